@@ -11,7 +11,7 @@ from experiments.benchmark import command as bench
 from experiments.common.experiment import add_options, find_experiments, options_from
 from experiments.common.running import run_experiment, write_trace
 from jaxbandit import enable_cache
-from jaxbandit.study import BatchFailed, WorkersLost, compile_quickly, connected, ended, interrupted, parsed, use_all_cores
+from jaxbandit.study import BatchFailed, WorkersLost, compile_quickly, connected, ended, interrupted, use_all_cores
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -82,9 +82,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _command(argv: list[str] | None) -> int:
-    args = parsed(parser(), argv)
+    args = parser().parse_args(argv)
     if getattr(args, "quick", False):
-        args = parsed(parser(quick=True), argv)
+        args = parser(quick=True).parse_args(argv)
     if "no_cache" in args and not args.no_cache:
         enable_cache(args.cache)
     if args.command in (None, "list"):

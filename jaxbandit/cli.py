@@ -18,7 +18,7 @@ import numpy as np
 from jaxbandit._version import __version__
 from jaxbandit.core.cache import enable_cache
 from jaxbandit.core.checks import InvalidArgument, decimal, whole_number
-from jaxbandit.core.commands import ended, parsed
+from jaxbandit.core.commands import ended
 from jaxbandit.core.executors import WorkersLost
 from jaxbandit.core.files import reason_of
 from jaxbandit.core.paths import did_you_mean
@@ -113,7 +113,7 @@ def main(argv: list[str] | None = None) -> int:
     further: dict[type[Exception], int] = {CannotRecord: 1, WorkersLost: 3, BatchFailed: 3}
 
     def command() -> None:
-        args = parsed(parser(), argv)
+        args = parser().parse_args(argv)
         args.handler(args)
 
     return ended(command, go_on=go_on, less=less, further=further)
@@ -123,7 +123,6 @@ def run(args: argparse.Namespace) -> None:
     """Run the study of a TOML file: the command ``run``."""
     from jaxbandit.results.files import drop_results
     from jaxbandit.study import forget, from_toml, hold_directory, made_before, make_plan, use_all_cores
-    from jaxbandit.study.files import check_disk
 
     jax.config.update("jax_enable_x64", args.precision == "float64")
     with contextlib.suppress(RuntimeError):  # devices have been started: a caller in Python has chosen them
@@ -134,7 +133,6 @@ def run(args: argparse.Namespace) -> None:
     out = directory_of(study.name) if args.out is None else args.out
     if args.dry_run:
         plan = make_plan(study, memory=args.memory, segment=args.segment, streamed=True, by_workers=args.dask is not None)
-        check_disk(out, plan.disk_bytes(streamed=True))
         print(dry_run(plan))
         return
     path = out / FORMATS[args.format]
@@ -219,18 +217,19 @@ def draw_curves(dataset: xr.Dataset, directory: Path) -> list[str]:
 def dry_run(plan: Plan) -> str:
     """Return cells, batches, memory and estimated time of a plan, in words."""
     from jaxbandit.core.memory import in_units
-    from jaxbandit.study.play import seconds_per_round
+    from jaxbandit.engine.simulation import carried_bytes
+    from jaxbandit.study.plan import seconds_of_batch
 
     study = plan.study
     lines = [
         f"{study.name}: {len(plan.runs)} runs of {study.trials:,} trials x {study.horizon:,} rounds on {len(plan.devices)} devices,"
         f" {len(study.keep.rounds(study.horizon)):,} rounds kept, in {study.precision}",
-        f"results: {in_units(plan.result_bytes)}, and while they are gathered up to {in_units(plan.disk_bytes(streamed=True))} on disk",
+        f"results: {in_units(plan.result_bytes)}, and as much again on disk while they are gathered",
     ]
     total = 0.0
     before: list[str] = []
     for cell in plan.cells:
-        seconds = seconds_per_round(study, cell) * study.horizon * cell.size * cell.count
+        seconds = seconds_of_batch(carried_bytes(cell.cell), study.horizon, cell.size * cell.count, cell.devices)
         total += seconds
         parts = "all rounds at once" if cell.in_one_part else f"parts of {cell.rounds:,} rounds"
         lines += [
@@ -243,7 +242,7 @@ def dry_run(plan: Plan) -> str:
         lines += ["  model and choices as above"] if said == before else said
         before = said
     lines.append(f"beside the memory above: {MEMORY_OF_COMPILER}")
-    return "\n".join([*lines, f"about {total:,.0f} s in all, by a few rounds played here"])
+    return "\n".join([*lines, f"about {total:,.0f} s in all, to an order of magnitude"])
 
 
 def rerun(args: argparse.Namespace) -> None:

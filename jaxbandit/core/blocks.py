@@ -1,4 +1,4 @@
-"""One pure function for every pair of a variant and a trial: in blocks side by side, spread over devices."""
+"""One pure function for every pair of a variant and a trial, in blocks side by side, spread over devices; and one for each platform."""
 
 from __future__ import annotations
 
@@ -91,3 +91,23 @@ def place(array: Any, devices: Sequence[Device]) -> jax.Array:
     mesh = mesh_of(devices)
     placed: jax.Array = jax.device_put(array, devices[0] if mesh is None else jax.sharding.NamedSharding(mesh, PartitionSpec(MESH_AXIS)))
     return placed
+
+
+def by_platform(default: Callable[..., R], **others: Callable[..., R]) -> Callable[..., R]:
+    """Return the function that is ``others[platform](*args)`` on the platforms named, and ``default(*args)`` elsewhere.
+
+    All of them give the same up to rounding. A program holds the one of the platform that it is compiled for. The derivative is that of
+    ``default`` on all platforms: reverse-mode differentiation of the choice itself would store what every alternative needs.
+    """
+
+    @jax.custom_jvp
+    def function(*args: object) -> R:
+        result: R = jax.lax.platform_dependent(*args, default=default, **others)
+        return result
+
+    @function.defjvp
+    def _(primals: tuple[object, ...], tangents: tuple[object, ...]) -> tuple[R, R]:
+        pair: tuple[R, R] = jax.jvp(default, primals, tangents)
+        return pair
+
+    return function

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import ctypes
 import io
@@ -58,15 +57,6 @@ def ended(command: Callable[[], int | None], *, go_on: str, less: str, further: 
         words = reason_of(error) if str(error) else "there is none left"
         print(f"error: memory does not suffice ({words}); {less}, or free some", file=sys.stderr)
         return 1
-
-
-def parsed(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namespace:
-    """Return the arguments of a command line; raises ``InvalidArgument`` for ``--out=--``, which argparse takes for an empty list."""
-    args = parser.parse_args(argv)
-    for name, value in vars(args).items():
-        if value == [] and name != "value":
-            raise InvalidArgument(f"--{name.replace('_', '-')}: expected a value, got '--'")
-    return args
 
 
 def _drop_output() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import hashlib
+import functools
 import importlib.util
 import io
 import os
@@ -19,11 +19,10 @@ import socket
 import sys
 import threading
 import time
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future
-from functools import partial
-from typing import Annotated, Any, Protocol, TypeAlias
+from typing import Annotated, Any, Protocol, TypeAlias, cast
 
 import jax
 import jaxlib
@@ -70,12 +69,11 @@ def surroundings() -> dict[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """Message to a worker: what to call, by its digest, pickled unless it is sent beside, and with which argument.
+    """Message to a worker: the argument, settings of JAX, and the surroundings that it must have; the work where it is not sent beside.
 
-    ``wanted`` are the surroundings that it must have, those of versions only until the first worker has said its kind of device.
+    Surroundings are those of versions only until the first worker has said its kind of device.
     """
 
-    digest: str
     argument: Any
     settings: Mapping[str, Any]
     wanted: Mapping[str, str]
@@ -93,14 +91,11 @@ class Answer:
     error: str = ""
 
 
-Outcome: TypeAlias = Answer | Exception
-
 ATTEMPTS = 3  # of a task, before it counts as failed
 TASKS_PER_WORKER = 3  # under way: one is played and the others wait, so that no worker does
 TASKS_IN_A_POOL = 256  # under way in a pool, whose number of workers nobody tells
 SECONDS_BETWEEN_COUNTS = 5.0  # of the workers of a cluster, which come and go
-SECONDS_TO_SEND = 30.0  # what tasks have returned, before it counts as lost with their worker
-SECONDS_ALONE = 30.0  # without any worker, before that is said
+SECONDS_TO_SEND = 30.0  # what a task has returned, before it counts as lost with its worker
 
 
 class WorkersLost(RuntimeError):
@@ -133,11 +128,7 @@ class _Pool:
     def submit(self, task: Task) -> Future[Answer]:
         return self.executor.submit(perform, dataclasses.replace(task, work=self.work))
 
-    def outcomes(self, futures: Sequence[Future[Answer]]) -> list[Outcome]:
-        return [_outcome(future.result) for future in futures]
-
-    def room(self, note: Callable[[str], None]) -> int:
-        """Return how many tasks should be under way."""
+    def room(self) -> int:
         return TASKS_IN_A_POOL
 
     def gone(self) -> str:
@@ -148,8 +139,7 @@ class _Cluster:
     """Front of a client of Dask, whose scheduler gives tasks of lost workers to others."""
 
     def __init__(self, client: Any, work: bytes) -> None:
-        self.client, self.count = client, 0
-        self.counted = self.alone = -SECONDS_BETWEEN_COUNTS
+        self.client, self.count, self.counted = client, 0, -SECONDS_BETWEEN_COUNTS
         try:
             workers = client.scheduler_info(n_workers=-1)["workers"].values()
             self.work = client.submit(bytes, work, pure=False)  # which workers send each other
@@ -161,36 +151,21 @@ class _Cluster:
         # Impure: an equal task that failed would be answered by its remembered failure.
         return self.client.submit(perform, task, self.work, pure=False, **self.options)
 
-    def outcomes(self, futures: Sequence[Any]) -> list[Outcome]:
-        finished = [future for future in futures if future.status == "finished"]
-        try:  # in one message
-            gathered = self.client.sync(lambda: self.client.gather(finished, asynchronous=True), callback_timeout=SECONDS_TO_SEND)
-            together = dict(zip((future.key for future in finished), gathered, strict=True))
-        except (Exception, asyncio.CancelledError):  # some were lost meanwhile: each is asked for by itself
-            together = {}
-        return [together[future.key] if future.key in together else _outcome(partial(future.result, SECONDS_TO_SEND)) for future in futures]
-
-    def room(self, note: Callable[[str], None]) -> int:
-        """Return how many tasks should be under way; ``note`` is told where there has been no worker for a while."""
-        now = time.monotonic()
-        if now - self.counted >= SECONDS_BETWEEN_COUNTS:
+    def room(self) -> int:
+        """Return how many tasks should be under way."""
+        if time.monotonic() - self.counted >= SECONDS_BETWEEN_COUNTS:
             with contextlib.suppress(Exception):  # of several kinds, while the scheduler does not answer
                 self.count = len(self.client.nthreads())
-            self.counted = now
-            if self.count:
-                self.alone = now
-            elif now - self.alone > SECONDS_ALONE:
-                note("there are no workers; waiting for some")
-                self.alone = now
+            self.counted = time.monotonic()
         return TASKS_PER_WORKER * self.count
 
     def gone(self) -> str:
         return "" if self.client.status in ("running", "connecting") else "the scheduler has gone"
 
 
-def _outcome(result: Callable[[], Answer]) -> Outcome:
+def _outcome(future: Future[Answer]) -> Answer | Exception:
     try:
-        return result()
+        return future.result(SECONDS_TO_SEND)
     except asyncio.CancelledError as error:  # Dask's own kind of cancellation
         return RuntimeError(f"it was cancelled {error}".strip())
     except Exception as error:
@@ -198,17 +173,11 @@ def _outcome(result: Callable[[], Answer]) -> Outcome:
 
 
 def _is_executor(value: object) -> bool:
-    """Return whether a value is a pool, or a client of Dask, which is loaded by whoever has made one."""
-    dask = sys.modules.get("distributed")
+    dask = sys.modules.get("distributed")  # which is loaded by whoever has made a client
     return isinstance(value, Executor) or (dask is not None and isinstance(value, dask.Client))
 
 
 EXECUTOR = Check("an executor of concurrent.futures, or a client of Dask, distributed.Client", _is_executor)
-
-
-def dashboard_of(executor: AnyExecutor) -> str:
-    """Return the address of the page that shows what workers do, empty where there is none."""
-    return "" if isinstance(executor, Executor) else executor.dashboard_link or ""
 
 
 @checked
@@ -238,40 +207,50 @@ def spread(
     """
     sent = pickled(work)
     front = _Pool(executor, sent) if isinstance(executor, Executor) else _Cluster(executor, sent)
-    agreed = dict(VERSIONS if wanted is None else wanted)
-    digest, settings = hashlib.sha256(sent).hexdigest(), {name: getattr(jax.config, name) for name in SETTINGS}
+    agreed, settings = dict(VERSIONS if wanted is None else wanted), {name: getattr(jax.config, name) for name in SETTINGS}
     left, attempts = deque(range(len(arguments))), Counter[int]()
     under_way: dict[Future[Answer], int] = {}
     ended = queue.SimpleQueue[Future[Answer]]()
     failed: TaskFailed | None = None
+    alone = False  # without any worker, which is said once
     try:
         while under_way or (left and failed is None):
-            while left and failed is None and len(under_way) < front.room(note):
+            if not front.room() and not alone:
+                note("there are no workers; waiting for some")
+            alone = not front.room()
+            while left and failed is None and len(under_way) < front.room():
                 try:
-                    future = front.submit(Task(digest, arguments[left[0]], settings, wanted=agreed))
+                    future = front.submit(Task(arguments[left[0]], settings, agreed))
                 except RuntimeError as error:  # of an executor that has been shut down, or whose processes have ended
                     raise WorkersLost(f"the executor takes no more tasks: {reason_of(error)}") from error
                 under_way[future] = left.popleft()
                 future.add_done_callback(ended.put)
-            futures = [future for future in dict.fromkeys(_ended(ended)) if future in under_way]  # an executor may answer twice
-            if not futures and front.gone():
-                raise WorkersLost(front.gone())
-            for future, outcome in zip(futures, front.outcomes(futures), strict=True):
-                index = under_way.pop(future)
-                if isinstance(outcome, Answer):
-                    agreed = _agreed(outcome, agreed)
-                    if not outcome.error:
-                        yield index, outcome
-                        continue
-                elif front.gone() or isinstance(outcome, BrokenExecutor):
-                    raise WorkersLost(front.gone() or f"the pool of processes is broken: {reason_of(outcome)}")
-                reason = outcome.error if isinstance(outcome, Answer) else reason_of(outcome)
-                attempts[index] += 1
-                if attempts[index] >= ATTEMPTS:
-                    failed = TaskFailed(index, reason)
-                else:
-                    note(f"task {index + 1} is given out again: {reason}")
-                    left.appendleft(index)
+            try:
+                future = ended.get(timeout=SECONDS_BETWEEN_COUNTS)
+            except queue.Empty:  # none has ended in that time: workers are counted anew
+                if front.gone():
+                    raise WorkersLost(front.gone()) from None
+                continue
+            if future not in under_way:  # an executor may answer twice
+                continue
+            index, outcome = under_way.pop(future), _outcome(future)
+            if isinstance(outcome, Answer):
+                differs = outcome.mismatch or _differs(outcome.surroundings, agreed)
+                if differs:
+                    raise WorkerMismatch(f"executor: {outcome.worker} cannot take part: {differs}")
+                agreed = {**agreed, **outcome.surroundings}  # of which the first worker says its kind of device
+                if not outcome.error:
+                    yield index, outcome
+                    continue
+            elif front.gone() or isinstance(outcome, BrokenExecutor):
+                raise WorkersLost(front.gone() or f"the pool of processes is broken: {reason_of(outcome)}")
+            reason = outcome.error if isinstance(outcome, Answer) else reason_of(outcome)
+            attempts[index] += 1
+            if attempts[index] >= ATTEMPTS:
+                failed = TaskFailed(index, reason)
+            else:
+                note(f"task {index + 1} is given out again: {reason}")
+                left.appendleft(index)
     finally:
         for future in under_way:
             with contextlib.suppress(Exception):  # of an executor that has gone
@@ -280,35 +259,10 @@ def spread(
         raise failed
 
 
-def _ended(ended: queue.SimpleQueue[Future[Answer]]) -> list[Future[Answer]]:
-    """Return the futures that have ended, after waiting for a while for one; none after that, and workers are counted anew."""
-    futures = []
-    with contextlib.suppress(queue.Empty):  # no other has ended, or none in that time
-        futures.append(ended.get(timeout=SECONDS_BETWEEN_COUNTS))
-        while True:
-            futures.append(ended.get_nowait())
-    return futures
-
-
-def _agreed(answer: Answer, wanted: Mapping[str, str]) -> dict[str, str]:
-    """Return the surroundings that all workers must have, of which the first one says its kind of device.
-
-    Raises:
-      WorkerMismatch: where those of an answer differ.
-    """
-    differs = [what for what, value in answer.surroundings.items() if wanted.get(what, value) != value]
-    if answer.mismatch or differs:
-        other = "; ".join(f"its results would differ: it has {what} {answer.surroundings[what]}" for what in differs)
-        raise WorkerMismatch(f"executor: {answer.worker} cannot take part: {answer.mismatch or other}")
-    return {**wanted, **answer.surroundings}
-
-
-def map_tasks(executor: AnyExecutor | None, work: Work, arguments: Sequence[Any]) -> list[Any]:
-    """Return ``work(argument)`` for all arguments, in their order, by workers if there are any; raises as :func:`spread`."""
-    if executor is None:
-        return [work(argument) for argument in arguments]
-    results = {number: answer.result for number, answer in spread(executor, work, arguments)}
-    return [results[number] for number in range(len(arguments))]
+def _differs(here: Mapping[str, str], wanted: Mapping[str, str]) -> str:
+    """Return how a worker's surroundings differ from those that it must have, empty where they do not."""
+    unlike = ((what, value) for what, value in wanted.items() if here[what] != value)
+    return next((f"its results would differ: it has {what} {here[what]} instead of {value}" for what, value in unlike), "")
 
 
 def pickled(work: Work) -> bytes:
@@ -338,7 +292,15 @@ def pickled(work: Work) -> bytes:
 # In a worker.
 
 _AT_WORK = threading.Lock()  # a process does one task at a time, whatever its executor's threads
-_WORKS = OrderedDict[str, Work]()
+
+
+@functools.lru_cache(WORKS_KEPT)
+def _loaded(work: bytes) -> Work:
+    """Return what was pickled, with the pytrees within known to JAX."""
+    loaded, classes = pickle.loads(work)
+    for kind in classes:
+        register(kind)
+    return cast(Work, loaded)
 
 
 def perform(task: Task, work: bytes = b"") -> Answer:
@@ -349,18 +311,10 @@ def perform(task: Task, work: bytes = b"") -> Answer:
         return Answer(name, {}, mismatch=f"{forked}, such as ProcessPoolExecutor(mp_context=multiprocessing.get_context('spawn'))")
     with _AT_WORK, _in_force(task.settings):
         here = surroundings()
-        for what, value in task.wanted.items():
-            if here[what] != value:
-                return Answer(name, here, mismatch=f"its results would differ: it has {what} {here[what]} instead of {value}")
+        if differs := _differs(here, task.wanted):
+            return Answer(name, here, mismatch=differs)
         try:
-            if task.digest not in _WORKS:
-                _WORKS[task.digest], classes = pickle.loads(task.work or work)
-                for kind in classes:
-                    register(kind)
-            _WORKS.move_to_end(task.digest)
-            while len(_WORKS) > WORKS_KEPT:
-                _WORKS.popitem(last=False)
-            return Answer(name, here, _WORKS[task.digest](task.argument))
+            return Answer(name, here, _loaded(task.work or work)(task.argument))
         except Exception as error:  # any of a user's function; the caller says which task it was
             return Answer(name, here, error=reason_of(error))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from pathlib import Path
 
 import jax
@@ -14,28 +13,13 @@ import numpy as np
 from jaxbandit.core.checks import InvalidArgument
 
 CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
-RESERVE = 2**28  # bytes of address space that compilation and the runtime take
-
-
-def address_limit() -> int | None:
-    """Return the bytes of addresses that this process may use in all (``ulimit -v``), ``None`` without such a limit."""
-    if sys.platform == "win32":  # which has no such limits
-        return None
-    import resource
-
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    return None if limit == resource.RLIM_INFINITY else limit
 
 
 def host_memory() -> int:
-    """Return the bytes of memory that this process can have: the machine's, or less in a container or under ``ulimit -v``."""
+    """Return the bytes of memory that this process can have: the machine's, or less in a container."""
     bounds = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     with contextlib.suppress(OSError, ValueError):  # no container, or "max"
         bounds.append(int(CONTAINER_LIMIT.read_text()))
-    addresses = address_limit()
-    if addresses is not None:
-        pages = int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc/self/statm").exists() else 0
-        bounds.append(max(addresses - pages * os.sysconf("SC_PAGE_SIZE") - RESERVE, 1))
     return min(bounds)
 
 

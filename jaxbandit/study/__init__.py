@@ -6,7 +6,7 @@ A study passes four containers on its way into a compiled program, a module for 
 Needs the ``study`` extra (``pip install "jaxbandit[study]"``).
 """
 
-from jaxbandit.core.commands import end_with_parent, ended, parsed
+from jaxbandit.core.commands import end_with_parent, ended
 from jaxbandit.core.executors import TaskFailed, WorkerMismatch, WorkersLost, spread
 from jaxbandit.core.files import CannotWrite, ExistingOutput, prepare_directory, prepare_file, write_whole
 from jaxbandit.results.dataset import flagged, flags_in_words, sweeps_without_effect, to_dataframe
@@ -56,7 +56,6 @@ __all__ = [
     "interrupted",
     "made_before",
     "make_plan",
-    "parsed",
     "prepare_directory",
     "prepare_file",
     "read_results",

@@ -6,27 +6,25 @@
     at-work.npz         the last checkpoint of the batch that is played, and its place in the run
     progress.json       what is finished, and the mean curves so far, for whoever watches
 
-Every file appears under its name only once it is whole. All of them carry a seal: of which run they are, in which place, and a checksum
-of what they hold. A file whose seal does not fit is dropped, and what it held is run again.
+Every file appears under its name only once it is whole, and says of which run it is, in which place; archives have checksums of their own.
+A file that does not fit is dropped, and what it held is run again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import json
 import os
 import shlex
-import shutil
 import socket
 import sys
 import textwrap
-import warnings
-import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from filelock import FileLock, Timeout
@@ -36,11 +34,10 @@ from jaxbandit.core.codec import digest
 from jaxbandit.core.declare import checked
 from jaxbandit.core.executors import surroundings
 from jaxbandit.core.files import CannotWrite, ExistingOutput, drop, prepare_directory, reason_of, write_whole
-from jaxbandit.core.memory import in_units
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.types import FilePath
 
-LAYOUT = 6  # of the files; to be raised whenever a checkpoint of the code before cannot go on
+LAYOUT = 7  # of the files; to be raised whenever a checkpoint of the code before cannot go on
 WORDS = {
     "layout": "another layout of checkpoints",
     "jaxbandit": "another version of jaxbandit",
@@ -55,7 +52,7 @@ SEAL = "seal"  # name of the array that holds it
 LONGEST_COMMAND = 200  # characters of the holder's command in a message
 
 Record: TypeAlias = dict[str, Any]
-"""What ``study.json`` holds: ``identity``, ``batches`` and ``regions``, as JSON has them."""
+"""What ``study.json`` holds: ``identity`` and ``batches``, as JSON has them."""
 
 
 class CheckpointMismatch(InvalidArgument):
@@ -77,14 +74,14 @@ class HeldDirectory:
     """
 
     def __init__(self, path: Path, lock: FileLock) -> None:
-        self.path, self._lock = path, lock
+        self.path, self.lock = path, lock
 
     def release(self) -> None:
         """Give the directory back, for other runs to take."""
-        if self._lock.is_locked:
+        if self.lock.is_locked:
             with contextlib.suppress(OSError):  # removed while it is locked: who waits for it notices that it is another file
                 (self.path / LOCK).unlink()
-            self._lock.release(force=True)
+            self.lock.release(force=True)
 
     def __enter__(self) -> HeldDirectory:
         return self
@@ -107,7 +104,14 @@ def hold_directory(path: FilePath, *, force: bool = False) -> HeldDirectory:
       InvalidArgument: when it cannot be made or written to.
     """
     directory = prepare_directory(path, force=True)
-    held = HeldDirectory(directory, _locked(directory / LOCK))
+    held = HeldDirectory(directory, _lock_of(directory / LOCK))
+    try:
+        held.lock.acquire()
+    except Timeout as error:
+        holder = (directory / LOCK).read_text(encoding="utf-8", errors="replace") or "another process"  # which has only just taken it
+        raise DirectoryInUse(f"out: {directory} is in use by {holder}; wait for its end, end it, or choose another directory") from error
+    except OSError as error:
+        raise InvalidArgument(f"out: {directory} is not writable: {reason_of(error)}") from error
     try:
         if interrupted(directory) and not force:
             raise ExistingOutput(
@@ -149,24 +153,6 @@ def _lock_of(path: Path) -> FileLock:
     return FileLock(path, timeout=0, mode=0o644, thread_local=False)
 
 
-def _locked(path: Path) -> FileLock:
-    """Return the lock of a file, held; raises ``DirectoryInUse`` when another process holds it."""
-    lock = _lock_of(path)
-    try:
-        lock.acquire()
-    except Timeout as error:
-        holder = path.read_text(encoding="utf-8", errors="replace") or "another process"  # which has only just taken it
-        raise DirectoryInUse(f"out: {path.parent} is in use by {holder}; wait for its end, end it, or choose another directory") from error
-    except OSError as error:
-        if not path.exists():
-            raise InvalidArgument(f"out: {path.parent} is not writable: {reason_of(error)}") from error
-        warnings.warn(
-            f"out: {path.parent} lies on a file system without locks ({reason_of(error)}); let no other run use it meanwhile",
-            stacklevel=4,
-        )
-    return lock
-
-
 # What lies in it.
 
 
@@ -175,28 +161,36 @@ def identity(fingerprint: str, around: Mapping[str, str] | None = None) -> Recor
     return {"layout": LAYOUT, "study": fingerprint, "precision": str(float_dtype()), **(surroundings() if around is None else around)}
 
 
-class Place(NamedTuple):
-    """Place of a checkpoint in a run: the cell, the batch, and the next round."""
-
-    cell: int
-    batch: int
-    next_round: int
-
-
+@dataclasses.dataclass
 class Files:
     """Files of a run in its directory, as the module's text names them; ``note`` is told in a line of a file that is dropped."""
 
-    def __init__(self, directory: Path, note: Callable[[str], object] = str) -> None:
-        self.directory, self.note = directory, note
-        self.parts, self.at_work = directory / "parts", directory / "at-work.npz"
-        self.run = ""  # of the record of the run: what seals begin with
+    directory: Path
+    note: Callable[[str], object] = str
+    run: str = ""  # digest of the record of the run, which all files hold
+
+    @property
+    def parts(self) -> Path:
+        """Directory of the finished batches."""
+        return self.directory / "parts"
+
+    @property
+    def at_work(self) -> Path:
+        """File of the checkpoint."""
+        return self.directory / "at-work.npz"
 
     def start(self, record: Record) -> None:
         """Clear what an earlier run left and write down what is run; raises ``CannotWrite``."""
         self.clear()
-        self._make_parts()
-        self.run = digest(record)
+        self._begin(record)
         write_json(self.directory / RECORD, {**record, SEAL: self.run})
+
+    def _begin(self, record: Record) -> None:
+        try:
+            self.parts.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CannotWrite(self.parts, error) from error
+        self.run = digest(record)
 
     def record(self) -> Record:
         """Return what was written down at the start; raises ``CheckpointMismatch`` when there is nothing, or it was damaged."""
@@ -225,21 +219,8 @@ class Files:
                 )
         if seal != digest(record):
             raise CheckpointMismatch(f"resume: {self.directory} holds no run that can go on ({RECORD} was altered since it was written)")
-        self._make_parts()
-        self.run = digest(record)
+        self._begin(record)
         return record
-
-    def _make_parts(self) -> None:
-        try:
-            self.parts.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise CannotWrite(self.parts, error) from error
-
-    def of_workers(self) -> Files:
-        """Return the files as workers, which may start in other directories, write them."""
-        files = Files(self.directory.absolute())
-        files.run = self.run
-        return files
 
     def is_there(self) -> bool:
         """Return whether this process sees the run, and no other one in its place."""
@@ -255,25 +236,20 @@ class Files:
         """Keep a finished batch; raises ``CannotWrite``."""
         self._write(self._part(cell, batch), f"part {cell}-{batch}", part)
 
-    def save(self, place: Place, leaves: Mapping[str, np.ndarray]) -> None:
-        """Write a checkpoint in place of the last one; raises ``CannotWrite``, and then that one stays."""
+    def save(self, place: tuple[int, int, int], leaves: Mapping[str, np.ndarray]) -> None:
+        """Write a checkpoint in place of the last one: its cell, batch and next round, and arrays; raises ``CannotWrite``."""
         self._write(self.at_work, "checkpoint", {"place": np.asarray(place), **leaves})
 
-    def load(self) -> tuple[Place, dict[str, np.ndarray]] | None:
+    def load(self) -> tuple[tuple[int, int, int], dict[str, np.ndarray]] | None:
         """Return the last checkpoint, ``None`` when there is none; one that does not fit is dropped."""
         leaves = self._read(self.at_work, "checkpoint", "its batch is run from its first round on")
-        return None if leaves is None else (Place(*leaves.pop("place").tolist()), leaves)
-
-    def part_bytes(self) -> int:
-        """Return the size of the files of all finished batches."""
-        return sum(file.stat().st_size for file in self.parts.glob("*.npz"))
+        return None if leaves is None else (tuple(leaves.pop("place").tolist()), leaves)
 
     def _part(self, cell: int, batch: int) -> Path:
         return self.parts / f"{cell}-{batch}.npz"
 
     def _write(self, path: Path, place: str, arrays: Mapping[str, np.ndarray]) -> None:
-        """Write arrays and their seal whole or not at all."""
-        seal = np.asarray(self._seal(place, arrays))
+        seal = np.asarray(f"{self.run}, {place}")
         write_whole(path, lambda temporary: np.savez(temporary, allow_pickle=False, **arrays, **{SEAL: seal}))
 
     def _read(self, path: Path, place: str, otherwise: str) -> dict[str, np.ndarray] | None:
@@ -283,22 +259,14 @@ class Files:
         try:
             with np.load(path, allow_pickle=False) as held:
                 arrays = dict(held)
-            if str(arrays.pop(SEAL)) == self._seal(place, arrays):
+            if str(arrays.pop(SEAL)) == f"{self.run}, {place}":
                 return arrays
-            reason = "it is of another run, in another place, or was altered"
+            reason = "it is of another run, or in another place"
         except Exception as error:  # what the readers of a damaged file raise is not documented
             reason = reason_of(error)
         self.note(f"{path} does not fit ({reason}); {otherwise}")
         path.unlink(missing_ok=True)
         return None
-
-    def _seal(self, place: str, arrays: Mapping[str, np.ndarray]) -> str:
-        """Return the run, the place, and the CRC-32 of the names, types, shapes and contents of arrays."""
-        total = 0
-        for name, array in sorted(arrays.items()):
-            total = zlib.crc32(f"{name} {array.dtype.str} {array.shape};".encode(), total)
-            total = zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8), total)
-        return f"{self.run}, {place}: {total:08x}"
 
     def clear(self) -> None:
         """Drop all files that the run has left, half-written ones too; raises ``CannotWrite``."""
@@ -306,17 +274,6 @@ class Files:
         for name in (RECORD, PROGRESS, "parts", "at-work.npz", *half_written):
             for file in self.directory.glob(name):
                 drop(file)
-
-
-def check_disk(directory: Path, needed: int) -> None:
-    """Raise ``InvalidArgument`` unless the disk of a directory, which need not be there yet, has so many bytes free."""
-    there = next(place for place in (directory, *directory.absolute().parents) if place.exists())
-    free = shutil.disk_usage(there).free
-    if needed > free:
-        raise InvalidArgument(
-            f"out: the results may take {in_units(needed)} while they are gathered, and {directory} has {in_units(free)} free; keep fewer"
-            " rounds (keep), metrics or trials, no trajectories, or choose another disk"
-        )
 
 
 def write_json(path: Path, value: object) -> None:

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import re
 from collections.abc import Hashable, Iterator, Sequence
-from typing import Annotated, TypeAlias
+from typing import Annotated, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
@@ -17,7 +17,7 @@ from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import whole
 from jaxbandit.core.memory import device_memory, host_memory, in_units, tree_bytes
-from jaxbandit.core.pytree import float_dtype, signature
+from jaxbandit.core.pytree import float_dtype, replace, signature
 from jaxbandit.core.types import Device
 from jaxbandit.engine.cell import Cell, check_run, laid_out_for, refreshed_in_time
 from jaxbandit.engine.delayed import plan_delays
@@ -119,14 +119,9 @@ class PlannedCell:
         first, *others = (run.label for run in self.runs.values())
         return first + (f" and {len(others)} like it" if others else "")
 
-    @functools.cached_property
-    def structure(self) -> Hashable:
-        """Structure, shapes and types, which the cell's programs depend on."""
-        return signature(self.cell)
-
     def cut(self, size: int, rounds: int, block: int) -> PlannedCell:
         """Return the cell with batches of other sizes."""
-        return dataclasses.replace(self, size=size, rounds=rounds, cell=dataclasses.replace(self.cell, block=block))
+        return dataclasses.replace(self, size=size, rounds=rounds, cell=replace(self.cell, block=block))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,21 +160,21 @@ class Plan:
     Attributes:
       study: study that is planned.
       runs: its runs, with all labels filled in.
-      batches: batches of all cells, in order.
+      cells: cells in the order of their first runs.
     """
 
     study: Study
     runs: tuple[Run, ...]
-    batches: tuple[Batch, ...]
+    cells: tuple[PlannedCell, ...]
 
     def __repr__(self) -> str:
-        cells, size = self.cells, in_units(self.result_bytes)
-        return f"Plan({self.study!r}; cells: {len(cells)}, batches: {len(self.batches)}, results: {size}, devices: {len(cells[0].devices)})"
+        cells, size = len(self.cells), in_units(self.result_bytes)
+        return f"Plan({self.study!r}; cells: {cells}, batches: {len(self.batches)}, results: {size}, devices: {len(self.devices)})"
 
     @functools.cached_property
-    def cells(self) -> tuple[PlannedCell, ...]:
-        """Cells in the order of their first runs."""
-        return tuple(dict.fromkeys(batch.cell for batch in self.batches))
+    def batches(self) -> tuple[Batch, ...]:
+        """Batches of all cells, in order."""
+        return tuple(batch for cell in self.cells for batch in cell.batches)
 
     @functools.cached_property
     def before(self) -> int:
@@ -208,28 +203,8 @@ class Plan:
 
     def with_layout(self, layout: Sequence[Sequence[int]]) -> Plan:
         """Return the plan with other batches, in the form of :attr:`layout`."""
-        cells = [cell.cut(size, rounds, block) for cell, (size, _, rounds, block) in zip(self.cells, layout, strict=True)]
-        return dataclasses.replace(self, batches=tuple(batch for cell in cells for batch in cell.batches))
-
-    def disk_bytes(self, streamed: bool) -> int:
-        """Return what a run may take on the disk of its directory: finished batches, checkpoints, and the results if they are streamed."""
-        checkpoint = max((cell.batch_bytes for cell in self.cells if not cell.in_one_part), default=0)
-        return (1 + streamed) * self.result_bytes + 2 * checkpoint  # an old one and a new one
-
-
-@dataclasses.dataclass(frozen=True)
-class Limits:
-    """Bounds of a batch: bytes, rounds of a part if they are given, devices, and whether batches are tasks of workers."""
-
-    memory: int
-    segment: int | None
-    devices: tuple[Device, ...]
-    by_workers: bool
-
-    @property
-    def on_cpu(self) -> bool:
-        """True where blocks run one after the other."""
-        return self.devices[0].platform == "cpu"
+        cells = zip(self.cells, layout, strict=True)
+        return dataclasses.replace(self, cells=tuple(cell.cut(size, rounds, block) for cell, (size, _, rounds, block) in cells))
 
 
 Memory: TypeAlias = str | Annotated[int, whole(1, 2**63)]
@@ -265,18 +240,17 @@ def make_plan(
       InvalidArgument: on anything in the study that cannot run, before anything compiles.
     """
     used = tuple(jax.local_devices()[: 1 if by_workers else None] if devices is None else devices)
-    limits = Limits(allowed_bytes(memory), segment, used, by_workers)
-    runs = study.named_runs()
+    on_cpu, allowed, runs = used[0].platform == "cpu", allowed_bytes(memory), study.named_runs()
     counted_before(runs)
     groups = [(laid_out_for(used[0].platform, cell), group) for cell, group in group_runs(study, runs)]
     results = 0 if streamed else sum(len(group) * study.trials * kept_bytes(study, cell) for cell, group in groups)
-    most = limits.memory if limits.on_cpu else host_memory()  # which holds the results, and on CPUs the batches
+    most = allowed if on_cpu else host_memory()  # which holds the results, and on CPUs the batches
     if results >= most:
         raise InvalidArgument(
             f"memory: the results alone take {in_units(results)} of the {in_units(most)} allowed; have them written to a file batch by"
             " batch (results=PATH), keep fewer rounds (keep) or metrics, or allow more"
         )
-    limits = dataclasses.replace(limits, memory=limits.memory - results if limits.on_cpu else limits.memory)
+    limits = Limits(allowed - results if on_cpu else allowed, segment, used, by_workers)
     carried: dict[Hashable, int] = {}  # bytes of each kind of cell, once: it takes a while
     cells = []
     for number, (cell, group) in enumerate(groups):
@@ -284,7 +258,16 @@ def make_plan(
             kind = signature(cell)
             carried[kind] = carried.get(kind) or carried_bytes(cell)
         cells.append(_planned(study, number, cell, group, carried[kind], limits))
-    return Plan(study, runs, tuple(batch for planned in cells for batch in planned.batches))
+    return Plan(study, runs, tuple(cells))
+
+
+class Limits(NamedTuple):
+    """Bounds of a batch: bytes, rounds of a part if they are given, devices, and whether batches are tasks of workers."""
+
+    memory: int
+    segment: int | None
+    devices: tuple[Device, ...]
+    by_workers: bool
 
 
 def allowed_bytes(memory: object) -> int:
@@ -333,7 +316,7 @@ def group_runs(study: Study, runs: Sequence[Run]) -> list[tuple[Cell, dict[int, 
         for group in groups:
             if runs[group[0]].problem is runs[number].problem and cells[group[0]].shares_a_program(cell):
                 group.append(number)
-                cells[number] = dataclasses.replace(cell, problem=cells[group[0]].problem)  # which lets go of a copy
+                cells[number] = replace(cell, problem=cells[group[0]].problem)  # which lets go of a copy
                 break
         else:
             groups.append([number])
@@ -370,45 +353,34 @@ def _planned(study: Study, number: int, cell: Cell, runs: dict[int, Run], carrie
     Raises:
       InvalidArgument: when not even the smallest batch fits.
     """
-    trials, horizon, devices = len(runs) * study.trials, study.horizon, limits.devices
-    step = (cell.block if limits.on_cpu else 1) * len(devices)
+    trials, horizon, (memory, segment, devices, by_workers) = len(runs) * study.trials, study.horizon, limits
+    on_cpu = devices[0].platform == "cpu"
+    step = (cell.block if on_cpu else 1) * len(devices)
     wanted = max(step, trials_of_batch(carried, horizon, trials, limits))
     seconds = seconds_of_batch(carried, horizon, min(wanted, trials), devices)
-    parts = 1 if limits.by_workers else int(np.ceil(seconds / SECONDS_OF_BATCH))  # a task makes no checkpoints and no reports
-    rounds = min(limits.segment, horizon) if limits.segment else rounds_of_part(horizon, parts)
+    parts = 1 if by_workers else int(np.ceil(seconds / SECONDS_OF_BATCH))  # a task makes no checkpoints and no reports
+    rounds = min(segment, horizon) if segment else rounds_of_part(horizon, parts)
 
     # While it runs, a trial has curves and trajectory of a part, twice, beside what is kept of them.
     part = float_dtype().itemsize * len(study.metrics) + _seen_bytes(study, cell)
     each, shared = 2 * part * rounds + kept_bytes(study, cell), tree_bytes(cell)
-    if limits.on_cpu and rounds == horizon:
+    if on_cpu and rounds == horizon:
         shared += int(COPIES_OF_CARRY * carried * min(step, trials))  # no more than a block carries anything at a time
     else:
         each += int(COPIES_OF_CARRY * carried)
-    most_bytes = min(limits.memory, MAX_BATCH_BYTES_ON_CPU) if limits.on_cpu else limits.memory
-    room, wanted_room = ((allowed - shared) // each for allowed in (limits.memory, most_bytes))
+    room, wanted_room = ((bytes_ - shared) // each for bytes_ in (memory, min(memory, MAX_BATCH_BYTES_ON_CPU) if on_cpu else memory))
     least = min(step, len(devices) * -(-trials // len(devices)))
     if room < least:
         raise InvalidArgument(
-            f"memory: {limits.memory / 2**20:,.0f} MiB hold {max(room, 0)} trials of {each / 2**20:.2f} MiB beside the"
+            f"memory: {memory / 2**20:,.0f} MiB hold {max(room, 0)} trials of {each / 2**20:.2f} MiB beside the"
             f" {shared / 2**20:.1f} MiB that they share, but at least {least} run side by side; allow"
             f" {(least * each + shared) / 2**20:,.0f} MiB or more"
         )
     most = max(int(min(wanted, wanted_room)) // step, 1) * step
     count = -(-trials // most)
-    size, block = _size_and_block(-(-trials // count), cell.block if limits.on_cpu else trials, len(devices), alone=count == 1)
-    blocks = min(int(wanted_room), MAX_BYTES_OF_PROGRAM // each) // step
-    return PlannedCell(
-        number=number,
-        cell=dataclasses.replace(cell, block=block),
-        runs=runs,
-        trials=study.trials,
-        size=size,
-        rounds=rounds,
-        program_blocks=min(max(blocks, 1), MAX_BLOCKS_OF_PROGRAM),
-        trial_bytes=each,
-        shared_bytes=shared,
-        devices=devices,
-    )
+    size, block = _size_and_block(-(-trials // count), cell.block if on_cpu else trials, len(devices), alone=count == 1)
+    blocks = min(max(min(int(wanted_room), MAX_BYTES_OF_PROGRAM // each) // step, 1), MAX_BLOCKS_OF_PROGRAM)
+    return PlannedCell(number, replace(cell, block=block), runs, study.trials, size, rounds, blocks, each, shared, devices)
 
 
 def _size_and_block(trials: int, block: int, devices: int, *, alone: bool) -> tuple[int, int]:
@@ -431,21 +403,25 @@ def trials_of_batch(carried: int, horizon: int, trials: int, limits: Limits) -> 
 
     The size of a worker's task depends on the cell alone: results have the same bits whatever the number of workers.
     """
-    if not limits.by_workers and (limits.segment is not None or not limits.on_cpu):
+    on_cpu = limits.devices[0].platform == "cpu"
+    if not limits.by_workers and (limits.segment is not None or not on_cpu):
         return np.inf
-    round_seconds = max(carried / BYTES_PER_SECOND, SECONDS_PER_ROUND) if limits.on_cpu else carried / BYTES_PER_SECOND_ELSEWHERE
-    each = horizon * round_seconds / len(limits.devices)
+    each = _seconds_of_trial(carried, horizon, limits.devices)
     if not limits.by_workers:
         return SECONDS_OF_BATCH // each
-    least = 1.0 if limits.on_cpu else SECONDS_OF_LAUNCHES * BYTES_PER_SECOND_ELSEWHERE / carried  # so many that launches do not count
+    least = 1.0 if on_cpu else SECONDS_OF_LAUNCHES * BYTES_PER_SECOND_ELSEWHERE / carried  # so many that launches do not count
     return max(min(SECONDS_OF_BATCH, max(trials * each / FEW_TASKS, LEAST_SECONDS_OF_TASK)) // each, least)
 
 
+def _seconds_of_trial(carried: int, horizon: int, devices: Sequence[Device]) -> float:
+    on_cpu = devices[0].platform == "cpu"
+    return horizon * (max(carried / BYTES_PER_SECOND, SECONDS_PER_ROUND) if on_cpu else carried / BYTES_PER_SECOND_ELSEWHERE) / len(devices)
+
+
 def seconds_of_batch(carried: int, horizon: int, trials: float, devices: Sequence[Device]) -> float:
-    """Estimate the seconds of a batch: on CPUs the sum of its trials', elsewhere launches for all of them and what each carries."""
-    if devices[0].platform == "cpu":
-        return trials * horizon * max(carried / BYTES_PER_SECOND, SECONDS_PER_ROUND) / len(devices)
-    return horizon * max(trials * carried / BYTES_PER_SECOND_ELSEWHERE / len(devices), SECONDS_OF_LAUNCHES)
+    """Estimate the seconds of a batch: the sum of its trials', and elsewhere than on CPUs no less than the launches for all of them."""
+    seconds = trials * _seconds_of_trial(carried, horizon, devices)
+    return seconds if devices[0].platform == "cpu" else max(seconds, horizon * SECONDS_OF_LAUNCHES)
 
 
 def rounds_of_part(horizon: int, parts: int) -> int:

@@ -1,96 +1,82 @@
-"""Playing the batches of a study in this process: programs, parts, checkpoints, and what is kept of each batch."""
+"""Playing the batches of a study in this process: programs, parts, checkpoints, and the arrays of each batch."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.stages import Compiled
 from numpy.typing import ArrayLike
 
 from jaxbandit.core.blocks import mesh_of, place
-from jaxbandit.core.pytree import canonicalise, signature
+from jaxbandit.core.pytree import canonicalise
 from jaxbandit.engine.programs import advance_all, begin_all, conclude_all, play_all
 from jaxbandit.metrics import Tally, start_tally
 from jaxbandit.problems import best_mixed_policy
 from jaxbandit.results.measured import Measuring, measure_all
 from jaxbandit.results.schema import MIXED, Arrays
-from jaxbandit.study.files import Files, Place
+from jaxbandit.study.files import Files
 from jaxbandit.study.plan import Batch, Plan, PlannedCell
-from jaxbandit.study.programs import Lower, compiled
-from jaxbandit.study.progress import SoFar, moments
-from jaxbandit.study.study import Study, in_its_arithmetic, sampled
+from jaxbandit.study.programs import Call, compiled
+from jaxbandit.study.study import sampled
 
 CHECKPOINT_SHARE = 0.04  # of the time that checkpoints may take
-PROBED_ROUNDS = 100
-PROBE_REPEATS = 3
 
-Played: TypeAlias = tuple[Arrays, np.ndarray]
-"""What a run keeps of a batch: its arrays and moments; and the seconds that it took, with and without compilation ``[2]``, NaN if an
-earlier process played some of it."""
-T = TypeVar("T")
+Played: TypeAlias = tuple[dict[str, np.ndarray], np.ndarray]
+"""Arrays of a batch; and the seconds that it took, with and without compilation ``[2]``, NaN if an earlier process played some of it."""
 
 
 class Player:
     """Plays batches of a plan, on its devices.
 
-    It tells ``so_far`` of every part, and leaves checkpoints in ``files`` that take no more than a ``share`` of the time; programs of the
-    batches that are ``left`` are compiled together.
+    After a part, but the last of a batch, ``report`` is told of the batch, its last round, and its trials' first metric there, or of a
+    part that an earlier process played without the metric. Checkpoints in ``files`` take no more than a ``share`` of the time. Programs
+    of the batches that are ``left`` are compiled together.
     """
 
     def __init__(
         self,
         plan: Plan,
-        so_far: SoFar | None = None,
         files: Files | None = None,
         *,
+        report: Callable[[Batch, int, np.ndarray | None], None] = lambda batch, last, ends: None,
         note: Callable[[str], None] = lambda line: None,
         share: float = CHECKPOINT_SHARE,
         left: Callable[[], Iterable[Batch]] = lambda: (),
     ) -> None:
-        self.plan, self.files, self.note, self.share, self.left = plan, files, note, share, left
-        self.so_far = SoFar(plan, lambda progress: None, None) if so_far is None else so_far
+        self.plan, self.files, self.report, self.note, self.share, self.left = plan, files, report, note, share, left
         self.mesh, self.key = mesh_of(list(plan.devices)), jax.random.key(plan.study.seed)
         self.recording = {"record": "values" if plan.study.trajectories else "indices", "mesh": self.mesh}
-        self.playing = 0.0  # seconds, without compilation
-        self.saved, self.saving = time.perf_counter(), 0.0  # when the last checkpoint was written, and the seconds that it took
+        # In place of strong regret the reward is measured, of which it is made in the end.
+        self.metrics = tuple(dict.fromkeys("reward" if metric == "strong_regret" else metric for metric in plan.study.metrics))
+        self.compiling = self.saving = 0.0  # seconds of all programs, and of the last checkpoint
+        self.saved = time.perf_counter()  # when that was written
         self.resumed = None if files is None else files.load()
         self.mixed: dict[Hashable, float] = {}  # rewards of best mixed policies by instance
 
-    def result(self, batch: Batch) -> Played:
-        """Return the results of a batch."""
-        begun, playing = time.perf_counter(), self.playing
-        arrays = self.play(batch)
-        seconds = np.asarray([time.perf_counter() - begun, self.playing - playing])
-        return {**arrays, **moments(self.plan, batch, arrays)}, seconds if self._checkpoint_of(batch) is None else np.full(2, np.nan)
-
-    def play(self, batch: Batch) -> dict[str, np.ndarray]:
-        """Return the arrays of a batch."""
-        arrays = self._at_once(batch) if batch.cell.in_one_part else self._in_parts(batch)
+    def play(self, batch: Batch) -> Played:
+        """Return the arrays of a batch, and the seconds that it took."""
+        begun, compiling = time.perf_counter(), self.compiling
+        checkpoint = None if self.resumed is None or self.resumed[0][:2] != batch.place else self.resumed
+        arrays = self._at_once(batch) if batch.cell.in_one_part else self._in_parts(batch, checkpoint)
         if "strong_regret" in self.plan.study.metrics:
             arrays[f"fact_{MIXED}"] = np.asarray([self._best_mixed(run, trial) for run, trial in batch.rows.tolist()])
-        return arrays
+        seconds = time.perf_counter() - begun
+        return arrays, np.asarray([seconds, seconds - self.compiling + compiling]) if checkpoint is None else np.full(2, np.nan)
 
     def _at_once(self, batch: Batch) -> dict[str, np.ndarray]:
         """Play all rounds by one program, called as often as it takes."""
-        cell, horizon, tally = batch.cell, batch.cell.cell.horizon, self._no_tally(batch.cell)
-        play, measure = self._program(self._play_program(cell, horizon)), self._program(self._measure_program(cell, horizon, first=1))
-        begun = time.perf_counter()
-        calls = []
+        cell, calls = batch.cell, []
         for numbers, blocks, positions in self._calls(batch):
             pairs = self._place(numbers)
-            before, seen, ended = play(cell.cell, self.key, pairs, blocks)
-            _, curves, facts = measure(cell.cell.problem, self.key, pairs, tally, self._indices(1, before, seen), blocks)
+            before, seen, ended = self._call(self._playing(cell, pairs, blocks))
+            _, curves, facts = self._call(self._measuring(cell, pairs, self._no_tally(cell), self._indices(1, before, seen), blocks))
             calls.append(jax.tree.map(lambda x, positions=positions: np.asarray(x)[positions], (before, seen, ended, curves, facts)))
         before, seen, ended, curves, facts = jax.tree.map(lambda *x: x[0] if len(x) == 1 else np.concatenate(x), *calls)
-        arrays = _collected([self._kept(1, before, seen, curves, facts)], ended, batch.size)
-        self._report(batch, horizon, horizon, begun, curves)
-        return arrays
+        return _collected([self._kept(1, before, seen, curves, facts)], ended, batch.size)
 
     def _calls(self, batch: Batch) -> Iterator[tuple[np.ndarray, np.int32 | None, np.ndarray]]:
         """Return what is given to the calls of a cell's programs that play the trials of a batch.
@@ -101,7 +87,7 @@ class Player:
         cell = batch.cell
         devices = len(cell.devices)
         for trials in np.split(batch.pairs, range(cell.room, batch.size, cell.room)):
-            blocks = self._blocks(cell, len(trials))
+            blocks = np.int32(-(-len(trials) // cell.step)) if cell.counts_blocks else None
             each = cell.room // devices if blocks is None else int(blocks) * cell.cell.block
             # A device has a row of the table, whose first ``each`` places are played.
             positions = np.arange(cell.room).reshape(devices, -1)[:, :each].ravel()[: len(trials)]
@@ -109,30 +95,30 @@ class Player:
             pairs[positions] = trials
             yield pairs, blocks, positions
 
-    def _in_parts(self, batch: Batch) -> dict[str, np.ndarray]:
+    def _in_parts(self, batch: Batch, checkpoint: tuple[Sequence[int], Arrays] | None) -> dict[str, np.ndarray]:
         """Play some rounds at a time, with checkpoints, from the one of an earlier process on."""
-        cell, numbers = batch.cell, batch.pairs
+        cell, numbers, horizon = batch.cell, batch.pairs, batch.cell.cell.horizon
         pairs = self._place(np.concatenate([numbers, np.repeat(numbers[-1:], cell.room - batch.size, axis=0)]))
         states, before = begin_all(cell.cell, self.key, pairs, mesh=self.mesh)
         tally, next_round = self._no_tally(cell), 1
         kept: list[dict[str, np.ndarray]] = []
-        checkpoint = self._checkpoint_of(batch)
         if checkpoint is not None:
-            leaves, next_round = {name: _of_rows(array, len(pairs)) for name, array in checkpoint[1].items()}, checkpoint[0].next_round
-            states, tally = self._restored((states, tally), leaves)
+            # On another number of devices the last trial is repeated more or less often.
+            leaves = {name: array[np.minimum(np.arange(len(pairs)), len(array) - 1)] for name, array in checkpoint[1].items()}
+            flat, structure = jax.tree.flatten((states, tally))
+            carried = [self._place(leaves[f"c{i}"]) if x.size else x for i, x in enumerate(flat)]
+            (states, tally), next_round = jax.tree.unflatten(structure, carried), checkpoint[0][2]
             kept = [{name.removeprefix("g_"): array for name, array in leaves.items() if name.startswith("g_")}]
-            self.so_far.skip(batch, next_round - 1)
+            self.report(batch, next_round - 1, None)
             self.note(f"resumed at round {next_round} of {batch}")
         for first, rounds in ((first, rounds) for first, rounds in cell.parts if first >= next_round):
-            given = (cell.cell, self.key, states, pairs, np.int32(first))
-            advance = self._program(self._play_program(cell, rounds, partial(advance_all.lower, *given, rounds=rounds, **self.recording)))
-            measure = self._program(self._measure_program(cell, rounds, first))
-            begun = time.perf_counter()
-            states, seen = advance(*given)
-            tally, curves, facts = measure(cell.cell.problem, self.key, pairs, tally, self._indices(first, before, seen), None)
+            static = {"rounds": rounds, **self.recording}
+            states, seen = self._call((advance_all, (cell.cell, self.key, states, pairs, np.int32(first)), static))
+            tally, curves, facts = self._call(self._measuring(cell, pairs, tally, self._indices(first, before, seen), None))
             kept.append(self._kept(first, before, seen, curves, facts))
-            self._report(batch, first + rounds - 1, rounds, begun, curves)
-            self._checkpoint(Place(*batch.place, first + rounds), (states, tally), kept)
+            if first + rounds <= horizon:
+                self.report(batch, first + rounds - 1, np.asarray(curves[self.metrics[0]])[: batch.size, -1])
+                self._checkpoint((*batch.place, first + rounds), (states, tally), kept)
         return _collected(kept, conclude_all(cell.cell, self.key, states, pairs, mesh=self.mesh), batch.size)
 
     def _indices(self, first: int, before: Arrays, seen: Arrays) -> jax.Array:
@@ -154,29 +140,10 @@ class Player:
         kept |= {f"fact_{name}": values for name, values in facts.items() if first == 1}
         return {name: np.asarray(values) for name, values in kept.items()}
 
-    def _report(self, batch: Batch, last: int, rounds: int, begun: float, curves: Arrays) -> None:
-        """Report rounds up to ``last``, which were begun at a time."""
-        self.playing += time.perf_counter() - begun
-        owners, ends = batch.rows[:, 0], np.asarray(curves[self._metrics[0]])[: batch.size, -1]
-        self.so_far.played(batch, last, rounds, self.playing, {run: np.mean(ends[owners == run]) for run in np.unique(owners).tolist()})
-
-    # Checkpoints.
-
-    def _checkpoint_of(self, batch: Batch) -> tuple[Place, Arrays] | None:
-        """Return the checkpoint that an earlier process left, if it is of a batch."""
-        resumed = self.resumed
-        return resumed if resumed is not None and (resumed[0].cell, resumed[0].batch) == batch.place else None
-
-    def _restored(self, carry: T, leaves: Arrays) -> T:
-        """Return what trials carry, with the arrays of a checkpoint in place of its own."""
-        flat, structure = jax.tree.flatten(carry)
-        return jax.tree.unflatten(structure, [self._place(leaves[f"c{i}"]) if x.size else x for i, x in enumerate(flat)])
-
-    def _checkpoint(self, where: Place, carry: object, kept: Sequence[Arrays]) -> None:
+    def _checkpoint(self, where: tuple[int, int, int], carry: object, kept: Sequence[Arrays]) -> None:
         """Leave a checkpoint, unless it would take more than its share of the time."""
         start = time.perf_counter()
-        dear = self.share * (start - self.saved) < (1 - self.share) * self.saving
-        if self.files is None or dear or where.next_round > self.plan.study.horizon:
+        if self.files is None or self.share * (start - self.saved) < (1 - self.share) * self.saving:
             return
         leaves = {f"c{i}": np.asarray(x) for i, x in enumerate(jax.tree.leaves(carry))}
         self.files.save(where, leaves | {f"g_{name}": array for name, array in _joined(kept).items()})
@@ -185,46 +152,28 @@ class Player:
 
     # Programs.
 
-    def _program(self, named: tuple[Hashable, Lower | None]) -> Compiled:
-        """Return a program, compiled with others that batches to come need."""
+    def _call(self, call: Call) -> Any:
+        """Return what a program gives."""
 
-        def later() -> Iterator[tuple[Hashable, Lower | None]]:
-            yield named
-            for cell in dict.fromkeys(batch.cell for batch in self.left()):
-                for first, rounds in dict.fromkeys((min(first, 2), rounds) for first, rounds in cell.parts):
-                    if cell.in_one_part:
-                        yield from (self._play_program(cell, rounds), self._measure_program(cell, rounds, first))
+        def coming() -> Iterator[Call]:
+            for cell in dict.fromkeys(batch.cell for batch in self.left() if batch.cell.in_one_part):
+                sizes = 3, cell.cell.horizon + self.plan.before
+                pairs, indices = (self._place(np.zeros((cell.room, size), np.int32)) for size in sizes)
+                blocks = np.int32(0) if cell.counts_blocks else None
+                yield self._playing(cell, pairs, blocks)
+                yield self._measuring(cell, pairs, self._no_tally(cell), indices, blocks)
 
-        return compiled(named[0], later, self.note)
+        start = time.perf_counter()
+        program = compiled(call, coming, self.note)
+        self.compiling += time.perf_counter() - start
+        return program(*call[1])
 
-    def _play_program(self, cell: PlannedCell, rounds: int, lower: Lower | None = None) -> tuple[Hashable, Lower]:
-        """Return the name of the program that plays so many rounds, equal for cells that share it, and what lowers it."""
+    def _playing(self, cell: PlannedCell, pairs: jax.Array, blocks: np.int32 | None) -> Call:
+        return play_all, (cell.cell, self.key, pairs, blocks), self.recording
 
-        def play() -> jax.stages.Lowered:
-            pairs = self._place(np.zeros((cell.room, 3), np.int32))
-            return play_all.lower(cell.cell, self.key, pairs, self._blocks(cell, 0), **self.recording)
-
-        return (cell.in_one_part, cell.structure, cell.room, rounds, cell.devices, *self.recording.values()), lower or play
-
-    def _measure_program(self, cell: PlannedCell, rounds: int, first: int) -> tuple[Hashable, Lower]:
-        """Return the name of the program that measures so many rounds from ``first`` on, and what lowers it."""
-        rounds += self.plan.before if first == 1 else 0
-        problem, how = cell.cell.problem, self._measuring(cell)
-
-        def lower() -> jax.stages.Lowered:
-            pairs, indices = (self._place(np.zeros((cell.room, size), np.int32)) for size in (3, rounds))
-            return measure_all.lower(problem, self.key, pairs, self._no_tally(cell), indices, self._blocks(cell, 0), how=how)
-
-        return (signature(problem), cell.room, rounds, cell.counts_blocks, cell.devices, how), lower
-
-    @property
-    def _metrics(self) -> tuple[str, ...]:
-        """Metrics that are measured: in place of strong regret the reward, of which it is made in the end."""
-        return tuple(dict.fromkeys("reward" if metric == "strong_regret" else metric for metric in self.plan.study.metrics))
-
-    def _measuring(self, cell: PlannedCell) -> Measuring:
-        """Return how a cell is measured."""
-        return Measuring(metrics=self._metrics, block=cell.cell.block, common=cell.cell.common, mesh=self.mesh)
+    def _measuring(self, cell: PlannedCell, pairs: jax.Array, tally: Tally, indices: jax.Array, blocks: np.int32 | None) -> Call:
+        how = Measuring(metrics=self.metrics, block=cell.cell.block, common=cell.cell.common, mesh=self.mesh)
+        return measure_all, (cell.cell.problem, self.key, pairs, tally, indices, blocks), {"how": how}
 
     def _place(self, array: ArrayLike) -> jax.Array:
         """Place an array on the devices, sharded over trials, its first axis."""
@@ -233,10 +182,6 @@ class Player:
     def _no_tally(self, cell: PlannedCell) -> Tally:
         """Return the tally of a program's trials before anything is measured."""
         return jax.tree.map(lambda x: self._place(np.asarray(x)), start_tally(cell.cell.problem.constraints, (cell.room,)))
-
-    def _blocks(self, cell: PlannedCell, trials: int) -> np.int32 | None:
-        """Return how many blocks each device plays of so many trials, to be told to a cell's programs; ``None`` where they play all."""
-        return np.int32(-(-trials // cell.step)) if cell.counts_blocks else None
 
     def _best_mixed(self, run: int, trial: int) -> float:
         """Return the reward of the best mixed policy in a trial: one linear programme for each instance, on the host."""
@@ -263,24 +208,3 @@ def _collected(kept: Sequence[Arrays], ended: Mapping[str, ArrayLike], count: in
     """Return all that is kept of the first ``count`` trials of a batch, given what was known of them when they ended."""
     arrays = _joined(kept) | {f"end_{name}": np.asarray(values) for name, values in ended.items()}
     return {name: array[:count] for name, array in arrays.items()}
-
-
-def _of_rows(array: np.ndarray, rows: int) -> np.ndarray:
-    """Return an array of a full batch with so many rows: on another number of devices the last trial is repeated more or less often."""
-    return array if len(array) == rows else array[np.minimum(np.arange(rows), len(array) - 1)]
-
-
-@in_its_arithmetic
-def seconds_per_round(study: Study, cell: PlannedCell) -> float:
-    """Measure the seconds of one round of one trial of a cell: a block on each device plays some rounds, and the fastest time counts."""
-    key, mesh, rounds = jax.random.key(study.seed), mesh_of(list(cell.devices)), min(PROBED_ROUNDS, study.horizon)
-    pairs = place(np.tile(next(cell.batches).pairs[:1], (cell.step, 1)), cell.devices)
-    carry, _ = begin_all(cell.cell, key, pairs, mesh=mesh)
-    best = np.inf
-    for _ in range(1 + PROBE_REPEATS):  # the first compiles
-        start = time.perf_counter()
-        carry, *_ = jax.block_until_ready(
-            advance_all(cell.cell, key, carry, pairs, np.int32(1), rounds=rounds, record="indices", mesh=mesh)
-        )
-        best = min(best, time.perf_counter() - start)
-    return best / (rounds * cell.step)

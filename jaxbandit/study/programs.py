@@ -9,22 +9,21 @@ import itertools
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 
-from jaxbandit.core.pytree import float_dtype
-from jaxbandit.engine.programs import advance_all, play_all
-from jaxbandit.results.measured import measure_all
+from jaxbandit.core.pytree import float_dtype, signature
 
-Lower: TypeAlias = Callable[[], jax.stages.Lowered]
+Call: TypeAlias = tuple[Any, tuple[Any, ...], Mapping[str, Any]]
+"""A jitted function, its arguments, and those that are static."""
 
 # Each takes memory; on two cores four of them wait, so that no core is idle while the longest is compiled.
 MAX_COMPILED_TOGETHER = 6
 MOST_KEPT = 48  # programs: each holds memory maps, of which a process has few
-KEPT: OrderedDict[Hashable, jax.stages.Compiled] = OrderedDict()
+KEPT: OrderedDict[tuple[Any, ...], jax.stages.Compiled] = OrderedDict()
 """Programs of the studies of this process by what they are made of, those used last at the end."""
 
 # Flags of XLA for CPUs, by which it compiles in a third of the time: without the passes that emit fused loops and in one piece instead of
@@ -39,20 +38,11 @@ QUICK_FLAGS_BY_VERSION = {
 }
 
 
-def compiled(
-    name: Hashable, later: Callable[[], Iterable[tuple[Hashable, Lower | None]]], note: Callable[[str], None] = lambda line: None
-) -> jax.stages.Compiled:
-    """Return a program, compiled unless it is known.
-
-    Args:
-      name: name of the program.
-      later: gives the names of all programs that will be asked for, this one first, with what lowers them, ``None`` for what cannot
-        be lowered yet. The first that are missing are compiled together.
-      note: called with a line of text before and after.
-    """
-    settings = str(float_dtype()), tuple((option, str(value)) for option, value in jax.config.values.items())
-    if (name, settings) not in KEPT:
-        missing = {other: lower for other, lower in later() if lower is not None and (other, settings) not in KEPT}
+def compiled(call: Call, coming: Callable[[], Iterable[Call]], note: Callable[[str], None]) -> jax.stages.Compiled:
+    """Return the program of a call, compiled with the first of those to come unless it is known; ``note`` is told of that."""
+    name = _made_of(call)
+    if name not in KEPT:
+        missing = {other: wanted for other, wanted in ((_made_of(one), one) for one in (call, *coming())) if other not in KEPT}
         rounds = -(-len(missing) // (MAX_COMPILED_TOGETHER if cores() > 1 else 1))
         chosen = dict(itertools.islice(missing.items(), -(-len(missing) // rounds)))
         words = f"{len(chosen)} program{'s' * (len(chosen) > 1)}"
@@ -60,15 +50,22 @@ def compiled(
         start = time.perf_counter()
         with ThreadPoolExecutor(min(len(chosen), cores())) as pool:
             # Traced and lowered here, for that depends on settings of this thread, while those before are compiled.
-            futures = {other: pool.submit(lower().compile) for other, lower in chosen.items()}
-        KEPT.update({(other, settings): future.result() for other, future in futures.items()})
+            futures = {other: pool.submit(f.lower(*args, **static).compile) for other, (f, args, static) in chosen.items()}
+        KEPT.update({other: future.result() for other, future in futures.items()})
         note(f"compiled {words} in {time.perf_counter() - start:.1f} s")
-    KEPT.move_to_end((name, settings))
+    KEPT.move_to_end(name)
     while len(KEPT) > MOST_KEPT:
-        KEPT.popitem(last=False)
-        for function in (play_all, advance_all, measure_all):  # let JAX's own caches drop what is not held here
-            function.clear_cache()  # type: ignore[attr-defined]  # the stub lacks it
-    return KEPT[name, settings]
+        made_of, _ = KEPT.popitem(last=False)
+        made_of[0].clear_cache()  # let JAX's own caches drop what is not held here
+    return KEPT[name]
+
+
+def _made_of(call: Call) -> tuple[Any, ...]:
+    """Return all that a program depends on: function, structure of its arguments, devices and settings."""
+    function, args, static = call
+    devices = {device for x in jax.tree.leaves(args) if isinstance(x, jax.Array) for device in x.devices()}
+    settings = str(float_dtype()), tuple((option, str(value)) for option, value in jax.config.values.items())
+    return function, signature(args), tuple(static.items()), frozenset(devices), settings
 
 
 def cores() -> int:

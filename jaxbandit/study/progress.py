@@ -7,7 +7,7 @@ import dataclasses
 import datetime
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from jaxbandit.core.files import CannotWrite
 from jaxbandit.core.status import healthy
+from jaxbandit.results.schema import Arrays
 from jaxbandit.study.files import PROGRESS, write_json
 from jaxbandit.study.plan import Batch, Plan
 
@@ -42,7 +43,7 @@ class Progress:
     rate: float  # trial-rounds a second
     left: float  # seconds
     metric: str  # the first one
-    lines: Mapping[str, float]  # mean of it at that round in each run of the cell, by label, over the run's latest trials
+    lines: Mapping[str, float]  # mean of it at that round over the trials of each run in the batch, by label
 
     def __str__(self) -> str:
         """``[1/3] rpol: round 1,000, batch 2 of 4: 200,000 trial-rounds/s, 3 s left; mean regret: rpol 12.5``."""
@@ -91,96 +92,72 @@ class Reporter:
             self.said = now
 
 
-def moments(plan: Plan, batch: Batch, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the moments of the kept curves of a batch, for each of its runs.
-
-    These are ``runs``, their numbers in the study, ``trials`` and ``failed``, how many of each, ``[r]``; and for every metric the mean
-    curve of the trials that did not fail and their sums of squared deviations, ``[r, rounds]``.
-    """
-    owners = batch.rows[:, 0]
-    runs, trials = np.unique(owners, return_counts=True)
-    usable = [(owners == run) & healthy(arrays["end_status"]) for run in runs]
-    found = {"runs": runs, "trials": trials, "failed": trials - np.asarray([np.count_nonzero(these) for these in usable])}
-    for name in (metric for metric in plan.study.metrics if metric in arrays):  # strong regret comes at the end
-        curves = [np.asarray(arrays[name][these], np.float64) for these in usable]
-        means = [curve.mean(axis=0) if len(curve) else np.zeros(curve.shape[1:]) for curve in curves]
-        found[f"mean {name}"] = np.stack(means)
-        found[f"squares {name}"] = np.stack([np.sum((curve - mean) ** 2, axis=0) for curve, mean in zip(curves, means, strict=True)])
-    return found
-
-
-def moments_alone(part: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the moments among all that is kept of a batch."""
-    return {name: array for name, array in part.items() if name in ("runs", "trials", "failed") or name.startswith(("mean ", "squares "))}
-
-
 class SoFar:
     """Trial-rounds that are played, which it reports, and moments of finished batches, which it writes to ``progress.json``."""
 
     def __init__(self, plan: Plan, report: Callable[[Progress], None], directory: Path | None) -> None:
         self.plan, self.report, self.directory = plan, report, directory
         self.dashboard, self.workers = "", set[str]()  # address of the workers' page, and the names of those that have played
-        self.finished = Counter[int]()  # batches of each cell
-        self.done = self.skipped = 0  # trial-rounds
-        self.started = time.perf_counter()
+        self.rounds, self.finished = dict[Batch, int](), Counter[int]()  # rounds played of each batch, and finished batches of each cell
+        self.done = self.skipped = 0  # trial-rounds, and those that an earlier process has played
+        self.started, self.due = time.perf_counter(), -np.inf  # when the run began, and when the file may be written again
         self.latest: Progress | None = None
-        self.due = -np.inf  # when the file may be written again
         runs, kept = len(plan.runs), len(plan.study.keep.rounds(plan.study.horizon))
         self.trials, self.failed = np.zeros(runs, np.int64), np.zeros(runs, np.int64)
         names = [name for name in plan.study.metrics if name != "strong_regret"]
         self.mean, self.squares = ({name: np.zeros((runs, kept)) for name in names} for _ in range(2))
 
-    def skip(self, batch: Batch, rounds: int) -> None:
-        """Count rounds of a batch that were played before."""
-        self.done += batch.size * rounds
-        self.skipped += batch.size * rounds
-        self.finished[batch.cell.number] += rounds == self.plan.study.horizon
+    def played(self, batch: Batch, last: int, ends: np.ndarray | None = None) -> None:
+        """Count the rounds of a batch up to ``last``, and report them.
 
-    def played(self, batch: Batch, last: int, rounds: int, seconds: float, means: Mapping[int, float]) -> None:
-        """Count and report some rounds of a batch.
-
-        Args:
-          batch: batch that was played.
-          last: round that was played last.
-          rounds: number of rounds.
-          seconds: seconds spent on all that was played so far.
-          means: mean of the first metric after the last round in each run of the batch, by its number in the study.
+        ``ends [n]`` is the first metric of each trial there, ``None`` for rounds of an earlier process, which are only counted.
         """
-        cell, work, ended = batch.cell, self.plan.work, last == self.plan.study.horizon
-        self.finished[cell.number] += ended
-        self.done += batch.size * rounds
+        cell, horizon, new = batch.cell, self.plan.study.horizon, batch.size * (last - self.rounds.get(batch, 0))
+        self.rounds[batch] = last
+        self.finished[cell.number] += last == horizon
+        self.done += new
+        if ends is None:
+            self.skipped += new
+            return
+        seconds, owners = time.perf_counter() - self.started, batch.rows[:, 0]
         rate = (self.done - self.skipped) / max(seconds, LEAST_SECONDS)
-        lines = dict(self.latest.lines) if self.latest is not None and self.latest.cell == cell.number else {}
-        lines |= {self.plan.runs[run].label: float(mean) for run, mean in means.items()}
         self.latest = Progress(
             title=cell.title,
             cell=cell.number,
             cells=len(self.plan.cells),
-            batch=self.finished[cell.number] - ended,
+            batch=self.finished[cell.number] - (last == horizon),
             batches=cell.count,
             round=last,
-            last=ended and self.finished[cell.number] == cell.count,
+            last=self.finished[cell.number] == cell.count,
             done=self.done,
-            work=work,
-            seconds=time.perf_counter() - self.started,
+            work=self.plan.work,
+            seconds=seconds,
             rate=rate,
-            left=max(work - self.done, 0) / rate,
+            left=(self.plan.work - self.done) / rate,
             metric=self.plan.study.metrics[0],
-            lines={run.label: lines[run.label] for run in cell.runs.values() if run.label in lines},
+            lines={self.plan.runs[run].label: float(np.mean(ends[owners == run])) for run in np.unique(owners).tolist()},
         )
         self.report(self.latest)
 
-    def add(self, found: Mapping[str, np.ndarray]) -> None:
-        """Add the moments of a finished batch (Chan, Golub and LeVeque 1979, eq. 2.1)."""
-        runs = found["runs"]
-        before, new = (self.trials - self.failed)[runs, None], (found["trials"] - found["failed"])[:, None]
-        share = new / np.maximum(before + new, 1)
-        for name, mean in self.mean.items():
-            apart = found[f"mean {name}"] - mean[runs]
-            self.squares[name][runs] += found[f"squares {name}"] + apart**2 * before * share
-            mean[runs] += apart * share
-        self.trials[runs] += found["trials"]
-        self.failed[runs] += found["failed"]
+    def finish(self, batch: Batch, arrays: Arrays, *, before: bool = False) -> None:
+        """Add the moments of a finished batch, over trials that did not fail (Chan, Golub and LeVeque 1979, eq. 2.1), and report it.
+
+        A batch that an earlier process has finished ``before`` is only counted.
+        """
+        owners, usable = batch.rows[:, 0], healthy(arrays["end_status"])
+        for run in np.unique(owners).tolist():
+            these, known = usable & (owners == run), self.trials[run] - self.failed[run]
+            new, trials = np.count_nonzero(these), np.count_nonzero(owners == run)
+            self.trials[run] += trials
+            self.failed[run] += trials - new
+            for name, mean in self.mean.items() if new else ():
+                curves = np.asarray(arrays[name][these], np.float64)
+                apart = curves.mean(axis=0) - mean[run]
+                share = new / (known + new)
+                self.squares[name][run] += np.sum((curves - curves.mean(axis=0)) ** 2, axis=0) + apart**2 * known * share
+                mean[run] += apart * share
+        first = self.plan.study.metrics[0].replace("strong_regret", "reward")  # of which it is made in the end
+        self.played(batch, self.plan.study.horizon, None if before else arrays[first][:, -1])
 
     def write_now_and_then(self) -> None:
         """Write ``progress.json``, unless that was done a moment ago."""
@@ -205,7 +182,7 @@ class SoFar:
             "horizon": study.horizon,
             "rounds": study.keep.rounds(study.horizon).tolist(),
             "counted_before": self.plan.before,
-            "runs": list(self._runs()),
+            "runs": [self._run(number) for number in range(len(self.plan.runs))],
             "work": self.plan.work,  # trial-rounds in all
             "done": int(self.trials.sum()) * study.horizon,
             "seconds": None if latest is None else latest.seconds,
@@ -216,17 +193,12 @@ class SoFar:
             "updated": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         }
 
-    def _runs(self) -> Iterator[dict[str, object]]:
-        """Return what is known of each run, curves only where there are trials to tell them from."""
-        for number, run in enumerate(self.plan.runs):
-            count = int(self.trials[number] - self.failed[number])
-            mean = {name: curves[number].tolist() for name, curves in self.mean.items()} if count else {}
-            squares = {name: curves[number] / max(count - 1, 1) for name, curves in self.squares.items()} if count > 1 else {}
-            yield {
-                "label": run.label,
-                "problem": str(run.problem_label),
-                "trials": int(self.trials[number]),
-                "failed": int(self.failed[number]),
-                "mean": mean,
-                "deviation": {name: np.sqrt(variance).tolist() for name, variance in squares.items()},
-            }
+    def _run(self, number: int) -> dict[str, object]:
+        """Return what is known of a run, curves only where there are trials to tell them from."""
+        run, trials, failed = self.plan.runs[number], int(self.trials[number]), int(self.failed[number])
+        count = trials - failed
+        mean = {name: curves[number].tolist() for name, curves in self.mean.items()} if count else {}
+        squares = {name: curves[number] / max(count - 1, 1) for name, curves in self.squares.items()} if count > 1 else {}
+        deviation = {name: np.sqrt(variance).tolist() for name, variance in squares.items()}
+        names = {"label": run.label, "problem": str(run.problem_label)}
+        return {**names, "trials": trials, "failed": failed, "mean": mean, "deviation": deviation}

@@ -7,8 +7,8 @@ import dataclasses
 import functools
 import itertools
 import json
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -18,7 +18,7 @@ import xarray as xr
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.codec import describe
 from jaxbandit.core.declare import checked
-from jaxbandit.core.executors import EXECUTOR, VERSIONS_AND_DEVICE, AnyExecutor, TaskFailed, WorkersLost, dashboard_of, spread
+from jaxbandit.core.executors import EXECUTOR, VERSIONS_AND_DEVICE, AnyExecutor, TaskFailed, WorkersLost, spread
 from jaxbandit.core.fields import Words, between, function, of_class
 from jaxbandit.core.fields import path as path_check
 from jaxbandit.core.pytree import float_dtype
@@ -26,40 +26,18 @@ from jaxbandit.core.types import Device, FilePath
 from jaxbandit.results.dataset import assembled, header, pieces_of
 from jaxbandit.results.files import check_results, open_results, read_results, stream_results
 from jaxbandit.results.schema import SECONDS, Arrays, Contents, Row
-from jaxbandit.study.files import CheckpointMismatch, Files, HeldDirectory, check_disk, hold_directory, identity, interrupted
+from jaxbandit.study.files import CheckpointMismatch, Files, HeldDirectory, hold_directory, identity, interrupted
 from jaxbandit.study.plan import Batch, Memory, Plan, Segment, make_plan
-from jaxbandit.study.play import CHECKPOINT_SHARE, Played, Player
-from jaxbandit.study.progress import Progress, SoFar, moments_alone
-from jaxbandit.study.study import Study, in_its_arithmetic
+from jaxbandit.study.play import CHECKPOINT_SHARE, Player
+from jaxbandit.study.progress import Progress, SoFar
+from jaxbandit.study.study import Study, arithmetic_of
 
 Directory: TypeAlias = Annotated[str | Path | HeldDirectory, path_check | of_class(HeldDirectory, "a directory of hold_directory(...)")]
 Attributes: TypeAlias = Annotated[Mapping[str, str], Words("a mapping from names to text")]
-Numbers: TypeAlias = tuple[int, int]  # of a cell, and of a batch in it
 
 
 class BatchFailed(RuntimeError):
     """A batch failed in every attempt; the message names run, cell and batch. What is finished is kept, and ``resume`` goes on."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """How a study is run and who is told; see :func:`run_study`."""
-
-    resume: bool
-    results: Path | None
-    attributes: Mapping[str, str]
-    memory: str | int | None
-    segment: int | None
-    devices: Sequence[Device] | None
-    checkpoint_share: float
-    executor: AnyExecutor | None
-    report: Callable[[Progress], None]
-    note: Callable[[str], None]
-
-    def plan(self, study: Study) -> Plan:
-        """Return the plan of a study as this process would play it."""
-        how: dict[str, Any] = {"memory": self.memory, "segment": self.segment, "devices": self.devices}
-        return make_plan(study, **how, streamed=self.results is not None, by_workers=self.executor is not None)
 
 
 @checked
@@ -102,8 +80,8 @@ def run_study(
       note: called with a line of text when something is compiled, resumed, dropped or done.
 
     Raises:
-      InvalidArgument: on a study that cannot run, results that fit neither memory nor disk or cannot be written, or a directory that
-        holds the run of another.
+      InvalidArgument: on a study that cannot run, results that do not fit memory or cannot be written, or a directory that holds the
+        run of another.
       DirectoryInUse: when a run that is going on holds the directory.
       CannotWrite: on any error of the operating system when a file is written.
       BatchFailed: when a batch has failed on workers again and again; all that were under way are finished and kept before.
@@ -119,50 +97,60 @@ def run_study(
     # Problems are built in the arithmetic of the caller, which a trial that is played again needs, too.
     said = {"jax_enable_x64": str(float_dtype() == np.float64), **(attributes or {})}
     file = None if results is None else Path(results)
-    options = Options(resume, file, said, memory, segment, devices, checkpoint_share, executor, report, note)
-    return _run(study, directory, options)
+    with arithmetic_of(study):
+        bounds: dict[str, Any] = {"memory": memory, "segment": segment}
+        plan = make_plan(study, **bounds, devices=devices, streamed=file is not None, by_workers=executor is not None)
+        if file is not None:
+            check_results(study_header(plan, (), trials=1), file)
+        around = None  # the surroundings of workers
+        if executor is not None and not resume:
+            plan, around = _cut_by_worker(plan, executor, Work(study, **bounds), note)
+        with contextlib.nullcontext() if directory is None else _held(directory) as path:
+            files = None if path is None else Files(path, note)
+            if files is not None and resume:
+                plan, around = _resumed(plan, files, by_workers=executor is not None)
+            elif files is not None:
+                files.start({"identity": identity(study.fingerprint(), around), "batches": plan.layout})
+            store = Store(plan, files, SoFar(plan, report, path), around, streamed=file is not None, resume=resume)
+            store.so_far.write()
+            if executor is None:
+                played = _played_here(store, checkpoint_share, note)
+            else:
+                shared = files if file is not None and file.suffix == ".zarr" else None
+                work = Work(study, **bounds, layout=plan.layout, files=shared and Files(shared.directory.absolute(), run=shared.run))
+                played = _played_by_workers(store, executor, work, note)
+            with contextlib.closing(played):  # which calls workers off, however the run ends
+                for batch, arrays, seconds in played:
+                    store.finish(batch, arrays, seconds)
+            store.so_far.write()
+            if executor is not None:
+                said["devices"] = json.dumps([(store.around or {}).get("device", "")])
+            return store.gather(file, said)
 
 
-@in_its_arithmetic
-def _run(study: Study, directory: Directory | None, options: Options) -> xr.Dataset:
-    """Run a study in its arithmetic."""
-    with Store.of(directory, options.plan(study), options) as store:
-        store.so_far.write()
-        if options.executor is None:
-            _play_here(store, options)
-        else:
-            _play_by_workers(store, options.executor, options)
-        store.so_far.write()
-        return store.gather()
+BatchPlayed: TypeAlias = tuple[Batch, Arrays | None, np.ndarray]
+"""Batch, its arrays unless a worker has written them, and its seconds."""
 
 
-def _play_here(store: Store, options: Options) -> None:
+def _played_here(store: Store, share: float, note: Callable[[str], None]) -> Generator[BatchPlayed]:
     """Play all batches that are missing."""
-    player = Player(store.plan, store.so_far, store.files, note=options.note, share=options.checkpoint_share, left=store.missing)
+    player = Player(store.plan, store.files, report=store.so_far.played, note=note, share=share, left=store.missing)
     for batch in store.missing():
-        store.finish(batch, *player.result(batch))
+        yield batch, *player.play(batch)
 
 
-def _play_by_workers(store: Store, executor: AnyExecutor, options: Options) -> None:
+def _played_by_workers(store: Store, executor: AnyExecutor, work: Work, note: Callable[[str], None]) -> Generator[BatchPlayed]:
     """Let workers play all batches that are missing, in any order."""
-    plan, so_far, missing = store.plan, store.so_far, store.missing()
-    so_far.dashboard = dashboard_of(executor)
-    if so_far.dashboard:
-        options.note(f"dashboard of the workers: {so_far.dashboard}")
-    shared = options.results is not None and options.results.suffix == ".zarr"
-    work = Work(plan.study, options.memory, options.segment, plan.layout, store.files.of_workers() if shared and store.files else None)
-    started, places = time.perf_counter(), [batch.place for batch in missing]
-    answers = spread(executor, work, places, wanted=store.around, note=options.note)
+    missing = store.missing()
+    store.so_far.dashboard = "" if isinstance(executor, Executor) else executor.dashboard_link or ""
+    if store.so_far.dashboard:
+        note(f"dashboard of the workers: {store.so_far.dashboard}")
     try:
-        with contextlib.closing(answers):  # which calls workers off, however the run ends
+        with contextlib.closing(spread(executor, work, [batch.place for batch in missing], wanted=store.around, note=note)) as answers:
             for number, answer in answers:
-                batch, (arrays, seconds) = missing[number], answer.result
-                so_far.workers.add(answer.worker)
+                store.so_far.workers.add(answer.worker)
                 store.around = answer.surroundings
-                store.finish(batch, arrays, seconds, written=work.files is not None)
-                ends = arrays.get(f"mean {plan.study.metrics[0]}", np.full((len(arrays["runs"]), 1), np.nan))[:, -1]
-                means = dict(zip(arrays["runs"].tolist(), ends, strict=True))
-                so_far.played(batch, plan.study.horizon, plan.study.horizon, time.perf_counter() - started, means)
+                yield missing[number], *answer.result
     except TaskFailed as error:
         batch = missing[error.index]
         raise BatchFailed(
@@ -173,80 +161,57 @@ def _play_by_workers(store: Store, executor: AnyExecutor, options: Options) -> N
         raise WorkersLost(f"executor: {error}; what is finished is kept, and --resume goes on") from error
 
 
+def _resumed(plan: Plan, files: Files, *, by_workers: bool) -> tuple[Plan, Mapping[str, str] | None]:
+    """Go on with the run of a directory: return the plan with its batches, and the surroundings that workers must have."""
+    around = None
+    if by_workers:  # which are compared when they play
+        known = files.record()["identity"]
+        around = {name: str(known.get(name)) for name in VERSIONS_AND_DEVICE}
+    record = files.resume(identity(plan.study.fingerprint(), around))
+    return plan.with_layout(record["batches"]), around
+
+
 class Store:
     """Finished batches of a run, in memory or in ``files``; ``around`` are the surroundings of the workers, once they are known."""
 
-    def __init__(self, plan: Plan, options: Options, files: Files | None, around: Mapping[str, str] | None) -> None:
-        self.plan, self.options, self.files, self.around = plan, options, files, around
+    def __init__(
+        self, plan: Plan, files: Files | None, so_far: SoFar, around: Mapping[str, str] | None, *, streamed: bool, resume: bool
+    ) -> None:
+        self.plan, self.files, self.so_far, self.around, self.streamed = plan, files, so_far, around, streamed
         self.parts: dict[Batch, Arrays | None] = {}  # finished batches: their arrays where no file takes the results
         self.seconds: dict[Batch, np.ndarray] = {}
-        if files is not None:
-            (self._resume if options.resume else self._begin)(files)
-        self.so_far = SoFar(self.plan, options.report, None if files is None else files.directory)
-        for batch in self.plan.batches if options.resume else ():
+        for batch in plan.batches if resume else ():
             part = None if files is None else files.part(*batch.place)
             if part is not None:
-                self.so_far.skip(batch, self.plan.study.horizon)
-                self._keep(batch, part)
-
-    @staticmethod
-    @contextlib.contextmanager
-    def of(directory: Directory | None, plan: Plan, options: Options) -> Iterator[Store]:
-        """Give the store of a run, which holds its directory meanwhile; in memory without a directory."""
-        if options.results is not None:
-            check_results(study_header(plan, (), trials=1), options.results)
-        around = None
-        if options.executor is not None and not options.resume:
-            plan, around = _cut_by_worker(plan, options.executor, options)
-        with contextlib.nullcontext() if directory is None else _held(directory) as path:
-            yield Store(plan, options, None if path is None else Files(path, options.note), around)
-
-    def _begin(self, files: Files) -> None:
-        """Write down a new run in its directory."""
-        files.clear()
-        check_disk(files.directory, self.plan.disk_bytes(self.options.results is not None))
-        own = identity(self.plan.study.fingerprint(), self.around)
-        files.start({"identity": own, "batches": self.plan.layout})
-
-    def _resume(self, files: Files) -> None:
-        """Go on with the run of the directory: take its batches."""
-        if self.options.executor is not None:  # whose surroundings are compared when it plays
-            known = files.record()["identity"]
-            self.around = {name: str(known.get(name)) for name in VERSIONS_AND_DEVICE}
-        record = files.resume(identity(self.plan.study.fingerprint(), self.around))
-        self.plan = self.plan.with_layout(record["batches"])
-        check_disk(files.directory, self.plan.disk_bytes(self.options.results is not None) - files.part_bytes())
+                self.parts[batch] = None if streamed else part
+                so_far.finish(batch, part, before=True)
 
     def missing(self) -> list[Batch]:
         """Return the batches that are still to be played."""
         return [batch for batch in self.plan.batches if batch not in self.parts]
 
-    def finish(self, batch: Batch, part: Arrays, seconds: np.ndarray, *, written: bool = False) -> None:
-        """Keep a batch that was played, unless a worker has ``written`` it."""
-        self.seconds[batch] = seconds
-        if self.files is not None and not written:
+    def finish(self, batch: Batch, part: Arrays | None, seconds: np.ndarray) -> None:
+        """Keep a batch that was played, whose ``part`` is ``None`` where a worker has written it."""
+        if part is not None and self.files is not None:
             self.files.finish(*batch.place, part)
-        self._keep(batch, part)
+        part = self._part(batch) if part is None else part
+        self.parts[batch] = None if self.streamed else part  # which is read again, so that memory holds one at a time
+        self.seconds[batch] = seconds
+        self.so_far.finish(batch, part)
         self.so_far.write_now_and_then()
-
-    def _keep(self, batch: Batch, part: Arrays) -> None:
-        self.so_far.add(part)
-        self.parts[batch] = part if self.options.results is None else None  # which is read again, so that memory holds one at a time
 
     def _part(self, batch: Batch) -> Arrays:
         """Return what is kept of a finished batch."""
-        part = self.parts[batch]
+        part = self.parts.get(batch)
         if part is None and self.files is not None:
             part = self.files.part(*batch.place)
         if part is None:
             raise CheckpointMismatch(f"resume: {batch} was altered while the study ran; run again with --resume")
         return part
 
-    def gather(self) -> xr.Dataset:
-        """Return the results of all batches, read from their file if they are written to one."""
-        plan, file, attributes = self.plan, self.options.results, dict(self.options.attributes)
-        if self.options.executor is not None:
-            attributes["devices"] = json.dumps([(self.around or {}).get("device", "")])
+    def gather(self, file: Path | None, attributes: Mapping[str, str]) -> xr.Dataset:
+        """Return the results of all batches, read from their ``file`` if they are written to one."""
+        plan = self.plan
         seconds, unknown = np.empty((len(plan.runs), 2)), np.full(2, np.nan)  # with and without compilation, of what this run has played
         for cell in plan.cells:
             seconds[list(cell.runs)] = np.sum([self.seconds.get(batch, unknown) for batch in cell.batches], axis=0) / len(cell.runs)
@@ -269,9 +234,23 @@ class Work:
     layout: list[list[int]] | None = None  # of the batches that all workers have
     files: Files | None = None  # where workers write batches themselves
 
-    def __call__(self, place: Numbers | None) -> Played | list[list[int]]:
-        """Return the layout that this worker would choose, or the results of the batch with these numbers of its cell and of itself."""
-        return self.player.plan.layout if place is None else _played(self.study, self, place)
+    def __call__(self, place: tuple[int, int] | None) -> tuple[Arrays | None, np.ndarray] | list[list[int]]:
+        """Return the layout that this worker would choose, or the batch with these numbers of its cell and of itself."""
+        with arithmetic_of(self.study):
+            if place is None:
+                return self.player.plan.layout
+            batch = next(itertools.islice(self.player.plan.cells[place[0]].batches, place[1], None))
+            self.player.left = lambda: [batch]
+            arrays, seconds = self.player.play(batch)
+            if self.files is None:
+                return arrays, seconds
+            if not self.files.is_there():
+                raise InvalidArgument(
+                    f"results: workers write to {self.files.directory}, and this one does not see the run there; give a directory that"
+                    " all machines share, or write NetCDF"
+                )
+            self.files.finish(*place, arrays)
+            return None, seconds
 
     @functools.cached_property
     def player(self) -> Player:
@@ -280,28 +259,10 @@ class Work:
         return Player(plan if self.layout is None else plan.with_layout(self.layout))
 
 
-@in_its_arithmetic
-def _played(study: Study, work: Work, place: Numbers) -> Played:
-    """Play a batch, in the arithmetic of the study."""
-    cell, number = place
-    batch = next(itertools.islice(work.player.plan.cells[cell].batches, number, None))
-    work.player.left = lambda: [batch]
-    arrays, seconds = work.player.result(batch)
-    if work.files is None:
-        return arrays, seconds
-    if not work.files.is_there():
-        raise InvalidArgument(
-            f"results: workers write to {work.files.directory}, and this one does not see the run there; give a directory that all"
-            " machines share, or write NetCDF"
-        )
-    work.files.finish(*place, arrays)
-    return moments_alone(arrays), seconds
-
-
-def _cut_by_worker(plan: Plan, executor: AnyExecutor, options: Options) -> tuple[Plan, Mapping[str, str]]:
+def _cut_by_worker(plan: Plan, executor: AnyExecutor, work: Work, note: Callable[[str], None]) -> tuple[Plan, Mapping[str, str]]:
     """Return the plan with the batches that a worker would have, and what its results depend on beside the program."""
     try:
-        [(_, answer)] = spread(executor, Work(plan.study, options.memory, options.segment), [None], note=options.note)
+        [(_, answer)] = spread(executor, work, [None], note=note)
     except TaskFailed as error:
         raise InvalidArgument(f"executor: a worker cannot plan the study: {error.reason}") from error
     return plan.with_layout(answer.result), answer.surroundings

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import json
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Concatenate, Literal, ParamSpec, TypeVar
@@ -93,17 +93,22 @@ class Keep(Described):
                 checks.integer(f"keep.{name}", value, least=1)
 
 
-def in_its_arithmetic(function: Callable[Concatenate[Study, P], T]) -> Callable[Concatenate[Study, P], T]:
-    """Let a function of a study work in float64 where a model of the study needs that.
+@contextlib.contextmanager
+def arithmetic_of(study: Study) -> Iterator[None]:
+    """Let the block work in float64 where a model of a study needs that.
 
     All runs of a study are in one precision: draws of random numbers differ between float32 and float64, and runs share them.
     """
+    with arithmetic(run.model.precision for run in study.runs if isinstance(run, Run) and isinstance(run.model, Surrogate)):
+        yield
+
+
+def in_its_arithmetic(function: Callable[Concatenate[Study, P], T]) -> Callable[Concatenate[Study, P], T]:
+    """Let a function of a study work in its arithmetic."""
 
     @functools.wraps(function)
     def with_study(study: Study, *args: P.args, **kwargs: P.kwargs) -> T:
-        if not isinstance(study, Study):
-            raise InvalidArgument(f"study: expected a Study, got {type(study).__name__}")
-        with arithmetic(run.model.precision for run in study.runs if isinstance(run, Run) and isinstance(run.model, Surrogate)):
+        with arithmetic_of(study):
             return function(study, *args, **kwargs)
 
     return with_study

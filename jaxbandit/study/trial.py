@@ -100,7 +100,7 @@ def _again(study: Study, dataset: xr.Dataset, trial: int, label: str | None) -> 
     cell = next(cell for cell in plan.cells if number in cell.runs)
     block = cell.cell.block
     batch = Batch(cell.cut(block, cell.rounds, block), 0, list(cell.runs).index(number) * study.trials + trial, 1)
-    arrays = Player(plan, left=lambda: [batch]).play(batch)
+    arrays, _ = Player(plan, left=lambda: [batch]).play(batch)
     single = dataclasses.replace(contents_of(plan), trials=[trial], problems=[cell.cell.problem])
     single = dataclasses.replace(single, rows=[row for row in single.rows if row.label == label])
     variables = single.variables([arrays])

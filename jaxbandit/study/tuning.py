@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable
 from typing import Annotated, TypeAlias
 
 import jax
@@ -13,7 +12,6 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.declare import checked
-from jaxbandit.core.executors import EXECUTOR, AnyExecutor, map_tasks
 from jaxbandit.core.fields import function, whole
 from jaxbandit.core.sweep import combinations, sweep
 from jaxbandit.core.tuned import Candidate, Tuned
@@ -21,7 +19,6 @@ from jaxbandit.metrics import Curves, curves, healthy
 from jaxbandit.study.runs import Run, Values
 from jaxbandit.study.study import Study, in_its_arithmetic
 
-MOST_TASKS = 64  # of workers, however many combinations there are
 Measure: TypeAlias = Annotated[Callable[[Curves], jax.Array], function("(curves)")]
 """A number of each trial ``[variants, trials]`` from curves ``[variants, trials, T]``."""
 
@@ -40,7 +37,6 @@ def tune(
     *,
     trials: Annotated[int, whole(1)] = 20,
     measure: Measure = regret_and_violation,
-    executor: Annotated[AnyExecutor, EXECUTOR] | None = None,
 ) -> Tuned[Run]:
     """Return the run with the best hyper-parameters of a grid, as papers do who set a baseline's to its best performance.
 
@@ -52,7 +48,6 @@ def tune(
       values: for the dotted paths of fields the values to try, as for :func:`~jaxbandit.sweep`; every combination is tried.
       trials: number of trials.
       measure: a number per trial, ``[variants, trials]``, from curves ``[variants, trials, T]``; its mean is made small.
-      executor: workers that play some combinations each, as for :func:`~jaxbandit.study.run_study`; default none, for this process.
 
     Returns:
       The run with the best algorithm, and every combination with its mean, in the order tried. A combination with a trial that
@@ -60,40 +55,27 @@ def tune(
 
     Raises:
       InvalidArgument: on no field, an unknown one, a measure that does not make a number of each trial, or when every combination failed.
-      TaskFailed: when combinations have failed on workers again and again.
     """
     if not values:
         raise checks.InvalidArgument("values: must hold at least one field with the values to try, got {}")
     variants = sweep(run.algorithm, values)
-    own = dataclasses.replace(study, seed=study.seed + 1, trials=int(trials))
-    _check_measure(measure, (variants.size, own.trials), own.horizon + run.initial.counted * run.initial.count)
-    tried = combinations(values, zipped=False, where="values")
-    size = len(tried) if executor is None else -(-len(tried) // MOST_TASKS)
-    parts = [tried[first : first + size] for first in range(0, len(tried), size)]
-    parts[-1] = parts[-1] + parts[-1][-1:] * (size - len(parts[-1]))  # so that all are played by one program
-    found = map_tasks(executor, partial(_scored, own, run, measure), parts)
-    measures, usable = (np.concatenate(arrays)[: len(tried)] for arrays in zip(*found, strict=True))
-    scores, errors = np.mean(measures, axis=1), np.std(measures, axis=1, ddof=min(1, own.trials - 1)) / np.sqrt(own.trials)
+    apart = dataclasses.replace(study, seed=study.seed + 1, trials=int(trials))
+    _check_measure(measure, (variants.size, apart.trials), apart.horizon + run.initial.counted * run.initial.count)
+    played = apart.trajectory(run, algorithm=variants)
+    over_trials = 0 if run.problem.is_random else None
+    by_trial = jax.jit(jax.vmap(curves, (over_trials, 1), 1))  # curves of [variants, T] points in each trial
+    # On the host first: one after the other, small operations on what several CPU devices share can wait for each other for ever.
+    points = jnp.asarray(np.asarray(played.scored_indices))
+    measures = np.asarray(measure(by_trial(apart.instances(run.problem), points)), np.float64)
+    scores, errors = np.mean(measures, axis=1), np.std(measures, axis=1, ddof=min(1, apart.trials - 1)) / np.sqrt(apart.trials)
+    usable = np.all(np.asarray(healthy(played.status)), axis=1)
     scores = np.where(usable & np.isfinite(scores), scores, np.inf)
     best = int(np.argmin(scores))
     if not np.isfinite(scores[best]):
         raise checks.InvalidArgument(f"values: none of the {len(scores)} combinations gave a finite measure; give others")
     chosen = dataclasses.replace(run, algorithm=variants.pick(best))
-    rows = zip(tried, scores.tolist(), errors.tolist(), strict=True)
+    rows = zip(combinations(values, zipped=False, where="values"), scores.tolist(), errors.tolist(), strict=True)
     return Tuned(chosen, tuple(Candidate(combination, loss, error, "grid") for combination, loss, error in rows))
-
-
-@in_its_arithmetic
-def _scored(study: Study, run: Run, measure: Measure, tried: Sequence[Mapping[str, object]]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the measure of every trial ``[n, trials]`` of some combinations, played by one program, and whether all went well, ``[n]``."""
-    variants = sweep(run.algorithm, {path: [chosen[path] for chosen in tried] for path in tried[0]}, zipped=True)
-    played = study.trajectory(run, algorithm=variants)
-    over_trials = 0 if run.problem.is_random else None
-    by_trial = jax.jit(jax.vmap(curves, (over_trials, 1), 1))  # curves of [variants, T] points in each trial
-    # On the host first: one after the other, small operations on what several CPU devices share can wait for each other for ever.
-    points = jnp.asarray(np.asarray(played.scored_indices))
-    measures = np.asarray(measure(by_trial(study.instances(run.problem), points)), np.float64)
-    return measures, np.all(np.asarray(healthy(played.status)), axis=1)
 
 
 def _check_measure(measure: Measure, trials: tuple[int, int], rounds: int) -> None:

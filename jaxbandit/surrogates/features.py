@@ -21,8 +21,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxbandit.core.blocks import by_platform
 from jaxbandit.core.fields import Described
-from jaxbandit.core.platforms import by_platform
 from jaxbandit.core.pytree import pytree
 from jaxbandit.core.types import Array, Key, Scalar, Table
 

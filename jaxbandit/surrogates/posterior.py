@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks, fields
+from jaxbandit.core.blocks import by_platform
 from jaxbandit.core.declare import OnDomain, check_fields, checked
 from jaxbandit.core.fields import AtLeast, Described, choice, of_class, whole
-from jaxbandit.core.platforms import by_platform
 from jaxbandit.core.pytree import fields_in_brief, pytree, replace, static
 from jaxbandit.core.showing import html_fields
 from jaxbandit.core.types import Array, Key, Table

@@ -71,7 +71,7 @@ UNDECLARED = {
     **dict.fromkeys(("canonicalise", "replace", "sweep"), "check what they are given themselves, for it depends on the object"),
     **dict.fromkeys(("pytree", "static"), "declare fields and classes"),
     **dict.fromkeys(("explain", "nameable", "path_of"), "check their only argument themselves"),
-    **dict.fromkeys(("from_table", "write_whole", "parsed", "ended", "interrupted"), "of the command line and of study files"),
+    **dict.fromkeys(("from_table", "write_whole", "ended", "interrupted"), "of the command line and of study files"),
     "drawing.plain": "turns any label into text",
     "arithmetic": "checks its only argument itself, once its context is entered",
     "product": "checks its only argument axis by axis",

@@ -197,12 +197,28 @@ def test_long_runs_are_heard_of() -> None:
         assert seconds_of_batch(carried_bytes(cell.cell), rounds, size, plan.devices) <= 1.01 * SECONDS_OF_BATCH
 
 
-class Lowered:
+class Function:
+    """A jitted function whose program is its name."""
+
     def __init__(self, name: str) -> None:
         self.name = name
 
+    def lower(self) -> Function:
+        return self
+
     def compile(self) -> str:
         return f"program {self.name}"
+
+    def clear_cache(self) -> None:
+        """Nothing is cached."""
+
+
+FUNCTIONS = {name: Function(name) for name in "abcd"}
+
+
+def made(notes: list[str], *names: str) -> Any:
+    calls: list[Any] = [(FUNCTIONS[name], (), {}) for name in names]
+    return compiled(calls[0], lambda: calls, notes.append)
 
 
 def test_programs_are_made_together_and_dropped(monkeypatch: Any) -> None:
@@ -210,16 +226,10 @@ def test_programs_are_made_together_and_dropped(monkeypatch: Any) -> None:
     monkeypatch.setattr(programs, "MAX_COMPILED_TOGETHER", 2)
     monkeypatch.setattr(programs, "KEPT", collections.OrderedDict())
     notes: list[str] = []
-
-    def made(*names: str) -> Any:
-        return compiled(
-            names[0], lambda: [(name, None if name.isupper() else functools.partial(Lowered, name)) for name in names], notes.append
-        )
-
-    assert made("a", "B", "a", "c", "d") == "program a"
-    assert made("c") == "program c" and notes[0] == "compiling 2 programs" and len(notes) == 2, "the first two that can be"
-    assert made("d", "c") == "program d" and notes[2] == "compiling 1 program"
-    assert made("a") == "program a" and len(notes) == 4, "found among those that outlive a run"
+    assert made(notes, "a", "a", "c", "d") == "program a"
+    assert made(notes, "c") == "program c" and notes[0] == "compiling 2 programs" and len(notes) == 2, "the first two"
+    assert made(notes, "d", "c") == "program d" and notes[2] == "compiling 1 program"
+    assert made(notes, "a", "b") == "program a" and len(notes) == 4, "found among those that outlive a run"
 
 
 @pytest.mark.full
@@ -231,7 +241,7 @@ def test_programs_outlive_a_study_but_not_for_ever(monkeypatch: Any) -> None:
         """How many of the programs a study that needs them, one after the other, compiles."""
         notes: list[str] = []
         for name in names:
-            compiled(name, lambda name=name: [(name, functools.partial(Lowered, name))], notes.append)
+            made(notes, name)
         return len(notes) // 2
 
     assert count("a", "b") == 2 and count("a", "b") == 0

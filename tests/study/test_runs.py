@@ -14,6 +14,7 @@ import jaxbandit
 from jaxbandit import InvalidArgument, kernels, problems
 from jaxbandit.core.codec import remember
 from jaxbandit.core.paths import set_field
+from jaxbandit.core.pytree import signature
 from jaxbandit.delays import Poisson
 from jaxbandit.estimators import Bounds
 from jaxbandit.feedback import Hallucinate, Wait
@@ -75,7 +76,7 @@ def test_kernels_make_no_programs_of_their_own() -> None:
     models = [model(kernel) for kernel in (kernels.Matern32(length_scale=1.0), kernels.Matern32(length_scale=0.9), kernels.Matern12())]
     assert len({m.forms[0].phi.shape for m in models}) == 1
     runs = [Run(str(number), problem, RPOL, own) for number, own in enumerate(models)]
-    cells = [make_plan(Study("kernels", runs=[run], trials=2, horizon=9)).cells[0].structure for run in runs]
+    cells = [signature(make_plan(Study("kernels", runs=[run], trials=2, horizon=9)).cells[0].cell) for run in runs]
     assert cells[0] == cells[1] == cells[2]
 
 

@@ -33,7 +33,6 @@ from jaxbandit.study import (
     from_table,
     from_toml,
     make_plan,
-    play,
     rerun,
     run_study,
 )
@@ -403,15 +402,8 @@ def test_a_run_goes_on_with_another_number_of_devices(tmp_path: Path) -> None:
 # The command line.
 
 
-def test_run_report_and_rerun(tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+def test_run_report_and_rerun(tmp_path: Path, capsys: Any) -> None:
     study, out = written(tmp_path), tmp_path / "out"
-    probed: list[float] = []
-
-    def of_the_first_cell(study: Any, cell: Any, real: Any = play.seconds_per_round) -> float:
-        probed.extend([] if probed else [real(study, cell)])
-        return probed[0]
-
-    monkeypatch.setattr(play, "seconds_per_round", of_the_first_cell)
     assert main(["run", str(study), "--out", str(out), "--no-cache", "--dry-run"]) == 0
     told = capsys.readouterr().out
     assert "3 runs of 11 trials x 20 rounds" in told and "rank" in told and "MiB" in told and not out.exists()

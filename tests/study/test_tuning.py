@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -12,7 +11,7 @@ import pytest
 
 import jaxbandit
 from jaxbandit import InvalidArgument, Oco, domains, kernels, metrics, problems
-from jaxbandit.study import Run, Study, tune, tuning
+from jaxbandit.study import Run, Study, tune
 
 KERNEL = kernels.SquaredExponential(length_scale=0.3)
 HORIZON = 60
@@ -50,18 +49,6 @@ def test_it_picks_what_separate_runs_find_best() -> None:
     assert dataclasses.replace(chosen, algorithm=run.algorithm) == run
     other = tune(tuned, run, VALUES, trials=4, measure=lambda curves: -curves.regret[..., -1]).best
     assert float(other.algorithm.step) != float(chosen.algorithm.step)
-
-
-@pytest.mark.full
-def test_workers_try_a_few_combinations_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    tuned, run = study(slope())
-    alone = tune(tuned, run, VALUES, trials=4)
-    monkeypatch.setattr(tuning, "MOST_TASKS", 4)  # six combinations, two in a task
-    with ThreadPoolExecutor(2) as pool:
-        shared = tune(tuned, run, VALUES, trials=4, executor=pool)
-    assert [row.values for row in shared.candidates] == [row.values for row in alone.candidates]
-    np.testing.assert_allclose([row.loss for row in shared.candidates], [row.loss for row in alone.candidates], rtol=1e-5)
-    assert float(shared.best.algorithm.step) == float(alone.best.algorithm.step)
 
 
 @pytest.mark.full

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.core.platforms import by_platform
+from jaxbandit.core.blocks import by_platform
 
 scaled = by_platform(lambda x: jnp.sin(x) * 2.0, cuda=lambda x: jnp.cos(x) * 2.0)
 
