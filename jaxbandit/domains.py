@@ -17,7 +17,7 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.codec import nameable
 from jaxbandit.core.declare import Role, check_fields, checked
-from jaxbandit.core.fields import Words, exactly, finite_numbers, function, key, vector, whole
+from jaxbandit.core.fields import Place, Words, exactly, finite_numbers, function, key, vector, whole
 from jaxbandit.core.keys import typed
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.types import Array, Key, Numbers, Table
@@ -141,7 +141,7 @@ def product(axes: Sequence[Numbers]) -> Domain:
     if not len(axes):
         raise checks.InvalidArgument(f"axes: the domain is empty; give at least one axis, got {checks.short(axes)}")
     for number, axis in enumerate(axes):
-        finite_numbers(f"axes[{number}]", axis, exactly(None))
+        finite_numbers(f"axes[{number}]", axis, Place(exactly(None)))
     arrays = [np.asarray(axis, np.float64) for axis in axes]
     _check_count("axes", [axis.size for axis in arrays])
     for number, axis in enumerate(arrays):
@@ -179,7 +179,7 @@ def mixed(
     labels = tuple(_categories(f"axes[{name!r}]", values) for name, values in axes.items())
     for (name, values), categories in zip(axes.items(), labels, strict=True):
         if not categories:
-            finite_numbers(f"axes[{name!r}]", values, exactly(None))
+            finite_numbers(f"axes[{name!r}]", values, Place(exactly(None)))
     pairs = zip(labels, axes.values(), strict=True)
     domain = product([np.arange(len(known), dtype=np.float64) if known else np.asarray(values, np.float64) for known, values in pairs])
     return replace(domain, names=tuple(axes), categories=labels if any(labels) else ())
@@ -313,7 +313,7 @@ def tabulated(name: str, given: Callable[[Array], Array | float], points: Table)
             if way and table.shape != (size,) and failures:
                 failures.append(ValueError(f"it returns shape {list(table.shape)}"))
                 continue
-            finite_numbers(f"{name}(x)", table, exactly(size, words="one number for each point x [d]"))
+            finite_numbers(f"{name}(x)", table, Place(exactly(size, words="one number for each point x [d]")))
             if not way:
                 try:  # JAX takes the last coordinate in place of one that x lacks
                     jax.eval_shape(lambda: given(points[0].copy()))  # compiles nothing

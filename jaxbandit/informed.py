@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core.declare import Declared, checked
-from jaxbandit.core.fields import how_many_points
+from jaxbandit.core.fields import Place, how_many_points
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.types import Array
 from jaxbandit.problems import AbstractProblem, optimum
@@ -35,7 +35,7 @@ def worst_cost(instance: Instance) -> Array:
 @checked
 def safest(instance: Instance, count: Annotated[int, how_many_points()]) -> Array:
     """Return the ``count`` points ``[count]`` (int32) whose largest mean constraint is least, safest first."""
-    how_many_points().fit_domain("count", count, instance.domain.size, instance.domain.dimension)
+    how_many_points()("count", count, Place(points=instance.domain.size))
     return jax.lax.top_k(-worst_cost(instance), count)[1].astype(jnp.int32)
 
 

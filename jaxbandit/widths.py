@@ -41,8 +41,8 @@ class Width(Declared, abc.ABC):
     proven: ClassVar[bool] = False  # whether its fields' ranges make its values widths, so that none has to be tried out
     users_part: ClassVar[str] = ""  # the field that holds a user's function, as messages write it
 
-    def validate(self, name: str | None = None, outputs: int | None = None) -> None:
-        super().validate(name, outputs)
+    def validate(self, name: str | None = None, outputs: int | None = None, points: int | None = None, axes: int | None = None) -> None:
+        super().validate(name, outputs, points, axes)
         if outputs is not None and not self.proven:
             _try_out((type(self).__name__ if name is None else name) + self.users_part, self, outputs)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import reprlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -49,11 +49,9 @@ def is_traced(value: object) -> bool:
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value))
 
 
-def real(name: str, value: object, allowed: str = "real numbers") -> None:
-    """Raise unless all tracers in ``value`` are of real numbers, which is all that can be seen of them."""
-    for leaf in jax.tree.leaves(value):
-        if isinstance(leaf, jax.core.Tracer) and not any(jax.dtypes.issubdtype(leaf.dtype, kind) for kind in (np.floating, np.integer)):
-            raise InvalidArgument(f"{name}: must be {allowed}, got {leaf.dtype} {list(leaf.shape)}")
+def is_real(dtype: Any) -> bool:
+    """Return whether an array's type is one of real numbers, of which booleans are none."""
+    return any(jax.dtypes.issubdtype(dtype, kind) for kind in (np.floating, np.integer))
 
 
 def is_sequence_of_numbers(value: object) -> bool:
@@ -76,8 +74,7 @@ def numbers(name: str, value: object) -> np.ndarray:
         short_enough(name, part)
     try:
         array = np.asarray(value)
-        real = jax.dtypes.issubdtype(array.dtype, np.floating) or jax.dtypes.issubdtype(array.dtype, np.integer)
-        converted = array.astype(np.float64) if real else None
+        converted = array.astype(np.float64) if is_real(array.dtype) else None
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidArgument(f"{name}: expected numbers, got {short(value)}") from error
     among = isinstance(value, list | tuple) and any(isinstance(leaf, bool) for leaf in jax.tree.leaves(value))
@@ -111,21 +108,6 @@ _BRIEF.maxtuple = _BRIEF.maxlist = _BRIEF.maxdict = _BRIEF.maxset = _BRIEF.maxfr
 _BRIEF.maxstring = _BRIEF.maxother = _BRIEF.maxlong = 240
 
 
-def finite(name: str, value: object, *, remedy: str = "give finite numbers") -> None:
-    """Raise unless every number of ``value`` is finite."""
-    _bounded(name, value, "be finite", remedy)
-
-
-def positive(name: str, value: object, *, remedy: str = "give a number > 0") -> None:
-    """Raise unless every number of ``value`` is finite and greater than zero."""
-    _bounded(name, value, "be > 0", remedy, lambda given: given > 0)
-
-
-def nonnegative(name: str, value: object, *, remedy: str = "give a number >= 0") -> None:
-    """Raise unless every number of ``value`` is finite and not negative."""
-    _bounded(name, value, "be >= 0", remedy, lambda given: given >= 0)
-
-
 class Interval(NamedTuple):
     """Numbers between two ends; ``open_*`` says which of them are left out."""
 
@@ -141,25 +123,31 @@ class Interval(NamedTuple):
         """Return where numbers, which may be traced, lie in the interval."""
         return (value > self.low if self.open_low else value >= self.low) & (value < self.high if self.open_high else value <= self.high)
 
+    def check(self, name: str, value: object, *, remedy: str = "") -> None:
+        """Raise unless every number of ``value`` is finite and lies in the interval; tracers are passed over."""
+        if is_traced(value):
+            return
+        given, (words, usual) = numbers(name, value), IN_WORDS.get(self, (f"lie in {self}", ""))
+        remedy = remedy or usual
+        if bad := int(np.count_nonzero(~np.isfinite(given))):
+            remedy = remedy or "give finite numbers"
+            raise InvalidArgument(f"{name}: {bad} of {given.size} values are NaN or infinite, got {short(value)}; {remedy}")
+        if not np.all(self.holds(given)):
+            raise InvalidArgument(f"{name}: must {words}, got {short(value)}{remedy and '; ' + remedy}")
+
+
+FINITE, POSITIVE, NONNEGATIVE = Interval(), Interval(0.0), Interval(0.0, open_low=False)
+finite, positive, nonnegative = FINITE.check, POSITIVE.check, NONNEGATIVE.check
+IN_WORDS = {  # "must ...", and the usual remedy
+    FINITE: ("be finite", "give finite numbers"),
+    POSITIVE: ("be > 0", "give a number > 0"),
+    NONNEGATIVE: ("be >= 0", "give a number >= 0"),
+}
+
 
 def within(name: str, value: object, low: float, high: float, *, open_low: bool = True, open_high: bool = False) -> None:
     """Raise unless every number of ``value`` lies in the interval; ``open_*`` says which ends are left out."""
-    interval = Interval(low, high, open_low, open_high)
-    _bounded(name, value, f"lie in {interval}", "", interval.holds)
-
-
-def _bounded(name: str, value: object, words: str, remedy: str, holds: Callable[[np.ndarray], Any] = np.isfinite) -> None:
-    """Raise unless ``holds`` is true of every number of ``value``, and all are finite; tracers are passed over."""
-    if is_traced(value):
-        return
-    given = numbers(name, value)
-    bad = int(np.count_nonzero(~np.isfinite(given)))
-    if bad:
-        raise InvalidArgument(
-            f"{name}: {bad} of {given.size} values are NaN or infinite, got {short(value)}; {remedy or 'give finite numbers'}"
-        )
-    if not np.all(holds(given)):
-        raise InvalidArgument(f"{name}: must {words}, got {short(value)}{remedy and '; ' + remedy}")
+    Interval(low, high, open_low, open_high).check(name, value)
 
 
 def integer(name: str, value: object, *, least: int, most: int | None = None) -> int:

@@ -8,16 +8,14 @@ found again, defined within a function or in ``__main__``, is refused when it is
 
 from __future__ import annotations
 
-import collections.abc
 import dataclasses
-import datetime
 import functools
 import hashlib
 import inspect
 import json
 import sys
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Annotated, Any, TypeAlias, TypeVar
 
@@ -25,7 +23,8 @@ import jax
 import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.declare import Declared, Role, constructible, parameters, roles_of_arguments
+from jaxbandit.core.declare import Declared, Role, parameters
+from jaxbandit.core.declare import Maker as Maker
 from jaxbandit.core.fields import Words
 from jaxbandit.core.paths import check_known, did_you_mean
 
@@ -34,9 +33,6 @@ Plain: TypeAlias = "bool | int | float | str | Sequence[Plain] | Mapping[str, Pl
 
 Table: TypeAlias = Annotated[Mapping[str, Any], Words("a table of one")]
 """An object as a study file has it: its type and fields, ``{"type": "sine", "points_per_axis": 50}``."""
-
-Maker: TypeAlias = Callable[..., Any]
-"""A class or function that a table can name."""
 
 M = TypeVar("M", bound=Maker)
 T = TypeVar("T")
@@ -51,12 +47,22 @@ _READERS: set[str] = set()  # those of them whose objects depend on files
 
 
 def nameable(maker: M) -> M:
-    """Let tables name ``maker``, a function of plain values and of objects with roles, which returns what its annotation says."""
+    """Let tables name ``maker``, a function of plain values and of objects with roles, which returns what its annotation says.
+
+    The objects that it returns remember the call, as a table of its name and arguments.
+    """
     if not inspect.isfunction(maker):
         raise InvalidArgument(f"maker: must be a function, got {short(maker)}")
-    named = remembered(maker)
-    _FUNCTIONS[_name(maker)] = named
-    return named
+    signature = functools.cache(inspect.signature)
+
+    @functools.wraps(maker)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        item = maker(*args, **kwargs)
+        arguments = signature(maker).bind(*args, **kwargs).arguments
+        return item if origin_of(item) is not None else remember(item, {"type": _name(maker), **arguments})
+
+    _FUNCTIONS[_name(maker)] = call
+    return typing.cast(M, call)
 
 
 def reads_files(maker: M) -> M:
@@ -68,18 +74,6 @@ def reads_files(maker: M) -> M:
 def says_all(table: Table) -> bool:
     """Return whether a table says all that its object depends on, as one of a function that reads files does not."""
     return table.get("type") not in _READERS
-
-
-def remembered(maker: M) -> M:
-    """Let the objects that ``maker`` returns remember the call that made them, as a table of its name and arguments."""
-    signature = inspect.signature(maker)
-
-    @functools.wraps(maker)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        item = maker(*args, **kwargs)
-        return item if origin_of(item) is not None else remember(item, {"type": _name(maker), **signature.bind(*args, **kwargs).arguments})
-
-    return typing.cast(M, call)
 
 
 def remember(item: T, table: Table) -> T:
@@ -95,9 +89,20 @@ def origin_of(item: object) -> Table | None:
 
 
 def makers(*roles: type[Role]) -> dict[str, Maker]:
-    """Return the package's classes and functions that a table can name where an object of one of ``roles`` is wanted, by name."""
+    """Return the package's classes and functions that a table can name where an object of one of ``roles`` is wanted, by name.
+
+    The classes are those of a role that has opted in (``in_files = True``).
+    """
+    classes = {kind.__name__: kind for role in roles for kind in _final_classes(role) if kind.in_files and ":" not in _name(kind)}
     functions = {name: maker for name, maker in _FUNCTIONS.items() if ":" not in name and issubclass(_returned(maker), roles)}
-    return dict(sorted((constructible(*roles) | functions).items()))
+    return dict(sorted((classes | functions).items()))
+
+
+def _final_classes(role: type[Role]) -> Iterator[type[Role]]:
+    if dataclasses.is_dataclass(role) and not inspect.isabstract(role):
+        yield role
+    for kind in role.__subclasses__():
+        yield from _final_classes(kind)
 
 
 def word_of(role: type[Role]) -> str:
@@ -122,6 +127,11 @@ def _name(maker: Maker) -> str:
     return maker.__name__ if maker.__module__.partition(".")[0] == PACKAGE else f"{maker.__module__}:{maker.__name__}"
 
 
+def name_of(item: object) -> str:
+    """Return the full name of a class, a function, or whatever else can be called."""
+    return f"{getattr(item, '__module__', '?')}.{getattr(item, '__qualname__', repr(item))}"
+
+
 def _imported(name: str, roles: tuple[type[Role], ...]) -> Maker | None:
     """Return a user's class or marked function for one of ``roles`` by its name ``module:Name``, if its module has been imported."""
     module, _, short_name = name.partition(":")
@@ -141,126 +151,109 @@ def _defined(module: str, name: str) -> object:
 # Objects as plain values.
 
 
-class _Description:
-    """Encoding for people to read: a dataclass becomes ``{"type": ..., field: ...}``, a large array its shape."""
+def _fields(item: object) -> Iterator[tuple[str, Any]] | None:
+    """Return names and values of the fields of a dataclass, or entries of a mapping; ``None`` of anything else."""
+    if isinstance(item, Mapping):
+        return ((str(name), value) for name, value in item.items())
+    if dataclasses.is_dataclass(item) and not isinstance(item, type):
+        return ((field.name, getattr(item, field.name)) for field in dataclasses.fields(item))
+    return None
 
-    again = False  # whether objects are made of it again: no field holds None, and the numbers of a list are of one type
 
-    def __call__(self, item: object, where: str = "it") -> Any:
-        if item is None or isinstance(item, bool | str):
-            return item
-        if dataclasses.is_dataclass(item) and not isinstance(item, type):
-            table = self.kind(item, where)
-            held = ((field.name, getattr(item, field.name)) for field in dataclasses.fields(item))
-            return table | {name: self(value, f"{where}.{name}") for name, value in held if value is not None or not self.again}
-        if isinstance(item, int | float):
-            return self.number(item)
-        if isinstance(item, Mapping):
-            return {str(name): self(value, f"{where}.{name}") for name, value in item.items()}
-        if isinstance(item, tuple | list):
-            if self.again and not any(isinstance(part, Role | Mapping) for part in item):
-                return self.array(np.asarray(item))
-            return [self(value, f"{where}[{number}]") for number, value in enumerate(item)]
-        if isinstance(item, np.ndarray | np.generic | jax.Array):
-            return self.array(np.asarray(item))
-        return self.other(item, where)
-
-    def kind(self, item: object, where: str) -> dict[str, Plain]:
-        return {"type": type(item).__name__}
-
-    def number(self, number: float) -> Plain:
-        return number
-
-    def array(self, array: np.ndarray) -> Plain:
+def describe(item: object) -> Any:
+    """Return an item for people to read: a dataclass as ``{"type": ..., field: ...}``, a large array as its shape."""
+    if item is None or isinstance(item, bool | str | int | float):
+        return item
+    if (held := _fields(item)) is not None:
+        return ({} if isinstance(item, Mapping) else {"type": type(item).__name__}) | {name: describe(value) for name, value in held}
+    if isinstance(item, tuple | list):
+        return [describe(value) for value in item]
+    if isinstance(item, np.ndarray | np.generic | jax.Array):
+        array = np.asarray(item)
         return array.tolist() if array.size <= MAX_NUMBERS_DESCRIBED else f"array {list(array.shape)} {array.dtype}"
-
-    def other(self, item: object, where: str) -> Plain:
-        return name_of(item) if callable(item) else repr(item)
+    return name_of(item) if callable(item) else repr(item)
 
 
-class _Table(_Description):
-    """Encoding that :func:`from_plain` reads; raises ``InvalidArgument`` on what no table can describe, such as a function."""
+def to_plain(item: object, where: str = "it", *, given: bool = False) -> Any:
+    """Return an item as :func:`from_plain` reads it: no field holds ``None``, and the numbers of a list are of one type.
 
-    again = True
+    Args:
+      item: an object, a mapping or a list of such, or a plain value.
+      where: where it stands, for messages.
+      given: whether an object that a table made is returned as that table; otherwise only one that has no table of its own is.
 
-    def __call__(self, item: object, where: str = "it") -> Any:
-        described = isinstance(item, Role) and item.in_files
-        return super().__call__(item if described else origin_of(item) or item, where)
-
-    def kind(self, item: object, where: str) -> dict[str, Plain]:
-        kind = type(item)
-        if not (isinstance(item, Role) and item.in_files):
-            self.other(item, where)
-        if kind.__module__ == "__main__" or _defined(kind.__module__, kind.__name__) is not kind:
-            raise InvalidArgument(
-                f"{where}: a {kind.__name__} cannot be written as a table, for its class, {name_of(kind)}, cannot be imported again; define"
-                " it at the top of a module of its own"
-            )
-        return {"type": _name(kind)}
-
-    def array(self, array: np.ndarray) -> Plain:
-        plain: Plain = array.tolist()
-        return plain
-
-    def other(self, item: object, where: str) -> Plain:
-        raise InvalidArgument(f"{where}: a {type(item).__name__} cannot be written as a table")
-
-
-class _Given(_Table):
-    """Encoding as :class:`_Table`, but of an object that a table made: that table."""
-
-    def __call__(self, item: object, where: str = "it") -> Any:
-        return super().__call__(origin_of(item) or item, where)
-
-
-class _Exact(_Description):
-    """Encoding that is equal for equal items and different for different ones, arrays by their hash.
-
-    Raises ``InvalidArgument`` on what has no exact contents, such as a file.
+    Raises:
+      InvalidArgument: on what no table can describe, such as a function.
     """
+    if (made_from := origin_of(item)) is not None and (given or not _has_table(item)):
+        item = made_from
+    if item is None or isinstance(item, bool | str | int | float):
+        return item
+    if (held := _fields(item)) is not None:
+        if isinstance(item, Mapping):
+            return {name: to_plain(value, f"{where}.{name}", given=given) for name, value in held}
+        fields = {name: to_plain(value, f"{where}.{name}", given=given) for name, value in held if value is not None}
+        return {"type": _name_in_tables(item, where)} | fields
+    if isinstance(item, tuple | list) and any(isinstance(part, Role | Mapping) for part in item):
+        return [to_plain(value, f"{where}[{number}]", given=given) for number, value in enumerate(item)]
+    if isinstance(item, tuple | list | np.ndarray | np.generic | jax.Array):
+        return np.asarray(item).tolist()
+    raise InvalidArgument(f"{where}: a {type(item).__name__} cannot be written as a table")
 
-    def kind(self, item: object, where: str) -> dict[str, Plain]:
-        return {"class": name_of(type(item))}
 
-    def number(self, number: float) -> Plain:
-        return hex(number) if isinstance(number, int) and not -(2**63) <= number < 2**64 else float(number)
+as_given = functools.partial(to_plain, given=True)
 
-    def array(self, array: np.ndarray) -> Plain:
-        if array.dtype.kind not in "biuf":
-            return self.other(array, "")
+
+def _has_table(item: object) -> bool:
+    return isinstance(item, Role) and item.in_files
+
+
+def _name_in_tables(item: object, where: str) -> str:
+    kind = type(item)
+    if not _has_table(item):
+        raise InvalidArgument(f"{where}: a {kind.__name__} cannot be written as a table")
+    if kind.__module__ == "__main__" or _defined(kind.__module__, kind.__name__) is not kind:
+        raise InvalidArgument(
+            f"{where}: a {kind.__name__} cannot be written as a table, for its class, {name_of(kind)}, cannot be imported again; define"
+            " it at the top of a module of its own"
+        )
+    return _name(kind)
+
+
+def exact(item: object, name: Callable[[type], str] = name_of) -> Any:
+    """Return plain values that are equal for equal items and different for different ones: arrays by their hash, classes by ``name``.
+
+    Raises:
+      InvalidArgument: on what has no exact contents, such as a file.
+    """
+    if item is None or isinstance(item, bool | str):
+        return item
+    if (held := _fields(item)) is not None:
+        return ({} if isinstance(item, Mapping) else {"class": name(type(item))}) | {field: exact(value, name) for field, value in held}
+    if isinstance(item, int | float):
+        return hex(item) if isinstance(item, int) and not -(2**63) <= item < 2**64 else float(item)
+    if isinstance(item, tuple | list):
+        return [exact(value, name) for value in item]
+    if isinstance(item, np.ndarray | np.generic | jax.Array) and item.dtype.kind in "biuf":
+        array = np.asarray(item)
         array = array.astype(np.float64) if array.dtype.kind == "f" or array.ndim == 0 else array.astype(np.int64)
         return float(array) if array.ndim == 0 else [list(array.shape), hashlib.sha256(array.tobytes()).hexdigest()]
-
-    def other(self, item: object, where: str) -> Plain:
-        if callable(item):
-            return name_of(item)
-        raise InvalidArgument(f"study: a {type(item).__name__} has no fingerprint; use numbers, arrays and dataclasses")
+    if callable(item):
+        return name_of(item)
+    raise InvalidArgument(f"study: a {type(item).__name__} has no fingerprint; use numbers, arrays and dataclasses")
 
 
-class _Stable(_Exact):
-    """Encoding as :class:`_Exact`, in which classes have the names of tables: they may move within the package."""
-
-    def kind(self, item: object, where: str) -> dict[str, Plain]:
-        return {"class": _name(type(item))}
-
-
-describe, to_plain, as_given, exact, stable = _Description(), _Table(), _Given(), _Exact(), _Stable()
+stable = functools.partial(exact, name=_name)  # whose classes, with the names of tables, may move within the package
 
 
 def to_fields(item: Any, where: str) -> dict[str, Any]:
     """Return the fields of a dataclass that its place in a table tells the class of, as :func:`from_fields` reads them."""
-    held = {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
-    return dict(as_given({name: value for name, value in held.items() if value is not None}, where))
+    return dict(as_given({name: value for name, value in _fields(item) or () if value is not None}, where))
 
 
 def digest(plain: Plain) -> str:
     """Return the SHA-256 of plain values, such as :func:`exact` returns."""
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
-
-
-def name_of(item: object) -> str:
-    """Return the full name of a class, a function, or whatever else can be called."""
-    return f"{getattr(item, '__module__', '?')}.{getattr(item, '__qualname__', repr(item))}"
 
 
 def in_words(item: object) -> str:
@@ -293,10 +286,9 @@ def from_plain(role: type[Role] | Sequence[type[Role]], table: object, where: st
         raise InvalidArgument(f'{where}: the table has no type; say which {word}, as in type = "{next(iter(makers(*roles)))}"')
     maker = _look_up(word, roles, values.pop("type"), where)
     check_fields(maker, values, where, f"{maker.__name__} takes")
-    held, hints = roles_of_arguments(maker), {} if isinstance(maker, type) else typing.get_type_hints(maker)
-    fixed = _static(maker)
+    declared = {parameter.name: parameter for parameter in parameters(maker)}
     arguments = {
-        name: _value(name, held.get(name, ()), name in fixed, typing.get_origin(hints.get(name)), value, f"{where}.{name}")
+        name: _value(name, declared[name].roles, declared[name].static, value, f"{where}.{name}") if name in declared else value
         for name, value in values.items()
     }
     try:
@@ -309,19 +301,20 @@ def from_plain(role: type[Role] | Sequence[type[Role]], table: object, where: st
 
 def from_fields(kind: type[T], table: object, where: str) -> T:
     """Return the ``kind`` whose fields a table holds; raises ``InvalidArgument`` on what is no table, and on unknown or missing fields."""
-    values = check_table(table, where)
+    values = dict(check_table(table, where))
     check_fields(kind, values, where, f"{where} takes")
-    lists = {name: value for name, value in values.items() if isinstance(value, list) and issubclass(kind, Declared)}
-    arrays = {name: _value(name, (), name in _static(kind), None, value, f"{where}.{name}") for name, value in lists.items()}
+    for parameter in parameters(kind) if issubclass(kind, Declared) else ():
+        if isinstance(values.get(parameter.name), list):
+            values[parameter.name] = _value(parameter.name, (), parameter.static, values[parameter.name], f"{where}.{parameter.name}")
     try:
-        return kind(**{**values, **arrays})
+        return kind(**values)
     except TypeError as error:
         raise InvalidArgument(f"{where}: {error}") from error
 
 
 def from_value(value: object, where: str) -> Any:
     """Return a value of any field as an object of whatever role its table names, or an array of numbers from their list."""
-    return _value("value", (Role,), False, None, list(value) if isinstance(value, tuple) else value, where)
+    return _value("value", (Role,), False, list(value) if isinstance(value, tuple) else value, where)
 
 
 def check_table(table: object, where: str) -> Table:
@@ -337,51 +330,36 @@ def check_fields(maker: Maker, table: Table, where: str, words: str) -> None:
         check_known(name, fields_of(maker), f"{where}.{name}", words)
 
 
-def _static(maker: Maker) -> set[str]:
-    """Return the names of the fields that are part of the program, whose lists must be tuples; none of a function."""
-    return {parameter.name for parameter in parameters(maker) if parameter.static}
-
-
 def _look_up(word: str, roles: tuple[type[Role], ...], name: object, where: str) -> Maker:
     """Return the class or function of a name; raises ``InvalidArgument`` with the nearest one when there is none."""
     if not isinstance(name, str):
         raise InvalidArgument(f"{where}.type: expected the name of a {word} as text, got {short(name)}")
     known = makers(*roles)
     maker = _imported(name, roles) if ":" in name else known.get(name)
-    if maker is None and ":" in name:
-        raise InvalidArgument(f"{where}: there is no {word} {short(name)} in the modules that have been imported; import its module first")
-    if maker is None:
-        raise InvalidArgument(f"{where}: there is no {word} {short(name)}{did_you_mean(name, known)}; known are {', '.join(known)}")
-    return maker
+    if maker is not None:
+        return maker
+    words = f"{where}: there is no {word} {short(name)}"
+    if ":" in name:
+        raise InvalidArgument(f"{words} in the modules that have been imported; import its module first")
+    raise InvalidArgument(f"{words}{did_you_mean(name, known)}; known are {', '.join(known)}")
 
 
-def _value(word: str, roles: Sequence[type[Role]], is_static: bool, origin: object, value: object, where: str) -> Any:
-    """Return the value of one field: tables become objects, lists of numbers arrays, or tuples where the field is static.
+def _value(word: str, roles: Sequence[type[Role]], is_static: bool, value: object, where: str) -> Any:
+    """Return the value of one field: tables of roles become objects, lists of numbers arrays, or tuples where the field is static.
 
-    ``origin`` is the generic type that a function's argument is annotated with: mappings and nested sequences pass as they are where it is
-    one.
-
-    Raises:
-      InvalidArgument: on dates and times, on lists whose rows differ in length, and on tables that stand for no object.
+    Any other table or list passes as it is: the field's own check refuses or takes it.
     """
-    leaves = jax.tree.leaves(value) if isinstance(value, list) else [value]
-    if any(isinstance(leaf, datetime.date | datetime.time) for leaf in leaves):
-        raise InvalidArgument(f"{where}: takes no date or time, got {short(value)}")
     if isinstance(value, Mapping):
-        if not roles and origin is not collections.abc.Mapping:
-            raise InvalidArgument(f"{where}: takes no table, got {short(dict(value))}")
         return from_plain(roles, value, where, word) if roles else value
     if not isinstance(value, list):
         return value
     tables = any(isinstance(item, Mapping) for item in value)
     if is_static or tables:
         places = [f"{where}[{number}]" if tables else where for number in range(len(value))]
-        return tuple(_value(word, roles, is_static, None, item, place) for item, place in zip(value, places, strict=True))
+        return tuple(_value(word, roles, is_static, item, place) for item, place in zip(value, places, strict=True))
     try:
         array = np.asarray(value)
-    except ValueError as error:
-        if origin is collections.abc.Sequence:
-            return value
-        raise InvalidArgument(f"{where}: the rows of a list have one length, got {short(value)}") from error
-    mixed = array.dtype.kind != "b" and any(isinstance(leaf, bool) for leaf in leaves)  # NumPy takes True for 1.0
-    return array if array.dtype.kind in "biuf" and not mixed else value  # which the field's own check refuses or takes
+    except ValueError:  # rows of different lengths
+        return value
+    mixed = array.dtype.kind != "b" and any(isinstance(leaf, bool) for leaf in jax.tree.leaves(value))  # NumPy takes True for 1.0
+    return array if array.dtype.kind in "biuf" and not mixed else value

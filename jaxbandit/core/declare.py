@@ -1,13 +1,12 @@
 """Declarations of classes and functions: their annotations are read once, by the same code for all.
 
 ``penalty: Annotated[PerConstraint, positive, Letter("rho")] = 1.0`` beside a field, or ``def sine(points: Annotated[int, whole(2)] = 50)``
-under a bare :func:`checked`, is all that validation, audit traces (:func:`symbols`) and study files (:func:`parameters`,
-:func:`constructible`) need to know. See :mod:`jaxbandit.core.fields` for the facts that an annotation can hold beside its type.
+under a bare :func:`checked`, is all that validation, audit traces (:func:`symbols`) and study files (:func:`parameters`) need to know. See
+:mod:`jaxbandit.core.fields` for the facts that an annotation can hold beside its type.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import inspect
@@ -18,11 +17,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, ParamSpec, TypeAlias, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import fields
 from jaxbandit.core.checks import InvalidArgument, is_traced, short
-from jaxbandit.core.fields import AtLeast, Check, Described, Letter, Shape, Words
+from jaxbandit.core.fields import AtLeast, Check, Described, Letter, Place, Shape, Words
 
 Hint: TypeAlias = Any
 """An annotation at run time, for which Python has no type."""
@@ -72,24 +72,24 @@ class Declared(Role):
     def __post_init__(self) -> None:
         self.validate()
 
-    def validate(self, name: str | None = None, outputs: int | None = None) -> None:
+    def validate(self, name: str | None = None, outputs: int | None = None, points: int | None = None, axes: int | None = None) -> None:
         """Raise ``InvalidArgument`` on a field whose value has a wrong type, shape or range; tracers are passed over.
 
         Args:
           name: where the object is, for messages such as ``"Rpol.estimator.reward_width: must be > 0"``; default the class's name.
           outputs: how many functions the object serves, reward included, ``1 + m``; without it per-function numbers of any length pass.
+          points: how many points the domain has on which it serves them; without it points of any number pass.
+          axes: how many axes that domain has; without it per-axis numbers of any length pass.
         """
-        if name is not None and not isinstance(name, str):
-            raise TypeError(f"validate: the name must be text, got {short(name)}; the number of outputs is given as outputs=...")
         name = type(self).__name__ if name is None else name
         if jax.tree_util.all_leaves([self]):
             raise InvalidArgument(f"{name}: the class {type(self).__name__} is not a pytree; decorate it with jaxbandit.pytree")
         for parameter, value in _held(self):
             path = f"{name}.{parameter.name}"
             if parameter.check is not None:
-                parameter.check(path, value, parameter.shape, outputs)
+                parameter.check(path, value, Place(parameter.shape, outputs, points, axes))
             elif isinstance(value, Declared):
-                value.validate(path, outputs)
+                value.validate(path, outputs, points, axes)
         self._check(name, outputs)
 
     def _check(self, name: str, outputs: int | None) -> None:
@@ -102,11 +102,9 @@ class Parameter:
 
     name: str
     default: object  # dataclasses.MISSING for a required one
-    static: bool  # whether it is part of the program, so that it cannot be swept
-    check: Check | None  # what it may hold; None for anything
-    shape: Shape | None = (
-        None  # for which functions it may hold numbers of their own; None for one number, or an object for all of its owner's
-    )
+    static: bool = False  # whether it is part of the program, so that it cannot be swept
+    check: Check | None = None  # what it may hold; None for anything
+    shape: Shape | None = None  # of a Declared object's; elsewhere the check asks for it
     symbol: str | None = None  # the paper's letter
 
     @property
@@ -120,27 +118,27 @@ class Parameter:
         """Base classes of the objects that it may hold, none for numbers and plain values."""
         return () if self.check is None else self.check.classes
 
+    @property
+    def roles(self) -> tuple[type[Role], ...]:
+        """The roles among :attr:`classes`."""
+        return tuple(kind for kind in self.classes if issubclass(kind, Role))
 
-def parameters(maker: Maker) -> tuple[Parameter, ...]:
+
+def _parameters(maker: Maker) -> tuple[Parameter, ...]:
     """Return the fields of a dataclass, none of any other class, or the annotated arguments of a function, in their order."""
-    return _read(maker)
+    if isinstance(maker, type):
+        hints = {name: hint for base in reversed(maker.__mro__) for name, hint in _annotations(base).items()}
+        declared = dataclasses.fields(maker) if dataclasses.is_dataclass(maker) else ()
+        return tuple(_of_field(field, hints[field.name], issubclass(maker, Declared)) for field in declared)
+    hints, arguments = _annotations(maker), inspect.signature(maker).parameters.values()
+    return tuple(
+        Parameter(given.name, dataclasses.MISSING if given.default is given.empty else given.default, check=_check_of(hints[given.name]))
+        for given in arguments
+        if given.name in hints and given.kind not in (given.VAR_POSITIONAL, given.VAR_KEYWORD)
+    )
 
 
-@functools.cache
-def _read(maker: Maker) -> tuple[Parameter, ...]:
-    if not isinstance(maker, type):
-        hints, reading = _annotations(maker), _Reading(shaped=True, validate=True)
-        given = (one for one in inspect.signature(maker).parameters.values() if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD))
-        return tuple(
-            Parameter(
-                one.name, dataclasses.MISSING if one.default is one.empty else one.default, False, _check_of(hints[one.name], reading)
-            )
-            for one in given
-            if one.name in hints
-        )
-    declared = dataclasses.fields(maker) if dataclasses.is_dataclass(maker) else ()
-    hints = {name: hint for base in reversed(maker.__mro__) for name, hint in _annotations(base).items()} if declared else {}
-    return tuple(_of_field(field, hints[field.name], validate=issubclass(maker, Declared)) for field in declared)
+parameters: Callable[[Maker], tuple[Parameter, ...]] = functools.cache(_parameters)
 
 
 def _annotations(item: Maker) -> dict[str, Hint]:
@@ -151,27 +149,23 @@ def _annotations(item: Maker) -> dict[str, Hint]:
     """
     module = sys.modules.get(item.__module__)  # None for code that is no module
     namespace = (vars(module) if module else {}) if isinstance(item, type) else inspect.unwrap(item).__globals__
-    texts = inspect.get_annotations(item).items()
-    return {name: _resolved(text, namespace, f"{item.__qualname__}.{name}") for name, text in texts if name != "return"}
+    hints = inspect.get_annotations(item)
+    for name, hint in hints.items():
+        try:
+            hints[name] = eval(hint, namespace) if isinstance(hint, str) and name != "return" else hint
+        except NameError as error:
+            if "Annotated" in hint:
+                where = f"{item.__qualname__}.{name}"
+                raise InvalidArgument(f"{where}: its annotation {hint} must name what its module defines: {error}") from error
+            hints[name] = Any
+    return hints
 
 
-def _resolved(text: Hint, namespace: dict[str, Hint], where: str) -> Hint:
-    if not isinstance(text, str):
-        return text
-    try:
-        return eval(text, namespace)
-    except NameError as error:
-        if "Annotated" in text:
-            raise InvalidArgument(f"{where}: its annotation {text} must name what its module defines: {error}") from error
-        return Any
-
-
-def _of_field(field: dataclasses.Field[object], hint: Hint, *, validate: bool) -> Parameter:
-    """Return what is declared of a field; ``validate``: of an object that is validated, with the number of outputs that it serves."""
+def _of_field(field: dataclasses.Field[object], hint: Hint, beside: bool) -> Parameter:
+    """Return what is declared of a field, with its shape ``beside`` the check or within."""
     static, facts = bool(field.metadata.get("static")), _facts(hint)
-    check = _check_of(hint, _Reading(shaped=not validate, validate=validate, static=static))
-    shape, letter = _last(facts, Shape) if validate else None, _last(facts, Letter)
-    return Parameter(field.name, field.default, static, check, shape, None if letter is None else letter.name)
+    check = _check_of(hint, shaped=not beside, static=static)
+    return Parameter(field.name, field.default, static, check, _last(facts, Shape) if beside else None, _last(facts, Letter))
 
 
 def _last(facts: Sequence[object], kind: type[T]) -> T | None:
@@ -193,69 +187,48 @@ def _is_union(hint: Hint) -> bool:
     return _origin(hint) in (typing.Union, types.UnionType)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Reading:
-    """How annotations are read: with their shape in the check or beside it, and with facts that stand around a type."""
-
-    shaped: bool = False
-    validate: bool = False  # whether objects are asked to validate themselves, with the number of outputs that they serve
-    static: bool = False  # whether sequences must be tuples: a static list would have no hash
-    words: str = ""
-    least: int = 0
+PLAIN: dict[object, Check] = {bool: fields.boolean, int: fields.whole_number, str: fields.text, type(None): fields.nothing}
 
 
-def _check_of(hint: Hint, reading: _Reading = _Reading()) -> Check | None:
-    """Return what an annotation allows, ``None`` where it does not say."""
+def _check_of(hint: Hint, facts: tuple[object, ...] = (), *, shaped: bool = True, static: bool = False) -> Check | None:
+    """Return what an annotation allows, ``None`` where it does not say.
+
+    Args:
+      hint: the annotation.
+      facts: what stands around it.
+      shaped: whether the check asks for the shape.
+      static: whether sequences must be tuples: a static list would have no hash.
+    """
     origin, arguments = _origin(hint), typing.get_args(hint)
+    words, least, inner = _last(facts, Words) or "", _last(facts, AtLeast) or 0, functools.partial(_check_of, static=static)
     if origin is Annotated:
-        return _check_of_annotated(arguments[0], hint.__metadata__, reading)
+        facts, shape = (*facts, *hint.__metadata__), _last(hint.__metadata__, Shape)
+        check = _last(hint.__metadata__, Check) or inner(arguments[0], facts, shaped=shaped)
+        return check if check is None or shape is None or not shaped else check.of(shape)
     if _is_union(hint):
-        members = [_check_of(member, reading) for member in arguments]
-        known = [member for member in members if member is not None]
-        return functools.reduce(Check.__or__, known) if len(known) == len(members) else None
+        members = [inner(member, facts, shaped=shaped) for member in arguments]
+        return None if None in members else functools.reduce(Check.__or__, typing.cast(list[Check], members))
     if origin is Literal:
         return fields.choice(*arguments)
     if origin is tuple or (origin is Sequence and arguments != (int,)):  # numbers may come in arrays
-        return _check_of_items(arguments, reading)
-    if origin is Mapping and (item := _check_of(arguments[1], _Reading(shaped=True))) is not None:
-        return fields.mapping(item, reading.words or f"a mapping from labels to items, each {item.allowed}", least=reading.least)
+        check, length = _check_of(arguments[0]), len(arguments) if len(arguments) > 1 and ... not in arguments else None
+        if check is None or any(item not in (arguments[0], ...) for item in arguments):
+            return None
+        return fields.each(check, least=least, length=length, types=(tuple,) if static else (tuple, list))
+    if origin is Mapping and (check := _check_of(arguments[1])) is not None:
+        return fields.mapping(check, words or f"a mapping from labels to items, each {check.allowed}", least=least)
     is_role = isinstance(origin, type) and issubclass(origin, Described)  # such as Algorithm[Any]
-    kind = origin if is_role or (reading.words and origin is not None) else hint.__bound__ if isinstance(hint, TypeVar) else hint
-    if not isinstance(kind, type) or isinstance(kind, types.GenericAlias):
+    kind = origin if is_role or (words and origin is not None) else hint.__bound__ if isinstance(hint, TypeVar) else hint
+    if kind in PLAIN:
+        return PLAIN[kind]
+    if not isinstance(kind, type) or isinstance(kind, types.GenericAlias) or not (words or issubclass(kind, Described)):
         return None
-    return PLAIN.get(kind) or _check_of_objects(kind, reading)
+    check = fields.of_class(kind, words)
+    return dataclasses.replace(check, verify=_validate) if issubclass(kind, Declared) else check
 
 
-PLAIN: dict[type, Check] = {bool: fields.boolean, int: fields.whole_number, str: fields.text, type(None): fields.nothing}
-
-
-def _check_of_annotated(hint: Hint, facts: tuple[object, ...], reading: _Reading) -> Check | None:
-    words, least, shape = _last(facts, Words), _last(facts, AtLeast), _last(facts, Shape)
-    within = dataclasses.replace(reading, words=words.text if words else reading.words, least=least.count if least else reading.least)
-    check = _last(facts, Check) or _check_of(hint, within)
-    return check if check is None or shape is None or not reading.shaped else check.of(shape)
-
-
-def _check_of_items(hints: tuple[Hint, ...], reading: _Reading) -> Check | None:
-    """Return what a tuple of items ``X, ...`` or ``X, X``, or a sequence ``X``, allows."""
-    check = _check_of(hints[0], _Reading(shaped=True, validate=reading.validate))
-    if check is None or any(hint not in (hints[0], Ellipsis) for hint in hints):
-        return None
-    length = len(hints) if len(hints) > 1 and Ellipsis not in hints else None
-    return fields.each(check, least=reading.least, length=length, types=(tuple,) if reading.static else (tuple, list))
-
-
-def _check_of_objects(kind: type, reading: _Reading) -> Check | None:
-    if not reading.words and not issubclass(kind, Described):
-        return None
-    check = fields.of_class(kind, reading.words)
-    if not (reading.validate and issubclass(kind, Declared)):
-        return check  # each was checked when it was made
-
-    def verify(name: str, value: Declared, shape: Shape | None, outputs: int | None) -> None:
-        value.validate(name, outputs if shape is None else shape.functions(outputs))
-
-    return dataclasses.replace(check, verify=verify)
+def _validate(name: str, value: Declared, place: Place) -> None:
+    value.validate(name, *place.inside[1:])
 
 
 def _held(item: object) -> Iterator[tuple[Parameter, object]]:
@@ -270,30 +243,15 @@ def check_fields(item: object, name: str = "") -> None:
             parameter.check(f"{name}.{parameter.name}".removeprefix("."), value)
 
 
-def check_domain(item: object, size: int, dimension: int, name: str | None = None) -> None:
-    """Raise ``InvalidArgument`` on a field, here or in an object within, that names points which a domain of ``size`` points lacks.
-
-    The checks of fields say which hold points, one entry for each point, or one number for each of ``dimension`` axes.
-    """
-    name = type(item).__name__ if name is None else name
-    for parameter, value in _held(item):
-        path = f"{name}.{parameter.name}"
-        if isinstance(value, Role):
-            check_domain(value, size, dimension, path)
-        elif parameter.check is not None and value is not None:
-            parameter.check.fit_domain(path, value, size, dimension)
-            if parameter.shape is not None:
-                parameter.shape.fit_axes(path, value, dimension)
-
-
 def in_range(item: object) -> jax.Array | bool:
     """Return whether the traced numbers of all fields, here or in an object within, lie in their ranges, ``[]``."""
     inside: jax.Array | bool = True
     for parameter, value in _held(item):
         if isinstance(value, Role):
             inside &= in_range(value)
-        elif parameter.check is not None and is_traced(value):
-            inside &= parameter.check.inside(value)  # type: ignore[arg-type]  # a leaf
+        elif parameter.check is not None and parameter.check.interval is not None and is_traced(value):
+            leaf: Any = value
+            inside &= jnp.all(parameter.check.interval.holds(leaf) & jnp.isfinite(leaf))
     return inside
 
 
@@ -306,14 +264,11 @@ def symbols(item: Declared) -> dict[str, object]:
     letters: dict[str, object] = {}
     for parameter, value in _held(item):
         if parameter.symbol is not None:
-            letters[parameter.symbol] = type(value).__name__.lower() if isinstance(value, Declared) else _plain(value)
+            plain = value if value is None or isinstance(value, str) else np.asarray(value).tolist()
+            letters[parameter.symbol] = type(value).__name__.lower() if isinstance(value, Declared) else plain
         if isinstance(value, Declared):
             letters |= symbols(value)
     return letters
-
-
-def _plain(value: object) -> object:
-    return value if value is None or isinstance(value, str) else np.asarray(value).tolist()
 
 
 def checked(function: Callable[P, T]) -> Callable[P, T]:
@@ -329,58 +284,22 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
             given: Mapping[str, object] = _signature(function).bind_partial(*args, **kwargs).arguments
         except TypeError:
             given = {}  # the call below fails in Python's own words, which name the function
-        owner = item if isinstance(item := given.get("self"), OnDomain) else None
+        owner = given.get("self")
+        place = Place(None, owner.outputs, owner.domain.size, owner.domain.dimension) if isinstance(owner, OnDomain) else Place()
         for parameter in parameters(function):
             if parameter.name in given and parameter.check is not None:
-                value = given[parameter.name]
-                parameter.check(parameter.name, value, None, None if owner is None else owner.outputs)
-                if owner is not None and value is not None:
-                    parameter.check.fit_domain(parameter.name, value, owner.domain.size, owner.domain.dimension)
-        with _naming_traced(given):
+                parameter.check(parameter.name, given[parameter.name], place)
+        try:
             return function(*args, **kwargs)
+        except (jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:
+            traced = [name for name, value in given.items() if is_traced(value)]
+            if not traced:
+                raise
+            words = ", ".join(f"{name}={short(given[name])}" for name in traced)
+            raise InvalidArgument(f"{', '.join(traced)}: must be known here, not traced by jit or vmap, got {words}") from error
 
     call.is_checked = True  # type: ignore[attr-defined]
     return call
 
 
 _signature = functools.cache(inspect.signature)
-
-
-@contextlib.contextmanager
-def _naming_traced(given: Mapping[str, object]) -> Iterator[None]:
-    """Turn JAX's errors on traced numbers that are looked at into ``InvalidArgument``, which names the arguments that hold them."""
-    try:
-        yield
-    except (jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:
-        traced = [name for name, value in given.items() if is_traced(value)]
-        if not traced:
-            raise
-        words = ", ".join(f"{name}={short(given[name])}" for name in traced)
-        raise InvalidArgument(f"{', '.join(traced)}: must be known here, not traced by jit or vmap, got {words}") from error
-
-
-def roles_of_arguments(maker: Maker) -> dict[str, tuple[type[Role], ...]]:
-    """Return which roles the objects have that each argument of a class or function may hold, none for numbers and plain values."""
-    return {item.name: tuple(kind for kind in item.classes if issubclass(kind, Role)) for item in parameters(maker)}
-
-
-def constructible(*roles: type[Role]) -> dict[str, type[Role]]:
-    """Return the classes that a study file can name where an object of one of ``roles`` is wanted, by name.
-
-    These are the classes of a role that has opted in (``in_files = True``), as far as the package that defines the role defines
-    them, too: a user's own class cannot be found again from the results alone.
-    """
-    classes: dict[str, type[Role]] = {}
-    for role in roles:
-        package = role.__module__.partition(".")[0]
-        for kind in _final_classes(role):
-            if kind.in_files and kind.__module__.partition(".")[0] == package:
-                classes[kind.__name__] = kind
-    return dict(sorted(classes.items()))
-
-
-def _final_classes(role: type[Role]) -> Iterator[type[Role]]:
-    if dataclasses.is_dataclass(role) and not inspect.isabstract(role):
-        yield role
-    for kind in role.__subclasses__():
-        yield from _final_classes(kind)

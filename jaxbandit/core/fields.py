@@ -2,9 +2,9 @@
 
 ``penalty: Annotated[PerConstraint, positive, Letter("rho")] = 1.0`` says all that validation, study files and audit traces need to know.
 A :class:`Check` says in words what is allowed and raises ``InvalidArgument`` on anything else: first on a value of the wrong type, then on
-a wrong shape, then on NaN and infinity, then on a number out of range. Numbers of leaves may be tracers, whose values cannot be looked at;
-then only the shape is checked. What a plain type says (``int | None``, a literal, a class of objects) needs no check beside it, see
-:func:`jaxbandit.core.declare.parameters`.
+a wrong shape, then on NaN and infinity, then on a number out of range, and last on what the domain lacks. Numbers of leaves may be tracers,
+whose values cannot be looked at; then only the shape is checked. What a plain type says (``int | None``, a literal, a class of objects)
+needs no check beside it, see :func:`jaxbandit.core.declare.parameters`.
 """
 
 from __future__ import annotations
@@ -14,23 +14,21 @@ import inspect
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.core import checks, shapes
-from jaxbandit.core.checks import Interval, InvalidArgument, float_dtype, short
-from jaxbandit.core.shapes import *  # noqa: F403  # which are facts of fields, too
-from jaxbandit.core.shapes import Shape, scalar
+from jaxbandit.core import checks
+from jaxbandit.core.checks import FINITE, NONNEGATIVE, POSITIVE, Interval, InvalidArgument, float_dtype, short
 
-__all__ = ["INT32_MAX", "MOST_ROUNDS", "AtLeast", "Check", "Described", "Letter", "Words"]
+__all__ = ["INT32_MAX", "MOST_ROUNDS", "AtLeast", "Check", "Described", "Letter", "Place", "Words"]
 __all__ += ["between", "finite", "nonnegative", "point", "positive", "whole_numbers"]
 __all__ += ["booleans", "finite_numbers", "floating_type", "index", "integers", "integers_from", "key", "mask", "nonnegative_numbers"]
 __all__ += ["numbers", "numbers_from", "points", "positive_numbers"]
 __all__ += ["boolean", "choice", "each", "function", "how_many_points", "mapping", "nothing", "of_class", "path", "text", "whole"]
-__all__ += shapes.__all__
+__all__ += ["Shape", "any_shape", "each_axis", "each_output", "exactly", "leading", "matrix", "one_function", "per_axis", "per_constraint"]
+__all__ += ["per_function", "per_output", "per_output_of_two", "scalar", "unknown", "vector"]
 __dir__ = __all__.copy  # what completion shows
 
 INT32_MAX = 2**31 - 1  # the largest whole number that the engine counts with
@@ -48,31 +46,120 @@ class Described:
     described: ClassVar[str]
 
 
-@dataclasses.dataclass(frozen=True)
-class Letter:
+class Letter(str):
     """The paper's letter for a hyper-parameter, under which audit traces write it."""
 
-    name: str
 
-
-@dataclasses.dataclass(frozen=True)
-class Words:
+class Words(str):
     """Words for objects of the class, or for the mapping, that a type names: "a Trajectory, what simulate returns"."""
 
-    text: str
+
+class AtLeast(int):
+    """The least number of items of the sequence, or entries of the mapping, that a type names."""
+
+
+# -- shapes --------------------------------------------------------------------------------------------------------------------------
+
+
+class Place(NamedTuple):
+    """Place of a value: the shape that is declared for it, and what is known of its owner, ``None`` for nothing.
+
+    Attributes:
+      shape: the shape.
+      outputs: how many functions the owner serves, reward included.
+      points: how many points its domain has.
+      axes: how many axes that has.
+    """
+
+    shape: Shape | None = None
+    outputs: int | None = None
+    points: int | None = None
+    axes: int | None = None
+
+    @property
+    def inside(self) -> Place:
+        """The place of an object that is held here, or of an item of a tuple."""
+        return self if self.shape is None else self._replace(shape=None, outputs=self.shape.functions(self))
+
+
+Sizes: TypeAlias = tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True)
-class AtLeast:
-    """The least number of items of the sequence, or entries of the mapping, that a type names."""
+class Shape:
+    """Shapes that the numbers of a field may have, and the number of functions that an object in it serves.
 
-    count: int
+    Attributes:
+      words: completes "expected ..."; ``{n}`` stands for the number of functions, or of axes.
+      fits: whether a shape is allowed for ``n`` functions, or axes, ``None`` when their number is not known.
+      functions: ``n`` at a place.
+    """
+
+    words: str
+    fits: Callable[[Sizes, int | None], bool]
+    functions: Callable[[Place], int | None] = lambda place: place.outputs
+
+    def check(self, name: str, value: object, place: Place = Place()) -> None:
+        """Raise ``InvalidArgument`` unless ``value`` has one of the shapes."""
+        actual, n = checks.shape_of(name, value), self.functions(place)
+        if not self.fits(actual, n):
+            raise InvalidArgument(f"{name}: expected {self.described(n)}, got shape {list(actual)}")
+
+    def described(self, n: int | None = None) -> str:
+        """Return the allowed shapes for ``n`` functions in words."""
+        return self.words.format(n="the" if n is None else f"the {n}")
+
+
+def _each(actual: Sizes, n: int | None, least: int = 0) -> bool:
+    return len(actual) == 1 and (actual[0] >= least if n is None else actual[0] == n)
+
+
+def _one_or_each(what: str, functions: Callable[[Place], int | None] = lambda place: place.outputs, least: int = 0) -> Shape:
+    words = f"one number, or one for each of {{n}} {what}"
+    return Shape(words, lambda actual, n: actual == () or _each(actual, n, least), functions)
+
+
+scalar = Shape("one number", lambda actual, n: actual == ())
+unknown = dataclasses.replace(scalar, functions=lambda place: None)
+per_function = _one_or_each("functions")
+per_constraint = _one_or_each("constraints", lambda place: None if place.outputs is None else place.outputs - 1)
+per_output = _one_or_each("outputs", least=1)
+per_output_of_two = dataclasses.replace(per_output, functions=lambda place: 2)
+per_axis = _one_or_each("axes", lambda place: place.axes, least=1)
+one_function = Shape("one number", per_function.fits, lambda place: 1)
+each_output = Shape("one number for each of {n} outputs", _each)
+each_axis = Shape("shape [d], one number for each axis", lambda actual, n: _each(actual, n, 1), lambda place: place.axes)
+any_shape = Shape("any shape", lambda actual, n: True)
+
+
+def vector(words: str) -> Shape:
+    """Return the shape ``[n]``, ``n >= 1``; ``words`` say what an entry is: "one number per observed delay"."""
+    return Shape(f"shape [n] with n >= 1, {words}", lambda actual, n: _each(actual, None, 1))
+
+
+def matrix(words: str) -> Shape:
+    """Return the shape ``[n, p]``, ``n, p >= 1``; ``words`` say what rows and columns are."""
+    return Shape(f"shape [n, p] with n, p >= 1, {words}", lambda actual, n: len(actual) == 2 and 0 not in actual)
+
+
+def exactly(*sizes: int | None, words: str = "") -> Shape:
+    """Return the shape of these sizes, ``None`` for any; ``words`` say what an axis holds: "one row per point"."""
+
+    def fits(actual: Sizes, n: int | None) -> bool:
+        return len(actual) == len(sizes) and all(want is None or want == have for want, have in zip(sizes, actual, strict=True))
+
+    expected = ", ".join("*" if size is None else str(size) for size in sizes)
+    return Shape(f"shape [{expected}]{words and ', ' + words}", fits)
+
+
+def leading(words: str) -> Shape:
+    """Return the shapes ``[n, ...]``, ``n >= 0``, of arrays with at least one axis; ``words`` say what the first one counts."""
+    return Shape(f"shape [{words}, ...]", lambda actual, n: len(actual) >= 1)
 
 
 # -- checks --------------------------------------------------------------------------------------------------------------------------
 
-Verify: TypeAlias = Callable[[str, Any, Shape | None, int | None], object]
-FitDomain: TypeAlias = Callable[[str, Any, int, int], None]
+Verify: TypeAlias = Callable[[str, Any, Place], object]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,25 +169,23 @@ class Check:
     Attributes:
       allowed: in words that complete "must be ...": "a number > 0".
       takes: whether a value is of the right type, whatever its shape and range.
-      verify: raises ``InvalidArgument`` on a value of the right type, called ``name``, whose shape or range does not fit a field of shape
-        ``shape`` in an object that serves ``outputs`` functions; default: nothing more is asked.
+      verify: raises ``InvalidArgument`` on a value of the right type, called ``name``, whose shape or range does not fit its place;
+        default: nothing more is asked.
       classes: base classes of the objects that the field may hold; none for numbers.
       interval: where its numbers lie; ``None`` where that is not all that it asks of them.
-      fit_domain: raises ``InvalidArgument`` on a value, called ``name``, that does not fit a domain of ``size`` points and ``axes`` axes.
     """
 
     allowed: str
     takes: Callable[[object], bool]
-    verify: Verify = lambda name, value, shape, outputs: None
+    verify: Verify = lambda name, value, place: None
     classes: tuple[type, ...] = ()
     interval: Interval | None = None
-    fit_domain: FitDomain = lambda name, value, size, axes: None
 
-    def __call__(self, name: str, value: object, shape: Shape | None = None, outputs: int | None = None) -> None:
-        """Raise ``InvalidArgument`` unless the field ``name`` of an object that serves ``outputs`` functions may hold ``value``."""
+    def __call__(self, name: str, value: object, place: Place = Place()) -> None:
+        """Raise ``InvalidArgument`` unless ``value``, called ``name``, may stand at a place."""
         if not self.takes(value):
             raise self.refusal(name, value)
-        self.verify(name, value, shape, outputs)
+        self.verify(name, value, place)
 
     def refusal(self, name: str, value: object) -> InvalidArgument:
         """Return the error that says what is allowed and what the value was."""
@@ -108,36 +193,19 @@ class Check:
 
     def __or__(self, other: Check) -> Check:
         """Return the check for what either allows: ``positive | choice("auto")``."""
-
-        def which(value: object) -> Check:
-            return self if self.takes(value) else other
-
         return Check(
             f"{self.allowed} or {other.allowed}",
             lambda value: self.takes(value) or other.takes(value),
-            lambda name, value, shape, outputs: which(value).verify(name, value, shape, outputs),
+            lambda name, value, place: (self if self.takes(value) else other).verify(name, value, place),
             (*self.classes, *other.classes),
             self.interval or other.interval,  # of what is optional, or a number or an object
-            lambda name, value, size, axes: which(value).fit_domain(name, value, size, axes),
         )
-
-    def inside(self, value: jax.Array) -> jax.Array | bool:
-        """Return whether traced numbers lie in the interval, ``[]``."""
-        return True if self.interval is None else jnp.all(self.interval.holds(value) & jnp.isfinite(value))
 
     def of(self, shape: Shape) -> Check:
         """Return the check that also asks for a shape, for items and arguments; of a field the shape is checked beside."""
-
-        def fit_domain(name: str, value: object, size: int, axes: int) -> None:
-            self.fit_domain(name, value, size, axes)
-            shape.fit_axes(name, value, axes)
-
-        return dataclasses.replace(
-            self,
-            allowed=f"{self.allowed}; {shape.described()}",
-            verify=lambda name, value, _, outputs: self.verify(name, value, shape, outputs),
-            fit_domain=fit_domain,
-        )
+        allowed = f"{self.allowed}; {shape.described()}"
+        verify: Verify = lambda name, value, place: self.verify(name, value, place._replace(shape=shape))  # noqa: E731
+        return dataclasses.replace(self, allowed=allowed, verify=verify)
 
 
 def of_class(kind: type, words: str = "") -> Check:
@@ -154,14 +222,10 @@ def _is_leaf(value: object) -> bool:
     return is_number or checks.is_sequence_of_numbers(value)
 
 
-def _may_be_array(value: object) -> bool:
-    return not isinstance(value, str | bytes | bool | type(None))
-
-
 def _numbers(
     allowed: str,
-    test: Callable[[str, object], object] = lambda name, value: None,
     interval: Interval | None = None,
+    test: Callable[[str, object], object] | None = None,
     *,
     leaf: bool = False,
     whole: bool = False,
@@ -171,55 +235,59 @@ def _numbers(
 
     Args:
       allowed: in words.
-      test: raises ``InvalidArgument`` on concrete numbers out of range.
-      interval: the range, where it is one.
+      interval: the range, where it is one; default: NaN and infinity are allowed, too.
+      test: raises ``InvalidArgument`` on concrete numbers; default: the test of the range.
       leaf: whether the numbers are a leaf of a pytree, one unless a shape is given; otherwise nested lists of arrays are taken, too.
       whole: whether their type must be one of whole numbers.
       engine: whether the engine calculates with the numbers, in its own floating type.
     """
+    test = test or (interval.check if interval else lambda name, value: None)
 
-    def verify(name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
-        shape, given = shape or (scalar if leaf else None), None
-        if checks.is_traced(value):
-            checks.real(name, value, allowed)
-        elif is_plainly_allowed(value) and (shape is None or shape.fits((), shape.functions(outputs))):
+    def verify(name: str, value: Any, place: Place) -> None:
+        shape, tracers = place.shape or (scalar if leaf else None), [x for x in jax.tree.leaves(value) if isinstance(x, jax.core.Tracer)]
+        if not tracers and leaf and interval and _is_plain(value, interval) and (shape is None or shape.fits((), shape.functions(place))):
             return
-        else:
-            try:
-                given = checks.numbers(name, value)
-            except InvalidArgument as error:
-                raise check.refusal(name, value) from error
-        if whole and not _are_integers(value, traced=given is None):
+        for tracer in tracers:
+            if not checks.is_real(tracer.dtype):
+                raise InvalidArgument(f"{name}: must be {allowed}, got {tracer.dtype} {list(tracer.shape)}")
+        try:
+            given = None if tracers else checks.numbers(name, value)
+        except InvalidArgument as error:
+            raise check.refusal(name, value) from error
+        if whole and not _are_integers(value, traced=bool(tracers)):
             raise check.refusal(name, value)
         if shape is not None:
-            shape.check(name, value, outputs)
+            shape.check(name, value, place)
         if given is not None:
-            test(name, value if leaf else given)
+            test(name, value if leaf else np.asarray(value))
             if engine:
-                in_the_engine(name, value, given)
+                _test_in_the_engine(test, allowed, name, value, given)
 
-    def is_plainly_allowed(value: object) -> bool:
-        """Return whether one number is allowed, and what the engine makes of it, too; asked of most fields of every object."""
-        if interval is None or not isinstance(value, float | int) or not 1e-30 < abs(value) < (1e30 if type(value) is float else 2**63):
-            return False
-        return bool(interval.holds(value) and interval.holds(float(float_dtype().type(value))))
-
-    def in_the_engine(name: str, value: object, given: np.ndarray) -> None:
-        """Raise when a number is allowed, but not what it becomes in the engine's floating type."""
-        dtype = float_dtype()
-        with np.errstate(all="ignore"):
-            rounded = given.astype(dtype)
-        rounded = np.where(np.abs(rounded) < np.finfo(dtype).tiny, 0, rounded)  # processors flush smaller ones to zero
-        try:
-            test(name, rounded)
-        except InvalidArgument as error:
-            raise InvalidArgument(
-                f"{name}: must be {allowed} in {dtype}, got {short(value)}, which becomes {short(rounded.tolist())} there; turn on"
-                " jax_enable_x64, or change the number"
-            ) from error
-
-    check = Check(allowed, _is_leaf if leaf else _may_be_array, verify, interval=interval)
+    takes = _is_leaf if leaf else lambda value: not isinstance(value, str | bytes | bool | type(None))
+    check = Check(allowed, takes, verify, interval=interval if leaf else None)
     return check
+
+
+def _is_plain(value: object, interval: Interval) -> bool:
+    """Return whether a value is one number that is in range, and what the engine makes of it, too; asked of most fields of every object."""
+    if not isinstance(value, float | int) or not 1e-30 < abs(value) < (1e30 if type(value) is float else 2**63):
+        return False
+    return bool(interval.holds(value) and interval.holds(float(float_dtype().type(value))))
+
+
+def _test_in_the_engine(test: Callable[[str, object], object], allowed: str, name: str, value: object, given: np.ndarray) -> None:
+    """Raise when a number is allowed, but not what it becomes in the engine's floating type."""
+    dtype = float_dtype()
+    with np.errstate(all="ignore"):
+        rounded = given.astype(dtype)
+    rounded = np.where(np.abs(rounded) < np.finfo(dtype).tiny, 0, rounded)  # processors flush smaller ones to zero
+    try:
+        test(name, rounded)
+    except InvalidArgument as error:
+        raise InvalidArgument(
+            f"{name}: must be {allowed} in {dtype}, got {short(value)}, which becomes {short(rounded.tolist())} there; turn on"
+            " jax_enable_x64, or change the number"
+        ) from error
 
 
 def _are_integers(value: Any, *, traced: bool) -> bool:
@@ -228,63 +296,50 @@ def _are_integers(value: Any, *, traced: bool) -> bool:
     return (traced and not isinstance(value, jax.Array)) or not array.size or array.dtype.kind in "iu"
 
 
-positive = _numbers("a number > 0", checks.positive, Interval(0.0), leaf=True, engine=True)
-nonnegative = _numbers("a number >= 0", checks.nonnegative, Interval(0.0, open_low=False), leaf=True, engine=True)
-finite = _numbers("a finite number", checks.finite, Interval(), leaf=True, engine=True)
+positive = _numbers("a number > 0", POSITIVE, leaf=True, engine=True)
+nonnegative = _numbers("a number >= 0", NONNEGATIVE, leaf=True, engine=True)
+finite = _numbers("a finite number", FINITE, leaf=True, engine=True)
+numbers = _numbers("numbers")
+finite_numbers = _numbers("finite numbers", FINITE)
+nonnegative_numbers = _numbers("numbers >= 0", NONNEGATIVE)
+positive_numbers = _numbers("numbers > 0", POSITIVE)
+integers = _numbers("whole numbers", whole=True)
 
 
 def between(low: float, high: float, *, open_low: bool = True, open_high: bool = False, host: bool = False) -> Check:
     """Return the check for numbers in an interval; ``open_*`` says which ends are left out, ``host`` that they stay in float64."""
     interval = Interval(low, high, open_low, open_high)
-    test = partial(checks.within, low=low, high=high, open_low=open_low, open_high=open_high)
-    return _numbers(f"a number in {interval}", test, interval, leaf=True, engine=not host)
-
-
-def whole_numbers(least: int, most: int, unit: str) -> Check:
-    """Return the check for leaves that hold whole numbers of some unit; a float such as 3.0 is one."""
-
-    def test(name: str, value: object) -> None:
-        checks.within(name, value, least, most, open_low=False)
-        if np.any(checks.numbers(name, value) % 1):
-            raise InvalidArgument(f"{name}: must be whole numbers of {unit}, got {short(value)}")
-
-    return _numbers(f"a whole number of {unit} from {least} to {most}", test, leaf=True, engine=True)
-
-
-def _is_a_point(name: str, value: object) -> None:
-    given = checks.numbers(name, value)
-    if not np.all(np.isfinite(given) & (given >= 0)) or np.any(given % 1):
-        raise InvalidArgument(f"{name}: must be the number of a point, got {short(value)}")
-
-
-def _check_inside(name: str, value: object, size: int, axes: int) -> None:
-    """Raise ``InvalidArgument`` on numbers of points beyond the last of ``size``; those below 0 have been refused before."""
-    if not checks.is_traced(value) and np.any(np.asarray(value) >= size):
-        raise InvalidArgument(f"{name}: must lie in [0, {size - 1}], for the domain has {size} points, got {short(value)}")
-
-
-FROM_ZERO = "points are counted from 0"
-point = dataclasses.replace(_numbers("the number of a point", _is_a_point, leaf=True, engine=True), fit_domain=_check_inside)
-index = dataclasses.replace(
-    _numbers("the number of a point, or an array of such", partial(checks.nonnegative, remedy=FROM_ZERO), whole=True),
-    fit_domain=_check_inside,
-)
-"""Numbers of points that methods of objects on a domain take, one ``[]`` or several ``[n]``: integers, not floats such as 3.0."""
-numbers = _numbers("numbers")
-finite_numbers = _numbers("finite numbers", checks.finite)
-nonnegative_numbers = _numbers("numbers >= 0", checks.nonnegative)
-positive_numbers = _numbers("numbers > 0", checks.positive)
-integers = _numbers("whole numbers", whole=True)
+    return _numbers(f"a number in {interval}", interval, leaf=True, engine=not host)
 
 
 def numbers_from(low: float, high: float) -> Check:
     """Return the check for an array of numbers from ``low`` to ``high``, both allowed."""
-    return _numbers(f"numbers from {low:g} to {high:g}", partial(checks.within, low=low, high=high, open_low=False))
+    return _numbers(f"numbers from {low:g} to {high:g}", Interval(low, high, False, False))
 
 
 def integers_from(low: int, high: int) -> Check:
     """Return the check for an array of whole numbers from ``low`` to ``high``, both allowed."""
-    return _numbers(f"whole numbers from {low} to {high}", partial(checks.within, low=low, high=high, open_low=False), whole=True)
+    return _numbers(f"whole numbers from {low} to {high}", Interval(low, high, False, False), whole=True)
+
+
+def _without_fraction(allowed: str, interval: Interval, words: str) -> Check:
+    """Return the check for leaves that hold whole numbers; a float such as 3.0 is one."""
+
+    def test(name: str, value: object) -> None:
+        interval.check(name, value)
+        if np.any(checks.numbers(name, value) % 1):
+            raise InvalidArgument(f"{name}: must be {words}, got {short(value)}")
+
+    return _numbers(allowed, test=test, leaf=True, engine=True)
+
+
+def whole_numbers(least: int, most: int, unit: str) -> Check:
+    """Return the check for leaves that hold whole numbers of some unit; a float such as 3.0 is one."""
+    words = f"a whole number of {unit} from {least} to {most}"
+    return _without_fraction(words, Interval(least, most, False, False), f"whole numbers of {unit}")
+
+
+# -- points, and one entry for each of them ------------------------------------------------------------------------------------------
 
 
 def _are_booleans(value: object) -> bool:
@@ -293,9 +348,50 @@ def _are_booleans(value: object) -> bool:
     return isinstance(value, bool | np.bool_) or (isinstance(value, np.ndarray | jax.Array) and value.dtype == bool)
 
 
-booleans = Check(
-    "true and false", _are_booleans, lambda name, value, shape, outputs: None if shape is None else shape.check(name, value, outputs)
-)
+def _is_list(value: object) -> bool:
+    if isinstance(value, list | tuple):
+        return len(value) == 0 or checks.is_sequence_of_numbers(value)
+    return isinstance(value, np.ndarray | jax.Array | range)
+
+
+def _of_the_domain(check: Check, *, lists: bool = False) -> Check:
+    """Return the check for numbers of points that the domain has, one or several, or (``lists``) ``[n]`` of them, ``n >= 0``."""
+
+    def verify(name: str, value: Any, place: Place) -> None:
+        if lists and len(checks.shape_of(name, value)) != 1:
+            raise check.refusal(name, value)
+        check.verify(name, value, place)
+        if (size := place.points) is not None and not checks.is_traced(value) and np.any(np.asarray(value) >= size):
+            raise InvalidArgument(f"{name}: must lie in [0, {size - 1}], for the domain has {size} points, got {short(value)}")
+
+    return dataclasses.replace(check, takes=_is_list if lists else check.takes, verify=verify)
+
+
+def _verify_mask(name: str, value: Any, place: Place) -> None:
+    if len(shape := checks.shape_of(name, value)) != 1 or (np.size(value) and not _are_booleans(value)):
+        raise mask.refusal(name, value)
+    if place.points not in (None, shape[0]):
+        raise InvalidArgument(f"{name}: expected one entry for each of the domain's {place.points} points, got shape {list(shape)}")
+
+
+_counted = partial(checks.nonnegative, remedy="points are counted from 0")
+point = _of_the_domain(_without_fraction("the number of a point", NONNEGATIVE, "the number of a point"))
+index = _of_the_domain(_numbers("the number of a point, or an array of such", test=_counted, whole=True))
+"""Numbers of points that methods of objects on a domain take, one ``[]`` or several ``[n]``: integers, not floats such as 3.0."""
+points = _of_the_domain(_numbers("a list of numbers of points", test=_counted, whole=True), lists=True)
+mask = Check("a list of true and false, one for each point", _is_list, _verify_mask)
+booleans = Check("true and false", _are_booleans, lambda name, value, place: (place.shape or any_shape).check(name, value, place))
+
+
+# -- plain values --------------------------------------------------------------------------------------------------------------------
+
+
+def _plain(allowed: str, types: tuple[type, ...], test: Callable[[str, Any], object] = lambda name, value: None) -> Check:
+    return Check(
+        allowed,
+        lambda value: isinstance(value, types) and (bool in types or not isinstance(value, bool)),
+        lambda name, value, place: test(name, value),
+    )
 
 
 def _is_floating_type(value: object) -> bool:
@@ -304,9 +400,6 @@ def _is_floating_type(value: object) -> bool:
         return value is not None and not isinstance(value, float) and bool(jax.dtypes.issubdtype(dtype, np.floating))
     except (TypeError, ValueError):
         return False
-
-
-floating_type = Check("a floating type, such as jnp.float32", _is_floating_type)
 
 
 def _is_key(value: object) -> bool:
@@ -318,60 +411,13 @@ def _is_key(value: object) -> bool:
     return value.dtype == np.uint32 and value.shape == ((2,) if default == "threefry2x32" else (4,))
 
 
-key = Check("one PRNG key, jax.random.key(seed)", _is_key)
-"""A key of ``jax.random.key``, or one in the older form of ``jax.random.PRNGKey``."""
-
-
-def _one_each(name: str, value: Any, size: int, axes: int) -> None:
-    if np.shape(value) != (size,):
-        raise InvalidArgument(f"{name}: expected one entry for each of the domain's {size} points, got shape {list(np.shape(value))}")
-
-
-def _is_list(value: object) -> bool:
-    if isinstance(value, list | tuple):
-        return len(value) == 0 or checks.is_sequence_of_numbers(value)
-    return isinstance(value, np.ndarray | jax.Array | range)
-
-
-def _list(entries: Check, fit_domain: FitDomain) -> Check:
-    """Return the check for one-dimensional arrays, lists or tuples, possibly empty, of such entries."""
-
-    def verify(name: str, value: object, shape: Shape | None, outputs: int | None) -> None:
-        if len(checks.shape_of(name, value)) != 1:
-            raise entries.refusal(name, value)
-        entries.verify(name, value, shape, outputs)
-
-    return dataclasses.replace(entries, takes=_is_list, verify=verify, fit_domain=fit_domain)
-
-
-def _verify_mask(name: str, value: object, shape: Shape | None, outputs: int | None) -> None:
-    if np.size(value) and not _are_booleans(value):  # type: ignore[arg-type]  # an array or a list
-        raise mask.refusal(name, value)
-
-
-def _from_zero(name: str, value: object) -> None:
-    checks.nonnegative(name, np.asarray(value, np.int64), remedy=FROM_ZERO)
-
-
-points = _list(_numbers("a list of numbers of points", _from_zero, whole=True), _check_inside)
-mask = _list(Check("a list of true and false, one for each point", _is_list, _verify_mask), _one_each)
-
-
-# -- plain values --------------------------------------------------------------------------------------------------------------------
-
-
-def _plain(allowed: str, types: tuple[type, ...], test: Callable[[str, Any], object] = lambda name, value: None) -> Check:
-    return Check(
-        allowed,
-        lambda value: isinstance(value, types) and (bool in types or not isinstance(value, bool)),
-        lambda name, value, shape, outputs: test(name, value),
-    )
-
-
 boolean = _plain("true or false", (bool, np.bool_))
 text = _plain("text", (str,))
 whole_number = _plain("a whole number", (int, np.integer))
 nothing = Check("None", lambda value: value is None)
+floating_type = Check("a floating type, such as jnp.float32", _is_floating_type)
+key = Check("one PRNG key, jax.random.key(seed)", _is_key)
+"""A key of ``jax.random.key``, or one in the older form of ``jax.random.PRNGKey``."""
 path = Check("text that is not empty, or a path", lambda value: isinstance(value, str | os.PathLike) and bool(str(value).strip()))
 """Text, or a ``Path``; the rest shows when it is opened."""
 
@@ -382,14 +428,16 @@ def whole(least: int, most: int = INT32_MAX) -> Check:
     return _plain(words, (int, np.integer), partial(checks.integer, least=least, most=most))
 
 
-def _at_most(name: str, value: Any, size: int, axes: int) -> None:
-    if value > size:
-        raise InvalidArgument(f"{name}: must be at most {size}, the number of points of the domain, got {short(value)}")
-
-
 def how_many_points(least: int = 1) -> Check:
     """Return the check for a number of points to choose, at least ``least`` and, once the domain is known, at most its size."""
-    return dataclasses.replace(whole(least), fit_domain=_at_most)
+    count = whole(least)
+
+    def verify(name: str, value: Any, place: Place) -> None:
+        count.verify(name, value, place)
+        if place.points is not None and value > place.points:
+            raise InvalidArgument(f"{name}: must be at most {place.points}, the number of points of the domain, got {short(value)}")
+
+    return dataclasses.replace(count, verify=verify)
 
 
 def choice(*values: str | int) -> Check:
@@ -402,7 +450,7 @@ def function(arguments: str) -> Check:
     """Return the check for a function that can be called with the positional ``arguments``, such as ``"(t, gain)"``."""
     allowed, count = f"a function of {arguments}", arguments.count(",") + 1
 
-    def verify(name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+    def verify(name: str, value: Any, place: Place) -> None:
         try:
             signature = inspect.signature(value)
         except (TypeError, ValueError):  # of a built-in function
@@ -425,9 +473,9 @@ def each(check: Check, *, least: int = 0, length: int | None = None, types: tupl
     def takes(value: object) -> bool:
         return isinstance(value, types) and (length is None or len(value) == length) and len(value) >= least  # type: ignore[arg-type]
 
-    def verify(name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+    def verify(name: str, value: Any, place: Place) -> None:
         for number, item in enumerate(value):
-            check(f"{name}[{number}]", item, None, outputs if shape is None else shape.functions(outputs))
+            check(f"{name}[{number}]", item, place.inside)
 
     return Check(f"a tuple{several}, each item {check.allowed}", takes, verify, check.classes)
 
@@ -438,7 +486,7 @@ def mapping(check: Check, words: str, *, least: int = 0) -> Check:
     def takes(value: object) -> bool:
         return isinstance(value, Mapping) and len(value) >= least and all(isinstance(label, str) for label in value)
 
-    def verify(name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+    def verify(name: str, value: Any, place: Place) -> None:
         for label, item in value.items():
             check(f"{name}[{label!r}]", item)
 

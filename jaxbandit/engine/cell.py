@@ -12,7 +12,7 @@ import numpy as np
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.blocks import axis_of
-from jaxbandit.core.declare import Declared, check_domain
+from jaxbandit.core.declare import Declared
 from jaxbandit.core.fields import nothing, of_class
 from jaxbandit.core.keys import pair_key
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, replace, signature, static
@@ -157,6 +157,7 @@ def check_run(
       InvalidArgument: on the first that does not fit.
     """
     problem.validate()
+    size, axes = problem.domain.size, problem.domain.dimension
     distinct = {id(model): model for model in models}.values()
     for model in distinct:
         _check_model(problem, model)
@@ -180,14 +181,11 @@ def check_run(
                 f"problem: {type(algorithm).__name__} sees a noisy constraint function before it chooses, which problem {problem.name!r}"
                 " does not give; wrap it by problems.full_information"
             )
-        algorithm.validate(outputs=problem.outputs)
-        check_domain(algorithm, problem.domain.size, problem.domain.dimension)
-    initial.validate("initial")
-    check_domain(initial, problem.domain.size, problem.domain.dimension, "initial")
+        algorithm.validate(None, problem.outputs, size, axes)
+    initial.validate("initial", None, size, axes)
     (INFORMED | nothing)("informed", informed)
     if isinstance(informed, Declared):
-        informed.validate()
-        check_domain(informed, problem.domain.size, problem.domain.dimension)
+        informed.validate(None, None, size, axes)
 
 
 def refreshed_in_time(models: Sequence[Surrogate], horizon: int) -> list[Surrogate]:

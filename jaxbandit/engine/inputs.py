@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.fields import MOST_ROUNDS, Check, Shape, each, function, of_class, whole
+from jaxbandit.core.fields import MOST_ROUNDS, Check, Place, each, function, of_class, whole
 
 MOST_TRIALS = 2**31 - 1
 
@@ -18,8 +18,8 @@ INFORMED = function("(instance, algorithm, surrogate)")
 DEVICES = each(of_class(jax.Device, "a device, such as jax.devices()[0]"), least=1)
 
 
-def _differ(name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
-    DEVICES.verify(name, value, shape, outputs)
+def _differ(name: str, value: Any, place: Place) -> None:
+    DEVICES.verify(name, value, place)
     if len(set(value)) < len(value):
         raise checks.InvalidArgument(f"{name}: must be different devices, got {checks.short(value)}")
 
@@ -36,7 +36,7 @@ def _are_trials(value: object) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
-def _check_numbers(name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+def _check_numbers(name: str, value: Any, place: Place) -> None:
     if isinstance(value, int | np.integer):
         return
     if isinstance(value, range):  # which may be endless; all its numbers lie between its ends

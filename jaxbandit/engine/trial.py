@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Observation
 from jaxbandit.core import checks
-from jaxbandit.core.declare import Declared, check_domain, checked, in_range
+from jaxbandit.core.declare import Declared, checked, in_range
 from jaxbandit.core.fields import how_many_points, points, whole
 from jaxbandit.core.keys import Stream, round_key, stream_key
 from jaxbandit.core.pytree import pytree, static
@@ -80,7 +80,7 @@ class InitialDesign(Declared):
         """Return the indices ``[n]`` of one trial, on a domain of ``size`` points."""
         if self.indices is not None:
             return jnp.asarray(self.indices, jnp.int32)
-        check_domain(self, size, 0, "initial")
+        self.validate("initial", points=size)
         return jax.random.choice(key, size, (self.random,), replace=False).astype(jnp.int32)
 
 

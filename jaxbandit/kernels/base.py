@@ -15,7 +15,7 @@ from jax.typing import ArrayLike
 
 from jaxbandit.core import checks
 from jaxbandit.core.declare import Declared, checked, parameters
-from jaxbandit.core.fields import exactly, finite_numbers, positive, whole
+from jaxbandit.core.fields import Place, exactly, finite_numbers, positive, whole
 from jaxbandit.core.pytree import as_argument, canonicalise, pytree
 from jaxbandit.core.types import Array, Scalar, Table
 
@@ -84,7 +84,7 @@ class Kernel(Declared, abc.ABC):
             if isinstance(value, Kernel):
                 value.check_axes(dimension)
             elif parameter.shape is not None:
-                parameter.shape.fit_axes(f"{type(self).__name__}.{parameter.name}", value, dimension)
+                parameter.shape.check(f"{type(self).__name__}.{parameter.name}", value, Place(axes=dimension))
 
     def __add__(self, other: Kernel) -> Sum:
         return Sum(left=self, right=other)

@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.declare import OnDomain, check_fields, checked, parameters
-from jaxbandit.core.fields import Check, exactly, finite, finite_numbers, nonnegative, nothing, of_class, text
+from jaxbandit.core.fields import Check, Place, exactly, finite, finite_numbers, nonnegative, nothing, of_class, text
 from jaxbandit.core.pytree import as_argument, fields_in_brief, float_dtype, pytree, replace, static
 from jaxbandit.core.showing import html_fields
 from jaxbandit.core.types import Array, Key, Numbers, PerOutput, Scalar, Table
@@ -244,7 +244,8 @@ class Problem(AbstractProblem):
 
     def validate(self) -> None:
         self.require(domain=of_class(Domain))
-        finite_numbers("problem.means", self.means, exactly(None, self.domain.size, words="one row per function, one column per point"))
+        rows = exactly(None, self.domain.size, words="one row per function, one column per point")
+        finite_numbers("problem.means", self.means, Place(rows))
         if not checks.is_traced(self.means) and float_dtype() == np.float32 and np.any(np.abs(self.means) > np.finfo(np.float32).max):
             large = np.asarray(self.means)[np.abs(self.means) > np.finfo(np.float32).max]
             raise checks.InvalidArgument(
@@ -363,13 +364,13 @@ def from_tables(
     Raises:
       InvalidArgument: on tables of the wrong shape or with NaN or infinite values, or on what is no noise or delay model.
     """
-    finite_numbers("reward", reward, exactly(domain.size, words="one value per point of the domain"))
+    finite_numbers("reward", reward, Place(exactly(domain.size, words="one value per point of the domain")))
     finite_numbers("constraints", constraints)
     if np.ndim(constraints) == 0:
-        exactly(None, domain.size, words="one row per constraint").check("constraints", constraints, None)
+        exactly(None, domain.size, words="one row per constraint").check("constraints", constraints)
     reward, constraints = np.asarray(reward, np.float64), np.atleast_2d(np.asarray(constraints, np.float64))
     constraints = np.zeros((0, domain.size)) if constraints.shape == (1, 0) else constraints
-    exactly(None, domain.size, words="one row per constraint").check("constraints", constraints, None)
+    exactly(None, domain.size, words="one row per constraint").check("constraints", constraints)
     noise = _noise(1.0 if noise is None and noise_variance is None else noise_variance, noise)
     means, delay = np.concatenate([reward[None, :], constraints]), NoDelay() if delay is None else delay
     return Problem(domain=domain, means=means, noise=noise, delay=delay, name=name)

@@ -15,7 +15,7 @@ from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, decimal, short
 from jaxbandit.core.codec import reads_files
 from jaxbandit.core.declare import checked
-from jaxbandit.core.fields import Check, Shape, finite_numbers, matrix, of_class, positive, text, whole
+from jaxbandit.core.fields import Check, Place, finite_numbers, matrix, of_class, positive, text, whole
 from jaxbandit.core.files import opened_text, reason_of
 from jaxbandit.core.paths import did_you_mean
 from jaxbandit.core.pytree import pytree, replace, static
@@ -43,7 +43,7 @@ def _are_columns(value: object) -> bool:
     return isinstance(value, Mapping) or (pandas is not None and isinstance(value, pandas.DataFrame))
 
 
-def _are_some(name: str, value: Sized, shape: Shape | None, outputs: int | None) -> None:
+def _are_some(name: str, value: Sized, place: Place) -> None:
     if not len(value):
         raise InvalidArgument(f"{name}: must be {COLUMNS.allowed}, with at least one row, got an empty one")
 

@@ -248,7 +248,6 @@ class PerPoint(Noise):
 PER_POINT = fields.Shape(
     "shape [M], one number per point, or [k, M] with a row for each of {n} functions",
     lambda actual, n: 0 not in actual and (len(actual) == 1 or (len(actual) == 2 and (n is None or actual[0] == n))),
-    lambda outputs: outputs,
 )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from jaxbandit._version import __version__
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import checked
-from jaxbandit.core.fields import Check, Shape
+from jaxbandit.core.fields import Check, Place
 from jaxbandit.core.status import Status, explain
 from jaxbandit.core.status import flags_in_words as status_in_words
 from jaxbandit.results.schema import LABELS, TRIAL, Arrays, Contents, Variable, coordinate_of
@@ -35,7 +35,7 @@ def _are_results(value: object) -> bool:
     return there and value.sizes.get("algorithm", 1) > 0  # type: ignore[attr-defined]  # it is a dataset
 
 
-def _verify(name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+def _verify(name: str, value: Any, place: Place) -> None:
     for label, variable in value.data_vars.items():
         if {"trial", "round"} <= set(variable.dims) and variable.dtype.kind not in "biuf":
             raise InvalidArgument(f"{name}: the measure {label} must hold real numbers, got {variable.dtype}")

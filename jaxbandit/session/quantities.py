@@ -307,7 +307,7 @@ def told_values(
     for name, value in given.items():
         if name not in outputs.names:
             raise InvalidArgument(f"values: there is no output {short(name)}; known are {', '.join(outputs.names)}")
-        scalar.check(name, value, None)
+        scalar.check(name, value)
         given[name] = float(checks.numbers(name, value))
         if not math.isfinite(given[name]) or any(abs(part) > largest for part in outputs.inward({name: given[name]}).values()):
             raise InvalidArgument(f"{name}: must be a finite number, got {short(value)}; drop the ticket if the run failed")

@@ -16,7 +16,7 @@ import numpy as np
 from jaxbandit.algorithms import Algorithm
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import Plain, Table, digest, exact, from_fields, from_plain, name_of, to_plain, word_of
-from jaxbandit.core.declare import check_domain, check_fields, checked
+from jaxbandit.core.declare import check_fields, checked
 from jaxbandit.core.fields import Described, Words, whole
 from jaxbandit.core.fields import path as path_check
 from jaxbandit.core.files import opened_text, reason_of
@@ -115,10 +115,9 @@ class Specification(Described):
                 f"algorithm: {type(self.algorithm).__name__} sees the constraint functions before it chooses (full information), which no"
                 " experiment can show; take an algorithm that learns them from measurements"
             )
-        self.algorithm.validate(outputs=self.outputs.modelled)
-        check_domain(self.algorithm, self.space.domain.size, self.space.domain.dimension)
-        self.initial.validate("initial")
-        check_domain(self.initial, self.space.domain.size, self.space.domain.dimension, "initial")
+        size, axes = self.space.domain.size, self.space.domain.dimension
+        self.algorithm.validate(None, self.outputs.modelled, size, axes)
+        self.initial.validate("initial", None, size, axes)
         if self.delay is not None:  # of the outputs that are told, or of the functions that are modelled
             told = len(self.outputs.names)
             self.delay.validate("delay", self.outputs.modelled if told == self.outputs.modelled else None)

@@ -291,7 +291,7 @@ class View:
           InvalidArgument: on a probability out of range.
           SessionError: when only measured points count and there is none.
         """
-        scalar.check("probability", probability, None)
+        scalar.check("probability", probability)
         checks.within("probability", probability, 0, 1, open_low=False)
         boolean("measured", measured)
         space, outputs = self.specification.space, self.specification.outputs

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from jaxbandit.algorithms import Algorithm
 from jaxbandit.core.codec import Maker, fields_of, makers, word_of
-from jaxbandit.core.declare import Role, parameters, roles_of_arguments
+from jaxbandit.core.declare import Role, parameters
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain
 from jaxbandit.feedback import Policy
@@ -33,7 +33,7 @@ def places() -> dict[str, Mapping[str, Maker]]:
     seen = set(ROLES)
     todo = [maker for named in known.values() for maker in named.values()]
     for maker in todo:  # which grows meanwhile
-        for role in (role for roles in roles_of_arguments(maker).values() for role in roles):
+        for role in (role for parameter in parameters(maker) for role in parameter.roles):
             if makers(role) and not any(issubclass(role, other) for other in seen):
                 seen.add(role)
                 known[word_of(role)] = makers(role)
@@ -56,9 +56,9 @@ def described(name: str, maker: Maker) -> str:
     """Return a class or function that a table can name: a line on what it is, and its fields."""
     lines = [f"{name}: {_first_sentence(maker)}"]
     words, defaults, allowed = _words_of_fields(maker), _defaults(maker), _allowed(maker)
+    roles = {parameter.name: parameter.roles for parameter in parameters(maker)}
     for field in fields_of(maker):
-        roles = roles_of_arguments(maker).get(field, ())
-        held = [name for role in roles for name, kind in makers(role).items() if not _needs_code(kind)]
+        held = [name for role in roles.get(field, ()) for name, kind in makers(role).items() if not _needs_code(kind)]
         says = [words.get(field, "").rstrip(".;") or allowed.get(field, "")]
         says += [f"a table of {', '.join(held)}"] if held else [] if words.get(field) is None else [allowed.get(field, "")]
         text = "; ".join(part for part in dict.fromkeys(says) if part)

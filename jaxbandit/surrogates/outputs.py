@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.fields import Check, Shape, function, positive_numbers
+from jaxbandit.core.fields import Check, Place, Shape, function, positive_numbers
 from jaxbandit.core.pytree import canonicalise, replace
 from jaxbandit.core.types import Array, Numbers, Table
 from jaxbandit.domains import Domain, tabulate
@@ -30,21 +30,20 @@ Ends: TypeAlias = tuple[Sequence[float], Sequence[float]]
 NUMBERS = Shape(
     "one number, [1 + m] with one for each output, a table [M] over the points, or one [1 + m, M] for each output",
     lambda actual, n: len(actual) <= 2 and 0 not in actual,
-    lambda outputs: outputs,
 )
 VARIANCE_IN_FILES = positive_numbers.of(NUMBERS)
 """Check of the noise variance of a model that can be written to a file, in which a function has no place."""
 OF_A_POINT = function("(x [d])")
 
 
-def _verify_variance(name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+def _verify_variance(name: str, value: Any, place: Place) -> None:
     if OF_A_POINT.takes(value):
-        OF_A_POINT.verify(name, value, None, None)
+        OF_A_POINT.verify(name, value, place)
     elif isinstance(value, list | tuple) and any(callable(item) or isinstance(item, np.ndarray) for item in value):
         for number, item in enumerate(value):
             VARIANCE(f"{name}[{number}]", item)
     else:
-        VARIANCE_IN_FILES.verify(name, value, shape, outputs)
+        VARIANCE_IN_FILES.verify(name, value, place)
 
 
 VARIANCE = Check(
@@ -55,7 +54,7 @@ VARIANCE = Check(
 """Check of the noise variance of a model."""
 
 
-def _verify_data(name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+def _verify_data(name: str, value: Any, place: Place) -> None:
     for part, given, ranks in zip(("points", "values"), value, ((2,), (1, 2)), strict=True):
         table = checks.numbers(f"{name}: {part}", given)
         if table.ndim not in ranks or not table.size:

@@ -14,7 +14,6 @@ import pytest
 
 import jaxbandit
 from jaxbandit import InvalidArgument, kernels
-from jaxbandit.core.declare import check_domain
 from jaxbandit.study import Run, Study, from_table, from_toml, make_plan, model, run_study
 from jaxbandit.study import plan as planning
 from jaxbandit.study.run import study_header
@@ -111,7 +110,7 @@ def models_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def quick(domain: Any, given: Any, *, outputs: int, horizon: int, noise_variance: Any, prior_mean: Any, **_: Any) -> Any:
         for kernel in given if isinstance(given, list) else [given]:
             kernel.validate("kernel")
-            check_domain(kernel, domain.size, domain.dimension)
+            kernel.validate(points=domain.size, axes=domain.dimension)
         for name, values in (("kernel", given), ("noise_variance", noise_variance), ("prior_mean", prior_mean)):
             if np.ndim(values) and len(values) != outputs:
                 raise InvalidArgument(f"{name}: expected one for each of the {outputs} outputs")

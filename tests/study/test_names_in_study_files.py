@@ -165,7 +165,11 @@ def test_problems_take_the_domains_that_can_be_named() -> None:
         ("algorithm", {"type": "Rpol", "estimator": {"type": "SqrtLog"}}, "a.estimator: there is no estimator 'SqrtLog'; known are Bounds"),
         ("algorithm", {"type": "Rpol", "estimator": {"reward_width": 1.0}}, "a.estimator: the table has no type; say which estimator"),
         ("algorithm", {"type": "Rpol", "penalty": 1.0}, "a.penalty: unknown field"),
-        ("algorithm", {"type": "Rpol", "initial_penalty": {"type": "SqrtLog"}}, "a.initial_penalty: takes no table"),
+        (
+            "algorithm",
+            {"type": "Rpol", "initial_penalty": {"type": "SqrtLog"}},
+            "a: Rpol.initial_penalty: must be a number > 0",
+        ),
         (
             "delay",
             {"type": "PerOutput", "delays": [{"type": "Poison"}]},

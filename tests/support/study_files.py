@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jaxbandit.core.codec import Maker, from_plain, makers, word_of
-from jaxbandit.core.declare import Role, roles_of_arguments
+from jaxbandit.core.declare import Role, parameters
 from jaxbandit.study import catalogue
 
 ROLES = {word_of(role): role for role in catalogue.ROLES}
@@ -24,6 +24,6 @@ def names(kind: str) -> dict[str, Maker]:
     for role in wanted:  # which grows meanwhile
         for name, maker in makers(role).items():
             found.setdefault(name, maker)
-            held = {other for roles in roles_of_arguments(maker).values() for other in roles} if kind != "problem" else set()
+            held = {other for parameter in parameters(maker) for other in parameter.roles} if kind != "problem" else set()
             wanted += sorted(held - set(wanted), key=lambda other: other.__name__)
     return found

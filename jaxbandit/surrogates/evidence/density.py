@@ -18,7 +18,7 @@ from jax.typing import ArrayLike
 
 from jaxbandit.core import checks
 from jaxbandit.core.declare import checked
-from jaxbandit.core.fields import Described, exactly, finite_numbers, nonnegative_numbers, positive, vector
+from jaxbandit.core.fields import Described, Place, exactly, finite_numbers, nonnegative_numbers, positive, vector
 from jaxbandit.core.pytree import pytree
 from jaxbandit.core.types import Array, Scalar, Table
 from jaxbandit.kernels import Kernel
@@ -46,9 +46,9 @@ class Collapsed(Described):
     def __post_init__(self) -> None:
         POINTS("Collapsed.points", self.points)
         count = np.shape(self.points)[0]
-        nonnegative_numbers("Collapsed.counts", self.counts, exactly(count, words="one for each point"))
-        finite_numbers("Collapsed.means", self.means, exactly(None, count, words="outputs and points"))
-        nonnegative_numbers("Collapsed.within", self.within, exactly(np.shape(self.means)[0], words="one for each output"))
+        nonnegative_numbers("Collapsed.counts", self.counts, Place(exactly(count, words="one for each point")))
+        finite_numbers("Collapsed.means", self.means, Place(exactly(None, count, words="outputs and points")))
+        nonnegative_numbers("Collapsed.within", self.within, Place(exactly(np.shape(self.means)[0], words="one for each output")))
 
     def padded(self, size: int) -> Collapsed:
         """Return the same data with rows for ``size`` points, on the host."""

@@ -32,7 +32,8 @@ from jaxbandit import (
 )
 from jaxbandit.algorithms import Elimination
 from jaxbandit.core import checks, fields
-from jaxbandit.core.declare import Declared, constructible, parameters, symbols
+from jaxbandit.core.codec import makers
+from jaxbandit.core.declare import Declared, parameters, symbols
 from jaxbandit.core.pytree import static
 from jaxbandit.session.specification import UnknownDelay
 from jaxbandit.surrogates import LogNormal, Prior
@@ -821,11 +822,6 @@ def test_lists_and_tuples_of_numbers_serve_as_arrays_in_the_engine() -> None:
         assert engine.variance.shape == (2,) and jax.tree.structure(engine) == jax.tree.structure(problems.Gaussian())
 
 
-def test_the_number_of_outputs_is_not_taken_for_a_name() -> None:
-    with pytest.raises(TypeError, match="outputs="):
-        problems.Gaussian().validate(2)  # type: ignore[arg-type]
-
-
 # -- a user's own classes ------------------------------------------------------------------------------------------------------------
 
 
@@ -935,15 +931,15 @@ def test_parameters_say_what_can_be_set() -> None:
 
 
 def test_study_files_can_name_the_packages_classes_of_a_role_that_opted_in() -> None:
-    assert list(constructible(penalties.Penalty)) == ["Exponential", "Polynomial"]
-    assert constructible(delays.Delay) == {
+    assert list(makers(penalties.Penalty)) == ["Exponential", "Polynomial"]
+    assert makers(delays.Delay) == {
         name: getattr(delays, name) for name in delays.__all__ if name not in ("LONGEST_DELAY", "NEVER", "POISSON_MEAN", "Delay")
     }  # neither the abstract bases nor a user's class
-    assert set(constructible(widths.Width, estimators.Distribution)) == {
+    assert set(makers(widths.Width, estimators.Distribution)) == {
         *("Censored", "Custom", "ImprovedGPUCB", "SqrtLog"),
         *("DiscreteGaussian", "DiscreteUniform", "Gaussian"),
     }
-    assert constructible(Declared, Learner).keys() & {"Late", "Learner"} == set()  # a role of its own has not opted in
+    assert makers(Declared, Learner).keys() & {"Late", "Learner"} == set()  # a role of its own has not opted in
 
 
 # -- the checks by themselves --------------------------------------------------------------------------------------------------------
@@ -996,9 +992,7 @@ def test_a_check_passes_the_good_and_refuses_the_bad_by_name(check: fields.Check
             check("field", value)
 
 
-@pytest.mark.parametrize(
-    "check", [checks.finite, checks.positive, checks.nonnegative, lambda name, value: checks.within(name, value, 0, 9)]
-)
+@pytest.mark.parametrize("check", [checks.finite, checks.positive, checks.nonnegative, checks.Interval(0, 9).check])
 @pytest.mark.parametrize(
     "value", ["3.0", ["1.0"], np.array(["2.0"]), True, [True, 2.0], None, 1j, b"3", object(), [[1.0], [1.0, 2.0]], 10**400]
 )
