@@ -6,9 +6,9 @@ has happened is in its ``journal``. Needs the ``study`` extra (``pip install "ja
 
 from jaxbandit.session.journal import CannotRecord, DamagedSession, SessionError, SessionInUse
 from jaxbandit.session.quantities import Axis
-from jaxbandit.session.session import DeclaredInfeasible, Session
+from jaxbandit.session.session import DeclaredInfeasible, Recommendation, Session
 from jaxbandit.session.specification import Specification, read_toml
-from jaxbandit.session.view import Recommendation, Ticket
+from jaxbandit.session.state import Ticket
 from jaxbandit.study.model import Model
 
 __all__ = [

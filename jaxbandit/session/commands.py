@@ -15,7 +15,7 @@ from jaxbandit.core.checks import InvalidArgument, decimal, whole_number
 from jaxbandit.core.status import explain
 from jaxbandit.session.session import Session
 from jaxbandit.session.specification import read_toml
-from jaxbandit.session.view import Ticket
+from jaxbandit.session.state import Ticket
 
 WAIT = 30.0  # seconds that a command waits for others on the same session
 READING = ("status", "recommend", "export")  # commands that change nothing

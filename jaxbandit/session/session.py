@@ -3,41 +3,69 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import jax
 import numpy as np
 
 from jaxbandit.algorithms import Algorithm
-from jaxbandit.core.checks import short
+from jaxbandit.core import checks
+from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import digest
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import boolean, nonnegative_numbers, scalar
+from jaxbandit.core.files import prepare_file, write_whole
+from jaxbandit.core.showing import html_fields
 from jaxbandit.core.status import Status, explain, flags_in_words, healthy
+from jaxbandit.core.types import FilePath
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain
 from jaxbandit.engine import InitialDesign
 from jaxbandit.feedback import Policy
-from jaxbandit.session.course import MAKER, Course
+from jaxbandit.session.course import Course
 from jaxbandit.session.journal import Body, DamagedSession, Event, Journal, SessionError, create_journal, open_journal
 from jaxbandit.session.quantities import Axis, Outputs, Space, told_values
-from jaxbandit.session.specification import Specification, algorithm_table, fitted_model
-from jaxbandit.session.view import Ticket, Tickets, View, path_of
+from jaxbandit.session.specification import Specification, fitted_model
+from jaxbandit.session.state import State, Ticket
 from jaxbandit.study.model import Model
 
-SNAPSHOT_EVERY = 100  # events between two snapshots: fewer than can be replayed in the time that opening may take
+if TYPE_CHECKING:
+    import matplotlib.figure
+    import xarray as xr
 
 
 class DeclaredInfeasible(UserWarning):
     """The algorithm has declared that no point satisfies the constraints; it goes on where they are violated least."""
 
 
-class Session(View):
+@dataclasses.dataclass(frozen=True)
+class Recommendation:
+    """The point that a session recommends.
+
+    Attributes:
+      index: number of the point in the domain.
+      point: the point by the names of its coordinates, in the user's units; of categories their labels.
+      mean: posterior mean of each output, by name, in its own units.
+      sd: posterior standard deviation of each output, by name.
+      probability_of_feasibility: posterior probability that all constraints hold there, by independent normal beliefs.
+      feasible: whether that reaches the probability asked for; otherwise the point is the one most likely to be feasible.
+    """
+
+    index: int
+    point: Mapping[str, float | str]
+    mean: Mapping[str, float]
+    sd: Mapping[str, float]
+    probability_of_feasibility: float
+    feasible: bool
+
+
+class Session:
     """A real experiment, driven by the algorithms that simulations run; :meth:`create` makes one and :meth:`open` goes on with it.
 
     All that happens is in the session's journal, on the disk, before a call returns. A session may be used from several threads, and is a
@@ -54,8 +82,7 @@ class Session(View):
     def __init__(self, journal: Journal, specification: Specification) -> None:
         self.directory, self.specification = journal.directory, specification
         self._journal, self._mutex = journal, threading.RLock()
-        self._tickets = Tickets.read(specification, journal)
-        self._course = self._replayed()
+        self._state = State.replayed(specification, journal)
 
     @classmethod
     def create(
@@ -117,16 +144,16 @@ class Session(View):
 
     @classmethod
     @checked
-    def begin(cls, directory: str | Path, specification: Specification) -> Session:
+    def begin(cls, directory: FilePath, specification: Specification) -> Session:
         """Begin a session of a specification, as a file describes it; raises as :meth:`create` does."""
         jax.eval_shape(Course(specification.setting).start)  # refuses what does not fit, or cannot begin, before anything is written
-        return cls(create_journal(path_of(directory), specification.table()), specification)
+        return cls(create_journal(Path(directory), specification.table()), specification)
 
     @classmethod
     @checked
     def open(
         cls,
-        directory: str | Path,
+        directory: FilePath,
         *,
         algorithm: Algorithm | None = None,
         read_only: bool = False,
@@ -146,14 +173,13 @@ class Session(View):
           DamagedSession: when the journal is none, of a newer version, damaged, or changed by other hands.
           InvalidArgument: when the algorithm is not the session's.
         """
-        journal = open_journal(path_of(directory), read_only=read_only, wait=wait)
+        journal = open_journal(Path(directory), read_only=read_only, wait=wait)
         with contextlib.ExitStack() as stack:
             stack.enter_context(contextlib.closing(journal))
             specification = Specification.from_table(journal.events[0].body, algorithm)
             if algorithm is None and specification.fingerprint != digest(journal.events[0].body):
-                raise DamagedSession(
-                    f"directory: the specification of {journal.directory} is not what this version of jaxbandit makes of it"
-                )
+                words = "is not what this version of jaxbandit makes of it"
+                raise DamagedSession(f"directory: the specification of {journal.directory} {words}")
             session = cls(journal, specification)
             stack.pop_all()
             return session
@@ -169,23 +195,23 @@ class Session(View):
         """
         with self._mutex:
             self._check_writable()
-            number = len(self._tickets) + 1
-            if number <= len(self._tickets.design):
-                self._happen("asked", {"ticket": number, "round": 0, "index": self._tickets.design[number - 1], "status": 0})
-                return self._ticket(number)
+            body = self._state.next()
+            if body["round"] == 0:
+                return self._asked(body | {"status": 0})
             self._check_ready()
-            self._fit_if_due()
-            if not self._course.begun:
-                self._course.begin(self._known_design())
-            choice = self._course.choose()
+            every, complete = self.specification.fit_every, self._state.complete
+            if every is not None and complete >= self._state.fitted_at + every:
+                self.fit()
+            choice = self._state.course.choose()
             if not healthy(np.asarray(int(choice.status))):
                 raise SessionError(f"ask: the algorithm cannot choose: {explain(int(choice.status))}; nothing has happened")
-            body = {"ticket": number, "round": len(self._course.rounds) + 1, "index": choice.point}
-            self._happen("asked", body | {"status": int(choice.status | self._far_from_prior())}, choice.after)
-            ticket = self._ticket(number)
+            is_news = not any(record.ticket.status & Status.FAR_FROM_PRIOR for record in self._state.records.values())
+            ticket = self._asked(body | {"index": choice.point, "status": int(choice.status)}, choice.after)
+            if ticket.status & Status.FAR_FROM_PRIOR and is_news:
+                [line] = flags_in_words(np.asarray(int(Status.FAR_FROM_PRIOR)))
+                warnings.warn(f"ask: {line.partition(': ')[2]}", stacklevel=2)
             if ticket.declared_infeasible:
-                warnings.warn(f"ask: {explain(int(Status.DECLARED_INFEASIBLE))} (ticket {number})", DeclaredInfeasible, stacklevel=2)
-            self._keep_snapshot(SNAPSHOT_EVERY)
+                warnings.warn(f"ask: {explain(int(Status.DECLARED_INFEASIBLE))} (ticket {ticket.number})", DeclaredInfeasible, stacklevel=2)
             return ticket
 
     def tell(
@@ -215,15 +241,16 @@ class Session(View):
         """
         with self._mutex:
             self._check_writable()
-            number = self._tickets.number_of(ticket)
+            record, state = self._state.record(ticket), self._state
             boolean("correct", correct)
-            largest = float(np.finfo(self._course.setting.arena.dtype).max) / 4  # that the model's arithmetic can work with
-            given, record = told_values(self.specification.outputs, values, reward, constraints, largest), self._tickets[number]
+            number = record.ticket.number
+            largest = float(np.finfo(state.course.setting.arena.dtype).max) / 4  # that the model's arithmetic can work with
+            given = told_values(self.specification.outputs, values, reward, constraints, largest)
             changed = {name: value for name, value in given.items() if record.values.get(name, value) != value}
             new = {name: value for name, value in given.items() if name not in record.values}
             if record.dropped and self.specification.at_once:
                 raise SessionError(f"ticket {number}: was dropped, and its round repeated; its values cannot be used any more")
-            if record.dropped and record.round == 0 and self._course.begun:
+            if record.dropped and record.ticket.round == 0 and state.begun:
                 raise SessionError(f"ticket {number}: was dropped, and the initial design has been used without it")
             if record.dropped and not correct:
                 raise SessionError(f"ticket {number}: was dropped; tell(..., correct=True) takes that back")
@@ -246,11 +273,11 @@ class Session(View):
         """
         with self._mutex:
             self._check_writable()
-            number = self._tickets.number_of(ticket)
-            if self._tickets[number].state == "complete":
-                raise SessionError(f"ticket {number}: cannot be dropped, all its values have been told")
-            if not self._tickets[number].dropped:
-                self._happen("dropped", {"ticket": number})
+            record = self._state.record(ticket)
+            if record.state == "complete":
+                raise SessionError(f"ticket {record.ticket.number}: cannot be dropped, all its values have been told")
+            if not record.dropped:
+                self._happen("dropped", {"ticket": record.ticket.number})
 
     def fit(self) -> Model:
         """Fit the hyper-parameters of the model to all that has been told, and return the model that is in force from now on.
@@ -264,16 +291,15 @@ class Session(View):
         """
         with self._mutex:
             self._check_writable()
-            told = [(record.index, record.values) for record in self._tickets.values() if record.values]
+            told = [(record.ticket.index, record.values) for record in self._state.records.values() if record.values]
             model = fitted_model(self.specification, self.model, told)
-            self._happen("fitted", {"model": model.table(), "told": self._tickets.complete})
-            return model
+            self._happen("fitted", {"model": model.table(), "told": self._state.complete})
+            self._state.learn_anew()
+            return self.model
 
     def close(self) -> None:
         """Let go of the session, for other processes to take."""
         with self._mutex:
-            if self._journal.writable:
-                self._keep_snapshot(1)
             self._journal.close()
 
     def __enter__(self) -> Session:
@@ -282,46 +308,178 @@ class Session(View):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _replayed(self) -> Course:
-        """Return the learner that the events lead to, with the state of the snapshot where that is one of theirs."""
-        events, model, parts = self._journal.events, self.model, self.specification
-        course = Course(parts.setting if model is parts.model else parts.setting_with(model))
-        for event in events:
-            self._follow(course, event)
-        start, state = self._journal.snapshot(MAKER) or (0, b"")
-        is_later = any(event.kind in ("fitted", "corrected") for event in events[start:])
-        self._since_snapshot = len(events) - (start if start and not is_later and course.restore(state) else 0)
-        return course
+    @property
+    def pending(self) -> tuple[Ticket, ...]:
+        """Tickets that have been asked for and lack values."""
+        return self._state.pending
+
+    @property
+    def told(self) -> dict[int, list[str]]:
+        """Names of the outputs whose values have been told, by ticket."""
+        names = self.specification.outputs.names
+        return {number: [name for name in names if name in record.values] for number, record in self._state.records.items()}
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """All that has happened, in order."""
+        return tuple(self._journal.events)
+
+    @property
+    def model(self) -> Model:
+        """The GP model in force: that of the specification, or of the last fit."""
+        return self._state.model
+
+    @checked
+    def belief(self, width: Annotated[float, nonnegative_numbers, scalar] = 2.0) -> xr.Dataset:
+        """Return what is believed of every output at every point, from all that has arrived.
+
+        Args:
+          width: deviations from the mean to the bounds, >= 0.
+
+        Returns:
+          A dataset of ``mean``, ``sd``, ``lower`` and ``upper`` over ``output`` and ``point``, in the outputs' own units, and of
+          ``probability_of_feasibility`` over ``point``; the coordinates of the points are in the user's units.
+        """
+        import xarray as xr  # here because opening a session should not pay for it
+
+        space, outputs = self.specification.space, self.specification.outputs
+        mean, sd, feasible = self._believed()
+        tables = {"mean": mean, "sd": sd, "lower": mean - float(width) * sd, "upper": mean + float(width) * sd}
+        return xr.Dataset(
+            {name: (("output", "point"), table) for name, table in tables.items()} | {"probability_of_feasibility": ("point", feasible)},
+            coords={"output": list(outputs.names), "point": np.arange(space.domain.size)}
+            | {name: ("point", space.column(number)) for number, name in enumerate(space.names)},
+            attrs={"width": float(width)},
+        )
+
+    def recommend(self, probability: float = 0.5, *, measured: bool = False) -> Recommendation:
+        """Return the best point by posterior mean among those feasible with at least the given probability.
+
+        Where none is, it is the one most likely to be feasible, and of those the best.
+
+        Args:
+          probability: least posterior probability that all constraints hold, from 0 to 1.
+          measured: whether only points count that have been measured.
+
+        Raises:
+          InvalidArgument: on a probability out of range.
+          SessionError: when only measured points count and there is none.
+        """
+        scalar.check("probability", probability)
+        checks.within("probability", probability, 0, 1, open_low=False)
+        boolean("measured", measured)
+        space, outputs = self.specification.space, self.specification.outputs
+        allowed = np.full(space.domain.size, not measured)
+        with self._mutex:
+            allowed[[record.ticket.index for record in self._state.records.values() if record.values]] = True
+            mean, sd, feasible = self._believed()
+        if not allowed.any():
+            raise SessionError("recommend: no point has been measured yet; tell some values, or leave measured out")
+        fine = allowed & (feasible >= probability)
+        among = fine if fine.any() else allowed & (feasible == np.max(feasible[allowed]))
+        index = int(np.argmax(np.where(among, outputs.objective.sign * mean[0], -np.inf)))
+        return Recommendation(
+            index=index,
+            point=space.point(index),
+            mean=dict(zip(outputs.names, mean[:, index].tolist(), strict=True)),
+            sd=dict(zip(outputs.names, sd[:, index].tolist(), strict=True)),
+            probability_of_feasibility=float(feasible[index]),
+            feasible=bool(fine.any()),
+        )
+
+    def history(self) -> xr.Dataset:
+        """Return what was asked for and told, one row for each ticket; ``history().to_dataframe()`` is the same in pandas.
+
+        Values that are not there are NaN, times that are not there NaT. ``best_so_far`` is the best objective measured where all
+        constraints were measured to hold; ``violation of NAME`` sums over tickets how far that constraint was measured to be violated.
+        """
+        import xarray as xr  # here because opening a session should not pay for it
+
+        space, outputs = self.specification.space, self.specification.outputs
+        with self._mutex:
+            rows = [dataclasses.replace(record) for record in self._state.records.values()]
+        values = {name: np.asarray([row.values.get(name, np.nan) for row in rows], np.float64) for name in outputs.names}
+        points, objective = np.asarray([row.ticket.index for row in rows], np.int64), values[outputs.objective.name]
+        violations = {constraint.name: constraint.violation(values[constraint.name]) for constraint in outputs.constraints}
+        holds = np.all([np.isfinite(objective), *(violation == 0 for violation in violations.values())], axis=0)  # which NaN is not
+        best = np.maximum.accumulate(np.where(holds, outputs.objective.sign * objective, -np.inf))
+        columns = values | {
+            "state": np.asarray([row.state for row in rows], dtype="U8"),
+            "round": np.asarray([row.ticket.round for row in rows], np.int64),
+            "index": points,
+            "asked_at": _times([row.asked_at for row in rows]),
+            "told_at": _times([row.told_at for row in rows]),
+            "best_so_far": np.where(np.isfinite(best), outputs.objective.sign * best, np.nan),
+            # A value that has not been told, or never will be, adds nothing to the sum.
+            **{f"violation of {name}": np.cumsum(np.nan_to_num(column)) for name, column in violations.items()},
+        }
+        coordinates = {"ticket": np.asarray([row.ticket.number for row in rows], np.int64)}
+        coordinates |= {name: space.column(number, points) for number, name in enumerate(space.names)}
+        return xr.Dataset(*({name: ("ticket", column) for name, column in table.items()} for table in (columns, coordinates)))
+
+    @checked
+    def plot(self, *, feasibility: bool = False) -> matplotlib.figure.Figure:
+        """Return a figure of what is believed of every output, and of what was measured: bands on a line, maps on a plane, else slices.
+
+        A notebook shows it; ``plot().savefig("belief.pdf")`` writes it.
+
+        Args:
+          feasibility: whether to add a row with the posterior probability that all constraints hold.
+
+        Raises:
+          InvalidArgument: on ``feasibility`` of a session without constraints.
+        """
+        from jaxbandit.session.figures import belief_figure  # here because matplotlib is slow to load
+
+        space, outputs = self.specification.space, self.specification.outputs
+        if feasibility and not outputs.constraints:
+            raise InvalidArgument("feasibility: must be False in a session without constraints, where every point is feasible, got True")
+        with self._mutex:
+            return belief_figure(space, outputs, self.belief(), self.history(), self.recommend().index, feasibility=feasibility)
+
+    def export(self, path: FilePath | None = None) -> Path:
+        """Write all events as lines of JSON to a file, by default ``events.jsonl`` beside the journal, and return its path."""
+        file = prepare_file(self.directory / "events.jsonl" if path is None else path, force=True)
+        text = "".join(event.line() + "\n" for event in self._journal.events)
+        write_whole(file, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+        return file
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({'; '.join(f'{name}: {text}' for name, text in self._in_brief()[:4])})".replace("\n", ", ")
+
+    def _repr_html_(self) -> str:
+        """Return a table of what the session is about and how far it is."""
+        return html_fields(type(self).__name__, self._in_brief())
+
+    def _in_brief(self) -> list[tuple[str, str]]:
+        """Return facts by name: those of the text first, then those of the table."""
+        parts, waiting = self.specification, len(self.pending)
+        return [
+            ("directory", str(self.directory)),
+            ("tickets", f"{len(self._state.records)}, {waiting} pending" if waiting else str(len(self._state.records))),
+            ("outputs", "\n".join([str(parts.outputs.objective), *map(str, parts.outputs.constraints)])),
+            ("points", f"{parts.space.domain.size:,} of {', '.join(parts.space.names)}"),
+            ("axes", "\n".join(map(repr, parts.space.axes)) or "those of the domain"),
+            ("algorithm", repr(parts.algorithm)),
+            ("model", repr(self.model)),
+            ("feedback", repr(parts.feedback) if parts.feedback is not None else "the algorithm's own"),
+        ]
+
+    def _asked(self, body: Body, after: object = None) -> Ticket:
+        self._happen("asked", body, after)
+        return self._state.records[body["ticket"]].ticket
 
     def _happen(self, kind: str, body: Body, after: object = None) -> None:
         """Write an event down and let it happen; ``after`` is the algorithm's state after its choice of the point that is asked for."""
-        event = self._journal.append(kind, body)
-        self._tickets.enter(event)
-        self._since_snapshot += 1
-        if kind in ("corrected", "fitted"):
-            self._course = self._replayed()
-        else:
-            self._follow(self._course, event, after)
+        self._state.enter(self._journal.append(kind, body), after)
 
-    def _follow(self, course: Course, event: Event, after: object = None) -> None:
-        """Let a learner follow an event, with the values that corrections have left."""
-        if event.kind not in ("asked", "told", "dropped"):
-            return
-        number, outputs = event.body["ticket"], self.specification.outputs
-        record = self._tickets[number]
-        if event.kind == "told":
-            names = event.body["values"]
-            course.told[number] += len(names)
-            if course.together:  # once all are there
-                names = outputs.names if course.told[number] == len(outputs.names) else ()
-            if record.round and names:
-                course.tell(record.round, outputs.inward({name: record.values[name] for name in names}))
-        elif event.kind == "asked" and record.round:
-            if not course.begun:
-                course.begin(self._known_design())
-            course.asked(record.index, after)
-        elif event.kind == "dropped" and self.specification.at_once and record.round == len(course.rounds) > 0:
-            course.take_back()
+    def _believed(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return mean and deviation ``[n, M]`` of the outputs in their own units, and the probability ``[M]`` that all constraints hold."""
+        outputs = self.specification.outputs
+        with self._mutex:
+            predicted = self._state.course.predict()
+        mean, sd = outputs.outward(np.asarray(predicted.mean, np.float64), np.asarray(predicted.sd, np.float64))
+        return mean, sd, outputs.probability_of_feasibility(mean, sd)
 
     def _check_writable(self) -> None:
         if not self._journal.writable:
@@ -329,40 +487,21 @@ class Session(View):
 
     def _check_ready(self) -> None:
         """Raise ``SessionError`` where the next round cannot begin."""
-        missing = [] if self._course.begun else [ticket.number for ticket in self.pending]
-        if missing:
-            raise SessionError(f"ask: the initial design comes first; tell or drop tickets {', '.join(map(str, missing))}")
-        if not self._course.complete:
-            number = len(self._tickets)
-            lacking = [name for name in self.specification.outputs.names if name not in self._tickets[number].values]
+        state, parts = self._state, self.specification
+        if not state.begun and self.pending:
+            missing = ", ".join(str(ticket.number) for ticket in self.pending)
+            raise SessionError(f"ask: the initial design comes first; tell or drop tickets {missing}")
+        if not state.course.complete:
+            number = len(state.records)
+            lacking = [name for name in parts.outputs.names if name not in state.records[number].values]
             raise SessionError(f"ask: values come before the next round here; tell {', '.join(lacking)} of ticket {number}, or drop it")
-        if len(self._course.rounds) >= self.specification.horizon:
-            raise SessionError(f"ask: all {self.specification.horizon} rounds of the session's horizon have been asked for")
-
-    def _far_from_prior(self) -> Status:
-        """Return the flag of values that the model calls impossible, where they are; warn of it the first time."""
-        if not self.specification.algorithm.traits.learns or not self._course.far_from_prior(self._told()):
-            return Status.OK
-        if not any(record.status & Status.FAR_FROM_PRIOR for record in self._tickets.values()):
-            [line] = flags_in_words(np.asarray(int(Status.FAR_FROM_PRIOR)))
-            warnings.warn(f"ask: {line.partition(': ')[2]}", stacklevel=3)
-        return Status.FAR_FROM_PRIOR
-
-    def _fit_if_due(self) -> None:
-        """Fit the model if enough has been told since the last fit."""
-        every = self.specification.fit_every
-        fits = [0, *(event.body["told"] for event in self._journal.events if event.kind == "fitted")] if every else []
-        if every and self._tickets.complete >= fits[-1] + every:
-            self.fit()
-
-    def _keep_snapshot(self, least: int) -> None:
-        """Keep a snapshot if at least so many events have happened since the last; of an algorithm whose code may change there is none."""
-        if self._since_snapshot < least or "fingerprint" in algorithm_table(self.specification.algorithm):
-            return
-        state = self._course.snapshot()
-        if state is not None:
-            self._journal.keep_snapshot(MAKER, state)
-            self._since_snapshot = 0
+        if len(state.course.rounds) >= parts.horizon:
+            raise SessionError(f"ask: all {parts.horizon} rounds of the session's horizon have been asked for")
 
 
-__all__ = ["DeclaredInfeasible", "Session"]
+def _times(written: list[str]) -> np.ndarray:
+    """Return times in UTC, NaT for empty ones."""
+    return np.asarray([np.datetime64(text.removesuffix("+00:00") if text else "NaT", "ms") for text in written], "datetime64[ms]")
+
+
+__all__ = ["DeclaredInfeasible", "Recommendation", "Session"]

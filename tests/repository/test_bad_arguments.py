@@ -55,7 +55,6 @@ MODULES = [
         "report.plots",
         "report.statistics",
         "session",
-        "session.view",
         "study",
     ),
 ]
@@ -70,7 +69,7 @@ UNDECLARED = {
     "with_noise": "a part of strategies, which call it with widths that have been checked",
     **dict.fromkeys(("canonicalise", "replace", "sweep"), "check what they are given themselves, for it depends on the object"),
     **dict.fromkeys(("pytree", "static"), "declare fields and classes"),
-    **dict.fromkeys(("explain", "nameable", "path_of"), "check their only argument themselves"),
+    **dict.fromkeys(("explain", "nameable"), "check their only argument themselves"),
     **dict.fromkeys(("from_table", "write_whole", "ended", "interrupted"), "of the command line and of study files"),
     "drawing.plain": "turns any label into text",
     "arithmetic": "checks its only argument itself, once its context is entered",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import resource
@@ -13,11 +12,9 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-import jaxbandit.session.journal as journal_module
 from jaxbandit.session.journal import (
     JOURNAL,
     LOCK,
@@ -142,7 +139,7 @@ HOLDER = """
 import sys, time
 from pathlib import Path
 from jaxbandit.session.journal import open_journal
-open_journal(Path(sys.argv[1]))
+held = open_journal(Path(sys.argv[1]))
 print("held", flush=True)
 time.sleep(60)
 """
@@ -170,11 +167,7 @@ def test_a_session_is_not_begun_twice(journal: Journal, tmp_path: Path) -> None:
         create_journal(tmp_path / "file", SPECIFICATION)
     with pytest.raises(SessionError, match="holds no session"):
         open_journal(tmp_path)
-    (tmp_path / "odd").mkdir()
-    (tmp_path / "odd" / LOCK).write_bytes(b"something else" * 100)
-    with pytest.raises(DamagedSession, match="is no lock of a session"):
-        create_journal(tmp_path / "odd", SPECIFICATION)
-    (journal.directory / LOCK).unlink()
+    (journal.directory / LOCK).unlink(missing_ok=True)
     (journal.directory / LOCK).mkdir()
     with pytest.raises(SessionError, match=rf"cannot open .*{LOCK}, by which a process holds the session"):
         open_journal(journal.directory)
@@ -187,7 +180,7 @@ def test_a_journal_where_nothing_can_be_written_is_read(journal: Journal) -> Non
         reader = open_journal(directory, read_only=True)
         assert reader.events == events
         reader.close()
-    with read_only(path, log) as directory, pytest.raises(SessionError, match=rf"cannot be written to and lacks {shared.name}"):
+    with read_only(path, log) as directory, pytest.raises(DamagedSession, match="no journal that can be read: unable to open"):
         open_journal(directory, read_only=True)
     journal.close()
     with read_only(path) as directory:
@@ -218,22 +211,6 @@ def test_a_disk_that_is_full_leaves_no_half_of_a_journal(tmp_path: Path) -> None
     assert 3 <= refused < 32
 
 
-def test_a_journal_that_cannot_be_opened_once_it_is_there_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As when the disk fills at that moment."""
-    connected = journal_module._connected
-
-    def full(path: Path, **mode: Any) -> sqlite3.Connection:
-        if path.name == JOURNAL:
-            raise sqlite3.OperationalError("disk I/O error")
-        return connected(path, **mode)
-
-    with monkeypatch.context() as patch, pytest.raises(CannotRecord, match="there is no session"):
-        patch.setattr(journal_module, "_connected", full)
-        create_journal(tmp_path, SPECIFICATION)
-    assert [file.name for file in tmp_path.iterdir()] == [LOCK]
-    create_journal(tmp_path, SPECIFICATION).close()
-
-
 def test_a_new_name_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Check that the directory is synced once the journal has its name."""
     synced: list[tuple[int, bool]] = []
@@ -254,27 +231,3 @@ def test_an_event_that_cannot_be_written_has_not_happened(journal: Journal) -> N
     again = open_journal(journal.directory)
     assert again.events == before
     again.close()
-
-
-@pytest.mark.parametrize("state", [b"", b"stale", "text", None, 3])
-def test_a_damaged_snapshot_is_none(state: object, journal: Journal) -> None:
-    journal.keep_snapshot("this program", b"state")
-    kept = journal._connection.execute("SELECT state FROM snapshots").fetchone()[0]
-    altered = kept[:-5] + state if isinstance(state, bytes) and state else state
-    with contextlib.suppress(sqlite3.IntegrityError):  # no state at all is refused by the table
-        journal._connection.execute("UPDATE snapshots SET state = ?", (altered,))
-        assert journal.snapshot("this program") is None
-    journal._connection.execute("DROP TABLE snapshots")
-    assert journal.snapshot("this program") is None
-
-
-def test_a_snapshot_counts_only_for_the_events_that_led_to_it(journal: Journal) -> None:
-    journal.keep_snapshot("this program", b"state")
-    journal.append("dropped", {"ticket": 1})
-    assert journal.snapshot("this program") == (3, b"state")
-    assert journal.snapshot("another program") is None
-    other: Any = create_journal(journal.directory.parent / "other", SPECIFICATION)
-    digest, maker, state = journal._connection.execute("SELECT digest, maker, state FROM snapshots").fetchone()
-    other._connection.execute("INSERT INTO snapshots VALUES (1, ?, ?, ?)", (digest, maker, state))
-    assert other.snapshot("this program") is None
-    other.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import io
 import re
 import shutil
 from pathlib import Path
@@ -19,7 +18,6 @@ import jaxbandit
 from jaxbandit import InvalidArgument, delays, feedback
 from jaxbandit.core.keys import Stream, stream_key, trial_key
 from jaxbandit.session import Axis, DeclaredInfeasible, Session, SessionError
-from jaxbandit.session.course import MAKER
 from jaxbandit.session.journal import JOURNAL, DamagedSession, open_journal
 from jaxbandit.session.specification import Specification, fingerprint_of
 from tests.oracles import gaussian_process as gp
@@ -57,8 +55,7 @@ CHOOSING_MATTERS = {"no model, values at once"}  # OCO draws a direction, which 
 
 @pytest.mark.full
 @pytest.mark.parametrize("case", CASES)
-def test_a_session_chooses_as_a_simulation_with_its_key(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jaxbandit.session.course.Course.snapshot", lambda self: None)
+def test_a_session_chooses_as_a_simulation_with_its_key(case: str, tmp_path: Path) -> None:
     algorithm, delay, options = CASES[case]
     run = conformance.simulate(algorithm, trials=[0], horizon=HORIZON, seed=SEED, record="indices", block=1, delay=delay, **options)
     due = None
@@ -70,11 +67,10 @@ def test_a_session_chooses_as_a_simulation_with_its_key(case: str, tmp_path: Pat
         assert len(np.unique(late)) > 2, "values come late"
     with create(tmp_path, algorithm, delay=delay, **options) as session:
         assert played(session, due) == np.asarray(run.indices)[0].tolist()
-        course = session._course
+        course = session._state.course
     assert course.choosing_matters == (case in CHOOSING_MATTERS)
     with Session.open(tmp_path) as again:
-        assert again._since_snapshot == len(again.events), "all events are played again"
-        for leaf, other in zip(jax.tree.leaves(again._course.settled()), jax.tree.leaves(course.settled()), strict=True):
+        for leaf, other in zip(jax.tree.leaves(again._state.course.settled()), jax.tree.leaves(course.settled()), strict=True):
             np.testing.assert_array_equal(leaf, other)
 
 
@@ -192,14 +188,10 @@ def test_a_dropped_run_is_one_whose_values_never_come(session: Session) -> None:
     assert session.history()["state"].values[2] == "partial"
 
 
-@pytest.mark.parametrize("snapshot", [True, False])
-def test_opened_again_it_goes_on_with_the_same_bits(session: Session, snapshot: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_opened_again_it_goes_on_with_the_same_bits(session: Session) -> None:
     session.tell(3, {"cost": measured(session.pending[1])["cost"]})  # which arrives at the end of the round that is open
     belief, events = session.belief(), session.events
-    if not snapshot:
-        monkeypatch.setattr("jaxbandit.session.course.Course.snapshot", lambda self: None)
     again = reopened(session)
-    assert (again._since_snapshot == 0) == snapshot, "the events after the snapshot, or all, are played again"
     assert again.events == events and again.belief().equals(belief)
     later = again.directory.parent / "later"
     with create(later) as unbroken:
@@ -242,31 +234,6 @@ def test_events_that_do_not_fit_the_session_are_refused_by_number(session: Sessi
             pytest.fail(what)
 
 
-def test_a_snapshot_that_cannot_be_used_is_left_out(session: Session) -> None:
-    belief, whole = session.belief(), session._course.snapshot()
-    assert whole is not None
-
-    def with_changed(**changes: Any) -> bytes:
-        file = io.BytesIO()
-        np.savez(file, **{**np.load(io.BytesIO(whole)), **{name: np.asarray(value) for name, value in changes.items()}})
-        return file.getvalue()
-
-    false = [
-        b"",
-        b"no archive",
-        with_changed(played="["),
-        with_changed(arr_0=np.zeros(5)),
-        with_changed(arr_99=1.0),
-    ]
-    for number, state in enumerate([*false, with_changed()]):
-        session._journal.keep_snapshot(MAKER, state)
-        session._journal.close()
-        session = Session.open(session.directory)
-        assert session._since_snapshot == (len(session.events) if number < len(false) else 0), number
-        assert session.belief().equals(belief)
-    session._journal.close()
-
-
 def test_values_before_the_next_round(tmp_path: Path) -> None:
     """With ``NoDelay`` a round that is dropped is repeated, and the next one waits for all values."""
     with create(tmp_path, delay=delays.NoDelay()) as session:
@@ -285,8 +252,7 @@ def test_values_before_the_next_round(tmp_path: Path) -> None:
         again.close()
 
 
-def test_the_initial_design_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jaxbandit.session.course.Course.snapshot", lambda self: None)
+def test_the_initial_design_comes_first(tmp_path: Path) -> None:
     with create(tmp_path, initial=jaxbandit.InitialDesign(indices=np.asarray([4, 9])), delay=LATE) as session:
         assert [session.ask().index for _ in range(2)] == [4, 9]
         session.tell(2, measured(session.pending[1]))
@@ -452,7 +418,7 @@ def test_a_fit_is_an_event_and_beliefs_are_made_anew(tmp_path: Path) -> None:
         for _ in range(4):
             ticket = session.ask()
             session.tell(ticket, measured(ticket))
-        session = reopened(session)  # with a snapshot of what was believed before
+        session = reopened(session)
         session.ask()
         fitted = [event for event in session.events if event.kind == "fitted"]
         assert len(fitted) == 1 and fitted[0].body["told"] == 4
@@ -475,7 +441,7 @@ def test_a_fit_is_an_event_and_beliefs_are_made_anew(tmp_path: Path) -> None:
         empty.fit()
 
 
-def test_a_snapshot_from_before_a_fit_is_not_used(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fit_leads_where_its_model_would_have_led(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With another noise variance the arrays of the learner have the same shapes, and other values."""
     louder = dataclasses.replace(MODEL, noise_variance=0.5)
     monkeypatch.setattr("jaxbandit.session.session.fitted_model", lambda *given: louder)
