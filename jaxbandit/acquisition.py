@@ -13,12 +13,11 @@ from jax.typing import DTypeLike
 
 from jaxbandit.core import checks
 from jaxbandit.core.declare import checked
-from jaxbandit.core.fields import booleans, exactly, finite_numbers, nonnegative_numbers, numbers, positive, vector
+from jaxbandit.core.fields import booleans, exactly, finite_numbers, nonnegative_numbers, numbers, vector
 from jaxbandit.core.pytree import float_dtype
-from jaxbandit.core.status import Status
-from jaxbandit.core.types import Array, Key, Scalar, Table
+from jaxbandit.core.types import Array, Key, Table
 
-__all__ = ["clip_reward", "draw_uniformly", "log_expected_improvement", "log_feasibility", "nearly_best", "pick", "restricted_to"]
+__all__ = ["draw_uniformly", "log_expected_improvement", "log_feasibility", "nearly_best", "pick", "restricted_to"]
 __all__ += ["squared_distance", "unit_box", "weighted_sum"]
 __dir__ = __all__.copy  # what completion shows
 
@@ -84,15 +83,6 @@ def weighted_sum(
 
 
 @checked
-def clip_reward(reward: Annotated[Array, numbers, vector("one per point")], bound: Annotated[Scalar, positive]) -> tuple[Array, Array]:
-    """Return ``reward [M]`` clipped to ``[-bound, bound]``, and a flag: ``ALL_CLIPPED`` when the clip makes all points equal, else 0."""
-    reward, bound = jnp.asarray(reward), jnp.asarray(bound)
-    values = jnp.clip(reward, -bound, bound)
-    everywhere = (jnp.min(reward) >= bound) | (jnp.max(reward) <= -bound)
-    return values, jnp.where(everywhere, int(Status.ALL_CLIPPED), 0)
-
-
-@checked
 def restricted_to(
     allowed: Annotated[Array, booleans, vector("one entry per point")], score: Annotated[Array, numbers, vector("one score per point")]
 ) -> Array:
@@ -132,18 +122,18 @@ TAIL = 4.0  # standard deviations below the incumbent from which improvement is 
 LEVELS = 20  # levels of the continued fraction: a relative error of 1.4e-11 at z = -4, less beyond
 
 
-def _continued_fraction() -> tuple[list[float], list[float]]:
-    """Return ``t(y) = 1 + 2 y / (1 + 3 y / (1 + ... LEVELS y))`` as the coefficients of two polynomials, highest power first."""
-    numerator, denominator = [1], [1]
-    for n in range(LEVELS, 1, -1):
-        shifted = [n * c for c in denominator] + [0]
-        size = max(len(numerator), len(shifted))
-        padded = [[0] * (size - len(p)) + p for p in (numerator, shifted)]
-        numerator, denominator = [a + b for a, b in zip(*padded, strict=True)], numerator
-    return [float(c) for c in numerator], [float(c) for c in denominator]
+# t(y) = 1 + 2 y / (1 + 3 y / (1 + ... LEVELS y)) as two polynomials, whose whole coefficients int64 holds.
+_numerator = _denominator = np.poly1d([1])
+for _n in range(LEVELS, 1, -1):
+    _numerator, _denominator = _numerator + np.poly1d([_n, 0]) * _denominator, _numerator
+NUMERATOR, DENOMINATOR = _numerator.coeffs.astype(float).tolist(), _denominator.coeffs.astype(float).tolist()
 
 
-NUMERATOR, DENOMINATOR = _continued_fraction()
+def _polynomial(coefficients: list[float], y: Array) -> Array:
+    value = jnp.full_like(y, coefficients[0])
+    for c in coefficients[1:]:
+        value = value * y + c
+    return value
 
 
 def _mills(x: Array) -> Array:
@@ -153,12 +143,7 @@ def _mills(x: Array) -> Array:
     Every coefficient is positive, so nothing cancels; and two polynomials and a division are cheaper than a division per level.
     """
     y = 1 / jnp.square(x)
-    numerator, denominator = jnp.full_like(y, NUMERATOR[0]), jnp.full_like(y, DENOMINATOR[0])
-    for c in NUMERATOR[1:]:
-        numerator = numerator * y + c
-    for c in DENOMINATOR[1:]:
-        denominator = denominator * y + c
-    return jnp.square(x) * (numerator / denominator)
+    return jnp.square(x) * (_polynomial(NUMERATOR, y) / _polynomial(DENOMINATOR, y))
 
 
 def _log_density(z: Array) -> Array:

@@ -12,31 +12,17 @@ import jax
 import jax.numpy as jnp
 
 from jaxbandit.acquisition import nearly_best, restricted_to
-from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import Declared
-from jaxbandit.core.fields import positive, vector
-from jaxbandit.core.pytree import pytree, replace, static
-from jaxbandit.core.status import Status
-from jaxbandit.core.types import Array, Indices, Key, PerConstraint, Table
+from jaxbandit.core.fields import positive
+from jaxbandit.core.pytree import pytree, static
+from jaxbandit.core.types import Array, Key, PerConstraint, Table
 from jaxbandit.estimators import Bounds
 from jaxbandit.surrogates import AbstractSurrogate
 
-__all__ = ["SEEDS", "Expansion", "Intervals", "SafeState", "intervals", "maximisers", "observe_safety", "start"]
+__all__ = ["Expansion", "Intervals", "intervals", "maximisers"]
 __dir__ = __all__.copy  # what completion shows
 
-SEEDS = vector("the number of a point each")
-"""Shape of a seed set, which holds at least one point."""
-
 BLOCK = 32  # candidates examined at once: a matrix product [32, r] x [r, M], small enough to stop early
-
-
-@pytree
-class SafeState:
-    """State of an algorithm with a safe set."""
-
-    posterior: object
-    seeds: Array  # [M]
-    certified: Array  # [] whether any point has been certified so far
 
 
 @pytree
@@ -76,47 +62,6 @@ def intervals(surrogate: AbstractSurrogate, posterior: object, estimator: Bounds
     prior = jnp.stack([jnp.max(jnp.asarray(model.forms[g].prior_variance)) for g in model.groups])
     widths = estimator.estimate(surrogate, posterior, t, key).widths
     return Intervals(mean=belief.mean, sd=belief.sd, widths=widths, prior_sd=jnp.sqrt(prior))
-
-
-def start(surrogate: AbstractSurrogate, seeds: Indices | None, count: int | None, name: str) -> SafeState:
-    """Return the state before round 1 of the algorithm ``name``, from seed indices ``[n]`` or the ``count`` of seeds to choose in round 1.
-
-    Raises:
-      InvalidArgument: when neither is given: without a point that is known to be safe nothing that the algorithm chooses is.
-    """
-    if seeds is None and count is None:
-        raise InvalidArgument(
-            f"{name}.seeds: needs points that are known to be safe, or nothing that it chooses is; give their numbers,"
-            f" {name}(seeds=[12, 40]) with problem.domain.nearest(point) for the number of a point, or in a simulation let"
-            " informed=jaxbandit.informed.SafestSeeds(count=1) tell them; count=n takes the n points that the model believes safest, which"
-            " guarantees nothing"
-        )
-    nothing = jnp.zeros((surrogate.domain.size,), bool)
-    mask = nothing if seeds is None else _mask(jnp.asarray(seeds), surrogate.domain.size)
-    return SafeState(posterior=surrogate.init(), seeds=mask, certified=jnp.asarray(False))
-
-
-def _mask(seeds: Array, size: int) -> Array:
-    """Return ``[M]``, true at the seeds; nowhere when one lies outside the domain, which fails the trial instead of going unnoticed."""
-    inside = jnp.all((seeds >= 0) & (seeds < size))
-    return jnp.zeros((size,), bool).at[seeds].set(True, mode="drop") & inside
-
-
-def observe_safety(state: SafeState, known: Intervals, t: Array, count: int | None) -> tuple[Array, Array, SafeState]:
-    """Return the safe set ``[M]``, status bits, and the state after it.
-
-    With ``count`` given, the seeds are chosen in round 1: the ``count`` points of least ``max_j UCB_gj`` under what is known then. One bit
-    says that some of them were not certified. The other says that no point is certified any more, although some had been; the safe set is
-    then the seeds.
-    """
-    seeds, certified = state.seeds, known.worst <= 0
-    some = jnp.any(certified)
-    flags = jnp.where(state.certified & ~some, int(Status.SAFE_SET_EMPTIED), 0)
-    if count is not None:
-        chosen = jax.lax.top_k(-known.worst, count)[1]
-        seeds = jnp.where(t == 1, _mask(chosen, len(seeds)), seeds)
-        flags = flags | jnp.where((t == 1) & ~jnp.all(certified[chosen]), int(Status.SEEDS_UNCERTAIN), 0)
-    return certified | seeds, flags, replace(state, seeds=seeds, certified=state.certified | some)
 
 
 def maximisers(known: Intervals, safe: Array) -> Array:

@@ -16,16 +16,7 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.declare import Declared, checked
-from jaxbandit.core.fields import (
-    between,
-    finite_numbers,
-    function,
-    nonnegative,
-    numbers,
-    of_class,
-    positive,
-    whole,
-)
+from jaxbandit.core.fields import between, finite_numbers, function, nonnegative, numbers, of_class, positive, whole
 from jaxbandit.core.pytree import float_dtype, pytree, replace, static
 from jaxbandit.core.types import Array, PerFunction
 
@@ -44,7 +35,22 @@ class Width(Declared, abc.ABC):
     def validate(self, name: str | None = None, outputs: int | None = None, points: int | None = None, axes: int | None = None) -> None:
         super().validate(name, outputs, points, axes)
         if outputs is not None and not self.proven:
-            _try_out((type(self).__name__ if name is None else name) + self.users_part, self, outputs)
+            self._try_out((type(self).__name__ if name is None else name) + self.users_part, outputs)
+
+    def _try_out(self, name: str, functions: int) -> None:
+        """Raise ``InvalidArgument`` unless a user's schedule gives widths >= 0 for ``functions`` functions in round 1, before any gain."""
+        gain = jnp.zeros((functions,), float_dtype())
+        words = f"{name}: must give a width >= 0, or one for each of {functions} functions, from the round t and the gains [{functions}]"
+        with checks.blaming(f"{words}, and JAX must be able to trace it"):
+            shape = jax.eval_shape(self, jnp.int32(1), gain)
+            value = self(jnp.int32(1), gain)
+        if checks.is_traced(value):
+            return
+        if not isinstance(shape, jax.ShapeDtypeStruct) or not jnp.issubdtype(shape.dtype, np.number) or jnp.iscomplexobj(shape):
+            raise checks.InvalidArgument(f"{words}, got {checks.short(value)} in round 1")
+        if shape.shape not in ((), (1,), (functions,)):
+            raise checks.InvalidArgument(f"{words}, got shape {list(shape.shape)} in round 1")
+        checks.nonnegative(f"{name}: the width in round 1", value, remedy="give a function whose values are widths")
 
     @abc.abstractmethod
     def __call__(self, t: Array, gain: Array) -> Array:
@@ -95,22 +101,6 @@ class SqrtLog(Width):
     def __call__(self, t: Array, gain: Array) -> Array:
         a, b, t = (jnp.asarray(value, gain.dtype) for value in (self.a, self.b, t))
         return jnp.sqrt(a * jnp.log(b * t))
-
-
-def _try_out(name: str, width: Width, functions: int) -> None:
-    """Raise ``InvalidArgument`` unless a user's schedule gives widths >= 0 for ``functions`` functions in round 1, before any gain."""
-    gain = jnp.zeros((functions,), float_dtype())
-    words = f"{name}: must give a width >= 0, or one for each of {functions} functions, from the round t and the gains [{functions}]"
-    with checks.blaming(f"{words}, and JAX must be able to trace it"):
-        shape = jax.eval_shape(width, jnp.int32(1), gain)
-        value = width(jnp.int32(1), gain)
-    if checks.is_traced(value):
-        return
-    if not isinstance(shape, jax.ShapeDtypeStruct) or not jnp.issubdtype(shape.dtype, np.number) or jnp.iscomplexobj(shape):
-        raise checks.InvalidArgument(f"{words}, got {checks.short(value)} in round 1")
-    if shape.shape not in ((), (1,), (functions,)):
-        raise checks.InvalidArgument(f"{words}, got shape {list(shape.shape)} in round 1")
-    checks.nonnegative(f"{name}: the width in round 1", value, remedy="give a function whose values are widths")
 
 
 @checked
@@ -184,18 +174,13 @@ def evaluate(
     gain = jnp.asarray(gain)
     if not isinstance(width, Width) and checks.shape_of("width", width) not in ((), gain.shape):
         raise checks.InvalidArgument(f"width: expected one number, or one for each of gain {list(gain.shape)}, got {list(np.shape(width))}")
-    value = jnp.broadcast_to(_traced(width, t, gain) if isinstance(width, Width) else jnp.asarray(width, gain.dtype), gain.shape)
+    with checks.blaming(f"widths.{type(width).__name__}: must be a function of (t, gain) that JAX can trace, with a width for each gain"):
+        value = jnp.broadcast_to(jnp.asarray(width(t, gain) if isinstance(width, Width) else width, gain.dtype), gain.shape)
     if not isinstance(width, Censored):
         return value
     if recent is None:
         raise checks.InvalidArgument("widths.Censored: is for delayed feedback under feedback.Censor; give its base as the width instead")
     return width.widen(value, recent)
-
-
-def _traced(width: Width, t: Array, gain: Array) -> Array:
-    """Return the value of a schedule, with blame where it cannot be traced or has a wrong shape."""
-    with checks.blaming(f"widths.{type(width).__name__}: must be a function of (t, gain) that JAX can trace, with a width for each gain"):
-        return jnp.broadcast_to(jnp.asarray(width(t, gain), gain.dtype), gain.shape)
 
 
 def with_noise(width: WidthLike, factor: Array) -> WidthLike:

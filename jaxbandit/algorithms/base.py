@@ -141,7 +141,7 @@ class Traits:
       learns: whether the posterior of its state takes in what is observed; else it stays the prior, which says nothing to a user.
     """
 
-    feedback: Policy[Any] = Wait()
+    feedback: Policy = Wait()
     joint_arrival: bool = False
     needs_feedback_at_once: bool = False
     sees_constraints: bool = False
@@ -175,12 +175,6 @@ class Algorithm(Declared, abc.ABC, Generic[S]):
     def traits(self) -> Traits:
         """Facts that a run goes by; a class whose facts depend on no field sets ``traits = Traits(...)``."""
         return Traits()
-
-    def __init_subclass__(cls, **options: object) -> None:
-        super().__init_subclass__(**options)
-        lost = [field.name for field in dataclasses.fields(Traits) if field.name in vars(cls)]
-        if lost:
-            raise InvalidArgument(f"{cls.__name__}.{lost[0]}: write traits = Traits({lost[0]}=...), which a run goes by")
 
     def init(self, arena: Arena) -> S:
         """Return the state before the first observation."""
@@ -227,7 +221,7 @@ class Algorithm(Declared, abc.ABC, Generic[S]):
         """
         return {name: getattr(state, name) for name in self.shown}
 
-    def with_delays(self, delay: Delay, policy: Policy[Any]) -> Self:
+    def with_delays(self, delay: Delay, policy: Policy) -> Self:
         """Return the algorithm that knows what it may of the delay model and of the feedback policy it runs under.
 
         Raises:
@@ -321,19 +315,8 @@ class Wrapper(Algorithm[S]):
     def traits(self) -> Traits:
         return self.algorithm.traits
 
-    def with_delays(self, delay: Delay, policy: Policy[Any]) -> Self:
+    def with_delays(self, delay: Delay, policy: Policy) -> Self:
         return replace(self, algorithm=self.algorithm.with_delays(delay, policy))
 
     def with_facts(self, **facts: object) -> Self:
         return replace(self, algorithm=self.algorithm.with_facts(**facts))
-
-
-def shared_factor(arena: Arena, name: str) -> AbstractSurrogate:
-    """Return the arena's surrogate if all outputs share one factor; algorithms that model a combination of outputs need that.
-
-    Raises:
-      InvalidArgument: when outputs differ in kernel or noise variance.
-    """
-    if len(arena.surrogate.model.forms) != 1:
-        raise InvalidArgument(f"surrogate: {name} models a combination of outputs; give all of them one kernel and noise_variance")
-    return arena.surrogate

@@ -3,7 +3,7 @@ Algorithm 1)."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -193,7 +193,7 @@ class Bpe(Algorithm[BpeState]):
         start = (jnp.ones((), arena.dtype), jnp.int32(0), jnp.zeros((), arena.dtype))
         return jax.lax.while_loop(lambda carry: carry[1] < arena.horizon, longer, start)[2]
 
-    def with_delays(self, delay: Delay, policy: Policy[Any]) -> Bpe:
+    def with_delays(self, delay: Delay, policy: Policy) -> Bpe:
         """Return the algorithm that knows the delay model's mean and sub-exponential parameters, where it was given none.
 
         Raises:

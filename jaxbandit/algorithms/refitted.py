@@ -117,7 +117,7 @@ class Refitted(Wrapper[S]):
         shown, held = self.algorithm.diagnose(state), self._held(state)
         return {**shown, "length_scales": held.hyper_parameters.length_scale, "flags": shown.get("flags", 0) | held.flags}
 
-    def with_delays(self, delay: Delay, policy: Policy[Any]) -> Self:
+    def with_delays(self, delay: Delay, policy: Policy) -> Self:
         if not isinstance(policy, Wait):
             raise InvalidArgument(
                 f"feedback: Refitted plays with Wait() under delay, got {type(policy).__name__}, whose belief of points without a value is"

@@ -7,10 +7,11 @@ from typing import Annotated, ClassVar, Literal
 
 import jax.numpy as jnp
 
-from jaxbandit.acquisition import clip_reward, pick, weighted_sum
+from jaxbandit.acquisition import pick, weighted_sum
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, DualState, Traits
 from jaxbandit.core.fields import Letter, between, positive
 from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.core.status import Status
 from jaxbandit.core.types import Array, Key, Scalar
 from jaxbandit.estimators import Bounds, Strategy
 
@@ -64,7 +65,10 @@ class Scgp(Algorithm[ScgpState]):
 
     def select(self, arena: Arena, state: ScgpState, t: Array, key: Key) -> tuple[Decision, ScgpState]:
         estimate = self.estimator.estimate(arena.surrogate, state.posterior, t, key)
-        reward, flags = clip_reward(estimate.reward, self.reward_clip)
+        bound = jnp.asarray(self.reward_clip)
+        reward = jnp.clip(estimate.reward, -bound, bound)
+        everywhere = (jnp.min(estimate.reward) >= bound) | (jnp.max(estimate.reward) <= -bound)
+        flags = jnp.where(everywhere, int(Status.ALL_CLIPPED), 0)
         push, divisor = self._schedules(jnp.asarray(t, reward.dtype))
         index = pick(reward - weighted_sum(state.multipliers / divisor, state.sample))  # line 5
         queue = jnp.maximum(state.multipliers + state.sample[:, index] + push, 0)  # line 7

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +16,6 @@ from jaxbandit.core.types import Array
 from jaxbandit.delays import Delay
 from jaxbandit.feedback import Policy
 
-AnyAlgorithm: TypeAlias = Algorithm[Any]
-AnyPolicy: TypeAlias = Policy[Any]
-"""Algorithms and policies whose states nobody looks into."""
-
 ALMOST_SURELY = 1 - 1e-12  # the quantile of a delay that a buffer is made for
 
 
@@ -29,7 +24,7 @@ class Delays:
     """Delays of values, and the policy for the time until they arrive."""
 
     model: Delay
-    policy: AnyPolicy
+    policy: Policy
     capacity: int = static()  # slots of the buffer of pending feedback
 
     def draw(self, key: Array, rounds: Array, outputs: int, *, joint: bool) -> tuple[Array, Array]:
@@ -45,12 +40,12 @@ class Delays:
 
 def plan_delays(
     outputs: int,
-    algorithms: Sequence[AnyAlgorithm],
+    algorithms: Sequence[Algorithm],
     delays: Sequence[Delay],
-    feedback: AnyPolicy | None,
+    feedback: Policy | None,
     capacity: int | None,
     horizon: int,
-) -> tuple[list[AnyAlgorithm], list[Delays] | None]:
+) -> tuple[list[Algorithm], list[Delays] | None]:
     """Return the algorithms, told what they may know of the delays, and how feedback comes to each; ``None`` where all of it comes at once.
 
     Without a ``feedback`` policy it is each algorithm's own, and without a ``capacity`` the buffer has as many slots as lose nothing.

@@ -13,18 +13,6 @@ from jaxbandit.core import checks
 from jaxbandit.core.fields import MOST_ROUNDS, Check, Place, each, function, of_class, whole
 
 MOST_TRIALS = 2**31 - 1
-
-INFORMED = function("(instance, algorithm, surrogate)")
-DEVICES = each(of_class(jax.Device, "a device, such as jax.devices()[0]"), least=1)
-
-
-def _differ(name: str, value: Any, place: Place) -> None:
-    DEVICES.verify(name, value, place)
-    if len(set(value)) < len(value):
-        raise checks.InvalidArgument(f"{name}: must be different devices, got {checks.short(value)}")
-
-
-DIFFERENT_DEVICES = dataclasses.replace(DEVICES, allowed=f"{DEVICES.allowed}, none twice", verify=_differ)
 TRIALS_IN_WORDS = f"a whole number of trials from 1 to {MOST_TRIALS}, or a list of their numbers, each from 0 to {MOST_TRIALS}"
 
 
@@ -47,10 +35,17 @@ def _check_numbers(name: str, value: Any, place: Place) -> None:
         raise checks.InvalidArgument(f"{name}: the list of trial numbers is empty; must be {TRIALS_IN_WORDS}, got []")
 
 
+def _check_different(name: str, value: Any, place: Place) -> None:
+    SOME_DEVICES.verify(name, value, place)
+    if len(set(value)) < len(value):
+        raise checks.InvalidArgument(f"{name}: must be different devices, got {checks.short(value)}")
+
+
+SOME_DEVICES = each(of_class(jax.Device, "a device, such as jax.devices()[0]"), least=1)
+DIFFERENT_DEVICES = dataclasses.replace(SOME_DEVICES, allowed=f"{SOME_DEVICES.allowed}, none twice", verify=_check_different)
 TRIALS = Check(TRIALS_IN_WORDS, _are_trials, _check_numbers)
+INFORMED = function("(instance, algorithm, surrogate)")
+
 Trials: TypeAlias = Annotated[int | Sequence[int], TRIALS]
-"""A number of trials, or the numbers of some."""
-Telling: TypeAlias = Annotated[Callable[..., Any], INFORMED]
-"""A function that tells the learner facts of an instance, see :class:`~jaxbandit.Informed`."""
 Rounds: TypeAlias = Annotated[int, whole(1, MOST_ROUNDS)]
-"""A number of rounds."""
+Telling: TypeAlias = Annotated[Callable[..., Any], INFORMED]  # the learner facts of an instance, see jaxbandit.Informed

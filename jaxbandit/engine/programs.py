@@ -6,7 +6,6 @@ block carry anything at a time. ``jaxbandit.simulate`` and studies both run thes
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -15,29 +14,28 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from jaxbandit.algorithms.base import Observation
+from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core.blocks import axis_of, equal_blocks, least_block, map_blocks
 from jaxbandit.core.checks import InvalidArgument, blaming
 from jaxbandit.core.keys import trial_key
+from jaxbandit.core.types import Array
 from jaxbandit.engine.cell import Cell
-from jaxbandit.engine.delayed import AnyAlgorithm, Delays
+from jaxbandit.engine.delayed import Delays
 from jaxbandit.engine.trial import Informed, InitialDesign, Record, TrialState, advance, begin, conclude, multipliers_of, prepare
 from jaxbandit.metrics import Curves, curves, healthy
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.surrogates import Surrogate
 
-Array = jax.Array
 WHOLE_RECORDS = ("all", "audit")  # records that keep the multipliers after the last round, and every candidate
 
 
 @partial(jax.jit, static_argnames="mesh")
-def begin_all(cell: Cell, key: Array, pairs: Array, *, mesh: Mesh | None) -> tuple[TrialState, dict[str, Array]]:
-    """Return the state of each of ``pairs [P, 3]`` before round 1, and its initial design, see :func:`_initial`."""
+def begin_all(cell: Cell, key: Array, pairs: Array, *, mesh: Mesh | None) -> tuple[TrialState, Record]:
+    """Return the state of each of ``pairs [P, 3]`` before round 1, and its initial design."""
 
-    def one(shared: tuple[Cell, Array], pair: Array) -> tuple[TrialState, dict[str, Array]]:
+    def one(shared: tuple[Cell, Array], pair: Array) -> tuple[TrialState, Record]:
         cell, key = shared
-        trial, before = begin(cell.setting(key, pair), cell.initial)
-        return trial, _initial(before)
+        return begin(cell.setting(key, pair), cell.initial)
 
     return map_blocks(one, (cell, key), pairs, block=cell.block, mesh=mesh)
 
@@ -51,8 +49,7 @@ def advance_all(
     def one(shared: tuple[Cell, Array, Array], item: tuple[TrialState, Array]) -> tuple[TrialState, Record]:
         cell, key, first = shared
         before, pair = item
-        trial, seen = advance(cell.setting(key, pair), before, first, rounds, record=record)
-        return trial, _present(seen)
+        return advance(cell.setting(key, pair), before, first, rounds, record=record)
 
     return map_blocks(one, (cell, key, first), (carry, pairs), block=cell.block, mesh=mesh)
 
@@ -64,7 +61,7 @@ def conclude_all(cell: Cell, key: Array, carry: TrialState, pairs: Array, *, mes
     def one(shared: tuple[Cell, Array], item: tuple[TrialState, Array]) -> Record:
         cell, key = shared
         trial, pair = item
-        return _brief(conclude(cell.setting(key, pair), trial))
+        return conclude(cell.setting(key, pair), trial)
 
     return map_blocks(one, (cell, key), (carry, pairs), block=cell.block, mesh=mesh)
 
@@ -86,7 +83,7 @@ def _(primals: Any, tangents: Any) -> Any:
 @partial(jax.jit, static_argnames=("record", "mesh"))
 def play_all(
     cell: Cell, key: Array, pairs: Array, count: Array | None = None, *, record: str, mesh: Mesh | None
-) -> tuple[dict[str, Array], Record, Record]:
+) -> tuple[Record, Record, Record]:
     """Play all rounds in one program; returns the initial design, the record of every round, and the quantities at the end.
 
     Given ``count``, only so many blocks of each device are played, see :func:`~jaxbandit.core.blocks.map_blocks`.
@@ -96,48 +93,46 @@ def play_all(
     """
     cell = without_derivative(cell)
 
-    def one(shared: tuple[Cell, Array], pair: Array) -> tuple[dict[str, Array], Record, Record]:
+    def one(shared: tuple[Cell, Array], pair: Array) -> tuple[Record, Record, Record]:
         cell, key = shared
         setting = cell.setting(key, pair)
         trial, before = begin(setting, cell.initial)
         trial, seen = advance(setting, trial, 1, cell.horizon, record=record)
-        ended = conclude(setting, trial)
+        ended = conclude(setting, trial, whole=record in WHOLE_RECORDS)
         if record in WHOLE_RECORDS:
             last = multipliers_of(setting.algorithm, trial.state, setting.arena)
             seen["multipliers"] = jnp.concatenate([seen["multipliers"], last[None]])
-        return _initial(before), _present(seen), ended if record in WHOLE_RECORDS else _brief(ended)
+        return before, seen, ended
 
     return map_blocks(one, (cell, key), pairs, block=cell.block, mesh=mesh, count=count)
 
 
-@dataclasses.dataclass(frozen=True)
-class Scoring:
-    """How trials with hyper-parameters of their own are played and measured: everything that the program is compiled for."""
-
-    build: Callable[[Any], tuple[AnyAlgorithm, Surrogate]]  # of a trial, from its hyper-parameters
-    measure: Callable[[Curves], Array]  # a number from the curves of a trial
-    horizon: int  # number of rounds T
-    block: int  # number of trials side by side
-    informed: Informed | None
-
-
-@partial(jax.jit, static_argnames="how")
+@partial(jax.jit, static_argnames=("build", "measure", "horizon", "block", "informed"))
 def measure_each(
-    game: tuple[AbstractProblem, InitialDesign, Delays | None], parameters: Any, trials: Array, key: Array, *, how: Scoring
+    game: tuple[AbstractProblem, InitialDesign, Delays | None],
+    parameters: Any,
+    trials: Array,
+    key: Array,
+    *,
+    build: Callable[[Any], tuple[Algorithm, Surrogate]],
+    measure: Callable[[Curves], Array],
+    horizon: int,
+    block: int,
+    informed: Informed | None,
 ) -> tuple[Array, Array, Array]:
     """Play ``trials [P]`` with hyper-parameters of their own and return the measure of each, and whether it went well.
 
-    ``parameters`` is a pytree with leading axes ``[P]``. The second result is a fingerprint of the points that a trial chose: equal where
-    all of them are.
+    ``build`` makes the learner of a trial from its entry of ``parameters``, a pytree with leading axes ``[P]``. The second result is a
+    fingerprint of the points that a trial chose: equal where all of them are.
     """
-    count, horizon = trials.shape[0], how.horizon
-    blocks, block = equal_blocks(count, how.block, 1, least_block(how.block))
+    count = trials.shape[0]
+    blocks, block = equal_blocks(count, block, 1, least_block(block))
     padded = jax.tree.map(lambda x: jnp.concatenate([x, jnp.repeat(x[-1:], blocks * block - count, axis=0)]), (parameters, trials))
 
     def one(shared: tuple[AbstractProblem, InitialDesign, Delays | None, Array], item: tuple[Any, Array]) -> tuple[Array, Array, Array]:
         problem, initial, delays, key = shared
         with blaming("build: must make an algorithm and a surrogate of traced parameters"):
-            algorithm, surrogate = how.build(item[0])
+            algorithm, surrogate = build(item[0])
         if delays is not None:
             algorithm = algorithm.with_delays(delays.model, delays.policy)
         setting = prepare(
@@ -146,33 +141,18 @@ def measure_each(
             surrogate,
             trial_key(key, item[1]),
             horizon=horizon,
-            informed=how.informed,
+            informed=informed,
             delays=delays,
             axis=axis_of(block),
             unchecked=True,
         )
         trial, before = begin(setting, initial)
         trial, seen = advance(setting, trial, 1, horizon, record="indices")
-        indices = jnp.concatenate([before.index, seen["indices"]]) if initial.counted else seen["indices"]
+        indices = jnp.concatenate([before["initial_indices"], seen["indices"]]) if initial.counted else seen["indices"]
         weights = 2 * jax.random.bits(jax.random.key(0), indices.shape, jnp.uint32) + 1
         status: Array = conclude(setting, trial)["status"]
-        return how.measure(curves(setting.instance, indices)), jnp.sum(weights * indices.astype(jnp.uint32)), healthy(status)
+        return measure(curves(setting.instance, indices)), jnp.sum(weights * indices.astype(jnp.uint32)), healthy(status)
 
     played: tuple[Array, Array, Array] = map_blocks(one, (*game, key), padded, block=block, mesh=None)
     first: tuple[Array, Array, Array] = jax.tree.map(lambda x: x[:count], played)
     return first
-
-
-def _initial(before: Observation) -> dict[str, Array]:
-    """Return the points ``[n]`` and values ``[n, 1 + m]`` of an initial design, by the names of :class:`~jaxbandit.Trajectory`."""
-    return {"initial_indices": before.index, "initial_values": before.values}
-
-
-def _present(seen: Record) -> Record:
-    """Return the arrays that there are."""
-    return {name: value for name, value in seen.items() if value is not None}
-
-
-def _brief(ended: Record) -> Record:
-    """Return the quantities at the end without those of the size of the domain, as those of a name of the algorithm's may be."""
-    return {name: value for name, value in ended.items() if name not in ("candidates", "shown")}

@@ -8,9 +8,7 @@ is traced, so that it costs nothing when it runs; a fault that only running show
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
-import re
 from collections.abc import Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -24,15 +22,12 @@ from jaxbandit.core.keys import Stream, round_key, stream_key
 from jaxbandit.core.pytree import replace
 from jaxbandit.core.status import Status
 from jaxbandit.core.types import Array, Key
-from jaxbandit.engine.delayed import AnyAlgorithm, AnyPolicy
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.surrogates import Posterior, Surrogate
 
 # Prior deviations, noise included, beyond which the model calls a value unlikely, and impossible; the papers' functions reach 14.
 UNLIKELY, IMPOSSIBLE = 5.0, 20.0
 A_FEW = 5  # values
-ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of functions, in the text of a program
-PURE = set[object]()  # code of algorithms whose select was traced twice
 
 S = TypeVar("S")  # state of an algorithm
 N = TypeVar("N", np.ndarray, jax.Array)
@@ -44,25 +39,6 @@ class Choice(NamedTuple, Generic[S]):
     point: Array  # [] int32, a row of the domain's points
     decision: Decision  # as the algorithm made it; its index may mark a NaN score
     state: S
-
-
-def values_come_together(algorithm: AnyAlgorithm, surrogate: Surrogate) -> bool:
-    """Return whether late values of a point reach the algorithm together, with the last of them."""
-    return surrogate.outputs == 1 or algorithm.traits.joint_arrival
-
-
-def arena_of(
-    surrogate: Surrogate,
-    horizon: int,
-    policy: AnyPolicy | None = None,
-    *,
-    separate_outputs: bool = False,
-    capacity: int = 1,
-    axis: str | None = None,
-) -> Arena:
-    """Return the arena of a learner, whose values come late under a ``policy``; further arguments as for ``Policy.bind``."""
-    late = None if policy is None else policy.bind(surrogate, separate_outputs=separate_outputs, capacity=capacity, axis=axis)
-    return Arena(surrogate=surrogate if late is None else late, horizon=jnp.asarray(np.int32(horizon)))
 
 
 def policy_key(trial: Key, t: Array) -> Key:
@@ -83,18 +59,11 @@ def choose_point(algorithm: Algorithm[S], arena: Arena, state: S, t: Array, key:
     """
     where = f"algorithm: {type(algorithm).__name__}.select"
     with checks.blaming(f"{where} must return (Decision, state) for (arena, state, t, key)"):
-        _check_pure(where, algorithm, arena, state, t, key)
         chosen = algorithm.select(arena, state, t, key)
     if not isinstance(chosen, tuple) or len(chosen) != 2 or not isinstance(chosen[0], Decision):
         raise checks.InvalidArgument(f"{where} must return (Decision, state), got {checks.short(chosen)}")
     decision, state = chosen
-    words = f"{where} must choose the number of a point, an int32 []"
-    if not isinstance(decision.index, int | np.integer | np.ndarray | jax.Array) or isinstance(decision.index, bool):
-        raise checks.InvalidArgument(f"{words}, got index={checks.short(decision.index)}")
-    with checks.blaming(words):
-        index = jnp.asarray(decision.index)
-    if index.shape != () or not jnp.issubdtype(index.dtype, jnp.integer):
-        raise checks.InvalidArgument(f"{words}, got {index.dtype} {list(index.shape)}")
+    index = _array(f"{where} must choose the number of a point, an int32 []", decision.index, (), jnp.integer)
     widths = _array(f"{where}: widths", decision.widths, (arena.constraints + 1,), jnp.number).astype(arena.dtype)
     _array(f"{where}: flags", decision.flags, (), jnp.integer)
     for leaf in jax.tree.leaves(decision.draws):  # None where it draws nothing
@@ -102,35 +71,6 @@ def choose_point(algorithm: Algorithm[S], arena: Arena, state: S, t: Array, key:
     decision = replace(decision, index=index.astype(jnp.int32), widths=widths)
     point = jax.lax.clamp(jnp.int32(0), decision.index, jnp.int32(arena.size - 1))  # the size itself marks a NaN score
     return Choice(point, decision, state)
-
-
-def _check_pure(where: str, algorithm: AnyAlgorithm, *given: object) -> None:
-    """Raise ``InvalidArgument`` where ``select``, traced twice on the same arguments, gives two programs; once for its code."""
-
-    def traced() -> tuple[str, list[bytes]]:
-        numbers = (jax.Array, np.ndarray, np.generic, int, float)
-        program = jax.make_jaxpr(lambda *given: [x for x in jax.tree.leaves(algorithm.select(*given)) if isinstance(x, numbers)])(*given)
-        constants = [
-            value for value in program.consts if not checks.is_traced(value) and not jnp.issubdtype(value.dtype, jax.dtypes.extended)
-        ]
-        return ADDRESS.sub("", str(program.jaxpr)), [np.asarray(value).tobytes() for value in constants]
-
-    code = _code(algorithm)
-    if code in PURE:
-        return
-    if traced() != traced():
-        raise checks.InvalidArgument(
-            f"{where} must be a pure function, for it is traced once and then compiled, but it gives another program each time: keep what"
-            " changes in the state, not in Python's variables, and draw random numbers by the key"
-        )
-    PURE.add(code)
-
-
-def _code(item: object) -> object:
-    """Return the class of an object with those of the dataclasses in its fields, and the functions there: all that ``select`` may run."""
-    if isinstance(item, type) or not dataclasses.is_dataclass(item):
-        return item if callable(item) else None
-    return type(item), *(_code(getattr(item, field.name)) for field in dataclasses.fields(item))
 
 
 def faults(
@@ -165,7 +105,7 @@ def flags_raised(algorithm: Algorithm[S], decision: Decision, state: S) -> Array
     return jnp.asarray(decision.flags, jnp.int32) | jnp.asarray(algorithm.diagnose(state).get("flags", 0), jnp.int32)
 
 
-def watched(state: object) -> list[Array]:
+def _watched(state: object) -> list[Array]:
     """Return the numbers of a state that :func:`faults` looks at: of posteriors the gain alone, which a function that is none makes NaN."""
     parts = jax.tree.leaves(state, is_leaf=lambda part: isinstance(part, Posterior))
     leaves = (jnp.asarray(part.gain if isinstance(part, Posterior) else part) for part in parts)
@@ -173,8 +113,8 @@ def watched(state: object) -> list[Array]:
 
 
 def may_be_infinite(start: object) -> list[Array]:
-    """Return which of the :func:`watched` numbers are infinite in the state before round 1, as a best value so far may be."""
-    return [jnp.isinf(leaf) for leaf in watched(start)]
+    """Return which numbers of the state before round 1 are infinite, as a best value so far may be, see :func:`faults`."""
+    return [jnp.isinf(leaf) for leaf in _watched(start)]
 
 
 def _is_broken(state: object, infinite: list[Array], point: Array, size: int) -> Array:
@@ -188,7 +128,7 @@ def _is_broken(state: object, infinite: list[Array], point: Array, size: int) ->
             now, allowed = now[..., point], allowed[..., point]
         return jnp.any(~jax.lax.is_finite(now) & (~allowed | (now != now)))
 
-    return functools.reduce(jnp.logical_or, [is_broken(*pair) for pair in zip(watched(state), infinite, strict=True)], jnp.asarray(False))
+    return functools.reduce(jnp.logical_or, [is_broken(*pair) for pair in zip(_watched(state), infinite, strict=True)], jnp.asarray(False))
 
 
 def surprises_at(model: Surrogate, index: Array, values: Array) -> tuple[Array, Array, Array]:
@@ -261,7 +201,7 @@ def check_diagnostics(algorithm: Algorithm[S], arena: Arena, state: S) -> None:
 def _array(name: str, value: object, shape: tuple[int, ...] | None, kind: Any) -> Array:
     """Return an array that a method gave; raise ``InvalidArgument`` unless of that shape and kind; complex numbers are of none."""
     wanted = "an array" if shape is None else f"{kind.__name__.rstrip('_')} {list(shape)}"
-    words = f"{name} must be {wanted}"
+    words = name if " must " in name else f"{name} must be {wanted}"
     if not isinstance(value, int | float | np.number | np.ndarray | jax.Array | list | tuple):
         raise checks.InvalidArgument(f"{words}, got {checks.short(value)}")
     with checks.blaming(words):

@@ -23,11 +23,12 @@ from jaxbandit.core.sweep import Sweep, gather_variants
 from jaxbandit.core.types import Device, Key
 from jaxbandit.delays import Delay
 from jaxbandit.engine.cell import Cell, check_run, laid_out_for, refreshed_in_time
-from jaxbandit.engine.delayed import AnyAlgorithm, AnyPolicy, plan_delays
+from jaxbandit.engine.delayed import plan_delays
 from jaxbandit.engine.inputs import DIFFERENT_DEVICES, Rounds, Telling, Trials
 from jaxbandit.engine.programs import begin_all, play_all
 from jaxbandit.engine.trajectory import Trajectory
 from jaxbandit.engine.trial import InitialDesign, Record
+from jaxbandit.feedback import Policy
 from jaxbandit.fused.cells import Unsupported
 from jaxbandit.fused.plan import plan_of
 from jaxbandit.fused.rounds import Plan as KernelPlan
@@ -42,7 +43,7 @@ SHARE_FOR_BLOCKS = 0.5  # of an accelerator's memory; results and what the compi
 @checked
 def simulate(
     problem: AbstractProblem,
-    algorithm: Annotated[AnyAlgorithm, of_class(Algorithm)] | Sweep,  # looked at with the problem, under its class's name
+    algorithm: Annotated[Algorithm, of_class(Algorithm)] | Sweep,  # looked at with the problem, under its class's name
     surrogate: Surrogate | Sweep,
     *,
     horizon: Rounds,
@@ -51,7 +52,7 @@ def simulate(
     initial: InitialDesign | None = None,
     informed: Telling | None = None,
     delay: Delay | Sweep | None = None,
-    feedback: AnyPolicy | None = None,
+    feedback: Policy | None = None,
     capacity: Rounds | None = None,
     record: Annotated[str, choice(*RECORDS)] = "all",
     block: Annotated[int, whole(1)] | None = None,
@@ -214,7 +215,7 @@ def _warn_of_flags(status: jax.Array, lost: jax.Array | None, capacity: int) -> 
 
 
 def kernel_of(
-    problem: AbstractProblem, algorithms: Sequence[AnyAlgorithm], models: Sequence[Surrogate], policy: AnyPolicy | None, platform: str
+    problem: AbstractProblem, algorithms: Sequence[Algorithm], models: Sequence[Surrogate], policy: Policy | None, platform: str
 ) -> KernelPlan:
     """Return the kernel that plays the rounds of every variant; ``policy`` is ``None`` where feedback comes at once.
 

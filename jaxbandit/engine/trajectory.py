@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -14,9 +13,7 @@ from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import Described, Words, whole
-from jaxbandit.core.pytree import fields_in_brief, pytree, static
-from jaxbandit.core.showing import html_fields
-from jaxbandit.core.status import MESSAGES
+from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.types import Array, Key
 from jaxbandit.delays import Delay
 from jaxbandit.engine.inputs import Trials
@@ -57,38 +54,15 @@ class Trajectory(Described):
     candidate_count: Array | None = None  # [] int32, their number
     optimum_kept: Array | None = None  # [] bool, whether the best feasible point is one of them
     evaluations: Array | None = None  # [] int32, rounds that evaluated something; of algorithms that stop by themselves only
-    length_scales: Array | None = (
-        None  # [T, G, a] in force at rounds 1..T, of each group of outputs on each axis or on all; of fitted models only
-    )
+    length_scales: Array | None = None  # [T, G, a] in force at rounds 1..T, of a group's outputs on each axis or all; of fitted models only
     fitted_length_scales: Array | None = None  # [G, a] in force at the end; of models that are fitted on the way only
-    shown: Mapping[str, Array] | None = (
-        None  # arrays of other names that the algorithm shows of its state at the end; with record="all" and "audit" only
-    )
+    shown: Mapping[str, Array] | None = None  # arrays of other names that the algorithm shows at the end; with record="all" and "audit"
     initial_counted: bool = static(default=False)
 
     @property
     def scored_indices(self) -> Array:
         """The points that metrics count: the rounds', after the initial design's where the study counts it."""
         return jnp.concatenate([self.initial_indices, self.indices], axis=-1) if self.initial_counted else self.indices
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({'; '.join(f'{name}: {text}' for name, text in self._facts())})".replace("\n", ", ")
-
-    def _repr_html_(self) -> str:
-        """Return a table of the run's size, of its flags and of what it recorded."""
-        return html_fields(type(self).__name__, self._facts())
-
-    def _facts(self) -> list[tuple[str, str]]:
-        if any(not isinstance(leaf, jax.Array | np.ndarray | np.generic) or checks.is_traced(leaf) for leaf in jax.tree.leaves(self)):
-            return fields_in_brief(self)
-        leading, status = np.shape(self.status), np.asarray(self.status)
-        sizes = [f"{count} {name}" for count, name in zip(leading, ("variants", "trials")[2 - len(leading) :], strict=True)]
-        counts = {flag: np.count_nonzero(status & int(flag)) for flag in MESSAGES}
-        flags = [f"{count} of {status.size} trials: {MESSAGES[flag]}" for flag, count in counts.items() if count]
-        shapes = {field.name: np.shape(getattr(self, field.name)) for field in dataclasses.fields(self)}
-        arrays = [f"{name} {list(shape)}" for name, shape in shapes.items() if len(shape) > len(leading)]
-        size = ", ".join([*sizes, f"{np.shape(self.indices)[-1]} rounds"])
-        return [("size", size), ("flags", "\n".join(flags) or "none"), ("arrays", ", ".join(arrays))]
 
     @checked
     def trial(self, number: Annotated[int, whole(0)], *, variant: Annotated[int, whole(0)] | None = None) -> Trajectory:
@@ -178,17 +152,8 @@ class Trajectory(Described):
         """Return the arrays of all trials by name, with leading axes ``[variants, trials]`` whatever the run's own axes."""
         leading = np.shape(self.status)
         shape = (1,) * (2 - len(leading)) + leading
-        names = (
-            "status",
-            "failed_round",
-            "declared_round",
-            "candidate_count",
-            "optimum_kept",
-            "evaluations",
-            "lost",
-            "fitted_length_scales",
-        )
-        given = {f"end_{name}": getattr(self, name) for name in names}
+        ended = "status failed_round declared_round candidate_count optimum_kept evaluations lost fitted_length_scales"
+        given = {f"end_{name}": getattr(self, name) for name in ended.split()}
         given |= {f"seen_{name}": getattr(self, name) for name in ("indices", "values", "arrivals")}
         if self.initial_counted:
             given["before_index"] = self.initial_indices

@@ -18,11 +18,10 @@ from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.status import Status, healthy
 from jaxbandit.core.types import Array, Key, Table
 from jaxbandit.domains import MOST_POINTS
-from jaxbandit.engine.delayed import AnyAlgorithm, Delays
+from jaxbandit.engine.delayed import Delays
 from jaxbandit.engine.rounds import (
     SYMPTOMS,
     Choice,
-    arena_of,
     blaming,
     check_diagnostics,
     check_instance,
@@ -34,13 +33,12 @@ from jaxbandit.engine.rounds import (
     may_be_infinite,
     policy_key,
     surprises_at,
-    values_come_together,
 )
 from jaxbandit.feedback import Feedback, Pending
 from jaxbandit.fused.rounds import Plan as KernelPlan
 from jaxbandit.fused.rounds import play
 from jaxbandit.problems import AbstractProblem, optimum
-from jaxbandit.surrogates import Surrogate
+from jaxbandit.surrogates import AbstractSurrogate, Surrogate
 
 
 class Informed(Protocol):
@@ -89,15 +87,13 @@ class Setting:
     """All that stays the same from round to round of one trial, a function of the trial's key."""
 
     instance: AbstractProblem
-    algorithm: AnyAlgorithm
+    algorithm: Algorithm
     arena: Arena
     key: Array
     delays: Delays | None = None  # None for feedback at once
     joint_arrival: bool = static(default=False)  # whether the values of a point arrive together
     kernel: KernelPlan | None = static(default=None)  # that plays the rounds, None where XLA plays them
-    unchecked: bool = static(
-        default=False
-    )  # whether a user's function set hyper-parameters in the trial, so that nobody has looked at them
+    unchecked: bool = static(default=False)  # whether a user's function set hyper-parameters in the trial, which nobody has looked at
 
 
 Surprises: TypeAlias = tuple[Array, Array, Array]
@@ -119,7 +115,7 @@ class TrialState:
 
 def prepare(
     problem: AbstractProblem,
-    algorithm: AnyAlgorithm,
+    algorithm: Algorithm,
     surrogate: Surrogate,
     key: Array,
     *,
@@ -136,20 +132,23 @@ def prepare(
     check_instance(instance, problem)
     if informed is not None:
         with checks.blaming("informed: must be a function of (instance, algorithm, surrogate) that JAX can trace"):
-            learner = informed(instance, algorithm, surrogate)
-        is_pair = isinstance(learner, tuple) and len(learner) == 2
-        if not is_pair or not isinstance(learner[0], Algorithm) or not isinstance(learner[1], Surrogate):
-            raise checks.InvalidArgument(f"informed: must return (algorithm, surrogate), got {checks.short(learner)}")
-        algorithm, surrogate = learner
+            told = informed(instance, algorithm, surrogate)
+        match told:
+            case (Algorithm() as algorithm, Surrogate() as surrogate):
+                pass
+            case _:
+                raise checks.InvalidArgument(f"informed: must return (algorithm, surrogate), got {checks.short(told)}")
     surrogate = surrogate.factorised()  # once, before the rounds: a length-scale may be traced
-    policy, capacity, joint, separate = None, 1, False, False
+    learner: AbstractSurrogate = surrogate
+    joint = False
     if delays is not None:
-        policy, capacity, joint = delays.policy, delays.capacity, values_come_together(algorithm, surrogate)
+        joint = surrogate.outputs == 1 or algorithm.traits.joint_arrival
         separate = not (joint or delays.model.joint)
+        learner = delays.policy.bind(surrogate, separate_outputs=separate, capacity=delays.capacity, axis=axis)
     return Setting(
         instance=instance,
         algorithm=algorithm,
-        arena=arena_of(surrogate, horizon, policy, separate_outputs=separate, capacity=capacity, axis=axis),
+        arena=Arena(surrogate=learner, horizon=jnp.asarray(np.int32(horizon))),
         key=key,
         delays=delays,
         joint_arrival=joint,
@@ -158,8 +157,8 @@ def prepare(
     )
 
 
-def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Observation]:
-    """Return the state of a trial before round 1, and the observations ``[n]`` of its initial design."""
+def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Record]:
+    """Return the state of a trial before round 1, and the points ``[n]`` and values ``[n, 1 + m]`` of its initial design."""
     instance, algorithm, arena = setting.instance, setting.algorithm, setting.arena
     key, dtype = stream_key(setting.key, Stream.DESIGN), arena.dtype
     points = initial.points(design_key(setting.key), arena.size)
@@ -188,20 +187,16 @@ def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Observa
     if setting.unchecked:
         unless[Status.OUT_OF_RANGE] = jnp.asarray(in_range(algorithm))
     status = functools.reduce(jnp.bitwise_or, [jnp.where(is_so, 0, int(bit)) for bit, is_so in unless.items()])
-    pending = None
-    if setting.delays is not None:
-        pending = Pending.empty(setting.delays.capacity, arena.surrogate.outputs, dtype)
-    zero = jnp.int32(0)
     far = jax.vmap(functools.partial(surprises_at, arena.surrogate.model))(points, values)
     started = TrialState(
         state=state,
-        pending=pending,
+        pending=None if setting.delays is None else Pending.empty(setting.delays.capacity, arena.surrogate.outputs, dtype),
         status=status.astype(jnp.int32),
-        failed_round=zero,
-        declared_round=zero,
+        failed_round=jnp.int32(0),
+        declared_round=jnp.int32(0),
         surprises=jax.tree.map(lambda which: jnp.sum(which, axis=0, dtype=jnp.int32), far),
     )
-    return started, observations
+    return started, {"initial_indices": points, "initial_values": values}
 
 
 class Given(NamedTuple):
@@ -214,14 +209,6 @@ class Given(NamedTuple):
     early: Array | None  # whether a delay is negative, None for feedback at once
 
 
-class Chosen(NamedTuple):
-    """A chosen point and what was shown when it was chosen."""
-
-    choice: Choice[object]
-    multipliers: Array
-    length_scales: Array | None
-
-
 class Round:
     """One round of a trial: choose a point, observe its values, learn from what arrives, and record."""
 
@@ -231,59 +218,53 @@ class Round:
 
     def __call__(self, now: TrialState, given: Given) -> tuple[TrialState, Record]:
         """Return the state of the trial after a round, and the record of the round."""
-        algorithm, arena = self.setting.algorithm, self.setting.arena
-        chosen = self.choose(now.state, given)
-        point, pending = chosen.choice.point, now.pending
-        values = self.setting.instance.observe(point, given.noise)
+        setting, algorithm, arena, t = self.setting, self.setting.algorithm, self.setting.arena, given.number
+        shown, state, pending = self.shown(now.state), now.state, now.pending
+        if algorithm.traits.sees_constraints:
+            state = algorithm.reveal(arena, state, setting.instance.constraint_sample(given.noise), t)
+        choice = choose_point(algorithm, arena, state, t, given.key)
+        point = choice.point
+        values = setting.instance.observe(point, given.noise)
         observation: Observation | Feedback = Observation(index=point, values=values)
         if pending is not None and given.due is not None:
-            pending = pending.push(given.number, point, values, given.due, arena.horizon)
-            observation = pending.arriving(given.number, point, values, given.due)
-        state = algorithm.update(arena, chosen.choice.state, observation, given.number)
-        status, failed, infeasible = self.flags(now.status, state, chosen, values, given)
+            pending = pending.push(t, point, values, given.due, arena.horizon)
+            observation = pending.arriving(t, point, values, given.due)
+        state = algorithm.update(arena, choice.state, observation, t)
+        status, failed, infeasible = self.flags(now.status, state, choice, values, given)
+        timely = values if given.due is None else jnp.where(given.due <= arena.horizon, values, jnp.nan)
+        far = surprises_at(arena.surrogate.model, point, timely)
         after = TrialState(
             state=state,
             pending=pending,
             status=status,
-            failed_round=jnp.where((now.failed_round == 0) & failed, given.number, now.failed_round),
-            declared_round=jnp.where((now.declared_round == 0) & infeasible, given.number, now.declared_round),
-            surprises=self.surprises(now.surprises, point, values, given.due),
+            failed_round=jnp.where((now.failed_round == 0) & failed, t, now.failed_round),
+            declared_round=jnp.where((now.declared_round == 0) & infeasible, t, now.declared_round),
+            surprises=jax.tree.map(lambda count, which: count + which.astype(jnp.int32), now.surprises, far),
         )
-        return after, self.shown(chosen, values)
+        return after, self.record(shown, choice, values)
 
-    def choose(self, state: object, given: Given) -> Chosen:
-        """Return the algorithm's choice, with its state after that, and what it showed before."""
-        algorithm, arena = self.setting.algorithm, self.setting.arena
-        multipliers, length_scales = multipliers_of(algorithm, state, arena), algorithm.diagnose(state).get("length_scales")
-        if algorithm.traits.sees_constraints:
-            state = algorithm.reveal(arena, state, self.setting.instance.constraint_sample(given.noise), given.number)
-        return Chosen(choose_point(algorithm, arena, state, given.number, given.key), multipliers, length_scales)
+    def shown(self, state: object) -> Record:
+        """Return what is recorded of the state before a round."""
+        algorithm = self.setting.algorithm
+        multipliers = multipliers_of(algorithm, state, self.setting.arena)
+        return {"multipliers": multipliers, "length_scales": algorithm.diagnose(state).get("length_scales")}
 
-    def shown(self, chosen: Chosen, values: Array) -> Record:
+    def record(self, shown: Record, choice: Choice[object], values: Array) -> Record:
         """Return what is kept of a round."""
-        choice = chosen.choice
-        named = {"indices": choice.point, "values": values, "multipliers": chosen.multipliers, "length_scales": chosen.length_scales}
-        named |= {"widths": choice.decision.widths, "draws": choice.decision.draws}
-        return {name: named[name] for name in self.recorded}
+        named = {"indices": choice.point, "values": values, "widths": choice.decision.widths, "draws": choice.decision.draws, **shown}
+        return {name: named[name] for name in self.recorded if named[name] is not None}
 
-    def flags(self, status: Array, state: object, chosen: Chosen, values: Array, given: Given) -> tuple[Array, Array, Array]:
+    def flags(self, status: Array, state: object, choice: Choice[object], values: Array, given: Given) -> tuple[Array, Array, Array]:
         """Return the trial's flags with those of the round, whether the round failed, and whether the instance was declared infeasible."""
-        arena, choice = self.setting.arena, chosen.choice
-        others = {Status.NONFINITE_FEEDBACK: ~_all_finite(values)}
+        # Without a reduction, which a GPU does in a kernel of its own.
+        others = {Status.NONFINITE_FEEDBACK: ~functools.reduce(jnp.logical_and, list(jnp.isfinite(values)))}
         if given.early is not None:
             others |= {Status.NEGATIVE_DELAY: given.early}
-        failures = faults(arena, choice, state, self.infinite, others, before=~healthy(status))
+        failures = faults(self.setting.arena, choice, state, self.infinite, others, before=~healthy(status))
         failed = functools.reduce(jnp.logical_or, failures.values())
         flags = flags_raised(self.setting.algorithm, choice.decision, state)
         raised = [is_so.astype(jnp.int32) * int(bit) for bit, is_so in failures.items()]
         return functools.reduce(jnp.bitwise_or, raised, status | flags), failed, (flags & int(Status.DECLARED_INFEASIBLE)) != 0
-
-    def surprises(self, before: Surprises, index: Array, values: Array, due: Array | None) -> Surprises:
-        """Return the counts of unlikely values with those of the round that arrive within the run."""
-        timely = values if due is None else jnp.where(due <= self.setting.arena.horizon, values, jnp.nan)
-        far = surprises_at(self.setting.arena.surrogate.model, index, timely)
-        after: Surprises = jax.tree.map(lambda count, which: count + which.astype(jnp.int32), before, far)
-        return after
 
 
 def advance(setting: Setting, trial: TrialState, first: Array | int, rounds: int, *, record: str) -> tuple[TrialState, Record]:
@@ -301,7 +282,7 @@ def advance(setting: Setting, trial: TrialState, first: Array | int, rounds: int
         return _played_by_kernel(setting.kernel, setting, trial, given, one_round)
     with blaming(setting.algorithm, "algorithm: {name}.update must return a state like the one it is given"):
         trial, seen = jax.lax.scan(one_round, trial, given)
-    return trial, seen | ({} if record == "indices" else {"arrivals": due})
+    return trial, seen if due is None or record == "indices" else seen | {"arrivals": due}
 
 
 def _played_by_kernel(kernel: KernelPlan, setting: Setting, trial: TrialState, given: Given, one_round: Round) -> tuple[TrialState, Record]:
@@ -314,9 +295,8 @@ def _played_by_kernel(kernel: KernelPlan, setting: Setting, trial: TrialState, g
         point = jnp.minimum(index, arena.size - 1)
         values = instance.observe(point, given.noise)
         choice = Choice(point, Decision(index=index, widths=widths, flags=bits), after)
-        chosen = Chosen(choice, multipliers_of(algorithm, before, arena), algorithm.diagnose(before).get("length_scales"))
-        far = surprises_at(arena.surrogate.model, point, values)
-        return one_round.flags(jnp.int32(0), after, chosen, values, given), far, one_round.shown(chosen, values)
+        far, seen = surprises_at(arena.surrogate.model, point, values), one_round.record(one_round.shown(before), choice, values)
+        return one_round.flags(jnp.int32(0), after, choice, values, given), far, seen
 
     of_rounds = jax.vmap(of_round)(played.before, played.after, played.indices, played.bits, played.widths, given)
     (status, failed, infeasible), far, seen = of_rounds
@@ -335,29 +315,20 @@ def _played_by_kernel(kernel: KernelPlan, setting: Setting, trial: TrialState, g
         failed_round=first(trial.failed_round, failed),
         declared_round=first(trial.declared_round, infeasible),
         surprises=jax.tree.map(lambda count, which: count + jnp.sum(which, axis=0, dtype=jnp.int32), trial.surprises, far),
-    ), seen | ({} if one_round.recorded == RECORDED["indices"] else {"arrivals": None})
-
-
-def _all_finite(values: Array) -> Array:
-    """Return whether all ``values [k]`` are finite; without a reduction, which a GPU does in a kernel of its own."""
-    finite: Array = functools.reduce(jnp.logical_and, list(jnp.isfinite(values)))
-    return finite
+    ), seen
 
 
 # Arrays of every round that a record keeps, by its name.
-RECORDED = {
-    "indices": ("indices",),
-    "values": ("indices", "values"),
-    "all": ("indices", "values", "multipliers", "widths", "length_scales"),
-    "audit": ("indices", "values", "multipliers", "widths", "length_scales", "draws"),
-}
+EVERY_ROUND = ("indices", "values", "multipliers", "widths", "length_scales")
+RECORDED = {"indices": ("indices",), "values": ("indices", "values"), "all": EVERY_ROUND, "audit": (*EVERY_ROUND, "draws")}
+SHOWN = ("multipliers", "flags", "length_scales", "candidates", "evaluations")  # by algorithms, with a field of their own in records
 
 
-KNOWN = ("multipliers", "flags", "length_scales", "candidates", "evaluations")  # to records, of what algorithms show
+def conclude(setting: Setting, trial: TrialState, *, whole: bool = False) -> Record:
+    """Return the quantities of a trial that has ended, by the names of :class:`~jaxbandit.Trajectory`; those that it lacks are left out.
 
-
-def conclude(setting: Setting, trial: TrialState) -> Record:
-    """Return the quantities of a trial that has ended, by the names of :class:`~jaxbandit.Trajectory`; those that it lacks are left out."""
+    Those of the size of the domain, as those of a name of the algorithm's may be, are there in a ``whole`` record only.
+    """
     lost = None if trial.pending is None else trial.pending.lost
     status = trial.status
     if setting.algorithm.traits.learns:
@@ -373,19 +344,19 @@ def conclude(setting: Setting, trial: TrialState) -> Record:
         "lost": lost,
         "evaluations": shown.get("evaluations"),
         "fitted_length_scales": shown.get("length_scales"),
-        "shown": {name: jnp.asarray(value) for name, value in shown.items() if name not in KNOWN} or None,
+        "shown": {name: jnp.asarray(value) for name, value in shown.items() if whole and name not in SHOWN} or None,
     }
     if "candidates" in shown:
         candidates = jnp.asarray(shown["candidates"])
         ended |= {
-            "candidates": candidates,
+            "candidates": candidates if whole else None,
             "candidate_count": jnp.sum(candidates, dtype=jnp.int32),
             "optimum_kept": candidates[optimum(setting.instance).index],
         }
     return {name: value for name, value in ended.items() if value is not None}
 
 
-def multipliers_of(algorithm: AnyAlgorithm, state: object, arena: Arena) -> Array:
+def multipliers_of(algorithm: Algorithm, state: object, arena: Arena) -> Array:
     """Return the penalty factors or dual variables ``[m]`` in force, zeros for an algorithm that has none."""
     shown = algorithm.diagnose(state)
     return shown["multipliers"] if "multipliers" in shown else jnp.zeros((arena.constraints,), arena.dtype)

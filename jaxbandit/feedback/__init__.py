@@ -4,8 +4,7 @@ Any algorithm runs under any policy: :class:`Wait` for feedback, :class:`Halluci
 """
 
 from jaxbandit.feedback.buffer import Feedback, Pending
-from jaxbandit.feedback.censor import Censor
-from jaxbandit.feedback.policies import DelayedSurrogate, Hallucinate, Policy, Wait
+from jaxbandit.feedback.policies import Censor, DelayedSurrogate, Hallucinate, Policy, Wait
 
 __all__ = ["Censor", "DelayedSurrogate", "Feedback", "Hallucinate", "Pending", "Policy", "Wait"]
 __dir__ = __all__.copy  # what completion shows

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, TypeAlias
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
-from jaxbandit.core import checks
-from jaxbandit.core.declare import checked
-from jaxbandit.core.fields import INT32_MAX, MOST_ROUNDS, Described, booleans, floating_type, integers_from, numbers, scalar, whole
-from jaxbandit.core.memory import check_fits
+from jaxbandit.core.fields import Described
 from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.core.types import Array
-
-Round: TypeAlias = Annotated[Array, integers_from(0, INT32_MAX), scalar]
-"""The number of a round or of a point, ``[]``."""
-Due: TypeAlias = Annotated[Array, integers_from(0, INT32_MAX)]
-"""The rounds at whose ends values arrive, ``[k]``."""
-Values: TypeAlias = Annotated[Array, numbers]
 
 
 @pytree
@@ -70,12 +62,8 @@ class Pending:
     lost: Array  # [k] int32, values overwritten that were to arrive within the horizon
 
     @classmethod
-    @checked
-    def empty(
-        cls, capacity: Annotated[int, whole(1, MOST_ROUNDS)], outputs: Annotated[int, whole(1, 1000)], dtype: Annotated[Any, floating_type]
-    ) -> Pending:
+    def empty(cls, capacity: int, outputs: int, dtype: DTypeLike) -> Pending:
         """Return a buffer of ``capacity`` free slots."""
-        check_fits("capacity", 8 * capacity * (1 + 2 * outputs), f"a buffer of {capacity:,} slots", "take fewer")
         return cls(
             indices=jnp.zeros((capacity,), jnp.int32),
             values=jnp.zeros((capacity, outputs), dtype),
@@ -84,10 +72,8 @@ class Pending:
             lost=jnp.zeros((outputs,), jnp.int32),
         )
 
-    @checked
-    def push(self, t: Round, index: Round, values: Values, due: Due, horizon: Round) -> Pending:
+    def push(self, t: Array, index: Array, values: Array, due: Array, horizon: Array) -> Pending:
         """Put round ``t``'s point into the slot of the oldest one; values still to come there are counted as lost."""
-        self._check(values=values, due=due)
         slot = (t - 1) % self.indices.shape[0]
         overwritten = (self.due[slot] >= t) & (self.due[slot] <= horizon)
         return Pending(
@@ -98,10 +84,8 @@ class Pending:
             lost=self.lost + overwritten.astype(jnp.int32),
         )
 
-    @checked
-    def arriving(self, t: Round, index: Round, values: Values, due: Due) -> Feedback:
-        """Return the feedback at the end of round ``t``, whose own point has just been pushed."""
-        self._check(values=values, due=due)
+    def arriving(self, t: Array, index: Array, values: Array, due: Array) -> Feedback:
+        """Return the feedback at the end of round ``t``, whose point has just been pushed."""
         return Feedback(
             index=index,
             own_values=values,
@@ -112,26 +96,13 @@ class Pending:
             present=self.due == t,
         )
 
-    @checked
-    def reserve(self, t: Round, index: Round) -> Pending:
-        """Put round ``t``'s point into the slot of the oldest one, with values that nobody knows yet, see :meth:`fill`."""
+    def received(self, t: Array, index: Array, values: Array, arrived: Array) -> tuple[Pending, Feedback]:
+        """Return the buffer and the feedback at the end of round ``t``, of a learner that learns values when they come.
+
+        Round ``t``'s point takes the slot of the oldest one, and ``values [C, k]`` are written where ``arrived [C, k]`` is true.
+        """
         nothing = jnp.zeros_like(self.lost)
-        return self.push(t, index, nothing.astype(self.values.dtype), nothing, t)
-
-    @checked
-    def fill(self, t: Round, values: Values, here: Annotated[Array, booleans]) -> Pending:
-        """Write down the ``values [C, k]`` that arrive at the end of round ``t`` where ``here [C, k]`` says so."""
-        for name, given in (("values", values), ("here", here)):
-            checks.shape(name, given, self.values.shape)
-        return replace(self, values=jnp.where(here, values, self.values), due=jnp.where(here, t, self.due))
-
-    @checked
-    def arrived(self, t: Round) -> Feedback:
-        """Return the feedback at the end of round ``t``, the last for which a slot was reserved."""
+        pushed = self.push(t, index, nothing.astype(self.values.dtype), nothing, t)
+        after = replace(pushed, values=jnp.where(arrived, values, pushed.values), due=jnp.where(arrived, t, pushed.due))
         slot = (t - 1) % self.indices.shape[0]
-        return self.arriving(t, self.indices[slot], self.values[slot], self.due[slot])
-
-    def _check(self, **given: Array) -> None:
-        """Raise ``InvalidArgument`` on arrays that have not one entry for each output."""
-        for name, array in given.items():
-            checks.shape(name, array, self.lost.shape, remedy="one for each output")
+        return after, after.arriving(t, index, after.values[slot], after.due[slot])

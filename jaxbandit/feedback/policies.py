@@ -5,22 +5,21 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeAlias, TypeVar, cast
+from typing import Annotated, ClassVar, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from jaxbandit.core.declare import Declared, checked
-from jaxbandit.core.fields import MOST_ROUNDS, of_class, whole
+from jaxbandit.core.fields import MOST_ROUNDS, Letter, finite, whole
 from jaxbandit.core.pytree import pytree, replace, static
-from jaxbandit.core.types import Array, Key
+from jaxbandit.core.types import Array, Key, PerOutput
 from jaxbandit.domains import Domain
 from jaxbandit.feedback.buffer import Feedback
-from jaxbandit.surrogates import AbstractSurrogate, Posterior, Prediction, Surrogate
-from jaxbandit.surrogates.posterior import Number, Points, Scale, Several, Values, deviation
+from jaxbandit.surrogates import AbstractSurrogate, Posterior, Prediction, Step, Surrogate
+from jaxbandit.surrogates.posterior import Belief, deviation
 
-Capacity: TypeAlias = Annotated[int, whole(1, MOST_ROUNDS)]
-"""Rounds of pending feedback that are kept."""
+T = TypeVar("T")
 
 
 @pytree
@@ -31,30 +30,22 @@ class LatePosterior:
     chosen: Array  # [] int32, points chosen since the belief was the prior
 
 
-if TYPE_CHECKING:  # a policy named without its posterior has any
-    from typing_extensions import TypeVar as Defaulting
-
-    L = Defaulting("L", bound=LatePosterior, default=Any)
-else:
-    L = TypeVar("L", bound=LatePosterior)
-T = TypeVar("T")
-
-
-class Policy(Declared, abc.ABC, Generic[L]):
+class Policy(Declared, abc.ABC):
     """Rule for what a learner believes while feedback is on its way; abstract.
 
     A policy is a pytree of its parameters. It works on a :class:`DelayedSurrogate`, which holds the Gaussian-process model, and on a
-    posterior of type ``L`` that ``init`` makes. Algorithms see neither: they ask the surrogate, which asks the policy.
+    posterior, a :class:`LatePosterior` that ``init`` makes. Algorithms see neither: they ask the surrogate, which asks the policy.
     """
 
     described: ClassVar[str] = "a policy of jaxbandit.feedback, such as Wait()"
     called: ClassVar[str] = "feedback"
     in_files: ClassVar[bool] = True
     name: ClassVar[str]
-    posteriors: ClassVar[type] = LatePosterior  # class of its posteriors
 
     @checked
-    def bind(self, surrogate: Surrogate, *, separate_outputs: bool, capacity: Capacity, axis: str | None) -> DelayedSurrogate:
+    def bind(
+        self, surrogate: Surrogate, *, separate_outputs: bool, capacity: Annotated[int, whole(1, MOST_ROUNDS)], axis: str | None
+    ) -> DelayedSurrogate:
         """Return the surrogate that algorithms see under this policy.
 
         Args:
@@ -64,18 +55,18 @@ class Policy(Declared, abc.ABC, Generic[L]):
           axis: name of the batch axis of trials, ``None`` for a trial by itself.
         """
         arrivals = surrogate.separate() if separate_outputs else surrogate
-        return DelayedSurrogate(chosen=surrogate, arrivals=arrivals, policy=cast(Policy[LatePosterior], self), capacity=capacity, axis=axis)
+        return DelayedSurrogate(chosen=surrogate, arrivals=arrivals, policy=self, capacity=capacity, axis=axis)
 
     @abc.abstractmethod
-    def init(self, learner: DelayedSurrogate) -> L:
+    def init(self, learner: DelayedSurrogate) -> Belief:
         """Return the posterior before any observation."""
 
     @abc.abstractmethod
-    def condition(self, learner: DelayedSurrogate, posterior: L, index: Array, values: Array) -> L:
+    def condition(self, learner: DelayedSurrogate, posterior: Belief, index: Array, values: Array) -> Belief:
         """Return the posterior that has taken in values which are there at once, such as those of an initial design."""
 
     @abc.abstractmethod
-    def learn(self, learner: DelayedSurrogate, posterior: L, feedback: Feedback) -> L:
+    def learn(self, learner: DelayedSurrogate, posterior: Belief, feedback: Feedback) -> Belief:
         """Return the posterior at the end of a round: a point was chosen, and some values have arrived."""
 
     def taken(self, feedback: Feedback, chosen: Array) -> Array:
@@ -89,11 +80,11 @@ class Policy(Declared, abc.ABC, Generic[L]):
         """Return the model of the posterior that algorithms work with; by default that of the points chosen."""
         return learner.chosen
 
-    def predict(self, learner: DelayedSurrogate, posterior: L) -> Prediction:
+    def predict(self, learner: DelayedSurrogate, posterior: Belief) -> Prediction:
         """Return the mean and standard deviation that algorithms work with."""
         return self.model_of(learner).predict(posterior.belief)
 
-    def arrived(self, learner: DelayedSurrogate, posterior: L) -> Prediction:
+    def arrived(self, learner: DelayedSurrogate, posterior: Belief) -> Prediction:
         """Return the prediction from the values that have arrived alone."""
         return self.predict(learner, posterior)
 
@@ -112,54 +103,45 @@ class DelayedSurrogate(AbstractSurrogate):
 
     chosen: Surrogate
     arrivals: Surrogate
-    policy: Policy[LatePosterior]
+    policy: Policy
     capacity: int = static()
     axis: str | None = static(default=None)
 
     @property
     def model(self) -> Surrogate:
-        """The Gaussian-process model that takes in the points chosen."""
-        return self.chosen
+        """The Gaussian-process model that algorithms work with."""
+        return self.policy.model_of(self).model
 
     @property
     def domain(self) -> Domain:
         """The ``M`` points."""
         return self.chosen.domain
 
-    def _checked(self, posterior: object) -> LatePosterior:
-        """Return a posterior; raise ``InvalidArgument`` on one that the policy has not made."""
-        words = f"a posterior of a surrogate under {type(self.policy).__name__}, such as surrogate.init()"
-        of_class(self.policy.posteriors, words)("posterior", posterior)
-        return cast(LatePosterior, posterior)
-
-    def init(self) -> LatePosterior:
+    def init(self) -> Belief:
         return self.policy.init(self)
 
-    @checked
-    def condition(self, posterior: object, index: Points, values: Values) -> LatePosterior:
-        return self.policy.condition(self, self._checked(posterior), jnp.asarray(index), jnp.asarray(values))
+    def condition(self, posterior: Belief, index: Array, values: Array) -> Belief:
+        return self.policy.condition(self, posterior, index, values)
 
-    @checked
-    def learn(self, posterior: object, feedback: Feedback) -> LatePosterior:
+    def learn(self, posterior: Belief, feedback: Feedback) -> Belief:
         """Return the posterior at the end of a round, with what ``feedback`` brings."""
-        return self.policy.learn(self, self._checked(posterior), feedback)
+        return self.policy.learn(self, posterior, feedback)
 
-    def predict(self, posterior: object) -> Prediction:
-        return self.policy.predict(self, self._checked(posterior))
+    def predict(self, posterior: Belief) -> Prediction:
+        return self.policy.predict(self, posterior)
 
-    def arrived(self, posterior: object) -> Prediction:
-        return self.policy.arrived(self, self._checked(posterior))
+    def arrived(self, posterior: Belief) -> Prediction:
+        return self.policy.arrived(self, posterior)
 
-    def gain(self, posterior: object) -> Array:
-        return self._checked(posterior).belief.gain
+    def gain(self, posterior: Belief) -> Array:
+        gain: Array = posterior.belief.gain
+        return gain
 
-    @checked
-    def draw(self, posterior: object, key: Key, scale: Scale) -> Array:
-        return self.policy.model_of(self).draw(self._checked(posterior).belief, key, jnp.asarray(scale))
+    def draw(self, posterior: Belief, key: Key, scale: Array) -> Array:
+        return self.policy.model_of(self).draw(posterior.belief, key, scale)
 
-    @checked
-    def covariance(self, posterior: object, output: Number, indices: Several) -> Array:
-        return self.policy.model_of(self).covariance(self._checked(posterior).belief, output, indices)
+    def covariance(self, posterior: Belief, output: int, indices: Array) -> Array:
+        return self.policy.model_of(self).covariance(posterior.belief, output, indices)
 
 
 def fold_arrivals(step: Callable[[T, Array, Array, Array], T], carry: T, feedback: Feedback, mask: Array, axis: str | None) -> T:
@@ -185,18 +167,13 @@ def fold_arrivals(step: Callable[[T, Array, Array, Array], T], carry: T, feedbac
 
 
 @pytree
-class Wait(Policy[LatePosterior]):
+class Wait(Policy):
     """The posterior holds what has arrived, and nothing else: the naive use of an algorithm under delay.
 
     A round costs one update of the posterior for every arrival, and nothing for what is pending.
     """
 
     name: ClassVar[str] = "wait"
-
-    @checked
-    def bind(self, surrogate: Surrogate, *, separate_outputs: bool, capacity: Capacity, axis: str | None) -> DelayedSurrogate:
-        model = surrogate.separate() if separate_outputs else surrogate
-        return DelayedSurrogate(chosen=model, arrivals=model, policy=self, capacity=capacity, axis=axis)
 
     def init(self, learner: DelayedSurrogate) -> LatePosterior:
         return LatePosterior(belief=learner.arrivals.init(), chosen=jnp.int32(0))
@@ -227,14 +204,13 @@ Arrived: TypeAlias = tuple[tuple[object, ...], tuple[Array, ...]]
 
 
 @pytree
-class Hallucinate(Policy[HallucinatePosterior]):
+class Hallucinate(Policy):
     """The mean of what has arrived, with the deviation of all points chosen, as GP-BUCB (Desautels, Krause and Burdick 2014).
 
     Arrivals move the weights of the mean only; functions on the grid are made once a round, however many values arrive.
     """
 
     name: ClassVar[str] = "hallucinate"
-    posteriors: ClassVar[type] = HallucinatePosterior
 
     def init(self, learner: DelayedSurrogate) -> HallucinatePosterior:
         forms, groups = learner.arrivals.forms, learner.arrivals.groups
@@ -278,3 +254,95 @@ def _moved(learner: DelayedSurrogate, belief: Posterior, index: Array, arrived: 
     belief, model, (factors, weights) = learner.chosen.condition_variance(belief, index), learner.arrivals, arrived
     shifts = [model.forms[g].expand(factors[g], weights[j]) for j, g in enumerate(model.groups)]
     return HallucinatePosterior(belief=replace(belief, shift=jnp.stack(shifts)), factors=factors, weights=weights, chosen=chosen)
+
+
+@pytree
+class CensorPosterior(LatePosterior):
+    """Belief under censored targets, and the last points chosen, the oldest first."""
+
+    recent: Array  # [w] int32, the points chosen in the last w rounds, M where there is none yet
+    effects: tuple[Array, ...]  # [n, r] for each group: what 1 more in the target of each of the last n <= w points adds to the weights
+
+
+@pytree
+class Censor(Policy):
+    r"""All points chosen, with ``minimum`` in place of values that have not arrived (Verma et al. 2022; Guo et al. 2022, RPOL, sec. 5).
+
+    .. math::
+        \mu_t(x) = k_t(x)^T (K_t + \lambda I)^{-1} \tilde y_{1:t}, \qquad
+        \tilde y_s = y_s \text{ if it arrived within } w \text{ rounds, else the minimum}
+
+    ``mu`` is linear in the targets, so a value that arrives adds ``(y - minimum)`` times ``P_t phi_s / lambda`` to its weights, where
+    ``P_t`` is their covariance. These effects of the targets still open are kept: ``P_t phi_s = P_{t-1} phi_s - u_t c_t(x_s) / s_t``, and
+    ``P_t phi_t = u_t lambda / s_t``. A round costs the same however many values arrive. A value that takes more than ``window`` rounds is
+    never used.
+
+    Attributes:
+      window: ``w >= 0`` rounds (the papers' ``m``).
+      minimum: value that stands for a missing one, the least possible; one number or ``[1 + m]``.
+    """
+
+    name: ClassVar[str] = "censor"
+    window: Annotated[int, whole(0, MOST_ROUNDS), Letter("m")] = static(default=30)
+    minimum: Annotated[PerOutput, finite, Letter("min")] = 0.0
+
+    def init(self, learner: DelayedSurrogate) -> CensorPosterior:
+        model = learner.chosen
+        belief = model.init()
+        recent = jnp.full((self.window,), model.domain.size, jnp.int32)
+        effects = tuple(jnp.zeros((self._open(learner), form.rank), belief.shift.dtype) for form in model.forms)
+        return CensorPosterior(belief=belief, recent=recent, effects=effects, chosen=jnp.int32(0))
+
+    def condition(self, learner: DelayedSurrogate, posterior: CensorPosterior, index: Array, values: Array) -> CensorPosterior:
+        return replace(posterior, belief=learner.chosen.condition(posterior.belief, index, values))
+
+    def learn(self, learner: DelayedSurrogate, posterior: CensorPosterior, feedback: Feedback) -> CensorPosterior:
+        model, chosen = learner.chosen, posterior.chosen + 1
+        target = jnp.where(feedback.own_present, feedback.own_values, self._minimum(learner, feedback))
+        belief, steps = model.absorb(posterior.belief, feedback.index)
+        belief, effects = model.moved(belief, steps, feedback.index, target), posterior.effects
+        if self._open(learner):
+            effects = tuple(self._effects(learner, g, step, posterior) for g, step in enumerate(steps))
+            excess = self._excess(learner, feedback, chosen)
+            belief = replace(belief, shift=belief.shift + _corrections(model, belief, effects, excess))
+        recent = jnp.append(posterior.recent[1:], feedback.index) if self.window else posterior.recent
+        shifted = tuple(_shifted(old, step) for old, step in zip(effects, steps, strict=True))
+        return CensorPosterior(belief=model.refreshed(belief), recent=recent, effects=shifted, chosen=chosen)
+
+    def predict(self, learner: DelayedSurrogate, posterior: CensorPosterior) -> Prediction:
+        """Return mean and deviation under censored targets, with ``recent``: the deviations at the last ``w`` points, summed."""
+        belief = super().predict(learner, posterior)
+        size = learner.domain.size
+        deviations = belief.sd[:, jnp.minimum(posterior.recent, size - 1)]
+        return replace(belief, recent=jnp.sum(jnp.where(posterior.recent < size, deviations, 0), axis=1))
+
+    def _open(self, learner: DelayedSurrogate) -> int:
+        """Return how many of the last points can still get a value."""
+        return min(self.window, learner.capacity - 1)
+
+    def _effects(self, learner: DelayedSurrogate, group: int, step: Step, posterior: CensorPosterior) -> Array:
+        """Return ``P_t phi_s / lambda`` of the open targets, the oldest first; entries without a point yet are never used."""
+        points = jnp.minimum(posterior.recent[self.window - self._open(learner) :], learner.domain.size - 1)
+        share = step.column[points] * (step.precision * (1 / learner.chosen.noise_at(group, points)))
+        return posterior.effects[group] - share[:, None] * step.weights[None, :]
+
+    def _excess(self, learner: DelayedSurrogate, feedback: Feedback, chosen: Array) -> Array:
+        """Return how far the values that arrive lie above the minimum that stood for them, ``[n, k]`` over the open targets."""
+        ages = jnp.arange(self._open(learner), 0, -1, dtype=jnp.int32)
+        slots = jnp.argmax(feedback.ages[None] == ages[:, None], axis=1)
+        present = feedback.present[slots] & (ages < chosen)[:, None]  # a restart forgets older points for good
+        return jnp.where(present, feedback.values[slots] - self._minimum(learner, feedback)[None], 0)
+
+    def _minimum(self, learner: DelayedSurrogate, feedback: Feedback) -> Array:
+        return jnp.broadcast_to(jnp.asarray(self.minimum, feedback.values.dtype), (learner.outputs,))
+
+
+def _corrections(model: Surrogate, belief: Posterior, effects: tuple[Array, ...], excess: Array) -> Array:
+    """Return what the arrivals of a round add to the mean, ``[k, M]``."""
+    moved = [jnp.matmul(excess[:, j], effects[g], precision="highest") for j, g in enumerate(model.groups)]
+    return jnp.stack([model.forms[g].expand(belief.factors[g], moved[j]) for j, g in enumerate(model.groups)])
+
+
+def _shifted(effects: Array, step: Step) -> Array:
+    """Return the effects ``[n, r]`` of the last targets once the newest, ``u_t / s_t``, has come in and the oldest has gone."""
+    return jnp.concatenate([effects[1:], (step.weights * step.precision)[None]]) if len(effects) else effects

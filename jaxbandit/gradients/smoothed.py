@@ -28,7 +28,7 @@ from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.cell import check_run
 from jaxbandit.engine.delayed import plan_delays
 from jaxbandit.engine.inputs import Rounds, Telling
-from jaxbandit.engine.programs import Scoring, measure_each
+from jaxbandit.engine.programs import measure_each
 from jaxbandit.feedback import Policy
 from jaxbandit.gradients.losses import Loss, SubjectTo, regret_and_violation
 from jaxbandit.gradients.parameters import Build, Params
@@ -167,10 +167,10 @@ class SmoothedLoss(Described):
             require(model.precision)
         with arithmetic([] if traced else [model.precision]):
             measure = cast(Loss, self.measure.parts if isinstance(self.measure, SubjectTo) else self.measure)
-            how = Scoring(self.build, measure, self.horizon, self.block or model.trials_per_block, self.informed)
+            how = {"build": self.build, "measure": measure, "horizon": self.horizon, "informed": self.informed}
             game = canonicalise((self.problem, self.initial, None if delays is None else delays[0]))
             places = jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), points)
-            parts, chosen, healthy = measure_each(game, places, trials, key, how=how)
+            parts, chosen, healthy = measure_each(game, places, trials, key, block=self.block or model.trials_per_block, **how)
         parts = parts.astype(outside)
         return self.measure.combined(parts) if isinstance(self.measure, SubjectTo) else parts, parts, chosen, healthy
 

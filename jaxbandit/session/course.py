@@ -82,8 +82,7 @@ def _end(setting: Setting, carry: Carry, t: Array, index: Array, values: Array) 
         seen: Seen = Observation(index=index, values=values)
         far = _far(setting, index[None], values[None])
     else:
-        pending = pending.reserve(t, index).fill(t, values, ~jnp.isnan(values))
-        seen = pending.arrived(t)
+        pending, seen = pending.received(t, index, values, ~jnp.isnan(values))
         far = _far(setting, pending.indices, values)
     state = algorithm.update(arena, carry.state, seen, t)
     if not algorithm.traits.learns:  # for beliefs alone: such an algorithm looks at no posterior

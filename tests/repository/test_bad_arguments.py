@@ -23,7 +23,6 @@ from jaxbandit import InvalidArgument, delays, drawing, kernels, problems, simul
 from jaxbandit.core import fields
 from jaxbandit.core.declare import Declared, parameters
 from jaxbandit.engine.inputs import TRIALS
-from jaxbandit.feedback.buffer import Pending
 from jaxbandit.report.page import heat_maps
 from jaxbandit.session.quantities import Axis
 
@@ -63,7 +62,7 @@ LIMIT = 1.0  # seconds for a refusal
 # Public functions that declare nothing, and why.
 UNDECLARED = {
     **dict.fromkeys(
-        ("intervals", "maximisers", "observe_safety", "start"),
+        ("intervals", "maximisers"),
         "parts of algorithms, which call them with traced arrays",
     ),
     "with_noise": "a part of strategies, which call it with widths that have been checked",
@@ -249,8 +248,6 @@ def test_public_functions_declare_their_arguments_or_say_why_not() -> None:
 ARMS = jaxbandit.domains.arms(3)
 MODEL = jaxbandit.surrogate(ARMS, kernels.White(), noise_variance=0.1)
 POSTERIOR = MODEL.init()
-WAITING = jaxbandit.feedback.Wait().bind(MODEL, separate_outputs=False, capacity=2, axis=None)
-BUFFER = Pending.empty(2, 2, np.float32)
 PROBLEM = problems.from_tables(ARMS, [0.0, 1.0, 2.0], [0.0, 0.0, 0.0])
 GIVEN: dict[str, Any] = {
     "posterior": POSTERIOR,
@@ -264,8 +261,6 @@ GIVEN: dict[str, Any] = {
     "group": 0,
     "points": 1,
     "drawn": np.zeros(2),
-    "t": 1,
-    "due": [1, 1],
     "capacity": 2,
     "outputs": 2,
     "axis": 0,
@@ -285,12 +280,6 @@ OF_OBJECTS: list[tuple[Any, str, str, dict[str, Any]]] = [
     (MODEL, "covariance", "indices", {"beyond": [3], "a number": 1, "floats": [0.5], "none": []}),
     (MODEL, "needs", "horizon", {"none": 0, "a float": 3.0}),
     (MODEL, "noise_at", "group", {"beyond": 1}),
-    *((WAITING, name, "posterior", NO_BELIEF | {"of the model": POSTERIOR}) for name in ("condition", "predict", "gain", "draw")),
-    (BUFFER, "push", "values", {"three": np.zeros(3)}),
-    (BUFFER, "push", "due", {"negative": [-1, 1], "three": [1, 1, 1]}),
-    (BUFFER, "push", "t", {"beyond": 2**32, "a float": 1.0}),
-    (BUFFER, "arrived", "t", {"negative": -1}),
-    (BUFFER, "empty", "capacity", {"none": 0}),
     (PROBLEM, "observe", "index", NO_POINT),
     *((jaxbandit.Anytime(algorithm=kind()), "belief", "state", NO_BELIEF) for kind in (jaxbandit.Rpol, jaxbandit.Cei, jaxbandit.Admmbo)),
     (jaxbandit.Cei(), "belief", "state", NO_BELIEF | {"a posterior": POSTERIOR}),
@@ -303,7 +292,7 @@ OF_OBJECTS: list[tuple[Any, str, str, dict[str, Any]]] = [
 def test_a_method_refuses_what_does_not_fit_its_object(item: Any, method: str, argument: str, wrong: dict[str, Any]) -> None:
     called = getattr(item, method)
     wanted = inspect.signature(called).parameters
-    given = {name: value for name, value in GIVEN.items() if name in wanted} | ({"posterior": WAITING.init()} if item is WAITING else {})
+    given = {name: value for name, value in GIVEN.items() if name in wanted}
     found = [
         refused(f"{type(item).__name__}.{method}", argument, what, lambda value=value: called(**given | {argument: value}))
         for what, value in (wrong | {"an object": object(), "complex": 1j}).items()
@@ -312,7 +301,6 @@ def test_a_method_refuses_what_does_not_fit_its_object(item: Any, method: str, a
 
 
 COUNTS: dict[str, tuple[Any, str]] = {  # functions of a number that an array or a loop would be as long as, and the argument
-    "a buffer": (lambda n: Pending.empty(n, 2, np.float32), "capacity"),
     "a policy's buffer": (lambda n: jaxbandit.feedback.Wait().bind(MODEL, separate_outputs=False, capacity=n, axis=None), "capacity"),
     "censored rounds": (lambda n: jaxbandit.feedback.Censor(window=n), "window"),
     "kernels of axes": (lambda n: kernels.Constant().along_axes(n), "dimension"),

@@ -74,16 +74,6 @@ def test_the_text_of_objects_says_what_they_are_about():
     assert repr(OBJECTS[-2]) == "Sweep(2 variants of Rpol: estimator.reward_width=[1., 2.])"
     assert repr(OBJECTS[-1]).startswith("Run(label='RPOL', problem=sine on 144 points, 2 outputs, algorithm=Rpol(")
     assert repr(jb.domains.sobol([0.0], [1.0], 64, 0)) == "Domain(points=float64[64, 1])"
-    run = jb.Trajectory(
-        indices=np.zeros((2, 7), np.int32),
-        status=np.asarray([0, 4]),
-        failed_round=np.zeros(2),
-        declared_round=np.zeros(2),
-        information_gain=np.zeros((2, 1)),
-        initial_indices=np.zeros((2, 0)),
-        initial_values=np.zeros((2, 0, 2)),
-    )
-    assert repr(run).startswith("Trajectory(size: 2 trials, 7 rounds; flags: 1 of 2 trials: the algorithm declared the problem infeasible;")
     plan = make_plan(Study("small", [OBJECTS[-1]], trials=3, horizon=2))
     assert re.fullmatch(r"Plan\(Study\('small'.*\); cells: 1, batches: 1, results: \d.*, devices: \d+\)", repr(plan))
     assert repr(Axis.between("dose", 1.0, 10.0, 40)) == "Axis('dose': 40 values from 1 to 10; linear)"

@@ -1,0 +1,176 @@
+"""SafeOpt, StageOpt and SGP-UCB, which choose points whose constraints hold with certainty."""
+
+from __future__ import annotations
+
+import abc
+from typing import Annotated, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from jaxbandit.acquisition import draw_uniformly, pick, restricted_to, tie_share
+from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision
+from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.fields import Letter, how_many_points, nonnegative, points, positive, vector
+from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.core.status import Status
+from jaxbandit.core.types import Array, Indices, Key, PerConstraint, Scalar
+from jaxbandit.estimators import Bounds
+from jaxbandit.safety import Expansion, Intervals, intervals, maximisers
+
+at_least_one = vector("the number of a point each")
+
+
+@pytree
+class SafeState(BeliefState):
+    """State of an algorithm with a safe set."""
+
+    seeds: Array  # [M]
+    certified: Array  # [] whether any point has been certified so far
+
+
+@pytree
+class Safe(Algorithm[SafeState]):
+    """Algorithm that chooses among the points that are certified, ``UCB_gj(x) <= 0`` for every ``j``, and a seed set; abstract.
+
+    When no point is certified any more, the safe set is the seeds and the trial is flagged. A seed outside the domain fails the trial.
+    """
+
+    estimator: Bounds = Bounds()
+    seeds: Annotated[Indices, points, at_least_one, Letter("seeds")] | None = None
+    count: Annotated[int, how_many_points(), Letter("count")] | None = static(default=None)
+
+    def init(self, arena: Arena) -> SafeState:
+        name = type(self).__name__
+        if self.seeds is None and self.count is None:
+            raise InvalidArgument(
+                f"{name}.seeds: needs points that are known to be safe, or nothing that it chooses is; give their numbers,"
+                f" {name}(seeds=[12, 40]) with problem.domain.nearest(point) for the number of a point, or in a simulation let"
+                " informed=jaxbandit.informed.SafestSeeds(count=1) tell them; count=n takes the n points that the model believes safest,"
+                " which guarantees nothing"
+            )
+        mask = jnp.zeros((arena.size,), bool) if self.seeds is None else _mask(jnp.asarray(self.seeds), arena.size)
+        return SafeState(posterior=arena.surrogate.init(), seeds=mask, certified=jnp.asarray(False))
+
+    @abc.abstractmethod
+    def choose(self, arena: Arena, state: SafeState, known: Intervals, safe: Array, t: Array, key: Key) -> Array:
+        """Return the index of a point of the safe set ``safe [M]``."""
+
+    def select(self, arena: Arena, state: SafeState, t: Array, key: Key) -> tuple[Decision, SafeState]:
+        known = intervals(arena.surrogate, state.posterior, self.estimator, t, key)
+        seeds, certified = state.seeds, known.worst <= 0
+        some = jnp.any(certified)
+        flags = jnp.where(state.certified & ~some, int(Status.SAFE_SET_EMPTIED), 0)
+        if self.seeds is None and self.count is not None:
+            believed = jax.lax.top_k(-known.worst, self.count)[1]
+            seeds = jnp.where(t == 1, _mask(believed, arena.size), seeds)
+            flags = flags | jnp.where((t == 1) & ~jnp.all(certified[believed]), int(Status.SEEDS_UNCERTAIN), 0)
+        after = replace(state, seeds=seeds, certified=state.certified | some)
+        index = self.choose(arena, after, known, certified | seeds, t, key)
+        return Decision(index=index, widths=known.widths, flags=flags), after
+
+
+def _mask(seeds: Array, size: int) -> Array:
+    """Return ``[M]``, true at the seeds; nowhere when one lies outside the domain, which fails the trial instead of going unnoticed."""
+    inside = jnp.all((seeds >= 0) & (seeds < size))
+    return jnp.zeros((size,), bool).at[seeds].set(True, mode="drop") & inside
+
+
+@pytree
+class SafeOpt(Safe):
+    r"""SafeOpt: the most uncertain point among possible maximisers and expanders of a set of certainly safe points.
+
+    .. math::
+        S_t = \{x : \mathrm{UCB}_{g_j}(x) \le 0 \;\forall j\} \cup S_0, \quad
+        M_t = \{x \in S_t : \mathrm{UCB}_f(x) \ge \max_{S_t} \mathrm{LCB}_f\}, \quad
+        x_t = \arg\max_{M_t \cup G_t} \max_k 2 \beta_k \sigma_k(x) / \sigma_{k,0}
+
+    where ``G_t``, the expanders, are the points of ``S_t`` whose observation could certify a point outside, see
+    :class:`~jaxbandit.safety.Expansion`. When no point is certified any more, the safe set is the seeds and the trial is flagged. A
+    seed outside the domain fails the trial. (Without a Lipschitz constant and with several constraints: Berkenkamp, Krause and Schoellig
+    2021, "Bayesian Optimization with Safety Constraints".)
+
+    Attributes:
+      estimator: confidence bounds of width 3 by default.
+      seeds: ``S_0``, the indices of points known to be safe, without which it does not start: given here, or told by
+        ``informed=jaxbandit.informed.SafestSeeds(count=n)``, the truly safest of each instance.
+      lipschitz: ``L > 0``, one number or ``[m]``; expanders are then those of the 2015 paper. Default: none is needed.
+      threshold: an expander must be less certain than this, ``sd > threshold`` for some output; 0 for all.
+      count: instead of ``seeds``, how many to take from the model: the points of least ``max_j UCB_gj`` before round 1, after the
+        initial design. Nothing says that they are safe; a trial is flagged where one of them was not certified.
+      together: whether one point outside must satisfy all constraints, see :class:`~jaxbandit.safety.Expansion`.
+    """
+
+    name: ClassVar[str] = "safeopt"
+    title: ClassVar[str] = "SafeOpt"
+    paper: ClassVar[str] = "Sui et al. (2015), *Safe Exploration for Optimization with Gaussian Processes*"
+    lipschitz: Annotated[PerConstraint, positive, Letter("L")] | None = None
+    threshold: Annotated[Scalar, nonnegative, Letter("threshold")] = 0.0
+    together: Annotated[bool, Letter("together")] = static(default=True)
+
+    def choose(self, arena: Arena, state: SafeState, known: Intervals, safe: Array, t: Array, key: Key) -> Array:
+        promising = maximisers(known, safe)
+        # An expander can be chosen only where the interval is wider than every maximiser's.
+        wider = known.size * (1 - tie_share(known.size.dtype)) > jnp.max(jnp.where(promising, known.size, -jnp.inf))
+        candidates = safe & wider & jnp.any(known.sd > self.threshold, axis=0)
+        expansion = Expansion(lipschitz=self.lipschitz, together=self.together)
+        widest = expansion.widest(arena.surrogate, state.posterior, known, safe, candidates)
+        chosen = promising | (jnp.arange(arena.size, dtype=jnp.int32) == widest)
+        return pick(restricted_to(chosen, known.size))
+
+
+@pytree
+class StageOpt(Safe):
+    r"""StageOpt: expand the safe set for ``T_0`` rounds, then maximise the upper bound of the reward on it.
+
+    .. math::
+        x_t = \arg\max_{G_t} \max_k 2 \beta_k \sigma_k(x) / \sigma_{k,0} \;\; (t \le T_0), \qquad
+        x_t = \arg\max_{S_t} \mathrm{UCB}_f(x) \;\; (t > T_0)
+
+    with safe set ``S_t``, expanders ``G_t`` and maximisers as in :class:`~jaxbandit.SafeOpt`; in the first stage the widest maximiser
+    is chosen while there is no expander. The safe set keeps growing in the second. (The paper also ends the first stage once every
+    expander's interval is small; here its length is given.)
+
+    Attributes:
+      exploration: ``T_0 >= 0`` rounds.
+      estimator, seeds, lipschitz, count, together: as in :class:`~jaxbandit.SafeOpt`.
+    """
+
+    name: ClassVar[str] = "stageopt"
+    title: ClassVar[str] = "StageOpt"
+    paper: ClassVar[str] = "Sui et al. (2018), *Stagewise Safe Bayesian Optimization with Gaussian Processes*"
+    lipschitz: Annotated[PerConstraint, positive, Letter("L")] | None = None
+    exploration: Annotated[Scalar, nonnegative, Letter("T0")] = 50.0
+    together: Annotated[bool, Letter("together")] = static(default=True)
+
+    def choose(self, arena: Arena, state: SafeState, known: Intervals, safe: Array, t: Array, key: Key) -> Array:
+        exploring = jnp.asarray(t, known.sd.dtype) <= self.exploration
+        expansion = Expansion(lipschitz=self.lipschitz, together=self.together)
+        # Without candidates there is nothing to examine: the second stage costs no matrix product.
+        widest = expansion.widest(arena.surrogate, state.posterior, known, safe, safe & exploring)
+        expander = jnp.arange(arena.size, dtype=jnp.int32) == widest
+        allowed = jnp.where(jnp.any(expander), expander, maximisers(known, safe))
+        return pick(jnp.where(exploring, restricted_to(allowed, known.size), restricted_to(safe, known.upper[0])))
+
+
+@pytree
+class SgpUcb(Safe):
+    r"""SGP-UCB: ``T'`` rounds uniformly at random in the seed set, then the best upper bound of the reward on the safe set.
+
+    .. math:: x_t \sim \mathrm{Unif}(S_0) \;\; (t \le T'), \qquad x_t = \arg\max_{S_t} \mathrm{UCB}_f(x) \;\; (t > T')
+
+    with the safe set ``S_t`` of :class:`~jaxbandit.SafeOpt`. The paper's width is :func:`jaxbandit.widths.finite_set`.
+
+    Attributes:
+      warm_up: ``T' >= 0`` rounds.
+      estimator, seeds, count: as in :class:`~jaxbandit.SafeOpt`.
+    """
+
+    name: ClassVar[str] = "sgpucb"
+    title: ClassVar[str] = "SGP-UCB"
+    paper: ClassVar[str] = "Amani, Alizadeh, Thrampoulidis (2020), *Regret Bound for Safe Gaussian Process Bandit Optimization*"
+    warm_up: Annotated[Scalar, nonnegative, Letter("T'")] = 50.0
+
+    def choose(self, arena: Arena, state: SafeState, known: Intervals, safe: Array, t: Array, key: Key) -> Array:
+        warming = jnp.asarray(t, known.sd.dtype) <= self.warm_up
+        return jnp.where(warming, draw_uniformly(key, state.seeds), pick(restricted_to(safe, known.upper[0])))
