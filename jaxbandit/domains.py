@@ -6,8 +6,6 @@ An axis holds numbers, or categories without an order (:func:`mixed`), which sta
 from __future__ import annotations
 
 import math
-import types
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
@@ -274,59 +272,35 @@ def tabulate(name: str, function: Annotated[Callable[[Any], Any], function("(x [
 
     Args:
       name: what the function is called in messages.
-      function: a function of ``jax.numpy``, or of anything else, which is called point by point, with a warning.
+      function: a function of ``jax.numpy``, or of anything else, which is called point by point.
       domain: the ``M`` points.
 
     Raises:
       InvalidArgument: when the function fails, or does not give one finite real number for each point.
     """
-    table, way = tabulated(name, function, domain.points)
-    if way:
-        warnings.warn(f"{name}: JAX cannot trace it {way}; the values are as exact", stacklevel=3)
-    return table
+    return tabulated(name, function, domain.points)
 
 
-def tabulated(name: str, given: Callable[[Array], Array | float], points: Table) -> tuple[np.ndarray, str]:
-    """Return the values ``[M]`` of a user's function at ``points [M, d]``, and how in words, empty where JAX traces it.
+def tabulated(name: str, given: Callable[[Array], Array | float], points: Table) -> np.ndarray:
+    """Return the values ``[M]``, in float64, of a user's function at ``points [M, d]``.
 
     Raises:
       InvalidArgument: unless it gives one finite real number for each point.
     """
     if not callable(given) or isinstance(given, type):
         raise checks.InvalidArgument(f"{name}: must be a function of one point x [d], got {checks.short(given)}")
-    called = given.__name__ if isinstance(given, types.FunctionType) else type(given).__name__
     points = np.asarray(points, np.float64)
-    size, dimension = points.shape
-    with jax.enable_x64(True):
-        ways: dict[str, Callable[[], object]] = {
-            "": lambda: jax.jit(jax.vmap(given))(points),
-            f"({called}), which was called for each of the {size} points": lambda: [given(x) for x in points.copy()],
-            f"({called}), which was called once with all points [M, d]": lambda: given(points.copy()),  # type: ignore[arg-type]
-        }
-        failures: list[Exception] = []
-        for way, call in ways.items():
-            try:
-                table = np.asarray(call())
-            except Exception as error:  # of a user's function, which may raise anything
-                failures.append(error)
-                continue
-            if way and table.shape != (size,) and failures:
-                failures.append(ValueError(f"it returns shape {list(table.shape)}"))
-                continue
-            finite_numbers(f"{name}(x)", table, Place(exactly(size, words="one number for each point x [d]")))
-            if not way:
-                try:  # JAX takes the last coordinate in place of one that x lacks
-                    jax.eval_shape(lambda: given(points[0].copy()))  # compiles nothing
-                except IndexError as error:
-                    raise checks.InvalidArgument(
-                        f"{name}: must be a function of one point x [{dimension}], got {called}: {error}"
-                    ) from error
-                except Exception:  # of what works on JAX's arrays alone
-                    pass
-            return table.astype(np.float64), way
-    traced, alone = (str(error).strip().partition("\n")[0][:160] for error in failures[:2])
-    raise checks.InvalidArgument(
-        f"{name}: must be a function of one point x [d] that gives one number; got {called}, which JAX cannot trace"
-        f" ({type(failures[0]).__name__}: {traced}) and which fails on a point by itself ({type(failures[1]).__name__}: {alone});"
-        " write it with jax.numpy for one point, or tabulate it yourself and use problems.from_tables"
-    )
+    words = f"{name}: must be a function of one point x [{points.shape[1]}] that gives one number"
+    with jax.enable_x64(True), checks.blaming(f"{words}; write it with jax.numpy, or tabulate it and use problems.from_tables"):
+        try:
+            table = np.asarray(jax.jit(jax.vmap(given))(points))
+        except Exception:  # of what JAX cannot trace, such as a function of NumPy or one that branches on x
+            table = np.asarray([given(x) for x in points.copy()])
+        finite_numbers(f"{name}(x)", table, Place(exactly(len(points), words="one number for each point x [d]")))
+        try:
+            jax.eval_shape(lambda: given(points[0].copy()))  # NumPy refuses a coordinate that x lacks, JAX takes the last
+        except IndexError:
+            raise
+        except Exception:  # of what works on JAX's arrays alone
+            pass
+    return table.astype(np.float64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-import warnings
+import importlib.util
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, Concatenate, ParamSpec, TypeAlias, TypeVar
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.declare import OnDomain, check_fields, checked, parameters
-from jaxbandit.core.fields import Check, Place, exactly, finite, finite_numbers, nonnegative, nothing, of_class, text
+from jaxbandit.core.fields import Check, Place, exactly, finite, finite_numbers, nonnegative, nothing, of_class, text, whole
 from jaxbandit.core.pytree import as_argument, fields_in_brief, float_dtype, pytree, replace, static
 from jaxbandit.core.showing import html_fields
 from jaxbandit.core.types import Array, Key, Numbers, PerOutput, Scalar, Table
@@ -127,8 +127,8 @@ class AbstractProblem(OnDomain):
             check(f"{type(self).__name__}.{name}", getattr(self, name))
 
 
-NO_NAME = "problem"
-NOT_OBSERVED = "a random family cannot be observed; observe an instance, family.sample(key)"
+Seed: TypeAlias = Annotated[int, whole(0, 2**63 - 1)]
+"""A seed of NumPy's generator."""
 
 P = TypeVar("P", bound=AbstractProblem)
 A = ParamSpec("A")
@@ -137,9 +137,9 @@ T = TypeVar("T")
 
 def without_name(problem: P) -> P:
     """Return a problem with the label that all problems have in compiled programs; a wrapper with that of the problem inside."""
-    values = {parameter.name: getattr(problem, parameter.name) for parameter in parameters(type(problem))}
-    changes = {name: without_name(value) for name, value in values.items() if isinstance(value, AbstractProblem)}
-    return replace(problem, **changes, **({"name": NO_NAME} if "name" in values else {}))
+    held = {parameter.name: getattr(problem, parameter.name) for parameter in parameters(type(problem))}
+    inside = {name: without_name(value) for name, value in held.items() if isinstance(value, AbstractProblem)}
+    return replace(problem, **inside, **({"name": "problem"} if "name" in held else {}))
 
 
 class Family(AbstractProblem):
@@ -157,8 +157,8 @@ class Family(AbstractProblem):
         return 1
 
     def noise_variances(self) -> np.ndarray | None:
-        """Return the noise variance ``[1 + m]`` of every instance; ``None``, too, for a family without a field ``noise``."""
-        return self.noise.variances(self.outputs) if any(field.name == "noise" for field in parameters(type(self))) else None
+        """Return the noise variance ``[1 + m]`` of every instance."""
+        return self.noise.variances(self.outputs)
 
     @checked
     def sample(self, key: Key) -> Problem:
@@ -167,11 +167,11 @@ class Family(AbstractProblem):
 
     def draw(self, key: Key) -> Drawn:
         """Raise ``InvalidArgument``: only the instances of a family can be observed."""
-        raise checks.InvalidArgument(f"{self.name}: {NOT_OBSERVED}")
+        raise checks.InvalidArgument(f"{self.name}: a random family cannot be observed; observe an instance, family.sample(key)")
 
     def observe(self, index: Index, drawn: Drawn) -> Array:
-        """Raise ``InvalidArgument``: only the instances of a family can be observed."""
-        raise checks.InvalidArgument(f"{self.name}: {NOT_OBSERVED}")
+        """Raise ``InvalidArgument``, as :meth:`draw` does."""
+        return self.draw(drawn)
 
 
 @pytree
@@ -219,9 +219,9 @@ class Problem(AbstractProblem):
 
     def _repr_html_(self) -> str:
         """Return a table of what the problem is, with a picture of the reward on a two-dimensional grid: pale where infeasible."""
-        title = f"{type(self).__name__} {self.name}"
-        if checks.is_traced(self.means) or checks.is_traced(self.domain.points):
-            return html_fields(title, fields_in_brief(self))
+        title, brief = f"{type(self).__name__} {self.name}", fields_in_brief(self)
+        if checks.is_traced((self.means, self.domain.points)):
+            return html_fields(title, brief)
         means, points, shape, best = np.asarray(self.means), np.asarray(self.domain.points), self.domain.grid_shape, optimum(self)
         feasible, index = np.all(means[1:] <= 0, axis=0), int(best.index)
         grid = f" ({' x '.join(map(str, shape))} grid)" if len(shape) > 1 else ""
@@ -230,15 +230,13 @@ class Problem(AbstractProblem):
         words = f"{float(best.value):.4g} at {place}" if feasible.any() else "none: no point is feasible"
         facts = [("points", f"{len(points):,}{grid} in {spans}"), ("constraints", str(self.constraints)), ("best feasible reward", words)]
         facts += [("feasible points", f"{feasible.mean():.2%}")] if self.constraints else []
-        facts += [(name, text) for name, text in fields_in_brief(self) if name not in ("domain", "means", "name")]
-        if len(shape) != 2:
+        facts += [(name, text) for name, text in brief if name not in ("domain", "means", "name")]
+        if len(shape) != 2 or importlib.util.find_spec("matplotlib") is None:
             return html_fields(title, facts)
-        try:
-            from jaxbandit.drawing import thumbnail  # needs matplotlib, which is optional
-        except ModuleNotFoundError:
-            return html_fields(title, facts)
-        across, up = divmod(index, shape[1])
-        picture = thumbnail(means[0].reshape(shape), feasible.reshape(shape), (across, up) if feasible.any() else None)
+        from jaxbandit.drawing import thumbnail  # needs matplotlib, which is optional
+
+        across_up = divmod(index, shape[1]) if feasible.any() else None
+        picture = thumbnail(means[0].reshape(shape), feasible.reshape(shape), across_up)
         said = f"reward, yellow is large; infeasible points are pale; the cross is the best feasible point: {words}"
         return html_fields(title, facts, picture=picture, said=said)
 
@@ -246,10 +244,11 @@ class Problem(AbstractProblem):
         self.require(domain=of_class(Domain))
         rows = exactly(None, self.domain.size, words="one row per function, one column per point")
         finite_numbers("problem.means", self.means, Place(rows))
-        if not checks.is_traced(self.means) and float_dtype() == np.float32 and np.any(np.abs(self.means) > np.finfo(np.float32).max):
-            large = np.asarray(self.means)[np.abs(self.means) > np.finfo(np.float32).max]
+        most = np.finfo(float_dtype()).max
+        if not checks.is_traced(self.means) and np.any(np.abs(self.means) > most):
+            large = checks.short(np.asarray(self.means)[np.abs(self.means) > most])
             raise checks.InvalidArgument(
-                f"problem.means: must be finite in float32, got {checks.short(large)}; turn on jax_enable_x64, or change the unit"
+                f"problem.means: must be finite in float32, got {large}; turn on jax_enable_x64, or change the unit"
             )
         if self.constraints < 0:
             raise checks.InvalidArgument(f"problem.means: needs at least the reward's row, got shape {list(np.shape(self.means))}")
@@ -366,13 +365,15 @@ def from_tables(
     """
     finite_numbers("reward", reward, Place(exactly(domain.size, words="one value per point of the domain")))
     finite_numbers("constraints", constraints)
-    if np.ndim(constraints) == 0:
-        exactly(None, domain.size, words="one row per constraint").check("constraints", constraints)
-    reward, constraints = np.asarray(reward, np.float64), np.atleast_2d(np.asarray(constraints, np.float64))
-    constraints = np.zeros((0, domain.size)) if constraints.shape == (1, 0) else constraints
-    exactly(None, domain.size, words="one row per constraint").check("constraints", constraints)
-    noise = _noise(1.0 if noise is None and noise_variance is None else noise_variance, noise)
-    means, delay = np.concatenate([reward[None, :], constraints]), NoDelay() if delay is None else delay
+    costs = np.asarray(constraints, np.float64)
+    if costs.ndim == 1:
+        costs = costs[None] if costs.size else np.zeros((0, domain.size))
+    exactly(None, domain.size, words="one row per constraint").check("constraints", costs)
+    if noise_variance is not None and noise is not None:
+        given = f"{checks.short(noise_variance)} and {checks.short(noise)}"
+        raise checks.InvalidArgument(f"noise_variance: give either it or noise, got {given}")
+    noise = Gaussian(variance=1.0 if noise_variance is None else noise_variance) if noise is None else noise
+    means, delay = np.concatenate([np.asarray(reward, np.float64)[None, :], costs]), NoDelay() if delay is None else delay
     return Problem(domain=domain, means=means, noise=noise, delay=delay, name=name)
 
 
@@ -390,34 +391,17 @@ def from_functions(
     """Make a problem from functions of one point ``x [d]``, tabulated on the domain in float64.
 
     Functions of ``jax.numpy`` are tabulated in one go. What JAX cannot trace, such as a function of NumPy or one that branches on ``x``, is
-    called for each point in turn, or for all points ``[M, d]`` together if it takes no other, with one warning: the table is as exact.
-    Arguments are as for :func:`from_tables`, but that the noise has to be given: ``noise_variance`` or ``noise``.
+    called for each point in turn: the table is as exact. Arguments are as for :func:`from_tables`, but that the noise has to be given:
+    ``noise_variance`` or ``noise``.
 
     Raises:
       InvalidArgument: when a function does not give one finite number per point, or on what is no noise or delay model, or without noise.
     """
     if isinstance(constraints, str | Mapping | np.ndarray | jax.Array) or not isinstance(constraints, Iterable):
         raise checks.InvalidArgument(f"constraints: must be a list of functions of one point x [d], got {checks.short(constraints)}")
-    functions = {"reward": reward} | {f"constraints[{number}]": each for number, each in enumerate(constraints)}
-    tables, ways = zip(*(tabulated(label, each, domain.points) for label, each in functions.items()), strict=True)
-    apart = [f"{label} {way}" for label, way in zip(functions, ways, strict=True) if way]
-    if apart:
-        warnings.warn(
-            f"from_functions: JAX cannot trace for one point x [d] {', '.join(apart)}; the values are as"
-            " exact, and functions of jax.numpy are faster and can be differentiated",
-            stacklevel=3,
-        )
-    noise, delay = _noise(noise_variance, noise), NoDelay() if delay is None else delay
-    return Problem(domain=domain, means=np.stack(tables), noise=noise, delay=delay, name=name)
-
-
-def _noise(variance: PerOutput | None, noise: Noise | None) -> Noise:
-    """Return the noise that is given, by its variance or as a model; raise ``InvalidArgument`` unless it is given in one of these ways."""
-    if variance is not None and noise is not None:
-        raise checks.InvalidArgument(f"noise_variance: give either it or noise, got {checks.short(variance)} and {checks.short(noise)}")
-    if variance is not None:
-        return Gaussian(variance=variance)
-    if noise is None:
+    rows = tabulated("reward", reward, domain.points)
+    costs = [tabulated(f"constraints[{number}]", each, domain.points) for number, each in enumerate(constraints)]
+    if noise_variance is None and noise is None:
         words = "must be given, a number >= 0, or noise, a noise model; observations without noise have 0"
         raise checks.InvalidArgument(f"noise_variance: {words}")
-    return noise
+    return from_tables(domain, rows, costs, noise_variance=noise_variance, noise=noise, delay=delay, name=name)

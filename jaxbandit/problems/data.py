@@ -15,7 +15,7 @@ from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, decimal, short
 from jaxbandit.core.codec import reads_files
 from jaxbandit.core.declare import checked
-from jaxbandit.core.fields import Check, Place, finite_numbers, matrix, of_class, positive, text, whole
+from jaxbandit.core.fields import Check, Place, finite_numbers, matrix, of_class, positive, text
 from jaxbandit.core.files import opened_text, reason_of
 from jaxbandit.core.paths import did_you_mean
 from jaxbandit.core.pytree import pytree, replace, static
@@ -23,7 +23,7 @@ from jaxbandit.core.types import FilePath, Table
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain, arms, points, product
 from jaxbandit.kernels import Gram
-from jaxbandit.problems.base import Problem, from_tables
+from jaxbandit.problems.base import Problem, Seed, from_tables
 from jaxbandit.problems.goals import Constraint, Objective
 from jaxbandit.problems.noise import Heteroscedastic, Noise, Residuals
 
@@ -32,8 +32,6 @@ __all__ += ["stocks", "stocks_or_synthetic", "stocks_synthetic"]
 
 Columns: TypeAlias = Mapping[str, Sequence[object]]
 """Columns ``[M]`` of a table by name."""
-Seed: TypeAlias = Annotated[int, whole(0, 2**63 - 1)]
-"""A seed of NumPy's generator."""
 Positive: TypeAlias = Annotated[float, positive]
 
 

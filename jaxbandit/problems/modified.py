@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -11,16 +11,15 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.declare import check_fields, checked
-from jaxbandit.core.fields import Words, nonnegative, of_class, whole
-from jaxbandit.core.pytree import pytree, replace, static
-from jaxbandit.core.types import Array, Key, PerFunction, Table
-from jaxbandit.delays import Delay, NoDelay
+from jaxbandit.core.fields import Words, nonnegative, whole
+from jaxbandit.core.pytree import pytree, replace
+from jaxbandit.core.types import Array, Key, PerFunction
 from jaxbandit.delays import Mirrored as MirroredDelay
-from jaxbandit.domains import Domain
-from jaxbandit.problems.base import AbstractProblem, Family, Problem
-from jaxbandit.problems.noise import Drawn, Index, Mirrored, Noise, PerPoint
+from jaxbandit.delays import NoDelay
+from jaxbandit.problems.base import AbstractProblem, Problem
+from jaxbandit.problems.noise import Drawn, Mirrored, PerPoint
 
-__all__ = ["Equalities", "FullInformation", "full_information", "with_equalities"]
+__all__ = ["FullInformation", "full_information", "with_equalities"]
 
 
 def _inside(name: str) -> property:
@@ -46,27 +45,17 @@ class FullInformation(AbstractProblem):
     if not TYPE_CHECKING:  # the base class declares their types
         domain, means, noise, delay = _inside("domain"), _inside("means"), _inside("noise"), _inside("delay")
         norm, name, constraints = _inside("norm"), _inside("name"), _inside("constraints")
-        is_random, has_means = _inside("is_random"), _inside("has_means")
-
-    def noise_variances(self) -> np.ndarray | None:
-        return self.problem.noise_variances()
+        is_random, has_means, noise_variances = _inside("is_random"), _inside("has_means"), _inside("noise_variances")
+        draw, observe = _inside("draw"), _inside("observe")
 
     @checked
     def sample(self, key: Key) -> FullInformation:
         return replace(self, problem=self.problem.sample(key))
 
-    @checked
-    def draw(self, key: Key) -> Drawn:
-        return self.problem.draw(key)
-
     def constraint_sample(self, drawn: Drawn) -> Array:
         means = jnp.asarray(self.means)
         everywhere = jnp.arange(means.shape[1], dtype=jnp.int32)
         return means[1:] + jax.vmap(self.noise.apply, (None, 0), 1)(drawn, everywhere)[1:]
-
-    @checked
-    def observe(self, index: Index, drawn: Drawn) -> Array:
-        return self.problem.observe(index, drawn)
 
     def validate(self) -> None:
         check_fields(self, type(self).__name__)
@@ -91,58 +80,16 @@ def full_information(problem: AbstractProblem, *, noise: Literal["shared", "inde
     """
     if problem.constraints < 1:
         raise checks.InvalidArgument(f"problem: {problem.name!r} has no constraint to show; give one with m >= 1")
-    if noise == "independent":
-        problem = replace(problem, noise=PerPoint(model=problem.noise))
-    return FullInformation(problem=problem)
-
-
-@pytree
-class Equalities(Family):
-    """A random family some of whose constraints are equalities; make one with :func:`with_equalities`.
-
-    Attributes:
-      family: the family inside, with one output for each equality.
-      domain, noise, delay, name: as of the family, noise and delays mirrored: the two outputs of an equality arrive together.
-      tolerance: largest ``|h| >= 0`` that counts as 0, ``[e]``, one per equality.
-      doubled: numbers of the outputs of ``family`` that are equalities, ascending; the first constraint is output 1.
-    """
-
-    family: Annotated[Family, Words("a random family of jaxbandit.problems")]
-    domain: Domain
-    noise: Noise
-    delay: Delay
-    tolerance: Annotated[PerFunction, nonnegative]
-    doubled: tuple[int, ...] = static()
-    name: str = static(default="equalities")
-
-    @property
-    def constraints(self) -> int:
-        return self.family.constraints + len(self.doubled)
-
-    @checked
-    def sample(self, key: Key) -> Problem:
-        instance = self.family.sample(key)
-        return replace(instance, means=_pairs(instance.means, self.doubled, self.tolerance), noise=self.noise, delay=self.delay)
-
-    def validate(self) -> None:
-        super().validate()
-        self.family.validate()
-
-
-KINDS = (
-    of_class(Problem, "a Problem of jaxbandit.problems")
-    | of_class(Family, "a random family")
-    | of_class(FullInformation, "either under full information")
-)
+    return FullInformation(problem=problem if noise == "shared" else replace(problem, noise=PerPoint(model=problem.noise)))
 
 
 @checked
 def with_equalities(
-    problem: Annotated[AbstractProblem, KINDS],
+    problem: Annotated[Problem, Words("a Problem of jaxbandit.problems")],
     constraints: Sequence[Annotated[int, whole(1)]] | None = None,
     *,
     tolerance: Annotated[PerFunction, nonnegative],
-) -> Problem | FullInformation | Equalities:
+) -> Problem:
     """Return a problem that asks for ``h(x) = 0``, up to a tolerance, where ``problem`` asks for ``h(x) <= 0``.
 
     The output of ``h`` becomes two: ``h - tolerance`` and, after it, ``-h - tolerance``, both ``<= 0``; all algorithms take them as
@@ -154,19 +101,17 @@ def with_equalities(
     about a prior mean of 0.
 
     Args:
-      problem: a :class:`~jaxbandit.problems.Problem`, a random family, or either under full information.
+      problem: a :class:`~jaxbandit.problems.Problem`, such as an instance of a random family.
       constraints: numbers of the equalities among ``1..m``; default all.
       tolerance: the largest ``|h|`` that counts as 0, ``>= 0``, in the units of ``h``: one number, or one per equality.
 
     Returns:
-      A problem of the same kind, with ``m + e`` constraints.
+      A problem with ``m + e`` constraints.
 
     Raises:
       InvalidArgument: on another kind of problem, a constraint that the problem does not have, or named twice, or a tolerance out of
         range.
     """
-    if isinstance(problem, FullInformation):
-        return replace(problem, problem=with_equalities(problem.problem, constraints, tolerance=tolerance))
     most = problem.constraints
     chosen = tuple(range(1, most + 1)) if constraints is None else tuple(int(n) for n in constraints)
     if not chosen or len(set(chosen)) < len(chosen) or max(chosen) > most:
@@ -177,24 +122,12 @@ def with_equalities(
         raise checks.InvalidArgument(
             f"tolerance: expected one number, or one for each of the {len(chosen)} equalities, got shape {list(np.shape(tolerance))}"
         )
-    order = np.argsort(chosen)
-    doubled = tuple(chosen[n] for n in order)
-    margin = jnp.asarray(tolerance) if checks.is_traced(tolerance) else np.asarray(tolerance, np.float64)
-    margin = margin[order] if margin.ndim else margin
-    noise, delay = Mirrored(model=problem.noise, doubled=doubled), problem.delay
-    if not isinstance(delay, NoDelay):  # which is kept as it is: the engine compiles no buffer for it
-        delay = MirroredDelay(delay=delay, doubled=doubled)
-    if isinstance(problem, Problem):
-        return replace(problem, means=_pairs(problem.means, doubled, margin), noise=noise, delay=delay)
-    return Equalities(
-        family=cast(Family, problem), domain=problem.domain, noise=noise, delay=delay, tolerance=margin, doubled=doubled, name=problem.name
-    )
-
-
-def _pairs(means: Table, doubled: tuple[int, ...], tolerance: PerFunction) -> Table:
-    """Return ``means [k, M]`` with the row ``h`` of every equality replaced by ``h - tolerance`` and ``-h - tolerance``."""
-    library: Any = jnp if isinstance(means, jax.Array) or checks.is_traced(tolerance) else np  # tables on the host stay there, in float64
-    means = library.asarray(means)
-    margins = dict(zip(doubled, library.broadcast_to(library.asarray(tolerance, means.dtype), (len(doubled),)), strict=True))
-    pairs = [[row - margins[n], -row - margins[n]] if n in margins else [row] for n, row in enumerate(means)]
-    return library.stack([row for pair in pairs for row in pair])
+    # Tables on the host stay there, in float64.
+    library: Any = jnp if isinstance(problem.means, jax.Array) or checks.is_traced(tolerance) else np
+    means = library.asarray(problem.means)
+    margins = dict(zip(chosen, library.broadcast_to(library.asarray(tolerance, means.dtype), (len(chosen),)), strict=True))
+    rows = [row for n, h in enumerate(means) for row in ((h - margins[n], -h - margins[n]) if n in margins else (h,))]
+    doubled = tuple(sorted(chosen))
+    delay = problem.delay  # none stays none, for which the engine compiles no buffer
+    delay = delay if isinstance(delay, NoDelay) else MirroredDelay(delay=delay, doubled=doubled)
+    return replace(problem, means=library.stack(rows), noise=Mirrored(model=problem.noise, doubled=doubled), delay=delay)

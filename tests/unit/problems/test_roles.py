@@ -71,12 +71,10 @@ FIXED = problems.sine(4)
         (FIXED, False, False),
         (FAMILY, True, False),
         (problems.with_equalities(FIXED, tolerance=0.1), False, False),
-        (problems.with_equalities(FAMILY, tolerance=0.1), True, False),
         (problems.full_information(FIXED), False, True),
         (problems.full_information(FAMILY), True, True),
-        (problems.with_equalities(problems.full_information(FAMILY), tolerance=0.1), True, True),
     ],
-    ids=["problem", "family", "equalities", "equalities-family", "full", "full-family", "equalities-full-family"],
+    ids=["problem", "family", "equalities", "full", "full-family"],
 )
 def test_wrappers_forward_the_roles_of_the_problem_inside(problem: Any, is_random: bool, reveals: bool) -> None:
     assert isinstance(problem, problems.AbstractProblem)
