@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
+import inspect
 import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Self
@@ -27,7 +27,7 @@ from jaxbandit.domains import points as bare_points
 from jaxbandit.problems.goals import Constraint, Objective
 
 SCALES = ("linear", "logarithmic", "categorical")
-RANGE = ("low", "high", "points")
+POSITIVE = "a logarithmic scale has positive values only"
 LARGEST = float(np.finfo(np.float64).max) / 4
 
 
@@ -53,22 +53,26 @@ class Axis:
             raise InvalidArgument(f"Axis.name: must be text that is not empty, got {short(self.name)}")
         checks.one_of("Axis.scale", self.scale, SCALES)
         given: Any = self.values
+
+        def refused(words: str) -> InvalidArgument:
+            return InvalidArgument(f"Axis.values: must {words}, got {short(given)}")
+
         if self.scale == "categorical":
             if not isinstance(given, list | tuple) or len(given) < 2 or not all(isinstance(item, str) and item for item in given):
-                raise InvalidArgument(f"Axis.values: must be at least two texts, the names of categories, got {short(given)}")
+                raise refused("be at least two texts, the names of categories")
             if len(set(given)) < len(given):
-                raise InvalidArgument(f"Axis.values: must be different categories, got {short(given)}")
-        else:
-            numbers = checks.numbers("Axis.values", given)
-            if numbers.ndim != 1 or numbers.size < 2:
-                raise InvalidArgument(f"Axis.values: must be at least two numbers, got {short(given)}")
-            checks.finite("Axis.values", numbers)
-            if np.any(np.diff(numbers) <= 0):
-                raise InvalidArgument(f"Axis.values: must increase, got {short(given)}")
-            if self.scale == "logarithmic":
-                checks.positive("Axis.values", numbers, remedy="a logarithmic scale has positive values only")
-            given = numbers.tolist()
-        object.__setattr__(self, "values", tuple(given))
+                raise refused("be different categories")
+            object.__setattr__(self, "values", tuple(given))
+            return
+        numbers = checks.numbers("Axis.values", given)
+        if numbers.ndim != 1 or numbers.size < 2:
+            raise refused("be at least two numbers")
+        checks.finite("Axis.values", numbers)
+        if np.any(np.diff(numbers) <= 0):
+            raise refused("increase")
+        if self.scale == "logarithmic":
+            checks.positive("Axis.values", numbers, remedy=POSITIVE)
+        object.__setattr__(self, "values", tuple(numbers.tolist()))
 
     def __repr__(self) -> str:
         few = self.scale == "categorical" or len(self.values) <= MOST_NUMBERS_SHOWN
@@ -101,7 +105,7 @@ class Axis:
         if not low < high:
             raise InvalidArgument(f"low: must be below high, got {short(low)} and {short(high)}")
         if scale == "logarithmic":
-            checks.positive("low", low, remedy="a logarithmic scale has positive values only")
+            checks.positive("low", low, remedy=POSITIVE)
         spaced = (np.geomspace if scale == "logarithmic" else np.linspace)(low, high, points)
         return cls(name=name, values=tuple(spaced.tolist()), scale=scale)
 
@@ -110,19 +114,15 @@ class Axis:
         """Return the axis that a table describes: ``values``, or ``low``, ``high`` and ``points``, with a ``scale``; or ``categories``."""
         if not isinstance(table, Mapping):
             raise InvalidArgument(f"{where}: must be a table, got {short(table)}")
+        make = cls.of_categories if "categories" in table else cls if "values" in table else cls.between
+        fields = list(inspect.signature(make).parameters)
         for field in table:
-            check_known(field, ["values", *RANGE, "scale", "categories"], f"{where}.{field}", "an axis has")
-        missing = [field for field in RANGE if field not in table]
+            check_known(field, fields[1:], f"{where}.{field}", "such an axis has")
+        for field in fields[1:]:
+            if field not in table and field != "scale":
+                raise InvalidArgument(f"{where}.{field}: give values, or low, high and points, or categories, got {short(dict(table))}")
         try:
-            if "categories" in table:
-                if len(table) > 1:
-                    raise InvalidArgument(f"categories: an axis of categories has nothing else, got {short(dict(table))}")
-                return cls(name=name, values=table["categories"], scale="categorical")
-            if "values" not in table and missing:
-                raise InvalidArgument(f"{missing[0]}: give values, or low, high and points, or categories, got {short(dict(table))}")
-            if "values" in table and len(missing) < len(RANGE):
-                raise InvalidArgument(f"values: give either values, or low, high and points, got {short(dict(table))}")
-            return cls(name=name, **table) if "values" in table else cls.between(name, **table)
+            return make(name, **table)
         except InvalidArgument as error:
             raise InvalidArgument(f"{where}.{error}") from error
 
@@ -161,8 +161,6 @@ class Space:
         if not isinstance(domain, list | tuple) or not domain or not all(isinstance(axis, Axis) for axis in domain):
             raise InvalidArgument(f"domain: must be a domain of jaxbandit.domains, or a list of session.Axis, got {short(domain)}")
         names = tuple(axis.name for axis in domain)
-        if len(set(names)) < len(names):
-            raise InvalidArgument(f"domain: must have axes of different names, got {short(list(names))}")
         grid = product([axis.scaled for axis in domain])
         labels = tuple(tuple(map(str, axis.values)) if axis.scale == "categorical" else () for axis in domain)
         return cls(domain=replace(grid, names=names, categories=labels) if any(labels) else grid, axes=tuple(domain), names=names)
@@ -193,9 +191,8 @@ class Space:
         if self.axes:
             return {"axes": [to_fields(axis, "axis") for axis in self.axes]}
         domain = self.domain
-        axes = [to_plain(np.asarray(axis)) for axis in domain.axes]
-        labels = {"names": list(domain.names), "categories": list(map(list, domain.categories))}
-        return ({"product": axes} if axes else {"points": to_plain(domain.points)}) | {name: held for name, held in labels.items() if held}
+        held = {"product": [np.asarray(axis).tolist() for axis in domain.axes]} if domain.axes else {"points": to_plain(domain.points)}
+        return held | {name: value for name in ("names", "categories") if (value := getattr(domain, name))}
 
     @classmethod
     def from_table(cls, table: Table) -> Space:
@@ -220,14 +217,10 @@ class Outputs:
 
     @classmethod
     def read(cls, objective: str, constraints: Sequence[str]) -> Outputs:
-        """Return the outputs that texts describe; raises ``InvalidArgument`` on a name that stands twice."""
+        """Return the outputs that texts describe."""
         if isinstance(constraints, str) or not isinstance(constraints, list | tuple):
             raise InvalidArgument(f"constraints: must be a list of texts such as 'cost <= 2.5', got {short(constraints)}")
-        outputs = cls(Objective.read(objective), tuple(Constraint.read(text, f"constraints[{n}]") for n, text in enumerate(constraints)))
-        for number, name in enumerate(outputs.names):
-            if name in outputs.names[:number]:
-                raise InvalidArgument(f"constraints: must have names of their own, got {name!r} twice")
-        return outputs
+        return cls(Objective.read(objective), tuple(Constraint.read(text, f"constraints[{n}]") for n, text in enumerate(constraints)))
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
@@ -235,51 +228,30 @@ class Outputs:
         return (self.objective.name, *(constraint.name for constraint in self.constraints))
 
     @functools.cached_property
-    def sides(self) -> tuple[tuple[tuple[int, float], ...], ...]:
-        """The functions that are modelled of each output ``y``, as ``(sign, c)`` for ``sign y - c``: two of an equality."""
-        return (((self.objective.sign, 0.0),), *(constraint.sides for constraint in self.constraints))
-
-    @property
-    def modelled(self) -> int:
-        """Number of functions that the model has, ``1 + m``: an equality counts twice."""
-        return sum(map(len, self.sides))
-
-    @functools.cached_property
-    def rows(self) -> tuple[tuple[int, ...], ...]:
-        """The modelled functions of each output, by number."""
-        count = itertools.count()
-        return tuple(tuple(next(count) for _ in sides) for sides in self.sides)
+    def functions(self) -> tuple[tuple[str, int, float], ...]:
+        """The functions ``[1 + m]`` that are modelled, as ``(name, sign, c)`` for ``sign y - c`` of an output ``y``: two of an equality."""
+        sides = [(constraint.name, *side) for constraint in self.constraints for side in constraint.sides]
+        return ((self.objective.name, self.objective.sign, 0.0), *sides)
 
     def inward(self, values: Mapping[str, float]) -> dict[int, float]:
         """Return the values of modelled functions, by number, that ``values`` of outputs by name amount to."""
-        each = zip(self.names, self.rows, self.sides, strict=True)
-        return {
-            row: sign * values[name] - bound
-            for name, rows, sides in each
-            if name in values
-            for row, (sign, bound) in zip(rows, sides, strict=True)
-        }
+        return {row: sign * values[name] - bound for row, (name, sign, bound) in enumerate(self.functions) if name in values}
 
     def outward(self, mean: np.ndarray, sd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return mean and deviation ``[n, M]`` of the ``n`` outputs in their own units, from those ``[1 + m, M]`` of the model."""
-        first = [(rows[0], *sides[0]) for rows, sides in zip(self.rows, self.sides, strict=True)]
-        return np.stack([sign * (mean[row] + bound) for row, sign, bound in first]), sd[np.asarray([row for row, *_ in first])]
-
-    def prior_means(self, given: Sequence[float]) -> list[float]:
-        """Return prior means of the modelled functions ``[1 + m]`` from those of the outputs ``[n]``."""
-        inward = self.inward(dict(zip(self.names, given, strict=True)))
-        return [inward[row] for row in range(self.modelled)]
+        rows = [next(row for row, (other, *_) in enumerate(self.functions) if other == name) for name in self.names]
+        units = [(mean[row], *self.functions[row][1:]) for row in rows]
+        return np.stack([sign * (values + bound) for values, sign, bound in units]), sd[rows]
 
     def probability_of_feasibility(self, mean: np.ndarray, sd: np.ndarray) -> np.ndarray:
         """Return the probability ``[M]`` that all constraints hold, from independent normal beliefs ``[n, M]`` in the outputs' units."""
         from scipy.special import ndtr  # comes with JAX; imported here because start-up should not pay for it
 
         probability = np.ones(mean.shape[1:])
-        for number, constraint in enumerate(self.constraints, 1):
-            scale = np.maximum(sd[number], np.finfo(np.float64).tiny)
-            low = constraint.bound - constraint.tolerance if constraint.relation != "<=" else -np.inf
-            high = constraint.bound + constraint.tolerance if constraint.relation != ">=" else np.inf
-            probability *= ndtr((high - mean[number]) / scale) - ndtr((low - mean[number]) / scale)
+        for constraint, centre, scale in zip(self.constraints, mean[1:], np.maximum(sd[1:], np.finfo(np.float64).tiny), strict=True):
+            bounds = dict(constraint.sides)
+            low, high = -bounds.get(-1, np.inf), bounds.get(1, np.inf)
+            probability *= ndtr((high - centre) / scale) - ndtr((low - centre) / scale)
         return probability
 
 
@@ -293,16 +265,16 @@ def told_values(
     """Return the values that are told, by name; raises ``InvalidArgument`` on what is no value of an output, or larger than ``largest``."""
     if values is not None and not isinstance(values, Mapping):
         raise InvalidArgument(f"values: must be a mapping from the names {', '.join(outputs.names)} to numbers, got {short(values)}")
-    listed = np.full(len(outputs.constraints), None).tolist()
+    in_order: dict[str, Any] = {} if reward is None else {outputs.objective.name: reward}
     if constraints is not None:
         listed = list(constraints) if isinstance(constraints, list | tuple | np.ndarray) else [constraints]
         if len(listed) != len(outputs.constraints):
             raise InvalidArgument(f"constraints: must hold {len(outputs.constraints)} values, one for each, got {short(constraints)}")
-    named = dict(values or {})
-    in_order = {name: value for name, value in zip(outputs.names, [reward, *listed], strict=True) if value is not None}
-    for name in in_order.keys() & named.keys():
-        raise InvalidArgument(f"values: {name} is told twice, as {short(named[name])} and in order as {short(in_order[name])}")
-    if not (given := named | in_order):
+        in_order |= {name: value for name, value in zip(outputs.names[1:], listed, strict=True) if value is not None}
+    given = {**(values or {})}
+    for name in in_order.keys() & given.keys():
+        raise InvalidArgument(f"values: {name} is told twice, as {short(given[name])} and in order as {short(in_order[name])}")
+    if not (given := given | in_order):
         raise InvalidArgument(f"values: must hold at least one of {', '.join(outputs.names)}, got none")
     for name, value in given.items():
         if name not in outputs.names:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -38,15 +38,9 @@ from jaxbandit.session.quantities import Axis, Outputs, Space
 from jaxbandit.study.model import Model
 from jaxbandit.surrogates import Prior, arithmetic, fit
 
-FIELDS = ("objective", "constraints", "seed", "horizon", "capacity", "fit_every")
-FITTED = ("kernel", "noise_variance")  # of a model
-PARTS = ("axis", "algorithm", "model", "feedback", "delay", "initial")
-TAKEN = frozenset(
-    {
-        *("ticket", "state", "round", "index", "asked_at", "told_at", "best_so_far"),
-        *("output", "point", "mean", "sd", "lower", "upper", "probability_of_feasibility"),
-    }
-)
+IN_FILES = "objective constraints seed horizon capacity fit_every axis algorithm model feedback delay initial".split()
+TAKEN = {*"ticket state round index asked_at told_at best_so_far".split()}
+TAKEN |= {*"output point mean sd lower upper probability_of_feasibility".split()}
 """Names of variables of a session's tables, which no output and no axis can have."""
 
 
@@ -67,12 +61,6 @@ class UnknownDelay(Delay):
         return LONGEST_DELAY
 
 
-@jax.jit
-def _setting_of(cell: Cell, key: Array) -> Setting:
-    """Return the setting of trial 0 of a simulation with ``key``, in one program."""
-    return cell.setting(key, np.asarray([0, 0, 1], np.int32))
-
-
 @dataclasses.dataclass(frozen=True)
 class Specification(Described):
     """All parts of a session; further attributes are the arguments of :meth:`Session.create <jaxbandit.session.Session.create>`.
@@ -87,8 +75,8 @@ class Specification(Described):
     outputs: Annotated[Outputs, Words("what a session measures, Outputs.read(objective, constraints)")]
     algorithm: Algorithm
     model: Annotated[Model, Words("the model of a session, study.Model(...)")]
-    horizon: Rounds
     key: Key
+    horizon: Rounds = 1000
     delay: Delay | None = None
     feedback: Policy | None = None
     initial: Annotated[InitialDesign, Words("an initial design, such as InitialDesign(random=3)")] = InitialDesign()
@@ -100,11 +88,9 @@ class Specification(Described):
         names = [*self.space.names, *self.outputs.names]
         for number, name in enumerate(names):
             if name in TAKEN or name in names[:number]:
-                own = number - len(self.space.names)
-                where = "domain" if own < 0 else "constraints" if own else "objective"
-                raise InvalidArgument(
-                    f"{where}: outputs and axes must have names of their own, none of {', '.join(sorted(TAKEN))}, got {name!r}"
-                )
+                place = number - len(self.space.names)
+                where, taken = "domain" if place < 0 else "constraints" if place else "objective", ", ".join(sorted(TAKEN))
+                raise InvalidArgument(f"{where}: outputs and axes must have names of their own, none of {taken}, got {name!r}")
         if self.model.fit_to is not None:
             raise InvalidArgument(
                 "model.fit_to: a session fits to what it has been told, by Session.fit() and fit_every; fit to earlier data by"
@@ -116,11 +102,11 @@ class Specification(Described):
                 " experiment can show; take an algorithm that learns them from measurements"
             )
         size, axes = self.space.domain.size, self.space.domain.dimension
-        self.algorithm.validate(None, self.outputs.modelled, size, axes)
+        functions = len(self.outputs.functions)
+        self.algorithm.validate(None, functions, size, axes)
         self.initial.validate("initial", None, size, axes)
         if self.delay is not None:  # of the outputs that are told, or of the functions that are modelled
-            told = len(self.outputs.names)
-            self.delay.validate("delay", self.outputs.modelled if told == self.outputs.modelled else None)
+            self.delay.validate("delay", functions if functions == len(self.outputs.names) else None)
         if self.at_once and self.feedback is not None:
             raise InvalidArgument(f"feedback: has no effect where values come before the next round, got {short(self.feedback)}")
         if self.algorithm.traits.needs_feedback_at_once and not self.at_once:
@@ -148,7 +134,7 @@ class Specification(Described):
 
     def setting_with(self, model: Model) -> Setting:
         """Return the :attr:`setting` with another model."""
-        domain, functions = self.space.domain, self.outputs.modelled
+        domain, functions = self.space.domain, len(self.outputs.functions)
         surrogate = _expanded(model, self.outputs, domain.size).of(domain, functions, self.horizon + self.initial.count, "model")
         algorithm, delays = self.algorithm, None
         with arithmetic([surrogate.precision]):
@@ -159,7 +145,7 @@ class Specification(Described):
                 delays = Delays(model=delay, policy=policy, capacity=self.capacity or self.horizon)
             unknown = from_tables(domain, np.zeros(domain.size), np.zeros((functions - 1, domain.size)))  # for what the user measures
             cell = Cell.of(unknown, [(algorithm, surrogate, delays)], self.initial, horizon=self.horizon)
-            return _setting_of(cell, typed(self.key))
+            return jax.jit(Cell.setting)(cell, typed(self.key), np.asarray([0, 0, 1], np.int32))
 
     def table(self) -> dict[str, Any]:
         """Return the specification as plain values; an algorithm that no table describes by its fingerprint."""
@@ -185,10 +171,9 @@ class Specification(Described):
           InvalidArgument: when that is missing, or is not the one that the session was made with.
         """
         written, key = table["algorithm"], table["key"]
-        if "fingerprint" in written and (algorithm is None or fingerprint_of(algorithm) != written):
-            words = "none was given" if algorithm is None else f"got another one, {short(algorithm)}"
-            raise InvalidArgument(f"algorithm: the session was made with {written['class']} of your own; pass the same object, {words}")
-        if "fingerprint" not in written and algorithm is not None and algorithm_table(algorithm) != written:
+        if algorithm is None and "fingerprint" in written:
+            raise InvalidArgument(f"algorithm: the session was made with {written['class']} of your own; pass the same object")
+        if algorithm is not None and algorithm_table(algorithm) != written and fingerprint_of(algorithm) != written:
             raise InvalidArgument(f"algorithm: the session was made with another one, {short(written)}, got {short(algorithm)}")
         key = jax.random.wrap_key_data(jnp.asarray(key["data"], jnp.uint32), impl=key["generator"])
         return cls._read({**table, "algorithm": written if algorithm is None else algorithm}, Space.from_table(table["space"]), key)
@@ -196,14 +181,14 @@ class Specification(Described):
     @classmethod
     def _read(cls, table: Table, space: Space, key: Key) -> Specification:
         """Return the specification whose points and key are given, and whose other parts a table of a file or of a journal holds."""
-        parts: dict[str, Any] = {
-            "outputs": Outputs.read(table.get("objective", "maximise reward"), table.get("constraints", [])),
-            "model": from_fields(Model, table.get("model", {}), "model"),
-            "initial": from_fields(InitialDesign, table.get("initial", {}), "initial"),
-            "horizon": table.get("horizon", 1000),
-            **{word_of(role): from_plain(role, table.get(word_of(role)), word_of(role)) for role in (Algorithm, Delay, Policy)},
-        }
-        return cls(space=space, key=key, capacity=table.get("capacity"), fit_every=table.get("fit_every"), **parts)
+        parts = {word_of(role): from_plain(role, table.get(word_of(role)), word_of(role)) for role in (Algorithm, Delay, Policy)}
+        numbers = {name: table[name] for name in ("horizon", "capacity", "fit_every") if name in table}
+        outputs = Outputs.read(table.get("objective", "maximise reward"), table.get("constraints", []))
+        model, initial = (
+            from_fields(Model, table.get("model", {}), "model"),
+            from_fields(InitialDesign, table.get("initial", {}), "initial"),
+        )
+        return cls(space=space, outputs=outputs, model=model, key=key, initial=initial, **parts, **numbers)
 
     @property
     def fingerprint(self) -> str:
@@ -237,7 +222,7 @@ def read_toml(path: Annotated[Path, path_check]) -> Specification:
     except (OSError, ValueError, RecursionError) as error:
         raise InvalidArgument(f"experiment: cannot read {str(path)!r}: {reason_of(error)}") from error
     for name in table:
-        check_known(name, [*FIELDS, *PARTS], name, "an experiment has")
+        check_known(name, IN_FILES, name, "an experiment has")
     for name in ("axis", "algorithm"):
         if not isinstance(table.get(name), Mapping) or not table[name]:
             raise InvalidArgument(f"{name}: there is none; add a table [{'axis.NAME' if name == 'axis' else name}]")
@@ -247,37 +232,27 @@ def read_toml(path: Annotated[Path, path_check]) -> Specification:
     return Specification._read(table, space, jax.random.key(seed))
 
 
-def fitted_model(specification: Specification, model: Model, told: Iterable[tuple[int, Mapping[str, float]]]) -> Model:
-    """Return the model with the kernel and the noise variance of greatest posterior density for each output.
-
-    The search starts at ``model``. Outputs of which nothing has been told keep what they have.
-
-    Args:
-      specification: what the session is made of.
-      model: the model in force.
-      told: points with the values told there, by the names of the outputs.
-
-    Raises:
-      SessionError: when nothing has been told of any output, and where the noise variance of the model differs between points.
-    """
-    outputs, points, told = specification.outputs, np.asarray(specification.space.domain.points, np.float64), list(told)
+def fitted_model(specification: Specification, model: Model, told: Sequence[tuple[int, Mapping[str, float]]]) -> Model:
+    """Return ``model`` with kernels and noise variances fitted to ``told``, points with values by name, as ``Session.fit`` describes."""
+    outputs, points = specification.outputs, np.asarray(specification.space.domain.points, np.float64)
     if not told:
         raise SessionError("fit: nothing has been told yet; tell some values first")
     if np.size(model.noise_variance) > len(outputs.names):
         raise SessionError("fit: fits one noise variance for each output, and the model has a table over the points; give it numbers")
     prior = Prior(extent=np.ptp(points, axis=0) + (np.ptp(points, axis=0) == 0))
-    means, kernels, noises = (_prior_means(model, outputs), *(_each(name, getattr(model, name), outputs) for name in FITTED))
+    means, kernels, noises = _prior_means(model, outputs), _each("kernel", model, outputs), _each("noise_variance", model, outputs)
     for number, name in enumerate(outputs.names):
-        pairs = [(index, values[name]) for index, values in told if name in values]
-        if pairs:
-            places, values = map(np.asarray, zip(*pairs, strict=True))
+        rows = [(index, values[name]) for index, values in told if name in values]
+        if rows:  # otherwise the output keeps what it has
+            places, values = map(np.asarray, zip(*rows, strict=True))
             found = fit(kernels[number], points[places], values - means[number], float(noises[number]), prior=prior)
             kernels[number], noises[number] = found.kernel, found.noise_variance
     return dataclasses.replace(model, kernel=tuple(kernels), noise_variance=tuple(map(float, noises)), prior_mean=tuple(means))
 
 
-def _each(name: str, value: Any, outputs: Outputs) -> list[Any]:
-    """Return what a model holds for each output; raises ``InvalidArgument`` unless that is one for all or one for each."""
+def _each(name: str, model: Model, outputs: Outputs) -> list[Any]:
+    """Return a field of a model for each output; raises ``InvalidArgument`` unless it holds one for all or one for each."""
+    value = getattr(model, name)
     if not isinstance(value, list | tuple | np.ndarray) or np.shape(value) == ():
         return [value] * len(outputs.names)
     if len(value) != len(outputs.names):
@@ -290,22 +265,23 @@ def _prior_means(model: Model, outputs: Outputs) -> list[float]:
 
     One number is the objective's; a constraint's is then its bound, so that it is as likely to hold as not.
     """
-    means = np.asarray(model.prior_mean, np.float64)
-    if means.ndim == 0:
-        return [float(means), *(constraint.bound for constraint in outputs.constraints)]
-    return [float(mean) for mean in _each("prior_mean", means, outputs)]
+    if np.ndim(model.prior_mean) == 0:
+        return [float(model.prior_mean), *(constraint.bound for constraint in outputs.constraints)]  # type: ignore[arg-type]
+    return [float(mean) for mean in _each("prior_mean", model, outputs)]
 
 
 def _expanded(model: Model, outputs: Outputs, size: int) -> Model:
     """Return the model of the modelled functions on ``size`` points from that of the outputs, of which an equality is modelled twice."""
 
-    def rows_of(name: str, value: object) -> list[Any]:
-        return [item for item, rows in zip(_each(name, value, outputs), outputs.rows, strict=True) for _ in rows]
+    def rows_of(name: str) -> list[Any]:
+        each = dict(zip(outputs.names, _each(name, model, outputs), strict=True))
+        return [each[output] for output, *_ in outputs.functions]
 
-    changes: dict[str, Any] = {"prior_mean": outputs.prior_means(_prior_means(model, outputs))}
+    means = outputs.inward(dict(zip(outputs.names, _prior_means(model, outputs), strict=True)))
+    changes: dict[str, Any] = {"prior_mean": list(means.values())}
     if isinstance(model.kernel, list | tuple):
-        changes["kernel"] = rows_of("kernel", model.kernel)
+        changes["kernel"] = rows_of("kernel")
     noise = np.shape(model.noise_variance)
     if noise and (noise == (len(outputs.names),) or noise != (size,)):  # a table over the points is that of all outputs
-        changes["noise_variance"] = rows_of("noise_variance", np.asarray(model.noise_variance).tolist())
+        changes["noise_variance"] = np.asarray(rows_of("noise_variance")).tolist()
     return dataclasses.replace(model, **changes)
