@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
-
-from jaxbandit.core.checks import InvalidArgument, decimal, whole_number
+from jaxbandit.core.checks import InvalidArgument, decimal, short, whole_number
 from jaxbandit.core.status import explain
 from jaxbandit.session.session import Session
 from jaxbandit.session.specification import read_toml
@@ -41,9 +40,10 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     command("ask", "print the next point to measure")
     tell = command("tell", "tell what was measured at a ticket's point, or the part that is there")
     tell.add_argument("ticket", type=whole_number, metavar="TICKET")
-    tell.add_argument("--reward", type=decimal, action="append", metavar="X", help="value of the objective")
-    tell.add_argument("--constraint", action="append", metavar="X", help="value of a constraint, in order; - where it is not there yet")
-    tell.add_argument("--value", action="append", default=[], metavar="NAME=X", help="value of an output by its name")
+    tell.add_argument("--reward", type=decimal, metavar="X", help="value of the objective")
+    words = "value of a constraint, in order; - where it is not there yet"
+    tell.add_argument("--constraint", type=number_or_none, action="append", metavar="X", help=words)
+    tell.add_argument("--value", type=named_number, action="append", default=[], metavar="NAME=X", help="value of an output by its name")
     tell.add_argument("--correct", action="store_true", help="replace values that were told before")
     command("drop", "give a run up that failed").add_argument("ticket", type=whole_number, metavar="TICKET")
     command("status", "print what is under way and what has been told")
@@ -60,16 +60,27 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, write_report: Callable[[Path, Path | None], Path]) -> None:
     """Run one command of sessions and print what it gives; ``write_report`` writes the report of a session."""
-    name = args.session_command
-    if name == "new":
+    if args.session_command == "new":
         said = _new(args)
-    elif name == "report":
+    elif args.session_command == "report":
         said = {"wrote": str(write_report(args.directory, args.out))}
     else:
-        values = _values(args) if name == "tell" else {}
-        with Session.open(args.directory, read_only=name in READING, wait=args.wait) as session:
-            said = _tell(session, args, values) if name == "tell" else COMMANDS[name](session, args)
+        with Session.open(args.directory, read_only=args.session_command in READING, wait=args.wait) as session:
+            said = _act(session, args)
     print(json.dumps(said, ensure_ascii=False) if args.json else _in_words(said))
+
+
+def number_or_none(text: str) -> float | None:
+    """Return the number that a text writes, ``None`` for ``-``."""
+    return None if text == "-" else decimal(text)
+
+
+def named_number(text: str) -> tuple[str, float]:
+    """Return the name and the number of ``NAME=X``."""
+    name, _, number = text.rpartition("=")
+    if not name.strip():
+        raise argparse.ArgumentTypeError(f"must be NAME=X, got {text!r}")
+    return name.strip(), decimal(number)
 
 
 def _new(args: argparse.Namespace) -> Said:
@@ -81,64 +92,40 @@ def _new(args: argparse.Namespace) -> Said:
     return {"session": str(directory), "points": points, "outputs": goals, "fingerprint": specification.fingerprint}
 
 
-def _values(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the values that ``tell`` is given, as arguments of ``Session.tell``."""
-    values: dict[str, float] = {}
-    for text in args.value:
-        name, equals, number = text.rpartition("=")
-        if not equals or not name:
-            raise InvalidArgument(f"--value: must be NAME=X, got {text!r}")
-        name, value = name.strip(), _number("--value", number)
-        if name in values:
-            raise InvalidArgument(f"--value: {name} must be given once, got {values[name]!r} and {value!r}")
-        values[name] = value
-    reward, *others = args.reward or [None]
-    if others:
-        raise InvalidArgument(f"--reward: must be given once, got {' and '.join(map(repr, args.reward))}")
-    constraints = None if args.constraint is None else [None if text == "-" else _number("--constraint", text) for text in args.constraint]
-    return {"values": values or None, "reward": reward, "constraints": constraints}
-
-
-def _number(option: str, text: str) -> float:
-    try:
-        return decimal(text)
-    except ValueError as error:
-        raise InvalidArgument(f"{option}: must be a number, got {text!r}") from error
-
-
-def _tell(session: Session, args: argparse.Namespace, values: dict[str, Any]) -> Said:
-    session.tell(args.ticket, correct=args.correct, **values)
-    return {"ticket": args.ticket, "told": session.told[args.ticket]}
-
-
-def _drop(session: Session, args: argparse.Namespace) -> Said:
-    session.drop(args.ticket)
-    return {"ticket": args.ticket, "state": "dropped"}
-
-
-def _status(session: Session, args: argparse.Namespace) -> Said:
-    history = session.history()
-    states, best = history["state"].values, history["best_so_far"].values
-    counts = {state: int(np.count_nonzero(states == state)) for state in ("complete", "partial", "pending", "dropped")}
-    known = float(best[-1]) if len(best) and np.isfinite(best[-1]) else None
-    waiting = [_described(ticket) | {"told": session.told[ticket.number]} for ticket in session.pending]
-    return {"session": str(args.directory), "tickets": len(states), **counts, "best so far": known, "under way": waiting}
+def _act(session: Session, args: argparse.Namespace) -> Said:
+    """Return what a command on an open session gives."""
+    match args.session_command:
+        case "ask":
+            return _described(session.ask())
+        case "tell":
+            values = dict(args.value)
+            if len(values) < len(args.value):
+                raise InvalidArgument(f"--value: must be given once for each output, got {short(args.value)}")
+            session.tell(args.ticket, values or None, reward=args.reward, constraints=args.constraint, correct=args.correct)
+            return {"ticket": args.ticket, "told": session.told[args.ticket]}
+        case "drop":
+            session.drop(args.ticket)
+            return {"ticket": args.ticket, "state": "dropped"}
+        case "status":
+            history = session.history()
+            counts = Counter(history["state"].values.tolist())
+            numbers = {state: counts[state] for state in ("complete", "partial", "pending", "dropped")}
+            best = history["best_so_far"].dropna("ticket").values.tolist()
+            waiting = [_described(ticket) | {"told": session.told[ticket.number]} for ticket in session.pending]
+            summary = {"best so far": best[-1] if best else None, "under way": waiting}
+            return {"session": str(args.directory), "tickets": counts.total(), **numbers, **summary}
+        case "recommend":
+            return dataclasses.asdict(session.recommend(args.probability, measured=args.measured))
+        case "fit":
+            return {"model": session.fit().table()}
+        case _:
+            return {"wrote": str(session.export(args.out)), "events": len(session.events)}
 
 
 def _described(ticket: Ticket) -> Said:
     """Return a ticket as plain values."""
     said = {"ticket": ticket.number} | {name: getattr(ticket, name) for name in ("round", "index", "point", "scaled")}
     return said | ({"note": explain(int(ticket.status))} if ticket.status else {})
-
-
-COMMANDS: dict[str, Callable[[Session, argparse.Namespace], Said]] = {
-    "ask": lambda session, args: _described(session.ask()),
-    "drop": _drop,
-    "status": _status,
-    "recommend": lambda session, args: dataclasses.asdict(session.recommend(args.probability, measured=args.measured)),
-    "fit": lambda session, args: {"model": session.fit().table()},
-    "export": lambda session, args: {"wrote": str(session.export(args.out)), "events": len(session.events)},
-}
 
 
 def _in_words(said: Said, indent: str = "") -> str:

@@ -75,12 +75,12 @@ def _choose(setting: Setting, far: Surprises, t: Array, state: object) -> tuple[
 def _end(setting: Setting, carry: Carry, t: Array, index: Array, values: Array) -> Carry:
     """Return what the end of round ``t`` leaves, whose point is ``index``.
 
-    ``values`` are those there, ``[k]``, or of late ones those that arrive from each of the last ``C`` rounds, ``[C, k]``, NaN for none.
+    ``values [C, k]`` are those that arrive from each of the last ``C`` rounds, NaN for none; where none is late ``C`` is 1.
     """
     algorithm, arena, pending = setting.algorithm, setting.arena, carry.pending
     if pending is None:
-        seen: Seen = Observation(index=index, values=values)
-        far = _far(setting, index[None], values[None])
+        seen: Seen = Observation(index=index, values=values[0])
+        far = _far(setting, index[None], values)
     else:
         pending, seen = pending.received(t, index, values, ~jnp.isnan(values))
         far = _far(setting, pending.indices, values)
@@ -96,14 +96,6 @@ def _predict(setting: Setting, state: object) -> Prediction:
     return setting.arena.surrogate.arrived(setting.algorithm.belief(state))
 
 
-class Choice(NamedTuple):
-    """The choice of a round, and the algorithm's state after it."""
-
-    point: int
-    status: Status
-    after: object
-
-
 @dataclasses.dataclass
 class Round:
     """The point of a round, and the values that arrive at its end, by round and output."""
@@ -113,15 +105,10 @@ class Round:
 
 
 class Course:
-    """The learner in the course of its rounds: what was asked and told, and the state to which that leads, computed when it is needed.
-
-    Attributes:
-      setting: what stays the same from round to round.
-      rounds: the rounds that have begun; the last one has not ended.
-    """
+    """The learner in the course of its rounds: what was asked and told, and the state to which that leads, computed when it is needed."""
 
     def __init__(self, setting: Setting) -> None:
-        self.rounds: list[Round] = []
+        self.rounds: list[Round] = []  # those that have begun; the last one has not ended
         self._design: list[Told] = []
         self.learn_under(setting)
 
@@ -139,13 +126,13 @@ class Course:
             self._design = design
             self.learn_under(self.setting)
 
-    def choose(self) -> Choice:
-        """Return the choice of the next round, which :meth:`asked` begins."""
+    def choose(self) -> tuple[int, Status, object]:
+        """Return point and status of the next round, which :meth:`asked` begins, and the algorithm's state after the choice."""
         state, _, far = self.settled()
         with self._arithmetic():
             chosen, after = _choose(self.setting, far, np.int32(len(self.rounds) + 1), state)
-            index, status = (int(number) for number in np.asarray(chosen))
-        return Choice(index, Status(status), after)
+            index, status = np.asarray(chosen).tolist()
+        return index, Status(status), after
 
     def asked(self, index: int, after: object = None) -> None:
         """Begin the next round, whose point is ``index``; ``after`` is the state after that choice if :meth:`choose` has just made it."""
@@ -179,7 +166,7 @@ class Course:
     @property
     def complete(self) -> bool:
         """Return whether the values of the last round that the algorithm needs before the next one are there."""
-        return not self.rounds or self.setting.delays is not None or len(self.rounds[-1].arrivals) == self._outputs
+        return not self.rounds or self.setting.delays is not None or len(self.rounds[-1].arrivals) == self.setting.arena.surrogate.outputs
 
     def settled(self) -> Carry:
         """Return what the end of the last round leaves, were it to end now; that of the round before where its values are not complete."""
@@ -194,24 +181,25 @@ class Course:
 
     def start(self) -> Carry:
         """Return what leads to round 1; raises what the algorithm raises where it cannot begin."""
-        rows = np.asarray([self._row(values) for _, values in self._design], self._dtype).reshape(-1, self._outputs)
+        arena, points = self.setting.arena, [index for index, _ in self._design]
+        rows = np.zeros((len(points), arena.surrogate.outputs), arena.dtype)
+        for row, (_, values) in zip(rows, self._design, strict=True):
+            row[list(values)] = list(values.values())
         with self._arithmetic():
-            return _start(self.setting, np.asarray([index for index, _ in self._design], np.int32), rows)
+            return _start(self.setting, np.asarray(points, np.int32), rows)
 
     def _ended(self, carry: Carry) -> Carry:
         """Return what the end of the round leaves that follows on ``carry``."""
-        t, ended = np.int32(self._played + 1), self.rounds[self._played]
+        arena, t, ended = self.setting.arena, np.int32(self._played + 1), self.rounds[self._played]
         if self._after is not None:
             carry = carry._replace(state=self._after)
         elif self.choosing_matters:
             carry = carry._replace(state=_choose(self.setting, carry.far, t, carry.state)[1])
-        if carry.pending is None:
-            values = np.asarray(self._row({output: value for (_, output), value in ended.arrivals.items()}), self._dtype)
-        else:
-            values = np.full(carry.pending.values.shape, np.nan, self._dtype)
-            for (number, output), value in ended.arrivals.items():
-                if number > t - len(values):  # otherwise its place in the buffer is another round's
-                    values[(number - 1) % len(values), output] = value
+        room = 1 if carry.pending is None else len(carry.pending.values)
+        values = np.full((room, arena.surrogate.outputs), np.nan, arena.dtype)
+        for (number, output), value in ended.arrivals.items():
+            if number > t - room:  # otherwise its place in the buffer is another round's
+                values[(number - 1) % room, output] = value
         return _end(self.setting, carry, t, np.int32(ended.index), values)
 
     @functools.cached_property
@@ -228,18 +216,6 @@ class Course:
         state = self.settled().state
         with self._arithmetic():
             return jax.tree.map(np.asarray, _predict(self.setting, state))
-
-    @property
-    def _outputs(self) -> int:
-        return self.setting.arena.surrogate.outputs
-
-    @property
-    def _dtype(self) -> np.dtype:
-        return self.setting.arena.dtype
-
-    def _row(self, values: Mapping[int, float]) -> list[float]:
-        """Return all values of a point, ``[k]``."""
-        return [values[output] for output in range(self._outputs)]
 
     def _arithmetic(self) -> contextlib.AbstractContextManager[bool]:
         """Return the context in which the model has its precision."""

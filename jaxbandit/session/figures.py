@@ -8,23 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-from jaxbandit.drawing import (
-    BLUE,
-    DOT,
-    GREEN,
-    ORANGE,
-    STAR,
-    Drawing,
-    Ground,
-    Quantity,
-    belief_curve,
-    figure_of,
-    outline,
-    place_legend,
-    plain,
-    shade,
-    styled,
-)
+from jaxbandit import drawing
+from jaxbandit.drawing import ORANGE, Drawing, Ground, Quantity, figure_of, plain, styled
 from jaxbandit.session.quantities import Outputs, Space
 
 if TYPE_CHECKING:
@@ -44,12 +29,12 @@ def belief_figure(
     """
     logarithmic = tuple(number for number, axis in enumerate(space.axes) if axis.scale == "logarithmic")
     ground = Ground(space.domain, space.coordinates, tuple(map(plain, space.names)), logarithmic)
-    fields = {"mean": "mean", "sd": "sd", "low": "lower", "high": "upper"}
-    rows = []
-    for output, name in enumerate(outputs.names):
-        table = {field: belief[source].values[output] for field, source in fields.items()}
-        seen = (history["index"].values, history[name].values)
-        rows.append(Quantity(name, **table, seen=seen, limits=_limits(outputs, name)))
+    chosen, rows = history["index"].values, []
+    for row, name in enumerate(outputs.names):
+        held = belief.isel(output=row)
+        band = {"low": held["lower"].values, "high": held["upper"].values}
+        seen, limits = (chosen, history[name].values), _limits(outputs, name)
+        rows.append(Quantity(name, held["mean"].values, held["sd"].values, **band, seen=seen, limits=limits))
     if feasibility:
         rows.append(Quantity(FEASIBILITY, belief["probability_of_feasibility"].values))
     courses = _courses(ground, best, np.argsort(-outputs.objective.sign * rows[0].mean))
@@ -59,11 +44,11 @@ def belief_figure(
     with styled():
         for axes, quantity in zip(panels, rows, strict=True):
             if on_plane:
-                _maps(axes, quantity, ground, history["index"].values, best)
+                _maps(axes, quantity, ground, chosen, best)
                 continue
             for axis, (number, x, along) in zip(axes, courses, strict=True):
                 shown = quantity if len(courses) == 1 and number is not None else dataclasses.replace(quantity, seen=None)
-                belief_curve(axis, shown, x, along, joined=number is None or not space.domain.is_categorical(number))
+                drawing.belief_curve(axis, shown, x, along, joined=number is None or not space.domain.is_categorical(number))
                 axis.axvline(x[best], color=ORANGE, linestyle=":", label="recommended")
                 if number is None:
                     axis.set_xlabel("points, the best first")
@@ -73,7 +58,7 @@ def belief_figure(
                     axis.set_ylabel("")
             if quantity.label == FEASIBILITY:
                 axes[0].set_ylim(-0.05, 1.05)
-        place_legend(figure.axes)
+        drawing.place_legend(figure.axes)
     return figure
 
 
@@ -83,12 +68,12 @@ def history_figure(outputs: Outputs, history: xr.Dataset) -> Drawing:
     figure, grid = figure_of(len(outputs.names), 1, (9.0, 2.6))
     with styled():
         for axis, name in zip(grid[:, 0], outputs.names, strict=True):
-            axis.plot(tickets, history[name].values, "o", color=BLUE, markersize=4, label="measured")
+            axis.plot(tickets, history[name].values, "o", color=drawing.BLUE, markersize=4, label="measured")
             axis.set(ylabel=plain(name), xlim=(tickets[0] - 0.5, tickets[-1] + 0.5))
             if name == outputs.objective.name:
                 axis.step(tickets, history["best_so_far"].values, where="post", color=ORANGE, label="best feasible so far")
             for limit, label in _limits(outputs, name):
-                axis.axhline(limit, color=GREEN, linestyle="--", linewidth=1, label=label)
+                axis.axhline(limit, color=drawing.GREEN, linestyle="--", linewidth=1, label=label)
             axis.xaxis.set_major_locator(MaxNLocator(integer=True))
             axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
         grid[-1, 0].set_xlabel("ticket")
@@ -115,11 +100,9 @@ def _courses(ground: Ground, best: int, order: np.ndarray) -> list[tuple[int | N
         return [(0, ground.points[:, 0], np.argsort(ground.points[:, 0]))]
     if not domain.axes:
         return [(None, np.argsort(order), order)]
-    numbers, place = np.arange(domain.size).reshape(domain.grid_shape), np.unravel_index(best, domain.grid_shape)
-    return [
-        (number, ground.points[:, number], np.moveaxis(numbers, number, -1)[(*place[:number], *place[number + 1 :])])
-        for number in range(domain.dimension)
-    ]
+    places = np.stack(np.unravel_index(np.arange(domain.size), domain.grid_shape), axis=-1)
+    others = [np.delete(places == places[best], number, axis=1).all(axis=1) for number in range(domain.dimension)]
+    return [(number, ground.points[:, number], np.flatnonzero(other)) for number, other in enumerate(others)]
 
 
 def _maps(axes: np.ndarray, quantity: Quantity, ground: Ground, chosen: np.ndarray, best: int) -> None:
@@ -129,12 +112,12 @@ def _maps(axes: np.ndarray, quantity: Quantity, ground: Ground, chosen: np.ndarr
         if values is None:
             axis.set_axis_off()
             continue
-        image = shade(axis, ground, values, (0.0, 1.0) if quantity.label == FEASIBILITY else (None, None))
+        image = drawing.shade(axis, ground, values, (0.0, 1.0) if quantity.label == FEASIBILITY else (None, None))
         axis.figure.colorbar(image, ax=axis)
-        axis.plot(*ground.points[measured].T, label="measured", **DOT)
-        axis.plot(*ground.points[best], "*", label="recommended", **STAR)
+        axis.plot(*ground.points[measured].T, label="measured", **drawing.DOT)
+        axis.plot(*ground.points[best], "*", label="recommended", **drawing.STAR)
         axis.set_title(plain(quantity.label if quantity.label == FEASIBILITY else f"{quantity.label}: {words}"))
     if quantity.limits:
-        outline(
+        drawing.outline(
             axes[0], ground, quantity.mean, f"mean at the bounds of {plain(quantity.label)}", levels=[limit for limit, _ in quantity.limits]
         )

@@ -111,7 +111,7 @@ class Journal:
           CannotRecord: when it cannot be written; nothing has happened then.
         """
         if not self.writable:
-            raise SessionError("session: was opened for reading only; open it without read_only to go on with it")
+            raise SessionError("session: is closed, or was opened for reading only; open it to go on with it")
         event = Event.after(self.events[-1], kind, _now(), body)
         try:
             _write(self._connection, event)

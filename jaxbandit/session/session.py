@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import threading
 import warnings
@@ -15,11 +14,10 @@ import jax
 import numpy as np
 
 from jaxbandit.algorithms import Algorithm
-from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import digest
 from jaxbandit.core.declare import checked
-from jaxbandit.core.fields import boolean, nonnegative_numbers, scalar
+from jaxbandit.core.fields import between, boolean, nonnegative_numbers, scalar
 from jaxbandit.core.files import prepare_file, write_whole
 from jaxbandit.core.showing import html_fields
 from jaxbandit.core.status import Status, explain, flags_in_words, healthy
@@ -174,15 +172,15 @@ class Session:
           InvalidArgument: when the algorithm is not the session's.
         """
         journal = open_journal(Path(directory), read_only=read_only, wait=wait)
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(contextlib.closing(journal))
+        try:
             specification = Specification.from_table(journal.events[0].body, algorithm)
             if algorithm is None and specification.fingerprint != digest(journal.events[0].body):
                 words = "is not what this version of jaxbandit makes of it"
                 raise DamagedSession(f"directory: the specification of {journal.directory} {words}")
-            session = cls(journal, specification)
-            stack.pop_all()
-            return session
+            return cls(journal, specification)
+        except BaseException:
+            journal.close()
+            raise
 
     def ask(self) -> Ticket:
         """Return the next point to measure; it is under way until it is told or dropped.
@@ -194,25 +192,25 @@ class Session:
           SessionError: when the horizon is reached, when values are missing that the algorithm needs first, or when it cannot choose.
         """
         with self._mutex:
-            self._check_writable()
-            body = self._state.next()
-            if body["round"] == 0:
-                return self._asked(body | {"status": 0})
-            self._check_ready()
-            every, complete = self.specification.fit_every, self._state.complete
-            if every is not None and complete >= self._state.fitted_at + every:
-                self.fit()
-            choice = self._state.course.choose()
-            if not healthy(np.asarray(int(choice.status))):
-                raise SessionError(f"ask: the algorithm cannot choose: {explain(int(choice.status))}; nothing has happened")
-            is_news = not any(record.ticket.status & Status.FAR_FROM_PRIOR for record in self._state.records.values())
-            ticket = self._asked(body | {"index": choice.point, "status": int(choice.status)}, choice.after)
-            if ticket.status & Status.FAR_FROM_PRIOR and is_news:
+            body, status, after = self._state.next(), Status.OK, None
+            warned = any(record.ticket.status & Status.FAR_FROM_PRIOR for record in self._state.records.values())
+            if body["round"] > 0:
+                self._check_ready()
+                every = self.specification.fit_every
+                if every is not None and self._state.complete >= self._state.fitted_at + every:
+                    self.fit()
+                point, status, after = self._state.course.choose()
+                if not healthy(np.asarray(int(status))):
+                    raise SessionError(f"ask: the algorithm cannot choose: {explain(int(status))}; nothing has happened")
+                body |= {"index": point}
+            self._happen("asked", body | {"status": int(status)}, after)
+            if status & Status.FAR_FROM_PRIOR and not warned:
                 [line] = flags_in_words(np.asarray(int(Status.FAR_FROM_PRIOR)))
                 warnings.warn(f"ask: {line.partition(': ')[2]}", stacklevel=2)
-            if ticket.declared_infeasible:
-                warnings.warn(f"ask: {explain(int(Status.DECLARED_INFEASIBLE))} (ticket {ticket.number})", DeclaredInfeasible, stacklevel=2)
-            return ticket
+            if status & Status.DECLARED_INFEASIBLE:
+                words = f"ask: {explain(int(Status.DECLARED_INFEASIBLE))} (ticket {body['ticket']})"
+                warnings.warn(words, DeclaredInfeasible, stacklevel=2)
+            return self._state.records[body["ticket"]].ticket
 
     def tell(
         self,
@@ -240,7 +238,6 @@ class Session:
           SessionError: on other values than were told before, and on values of a dropped ticket, unless ``correct``.
         """
         with self._mutex:
-            self._check_writable()
             record, state = self._state.record(ticket), self._state
             boolean("correct", correct)
             number = record.ticket.number
@@ -272,7 +269,6 @@ class Session:
           SessionError: on a ticket all of whose values have been told.
         """
         with self._mutex:
-            self._check_writable()
             record = self._state.record(ticket)
             if record.state == "complete":
                 raise SessionError(f"ticket {record.ticket.number}: cannot be dropped, all its values have been told")
@@ -290,7 +286,6 @@ class Session:
           SessionError: when nothing has been told yet.
         """
         with self._mutex:
-            self._check_writable()
             told = [(record.ticket.index, record.values) for record in self._state.records.values() if record.values]
             model = fitted_model(self.specification, self.model, told)
             self._happen("fitted", {"model": model.table(), "told": self._state.complete})
@@ -311,7 +306,7 @@ class Session:
     @property
     def pending(self) -> tuple[Ticket, ...]:
         """Tickets that have been asked for and lack values."""
-        return self._state.pending
+        return tuple(record.ticket for record in self._state.records.values() if record.state in ("pending", "partial"))
 
     @property
     def told(self) -> dict[int, list[str]]:
@@ -343,16 +338,22 @@ class Session:
         import xarray as xr  # here because opening a session should not pay for it
 
         space, outputs = self.specification.space, self.specification.outputs
-        mean, sd, feasible = self._believed()
+        with self._mutex:
+            predicted = self._state.course.predict()
+        mean, sd = outputs.outward(np.asarray(predicted.mean, np.float64), np.asarray(predicted.sd, np.float64))
         tables = {"mean": mean, "sd": sd, "lower": mean - float(width) * sd, "upper": mean + float(width) * sd}
         return xr.Dataset(
-            {name: (("output", "point"), table) for name, table in tables.items()} | {"probability_of_feasibility": ("point", feasible)},
+            {name: (("output", "point"), table) for name, table in tables.items()}
+            | {"probability_of_feasibility": ("point", outputs.probability_of_feasibility(mean, sd))},
             coords={"output": list(outputs.names), "point": np.arange(space.domain.size)}
             | {name: ("point", space.column(number)) for number, name in enumerate(space.names)},
             attrs={"width": float(width)},
         )
 
-    def recommend(self, probability: float = 0.5, *, measured: bool = False) -> Recommendation:
+    @checked
+    def recommend(
+        self, probability: Annotated[float, between(0, 1, open_low=False, host=True)] = 0.5, *, measured: bool = False
+    ) -> Recommendation:
         """Return the best point by posterior mean among those feasible with at least the given probability.
 
         Where none is, it is the one most likely to be feasible, and of those the best.
@@ -365,14 +366,12 @@ class Session:
           InvalidArgument: on a probability out of range.
           SessionError: when only measured points count and there is none.
         """
-        scalar.check("probability", probability)
-        checks.within("probability", probability, 0, 1, open_low=False)
-        boolean("measured", measured)
         space, outputs = self.specification.space, self.specification.outputs
         allowed = np.full(space.domain.size, not measured)
         with self._mutex:
             allowed[[record.ticket.index for record in self._state.records.values() if record.values]] = True
-            mean, sd, feasible = self._believed()
+            belief = self.belief()
+        mean, sd, feasible = (belief[name].values for name in ("mean", "sd", "probability_of_feasibility"))
         if not allowed.any():
             raise SessionError("recommend: no point has been measured yet; tell some values, or leave measured out")
         fine = allowed & (feasible >= probability)
@@ -407,8 +406,8 @@ class Session:
             "state": np.asarray([row.state for row in rows], dtype="U8"),
             "round": np.asarray([row.ticket.round for row in rows], np.int64),
             "index": points,
-            "asked_at": _times([row.asked_at for row in rows]),
-            "told_at": _times([row.told_at for row in rows]),
+            "asked_at": np.asarray([row.asked_at.removesuffix("+00:00") for row in rows], "datetime64[ms]"),
+            "told_at": np.asarray([row.told_at.removesuffix("+00:00") or "NaT" for row in rows], "datetime64[ms]"),
             "best_so_far": np.where(np.isfinite(best), outputs.objective.sign * best, np.nan),
             # A value that has not been told, or never will be, adds nothing to the sum.
             **{f"violation of {name}": np.cumsum(np.nan_to_num(column)) for name, column in violations.items()},
@@ -462,28 +461,11 @@ class Session:
             ("axes", "\n".join(map(repr, parts.space.axes)) or "those of the domain"),
             ("algorithm", repr(parts.algorithm)),
             ("model", repr(self.model)),
-            ("feedback", repr(parts.feedback) if parts.feedback is not None else "the algorithm's own"),
         ]
-
-    def _asked(self, body: Body, after: object = None) -> Ticket:
-        self._happen("asked", body, after)
-        return self._state.records[body["ticket"]].ticket
 
     def _happen(self, kind: str, body: Body, after: object = None) -> None:
         """Write an event down and let it happen; ``after`` is the algorithm's state after its choice of the point that is asked for."""
         self._state.enter(self._journal.append(kind, body), after)
-
-    def _believed(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return mean and deviation ``[n, M]`` of the outputs in their own units, and the probability ``[M]`` that all constraints hold."""
-        outputs = self.specification.outputs
-        with self._mutex:
-            predicted = self._state.course.predict()
-        mean, sd = outputs.outward(np.asarray(predicted.mean, np.float64), np.asarray(predicted.sd, np.float64))
-        return mean, sd, outputs.probability_of_feasibility(mean, sd)
-
-    def _check_writable(self) -> None:
-        if not self._journal.writable:
-            raise SessionError("session: is closed, or was opened for reading only; open it to go on with it")
 
     def _check_ready(self) -> None:
         """Raise ``SessionError`` where the next round cannot begin."""
@@ -497,11 +479,6 @@ class Session:
             raise SessionError(f"ask: values come before the next round here; tell {', '.join(lacking)} of ticket {number}, or drop it")
         if len(state.course.rounds) >= parts.horizon:
             raise SessionError(f"ask: all {parts.horizon} rounds of the session's horizon have been asked for")
-
-
-def _times(written: list[str]) -> np.ndarray:
-    """Return times in UTC, NaT for empty ones."""
-    return np.asarray([np.datetime64(text.removesuffix("+00:00") if text else "NaT", "ms") for text in written], "datetime64[ms]")
 
 
 __all__ = ["DeclaredInfeasible", "Recommendation", "Session"]

@@ -38,9 +38,10 @@ from jaxbandit.session.quantities import Axis, Outputs, Space
 from jaxbandit.study.model import Model
 from jaxbandit.surrogates import Prior, arithmetic, fit
 
-IN_FILES = "objective constraints seed horizon capacity fit_every axis algorithm model feedback delay initial".split()
-TAKEN = {*"ticket state round index asked_at told_at best_so_far".split()}
-TAKEN |= {*"output point mean sd lower upper probability_of_feasibility".split()}
+FIELDS = ("objective", "constraints", "seed", "horizon", "capacity", "fit_every")
+PARTS = ("axis", "algorithm", "model", "feedback", "delay", "initial")
+TAKEN = {"ticket", "state", "round", "index", "asked_at", "told_at", "best_so_far"}
+TAKEN |= {"output", "point", "mean", "sd", "lower", "upper", "probability_of_feasibility"}
 """Names of variables of a session's tables, which no output and no axis can have."""
 
 
@@ -222,7 +223,7 @@ def read_toml(path: Annotated[Path, path_check]) -> Specification:
     except (OSError, ValueError, RecursionError) as error:
         raise InvalidArgument(f"experiment: cannot read {str(path)!r}: {reason_of(error)}") from error
     for name in table:
-        check_known(name, IN_FILES, name, "an experiment has")
+        check_known(name, [*FIELDS, *PARTS], name, "an experiment has")
     for name in ("axis", "algorithm"):
         if not isinstance(table.get(name), Mapping) or not table[name]:
             raise InvalidArgument(f"{name}: there is none; add a table [{'axis.NAME' if name == 'axis' else name}]")

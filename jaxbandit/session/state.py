@@ -53,23 +53,14 @@ class Ticket:
 
 @dataclasses.dataclass
 class Record:
-    """A ticket, and what has been told of it.
-
-    Attributes:
-      ticket: the ticket.
-      asked_at: when it was asked for.
-      outputs: number of values of a complete ticket.
-      values: values told so far, by the names of the outputs, as corrections have left them.
-      told_at: when the last of them was told.
-      dropped: whether the run failed.
-    """
+    """A ticket, and what has been told of it."""
 
     ticket: Ticket
     asked_at: str
-    outputs: int
-    values: dict[str, float] = dataclasses.field(default_factory=dict)
-    told_at: str = ""
-    dropped: bool = False
+    outputs: int  # number of values of a complete ticket
+    values: dict[str, float] = dataclasses.field(default_factory=dict)  # by the names of the outputs, as corrections have left them
+    told_at: str = ""  # when the last of them was told
+    dropped: bool = False  # whether the run failed
 
     @property
     def state(self) -> str:
@@ -80,19 +71,11 @@ class Record:
 
 
 class State:
-    """All that the events of a session amount to.
-
-    Attributes:
-      specification: what the session is made of.
-      design: points of the initial design.
-      records: the tickets by number.
-      model: the model in force.
-      fitted_at: number of complete tickets to which it was fitted, 0 before the first fit.
-      course: the learner.
-    """
+    """All that the events of a session amount to: its tickets by number, the model in force, and the learner."""
 
     def __init__(self, specification: Specification) -> None:
-        self.specification, self.design, self.model, self.fitted_at = specification, specification.design(), specification.model, 0
+        self.specification, self.design, self.model = specification, specification.design(), specification.model
+        self.fitted_at = 0  # number of complete tickets to which the model was fitted
         self.records: dict[int, Record] = {}
         self.course = Course(specification.setting)
 
@@ -199,11 +182,6 @@ class State:
     def complete(self) -> int:
         """Number of tickets all of whose values have been told."""
         return sum(record.state == "complete" for record in self.records.values())
-
-    @property
-    def pending(self) -> tuple[Ticket, ...]:
-        """Tickets that have been asked for and lack values."""
-        return tuple(record.ticket for record in self.records.values() if record.state in ("pending", "partial"))
 
     def record(self, ticket: Ticket | int) -> Record:
         """Return the record of a ticket or of its number; raises ``InvalidArgument`` on one that was never asked for."""

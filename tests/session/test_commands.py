@@ -54,7 +54,10 @@ def said(capsys: Any, *words: Any) -> Any:
 
 def refused(capsys: Any, *words: Any) -> str:
     """Return what a command says when it is refused."""
-    assert main(["session", *map(str, words)]) == 2
+    try:
+        assert main(["session", *map(str, words)]) == 2
+    except SystemExit as ended:  # of the parser
+        assert ended.code == 2
     return str(capsys.readouterr().err)
 
 
@@ -69,6 +72,7 @@ def test_a_session_from_a_file_to_a_report(tmp_path: Path, capsys: Any) -> None:
     assert "the initial design comes first; tell or drop tickets 2" in refused(capsys, "ask", where)
     assert said(capsys, "drop", where, 2)["state"] == "dropped"
     assert said(capsys, "ask", where)["round"] == 1
+    assert "--value: must be given once for each" in refused(capsys, "tell", where, 1, "--value", "pH=1", "--value", "pH=2")
     assert "tell(..., correct=True) replaces it" in refused(capsys, "tell", where, 1, "--reward", 1.4)
     assert said(capsys, "tell", where, 1, "--reward", 1.4, "--correct")["ticket"] == 1
     status = said(capsys, "status", where)
@@ -115,13 +119,9 @@ def test_what_no_session_has_is_refused_by_name(case: str, tmp_path: Path, capsy
 def test_numbers_that_are_none_are_refused(tmp_path: Path, capsys: Any) -> None:
     assert "holds no session" in refused(capsys, "ask", tmp_path)
     assert "--value: must be NAME=X" in refused(capsys, "tell", tmp_path, 1, "--value", "3")
-    assert "--value: must be a number, got '1_0'" in refused(capsys, "tell", tmp_path, 1, "--value", "y=1_0")
-    assert "--value: y must be given once" in refused(capsys, "tell", tmp_path, 1, "--value", "y=1", "--value", "y=2")
-    assert "--reward: must be given once" in refused(capsys, "tell", tmp_path, 1, "--reward", 1, "--reward", 2)
+    for option, text in (("--value", "y=1_0"), ("--reward", "1_0"), ("--constraint", "x")):
+        assert re.search(rf"{option}: invalid .*'{text}'", refused(capsys, "tell", tmp_path, 1, option, text))
     assert "experiment: cannot read" in refused(capsys, "new", "")
-    with pytest.raises(SystemExit):
-        main(["session", "tell", str(tmp_path), "1", "--reward", "1_0"])
-    assert "--constraint: must be a number" in refused(capsys, "tell", tmp_path, 1, "--constraint", "x")
 
 
 def test_the_examples_of_the_help_can_be_run() -> None:

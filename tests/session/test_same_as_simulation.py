@@ -73,9 +73,9 @@ def course_of(problem: Any, algorithm: Any, model: Any, horizon: int, *, policy:
 
 def asked(course: Course) -> int:
     """The point of the next round, which begins."""
-    choice = course.choose()
-    course.asked(choice.point, choice.after)
-    return choice.point
+    point, _, after = course.choose()
+    course.asked(point, after)
+    return point
 
 
 def session(algorithm: Any, policy: str, initial: Any = None, model: Any = None) -> list[int]:
