@@ -15,10 +15,10 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.codec import nameable
 from jaxbandit.core.declare import Role, check_fields, checked
-from jaxbandit.core.fields import Place, Words, exactly, finite_numbers, function, key, vector, whole
+from jaxbandit.core.fields import Place, Words, exactly, finite_numbers, key, vector, whole
 from jaxbandit.core.keys import typed
 from jaxbandit.core.pytree import pytree, replace, static
-from jaxbandit.core.types import Array, Key, Numbers, Table
+from jaxbandit.core.types import Key, Numbers, Table
 
 __all__ = ["MOST_POINTS", "Domain", "arms", "grid", "mixed", "points", "product", "sobol", "tabulate"]
 __dir__ = __all__.copy  # what completion shows
@@ -81,20 +81,17 @@ class Domain(Role):
         """Number of points on each axis of a product grid, ``()`` for a bare set of points."""
         return tuple(int(np.shape(axis)[0]) for axis in self.axes)
 
-    @checked
-    def is_categorical(self, axis: Annotated[int, whole(0)]) -> bool:
+    def is_categorical(self, axis: int) -> bool:
         """Return whether an axis, by its number from 0, holds categories; raises ``InvalidArgument`` on the number of no axis."""
         checks.integer("axis", axis, least=0, most=self.dimension - 1)
         return bool(self.categories and self.categories[axis])
 
-    @checked
-    def name_of(self, axis: Annotated[int, whole(0)]) -> str:
+    def name_of(self, axis: int) -> str:
         """Return the name of an axis, by its number from 0: ``x1``, ``x2``, ... where axes have none."""
         checks.integer("axis", axis, least=0, most=self.dimension - 1)
         return self.names[axis] if self.names else f"x{axis + 1}"
 
-    @checked
-    def label(self, index: Annotated[int, whole(0)]) -> str:
+    def label(self, index: int) -> str:
         """Return a point in words, by its number: ``"dose=0.2, catalyst=Ni"``; raises ``InvalidArgument`` on the number of no point."""
         checks.integer("index", index, least=0, most=self.size - 1)
         row = np.asarray(self.points, np.float64)[index]
@@ -267,7 +264,7 @@ def _corners(low: Numbers, high: Numbers) -> tuple[np.ndarray, np.ndarray]:
 
 
 @checked
-def tabulate(name: str, function: Annotated[Callable[[Any], Any], function("(x [d])")], domain: Domain) -> Table:
+def tabulate(name: str, function: Callable[[Any], Any], domain: Domain) -> Table:
     """Return the values ``[M]``, in float64, of a function of one point ``x [d]`` at every point of a domain.
 
     Args:
@@ -278,27 +275,18 @@ def tabulate(name: str, function: Annotated[Callable[[Any], Any], function("(x [
     Raises:
       InvalidArgument: when the function fails, or does not give one finite real number for each point.
     """
-    return tabulated(name, function, domain.points)
-
-
-def tabulated(name: str, given: Callable[[Array], Array | float], points: Table) -> np.ndarray:
-    """Return the values ``[M]``, in float64, of a user's function at ``points [M, d]``.
-
-    Raises:
-      InvalidArgument: unless it gives one finite real number for each point.
-    """
-    if not callable(given) or isinstance(given, type):
-        raise checks.InvalidArgument(f"{name}: must be a function of one point x [d], got {checks.short(given)}")
-    points = np.asarray(points, np.float64)
-    words = f"{name}: must be a function of one point x [{points.shape[1]}] that gives one number"
+    if not callable(function) or isinstance(function, type):
+        raise checks.InvalidArgument(f"{name}: must be a function of one point x [d], got {checks.short(function)}")
+    points = np.asarray(domain.points, np.float64)
+    words = f"{name}: must be a function of one point x [{domain.dimension}] that gives one number"
     with jax.enable_x64(True), checks.blaming(f"{words}; write it with jax.numpy, or tabulate it and use problems.from_tables"):
         try:
-            table = np.asarray(jax.jit(jax.vmap(given))(points))
+            table = np.asarray(jax.jit(jax.vmap(function))(points))
         except Exception:  # of what JAX cannot trace, such as a function of NumPy or one that branches on x
-            table = np.asarray([given(x) for x in points.copy()])
-        finite_numbers(f"{name}(x)", table, Place(exactly(len(points), words="one number for each point x [d]")))
+            table = np.asarray([function(x) for x in points.copy()])
+        finite_numbers(f"{name}(x)", table, Place(exactly(domain.size, words="one number for each point x [d]")))
         try:
-            jax.eval_shape(lambda: given(points[0].copy()))  # NumPy refuses a coordinate that x lacks, JAX takes the last
+            jax.eval_shape(lambda: function(points[0].copy()))  # NumPy refuses a coordinate that x lacks, JAX takes the last
         except IndexError:
             raise
         except Exception:  # of what works on JAX's arrays alone

@@ -180,6 +180,8 @@ def broadcast(**values: object) -> None:
 def shape_of(name: str, value: Any) -> tuple[int, ...]:
     """Return the shape of ``value``; raise when it is a list whose rows differ in length."""
     short_enough(name, value)
+    if isinstance(value, list | tuple) and is_traced(value):  # of which NumPy makes no array
+        return len(value), *shape_of(name, value[0])
     try:
         return tuple(np.shape(value))
     except (TypeError, ValueError) as error:

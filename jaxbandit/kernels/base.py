@@ -117,35 +117,39 @@ class Scale(Kernel):
 
 
 @pytree
-class Sum(Kernel):
-    """Sum of two kernels, ``left(x, y) + right(x, y)``."""
+class Pair(Kernel):
+    """Abstract base of kernels made of two by an operation on their values."""
 
     left: Kernel
     right: Kernel
 
+    @abc.abstractmethod
+    def _joined(self, left: Array, right: Array) -> Array:
+        """Return the values of the kernel, from those of its parts."""
+
     @on_points
     def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
-        return self.left(x, y) + self.right(x, y)
+        return self._joined(self.left(x, y), self.right(x, y))
 
     @on_points
     def diag(self, x: ArrayLike) -> Array:
-        return self.left.diag(x) + self.right.diag(x)
+        return self._joined(self.left.diag(x), self.right.diag(x))
 
 
 @pytree
-class Product(Kernel):
+class Sum(Pair):
+    """Sum of two kernels, ``left(x, y) + right(x, y)``."""
+
+    def _joined(self, left: Array, right: Array) -> Array:
+        return left + right
+
+
+@pytree
+class Product(Pair):
     """Product of two kernels, ``left(x, y) * right(x, y)``."""
 
-    left: Kernel
-    right: Kernel
-
-    @on_points
-    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
-        return self.left(x, y) * self.right(x, y)
-
-    @on_points
-    def diag(self, x: ArrayLike) -> Array:
-        return self.left.diag(x) * self.right.diag(x)
+    def _joined(self, left: Array, right: Array) -> Array:
+        return left * right
 
     @checked
     def along_axes(self, dimension: Axes) -> tuple[Kernel, ...] | None:

@@ -18,8 +18,8 @@ from jaxbandit.core.pytree import as_argument, fields_in_brief, float_dtype, pyt
 from jaxbandit.core.showing import html_fields
 from jaxbandit.core.types import Array, Key, Numbers, PerOutput, Scalar, Table
 from jaxbandit.delays import Delay, NoDelay
-from jaxbandit.domains import Domain, tabulated
-from jaxbandit.problems.noise import Drawn, Gaussian, Index, Noise, check_points, drawn_from, noise_at
+from jaxbandit.domains import Domain, tabulate
+from jaxbandit.problems.noise import Drawn, Gaussian, Index, Noise, drawn_from, noise_at
 
 __all__ = ["AbstractProblem", "Family", "Optimum", "Problem", "best_mixed_policy", "from_functions", "from_tables", "optimum"]
 
@@ -117,8 +117,7 @@ class AbstractProblem(OnDomain):
         """
         check_fields(self, type(self).__name__)
         self.require(domain=of_class(Domain), noise=of_class(Noise), delay=of_class(Delay), name=text, norm=finite | nothing)
-        self.noise.validate(outputs=self.outputs)
-        check_points(self.noise, self.domain.size)
+        self.noise.validate(outputs=self.outputs, points=self.domain.size)
         self.delay.validate(outputs=self.outputs)
 
     def require(self, **declared: Check) -> None:
@@ -399,8 +398,8 @@ def from_functions(
     """
     if isinstance(constraints, str | Mapping | np.ndarray | jax.Array) or not isinstance(constraints, Iterable):
         raise checks.InvalidArgument(f"constraints: must be a list of functions of one point x [d], got {checks.short(constraints)}")
-    rows = tabulated("reward", reward, domain.points)
-    costs = [tabulated(f"constraints[{number}]", each, domain.points) for number, each in enumerate(constraints)]
+    rows = tabulate("reward", reward, domain)
+    costs = [tabulate(f"constraints[{number}]", each, domain) for number, each in enumerate(constraints)]
     if noise_variance is None and noise is None:
         words = "must be given, a number >= 0, or noise, a noise model; observations without noise have 0"
         raise checks.InvalidArgument(f"noise_variance: {words}")

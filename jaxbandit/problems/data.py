@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import sys
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, cast
 
@@ -15,7 +15,7 @@ from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, decimal, short
 from jaxbandit.core.codec import reads_files
 from jaxbandit.core.declare import checked
-from jaxbandit.core.fields import Check, Place, finite_numbers, matrix, of_class, positive, text
+from jaxbandit.core.fields import Check, finite_numbers, matrix, of_class, positive, text
 from jaxbandit.core.files import opened_text, reason_of
 from jaxbandit.core.paths import did_you_mean
 from jaxbandit.core.pytree import pytree, replace, static
@@ -41,17 +41,9 @@ def _are_columns(value: object) -> bool:
     return isinstance(value, Mapping) or (pandas is not None and isinstance(value, pandas.DataFrame))
 
 
-def _are_some(name: str, value: Sized, place: Place) -> None:
-    if not len(value):
-        raise InvalidArgument(f"{name}: must be {COLUMNS.allowed}, with at least one row, got an empty one")
-
-
-COLUMNS = Check("a mapping from names to columns, or a pandas.DataFrame", _are_columns, _are_some)
-
-
 @checked
 def from_columns(
-    columns: Annotated[Columns, COLUMNS],
+    columns: Annotated[Columns, Check("a mapping from names to columns, or a pandas.DataFrame", _are_columns)],
     objective: str,
     constraints: Sequence[str] = (),
     *,
@@ -85,8 +77,8 @@ def from_columns(
     if any(len(shape) != 1 for shape in lengths.values()) or len(set(lengths.values())) > 1:
         given = ", ".join(f"{label!r} {list(shape)}" for label, shape in lengths.items())
         raise InvalidArgument(f"columns: must all have one length [M], got {given}")
-    if (0,) in lengths.values():
-        raise InvalidArgument(f"columns: must have at least one row, got none of {', '.join(map(repr, lengths))}")
+    if not lengths or (0,) in lengths.values():
+        raise InvalidArgument(f"columns: must have at least one row, got none of {', '.join(map(repr, lengths)) or 'no columns'}")
     table = {label: column.tolist() for label, column in arrays.items()}
     goal = Objective.read(objective)
     bounds = [Constraint.read(bound, f"constraints[{number}]") for number, bound in enumerate(constraints)]

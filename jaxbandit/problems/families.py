@@ -29,8 +29,7 @@ from jaxbandit.kernels.base import covariances
 from jaxbandit.problems.base import Family, Problem, Seed
 from jaxbandit.problems.noise import Gaussian, Noise, Noiseless
 
-__all__ = ["RKHS_2D_LENGTH_SCALES", "GpDraws", "RkhsBinding", "RkhsInterpolants", "RkhsThreshold", "gp_draws", "gp_draws_infeasible"]
-__all__ += ["rkhs_1d", "rkhs_1d_binding", "rkhs_2d", "rkhs_2d_draws"]
+__all__ = ["RKHS_2D_LENGTH_SCALES", "gp_draws", "gp_draws_infeasible", "rkhs_1d", "rkhs_1d_binding", "rkhs_2d", "rkhs_2d_draws"]
 
 T = TypeVar("T")
 EXACT = jax.lax.Precision.HIGHEST  # regret is measured against these tables, so no TF32 on accelerators
@@ -97,22 +96,12 @@ class Draws(Family):
 
 @pytree
 class GpDraws(Draws):
-    """A family whose ``f`` and ``g_j`` are independent GP draws on a domain; make one with :func:`gp_draws`.
-
-    Attributes:
-      domain, noise, delay, name: as of :class:`~jaxbandit.problems.Problem`.
-      root: ``[M, r]`` square root of the kernel matrix, computed in float64.
-      start_level: an instance is accepted when all ``g_j(start) < start_level``; without ``start``, when some point is feasible.
-      slack: ``eps > 0`` to shift each ``g_j`` by ``eps - min g_j`` and so make the instance infeasible; ``None`` for no shift.
-      start: index of the point that must be well inside the constraints, or ``None``.
-      constraint_count: number of constraints, ``m >= 1``.
-      attempts: most draws of the constraints, ``f`` being drawn once; if none is accepted, the trial is flagged as infeasible.
-    """
+    """A family whose ``f`` and ``g_j`` are independent GP draws on a domain; of the draws only those of ``g`` are rejected."""
 
     root: Root
-    start_level: Annotated[Scalar, finite] = 0.0
-    slack: Annotated[Scalar, positive] | None = None
-    start: int | None = static(default=None)
+    start_level: Annotated[Scalar, finite] = 0.0  # an instance is accepted when all g_j(start) are below
+    slack: Annotated[Scalar, positive] | None = None  # eps to shift each g_j by eps - min g_j, which makes the instance infeasible
+    start: int | None = static(default=None)  # number of the point that must be well inside; without it some point must be feasible
     constraint_count: Annotated[int, CONSTRAINTS] = static(default=1)
     attempts: Count = static(default=100)
 
@@ -227,15 +216,7 @@ def rkhs_function(key: Key, kernel_matrix: Table, centres: int) -> tuple[Array, 
 
 @pytree
 class RkhsThreshold(Draws):
-    """A family with ``f = sum_i a_i k(., x_i)`` and ``g = -f + h``, ``h = threshold * B``; make one with :func:`rkhs_1d`.
-
-    An instance is drawn again until ``max f >= least_peak * B``.
-
-    Attributes:
-      domain, noise, delay, name: as of :class:`~jaxbandit.problems.Problem`.
-      matrix: ``[M, M]`` kernel matrix, computed in float64.
-      threshold, least_peak, bound, centres, attempts: as for :func:`rkhs_1d`.
-    """
+    """A family with ``f = sum_i a_i k(., x_i)`` and ``g = -f + h``, ``h = threshold * B``, drawn until ``max f >= least_peak * B``."""
 
     matrix: Root
     centres: Count = static(default=100)
@@ -259,14 +240,7 @@ class RkhsThreshold(Draws):
 
 @pytree
 class RkhsBinding(Draws):
-    """A family with independent ``f`` and ``g`` and a binding constraint; make one with :func:`rkhs_1d_binding`.
-
-    An instance is drawn again until the unconstrained maximiser is infeasible and ``min g <= -least_slack * max |g|``.
-
-    Attributes:
-      domain, noise, delay, name, matrix: as in :class:`RkhsThreshold`.
-      least_slack, centres, attempts: as for :func:`rkhs_1d_binding`.
-    """
+    """A family with independent ``f`` and ``g``, drawn until the best ``f`` is infeasible and ``min g <= -least_slack * max |g|``."""
 
     matrix: Root
     centres: Count = static(default=100)
@@ -357,14 +331,9 @@ def _on_interval(points_per_axis: int, noise: Noise | None, kernel: Kernel | Non
 
 @pytree
 class RkhsInterpolants(Draws):
-    """A family with ``f`` the least-norm interpolant of ``y ~ N(0, K)`` at random points; make one with :func:`rkhs_2d_draws`.
+    """A family with ``f`` the least-norm interpolant of ``y ~ N(0, K)`` at random points.
 
     Its squared RKHS norm ``y^T K^{-1} y`` is chi-squared with one degree of freedom for each centre (or the rank of ``K``, if lower).
-
-    Attributes:
-      domain, noise, delay, name: as of :class:`~jaxbandit.problems.Problem`.
-      root: ``[M, r]`` square root of the kernel matrix, computed in float64.
-      centres, shift_to_zero: as for :func:`rkhs_2d_draws`.
     """
 
     root: Root

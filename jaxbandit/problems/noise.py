@@ -1,9 +1,7 @@
-"""Noise models: random terms added to the mean values of ``k = 1 + m`` outputs, reward first.
+"""Noise models: random terms added to the mean values of ``k = 1 + m`` outputs, reward first, in the units of the outputs.
 
-A model works in two steps. ``draw`` makes a round's randomness without knowing which point will be chosen, so that it cannot depend
-on the policy and all rounds are drawn at once, outside the loop; ``apply`` turns it into the noise at the chosen point.
-
-All models have mean zero, or the mean of their table; scales are in the units of the outputs.
+``draw`` makes a round's randomness before a point is chosen, so that it cannot depend on the policy and all rounds are drawn at once,
+outside the loop; ``apply`` turns it into the noise at the chosen point. All models have mean zero, or the mean of their table.
 """
 
 from __future__ import annotations
@@ -67,20 +65,14 @@ class Noise(Declared, abc.ABC):
     def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Drawn:
         """Return the randomness of one round for ``outputs`` functions, before a point is chosen."""
 
-    @abc.abstractmethod
     def apply(self, drawn: Drawn, index: Array) -> Array:
-        """Return the noise ``[outputs]``, in the units of the outputs, of an observation at grid ``index []``."""
+        """Return the noise ``[outputs]`` of an observation at grid ``index []``; default: what was drawn, the same at every point."""
+        result: Array = drawn
+        return result
 
     def variances(self, outputs: int) -> np.ndarray | None:
         """Return the variance ``[outputs]`` on the host, a mean over points; ``None`` (the default) where it is not known."""
         return None
-
-
-class Additive(Noise):
-    """Abstract base of noise that is the same at every point, all of which is drawn before one is chosen."""
-
-    def apply(self, drawn: Array, index: Array) -> Array:
-        return drawn
 
 
 def _each(value: types.PerOutput, outputs: int) -> np.ndarray:
@@ -89,7 +81,7 @@ def _each(value: types.PerOutput, outputs: int) -> np.ndarray:
 
 
 @pytree
-class Gaussian(Additive):
+class Gaussian(Noise):
     """Independent Gaussian noise.
 
     Papers write ``N(0, 0.05)`` for either variance or standard deviation; say which you mean by ``Gaussian(variance=...)``, one number >= 0
@@ -106,15 +98,14 @@ class Gaussian(Additive):
 
     @checked
     def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Array:
-        scale = jnp.broadcast_to(jnp.sqrt(jnp.asarray(self.variance, dtype)), (outputs,))
-        return scale * jax.random.normal(key, (outputs,), dtype)
+        return jnp.sqrt(jnp.asarray(self.variance, dtype)) * jax.random.normal(key, (outputs,), dtype)
 
     def variances(self, outputs: int) -> np.ndarray | None:
         return _each(self.variance, outputs)
 
 
 @pytree
-class Noiseless(Additive):
+class Noiseless(Noise):
     """No noise: observations are the mean values."""
 
     @checked
@@ -126,22 +117,21 @@ class Noiseless(Additive):
 
 
 @pytree
-class Uniform(Additive):
+class Uniform(Noise):
     """Independent uniform noise on ``[-half_width, half_width]``; ``half_width >= 0`` is one number, or ``[k]``, one per output."""
 
     half_width: Annotated[types.PerOutput, fields.nonnegative] = 1.0
 
     @checked
     def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Array:
-        scale = jnp.broadcast_to(jnp.asarray(self.half_width, dtype), (outputs,))
-        return scale * jax.random.uniform(key, (outputs,), dtype, -1, 1)
+        return jnp.asarray(self.half_width, dtype) * jax.random.uniform(key, (outputs,), dtype, -1, 1)
 
     def variances(self, outputs: int) -> np.ndarray | None:
         return np.square(_each(self.half_width, outputs)) / 3
 
 
 @pytree
-class StudentT(Additive):
+class StudentT(Noise):
     """Independent heavy-tailed noise ``scale * t_df``.
 
     The variance is ``scale^2 df / (df - 2)``, infinite for ``df <= 2``; ``df = 1`` is Cauchy and has no mean either. Degrees of freedom
@@ -153,12 +143,11 @@ class StudentT(Additive):
 
     @checked
     def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Array:
-        df, scale = (jnp.broadcast_to(jnp.asarray(value, dtype), (outputs,)) for value in (self.df, self.scale))
-        return scale * jax.random.t(key, df, (outputs,), dtype)
+        return jnp.asarray(self.scale, dtype) * jax.random.t(key, jnp.asarray(self.df, dtype), (outputs,), dtype)
 
 
 @pytree
-class CentredPoisson(Additive):
+class CentredPoisson(Noise):
     """Counts less their mean, ``Poisson(rate) - rate``; ``rate`` is one number from 0 to 1e9, as counts are int32, or ``[k]``."""
 
     rate: Annotated[types.PerOutput, fields.between(0, 1e9, open_low=False)] = 1.0
@@ -172,6 +161,13 @@ class CentredPoisson(Additive):
         return _each(self.rate, outputs)
 
 
+def _one_per_point(words: str, *dimensions: int) -> fields.Shape:
+    """Return the shapes of so many dimensions whose last one counts the points of a domain."""
+    return fields.Shape(
+        words, lambda actual, n: len(actual) in dimensions and 0 not in actual and n in (None, actual[-1]), lambda place: place.points
+    )
+
+
 @pytree
 class Residuals(Noise):
     """Bootstrap from data: a random row of a table of residuals, read at the chosen point.
@@ -182,7 +178,7 @@ class Residuals(Noise):
       shared: whether all outputs read one row, as one reading gives both reward and cost, or each draws its own.
     """
 
-    table: Annotated[Table, fields.finite, fields.matrix("one row per sample, one column per point")]
+    table: Annotated[Table, fields.finite, _one_per_point("shape [n, M], one row per sample, one column for each of {n} points", 2)]
     weights: Annotated[types.PerOutput, fields.finite] = 1.0
     shared: bool = static(default=True)
 
@@ -245,12 +241,6 @@ class PerPoint(Noise):
         return self.model.variances(outputs)
 
 
-PER_POINT = fields.Shape(
-    "shape [M], one number per point, or [k, M] with a row for each of {n} functions",
-    lambda actual, n: 0 not in actual and (len(actual) == 1 or (len(actual) == 2 and (n is None or actual[0] == n))),
-)
-
-
 @pytree
 class Heteroscedastic(Noise):
     """Noise whose variance differs between points: ``sqrt(variance(x))`` times that of a model.
@@ -263,7 +253,7 @@ class Heteroscedastic(Noise):
       model: the noise where ``variance`` is 1, by default standard Gaussian.
     """
 
-    variance: Annotated[Table, fields.nonnegative, PER_POINT]
+    variance: Annotated[Table, fields.nonnegative, _one_per_point("shape [M] or [k, M], one number for each of {n} points", 1, 2)]
     model: Annotated[Noise, fields.per_output] = Gaussian()
 
     @classmethod
@@ -293,6 +283,11 @@ class Heteroscedastic(Noise):
     def apply(self, drawn: Drawn, index: Array) -> Array:
         noise = self.model.apply(drawn, index)
         return jnp.sqrt(jnp.asarray(self.variance, noise.dtype)[..., index]) * noise
+
+    def _check(self, name: str, outputs: int | None) -> None:
+        rows = np.shape(self.variance)[:-1]
+        if rows and outputs not in (None, rows[0]):
+            raise checks.InvalidArgument(f"{name}.variance: must have a row for each of the {outputs} functions, got {rows[0]}")
 
     def variances(self, outputs: int) -> np.ndarray | None:
         own = self.model.variances(outputs)
@@ -340,14 +335,3 @@ def noise_at(noise: Noise, drawn: Drawn, index: Array, outputs: int) -> Array:
     if given.shape != (outputs,) or not _is_real(given.dtype):
         raise checks.InvalidArgument(f"{where}, got {given.dtype} {list(given.shape)}")
     return given
-
-
-def check_points(noise: Noise, size: int) -> None:
-    """Raise ``InvalidArgument`` when a table inside ``noise`` has another number of points than ``size``."""
-    for part in jax.tree.leaves(noise, is_leaf=lambda node: isinstance(node, Residuals | Heteroscedastic)):
-        if isinstance(part, Residuals):
-            checks.shape("Residuals.table", part.table, (None, size), remedy="one column per point of the domain")
-        if isinstance(part, Heteroscedastic):
-            shape = checks.shape_of("Heteroscedastic.variance", part.variance)
-            checks.shape("Heteroscedastic.variance", part.variance, (*shape[:-1], size), remedy="one number per point of the domain")
-            check_points(part.model, size)

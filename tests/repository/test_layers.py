@@ -298,7 +298,7 @@ def test_experiments_use_what_a_user_would():
         ("from jaxbandit.problems.rkhs_2d import rkhs_2d", "jaxbandit.problems.rkhs_2d"),
         ("from jaxbandit.problems import _draws", "jaxbandit.problems._draws"),
         ("from jaxbandit.study.runs import grid", "jaxbandit.study.runs"),
-        ("from jaxbandit import problems\nproblems.heating._simulated()", "problems.heating"),
+        ("from jaxbandit import problems\nproblems.fixed._simulated()", "problems.fixed"),
         ("import jaxbandit\nprint(jaxbandit.cli.main)", "jaxbandit.cli"),
         ("from jaxbandit.report.statistics import np", "np"),
         ("from jaxbandit.report import plots\nplots._band()", "_band"),

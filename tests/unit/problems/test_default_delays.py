@@ -62,7 +62,7 @@ def test_instances_have_the_delay_of_their_family(make):
     family.validate()
     many = jax.eval_shape(jax.vmap(family.sample), keys(3))
     assert jax.tree.structure(many.delay) == jax.tree.structure(LATE) and many.delay.mean.shape == (3,)
-    assert many.norm is None if isinstance(family, problems.GpDraws) else many.norm.shape == (3,)
+    assert many.norm is None if isinstance(family, problems.families.GpDraws) else many.norm.shape == (3,)
     with pytest.raises(InvalidArgument, match=r"Lossy\.never"):
         broken = delays.Lossy(never=2.0)
         wrapped = isinstance(family, problems.FullInformation)
