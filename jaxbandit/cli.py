@@ -19,14 +19,13 @@ from jaxbandit._version import __version__
 from jaxbandit.core.cache import enable_cache
 from jaxbandit.core.checks import InvalidArgument, decimal, whole_number
 from jaxbandit.core.commands import ended
-from jaxbandit.core.executors import WorkersLost
+from jaxbandit.core.executors import WORKERS, WorkersLost, connected
 from jaxbandit.core.files import reason_of
 from jaxbandit.core.paths import did_you_mean
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.results.measured import LEGEND
 from jaxbandit.session.commands import add_commands
 from jaxbandit.session.journal import CannotRecord
-from jaxbandit.study.cluster import WORKERS, connected
 from jaxbandit.study.run import BatchFailed
 from jaxbandit.surrogates import PRECISIONS
 

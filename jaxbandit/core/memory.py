@@ -1,4 +1,4 @@
-"""Memory of the machine, and refusals of what cannot fit it before it is made."""
+"""Memory and processors of the machine, and refusals of what cannot fit before it is made."""
 
 from __future__ import annotations
 
@@ -21,6 +21,11 @@ def host_memory() -> int:
     with contextlib.suppress(OSError, ValueError):  # no container, or "max"
         bounds.append(int(CONTAINER_LIMIT.read_text()))
     return min(bounds)
+
+
+def cores() -> int:
+    """Return the number of processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def device_memory() -> int:

@@ -9,7 +9,7 @@ from jaxbandit.session.quantities import Axis
 from jaxbandit.session.session import DeclaredInfeasible, Recommendation, Session
 from jaxbandit.session.specification import Specification, read_toml
 from jaxbandit.session.state import Ticket
-from jaxbandit.study.model import Model
+from jaxbandit.study.runs import Model
 
 __all__ = [
     "Axis",

@@ -31,7 +31,7 @@ from jaxbandit.session.journal import Body, DamagedSession, Event, Journal, Sess
 from jaxbandit.session.quantities import Axis, Outputs, Space, told_values
 from jaxbandit.session.specification import Specification, fitted_model
 from jaxbandit.session.state import State, Ticket
-from jaxbandit.study.model import Model
+from jaxbandit.study.runs import Model
 
 if TYPE_CHECKING:
     import matplotlib.figure

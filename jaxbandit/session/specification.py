@@ -35,7 +35,7 @@ from jaxbandit.feedback import Policy
 from jaxbandit.problems import from_tables
 from jaxbandit.session.journal import SessionError
 from jaxbandit.session.quantities import Axis, Outputs, Space
-from jaxbandit.study.model import Model
+from jaxbandit.study.runs import Model
 from jaxbandit.surrogates import Prior, arithmetic, fit
 
 FIELDS = ("objective", "constraints", "seed", "horizon", "capacity", "fit_every")

@@ -14,7 +14,7 @@ from jaxbandit.session.course import Course, Told
 from jaxbandit.session.journal import JOURNAL, DamagedSession, Event, Journal
 from jaxbandit.session.quantities import told_values
 from jaxbandit.session.specification import Specification
-from jaxbandit.study.model import Model
+from jaxbandit.study.runs import Model
 
 BODIES = {
     "asked": {"ticket", "round", "index", "status"},

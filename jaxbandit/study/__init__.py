@@ -7,18 +7,16 @@ Needs the ``study`` extra (``pip install "jaxbandit[study]"``).
 """
 
 from jaxbandit.core.commands import end_with_parent, ended
-from jaxbandit.core.executors import TaskFailed, WorkerMismatch, WorkersLost, spread
+from jaxbandit.core.executors import TaskFailed, WorkerMismatch, WorkersLost, connected, spread
 from jaxbandit.core.files import CannotWrite, ExistingOutput, prepare_directory, prepare_file, write_whole
 from jaxbandit.results.dataset import flagged, flags_in_words, sweeps_without_effect, to_dataframe
 from jaxbandit.results.files import read_results, write_results
-from jaxbandit.study.cluster import connected
 from jaxbandit.study.files import CheckpointMismatch, DirectoryInUse, HeldDirectory, hold_directory, interrupted
-from jaxbandit.study.model import Model
 from jaxbandit.study.plan import Plan, make_plan
-from jaxbandit.study.programs import compile_quickly, use_all_cores
+from jaxbandit.study.play import compile_quickly, use_all_cores
 from jaxbandit.study.progress import Progress, Reporter
 from jaxbandit.study.run import BatchFailed, forget, made_before, run_study
-from jaxbandit.study.runs import Policy, Run, grid
+from jaxbandit.study.runs import Model, Policy, Run, grid
 from jaxbandit.study.study import Keep, Study, from_table, from_toml
 from jaxbandit.study.trial import audit, rerun
 from jaxbandit.study.tuning import tune

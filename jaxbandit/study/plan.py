@@ -70,11 +70,9 @@ class PlannedCell:
         """Number of batches."""
         return -(-len(self.runs) * self.trials // self.size)
 
-    @property
-    def batches(self) -> Iterator[Batch]:
-        """All batches, in order."""
-        every = len(self.runs) * self.trials
-        return (Batch(self, number, number * self.size, min(self.size, every - number * self.size)) for number in range(self.count))
+    def batch(self, number: int) -> Batch:
+        """Return a batch by its number."""
+        return Batch(self, number, number * self.size, min(self.size, len(self.runs) * self.trials - number * self.size))
 
     @property
     def parts(self) -> list[tuple[int, int]]:
@@ -174,7 +172,7 @@ class Plan:
     @functools.cached_property
     def batches(self) -> tuple[Batch, ...]:
         """Batches of all cells, in order."""
-        return tuple(batch for cell in self.cells for batch in cell.batches)
+        return tuple(cell.batch(number) for cell in self.cells for number in range(cell.count))
 
     @functools.cached_property
     def before(self) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import itertools
 import json
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
@@ -179,11 +178,12 @@ class Store:
     ) -> None:
         self.plan, self.files, self.so_far, self.around, self.streamed = plan, files, so_far, around, streamed
         self.parts: dict[Batch, Arrays | None] = {}  # finished batches: their arrays where no file takes the results
-        self.seconds: dict[Batch, np.ndarray] = {}
+        self.seconds = np.zeros((len(plan.runs), 2))  # of each run, with and without compilation; NaN if an earlier process played some
         for batch in plan.batches if resume else ():
             part = None if files is None else files.part(*batch.place)
             if part is not None:
                 self.parts[batch] = None if streamed else part
+                self.seconds[list(batch.cell.runs)] = np.nan
                 so_far.finish(batch, part, before=True)
 
     def missing(self) -> list[Batch]:
@@ -196,7 +196,7 @@ class Store:
             self.files.finish(*batch.place, part)
         part = self._part(batch) if part is None else part
         self.parts[batch] = None if self.streamed else part  # which is read again, so that memory holds one at a time
-        self.seconds[batch] = seconds
+        self.seconds[list(batch.cell.runs)] += seconds / len(batch.cell.runs)
         self.so_far.finish(batch, part)
         self.so_far.write_now_and_then()
 
@@ -212,11 +212,8 @@ class Store:
     def gather(self, file: Path | None, attributes: Mapping[str, str]) -> xr.Dataset:
         """Return the results of all batches, read from their ``file`` if they are written to one."""
         plan = self.plan
-        seconds, unknown = np.empty((len(plan.runs), 2)), np.full(2, np.nan)  # with and without compilation, of what this run has played
-        for cell in plan.cells:
-            seconds[list(cell.runs)] = np.sum([self.seconds.get(batch, unknown) for batch in cell.batches], axis=0) / len(cell.runs)
-        variables = contents_of(plan).variables([self._part(next(cell.batches)) for cell in plan.cells])
-        head = study_header(plan, variables, seconds).assign_attrs(attributes)
+        variables = contents_of(plan).variables([self._part(cell.batch(0)) for cell in plan.cells])
+        head = study_header(plan, variables, self.seconds).assign_attrs(attributes)
         pieces = (piece for batch in plan.batches for piece in pieces_of(variables, batch.cell.number, self._part(batch), batch.rows))
         if file is None:
             return assembled(head, variables, pieces)
@@ -239,7 +236,7 @@ class Work:
         with arithmetic_of(self.study):
             if place is None:
                 return self.player.plan.layout
-            batch = next(itertools.islice(self.player.plan.cells[place[0]].batches, place[1], None))
+            batch = self.player.plan.cells[place[0]].batch(place[1])
             self.player.left = lambda: [batch]
             arrays, seconds = self.player.play(batch)
             if self.files is None:

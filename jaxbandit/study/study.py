@@ -38,8 +38,7 @@ from jaxbandit.fused.plan import NOT_MEASURED, plan_of
 from jaxbandit.fused.rounds import Plan as KernelPlan
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.results.schema import METRICS
-from jaxbandit.study.model import Model
-from jaxbandit.study.runs import Learner, Row, Run, check_label, runs_of, table_of, without_full_information
+from jaxbandit.study.runs import Learner, Model, Row, Run, check_label, runs_of, table_of, without_full_information
 from jaxbandit.surrogates import RangedSurrogate, Surrogate, arithmetic
 
 DEFAULT_METRICS = tuple(name for name in METRICS if name not in ("reward", "strong_regret"))

@@ -160,7 +160,7 @@ def test_imports_point_one_way():
         ("jaxbandit.algorithms.rpol", "from . import cbo", "share only algorithms.base"),
         ("jaxbandit.metrics", "from jaxbandit.report import plots", "layer 9"),
         ("jaxbandit", "import jaxbandit.report.plots", "imports jaxbandit.report.plots"),
-        ("jaxbandit.study.programs", "import experiments.rpol", "never the reverse"),
+        ("jaxbandit.study.play", "import experiments.rpol", "never the reverse"),
         ("jaxbandit.widths", "import jaxbandit", "the package itself"),
         ("jaxbandit.domains", "from jaxbandit.kernels import same", "layer 1"),
     ],

@@ -18,9 +18,9 @@ from jaxbandit import InitialDesign, InvalidArgument, domains, kernels, problems
 from jaxbandit.delays import NEVER, NoDelay, Poisson
 from jaxbandit.engine.simulation import carried_bytes
 from jaxbandit.feedback import Hallucinate
-from jaxbandit.study import Keep, Progress, Reporter, Run, Study, grid, make_plan, programs, rerun, run_study
+from jaxbandit.study import Keep, Progress, Reporter, Run, Study, grid, make_plan, play, rerun, run_study
 from jaxbandit.study.plan import SECONDS_OF_BATCH, rounds_of_part, seconds_of_batch
-from jaxbandit.study.programs import compiled
+from jaxbandit.study.play import compiled
 
 KERNEL = kernels.SquaredExponential(length_scale=1.0)
 HORIZON = 15
@@ -222,9 +222,9 @@ def made(notes: list[str], *names: str) -> Any:
 
 
 def test_programs_are_made_together_and_dropped(monkeypatch: Any) -> None:
-    monkeypatch.setattr(programs, "cores", lambda: 2)
-    monkeypatch.setattr(programs, "MAX_COMPILED_TOGETHER", 2)
-    monkeypatch.setattr(programs, "KEPT", collections.OrderedDict())
+    monkeypatch.setattr(play, "cores", lambda: 2)
+    monkeypatch.setattr(play, "MAX_COMPILED_TOGETHER", 2)
+    monkeypatch.setattr(play, "KEPT", collections.OrderedDict())
     notes: list[str] = []
     assert made(notes, "a", "a", "c", "d") == "program a"
     assert made(notes, "c") == "program c" and notes[0] == "compiling 2 programs" and len(notes) == 2, "the first two"
@@ -234,8 +234,8 @@ def test_programs_are_made_together_and_dropped(monkeypatch: Any) -> None:
 
 @pytest.mark.full
 def test_programs_outlive_a_study_but_not_for_ever(monkeypatch: Any) -> None:
-    monkeypatch.setattr(programs, "MOST_KEPT", 2)
-    monkeypatch.setattr(programs, "KEPT", collections.OrderedDict())
+    monkeypatch.setattr(play, "MOST_KEPT", 2)
+    monkeypatch.setattr(play, "KEPT", collections.OrderedDict())
 
     def count(*names: str) -> int:
         """How many of the programs a study that needs them, one after the other, compiles."""

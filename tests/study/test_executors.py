@@ -42,7 +42,6 @@ from jaxbandit.study import (
     Study,
     WorkerMismatch,
     WorkersLost,
-    cluster,
     connected,
     from_toml,
     make_plan,
@@ -433,7 +432,7 @@ def test_what_cannot_go_together() -> None:
 
 @pytest.mark.parametrize("where", ["127.0.0.1:1", "nowhere.invalid:1", "nowhere", "none.json", "tcp://", "x" * 300, ""])
 def test_no_scheduler_to_be_found(where: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
-    monkeypatch.setattr(cluster, "SECONDS_TO_ANSWER", 0.3)
+    monkeypatch.setattr(executors, "SECONDS_TO_ANSWER", 0.3)
     assert main(["run", str(written(tmp_path, ONE_CELL)), "--out", str(tmp_path / "out"), "--no-cache", "--dask", where]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"error: dask: no scheduler answers at {where}") and said.endswith("its file, or local\n")
@@ -445,7 +444,7 @@ def test_a_broken_scheduler_file(tmp_path: Path, monkeypatch: Any) -> None:
     """Nothing is left by which xarray would write its files."""
     from distributed import get_client
 
-    monkeypatch.setattr(cluster, "SECONDS_TO_ANSWER", 0.3)
+    monkeypatch.setattr(executors, "SECONDS_TO_ANSWER", 0.3)
     for text in ("", "{", "[]", "{}", '{"address": 3}'):
         (tmp_path / "scheduler.json").write_text(text)
         with pytest.raises(InvalidArgument, match=r"^dask: no scheduler answers at .*scheduler.json \("):

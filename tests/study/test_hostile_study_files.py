@@ -14,7 +14,7 @@ import pytest
 
 import jaxbandit
 from jaxbandit import InvalidArgument, kernels
-from jaxbandit.study import Run, Study, from_table, from_toml, make_plan, model, run_study
+from jaxbandit.study import Run, Study, from_table, from_toml, make_plan, run_study, runs
 from jaxbandit.study import plan as planning
 from jaxbandit.study.run import study_header
 
@@ -105,7 +105,7 @@ def mistakes(path: Keys) -> Iterator[tuple[str, dict[str, Any]]]:
 def models_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels are checked and no model is built from them, which takes most of the time: one of each size takes the place of all."""
     known: dict[Any, Any] = {}
-    real = model.surrogate
+    real = runs.surrogate
 
     def quick(domain: Any, given: Any, *, outputs: int, horizon: int, noise_variance: Any, prior_mean: Any, **_: Any) -> Any:
         for kernel in given if isinstance(given, list) else [given]:
@@ -119,7 +119,7 @@ def models_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
             known[domain.size, outputs] = real(domain, one, outputs=outputs, noise_variance=0.1, form="features")
         return known[domain.size, outputs]
 
-    monkeypatch.setattr(model, "surrogate", quick)
+    monkeypatch.setattr(runs, "surrogate", quick)
 
 
 def load(table: Mapping[str, Any]) -> Study:
