@@ -270,7 +270,7 @@ def contents_of(plan: Plan, trials: int | None = None) -> Contents:
     study = plan.study
     return Contents(
         rows=[Row(run.label, str(run.algorithm_label), str(run.problem_label), str(run.delay_label), dict(run.swept)) for run in plan.runs],
-        swept=study.swept,
+        swept=list(dict.fromkeys(path for run in plan.runs for path in run.swept)),
         trials=np.arange(study.trials if trials is None else trials),
         horizon=study.horizon,
         kept=study.keep.rounds(study.horizon),

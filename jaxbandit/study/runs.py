@@ -18,7 +18,6 @@ from jaxbandit.core.codec import Table, as_given, digest, from_plain, from_value
 from jaxbandit.core.declare import check_fields, checked
 from jaxbandit.core.fields import AtLeast, Described, Words, between, choice, finite_numbers, of_class, positive_numbers, text, whole
 from jaxbandit.core.paths import set_field
-from jaxbandit.core.showing import html_fields
 from jaxbandit.core.sweep import combinations
 from jaxbandit.core.types import PerAxis, PerOutput
 from jaxbandit.delays import Delay, NoDelay
@@ -87,7 +86,14 @@ class Model:
                     f"model.length_scale_range: expected [low, high] with low < high, got {short(self.length_scale_range)}"
                 )
         if self.fit_to is not None:
-            object.__setattr__(self, "fit_to", _rows(self.fit_to))
+            try:
+                rows = np.asarray(rows_of_csv(self.fit_to) if isinstance(self.fit_to, str | Path) else self.fit_to, np.float64)
+            except InvalidArgument as error:
+                raise InvalidArgument(f"model.fit_to: {error}") from error
+            if rows.ndim != 2 or not rows.size:
+                words = "rows of numbers, the coordinates of a point and its values"
+                raise InvalidArgument(f"model.fit_to: must be {words}, got {short(self.fit_to)}")
+            object.__setattr__(self, "fit_to", rows)
 
     @staticmethod
     def behind(built: Surrogate) -> Model:
@@ -128,7 +134,13 @@ class Model:
         rest |= {"outputs": outputs, "horizon": horizon}
         try:
             if self.fit_to is not None:
-                rest["fit_to"] = _points_and_values(np.asarray(self.fit_to), domain.dimension, outputs)
+                rows, d = np.asarray(self.fit_to), domain.dimension
+                if rows.shape[1] != d + outputs:
+                    raise InvalidArgument(
+                        f"fit_to: must have {d + outputs} columns, {d} coordinates of a point and the values of {outputs} outputs,"
+                        f" got {rows.shape[1]}"
+                    )
+                rest["fit_to"] = rows[:, :d], rows[:, d:]
             if self.length_scale_range is None:
                 return surrogate(domain, kernels, form=self.form, **rest)
             if self.length_scale is not None:
@@ -142,29 +154,6 @@ class Model:
         """Return the table of a study file; raises ``InvalidArgument`` on a kernel that cannot be written as one."""
         table = to_fields(self, "model")
         return {name: table[name] for name in sorted(table, key="kernel".__eq__)}  # the kernel last
-
-
-def _rows(given: object) -> np.ndarray:
-    """Return the rows ``[n, c]`` that a model is fitted to, given as they are or as the path of a CSV file."""
-    if isinstance(given, str | Path):
-        try:
-            given = rows_of_csv(given)
-        except InvalidArgument as error:
-            raise InvalidArgument(f"model.fit_to: {error}") from error
-    rows = np.asarray(given, np.float64)
-    if rows.ndim != 2 or not rows.size:
-        raise InvalidArgument(f"model.fit_to: must be rows of numbers, the coordinates of a point and its values, got {short(given)}")
-    return rows
-
-
-def _points_and_values(rows: np.ndarray, dimension: int, outputs: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return points ``[n, d]`` and values ``[n, 1 + m]`` of the rows that a model is fitted to."""
-    if rows.shape[1] != dimension + outputs:
-        raise InvalidArgument(
-            f"fit_to: must have {dimension + outputs} columns, {dimension} coordinates of a point and the values of {outputs} outputs,"
-            f" got {rows.shape[1]}"
-        )
-    return rows[:, :dimension], rows[:, dimension:]
 
 
 GridModel: TypeAlias = Annotated[Model, Words("the models of a grid, Model(...)")]
@@ -216,30 +205,16 @@ class Run(Described):
         check_label("Run.label", self.label)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={text}' for name, text in self._in_brief())})"
-
-    def _repr_html_(self) -> str:
-        """Return a table of what is played."""
-        return html_fields(type(self).__name__, self._in_brief())
-
-    def _in_brief(self) -> list[tuple[str, str]]:
-        """Return the fields that are set as text; problem and model, which show themselves at length, by name and size."""
-        problem, forms = self.problem, " and ".join(dict.fromkeys(form.name for form in self.model.forms))
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.repr}
-        unset = [name for name, value in fields.items() if value is None or value == {} or (name == "initial" and not value.count)]
-        words = {name: repr(value) for name, value in fields.items() if name not in (*unset, "problem", "model")}
-        words["problem"] = f"{problem.name} on {problem.domain.size:,} points, {problem.outputs} outputs"
-        words["model"] = f"{type(self.model).__name__} of form {forms}"
-        return [(name, words[name]) for name in fields if name in words]
+        return f"Run({self.label!r}: {self.algorithm!r} on {self.problem.name})"
 
     @property
     def delay_in_force(self) -> Delay:
-        """Delay model that the run is played under: its own or the problem's."""
+        """Delay model that the run is played under: that of the run, or else of the problem."""
         return self.problem.delay if self.delay is None else self.delay
 
     @property
     def policy_in_force(self) -> Policy:
-        """Feedback policy that the run is played under: its own or the algorithm's, which is to wait unless it says otherwise."""
+        """Feedback policy that the run is played under: that of the run, or else of the algorithm, which waits unless it says otherwise."""
         return self.algorithm.traits.feedback if self.feedback is None else self.feedback
 
     @property
@@ -448,8 +423,8 @@ def runs_of(
     return runs
 
 
-def without_full_information(problem: AbstractProblem) -> AbstractProblem:
-    """Return the problem that a study file names."""
+def named_by_files(problem: AbstractProblem) -> AbstractProblem:
+    """Return the problem that a study file names, without what it reveals for an algorithm."""
     return problem.problem if isinstance(problem, FullInformation) else problem
 
 
@@ -464,29 +439,24 @@ def table_of(runs: Sequence[Run], horizon: int) -> dict[str, object]:
     origins = [Origin.of(run, horizon) for run in runs]
     models = {id(origin.model): origin.model.table() for origin in origins}
     model, initial = models[id(origins[0].model)], to_fields(runs[0].initial, "initial")
-    known: dict[tuple[str, str, int, int], None] = {}
     rows = []
     for run, origin in zip(runs, origins, strict=True):
         if origin.horizon != horizon:
             raise InvalidArgument(f"runs: the grid was made for {origin.horizon} rounds, not for {horizon}")
+        if to_fields(run.initial, "initial") != initial:
+            raise InvalidArgument("runs: a table has one initial design for all of them, and they have several")
         row = Row(run.label, str(run.problem_label), str(run.algorithm_label), str(run.delay_label), run.swept, run.trace_name)
         rows.append(row)
-        held = {"problem": without_full_information(run.problem), "delay": run.delay_in_force, "algorithm": origin.learner}
-        for kind, item in held.items():
-            label = getattr(row, kind)
-            if (kind, label, id(item), id(origin.model)) in known:
-                continue
-            known[kind, label, id(item), id(origin.model)] = None
-            where = f"{kind}.{label}"
-            table = item.table(where) if isinstance(item, Learner) else as_given(item, where)
-            if isinstance(item, Learner):
-                learners.setdefault(label, item)
-                if item.model is None and models[id(origin.model)] != model:
-                    table = {**table, "model": models[id(origin.model)]}
-            if sections[kind].setdefault(label, table) != table:
+        learners.setdefault(row.algorithm, origin.learner)
+        held: dict[str, Any] = {"problem": named_by_files(run.problem), "delay": run.delay_in_force}
+        tables = {kind: as_given(item, f"{kind}.{getattr(row, kind)}") for kind, item in held.items()}
+        tables["algorithm"] = origin.learner.table(f"algorithm.{row.algorithm}")
+        if origin.learner.model is None and models[id(origin.model)] != model:
+            tables["algorithm"] = {**tables["algorithm"], "model": models[id(origin.model)]}
+        for kind, table in tables.items():
+            if sections[kind].setdefault(getattr(row, kind), table) != table:
+                label = getattr(row, kind)
                 raise InvalidArgument(f"runs: {kind} {label!r} is not the same in all of them; give each a {kind}_label of its own")
-    if any(to_fields(item, "initial") != initial for item in {id(run.initial): run.initial for run in runs}.values()):
-        raise InvalidArgument("runs: a table has one initial design for all of them, and they have several")
     learners = {label: dataclasses.replace(item, sweep=sections["algorithm"][label].get("sweep")) for label, item in learners.items()}
     every = rows_of(list(sections["problem"]), learners, list(sections["delay"]))  # as whoever reads the file names them
     written, combined = ([to_fields(row, "run") for row in each] for each in (rows, every))

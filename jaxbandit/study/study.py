@@ -38,7 +38,7 @@ from jaxbandit.fused.plan import NOT_MEASURED, plan_of
 from jaxbandit.fused.rounds import Plan as KernelPlan
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.results.schema import METRICS
-from jaxbandit.study.runs import Learner, Model, Row, Run, check_label, runs_of, table_of, without_full_information
+from jaxbandit.study.runs import Learner, Model, Row, Run, check_label, named_by_files, runs_of, table_of
 from jaxbandit.surrogates import RangedSurrogate, Surrogate, arithmetic
 
 DEFAULT_METRICS = tuple(name for name in METRICS if name not in ("reward", "strong_regret"))
@@ -209,11 +209,6 @@ class Study(Described):
         return {"common_random_numbers": self.common_random_numbers} if self.parameters is None else self.parameters
 
     @property
-    def swept(self) -> list[str]:
-        """Paths of all hyper-parameters that some run sweeps."""
-        return list(dict.fromkeys(path for run in self.runs for path in run.swept))
-
-    @property
     @in_its_arithmetic
     def precision(self) -> str:
         """Floating type of all runs, ``"float64"`` where a model of one of them needs it."""
@@ -336,7 +331,7 @@ def kernel_of(study: Study, run: Run, model: Surrogate) -> KernelPlan | str:
 
 def _counted_problem(problem: AbstractProblem) -> Plain:
     """Return what counts of a problem: its name and arguments, or its contents where these are not all or it has none."""
-    named = without_full_information(problem)
+    named = named_by_files(problem)
     table = origin_of(named)
     if table is not None and says_all(table):
         with contextlib.suppress(InvalidArgument):  # of arguments that no table holds

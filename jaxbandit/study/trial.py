@@ -25,26 +25,11 @@ from jaxbandit.core.pytree import canonicalise
 from jaxbandit.delays import NEVER
 from jaxbandit.engine.delayed import plan_delays
 from jaxbandit.results.dataset import Results, assembled, header, pieces_of
-from jaxbandit.study.plan import MAX_BYTES, Batch, Plan, make_plan
+from jaxbandit.study.plan import MAX_BYTES, Batch, make_plan
 from jaxbandit.study.play import Player
 from jaxbandit.study.run import attributes, contents_of
 from jaxbandit.study.runs import Run
-from jaxbandit.study.study import Keep, Study, from_table, in_its_arithmetic
-
-
-@checked
-def study_of(dataset: Results) -> Study:
-    """Return the study that gave a dataset; raises ``InvalidArgument`` when its results do not hold it, or not one of this version."""
-    table = dataset.attrs.get("table", "")
-    if not isinstance(table, str) or not table:
-        raise InvalidArgument(
-            "results: they do not hold the study, for no table describes its runs; build the Study in Python as it was and"
-            " call rerun(dataset, trial, study=...)"
-        )
-    try:
-        return from_table(_parsed(dataset, "table"))
-    except InvalidArgument as error:
-        raise InvalidArgument(f"results: the study that they hold cannot be made here: {error}{_of_another_version(dataset)}") from error
+from jaxbandit.study.study import Keep, Study, arithmetic_of, from_table, in_its_arithmetic
 
 
 def _of_another_version(dataset: xr.Dataset) -> str:
@@ -78,46 +63,53 @@ def rerun(dataset: Results, trial: Annotated[int, whole(0)], *, label: str | Non
     Raises:
       InvalidArgument: when there is no such run or trial, or the results do not hold the study and none is given, or another.
     """
-    return _again(study_of(dataset) if study is None else study, dataset, trial, label)
+    if study is None:
+        if not str(dataset.attrs.get("table", "")):
+            raise InvalidArgument(
+                "results: they do not hold the study, for no table describes its runs; build the Study in Python as it was and"
+                " call rerun(dataset, trial, study=...)"
+            )
+        try:
+            study = from_table(_parsed(dataset, "table"))
+        except InvalidArgument as error:
+            raise InvalidArgument(
+                f"results: the study that they hold cannot be made here: {error}{_of_another_version(dataset)}"
+            ) from error
+    with arithmetic_of(study):
+        return _again(study, dataset, trial, label)
 
 
-@in_its_arithmetic
 def _again(study: Study, dataset: xr.Dataset, trial: int, label: str | None) -> xr.Dataset:
-    """Return what :func:`rerun` returns."""
     if study.fingerprint() != str(dataset.attrs.get("fingerprint")):
         raise InvalidArgument(f"study: it is not the one that these results are of{_of_another_version(dataset)}")
-    if checks.integer("trial", trial, least=0) >= study.trials:
+    if trial >= study.trials:
         raise InvalidArgument(f"trial: the study has trials 0 to {study.trials - 1}, got {trial}")
     labels = [run.label for run in study.runs]
     if "algorithm" not in dataset.coords or [str(name) for name in np.atleast_1d(dataset.algorithm.values)] != labels:
         raise InvalidArgument(f"results: their runs are not those of the study, {short(labels)}{_of_another_version(dataset)}")
     label = labels[0] if label is None else label
     checks.one_of("run", label, labels)
-    number = labels.index(label)
     everything = dataclasses.replace(study, keep=Keep(every=1), trajectories=True)
-    plan = _as_played(make_plan(everything, memory=MAX_BYTES, devices=jax.local_devices()[:1]), _parsed(dataset, "batches"))
+    plan, layout = make_plan(everything, memory=MAX_BYTES, devices=jax.local_devices()[:1]), _parsed(dataset, "batches")
+    try:
+        plan = plan.with_layout(layout)
+        fits = plan.layout == layout and all(1 <= row[3] <= row[0] and row[2] <= study.horizon for row in layout)
+    except (TypeError, ValueError, ArithmeticError):  # of what is no list of four whole numbers for each cell
+        fits = False
+    if not fits:
+        raise InvalidArgument(f"results: their batches, {short(layout)}, are none of this study")
     # A trial is played beside itself, in a block as large as it had and in the same parts: only then it rounds alike.
+    number = labels.index(label)
     cell = next(cell for cell in plan.cells if number in cell.runs)
     block = cell.cell.block
     batch = Batch(cell.cut(block, cell.rounds, block), 0, list(cell.runs).index(number) * study.trials + trial, 1)
     arrays, _ = Player(plan, left=lambda: [batch]).play(batch)
-    single = dataclasses.replace(contents_of(plan), trials=[trial], problems=[cell.cell.problem])
-    single = dataclasses.replace(single, rows=[row for row in single.rows if row.label == label])
+    contents = contents_of(plan)
+    rows = [row for row in contents.rows if row.label == label]
+    single = dataclasses.replace(contents, rows=rows, trials=[trial], problems=[cell.cell.problem])
     variables = single.variables([arrays])
     head = header(single, attributes(dataclasses.replace(plan, runs=(plan.runs[number],))), variables)
     return assembled(head, variables, pieces_of(variables, 0, arrays, np.zeros((1, 2), int)))
-
-
-def _as_played(plan: Plan, layout: Any) -> Plan:
-    """Return a plan with the batches in results; raises ``InvalidArgument`` unless they are batches of all its trials, in whole blocks."""
-    try:
-        known = plan.with_layout(layout)
-        sizes = zip(layout, known.cells, strict=True)
-        if known.layout == layout and all(1 <= row[3] <= row[0] and row[2] <= plan.study.horizon for row, _ in sizes):
-            return known
-    except (TypeError, ValueError, ArithmeticError):  # of what is no list of four whole numbers for each cell
-        pass
-    raise InvalidArgument(f"results: their batches, {short(layout)}, are none of this study")
 
 
 # Audit traces.
@@ -145,8 +137,8 @@ def audit(study: Study, run: Run, trial: Annotated[int, whole(0)]) -> dict[str, 
     if trial >= study.trials:
         raise checks.InvalidArgument(f"trial: must be < {study.trials}, the number of trials, got {trial}; raise --trials")
     played = jax.tree.map(lambda x: np.asarray(x)[0], study.trajectory(run, trials=[trial], record="audit"))
-    own_round = np.arange(1, study.horizon + 1, dtype=np.int32)[:, None]  # at whose end a value arrives without delay
-    arrivals = np.broadcast_to(own_round, played.values.shape) if played.arrivals is None else np.minimum(played.arrivals, NEVER)
+    at_once = np.arange(1, study.horizon + 1, dtype=np.int32)[:, None]  # the rounds at whose ends values arrive without delay
+    arrivals = np.broadcast_to(at_once, played.values.shape) if played.arrivals is None else np.minimum(played.arrivals, NEVER)
     arrays = {
         "domain": np.asarray(run.problem.domain.points),
         "means": np.asarray(study.instance(run.problem, trial).means),

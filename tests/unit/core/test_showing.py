@@ -66,16 +66,16 @@ OBJECTS = [
     jb.kernels.Matern52(length_scale=[1.0, 2.0]),
     jb.InitialDesign(random=3),
     jb.sweep(jb.Rpol(), {"estimator.reward_width": [1.0, 2.0]}),
-    Run("RPOL", PROBLEM, jb.Rpol(), MODEL, swept={"estimator.reward_width": 1.0}),
 ]
 
 
 def test_the_text_of_objects_says_what_they_are_about():
-    assert repr(OBJECTS[-2]) == "Sweep(2 variants of Rpol: estimator.reward_width=[1., 2.])"
-    assert repr(OBJECTS[-1]).startswith("Run(label='RPOL', problem=sine on 144 points, 2 outputs, algorithm=Rpol(")
-    assert repr(jb.domains.sobol([0.0], [1.0], 64, 0)) == "Domain(points=float64[64, 1])"
-    plan = make_plan(Study("small", [OBJECTS[-1]], trials=3, horizon=2))
+    assert repr(OBJECTS[-1]) == "Sweep(2 variants of Rpol: estimator.reward_width=[1., 2.])"
+    run = Run("RPOL", PROBLEM, jb.Rpol(), MODEL)
+    assert re.fullmatch(r"Run\('RPOL': Rpol\(.*\) on sine\)", repr(run))
+    plan = make_plan(Study("small", [run], trials=3, horizon=2))
     assert re.fullmatch(r"Plan\(Study\('small'.*\); cells: 1, batches: 1, results: \d.*, devices: \d+\)", repr(plan))
+    assert repr(jb.domains.sobol([0.0], [1.0], 64, 0)) == "Domain(points=float64[64, 1])"
     assert repr(Axis.between("dose", 1.0, 10.0, 40)) == "Axis('dose': 40 values from 1 to 10; linear)"
 
 
