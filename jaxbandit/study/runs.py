@@ -443,8 +443,6 @@ def table_of(runs: Sequence[Run], horizon: int) -> dict[str, object]:
     for run, origin in zip(runs, origins, strict=True):
         if origin.horizon != horizon:
             raise InvalidArgument(f"runs: the grid was made for {origin.horizon} rounds, not for {horizon}")
-        if to_fields(run.initial, "initial") != initial:
-            raise InvalidArgument("runs: a table has one initial design for all of them, and they have several")
         row = Row(run.label, str(run.problem_label), str(run.algorithm_label), str(run.delay_label), run.swept, run.trace_name)
         rows.append(row)
         learners.setdefault(row.algorithm, origin.learner)
@@ -457,6 +455,8 @@ def table_of(runs: Sequence[Run], horizon: int) -> dict[str, object]:
             if sections[kind].setdefault(getattr(row, kind), table) != table:
                 label = getattr(row, kind)
                 raise InvalidArgument(f"runs: {kind} {label!r} is not the same in all of them; give each a {kind}_label of its own")
+    if any(to_fields(run.initial, "initial") != initial for run in runs):
+        raise InvalidArgument("runs: a table has one initial design for all of them, and they have several")
     learners = {label: dataclasses.replace(item, sweep=sections["algorithm"][label].get("sweep")) for label, item in learners.items()}
     every = rows_of(list(sections["problem"]), learners, list(sections["delay"]))  # as whoever reads the file names them
     written, combined = ([to_fields(row, "run") for row in each] for each in (rows, every))

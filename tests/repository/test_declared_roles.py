@@ -17,7 +17,6 @@ QUESTIONS = ("hasattr", "getattr", "attrgetter")
 MOST = 5  # entries in the list below
 # Questions to something other than an object of the library, by file and expression; the reason says to what.
 ALLOWED = {
-    ("study/programs.py", "hasattr(os, 'sched_getaffinity')"): "the operating system: macOS and Windows have no such call",
     ("core/codec.py", "getattr(item, '__module__', '?')"): "any callable of a user's, whose name goes into a record",
     ("core/codec.py", "getattr(item, '__qualname__', repr(item))"): "any callable of a user's, whose name goes into a record",
 }
