@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import platform
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import jax
@@ -15,15 +15,10 @@ from jaxbandit._version import __version__
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import Check, Place
-from jaxbandit.core.status import Status, explain
 from jaxbandit.core.status import flags_in_words as status_in_words
-from jaxbandit.results.schema import LABELS, TRIAL, Arrays, Contents, Variable, coordinate_of
+from jaxbandit.results.schema import LABELS, TRIAL, Contents, Piece, Variable, coordinate_of
 
 ORDER = (*TRIAL, "round")
-
-Piece: TypeAlias = tuple[str, int, slice, np.ndarray]
-"""Name of a variable, number of the run, trials, and their values."""
-
 
 # Arguments that are results.
 
@@ -88,17 +83,6 @@ def header(
     return xr.Dataset(dict(of_runs or {}), contents.coordinates(outputs="lost" in variables), {**common, **attributes})
 
 
-def pieces_of(variables: Mapping[str, Variable], cell: int, arrays: Arrays, rows: np.ndarray) -> Iterator[Piece]:
-    """Return the pieces of all variables that a batch of a cell holds, given the run and the trial ``[n, 2]`` of each row."""
-    runs, starts = np.unique(rows[:, 0], return_index=True)
-    ends = [*starts[1:], len(rows)]
-    for name, variable in variables.items():
-        values = variable.entries(cell, arrays, len(rows))
-        for run, start, end in zip(runs, starts, ends, strict=True):
-            first = int(rows[start, 1])
-            yield name, int(run), slice(first, first + int(end - start)), values[start:end]
-
-
 def assembled(head: xr.Dataset, variables: Mapping[str, Variable], pieces: Iterable[Piece]) -> xr.Dataset:
     """Return results in memory, their header with all variables."""
     arrays = {name: np.empty(variable.shape, variable.dtype) for name, variable in variables.items()}
@@ -131,25 +115,11 @@ def to_dataframe(dataset: Results, *, last: bool = False) -> pd.DataFrame:
 # Flags of trials.
 
 
-def _status(dataset: xr.Dataset) -> Iterator[tuple[str, np.ndarray]]:
-    """Return the label of each run and the flags of its trials ``[trial]``."""
-    return zip(map(str, dataset.algorithm.values), dataset.status.transpose("algorithm", "trial").values, strict=True)
-
-
-@checked
-def flagged(dataset: Results) -> dict[str, dict[str, int]]:
-    """Return, for each run with flagged trials, how many trials have each flag."""
-    counts = {
-        label: {explain(int(flag)): count for flag in Status if flag and (count := int(np.count_nonzero(status & flag)))}
-        for label, status in _status(dataset)
-    }
-    return {label: flags for label, flags in counts.items() if flags}
-
-
 @checked
 def flags_in_words(dataset: Results) -> list[str]:
     """Return a line for each run and flag of its trials: ``rpol: 3 of 100 trials: why (what to do)``."""
-    return [f"{label}: {line}" for label, status in _status(dataset) for line in status_in_words(status)]
+    statuses = zip(dataset.algorithm.values, dataset.status.transpose("algorithm", "trial").values, strict=True)
+    return [f"{label}: {line}" for label, status in statuses for line in status_in_words(status)]
 
 
 @checked

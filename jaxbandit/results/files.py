@@ -27,8 +27,8 @@ from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import checked
 from jaxbandit.core.files import CannotWrite, drop, reason_of, refuse_device, replace, write_whole
 from jaxbandit.core.types import FilePath
-from jaxbandit.results.dataset import Piece, Results
-from jaxbandit.results.schema import Variable
+from jaxbandit.results.dataset import Results
+from jaxbandit.results.schema import Piece, Variable
 
 LEVEL = 4  # of compression
 CHUNK_BYTES = 2**20  # of what is compressed and read at a time

@@ -25,7 +25,7 @@ from jaxbandit.core.types import Array, Key
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.metrics import Tally, extend_tally, start_tally
 from jaxbandit.problems import AbstractProblem, optimum
-from jaxbandit.results.dataset import assembled, header, pieces_of
+from jaxbandit.results.dataset import assembled, header
 from jaxbandit.results.schema import METRICS, Contents, Row, value_words
 from jaxbandit.surrogates import arithmetic
 
@@ -158,7 +158,7 @@ def results_of(
     rows = [
         np.argwhere(np.ones((run.variants, run.trials))) + np.asarray([start, 0]) for start, run in zip(starts, runs.values(), strict=False)
     ]
-    pieces = (piece for cell, arrays in enumerate(batches) for piece in pieces_of(variables, cell, arrays, rows[cell]))
+    pieces = (piece for cell, arrays in enumerate(batches) for piece in contents.pieces(variables, cell, arrays, rows[cell]))
     return assembled(header(contents, attributes, variables), variables, pieces)
 
 

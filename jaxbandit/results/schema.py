@@ -6,7 +6,7 @@ Results have the dimensions ``algorithm`` (the runs), ``trial`` and ``round``, a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,48 +18,50 @@ from jaxbandit.metrics import Curves
 from jaxbandit.problems import AbstractProblem
 
 METRICS = tuple(field.name for field in dataclasses.fields(Curves))
-FACTS = ("optimum", "feasible_fraction", "slater_slack")
 MIXED = "best_mixed_policy"  # its reward, in float64 as long as strong regret is not computed
-ENDS = ("status", "failed_round", "declared_round")
 TRIAL = ("algorithm", "trial")
 SECONDS = ("run_seconds", "playing_seconds")
+LABELS = ("base", "problem", "delay")
+
+# The arrays of a batch that variables are made of: of every round, of the end of a trial, of its instance, of every round that was played.
+SOURCES = {
+    **{name: name for name in METRICS},
+    "strong_regret": f"fact_{MIXED}",
+    **{name: f"end_{name}" for name in ("status", "failed_round", "declared_round")},
+    **{name: f"fact_{name}" for name in ("optimum", "feasible_fraction", "slater_slack", MIXED)},
+    "candidates": "end_candidate_count",
+    **{name: f"end_{name}" for name in ("optimum_kept", "evaluations", "fitted_length_scales", "lost")},
+    "index": "seen_indices",
+    "observed": "seen_values",
+    "arrival": "seen_arrivals",
+}
+FURTHER = {
+    "lost": ("output",),
+    "fitted_length_scales": ("group", "axis"),
+    "observed": ("played", "output"),
+    "arrival": ("played", "output"),
+}
+FILL = {"fitted_length_scales": np.nan, "observed": np.nan, "arrival": NEVER}  # where a cell has fewer outputs than another, and the like
 
 # Names in the results that no swept field can have; such a field, as `index` of the oracle, is called `algorithm.index` there.
-OF_SOME_RUNS = (
-    MIXED,
-    "candidates",
-    "optimum_kept",
-    "evaluations",
-    "lost",
-    "index",
-    "observed",
-    "arrival",
-    "fitted_length_scales",
-)
-LABELS = ("base", "problem", "delay")
-TAKEN = frozenset({*METRICS, *FACTS, *ENDS, *TRIAL, *SECONDS, *OF_SOME_RUNS, *LABELS, "round", "played", "output"})
+TAKEN = frozenset({*SOURCES, *TRIAL, *SECONDS, *LABELS, "round", "played", "output"})
 
 LARGE = 2.0**1023  # beyond it an integer has no float
 
 Arrays: TypeAlias = Mapping[str, np.ndarray]
 """Arrays of a batch by name, each with an entry for every trial of it along the first axis."""
 
-Maker: TypeAlias = Callable[[int, Arrays, int], np.ndarray]
-"""Function of the number of a cell, the arrays of a batch and the number of its rows, which returns entries ``[n, ...]`` of a variable."""
-
-
-Source: TypeAlias = tuple[tuple[str, ...], str, Maker]
-"""Dimensions of a variable, the array that it is made of, and its maker."""
+Piece: TypeAlias = tuple[str, int, slice, np.ndarray]
+"""Name of a variable, number of the run, trials, and their values."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Variable:
-    """Variable of the results over runs and trials, ``[runs, trials, ...]``, which is computed batch by batch."""
+    """Variable of the results over runs and trials, ``[runs, trials, ...]``."""
 
     dims: tuple[str, ...]
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    entries: Maker
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,82 +110,55 @@ class Contents:
         return named
 
     def variables(self, examples: Sequence[Arrays]) -> dict[str, Variable]:
-        """Return all variables over runs and trials, given arrays of some batch of each cell, with or without trials.
-
-        A variable is made of one array, and left out where no cell has it.
-        """
-        empty = [{name: np.empty((0, *a.shape[1:]), a.dtype) for name, a in arrays.items()} for arrays in examples]
-        found = {}
-        for name, (dims, array, make) in self._makers(empty).items():
-            if any(array in arrays for arrays in empty):
-                known = [make(cell, arrays, 0) for cell, arrays in enumerate(empty)]
-                shape = (len(self.rows), len(self.trials), *known[0].shape[1:])
-                found[name] = Variable(dims, shape, np.result_type(*(values.dtype for values in known)), make)
+        """Return all variables over runs and trials, given arrays of some batch of each cell; those that no cell has are left out."""
+        empty, found = [{name: array[:0] for name, array in arrays.items()} for arrays in examples], {}
+        of_round = "round" if len(self.kept) == self.horizon else "played"
+        for name in [*self.metrics, *(name for name in SOURCES if name not in METRICS)]:
+            dims = FURTHER.get(name, ("round",) if name in METRICS else (of_round,) if name == "index" else ())
+            if any(SOURCES[name] in arrays for arrays in empty) and (self.trajectories or not SOURCES[name].startswith("seen_")):
+                entries = [self.entries(name, cell, arrays) for cell, arrays in enumerate(empty)]
+                sizes = np.max([array.shape[1:] for array in entries], axis=0).astype(int).tolist()
+                shape, dtype = (len(self.rows), len(self.trials), *sizes), np.result_type(*(array.dtype for array in entries))
+                found[name] = Variable((*TRIAL, *dims), shape, dtype)
         return found
 
-    def _makers(self, empty: Sequence[Arrays]) -> dict[str, Source]:
-        """Return how each variable is made, given the arrays of cells without trials."""
-        every, problems = len(self.kept) == self.horizon, self.problems
-        own = np.arange(1, self.horizon + 1, dtype=np.int32)[:, None]  # rounds in which values arrive without delay
+    def entries(self, name: str, cell: int, arrays: Arrays) -> np.ndarray:
+        """Return the entries ``[n, ...]`` of a variable for the ``n`` trials of a batch, or what stands for them in a cell without."""
+        problem, source = self.problems[cell], SOURCES[name]
+        if name == "strong_regret":  # against the rewards of the best mixed policies
+            elapsed = self.rounds + self.before
+            return (arrays[source][:, None] * elapsed - _joined(arrays, "reward")).astype(float_dtype())
+        if name == MIXED:
+            return arrays[source].astype(float_dtype())
+        if name in METRICS or (name == "index" and len(self.kept) == self.horizon):
+            return _joined(arrays, source, f"before_{name}")
+        if source in arrays:
+            return np.minimum(arrays[source], NEVER) if name == "arrival" else arrays[source]
+        if name == "arrival":  # at once
+            value: object = np.repeat(np.arange(1, self.horizon + 1, dtype=np.int32)[:, None], problem.outputs, axis=1)
+        else:
+            value = {
+                "candidates": problem.domain.size,
+                "optimum_kept": True,
+                "evaluations": np.int32(self.horizon),
+                "fitted_length_scales": np.empty((0, 0), float_dtype()),
+                "lost": np.zeros(problem.outputs, np.int32),
+            }[name]
+        return np.broadcast_to(np.asarray(value), (len(arrays["end_status"]), *np.shape(value)))
 
-        def given(array: str, early: str = "", instead: Callable[[AbstractProblem], object] | None = None) -> Maker:
-            """Return an array, with what is ``early`` first; a cell that lacks it has ``instead``, by its problem, in each trial."""
-
-            def make(cell: int, arrays: Arrays, count: int) -> np.ndarray:
-                if array in arrays or instead is None:
-                    return _joined(arrays, early, array)
-                value = np.asarray(instead(problems[cell]))
-                return np.broadcast_to(value, (count, *value.shape))
-
-            return make
-
-        def padded(make: Maker, fill: float) -> Maker:
-            """Return entries of one size in all cells: what some lack along axes beyond that of trials, such as outputs, is filled up."""
-
-            def pad(cell: int, arrays: Arrays, count: int) -> np.ndarray:
-                sizes = np.max([make(number, some, 0).shape[1:] for number, some in enumerate(empty)], axis=0)
-                values = make(cell, arrays, count)
-                widths = [(0, int(size) - has) for size, has in zip(sizes, values.shape[1:], strict=True)]
-                return np.pad(values, [(0, 0), *widths], constant_values=fill)
-
-            return pad
-
-        curve, of_output = (*TRIAL, "round"), (*TRIAL, "output")
-        makers: dict[str, Source] = {name: (curve, name, given(name, early=f"before_{name}")) for name in self.metrics}
-        if "strong_regret" in self.metrics:
-            makers["strong_regret"] = (curve, f"fact_{MIXED}", self._strong_regret)
-        makers |= {name: (TRIAL, array, given(array)) for name, array in ((name, f"end_{name}") for name in ENDS)}
-        makers |= {name: (TRIAL, array, given(array)) for name, array in ((name, f"fact_{name}") for name in FACTS)}
-        mixed, sizes = given(f"fact_{MIXED}"), given("end_fitted_length_scales", instead=lambda problem: np.empty((0, 0), float_dtype()))
-        lost = given("end_lost", instead=lambda problem: np.zeros(problem.outputs, np.int32))
-        candidates = given("end_candidate_count", instead=lambda problem: problem.domain.size)
-        evaluations = given("end_evaluations", instead=lambda problem: np.int32(self.horizon))
-        makers |= {
-            MIXED: (TRIAL, f"fact_{MIXED}", lambda *batch: mixed(*batch).astype(float_dtype())),
-            "candidates": (TRIAL, "end_candidate_count", candidates),
-            "optimum_kept": (TRIAL, "end_optimum_kept", given("end_optimum_kept", instead=lambda problem: True)),
-            "evaluations": (TRIAL, "end_evaluations", evaluations),
-            "fitted_length_scales": ((*TRIAL, "group", "axis"), "end_fitted_length_scales", padded(sizes, np.nan)),
-            "lost": (of_output, "end_lost", padded(lost, 0)),
-        }
-        if not self.trajectories:
-            return makers
-        arrival = padded(given("seen_arrivals", instead=lambda problem: np.repeat(own, problem.outputs, axis=1)), NEVER)
-        played = (*TRIAL, "played", "output")
-        return makers | {
-            "index": ((*TRIAL, "round" if every else "played"), "seen_indices", given("seen_indices", "before_index" if every else "")),
-            "observed": (played, "seen_values", padded(given("seen_values"), np.nan)),
-            "arrival": (played, "seen_arrivals", lambda *batch: np.minimum(arrival(*batch), NEVER)),
-        }
-
-    def _strong_regret(self, cell: int, arrays: Arrays, count: int) -> np.ndarray:
-        """Return the entries of strong regret, which is against the rewards of the best mixed policies."""
-        elapsed = self.rounds + self.before  # rounds that each entry sums over
-        reward = _joined(arrays, "before_reward", "reward")
-        return (arrays[f"fact_{MIXED}"][:, None] * elapsed - reward).astype(float_dtype())
+    def pieces(self, variables: Mapping[str, Variable], cell: int, arrays: Arrays, rows: np.ndarray) -> Iterator[Piece]:
+        """Return the pieces of all variables that a batch of a cell holds, given the run and the trial ``[n, 2]`` of each row."""
+        runs, starts = np.unique(rows[:, 0], return_index=True)
+        for name, variable in variables.items():
+            values = self.entries(name, cell, arrays)
+            missing = [(0, size - has) for size, has in zip(variable.shape[2:], values.shape[1:], strict=True)]
+            if np.any(missing):
+                values = np.pad(values, [(0, 0), *missing], constant_values=FILL.get(name, 0))
+            for run, trials, part in zip(runs, np.split(rows[:, 1], starts[1:]), np.split(values, starts[1:]), strict=True):
+                yield name, int(run), slice(int(trials[0]), int(trials[-1]) + 1), part
 
 
-def _joined(arrays: Arrays, early: str, name: str) -> np.ndarray:
+def _joined(arrays: Arrays, name: str, early: str = "before_reward") -> np.ndarray:
     """Return an array with its entries before round 1, if there are any."""
     return np.concatenate([arrays[early], arrays[name]], axis=1) if early in arrays else arrays[name]
 

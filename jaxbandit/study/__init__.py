@@ -9,7 +9,7 @@ Needs the ``study`` extra (``pip install "jaxbandit[study]"``).
 from jaxbandit.core.commands import end_with_parent, ended
 from jaxbandit.core.executors import TaskFailed, WorkerMismatch, WorkersLost, connected, spread
 from jaxbandit.core.files import CannotWrite, ExistingOutput, prepare_directory, prepare_file, write_whole
-from jaxbandit.results.dataset import flagged, flags_in_words, sweeps_without_effect, to_dataframe
+from jaxbandit.results.dataset import flags_in_words, sweeps_without_effect, to_dataframe
 from jaxbandit.results.files import read_results, write_results
 from jaxbandit.study.files import CheckpointMismatch, DirectoryInUse, HeldDirectory, hold_directory, interrupted
 from jaxbandit.study.plan import Plan, make_plan
@@ -44,7 +44,6 @@ __all__ = [
     "connected",
     "end_with_parent",
     "ended",
-    "flagged",
     "flags_in_words",
     "forget",
     "from_table",

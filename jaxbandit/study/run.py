@@ -22,7 +22,7 @@ from jaxbandit.core.fields import Words, between, function, of_class
 from jaxbandit.core.fields import path as path_check
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.types import Device, FilePath
-from jaxbandit.results.dataset import assembled, header, pieces_of
+from jaxbandit.results.dataset import assembled, header
 from jaxbandit.results.files import check_results, open_results, read_results, stream_results
 from jaxbandit.results.schema import SECONDS, Arrays, Contents, Row
 from jaxbandit.study.files import CheckpointMismatch, Files, HeldDirectory, hold_directory, identity, interrupted
@@ -212,9 +212,10 @@ class Store:
     def gather(self, file: Path | None, attributes: Mapping[str, str]) -> xr.Dataset:
         """Return the results of all batches, read from their ``file`` if they are written to one."""
         plan = self.plan
-        variables = contents_of(plan).variables([self._part(cell.batch(0)) for cell in plan.cells])
+        contents = contents_of(plan)
+        variables = contents.variables([self._part(cell.batch(0)) for cell in plan.cells])
         head = study_header(plan, variables, self.seconds).assign_attrs(attributes)
-        pieces = (piece for batch in plan.batches for piece in pieces_of(variables, batch.cell.number, self._part(batch), batch.rows))
+        pieces = (piece for batch in plan.batches for piece in contents.pieces(variables, batch.cell.number, self._part(batch), batch.rows))
         if file is None:
             return assembled(head, variables, pieces)
         stream_results(head, variables, pieces, file)

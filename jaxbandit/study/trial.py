@@ -24,7 +24,7 @@ from jaxbandit.core.fields import whole
 from jaxbandit.core.pytree import canonicalise
 from jaxbandit.delays import NEVER
 from jaxbandit.engine.delayed import plan_delays
-from jaxbandit.results.dataset import Results, assembled, header, pieces_of
+from jaxbandit.results.dataset import Results, assembled, header
 from jaxbandit.study.plan import MAX_BYTES, Batch, make_plan
 from jaxbandit.study.play import Player
 from jaxbandit.study.run import attributes, contents_of
@@ -109,7 +109,7 @@ def _again(study: Study, dataset: xr.Dataset, trial: int, label: str | None) -> 
     single = dataclasses.replace(contents, rows=rows, trials=[trial], problems=[cell.cell.problem])
     variables = single.variables([arrays])
     head = header(single, attributes(dataclasses.replace(plan, runs=(plan.runs[number],))), variables)
-    return assembled(head, variables, pieces_of(variables, 0, arrays, np.zeros((1, 2), int)))
+    return assembled(head, variables, single.pieces(variables, 0, arrays, np.zeros((1, 2), int)))
 
 
 # Audit traces.
