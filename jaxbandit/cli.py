@@ -159,7 +159,7 @@ def play(study: Study, held: HeldDirectory, path: Path, args: argparse.Namespace
         if args.watch:
             from jaxbandit.report.watching import watched
 
-            stack.enter_context(watched(held.path, note))
+            report = stack.enter_context(watched(held.path, report, note))
         return run_study(
             study,
             held,

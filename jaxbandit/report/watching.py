@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -24,13 +23,13 @@ from jaxbandit.report.html import MOST_LINES, Picture, Section, mean_pictures, p
 from jaxbandit.report.statistics import grouped
 from jaxbandit.report.tables import COLUMNS
 from jaxbandit.study.files import PROGRESS, RECORD, is_held
+from jaxbandit.study.progress import Progress
 
 __all__ = ["page_so_far", "watch", "watched"]
 __dir__ = __all__.copy  # what completion shows
 
 PAGE = "report.html"
 SECONDS = 5  # between two looks at a run, and until a browser loads its page again
-SECONDS_BETWEEN_LINES = 30.0
 SHARE = 0.1  # most of the time that pages may take beside a run
 Said: TypeAlias = Mapping[str, Any]
 """Parsed JSON: what a run has said of itself, or of one of the runs of its study."""
@@ -55,11 +54,12 @@ def page_so_far(found: Said, *, cut_off: bool = False) -> str:
 
 
 def _page(state: Said, cut_off: bool) -> str:
-    runs = state["runs"]
+    runs, rate, left = state["runs"], state.get("rate"), None if cut_off else state["left"]
     begun, waiting = [run for run in runs if run["trials"]], [str(run["label"]) for run in runs if not run["trials"]]
-    failed, finished, rate = sum(run["failed"] for run in runs), sum(run["trials"] for run in runs), state.get("rate")
+    failed, finished = sum(run["failed"] for run in runs), sum(run["trials"] for run in runs)
     columns = [column for column in COLUMNS if any(column[1] in run["mean"] for run in begun)]
     means = [_means(state, begun, measure, averaged) for _, measure, averaged in columns]
+    share = min(max(int(100 * state["done"] / max(state["work"], 1)), 0), 100) / 100  # less than 1 unless all is done
     sections: dict[str, Section] = {
         "so-far": _curves(begun, columns, means) if columns else [],
         "runs": _table(state, begun, columns, means) if begun else {},
@@ -69,11 +69,11 @@ def _page(state: Said, cut_off: bool) -> str:
         "watched",
         sections,
         title=str(state["study"]),
-        subtitle=f"{_share(state):.0%}",
+        subtitle=f"{share:.0%}",
         reload=SECONDS,
         facts=f"runs: {len(runs):,}, trials of each: {state['trials']:,}, rounds: {state['horizon']:,}",
-        share=_share(state),
-        progress=_line({**state, "left": None} if cut_off else state),
+        share=share,
+        progress=f"{share:.0%} done" + ("" if left is None or not 0 < left < np.inf else f", {_in_words(left)} left"),
         asides=[
             f"{state['done']:,} of {state['work']:,} trial-rounds",
             *([f"{rate:,.0f} trial-rounds/s"] if rate is not None else []),
@@ -86,18 +86,9 @@ def _page(state: Said, cut_off: bool) -> str:
     )
 
 
-def _share(state: Said) -> float:
-    """Return the share of the trial-rounds that are done, in whole per cents; what is not all done is less than 1."""
-    return min(max(int(100 * state["done"] / max(state["work"], 1)), 0), 100) / 100
-
-
-def _line(state: Said) -> str:
-    """Return how far a run is, such as ``43% done, 12 minutes left``: the time in its largest unit of which there are two or more."""
-    left = state["left"]
-    if left is None or not 0 < left < np.inf:
-        return f"{_share(state):.0%} done"
-    words = next((f"{left / size:.0f} {unit}" for unit, size in UNITS if left >= 2 * size), f"{np.ceil(left):.0f} s")
-    return f"{_share(state):.0%} done, {words} left"
+def _in_words(seconds: float) -> str:
+    """Return a time in its largest unit of which there are two or more, such as ``12 minutes``."""
+    return next((f"{seconds / size:.0f} {unit}" for unit, size in UNITS if seconds >= 2 * size), f"{np.ceil(seconds):.0f} s")
 
 
 def _means(state: Said, begun: list[Said], measure: str, averaged: bool) -> xr.Dataset:
@@ -137,33 +128,30 @@ def _table(state: Said, begun: list[Said], columns: list[tuple[str, str, bool]],
     return {"heads": ["run", "finished", "failed", *(heading for heading, _, _ in columns)], "rows": rows}
 
 
-class _Page:
-    """Page in the directory of a run, which is rewritten when the run has said something new."""
+class _PageOfRun:
+    """Page in the directory of a run, which is rewritten when the run has said something new; what is amiss is said."""
 
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
         self.path, self.source, self.say = folder / PAGE, folder / PROGRESS, say
         self.shown: tuple[float, bool] | None = None  # when that was said, and whether the run was cut off
-        self.told = False  # where the page is
+        self.announced = False
 
-    def rewrite(self, *, cut_off: bool = False) -> Said | None:
-        """Rewrite the page and return what the run has said, ``None`` where that is nothing new or cannot be read, which is said."""
+    def rewrite(self, *, cut_off: bool = False) -> None:
+        """Rewrite the page, unless there is nothing new, or nothing that can be read."""
         now = (_written(self.source), cut_off)
         if now[0] == 0 or now == self.shown:
-            return None
+            return
         self.shown = now
         try:
-            found = json.loads(self.source.read_text(encoding="utf-8"))
-            page = page_so_far(found, cut_off=cut_off).encode()
+            page = page_so_far(json.loads(self.source.read_text(encoding="utf-8")), cut_off=cut_off).encode()
         except FileNotFoundError:  # the run has just ended
-            return None
+            return
         except (ValueError, RecursionError) as error:
-            self.say(str(error) if isinstance(error, InvalidArgument) else f"{self.source} cannot be read: {reason_of(error)}")
-            return None
+            return self.say(str(error) if isinstance(error, InvalidArgument) else f"{self.source} cannot be read: {reason_of(error)}")
         write_whole(self.path, lambda temporary: temporary.write_bytes(page))
-        if not self.told:
-            self.told = True
+        if not self.announced:
+            self.announced = True
             self.say(f"the study while it runs: {self.path}; a browser that shows it loads it again every {SECONDS} s")
-        return found
 
 
 @checked
@@ -180,7 +168,7 @@ def watch(
     Args:
       directory: directory of a run that goes on in another process, or was cut off; or one with results.
       seconds: how long to wait between two looks at the directory, in (0, 3600].
-      say: called with lines of text: where the page is, how far the run is, and what is amiss.
+      say: called with lines of text: where the page is, and what is amiss.
 
     Returns:
       The path of the report.
@@ -190,7 +178,7 @@ def watch(
       CannotWrite: when the page cannot be written.
     """
     folder = Path(directory)
-    page, said, before = _Page(folder, say), -np.inf, ""
+    page, before = _PageOfRun(folder, say), ""
     while True:
         going_on, begun = is_held(folder), _written(folder / RECORD)
         if not going_on and max(_written(folder / name) for name in ("results.nc", "results.zarr")) > begun:
@@ -199,10 +187,7 @@ def watch(
             return path
         if not (going_on or begun):
             raise InvalidArgument(f"directory: {folder} holds no run and no results; give one that a study is run in, or was")
-        found = page.rewrite(cut_off=not going_on)
-        if found is not None and time.monotonic() - said >= SECONDS_BETWEEN_LINES:
-            say(f"{found['study']}: {_line(found)}")
-            said = time.monotonic()
+        page.rewrite(cut_off=not going_on)
         state = ("" if page.shown else "has finished no batch yet") if going_on else "was cut off; waiting until --resume goes on with it"
         if state and state != before:
             say(f"the run in {folder} {state}")
@@ -211,34 +196,32 @@ def watch(
 
 
 @contextlib.contextmanager
-def watched(directory: Path, say: Callable[[str], None], *, seconds: float = SECONDS) -> Iterator[None]:
-    """Rewrite the page of a run that goes on inside the block, beside it; a page that cannot be written is said and ends nothing."""
-    page, ended = _Page(directory, say), threading.Event()
+def watched(directory: Path, report: Callable[[Progress], None], say: Callable[[str], None]) -> Iterator[Callable[[Progress], None]]:
+    """Give what reports the progress of the run of this block and rewrites its page, too, which takes little of the run's time in all.
 
-    def rewrite(cut_off: bool = False) -> None:
+    A page that cannot be written is said and ends nothing.
+    """
+    page, due = _PageOfRun(directory, say), 0.0
+
+    def rewrite(*, cut_off: bool = False) -> None:
+        nonlocal due
+        start = time.monotonic()
         try:
             page.rewrite(cut_off=cut_off)
         except CannotWrite as error:
             say(str(error))
+        due = time.monotonic() + max(SECONDS, (time.monotonic() - start) / SHARE)
 
-    def follow() -> None:
-        pause = seconds
-        while not ended.wait(pause):
-            start = time.monotonic()
+    def told(progress: Progress) -> None:
+        report(progress)
+        if time.monotonic() >= due:
             rewrite()
-            pause = max(seconds, (time.monotonic() - start) / SHARE)
 
-    follower = threading.Thread(target=follow, daemon=True)
-    follower.start()
-    cut_off = True
     try:
-        yield
-        cut_off = False
-    finally:
-        ended.set()
-        follower.join()
-        if cut_off:
-            rewrite(cut_off=True)
+        yield told
+    except BaseException:
+        rewrite(cut_off=True)
+        raise
 
 
 def _written(path: Path) -> float:
