@@ -13,7 +13,9 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
 
+from jaxbandit import drawing
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import checked
@@ -21,27 +23,10 @@ from jaxbandit.core.fields import MOST_ROUNDS, Words, function, integers_from, n
 from jaxbandit.core.pytree import canonicalise, float_dtype
 from jaxbandit.core.types import Array
 from jaxbandit.domains import Domain
-from jaxbandit.drawing import (
-    COLOURS,
-    DOT,
-    SHADES,
-    STAR,
-    STYLE,
-    GivenAxes,
-    Ground,
-    Quantity,
-    belief_curve,
-    figure_of,
-    grid_of_axes,
-    outline,
-    place_legend,
-    plain,
-    shade,
-    styled,
-)
 from jaxbandit.engine import Trajectory
 from jaxbandit.problems import AbstractProblem, optimum
 from jaxbandit.problems.base import Instance
+from jaxbandit.results.schema import output_names
 from jaxbandit.surrogates import Posterior, Prediction, Surrogate, arithmetic
 
 if TYPE_CHECKING:
@@ -128,9 +113,9 @@ def penalised_bounds(
     return score
 
 
-@styled()
+@drawing.styled()
 @checked
-def problem_maps(problem: Instance, *, axes: GivenAxes = None) -> np.ndarray:
+def problem_maps(problem: Instance, *, axes: drawing.GivenAxes = None) -> np.ndarray:
     """Draw the mean reward and constraints of a problem on a line or a plane: the star is the optimum, infeasible points are shaded.
 
     Args:
@@ -143,31 +128,31 @@ def problem_maps(problem: Instance, *, axes: GivenAxes = None) -> np.ndarray:
     Raises:
       InvalidArgument: on a domain of more dimensions.
     """
-    means, ground = np.asarray(problem.means), Ground.of(problem.domain)
+    means, ground = np.asarray(problem.means), drawing.Ground.of(problem.domain)
     on_line = problem.domain.dimension == 1
     if not on_line:
         _check_plane("problem", problem.domain)
-    row: np.ndarray = grid_of_axes(axes, 1, len(means), (3.9, 3.1))[0]
+    row: np.ndarray = drawing.grid_of_axes(axes, 1, len(means), (3.9, 3.1))[0]
     best, feasible, x, order = _best(problem), np.all(means[1:] <= 0, axis=0), ground.points[:, 0], np.argsort(ground.points[:, 0])
-    for axis, values, name in zip(row, means, _names_of(problem), strict=True):
+    for axis, values, name in zip(row, means, output_names(len(means)), strict=True):
         axis.set_title(name)
         if on_line:
-            axis.plot(x[order], values[order], color=COLOURS[0])
+            axis.plot(x[order], values[order], color=drawing.COLOURS[0])
             low, high = axis.get_ylim()
             shaded: Any = {"step": "mid", "color": "0.85", "linewidth": 0, "zorder": 0, "label": "infeasible"}
             axis.fill_between(x[order], low, high, where=~feasible[order], **shaded)
             axis.set(ylim=(low, high), xlim=(x.min(), x.max()))
             ground.dress(axis, 0)
         else:
-            axis.figure.colorbar(shade(axis, ground, values), ax=axis)
-            outline(axis, ground, _worst(means), "edge of the feasible region", dash="-")
+            axis.figure.colorbar(drawing.shade(axis, ground, values), ax=axis)
+            drawing.outline(axis, ground, _worst(means), "edge of the feasible region", dash="-")
         if best is not None:
-            axis.plot(*ground.points[best], *([values[best]] if on_line else []), "*", label="optimum", **STAR)
-    place_legend(row, new=axes is None)
+            axis.plot(*ground.points[best], *([values[best]] if on_line else []), "*", label="optimum", **drawing.STAR)
+    drawing.place_legend(row, new=axes is None)
     return row
 
 
-@styled()
+@drawing.styled()
 @checked
 def posterior_curves(
     surrogate: Surrogate,
@@ -177,7 +162,7 @@ def posterior_curves(
     width: Positive = 2.0,
     problem: Instance | None = None,
     score: Score | None = None,
-    axes: GivenAxes = None,
+    axes: drawing.GivenAxes = None,
 ) -> np.ndarray:
     """Draw curves of one trial's posterior on a line after chosen rounds: a row for each round, a column for each output and the score.
 
@@ -204,7 +189,7 @@ def posterior_curves(
     return _drawn(_Shown(surrogate, trajectory, rounds, problem, score, width), axes)
 
 
-@styled()
+@drawing.styled()
 @checked
 def posterior_maps(
     surrogate: Surrogate,
@@ -213,7 +198,7 @@ def posterior_maps(
     *,
     problem: Instance | None = None,
     score: Score | None = None,
-    axes: GivenAxes = None,
+    axes: drawing.GivenAxes = None,
 ) -> np.ndarray:
     """Draw maps of one trial's posterior on a plane after chosen rounds: a row for each round.
 
@@ -260,23 +245,22 @@ def posterior_animation(
         _check_plane("surrogate", surrogate.domain)
     shown = _Shown(surrogate, trajectory, rounds, problem, score, width)
     size, columns = (shown.size[0], shown.size[1] + 0.9), len(shown.limits)
-    figure, grid = figure_of(1, columns, size)
-    with styled():
-        for axis, limits in zip(grid[0], shown.limits, strict=True) if not shown.on_line else ():
-            figure.colorbar(ScalarMappable(Normalize(*limits), SHADES), ax=axis, location="bottom", shrink=0.85)
+    figure, grid = drawing.figure_of(1, columns, size)
+    with drawing.styled():
+        shown.scales(figure, grid[0])
 
-    @styled()
+    @drawing.styled()
     def draw(frame: _Frame) -> list[Artist]:
         for axis in grid.flat:
             axis.clear()
-            axis.grid(True, alpha=STYLE["grid.alpha"])  # which clearing has taken away
+            axis.grid(True, alpha=drawing.STYLE["grid.alpha"])  # which clearing has taken away
         shown.draw(grid[0], frame)
-        figure.suptitle(f"{plain(title)}{', ' if title else ''}after round {frame.round}", fontsize=11)
+        figure.suptitle(f"{drawing.plain(title)}{', ' if title else ''}after round {frame.round}", fontsize=11)
         return []
 
     draw(shown.frames[0])
-    with styled():
-        place_legend(grid.flat)
+    with drawing.styled():
+        drawing.place_legend(grid.flat)
     return FuncAnimation(figure, draw, frames=shown.frames, init_func=list, cache_frame_data=False, interval=500, repeat=True)
 
 
@@ -284,7 +268,7 @@ class _Frame(NamedTuple):
     """Panels of one round: what is believed of each column, the points tried so far, and the point chosen next."""
 
     round: int
-    panels: list[tuple[str, Quantity]]  # with their headings
+    panels: list[tuple[str, drawing.Quantity]]  # with their headings
     tried: np.ndarray  # [n] indices
     chosen: int | None  # None after the last round
     believed: np.ndarray | None  # [M] the largest mean of a constraint
@@ -302,78 +286,72 @@ class _Shown:
         score: Score | None,
         width: float = 2.0,
     ) -> None:
-        self.ground, self.on_line, self.width = Ground.of(surrogate.domain), surrogate.domain.dimension == 1, width
-        self.best, means = _best(problem), None if problem is None else np.asarray(problem.means)
-        self.feasible = None if means is None else _worst(means)
+        self.ground, self.on_line, self.width = drawing.Ground.of(surrogate.domain), surrogate.domain.dimension == 1, width
+        self.best, self.truth = _best(problem), None if problem is None else np.asarray(problem.means)
         self.size = (4.2, 2.6) if self.on_line else (3.1, 2.7)  # inches of a panel
         beliefs, (indices, values, due) = posterior_after(surrogate, trajectory, rounds), _course(trajectory)
         before, self.frames = len(indices) - len(np.asarray(trajectory.indices)), list[_Frame]()
         for place, t in enumerate(rounds):
             belief: Prediction = jax.tree.map(lambda x, place=place: np.asarray(x[place]), beliefs)
             tried, seen = indices[: before + t], np.where(due <= t, values, np.nan)[: before + t]
-            panels: list[tuple[str, Quantity]] = []
-            for j, (name, mean, sd) in enumerate(zip(_names_of(surrogate), belief.mean, belief.sd, strict=True)):
+            panels: list[tuple[str, drawing.Quantity]] = []
+            for j, (name, mean, sd) in enumerate(zip(output_names(surrogate.outputs), belief.mean, belief.sd, strict=True)):
                 if self.on_line:
-                    truth, limits = None if means is None else means[j], [(0.0, "")] if j else []
-                    drawn = Quantity("", mean, None, mean - width * sd, mean + width * sd, truth, (tried, seen[:, j]), limits)
+                    truth, limits = None if self.truth is None else self.truth[j], [(0.0, "")] if j else []
+                    drawn = drawing.Quantity("", mean, None, mean - width * sd, mean + width * sd, truth, (tried, seen[:, j]), limits)
                     panels.append((name, drawn))
                 else:
-                    panels += [(f"{name}: mean", Quantity("", mean)), (f"{name}: sd", Quantity("", sd))]
+                    panels += [(f"{name}: mean", drawing.Quantity("", mean)), (f"{name}: sd", drawing.Quantity("", sd))]
             if score is not None:  # the multipliers of index t are in force at round t + 1
                 rank = _ranks(np.asarray(score(belief, np.asarray(trajectory.multipliers)[t], t + 1)))
-                panels.append(("acquisition" if self.on_line else "acquisition: rank", Quantity("share of points below", rank)))
+                panels.append(("acquisition" if self.on_line else "acquisition: rank", drawing.Quantity("share of points below", rank)))
             chosen = int(indices[before + t]) if before + t < len(indices) else None
-            self.frames.append(_Frame(int(t), panels, tried, chosen, _worst(np.asarray(belief.mean))))
+            self.frames.append(_Frame(int(t), panels, tried, chosen, _worst(belief.mean)))
         columns = zip(*(frame.panels for frame in self.frames), strict=True)
         self.limits = [_extent([quantity for _, quantity in column]) for column in columns]  # of each panel, over all frames
 
-    def draw(self, axes: Sequence[Axes], frame: _Frame) -> list[ScalarMappable]:
-        """Draw the panels of one round; return the images of maps."""
-        images: list[ScalarMappable] = []
-        for axis, (heading, quantity), limits in zip(axes, frame.panels, self.limits, strict=True):
+    def draw(self, axes: Sequence[Axes], frame: _Frame) -> None:
+        """Draw the panels of one round."""
+        for number, (axis, (heading, quantity), (low, high)) in enumerate(zip(axes, frame.panels, self.limits, strict=True)):
             if self.on_line:
-                self._draw_curve(axis, quantity, limits, frame)
+                x, margin = self.ground.points[:, 0], 0.05 * (high - low)
+                drawing.belief_curve(axis, quantity, x, np.argsort(x), band=f"± {self.width:g} sd")
+                if self.best is not None and quantity.truth is not None:
+                    axis.plot(x[self.best], quantity.truth[self.best], "*", label="optimum", **drawing.STAR)
+                axis.set(xlim=(x.min(), x.max()), ylim=(low - margin, high + margin))
+                self.ground.dress(axis, 0)
+                if frame.chosen is not None:
+                    axis.axvline(x[frame.chosen], color=drawing.COLOURS[1], linewidth=1.2, linestyle="--", label="chosen next")
             else:
-                images.append(self._draw_map(axis, quantity.mean, limits, frame))
+                drawing.shade(axis, self.ground, quantity.mean, (low, high))
+                drawing.outline(axis, self.ground, _worst(self.truth), "truly feasible", dash="-")
+                drawing.outline(axis, self.ground, frame.believed, "believed feasible")
+                tried = self.ground.points[frame.tried]
+                axis.plot(*tried[:-1].T, label="tried", **drawing.DOT | {"markersize": 3.2})
+                axis.plot(*tried[-1:].T, label="latest", **drawing.DOT | {"markersize": 6, "markerfacecolor": drawing.COLOURS[5]})
+                if self.best is not None:
+                    axis.plot(*self.ground.points[self.best], "*", label="optimum", **drawing.STAR)
+                axis.set_ylabel("" if number else axis.get_ylabel())
             axis.set_title(heading)
-        for axis in axes[1:] if images else ():
-            axis.set_ylabel("")
-        return images
 
-    def _draw_curve(self, axis: Axes, quantity: Quantity, limits: tuple[float, float], frame: _Frame) -> None:
-        x, margin = self.ground.points[:, 0], 0.05 * (limits[1] - limits[0])
-        belief_curve(axis, quantity, x, np.argsort(x), band=f"± {self.width:g} sd")
-        if self.best is not None and quantity.truth is not None:
-            axis.plot(x[self.best], quantity.truth[self.best], "*", label="optimum", **STAR)
-        axis.set(xlim=(x.min(), x.max()), ylim=(limits[0] - margin, limits[1] + margin))
-        self.ground.dress(axis, 0)
-        if frame.chosen is not None:
-            axis.axvline(x[frame.chosen], color=COLOURS[1], linewidth=1.2, linestyle="--", label="chosen next")
-
-    def _draw_map(self, axis: Axes, table: np.ndarray, limits: tuple[float, float], frame: _Frame) -> ScalarMappable:
-        image, tried = shade(axis, self.ground, table, limits), self.ground.points[frame.tried]
-        outline(axis, self.ground, self.feasible, "truly feasible", dash="-")
-        outline(axis, self.ground, frame.believed, "believed feasible")
-        axis.plot(*tried[:-1].T, label="tried", **DOT | {"markersize": 3.2})
-        axis.plot(*tried[-1:].T, label="latest", **DOT | {"markersize": 6, "markerfacecolor": COLOURS[5]})
-        if self.best is not None:
-            axis.plot(*self.ground.points[self.best], "*", label="optimum", **STAR)
-        return image
+    def scales(self, figure: Figure, columns: Sequence[Any], **style: Any) -> None:
+        """Add the colour scale of every column of maps, to the axes of each."""
+        for axes, limits in zip(columns, self.limits, strict=True) if not self.on_line else ():
+            figure.colorbar(ScalarMappable(Normalize(*limits), drawing.SHADES), ax=axes, location="bottom", shrink=0.85, **style)
 
 
-def _drawn(shown: _Shown, axes: GivenAxes) -> np.ndarray:
+def _drawn(shown: _Shown, axes: drawing.GivenAxes) -> np.ndarray:
     """Draw a row of panels for each frame on the axes given, or on new ones; return them as ``[rounds, columns]``."""
-    grid = grid_of_axes(axes, len(shown.frames), len(shown.limits), shown.size)
+    grid = drawing.grid_of_axes(axes, len(shown.frames), len(shown.limits), shown.size)
     for row, frame in zip(grid, shown.frames, strict=True):
-        images = shown.draw(row, frame)
+        shown.draw(row, frame)
         row[0].set_ylabel("\n".join(filter(None, (f"after round {frame.round}", row[0].get_ylabel()))))
     for axis in grid[:-1].flat:
         axis.set_xlabel("")
     for axis in grid[1:].flat:
         axis.set_title("")
-    for column, image in enumerate(images):
-        grid[0, 0].figure.colorbar(image, ax=list(grid[:, column]), location="bottom", shrink=0.85, aspect=30)
-    place_legend(grid.flat, new=axes is None)
+    shown.scales(grid[0, 0].figure, [list(column) for column in grid.T], aspect=30)
+    drawing.place_legend(grid.flat, new=axes is None)
     return grid
 
 
@@ -384,7 +362,7 @@ def _ranks(scores: np.ndarray) -> np.ndarray:
     return (pd.Series(np.round(scores / rounding)).rank().to_numpy() - 1) / max(len(scores) - 1, 1)
 
 
-def _extent(quantities: Sequence[Quantity]) -> tuple[float, float]:
+def _extent(quantities: Sequence[drawing.Quantity]) -> tuple[float, float]:
     """Return the least and the greatest finite number of quantities."""
     tables = [table for q in quantities for table in (q.mean, q.low, q.high, q.truth, None if q.seen is None else q.seen[1])]
     values = np.concatenate([table for table in tables if table is not None])
@@ -392,22 +370,15 @@ def _extent(quantities: Sequence[Quantity]) -> tuple[float, float]:
     return (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
 
 
-def _names_of(item: Surrogate | AbstractProblem) -> list[str]:
-    """Return the names of the outputs."""
-    return ["reward", *([f"constraint {j}" for j in range(1, item.outputs)] if item.outputs > 2 else ["constraint"])][: item.outputs]
-
-
 def _best(problem: AbstractProblem | None) -> int | None:
     """Return the number of the best feasible point, ``None`` without one."""
-    if problem is None:
-        return None
-    best = optimum(problem)
-    return int(best.index) if np.isfinite(float(best.value)) else None
+    best = None if problem is None else optimum(problem)
+    return None if best is None or np.isnan(float(best.value)) else int(best.index)
 
 
-def _worst(means: np.ndarray) -> np.ndarray | None:
+def _worst(means: np.ndarray | None) -> np.ndarray | None:
     """Return the largest constraint value ``[M]``; ``None`` without constraints."""
-    return means[1:].max(axis=0) if len(means) > 1 else None
+    return None if means is None or len(means) < 2 else means[1:].max(axis=0)
 
 
 def _check_plane(name: str, domain: Domain) -> None:

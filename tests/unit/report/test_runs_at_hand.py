@@ -242,7 +242,7 @@ def test_many_labels_stand_below_the_panels_of_a_figure_of_ones_own():
 @pytest.mark.full
 def test_problems_and_beliefs_on_a_line_and_a_plane(tmp_path):
     left, right = plots.problem_maps(PROBLEM)
-    assert (left.get_title(), right.get_title()) == ("reward", "constraint") and left.get_xlabel() == "$x_1$"
+    assert (left.get_title(), right.get_title()) == ("reward", "constraint 1") and left.get_xlabel() == "$x_1$"
     flat = plots.problem_maps(LINE)
     np.testing.assert_allclose(lines(flat[0])[0].get_ydata(), LINE.means[0])
     model = jb.surrogate(LINE.domain, jb.kernels.SquaredExponential(length_scale=0.3), noise_variance=0.01)
@@ -260,7 +260,7 @@ def test_problems_and_beliefs_on_a_line_and_a_plane(tmp_path):
     )
     words = {"problem": LINE, "score": plots.penalised_bounds(2.0, 2.0), "width": 1.5}
     axes = plots.posterior_curves(model, trial, [2, 3], **words)
-    assert axes.shape == (2, 3) and [axis.get_title() for axis in axes[0]] == ["reward", "constraint", "acquisition"]
+    assert axes.shape == (2, 3) and [axis.get_title() for axis in axes[0]] == ["reward", "constraint 1", "acquisition"]
     belief = plots.posterior_after(model, trial, [2])
     np.testing.assert_allclose(lines(axes[0, 0])[0].get_ydata(), belief.mean[0, 0], rtol=1e-5)
     band = axes[0, 0].collections[0].get_paths()[0].vertices
