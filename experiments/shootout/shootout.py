@@ -45,10 +45,9 @@ import numpy as np
 
 from experiments.common.experiment import Experiment, Options, study
 from experiments.shootout import arenas, contestants
+from experiments.shootout.page import heat_maps, markdown_table, short
 from jaxbandit import checks
-from jaxbandit.report import page as pages
 from jaxbandit.report import tables
-from jaxbandit.report.page import markdown_table, short
 from jaxbandit.report.statistics import healthy
 from jaxbandit.study import Study
 
@@ -143,7 +142,7 @@ def draw(dataset: Any) -> Any:
     crosses = {words: crossed(page, name) for name, words in MEASURES.items()}
     algorithms, problems, _ = next(iter(crosses.values()))
     title = f"Means over {dataset.sizes['trial']} trials of {dataset.sizes['round']} rounds, coloured by rank among the algorithms"
-    return pages.heat_maps(title, [(words, table) for words, (_, _, table) in crosses.items()], algorithms, problems)
+    return heat_maps(title, [(words, table) for words, (_, _, table) in crosses.items()], algorithms, problems)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

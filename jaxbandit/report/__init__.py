@@ -7,7 +7,7 @@ they are first asked for.
 import importlib
 from typing import Any
 
-__all__ = ["html", "page", "plots", "session", "statistics", "tables", "watching"]
+__all__ = ["html", "plots", "session", "statistics", "tables", "watching"]
 __dir__ = __all__.copy  # what completion shows
 
 

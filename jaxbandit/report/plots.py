@@ -17,7 +17,6 @@ from jaxbandit.report.curves import (
     rounds_of_declaration,
     trade_off,
 )
-from jaxbandit.report.page import heat_maps
 from jaxbandit.report.sweeps import sweep, win_map
 from jaxbandit.report.traces import delay_histogram, multiplier_paths
 
@@ -35,7 +34,6 @@ __all__ = [
     "delay_histogram",
     "distribution",
     "figure_of",
-    "heat_maps",
     "line_through_reference",
     "multiplier_paths",
     "penalised_bounds",

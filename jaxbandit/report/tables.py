@@ -13,7 +13,7 @@ import pandas as pd
 from jaxbandit.core.showing import aligned
 from jaxbandit.core.types import Key
 from jaxbandit.problems import AbstractProblem
-from jaxbandit.report.statistics import Given, final_values, results_at_hand
+from jaxbandit.report.statistics import Given, elapsed, results_at_hand
 from jaxbandit.results.dataset import to_dataframe
 from jaxbandit.results.measured import COLUMNS, RunSummary, summary_cells, summary_row
 
@@ -34,7 +34,7 @@ FORMULAS = {
 Summarised: TypeAlias = Given | RunSummary | Sequence[Mapping[str, Any]]
 """Results as plots take them, or a summary of them: that of a run, or the rows of one."""
 
-ROW = summary_row("", {}, np.zeros(0, np.int32), np.zeros(0, np.int32)).keys()
+ROW = summary_row("", {}, 0, np.zeros(0, np.int32), np.zeros(0, np.int32)).keys()
 
 
 def summary_rows(results: Summarised, problem: AbstractProblem | None = None, *, key: Key | None = None) -> list[dict[str, Any]]:
@@ -54,8 +54,8 @@ def summary_rows(results: Summarised, problem: AbstractProblem | None = None, *,
     rows = []
     for label in dataset.algorithm.values:
         part = dataset.sel(algorithm=label)
-        finals = {name: final_values(part, name, averaged=averaged) for _, name, averaged in COLUMNS if name in part}
-        row = summary_row(str(label), finals, part.status.values, part.declared_round.values)
+        last = {name: part[name].isel(round=-1).values for _, name, _ in COLUMNS if name in part}
+        row = summary_row(str(label), last, elapsed(part)[-1], part.status.values, part.declared_round.values)
         played = part.sizes["trial"] * int(part["round"][-1])
         seconds = float(part.run_seconds) if "run_seconds" in part else float("nan")
         row["us per trial-round, compiling included"] = seconds / played * 1e6

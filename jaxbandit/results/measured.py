@@ -154,38 +154,29 @@ def results_of(
         "delays": json.dumps({row.label: describe(late) for row in contents.rows}),
         "precision": first.precision,
     }
-    starts = np.cumsum([0, *(run.variants for run in runs.values())])
-    rows = [
-        np.argwhere(np.ones((run.variants, run.trials))) + np.asarray([start, 0]) for start, run in zip(starts, runs.values(), strict=False)
-    ]
-    pieces = (piece for cell, arrays in enumerate(batches) for piece in contents.pieces(variables, cell, arrays, rows[cell]))
+    sizes = [len(run.arrays["end_status"]) for run in runs.values()]
+    pairs = np.split(np.argwhere(np.ones((len(contents.rows), first.trials))), np.cumsum(sizes)[:-1])
+    pieces = (piece for cell, rows in enumerate(pairs) for piece in contents.pieces(variables, cell, batches[cell], rows))
     return assembled(header(contents, attributes, variables), variables, pieces)
 
 
 def check_alike(runs: Mapping[str, Played], problem: AbstractProblem, trials: int | Sequence[int] | None) -> list[int]:
     """Return the numbers of the trials; raise ``InvalidArgument`` unless runs have equal sizes and are of the problem."""
-    for name, sizes in {
-        "trials": {run.trials for run in runs.values()},
-        "rounds": {run.horizon for run in runs.values()},
-        "counted initial points": {run.before for run in runs.values()},
-    }.items():
+    for name, field in (("trials", "trials"), ("rounds", "horizon"), ("counted initial points", "before")):
+        sizes = {getattr(run, field) for run in runs.values()}
         if len(sizes) != 1:
             raise InvalidArgument(f"runs: all must have equally many {name} to be compared, got {sorted(sizes)}")
     for label, run in runs.items():
-        largest = int(run.arrays["seen_indices"].max())
-        if largest >= problem.domain.size:
-            raise InvalidArgument(
-                f"problem: {problem.name!r} has {problem.domain.size} points, but run {label!r} chose point {largest};"
-                " give the one that was run"
-            )
-        outputs = run.arrays["seen_values"].shape[-1] if "seen_values" in run.arrays else problem.outputs
-        if outputs != problem.outputs:
-            raise InvalidArgument(
-                f"problem: {problem.name!r} has {problem.outputs} outputs, but run {label!r} has {outputs}; give the one that was run"
-            )
+        largest, given = int(run.arrays["seen_indices"].max()), run.arrays.get("seen_values", np.empty(problem.outputs)).shape[-1]
+        for wrong, has, did in (
+            (largest >= problem.domain.size, f"{problem.domain.size} points", f"chose point {largest}"),
+            (given != problem.outputs, f"{problem.outputs} outputs", f"has {given}"),
+        ):
+            if wrong:
+                raise InvalidArgument(f"problem: {problem.name!r} has {has}, but run {label!r} {did}; give the one that was run")
     count = next(iter(runs.values())).trials
-    given = count if trials is None else trials
-    numbers = [int(number) for number in (range(given) if isinstance(given, int | np.integer) else given)]
+    chosen = count if trials is None else trials
+    numbers = [int(number) for number in (range(chosen) if isinstance(chosen, int | np.integer) else chosen)]
     if len(numbers) != count:
         raise InvalidArgument(f"trials: the run has {count} trials, got numbers of {len(numbers)}")
     return numbers
@@ -245,22 +236,22 @@ class RunSummary:
         return html_table(head, body, caption=LEGEND)
 
 
-def summary_row(label: str, finals: Mapping[str, np.ndarray], status: np.ndarray, declared: np.ndarray) -> dict[str, Any]:
+def summary_row(label: str, last: Mapping[str, np.ndarray], elapsed: int, status: np.ndarray, declared: np.ndarray) -> dict[str, Any]:
     """Return the row of one run.
 
     Args:
       label: name of the run.
-      finals: by measure, its values after the last round in the trials that did not fail, divided by the rounds where the column says so.
+      last: by measure, its values ``[trials]`` after the last round, when ``elapsed`` rounds counted.
       status, declared: ``[trials]`` flags, and rounds in which infeasibility was declared, 0 for none.
     """
-    ok = healthy(status)
+    ok, declarations = healthy(status), declared[declared > 0]
     row: dict[str, Any] = {"algorithm": label, "trials": len(ok), "failed": int((~ok).sum())}
-    for heading, name, _ in COLUMNS:
-        final = finals.get(name, np.zeros(0))
+    for heading, name, averaged in COLUMNS:
+        final = last[name][ok].astype(np.float64) / (elapsed if averaged else 1) if name in last else np.zeros(0)
         row[heading] = float(final.mean()) if len(final) else float("nan")
         row[f"{heading} +-"] = float(half_width(final))
     row["declared infeasible"] = int(np.count_nonzero(status & int(Status.DECLARED_INFEASIBLE)))
-    row["mean round declared"] = float(declared[declared > 0].mean()) if np.any(declared > 0) else float("nan")
+    row["mean round declared"] = float(declarations.mean()) if len(declarations) else float("nan")
     return row
 
 
@@ -276,17 +267,12 @@ def summary_of(
     numbers = check_alike(runs, problem, trials)
     rows = []
     for label, run in runs.items():
-        curves, elapsed = measured(run, problem, numbers, key), run.horizon + run.before
+        curves = measured(run, problem, numbers, key)
         for place, (name, _) in enumerate(variants_named(label, run, swept)):
-            own = slice(place * run.trials, (place + 1) * run.trials)
-            status, declared = run.arrays["end_status"][own], run.arrays["end_declared_round"][own]
-            ok = healthy(status)
-            finals = {
-                measure: curves[measure][own, -1][ok].astype(np.float64) / (elapsed if averaged else 1)
-                for _, measure, averaged in COLUMNS
-                if measure in curves
-            }
-            rows.append(summary_row(name, finals, status, declared))
+            these = slice(place * run.trials, (place + 1) * run.trials)
+            last = {measure: curves[measure][these, -1] for measure in MEASURED}
+            ends = (run.arrays[array][these] for array in ("end_status", "end_declared_round"))
+            rows.append(summary_row(name, last, run.horizon + run.before, *ends))
     return RunSummary(rows=tuple(rows))
 
 
@@ -295,17 +281,11 @@ def summary_cells(rows: Sequence[Mapping[str, Any]], joint: str = " +- ") -> lis
     shown = [heading for heading, _, _ in COLUMNS if any(np.isfinite(row[heading]) for row in rows)]
 
     def cell(row: Mapping[str, Any], heading: str) -> str:
-        if not np.isfinite(row[heading]):
-            return "undefined"
-        half = row[f"{heading} +-"]
-        return f"{row[heading]:.3f}{joint}{half:.3f}" if np.isfinite(half) else f"{row[heading]:.3f}"
+        value, half = row[heading], row[f"{heading} +-"]
+        return "undefined" if not np.isfinite(value) else f"{value:.3f}" + (f"{joint}{half:.3f}" if np.isfinite(half) else "")
 
-    body = [
-        [
-            row["algorithm"] + (f" ({row['failed']} failed)" if row["failed"] else ""),
-            *(cell(row, heading) for heading in shown),
-            f"{row['declared infeasible']}/{row['trials']}",
-        ]
-        for row in rows
-    ]
+    body = []
+    for row in rows:
+        name = row["algorithm"] + (f" ({row['failed']} failed)" if row["failed"] else "")
+        body.append([name, *(cell(row, heading) for heading in shown), f"{row['declared infeasible']}/{row['trials']}"])
     return [["algorithm", *shown, "declared"], *body]

@@ -12,14 +12,14 @@ import jaxbandit
 from experiments.__main__ import main, parser
 from experiments.common.experiment import options_from
 from experiments.shi_eryilmaz_2022 import shared as se22
-from experiments.shootout import arenas, contestants, shootout
+from experiments.shootout import arenas, contestants, page, shootout
 from experiments.vakili_2023 import bpe_delays
 from experiments.xu_2023 import config_gp, config_p
 from experiments.xu_2023 import shared as xu
 from experiments.zhou_ji_2022 import shared as zhou_ji
 from experiments.zhou_ji_2022 import zj22
 from jaxbandit import InvalidArgument, domains, kernels, problems
-from jaxbandit.report import page, tables
+from jaxbandit.report import tables
 from jaxbandit.study import Run, Study, run_study
 
 

@@ -23,7 +23,6 @@ from jaxbandit import InvalidArgument, delays, drawing, kernels, problems, simul
 from jaxbandit.core import fields
 from jaxbandit.core.declare import Declared, parameters
 from jaxbandit.engine.inputs import TRIALS
-from jaxbandit.report.page import heat_maps
 from jaxbandit.session.quantities import Axis
 
 MODULES = [
@@ -314,7 +313,6 @@ COUNTS: dict[str, tuple[Any, str]] = {  # functions of a number that an array or
     "resamples": (lambda n: jaxbandit.report.statistics.resampling(n, 10**6, 0), "count"),
     "panels": (lambda n: drawing.figure_of(n, 1), "rows"),
     "panels of a user": (lambda n: drawing.grid_of_axes(None, 1, n), "columns"),
-    "heat maps": (lambda n: heat_maps("t", [("a", np.zeros((1, 1)))], ["r"], ["c"], across=n), "across"),
     "points in a range": (lambda n: jaxbandit.domains.points(range(n)), "coordinates"),
     "an axis in a range": (lambda n: jaxbandit.domains.product([range(n)]), "axes[0]"),
     "a named axis in a range": (lambda n: jaxbandit.domains.mixed({"a": range(n)}), "axes['a']"),

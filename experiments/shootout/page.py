@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
 
 import numpy as np
 import pandas as pd
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from jaxbandit.core.checks import shape
-from jaxbandit.core.declare import checked
-from jaxbandit.core.fields import AtLeast, each, numbers, text, whole
-from jaxbandit.drawing import STYLE
-
-__all__ = ["heat_maps", "markdown_table", "ranks", "short"]
-__dir__ = __all__.copy  # what completion shows
+from jaxbandit.report.plots import STYLE
 
 # Runs from best to worst; light, so that black numbers can be read on it.
 COLOUR_MAP = "RdYlBu_r"
@@ -47,21 +40,13 @@ def markdown_table(lines: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in (head, rule, *body))
 
 
-@checked
 def heat_maps(
-    title: str,
-    panels: Annotated[Sequence[tuple[str, np.ndarray]], each(each(text | numbers, length=2), least=1)],
-    rows: Annotated[Sequence[str], AtLeast(1)],
-    columns: Annotated[Sequence[str], AtLeast(1)],
-    *,
-    across: Annotated[int, whole(1, 1000)] = 2,
+    title: str, panels: Sequence[tuple[str, np.ndarray]], rows: Sequence[str], columns: Sequence[str], *, across: int = 2
 ) -> Figure:
     """Return a figure with a panel for each heading and table ``[rows, columns]``, coloured by rank within the column: blue is least.
 
     Cells that are NaN, pairs that were not run, stay empty.
     """
-    for number, (_, table) in enumerate(panels):
-        shape(f"panels[{number}]", table, (len(rows), len(columns)), remedy="a table with an entry for each row and column")
     down = -(-len(panels) // across)
     size = (across * (1.2 + 0.46 * len(columns)), 0.6 + down * (1.35 + 0.21 * len(rows)))
     with rc_context({**STYLE, "axes.grid": False, "font.size": 7}):
