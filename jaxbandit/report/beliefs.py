@@ -306,7 +306,7 @@ class _Shown:
                 rank = _ranks(np.asarray(score(belief, np.asarray(trajectory.multipliers)[t], t + 1)))
                 panels.append(("acquisition" if self.on_line else "acquisition: rank", drawing.Quantity("share of points below", rank)))
             chosen = int(indices[before + t]) if before + t < len(indices) else None
-            self.frames.append(_Frame(int(t), panels, tried, chosen, _worst(belief.mean)))
+            self.frames.append(_Frame(int(t), panels, tried, chosen, _worst(np.asarray(belief.mean))))
         columns = zip(*(frame.panels for frame in self.frames), strict=True)
         self.limits = [_extent([quantity for _, quantity in column]) for column in columns]  # of each panel, over all frames
 

@@ -135,16 +135,17 @@ class Contents:
         if source in arrays:
             return np.minimum(arrays[source], NEVER) if name == "arrival" else arrays[source]
         if name == "arrival":  # at once
-            value: object = np.repeat(np.arange(1, self.horizon + 1, dtype=np.int32)[:, None], problem.outputs, axis=1)
+            value = np.repeat(np.arange(1, self.horizon + 1, dtype=np.int32)[:, None], problem.outputs, axis=1)
         else:
-            value = {
+            instead: dict[str, object] = {
                 "candidates": problem.domain.size,
                 "optimum_kept": True,
                 "evaluations": np.int32(self.horizon),
                 "fitted_length_scales": np.empty((0, 0), float_dtype()),
                 "lost": np.zeros(problem.outputs, np.int32),
-            }[name]
-        return np.broadcast_to(np.asarray(value), (len(arrays["end_status"]), *np.shape(value)))
+            }
+            value = np.asarray(instead[name])
+        return np.broadcast_to(value, (len(arrays["end_status"]), *value.shape))
 
     def pieces(self, variables: Mapping[str, Variable], cell: int, arrays: Arrays, rows: np.ndarray) -> Iterator[Piece]:
         """Return the pieces of all variables that a batch of a cell holds, given the run and the trial ``[n, 2]`` of each row."""
