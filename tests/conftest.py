@@ -49,6 +49,7 @@ QUICK_FLAGS = " ".join(
         "--xla_cpu_opt_preset=CPU_OPT_PRESET_FAST_COMPILE",
         "--xla_cpu_use_fusion_emitters=false",
         "--xla_cpu_parallel_codegen_split_count=1",
+        "--xla_backend_optimization_level=0",
     ]
 )
 if jax.__version_info__[:2] == (0, 10) and QUICK_FLAGS not in USERS_FLAGS:

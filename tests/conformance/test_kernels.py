@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
@@ -55,11 +56,8 @@ def played(algorithm: Any, platform: str | None, form: str = "product", **option
         return jaxbandit.simulate(task, algorithm, learner, **given, fused=platform is not None)
 
 
-def by_xla(algorithm: Algorithm, run: jaxbandit.Trajectory, beside: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """How far points are below XLA's best score, its widths and its multipliers, when it learns what a run has seen.
-
-    With ``beside`` the scores are those of the points so many numbers further.
-    """
+def judged_by_xla(algorithm: Algorithm) -> Callable[..., Any]:
+    """A program that learns what a run has seen: how far its points, and those beside them, are below the best score, and what is recorded."""
     algorithm = canonicalise(algorithm)
     arena = Arena(surrogate=canonicalise(model("product").without_kernels()), horizon=jnp.int32(ROUNDS))
 
@@ -69,16 +67,16 @@ def by_xla(algorithm: Algorithm, run: jaxbandit.Trajectory, beside: int = 0) -> 
             scores: list[Any] = []
             with mock.patch.object(base, "pick", lambda score, pick=base.pick: (scores.append(score), pick(score))[1]):
                 choice = choose_point(algorithm, arena, state, t, jax.random.key(0))
-            gap = jnp.max(scores[-1]) - scores[-1][(index + beside) % arena.size]
+            gaps = [jnp.max(scores[-1]) - scores[-1][(index + beside) % arena.size] for beside in (0, 1)]
             shown = algorithm.diagnose(state).get("multipliers")
-            return algorithm.update(arena, choice.state, Observation(index=index, values=values), t), (gap, choice.decision.widths, shown)
+            return algorithm.update(arena, choice.state, Observation(index=index, values=values), t), (*gaps, choice.decision.widths, shown)
 
         state = algorithm.init(arena)
         for n in range(len(start[0])):
             state = algorithm.learn(arena, state, Observation(index=start[0][n], values=start[1][n]))
         return jax.lax.scan(one, algorithm.begin(arena, state), (jnp.arange(1, ROUNDS + 1, dtype=jnp.int32), *given))[1]
 
-    return jax.jit(jax.vmap(trial))((run.initial_indices, run.initial_values), (run.indices, run.values))
+    return jax.jit(jax.vmap(trial))
 
 
 @pytest.mark.full(but=("rpol",))
@@ -86,11 +84,12 @@ def by_xla(algorithm: Algorithm, run: jaxbandit.Trajectory, beside: int = 0) -> 
 def test_choices_are_as_good_as_those_of_xla(name: str) -> None:
     """At every round, and all that is recorded beside them is XLA's; a product form has an expansion of its own on GPUs."""
     algorithm = ALGORITHMS[name]()
+    by_xla = judged_by_xla(algorithm)
     for platform, form in zip(PLATFORMS, ("features", "product") if name == "cbo" else ("product", "features"), strict=True):
         run = played(algorithm, platform, form)
-        gaps, widths, multipliers = by_xla(algorithm, run)
+        gaps, beside, widths, multipliers = by_xla((run.initial_indices, run.initial_values), (run.indices, run.values))
         assert len(np.unique(run.indices)) > TRIALS + 1 and np.max(gaps) < 2e-5
-        assert np.max(by_xla(algorithm, run, beside=1)[0]) > 1e-3  # the points beside those chosen are worse
+        assert np.max(beside) > 1e-3  # the points beside those chosen are worse
         np.testing.assert_allclose(run.widths, widths, rtol=1e-5)
         if multipliers is not None:
             np.testing.assert_allclose(run.multipliers[:, :-1], multipliers, rtol=1e-5, atol=1e-4)

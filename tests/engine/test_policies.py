@@ -204,10 +204,9 @@ CASES: dict[str, Case] = {
     ),
 }
 EPOCHS = [name for name in CASES if name.startswith("se")]
-# An algorithm sees means, deviations and gains, whatever form gives them. Every case is played on the reference's beliefs, and by the
-# engine in one form and precision, dealt in turn; one of each kind (a single function, a combination) in every form and precision. Cases on
-# problems of one shape, which may differ in their noise, share a program of the engine.
-EVERYWHERE = ["igp-ucb", "se2-poly"]
+# An algorithm sees means, deviations and gains, whatever form gives them; forms and precisions are the surrogates' own tests. Every case is
+# played by the engine in one form and precision, dealt in turn; cases on problems of one shape, which may differ in their noise, share a
+# program. One case of each algorithm and of each strategy is played on the reference's beliefs, too, in the quick ring.
 FORMS = {  # of problems of one shape
     (1, "hidden"): ("features", "float64"),
     (2, "hidden"): ("product", "float64"),
@@ -225,14 +224,9 @@ def shape_of(name: str) -> tuple[int, str]:
 
 
 ENGINE = [(name, *FORMS[shape_of(name)]) for name in CASES]
-ENGINE += [(name, form, precision) for name in EVERYWHERE for form in ("features", "product", "rows") for precision in TOLERANCE]
-# One case of each algorithm and of each strategy is in the quick ring.
 QUICK = ["igp-ucb", "rpol-ucb", "rpol-rand", "cbo-ts", "scgp-1", "se2-poly", "se2-poly-restart", "se3", "epbo", "anytime-cbo-keep"]
-STEPS = [(name, "known", "float64") for name in CASES]
-RUNS = [
-    pytest.param(*run, id="-".join(run), marks=() if run in STEPS and run[0] in QUICK else pytest.mark.full)
-    for run in STEPS + list(dict.fromkeys(ENGINE))
-]
+STEPS = [(name, "known", "float64") for name in QUICK]
+RUNS = [pytest.param(*run, id="-".join(run), marks=() if run in STEPS else pytest.mark.full) for run in STEPS + ENGINE]
 
 
 @functools.cache
@@ -314,9 +308,7 @@ STARTING_AFRESH = ["se2-poly-restart", "se3-restart", "anytime-cbo"]
 
 def trajectory(name: str, form: str, precision: str, initial: tuple[int, ...] = ()) -> jaxbandit.Trajectory:
     """The case's, by its steps or from the program of all cases on problems of its shape that run in this form."""
-    names = [name] if form == "known" else EVERYWHERE
-    if (form, precision) == FORMS[shape_of(name)]:
-        names = [other for other in CASES if shape_of(other) == shape_of(name)]
+    names = [name] if form == "known" else [other for other in CASES if shape_of(other) == shape_of(name)]
     return played(tuple(names), CASES[name].problem, form, precision, initial)[name]
 
 

@@ -492,40 +492,28 @@ def client() -> Iterator[Any]:
 
 
 @pytest.mark.full
-def test_a_worker_of_a_cluster_is_killed(client: Any, tmp_path: Path) -> None:
-    """In the middle of a batch; others wait for it."""
-    before, lost, said = set(client.run(os.getpid).values()), set(), []
-
-    def report(progress: Any) -> None:
-        if not lost:
-            lost.add(min(before))
-            os.kill(min(before), signal.SIGKILL)
-
-    run: Callable[..., xr.Dataset] = functools.partial(run_study, executor=client, memory=small_memory(), report=report, note=said.append)
-    with run(long_study(), tmp_path, results=tmp_path / "results.nc") as found:
-        assert json.loads(found.attrs["batches"])[0][1] == 10 and "dashboard of the workers: http://127.0.0.1" in said[0]
-        assert_same(found, long_alone())
-    client.wait_for_workers(2, timeout=60)
-    assert len(set(client.run(os.getpid).values()) & before) == 1
-
-
-@pytest.mark.full
-def test_all_workers_of_a_cluster_are_killed_with_what_they_have_finished(client: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    """Dask itself would wait for ever then: for a moment there is nobody who could take over."""
+def test_a_worker_of_a_cluster_is_killed_and_then_all_with_what_they_have_finished(client: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    """One in the middle of a batch, which others wait for; of all, Dask itself would wait for ever: for a moment nobody could take over."""
     monkeypatch.setattr(executors, "SECONDS_TO_SEND", 2.0)
-    reports: list[Any] = []
+    before, reports, said = set(client.run(os.getpid).values()), [], []
 
     def report(progress: Any) -> None:
         reports.append(progress)
-        if len(reports) == 2:
-            time.sleep(1.5)  # some others are finished meanwhile, and wait to be asked for
-            for pid in client.run(os.getpid).values():
+        if len(reports) == 1:
+            os.kill(min(before), signal.SIGKILL)
+        if len(reports) == 4:
+            client.wait_for_workers(2, timeout=60)
+            pids = set(client.run(os.getpid).values())
+            assert len(pids & before) == 1
+            time.sleep(1.0)  # some others are finished meanwhile, and wait to be asked for
+            for pid in pids:
                 os.kill(pid, signal.SIGKILL)
 
-    run: Callable[..., xr.Dataset] = functools.partial(run_study, long_study(), tmp_path, executor=client, memory=small_memory())
-    with run(results=tmp_path / "results.nc", report=report) as found:
+    run: Callable[..., xr.Dataset] = functools.partial(run_study, executor=client, memory=small_memory(), report=report, note=said.append)
+    with run(long_study(), tmp_path, results=tmp_path / "results.nc") as found:
+        assert json.loads(found.attrs["batches"])[0][1] == len(reports) == 10
         assert_same(found, long_alone())
-    assert len(reports) == 10
+    assert "dashboard of the workers: http://127.0.0.1" in said[0]
 
 
 @pytest.mark.full
@@ -572,7 +560,7 @@ LONG_TOML = ONE_CELL.replace("trials = 11", "trials = 100").replace("horizon = 2
 
 @pytest.mark.full
 def test_the_client_is_killed_and_others_go_on(client: Any, tmp_path: Path, capsys: Any) -> None:
-    """It had a cluster of its own, of one worker; two others go on, and this process without any."""
+    """It had a cluster of its own, of one worker; two others go on, this process without any, and a command on a cluster of its own."""
     study = written(tmp_path, LONG_TOML)
     assert from_toml(study).fingerprint() == long_study().fingerprint()
     out, memory = tmp_path / "out", ["--memory", str(small_memory())]
@@ -585,23 +573,17 @@ def test_the_client_is_killed_and_others_go_on(client: Any, tmp_path: Path, caps
     process.kill()
     process.communicate()
     assert process.returncode == -signal.SIGKILL and not (out / "results.nc").exists()
-    shutil.copytree(out, tmp_path / "copy")
+    for name in ("copy", "again"):
+        shutil.copytree(out, tmp_path / name)
     with run_study(long_study(), out, results=out / "results.nc", resume=True, executor=client) as found:
         assert_same(found, long_alone())
     assert main(["run", str(study), "--out", str(tmp_path / "copy"), "--no-cache", "--resume"]) == 0
-    assert_same(xr.load_dataset(tmp_path / "copy" / "results.nc", engine="h5netcdf"), long_alone())
-
-
-@pytest.mark.full
-def test_the_command_line_on_a_cluster_of_its_own(tmp_path: Path, capsys: Any) -> None:
-    """The table is that of a run without."""
-    study = str(written(tmp_path, ONE_CELL))
-    command = [sys.executable, "-m", "jaxbandit", "run", study, "--no-cache", "--dask", "local", "--out", str(tmp_path / "by workers")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    command[command.index(str(out))] = str(tmp_path / "again")
+    done = subprocess.run([*command, "--resume"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0 and "dashboard of the workers: http://127.0.0.1:" in done.stderr and "Traceback" not in done.stderr
-    assert main(["run", study, "--no-cache", "--out", str(tmp_path / "here")]) == 0
     assert capsys.readouterr().out.partition("wrote")[0] == done.stdout.partition("wrote")[0]
-    assert_same(*(xr.load_dataset(tmp_path / name / "results.nc", engine="h5netcdf") for name in ("here", "by workers")))
+    for name in ("copy", "again"):
+        assert_same(xr.load_dataset(tmp_path / name / "results.nc", engine="h5netcdf"), long_alone())
 
 
 SCRIPT = """
@@ -631,15 +613,17 @@ if __name__ == "__main__":
     whole = run_study(study)
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         assert_same(run_study(study, executor=pool), whole)
-    with connected("local") as client:
+    with connected(sys.argv[1]) as client:
         assert_same(run_study(study, executor=client), whole)
     print("the same bits")
 """
 
 
 @pytest.mark.full
-def test_a_class_of_the_callers_script(tmp_path: Path) -> None:
+def test_a_class_of_the_callers_script(client: Any, tmp_path: Path) -> None:
+    """Neither a pool of processes nor a cluster that runs already has ever seen it."""
     (tmp_path / "script.py").write_text(SCRIPT)
+    command = [sys.executable, str(tmp_path / "script.py"), client.scheduler_info()["address"]]
     where = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run([sys.executable, str(tmp_path / "script.py")], env=where, capture_output=True, text=True)
+    done = subprocess.run(command, env=where, capture_output=True, text=True)
     assert done.stdout == "the same bits\n", done.stderr

@@ -103,9 +103,9 @@ def test_golden_dataset(golden: Any) -> None:
 
 @pytest.mark.full
 def test_it_is_what_simulate_gives() -> None:
-    """Every line, with and without delay, to the rounding of sums."""
+    """Both lines of a sweep under delay, to the rounding of sums; ``test_comparison.py`` has runs written by hand."""
     study = in_python()
-    for run in study.runs:
+    for run in study.runs[:2]:
         played = jaxbandit.simulate(
             run.problem,
             run.algorithm,
@@ -372,31 +372,30 @@ from jaxbandit.study import make_plan, run_study
 from tests.support.small_study import assert_same, rpol_lines
 
 study = rpol_lines(trials=40)
-for segment in (5, None):
-    for begun, other in ((2, 1), (1, 2)):
-        plan = make_plan(study, devices=jax.devices()[:begun])
-        memory = None if segment else plan.result_bytes + plan.cells[0].shared_bytes + 40 * plan.cells[0].trial_bytes
-        out = f"{sys.argv[1]}/{segment}-{begun}"
-        options = {"segment": segment, "memory": memory, "checkpoint_share": 1.0, "devices": plan.devices}
-        whole = run_study(study, **options)
-        reports = itertools.count(1)
-        try:
-            run_study(study, out, report=lambda progress: 1 / (2 - next(reports)), **options)
-        except ZeroDivisionError:
-            print("stopped")
-        notes = []
-        resumed = run_study(study, out, resume=True, devices=jax.devices()[:other], note=notes.append)
-        print([note for note in notes if note.startswith("resumed")])
-        assert_same(resumed, whole)
+for segment, begun, other in ((5, 2, 1), (None, 1, 2)):
+    plan = make_plan(study, devices=jax.devices()[:begun])
+    memory = None if segment else plan.result_bytes + plan.cells[0].shared_bytes + 40 * plan.cells[0].trial_bytes
+    out = f"{sys.argv[1]}/{segment}"
+    options = {"segment": segment, "memory": memory, "checkpoint_share": 1.0, "devices": plan.devices}
+    whole = run_study(study, **options)
+    reports = itertools.count(1)
+    try:
+        run_study(study, out, report=lambda progress: 1 / (2 - next(reports)), **options)
+    except ZeroDivisionError:
+        print("stopped")
+    notes = []
+    resumed = run_study(study, out, resume=True, devices=jax.devices()[:other], note=notes.append)
+    print([note for note in notes if note.startswith("resumed")])
+    assert_same(resumed, whole)
 """
 
 
 @pytest.mark.full
 def test_a_run_goes_on_with_another_number_of_devices(tmp_path: Path) -> None:
-    """From a checkpoint in the middle of a batch, or from its next batch, to the same bits."""
+    """From a checkpoint in the middle of a batch with fewer, and from its next batch with more, to the same bits."""
     command = [sys.executable, "-c", RESUMED, str(tmp_path)]
     done = subprocess.run(command, check=True, cwd=ROOT, env=os.environ | {"JAX_PLATFORMS": "cpu"}, stdout=subprocess.PIPE, text=True)
-    assert done.stdout.splitlines() == ["stopped", "['resumed at round 6 of batch 1 of cell 1']"] * 2 + ["stopped", "[]"] * 2
+    assert done.stdout.splitlines() == ["stopped", "['resumed at round 6 of batch 1 of cell 1']", "stopped", "[]"]
 
 
 # The command line.
@@ -435,8 +434,8 @@ def test_run_report_and_rerun(tmp_path: Path, capsys: Any) -> None:
 def test_kills() -> None:
     """At reduced size, of one cell; ``python tests/study/kill_study.py`` does it at full size."""
     said: list[str] = []
-    assert kill_study.kill_and_compare(2, 60, seed=1, report=said.append, study=kill_study.ONE_CELL) == 0
-    assert len(said) == 2
+    assert kill_study.kill_and_compare(1, 60, seed=1, report=said.append, study=kill_study.ONE_CELL) == 0
+    assert len(said) == 1
 
 
 WRONG = {
