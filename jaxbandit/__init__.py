@@ -44,11 +44,11 @@ from jaxbandit.core.sweep import Sweep, sweep
 from jaxbandit.engine import Informed, InitialDesign, Trajectory, simulate
 from jaxbandit.surrogates import Surrogate, ranged, surrogate
 
-__all__ = ["ALGORITHMS", "Algorithm", "Informed", "InitialDesign", "InvalidArgument", "Status", "Surrogate", "Sweep", "Trajectory"]
+__all__ = ["ALGORITHMS", "Algorithm", "Informed", "InitialDesign", "InvalidArgument", "Status", "Sweep", "Trajectory", *ALGORITHMS]
 __all__ += ["__version__", "acquisition", "algorithms", "canonicalise", "checks", "consensus", "delays", "domains", "enable_cache"]
 __all__ += ["estimators", "explain", "feedback", "fields", "fused", "informed", "kernels", "keys", "metrics", "penalties", "problems"]
-__all__ += ["pytree", "ranged", "replace", "safety", "simulate", "static", "status", "surrogate", "surrogates", "sweep", "widths"]
-__all__ += [*ALGORITHMS]
+__all__ += ["pytree", "ranged", "replace", "safety", "simulate", "static", "status", "surrogate", "surrogates"]
+__all__ += ["Surrogate", "sweep", "widths"]
 
 if TYPE_CHECKING:
     from jaxbandit import gradients as gradients

@@ -57,7 +57,7 @@ def played(algorithm: Any, platform: str | None, form: str = "product", **option
 
 
 def judged_by_xla(algorithm: Algorithm) -> Callable[..., Any]:
-    """A program that learns what a run has seen: how far its points, and those beside them, are below the best score, and what is recorded."""
+    """A program that learns what a run has seen: how far below the best score its points, and those beside them, are; and all recorded."""
     algorithm = canonicalise(algorithm)
     arena = Arena(surrogate=canonicalise(model("product").without_kernels()), horizon=jnp.int32(ROUNDS))
 
