@@ -23,7 +23,7 @@ from jaxbandit.core.pytree import float_dtype, pytree, static
 from jaxbandit.core.types import Array, Key, Scalar, Table
 
 __all__ = ["LONGEST_DELAY", "NEVER", "POISSON_MEAN", "Constant", "Delay", "Empirical", "Geometric", "Lossy", "Mirrored"]
-__all__ += ["NoDelay", "Pareto", "PerOutput", "Poisson", "Uniform"]
+__all__ += ["LogNormal", "NoDelay", "Pareto", "PerOutput", "Poisson", "Uniform"]
 __dir__ = __all__.copy  # what completion shows
 
 NEVER = 2**30  # stands for feedback that never arrives; added to a round below 2^30 it stays an int32
@@ -252,6 +252,33 @@ class Uniform(Model):
         super()._check(name, outputs)
         if not checks.is_traced((self.low, self.high)) and np.any(np.asarray(self.high) < np.asarray(self.low)):
             raise checks.InvalidArgument(f"{name}.high: must be >= low = {self.low}, got {self.high}")
+
+
+@pytree
+class LogNormal(Model):
+    """Integer part of ``median exp(sigma Z)``, ``Z`` standard normal, ``median > 0`` in rounds and ``sigma > 0``. Not sub-exponential."""
+
+    median: Annotated[Scalar, positive] = 10.0
+    sigma: Annotated[Scalar, positive] = 1.0
+
+    @property
+    def mean(self) -> Scalar:
+        """``E[tau] = sum_{n >= 1} P(X >= n)``: terms to ``last``, then their integral with two terms of Euler and Maclaurin."""
+        last = 4096
+        median, sigma = (jnp.asarray(value, float_dtype()) for value in (self.median, self.sigma))
+        cdf, z = jax.scipy.stats.norm.cdf, jnp.log(median / last) / sigma
+        head = jnp.sum(cdf(jnp.log(median / jnp.arange(1, last, dtype=median.dtype)) / sigma))
+        integral = median * jnp.exp(sigma**2 / 2) * cdf(z + sigma) - last * cdf(z)
+        return head + integral + cdf(z) / 2 + jax.scipy.stats.norm.pdf(z) / (12 * last * sigma)
+
+    def _sample(self, key: Key, size: int) -> Array:
+        median, sigma = (jnp.asarray(value, float_dtype()) for value in (self.median, self.sigma))
+        return median * jnp.exp(sigma * jax.random.normal(key, (size,), median.dtype))
+
+    def _exceeds(self, n: int) -> np.ndarray:
+        from scipy.special import ndtr  # as in Poisson
+
+        return ndtr(np.log(np.asarray(self.median, np.float64) / (n + 1.0)) / np.asarray(self.sigma, np.float64))
 
 
 @pytree

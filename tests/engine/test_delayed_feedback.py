@@ -150,6 +150,7 @@ def test_a_large_buffer_loses_nothing() -> None:
 
 HEAVY = [
     delays.Pareto(shape=0.6),
+    delays.LogNormal(median=5.0, sigma=3.0),
     delays.Lossy(delay=delays.Constant(rounds=4), never=0.3),
     delays.Poisson(mean=1e-9),
     delays.PerOutput(delays=(delays.NoDelay(), delays.Constant(rounds=7))),
@@ -162,7 +163,7 @@ def test_the_default_capacity_covers_the_delays(delay: Any) -> None:
     """One slot more than the longest delay, and never more than rounds."""
     _, planned = plan_delays(2, [RPOL], [delay], None, None, HORIZON)
     assert planned is not None
-    expected = {"Poisson": 2, "Empirical": 3, "PerOutput": 8, "Lossy": 5, "Pareto": HORIZON}
+    expected = {"Poisson": 2, "Empirical": 3, "PerOutput": 8, "Lossy": 5, "Pareto": HORIZON, "LogNormal": HORIZON}
     assert planned[0].capacity == expected[type(delay).__name__]
 
 

@@ -101,7 +101,7 @@ def test_what_a_delay_model_tells() -> None:
     assert (told.mean_delay, told.b) == (50.0, 1.0) and told.xi == pytest.approx(math.sqrt(2 * (math.e - 2) * 50))
     told = Bpe(xi=9.0, b=2.0).with_delays(delays.Poisson(mean=50.0), feedback.Hallucinate())
     assert (told.mean_delay, told.xi, told.b) == (50.0, 9.0, 2.0)
-    told = Bpe(mean_delay=7.0, xi=9.0, b=2.0).with_delays(delays.Pareto(), feedback.Hallucinate())
+    told = Bpe(mean_delay=7.0, xi=9.0, b=2.0).with_delays(delays.LogNormal(), feedback.Hallucinate())
     assert (told.mean_delay, told.xi, told.b) == (7.0, 9.0, 2.0)
     unaware = Bpe(aware=False)
     assert unaware.with_delays(delays.Pareto(shape=0.5), feedback.Hallucinate()) is unaware
@@ -414,7 +414,7 @@ def follow(
 REFUSALS: dict[str, tuple[Callable[[], Any], str]] = {
     "infinite mean": (lambda: run(Bpe(), delay=delays.Pareto(shape=0.9)), "Bpe.mean_delay: the mean of Pareto is unknown or infinite"),
     "lost feedback": (lambda: run(Bpe(), delay=delays.Lossy(delay=LATE, never=0.1)), "Bpe.mean_delay: the mean of Lossy"),
-    "no pair": (lambda: run(Bpe(), delay=delays.Pareto()), "Bpe.xi, Bpe.b: Pareto has no sub-exponential parameters"),
+    "no pair": (lambda: run(Bpe(), delay=delays.LogNormal()), "Bpe.xi, Bpe.b: LogNormal has no sub-exponential parameters"),
     "mean without pair": (lambda: run(Bpe(mean_delay=3.0)), "Bpe.mean_delay, Bpe.xi, Bpe.b: give xi and b together"),
     "xi alone": (lambda: run(Bpe(xi=3.0)), "Bpe.mean_delay, Bpe.xi, Bpe.b: give xi and b together"),
     "b alone": (lambda: run(Bpe(b=3.0)), "Bpe.mean_delay, Bpe.xi, Bpe.b: give xi and b together"),

@@ -533,6 +533,7 @@ DECLARED: dict[type, dict[str, Any]] = {
     delays.Poisson: MODEL | {"mean": Number(0.0, delays.LONGEST_DELAY / 2, open_low=False, open_high=False)},
     delays.Geometric: MODEL | {"mean": Number(0.0, delays.LONGEST_DELAY, open_low=False, open_high=False)},
     delays.Uniform: MODEL | {"low": Rounds(), "high": Rounds()},
+    delays.LogNormal: MODEL | {"median": POSITIVE, "sigma": POSITIVE},
     delays.Pareto: MODEL | {"shape": POSITIVE, "scale": POSITIVE},
     delays.Empirical: MODEL | {"values": Rounds(lengths=(1, 2, 3, 5), alone=False)},
     delays.Lossy: {"delay": DELAY, "never": Number(0.0, 1.0, open_low=False, open_high=False), "shared": Boolean()},

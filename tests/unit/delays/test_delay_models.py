@@ -36,6 +36,7 @@ MODELS = {
     "poisson-small": (delays.Poisson(mean=0.3), stats.poisson(0.3)),
     "geometric": (delays.Geometric(mean=7.0), stats.geom(1 / 8, loc=-1)),
     "uniform": (delays.Uniform(low=2, high=9), stats.randint(2, 10)),
+    "lognormal": (delays.LogNormal(median=6.0, sigma=0.7), Floor(stats.lognorm(0.7, scale=6))),
     "pareto": (delays.Pareto(shape=2.5, scale=3.4), Floor(stats.pareto(2.5, scale=3.4))),
     "pareto-heavy": (delays.Pareto(shape=0.8), Floor(stats.pareto(0.8))),
     "empirical": (delays.Empirical(values=OBSERVED), stats.rv_discrete(values=([0, 3, 8], [0.25, 0.5, 0.25]))),
@@ -72,7 +73,7 @@ def test_draws_follow_the_distribution(name):
 
 
 @pytest.mark.full(but=("poisson",))
-@pytest.mark.parametrize("name", ["poisson", "geometric", "pareto", "empirical"])
+@pytest.mark.parametrize("name", ["poisson", "geometric", "lognormal", "empirical"])
 def test_outputs_are_independent_unless_shared(name):
     model = MODELS[name][0]
     ranks = stats.rankdata(samples(model), axis=0)  # of ranks, because a heavy tail has no correlation
@@ -94,6 +95,13 @@ def test_the_mean_is_that_of_the_distribution(name):
     assert float(jax.jit(lambda model: model.mean)(canonicalise(model))) == pytest.approx(expected, rel=2e-5)
 
 
+@pytest.mark.parametrize(("median", "sigma"), [(0.2, 0.3), (50.0, 1.0), (4096.0, 0.01), (30_000.0, 0.2)])
+def test_the_mean_of_a_lognormal_of_any_size(median, sigma):
+    n = np.arange(1.0, median * np.exp(8 * sigma) + 2)
+    expected = np.sum(stats.norm.cdf(np.log(median / n) / sigma))
+    assert float(delays.LogNormal(median=median, sigma=sigma).mean) == pytest.approx(expected, rel=2e-5, abs=1e-6)
+
+
 def test_infinite_means():
     assert delays.Pareto(shape=1.0).mean == np.inf and delays.Pareto(shape=0.5, scale=9.0).mean == np.inf
     assert delays.Lossy(delay=delays.Poisson(mean=3.0), never=1e-3).mean == np.inf
@@ -113,9 +121,10 @@ def test_quantiles_are_scipys(name, q):
         (delays.Poisson(mean=15.0), stats.poisson(15).sf),
         (delays.Poisson(mean=5000.0), stats.poisson(5000).sf),
         (delays.Geometric(mean=50.0), lambda n: (50 / 51) ** (n + 1.0)),
+        (delays.LogNormal(median=6.0, sigma=0.7), lambda n: stats.lognorm(0.7, scale=6).sf(n + 1)),
         (delays.Pareto(shape=2.5, scale=3.0), lambda n: (3 / (n + 1.0)) ** 2.5),
     ],
-    ids=["poisson", "poisson-large", "geometric", "pareto"],
+    ids=["poisson", "poisson-large", "geometric", "lognormal", "pareto"],
 )
 def test_quantiles_far_in_the_tail(model, survival):
     for rest in (1e-6, 1e-9, 1e-12):
@@ -221,8 +230,8 @@ def test_the_pair_of_the_papers_delays():
 
 
 def test_heavy_tails_have_no_pair_of_their_own():
-    heavy = (delays.Pareto(), delays.Lossy(), delays.PerOutput(delays=(delays.Pareto(), delays.NoDelay())))
-    assert [model.sub_exponential for model in heavy] == [None] * 3
+    heavy = (delays.LogNormal(), delays.Pareto(), delays.Lossy(), delays.PerOutput(delays=(delays.Pareto(), delays.NoDelay())))
+    assert [model.sub_exponential for model in heavy] == [None] * 4
     assert delays.Pareto(maximum=10, xi=5.0, b=5.0).sub_exponential == (5.0, 5.0)
     assert delays.Constant(rounds=9).sub_exponential == (0.0, 0.0)
 
@@ -289,6 +298,8 @@ def test_structures_of_the_models_differ():
         (unchecked(delays.Uniform, low=3, high=2), r"Uniform.high.*low = 3"),
         (unchecked(delays.Uniform, low=-3, high=2), "Uniform.low"),
         (unchecked(delays.Uniform, low=0, high=2.5), "Uniform.high.*whole"),
+        (unchecked(delays.LogNormal, median=0.0), "LogNormal.median"),
+        (unchecked(delays.LogNormal, sigma=-1.0), "LogNormal.sigma"),
         (unchecked(delays.Pareto, shape=0.0), "Pareto.shape"),
         (unchecked(delays.Pareto, scale=-1.0), "Pareto.scale"),
         (unchecked(delays.Empirical, values=np.array([1, -2])), "Empirical.values"),
