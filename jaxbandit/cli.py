@@ -7,10 +7,10 @@ import contextlib
 import sys
 import textwrap
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -20,7 +20,6 @@ from jaxbandit.core.cache import enable_cache
 from jaxbandit.core.checks import InvalidArgument, decimal, whole_number
 from jaxbandit.core.commands import ended
 from jaxbandit.core.executors import WORKERS, WorkersLost, connected
-from jaxbandit.core.files import reason_of
 from jaxbandit.core.paths import did_you_mean
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.results.measured import LEGEND
@@ -32,7 +31,7 @@ from jaxbandit.surrogates import PRECISIONS
 if TYPE_CHECKING:
     import xarray as xr
 
-    from jaxbandit.study import HeldDirectory, Plan, Study
+    from jaxbandit.study import Plan
 
 FORMATS = {"nc": "results.nc", "zarr": "results.zarr"}
 FIGURE = "curves.png"
@@ -45,13 +44,14 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="python -m jaxbandit", description="Studies of Gaussian-process bandits, from a file to a report.")
     top.add_argument("--version", action="version", version=f"jaxbandit {__version__}, JAX {jax.__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    running = commands.add_parser(
-        "run",
-        help="run a study",
-        description="Run the study of a TOML file.",
-        epilog=EXAMPLE.read_text(encoding="utf-8"),
-        formatter_class=argparse.RawTextHelpFormatter,
-    )
+
+    def command(handler: Callable[[argparse.Namespace], None], words: str, **options: Any) -> argparse.ArgumentParser:
+        added = commands.add_parser(handler.__name__, help=words, **options)
+        added.set_defaults(handler=handler)
+        return added
+
+    example = {"epilog": EXAMPLE.read_text(encoding="utf-8"), "formatter_class": argparse.RawTextHelpFormatter}
+    running = command(run, "run a study", description="Run the study of a TOML file.", **example)
     running.add_argument("study", type=Path, metavar="STUDY.toml")
     running.add_argument("--out", type=Path, metavar="DIR", help="where to write (default results/NAME)")
     running.add_argument("--resume", action="store_true", help="go on with the interrupted run in DIR")
@@ -76,27 +76,19 @@ def parser() -> argparse.ArgumentParser:
     running.add_argument("--cache", type=Path, metavar="DIR", help="where compiled programs are kept (default ~/.cache/jaxbandit)")
     running.add_argument("--no-cache", action="store_true", help="keep no compiled programs")
     running.add_argument("--dask", metavar="WHERE", help=WORKERS)
-    running.set_defaults(handler=run)
-    again = commands.add_parser("rerun", help="play one trial of a study again, from its results")
-    again.set_defaults(handler=rerun)
+    again = command(rerun, "play one trial of a study again, from its results")
     again.add_argument("results", type=Path, metavar="RESULTS")
     again.add_argument("--trial", type=whole_number, required=True, metavar="I", help="number of the trial, from 0")
     again.add_argument("--run", metavar="LABEL", help="which run of the results, by its label (default the first)")
     again.add_argument("--out", type=Path, metavar="FILE", help="where to write the trial's rounds, as NetCDF")
     again.add_argument("--force", action="store_true", help="replace a file that is there")
-    reported = commands.add_parser("report", help="write a self-contained HTML report of the results in a directory")
-    reported.set_defaults(handler=report)
+    reported = command(report, "write a self-contained HTML report of the results in a directory")
     reported.add_argument("directory", type=Path, metavar="DIR")
     reported.add_argument("--out", type=Path, metavar="FILE", help="where to write (default DIR/report.html)")
-    watching = commands.add_parser("watch", help="keep a page of a study (DIR/report.html) while it runs elsewhere; its report at the end")
-    watching.set_defaults(handler=watch)
+    watching = command(watch, "keep a page of a study (DIR/report.html) while it runs elsewhere; its report at the end")
     watching.add_argument("directory", type=Path, metavar="DIR")
-    sessions = commands.add_parser("session", help="a real experiment: ask for points, tell what was measured")
-    sessions.set_defaults(handler=session)
-    add_commands(sessions)
-    words = "what a study file can name at a place"
-    named = commands.add_parser("names", help=words, description="List what a study file can name, with fields.")
-    named.set_defaults(handler=names)
+    add_commands(command(session, "a real experiment: ask for points, tell what was measured"))
+    named = command(names, "what a study file can name at a place", description="List what a study file can name, with fields.")
     named.add_argument("kind", nargs="?", metavar="PLACE", help="such as algorithm, problem, kernel or noise (default: list the places)")
     named.add_argument("name", nargs="?", metavar="NAME", help="only this one")
     return top
@@ -108,20 +100,23 @@ def main(argv: list[str] | None = None) -> int:
     It is 1 for what cannot be written, or memory that does not suffice, 2 for arguments that cannot be used, and 3 for workers that are
     lost or fail.
     """
-    less, go_on = "allow less by --memory", "the same command with --resume goes on"
-    further: dict[type[Exception], int] = {CannotRecord: 1, WorkersLost: 3, BatchFailed: 3}
 
     def command() -> None:
         args = parser().parse_args(argv)
         args.handler(args)
 
-    return ended(command, go_on=go_on, less=less, further=further)
+    return ended(
+        command,
+        go_on="the same command with --resume goes on",
+        less="allow less by --memory",
+        further={CannotRecord: 1, WorkersLost: 3, BatchFailed: 3},
+    )
 
 
 def run(args: argparse.Namespace) -> None:
     """Run the study of a TOML file: the command ``run``."""
     from jaxbandit.results.files import drop_results
-    from jaxbandit.study import forget, from_toml, hold_directory, made_before, make_plan, use_all_cores
+    from jaxbandit.study import Reporter, forget, from_toml, hold_directory, made_before, make_plan, run_study, use_all_cores
 
     jax.config.update("jax_enable_x64", args.precision == "float64")
     with contextlib.suppress(RuntimeError):  # devices have been started: a caller in Python has chosen them
@@ -129,7 +124,11 @@ def run(args: argparse.Namespace) -> None:
     if not args.no_cache:
         enable_cache(args.cache)
     study = from_toml(args.study, precision="float32" if args.precision == "float32" else None)
-    out = directory_of(study.name) if args.out is None else args.out
+    name = Path(study.name)
+    if args.out is None and (not name.parts or name.is_absolute() or ".." in name.parts):
+        words = "choose another name, or a directory with --out"
+        raise InvalidArgument(f"name: results/NAME must lie in results, got {study.name!r}; {words}")
+    out = Path("results") / name if args.out is None else args.out
     if args.dry_run:
         plan = make_plan(study, memory=args.memory, segment=args.segment, streamed=True, by_workers=args.dask is not None)
         print(dry_run(plan))
@@ -144,73 +143,40 @@ def run(args: argparse.Namespace) -> None:
     if args.resume and not out.is_dir():
         raise InvalidArgument(f"resume: {out} is no directory; nothing to go on with")
     started = time.perf_counter()
-    with hold_directory(out, force=args.force or args.resume) as held, play(study, held, path, args) as dataset:
-        forget(held)  # only now: until here a run that is cut off can be resumed
-        for other in set(FORMATS.values()) - {path.name}:  # results of a run that this one has replaced
-            drop_results(out / other)
-        show(dataset, path, args, f"wrote {{}} in {time.perf_counter() - started:.1f} s")
+    with hold_directory(out, force=args.force or args.resume) as held:
+        with connected(args.dask) as client, Reporter() as (report, note), contextlib.ExitStack() as stack:
+            if args.watch:
+                from jaxbandit.report.watching import watched
 
-
-def play(study: Study, held: HeldDirectory, path: Path, args: argparse.Namespace) -> xr.Dataset:
-    """Return the results of a study that is run in a directory, by this process or by workers, written to ``path``."""
-    from jaxbandit.study import Reporter, run_study
-
-    with connected(args.dask) as client, Reporter() as (report, note), contextlib.ExitStack() as stack:
-        if args.watch:
-            from jaxbandit.report.watching import watched
-
-            report = stack.enter_context(watched(held.path, report, note))
-        return run_study(
-            study,
-            held,
-            resume=args.resume,
-            results=path,
-            attributes={"command": " ".join(["python -m jaxbandit", *sys.argv[1:]])},
-            memory=args.memory,
-            segment=args.segment,
-            checkpoint_share=args.checkpoint_share,
-            executor=client,
-            report=report,
-            note=note,
-        )
+                report = stack.enter_context(watched(held.path, report, note))
+            options = {name: getattr(args, name) for name in ("resume", "memory", "segment", "checkpoint_share")}
+            attributes = {"command": " ".join(["python -m jaxbandit", *sys.argv[1:]])}
+            dataset = run_study(study, held, results=path, attributes=attributes, executor=client, report=report, note=note, **options)
+        with dataset:
+            forget(held)  # only now: until here a run that is cut off can be resumed
+            for other in set(FORMATS.values()) - {path.name}:  # results of a run that this one has replaced
+                drop_results(out / other)
+            show(dataset, path, args, f"wrote {{}} in {time.perf_counter() - started:.1f} s")
 
 
 def show(dataset: xr.Dataset, path: Path, args: argparse.Namespace, words: str) -> None:
     """Print the table of a study, with notes on it, and in ``words`` the files that go with its results at ``path``, which are written."""
+    from jaxbandit.drawing import DPI
     from jaxbandit.report import statistics, tables
-    from jaxbandit.report.html import write_report
+    from jaxbandit.report.html import curve_pictures, write_report
     from jaxbandit.study import flags_in_words, sweeps_without_effect, write_whole
 
     rows, folder = tables.summary_rows(dataset), path.parent
     write_whole(folder / "summary.csv", lambda path: tables.write_csv(rows, path))
     notes = [f"- {line}" for line in (*flags_in_words(dataset), *sweeps_without_effect(dataset), *statistics.shared_start(dataset))]
     print("\n".join(["", tables.text_table(rows), "", *textwrap.wrap(LEGEND, 110), *notes, ""]))
-    files = [str(path), "summary.csv", *([] if args.no_figure else draw_curves(dataset, folder))]
+    files = [str(path), "summary.csv"]
+    for number, picture in enumerate([] if args.no_figure else curve_pictures(dataset), start=1):
+        files.append(FIGURE if number == 1 else FIGURE.replace(".", f"-{number}."))
+        write_whole(folder / files[-1], partial(picture.figure.savefig, format="png", dpi=DPI))
     print(words.format(f"{', '.join(files[:-1])} and {files[-1]}"))
     if args.report or args.watch:
         print(f"wrote {write_report(folder)}")
-
-
-def directory_of(name: str) -> Path:
-    """Return ``results/NAME``, where a study goes unless told otherwise; raises ``InvalidArgument`` when that lies elsewhere."""
-    parts = Path(name).parts
-    if not parts or Path(name).is_absolute() or ".." in parts:
-        raise InvalidArgument(f"name: results/NAME must lie in results, got {name!r}; choose another name, or a directory with --out")
-    return Path("results") / name
-
-
-def draw_curves(dataset: xr.Dataset, directory: Path) -> list[str]:
-    """Write the figures of a study's averages over rounds; return their names: ``curves.png``, ``curves-2.png``, ..."""
-    from jaxbandit.drawing import DPI
-    from jaxbandit.report.html import curve_pictures
-    from jaxbandit.study import write_whole
-
-    stem, suffix = Path(FIGURE).stem, Path(FIGURE).suffix
-    names = []
-    for number, picture in enumerate(curve_pictures(dataset), start=1):
-        names.append(FIGURE if number == 1 else f"{stem}-{number}{suffix}")
-        write_whole(directory / names[-1], partial(picture.figure.savefig, format="png", dpi=DPI))
-    return names
 
 
 def dry_run(plan: Plan) -> str:
@@ -258,16 +224,10 @@ def rerun(args: argparse.Namespace) -> None:
         again = play(dataset, args.trial, label=args.run)
         label = str(again.algorithm.values[0])
         print(f"{label}, trial {args.trial}: {again.sizes['played']} rounds")
+        stored = dataset.sel(algorithm=label, trial=args.trial)
         for name in [name for name in dataset.data_vars if {"algorithm", "trial", "round"} == set(dataset[name].dims) and name in again]:
-            try:
-                stored = dataset[name].sel(algorithm=label, trial=args.trial)
-                played = again[name].sel(algorithm=label, trial=args.trial, round=stored["round"]).values
-                values = stored.values
-            except (KeyError, ValueError, TypeError, OSError, RuntimeError) as error:  # a damaged file
-                words = f"results: they hold no {name} of trial {args.trial} of {label!r} that can be read: {reason_of(error)}"
-                raise InvalidArgument(words) from error
-            if values.dtype.kind not in "iuf":
-                raise InvalidArgument(f"results: their {name} holds no numbers")
+            values = stored[name].values
+            played = again[name].sel(algorithm=label, trial=args.trial, round=stored["round"]).values
             equal = np.array_equal(played, values, equal_nan=values.dtype.kind == "f")
             same = "the same bits" if equal else f"differs by up to {np.max(np.abs(played - values)):.3g}"
             print(f"  {name}: {values[-1]:.6g} after the last round; {same}")
@@ -296,9 +256,10 @@ def names(args: argparse.Namespace) -> None:
     from jaxbandit.study.catalogue import catalogue, described, places
 
     known: Mapping[str, object] = places()
-    for argument, what, name in (("place", "", args.kind), ("name", f"{args.kind} ", args.name)):
+    for argument, name in (("place", args.kind), ("name", args.name)):
         if name is not None and name not in known:
-            raise InvalidArgument(f"{argument}: there is no {what}{name!r}{did_you_mean(name, known)}; known are {', '.join(known)}")
+            what = f"{args.kind} {name!r}" if argument == "name" else repr(name)
+            raise InvalidArgument(f"{argument}: there is no {what}{did_you_mean(name, known)}; known are {', '.join(known)}")
         known = known if name is None else places()[args.kind]
     if args.kind is None:
         print("\n".join(f"{place:14s} {', '.join(things)}" for place, things in places().items()))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import datetime
 import importlib.util
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +17,6 @@ from typing import Any
 from experiments.benchmark.child import CAN_PIN, cores, cpu_model
 from experiments.benchmark.peers import PEERS
 from experiments.common.running import progress
-from jaxbandit.study import end_with_parent
 
 SINGLE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
 # Set by the measurements themselves, or left to their defaults.
@@ -154,6 +155,12 @@ def start_child(spec: dict[str, Any], environment: dict[str, str], **options: An
     environment = environment | {"JAX_ENABLE_COMPILATION_CACHE": "false"}
     root = Path(__file__).resolve().parents[2]
     return subprocess.run(command, cwd=root, env=environment, text=True, check=False, preexec_fn=end_with_parent, **options)
+
+
+def end_with_parent() -> None:
+    """Ask the operating system to kill this process when its parent ends, however it ends; for ``preexec_fn``, and on Linux only."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
 
 
 def figures_of(child: subprocess.CompletedProcess[str]) -> dict[str, Any]:

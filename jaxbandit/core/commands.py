@@ -1,12 +1,10 @@
-"""How commands end: by an exit status, and a line that says why; and processes with the one that started them."""
+"""How commands end: by an exit status, and a line that says why."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import io
 import os
-import signal
 import sys
 from collections.abc import Callable, Mapping
 
@@ -66,12 +64,3 @@ def _drop_output() -> None:
     with contextlib.suppress(OSError, ValueError, AttributeError):
         os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
-
-
-PR_SET_PDEATHSIG = 1  # of Linux's prctl
-
-
-def end_with_parent() -> None:
-    """Ask the operating system to kill this process when its parent ends, however it ends; for ``preexec_fn``, and on Linux only."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

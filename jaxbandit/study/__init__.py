@@ -6,7 +6,7 @@ A study passes four containers on its way into a compiled program, a module for 
 Needs the ``study`` extra (``pip install "jaxbandit[study]"``).
 """
 
-from jaxbandit.core.commands import end_with_parent, ended
+from jaxbandit.core.commands import ended
 from jaxbandit.core.executors import TaskFailed, WorkerMismatch, WorkersLost, connected, spread
 from jaxbandit.core.files import CannotWrite, ExistingOutput, prepare_directory, prepare_file, write_whole
 from jaxbandit.results.dataset import flags_in_words, sweeps_without_effect, to_dataframe
@@ -42,7 +42,6 @@ __all__ = [
     "audit",
     "compile_quickly",
     "connected",
-    "end_with_parent",
     "ended",
     "flags_in_words",
     "forget",

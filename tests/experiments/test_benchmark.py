@@ -13,7 +13,6 @@ import pytest
 from experiments import benchmark
 from experiments.__main__ import main
 from experiments.benchmark import child, command, device, measure
-from jaxbandit.study import end_with_parent
 
 TINY = {
     "engine": {"points_per_axis": 5, "repeats": 1},
@@ -84,7 +83,7 @@ def test_measurements_end_when_the_benchmark_is_ended(monkeypatch):
     monkeypatch.setattr(subprocess, "run", run)
     assert measure.run_child({"task": "engine.describe_machine"}, pinned=False) == {}
     assert device._played(next(iter(device.PARTS.values())), device.REHEARSAL, 1.0, True) == {}
-    assert asked == [end_with_parent, end_with_parent]
+    assert asked == 2 * [measure.end_with_parent]
 
 
 @pytest.mark.full
@@ -92,13 +91,13 @@ def test_measurements_end_when_the_benchmark_is_ended(monkeypatch):
 def test_a_process_ends_with_its_parent(tmp_path):
     parent = f"""
 import subprocess, sys
-from jaxbandit.study import end_with_parent
+from experiments.benchmark.measure import end_with_parent
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], preexec_fn=end_with_parent)
 open({str(tmp_path / "child")!r}, "w").write(str(child.pid))
 print("started", flush=True)
 child.wait()
 """
-    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True) as started:
+    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as started:
         assert started.stdout.readline() == "started\n"
         child = Path("/proc") / (tmp_path / "child").read_text()
         assert child.exists()
