@@ -29,7 +29,8 @@ class AbstractProblem(OnDomain):
 
     A problem of your own is a :func:`jaxbandit.pytree` that subclasses this class or :class:`Family`. Each trial calls :meth:`sample`
     once and runs on the instance that it returns: :meth:`draw` gives the randomness of a round, before a point is chosen, then
-    :meth:`observe` gives the values at the chosen point. These methods are pure and are called inside compiled programs.
+    :meth:`observe` gives the values at the chosen point; by default they add noise to means. These methods are pure and are called
+    inside compiled programs.
 
     Attributes (fields or properties of the subclass):
       domain: the ``M`` points.
@@ -72,17 +73,13 @@ class AbstractProblem(OnDomain):
 
     @property
     def constraints(self) -> int:
-        """Number of constraints, ``m >= 0``; every subclass defines it."""
-        raise TypeError(f"{type(self).__name__} must define constraints")
+        """Number of constraints, ``m >= 0``; default: that of the means."""
+        return int(np.shape(self.means)[0]) - 1
 
     @property
     def outputs(self) -> int:
         """Number of outputs, ``k = 1 + m``: the reward, then the constraints."""
         return 1 + self.constraints
-
-    def noise_variances(self) -> np.ndarray | None:
-        """Return the noise variance ``[1 + m]`` on the host; ``None`` (the default) where it is not known."""
-        return None
 
     @checked
     def sample(self, key: Key) -> AbstractProblem:
@@ -92,12 +89,12 @@ class AbstractProblem(OnDomain):
     @checked
     def draw(self, key: Key) -> Drawn:
         """Return the randomness of one round, any pytree of arrays; it cannot depend on the point, which is not chosen yet."""
-        raise TypeError(f"{type(self).__name__} must define draw(key)")
+        return drawn_from(self.noise, key, self.outputs, jnp.asarray(self.means).dtype)
 
     @checked
     def observe(self, index: Index, drawn: Drawn) -> Array:
         """Return the noisy values ``[1 + m]`` at the grid point ``index []``, given the round's randomness from :meth:`draw`."""
-        raise TypeError(f"{type(self).__name__} must define observe(index, drawn)")
+        return jnp.asarray(self.means)[:, index] + noise_at(self.noise, drawn, index, self.outputs)
 
     def constraint_sample(self, drawn: Drawn) -> Array:
         """Return the round's noisy constraints at every point, ``[m, M]``; costs at the chosen point agree with :meth:`observe`.
@@ -155,10 +152,6 @@ class Family(AbstractProblem):
     def constraints(self) -> int:
         return 1
 
-    def noise_variances(self) -> np.ndarray | None:
-        """Return the noise variance ``[1 + m]`` of every instance."""
-        return self.noise.variances(self.outputs)
-
     @checked
     def sample(self, key: Key) -> Problem:
         """Return the instance that belongs to ``key``, distinct under ``vmap`` over keys; every family defines it."""
@@ -196,25 +189,6 @@ class Problem(AbstractProblem):
     def __post_init__(self) -> None:
         if not isinstance(self.means, jax.Array):  # as of an instance that a family draws, whose trial is flagged instead
             self.validate()
-
-    @property
-    def constraints(self) -> int:
-        return int(np.shape(self.means)[0]) - 1
-
-    def noise_variances(self) -> np.ndarray | None:
-        return self.noise.variances(self.outputs)
-
-    @checked
-    def sample(self, key: Key) -> Problem:
-        return self
-
-    @checked
-    def draw(self, key: Key) -> Drawn:
-        return drawn_from(self.noise, key, self.outputs, jnp.asarray(self.means).dtype)
-
-    @checked
-    def observe(self, index: Index, drawn: Drawn) -> Array:
-        return jnp.asarray(self.means)[:, index] + noise_at(self.noise, drawn, index, self.outputs)
 
     def _repr_html_(self) -> str:
         """Return a table of what the problem is, with a picture of the reward on a two-dimensional grid: pale where infeasible."""

@@ -45,8 +45,7 @@ class FullInformation(AbstractProblem):
     if not TYPE_CHECKING:  # the base class declares their types
         domain, means, noise, delay = _inside("domain"), _inside("means"), _inside("noise"), _inside("delay")
         norm, name, constraints = _inside("norm"), _inside("name"), _inside("constraints")
-        is_random, has_means, noise_variances = _inside("is_random"), _inside("has_means"), _inside("noise_variances")
-        draw, observe = _inside("draw"), _inside("observe")
+        is_random, has_means, draw, observe = _inside("is_random"), _inside("has_means"), _inside("draw"), _inside("observe")
 
     @checked
     def sample(self, key: Key) -> FullInformation:

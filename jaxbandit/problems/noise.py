@@ -70,15 +70,6 @@ class Noise(Declared, abc.ABC):
         result: Array = drawn
         return result
 
-    def variances(self, outputs: int) -> np.ndarray | None:
-        """Return the variance ``[outputs]`` on the host, a mean over points; ``None`` (the default) where it is not known."""
-        return None
-
-
-def _each(value: types.PerOutput, outputs: int) -> np.ndarray:
-    """Return one number for each output, ``[outputs]``, in float64."""
-    return np.broadcast_to(np.asarray(value, np.float64), (outputs,))
-
 
 @pytree
 class Gaussian(Noise):
@@ -100,9 +91,6 @@ class Gaussian(Noise):
     def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Array:
         return jnp.sqrt(jnp.asarray(self.variance, dtype)) * jax.random.normal(key, (outputs,), dtype)
 
-    def variances(self, outputs: int) -> np.ndarray | None:
-        return _each(self.variance, outputs)
-
 
 @pytree
 class Noiseless(Noise):
@@ -111,9 +99,6 @@ class Noiseless(Noise):
     @checked
     def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Array:
         return jnp.zeros((outputs,), dtype)
-
-    def variances(self, outputs: int) -> np.ndarray | None:
-        return np.zeros(outputs)
 
 
 @pytree
@@ -125,9 +110,6 @@ class Uniform(Noise):
     @checked
     def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Array:
         return jnp.asarray(self.half_width, dtype) * jax.random.uniform(key, (outputs,), dtype, -1, 1)
-
-    def variances(self, outputs: int) -> np.ndarray | None:
-        return np.square(_each(self.half_width, outputs)) / 3
 
 
 @pytree
@@ -156,9 +138,6 @@ class CentredPoisson(Noise):
     def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Array:
         rate = jnp.broadcast_to(jnp.asarray(self.rate, dtype), (outputs,))
         return jax.random.poisson(threefry(key), rate, (outputs,)).astype(dtype) - rate
-
-    def variances(self, outputs: int) -> np.ndarray | None:
-        return _each(self.rate, outputs)
 
 
 def _one_per_point(words: str, *dimensions: int) -> fields.Shape:
@@ -192,9 +171,6 @@ class Residuals(Noise):
         rows, weights = drawn
         return weights * jnp.asarray(self.table)[rows, index].astype(weights.dtype)
 
-    def variances(self, outputs: int) -> np.ndarray | None:
-        return np.square(_each(self.weights, outputs)) * np.asarray(self.table).var(axis=0).mean()
-
 
 @pytree
 class PerOutput(Noise):
@@ -212,10 +188,6 @@ class PerOutput(Noise):
 
     def _check(self, name: str, outputs: int | None) -> None:
         check_count(f"{name}.models", self.models, outputs)
-
-    def variances(self, outputs: int) -> np.ndarray | None:
-        own = [model.variances(1) for model in self.models]
-        return None if any(one is None for one in own) else np.concatenate(own)  # type: ignore[arg-type]
 
 
 @pytree
@@ -236,9 +208,6 @@ class PerPoint(Noise):
     def apply(self, drawn: tuple[Array, Array], index: Array) -> Array:
         key, zeros = drawn
         return self.model.apply(self.model.draw(jax.random.fold_in(key, index), zeros.shape[0], zeros.dtype), index)
-
-    def variances(self, outputs: int) -> np.ndarray | None:
-        return self.model.variances(outputs)
 
 
 @pytree
@@ -288,10 +257,6 @@ class Heteroscedastic(Noise):
         rows = np.shape(self.variance)[:-1]
         if rows and outputs not in (None, rows[0]):
             raise checks.InvalidArgument(f"{name}.variance: must have a row for each of the {outputs} functions, got {rows[0]}")
-
-    def variances(self, outputs: int) -> np.ndarray | None:
-        own = self.model.variances(outputs)
-        return None if own is None else own * np.asarray(self.variance, np.float64).mean(axis=-1)
 
 
 @pytree

@@ -49,8 +49,6 @@ def assert_moments(values, mean, variance):
 def test_moments(noise, variance):
     values = samples(noise)
     assert_moments(values, np.zeros(2), variance)
-    if not isinstance(noise, problems.StudentT | problems.Heteroscedastic):
-        np.testing.assert_allclose(noise.variances(2), np.broadcast_to(variance, 2), rtol=1e-12)
     if np.all(variance > 0):
         assert abs(np.corrcoef(values.T)[0, 1]) < 5 / np.sqrt(DRAWS)
 
@@ -81,8 +79,6 @@ def test_residuals_resample_the_table_at_the_point():
     np.testing.assert_allclose(seen, np.sort(table[:, 1]), atol=1e-4)
     assert np.all(np.abs(counts / DRAWS - 1 / 7) < 5 * np.sqrt(6 / 49 / DRAWS))
     assert_moments(values[:, :1], table[:, 1].mean(), table[:, 1].var())
-    halved = problems.Residuals(table=table, weights=np.array([1.0, -0.5]))
-    np.testing.assert_allclose(halved.variances(2), table.var(axis=0).mean() * np.array([1, 0.25]))
 
 
 def test_residuals_of_outputs_are_shared_or_independent():
@@ -103,8 +99,6 @@ def test_per_output_gives_each_output_its_model():
     noise = problems.PerOutput(models=(problems.Gaussian(variance=0.25), problems.Uniform(half_width=0.6), problems.Noiseless()))
     values = samples(noise, outputs=3)
     assert_moments(values, np.zeros(3), np.array([0.25, 0.12, 0.0]))
-    np.testing.assert_allclose(noise.variances(3), [0.25, 0.12, 0.0])
-    assert problems.PerOutput(models=(*noise.models, problems.StudentT())).variances(4) is None
     assert np.abs(values[:, 1]).max() <= 0.6 + 1e-6
 
 
@@ -125,8 +119,6 @@ def test_heteroscedastic_noise_is_read_at_the_point():
     values = np.asarray([noise.apply(drawn, jnp.int32(index)) for index in range(3)])
     np.testing.assert_allclose(values, np.asarray(drawn)[None] * [[0, 2], [1, 2], [2, 2]], rtol=1e-6)
     np.testing.assert_array_equal(problems.Heteroscedastic.of(domain, lambda x: x[0]).variance, [0, 1, 2])
-    np.testing.assert_allclose(noise.variances(2), [5 / 3, 4.0], rtol=1e-6)
-    np.testing.assert_allclose(problems.PerPoint(model=noise).variances(2), [5 / 3, 4.0], rtol=1e-6)
     with pytest.raises(InvalidArgument, match=r"Heteroscedastic.variance: must be >= 0"):
         problems.Heteroscedastic.of(domain, lambda x: x[0] - 1)
 

@@ -24,10 +24,6 @@ class Alternating(problems.AbstractProblem):
     noise: problems.Noise = problems.Noiseless()
     name: str = jaxbandit.static(default="alternating")
 
-    @property
-    def constraints(self) -> int:
-        return 1
-
     def draw(self, key: jax.Array) -> jax.Array:
         return self.step * jax.random.rademacher(key, (), jnp.float32)
 
@@ -56,9 +52,6 @@ def test_the_base_class_has_defaults() -> None:
     problem.validate()
     with pytest.raises(InvalidArgument, match=r"'alternating' does not show its constraint functions.*full_information"):
         problem.constraint_sample(problem.draw(jax.random.key(0)))
-    for method in (lambda p: p.constraints, lambda p: p.draw(None), lambda p: p.observe(0, None)):
-        with pytest.raises(TypeError, match="AbstractProblem must define"):
-            method(problems.AbstractProblem())
 
 
 FAMILY = problems.rkhs_1d_binding(8)
