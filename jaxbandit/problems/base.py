@@ -113,14 +113,11 @@ class AbstractProblem(OnDomain):
           InvalidArgument: on a parameter of the wrong class or shape, or outside its range.
         """
         check_fields(self, type(self).__name__)
-        self.require(domain=of_class(Domain), noise=of_class(Noise), delay=of_class(Delay), name=text, norm=finite | nothing)
+        parts = {"domain": of_class(Domain), "noise": of_class(Noise), "delay": of_class(Delay), "name": text, "norm": finite | nothing}
+        for name, check in parts.items():  # fields or properties
+            check(f"{type(self).__name__}.{name}", getattr(self, name))
         self.noise.validate(outputs=self.outputs, points=self.domain.size)
         self.delay.validate(outputs=self.outputs)
-
-    def require(self, **declared: Check) -> None:
-        """Raise ``InvalidArgument`` unless each field or property named holds what its check allows."""
-        for name, check in declared.items():
-            check(f"{type(self).__name__}.{name}", getattr(self, name))
 
 
 Seed: TypeAlias = Annotated[int, whole(0, 2**63 - 1)]
@@ -214,7 +211,7 @@ class Problem(AbstractProblem):
         return html_fields(title, facts, picture=picture, said=said)
 
     def validate(self) -> None:
-        self.require(domain=of_class(Domain))
+        of_class(Domain)("Problem.domain", self.domain)
         rows = exactly(None, self.domain.size, words="one row per function, one column per point")
         finite_numbers("problem.means", self.means, Place(rows))
         most = np.finfo(float_dtype()).max

@@ -25,7 +25,7 @@ from jaxbandit.domains import Domain, arms, points, product
 from jaxbandit.kernels import Gram
 from jaxbandit.problems.base import Problem, Seed, from_tables
 from jaxbandit.problems.goals import Constraint, Objective
-from jaxbandit.problems.noise import Heteroscedastic, Noise, Residuals
+from jaxbandit.problems.noise import Noise, Residuals
 
 __all__ = ["ArmsData", "from_columns", "from_csv", "light", "light_or_synthetic", "light_synthetic"]
 __all__ += ["stocks", "stocks_or_synthetic", "stocks_synthetic"]
@@ -48,7 +48,6 @@ def from_columns(
     constraints: Sequence[str] = (),
     *,
     points: Sequence[str] | None = None,
-    noise_variance: str | Sequence[str] | None = None,
     noise: Noise | None = None,
     delay: Delay | None = None,
     name: str = "table",
@@ -63,8 +62,7 @@ def from_columns(
       constraints: ``"NAME <= 80"`` or ``"NAME >= 0.5"`` each, on the mean values of a column.
       points: names of the columns that hold the coordinates of a point; a column of texts is an axis of categories, in the order of their
         first appearance. ``None``: arms without coordinates, numbered from 0, for an explicit Gram matrix.
-      noise_variance: name of the column of the variance of Gaussian noise, or a name for each output, reward first.
-      noise: a noise model, instead of ``noise_variance``; default standard Gaussian noise.
+      noise: a noise model; default standard Gaussian noise.
       delay: a delay model; ``None`` for no delay.
       name: label of the problem in tables, figures and files.
 
@@ -84,23 +82,13 @@ def from_columns(
     bounds = [Constraint.read(bound, f"constraints[{number}]") for number, bound in enumerate(constraints)]
     if any(bound.relation == "=" for bound in bounds):
         raise InvalidArgument(f"constraints: an equality is made by problems.with_equalities, got {short(list(constraints))}")
-    if noise is not None and noise_variance is not None:
-        raise InvalidArgument(f"noise_variance: give either noise or the column of its variance, got {short(noise_variance)} and {noise!r}")
-    spread = [noise_variance] if isinstance(noise_variance, str) else list(noise_variance or ())
-    named = {"objective": [goal.name], "constraints": [bound.name for bound in bounds], "points": points or (), "noise_variance": spread}
+    named = {"objective": [goal.name], "constraints": [bound.name for bound in bounds], "points": points or ()}
     for argument, label in ((argument, label) for argument, labels in named.items() for label in labels):
         if label not in table:
             known = ", ".join(map(repr, table))
             raise InvalidArgument(f"{argument}: there is no column {label!r}{did_you_mean(label, table)}; got {known}")
     costs = [sign * _numbers(table, bound.name) - limit for bound in bounds for sign, limit in bound.sides]
     domain, order = _domain(table, points)
-    if noise_variance is not None:
-        if len(spread) not in (1, 1 + len(bounds)):
-            raise InvalidArgument(f"noise_variance: expected one column, or one for each of {1 + len(bounds)} outputs, got {len(spread)}")
-        variances = [_numbers(table, label)[order] for label in spread]
-        for label, variance in zip(spread, variances, strict=True):
-            checks.nonnegative(f"noise_variance: column {label!r}", variance)
-        noise = Heteroscedastic(variance=variances[0] if len(spread) == 1 else np.stack(variances))
     means = np.stack([goal.sign * _numbers(table, goal.name), *costs])[:, order]
     return from_tables(domain, means[0], means[1:].reshape(-1, domain.size), noise=noise, delay=delay, name=name)
 
@@ -113,7 +101,6 @@ def from_csv(
     constraints: Sequence[str] = (),
     *,
     points: Sequence[str] | None = None,
-    noise_variance: str | Sequence[str] | None = None,
     noise: Noise | None = None,
     delay: Delay | None = None,
     name: str = "",
@@ -123,15 +110,15 @@ def from_csv(
 
     Args:
       path: the file; a relative path starts where the program was started.
-      objective, constraints, points, noise_variance, noise, delay: as for :func:`from_columns`.
+      objective, constraints, points, noise, delay: as for :func:`from_columns`.
       name: label of the problem; default the name of the file.
       delimiter: what separates columns, one character.
 
     Raises:
       InvalidArgument: as :func:`from_columns`, on a file that cannot be read, and on rows of another length than the first.
     """
-    how: dict[str, Any] = {"points": points, "noise_variance": noise_variance, "noise": noise, "delay": delay}
-    return from_columns(_columns_of(path, delimiter), objective, constraints, name=name or Path(path).stem, **how)
+    columns, name = _columns_of(path, delimiter), name or Path(path).stem
+    return from_columns(columns, objective, constraints, points=points, noise=noise, delay=delay, name=name)
 
 
 def rows_of_csv(path: str | Path) -> np.ndarray:

@@ -131,7 +131,7 @@ class GpDraws(Draws):
 
     def validate(self) -> None:
         super().validate()
-        self.require(start=whole(0, self.domain.size - 1) | nothing)
+        (whole(0, self.domain.size - 1) | nothing)("GpDraws.start", self.start)
 
 
 @nameable

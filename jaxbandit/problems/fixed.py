@@ -303,12 +303,8 @@ class Zone(Declared):
 class BuildingDay:
     """Time series of one simulated day of ``n`` steps, with its energy and its deviation from comfort."""
 
-    time: Array  # [n] h, the beginning of each step
     air: Array  # [n] deg C at the beginning of each step
     wall: Array  # [n] deg C at the beginning of each step
-    outdoor: Array  # [n] deg C in the middle of each step
-    set_point: Array  # [n] deg C, mean over the step
-    solar: Array  # [n] kW in the middle of each step
     power: Array  # [n] kW of heating, held over the step
     energy: Array  # [] kWh of heating
     deviation: Array  # [] K, mean of |air - comfort| over the occupied hours
@@ -354,12 +350,8 @@ def building_day(
     _, (air, wall, power) = jax.lax.scan(advance, start, (daytime, outdoor, solar))
     occupied = share_after(zone.arrive) * (1.0 - share_after(zone.leave))
     return BuildingDay(
-        time=time,
         air=air,
         wall=wall,
-        outdoor=outdoor,
-        set_point=zone.night_set_point + (day_set_point - zone.night_set_point) * daytime,
-        solar=solar,
         power=power,
         energy=step * jnp.sum(power),
         deviation=jnp.sum(occupied * jnp.abs(air - zone.comfort)) / jnp.sum(occupied),

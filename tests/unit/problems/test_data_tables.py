@@ -22,7 +22,7 @@ def columns(**changes: Any) -> dict[str, Any]:
 
 
 def test_rows_of_a_grid_become_a_product_grid() -> None:
-    problem = problems.from_csv(ARMS, **GOALS, points=["dose", "catalyst"], noise_variance="spread")
+    problem = problems.from_csv(ARMS, **GOALS, points=["dose", "catalyst"])
     assert problem.domain.grid_shape == (2, 2) and problem.name == "arms"
     assert [problem.domain.label(index) for index in range(4)] == [
         "dose=0.1, catalyst=Pd",
@@ -31,19 +31,15 @@ def test_rows_of_a_grid_become_a_product_grid() -> None:
         "dose=0.2, catalyst=Ni",
     ]
     np.testing.assert_array_equal(problem.means, [[1, 2, 3, 5], [-20, -15, -10, 5]])
-    np.testing.assert_array_equal(problem.noise.variance, [0.02, 0.03, 0.01, 0.04])
 
 
 def test_other_rows_keep_their_order_and_goals_their_sense() -> None:
     table = columns(dose=[0.2, 0.1, 0.3])
     for given in (table, pandas.DataFrame(table)):
-        problem = problems.from_columns(
-            given, "minimise yield", ["heat >= 65"], points=["dose", "heat"], noise_variance=["spread", "yield"]
-        )
+        problem = problems.from_columns(given, "minimise yield", ["heat >= 65"], points=["dose", "heat"])
         assert problem.domain.axes == () and problem.domain.names == ("dose", "heat")
         np.testing.assert_array_equal(problem.domain.points, [[0.2, 70], [0.1, 60], [0.3, 65]])
         np.testing.assert_array_equal(problem.means, [[-3, -1, -2], [-5, 5, 0]])
-        np.testing.assert_array_equal(problem.noise.variance, [[0.1, 0.2, 0.3], [3, 1, 2]])
     arms = problems.from_columns(table, "maximise yield")
     assert arms.constraints == 0 and arms.noise == problems.Gaussian()
     np.testing.assert_array_equal(arms.domain.points, [[0], [1], [2]])
@@ -66,9 +62,6 @@ def test_other_rows_keep_their_order_and_goals_their_sense() -> None:
         ({}, {"objective": "yield"}, "objective: must be 'maximise NAME'"),
         ({}, {"constraints": ["heat < 3"]}, "constraints[0]: must be 'NAME <= NUMBER'"),
         ({}, {"constraints": ["heat = 3 +- 1"]}, "constraints: an equality is made by problems.with_equalities"),
-        ({}, {"noise_variance": ["spread"] * 3}, "noise_variance: expected one column, or one for each of 2 outputs, got 3"),
-        ({"spread": [0.1, -0.1, 0.1]}, {"noise_variance": "spread"}, "noise_variance: column 'spread': must be >= 0"),
-        ({}, {"noise_variance": "spread", "noise": problems.Noiseless()}, "noise_variance: give either noise or"),
     ],
 )
 def test_what_is_wrong_with_a_table_is_named(changes: Any, options: Any, words: str) -> None:
