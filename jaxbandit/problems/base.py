@@ -19,7 +19,7 @@ from jaxbandit.core.showing import html_fields
 from jaxbandit.core.types import Array, Key, Numbers, PerOutput, Scalar, Table
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Domain, tabulate
-from jaxbandit.problems.noise import Drawn, Gaussian, Index, Noise, drawn_from, noise_at
+from jaxbandit.problems.noise import DRAWN, Drawn, Gaussian, Index, Noise, is_real
 
 __all__ = ["AbstractProblem", "Family", "Optimum", "Problem", "best_mixed_policy", "from_functions", "from_tables", "optimum"]
 
@@ -89,12 +89,21 @@ class AbstractProblem(OnDomain):
     @checked
     def draw(self, key: Key) -> Drawn:
         """Return the randomness of one round, any pytree of arrays; it cannot depend on the point, which is not chosen yet."""
-        return drawn_from(self.noise, key, self.outputs, jnp.asarray(self.means).dtype)
+        where = f"noise: {type(self.noise).__name__}.draw"
+        with checks.blaming(f"{where} must return arrays for (key, outputs, dtype), and JAX must be able to trace it"):
+            drawn = self.noise.draw(key, self.outputs, jnp.asarray(self.means).dtype)
+        DRAWN(where, drawn)
+        return drawn
 
     @checked
     def observe(self, index: Index, drawn: Drawn) -> Array:
         """Return the noisy values ``[1 + m]`` at the grid point ``index []``, given the round's randomness from :meth:`draw`."""
-        return jnp.asarray(self.means)[:, index] + noise_at(self.noise, drawn, index, self.outputs)
+        where = f"noise: {type(self.noise).__name__}.apply must return a real number for each of the {self.outputs} outputs"
+        with checks.blaming(f"{where}, and JAX must be able to trace it"):
+            noise = jnp.asarray(self.noise.apply(drawn, index))
+        if noise.shape != (self.outputs,) or not is_real(noise.dtype):
+            raise checks.InvalidArgument(f"{where}, got {noise.dtype} {list(noise.shape)}")
+        return jnp.asarray(self.means)[:, index] + noise
 
     def constraint_sample(self, drawn: Drawn) -> Array:
         """Return the round's noisy constraints at every point, ``[m, M]``; costs at the chosen point agree with :meth:`observe`.

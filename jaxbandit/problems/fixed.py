@@ -159,25 +159,19 @@ def data_rate(
         "offsets[1], offsets[3]", np.asarray(offsets, np.float64)[[1, 3]], remedy="a logarithm's argument must be > 0 at rate 0"
     )
     domain = grid([0.0] * 4, [MAX_RATE] * 4, points_per_axis)
-    rates = np.asarray(domain.points)
-    reward = sum(_utility(server, rates[:, server], slopes[server], offsets[server]) for server in range(4))
+    rates, utilities = np.asarray(domain.points), []
+    for server, (rate, slope, offset) in enumerate(zip(rates.T, slopes, offsets, strict=True)):
+        x = np.append(rate, [0.0, MAX_RATE])
+        raw = np.exp(-np.logaddexp(0.0, -slope * (x - offset))) if server % 2 == 0 else np.log(slope * x + offset)  # without overflow
+        low, high = raw[-2:]
+        if not high > low:
+            words = f"the utility is flat in float64 with ({slope}, {offset}); use a smaller slope or offset"
+            raise checks.InvalidArgument(f"slopes[{server}], offsets[{server}]: {words}")
+        utilities.append((raw[:-2] - low) / (high - low))
     # Rounded, so that points exactly on the budget, the best among them, are feasible in any floating type.
     constraint = np.round(rates @ PRICES - 2.0, 12)
     noise = PerOutput(models=(Gaussian(variance=noise_variance), Uniform(half_width=cost_half_width)))
-    return from_tables(domain, reward, constraint, noise=noise, name="data_rate")
-
-
-def _utility(server: int, rate: np.ndarray, slope: float, offset: float) -> np.ndarray:
-    """Return ``U_i(rate) [M]``, from 0 at rate 0 to 1 at rate 2: sigmoid for servers 1 and 3, logarithmic for 2 and 4."""
-
-    x = np.append(rate, [0.0, MAX_RATE])
-    raw = np.exp(-np.logaddexp(0.0, -slope * (x - offset))) if server % 2 == 0 else np.log(slope * x + offset)  # a sigmoid, no overflow
-    low, high = raw[-2:]
-    if not high > low:
-        raise checks.InvalidArgument(
-            f"slopes[{server}], offsets[{server}]: the utility is flat in float64 with ({slope}, {offset}); use a smaller slope or offset"
-        )
-    return (raw[:-2] - low) / (high - low)
+    return from_tables(domain, sum(utilities), constraint, noise=noise, name="data_rate")
 
 
 @nameable

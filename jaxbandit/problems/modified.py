@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.declare import check_fields, checked
+from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import Words, nonnegative, whole
 from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.core.types import Array, Key, PerFunction
@@ -55,10 +55,6 @@ class FullInformation(AbstractProblem):
         means = jnp.asarray(self.means)
         everywhere = jnp.arange(means.shape[1], dtype=jnp.int32)
         return means[1:] + jax.vmap(self.noise.apply, (None, 0), 1)(drawn, everywhere)[1:]
-
-    def validate(self) -> None:
-        check_fields(self, type(self).__name__)
-        self.problem.validate()
 
 
 @checked

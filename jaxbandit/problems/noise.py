@@ -29,30 +29,23 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _is_real(dtype: DTypeLike) -> bool:
+def is_real(dtype: DTypeLike) -> bool:
     """Return whether a type is one of real numbers or of keys."""
     return jnp.issubdtype(dtype, jax.dtypes.prng_key) or jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)
 
 
 def _are_arrays(value: object) -> bool:
     leaves = jax.tree.leaves(value)
-    return bool(leaves) and all(isinstance(leaf, np.ndarray | jax.Array) and _is_real(leaf.dtype) for leaf in leaves)
+    return bool(leaves) and all(isinstance(leaf, np.ndarray | jax.Array) and is_real(leaf.dtype) for leaf in leaves)
 
 
 DRAWN = fields.Check("what draw(...) returns, arrays", _are_arrays)
 OF_A_POINT = fields.function("(x [d])")
 
-Drawn: TypeAlias = Annotated[Any, DRAWN]
-"""The randomness of one round: a pytree of arrays, whose structure is the model's own affair."""
-
-Function: TypeAlias = Callable[[Array], ArrayLike]
-"""A function of one point ``x [d]``."""
-
-FloatingType: TypeAlias = Annotated[DTypeLike, fields.floating_type]
-"""The type of the numbers drawn."""
-
-Index: TypeAlias = Annotated[Array, fields.index, fields.scalar]
-"""The number of a point, ``[]``."""
+Drawn: TypeAlias = Annotated[Any, DRAWN]  # the randomness of one round, whose structure is the model's own affair
+Function: TypeAlias = Callable[[Array], ArrayLike]  # of one point x [d]
+FloatingType: TypeAlias = Annotated[DTypeLike, fields.floating_type]  # of the numbers drawn
+Index: TypeAlias = Annotated[Array, fields.index, fields.scalar]  # the number of a point, []
 
 
 class Noise(Declared, abc.ABC):
@@ -281,22 +274,3 @@ class Mirrored(Noise):
 
     def _check(self, name: str, outputs: int | None) -> None:
         self.model.validate(f"{name}.model", single_outputs(name, self.doubled, outputs))
-
-
-def drawn_from(noise: Noise, key: Key, outputs: int, dtype: DTypeLike) -> Drawn:
-    """Return what ``noise`` draws for a round; raises ``InvalidArgument`` unless they are arrays."""
-    where = f"noise: {type(noise).__name__}.draw"
-    with checks.blaming(f"{where} must return arrays for (key, outputs, dtype), and JAX must be able to trace it"):
-        drawn = noise.draw(key, outputs, dtype)
-    DRAWN(where, drawn)
-    return drawn
-
-
-def noise_at(noise: Noise, drawn: Drawn, index: Array, outputs: int) -> Array:
-    """Return the noise at a point; raises ``InvalidArgument`` unless it is a real number for each output."""
-    where = f"noise: {type(noise).__name__}.apply must return a real number for each of the {outputs} outputs"
-    with checks.blaming(f"{where}, and JAX must be able to trace it"):
-        given = jnp.asarray(noise.apply(drawn, index))
-    if given.shape != (outputs,) or not _is_real(given.dtype):
-        raise checks.InvalidArgument(f"{where}, got {given.dtype} {list(given.shape)}")
-    return given
