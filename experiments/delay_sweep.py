@@ -190,14 +190,27 @@ def draw(dataset: Any) -> Any:
     def panel(ax: Any, name: str, words: str) -> None:
         above = excess(dataset, name)
         each = slopes(means, above) if len(means) > 1 else np.full(1, np.nan)
-        plots.line_through_reference(
-            means, above, (each.mean(), float(half_width(each))), xlabel=r"mean delay $E[\tau]$ (rounds)", ylabel=words, ax=ax
-        )
+        line_through_reference(ax, means, above, each.mean(), float(half_width(each)))
+        ax.set(xlabel=r"mean delay $E[\tau]$ (rounds)", ylabel=words)
 
     drawers = [
         partial(panel, name=name, words=f"{words} above that at $E[\\tau]$ = {means[0]:g}") for name, words in measures(dataset).items()
     ]
     return plots.compose(f"What delay costs {known['algorithm']} in {dataset.sizes['round']:,} rounds, 95% intervals", [drawers])
+
+
+def line_through_reference(ax: Any, x: np.ndarray, above: np.ndarray, slope: float, half: float) -> None:
+    """Draw what trials are ``above [trials, n]`` a reference at ``x[0]``, at ``x[1:]``, and a line through it with its 95% half-width."""
+    ax.axhline(0, color="0.4", linewidth=0.8)
+    if np.isfinite(slope):
+        label = f"slope {slope:.2f}" + (f" ± {half:.2f}" if np.isfinite(half) else "")
+        ax.plot(x, slope * (x - x[0]), color=plots.COLOURS[0], linestyle="--", label=label)
+    if np.isfinite(half):
+        ax.fill_between(x, (slope - half) * (x - x[0]), (slope + half) * (x - x[0]), color=plots.COLOURS[0], alpha=0.18, linewidth=0)
+    mean = above.mean(axis=0) if len(above) else np.full(len(x) - 1, np.nan)
+    ax.errorbar(x[1:], mean, half_width(above), fmt="o", color=plots.COLOURS[1], capsize=3, label="mean over trials")
+    ax.plot(x[0], 0, "o", color=plots.COLOURS[1], markerfacecolor="white")
+    ax.legend(loc="upper left")
 
 
 EXPERIMENT = Experiment(

@@ -1,8 +1,8 @@
-"""Figures of a comparison: measures over the rounds and after the last one."""
+"""Figures of a comparison: measures over the rounds and after the last one, multipliers in force, and delays."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
@@ -11,13 +11,17 @@ from matplotlib.axes import Axes
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from jaxbandit.core.checks import one_of, shape
+from jaxbandit.core.checks import InvalidArgument, one_of, shape
 from jaxbandit.core.declare import checked
-from jaxbandit.core.fields import AtLeast, Words, each, exactly, numbers, scalar, vector, whole
-from jaxbandit.core.types import Key
+from jaxbandit.core.fields import AtLeast, Words, numbers, whole
+from jaxbandit.core.status import healthy
+from jaxbandit.core.types import Key, Numbers
+from jaxbandit.delays import NEVER
 from jaxbandit.drawing import COLOURS, GivenAxes, grid_of_axes, look, one_axis, plain, styled
+from jaxbandit.engine import Trajectory
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.report.statistics import (
+    GIVEN,
     Given,
     check_measure,
     elapsed,
@@ -26,6 +30,7 @@ from jaxbandit.report.statistics import (
     healthy_values,
     over_trials,
     results_at_hand,
+    runs_of,
 )
 from jaxbandit.results.dataset import OneResult
 
@@ -37,6 +42,7 @@ PANELS = (
 FEW = 10  # values up to it are drawn on a linear scale, also in a figure of larger ones
 MARKS = 8  # error bars on a line
 WIDE = 20  # values beyond, too, that span no more than this factor
+MOST_BINS = 40  # of a histogram of delays
 IN_A_PANEL = 60  # letters of a legend that finds room between lines
 LETTERS_PER_INCH = 12
 Lines: TypeAlias = Annotated[Mapping[str, str], Words("a mapping from legend labels to labels of algorithms in the results"), AtLeast(1)]
@@ -312,39 +318,6 @@ def trade_off(
 
 @styled()
 @checked
-def line_through_reference(
-    x: Annotated[np.ndarray, numbers, vector("the reference and the other places")],
-    excess: Annotated[np.ndarray, numbers, exactly(None, None, words="one row per trial")],
-    slope: Annotated[tuple[float, float], each(numbers.of(scalar), length=2)],
-    *,
-    xlabel: str,
-    ylabel: str,
-    ax: Axes | None = None,
-) -> Axes:
-    """Draw the ``excess [trials, n]`` of trials at ``x[1:] [n]`` over a reference at ``x[0]``, and a line through the reference.
-
-    ``slope`` is the slope of the line with its 95% half-width; what is NaN is not drawn. Returns the axes, which are ``ax`` or new ones.
-    """
-    x, excess = np.asarray(x, np.float64), np.asarray(excess, np.float64)
-    shape("excess", excess, (None, len(x) - 1), remedy="one column for each place after the reference")
-    axis = one_axis(ax)
-    mean = excess.mean(axis=0) if len(excess) else np.full(len(x) - 1, np.nan)
-    axis.axhline(0, color="0.4", linewidth=0.8)
-    estimate, half = slope
-    label = f"slope {estimate:.2f}" + (f" ± {half:.2f}" if np.isfinite(half) else "")
-    if np.isfinite(estimate):
-        axis.plot(x, estimate * (x - x[0]), color=COLOURS[0], linestyle="--", label=label)
-    if np.isfinite(half):
-        axis.fill_between(x, (estimate - half) * (x - x[0]), (estimate + half) * (x - x[0]), color=COLOURS[0], alpha=0.18, linewidth=0)
-    axis.errorbar(x[1:], mean, half_width(excess), fmt="o", color=COLOURS[1], capsize=3, label="mean over trials")
-    axis.plot(x[0], 0, "o", color=COLOURS[1], markerfacecolor="white")
-    axis.set(xlabel=xlabel, ylabel=ylabel)
-    axis.legend(loc="upper left")
-    return axis
-
-
-@styled()
-@checked
 def rounds_of_declaration(
     results: Given, *, problem: AbstractProblem | None = None, key: Key | None = None, heading: str = "", ax: Axes | None = None
 ) -> Axes:
@@ -369,3 +342,102 @@ def rounds_of_declaration(
     axis.set_ylim(0, 1.2 * max(axis.get_ylim()[1], 1.0))  # room for the legend
     axis.legend(loc="upper right")
     return axis
+
+
+@styled()
+@checked
+def multiplier_paths(
+    multipliers: Annotated[Trajectory | Mapping[str, Trajectory] | Numbers, GIVEN | numbers] | None,
+    *,
+    heading: str = "",
+    ylabel: str = "multiplier in force",
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the penalty factors or dual variables in force at each round: means over trials, and bands of 5% to 95% of the trials.
+
+    Args:
+      multipliers: a trajectory, a mapping from labels to trajectories, or an array ``[trials, T + 1, m]`` or ``[T + 1, m]``; trials of
+        trajectories that failed are left out.
+      heading, ylabel: text above and beside the axis.
+      ax: the axes to draw on; default new ones.
+
+    Returns:
+      The axes.
+
+    Raises:
+      InvalidArgument: on another shape, such as that of a run that recorded indices only, or of a sweep.
+    """
+    runs = runs_of(multipliers)
+    given = {"": multipliers} if runs is None else {label if len(runs) > 1 else "": run.multipliers for label, run in runs.items()}
+    ends = [None] * len(given) if runs is None else [np.reshape(run.status, -1) for run in runs.values()]
+    axis, number, last = one_axis(ax), 0, 2
+    for (label, values), status in zip(given.items(), ends, strict=True):
+        paths = np.asarray(np.nan if values is None else values, np.float64)
+        paths = paths[None] if paths.ndim == 2 else paths
+        shape("multipliers", paths, (None, None, None), remedy="give those of a run with record='all', of a sweep run.variant(0)")
+        paths = paths if status is None else paths[healthy(status)]
+        last = max(last, paths.shape[1])
+        if not len(paths):
+            axis.text(0.5, 0.5, "every trial failed", transform=axis.transAxes, ha="center")
+        for j, path in enumerate(np.moveaxis(paths, 2, 0) if len(paths) else ()):
+            rounds, style = np.arange(1, paths.shape[1] + 1), look(number)
+            words = ", ".join(filter(None, (label, f"constraint {j + 1}" if paths.shape[2] > 1 else "")))
+            axis.plot(rounds, path.mean(axis=0), **style, linewidth=1.8, label=plain(words) or None)
+            axis.fill_between(rounds, *np.quantile(path, (0.05, 0.95), axis=0), color=style["color"], alpha=0.18, linewidth=0)
+            number += 1
+    axis.set(title=heading, xlabel="round $t$", ylabel=ylabel, xlim=(1, last))
+    if axis.get_legend_handles_labels()[1]:
+        axis.legend(loc="best")
+    return axis
+
+
+@styled()
+@checked
+def delay_histogram(
+    results: Given, problem: AbstractProblem | None = None, *, key: Key | None = None, heading: str = "", ax: Axes | None = None
+) -> Axes:
+    """Draw a histogram of the delays of values, in rounds: a line for each delay model and each output whose delays differ.
+
+    Trials of all algorithms under one model share their delays, so those of the first are drawn. Values that had not arrived when the
+    run ended are not in the histogram; the legend states their share, and the share of those that never arrive.
+
+    Args:
+      results: a trajectory, a mapping from labels to trajectories, or a study's dataset, with delayed feedback.
+      problem, key: what was run, for trajectories; the key for random families only.
+      heading: text above the axis.
+      ax: the axes to draw on; default new ones.
+
+    Returns:
+      The axes.
+
+    Raises:
+      InvalidArgument: when the results have no ``arrival``.
+    """
+    dataset = results_at_hand(results, problem, key=key)
+    if "arrival" not in dataset:
+        raise InvalidArgument("dataset: has no variable arrival; no feedback of this study was late")
+    models, first = np.unique(dataset["delay"].values.astype(str), return_index=True)
+    lines = [(str(model) or "none", *line) for model, n in zip(models, first, strict=True) for line in _late(dataset.isel(algorithm=n))]
+    most = max((int(delays.max()) for *_, delays in lines if len(delays)), default=0)
+    axis, width = one_axis(ax, (7.0, 3.6)), max(1, -(-(most + 1) // MOST_BINS))
+    edges = np.arange(0, most + width + 1, width) - 0.5
+    for number, (words, output, note, delays) in enumerate(lines):
+        share = np.histogram(delays, edges)[0] / max(len(delays), 1)
+        mean = f"mean {delays.mean():.1f}" if len(delays) else "none arrived"
+        label = f"{plain(words)}, {output}: {mean}{note}"
+        axis.stairs(share, edges, **look(number), linewidth=1.5, label=label, fill=False)
+    axis.set(title=heading, xlabel="delay in rounds", ylabel="share of the values that arrived", xlim=(edges[0], edges[-1]))
+    axis.set_ylim(0, 1.25 * max(axis.get_ylim()[1], 1e-12))
+    axis.legend(loc="upper right", fontsize=8)
+    return axis
+
+
+def _late(part: xr.Dataset) -> Iterator[tuple[str, str, np.ndarray]]:
+    """Yield for each output its name, a note on values that did not arrive, and the delays of those that did; once if all agree."""
+    arrival, played = part.arrival.transpose("output", "trial", "played").values, part.played.values
+    alike = len(arrival) > 1 and (arrival == arrival[:1]).all()
+    for name, arrived in zip(["all outputs"] if alike else map(str, part.output.values), arrival[: 1 if alike else None], strict=True):
+        pending, never = arrived > played[-1], arrived >= NEVER
+        note = f", {pending.mean():.1%} pending at the end" if pending.any() else ""
+        note += f" ({never.mean():.1%} never arrive)" if never.any() else ""
+        yield name, note, (arrived - played)[~pending]

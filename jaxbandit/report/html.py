@@ -23,7 +23,7 @@ from jaxbandit.core.declare import checked
 from jaxbandit.core.files import prepare_file, reason_of, write_whole
 from jaxbandit.core.types import FilePath
 from jaxbandit.drawing import COLOURS, Drawing, figure_of, plain
-from jaxbandit.report.curves import PANELS, boxes_over_time, mean_curves
+from jaxbandit.report.curves import PANELS, boxes_over_time, delay_histogram, mean_curves
 from jaxbandit.report.statistics import (
     elapsed,
     growth_exponent,
@@ -36,7 +36,6 @@ from jaxbandit.report.statistics import (
 )
 from jaxbandit.report.sweeps import sweep, sweeps_of, win_map
 from jaxbandit.report.tables import COLUMNS, summary_rows
-from jaxbandit.report.traces import delay_histogram
 from jaxbandit.results.dataset import RESULTS, flags_in_words, sweeps_without_effect
 from jaxbandit.results.files import read_results
 

@@ -12,13 +12,13 @@ from jaxbandit.report.curves import (
     boxes_over_time,
     cumulative,
     curves,
+    delay_histogram,
     distribution,
-    line_through_reference,
+    multiplier_paths,
     rounds_of_declaration,
     trade_off,
 )
 from jaxbandit.report.sweeps import sweep, win_map
-from jaxbandit.report.traces import delay_histogram, multiplier_paths
 
 __all__ = [
     "COLOURS",
@@ -34,7 +34,6 @@ __all__ = [
     "delay_histogram",
     "distribution",
     "figure_of",
-    "line_through_reference",
     "multiplier_paths",
     "penalised_bounds",
     "plain",

@@ -21,7 +21,7 @@ import jaxbandit as jb
 from jaxbandit import drawing
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.status import Status
-from jaxbandit.report import plots, sweeps, tables, traces
+from jaxbandit.report import plots, sweeps, tables
 from jaxbandit.report.html import curve_pictures, write_report
 from jaxbandit.report.plots import penalised_bounds, posterior_after, posterior_animation, posterior_maps
 from jaxbandit.report.statistics import over_trials, paired_differences, win_matrix
@@ -215,7 +215,7 @@ def test_failed_trials_are_in_no_figure():
     shown, expected = (drawn(lambda axis, d=d: plots.cumulative(d, "regret", line, heading="", ylabel="", ax=axis)) for d in (bad, good))
     np.testing.assert_allclose(lines(shown)[0].get_ydata(), lines(expected)[0].get_ydata())
     multipliers = np.random.default_rng(0).random((3, 8, 2))
-    axis = drawn(lambda axis: traces.multiplier_paths(multipliers, ax=axis))
+    axis = drawn(lambda axis: plots.multiplier_paths(multipliers, ax=axis))
     np.testing.assert_allclose(lines(axis)[1].get_ydata(), multipliers[..., 1].mean(axis=0))
     assert tables.summary_rows(bad)[0]["failed"] == 2 and "RPOL-UCB (2 failed)" in tables.text_table(tables.summary_rows(bad))
 
@@ -300,7 +300,7 @@ def test_the_win_map_shows_the_matrix():
 def test_delays_are_those_of_the_arrivals():
     dataset = results(7, late=True)
     dataset.arrival.values[:, 0, 0] = jb.delays.NEVER
-    axis = drawn(lambda axis: traces.delay_histogram(dataset, ax=axis))
+    axis = drawn(lambda axis: plots.delay_histogram(dataset, ax=axis))
     reward = axis.get_legend_handles_labels()[1][0]
     delays = dataset.arrival.values[0, :, :, 0] - np.arange(1, 61)
     inside = dataset.arrival.values[0, :, :, 0] <= 60
@@ -309,13 +309,13 @@ def test_delays_are_those_of_the_arrivals():
     shares = axis.patches[0].get_data()
     np.testing.assert_allclose(shares.values, np.bincount(delays[inside], minlength=len(shares.values)) / inside.sum())
     with pytest.raises(InvalidArgument, match="no feedback of this study was late"):
-        traces.delay_histogram(results(), ax=axis)
+        plots.delay_histogram(results(), ax=axis)
 
 
 @pytest.mark.parametrize("bad", [None, np.zeros(3), np.zeros((2, 2, 2, 2))])
 def test_multipliers_of_another_shape_are_refused(bad):
     with pytest.raises(InvalidArgument, match="multipliers"):
-        traces.multiplier_paths(bad)
+        plots.multiplier_paths(bad)
 
 
 @pytest.fixture(scope="module")
