@@ -33,10 +33,7 @@ def swept_parameters(dataset: xr.Dataset) -> list[str]:
 
 def swept_together(dataset: xr.Dataset, parameter: str) -> list[str]:
     """Return the other swept parameters whose values are determined by those of ``parameter`` for every base algorithm."""
-    names = swept_parameters(dataset)
-    frame = pd.DataFrame({name: dataset[name].values for name in names}).assign(
-        base=dataset["base"].values if "base" in dataset.coords else ""
-    )
+    frame, names = _labels_of(dataset), swept_parameters(dataset)
     pairs = {name: frame[["base", parameter, name]].dropna().drop_duplicates() for name in names if name != parameter}
     return [name for name, table in pairs.items() if len(table) and not table.duplicated(["base", parameter]).any()]
 
@@ -47,14 +44,19 @@ def families(dataset: xr.Dataset, *varied: str) -> list[tuple[str, xr.Dataset]]:
     Parameters that are swept together with the first of the varied do not distinguish groups. Algorithms without a value of the varied
     parameters are in no group.
     """
-    has_all = np.all([np.isfinite(dataset[name].values) for name in varied], axis=0)
-    dataset = dataset.isel(algorithm=np.flatnonzero(has_all))
-    along = {*varied, *swept_together(dataset, varied[0])}
-    others = [name for name in ("base", "problem", "delay", *swept_parameters(dataset)) if name in dataset.coords and name not in along]
-    tags = {name: [_tag(name, value) for value in dataset[name].values] for name in others}
-    telling = [values for name, values in tags.items() if name == "base" or len(set(values)) > 1]
-    labels = [", ".join(filter(None, values)) for values in zip(*telling, strict=True)] or [""] * dataset.sizes["algorithm"]
+    dataset = dataset.isel(algorithm=np.flatnonzero(np.all([np.isfinite(dataset[name].values) for name in varied], axis=0)))
+    frame = _labels_of(dataset).drop(columns=[*varied, *swept_together(dataset, varied[0])], errors="ignore")
+    telling = [name for name in frame if name == "base" or frame[name].nunique(dropna=False) > 1]
+    words = [[_tag(str(name), value) for value in frame[name]] for name in telling]
+    labels = [", ".join(filter(None, values)) for values in zip(*words, strict=True)]
     return [(label, dataset.isel(algorithm=members)) for label, members in grouped(labels).items()]
+
+
+def _labels_of(dataset: xr.Dataset) -> pd.DataFrame:
+    """Return base algorithm, problem, delay and swept parameters of every run, as far as the results have them."""
+    names = [name for name in ("problem", "delay", *swept_parameters(dataset)) if name in dataset.coords]
+    base = dataset["base"].values if "base" in dataset.coords else np.full(dataset.sizes["algorithm"], "")
+    return pd.DataFrame({"base": base, **{name: dataset[name].values for name in names}})
 
 
 def sweeps_of(dataset: xr.Dataset) -> list[tuple[list[str], xr.Dataset]]:
@@ -107,37 +109,33 @@ def sweep(
             _draw_lines(axis, dataset, name, x)
             axis.set_ylabel(label)
         return grid
-    parts = families(dataset, x, *others)
+    y, parts = others[0], families(dataset, x, *others)
     if not parts:
-        raise InvalidArgument(f"parameters: no algorithm has both {x} and {others[0]}; see sweeps.sweeps_of")
+        raise InvalidArgument(f"parameters: no algorithm has both {x} and {y}; see sweeps.sweeps_of")
     grid = grid_of_axes(axes, len(parts), len(measures))
     for column, (name, label) in zip(grid.T, measures, strict=True):
         last = [over_trials(part, name, averaged=True)["mean"].values[:, -1] for _, part in parts]
         every = np.concatenate(last)
-        shades = (np.nanmin(every), np.nanmax(every)) if np.isfinite(every).any() else None  # of all maps of a measure
+        shades = (np.nanmin(every), np.nanmax(every)) if np.isfinite(every).any() else (0.0, 1.0)  # of all maps of a measure
         for axis, (family, part), means in zip(column, parts, last, strict=True):
-            columns, place = np.unique(part[x].values, return_inverse=True)
-            rows, row = np.unique(part[others[0]].values, return_inverse=True)
-            table = np.full((len(rows), len(columns)), np.nan)
-            table[row, place] = means
-            if np.unique([row, place], axis=1).shape[1] < len(means):
-                raise InvalidArgument(f"dataset: several algorithms share values of {x} and {others[0]}; choose one family")
-            _shade_cells(axis, table, [f"{v:.3g}" for v in columns], [f"{v:.3g}" for v in rows], label=label, limits=shades)
-            axis.set(title=plain(family), xlabel=plain(x), ylabel=plain(others[0]))
+            frame = pd.DataFrame({x: part[x].values, y: part[y].values, "mean": means})
+            if frame.duplicated([x, y]).any():
+                raise InvalidArgument(f"dataset: several algorithms share values of {x} and {y}; choose one family")
+            table = frame.pivot(index=y, columns=x, values="mean")
+            columns, rows = ([f"{value:.3g}" for value in values] for values in (table.columns, table.index))
+            _shade_cells(axis, table.to_numpy(), columns, rows, label=label, limits=shades)
+            axis.set(title=plain(family), xlabel=plain(x), ylabel=plain(y))
     return grid
 
 
 def _draw_lines(axis: Axes, dataset: xr.Dataset, measure: str, parameter: str) -> None:
     """Draw a measure after the last round against one swept parameter, a line for each family."""
-    spans = []
     for number, (label, part) in enumerate(families(dataset, parameter)):
-        last = over_trials(part, measure, averaged=True).isel(round=-1)
-        order = np.argsort(part[parameter].values, kind="stable")
-        x, mean, half = part[parameter].values[order], last["mean"].values[order], (last.high - last["mean"]).values[order]
-        axis.errorbar(x, mean, half, **look(number), marker="o", markersize=4, capsize=3, label=plain(label) or None)
-        spans.append(x)
-    values = np.concatenate(spans)
-    if values.min() > 0 and values.max() / values.min() >= WIDE:
+        last = over_trials(part, measure, averaged=True).isel(round=-1).isel(algorithm=np.argsort(part[parameter].values, kind="stable"))
+        x, mean = np.sort(part[parameter].values), last["mean"].values
+        axis.errorbar(x, mean, last["high"].values - mean, **look(number), marker="o", markersize=4, capsize=3, label=plain(label) or None)
+    values = dataset[parameter].values
+    if np.nanmin(values) > 0 and np.nanmax(values) / np.nanmin(values) >= WIDE:
         axis.set_xscale("log")
     axis.set_xlabel(plain(" and ".join([parameter, *swept_together(dataset, parameter)])))
     if axis.get_legend_handles_labels()[1]:
@@ -161,10 +159,10 @@ def win_map(wins: Annotated[xr.DataArray, Words("a matrix of win_matrix")], *, h
 
 
 def _shade_cells(
-    axis: Axes, table: np.ndarray, columns: Sequence[str], rows: Sequence[str], *, label: str, limits: tuple[float, float] | None
+    axis: Axes, table: np.ndarray, columns: Sequence[str], rows: Sequence[str], *, label: str, limits: tuple[float, float]
 ) -> None:
     """Draw a table ``[rows, columns]`` as shaded cells, from the bottom up, with numbers in them if they are few; NaN is hatched."""
-    low, high = limits or (0.0, 1.0)
+    low, high = limits
     axis.set_facecolor("0.92")
     image = axis.pcolormesh(np.ma.masked_invalid(table), cmap=SHADES, vmin=low, vmax=high, edgecolors="white", linewidth=0.6)
     axis.grid(False)
