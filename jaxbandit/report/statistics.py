@@ -19,7 +19,7 @@ from scipy.special import stdtr
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import checked
-from jaxbandit.core.fields import Check, between, numbers, whole
+from jaxbandit.core.fields import Check, numbers, whole
 from jaxbandit.core.intervals import half_width, standard_deviation
 from jaxbandit.core.memory import check_fits
 from jaxbandit.core.status import healthy as healthy_trials
@@ -55,9 +55,10 @@ Given: TypeAlias = Annotated[Trajectory | Mapping[str, Trajectory] | xr.Dataset,
 
 T = TypeVar("T")
 Seed: TypeAlias = Annotated[int, whole(0, 2**63 - 1)]
-Level: TypeAlias = Annotated[float, between(0, 1, open_high=True, host=True)]
 Resamples: TypeAlias = Annotated[int, whole(1, 10**6)]
 
+ENDS = (0.025, 0.975)  # of 95% percentile intervals
+START = 0.25  # share of the rounds after which growth is fitted
 MARKS = 64  # number of rounds, equally spaced in log t, to which a growth exponent is fitted
 LEAST_MARKS = 3
 PAIRS = ("algorithm", "versus")
@@ -181,26 +182,23 @@ def over_trials(dataset: Results, measure: str, *, averaged: bool = False) -> xr
 
 
 @checked
-def paired_differences(
-    dataset: Results, measure: str, *, seed: Seed, averaged: bool = False, level: Level = 0.95, resamples: Resamples = 2000
-) -> xr.Dataset:
+def paired_differences(dataset: Results, measure: str, *, seed: Seed, averaged: bool = False, resamples: Resamples = 2000) -> xr.Dataset:
     """Compare algorithms after the last round, trial by trial: common random numbers reduce the variance of the differences.
 
     Args:
       dataset, measure, averaged: as for :func:`over_trials`.
       seed: seed of the bootstrap over trials.
-      level: level of the bootstrap's percentile intervals, in ``(0, 1)``.
       resamples: number of the bootstrap's resamples.
 
     Returns:
-      ``mean``, ``low`` and ``high`` of the row's value minus the column's, ``p`` (two-sided, of Student's paired t test that the mean
+      ``mean``, ``low`` and ``high`` (95% percentile interval) of the row's value minus the column's, ``p`` (two-sided, of Student's paired t test that the mean
       difference is 0), ``count`` (trials that failed in neither) and ``undefined``, with dimensions ``algorithm, versus``. Intervals
       come from resampled trials, the same ones for all pairs of equal count; they and ``p`` are NaN with fewer than two trials.
       ``comparable`` is false, and all else NaN, where the two were run on different problems. None is corrected for the number of
       pairs, see :func:`holm`.
 
     Raises:
-      InvalidArgument: when the dataset has no such measure, or ``level`` or ``resamples`` is out of range.
+      InvalidArgument: when the dataset has no such measure, or ``resamples`` is out of range.
     """
     shape = (dataset.sizes["algorithm"],) * 2
     mean, low, high, p = np.full((4, *shape), np.nan)
@@ -214,7 +212,7 @@ def paired_differences(
             mean[a, b] = differences.mean()
             mean[b, a] = 0 - mean[a, b]  # not -0.0 for an algorithm and itself
         if n > 1 and not undefined[a, b]:
-            low[a, b], high[a, b] = np.quantile(weights(n) @ differences, [(1 - level) / 2, (1 + level) / 2])
+            low[a, b], high[a, b] = np.quantile(weights(n) @ differences, ENDS)
             low[b, a], high[b, a] = 0 - high[a, b], 0 - low[a, b]  # the reversed difference has the mirrored interval
             error = standard_deviation(differences) / np.sqrt(n)
             p[a, b] = p[b, a] = 2 * stdtr(n - 1, -abs(mean[a, b] / error)) if error else mean[a, b] == 0
@@ -272,32 +270,28 @@ def win_matrix(dataset: Results, measure: str) -> xr.DataArray:
 
 
 @checked
-def growth_exponent(
-    dataset: Results, measure: str, *, seed: Seed, start: Level = 0.25, level: Level = 0.95, resamples: Resamples = 1000
-) -> xr.Dataset:
-    """Fit the growth of the mean of a cumulative measure late in the run: the least-squares slope of ``log mean`` over ``log t``.
+def growth_exponent(dataset: Results, measure: str, *, seed: Seed, resamples: Resamples = 1000) -> xr.Dataset:
+    """Fit the growth of the mean of a cumulative measure after the first quarter: the least-squares slope of ``log mean`` over ``log t``.
 
     One half is the papers' rate for smooth kernels, up to logarithms; one is linear growth.
 
     Args:
       dataset, measure: as for :func:`over_trials`; the measure is a sum over rounds, such as ``regret`` or ``hard_violation``.
       seed: seed of the bootstrap over trials.
-      start: the fit uses elapsed rounds from this share of the last one on, in ``(0, 1)``.
-      level: level of the bootstrap's percentile interval, in ``(0, 1)``.
       resamples: number of the bootstrap's resamples.
 
     Returns:
-      ``exponent``, ``low``, ``high``, ``count`` and ``reason``, with dimension ``algorithm``. ``reason`` is empty, or says why numbers are
+      ``exponent``, ``low``, ``high`` (95% percentile interval), ``count`` and ``reason``, with dimension ``algorithm``. ``reason`` is empty, or says why numbers are
       NaN: a mean that is not positive has no logarithm, an interval needs two trials and positive means in every resample.
 
     Raises:
       InvalidArgument: when the dataset has no such measure, or an argument is out of range.
     """
-    at = _marks(elapsed(dataset), start)
+    at = _marks(elapsed(dataset))
     log_t = np.log(elapsed(dataset)[at])
     parts = [healthy_values(dataset.isel(algorithm=a), measure)[:, at] for a in range(dataset.sizes["algorithm"])]
     weights = {count: resampling(count, resamples, seed) for count in {len(part) for part in parts}}
-    fits = [(*_growth(log_t, part, weights[len(part)], level), len(part)) for part in parts]
+    fits = [(*_growth(log_t, part, weights[len(part)]), len(part)) for part in parts]
     exponent, low, high, reason, count = zip(*fits, strict=True)
     columns = {"exponent": exponent, "low": low, "high": high, "count": count, "reason": np.asarray(reason, object)}
     return xr.Dataset(
@@ -352,16 +346,16 @@ def _problem_keys(dataset: xr.Dataset) -> list[str]:
     return [""] * dataset.sizes["algorithm"]
 
 
-def _marks(t: np.ndarray, start: float) -> np.ndarray:
-    """Return indices into ``t [rounds]``, from ``start`` of its last entry on, about equally far apart in ``log t``."""
-    first = int(np.searchsorted(t, max(start * t[-1], 1)))
+def _marks(t: np.ndarray) -> np.ndarray:
+    """Return indices into ``t [rounds]``, from ``START`` of its last entry on, about equally far apart in ``log t``."""
+    first = int(np.searchsorted(t, max(START * t[-1], 1)))
     wanted = np.geomspace(max(t[first], 1), t[-1], MARKS)
     above = np.searchsorted(t, wanted).clip(first, len(t) - 1)
     below = (above - 1).clip(first)
     return np.unique(np.where(wanted - t[below] < t[above] - wanted, below, above))
 
 
-def _growth(log_t: np.ndarray, trials: np.ndarray, weights: np.ndarray, level: float) -> tuple[float, float, float, str]:
+def _growth(log_t: np.ndarray, trials: np.ndarray, weights: np.ndarray) -> tuple[float, float, float, str]:
     """Return exponent, interval and reason from ``trials [count, marks]`` and the bootstrap's ``weights [resamples, count]``."""
     exponent = low = high = float("nan")
     centred = log_t - log_t.mean()
@@ -382,5 +376,5 @@ def _growth(log_t: np.ndarray, trials: np.ndarray, weights: np.ndarray, level: f
             reason = f"no interval: the mean is not positive in {bad / len(resampled):.1%} of the resamples"
         else:
             reason = ""
-            low, high = np.quantile(np.log(resampled) @ slope, [(1 - level) / 2, (1 + level) / 2]).tolist()
+            low, high = np.quantile(np.log(resampled) @ slope, ENDS).tolist()
     return exponent, low, high, reason

@@ -216,9 +216,7 @@ def test_growth_exponents_say_why_there_is_none():
     ("call", "word"),
     [
         (lambda d: over_trials(d, "regrets"), "measure: must be one of regret, positive_regret"),
-        (lambda d: paired_differences(d, "regret", seed=0, level=1.0), "level"),
         (lambda d: paired_differences(d, "regret", seed=0, resamples=0), "resamples"),
-        (lambda d: growth_exponent(d, "regret", seed=0, start=0.0), "start"),
         (lambda d: win_matrix(d, "status"), "measure"),
     ],
 )
