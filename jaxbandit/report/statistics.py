@@ -191,11 +191,11 @@ def paired_differences(dataset: Results, measure: str, *, seed: Seed, averaged: 
       resamples: number of the bootstrap's resamples.
 
     Returns:
-      ``mean``, ``low`` and ``high`` (95% percentile interval) of the row's value minus the column's, ``p`` (two-sided, of Student's paired t test that the mean
-      difference is 0), ``count`` (trials that failed in neither) and ``undefined``, with dimensions ``algorithm, versus``. Intervals
-      come from resampled trials, the same ones for all pairs of equal count; they and ``p`` are NaN with fewer than two trials.
-      ``comparable`` is false, and all else NaN, where the two were run on different problems. None is corrected for the number of
-      pairs, see :func:`holm`.
+      ``mean``, ``low`` and ``high`` (a 95% percentile interval) of the row's value minus the column's, ``p`` (two-sided, of Student's
+      paired t test that the mean difference is 0), ``count`` (trials that failed in neither) and ``undefined``, with dimensions
+      ``algorithm, versus``. Intervals come from resampled trials, the same ones for all pairs of equal count; they and ``p`` are NaN
+      with fewer than two trials. ``comparable`` is false, and all else NaN, where the two were run on different problems. None is
+      corrected for the number of pairs, see :func:`holm`.
 
     Raises:
       InvalidArgument: when the dataset has no such measure, or ``resamples`` is out of range.
@@ -281,8 +281,9 @@ def growth_exponent(dataset: Results, measure: str, *, seed: Seed, resamples: Re
       resamples: number of the bootstrap's resamples.
 
     Returns:
-      ``exponent``, ``low``, ``high`` (95% percentile interval), ``count`` and ``reason``, with dimension ``algorithm``. ``reason`` is empty, or says why numbers are
-      NaN: a mean that is not positive has no logarithm, an interval needs two trials and positive means in every resample.
+      ``exponent``, ``low``, ``high`` (a 95% percentile interval), ``count`` and ``reason``, with dimension ``algorithm``. ``reason`` is
+      empty, or says why numbers are NaN: a mean that is not positive has no logarithm, an interval needs two trials and positive means in
+      every resample.
 
     Raises:
       InvalidArgument: when the dataset has no such measure, or an argument is out of range.
