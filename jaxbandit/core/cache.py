@@ -7,7 +7,6 @@ import logging
 import os
 import platform
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 import jax
@@ -35,7 +34,7 @@ def enable_cache(directory: FilePath | None = None) -> Path | None:
     made, that is said.
 
     Whoever can write to the directory can have this process run programs of theirs. So it is made for its owner alone, and one that
-    belongs to another user than this process's, that others can write to, or that holds such files, is not used, which is said.
+    belongs to another user than this process's, or that others can write to, is not used, which is said.
 
     Args:
       directory: where to keep them; default: where ``JAX_COMPILATION_CACHE_DIR`` or the caller has told JAX to keep them, or else
@@ -53,17 +52,17 @@ def enable_cache(directory: FilePath | None = None) -> Path | None:
     except RuntimeError:  # no home
         return None
     compiled_for = hashlib.sha256(f"{platform.machine()} {_instructions()} {jaxlib.__version__}".encode()).hexdigest()[:12]
-    inner, new = base / f"jax-{jax.__version__}-{compiled_for}", False
-    for place in (base, inner):
-        try:
-            new |= place == base and not base.exists()
+    inner = base / f"jax-{jax.__version__}-{compiled_for}"
+    try:
+        new = not base.exists()
+        for place in (base, inner):
             place.mkdir(0o700, parents=True, exist_ok=True)
-        except (OSError, ValueError) as error:  # a ValueError where a path holds NUL
-            if given is None:
+            if _refused(place):
                 return None
-            raise InvalidArgument(f"cache: must be a directory that can be made, got {short(str(base))}: {reason_of(error)}") from error
-        if _refused(place, inside=place == inner):
+    except (OSError, ValueError) as error:  # a ValueError where a path holds NUL
+        if given is None:
             return None
+        raise InvalidArgument(f"cache: must be a directory that can be made, got {short(str(base))}: {reason_of(error)}") from error
     if new:
         LOGGER.warning(f"compiled programs are kept in {base}, to be found by later runs; it can be deleted at any time")
     if str(inner) != chosen:
@@ -74,35 +73,22 @@ def enable_cache(directory: FilePath | None = None) -> Path | None:
 
 
 def _use(directory: Path | None) -> None:
-    """Let JAX keep programs in a directory, or keep none."""
     jax.config.update("jax_compilation_cache_dir", None if directory is None else str(directory))
     compilation_cache.reset_cache()  # JAX looks for it once, when it first compiles
 
 
-def _refused(directory: Path, *, inside: bool = True) -> bool:
-    """Keep no programs, and say so, where others than this process's user may have put some into a directory."""
-    reason = "" if sys.platform == "win32" else _others(directory, directory.rglob("*") if inside else ())
+def _refused(directory: Path) -> bool:
+    """Keep no programs, and say so, where others than this process's user may put some into a directory."""
+    if sys.platform == "win32" or not directory.exists():
+        return False
+    status = directory.stat()
+    reason = "belongs to another user" if status.st_uid != os.geteuid() else "can be written to by others" if status.st_mode & 0o022 else ""
     if reason:
         LOGGER.warning(
-            f"compiled programs are not kept: {reason}, and what others put there would be run; remove it or choose another directory"
+            f"compiled programs are not kept: {directory} {reason}, and what others put there would be run; remove it or choose another one"
         )
         _use(None)
     return bool(reason)
-
-
-def _others(directory: Path, entries: Iterable[Path]) -> str:
-    """Return what others than this process's user own or can write to of a directory and its entries; empty where there is nothing."""
-    for place in (directory, *entries):
-        try:
-            status = place.stat()
-        except OSError:  # it is gone, or cannot be read either
-            continue
-        if status.st_uid != os.geteuid():
-            return f"{place} belongs to another user"
-        # Files that let others write, as some users' all do, let nobody whom the directory does not let enter.
-        if status.st_mode & 0o022 and (place == directory or directory.stat().st_mode & 0o011):
-            return f"others can write to {place}"
-    return ""
 
 
 def processor() -> str:
