@@ -21,48 +21,10 @@ from jaxbandit.study.study import Keep, Study, from_table, from_toml
 from jaxbandit.study.trial import audit, rerun
 from jaxbandit.study.tuning import tune
 
-__all__ = [
-    "BatchFailed",
-    "CannotWrite",
-    "CheckpointMismatch",
-    "DirectoryInUse",
-    "ExistingOutput",
-    "HeldDirectory",
-    "Keep",
-    "Model",
-    "Plan",
-    "Policy",
-    "Progress",
-    "Reporter",
-    "Run",
-    "Study",
-    "TaskFailed",
-    "WorkerMismatch",
-    "WorkersLost",
-    "audit",
-    "compile_quickly",
-    "connected",
-    "ended",
-    "flags_in_words",
-    "forget",
-    "from_table",
-    "from_toml",
-    "grid",
-    "hold_directory",
-    "interrupted",
-    "made_before",
-    "make_plan",
-    "prepare_directory",
-    "prepare_file",
-    "read_results",
-    "rerun",
-    "run_study",
-    "spread",
-    "sweeps_without_effect",
-    "to_dataframe",
-    "tune",
-    "use_all_cores",
-    "write_results",
-    "write_whole",
-]
+__all__ = ["BatchFailed", "CannotWrite", "CheckpointMismatch", "DirectoryInUse", "ExistingOutput", "HeldDirectory", "Keep", "Model"]
+__all__ += ["Plan", "Policy", "Progress", "Reporter", "Run", "Study", "TaskFailed", "WorkerMismatch", "WorkersLost"]
+__all__ += ["audit", "compile_quickly", "connected", "ended", "flags_in_words", "forget", "from_table"]
+__all__ += ["from_toml", "grid", "hold_directory", "interrupted", "made_before", "make_plan", "prepare_directory", "prepare_file"]
+__all__ += ["read_results", "rerun", "run_study", "spread", "sweeps_without_effect", "to_dataframe", "tune", "use_all_cores"]
+__all__ += ["write_results", "write_whole"]
 __dir__ = __all__.copy  # what completion shows

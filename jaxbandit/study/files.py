@@ -23,7 +23,6 @@ import sys
 import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -47,7 +46,7 @@ WORDS = {
     "device": "another kind of device",
     "study": "another study",  # last: precision and versions change what a study is made of
 }
-LOCK, RECORD, PROGRESS = "run.lock", "study.json", "progress.json"
+LOCK, RECORD, PROGRESS, PARTS, AT_WORK = "run.lock", "study.json", "progress.json", "parts", "at-work.npz"
 SEAL = "seal"  # name of the array that holds it
 LONGEST_COMMAND = 200  # characters of the holder's command in a message
 
@@ -86,7 +85,7 @@ class HeldDirectory:
     def __enter__(self) -> HeldDirectory:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 
@@ -136,16 +135,11 @@ def interrupted(directory: Path) -> bool:
 
 def is_held(path: str | Path) -> bool:
     """Return whether a run that is going on holds a directory; where the file system has no locks, one that was killed seems to."""
-    file = Path(path) / LOCK
-    if not file.is_file():
+    with contextlib.suppress(Timeout, OSError):
+        if (Path(path) / LOCK).is_file():
+            _lock_of(Path(path) / LOCK).acquire().lock.release()
         return False
-    lock = _lock_of(file)
-    try:
-        lock.acquire()
-    except (Timeout, OSError):
-        return True
-    lock.release()
-    return False
+    return True
 
 
 def _lock_of(path: Path) -> FileLock:
@@ -169,16 +163,6 @@ class Files:
     note: Callable[[str], object] = str
     run: str = ""  # digest of the record of the run, which all files hold
 
-    @property
-    def parts(self) -> Path:
-        """Directory of the finished batches."""
-        return self.directory / "parts"
-
-    @property
-    def at_work(self) -> Path:
-        """File of the checkpoint."""
-        return self.directory / "at-work.npz"
-
     def start(self, record: Record) -> None:
         """Clear what an earlier run left and write down what is run; raises ``CannotWrite``."""
         self.clear()
@@ -187,9 +171,9 @@ class Files:
 
     def _begin(self, record: Record) -> None:
         try:
-            self.parts.mkdir(parents=True, exist_ok=True)
+            (self.directory / PARTS).mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise CannotWrite(self.parts, error) from error
+            raise CannotWrite(self.directory / PARTS, error) from error
         self.run = digest(record)
 
     def record(self) -> Record:
@@ -228,50 +212,32 @@ class Files:
             return self.record().get(SEAL) == self.run
         return False
 
-    def part(self, cell: int, batch: int) -> dict[str, np.ndarray] | None:
-        """Return a finished batch, ``None`` when it is not finished; one that does not fit is dropped."""
-        return self._read(self._part(cell, batch), f"part {cell}-{batch}", f"batch {batch + 1} of cell {cell + 1} is run again")
+    def write(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
+        """Write arrays whole or not at all, with a seal; raises ``CannotWrite``."""
+        seal = np.asarray(f"{self.run}, {name}")
+        write_whole(self.directory / name, lambda temporary: np.savez(temporary, allow_pickle=False, **arrays, **{SEAL: seal}))
 
-    def finish(self, cell: int, batch: int, part: Mapping[str, np.ndarray]) -> None:
-        """Keep a finished batch; raises ``CannotWrite``."""
-        self._write(self._part(cell, batch), f"part {cell}-{batch}", part)
-
-    def save(self, place: tuple[int, int, int], leaves: Mapping[str, np.ndarray]) -> None:
-        """Write a checkpoint in place of the last one: its cell, batch and next round, and arrays; raises ``CannotWrite``."""
-        self._write(self.at_work, "checkpoint", {"place": np.asarray(place), **leaves})
-
-    def load(self) -> tuple[tuple[int, int, int], dict[str, np.ndarray]] | None:
-        """Return the last checkpoint, ``None`` when there is none; one that does not fit is dropped."""
-        leaves = self._read(self.at_work, "checkpoint", "its batch is run from its first round on")
-        return None if leaves is None else (tuple(leaves.pop("place").tolist()), leaves)
-
-    def _part(self, cell: int, batch: int) -> Path:
-        return self.parts / f"{cell}-{batch}.npz"
-
-    def _write(self, path: Path, place: str, arrays: Mapping[str, np.ndarray]) -> None:
-        seal = np.asarray(f"{self.run}, {place}")
-        write_whole(path, lambda temporary: np.savez(temporary, allow_pickle=False, **arrays, **{SEAL: seal}))
-
-    def _read(self, path: Path, place: str, otherwise: str) -> dict[str, np.ndarray] | None:
+    def read(self, name: str) -> dict[str, np.ndarray] | None:
         """Return the arrays of a file; ``None`` when it is not there, or does not fit and has been dropped."""
+        path = self.directory / name
         if not path.exists():
             return None
         try:
             with np.load(path, allow_pickle=False) as held:
                 arrays = dict(held)
-            if str(arrays.pop(SEAL)) == f"{self.run}, {place}":
+            if str(arrays.pop(SEAL)) == f"{self.run}, {name}":
                 return arrays
             reason = "it is of another run, or in another place"
         except Exception as error:  # what the readers of a damaged file raise is not documented
             reason = reason_of(error)
-        self.note(f"{path} does not fit ({reason}); {otherwise}")
+        self.note(f"{path} does not fit ({reason}); what it held is run again")
         path.unlink(missing_ok=True)
         return None
 
     def clear(self) -> None:
         """Drop all files that the run has left, half-written ones too; raises ``CannotWrite``."""
         half_written = (".results.zarr", ".at-work-*.npz", ".study-*.json", ".progress-*.json", ".results-*.nc")
-        for name in (RECORD, PROGRESS, "parts", "at-work.npz", *half_written):
+        for name in (RECORD, PROGRESS, PARTS, AT_WORK, *half_written):
             for file in self.directory.glob(name):
                 drop(file)
 

@@ -23,6 +23,7 @@ from jaxbandit.engine.cell import Cell, check_run, laid_out_for, refreshed_in_ti
 from jaxbandit.engine.delayed import plan_delays
 from jaxbandit.engine.inputs import DIFFERENT_DEVICES
 from jaxbandit.engine.simulation import COPIES_OF_CARRY, carried_bytes
+from jaxbandit.study.files import PARTS
 from jaxbandit.study.runs import Run
 from jaxbandit.study.study import Study, in_its_arithmetic, kernel_of
 from jaxbandit.surrogates import Surrogate
@@ -135,6 +136,11 @@ class Batch:
     def place(self) -> tuple[int, int]:
         """Numbers of the cell in the plan and of the batch in the cell."""
         return self.cell.number, self.number
+
+    @property
+    def file(self) -> str:
+        """Name of the file of its results in the directory of a run."""
+        return f"{PARTS}/{self.cell.number}-{self.number}.npz"
 
     @property
     def pairs(self) -> np.ndarray:
@@ -430,7 +436,7 @@ def rounds_of_part(horizon: int, parts: int) -> int:
 
 def kept_bytes(study: Study, cell: Cell) -> int:
     """Return the bytes of one trial's results as they are kept."""
-    rounds = study.keep.count(study.horizon) + (cell.initial.count if cell.initial.counted else 0)
+    rounds = len(study.keep.rounds(study.horizon)) + (cell.initial.count if cell.initial.counted else 0)
     return float_dtype().itemsize * rounds * len(study.metrics) + _seen_bytes(study, cell) * study.horizon + FLAGS_AND_FACTS
 
 

@@ -26,7 +26,7 @@ from jaxbandit.metrics import Tally, start_tally
 from jaxbandit.problems import best_mixed_policy
 from jaxbandit.results.measured import Measuring, measure_all
 from jaxbandit.results.schema import MIXED, Arrays
-from jaxbandit.study.files import Files
+from jaxbandit.study.files import AT_WORK, Files
 from jaxbandit.study.plan import Batch, Plan, PlannedCell
 from jaxbandit.study.study import sampled
 
@@ -61,13 +61,13 @@ class Player:
         self.metrics = tuple(dict.fromkeys("reward" if metric == "strong_regret" else metric for metric in plan.study.metrics))
         self.compiling = self.saving = 0.0  # seconds of all programs, and of the last checkpoint
         self.saved = time.perf_counter()  # when that was written
-        self.resumed = None if files is None else files.load()
+        self.resumed = None if files is None else files.read(AT_WORK)
         self.mixed: dict[Hashable, float] = {}  # rewards of best mixed policies by instance
 
     def play(self, batch: Batch) -> Played:
         """Return the arrays of a batch, and the seconds that it took."""
         begun, compiling = time.perf_counter(), self.compiling
-        checkpoint = None if self.resumed is None or self.resumed[0][:2] != batch.place else self.resumed
+        checkpoint = None if self.resumed is None or (*self.resumed["place"][:2],) != batch.place else self.resumed
         arrays = self._at_once(batch) if batch.cell.in_one_part else self._in_parts(batch, checkpoint)
         if "strong_regret" in self.plan.study.metrics:
             arrays[f"fact_{MIXED}"] = np.asarray([self._best_mixed(run, trial) for run, trial in batch.rows.tolist()])
@@ -102,7 +102,7 @@ class Player:
             pairs[positions] = trials
             yield pairs, blocks, positions
 
-    def _in_parts(self, batch: Batch, checkpoint: tuple[Sequence[int], Arrays] | None) -> dict[str, np.ndarray]:
+    def _in_parts(self, batch: Batch, checkpoint: Arrays | None) -> dict[str, np.ndarray]:
         """Play some rounds at a time, with checkpoints, from the one of an earlier process on."""
         cell, numbers, horizon = batch.cell, batch.pairs, batch.cell.cell.horizon
         pairs = self._place(np.concatenate([numbers, np.repeat(numbers[-1:], cell.room - batch.size, axis=0)]))
@@ -111,10 +111,10 @@ class Player:
         kept: list[dict[str, np.ndarray]] = []
         if checkpoint is not None:
             # On another number of devices the last trial is repeated more or less often.
-            leaves = {name: array[np.minimum(np.arange(len(pairs)), len(array) - 1)] for name, array in checkpoint[1].items()}
+            leaves = {name: array[np.minimum(np.arange(len(pairs)), len(array) - 1)] for name, array in checkpoint.items()}
             flat, structure = jax.tree.flatten((states, tally))
             carried = [self._place(leaves[f"c{i}"]) if x.size else x for i, x in enumerate(flat)]
-            (states, tally), next_round = jax.tree.unflatten(structure, carried), checkpoint[0][2]
+            (states, tally), next_round = jax.tree.unflatten(structure, carried), int(checkpoint["place"][2])
             kept = [{name.removeprefix("g_"): array for name, array in leaves.items() if name.startswith("g_")}]
             self.report(batch, next_round - 1, None)
             self.note(f"resumed at round {next_round} of {batch}")
@@ -153,7 +153,8 @@ class Player:
         if self.files is None or self.share * (start - self.saved) < (1 - self.share) * self.saving:
             return
         leaves = {f"c{i}": np.asarray(x) for i, x in enumerate(jax.tree.leaves(carry))}
-        self.files.save(where, leaves | {f"g_{name}": array for name, array in _joined(kept).items()})
+        grown = {f"g_{name}": array for name, array in _joined(kept).items()}
+        self.files.write(AT_WORK, {"place": np.asarray(where), **leaves, **grown})
         self.saved = time.perf_counter()
         self.saving = self.saved - start
 

@@ -180,7 +180,7 @@ class Store:
         self.parts: dict[Batch, Arrays | None] = {}  # finished batches: their arrays where no file takes the results
         self.seconds = np.zeros((len(plan.runs), 2))  # of each run, with and without compilation; NaN if an earlier process played some
         for batch in plan.batches if resume else ():
-            part = None if files is None else files.part(*batch.place)
+            part = None if files is None else files.read(batch.file)
             if part is not None:
                 self.parts[batch] = None if streamed else part
                 self.seconds[list(batch.cell.runs)] = np.nan
@@ -193,7 +193,7 @@ class Store:
     def finish(self, batch: Batch, part: Arrays | None, seconds: np.ndarray) -> None:
         """Keep a batch that was played, whose ``part`` is ``None`` where a worker has written it."""
         if part is not None and self.files is not None:
-            self.files.finish(*batch.place, part)
+            self.files.write(batch.file, part)
         part = self._part(batch) if part is None else part
         self.parts[batch] = None if self.streamed else part  # which is read again, so that memory holds one at a time
         self.seconds[list(batch.cell.runs)] += seconds / len(batch.cell.runs)
@@ -204,7 +204,7 @@ class Store:
         """Return what is kept of a finished batch."""
         part = self.parts.get(batch)
         if part is None and self.files is not None:
-            part = self.files.part(*batch.place)
+            part = self.files.read(batch.file)
         if part is None:
             raise CheckpointMismatch(f"resume: {batch} was altered while the study ran; run again with --resume")
         return part
@@ -247,7 +247,7 @@ class Work:
                     f"results: workers write to {self.files.directory}, and this one does not see the run there; give a directory that"
                     " all machines share, or write NetCDF"
                 )
-            self.files.finish(*place, arrays)
+            self.files.write(batch.file, arrays)
             return None, seconds
 
     @functools.cached_property

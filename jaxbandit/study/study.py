@@ -59,11 +59,13 @@ class Keep(Described):
     """
 
     described: ClassVar[str] = "a Keep, such as Keep(every=10)"
-    every: int | None = None
-    log_spaced: int | None = None
+    every: Annotated[int, whole(1)] | None = None
+    log_spaced: Annotated[int, whole(1)] | None = None
 
     def __post_init__(self) -> None:
-        self.validate()
+        check_fields(self, "keep")
+        if self.every is not None and self.log_spaced is not None:
+            raise InvalidArgument(f"keep: give every or log_spaced, not both; got every={self.every}, log_spaced={self.log_spaced}")
 
     @checked
     def rounds(self, horizon: Annotated[int, whole(1, MOST_ROUNDS)]) -> np.ndarray:
@@ -71,25 +73,9 @@ class Keep(Described):
         if self.log_spaced is not None:
             kept = np.round(np.geomspace(1, horizon, min(self.log_spaced, horizon))).astype(np.int64)
         else:
-            every = self._every(horizon)
+            every = -(-horizon // MOST_ROUNDS_BY_DEFAULT) if self.every is None else min(self.every, horizon)
             kept = np.arange(every, horizon + 1, every)
         return np.unique(np.append(kept, horizon))
-
-    @checked
-    def count(self, horizon: Annotated[int, whole(1, MOST_ROUNDS)]) -> int:
-        """Return how many rounds are kept at most: of evenly spaced logarithms fewer where some fall on one round."""
-        return min(self.log_spaced, horizon) if self.log_spaced is not None else -(-horizon // self._every(horizon))
-
-    def _every(self, horizon: int) -> int:
-        return -(-horizon // MOST_ROUNDS_BY_DEFAULT) if self.every is None else min(self.every, horizon)
-
-    def validate(self) -> None:
-        """Raise ``InvalidArgument`` on numbers below 1, or when both ways are asked for."""
-        if self.every is not None and self.log_spaced is not None:
-            raise InvalidArgument(f"keep: give every or log_spaced, not both; got every={self.every}, log_spaced={self.log_spaced}")
-        for name, value in (("every", self.every), ("log_spaced", self.log_spaced)):
-            if value is not None:
-                checks.integer(f"keep.{name}", value, least=1)
 
 
 @contextlib.contextmanager
@@ -139,13 +125,13 @@ def _check_metrics(field: str, names: object) -> None:
 
 def _check_parameters(name: str, values: Any) -> None:
     """Raise ``InvalidArgument`` unless further parameters are ``None`` or a mapping of JSON values."""
-    if values is None:
-        return
-    of_class(Mapping, "a table of plain values, as JSON has them")("parameters", values)
-    try:
-        json.dumps(dict(values))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidArgument(f"parameters: expected a table of plain values, as JSON has them, got {short(values)}: {error}") from error
+    if values is not None:
+        of_class(Mapping, "a table of plain values, as JSON has them")("parameters", values)
+        try:
+            json.dumps(dict(values))
+        except (TypeError, ValueError, RecursionError) as error:
+            words = "expected a table of plain values, as JSON has them"
+            raise InvalidArgument(f"parameters: {words}, got {short(values)}: {error}") from error
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

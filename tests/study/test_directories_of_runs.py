@@ -99,8 +99,8 @@ def of_another_place(path: Path) -> None:
 def of_another_run(path: Path) -> None:
     other = Files(path.parent.parent.parent / "other")
     other.start(RECORD | {"identity": identity("another study")})
-    other.finish(0, 0, PART)
-    path.write_bytes((other.parts / "0-0.npz").read_bytes())
+    other.write("parts/0-0.npz", PART)
+    path.write_bytes((other.directory / "parts" / "0-0.npz").read_bytes())
 
 
 DAMAGE = [truncated, emptied, no_archive, without_seal, of_another_place, of_another_run]
@@ -113,14 +113,14 @@ def test_a_part_that_does_not_fit_is_dropped_and_said_so_in_a_line(damage: Calla
     store.directory.mkdir()
     store.start(RECORD)
     for batch in range(2):
-        store.finish(0, batch, PART)
-    for name, array in (store.part(0, 0) or {}).items():
+        store.write(f"parts/0-{batch}.npz", PART)
+    for name, array in (store.read("parts/0-0.npz") or {}).items():
         np.testing.assert_array_equal(array, PART[name])
         assert array.dtype == PART[name].dtype
-    damage(store.parts / "0-0.npz")
+    damage(store.directory / "parts" / "0-0.npz")
     again = Files(tmp_path / "run", note=said.append)
     again.resume(RECORD["identity"])
-    assert again.part(0, 0) is None and again.part(0, 1) is not None
+    assert again.read("parts/0-0.npz") is None and again.read("parts/0-1.npz") is not None
     assert len(said) == 1 and "\n" not in said[0] and "0-0.npz does not fit" in said[0] and "is run again" in said[0]
 
 
@@ -128,13 +128,13 @@ def test_every_byte_of_a_part_counts(tmp_path: Path) -> None:
     """A bit turned anywhere is noticed or, in what the archive says beside the arrays, changes nothing."""
     store = Files(tmp_path)
     store.start(RECORD)
-    store.finish(0, 0, PART)
-    path = store.parts / "0-0.npz"
+    store.write("parts/0-0.npz", PART)
+    path = store.directory / "parts" / "0-0.npz"
     good = path.read_bytes()
     dropped = 0
     for place in range(0, len(good), 7):
         path.write_bytes(good[:place] + bytes([good[place] ^ 4]) + good[place + 1 :])
-        found = store.part(0, 0)
+        found = store.read("parts/0-0.npz")
         dropped += found is None
         for name, array in (found or {}).items():
             np.testing.assert_array_equal(array, PART[name])
@@ -145,16 +145,15 @@ def test_a_checkpoint_that_does_not_fit_is_dropped(tmp_path: Path) -> None:
     said: list[str] = []
     store = Files(tmp_path, note=said.append)
     store.start(RECORD)
-    place = (0, 1, 7)
-    store.save(place, PART)
-    found, leaves = store.load() or pytest.fail("no checkpoint")
-    assert found == place and set(leaves) == set(PART)
+    store.write("at-work.npz", PART)
+    assert set(store.read("at-work.npz") or ()) == set(PART)
     other = Files(tmp_path / "other", note=said.append)
     other.start(RECORD | {"batches": [[4, 1, 10, 4]]})
-    other.at_work.write_bytes(store.at_work.read_bytes())
-    assert other.load() is None and "from its first round on" in said[-1]
-    truncated(store.at_work)
-    assert store.load() is None and len(said) == 2 and store.load() is None and len(said) == 2
+    path, copy = store.directory / "at-work.npz", other.directory / "at-work.npz"
+    copy.write_bytes(path.read_bytes())
+    assert other.read("at-work.npz") is None and "is run again" in said[-1]
+    truncated(path)
+    assert store.read("at-work.npz") is None and len(said) == 2 and store.read("at-work.npz") is None and len(said) == 2
 
 
 @pytest.mark.parametrize(

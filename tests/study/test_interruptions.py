@@ -51,8 +51,8 @@ def test_a_full_disk_ends_a_run_and_leaves_the_last_checkpoint(tmp_path: Path, d
     disk.empty()
     store = Files(tmp_path)
     store.resume(json.loads((tmp_path / "study.json").read_text())["identity"])
-    place, _ = store.load() or pytest.fail("no checkpoint")
-    assert place == (0, 0, 6)
+    checkpoint = store.read("at-work.npz") or pytest.fail("no checkpoint")
+    assert checkpoint["place"].tolist() == [0, 0, 6]
     said: list[str] = []
     assert_same(run_study(one_cell_in_python(), tmp_path, resume=True, checkpoint_share=1.0, note=said.append), one_cell())
     assert any("resumed at round 6" in line for line in said)
@@ -62,13 +62,14 @@ def test_a_full_disk_ends_a_run_and_leaves_the_last_checkpoint(tmp_path: Path, d
 def test_results_that_cannot_be_written_can_be_had_later(tmp_path: Path, disk: FullDisk, monkeypatch: Any, capsys: Any) -> None:
     """The run is kept until its results are on disk."""
     study, out = str(written(tmp_path, ONE_CELL)), tmp_path / "out"
-    real = jaxbandit.study.files.Files.finish
+    real = jaxbandit.study.files.Files.write
 
-    def last_part_fits(store: Files, cell: int, batch: int, part: Any) -> None:
-        real(store, cell, batch, part)
-        disk.fill()
+    def last_part_fits(store: Files, name: str, part: Any) -> None:
+        real(store, name, part)
+        if name.startswith("parts"):
+            disk.fill()
 
-    monkeypatch.setattr(jaxbandit.study.files.Files, "finish", last_part_fits)
+    monkeypatch.setattr(jaxbandit.study.files.Files, "write", last_part_fits)
     assert main(["run", study, "--out", str(out), "--no-cache", "--segment", "5"]) == 1
     disk.empty()
     assert "results.nc: " in capsys.readouterr().err and not (out / "results.nc").exists()
@@ -100,7 +101,7 @@ def test_a_user_who_stops_a_run_is_told_how_to_go_on(tmp_path: Path, monkeypatch
     def stop(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(jaxbandit.study.files.Files, "finish", stop)
+    monkeypatch.setattr(jaxbandit.study.files.Files, "write", stop)
     command = ["run", str(written(tmp_path, ONE_CELL)), "--out", str(tmp_path / "out"), "--no-cache", "--segment", "5"]
     assert main(command) == 130 and "--resume" in capsys.readouterr().err
     assert main(command) == 2
