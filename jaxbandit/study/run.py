@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import xarray as xr
@@ -37,6 +37,19 @@ Attributes: TypeAlias = Annotated[Mapping[str, str], Words("a mapping from names
 
 class BatchFailed(RuntimeError):
     """A batch failed in every attempt; the message names run, cell and batch. What is finished is kept, and ``resume`` goes on."""
+
+
+class Options(NamedTuple):
+    """How a study is run and who is told; see :func:`run_study`."""
+
+    resume: bool
+    results: Path | None
+    attributes: Mapping[str, str]
+    bounds: Mapping[str, Any]  # of batches, as :func:`make_plan` takes them
+    checkpoint_share: float
+    executor: AnyExecutor | None
+    report: Callable[[Progress], None]
+    note: Callable[[str], None]
 
 
 @checked
@@ -95,96 +108,85 @@ def run_study(
         raise InvalidArgument("directory: results that are written batch by batch need one for the batches; give one")
     # Problems are built in the arithmetic of the caller, which a trial that is played again needs, too.
     said = {"jax_enable_x64": str(float_dtype() == np.float64), **(attributes or {})}
-    file = None if results is None else Path(results)
-    with arithmetic_of(study):
-        bounds: dict[str, Any] = {"memory": memory, "segment": segment}
-        plan = make_plan(study, **bounds, devices=devices, streamed=file is not None, by_workers=executor is not None)
-        if file is not None:
-            check_results(study_header(plan, (), trials=1), file)
-        around = None  # the surroundings of workers
-        if executor is not None and not resume:
-            plan, around = _cut_by_worker(plan, executor, Work(study, **bounds), note)
-        with contextlib.nullcontext() if directory is None else _held(directory) as path:
-            files = None if path is None else Files(path, note)
-            if files is not None and resume:
-                plan, around = _resumed(plan, files, by_workers=executor is not None)
-            elif files is not None:
-                files.start({"identity": identity(study.fingerprint(), around), "batches": plan.layout})
-            store = Store(plan, files, SoFar(plan, report, path), around, streamed=file is not None, resume=resume)
-            store.so_far.write()
-            if executor is None:
-                played = _played_here(store, checkpoint_share, note)
-            else:
-                shared = files if file is not None and file.suffix == ".zarr" else None
-                work = Work(study, **bounds, layout=plan.layout, files=shared and Files(shared.directory.absolute(), run=shared.run))
-                played = _played_by_workers(store, executor, work, note)
-            with contextlib.closing(played):  # which calls workers off, however the run ends
-                for batch, arrays, seconds in played:
-                    store.finish(batch, arrays, seconds)
-            store.so_far.write()
-            if executor is not None:
-                said["devices"] = json.dumps([(store.around or {}).get("device", "")])
-            return store.gather(file, said)
-
-
-BatchPlayed: TypeAlias = tuple[Batch, Arrays | None, np.ndarray]
-"""Batch, its arrays unless a worker has written them, and its seconds."""
-
-
-def _played_here(store: Store, share: float, note: Callable[[str], None]) -> Generator[BatchPlayed]:
-    """Play all batches that are missing."""
-    player = Player(store.plan, store.files, report=store.so_far.played, note=note, share=share, left=store.missing)
-    for batch in store.missing():
-        yield batch, *player.play(batch)
-
-
-def _played_by_workers(store: Store, executor: AnyExecutor, work: Work, note: Callable[[str], None]) -> Generator[BatchPlayed]:
-    """Let workers play all batches that are missing, in any order."""
-    missing = store.missing()
-    store.so_far.dashboard = "" if isinstance(executor, Executor) else executor.dashboard_link or ""
-    if store.so_far.dashboard:
-        note(f"dashboard of the workers: {store.so_far.dashboard}")
-    try:
-        with contextlib.closing(spread(executor, work, [batch.place for batch in missing], wanted=store.around, note=note)) as answers:
-            for number, answer in answers:
-                store.so_far.workers.add(answer.worker)
-                store.around = answer.surroundings
-                yield missing[number], *answer.result
-    except TaskFailed as error:
-        batch = missing[error.index]
-        raise BatchFailed(
-            f"run {batch.cell.title!r}: batch {batch.number + 1} of {batch.cell.count} of cell {batch.cell.number + 1} failed on workers,"
-            f" every time: {error.reason}; what is finished is kept, and --resume goes on"
-        ) from error
-    except WorkersLost as error:
-        raise WorkersLost(f"executor: {error}; what is finished is kept, and --resume goes on") from error
-
-
-def _resumed(plan: Plan, files: Files, *, by_workers: bool) -> tuple[Plan, Mapping[str, str] | None]:
-    """Go on with the run of a directory: return the plan with its batches, and the surroundings that workers must have."""
-    around = None
-    if by_workers:  # which are compared when they play
-        known = files.record()["identity"]
-        around = {name: str(known.get(name)) for name in VERSIONS_AND_DEVICE}
-    record = files.resume(identity(plan.study.fingerprint(), around))
-    return plan.with_layout(record["batches"]), around
+    file, bounds = None if results is None else Path(results), {"memory": memory, "segment": segment}
+    options = Options(resume, file, said, bounds, checkpoint_share, executor, report, note)
+    how: dict[str, Any] = {**bounds, "devices": devices, "streamed": file is not None, "by_workers": executor is not None}
+    with arithmetic_of(study), Store.of(make_plan(study, **how), directory, options) as store:
+        with contextlib.closing(store.played()) as played:  # which calls workers off, however the run ends
+            for batch, arrays, seconds in played:
+                store.finish(batch, arrays, seconds)
+        return store.gather()
 
 
 class Store:
     """Finished batches of a run, in memory or in ``files``; ``around`` are the surroundings of the workers, once they are known."""
 
-    def __init__(
-        self, plan: Plan, files: Files | None, so_far: SoFar, around: Mapping[str, str] | None, *, streamed: bool, resume: bool
-    ) -> None:
-        self.plan, self.files, self.so_far, self.around, self.streamed = plan, files, so_far, around, streamed
+    def __init__(self, plan: Plan, options: Options, files: Files | None, around: Mapping[str, str] | None) -> None:
+        self.plan, self.options, self.files, self.around = plan, options, files, around
+        self.so_far = SoFar(plan, options.report, None if files is None else files.directory)
         self.parts: dict[Batch, Arrays | None] = {}  # finished batches: their arrays where no file takes the results
         self.seconds = np.zeros((len(plan.runs), 2))  # of each run, with and without compilation; NaN if an earlier process played some
-        for batch in plan.batches if resume else ():
+        for batch in plan.batches if options.resume else ():
             part = None if files is None else files.read(batch.file)
             if part is not None:
-                self.parts[batch] = None if streamed else part
+                self.parts[batch] = None if options.results else part
                 self.seconds[list(batch.cell.runs)] = np.nan
-                so_far.finish(batch, part, before=True)
+                self.so_far.finish(batch, part, before=True)
+
+    @staticmethod
+    @contextlib.contextmanager
+    def of(plan: Plan, directory: Directory | None, options: Options) -> Iterator[Store]:
+        """Give the store of a run, which holds its directory meanwhile; in memory without a directory."""
+        around, by_workers = None, options.executor is not None
+        if options.results is not None:
+            check_results(study_header(plan, (), trials=1), options.results)
+        if options.executor is not None and not options.resume:  # a worker cuts the study into the batches that it would have
+            try:
+                [(_, answer)] = spread(options.executor, Work(plan.study, options.bounds), [None], note=options.note)
+            except TaskFailed as error:
+                raise InvalidArgument(f"executor: a worker cannot plan the study: {error.reason}") from error
+            plan, around = plan.with_layout(answer.result), answer.surroundings
+        with contextlib.nullcontext() if directory is None else _held(directory) as path:
+            files = None if path is None else Files(path, options.note)
+            if files is not None and options.resume:
+                if by_workers:  # whose surroundings are compared when they play
+                    known = files.record()["identity"]
+                    around = {name: str(known.get(name)) for name in VERSIONS_AND_DEVICE}
+                plan = plan.with_layout(files.resume(identity(plan.study.fingerprint(), around))["batches"])
+            elif files is not None:
+                files.start({"identity": identity(plan.study.fingerprint(), around), "batches": plan.layout})
+            store = Store(plan, options, files, around)
+            store.so_far.write()
+            yield store
+
+    def played(self) -> Generator[tuple[Batch, Arrays | None, np.ndarray]]:
+        """Play all batches that are missing: give each with its arrays, unless a worker has written them, and its seconds."""
+        options, missing = self.options, self.missing()
+        if options.executor is None:
+            how: dict[str, Any] = {"note": options.note, "share": options.checkpoint_share, "left": self.missing}
+            player = Player(self.plan, self.files, report=self.so_far.played, **how)
+            yield from ((batch, *player.play(batch)) for batch in missing)
+            return
+        self.so_far.dashboard = "" if isinstance(options.executor, Executor) else options.executor.dashboard_link or ""
+        if self.so_far.dashboard:
+            options.note(f"dashboard of the workers: {self.so_far.dashboard}")
+        files = self.files if options.results is not None and options.results.suffix == ".zarr" else None
+        shared = None if files is None else Files(files.directory.absolute(), run=files.run)
+        work, places = Work(self.plan.study, options.bounds, self.plan.layout, shared), [batch.place for batch in missing]
+        try:
+            with contextlib.closing(spread(options.executor, work, places, wanted=self.around, note=options.note)) as answers:
+                for number, answer in answers:
+                    self.so_far.workers.add(answer.worker)
+                    self.around = answer.surroundings
+                    yield missing[number], *answer.result
+        except TaskFailed as error:
+            batch = missing[error.index]
+            raise BatchFailed(
+                f"run {batch.cell.title!r}: batch {batch.number + 1} of {batch.cell.count} of cell {batch.cell.number + 1} failed on"
+                f" workers, every time: {error.reason}; what is finished is kept, and --resume goes on"
+            ) from error
+        except WorkersLost as error:
+            raise WorkersLost(f"executor: {error}; what is finished is kept, and --resume goes on") from error
 
     def missing(self) -> list[Batch]:
         """Return the batches that are still to be played."""
@@ -195,7 +197,7 @@ class Store:
         if part is not None and self.files is not None:
             self.files.write(batch.file, part)
         part = self._part(batch) if part is None else part
-        self.parts[batch] = None if self.streamed else part  # which is read again, so that memory holds one at a time
+        self.parts[batch] = None if self.options.results else part  # which is read again, so that memory holds one at a time
         self.seconds[list(batch.cell.runs)] += seconds / len(batch.cell.runs)
         self.so_far.finish(batch, part)
         self.so_far.write_now_and_then()
@@ -209,9 +211,12 @@ class Store:
             raise CheckpointMismatch(f"resume: {batch} was altered while the study ran; run again with --resume")
         return part
 
-    def gather(self, file: Path | None, attributes: Mapping[str, str]) -> xr.Dataset:
-        """Return the results of all batches, read from their ``file`` if they are written to one."""
-        plan = self.plan
+    def gather(self) -> xr.Dataset:
+        """Return the results of all batches, read from their file if they are written to one."""
+        plan, file, attributes = self.plan, self.options.results, dict(self.options.attributes)
+        self.so_far.write()
+        if self.options.executor is not None:
+            attributes["devices"] = json.dumps([(self.around or {}).get("device", "")])
         contents = contents_of(plan)
         variables = contents.variables([self._part(cell.batch(0)) for cell in plan.cells])
         head = study_header(plan, variables, self.seconds).assign_attrs(attributes)
@@ -227,8 +232,7 @@ class Work:
     """Work of a worker: cut a study into batches by its memory and its kind of device, or play a batch."""
 
     study: Study
-    memory: str | int | None
-    segment: int | None
+    bounds: Mapping[str, Any]
     layout: list[list[int]] | None = None  # of the batches that all workers have
     files: Files | None = None  # where workers write batches themselves
 
@@ -253,17 +257,8 @@ class Work:
     @functools.cached_property
     def player(self) -> Player:
         """Player of all batches."""
-        plan = make_plan(self.study, memory=self.memory, segment=self.segment, streamed=True, by_workers=True)
+        plan = make_plan(self.study, **self.bounds, streamed=True, by_workers=True)
         return Player(plan if self.layout is None else plan.with_layout(self.layout))
-
-
-def _cut_by_worker(plan: Plan, executor: AnyExecutor, work: Work, note: Callable[[str], None]) -> tuple[Plan, Mapping[str, str]]:
-    """Return the plan with the batches that a worker would have, and what its results depend on beside the program."""
-    try:
-        [(_, answer)] = spread(executor, work, [None], note=note)
-    except TaskFailed as error:
-        raise InvalidArgument(f"executor: a worker cannot plan the study: {error.reason}") from error
-    return plan.with_layout(answer.result), answer.surroundings
 
 
 def contents_of(plan: Plan, trials: int | None = None) -> Contents:
