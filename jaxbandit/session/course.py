@@ -171,12 +171,11 @@ class Course:
     def settled(self) -> Carry:
         """Return what the end of the last round leaves, were it to end now; that of the round before where its values are not complete."""
         if self._now is None:
-            carry = self.start() if self._carry is None else self._carry
+            self._carry = self._carry or self.start()
             with self._arithmetic():
                 while self._played < len(self.rounds) - 1:
-                    carry, self._played = self._ended(carry), self._played + 1
-                self._carry = carry
-                self._now = self._ended(carry) if self._played < len(self.rounds) and self.complete else carry
+                    self._carry, self._played = self._ended(self._carry), self._played + 1
+                self._now = self._ended(self._carry) if self._played < len(self.rounds) and self.complete else self._carry
         return self._now
 
     def start(self) -> Carry:

@@ -28,7 +28,9 @@ def belief_figure(
     order of the objective. With ``feasibility`` a last row shows the probability that all constraints hold.
     """
     logarithmic = tuple(number for number, axis in enumerate(space.axes) if axis.scale == "logarithmic")
-    ground = Ground(space.domain, space.coordinates, tuple(map(plain, space.names)), logarithmic)
+    numbers = zip(space.columns.values(), np.asarray(space.domain.points).T, strict=True)
+    places = np.stack([scaled if column.dtype.kind == "U" else column for column, scaled in numbers], axis=-1)
+    ground = Ground(space.domain, places, tuple(map(plain, space.names)), logarithmic)
     chosen, rows = history["index"].values, []
     for row, name in enumerate(outputs.names):
         held = belief.isel(output=row)

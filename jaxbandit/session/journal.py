@@ -87,12 +87,7 @@ class Event:
 
 
 class Journal:
-    """An open journal. :func:`create_journal` and :func:`open_journal` make one.
-
-    Attributes:
-      directory: where it lies.
-      events: all that has happened so far.
-    """
+    """An open journal and its events; :func:`create_journal` and :func:`open_journal` make one."""
 
     def __init__(self, directory: Path, connection: sqlite3.Connection, lock: FileLock | None, events: list[Event]) -> None:
         self.directory, self.events = directory, events
@@ -104,12 +99,7 @@ class Journal:
         return self._lock is not None
 
     def append(self, kind: str, body: Body) -> Event:
-        """Write an event down, on the disk before this returns.
-
-        Raises:
-          SessionError: where the journal was opened for reading.
-          CannotRecord: when it cannot be written; nothing has happened then.
-        """
+        """Write an event down, on the disk before this returns; raises ``CannotRecord`` when it cannot be, and nothing has happened."""
         if not self.writable:
             raise SessionError("session: is closed, or was opened for reading only; open it to go on with it")
         event = Event.after(self.events[-1], kind, _now(), body)
@@ -129,12 +119,7 @@ class Journal:
 
 
 def create_journal(directory: Path, specification: Body) -> Journal:
-    """Make the journal of a new session, whose first event holds its specification; nothing is left of one that cannot be written.
-
-    Raises:
-      SessionError: where there is one already, or the directory cannot be written to.
-      CannotRecord: when there is no room for it.
-    """
+    """Make the journal of a new session, whose first event holds its specification; nothing is left of one that cannot be written."""
     path = directory / JOURNAL
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -155,18 +140,7 @@ def create_journal(directory: Path, specification: Body) -> Journal:
 
 
 def open_journal(directory: Path, *, read_only: bool = False, wait: float = 0.0) -> Journal:
-    """Open the journal of a session and check all of it.
-
-    Args:
-      directory: where it lies.
-      read_only: look at it without holding it, while another process may.
-      wait: seconds to wait for a process that holds it.
-
-    Raises:
-      SessionError: where there is none, or it cannot be written to, unless it is to be read only.
-      SessionInUse: when another process holds it.
-      DamagedSession: when it is no journal, of a newer version, damaged, or changed by other hands.
-    """
+    """Open the journal of a session and check all of it; raises what ``Session.open`` does. To read it takes no lock."""
     path = directory / JOURNAL
     if not path.is_file():
         raise SessionError(f"directory: {directory} holds no session; session.Session.create makes one")
@@ -208,9 +182,8 @@ def _held(directory: Path, wait: float = 0.0) -> contextlib.AbstractContextManag
 
 def _read(path: Path, connection: sqlite3.Connection) -> list[Event]:
     """Return all events; raises ``DamagedSession`` unless the file is a whole journal of this version, with every event as it was."""
-    application, schema, sound = (
-        connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version", "integrity_check")
-    )
+    names = ("application_id", "user_version", "integrity_check")
+    application, schema, sound = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
     if application != APPLICATION:
         raise DamagedSession(f"directory: {path} is a database of another program, no journal of a session")
     if schema > SCHEMA:

@@ -137,25 +137,15 @@ class Axis:
 
 @dataclasses.dataclass(frozen=True)
 class Space:
-    """The points among which an experiment chooses: as the user names them, and as the model sees them.
+    """The points among which an experiment chooses: as the user names them, and as the model sees them."""
 
-    Attributes:
-      domain: the points as the model sees them.
-      axes: the user's axes; empty where a domain was given as it is.
-      names: names of the coordinates.
-    """
-
-    domain: Domain
-    axes: tuple[Axis, ...]
-    names: tuple[str, ...]
+    domain: Domain  # as the model sees them
+    axes: tuple[Axis, ...]  # the user's; none where a domain was given as it is
+    names: tuple[str, ...]  # of the coordinates
 
     @classmethod
     def of(cls, domain: Domain | Sequence[Axis]) -> Space:
-        """Return the space of a domain, whose coordinates are called ``x1``, ``x2`` ... without names of theirs, or of axes.
-
-        Raises:
-          InvalidArgument: on anything else.
-        """
+        """Return the space of a domain, whose coordinates are called ``x1``, ``x2`` ... without names of theirs, or of axes."""
         if isinstance(domain, Domain):
             return cls(domain=domain, axes=(), names=tuple(domain.name_of(number) for number in range(domain.dimension)))
         if not isinstance(domain, list | tuple) or not domain or not all(isinstance(axis, Axis) for axis in domain):
@@ -166,21 +156,18 @@ class Space:
         return cls(domain=replace(grid, names=names, categories=labels) if any(labels) else grid, axes=tuple(domain), names=names)
 
     @functools.cached_property
-    def coordinates(self) -> np.ndarray:
-        """The points in the user's units, ``[M, d]``; categories as ``0, 1, ...``."""
-        if not self.axes:
-            return np.asarray(self.domain.points, np.float64)
-        values = [axis.scaled if axis.scale == "categorical" else np.asarray(axis.values) for axis in self.axes]
-        return np.stack(np.meshgrid(*values, indexing="ij"), axis=-1).reshape(-1, len(self.axes))
-
-    def column(self, number: int, points: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """Return one coordinate of some points ``[n]``, in the user's units: numbers, or the labels of categories."""
-        values = self.coordinates[points, number]
-        return np.asarray(self.domain.categories[number])[values.astype(int)] if self.domain.is_categorical(number) else values
+    def columns(self) -> dict[str, np.ndarray]:
+        """The coordinates ``[M]`` of all points by name, in the user's units: numbers, or the labels of categories."""
+        if self.axes:
+            values = np.meshgrid(*(np.asarray(axis.values) for axis in self.axes), indexing="ij")
+            return {name: column.reshape(-1) for name, column in zip(self.names, values, strict=True)}
+        columns = dict(zip(self.names, np.asarray(self.domain.points, np.float64).T, strict=True))
+        labels = {name: labels for name, labels in zip(self.names, self.domain.categories, strict=False) if labels}
+        return columns | {name: np.asarray(held)[columns[name].astype(int)] for name, held in labels.items()}
 
     def point(self, index: int) -> dict[str, float | str]:
         """Return a point by the names of its coordinates, in the user's units, or by the labels of categories."""
-        return {name: self.column(number, np.asarray([index])).tolist()[0] for number, name in enumerate(self.names)}
+        return {name: column[index].item() for name, column in self.columns.items()}
 
     def scaled(self, index: int) -> dict[str, float]:
         """Return a point by the names of its coordinates, as the model sees them."""
@@ -205,12 +192,7 @@ class Space:
 
 @dataclasses.dataclass(frozen=True)
 class Outputs:
-    """All outputs of an experiment: the objective, then the constraints.
-
-    Attributes:
-      objective: what is maximised or minimised.
-      constraints: bounds on further outputs.
-    """
+    """All outputs of an experiment: what is maximised or minimised, then those that have bounds."""
 
     objective: Objective
     constraints: tuple[Constraint, ...]

@@ -346,7 +346,7 @@ class Session:
             {name: (("output", "point"), table) for name, table in tables.items()}
             | {"probability_of_feasibility": ("point", outputs.probability_of_feasibility(mean, sd))},
             coords={"output": list(outputs.names), "point": np.arange(space.domain.size)}
-            | {name: ("point", space.column(number)) for number, name in enumerate(space.names)},
+            | {name: ("point", column) for name, column in space.columns.items()},
             attrs={"width": float(width)},
         )
 
@@ -413,7 +413,7 @@ class Session:
             **{f"violation of {name}": np.cumsum(np.nan_to_num(column)) for name, column in violations.items()},
         }
         coordinates = {"ticket": np.asarray([row.ticket.number for row in rows], np.int64)}
-        coordinates |= {name: space.column(number, points) for number, name in enumerate(space.names)}
+        coordinates |= {name: column[points] for name, column in space.columns.items()}
         return xr.Dataset(*({name: ("ticket", column) for name, column in table.items()} for table in (columns, coordinates)))
 
     @checked

@@ -166,11 +166,7 @@ class Specification(Described):
     def from_table(
         cls, table: Annotated[Table, Words("a table that Specification.table() has written")], algorithm: Algorithm | None = None
     ) -> Specification:
-        """Return the specification that :meth:`table` has written; ``algorithm`` stands for one that no table describes.
-
-        Raises:
-          InvalidArgument: when that is missing, or is not the one that the session was made with.
-        """
+        """Return the specification that :meth:`table` has written; ``algorithm`` stands for one that no table describes."""
         written, key = table["algorithm"], table["key"]
         if algorithm is None and "fingerprint" in written:
             raise InvalidArgument(f"algorithm: the session was made with {written['class']} of your own; pass the same object")

@@ -81,11 +81,7 @@ class State:
 
     @classmethod
     def replayed(cls, specification: Specification, journal: Journal) -> State:
-        """Return the state to which the events of a journal lead.
-
-        Raises:
-          DamagedSession: on an event that a session of this specification has not written; the message says which, and why not.
-        """
+        """Return the state to which a journal leads; raises ``DamagedSession`` on an event that does not follow on those before."""
         state = cls(specification)
         for event in journal.events[1:]:
             try:
@@ -97,11 +93,7 @@ class State:
         return state
 
     def enter(self, event: Event, after: object = None) -> None:
-        """Let an event happen; ``after`` is the algorithm's state after its choice of a point that is asked for.
-
-        Raises:
-          InvalidArgument: on what no event holds that follows on those before.
-        """
+        """Let an event happen; ``after`` is the algorithm's state after its choice of a point that is asked for."""
         body = event.body
         if body.keys() != BODIES[event.kind]:
             raise InvalidArgument(f"must hold {', '.join(sorted(BODIES[event.kind]))}, got {short(sorted(body))}")

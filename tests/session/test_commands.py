@@ -11,7 +11,7 @@ import pytest
 
 from jaxbandit import cli
 from jaxbandit.cli import main
-from jaxbandit.session import Session, commands, read_toml
+from jaxbandit.session import Session, read_toml
 from jaxbandit.study import from_toml
 
 EXPERIMENT = """
@@ -125,4 +125,4 @@ def test_numbers_that_are_none_are_refused(tmp_path: Path, capsys: Any) -> None:
 
 
 def test_the_examples_of_the_help_can_be_run() -> None:
-    assert len(from_toml(cli.EXAMPLE).runs) == 3 and read_toml(commands.EXAMPLE).outputs.names == ("yield", "cost", "purity", "pH")
+    assert len(from_toml(cli.EXAMPLE).runs) == 3 and read_toml(cli.EXPERIMENT).outputs.names == ("yield", "cost", "purity", "pH")

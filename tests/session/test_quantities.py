@@ -98,9 +98,9 @@ def test_axes_are_scaled() -> None:
     assert space.domain.grid_shape == (4, 3) and space.names == ("rate", "width")
     for index in range(12):
         point = space.point(index)
-        assert [*point.values()] == space.coordinates[index].tolist()
+        assert [*point.values()] == [space.columns["rate"][index], space.columns["width"][index]]
         np.testing.assert_allclose([*space.scaled(index).values()], space.domain.points[index])
-    assert Space.from_table(space.table()).coordinates.tolist() == space.coordinates.tolist()
+    np.testing.assert_equal(Space.from_table(space.table()).columns, space.columns)
 
 
 def test_axes_of_categories_are_told_by_their_labels() -> None:
@@ -109,7 +109,7 @@ def test_axes_of_categories_are_told_by_their_labels() -> None:
     space = Space.of(axes)
     assert space.point(3) == {"dose": 2.0, "metal": "Ni"} and space.scaled(3) == {"dose": 1 / 3, "metal": 1.0}
     assert space.domain.is_categorical(1) and space.domain.label(5) == "dose=1, metal=Ni"
-    assert space.column(1, np.array([0, 3])).tolist() == ["Pd", "Ni"] and space.column(0, np.array([4])).tolist() == [4.0]
+    assert space.columns["metal"][[0, 3]].tolist() == ["Pd", "Ni"] and space.columns["dose"][4] == 4.0
     again = Space.from_table(json.loads(json.dumps(space.table())))
     assert again.axes == space.axes and again.domain.categories == space.domain.categories
     for domain in (
@@ -186,7 +186,7 @@ def test_maps_show_bounds_and_the_probability_of_feasibility() -> None:
     """Draw a plane with a logarithmic axis, from beliefs that no learner has made."""
     space = Space.of([Axis.between("dose", 1, 5, 9), Axis("rate", (0.001, 0.01, 0.1), "logarithmic")])
     outputs = Outputs.read("maximise yield", ("cost <= 1.2",))
-    mean = np.stack([np.sin(space.coordinates[:, 0]), space.coordinates[:, 0] / 3])
+    mean = np.stack([np.sin(space.columns["dose"]), space.columns["dose"] / 3])
     sd = np.full_like(mean, 0.2)
     fields = {"mean": mean, "sd": sd, "lower": mean - sd, "upper": mean + sd}
     belief = xr.Dataset({name: (("output", "point"), table) for name, table in fields.items()})
