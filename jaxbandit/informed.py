@@ -26,8 +26,7 @@ __dir__ = __all__.copy  # what completion shows
 A = TypeVar("A", bound=Algorithm)
 
 
-@checked
-def worst_cost(instance: Instance) -> Array:
+def _worst_cost(instance: Instance) -> Array:
     """Return ``max_j g_j(x)`` of the mean constraints as ``[M]``, minus infinity without constraints."""
     return jnp.max(jnp.asarray(instance.means)[1:], axis=0, initial=-jnp.inf)
 
@@ -36,7 +35,7 @@ def worst_cost(instance: Instance) -> Array:
 def safest(instance: Instance, count: Annotated[int, how_many_points()]) -> Array:
     """Return the ``count`` points ``[count]`` (int32) whose largest mean constraint is least, safest first."""
     how_many_points()("count", count, Place(points=instance.domain.size))
-    return jax.lax.top_k(-worst_cost(instance), count)[1].astype(jnp.int32)
+    return jax.lax.top_k(-_worst_cost(instance), count)[1].astype(jnp.int32)
 
 
 class Rule(Declared, abc.ABC):
@@ -70,7 +69,7 @@ class FeasiblePoints(Rule):
     """Let :class:`~jaxbandit.RandomSearch` draw from the truly feasible points only."""
 
     def __call__(self, instance: AbstractProblem, algorithm: A, surrogate: Surrogate) -> tuple[A, Surrogate]:
-        return algorithm.with_facts(allowed=worst_cost(instance) <= 0), surrogate
+        return algorithm.with_facts(allowed=_worst_cost(instance) <= 0), surrogate
 
 
 @pytree

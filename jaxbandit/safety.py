@@ -15,7 +15,7 @@ from jaxbandit.acquisition import nearly_best, restricted_to
 from jaxbandit.core.declare import Declared
 from jaxbandit.core.fields import positive
 from jaxbandit.core.pytree import pytree, static
-from jaxbandit.core.types import Array, Key, PerConstraint, Table
+from jaxbandit.core.types import Array, Key, PerConstraint
 from jaxbandit.estimators import Bounds
 from jaxbandit.surrogates import AbstractSurrogate
 
@@ -118,7 +118,10 @@ class Expansion(Declared):
             return jnp.zeros(points.shape, bool)  # without constraints nothing is outside
         if self.lipschitz is not None:
             slack = -known.lower[1:, points] / jnp.broadcast_to(jnp.asarray(self.lipschitz), (known.mean.shape[0] - 1,))[:, None]
-            return _distance(surrogate.domain.points, points, safe) <= jnp.min(slack, axis=0)
+            table = jnp.asarray(surrogate.domain.points)
+            squares = sum(jnp.square(table[points, a][:, None] - table[:, a][None, :]) for a in range(table.shape[1]))
+            outside = jnp.sqrt(jnp.min(jnp.where(safe[None, :], jnp.inf, squares), axis=-1))  # distance, infinite when all is safe
+            return outside <= jnp.min(slack, axis=0)
         model = surrogate.model
         columns: dict[int, Array] = {}
         reached = []
@@ -135,10 +138,3 @@ class Expansion(Declared):
         if self.together:
             return jnp.any(jnp.all(jnp.stack(reached), axis=0), axis=-1)
         return jnp.all(jnp.any(jnp.stack(reached), axis=-1), axis=0)
-
-
-def _distance(table: Table, points: Array, safe: Array) -> Array:
-    """Return the distance ``[n]`` of each point to the nearest one outside the safe set, infinite when there is none."""
-    table = jnp.asarray(table)
-    squares = sum(jnp.square(table[points, a][:, None] - table[:, a][None, :]) for a in range(table.shape[1]))
-    return jnp.sqrt(jnp.min(jnp.where(safe[None, :], jnp.inf, squares), axis=-1))

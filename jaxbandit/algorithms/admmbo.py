@@ -150,8 +150,7 @@ class Admmbo(Algorithm[AdmmboState]):
         return SeparateBeliefs(belief=belief, visited=posterior.visited.at[:, observation.index].max(present))
 
     def _grid(self, arena: Arena) -> Array:
-        """Return the points in the scaled box, ``[M, d]``."""
-        return self.side * unit_box(arena.surrogate.domain.points)
+        return self.side * unit_box(arena.surrogate.domain.points)  # [M, d], in the scaled box
 
     def _pull(self, arena: Arena, state: AdmmboState) -> Array:
         """Return the quadratic term of the stage's subproblem, ``[M]``."""

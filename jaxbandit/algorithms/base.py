@@ -24,8 +24,8 @@ from jaxbandit.delays import Delay
 from jaxbandit.estimators import Estimate, Strategy
 from jaxbandit.feedback import Feedback, Policy, Wait
 from jaxbandit.surrogates import AbstractSurrogate
+from jaxbandit.surrogates.posterior import Belief
 
-P = TypeVar("P")  # posterior of a surrogate
 if TYPE_CHECKING:  # an algorithm named without its state has any; Python's own type variables have defaults from 3.13 on
     from typing_extensions import TypeVar as Defaulting
 
@@ -61,14 +61,11 @@ class Arena:
         """Floating type of beliefs, and so of an algorithm's state."""
         return self.surrogate.dtype
 
-    def learn(self, posterior: P, observation: Seen) -> P:
+    def learn(self, posterior: Belief, observation: Seen) -> Belief:
         """Return the posterior that has taken in what ``observation`` brings."""
-        surrogate: Any = self.surrogate
         if isinstance(observation, Observation):
-            after: P = surrogate.condition(posterior, observation.index, observation.values)
-        else:
-            after = surrogate.learn(posterior, observation)
-        return after
+            return self.surrogate.condition(posterior, observation.index, observation.values)
+        return self.surrogate.learn(posterior, observation)
 
 
 @pytree
@@ -91,13 +88,13 @@ class Observation:
     index: Array  # [] int32
     values: Array  # [1 + m]
 
-    def total(self, function: Callable[[Array], Array] | None = None) -> Array:
-        """Return ``sum of function(values)`` over the values of each output that came in this round, ``[1 + m]``."""
-        return self.values if function is None else function(self.values)
+    def total(self) -> Array:
+        """Return the sum of the values of each output that came in this round, ``[1 + m]``."""
+        return self.values
 
-    def largest(self, function: Callable[[Array], Array] | None = None) -> Array:
-        """Return the largest ``function(values)`` of each output that came in this round, ``[1 + m]``."""
-        return self.total(function)
+    def largest(self) -> Array:
+        """Return the largest value of each output that came in this round, ``[1 + m]``."""
+        return self.values
 
     @property
     def count(self) -> Array:
@@ -266,12 +263,12 @@ class Score(NamedTuple):
 
     def choose(self) -> tuple[Array, Array | int]:
         """Return the index of the point chosen, ``M`` where a score is NaN, and the status bits that the round raises."""
-        raised = [everywhere(mask) for mask, _ in self.flags]
         bits: Array | int = 0
         values = self.values
-        for is_raised, (_, flag) in zip(raised, self.flags, strict=True):
-            bits = bits | jnp.where(is_raised, int(flag), 0)
-            values = values if self.otherwise is None else jnp.where(is_raised, self.otherwise, values)
+        for mask, flag in self.flags:
+            raised = everywhere(mask)
+            bits = bits | jnp.where(raised, int(flag), 0)
+            values = values if self.otherwise is None else jnp.where(raised, self.otherwise, values)
         return pick(values), bits
 
 
@@ -304,19 +301,3 @@ class Scored(Algorithm[S]):
         index, flags = self.score(state, estimate).choose()
         decision = Decision(index=index, widths=estimate.widths, flags=flags, draws=estimate.draws)
         return decision, self.after_choice(arena, state, estimate, index)
-
-
-class Wrapper(Algorithm[S]):
-    """Algorithm that runs another one, its field ``algorithm``, and passes on all that the engine asks of an algorithm; abstract."""
-
-    algorithm: Algorithm[Any]
-
-    @property
-    def traits(self) -> Traits:
-        return self.algorithm.traits
-
-    def with_delays(self, delay: Delay, policy: Policy) -> Self:
-        return replace(self, algorithm=self.algorithm.with_delays(delay, policy))
-
-    def with_facts(self, **facts: object) -> Self:
-        return replace(self, algorithm=self.algorithm.with_facts(**facts))

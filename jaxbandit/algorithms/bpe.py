@@ -205,19 +205,14 @@ class Bpe(Algorithm[BpeState]):
             )
         if not self.aware:
             return self
+        words, remedy = type(delay).__name__, "or aware=False for BPE"
         mean = delay.mean if self.mean_delay is None else self.mean_delay
         if mean is None or not np.all(np.isfinite(np.asarray(mean))):
-            raise InvalidArgument(
-                f"Bpe.mean_delay: the mean of {type(delay).__name__} is unknown or infinite; give mean_delay, or aware=False for BPE"
-            )
-        xi, b = self.xi, self.b
-        if xi is None:
-            if delay.sub_exponential is None:
-                raise InvalidArgument(
-                    f"Bpe.xi, Bpe.b: {type(delay).__name__} has no sub-exponential parameters; give both, or aware=False for BPE"
-                )
-            xi, b = delay.sub_exponential
-        return replace(self, mean_delay=mean, xi=xi, b=b)
+            raise InvalidArgument(f"Bpe.mean_delay: the mean of {words} is unknown or infinite; give mean_delay, {remedy}")
+        parameters = delay.sub_exponential if self.xi is None else (self.xi, self.b)
+        if parameters is None:
+            raise InvalidArgument(f"Bpe.xi, Bpe.b: {words} has no sub-exponential parameters; give both, {remedy}")
+        return replace(self, mean_delay=mean, xi=parameters[0], b=parameters[1])
 
     def symbols_in_force(self, horizon: int) -> dict[str, object]:
         """Return the hyper-parameters under the paper's letters, with the lengths ``t_r`` of the stages."""

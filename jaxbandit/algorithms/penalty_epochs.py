@@ -98,7 +98,7 @@ class Se2(Scored[Se2State]):
         kappa = jnp.where(last, jnp.minimum(state.multipliers * self._psi(average), self.penalty_cap), state.multipliers)
         if self.restart:  # at the end of an epoch, so that an initial design serves the first one
             posterior = jax.lax.cond(last, arena.surrogate.init, lambda: posterior)
-        largest = jnp.max(jnp.append(kappa, observation.largest(self._psi)[1:]), initial=0)
+        largest = jnp.max(jnp.append(kappa, observation.map(self._psi).largest()[1:]), initial=0)
         flags = state.flags | jnp.where(largest >= self.penalty_cap, int(Status.PENALTY_CAPPED), 0)
         return Se2State(posterior=posterior, multipliers=kappa, epoch=sums, flags=flags)
 

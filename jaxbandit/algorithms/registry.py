@@ -3,27 +3,27 @@
 from typing import Any
 
 from jaxbandit.algorithms.admmbo import Admmbo as Admmbo
-from jaxbandit.algorithms.anytime import Anytime as Anytime
 from jaxbandit.algorithms.base import Algorithm as Algorithm
+from jaxbandit.algorithms.baselines import Cei as Cei
+from jaxbandit.algorithms.baselines import ConstrainedThompson as ConstrainedThompson
 from jaxbandit.algorithms.bpe import Bpe as Bpe
-from jaxbandit.algorithms.cbo import Cbo as Cbo
-from jaxbandit.algorithms.cbo import PrimalDual as PrimalDual
-from jaxbandit.algorithms.cei import Cei as Cei
-from jaxbandit.algorithms.constrained_thompson import ConstrainedThompson as ConstrainedThompson
+from jaxbandit.algorithms.duals import Cbo as Cbo
+from jaxbandit.algorithms.duals import PrimalDual as PrimalDual
+from jaxbandit.algorithms.duals import Scgp as Scgp
 from jaxbandit.algorithms.oco import Oco as Oco
 from jaxbandit.algorithms.penalty_epochs import Se2 as Se2
 from jaxbandit.algorithms.penalty_epochs import Se3 as Se3
 from jaxbandit.algorithms.references import Oracle as Oracle
 from jaxbandit.algorithms.references import RandomSearch as RandomSearch
-from jaxbandit.algorithms.refitted import Refitted as Refitted
 from jaxbandit.algorithms.rpol import Rpol as Rpol
 from jaxbandit.algorithms.safe_sets import SafeOpt as SafeOpt
 from jaxbandit.algorithms.safe_sets import SgpUcb as SgpUcb
 from jaxbandit.algorithms.safe_sets import StageOpt as StageOpt
-from jaxbandit.algorithms.scgp import Scgp as Scgp
 from jaxbandit.algorithms.upper_bounds import Config as Config
 from jaxbandit.algorithms.upper_bounds import Epbo as Epbo
 from jaxbandit.algorithms.upper_bounds import Unconstrained as Unconstrained
+from jaxbandit.algorithms.wrappers import Anytime as Anytime
+from jaxbandit.algorithms.wrappers import Refitted as Refitted
 
 ALGORITHMS: dict[str, type[Algorithm[Any]]] = {
     name: kind for name, kind in list(globals().items()) if isinstance(kind, type) and issubclass(kind, Algorithm) and kind is not Algorithm

@@ -48,7 +48,7 @@ class Rpol(Scored[DualState]):
         return Score(estimate.reward - weighted_sum(state.multipliers, jnp.maximum(estimate.costs, 0)))  # eq. (7)
 
     def update(self, arena: Arena, state: DualState, observation: Seen, t: Array) -> DualState:
-        violation = observation.total(lambda values: jnp.maximum(values, 0))[1:]
+        violation = observation.map(lambda values: jnp.maximum(values, 0)).total()[1:]
         floor = self.penalty_growth * jnp.sqrt(jnp.asarray(t, violation.dtype))  # eta_t
         penalty = jnp.maximum(state.multipliers + violation, floor)
         return DualState(posterior=arena.learn(state.posterior, observation), multipliers=penalty)

@@ -51,28 +51,21 @@ def plan_delays(
     Without a ``feedback`` policy it is each algorithm's own, and without a ``capacity`` the buffer has as many slots as lose nothing.
 
     Raises:
-      InvalidArgument: on what is no delay model or policy, on their parameters, on a capacity below 1, or when an algorithm cannot work
-        with such delays.
+      InvalidArgument: on parameters of a delay model or policy, or when an algorithm cannot work with such delays.
     """
     for delay in delays:
-        if not isinstance(delay, Delay):
-            raise checks.InvalidArgument(f"delay: expected a model of jaxbandit.delays, such as Poisson(mean=15.0), got {delay!r}")
         delay.validate(outputs=outputs)
         if not delay.proven:
             _try_out(delay, outputs)
-    policies = [algorithm.traits.feedback if feedback is None else feedback for algorithm in algorithms]
+    policies = [feedback or algorithm.traits.feedback for algorithm in algorithms]
     for policy in policies:
-        if not isinstance(policy, Policy):
-            raise checks.InvalidArgument(f"feedback: expected a policy of jaxbandit.feedback, such as Wait(), got {policy!r}")
         policy.validate(outputs=outputs)
-    if capacity is not None:
-        checks.integer("capacity", capacity, least=1)
     if at_once(delays):
         return list(algorithms), None
     longest = max(delay.quantile(ALMOST_SURELY) for delay in delays)
     slots = min(horizon - 1, longest) + 1 if capacity is None else capacity
-    aware = [algorithm.with_delays(delay, policy) for algorithm, delay, policy in zip(algorithms, delays, policies, strict=True)]
-    return aware, [Delays(model=delay, policy=policy, capacity=slots) for delay, policy in zip(delays, policies, strict=True)]
+    planned = [Delays(model=delay, policy=policy, capacity=slots) for delay, policy in zip(delays, policies, strict=True)]
+    return [algorithm.with_delays(late.model, late.policy) for algorithm, late in zip(algorithms, planned, strict=True)], planned
 
 
 def at_once(delays: Sequence[Delay]) -> bool:
@@ -84,13 +77,14 @@ def at_once(delays: Sequence[Delay]) -> bool:
 def _try_out(delay: Delay, outputs: int) -> None:
     """Raise ``InvalidArgument`` unless a user's delay model draws whole numbers >= 0 ``[k]``, and has a mean and quantiles."""
     where = f"delay: {type(delay).__name__}"
+    words = f"{where}.draw must return whole numbers [{outputs}], int32"
     with checks.blaming(f"{where}.draw must return delays [{outputs}] for a key"):
         given = delay.draw(jax.random.key(0), outputs)
         drawn = np.asarray(given)
     if drawn.shape != (outputs,) or drawn.dtype.kind not in "iu":
-        raise checks.InvalidArgument(f"{where}.draw must return whole numbers [{outputs}], int32, got {drawn.dtype} {list(drawn.shape)}")
+        raise checks.InvalidArgument(f"{words}, got {drawn.dtype} {list(drawn.shape)}")
     if not isinstance(given, np.ndarray | jax.Array) or np.any(drawn > np.iinfo(np.int32).max):
-        raise checks.InvalidArgument(f"{where}.draw must return an array of whole numbers [{outputs}], int32, got {checks.short(given)}")
+        raise checks.InvalidArgument(f"{words}, got {checks.short(given)}")
     checks.nonnegative(f"{where}.draw", drawn, remedy="a delay is a number of rounds >= 0")
     with checks.blaming(f"{where}.quantile must return a whole number of rounds for a probability, and mean a number"):
         quantile, mean = delay.quantile(ALMOST_SURELY), np.asarray(delay.mean, np.float64)

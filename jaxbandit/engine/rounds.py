@@ -1,8 +1,6 @@
 """One round of a learner in the parts that simulations and sessions share: a point is chosen, then what has arrived is taken in.
 
-A simulation plays both parts of a round in one scan, with values and delays of a problem. A session plays them when a user asks and tells.
-Both call these functions, so that equal feedback leads to equal choices. What users' classes and functions return is checked while a trial
-is traced, so that it costs nothing when it runs; a fault that only running shows is flagged, see :mod:`jaxbandit.core.status`.
+What users' classes and functions return is checked while a trial is traced; a fault that only running shows is flagged.
 """
 
 from __future__ import annotations
@@ -30,7 +28,6 @@ UNLIKELY, IMPOSSIBLE = 5.0, 20.0
 A_FEW = 5  # values
 
 S = TypeVar("S")  # state of an algorithm
-N = TypeVar("N", np.ndarray, jax.Array)
 
 
 class Choice(NamedTuple, Generic[S]):
@@ -52,11 +49,7 @@ def design_key(trial: Key) -> Key:
 
 
 def choose_point(algorithm: Algorithm[S], arena: Arena, state: S, t: Array, key: Key) -> Choice[S]:
-    """Return the choice of round ``t``, whose point is one of the domain's whatever the algorithm gives, see :func:`faults`.
-
-    Raises:
-      InvalidArgument: where the algorithm does not return a decision with the number of a point.
-    """
+    """Return the choice of round ``t``, whose point is one of the domain's whatever the algorithm gives, see :func:`faults`."""
     where = f"algorithm: {type(algorithm).__name__}.select"
     with checks.blaming(f"{where} must return (Decision, state) for (arena, state, t, key)"):
         chosen = algorithm.select(arena, state, t, key)
@@ -96,8 +89,7 @@ def faults(
     }
 
 
-SYMPTOMS = int(Status.NEGATIVE_WIDTH | Status.NONFINITE_STATE)
-"""Flags of rounds that have not failed otherwise in trials that have not failed before."""
+SYMPTOMS = int(Status.NEGATIVE_WIDTH | Status.NONFINITE_STATE)  # flags of rounds without another failure
 
 
 def flags_raised(algorithm: Algorithm[S], decision: Decision, state: S) -> Array:
@@ -132,36 +124,25 @@ def _is_broken(state: object, infinite: list[Array], point: Array, size: int) ->
 
 
 def surprises_at(model: Surrogate, index: Array, values: Array) -> tuple[Array, Array, Array]:
-    """Return the :func:`surprises` ``[k]`` of values ``[k]`` at a point."""
+    """Return which values ``[k]`` at a point are there, as NaN is not, and which are unlikely and impossible under the model's prior."""
     variances = [jnp.asarray(form.prior_variance)[index] + model.noise_at(g, index) for g, form in enumerate(model.forms)]
     variance, outputs = variances[0], jnp.arange(len(model.groups), dtype=jnp.int32)
     for g, other in enumerate(variances[1:], start=1):  # not stacked, which a GPU does in a kernel of its own
         is_of_group = functools.reduce(jnp.logical_or, [outputs == j for j, group in enumerate(model.groups) if group == g])
         variance = jnp.where(is_of_group, other, variance)
-    return surprises(values, jnp.asarray(model.prior_mean, values.dtype), variance)
-
-
-def surprises(values: N, mean: N, variance: N) -> tuple[N, N, N]:
-    """Return which ``values [..., k]`` are there, as NaN is not, and which are unlikely and impossible under their prior mean and variance.
-
-    They are NumPy's arrays or JAX's.
-    """
-    away = values - mean
+    away = values - jnp.asarray(model.prior_mean, values.dtype)
     square = away * away
     return square == square, square > UNLIKELY**2 * variance, square > IMPOSSIBLE**2 * variance
 
 
-def is_far(counts: tuple[N, N, N]) -> N:
-    """Return whether too many values lie far from the prior, given how many ``[k]`` of each output :func:`surprises` finds.
+def is_far(counts: tuple[Array, Array, Array]) -> Array:
+    """Return whether too many values lie far from the prior, given how many ``[k]`` of each output :func:`surprises_at` finds.
 
     Either all values of an output are unlikely, as when a reward has an offset, or more than a few are impossible.
     """
     seen, unlikely, impossible = counts
-    far: N = (((unlikely == seen) & (seen >= A_FEW)) | ((impossible >= A_FEW) & (impossible > seen // 100))).any()
+    far: Array = (((unlikely == seen) & (seen >= A_FEW)) | ((impossible >= A_FEW) & (impossible > seen // 100))).any()
     return far
-
-
-# What users' classes and functions return.
 
 
 def blaming(item: object, words: str) -> contextlib.AbstractContextManager[None]:

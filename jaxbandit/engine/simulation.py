@@ -104,7 +104,8 @@ def simulate(
     late = problem.delay if delay is None else delay
     swept, (algorithms, models, delay_models) = _variants(algorithm=algorithm, surrogate=surrogate, delay=late)
     check_run(problem, algorithms, models, horizon, initial, informed)
-    _check_memory(trials, len(algorithms), horizon, problem.outputs, record, capacity)
+    count = len(algorithms) * (int(trials) if isinstance(trials, int | np.integer) else len(trials))
+    _check_memory(count, horizon, problem.outputs, record)
     numbers = np.arange(trials) if isinstance(trials, int | np.integer) else np.asarray(trials)
     used = list(jax.devices() if devices is None else devices)
 
@@ -117,17 +118,12 @@ def simulate(
             policy = None if delays is None else delays[0].policy
             cell = replace(cell, kernel=kernel_of(problem, algorithms, models, policy, used[0].platform))
         cell = laid_out_for(used[0].platform, cell)
-        least = 1
-        if block is None:
-            block = default_block(cell, models[0].trials_per_block, len(numbers) * len(algorithms), used)
-            least = least_block(block)
-        pairs, block = _pairs(len(algorithms), numbers, block, least, len(used))
+        wanted = default_block(cell, models[0].trials_per_block, count, used) if block is None else block
+        pairs, block = _pairs(len(algorithms), numbers, wanted, 1 if block else least_block(wanted), len(used))
         cell = replace(cell, block=block)
         before, seen, ended = play_all(cell, key, place(pairs, used), record=record, mesh=mesh_of(used))
-        count, shape = len(algorithms) * len(numbers), (swept, len(numbers)) if swept else (len(numbers),)
-        result = before | seen | ended
-        if shape != (len(pairs),):
-            result = _shaped(result, count=count, shape=shape)
+        result, shape = before | seen | ended, (swept, len(numbers)) if swept else (len(numbers),)
+        result = result if shape == (len(pairs),) else _shaped(result, count=count, shape=shape)
         played = Trajectory(**result, initial_counted=initial.counted)
     _warn_of_flags(played.status, played.lost, 0 if delays is None else delays[0].capacity)
     return jax.tree.map(np.asarray, played) if switched else played  # outside, JAX would round its own arrays
@@ -135,10 +131,7 @@ def simulate(
 
 @partial(jax.jit, static_argnames=("count", "shape"))
 def _shaped(result: Record, *, count: int, shape: tuple[int, ...]) -> Record:
-    """Return the first ``count`` pairs, with leading axes ``shape``.
-
-    One program: many small ones on arrays that devices share can wait for each other.
-    """
+    """Return the first ``count`` pairs, with leading axes ``shape``; many programs on arrays that devices share can wait for each other."""
     shaped: Record = jax.tree.map(lambda x: x[:count].reshape(shape + x.shape[1:]), result)
     return shaped
 
@@ -153,29 +146,22 @@ def _variants(**items: Any) -> tuple[int, list[list[Any]]]:
 
 
 def _pairs(variants: int, numbers: np.ndarray, block: int, least: int, devices: int) -> tuple[np.ndarray, int]:
-    """Return ``[P, 3]``, the variant, the trial, and the variant counted from 1, and the size of a block.
-
-    The last pair is repeated until devices and blocks, of ``least`` or more, divide the work, with blocks as equal as can be.
-    """
+    """Return ``[P, 3]``, the variant, the trial, and the variant counted from 1, the last repeated to fill blocks, and their size."""
     variant, trial = (axis.ravel() for axis in np.meshgrid(np.arange(variants), numbers, indexing="ij"))
     pairs = np.stack([variant, trial, variant + 1], axis=1).astype(np.int32)
     blocks, block = equal_blocks(len(pairs), block, devices, least)
     return np.concatenate([pairs, np.repeat(pairs[-1:], devices * blocks * block - len(pairs), axis=0)]), block
 
 
-def _check_memory(trials: int | Sequence[int], variants: int, horizon: int, outputs: int, record: str, capacity: int | None) -> None:
+def _check_memory(trials: int, horizon: int, outputs: int, record: str) -> None:
     """Raise ``InvalidArgument`` when the results of a simulation do not fit the memory of the machine or its accelerators."""
-    count = variants * (int(trials) if isinstance(trials, int | np.integer) else len(trials))
-    number, constraints = float_dtype().itemsize, outputs - 1
-    each_round = 4 if record == "indices" else 4 + number * (2 * outputs + constraints)
-    each_trial = 64 + horizon * each_round + (0 if capacity is None else capacity * (8 + outputs * (4 + number)))
+    each_trial = 64 + horizon * (4 if record == "indices" else 4 + float_dtype().itemsize * (3 * outputs - 1))
     have = device_memory()
-    if count * each_trial > have:
-        fits = have >= each_trial
-        most = f"{have // each_trial:,} trials of {horizon:,} rounds" if fits else f"{have // each_round:,} rounds of one trial"
+    if trials * each_trial > have:
         raise checks.InvalidArgument(
-            f"trials, horizon: must fit the memory of {have / 2**30:.1f} GiB, which holds {most}, got {count:,} trials of {horizon:,}"
-            f" rounds, which take {count * each_trial / 2**30:,.1f} GiB; give fewer, or run a study, which keeps its results by batch"
+            f"trials, horizon: must fit the memory of {have / 2**30:.1f} GiB, holding {have // each_trial:,} trials of {horizon:,} rounds,"
+            f" got {trials:,} trials of {horizon:,} rounds, which take {trials * each_trial / 2**30:,.1f} GiB; give fewer, or run a study,"
+            " which keeps its results by batch"
         )
 
 
@@ -188,10 +174,7 @@ def carried_bytes(cell: Cell) -> int:
 
 
 def default_block(cell: Cell, on_cpu: int, trials: int, devices: Sequence[Device]) -> int:
-    """Return the number of trials side by side on each device: ``on_cpu`` of them there, as many as fit on an accelerator.
-
-    There it is all ``trials``, or fewer where those of each device would take more than ``SHARE_FOR_BLOCKS`` of its memory.
-    """
+    """Return the number of trials side by side on a device: ``on_cpu`` there, else all, or what ``SHARE_FOR_BLOCKS`` of memory holds."""
     if devices[0].platform == "cpu":
         return on_cpu
     each = COPIES_OF_CARRY * carried_bytes(replace(cell, block=2))
@@ -203,7 +186,6 @@ def _warn_of_flags(status: jax.Array, lost: jax.Array | None, capacity: int) -> 
     """Warn once of each flag that any trial of ``status [...]`` has, in words with the number of trials and what to do.
 
     It waits for the run to end. Under a transformation of JAX, and where other processes hold some of the trials, it says nothing.
-    ``lost`` counts the values that found no place in a buffer of ``capacity`` rounds.
     """
     if checks.is_traced(status) or not status.is_fully_addressable:
         return
@@ -217,11 +199,7 @@ def _warn_of_flags(status: jax.Array, lost: jax.Array | None, capacity: int) -> 
 def kernel_of(
     problem: AbstractProblem, algorithms: Sequence[Algorithm], models: Sequence[Surrogate], policy: Policy | None, platform: str
 ) -> KernelPlan:
-    """Return the kernel that plays the rounds of every variant; ``policy`` is ``None`` where feedback comes at once.
-
-    Raises:
-      InvalidArgument: when there is none, with the reason.
-    """
+    """Return the kernel that plays the rounds of every variant; ``policy`` is ``None`` where feedback comes at once."""
     try:
         if any(leaf is not None for leaf in gather_variants([model.forms for model in models]).differing):
             raise Unsupported("models that run side by side differ in their features")

@@ -18,22 +18,8 @@ from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.status import Status, healthy
 from jaxbandit.core.types import Array, Key, Table
 from jaxbandit.domains import MOST_POINTS
+from jaxbandit.engine import rounds
 from jaxbandit.engine.delayed import Delays
-from jaxbandit.engine.rounds import (
-    SYMPTOMS,
-    Choice,
-    blaming,
-    check_diagnostics,
-    check_instance,
-    choose_point,
-    design_key,
-    faults,
-    flags_raised,
-    is_far,
-    may_be_infinite,
-    policy_key,
-    surprises_at,
-)
 from jaxbandit.feedback import Feedback, Pending
 from jaxbandit.fused.rounds import Plan as KernelPlan
 from jaxbandit.fused.rounds import play
@@ -127,9 +113,9 @@ def prepare(
     unchecked: bool = False,
 ) -> Setting:
     """Return the instance of a trial and the learner on it; ``axis`` names the batch axis of trials, if there is one."""
-    with blaming(problem, "problem: {name}.sample must return an instance for a key"):
+    with rounds.blaming(problem, "problem: {name}.sample must return an instance for a key"):
         instance = problem.sample(stream_key(key, Stream.PROBLEM))
-    check_instance(instance, problem)
+    rounds.check_instance(instance, problem)
     if informed is not None:
         with checks.blaming("informed: must be a function of (instance, algorithm, surrogate) that JAX can trace"):
             told = informed(instance, algorithm, surrogate)
@@ -161,22 +147,21 @@ def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Record]
     """Return the state of a trial before round 1, and the points ``[n]`` and values ``[n, 1 + m]`` of its initial design."""
     instance, algorithm, arena = setting.instance, setting.algorithm, setting.arena
     key, dtype = stream_key(setting.key, Stream.DESIGN), arena.dtype
-    points = initial.points(design_key(setting.key), arena.size)
+    points = initial.points(rounds.design_key(setting.key), arena.size)
     drawn = jax.vmap(lambda n: instance.draw(round_key(key, n)))(jnp.arange(1, initial.count + 1, dtype=jnp.int32))
     values = jax.vmap(instance.observe)(points, drawn) if initial.count else jnp.zeros((0, arena.constraints + 1), dtype)
-    observations = Observation(index=points, values=values)
 
     def learn(state: object, seen: Observation) -> tuple[object, None]:
         return algorithm.learn(arena, state, seen), None
 
-    with blaming(algorithm, "algorithm: {name}.init must return a state, a pytree of arrays, for an arena"):
+    with rounds.blaming(algorithm, "algorithm: {name}.init must return a state, a pytree of arrays, for an arena"):
         state = algorithm.init(arena)
         jax.tree.map(jnp.asarray, state)
-        check_diagnostics(algorithm, arena, state)
-    with blaming(algorithm, "algorithm: {name}.learn must return a state like the one it is given"):
-        state, _ = jax.lax.scan(learn, state, observations)
+        rounds.check_diagnostics(algorithm, arena, state)
+    with rounds.blaming(algorithm, "algorithm: {name}.learn must return a state like the one it is given"):
+        state, _ = jax.lax.scan(learn, state, Observation(index=points, values=values))
     if initial.count:
-        with blaming(algorithm, "algorithm: {name}.begin must return a state like the one it is given"):
+        with rounds.blaming(algorithm, "algorithm: {name}.begin must return a state like the one it is given"):
             state = algorithm.begin(arena, state)
     means = jnp.asarray(instance.means)
     unless = {
@@ -187,7 +172,7 @@ def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Record]
     if setting.unchecked:
         unless[Status.OUT_OF_RANGE] = jnp.asarray(in_range(algorithm))
     status = functools.reduce(jnp.bitwise_or, [jnp.where(is_so, 0, int(bit)) for bit, is_so in unless.items()])
-    far = jax.vmap(functools.partial(surprises_at, arena.surrogate.model))(points, values)
+    far = jax.vmap(functools.partial(rounds.surprises_at, arena.surrogate.model))(points, values)
     started = TrialState(
         state=state,
         pending=None if setting.delays is None else Pending.empty(setting.delays.capacity, arena.surrogate.outputs, dtype),
@@ -200,7 +185,7 @@ def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Record]
 
 
 class Given(NamedTuple):
-    """Facts of a round that do not depend on what is chosen, all rounds together with a leading axis ``[T]``."""
+    """Facts of a round that do not depend on what is chosen."""
 
     number: Array  # t, int32
     key: Array  # of the algorithm's own random numbers
@@ -214,7 +199,7 @@ class Round:
 
     def __init__(self, setting: Setting, record: str) -> None:
         self.setting, self.recorded = setting, RECORDED[record]
-        self.infinite = may_be_infinite(setting.algorithm.init(setting.arena))
+        self.infinite = rounds.may_be_infinite(setting.algorithm.init(setting.arena))
 
     def __call__(self, now: TrialState, given: Given) -> tuple[TrialState, Record]:
         """Return the state of the trial after a round, and the record of the round."""
@@ -222,7 +207,7 @@ class Round:
         shown, state, pending = self.shown(now.state), now.state, now.pending
         if algorithm.traits.sees_constraints:
             state = algorithm.reveal(arena, state, setting.instance.constraint_sample(given.noise), t)
-        choice = choose_point(algorithm, arena, state, t, given.key)
+        choice = rounds.choose_point(algorithm, arena, state, t, given.key)
         point = choice.point
         values = setting.instance.observe(point, given.noise)
         observation: Observation | Feedback = Observation(index=point, values=values)
@@ -232,7 +217,7 @@ class Round:
         state = algorithm.update(arena, choice.state, observation, t)
         status, failed, infeasible = self.flags(now.status, state, choice, values, given)
         timely = values if given.due is None else jnp.where(given.due <= arena.horizon, values, jnp.nan)
-        far = surprises_at(arena.surrogate.model, point, timely)
+        far = rounds.surprises_at(arena.surrogate.model, point, timely)
         after = TrialState(
             state=state,
             pending=pending,
@@ -249,38 +234,38 @@ class Round:
         multipliers = multipliers_of(algorithm, state, self.setting.arena)
         return {"multipliers": multipliers, "length_scales": algorithm.diagnose(state).get("length_scales")}
 
-    def record(self, shown: Record, choice: Choice[object], values: Array) -> Record:
+    def record(self, shown: Record, choice: rounds.Choice[object], values: Array) -> Record:
         """Return what is kept of a round."""
         named = {"indices": choice.point, "values": values, "widths": choice.decision.widths, "draws": choice.decision.draws, **shown}
         return {name: named[name] for name in self.recorded if named[name] is not None}
 
-    def flags(self, status: Array, state: object, choice: Choice[object], values: Array, given: Given) -> tuple[Array, Array, Array]:
+    def flags(self, status: Array, state: object, choice: rounds.Choice[object], values: Array, given: Given) -> tuple[Array, Array, Array]:
         """Return the trial's flags with those of the round, whether the round failed, and whether the instance was declared infeasible."""
         # Without a reduction, which a GPU does in a kernel of its own.
         others = {Status.NONFINITE_FEEDBACK: ~functools.reduce(jnp.logical_and, list(jnp.isfinite(values)))}
         if given.early is not None:
             others |= {Status.NEGATIVE_DELAY: given.early}
-        failures = faults(self.setting.arena, choice, state, self.infinite, others, before=~healthy(status))
+        failures = rounds.faults(self.setting.arena, choice, state, self.infinite, others, before=~healthy(status))
         failed = functools.reduce(jnp.logical_or, failures.values())
-        flags = flags_raised(self.setting.algorithm, choice.decision, state)
+        flags = rounds.flags_raised(self.setting.algorithm, choice.decision, state)
         raised = [is_so.astype(jnp.int32) * int(bit) for bit, is_so in failures.items()]
         return functools.reduce(jnp.bitwise_or, raised, status | flags), failed, (flags & int(Status.DECLARED_INFEASIBLE)) != 0
 
 
-def advance(setting: Setting, trial: TrialState, first: Array | int, rounds: int, *, record: str) -> tuple[TrialState, Record]:
-    """Play rounds ``first .. first + rounds - 1``; returns the state after them and the record of each, with rounds as leading axis."""
-    numbers = jnp.asarray(first, jnp.int32) + jnp.arange(rounds, dtype=jnp.int32)
+def advance(setting: Setting, trial: TrialState, first: Array | int, count: int, *, record: str) -> tuple[TrialState, Record]:
+    """Play rounds ``first .. first + count - 1``; returns the state after them and the record of each, with rounds as leading axis."""
+    numbers = jnp.asarray(first, jnp.int32) + jnp.arange(count, dtype=jnp.int32)
     one_round = Round(setting, record)
     due = early = None
     if setting.delays is not None:
         key = stream_key(setting.key, Stream.DELAY)
         due, early = setting.delays.draw(key, numbers, setting.arena.surrogate.outputs, joint=setting.joint_arrival)
-    keys = jax.vmap(policy_key, (None, 0))(setting.key, numbers)
+    keys = jax.vmap(rounds.policy_key, (None, 0))(setting.key, numbers)
     noise = jax.vmap(lambda t: setting.instance.draw(round_key(stream_key(setting.key, Stream.NOISE), t)))(numbers)
     given = Given(numbers, keys, noise, due, early)
     if setting.kernel is not None:
         return _played_by_kernel(setting.kernel, setting, trial, given, one_round)
-    with blaming(setting.algorithm, "algorithm: {name}.update must return a state like the one it is given"):
+    with rounds.blaming(setting.algorithm, "algorithm: {name}.update must return a state like the one it is given"):
         trial, seen = jax.lax.scan(one_round, trial, given)
     return trial, seen if due is None or record == "indices" else seen | {"arrivals": due}
 
@@ -294,15 +279,15 @@ def _played_by_kernel(kernel: KernelPlan, setting: Setting, trial: TrialState, g
     def of_round(before: Any, after: Any, index: Array, bits: Array, widths: Array, given: Given) -> Any:
         point = jnp.minimum(index, arena.size - 1)
         values = instance.observe(point, given.noise)
-        choice = Choice(point, Decision(index=index, widths=widths, flags=bits), after)
-        far, seen = surprises_at(arena.surrogate.model, point, values), one_round.record(one_round.shown(before), choice, values)
+        choice = rounds.Choice(point, Decision(index=index, widths=widths, flags=bits), after)
+        far, seen = rounds.surprises_at(arena.surrogate.model, point, values), one_round.record(one_round.shown(before), choice, values)
         return one_round.flags(jnp.int32(0), after, choice, values, given), far, seen
 
     of_rounds = jax.vmap(of_round)(played.before, played.after, played.indices, played.bits, played.widths, given)
     (status, failed, infeasible), far, seen = of_rounds
 
     later = given.number > jnp.where(jnp.any(failed), given.number[jnp.argmax(failed)], given.number[-1])
-    status = jnp.where(later | ~healthy(trial.status), status & ~SYMPTOMS, status)
+    status = jnp.where(later | ~healthy(trial.status), status & ~rounds.SYMPTOMS, status)
 
     def first(before: Array, of_rounds: Array) -> Array:
         number = given.number[jnp.argmax(of_rounds)]
@@ -325,14 +310,10 @@ SHOWN = ("multipliers", "flags", "length_scales", "candidates", "evaluations")  
 
 
 def conclude(setting: Setting, trial: TrialState, *, whole: bool = False) -> Record:
-    """Return the quantities of a trial that has ended, by the names of :class:`~jaxbandit.Trajectory`; those that it lacks are left out.
-
-    Those of the size of the domain, as those of a name of the algorithm's may be, are there in a ``whole`` record only.
-    """
-    lost = None if trial.pending is None else trial.pending.lost
-    status = trial.status
+    """Return the quantities of a trial that has ended, by the fields of :class:`~jaxbandit.Trajectory`; if ``whole``, also large ones."""
+    lost, status = None if trial.pending is None else trial.pending.lost, trial.status
     if setting.algorithm.traits.learns:
-        status = status | jnp.where(is_far(trial.surprises), int(Status.FAR_FROM_PRIOR), 0)
+        status = status | jnp.where(rounds.is_far(trial.surprises), int(Status.FAR_FROM_PRIOR), 0)
     if lost is not None:
         status = status | jnp.where(jnp.any(lost > 0), int(Status.FEEDBACK_LOST), 0)
     shown = setting.algorithm.diagnose(trial.state)

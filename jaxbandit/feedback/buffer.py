@@ -30,13 +30,13 @@ class Feedback(Described):
     ages: Array  # [C] int32, rounds since they were chosen, 0 for this round's
     present: Array  # [C, k] whether a value arrives now
 
-    def total(self, function: Callable[[Array], Array] | None = None) -> Array:
-        """Return ``sum of function(values)`` over the values of each output that arrive in this round, ``[k]``."""
-        return jnp.sum(jnp.where(self.present, self._each(function), 0), axis=0)
+    def total(self) -> Array:
+        """Return the sum of the values of each output that arrive in this round, ``[k]``."""
+        return jnp.sum(jnp.where(self.present, self.values, 0), axis=0)
 
-    def largest(self, function: Callable[[Array], Array] | None = None) -> Array:
-        """Return the largest ``function(values)`` of each output that arrives in this round, ``[k]``, ``-inf`` where none does."""
-        return jnp.max(jnp.where(self.present, self._each(function), -jnp.inf), axis=0)
+    def largest(self) -> Array:
+        """Return the largest value of each output that arrives in this round, ``[k]``, ``-inf`` where none does."""
+        return jnp.max(jnp.where(self.present, self.values, -jnp.inf), axis=0)
 
     @property
     def count(self) -> Array:
@@ -45,10 +45,7 @@ class Feedback(Described):
 
     def map(self, function: Callable[[Array], Array]) -> Feedback:
         """Return the same feedback with ``function`` of every point's values ``[k]``."""
-        return replace(self, values=self._each(function), own_values=function(self.own_values))
-
-    def _each(self, function: Callable[[Array], Array] | None) -> Array:
-        return self.values if function is None else jax.vmap(function)(self.values)
+        return replace(self, values=jax.vmap(function)(self.values), own_values=function(self.own_values))
 
 
 @pytree

@@ -199,8 +199,7 @@ class HallucinatePosterior(LatePosterior):
     weights: tuple[Array, ...]  # [r] for each output: the mean less the prior mean
 
 
-Arrived: TypeAlias = tuple[tuple[object, ...], tuple[Array, ...]]
-"""Factors and weights of what has arrived."""
+Arrived: TypeAlias = tuple[tuple[object, ...], tuple[Array, ...]]  # factors and weights of what has arrived
 
 
 @pytree
@@ -304,10 +303,14 @@ class Censor(Policy):
         if self._open(learner):
             effects = tuple(self._effects(learner, g, step, posterior) for g, step in enumerate(steps))
             excess = self._excess(learner, feedback, chosen)
-            belief = replace(belief, shift=belief.shift + _corrections(model, belief, effects, excess))
+            moved = [jnp.matmul(excess[:, j], effects[g], precision="highest") for j, g in enumerate(model.groups)]
+            corrections = [model.forms[g].expand(belief.factors[g], moved[j]) for j, g in enumerate(model.groups)]
+            belief = replace(belief, shift=belief.shift + jnp.stack(corrections))
         recent = jnp.append(posterior.recent[1:], feedback.index) if self.window else posterior.recent
-        shifted = tuple(_shifted(old, step) for old, step in zip(effects, steps, strict=True))
-        return CensorPosterior(belief=model.refreshed(belief), recent=recent, effects=shifted, chosen=chosen)
+        if self._open(learner):  # the newest effect, u_t / s_t, comes in and the oldest goes
+            newest = [(step.weights * step.precision)[None] for step in steps]
+            effects = tuple(jnp.concatenate([old[1:], new]) for old, new in zip(effects, newest, strict=True))
+        return CensorPosterior(belief=model.refreshed(belief), recent=recent, effects=effects, chosen=chosen)
 
     def predict(self, learner: DelayedSurrogate, posterior: CensorPosterior) -> Prediction:
         """Return mean and deviation under censored targets, with ``recent``: the deviations at the last ``w`` points, summed."""
@@ -335,14 +338,3 @@ class Censor(Policy):
 
     def _minimum(self, learner: DelayedSurrogate, feedback: Feedback) -> Array:
         return jnp.broadcast_to(jnp.asarray(self.minimum, feedback.values.dtype), (learner.outputs,))
-
-
-def _corrections(model: Surrogate, belief: Posterior, effects: tuple[Array, ...], excess: Array) -> Array:
-    """Return what the arrivals of a round add to the mean, ``[k, M]``."""
-    moved = [jnp.matmul(excess[:, j], effects[g], precision="highest") for j, g in enumerate(model.groups)]
-    return jnp.stack([model.forms[g].expand(belief.factors[g], moved[j]) for j, g in enumerate(model.groups)])
-
-
-def _shifted(effects: Array, step: Step) -> Array:
-    """Return the effects ``[n, r]`` of the last targets once the newest, ``u_t / s_t``, has come in and the oldest has gone."""
-    return jnp.concatenate([effects[1:], (step.weights * step.precision)[None]]) if len(effects) else effects

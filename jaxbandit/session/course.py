@@ -51,7 +51,7 @@ def _start(setting: Setting, indices: Array, values: Array) -> Carry:
 
 
 def _far(setting: Setting, indices: Array, values: Array) -> Surprises:
-    """Return how many of ``values [n, k]`` at points are unlikely, see :func:`~jaxbandit.engine.rounds.surprises`; NaN is not there."""
+    """Return how many of ``values [n, k]`` at points are unlikely, see :func:`~jaxbandit.engine.rounds.surprises_at`; NaN is not there."""
     each = jax.vmap(functools.partial(surprises_at, setting.arena.surrogate.model))(indices, values)
     counts: Surprises = jax.tree.map(lambda which: jnp.sum(which, axis=0, dtype=jnp.int32), each)
     return counts

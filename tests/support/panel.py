@@ -11,8 +11,8 @@ import numpy as np
 
 import jaxbandit
 from jaxbandit.algorithms import Arena, Decision, Shown, Traits
-from jaxbandit.algorithms.anytime import AnytimeState
-from jaxbandit.algorithms.cei import Experience
+from jaxbandit.algorithms.baselines import Experience
+from jaxbandit.algorithms.wrappers import AnytimeState
 from jaxbandit.core.sweep import Sweep, gather_variants
 from jaxbandit.engine.trial import multipliers_of
 

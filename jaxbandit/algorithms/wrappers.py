@@ -1,4 +1,4 @@
-"""The wrapper that does not know the kernel: hyper-parameters are fitted again and again while the algorithm plays."""
+"""Algorithms that run another one: by the doubling trick, and on a model whose hyper-parameters are fitted while it plays."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import dataclasses
 from typing import Annotated, Any, ClassVar, Self
 
 import jax
+import jax.numpy as jnp
 
-from jaxbandit.algorithms.base import Algorithm, Arena, Decision, S, Seen, Shown, Traits, Wrapper
+from jaxbandit.algorithms.base import Algorithm, Arena, Decision, S, Seen, Shown, Traits, posterior_of
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import MOST_ROUNDS, between, whole
 from jaxbandit.core.pytree import pytree, replace, static
@@ -16,6 +17,110 @@ from jaxbandit.delays import Delay
 from jaxbandit.feedback import DelayedSurrogate, Policy, Wait
 from jaxbandit.feedback.policies import LatePosterior
 from jaxbandit.surrogates import AbstractSurrogate, Prior, RangedSurrogate, RefittedPosterior, RefittedSurrogate
+
+
+class Wrapper(Algorithm[S]):
+    """Algorithm that runs another one, its field ``algorithm``, and passes on all that the engine asks of an algorithm; abstract."""
+
+    algorithm: Algorithm[Any]
+
+    @property
+    def traits(self) -> Traits:
+        return self.algorithm.traits
+
+    def with_delays(self, delay: Delay, policy: Policy) -> Self:
+        return replace(self, algorithm=self.algorithm.with_delays(delay, policy))
+
+    def with_facts(self, **facts: object) -> Self:
+        return replace(self, algorithm=self.algorithm.with_facts(**facts))
+
+
+@pytree
+class AnytimeState:
+    """State of the wrapper: the wrapped algorithm's state, and what it showed in earlier stretches."""
+
+    inner: object
+    flags: Array  # [] int32, bits raised in earlier stretches
+    evaluations: Array  # [] int32, of earlier stretches; of algorithms that stop by themselves
+
+
+@pytree
+class Anytime(Wrapper[AnytimeState]):
+    """Run ``algorithm`` over stretches of 1, 2, 4, ... rounds, each with its own length for horizon.
+
+    Stretch ``i`` covers rounds ``2^i .. 2^(i+1) - 1``. At its first round the algorithm starts again: penalties, dual variables and
+    round count; data too unless ``keep_data``. (Round 1 starts with the initial design, if there is one.)
+
+    Attributes:
+      algorithm: any algorithm.
+      keep_data: carry the posterior over (the theory starts afresh; practice gains by keeping it).
+    """
+
+    name: ClassVar[str] = "anytime"
+    title: ClassVar[str] = "doubling trick"
+    paper: ClassVar[str] = "Zhou, Ji (2022), *On Kernelized Multi-Armed Bandits with Constraints*, Remark 1"
+    algorithm: Algorithm[Any]
+    keep_data: bool = static(default=False)
+
+    def init(self, arena: Arena) -> AnytimeState:
+        return _at_start(self.algorithm.init(replace(arena, horizon=jnp.int32(1))))
+
+    def select(self, arena: Arena, state: AnytimeState, t: Array, key: Key) -> tuple[Decision, AnytimeState]:
+        stretch, start = _stretch(arena, t)
+        decision, inner = self.algorithm.select(stretch, state.inner, t - start + 1, key)
+        return decision, replace(state, inner=inner)
+
+    def update(self, arena: Arena, state: AnytimeState, observation: Seen, t: Array) -> AnytimeState:
+        stretch, start = _stretch(arena, t)
+        inner = self.algorithm.update(stretch, state.inner, observation, t - start + 1)
+        # The restart belongs to the end of a stretch, so that the state always holds the multipliers of the coming round.
+        following, next_start = _stretch(arena, t + 1)
+        after: AnytimeState = jax.lax.cond(
+            t + 1 == next_start, self._restarted, lambda _, state: state, following, replace(state, inner=inner)
+        )
+        return after
+
+    def learn(self, arena: Arena, state: AnytimeState, observation: Seen) -> AnytimeState:
+        return replace(state, inner=self.algorithm.learn(arena, state.inner, observation))
+
+    def begin(self, arena: Arena, state: AnytimeState) -> AnytimeState:
+        return replace(state, inner=self.algorithm.begin(arena, state.inner))
+
+    def reset(self, arena: Arena, state: AnytimeState) -> AnytimeState:
+        return _at_start(self.algorithm.reset(replace(arena, horizon=jnp.int32(1)), state.inner))
+
+    def belief(self, state: AnytimeState) -> object:
+        return self.algorithm.belief(posterior_of(state, "inner"))
+
+    def diagnose(self, state: AnytimeState) -> Shown:
+        shown = self.algorithm.diagnose(state.inner)
+        before = {"evaluations": state.evaluations + shown["evaluations"]} if "evaluations" in shown else {}
+        return {**shown, "flags": state.flags | jnp.asarray(shown.get("flags", 0), jnp.int32), **before}
+
+    def reveal(self, arena: Arena, state: AnytimeState, sample: Array, t: Array) -> AnytimeState:
+        stretch, start = _stretch(arena, t)
+        return replace(state, inner=self.algorithm.reveal(stretch, state.inner, sample, t - start + 1))
+
+    def _restarted(self, arena: Arena, state: AnytimeState) -> AnytimeState:
+        """Return the state at the start of the stretch of ``arena``."""
+        shown = self.diagnose(state)
+        fresh = self.algorithm.reset(arena, state.inner) if self.keep_data else self.algorithm.init(arena)
+        return AnytimeState(inner=fresh, flags=shown["flags"], evaluations=shown.get("evaluations", state.evaluations))
+
+    def symbols_in_force(self, horizon: int) -> dict[str, object]:
+        """Return the letters of the wrapped algorithm over the last full stretch."""
+        last = 1 << (horizon.bit_length() - 1)
+        return {"anytime": True, "keep_data": self.keep_data, **self.algorithm.symbols_in_force(last)}
+
+
+def _stretch(arena: Arena, t: Array) -> tuple[Arena, Array]:
+    """Return the arena of round ``t``'s stretch and the round at which the stretch starts, the largest power of 2 up to ``t``."""
+    start = jnp.left_shift(jnp.int32(1), 31 - jax.lax.clz(jnp.asarray(t, jnp.int32)))
+    return replace(arena, horizon=start), start
+
+
+def _at_start(inner: object) -> AnytimeState:
+    return AnytimeState(inner=inner, flags=jnp.int32(0), evaluations=jnp.int32(0))
 
 
 @pytree
@@ -71,11 +176,6 @@ class Refitted(Wrapper[S]):
         return dataclasses.replace(self.algorithm.traits, feedback=Wait())
 
     def init(self, arena: Arena) -> S:
-        """Return the state before the first observation.
-
-        Raises:
-          InvalidArgument: when the algorithm learns by a posterior of its own making, which cannot be fitted anew.
-        """
         state = self.algorithm.init(self._fitting(arena))
         if not isinstance(self._held(state), RefittedPosterior):
             raise InvalidArgument(f"Refitted.algorithm: {type(self.algorithm).__name__} keeps beliefs of its own; they cannot be refitted")
@@ -131,26 +231,13 @@ class Refitted(Wrapper[S]):
         return fits | self.algorithm.symbols_in_force(horizon)
 
     def _fitting(self, arena: Arena, *, fits: bool = True) -> Arena:
-        """Return the arena in which the model fits its hyper-parameters, or takes in data from which it will.
-
-        Raises:
-          InvalidArgument: when the model is not one of :func:`jaxbandit.ranged`, or its noise variance differs between points.
-        """
+        """Return the arena in which the model fits its hyper-parameters, or takes in data from which it will."""
         surrogate = arena.surrogate
         model = surrogate.arrivals if isinstance(surrogate, DelayedSurrogate) else surrogate
         if not isinstance(model, RangedSurrogate):
             raise InvalidArgument("surrogate: Refitted fits the length-scale of a model of jaxbandit.ranged; make it by that")
         if model.noise_differs:
             raise InvalidArgument("surrogate.noise_variance: Refitted fits one number for each output, got a table over the points")
-        refitted: AbstractSurrogate = RefittedSurrogate(
-            ranged=model if model.is_factorised else model.factorised(),
-            prior=self.prior,
-            span=self.span,
-            every=self.every,
-            first=self.first,
-            points=self.points,
-            steps=self.steps,
-            fit_noise=self.fit_noise,
-            fits=fits,
-        )
+        how = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name not in ("algorithm", "at_start")}
+        refitted: AbstractSurrogate = RefittedSurrogate(ranged=model if model.is_factorised else model.factorised(), fits=fits, **how)
         return replace(arena, surrogate=replace(surrogate, arrivals=refitted) if isinstance(surrogate, DelayedSurrogate) else refitted)

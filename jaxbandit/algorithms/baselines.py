@@ -1,5 +1,5 @@
-"""Constrained expected improvement (Gardner, Kusner, Xu, Weinberger and Cunningham 2014, "Bayesian Optimization with Inequality
-Constraints"; Gelbart, Snoek and Adams 2014, "Bayesian Optimization with Unknown Constraints")."""
+"""Baselines of Bayesian optimisation: constrained expected improvement (Gardner et al. 2014; Gelbart, Snoek and Adams 2014, "Bayesian
+Optimization with Unknown Constraints"), and the selection rule of SCBO without its trust region (Eriksson and Poloczek 2021)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Annotated, ClassVar, Literal
 
 import jax.numpy as jnp
 
-from jaxbandit.acquisition import log_expected_improvement, log_feasibility, pick
+from jaxbandit.acquisition import log_expected_improvement, log_feasibility, pick, restricted_to
 from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Seen, Traits, posterior_of
 from jaxbandit.core.fields import Letter, nonnegative
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.types import Array, Key, Scalar
+from jaxbandit.estimators import Strategy, Thompson
 
 
 @pytree
@@ -83,10 +84,36 @@ class Cei(Algorithm[CeiState]):
         after = Experience(
             belief=arena.learn(known.belief, observation),
             visited=known.visited.at[observation.index].set(True),
-            best=jnp.maximum(known.best, observation.largest(feasible_reward)[0]),
+            best=jnp.maximum(known.best, observation.map(feasible_reward).largest()[0]),
         )
         return CeiState(posterior=after)
 
     def belief(self, state: CeiState) -> object:
         known: Experience = posterior_of(state)
         return known.belief
+
+
+@pytree
+class ConstrainedThompson(Algorithm[BeliefState]):
+    r"""Draw the reward and every constraint; take the best feasible point of the draw, else the least violating one.
+
+    .. math::
+        x_t = \arg\max \{ f_t(x) : g_{t,j}(x) \le 0 \;\forall j \}, \quad\text{or}\quad
+        \arg\min_x \sum_j g_{t,j}(x)^+ \;\text{ if there is no such point}
+
+    Attributes:
+      estimator: the strategy that draws; default joint draws from the posterior.
+    """
+
+    name: ClassVar[str] = "constrainedthompson"
+    title: ClassVar[str] = "constrained Thompson sampling"
+    paper: ClassVar[str] = "Eriksson, Poloczek (2021), *Scalable Constrained Bayesian Optimization*"
+    estimator: Strategy = Thompson()
+
+    def select(self, arena: Arena, state: BeliefState, t: Array, key: Key) -> tuple[Decision, BeliefState]:
+        drawn = self.estimator.estimate(arena.surrogate, state.posterior, t, key)
+        violation = jnp.sum(jnp.maximum(drawn.costs, 0), axis=0)
+        feasible = violation <= 0
+        score = jnp.where(jnp.any(feasible), restricted_to(feasible, drawn.reward), -violation)
+        index = pick(jnp.where(jnp.isnan(violation), jnp.nan, score))
+        return Decision(index=index, widths=drawn.widths, draws=drawn.draws), state
