@@ -1,8 +1,6 @@
-"""Exploration strategies: confidence bounds, or random draws, of the reward and of every constraint in one round.
+"""Exploration strategies: estimates of the reward, optimistically high, and of every constraint, optimistically low, in one round.
 
-Every strategy gives an optimistic reward estimate and optimistic constraint estimates (low, since ``g <= 0`` is feasible); algorithms
-take the strategy as a parameter and never look at means and deviations themselves. A strategy also estimates one linear combination
-of outputs that share a factor, which is how penalised rewards are treated.
+Algorithms take the strategy as a parameter. It also estimates one combination of outputs that share a factor: a penalised reward.
 """
 
 from __future__ import annotations

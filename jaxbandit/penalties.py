@@ -1,4 +1,4 @@
-"""Penalty functions and the bookkeeping of epochs, shared by the penalty methods of Shi and Eryilmaz (2022)."""
+"""Penalty functions of the penalty methods of Shi and Eryilmaz (2022)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import abc
 from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
-from jax.typing import DTypeLike
 
 from jaxbandit.core import checks
 from jaxbandit.core.declare import Declared
@@ -14,7 +13,7 @@ from jaxbandit.core.fields import Letter, between, positive
 from jaxbandit.core.pytree import pytree
 from jaxbandit.core.types import Array, Scalar
 
-__all__ = ["EpochSum", "Exponential", "Penalty", "Polynomial"]
+__all__ = ["Exponential", "Penalty", "Polynomial"]
 __dir__ = __all__.copy  # what completion shows
 
 
@@ -66,28 +65,3 @@ class Polynomial(Penalty):
 
     def __call__(self, x: Array) -> Array:
         return (self.c * jnp.maximum(x, 0) + 1) ** self.n
-
-
-@pytree
-class EpochSum:
-    """Sum and number of the values of each constraint that came in during an epoch so far."""
-
-    total: Array  # [m]
-    count: Array  # [m]
-
-    @classmethod
-    def empty(cls, constraints: int, dtype: DTypeLike) -> EpochSum:
-        """Return the sums at the start of an epoch, all 0."""
-        return cls(total=jnp.zeros((constraints,), dtype), count=jnp.zeros((constraints,), dtype))
-
-    def add(self, total: Array, count: Array, t: Array, length: int) -> tuple[EpochSum, Array, Array]:
-        """Add ``total [m]`` of ``count [m]`` values that come in during round ``t []`` to epochs of ``length`` rounds.
-
-        Returns:
-          The new sums (empty after an epoch's last round), the average over the epoch ``[m]`` (0 where nothing came in), and whether
-          round ``t`` is its last, when the average is complete.
-        """
-        total, count = self.total + total, self.count + count
-        last = t % length == 0
-        sums = EpochSum(total=jnp.where(last, 0, total), count=jnp.where(last, 0, count))
-        return sums, total / jnp.maximum(count, 1), last

@@ -1,8 +1,4 @@
-"""Safe sets and their expansion, for algorithms that may only choose points whose constraints hold with certainty.
-
-A point is certified when ``UCB_gj(x) <= 0`` for every ``j``. The safe set is the certified points and a seed set, which is known to be
-safe beforehand.
-"""
+"""Confidence intervals of all outputs, and the expansion of safe sets, for algorithms that choose points whose constraints hold."""
 
 from __future__ import annotations
 

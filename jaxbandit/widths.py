@@ -10,14 +10,13 @@ import abc
 from collections.abc import Callable
 from typing import Annotated, ClassVar, TypeAlias
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.declare import Declared, checked
 from jaxbandit.core.fields import between, finite_numbers, function, nonnegative, numbers, of_class, positive, whole
-from jaxbandit.core.pytree import float_dtype, pytree, replace, static
+from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.types import Array, PerFunction
 
 __all__ = ["Censored", "Custom", "ImprovedGPUCB", "SqrtLog", "Width", "WidthLike", "evaluate", "finite_set", "with_noise"]
@@ -29,28 +28,6 @@ class Width(Declared, abc.ABC):
 
     described: ClassVar[str] = "a schedule of jaxbandit.widths, such as Custom(function=...)"
     in_files: ClassVar[bool] = True
-    proven: ClassVar[bool] = False  # whether its fields' ranges make its values widths, so that none has to be tried out
-    users_part: ClassVar[str] = ""  # the field that holds a user's function, as messages write it
-
-    def validate(self, name: str | None = None, outputs: int | None = None, points: int | None = None, axes: int | None = None) -> None:
-        super().validate(name, outputs, points, axes)
-        if outputs is not None and not self.proven:
-            self._try_out((type(self).__name__ if name is None else name) + self.users_part, outputs)
-
-    def _try_out(self, name: str, functions: int) -> None:
-        """Raise ``InvalidArgument`` unless a user's schedule gives widths >= 0 for ``functions`` functions in round 1, before any gain."""
-        gain = jnp.zeros((functions,), float_dtype())
-        words = f"{name}: must give a width >= 0, or one for each of {functions} functions, from the round t and the gains [{functions}]"
-        with checks.blaming(f"{words}, and JAX must be able to trace it"):
-            shape = jax.eval_shape(self, jnp.int32(1), gain)
-            value = self(jnp.int32(1), gain)
-        if checks.is_traced(value):
-            return
-        if not isinstance(shape, jax.ShapeDtypeStruct) or not jnp.issubdtype(shape.dtype, np.number) or jnp.iscomplexobj(shape):
-            raise checks.InvalidArgument(f"{words}, got {checks.short(value)} in round 1")
-        if shape.shape not in ((), (1,), (functions,)):
-            raise checks.InvalidArgument(f"{words}, got shape {list(shape.shape)} in round 1")
-        checks.nonnegative(f"{name}: the width in round 1", value, remedy="give a function whose values are widths")
 
     @abc.abstractmethod
     def __call__(self, t: Array, gain: Array) -> Array:
@@ -73,7 +50,6 @@ class ImprovedGPUCB(Width):
         (Xu et al. 2023, Def. 2.5), 1 for Shi and Eryilmaz (2022).
     """
 
-    proven: ClassVar[bool] = True
     norm_bound: Annotated[PerFunction, positive] = 1.0
     noise_scale: Annotated[PerFunction, positive] = 1.0
     delta: Annotated[PerFunction, between(0, 1, open_high=True)] = 0.1
@@ -94,7 +70,6 @@ class SqrtLog(Width):
       b: factor of the round, > 1 (at 1 the first width would be 0).
     """
 
-    proven: ClassVar[bool] = True
     a: Annotated[PerFunction, positive] = 2.0
     b: Annotated[PerFunction, between(1, float("inf"), open_high=True)] = 2.0
 
@@ -122,7 +97,6 @@ class Custom(Width):
       scale: factor > 0 of the function's values; a leaf, so it can be swept.
     """
 
-    users_part: ClassVar[str] = ".function"
     function: Annotated[Callable[[Array, Array], Array], function("(t, gain)")] = static()
     scale: Annotated[PerFunction, positive] = 1.0
 
@@ -140,7 +114,6 @@ class Censored(Width):
       scale: share >= 0 of the window term that is taken: 1 in the theory, which explores with little else for a very long time.
     """
 
-    proven: ClassVar[bool] = True  # the base is looked at by itself
     base: WidthLike = 3.0
     feedback_bound: Annotated[PerFunction, positive] = 1.0
     scale: Annotated[PerFunction, nonnegative] = 0.01

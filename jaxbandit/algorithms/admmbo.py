@@ -1,4 +1,4 @@
-"""ADMMBO (Ariafar, Coll-Font, Brooks and Dy 2019, "ADMMBO: Bayesian Optimization with Unknown Constraints using ADMM")."""
+"""ADMMBO (Ariafar, Coll-Font, Brooks and Dy 2019)."""
 
 from __future__ import annotations
 

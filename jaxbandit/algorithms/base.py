@@ -1,8 +1,4 @@
-"""The interface of algorithms: pure functions over an immutable state, and all that an algorithm may know.
-
-An algorithm sees an :class:`Arena`, never the problem, so it cannot look at the truth. The same ``select`` and ``update`` serve a
-simulation and a real experiment.
-"""
+"""The interface of algorithms: pure functions over an immutable state, and an :class:`Arena`, all that an algorithm may know."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Batch pure exploration, BPE and BPE-Delay (Li and Scarlett 2022; Vakili et al. 2023, "Delayed Feedback in Kernel Bandits",
-Algorithm 1)."""
+"""Batch pure exploration, BPE and BPE-Delay (Li and Scarlett 2022; Vakili et al. 2023, Algorithm 1)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Online convex optimisation with bandit feedback and constraints, two-point form (Cao and Liu 2018, "Online Convex Optimization with
-Time-Varying Constraints and Bandit Feedback").
+"""Online convex optimisation with bandit feedback and constraints, two-point form (Cao and Liu 2018).
 
 The paper is not at hand: the scheme is that of the literature on it, and details such as the default step sizes are ours.
 """
@@ -14,7 +13,6 @@ import numpy as np
 
 from jaxbandit.acquisition import pick, squared_distance, unit_box
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, DualState, Seen, Traits
-from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import Letter, between, each_axis, nonnegative, positive
 from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.core.types import Array, Key, PerAxis, Scalar
@@ -68,8 +66,6 @@ class Oco(Algorithm[OcoState]):
 
     def init(self, arena: Arena) -> OcoState:
         dimension = arena.surrogate.domain.dimension
-        if self.start is not None and np.shape(self.start) != (dimension,):
-            raise InvalidArgument(f"Oco.start: expected one number for each of the {dimension} axes, got {np.size(self.start)}")
         nowhere = jnp.zeros((dimension,), arena.dtype)
         zeros = jnp.zeros((1 + arena.constraints,), arena.dtype)
         return OcoState(posterior=arena.surrogate.init(), multipliers=zeros[1:], centre=nowhere, direction=nowhere, first=zeros)

@@ -15,14 +15,15 @@ from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.status import Status
 from jaxbandit.core.types import Array, Key, Scalar
 from jaxbandit.estimators import Bounds, Estimate, Strategy
-from jaxbandit.penalties import EpochSum, Exponential, Penalty
+from jaxbandit.penalties import Exponential, Penalty
 
 
 @pytree
 class EpochState(DualState):
     """State with the posterior of the outputs that ``kappa`` combines, ``kappa`` of the current epoch as multipliers, and sums over it."""
 
-    epoch: EpochSum  # of the costs that came in over the epoch so far
+    total: Array  # [m] sum of the costs that came in over the epoch so far
+    count: Array  # [m] their number
 
     @classmethod
     def start(cls, arena: Arena, kappa: float, name: str, **more: Array) -> Self:
@@ -32,9 +33,19 @@ class EpochState(DualState):
         return cls(
             posterior=arena.surrogate.init(),
             multipliers=jnp.full((arena.constraints,), kappa, arena.dtype),
-            epoch=EpochSum.empty(arena.constraints, arena.dtype),
+            total=jnp.zeros((arena.constraints,), arena.dtype),
+            count=jnp.zeros((arena.constraints,), arena.dtype),
             **more,
         )
+
+    def after(self, arena: Arena, observation: Seen, t: Array, *, length: int, restart: bool) -> tuple[Self, Array, Array]:
+        """Return the state after round ``t`` of epochs of ``length``, the average costs ``[m]``, and whether the epoch is over."""
+        total, count = self.total + observation.total()[1:], self.count + observation.count[1:]
+        last, posterior = t % length == 0, self.posterior
+        if restart:  # at the end of an epoch, so that an initial design serves the first one
+            posterior = jax.lax.cond(last, arena.surrogate.init, lambda: self.posterior)
+        state = replace(self, posterior=posterior, total=jnp.where(last, 0, total), count=jnp.where(last, 0, count))
+        return state, total / jnp.maximum(count, 1), last
 
     def estimate(self, arena: Arena, strategy: Strategy, t: Array, key: Key) -> Estimate:
         """Return the estimate of ``f - sum_j kappa_j h_j``, one combination of the outputs."""
@@ -93,14 +104,12 @@ class Se2(Scored[Se2State]):
         return Score(estimate.reward)
 
     def update(self, arena: Arena, state: Se2State, observation: Seen, t: Array) -> Se2State:
-        posterior = self.learn(arena, state, observation).posterior
-        sums, average, last = state.epoch.add(observation.total()[1:], observation.count[1:], t, self.epoch)
+        learnt = self.learn(arena, state, observation)
+        state, average, last = learnt.after(arena, observation, t, length=self.epoch, restart=self.restart)
         kappa = jnp.where(last, jnp.minimum(state.multipliers * self._psi(average), self.penalty_cap), state.multipliers)
-        if self.restart:  # at the end of an epoch, so that an initial design serves the first one
-            posterior = jax.lax.cond(last, arena.surrogate.init, lambda: posterior)
         largest = jnp.max(jnp.append(kappa, observation.map(self._psi).largest()[1:]), initial=0)
         flags = state.flags | jnp.where(largest >= self.penalty_cap, int(Status.PENALTY_CAPPED), 0)
-        return Se2State(posterior=posterior, multipliers=kappa, epoch=sums, flags=flags)
+        return replace(state, multipliers=kappa, flags=flags)
 
     def learn(self, arena: Arena, state: Se2State, observation: Seen) -> Se2State:
         """Condition on ``(r, psi(c_j) - 1)``, the values that the surrogate models here."""
@@ -154,9 +163,7 @@ class Se3(Scored[EpochState]):
         return Score(estimate.reward)
 
     def update(self, arena: Arena, state: EpochState, observation: Seen, t: Array) -> EpochState:
-        posterior = arena.learn(state.posterior, observation)
-        sums, average, last = state.epoch.add(observation.total()[1:], observation.count[1:], t, self.epoch)
+        learnt = self.learn(arena, state, observation)
+        state, average, last = learnt.after(arena, observation, t, length=self.epoch, restart=self.restart)
         moved = jnp.maximum(state.multipliers + self.step * average, 0)
-        if self.restart:  # at the end of an epoch, so that an initial design serves the first one
-            posterior = jax.lax.cond(last, arena.surrogate.init, lambda: posterior)
-        return EpochState(posterior=posterior, multipliers=jnp.where(last, moved, state.multipliers), epoch=sums)
+        return replace(state, multipliers=jnp.where(last, moved, state.multipliers))

@@ -1,5 +1,4 @@
-"""RPOL, rectified pessimistic-optimistic learning (Guo, Zhu and Liu 2022, "Rectified Pessimistic-Optimistic Learning for Stochastic
-Continuum-armed Bandit with Constraints", sec. 3-4)."""
+"""RPOL, rectified pessimistic-optimistic learning (Guo, Zhu and Liu 2022, sec. 3-4)."""
 
 from __future__ import annotations
 

@@ -14,8 +14,7 @@ from jaxbandit.core.fields import MOST_ROUNDS, between, whole
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.types import Array, Key, Scalar
 from jaxbandit.delays import Delay
-from jaxbandit.feedback import DelayedSurrogate, Policy, Wait
-from jaxbandit.feedback.policies import LatePosterior
+from jaxbandit.feedback import DelayedSurrogate, LatePosterior, Policy, Wait
 from jaxbandit.surrogates import AbstractSurrogate, Prior, RangedSurrogate, RefittedPosterior, RefittedSurrogate
 
 

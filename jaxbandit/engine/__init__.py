@@ -1,8 +1,4 @@
-"""The engine: from a problem, an algorithm and a surrogate to trajectories, many trials in one compiled program.
-
-``trial`` plays one trial, ``blocks`` runs many side by side and on several devices, ``programs`` compiles them; ``simulate`` and
-studies both run these programs.
-"""
+"""The engine: from a problem, an algorithm and a surrogate to trajectories, many trials in one compiled program."""
 
 from jaxbandit.engine.simulation import simulate
 from jaxbandit.engine.trajectory import Trajectory

@@ -18,8 +18,7 @@ from jaxbandit.core.keys import pair_key
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, replace, signature, static
 from jaxbandit.core.sweep import Sweep, gather_variants
 from jaxbandit.core.types import Array
-from jaxbandit.engine.delayed import Delays
-from jaxbandit.engine.inputs import INFORMED
+from jaxbandit.engine.arguments import INFORMED, Delays
 from jaxbandit.engine.trial import Informed, InitialDesign, Setting, prepare
 from jaxbandit.fused.rounds import Plan as KernelPlan
 from jaxbandit.problems import AbstractProblem
@@ -64,13 +63,10 @@ class Cell:
         )
 
     def shares_a_program(self, other: Cell) -> bool:
-        """Return whether runs of two cells on one problem can be variants of one: they differ in numbers only, and in no large leaf.
-
-        The size of the buffer of pending feedback may differ, on which results do not depend.
-        """
+        """Return whether runs of two cells on one problem can be variants of one: they differ in numbers only, and in no large leaf."""
         if (self.horizon, self.common, self.informed, self.kernel) != (other.horizon, other.common, other.informed, other.kernel):
             return False
-        mine, others = (_with_capacity(cell.variants.pick(0), 1) for cell in (self, other))
+        mine, others = (_with_capacity(cell.variants.pick(0), 1) for cell in (self, other))  # on which results do not depend
         if self.kernel is not None and not _equal_but(mine[1].forms, others[1].forms, largest=0):
             return False  # a kernel reads the features of all its trials from one table
         return _equal_but(self.initial, other.initial, largest=0) and _equal_but(mine, others, largest=MIN_UNSHARED_LEAF)
@@ -132,11 +128,7 @@ def check_run(
     initial: InitialDesign,
     informed: Informed | None,
 ) -> None:
-    """Check what is run, and every two parts that must fit each other; objects that stand several times are looked at once.
-
-    Raises:
-      InvalidArgument: on the first that does not fit.
-    """
+    """Check what is run, and every two parts that must fit each other; objects that stand several times are looked at once."""
     problem.validate()
     size, axes = problem.domain.size, problem.domain.dimension
     distinct = {id(model): model for model in models}.values()

@@ -1,7 +1,6 @@
 """The compiled programs: many trials of many variants, in one piece or in parts: begun, played for some rounds at a time, and concluded.
 
-What trials carry between the parts is a plain pytree of arrays, from which a run goes on bit for bit. In one piece only the trials of one
-block carry anything at a time. ``jaxbandit.simulate`` and studies both run these programs; nothing else compiles a trial.
+What trials carry between the parts is a plain pytree of arrays, from which a run goes on bit for bit.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from jaxbandit.core.blocks import axis_of, equal_blocks, least_block, map_blocks
 from jaxbandit.core.checks import InvalidArgument, blaming
 from jaxbandit.core.keys import trial_key
 from jaxbandit.core.types import Array
+from jaxbandit.engine.arguments import Delays
 from jaxbandit.engine.cell import Cell
-from jaxbandit.engine.delayed import Delays
 from jaxbandit.engine.trial import Informed, InitialDesign, Record, TrialState, advance, begin, conclude, multipliers_of, prepare
 from jaxbandit.metrics import Curves, curves, healthy
 from jaxbandit.problems import AbstractProblem
@@ -87,9 +86,6 @@ def play_all(
     """Play all rounds in one program; returns the initial design, the record of every round, and the quantities at the end.
 
     Given ``count``, only so many blocks of each device are played, see :func:`~jaxbandit.core.blocks.map_blocks`.
-
-    Raises:
-      InvalidArgument: when it is differentiated.
     """
     cell = without_derivative(cell)
 

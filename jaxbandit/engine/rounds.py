@@ -77,8 +77,7 @@ def faults(
 ) -> dict[Status, Array]:
     """Return which failures a round shows, each a boolean ``[]``; ``others`` are those that the choice does not show.
 
-    Widths and states that are none are failures in a trial without another one, in the round or ``before`` it, which would lead to them.
-    ``infinite`` is what :func:`may_be_infinite` returns.
+    Widths and states that are none count where no other failure, now or ``before``, has led to them; for ``infinite`` see below.
     """
     index = choice.decision.index
     failures = {Status.NONFINITE_SCORE: index == arena.size, Status.NO_SUCH_POINT: (index < 0) | (index > arena.size), **(others or {})}
@@ -110,10 +109,7 @@ def may_be_infinite(start: object) -> list[Array]:
 
 
 def _is_broken(state: object, infinite: list[Array], point: Array, size: int) -> Array:
-    """Return whether a number of a state is NaN, or infinite where it was not before round 1.
-
-    Functions on the ``size`` points are looked at where ``point`` is, for a look at all of them would take as long as a choice.
-    """
+    """Return whether a number of a state is NaN, or infinite where it was not before round 1; of functions on the points at one of them."""
 
     def is_broken(now: Array, allowed: Array) -> Array:
         if now.shape[-1:] == (size,):
@@ -136,10 +132,7 @@ def surprises_at(model: Surrogate, index: Array, values: Array) -> tuple[Array, 
 
 
 def is_far(counts: tuple[Array, Array, Array]) -> Array:
-    """Return whether too many values lie far from the prior, given how many ``[k]`` of each output :func:`surprises_at` finds.
-
-    Either all values of an output are unlikely, as when a reward has an offset, or more than a few are impossible.
-    """
+    """Return whether all values of an output are unlikely, as with an offset, or more than a few impossible, from their counts ``[k]``."""
     seen, unlikely, impossible = counts
     far: Array = (((unlikely == seen) & (seen >= A_FEW)) | ((impossible >= A_FEW) & (impossible > seen // 100))).any()
     return far

@@ -22,9 +22,8 @@ from jaxbandit.core.status import Status, flags_in_words
 from jaxbandit.core.sweep import Sweep, gather_variants
 from jaxbandit.core.types import Device, Key
 from jaxbandit.delays import Delay
+from jaxbandit.engine.arguments import DIFFERENT_DEVICES, Rounds, Telling, Trials, plan_delays
 from jaxbandit.engine.cell import Cell, check_run, laid_out_for, refreshed_in_time
-from jaxbandit.engine.delayed import plan_delays
-from jaxbandit.engine.inputs import DIFFERENT_DEVICES, Rounds, Telling, Trials
 from jaxbandit.engine.programs import begin_all, play_all
 from jaxbandit.engine.trajectory import Trajectory
 from jaxbandit.engine.trial import InitialDesign, Record

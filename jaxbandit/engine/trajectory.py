@@ -16,7 +16,7 @@ from jaxbandit.core.fields import Described, Words, whole
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.types import Array, Key
 from jaxbandit.delays import Delay
-from jaxbandit.engine.inputs import Trials
+from jaxbandit.engine.arguments import Trials
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.results.dataset import to_dataframe
 from jaxbandit.results.measured import Played, RunSummary, results_of, summary_of
@@ -79,14 +79,24 @@ class Trajectory(Described):
         leading = np.shape(run.status)
         if len(leading) == 2:
             raise InvalidArgument(f"variant: the run has {leading[0]} variants of a sweep; choose one, trial({number}, variant=0)")
-        return _entry(run, "number", number, "trials")
+        return run._entry(number, "trials")
 
     @checked
     def variant(self, number: Annotated[int, whole(0)]) -> Trajectory:
         """Return all trials of one variant of a sweep, with leading axis ``[trials]``; raises ``InvalidArgument`` where there is none."""
         if np.ndim(self.status) != 2:
             raise InvalidArgument("number: the run is no sweep, it has no variants")
-        return _entry(self, "number", number, "variants")
+        return self._entry(number, "variants")
+
+    def _entry(self, number: int, axis: str) -> Trajectory:
+        """Return one entry of the first axis, all fields by one program."""
+        leading = np.shape(self.status)
+        if not leading:
+            raise InvalidArgument(f"number: the run is one trial, it has no axis of {axis}")
+        if number >= leading[0]:
+            raise InvalidArgument(f"number: the run has {axis} 0 to {leading[0] - 1}, got {checks.short(number)}")
+        entry: Trajectory = _at(self, number)
+        return entry
 
     @checked
     def to_xarray(
@@ -160,17 +170,6 @@ class Trajectory(Described):
         arrays = {name: np.asarray(array) for name, array in given.items() if array is not None}
         shaped = {name: array.reshape(shape[0] * shape[1], *array.shape[len(leading) :]) for name, array in arrays.items()}
         return Played(arrays=shaped, variants=shape[0], trials=shape[1], precision=str(np.asarray(self.initial_values).dtype))
-
-
-def _entry(run: Trajectory, name: str, number: int, axis: str) -> Trajectory:
-    """Return one entry of a run's first axis, all fields by one program."""
-    leading = np.shape(run.status)
-    if not leading:
-        raise InvalidArgument(f"{name}: the run is one trial, it has no axis of {axis}")
-    if number >= leading[0]:
-        raise InvalidArgument(f"{name}: the run has {axis} 0 to {leading[0] - 1}, got {checks.short(number)}")
-    entry: Trajectory = _at(run, number)
-    return entry
 
 
 _at = jax.jit(lambda run, number: jax.tree.map(lambda x: x[number], run))

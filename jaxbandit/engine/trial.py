@@ -19,7 +19,7 @@ from jaxbandit.core.status import Status, healthy
 from jaxbandit.core.types import Array, Key, Table
 from jaxbandit.domains import MOST_POINTS
 from jaxbandit.engine import rounds
-from jaxbandit.engine.delayed import Delays
+from jaxbandit.engine.arguments import Delays
 from jaxbandit.feedback import Feedback, Pending
 from jaxbandit.fused.rounds import Plan as KernelPlan
 from jaxbandit.fused.rounds import play

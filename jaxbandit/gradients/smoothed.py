@@ -25,9 +25,8 @@ from jaxbandit.core.pytree import canonicalise, float_dtype, pytree
 from jaxbandit.core.types import Array, Key, Scalar
 from jaxbandit.delays import Delay
 from jaxbandit.engine import InitialDesign
+from jaxbandit.engine.arguments import Rounds, Telling, plan_delays
 from jaxbandit.engine.cell import check_run
-from jaxbandit.engine.delayed import plan_delays
-from jaxbandit.engine.inputs import Rounds, Telling
 from jaxbandit.engine.programs import measure_each
 from jaxbandit.feedback import Policy
 from jaxbandit.gradients.losses import Loss, SubjectTo, regret_and_violation

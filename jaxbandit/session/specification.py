@@ -26,9 +26,8 @@ from jaxbandit.core.pytree import pytree
 from jaxbandit.core.types import Array, Key
 from jaxbandit.delays import LONGEST_DELAY, Delay, NoDelay
 from jaxbandit.engine import InitialDesign
+from jaxbandit.engine.arguments import Delays, Rounds
 from jaxbandit.engine.cell import Cell
-from jaxbandit.engine.delayed import Delays
-from jaxbandit.engine.inputs import Rounds
 from jaxbandit.engine.rounds import design_key
 from jaxbandit.engine.trial import Setting
 from jaxbandit.feedback import Policy

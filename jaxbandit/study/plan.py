@@ -19,9 +19,8 @@ from jaxbandit.core.fields import whole
 from jaxbandit.core.memory import device_memory, host_memory, in_units, tree_bytes
 from jaxbandit.core.pytree import float_dtype, replace, signature
 from jaxbandit.core.types import Device
+from jaxbandit.engine.arguments import DIFFERENT_DEVICES, plan_delays
 from jaxbandit.engine.cell import Cell, check_run, laid_out_for, refreshed_in_time
-from jaxbandit.engine.delayed import plan_delays
-from jaxbandit.engine.inputs import DIFFERENT_DEVICES
 from jaxbandit.engine.simulation import COPIES_OF_CARRY, carried_bytes
 from jaxbandit.study.files import PARTS
 from jaxbandit.study.runs import Run

@@ -23,7 +23,7 @@ from jaxbandit.core.types import PerAxis, PerOutput
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Domain
 from jaxbandit.engine import InitialDesign
-from jaxbandit.engine.inputs import Rounds, Telling
+from jaxbandit.engine.arguments import Rounds, Telling
 from jaxbandit.feedback import Policy
 from jaxbandit.informed import Rule
 from jaxbandit.kernels import Kernel

@@ -30,9 +30,8 @@ from jaxbandit.core.sweep import Sweep
 from jaxbandit.core.types import Array, FilePath, Key
 from jaxbandit.delays import NoDelay
 from jaxbandit.engine import InitialDesign, Trajectory, simulate
+from jaxbandit.engine.arguments import Rounds, at_once
 from jaxbandit.engine.cell import refreshed_in_time
-from jaxbandit.engine.delayed import at_once
-from jaxbandit.engine.inputs import Rounds
 from jaxbandit.fused.cells import Unsupported
 from jaxbandit.fused.plan import NOT_MEASURED, plan_of
 from jaxbandit.fused.rounds import Plan as KernelPlan

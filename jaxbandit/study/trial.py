@@ -23,7 +23,7 @@ from jaxbandit.core.declare import checked, symbols
 from jaxbandit.core.fields import whole
 from jaxbandit.core.pytree import canonicalise
 from jaxbandit.delays import NEVER
-from jaxbandit.engine.delayed import plan_delays
+from jaxbandit.engine.arguments import plan_delays
 from jaxbandit.results.dataset import Results, assembled, header
 from jaxbandit.study.plan import MAX_BYTES, Batch, make_plan
 from jaxbandit.study.play import Player

@@ -16,7 +16,7 @@ import pytest
 import jaxbandit
 from jaxbandit import Status, delays, feedback, metrics
 from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
-from jaxbandit.engine.delayed import plan_delays
+from jaxbandit.engine.arguments import plan_delays
 from tests.oracles import bandit, delayed_policies
 from tests.support.delayed_runs import (
     HORIZON,

@@ -22,7 +22,7 @@ import jaxbandit
 from jaxbandit import InvalidArgument, delays, drawing, kernels, problems, simulate
 from jaxbandit.core import fields
 from jaxbandit.core.declare import Declared, parameters
-from jaxbandit.engine.inputs import TRIALS
+from jaxbandit.engine.arguments import TRIALS
 from jaxbandit.session.quantities import Axis
 
 MODULES = [

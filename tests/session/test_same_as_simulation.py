@@ -13,8 +13,8 @@ import pytest
 import jaxbandit
 from jaxbandit import Anytime, Cbo, Config, InitialDesign, Refitted, Rpol, Se3, delays, feedback, kernels, problems, simulate
 from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
+from jaxbandit.engine.arguments import Delays
 from jaxbandit.engine.cell import Cell
-from jaxbandit.engine.delayed import Delays
 from jaxbandit.engine.rounds import design_key
 from jaxbandit.session.course import Course
 from jaxbandit.session.specification import UnknownDelay

@@ -1,8 +1,10 @@
-"""Delays of a simulation: the model and policy in force, and the size of the buffer of pending feedback."""
+"""Arguments of a simulation, as others take them, too: trials, devices, and delays with what a learner does meanwhile."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +12,7 @@ import numpy as np
 
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
+from jaxbandit.core.fields import MOST_ROUNDS, Check, Place, each, function, of_class, whole
 from jaxbandit.core.keys import round_key
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.types import Array
@@ -17,6 +20,43 @@ from jaxbandit.delays import Delay
 from jaxbandit.feedback import Policy
 
 ALMOST_SURELY = 1 - 1e-12  # the quantile of a delay that a buffer is made for
+MOST_TRIALS = 2**31 - 1
+TRIALS_IN_WORDS = f"a whole number of trials from 1 to {MOST_TRIALS}, or a list of their numbers, each from 0 to {MOST_TRIALS}"
+
+
+def _are_trials(value: object) -> bool:
+    if isinstance(value, int | np.integer):
+        return not isinstance(value, bool) and bool(1 <= value <= MOST_TRIALS)
+    if isinstance(value, np.ndarray | jax.Array):
+        return bool(value.ndim == 1 and value.dtype.kind in "iu")
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def _check_numbers(name: str, value: Any, place: Place) -> None:
+    if isinstance(value, int | np.integer):
+        return
+    if isinstance(value, range):  # which may be endless; all its numbers lie between its ends
+        value = [value[0], value[-1]] if value else []
+    for number in np.asarray(value).tolist() if isinstance(value, np.ndarray | jax.Array) else value:
+        checks.integer(f"{name}: the number of a trial", number, least=0, most=MOST_TRIALS)
+    if not len(value):
+        raise checks.InvalidArgument(f"{name}: the list of trial numbers is empty; must be {TRIALS_IN_WORDS}, got []")
+
+
+def _check_different(name: str, value: Any, place: Place) -> None:
+    SOME_DEVICES.verify(name, value, place)
+    if len(set(value)) < len(value):
+        raise checks.InvalidArgument(f"{name}: must be different devices, got {checks.short(value)}")
+
+
+SOME_DEVICES = each(of_class(jax.Device, "a device, such as jax.devices()[0]"), least=1)
+DIFFERENT_DEVICES = dataclasses.replace(SOME_DEVICES, allowed=f"{SOME_DEVICES.allowed}, none twice", verify=_check_different)
+TRIALS = Check(TRIALS_IN_WORDS, _are_trials, _check_numbers)
+INFORMED = function("(instance, algorithm, surrogate)")
+
+Trials: TypeAlias = Annotated[int | Sequence[int], TRIALS]
+Rounds: TypeAlias = Annotated[int, whole(1, MOST_ROUNDS)]
+Telling: TypeAlias = Annotated[Callable[..., Any], INFORMED]  # the learner facts of an instance, see jaxbandit.Informed
 
 
 @pytree
@@ -28,10 +68,7 @@ class Delays:
     capacity: int = static()  # slots of the buffer of pending feedback
 
     def draw(self, key: Array, rounds: Array, outputs: int, *, joint: bool) -> tuple[Array, Array]:
-        """Return the rounds at whose ends values arrive, ``[T, k]``; with ``joint`` those of a point arrive together, with the last.
-
-        The second result says of each round ``[T]`` whether some delay of it is negative.
-        """
+        """Return the rounds at whose ends values arrive, ``[T, k]``, ``joint`` ones with a point's last; and if a delay is negative."""
         waits = jax.vmap(lambda t: self.model.draw(round_key(key, t), outputs))(rounds)
         negative = jnp.any(waits < 0, axis=1)
         due = rounds[:, None] + waits
@@ -49,9 +86,6 @@ def plan_delays(
     """Return the algorithms, told what they may know of the delays, and how feedback comes to each; ``None`` where all of it comes at once.
 
     Without a ``feedback`` policy it is each algorithm's own, and without a ``capacity`` the buffer has as many slots as lose nothing.
-
-    Raises:
-      InvalidArgument: on parameters of a delay model or policy, or when an algorithm cannot work with such delays.
     """
     for delay in delays:
         delay.validate(outputs=outputs)
