@@ -66,10 +66,6 @@ def _betas(strategy: Strategy, t: Array, belief: Prediction) -> Array:
     return jnp.concatenate(betas)
 
 
-def _combined_mean(mean: Array, weights: Array) -> Array:
-    return jnp.sum(weights[:, None] * mean, axis=0)
-
-
 @pytree
 class Bounds(Strategy):
     """Confidence bounds: the UCB of the reward, the LCB of every constraint.
@@ -95,7 +91,7 @@ class Bounds(Strategy):
     def combination(self, surrogate: AbstractSurrogate, posterior: object, weights: Array, t: Array, key: Key) -> Estimate:
         belief = surrogate.predict(posterior)
         beta = _betas(self, t, belief)
-        score = _combined_mean(belief.mean, weights) + beta[0] * belief.sd[0]
+        score = jnp.sum(weights[:, None] * belief.mean, axis=0) + beta[0] * belief.sd[0]
         return Estimate(reward=score, costs=belief.mean[1:], widths=beta)
 
 
@@ -120,7 +116,7 @@ class Thompson(Strategy):
     def combination(self, surrogate: AbstractSurrogate, posterior: object, weights: Array, t: Array, key: Key) -> Estimate:
         belief = surrogate.predict(posterior)
         mean, beta = belief.mean, _betas(self, t, belief)
-        score = _combined_mean(mean, weights) + (surrogate.draw(posterior, key, beta)[0] - mean[0])
+        score = jnp.sum(weights[:, None] * mean, axis=0) + (surrogate.draw(posterior, key, beta)[0] - mean[0])
         return Estimate(reward=score, costs=mean[1:], widths=beta, draws=score[None])
 
 
@@ -218,5 +214,5 @@ class Randomised(Strategy):
         belief = surrogate.predict(posterior)
         beta = _betas(self, t, belief)
         z = beta[0] * self.distribution.sample(key, (), beta.dtype)
-        score = _combined_mean(belief.mean, weights) + z * belief.sd[0]
+        score = jnp.sum(weights[:, None] * belief.mean, axis=0) + z * belief.sd[0]
         return Estimate(reward=score, costs=belief.mean[1:], widths=beta, draws=z[None])

@@ -220,9 +220,8 @@ class DelayedSurrogate(AbstractSurrogate):
     def arrived(self, posterior: Belief) -> Prediction:
         return self.policy.arrived(self, posterior)
 
-    def gain(self, posterior: Belief) -> Array:
-        gain: Array = posterior.belief.gain
-        return gain
+    def gain(self, posterior: LatePosterior) -> Array:
+        return posterior.belief.gain
 
     def draw(self, posterior: Belief, key: Key, scale: Array) -> Array:
         return self.policy.model_of(self).draw(posterior.belief, key, scale)

@@ -16,7 +16,7 @@ from jaxbandit.core.fields import MOST_ROUNDS, Letter, nonnegative, positive, wh
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.status import Status
 from jaxbandit.core.types import Array, Key, Scalar
-from jaxbandit.surrogates import Posterior, Surrogate
+from jaxbandit.surrogates import Posterior
 
 Evaluations: TypeAlias = Annotated[int, whole(1, MOST_ROUNDS)]
 
@@ -95,7 +95,7 @@ class Admmbo(Algorithm[AdmmboState]):
         corner, rho = jnp.full((domain.dimension,), self.side, arena.dtype), jnp.asarray(self.penalty, arena.dtype)
         nowhere = jnp.zeros((1 + arena.constraints, domain.size), bool)
         return AdmmboState(
-            posterior=SeparateBeliefs(belief=_separate(arena).init(), visited=nowhere),
+            posterior=SeparateBeliefs(belief=arena.surrogate.model.separate().init(), visited=nowhere),
             variables=Consensus.start(corner, arena.constraints, rho),
             stage=zero,
             left=jnp.int32(self.reward_budget[0]),
@@ -106,7 +106,7 @@ class Admmbo(Algorithm[AdmmboState]):
 
     def select(self, arena: Arena, state: AdmmboState, t: Array, key: Key) -> tuple[Decision, AdmmboState]:
         known, running = state.posterior, state.flags == 0
-        belief = _separate(arena).predict(known.belief)
+        belief = arena.surrogate.model.separate().predict(known.belief)
         mean, sd, visited = belief.mean[state.stage], belief.sd[state.stage], known.visited[state.stage]
         value = self._value(arena, state)  # of the x-step, and minus h_j of the z-steps
         best = jnp.max(jnp.where(visited, value, -jnp.inf))
@@ -146,7 +146,7 @@ class Admmbo(Algorithm[AdmmboState]):
         return known.belief
 
     def _condition(self, arena: Arena, posterior: SeparateBeliefs, observation: Seen, present: Array) -> SeparateBeliefs:
-        belief = _separate(arena).condition(posterior.belief, observation.index, observation.values, present)
+        belief = arena.surrogate.model.separate().condition(posterior.belief, observation.index, observation.values, present)
         return SeparateBeliefs(belief=belief, visited=posterior.visited.at[:, observation.index].max(present))
 
     def _grid(self, arena: Arena) -> Array:
@@ -160,7 +160,7 @@ class Admmbo(Algorithm[AdmmboState]):
 
     def _value(self, arena: Arena, state: AdmmboState) -> Array:
         """Return the objective that the stage's subproblem maximises, by posterior mean, ``[M]``."""
-        mean = _separate(arena).predict(state.posterior.belief).mean[state.stage]
+        mean = arena.surrogate.model.separate().predict(state.posterior.belief).mean[state.stage]
         infeasible = jnp.where(jnp.isnan(mean), mean, (mean > 0).astype(mean.dtype))
         return jnp.where(state.stage == 0, mean, -infeasible) - self._pull(arena, state)
 
@@ -194,8 +194,3 @@ class Admmbo(Algorithm[AdmmboState]):
     def _check(self, name: str, outputs: int | None) -> None:
         if outputs == 1:
             raise InvalidArgument(f"{name}: needs at least one constraint; without any use Unconstrained")
-
-
-def _separate(arena: Arena) -> Surrogate:
-    """Return the model with a factor for every function."""
-    return arena.surrogate.model.separate()

@@ -1,5 +1,5 @@
-"""Baselines of Bayesian optimisation: constrained expected improvement (Gardner et al. 2014; Gelbart, Snoek and Adams 2014, "Bayesian
-Optimization with Unknown Constraints"), and the selection rule of SCBO without its trust region (Eriksson and Poloczek 2021)."""
+"""What other methods are compared with: random search and the clairvoyant optimum, constrained expected improvement, and the selection
+rule of SCBO without its trust region, constrained Thompson sampling."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Annotated, ClassVar, Literal
 
 import jax.numpy as jnp
 
-from jaxbandit.acquisition import log_expected_improvement, log_feasibility, pick, restricted_to
+from jaxbandit.acquisition import draw_uniformly, log_expected_improvement, log_feasibility, pick, restricted_to
 from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Seen, Traits, posterior_of
-from jaxbandit.core.fields import Letter, nonnegative
+from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.fields import Letter, mask, nonnegative, point
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.types import Array, Key, Scalar
 from jaxbandit.estimators import Strategy, Thompson
@@ -39,7 +40,8 @@ class Cei(Algorithm[CeiState]):
         x_t = \arg\max_x \prod_j \Phi\!\left(\tfrac{-\mu_{g_j}}{\sigma_{g_j}}\right) \, \sigma_f \, (z \Phi(z) + \phi(z)),
         \qquad z = \frac{\mu_f - f^+ - \xi}{\sigma_f}
 
-    in logarithms, so that nothing underflows. As long as no point counts as feasible the probability alone decides.
+    in logarithms, so that nothing underflows (Gardner et al. 2014; Gelbart, Snoek and Adams 2014). As long as no point counts as
+    feasible the probability alone decides.
 
     Attributes:
       improvement: ``xi >= 0``, added to the incumbent before improvement counts; 0 in the papers.
@@ -117,3 +119,47 @@ class ConstrainedThompson(Algorithm[BeliefState]):
         score = jnp.where(jnp.any(feasible), restricted_to(feasible, drawn.reward), -violation)
         index = pick(jnp.where(jnp.isnan(violation), jnp.nan, score))
         return Decision(index=index, widths=drawn.widths, draws=drawn.draws), state
+
+
+@pytree
+class RandomSearch(Algorithm[BeliefState]):
+    """Draw points uniformly from the grid, or from those allowed; nothing is learnt, and the information gain stays 0.
+
+    Attributes:
+      allowed: ``[M]`` booleans, the points that may be drawn; default all. ``informed=jaxbandit.informed.FeasiblePoints()`` allows the
+        feasible points of each instance: what luck earns at no violation. (Where no point is feasible, all are allowed.)
+    """
+
+    name: ClassVar[str] = "randomsearch"
+    title: ClassVar[str] = "random search"
+    traits = Traits(learns=False)
+    allowed: Annotated[Array, mask] | None = None
+
+    def select(self, arena: Arena, state: BeliefState, t: Array, key: Key) -> tuple[Decision, BeliefState]:
+        everywhere = jnp.ones((arena.size,), bool)
+        allowed = everywhere if self.allowed is None else jnp.where(jnp.any(self.allowed), self.allowed, everywhere)
+        widths = jnp.zeros((1 + arena.constraints,), arena.dtype)
+        return Decision(index=draw_uniformly(key, allowed), widths=widths), state
+
+
+@pytree
+class Oracle(Algorithm[BeliefState]):
+    """Choose one point in every round: the best feasible one, which ``informed=jaxbandit.informed.BestPoint()`` tells.
+
+    Attributes:
+      index: number of the point. It has to be told, for an algorithm cannot look at the truth.
+    """
+
+    name: ClassVar[str] = "oracle"
+    title: ClassVar[str] = "clairvoyant"
+    traits = Traits(learns=False)
+    index: Annotated[Scalar, point] | None = None
+
+    def init(self, arena: Arena) -> BeliefState:
+        if self.index is None:
+            raise InvalidArgument("Oracle.index: nobody told it the optimum; pass informed=jaxbandit.informed.BestPoint() to simulate")
+        return super().init(arena)
+
+    def select(self, arena: Arena, state: BeliefState, t: Array, key: Key) -> tuple[Decision, BeliefState]:
+        widths = jnp.zeros((1 + arena.constraints,), arena.dtype)
+        return Decision(index=jnp.asarray(self.index).astype(jnp.int32), widths=widths), state

@@ -6,6 +6,8 @@ from jaxbandit.algorithms.admmbo import Admmbo as Admmbo
 from jaxbandit.algorithms.base import Algorithm as Algorithm
 from jaxbandit.algorithms.baselines import Cei as Cei
 from jaxbandit.algorithms.baselines import ConstrainedThompson as ConstrainedThompson
+from jaxbandit.algorithms.baselines import Oracle as Oracle
+from jaxbandit.algorithms.baselines import RandomSearch as RandomSearch
 from jaxbandit.algorithms.bpe import Bpe as Bpe
 from jaxbandit.algorithms.duals import Cbo as Cbo
 from jaxbandit.algorithms.duals import PrimalDual as PrimalDual
@@ -13,8 +15,6 @@ from jaxbandit.algorithms.duals import Scgp as Scgp
 from jaxbandit.algorithms.oco import Oco as Oco
 from jaxbandit.algorithms.penalty_epochs import Se2 as Se2
 from jaxbandit.algorithms.penalty_epochs import Se3 as Se3
-from jaxbandit.algorithms.references import Oracle as Oracle
-from jaxbandit.algorithms.references import RandomSearch as RandomSearch
 from jaxbandit.algorithms.rpol import Rpol as Rpol
 from jaxbandit.algorithms.safe_sets import SafeOpt as SafeOpt
 from jaxbandit.algorithms.safe_sets import SgpUcb as SgpUcb

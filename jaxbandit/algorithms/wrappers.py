@@ -62,7 +62,8 @@ class Anytime(Wrapper[AnytimeState]):
     keep_data: bool = static(default=False)
 
     def init(self, arena: Arena) -> AnytimeState:
-        return _at_start(self.algorithm.init(replace(arena, horizon=jnp.int32(1))))
+        first = self.algorithm.init(replace(arena, horizon=jnp.int32(1)))
+        return AnytimeState(inner=first, flags=jnp.int32(0), evaluations=jnp.int32(0))
 
     def select(self, arena: Arena, state: AnytimeState, t: Array, key: Key) -> tuple[Decision, AnytimeState]:
         stretch, start = _stretch(arena, t)
@@ -86,7 +87,8 @@ class Anytime(Wrapper[AnytimeState]):
         return replace(state, inner=self.algorithm.begin(arena, state.inner))
 
     def reset(self, arena: Arena, state: AnytimeState) -> AnytimeState:
-        return _at_start(self.algorithm.reset(replace(arena, horizon=jnp.int32(1)), state.inner))
+        first = self.algorithm.reset(replace(arena, horizon=jnp.int32(1)), state.inner)
+        return AnytimeState(inner=first, flags=jnp.int32(0), evaluations=jnp.int32(0))
 
     def belief(self, state: AnytimeState) -> object:
         return self.algorithm.belief(posterior_of(state, "inner"))
@@ -116,10 +118,6 @@ def _stretch(arena: Arena, t: Array) -> tuple[Arena, Array]:
     """Return the arena of round ``t``'s stretch and the round at which the stretch starts, the largest power of 2 up to ``t``."""
     start = jnp.left_shift(jnp.int32(1), 31 - jax.lax.clz(jnp.asarray(t, jnp.int32)))
     return replace(arena, horizon=start), start
-
-
-def _at_start(inner: object) -> AnytimeState:
-    return AnytimeState(inner=inner, flags=jnp.int32(0), evaluations=jnp.int32(0))
 
 
 @pytree

@@ -1,7 +1,6 @@
 """The engine: from a problem, an algorithm and a surrogate to trajectories, many trials in one compiled program."""
 
-from jaxbandit.engine.simulation import simulate
-from jaxbandit.engine.trajectory import Trajectory
+from jaxbandit.engine.simulation import Trajectory, simulate
 from jaxbandit.engine.trial import Informed, InitialDesign
 
 __all__ = ["Informed", "InitialDesign", "Trajectory", "simulate"]

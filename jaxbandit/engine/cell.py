@@ -28,8 +28,7 @@ from jaxbandit.surrogates.rows import RowCache
 
 MIN_UNSHARED_LEAF = 4096  # numbers in a leaf from which runs that differ in it are cells of their own: a variant is copied for every trial
 
-Variant: TypeAlias = tuple[Algorithm, Surrogate, Delays | None]
-"""Parts that vary between the runs of a cell: the algorithm, its model, and delays with what the learner does meanwhile."""
+Variant: TypeAlias = tuple[Algorithm, Surrogate, Delays | None]  # what varies between the runs of a cell
 
 
 @pytree

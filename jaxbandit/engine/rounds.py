@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Mapping
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,15 +27,13 @@ from jaxbandit.surrogates import Posterior, Surrogate
 UNLIKELY, IMPOSSIBLE = 5.0, 20.0
 A_FEW = 5  # values
 
-S = TypeVar("S")  # state of an algorithm
 
-
-class Choice(NamedTuple, Generic[S]):
+class Choice(NamedTuple):
     """The point chosen in a round, and the algorithm's state after that."""
 
     point: Array  # [] int32, a row of the domain's points
     decision: Decision  # as the algorithm made it; its index may mark a NaN score
-    state: S
+    state: object
 
 
 def policy_key(trial: Key, t: Array) -> Key:
@@ -48,7 +46,7 @@ def design_key(trial: Key) -> Key:
     return round_key(stream_key(trial, Stream.DESIGN), 0)
 
 
-def choose_point(algorithm: Algorithm[S], arena: Arena, state: S, t: Array, key: Key) -> Choice[S]:
+def choose_point(algorithm: Algorithm, arena: Arena, state: object, t: Array, key: Key) -> Choice:
     """Return the choice of round ``t``, whose point is one of the domain's whatever the algorithm gives, see :func:`faults`."""
     where = f"algorithm: {type(algorithm).__name__}.select"
     with checks.blaming(f"{where} must return (Decision, state) for (arena, state, t, key)"):
@@ -68,8 +66,8 @@ def choose_point(algorithm: Algorithm[S], arena: Arena, state: S, t: Array, key:
 
 def faults(
     arena: Arena,
-    choice: Choice[S],
-    state: S,
+    choice: Choice,
+    state: object,
     infinite: list[Array],
     others: Mapping[Status, Array] | None = None,
     *,
@@ -91,7 +89,7 @@ def faults(
 SYMPTOMS = int(Status.NEGATIVE_WIDTH | Status.NONFINITE_STATE)  # flags of rounds without another failure
 
 
-def flags_raised(algorithm: Algorithm[S], decision: Decision, state: S) -> Array:
+def flags_raised(algorithm: Algorithm, decision: Decision, state: object) -> Array:
     """Return the flags ``[]`` (int32) that a decision and the state after it raise, such as a declared infeasibility."""
     return jnp.asarray(decision.flags, jnp.int32) | jnp.asarray(algorithm.diagnose(state).get("flags", 0), jnp.int32)
 
@@ -155,7 +153,7 @@ def check_instance(instance: object, problem: AbstractProblem) -> None:
         )
 
 
-def check_diagnostics(algorithm: Algorithm[S], arena: Arena, state: S) -> None:
+def check_diagnostics(algorithm: Algorithm, arena: Arena, state: object) -> None:
     """Raise ``InvalidArgument`` unless what an algorithm shows of a state has the shapes that records hold."""
     where = f"algorithm: {type(algorithm).__name__}.diagnose"
     with checks.blaming(f"{where} must return named arrays for a state"):

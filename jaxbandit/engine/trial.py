@@ -32,7 +32,6 @@ class Informed(Protocol):
 
     def __call__(self, instance: Any, algorithm: Any, surrogate: Surrogate) -> tuple[Any, Surrogate]:
         """Return the algorithm and the surrogate to run on ``instance``; pure."""
-        ...
 
 
 @pytree
@@ -83,8 +82,7 @@ class Setting:
 
 
 Surprises: TypeAlias = tuple[Array, Array, Array]
-Record: TypeAlias = dict[str, Any]
-"""Arrays, or trees of such, by the names of the fields of :class:`~jaxbandit.Trajectory`."""
+Record: TypeAlias = dict[str, Any]  # arrays, or trees of such, by the names of the fields of a Trajectory
 
 
 @pytree
@@ -234,12 +232,12 @@ class Round:
         multipliers = multipliers_of(algorithm, state, self.setting.arena)
         return {"multipliers": multipliers, "length_scales": algorithm.diagnose(state).get("length_scales")}
 
-    def record(self, shown: Record, choice: rounds.Choice[object], values: Array) -> Record:
+    def record(self, shown: Record, choice: rounds.Choice, values: Array) -> Record:
         """Return what is kept of a round."""
         named = {"indices": choice.point, "values": values, "widths": choice.decision.widths, "draws": choice.decision.draws, **shown}
         return {name: named[name] for name in self.recorded if named[name] is not None}
 
-    def flags(self, status: Array, state: object, choice: rounds.Choice[object], values: Array, given: Given) -> tuple[Array, Array, Array]:
+    def flags(self, status: Array, state: object, choice: rounds.Choice, values: Array, given: Given) -> tuple[Array, Array, Array]:
         """Return the trial's flags with those of the round, whether the round failed, and whether the instance was declared infeasible."""
         # Without a reduction, which a GPU does in a kernel of its own.
         others = {Status.NONFINITE_FEEDBACK: ~functools.reduce(jnp.logical_and, list(jnp.isfinite(values)))}
