@@ -1,5 +1,5 @@
-"""What other methods are compared with: random search and the clairvoyant optimum, constrained expected improvement, and the selection
-rule of SCBO without its trust region, constrained Thompson sampling."""
+"""Baselines: random search, the clairvoyant optimum, constrained expected improvement, and constrained Thompson sampling, the selection
+rule of SCBO without its trust region."""
 
 from __future__ import annotations
 
