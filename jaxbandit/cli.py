@@ -20,7 +20,8 @@ import numpy as np
 
 from jaxbandit._version import __version__
 from jaxbandit.core.cache import enable_cache
-from jaxbandit.core.checks import InvalidArgument, decimal, short, whole_number
+from jaxbandit.core.checks import InvalidArgument, decimal, whole_number
+from jaxbandit.core.codec import digest
 from jaxbandit.core.commands import ended
 from jaxbandit.core.executors import WORKERS, WorkersLost, connected
 from jaxbandit.core.paths import did_you_mean
@@ -247,20 +248,13 @@ def dry_run(plan: Plan) -> str:
         f"results: {in_units(plan.result_bytes)}, and as much again on disk while they are gathered",
     ]
     total = 0.0
-    before: list[str] = []
     for cell in plan.cells:
         seconds = seconds_of_batch(carried_bytes(cell.cell), study.horizon, cell.size * cell.count, cell.devices)
         total += seconds
         parts = "all rounds at once" if cell.in_one_part else f"parts of {cell.rounds:,} rounds"
-        lines += [
-            f"cell {cell.number + 1}: {cell.title}",
-            f"  {cell.count} batch{'es' if cell.count > 1 else ''} of {cell.size:,} trials, {cell.batch_bytes / 2**20:,.0f} MiB"
-            f" ({cell.trial_bytes / 2**20:.2f} MiB a trial), {parts}, about {seconds:,.0f} s",
-        ]
-        run = next(iter(cell.runs.values()))
-        said = ["  " + line for line in [*run.model.describe().splitlines(), "choices: " + study.describe_choices(run)]]
-        lines += ["  model and choices as above"] if said == before else said
-        before = said
+        size, run = f"{cell.count} x {cell.size:,} trials in {cell.batch_bytes / 2**20:,.0f} MiB", next(iter(cell.runs.values()))
+        lines += [f"cell {cell.number + 1}: {cell.title}", f"  {size}, {parts}, about {seconds:,.0f} s"]
+        lines += [f"  {line}" for line in (*run.model.describe().splitlines(), f"choices: {study.describe_choices(run)}")]
     lines.append(f"beside the memory above: {MEMORY_OF_COMPILER}")
     return "\n".join([*lines, f"about {total:,.0f} s in all, to an order of magnitude"])
 
@@ -333,7 +327,7 @@ def session(args: argparse.Namespace) -> None:
         directory, outputs = args.experiment.with_suffix("") if args.out is None else args.out, specification.outputs
         Session.begin(directory, specification).close()
         said = {"session": str(directory), "points": specification.space.domain.size}
-        said |= {"outputs": list(map(str, (outputs.objective, *outputs.constraints))), "fingerprint": specification.fingerprint}
+        said |= {"outputs": list(map(str, (outputs.objective, *outputs.constraints))), "fingerprint": digest(specification.table())}
     elif args.session_command == "report":
         said = {"wrote": str(write_session_report(args.directory, args.out))}
     else:
@@ -348,10 +342,7 @@ def answer(session: Session, args: argparse.Namespace) -> Said:
         case "ask":
             return described_ticket(session.ask())
         case "tell":
-            values = dict(args.value)
-            if len(values) < len(args.value):
-                raise InvalidArgument(f"--value: must be given once for each output, got {short(args.value)}")
-            session.tell(args.ticket, values or None, reward=args.reward, constraints=args.constraint, correct=args.correct)
+            session.tell(args.ticket, dict(args.value) or None, reward=args.reward, constraints=args.constraint, correct=args.correct)
             return {"ticket": args.ticket, "told": session.told[args.ticket]}
         case "drop":
             session.drop(args.ticket)
@@ -374,7 +365,7 @@ def answer(session: Session, args: argparse.Namespace) -> Said:
 
 def described_ticket(ticket: Ticket) -> Said:
     """Return a ticket as plain values."""
-    said = {"ticket": ticket.number} | {name: getattr(ticket, name) for name in ("round", "index", "point", "scaled")}
+    said = {"ticket": ticket.number} | {name: getattr(ticket, name) for name in ("round", "index", "point")}
     return said | ({"note": explain(int(ticket.status))} if ticket.status else {})
 
 

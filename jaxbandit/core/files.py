@@ -8,9 +8,10 @@ import fnmatch
 import os
 import shutil
 import tempfile
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import checked
@@ -99,6 +100,19 @@ def opened_text(path: str | Path, newline: str | None = None) -> TextIO:
     """
     refuse_device(Path(path))
     return Path(path).open(encoding="utf-8-sig", newline=newline)
+
+
+def toml_table(path: str | Path, what: str) -> dict[str, Any]:
+    """Return the table of a TOML file; raises ``InvalidArgument``, which calls the file ``what``, where there is none."""
+    try:
+        with opened_text(path) as file:
+            text = file.read()
+    except (OSError, ValueError) as error:
+        raise InvalidArgument(f"{what}: cannot read {str(path)!r}: {reason_of(error)}") from error
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits is a ValueError of its own
+        raise InvalidArgument(f"{what}: {path} is no TOML: {reason_of(error)}") from error
 
 
 def drop(path: Path) -> None:

@@ -169,10 +169,6 @@ class Space:
         """Return a point by the names of its coordinates, in the user's units, or by the labels of categories."""
         return {name: column[index].item() for name, column in self.columns.items()}
 
-    def scaled(self, index: int) -> dict[str, float]:
-        """Return a point by the names of its coordinates, as the model sees them."""
-        return dict(zip(self.names, np.asarray(self.domain.points[index], np.float64).tolist(), strict=True))
-
     def table(self) -> dict[str, object]:
         """Return plain values from which :meth:`from_table` makes the same space."""
         if self.axes:

@@ -127,7 +127,7 @@ class Session:
         """
         specification = Specification(
             space=Space.of(domain),
-            outputs=Outputs.read(objective, tuple(constraints) if isinstance(constraints, list) else constraints),
+            outputs=Outputs.read(objective, constraints),
             algorithm=algorithm,
             model=model,
             horizon=horizon,
@@ -174,7 +174,7 @@ class Session:
         journal = open_journal(Path(directory), read_only=read_only, wait=wait)
         try:
             specification = Specification.from_table(journal.events[0].body, algorithm)
-            if algorithm is None and specification.fingerprint != digest(journal.events[0].body):
+            if algorithm is None and digest(specification.table()) != digest(journal.events[0].body):
                 words = "is not what this version of jaxbandit makes of it"
                 raise DamagedSession(f"directory: the specification of {journal.directory} {words}")
             return cls(journal, specification)

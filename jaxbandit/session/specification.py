@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import tomllib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import jax
@@ -18,12 +16,11 @@ from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import Plain, Table, digest, exact, from_fields, from_plain, name_of, to_plain, word_of
 from jaxbandit.core.declare import check_fields, checked
 from jaxbandit.core.fields import Described, Words, whole
-from jaxbandit.core.fields import path as path_check
-from jaxbandit.core.files import opened_text, reason_of
+from jaxbandit.core.files import toml_table
 from jaxbandit.core.keys import trial_key, typed
 from jaxbandit.core.paths import check_known
 from jaxbandit.core.pytree import pytree
-from jaxbandit.core.types import Array, Key
+from jaxbandit.core.types import Array, FilePath, Key
 from jaxbandit.delays import LONGEST_DELAY, Delay, NoDelay
 from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.arguments import Delays, Rounds
@@ -71,15 +68,15 @@ class Specification(Described):
     """
 
     described: ClassVar[str] = "a Specification"
-    space: Annotated[Space, Words("the points of a session, Space.of(domain)")]
-    outputs: Annotated[Outputs, Words("what a session measures, Outputs.read(objective, constraints)")]
+    space: Space
+    outputs: Outputs
     algorithm: Algorithm
     model: Annotated[Model, Words("the model of a session, study.Model(...)")]
     key: Key
     horizon: Rounds = 1000
     delay: Delay | None = None
     feedback: Policy | None = None
-    initial: Annotated[InitialDesign, Words("an initial design, such as InitialDesign(random=3)")] = InitialDesign()
+    initial: InitialDesign = InitialDesign()
     capacity: Rounds | None = None
     fit_every: Annotated[int, whole(1)] | None = None
 
@@ -157,7 +154,7 @@ class Specification(Described):
             "algorithm": algorithm_table(self.algorithm),
             "model": self.model.table(),
             "key": {"generator": str(jax.random.key_impl(key)), "data": np.asarray(jax.random.key_data(key)).tolist()},
-            "initial": {"indices": to_plain(self.initial.indices, "initial.indices"), "random": self.initial.random},
+            "initial": {name: to_plain(getattr(self.initial, name), f"initial.{name}") for name in ("indices", "random")},
         } | {name: to_plain(getattr(self, name), name) for name in parts}
 
     @classmethod
@@ -186,11 +183,6 @@ class Specification(Described):
         )
         return cls(space=space, outputs=outputs, model=model, key=key, initial=initial, **parts, **numbers)
 
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 of the specification."""
-        return digest(self.table())
-
 
 def algorithm_table(algorithm: Algorithm) -> dict[str, Plain]:
     """Return an algorithm as plain values: its table, or the class and the fingerprint of one that no table can describe."""
@@ -206,17 +198,13 @@ def fingerprint_of(algorithm: Algorithm) -> dict[str, Plain]:
 
 
 @checked
-def read_toml(path: Annotated[Path, path_check]) -> Specification:
+def read_toml(path: FilePath) -> Specification:
     """Return the specification of a TOML file.
 
     Raises:
       InvalidArgument: when the file cannot be read, is no TOML, or holds what no session has.
     """
-    try:
-        with opened_text(path) as file:
-            table = tomllib.loads(file.read())
-    except (OSError, ValueError, RecursionError) as error:
-        raise InvalidArgument(f"experiment: cannot read {str(path)!r}: {reason_of(error)}") from error
+    table = toml_table(path, "experiment")
     for name in table:
         check_known(name, [*FIELDS, *PARTS], name, "an experiment has")
     for name in ("axis", "algorithm"):
@@ -236,34 +224,27 @@ def fitted_model(specification: Specification, model: Model, told: Sequence[tupl
     if np.size(model.noise_variance) > len(outputs.names):
         raise SessionError("fit: fits one noise variance for each output, and the model has a table over the points; give it numbers")
     prior = Prior(extent=np.ptp(points, axis=0) + (np.ptp(points, axis=0) == 0))
-    means, kernels, noises = _prior_means(model, outputs), _each("kernel", model, outputs), _each("noise_variance", model, outputs)
+    means, kernels, noises = (_each(name, model, outputs) for name in ("prior_mean", "kernel", "noise_variance"))
     for number, name in enumerate(outputs.names):
         rows = [(index, values[name]) for index, values in told if name in values]
         if rows:  # otherwise the output keeps what it has
             places, values = map(np.asarray, zip(*rows, strict=True))
             found = fit(kernels[number], points[places], values - means[number], float(noises[number]), prior=prior)
             kernels[number], noises[number] = found.kernel, found.noise_variance
-    return dataclasses.replace(model, kernel=tuple(kernels), noise_variance=tuple(map(float, noises)), prior_mean=tuple(means))
+    return dataclasses.replace(model, kernel=tuple(kernels), noise_variance=tuple(map(float, noises)), prior_mean=tuple(map(float, means)))
 
 
 def _each(name: str, model: Model, outputs: Outputs) -> list[Any]:
-    """Return a field of a model for each output; raises ``InvalidArgument`` unless it holds one for all or one for each."""
+    """Return a field of a model for each output; raises ``InvalidArgument`` unless it holds one for all or one for each.
+
+    A single prior mean is the objective's; a constraint's is then its bound, so that it is as likely to hold as not.
+    """
     value = getattr(model, name)
     if not isinstance(value, list | tuple | np.ndarray) or np.shape(value) == ():
-        return [value] * len(outputs.names)
+        return [value, *(constraint.bound if name == "prior_mean" else value for constraint in outputs.constraints)]
     if len(value) != len(outputs.names):
         raise InvalidArgument(f"model.{name}: must hold one for each of the {len(outputs.names)} outputs, got {len(value)}")
     return list(value)
-
-
-def _prior_means(model: Model, outputs: Outputs) -> list[float]:
-    """Return the prior mean of each output, in its own units.
-
-    One number is the objective's; a constraint's is then its bound, so that it is as likely to hold as not.
-    """
-    if np.ndim(model.prior_mean) == 0:
-        return [float(model.prior_mean), *(constraint.bound for constraint in outputs.constraints)]  # type: ignore[arg-type]
-    return [float(mean) for mean in _each("prior_mean", model, outputs)]
 
 
 def _expanded(model: Model, outputs: Outputs, size: int) -> Model:
@@ -273,7 +254,7 @@ def _expanded(model: Model, outputs: Outputs, size: int) -> Model:
         each = dict(zip(outputs.names, _each(name, model, outputs), strict=True))
         return [each[output] for output, *_ in outputs.functions]
 
-    means = outputs.inward(dict(zip(outputs.names, _prior_means(model, outputs), strict=True)))
+    means = outputs.inward(dict(zip(outputs.names, map(float, _each("prior_mean", model, outputs)), strict=True)))
     changes: dict[str, Any] = {"prior_mean": list(means.values())}
     if isinstance(model.kernel, list | tuple):
         changes["kernel"] = rows_of("kernel")

@@ -34,7 +34,6 @@ class Ticket:
       round: the round that it belongs to, from 1; 0 for a point of the initial design.
       index: number of the point in the domain.
       point: the point by the names of its coordinates, in the user's units; of categories their labels.
-      scaled: the same as the model sees it.
       status: flags that the algorithm has raised, see :mod:`jaxbandit.status`.
     """
 
@@ -42,7 +41,6 @@ class Ticket:
     round: int
     index: int
     point: Mapping[str, float | str]
-    scaled: Mapping[str, float]
     status: Status = Status.OK
 
     @property
@@ -117,7 +115,7 @@ class State:
         whole(0, space.domain.size - 1)("index", body["index"])
         whole(0, 2 * max(Status) - 1)("status", body["status"])
         number, index = body["ticket"], body["index"]
-        ticket = Ticket(number, body["round"], index, space.point(index), space.scaled(index), Status(body["status"]))
+        ticket = Ticket(number, body["round"], index, space.point(index), Status(body["status"]))
         self.records[number] = Record(ticket, event.at, len(self.specification.outputs.names))
         if ticket.round:
             self.course.asked(index, after)

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import functools
 import json
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,7 @@ from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import Plain, Table, as_given, check_table, digest, from_fields, in_words, origin_of, says_all, stable, to_fields
 from jaxbandit.core.declare import check_fields, checked, parameters
 from jaxbandit.core.fields import INT32_MAX, MOST_ROUNDS, Check, Described, boolean, of_class, whole
-from jaxbandit.core.files import opened_text, reason_of
+from jaxbandit.core.files import toml_table
 from jaxbandit.core.keys import Stream, stream_key, trial_key
 from jaxbandit.core.paths import check_known, did_you_mean
 from jaxbandit.core.pytree import canonicalise, float_dtype
@@ -363,16 +362,7 @@ def from_toml(path: FilePath, *, precision: str | None = None) -> Study:
     Raises:
       InvalidArgument: when the file cannot be read, is no TOML, or holds what no study has.
     """
-    try:
-        with opened_text(path) as file:
-            text = file.read()
-    except (OSError, ValueError) as error:
-        raise InvalidArgument(f"study: cannot read {str(path)!r}: {reason_of(error)}") from error
-    try:
-        table = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits is a ValueError of its own
-        raise InvalidArgument(f"study: {path} is no TOML: {reason_of(error)}") from error
-    return from_table({"name": Path(path).stem} | table, precision=precision)
+    return from_table({"name": Path(path).stem} | toml_table(path, "study"), precision=precision)
 
 
 def from_table(table: Table, *, precision: str | None = None) -> Study:
