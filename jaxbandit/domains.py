@@ -15,7 +15,7 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.codec import nameable
 from jaxbandit.core.declare import Role, check_fields, checked
-from jaxbandit.core.fields import Place, Words, exactly, finite_numbers, key, vector, whole
+from jaxbandit.core.fields import Place, Words, exactly, finite_numbers, key, matrix, vector, whole
 from jaxbandit.core.keys import typed
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.types import Key, Numbers, Table
@@ -26,7 +26,7 @@ __dir__ = __all__.copy  # what completion shows
 MOST_POINTS = 10**7
 """The most points of a domain: beyond, the posterior of a single trial would take gigabytes."""
 
-COORDINATES = exactly(None, None, words="one row per point")
+COORDINATES, AXIS = matrix("one row per point, one column per axis"), vector("one number per point of the axis")
 
 
 @pytree
@@ -42,15 +42,12 @@ class Domain(Role):
 
     described: ClassVar[str] = "a domain of jaxbandit.domains, such as grid([0.0], [1.0], 50)"
     points: Annotated[Table, finite_numbers, COORDINATES]
-    axes: tuple[Annotated[Table, finite_numbers, vector("one number per point of the axis")], ...] = ()
+    axes: tuple[Annotated[Table, finite_numbers, AXIS], ...] = ()
     names: tuple[str, ...] = static(default=())
     categories: tuple[tuple[str, ...], ...] = static(default=())
 
     def __post_init__(self) -> None:
         check_fields(self, "Domain")
-        if 0 in np.shape(self.points):
-            shape = list(np.shape(self.points))
-            raise checks.InvalidArgument(f"Domain.points: the domain is empty (shape {shape}); give at least one point")
         if self.axes and (math.prod(self.grid_shape), len(self.axes)) != np.shape(self.points):
             raise checks.InvalidArgument(
                 f"Domain.axes: a grid of {list(self.grid_shape)} points, got {list(np.shape(self.points))} coordinates; use domains.product"
@@ -60,11 +57,6 @@ class Domain(Role):
                 raise checks.InvalidArgument(f"Domain.{name}: must hold one for each of the {self.dimension} axes, got {len(given)}")
         if len(set(self.names)) < len(self.names):
             raise checks.InvalidArgument(f"Domain.names: must be different names, got {checks.short(self.names)}")
-        for axis, labels in enumerate(() if checks.is_traced(self.points) else self.categories):
-            codes = np.asarray(self.points)[:, axis]
-            if labels and not np.all(np.isin(codes, np.arange(len(labels)))):
-                most = len(labels) - 1
-                raise checks.InvalidArgument(f"Domain.points: axis {axis} must hold categories 0 to {most}, got {checks.short(codes)}")
 
     @property
     def size(self) -> int:
@@ -111,8 +103,6 @@ class Domain(Role):
 def points(coordinates: Annotated[Numbers, finite_numbers, COORDINATES]) -> Domain:
     """Make a bare set of points from ``coordinates [M, d]``; raises ``InvalidArgument`` if empty, not finite or with repeated points."""
     table = np.asarray(coordinates, np.float64)
-    if table.size == 0:
-        raise checks.InvalidArgument(f"coordinates: must hold at least one point, got shape {list(table.shape)}; the domain is empty")
     repeated = len(table) - len(np.unique(table, axis=0))
     if repeated:
         raise checks.InvalidArgument(
@@ -131,21 +121,16 @@ def arms(count: Annotated[int, whole(1, MOST_POINTS)]) -> Domain:
 @nameable
 def product(axes: Sequence[Numbers]) -> Domain:
     """Make a product grid from one increasing ``[n_a]`` array per axis; raises ``InvalidArgument`` on empty or repeated axis points."""
-    if not isinstance(axes, list | tuple) and not (isinstance(axes, np.ndarray) and axes.ndim):
-        raise checks.InvalidArgument(f"axes: must be a list of one array [n] per axis, got {checks.short(axes)}")
-    if not len(axes):
-        raise checks.InvalidArgument(f"axes: the domain is empty; give at least one axis, got {checks.short(axes)}")
+    if not (isinstance(axes, list | tuple) or (isinstance(axes, np.ndarray) and axes.ndim)) or not len(axes):
+        raise checks.InvalidArgument(f"axes: must be a list of one array [n] per axis, at least one, got {checks.short(axes)}")
     for number, axis in enumerate(axes):
-        finite_numbers(f"axes[{number}]", axis, Place(exactly(None)))
+        finite_numbers(f"axes[{number}]", axis, Place(AXIS))
     arrays = [np.asarray(axis, np.float64) for axis in axes]
     _check_count("axes", [axis.size for axis in arrays])
     for number, axis in enumerate(arrays):
-        if axis.size == 0:
-            raise checks.InvalidArgument(f"axes[{number}]: must hold at least one point, got []; the domain is empty")
         if np.any(np.diff(axis) <= 0):
-            raise checks.InvalidArgument(
-                f"axes[{number}]: points must increase strictly (no duplicates), got {checks.short(axis)}; use numpy.unique"
-            )
+            words = f"points must increase strictly (no duplicates), got {checks.short(axis)}; use numpy.unique"
+            raise checks.InvalidArgument(f"axes[{number}]: {words}")
     table = np.stack(np.meshgrid(*arrays, indexing="ij"), axis=-1).reshape(-1, len(arrays))
     return Domain(points=table, axes=tuple(arrays))
 
@@ -174,7 +159,7 @@ def mixed(
     labels = tuple(_categories(f"axes[{name!r}]", values) for name, values in axes.items())
     for (name, values), categories in zip(axes.items(), labels, strict=True):
         if not categories:
-            finite_numbers(f"axes[{name!r}]", values, Place(exactly(None)))
+            finite_numbers(f"axes[{name!r}]", values, Place(AXIS))
     pairs = zip(labels, axes.values(), strict=True)
     domain = product([np.arange(len(known), dtype=np.float64) if known else np.asarray(values, np.float64) for known, values in pairs])
     return replace(domain, names=tuple(axes), categories=labels if any(labels) else ())

@@ -143,9 +143,9 @@ NOISE = [
 ]
 
 DOMAINS = [
-    ("empty points", lambda: domains.points(np.zeros((0, 2))), "coordinates: must hold at least one point, got"),
-    ("empty product", lambda: domains.product([]), "axes: the domain is empty"),
-    ("empty axis", lambda: domains.product([[0.0], []]), "axes[1]: must hold at least one point, got"),
+    ("empty points", lambda: domains.points(np.zeros((0, 2))), "coordinates: expected shape [n, p] with n, p >= 1, one row per point"),
+    ("empty product", lambda: domains.product([]), "axes: must be a list of one array"),
+    ("empty axis", lambda: domains.product([[0.0], []]), "axes[1]: expected shape [n] with n >= 1, one number per point"),
     ("duplicate axis points", lambda: domains.product([[0.0, 0.0, 1.0]]), "axes[0]: points must increase strictly (no duplicates)"),
     ("duplicate points", lambda: domains.points([[0.0], [0.0]]), "coordinates: must hold each point once, got"),
     ("no arms", lambda: domains.arms(0), "count: must be a whole number >= 1"),
