@@ -45,11 +45,6 @@ class Delay(Declared, abc.ABC):
     in_files: ClassVar[bool] = True
 
     @property
-    def proven(self) -> bool:
-        """Return whether draws are whole numbers >= 0 by the model's definition, so that none has to be tried out; default: no."""
-        return False
-
-    @property
     @abc.abstractmethod
     def mean(self) -> Scalar:
         """``E[tau]`` in rounds, ``inf`` where it is infinite."""
@@ -88,7 +83,7 @@ class NoDelay(Delay):
 
     mean = 0.0
     sub_exponential = (0.0, 0.0)
-    proven = joint = True
+    joint = True
 
     @checked
     def draw(self, key: Key, outputs: Outputs) -> Array:
@@ -116,7 +111,6 @@ class Model(Delay):
     maximum: Annotated[int, whole(0, LONGEST_DELAY)] | None = static(default=None)
     xi: Annotated[Scalar, nonnegative] | None = None
     b: Annotated[Scalar, nonnegative] | None = None
-    proven = True  # because each draw is clipped
 
     @abc.abstractmethod
     def _sample(self, key: Key, size: int) -> Array:
@@ -360,10 +354,6 @@ class Wrapped(Delay):
     def joint(self) -> bool:
         return self.delay.joint
 
-    @property
-    def proven(self) -> bool:
-        return self.delay.proven
-
     @checked
     def quantile(self, q: Probability) -> int:
         return self.delay.quantile(q)
@@ -441,10 +431,6 @@ class PerOutput(Delay):
         pairs = [pair for delay in self.delays if (pair := delay.sub_exponential) is not None]
         return None if len(pairs) < len(self.delays) else (_largest([xi for xi, _ in pairs]), _largest([b for _, b in pairs]))
 
-    @property
-    def proven(self) -> bool:
-        return all(delay.proven for delay in self.delays)
-
     @checked
     def draw(self, key: Key, outputs: Outputs) -> Array:
         check_count("PerOutput.delays", self.delays, outputs)
@@ -461,6 +447,12 @@ class PerOutput(Delay):
 
 def _largest(values: list[Scalar]) -> Array:
     return jnp.max(jnp.stack([jnp.asarray(value, float_dtype()) for value in values]))
+
+
+def unproven(delay: Delay) -> list[Delay]:
+    """Return the models inside whose definition does not make draws whole numbers >= 0: those of a user."""
+    inside = jax.tree.leaves(delay, is_leaf=lambda part: isinstance(part, Delay) and not isinstance(part, Wrapped | PerOutput))
+    return [part for part in inside if isinstance(part, Delay) and not isinstance(part, Model | NoDelay)]
 
 
 def check_count(name: str, models: Sequence[object], outputs: int | None) -> None:

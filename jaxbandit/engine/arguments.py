@@ -16,7 +16,7 @@ from jaxbandit.core.fields import MOST_ROUNDS, Check, Place, each, function, of_
 from jaxbandit.core.keys import round_key
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.types import Array
-from jaxbandit.delays import Delay
+from jaxbandit.delays import Delay, unproven
 from jaxbandit.feedback import Policy
 
 ALMOST_SURELY = 1 - 1e-12  # the quantile of a delay that a buffer is made for
@@ -89,8 +89,8 @@ def plan_delays(
     """
     for delay in delays:
         delay.validate(outputs=outputs)
-        if not delay.proven:
-            _try_out(delay, outputs)
+        for model in unproven(delay):
+            _try_out(model, outputs)
     policies = [feedback or algorithm.traits.feedback for algorithm in algorithms]
     for policy in policies:
         policy.validate(outputs=outputs)

@@ -126,17 +126,11 @@ def artificial(
     return from_tables(domain, reward, constraint(x1, x2) - level, noise=Gaussian(variance=noise_variance), name=name)
 
 
-PRICES = np.array([0.2, 0.4, 0.8, 1.2])  # electricity per unit of rate; the cost 1 + PRICES x must be within a budget of 3
-MAX_RATE = 2.0
-
-
 @nameable
 @checked
 def data_rate(
     points_per_axis: Resolution = 11,
     *,
-    slopes: Annotated[Sequence[float], fields.positive_numbers, fields.exactly(4, words="one per server")] = (5.0, 1.0, 5.0, 1.0),
-    offsets: Annotated[Sequence[float], fields.finite_numbers, fields.exactly(4, words="one per server")] = (1.0, 1.0, 1.0, 1.0),
     noise_variance: Annotated[Scalar, fields.nonnegative] = 0.01,
     cost_half_width: Annotated[Scalar, fields.nonnegative] = 0.0,
 ) -> Problem:
@@ -144,34 +138,24 @@ def data_rate(
 
     ``U_i = c_i (1 / (1 + exp(-a_i (x_i - b_i))) + d_i)`` for servers 1 and 3, ``U_i = c_i (log(a_i x_i + b_i) + d_i)`` for 2 and 4
     (Shi and Eryilmaz 2022, App. E.2, eq. 35-36, after Lee, Mazumdar and Shroff 2005), ``f = sum_i U_i``. ``c_i`` and ``d_i`` follow from
-    ``U_i(0) = 0``, ``U_i(2) = 1``. The constants of Lee et al. are not in the paper: ``a_i`` and ``b_i`` default to **assumed** values.
+    ``U_i(0) = 0``, ``U_i(2) = 1``. The constants of Lee et al. are not in the paper: ``a = (5, 1, 5, 1)`` and ``b_i = 1`` are **assumed**.
     With them ``f* = 2.632`` at ``(1.5, 1.75, 1.25, 0)`` on 9^4 points and 2.642 on 11^4, where the constraint is tight.
 
     Args:
       points_per_axis: grid resolution ``n >= 2``, ``M = n^4``.
-      slopes: ``a_i > 0``, ``[4]``, per unit of rate.
-      offsets: ``b_i``, ``[4]``: the rate of half utility for servers 1 and 3; ``> 0`` for servers 2 and 4.
       noise_variance: Gaussian noise variance of the utility, ``>= 0`` (paper: 0.01).
       cost_half_width: half-width of the uniform noise on the cost, ``>= 0``: 0 for the paper's noiseless constraint, 0.2 for its noisy
         one.
     """
-    checks.positive(
-        "offsets[1], offsets[3]", np.asarray(offsets, np.float64)[[1, 3]], remedy="a logarithm's argument must be > 0 at rate 0"
-    )
-    domain = grid([0.0] * 4, [MAX_RATE] * 4, points_per_axis)
-    rates, utilities = np.asarray(domain.points), []
-    for server, (rate, slope, offset) in enumerate(zip(rates.T, slopes, offsets, strict=True)):
-        x = np.append(rate, [0.0, MAX_RATE])
-        raw = np.exp(-np.logaddexp(0.0, -slope * (x - offset))) if server % 2 == 0 else np.log(slope * x + offset)  # without overflow
-        low, high = raw[-2:]
-        if not high > low:
-            words = f"the utility is flat in float64 with ({slope}, {offset}); use a smaller slope or offset"
-            raise checks.InvalidArgument(f"slopes[{server}], offsets[{server}]: {words}")
-        utilities.append((raw[:-2] - low) / (high - low))
+    domain = grid([0.0] * 4, [2.0] * 4, points_per_axis)
+    rates = np.asarray(domain.points)
+    x = np.vstack([rates, np.zeros(4), np.full(4, 2.0)])  # at the ends, too
+    raw = np.stack([np.log(x[:, i] + 1.0) if i % 2 else np.exp(-np.logaddexp(0.0, -5.0 * (x[:, i] - 1.0))) for i in range(4)])
+    low, high = raw[:, -2:-1], raw[:, -1:]
     # Rounded, so that points exactly on the budget, the best among them, are feasible in any floating type.
-    constraint = np.round(rates @ PRICES - 2.0, 12)
+    constraint = np.round(rates @ np.array([0.2, 0.4, 0.8, 1.2]) - 2.0, 12)
     noise = PerOutput(models=(Gaussian(variance=noise_variance), Uniform(half_width=cost_half_width)))
-    return from_tables(domain, sum(utilities), constraint, noise=noise, name="data_rate")
+    return from_tables(domain, sum((raw[:, :-2] - low) / (high - low)), constraint, noise=noise, name="data_rate")
 
 
 @nameable
@@ -180,26 +164,20 @@ def queueing(
     points_per_axis: Resolution = 21,
     *,
     arrival_rate: Annotated[float, fields.positive] = 6.0,
-    capacities: Annotated[Sequence[float], fields.positive_numbers, fields.exactly(2, words="one per node")] = (6.0, 4.0),
-    curvature: Annotated[float, fields.positive] = 4.0,
-    energy: Annotated[Sequence[float], fields.positive_numbers, fields.exactly(2, words="one per node")] = (2.0, 1.0),
     noise_variance: Annotated[Scalar, fields.nonnegative] = 0.01,
 ) -> FullInformation:
     """Make the problem of GPU shares ``x in [0, 1]^2`` that serve random arrivals, seen before the choice, at the least energy.
 
-    ``f = -sum_i e_i x_i^2`` (energy, observed with noise), ``g_t = omega_t - sum_i h_i(x_i)`` with ``omega_t ~ Poisson(arrival_rate)``
-    jobs in a round and known concave service rates ``h_i(x) = s_i log(1 + q x) / log(1 + q)``, so that ``g <= 0`` is stability of the
-    queue. The paper (Zhou and Ji 2022, App. A, after Yu, Neely and Wei 2017) gives the form only; energy, rates and all constants are
-    ours. With them the constraint binds (no service costs no energy), the best point serves just enough, and the Slater slack is
+    ``f = -2 x_1^2 - x_2^2`` (energy, observed with noise), ``g_t = omega_t - sum_i h_i(x_i)`` with ``omega_t ~ Poisson(arrival_rate)``
+    jobs in a round and known concave service rates ``h_i(x) = s_i log(1 + 4 x) / log(5)``, ``s = (6, 4)``, so that ``g <= 0`` is stability
+    of the queue. The paper (Zhou and Ji 2022, App. A, after Yu, Neely and Wei 2017) gives the form only; energy, rates and all constants
+    are ours. With them the constraint binds (no service costs no energy), the best point serves just enough, and the Slater slack is
     ``sum_i s_i - arrival_rate = 4`` jobs a round. ``g_t`` is not bounded, although the paper's Assumption 6 asks for it, because a Poisson
     number is not.
 
     Args:
       points_per_axis: grid resolution ``n >= 2``, ``M = n^2``.
-      arrival_rate: mean jobs a round, ``> 0``; more than ``sum_i s_i`` makes the problem infeasible.
-      capacities: ``s_i > 0``, ``[2]``, jobs a round that a node serves with its full share.
-      curvature: ``q > 0``; the larger, the sooner a node's service levels off.
-      energy: ``e_i > 0``, ``[2]``, energy a round at full share.
+      arrival_rate: mean jobs a round, ``> 0``; more than 10 makes the problem infeasible.
       noise_variance: Gaussian noise variance of the energy reading, ``>= 0``.
 
     Returns:
@@ -207,8 +185,8 @@ def queueing(
     """
     domain = grid([0.0, 0.0], [1.0, 1.0], points_per_axis)
     shares = np.asarray(domain.points)  # [M, 2]
-    service = (np.log1p(curvature * shares) / np.log1p(curvature)) @ np.asarray(capacities, np.float64)
-    reward = -(shares**2) @ np.asarray(energy, np.float64)
+    service = (np.log1p(4.0 * shares) / np.log1p(4.0)) @ np.array([6.0, 4.0])
+    reward = -(shares**2) @ np.array([2.0, 1.0])
     noise = PerOutput(models=(Gaussian(variance=noise_variance), CentredPoisson(rate=arrival_rate)))
     return full_information(from_tables(domain, reward, arrival_rate - service, noise=noise, name="queueing"))
 

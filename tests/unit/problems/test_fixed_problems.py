@@ -67,12 +67,12 @@ def test_data_rate_facts():
     assert float(eleven.value) == pytest.approx(2.6416, abs=1e-4)
 
 
-def test_data_rate_constants_are_parameters():
-    problem = problems.data_rate(3, slopes=(2.0, 3.0, 5.0, 1.0), offsets=(0.5, 0.25, 1.0, 1.0))
-    x = np.array([1.0, 2.0, 0.0, 0.0])
-    at = problem.domain.nearest(x)
-    sigmoid = lambda z: 1 / (1 + np.exp(-2 * (z - 0.5)))  # noqa: E731
-    assert problem.means[0, at] == pytest.approx((sigmoid(1) - sigmoid(0)) / (sigmoid(2) - sigmoid(0)) + 1)
+def test_data_rate_utilities():
+    problem = problems.data_rate(5)
+    at = problem.domain.nearest([0.5, 1.0, 0.0, 0.0])
+    sigmoid = lambda z: 1 / (1 + np.exp(-5 * (z - 1)))  # noqa: E731
+    utilities = (sigmoid(0.5) - sigmoid(0)) / (sigmoid(2) - sigmoid(0)), np.log(2) / np.log(3)
+    assert problem.means[0, at] == pytest.approx(sum(utilities))
 
 
 def test_data_rate_noise():
@@ -152,15 +152,8 @@ def test_full_information_runs_in_simulate():
         (lambda: problems.artificial("P1", 1), "points_per_axis"),
         (lambda: problems.artificial("P1", noise_variance=-1.0), "noise_variance"),
         (lambda: problems.data_rate(1), "points_per_axis"),
-        (lambda: problems.data_rate(3, slopes=(1.0, 1.0)), "slopes"),
-        (lambda: problems.data_rate(3, slopes=(1.0, -1.0, 1.0, 1.0)), "slopes"),
-        (lambda: problems.data_rate(3, offsets=(1.0, 0.0, 1.0, 1.0)), "offsets"),
-        (lambda: problems.data_rate(3, slopes=(1e4, 1.0, 1.0, 1.0), offsets=(50.0, 1.0, 1.0, 1.0)), "flat"),
         (lambda: problems.data_rate(3, cost_half_width=-0.2), "half_width"),
         (lambda: problems.queueing(arrival_rate=0.0), "arrival_rate"),
-        (lambda: problems.queueing(capacities=(1.0,)), "capacities"),
-        (lambda: problems.queueing(curvature=-1.0), "curvature"),
-        (lambda: problems.queueing(energy=(1.0, 0.0)), "energy"),
         (lambda: problems.full_information(problems.sine(4), noise="none"), "noise"),
         (
             lambda: problems.full_information(problems.from_tables(problems.sine(3).domain, np.zeros(9), np.zeros((0, 9)))),
