@@ -28,14 +28,12 @@ __dir__ = __all__.copy  # what completion shows
 
 NEVER = 2**30  # stands for feedback that never arrives; added to a round below 2^30 it stays an int32
 LONGEST_DELAY = NEVER // 2  # the longest delay that is drawn; a float32 holds it exactly
-POISSON_MEAN = between(0, LONGEST_DELAY / 2, open_low=False)
-"""Check of the mean of Poisson delays."""
+POISSON_MEAN = between(0, LONGEST_DELAY / 2, open_low=False)  # check of the mean of Poisson delays
 ROUNDS = whole_numbers(0, LONGEST_DELAY, "rounds")
 
 Outputs: TypeAlias = Annotated[int, whole(1, 1000)]
 Probability: TypeAlias = Annotated[float, between(0, 1, open_high=True, host=True)]  # of a quantile
-SubExponential: TypeAlias = tuple[Scalar, Scalar] | None
-"""The pair ``(xi, b)`` of a sub-exponential delay, in rounds; ``None`` where there is none."""
+SubExponential: TypeAlias = tuple[Scalar, Scalar] | None  # the pair (xi, b) of a delay, in rounds, where there is one
 
 
 class Delay(Declared, abc.ABC):
@@ -337,30 +335,7 @@ def _hoeffding(width: Scalar) -> SubExponential:
 
 
 @pytree
-class Wrapped(Delay):
-    """Abstract base of models made of another, ``delay``, whose facts they have unless they say otherwise."""
-
-    delay: Delay = NoDelay()
-
-    @property
-    def mean(self) -> Scalar:
-        return self.delay.mean
-
-    @property
-    def sub_exponential(self) -> SubExponential:
-        return self.delay.sub_exponential
-
-    @property
-    def joint(self) -> bool:
-        return self.delay.joint
-
-    @checked
-    def quantile(self, q: Probability) -> int:
-        return self.delay.quantile(q)
-
-
-@pytree
-class Lossy(Wrapped):
+class Lossy(Delay):
     """A delay model some of whose feedback does not arrive at all, for each output by itself.
 
     The mean is infinite unless ``never = 0``, and there is no sub-exponential pair; ``quantile`` is that of what arrives.
@@ -371,6 +346,7 @@ class Lossy(Wrapped):
       shared: whether all outputs of a round are lost together.
     """
 
+    delay: Delay = NoDelay()
     never: Annotated[Scalar, between(0, 1, open_low=False)] = 0.1
     shared: bool = static(default=False)
 
@@ -390,9 +366,13 @@ class Lossy(Wrapped):
         lost = jax.random.bernoulli(loss_key, jnp.asarray(self.never, float_dtype()), (1 if self.shared else outputs,))
         return jnp.where(lost, NEVER, self.delay.draw(delay_key, outputs))
 
+    @checked
+    def quantile(self, q: Probability) -> int:
+        return self.delay.quantile(q)
+
 
 @pytree
-class Mirrored(Wrapped):
+class Mirrored(Delay):
     """A delay model some of whose outputs are doubled, both copies with one delay, as two inequalities that share a reading.
 
     Attributes:
@@ -406,8 +386,23 @@ class Mirrored(Wrapped):
     @checked
     def draw(self, key: Key, outputs: Outputs) -> Array:
         single = outputs - len(self.doubled)
-        copies = np.array([1 + (number in self.doubled) for number in range(single)])
-        return self.delay.draw(key, single)[np.repeat(np.arange(single), copies)]
+        return self.delay.draw(key, single)[np.sort(np.append(np.arange(single), self.doubled).astype(int))]
+
+    @property
+    def mean(self) -> Scalar:
+        return self.delay.mean
+
+    @property
+    def sub_exponential(self) -> SubExponential:
+        return self.delay.sub_exponential
+
+    @property
+    def joint(self) -> bool:
+        return self.delay.joint
+
+    @checked
+    def quantile(self, q: Probability) -> int:
+        return self.delay.quantile(q)
 
     def _check(self, name: str, outputs: int | None) -> None:
         self.delay.validate(f"{name}.delay", single_outputs(name, self.doubled, outputs))
@@ -451,7 +446,7 @@ def _largest(values: list[Scalar]) -> Array:
 
 def unproven(delay: Delay) -> list[Delay]:
     """Return the models inside whose definition does not make draws whole numbers >= 0: those of a user."""
-    inside = jax.tree.leaves(delay, is_leaf=lambda part: isinstance(part, Delay) and not isinstance(part, Wrapped | PerOutput))
+    inside = jax.tree.leaves(delay, is_leaf=lambda part: isinstance(part, Delay) and not isinstance(part, Lossy | Mirrored | PerOutput))
     return [part for part in inside if isinstance(part, Delay) and not isinstance(part, Model | NoDelay)]
 
 

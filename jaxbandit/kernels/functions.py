@@ -41,8 +41,8 @@ class Separable(Unit):
     @checked
     def along_axes(self, dimension: Axes) -> tuple[Kernel, ...]:
         held = {parameter.name: getattr(self, parameter.name) for parameter in parameters(type(self))}
-        one = {name for name, value in held.items() if isinstance(value, float | int) or np.ndim(value) == 0}
-        return tuple(replace(self, **{n: v if n in one else v[axis] for n, v in held.items()}) for axis in range(dimension))
+        several = {name: value for name, value in held.items() if np.ndim(value) > 0}
+        return tuple(replace(self, **{name: value[axis] for name, value in several.items()}) for axis in range(dimension))
 
 
 @pytree

@@ -129,8 +129,7 @@ class AbstractProblem(OnDomain):
         self.delay.validate(outputs=self.outputs)
 
 
-Seed: TypeAlias = Annotated[int, whole(0, 2**63 - 1)]
-"""A seed of NumPy's generator."""
+Seed: TypeAlias = Annotated[int, whole(0, 2**63 - 1)]  # of NumPy's generator
 
 P = TypeVar("P", bound=AbstractProblem)
 A = ParamSpec("A")
@@ -239,16 +238,11 @@ INSTANCE = Check(
     lambda value: isinstance(value, AbstractProblem) and value.has_means,
     classes=(AbstractProblem,),
 )
-"""Check of an argument whose means are looked up."""
-Instance: TypeAlias = Annotated[AbstractProblem, INSTANCE]
-"""One instance of a problem."""
+Instance: TypeAlias = Annotated[AbstractProblem, INSTANCE]  # whose means are looked up
 
 
 def as_exact_as_tables(function: Callable[Concatenate[AbstractProblem, A], T]) -> Callable[Concatenate[AbstractProblem, A], T]:
-    """Let a function of an instance compute in float64 where its tables are NumPy's in float64, as those of the package's problems are.
-
-    It returns NumPy's arrays then, for JAX would round its own. Inside a program it computes as the program does.
-    """
+    """Let a function of an instance compute in float64, and return NumPy's arrays, where its tables are NumPy's in float64."""
 
     @functools.wraps(function)
     def computed(problem: AbstractProblem, *args: A.args, **kwargs: A.kwargs) -> T:
@@ -307,9 +301,8 @@ def best_mixed_policy(problem: Instance) -> tuple[float, np.ndarray]:
     from scipy.optimize import linprog  # comes with JAX; imported here because start-up should not pay for it
 
     means = np.asarray(problem.means, np.float64)
-    size = means.shape[1]
-    constraints = {"A_ub": means[1:], "b_ub": np.zeros(len(means) - 1)} if len(means) > 1 else {}
-    solution = linprog(-means[0], A_eq=np.ones((1, size)), b_eq=[1.0], bounds=(0, None), method="highs", **constraints)
+    size, limits = means.shape[1], np.zeros(len(means) - 1)
+    solution = linprog(-means[0], means[1:], limits, np.ones((1, size)), [1.0], bounds=(0, None), method="highs")
     if solution.status == 2:  # infeasible
         return float("nan"), np.zeros(size)
     if not solution.success:

@@ -30,8 +30,7 @@ from jaxbandit.problems.noise import Noise, Residuals
 __all__ = ["ArmsData", "from_columns", "from_csv", "light", "light_or_synthetic", "light_synthetic"]
 __all__ += ["stocks", "stocks_or_synthetic", "stocks_synthetic"]
 
-Columns: TypeAlias = Mapping[str, Sequence[object]]
-"""Columns ``[M]`` of a table by name."""
+Columns: TypeAlias = Mapping[str, Sequence[object]]  # [M] by name
 Positive: TypeAlias = Annotated[float, positive]
 
 
@@ -122,11 +121,7 @@ def from_csv(
 
 
 def rows_of_csv(path: str | Path) -> np.ndarray:
-    """Return the rows ``[n, c]`` of a CSV file of numbers in UTF-8, the first line of which names the columns.
-
-    Raises:
-      InvalidArgument: on a file that cannot be read, on rows of another length than the first, and on what is no finite number.
-    """
+    """Return the rows ``[n, c]`` of a CSV file of numbers in UTF-8, the first line of which names the columns."""
     table = _columns_of(path)
     return np.stack([_numbers(table, name) for name in table], axis=1)
 

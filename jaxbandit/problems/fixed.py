@@ -380,9 +380,5 @@ def building(
 @partial(jax.jit, static_argnames="minutes")
 def _simulated(controllers: Array, zone: Zone, minutes: int) -> tuple[Array, Array]:
     """Return the energy ``[M]`` and the deviation ``[M]`` of controllers ``[M, 3]``."""
-
-    def outcome(controller: Array) -> tuple[Array, Array]:
-        day = building_day(controller, zone, minutes=minutes)
-        return day.energy, day.deviation
-
-    return jax.vmap(outcome)(controllers)
+    day = jax.vmap(lambda controller: building_day(controller, zone, minutes=minutes))(controllers)
+    return day.energy, day.deviation

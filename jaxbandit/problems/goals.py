@@ -18,15 +18,10 @@ CONSTRAINT = re.compile(rf"\s*({NAME})\s*(<=|>=|=)\s*({NUMBER})\s*(?:\+-\s*({NUM
 
 @dataclasses.dataclass(frozen=True)
 class Objective:
-    """The output to maximise or minimise.
-
-    Attributes:
-      name: its name.
-      sign: 1 for an output to maximise, -1 for one to minimise.
-    """
+    """The output to maximise or minimise."""
 
     name: str
-    sign: int
+    sign: int  # 1 to maximise, -1 to minimise
 
     @classmethod
     def read(cls, text: str) -> Objective:
@@ -42,19 +37,12 @@ class Objective:
 
 @dataclasses.dataclass(frozen=True)
 class Constraint:
-    """An output with a bound on its mean.
-
-    Attributes:
-      name: its name.
-      relation: ``"<="``, ``">="`` or ``"="``.
-      bound: the bound ``c``.
-      tolerance: how far from ``c`` an output that is to equal it may be, > 0; 0 for inequalities.
-    """
+    """An output with a bound ``c`` on its mean."""
 
     name: str
-    relation: str
+    relation: str  # "<=", ">=" or "="
     bound: float
-    tolerance: float = 0.0
+    tolerance: float = 0.0  # how far from c an output that is to equal it may be, > 0; 0 for inequalities
 
     @classmethod
     def read(cls, text: str, where: str = "constraints") -> Constraint:

@@ -142,22 +142,20 @@ def _one_per_point(words: str, *dimensions: int) -> fields.Shape:
 
 @pytree
 class Residuals(Noise):
-    """Bootstrap from data: a random row of a table of residuals, read at the chosen point.
+    """Bootstrap from data: a random row of a table of residuals, read at the chosen point; one reading gives all outputs.
 
     Attributes:
       table: ``[n, M]`` residuals (data minus their mean), in the units of the outputs; every row is equally likely.
       weights: factor of a residual, one number or ``[k]``; ``[1, -1]`` goes with a constraint ``g = -f + h``.
-      shared: whether all outputs read one row, as one reading gives both reward and cost, or each draws its own.
     """
 
     table: Annotated[Table, fields.finite, _one_per_point("shape [n, M], one row per sample, one column for each of {n} points", 2)]
     weights: Annotated[types.PerOutput, fields.finite] = 1.0
-    shared: bool = static(default=True)
 
     @checked
     def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> tuple[Array, Array]:
         """Return row numbers ``[k]`` and weights ``[k]``; the row does not depend on the point, its entry does."""
-        rows = jax.random.randint(key, (1,) if self.shared else (outputs,), 0, np.shape(self.table)[0])
+        rows = jax.random.randint(key, (1,), 0, np.shape(self.table)[0])
         return jnp.broadcast_to(rows, (outputs,)), jnp.broadcast_to(jnp.asarray(self.weights, dtype), (outputs,))
 
     def apply(self, drawn: tuple[Array, Array], index: Array) -> Array:

@@ -553,7 +553,7 @@ DECLARED: dict[type, dict[str, Any]] = {
     problems.StudentT: {"df": POSITIVE_EACH, "scale": NONNEGATIVE_EACH},
     problems.CentredPoisson: {"rate": Number(0.0, 1e9, open_low=False, open_high=False, **EACH)},
     problems.Heteroscedastic: {"variance": OverPoints(), "model": NOISE},
-    problems.Residuals: {"table": Matrix(), "weights": Number(**EACH), "shared": Boolean()},
+    problems.Residuals: {"table": Matrix(), "weights": Number(**EACH)},
     problems.PerOutput: {"models": Roles(NOISE)},
     problems.PerPoint: {"model": NOISE},
     problems.Mirrored: {"model": NOISE, "doubled": Doubled()},

@@ -81,12 +81,6 @@ def test_residuals_resample_the_table_at_the_point():
     assert_moments(values[:, :1], table[:, 1].mean(), table[:, 1].var())
 
 
-def test_residuals_of_outputs_are_shared_or_independent():
-    table = np.random.default_rng(0).normal(size=(50, 2))
-    assert np.corrcoef(samples(problems.Residuals(table=table)).T)[0, 1] > 0.999
-    assert abs(np.corrcoef(samples(problems.Residuals(table=table, shared=False)).T)[0, 1]) < 5 / np.sqrt(DRAWS)
-
-
 def test_a_residual_row_is_one_sample_of_the_whole_domain():
     table = np.random.default_rng(0).normal(size=(9, 4))
     noise = canonicalise(problems.Residuals(table=table))
