@@ -10,7 +10,6 @@ Each is one compiled program where it is called by itself, and part of the progr
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
@@ -19,10 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from jaxbandit.core.checks import InvalidArgument, shape, short
+from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import checked
-from jaxbandit.core.fields import Described, finite, integers_from, nonnegative, whole
-from jaxbandit.core.memory import check_fits
+from jaxbandit.core.fields import Described, finite, integers_from, nonnegative
 from jaxbandit.core.pytree import as_argument, float_dtype, pytree
 from jaxbandit.core.status import healthy
 from jaxbandit.core.types import Array, Scalar
@@ -31,7 +29,7 @@ from jaxbandit.domains import MOST_POINTS
 from jaxbandit.problems import AbstractProblem, optimum
 from jaxbandit.problems.base import Instance, as_exact_as_tables
 
-__all__ = ["Curves", "DelayCounts", "Tally", "curves", "delay_counts", "extend_tally", "healthy", "start_tally"]
+__all__ = ["Curves", "DelayCounts", "curves", "delay_counts", "healthy"]
 __dir__ = __all__.copy  # what completion shows
 
 
@@ -54,20 +52,6 @@ INDICES = integers_from(0, MOST_POINTS)
 ARRIVALS = integers_from(1, 2**31 - 1)
 
 
-def _given(problem: AbstractProblem, indices: ArrayLike) -> tuple[Array, Array, Array]:
-    """Return the tables of a problem, its best feasible value, and ``indices [..., T]``, as a compiled program takes them.
-
-    Raises:
-      InvalidArgument: unless these are points of the problem's domain; traced ones are passed over.
-    """
-    if np.ndim(indices) == 0:
-        raise InvalidArgument(f"indices: expected shape [..., T], one point for each round, got shape []: {short(indices)}")
-    if 0 in np.shape(indices):
-        raise InvalidArgument(f"indices: expected shape [..., T] with T >= 1, got shape {list(np.shape(indices))}")
-    integers_from(0, problem.domain.size - 1)("indices", indices)
-    return as_argument(problem.means), optimum(problem).value, as_argument(indices)
-
-
 @checked
 @as_exact_as_tables
 def curves(
@@ -83,15 +67,18 @@ def curves(
       indices: indices of the chosen points; see :attr:`Trajectory.scored_indices <jaxbandit.Trajectory.scored_indices>`.
       mixed_value: reward of the best mixed policy (:func:`~jaxbandit.problems.best_mixed_policy`), for strong regret.
     """
-    means, best, indices = _given(problem, indices)
-    return _extended(means, best, start_tally(problem.constraints, jnp.shape(indices)[:-1]), indices, mixed_value)[1]
+    if np.ndim(indices) == 0:
+        raise InvalidArgument(f"indices: expected shape [..., T], one point for each round, got shape []: {short(indices)}")
+    if 0 in np.shape(indices):
+        raise InvalidArgument(f"indices: expected shape [..., T] with T >= 1, got shape {list(np.shape(indices))}")
+    integers_from(0, problem.domain.size - 1)("indices", indices)
+    return extend_tally(problem, start_tally(problem.constraints, np.shape(indices)[:-1]), indices, mixed_value)[1]
 
 
 @pytree
-class Tally(Described):
+class Tally:
     """Values of the cumulative measures after some rounds, from which :func:`extend_tally` computes them over further rounds."""
 
-    described: ClassVar[str] = "the tally of earlier rounds, metrics.start_tally(constraints)"
     regret: Array  # [...]
     positive_regret: Array  # [...]
     hard_violation: Array  # [...]
@@ -101,11 +88,8 @@ class Tally(Described):
     reward: Array  # [...]
 
 
-@checked
-def start_tally(constraints: Annotated[int, whole(0, 1000)], shape: tuple[Annotated[int, whole(0, MOST_POINTS)], ...] = ()) -> Tally:
+def start_tally(constraints: int, shape: tuple[int, ...] = ()) -> Tally:
     """Return the measures before the first round, for trials with the leading axes ``shape``."""
-    trials = math.prod(shape)
-    check_fits("shape", (6 + constraints) * trials * float_dtype().itemsize, f"the measures of {trials:,} trials", "take fewer")
     zero: Any = np.broadcast_to(np.zeros((), float_dtype()), shape)
     return Tally(
         regret=zero,
@@ -118,24 +102,14 @@ def start_tally(constraints: Annotated[int, whole(0, 1000)], shape: tuple[Annota
     )
 
 
-@checked
-@as_exact_as_tables
-def extend_tally(
-    problem: Instance,
-    so_far: Tally,
-    indices: Annotated[Array, INDICES],
-) -> tuple[Tally, Curves]:
+def extend_tally(problem: AbstractProblem, so_far: Tally, indices: Array, mixed_value: Scalar | None = None) -> tuple[Tally, Curves]:
     """Return the measures after further rounds, in which the points ``indices [..., n]`` were chosen, and their curves over these."""
-    means, best, indices = _given(problem, indices)
-    costs = (*np.shape(indices)[:-1], problem.constraints)
-    shape("so_far.costs", so_far.costs, costs, remedy="start one of as many trials and constraints")
-    return _extended(means, best, so_far, indices)
+    return _extended(as_argument(problem.means), optimum(problem).value, so_far, as_argument(indices), mixed_value)
 
 
 @partial(jax.jit, inline=True)
-def _extended(means: Array, best: Array, so_far: Tally, indices: Array, mixed_value: Scalar | None = None) -> tuple[Tally, Curves]:
+def _extended(means: Array, best: Array, so_far: Tally, indices: Array, mixed_value: Scalar | None) -> tuple[Tally, Curves]:
     """Return the tally and the curves on the tables ``means [1 + m, M]``, whose best feasible value is ``best``."""
-    so_far = jax.tree.map(lambda x: jnp.asarray(x, float_dtype()) if jnp.issubdtype(x.dtype, jnp.floating) else x, so_far)
     reward = means[0][indices]
     costs = jnp.moveaxis(means[1:][:, indices], 0, -2)  # [..., m, n]
     gap = best - reward

@@ -308,7 +308,6 @@ COUNTS: dict[str, tuple[Any, str]] = {  # functions of a number that an array or
     "random points": (lambda n: jaxbandit.InitialDesign(random=n).points(jax.random.key(0), 5), "random"),
     "points to draw from": (lambda n: jaxbandit.InitialDesign(random=2).points(jax.random.key(0), n), "size"),
     "rounds kept": (lambda n: jaxbandit.study.Keep(every=1).rounds(n), "horizon"),
-    "measures": (lambda n: jaxbandit.metrics.start_tally(2, (10**7, 10**7, min(n, 10**7))), "shape"),
     "resamples": (lambda n: jaxbandit.report.statistics.resampling(n, 10**6, 0), "count"),
     "panels": (lambda n: drawing.figure_of(n, 1), "rows"),
     "panels of a user": (lambda n: drawing.grid_of_axes(None, 1, n), "columns"),

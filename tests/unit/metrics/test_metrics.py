@@ -325,7 +325,5 @@ def test_tables_far_from_zero_are_measured_in_float64_where_they_are_in_float64(
     assert float(problems.optimum(problem).value) == best and found.regret.dtype == np.float64
     np.testing.assert_allclose(found.regret, regret, rtol=1e-9)
     np.testing.assert_allclose(found.hard_violation, violation, rtol=1e-12)
-    tally, _ = metrics.extend_tally(problem, metrics.start_tally(1, (3,)), indices[:, :150])
-    np.testing.assert_allclose(metrics.extend_tally(problem, tally, indices[:, 150:])[1].regret, regret[:, 150:], rtol=1e-9)
     inside = jax.jit(lambda indices: metrics.curves(problem, indices).regret + 0 * problems.optimum(problem).value)(indices)
     assert inside.dtype == (np.float64 if jax.config.read("jax_enable_x64") else np.float32)
