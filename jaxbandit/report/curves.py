@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
@@ -417,27 +417,24 @@ def delay_histogram(
     if "arrival" not in dataset:
         raise InvalidArgument("dataset: has no variable arrival; no feedback of this study was late")
     models, first = np.unique(dataset["delay"].values.astype(str), return_index=True)
-    lines = [(str(model) or "none", *line) for model, n in zip(models, first, strict=True) for line in _late(dataset.isel(algorithm=n))]
+    lines: list[tuple[str, str, np.ndarray]] = []  # words, a note on values that did not arrive, and the delays of those that did
+    for model, n in zip(models, first, strict=True):
+        arrival, played = dataset.arrival.isel(algorithm=n).transpose("output", "trial", "played").values, dataset.played.values
+        alike = len(arrival) > 1 and (arrival == arrival[:1]).all()
+        for output, arrived in zip(["all outputs"] if alike else dataset.output.values, arrival[: 1 if alike else None], strict=True):
+            pending, never = arrived > played[-1], arrived >= NEVER
+            note = f", {pending.mean():.1%} pending at the end" if pending.any() else ""
+            note += f" ({never.mean():.1%} never arrive)" if never.any() else ""
+            lines.append((f"{model or 'none'}, {output}", note, (arrived - played)[~pending]))
     most = max((int(delays.max()) for *_, delays in lines if len(delays)), default=0)
     axis, width = one_axis(ax, (7.0, 3.6)), max(1, -(-(most + 1) // MOST_BINS))
     edges = np.arange(0, most + width + 1, width) - 0.5
-    for number, (words, output, note, delays) in enumerate(lines):
+    for number, (words, note, delays) in enumerate(lines):
         share = np.histogram(delays, edges)[0] / max(len(delays), 1)
         mean = f"mean {delays.mean():.1f}" if len(delays) else "none arrived"
-        label = f"{plain(words)}, {output}: {mean}{note}"
+        label = f"{plain(words)}: {mean}{note}"
         axis.stairs(share, edges, **look(number), linewidth=1.5, label=label, fill=False)
     axis.set(title=heading, xlabel="delay in rounds", ylabel="share of the values that arrived", xlim=(edges[0], edges[-1]))
     axis.set_ylim(0, 1.25 * max(axis.get_ylim()[1], 1e-12))
     axis.legend(loc="upper right", fontsize=8)
     return axis
-
-
-def _late(part: xr.Dataset) -> Iterator[tuple[str, str, np.ndarray]]:
-    """Yield for each output its name, a note on values that did not arrive, and the delays of those that did; once if all agree."""
-    arrival, played = part.arrival.transpose("output", "trial", "played").values, part.played.values
-    alike = len(arrival) > 1 and (arrival == arrival[:1]).all()
-    for name, arrived in zip(["all outputs"] if alike else map(str, part.output.values), arrival[: 1 if alike else None], strict=True):
-        pending, never = arrived > played[-1], arrived >= NEVER
-        note = f", {pending.mean():.1%} pending at the end" if pending.any() else ""
-        note += f" ({never.mean():.1%} never arrive)" if never.any() else ""
-        yield name, note, (arrived - played)[~pending]

@@ -7,6 +7,7 @@ import dataclasses
 import io
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from pprint import pformat
 from typing import Any, TypeAlias, TypeVar
@@ -22,7 +23,7 @@ from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import checked
 from jaxbandit.core.files import prepare_file, reason_of, write_whole
 from jaxbandit.core.types import FilePath
-from jaxbandit.drawing import COLOURS, Drawing, figure_of, plain
+from jaxbandit.drawing import COLOURS, Drawing, compose, figure_of, plain
 from jaxbandit.report.curves import PANELS, boxes_over_time, delay_histogram, mean_curves
 from jaxbandit.report.statistics import (
     elapsed,
@@ -119,13 +120,14 @@ def render(dataset: xr.Dataset, *, name: str) -> str:
     sizes = dataset.sizes
     facts = f"{sizes['algorithm']} algorithms, {sizes['trial']} trials, {int(dataset['round'][-1]):,} rounds"
     facts += "".join(f"{words}{attributes[key]}" for key, words in (("seed", ", seed "), ("created", "; made ")) if key in attributes)
+    delays = compose("", [[partial(delay_histogram, dataset)]], size=(7.0, 3.6)) if "arrival" in dataset else None
     sections: dict[str, Section] = {
         "summary": _summary(dataset),
         "flags": flags_in_words(dataset) or [f"None of the {dataset.status.size:,} trials was flagged."],
         "curves": curve_pictures(dataset),
         "boxes": _box_pictures(dataset),
         "sweep": _sweep_pictures(dataset),
-        "delays": _delay_pictures(dataset),
+        "delays": [Picture("Delays of the values that arrived within the run.", delays)] if delays else [],
         "differences": _differences(dataset),
         "wins": _win_pictures(dataset),
         "growth": _growth(dataset),
@@ -220,11 +222,8 @@ def _exponent(fit: xr.Dataset) -> Cell:
 
 def _parameters(attributes: Mapping[str, object]) -> Section:
     values = {name: value for name, value in attributes.items() if name not in SHOWN_ELSEWHERE}
-    nested = [
-        (name, pformat(value, width=120, compact=True, sort_dicts=False))
-        for name, value in values.items()
-        if isinstance(value, dict | list)
-    ]
+    shown = partial(pformat, width=120, compact=True, sort_dicts=False)
+    nested = [(name, shown(value)) for name, value in values.items() if isinstance(value, dict | list)]
     single = [[{"text": name, "tag": "code"}, str(value)] for name, value in values.items() if not isinstance(value, dict | list)]
     return {"single": single, "nested": nested} if values else {}
 
@@ -286,15 +285,13 @@ def mean_pictures(parts: Sequence[tuple[Sequence[int], str]], panels: Panels, me
 
 def _box_pictures(dataset: xr.Dataset) -> list[Picture]:
     """Draw box plots over the rounds: a column for each algorithm, a row for each measure."""
-    every, panels, pictures = max(1, int(elapsed(dataset)[-1]) // BOXES), _panels_of(dataset), []
+    box = partial(boxes_over_time, every=max(1, int(elapsed(dataset)[-1]) // BOXES))
+    caption = "Spread over trials: boxes hold the middle half of the trials, orange lines are medians, blue lines means"
+    pictures, panels = [], _panels_of(dataset)
     for labels, note in parts_of(_groups(dataset), MOST_BOXES) if panels else ():
-        figure, grid = figure_of(len(panels), len(labels), (4.2, 3.0), one_scale=True)
-        for row, (name, words) in zip(grid, panels, strict=True):
-            for number, (axis, label) in enumerate(zip(row, labels, strict=True)):
-                ylabel = "" if number else words
-                boxes_over_time(dataset.sel(algorithm=label), name, heading=plain(label), ylabel=ylabel, every=every, ax=axis)
-        caption = "Spread over trials: boxes hold the middle half of the trials, orange lines are medians, blue lines means"
-        pictures.append(Picture(f"{caption}{note}.", figure))
+        columns = [(dataset.sel(algorithm=label), plain(label)) for label in labels]
+        rows = [[partial(box, part, name, heading=heading, ylabel=words) for part, heading in columns] for name, words in panels]
+        pictures.append(Picture(f"{caption}{note}.", compose("", rows, size=(4.2, 3.0), one_scale=True)))
     return pictures
 
 
@@ -309,25 +306,14 @@ def _sweep_pictures(dataset: xr.Dataset) -> list[Picture]:
     return pictures
 
 
-def _delay_pictures(dataset: xr.Dataset) -> list[Picture]:
-    """Draw the histogram of delays, if feedback was delayed."""
-    if "arrival" not in dataset:
-        return []
-    figure, axes = figure_of(1, 1, (7.0, 3.6))
-    delay_histogram(dataset, ax=axes[0, 0])
-    return [Picture("Delays of the values that arrived within the run.", figure)]
-
-
 def _win_pictures(dataset: xr.Dataset) -> list[Picture]:
     """Draw the shares of trials won after the last round, for each measure, of 2 to ``MOST_RIVALS`` algorithms on one problem."""
     pictures = []
     for labels, note in _groups(dataset):
         part, side = dataset.sel(algorithm=labels), 2.9 + 0.32 * len(labels)
         if 2 <= len(labels) <= MOST_RIVALS and (panels := _panels_of(part)):
-            figure, axes = figure_of(1, len(panels), (side + 0.8, side))
-            for axis, (name, words) in zip(axes[0], panels, strict=True):
-                win_map(win_matrix(part, name), heading=words, ax=axis)
-            pictures.append(Picture(f"Share of trials that the row wins{note}.", figure))
+            row = [partial(win_map, win_matrix(part, name), heading=words) for name, words in panels]
+            pictures.append(Picture(f"Share of trials that the row wins{note}.", compose("", [row], size=(side + 0.8, side))))
     return pictures
 
 

@@ -74,13 +74,11 @@ def open_results(path: Path) -> xr.Dataset:
     with h5py.File(path, "r") as file:  # what fails here would make h5netcdf print a traceback when it is thrown away
         file.attrs.get("_nc3_strict")
         _refuse(path, file.visititems_links(lambda name, link: None if isinstance(link, h5py.HardLink) else name))
-        _refuse(path, file.visititems(lambda name, held: name if isinstance(held, h5py.Dataset) and _is_elsewhere(held) else None))
+        outside = file.visititems(
+            lambda name, held: name if isinstance(held, h5py.Dataset) and (held.external or held.is_virtual) else None
+        )
+        _refuse(path, outside)
     return xr.open_dataset(path, engine="h5netcdf")
-
-
-def _is_elsewhere(held: h5py.Dataset) -> bool:
-    """Return whether a variable's values lie outside its file, in any file that whoever wrote it has named."""
-    return bool(held.external) or held.is_virtual
 
 
 def _refuse(path: Path, linked: str | None) -> None:

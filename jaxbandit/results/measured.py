@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
 import numpy as np
@@ -52,46 +52,41 @@ LEGEND = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Measuring:
-    """How trials are measured: everything that the program is compiled for."""
-
-    metrics: tuple[str, ...]
-    block: int  # trials side by side
-    common: bool = True  # whether runs share their trials' random numbers
-    mesh: Mesh | None = None  # devices that trials are spread over, None for one
+Measured: TypeAlias = tuple[Tally, dict[str, Array], dict[str, Array]]
+"""Sums over rounds, the curves over them, and facts of each trial's instance."""
 
 
-@partial(jax.jit, static_argnames="how")
+@partial(jax.jit, static_argnames=("metrics", "block", "common", "mesh"))
 def measure_all(
     problem: AbstractProblem,
     key: Array | None,
     pairs: Array,
-    so_far: Tally | None,
+    so_far: Tally,
     indices: Array,
     count: Array | None = None,
     *,
-    how: Measuring,
-) -> tuple[Tally, dict[str, Array], dict[str, Array]]:
-    """Return sums over further rounds, in which ``indices [P, n]`` were chosen, the curves over them, and facts of each trial's instance.
+    metrics: tuple[str, ...],
+    block: int,
+    common: bool = True,
+    mesh: Mesh | None = None,
+) -> Measured:
+    """Return the measures of further rounds, in which ``indices [P, n]`` were chosen, in blocks of ``block`` trials side by side.
 
-    A program of its own, for it depends on the problem only: cells on problems of one shape share it. Given ``count``, only so many
-    blocks of each device are measured. Without ``so_far`` these rounds are the first; without ``key`` the problem must not be random.
+    A program of its own, because it depends on the problem only: cells on problems of one shape share it. Given ``count``, only so many
+    blocks of each device are measured. Without ``key`` the problem must not be random; runs with ``common`` random numbers share their
+    instances.
     """
     key = jax.random.key(0) if key is None else key
 
-    def one(
-        shared: tuple[AbstractProblem, Array], own: tuple[Array, Tally | None, Array]
-    ) -> tuple[Tally, dict[str, Array], dict[str, Array]]:
-        problem, key = shared
-        pair, before, chosen = own
-        instance = problem.sample(stream_key(pair_key(key, pair, how.common), Stream.PROBLEM))
-        after, found = extend_tally(instance, start_tally(instance.constraints) if before is None else before, chosen)
+    def one(shared: tuple[AbstractProblem, Array], trial: tuple[Array, Tally, Array]) -> Measured:
+        (problem, key), (pair, before, chosen) = shared, trial
+        instance = problem.sample(stream_key(pair_key(key, pair, common), Stream.PROBLEM))
+        after, curves = extend_tally(instance, before, chosen)
         best = optimum(instance)
         facts = {"optimum": best.value, "feasible_fraction": best.feasible_fraction, "slater_slack": best.slater_slack}
-        return after, {name: getattr(found, name) for name in how.metrics}, facts
+        return after, {name: getattr(curves, name) for name in metrics}, facts
 
-    return map_blocks(one, (problem, key), (pairs, so_far, indices), block=how.block, mesh=how.mesh, count=count)
+    return map_blocks(one, (problem, key), (pairs, so_far, indices), block=block, mesh=mesh, count=count)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,8 +202,8 @@ def measured(run: Played, problem: AbstractProblem, numbers: Sequence[int], key:
     padded = [np.concatenate([array, np.repeat(array[-1:], blocks * block - count, axis=0)]) for array in (pairs, indices)]
     with arithmetic([run.precision]):
         used = None if key is None else typed(key)
-        how = Measuring(metrics=MEASURED, block=block)
-        _, curves, facts = measure_all(canonicalise(problem), used, padded[0], None, padded[1], how=how)
+        start = start_tally(problem.constraints, (blocks * block,))
+        _, curves, facts = measure_all(canonicalise(problem), used, padded[0], start, padded[1], metrics=MEASURED, block=block)
         found = {name: np.asarray(curve)[:count] for name, curve in curves.items()}
         known = {f"fact_{name}": np.asarray(values)[:count] for name, values in facts.items()}
     early = {f"before_{name}": curve[:, :before] for name, curve in found.items()} if before else {}

@@ -24,7 +24,7 @@ from jaxbandit.core.pytree import canonicalise, float_dtype, signature
 from jaxbandit.engine.programs import advance_all, begin_all, conclude_all, play_all
 from jaxbandit.metrics import Tally, start_tally
 from jaxbandit.problems import best_mixed_policy
-from jaxbandit.results.measured import Measuring, measure_all
+from jaxbandit.results.measured import measure_all
 from jaxbandit.results.schema import MIXED, Arrays
 from jaxbandit.study.files import AT_WORK, Files
 from jaxbandit.study.plan import Batch, Plan, PlannedCell
@@ -180,8 +180,8 @@ class Player:
         return play_all, (cell.cell, self.key, pairs, blocks), self.recording
 
     def _measuring(self, cell: PlannedCell, pairs: jax.Array, tally: Tally, indices: jax.Array, blocks: np.int32 | None) -> Call:
-        how = Measuring(metrics=self.metrics, block=cell.cell.block, common=cell.cell.common, mesh=self.mesh)
-        return measure_all, (cell.cell.problem, self.key, pairs, tally, indices, blocks), {"how": how}
+        how = {"metrics": self.metrics, "block": cell.cell.block, "common": cell.cell.common, "mesh": self.mesh}
+        return measure_all, (cell.cell.problem, self.key, pairs, tally, indices, blocks), how
 
     def _place(self, array: ArrayLike) -> jax.Array:
         """Place an array on the devices, sharded over trials, its first axis."""
