@@ -39,7 +39,7 @@ def _cost(problem: Any, setting: Setting, horizon: int, repeats: int) -> dict[st
     start, build = setting
     loss = SmoothedLoss(problem, build, horizon=horizon, pairs=PAIRS)
     key, numbers = jax.random.key(0), jnp.tile(jnp.arange(PAIRS, dtype=jnp.int32), 2)
-    gradient, plain = jax.jit(jax.value_and_grad(loss)).lower(start, key).compile(), jax.jit(loss.played)
+    gradient, plain = jax.jit(jax.value_and_grad(loss)).lower(start, key).compile(), jax.jit(loss.measured)
     points = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (2 * PAIRS, *jnp.shape(leaf))), start)
     both, _ = interleaved({"gradient": lambda: gradient(start, key), "plain": lambda: plain(points, numbers, key)}, repeats)
     longer = SmoothedLoss(problem, build, horizon=4 * horizon, pairs=PAIRS)

@@ -30,7 +30,7 @@ def losses_of(loss: SmoothedLoss, points: Any, trials: int, key: Any) -> np.ndar
     for first in range(0, len(owners), room):
         part = np.resize(np.arange(first, min(first + room, len(owners))), room)  # whole batches, so that one program runs them
         own = jax.tree.map(lambda leaf, part=part: np.asarray(leaf)[owners[part]], points)
-        played, _, healthy = loss.played(own, jnp.asarray(numbers[part]), key)
+        played, _, _, healthy = loss.measured(own, jnp.asarray(numbers[part]), key)
         found.append(np.where(healthy, np.asarray(played, np.float64), np.inf)[: len(owners) - first])
     return np.concatenate(found).reshape(count, trials)
 
@@ -63,7 +63,7 @@ def errors_of_gradients(problem: Any, setting: Setting, horizon: int, batches: i
     def differences(steps: np.ndarray, key: Any) -> np.ndarray:
         around = start_at[None] + np.concatenate([steps, -steps]).astype(start_at.dtype)
         numbers = jnp.asarray(np.tile(np.arange(PAIRS, dtype=np.int32), 2))
-        played = np.asarray(loss.played(rebuilt(around), numbers, key)[0], np.float64)
+        played = np.asarray(loss.measured(rebuilt(around), numbers, key)[0], np.float64)
         return played[:PAIRS] - played[PAIRS:]
 
     def factorial(random: np.random.Generator, key: Any) -> np.ndarray:

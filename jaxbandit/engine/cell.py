@@ -20,7 +20,7 @@ from jaxbandit.core.sweep import Sweep, gather_variants
 from jaxbandit.core.types import Array
 from jaxbandit.engine.arguments import INFORMED, Delays
 from jaxbandit.engine.trial import Informed, InitialDesign, Setting, prepare
-from jaxbandit.fused.rounds import Plan as KernelPlan
+from jaxbandit.fused.plan import Plan as KernelPlan
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.problems.base import without_name
 from jaxbandit.surrogates import Surrogate

@@ -30,8 +30,8 @@ from jaxbandit.engine.programs import begin_all, play_all
 from jaxbandit.engine.trial import InitialDesign, Record
 from jaxbandit.feedback import Policy
 from jaxbandit.fused.cells import Unsupported
+from jaxbandit.fused.plan import Plan as KernelPlan
 from jaxbandit.fused.plan import plan_of
-from jaxbandit.fused.rounds import Plan as KernelPlan
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.results.dataset import to_dataframe
 from jaxbandit.results.measured import Played, RunSummary, results_of, summary_of

@@ -21,8 +21,8 @@ from jaxbandit.domains import MOST_POINTS
 from jaxbandit.engine import rounds
 from jaxbandit.engine.arguments import Delays
 from jaxbandit.feedback import Feedback, Pending
-from jaxbandit.fused.rounds import Plan as KernelPlan
-from jaxbandit.fused.rounds import play
+from jaxbandit.fused.plan import Plan as KernelPlan
+from jaxbandit.fused.plan import play
 from jaxbandit.problems import AbstractProblem, optimum
 from jaxbandit.surrogates import AbstractSurrogate, Surrogate
 

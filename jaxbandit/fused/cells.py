@@ -19,12 +19,9 @@ from jax.extend import core
 
 from jaxbandit.acquisition import least_of_best
 
-Value: TypeAlias = Any
-"""A number or a row of a kernel: an array of JAX, or one of NumPy's numbers."""
-Ref: TypeAlias = Any
-"""Memory that a kernel reads and writes, of Pallas."""
-Cells: TypeAlias = np.ndarray
-"""Values as the entries of an array of objects."""
+Value: TypeAlias = Any  # a number or a row of a kernel: an array of JAX, or one of NumPy's numbers
+Ref: TypeAlias = Any  # memory that a kernel reads and writes, of Pallas
+Cells: TypeAlias = np.ndarray  # values as the entries of an array of objects
 Function: TypeAlias = Callable[..., Value]
 
 
@@ -43,8 +40,7 @@ class Rows:
         """Return a number or a row as a row."""
         return x if np.shape(x) == self.shape else jnp.broadcast_to(x, self.shape)
 
-    def points(self) -> Value:
-        """Return the number of each point as a float32 row."""
+    def points(self) -> Value:  # their numbers
         return jax.lax.broadcasted_iota(jnp.int32, self.shape, 0).astype(np.float32)
 
     def reduce(self, function: Function, x: Value) -> Value:
@@ -62,11 +58,9 @@ class Rows:
         return self.reduce(jnp.min, self.select(tied, self.points(), np.float32(self.size)))
 
     def sqrt(self, x: Value) -> Value:
-        """Return a square root."""
         return jnp.sqrt(x)
 
     def select(self, condition: Value, yes: Value, no: Value) -> Value:
-        """Return ``yes`` where a condition holds, else ``no``, each a number or a row."""
         return jnp.where(condition, yes, no)
 
 
@@ -160,13 +154,7 @@ def boxed(values: Sequence[Value], shape: tuple[int, ...]) -> Cells:
     return cells
 
 
-def mapped(function: Function, *cells: Cells) -> Cells:
-    """Return ``function`` of every entry of cells of one shape, or of none."""
-    return np.frompyfunc(function, len(cells), 1)(*cells, out=np.empty(np.broadcast_shapes(*(each.shape for each in cells)), object))
-
-
 def _computed(equation: core.JaxprEqn, inputs: list[Cells], rows: Rows) -> list[Cells]:
-    """Return the results of an equation."""
     name, params = equation.primitive.name, equation.params
     if name in CALLS:
         return compute(called_by(equation), inputs, rows)
@@ -184,7 +172,8 @@ def _computed(equation: core.JaxprEqn, inputs: list[Cells], rows: Rows) -> list[
     function = of_kernel.get(name, ELEMENTWISE.get(name))
     if function is None:
         raise Unsupported(f"it uses an operation that kernels lack ({name})")
-    return [mapped(function, *inputs)]
+    shape = np.broadcast_shapes(*(each.shape for each in inputs))  # which may be that of no entries
+    return [np.frompyfunc(function, len(inputs), 1)(*inputs, out=np.empty(shape, object))]
 
 
 def called_by(equation: core.JaxprEqn) -> core.ClosedJaxpr:
@@ -194,7 +183,6 @@ def called_by(equation: core.JaxprEqn) -> core.ClosedJaxpr:
 
 
 def _reduced(function: Function, of_nothing: float, cells: Cells, axis: int) -> Cells:
-    """Return cells reduced over an axis."""
     reduced = np.full((*cells.shape[:axis], *cells.shape[axis + 1 :]), np.float32(of_nothing), object)
     return np.frompyfunc(function, 2, 1).reduce(cells, axis, out=reduced) if cells.shape[axis] else reduced
 

@@ -20,7 +20,7 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from jaxbandit.core.types import Array
 from jaxbandit.fused.cells import Function, Ref, Rows, Unsupported, Value, as_numbers
-from jaxbandit.fused.rounds import Form, Given, Moment, Parts, Plan
+from jaxbandit.fused.plan import Form, Given, Moment, Parts, Plan
 from jaxbandit.surrogates.features import ProductFeatures
 
 HIGH, WIDE = 16, 32  # of the smallest tile
@@ -51,13 +51,7 @@ class Cut(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Shape of the table, ``(N1, N2)``."""
         return self.repeats.shape
-
-    @property
-    def cells(self) -> tuple[np.ndarray, np.ndarray]:
-        """Rows and columns ``[M]`` of the points in the table."""
-        return np.divmod(np.arange(self.size), self.width)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,22 +70,19 @@ class TiledRows(Rows):
         return plgpu.layout_cast(x, tiles if axis is None else tiles.reduce((axis,)))
 
     def load(self, ref: Ref, axis: int | None = None) -> Value:
-        """Return an array as tiles, or a vector as what is left of tiles when ``axis`` has been summed."""
+        """Return an array as :meth:`cast` lays it out."""
         if self.interpret:
             return ref[...]
         indexers: Value = () if jax.__version_info__ >= (0, 11) else ((),)  # an argument that JAX 0.11 has dropped
         return self.cast(plgpu.load(ref, *indexers, optimized=False), axis)
 
-    def across(self, x: Value, shape: tuple[int, int]) -> Value:
-        """Return a table of some shape whose every column is the vector ``x``."""
+    def across(self, x: Value, shape: tuple[int, int]) -> Value:  # a table whose every column is the vector x
         return self.cast(jax.lax.broadcast_in_dim(x, shape, (0,)))
 
-    def down(self, x: Value, shape: tuple[int, int]) -> Value:
-        """Return a table of some shape whose every row is the vector ``x``."""
+    def down(self, x: Value, shape: tuple[int, int]) -> Value:  # a table whose every row is the vector x
         return self.cast(jax.lax.broadcast_in_dim(x, shape, (1,)))
 
     def zeros(self, shape: tuple[int, int]) -> Value:
-        """Return a table of zeros."""
         return self.cast(jnp.broadcast_to(np.float32(0), shape))
 
     def points(self) -> Value:
@@ -102,9 +93,9 @@ class TiledRows(Rows):
         return function(function(self.cast(self.full(x)), axis=1), axis=0)
 
     def sqrt(self, x: Value) -> Value:
-        """Return a square root; Mosaic GPU has none before JAX 0.11, and there it is ``x (1 / sqrt(x))`` with a step of Newton's method."""
         if jax.__version_info__ >= (0, 11):
             return jnp.sqrt(x)
+        # Mosaic GPU has none before, and there it is x (1 / sqrt(x)) with a step of Newton's method.
         inverse = jax.lax.rsqrt(jnp.maximum(x, np.float32(np.finfo(np.float32).tiny)))
         root = x * inverse
         nonpositive = self.select(x < 0, np.float32(np.nan), x)
@@ -178,11 +169,7 @@ def along_two_axes(form: ProductFeatures, cut: Cut, counts: np.ndarray) -> Expan
 
 
 def run(plan: Plan, parts: Parts, form: Form, size: int, given: Given) -> tuple[Array, Array, Array, Array]:
-    """Return the records ``[B, T, w]`` of all rounds, the roots, the means and the variances after them, see :class:`Given`.
-
-    Raises:
-      Unsupported: when a trial is more than a block's shared memory holds.
-    """
+    """Return the records ``[B, T, w]`` of all rounds, the roots, the means and the variances after them, see :class:`Given`."""
     trials, rounds, outputs = given.noise.shape
     rank, more = up(form.rank, WIDE), up(form.rank, WIDE) - form.rank
     phi = jax.vmap(form.row, (None, 0))(form.init(), jnp.arange(size, dtype=jnp.int32))
@@ -201,20 +188,12 @@ def run(plan: Plan, parts: Parts, form: Form, size: int, given: Given) -> tuple[
     root = jnp.pad(given.root[:, order], ((0, 0), (0, more), (0, more)))
     states = (root, given.shift[..., cut.repeats], given.variance[..., cut.repeats])
     arguments = (given.numbers, phi, given.means, given.noise, cut.repeats.astype(np.float32), np.zeros(HIGH, np.float32), *states)
-    results = [
-        jax.ShapeDtypeStruct((trials, rounds, parts.width), np.float32),
-        *(jax.ShapeDtypeStruct(x.shape, np.float32) for x in states),
-    ]
+    results = [jax.ShapeDtypeStruct(shape, np.float32) for shape in ((trials, rounds, parts.width), *(x.shape for x in states))]
     scratch = [plgpu.SMEM(shape, np.float32) for shape in shapes]
     body = _body(parts, cut, expansion, rank, rounds, plan.interpret)
     if plan.interpret:
         kernel = pl.pallas_call(
-            lambda *refs: body(pl.program_id(0), *refs),
-            grid=(trials,),
-            out_shape=results,
-            scratch_shapes=scratch,
-            interpret=True,
-            name="all_rounds",
+            lambda *refs: body(pl.program_id(0), *refs), grid=(trials,), out_shape=results, scratch_shapes=scratch, interpret=True
         )
     else:
         kernel = plgpu.kernel(
@@ -226,7 +205,8 @@ def run(plan: Plan, parts: Parts, form: Form, size: int, given: Given) -> tuple[
         )
     record, root, shift, variance = kernel(*arguments, *expansion.tables)
     root = root[:, jnp.argsort(order), : form.rank]
-    return record, root, shift[..., *cut.cells], variance[..., *cut.cells]
+    at = np.divmod(np.arange(size), cut.width)  # the points in the table
+    return record, root, shift[..., *at], variance[..., *at]
 
 
 def _body(parts: Parts, cut: Cut, expansion: Expansion, rank: int, rounds: int, interpret: bool) -> Callable[..., None]:
@@ -265,7 +245,8 @@ def _body(parts: Parts, cut: Cut, expansion: Expansion, rank: int, rounds: int, 
                 shift[j] = rows.load(shift.at[j]) + column * moved
             gain = carry[0] + np.float32(0.5) * jnp.log(s * (1 / lam))
             for place, x in enumerate((index, bits, gain, *widths, *leaves)):
-                record[trial, n, place] = _float32(x)
+                is_mask = np.issubdtype(jnp.result_type(x), np.bool_)
+                record[trial, n, place] = as_numbers(x) if is_mask else jnp.asarray(x).astype(np.float32)
             return gain, *leaves
 
         jax.lax.fori_loop(0, rounds, one_round, tuple(start))
@@ -276,10 +257,6 @@ def _body(parts: Parts, cut: Cut, expansion: Expansion, rank: int, rounds: int, 
             root_out[trial, at : at + CHUNK] = rows.load(root.at[pl.ds(at, CHUNK)])
 
     return kernel
-
-
-def _float32(x: Value) -> Value:
-    return as_numbers(x) if np.issubdtype(jnp.result_type(x), np.bool_) else jnp.asarray(x).astype(np.float32)
 
 
 def _potter(rows: TiledRows, phi: Ref, point: Value, lam: Value, root: Ref, u: Ref, rank: int) -> Value:

@@ -1,26 +1,301 @@
-"""Choice of the kernel that plays the rounds of an algorithm, or the reason in words why none does."""
+"""All rounds of a trial by one kernel: whether there is one, the parts of a round as functions of one point, and the call for many trials.
+
+The state of a trial goes in and comes out, so that a run may start from an initial design and go on after a part.
+"""
 
 from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_batching import custom_vmap
 from jax.extend import core
 
-from jaxbandit.algorithms.base import Algorithm, Arena, Scored
-from jaxbandit.core.checks import is_traced
+from jaxbandit.algorithms.base import Algorithm, Arena, Observation, Scored
+from jaxbandit.core.checks import InvalidArgument, is_traced
 from jaxbandit.core.declare import checked
-from jaxbandit.core.pytree import canonicalise, float_dtype
+from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, replace
+from jaxbandit.core.types import Array
+from jaxbandit.domains import Domain
 from jaxbandit.feedback import Policy
-from jaxbandit.fused.cells import CALLS, Unsupported, called_by
-from jaxbandit.fused.rounds import Plan, parts_of, play
+from jaxbandit.fused.cells import CALLS, Cells, Rows, Unsupported, Value, boxed, called_by, compute
 from jaxbandit.problems import AbstractProblem, FullInformation, Problem
-from jaxbandit.surrogates import RangedSurrogate, Surrogate
+from jaxbandit.surrogates import AbstractSurrogate, Posterior, Prediction, RangedSurrogate, Surrogate
 from jaxbandit.surrogates.features import ProductFeatures, SquareRoot
+from jaxbandit.surrogates.posterior import deviation
 
+S = TypeVar("S")  # state of an algorithm
+Form: TypeAlias = Any  # of the posterior that holds a root of the covariance of the weights of features
 NOT_MEASURED = "for fused='auto' takes a kernel only where it has been measured to be faster, and no device has run it"
 MANY = 7919  # points, as many as no other axis has
 LOOPS = ("while", "scan", "cond")
+MOST_NUMBERS = 256  # that an algorithm and its state may hold, each a scalar of the kernel
+
+
+class Plan(NamedTuple):
+    """The kernel that plays a run, a part of the compiled program."""
+
+    platform: str  # "gpu", where a block plays one trial in its shared memory, or "tpu", where 128 trials stand side by side
+    interpret: bool  # whether JAX's interpreter plays the kernel, as on a CPU
+    counts: tuple[int, ...]  # of a product form on two axes, how many features of the first go with each of the second; else empty
+
+    @property
+    def in_words(self) -> str:
+        """Line on the kernel."""
+        return f"one kernel plays all rounds{' (interpreted on a CPU, to check results)' if self.interpret else ''}"
+
+
+@pytree
+class OnePoint(AbstractSurrogate):
+    """Model of a single point ``[k, 1]``; instead of learning values it keeps them as the mean, and the kernel learns from them."""
+
+    base: Surrogate
+    prior_mean: Array  # [k]
+
+    @property
+    def model(self) -> Surrogate:
+        return self.base
+
+    @property
+    def domain(self) -> Domain:
+        return self.base.domain
+
+    def condition(self, posterior: Posterior, index: Array, values: Array) -> Posterior:
+        return replace(posterior, shift=values[:, None])
+
+    def predict(self, posterior: Posterior) -> Prediction:
+        sd = jnp.broadcast_to(deviation(posterior.variance), posterior.shift.shape)
+        gain = jnp.broadcast_to(posterior.gain, (self.outputs,))
+        return Prediction(mean=self.prior_mean[:, None] + posterior.shift, sd=sd, gain=gain)
+
+    def init(self) -> Posterior:
+        raise Unsupported("it forgets what it has learnt")
+
+    def draw(self, posterior: Posterior, key: Array, scale: Array) -> Array:
+        raise Unsupported("it draws functions, whose values at all points are drawn together")
+
+
+def parted(state: S) -> tuple[Posterior, list[Array], Callable[[Posterior, Sequence[Array]], S]]:
+    """Return the posterior of a state, its other leaves, and the function that makes a state of such.
+
+    Raises:
+      Unsupported: on a state that holds no posterior, or several.
+    """
+    leaves, structure = jax.tree.flatten(state, is_leaf=lambda x: isinstance(x, Posterior))
+    places = [number for number, leaf in enumerate(leaves) if isinstance(leaf, Posterior)]
+    if len(places) != 1:
+        raise Unsupported("its state does not hold one posterior")
+    [place] = places
+
+    def joined(posterior: Posterior, others: Sequence[Array]) -> S:
+        state: S = jax.tree.unflatten(structure, [*others[:place], posterior, *others[place:]])
+        return state
+
+    return leaves[place], leaves[:place] + leaves[place + 1 :], joined
+
+
+class Moment(NamedTuple):
+    """State of a round inside a kernel, as rows or at a point."""
+
+    means: Sequence[Value]  # [k] less the prior mean
+    variance: Value
+    t: Value
+    carry: Sequence[Value]  # the gain and the leaves of the state
+    constants: Sequence[Value]
+
+
+class Numbers(NamedTuple):
+    """Arrays of known shapes and types as numbers one after the other."""
+
+    avals: tuple[jax.ShapeDtypeStruct, ...]
+
+    @classmethod
+    def of(cls, leaves: Sequence[Array]) -> Numbers:
+        return cls(tuple(jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves))
+
+    @property
+    def size(self) -> int:
+        return sum(aval.size for aval in self.avals)
+
+    @property
+    def places(self) -> list[np.ndarray]:
+        """Places of the numbers of each array."""
+        return np.split(np.arange(self.size), np.cumsum([aval.size for aval in self.avals], dtype=int))[:-1]
+
+    def boxes(self, flat: Sequence[Value]) -> list[Cells]:
+        """Return the arrays as cells, from values of a kernel in float32 or of their types."""
+        pairs = zip(self.places, self.avals, strict=True)
+        return [boxed([_typed(flat[n], aval.dtype) for n in places], aval.shape) for places, aval in pairs]
+
+    def flat(self, arrays: Sequence[Cells]) -> list[Value]:
+        """Return the numbers of cells as values of a kernel in their types."""
+        return [_typed(x, aval.dtype) for cells, aval in zip(arrays, self.avals, strict=True) for x in cells.flat]
+
+    def arrays(self, table: Array) -> list[Array]:
+        """Return the arrays, each with leading axes ``[...]``, from float32 numbers ``[..., n]``."""
+        pairs = zip(self.places, self.avals, strict=True)
+        return [table[..., places].reshape(*table.shape[:-1], *aval.shape).astype(aval.dtype) for places, aval in pairs]
+
+
+def _typed(x: Value, dtype: np.dtype) -> Value:
+    is_mask = np.issubdtype(jnp.result_type(x), np.bool_)
+    return x > np.float32(0.5) if np.issubdtype(dtype, np.bool_) and not is_mask else jnp.asarray(x).astype(dtype)
+
+
+class Parts(NamedTuple):
+    """The parts of a round, traced at one point, see :func:`parts_of`, and the arrays that they take beside what is believed of it."""
+
+    choose: core.ClosedJaxpr
+    learn: core.ClosedJaxpr
+    flags: tuple[int, ...]  # that the masks of a score raise
+    leaves: Numbers  # of the state, but its posterior
+    constants: Numbers  # of the algorithm
+    outputs: int
+
+    @property
+    def width(self) -> int:
+        """Length of the record of a round: index, bits, gain, widths and leaves."""
+        return 3 + self.outputs + self.leaves.size
+
+    def start(self, numbers: Sequence[Value]) -> tuple[Value, Value, list[Value], Sequence[Value], Sequence[Value]]:
+        """Return what a kernel starts from: the first round, the noise variance, gain and leaves, constants, and the prior mean ``[k]``."""
+        first, noise_variance, gain, *rest = numbers
+        leaves, constants = rest[: self.leaves.size], rest[self.leaves.size :]
+        carry = [gain, *self.leaves.flat(self.leaves.boxes(leaves))]
+        return first.astype(np.int32), noise_variance, carry, constants, constants[-self.outputs :]
+
+    def chosen(self, rows: Rows, now: Moment) -> tuple[Value, Value]:
+        """Return the index that a round chooses, ``M`` (float32) where a score is NaN, and the status bits that the choice raises."""
+        score, *rest = [cells.item() for cells in compute(self.choose, self._given(now), rows)]
+        masks, otherwise = rest[: len(self.flags)], rest[len(self.flags) :]
+        bits: Value = np.int32(0)
+        for mask, flag in zip(masks, self.flags, strict=True):
+            raised = rows.everywhere(mask)
+            bits = bits | jnp.where(raised, np.int32(flag), np.int32(0))
+            score = rows.select(raised, otherwise[0], score) if otherwise else score
+        return rows.pick(score), bits
+
+    def learnt(self, rows: Rows, now: Moment, point: Value, values: Sequence[Value]) -> tuple[list[Value], list[Value], list[Value]]:
+        """Return the widths ``[k]`` of a round, what its values ``[k]`` at a point teach, and the leaves after it."""
+        given = [*self._given(now), boxed([point], ()), boxed(values, (self.outputs,))]
+        widths, learnt, *after = compute(self.learn, given, rows)
+        return list(widths.flat), list(learnt.flat), self.leaves.flat(after)
+
+    def _given(self, now: Moment) -> list[Cells]:
+        (gain, *leaves), no_key = now.carry, boxed([None], ())
+        belief = [boxed(now.means, (self.outputs, 1)), boxed([now.variance], (1, 1)), boxed([gain], (1,))]
+        return [*belief, boxed([now.t], ()), no_key, *self.leaves.boxes(leaves), *self.constants.boxes(now.constants)]
+
+
+def parts_of(algorithm: Scored[S], arena: Arena, state: S, points: int = 1) -> Parts:
+    """Return the parts of a round, traced at one point or more; the algorithm, the arena's numbers and the state may be traced themselves.
+
+    Raises:
+      Unsupported: when a kernel cannot play them, with the reason.
+    """
+    (_, leaves_of_state, joined), model = parted(state), arena.surrogate.model
+    constants, structure = jax.tree.flatten((algorithm, arena.horizon, jnp.asarray(model.prior_mean, arena.dtype)))
+    leaves, numbers = Numbers.of(leaves_of_state), Numbers.of(constants)
+    if leaves.size + numbers.size > MOST_NUMBERS:
+        raise Unsupported(f"it holds {leaves.size + numbers.size:,} numbers beside what is believed, and a kernel takes {MOST_NUMBERS}")
+    flags: list[tuple[int, ...]] = []
+
+    def opened(shift: Array, variance: Array, gain: Array, t: Array, key: Array, others: list[Array], constants: list[Array]) -> Any:
+        algorithm, horizon, prior_mean = jax.tree.unflatten(structure, constants)
+        at_point = Arena(surrogate=OnePoint(base=model, prior_mean=prior_mean), horizon=horizon)
+        state = joined(Posterior(factors=(), shift=shift, variance=variance, gain=gain), others)
+        return algorithm, at_point, state, algorithm.estimate(at_point, state, t, key)
+
+    def choose(*given: Any) -> Any:
+        algorithm, _, state, estimate = opened(*given)
+        score = algorithm.score(state, estimate)
+        flags.append(tuple(int(flag) for _, flag in score.flags))
+        return score.values, [mask for mask, _ in score.flags], score.otherwise
+
+    def learn(*given: Any) -> Any:
+        *before, index, values = given
+        algorithm, at_point, state, estimate = opened(*before)
+        state = algorithm.after_choice(at_point, state, estimate, 0)  # the number of the point in the estimate
+        learnt, after, _ = parted(algorithm.update(at_point, state, Observation(index=index, values=values), before[3]))
+        return estimate.widths, learnt.shift[:, 0], after
+
+    k, shape = model.outputs, jax.ShapeDtypeStruct
+    t, key = shape((), np.int32), jax.eval_shape(lambda: jax.random.key(0))
+    belief = [shape(axes, arena.dtype) for axes in ((k, points), (1, points), (1,))]
+    given = (*belief, t, key, list(leaves.avals), list(numbers.avals))
+    return Parts(jax.make_jaxpr(choose)(*given), jax.make_jaxpr(learn)(*given, t, shape((k,), arena.dtype)), flags[0], leaves, numbers, k)
+
+
+class Given(NamedTuple):
+    """Arrays of ``B`` trials that a kernel takes."""
+
+    means: Array  # [B or 1, k, M]
+    noise: Array  # [B, T, k]
+    numbers: Array  # [B, 3 + n + c] float32, see Parts.start
+    root: Array  # [B, r, r]
+    shift: Array  # [B, k, M]
+    variance: Array  # [B, M]
+
+
+class Played(NamedTuple, Generic[S]):
+    """Rounds that a kernel has played, ``[T, ...]``, and the state after them."""
+
+    indices: Array  # [T] int32, M where a score is NaN
+    bits: Array  # [T] int32, of the status, that choices raise
+    widths: Array  # [T, k]
+    before: S  # the state before each round, with a posterior that holds its gain alone
+    after: S  # the same after it
+    last: S  # the state after the last round
+
+
+def play(plan: Plan, algorithm: Algorithm[S], arena: Arena, state: S, means: Array, noise: Array, first: Array | int) -> Played[S]:
+    """Play rounds ``first, first + 1, ...`` of a trial by one kernel; trials of a batch are played by one call.
+
+    Args:
+      plan: the kernel.
+      algorithm, arena, state: the learner, a ``Scored``, and its state before these rounds.
+      means: ``[k, M]`` mean values of the functions.
+      noise: ``[T, k]`` what is added to them at the point chosen.
+      first: number of the first round.
+    """
+    assert isinstance(algorithm, Scored)  # or there is no plan
+    (before, others, joined), model = parted(state), arena.surrogate.model
+    parts, [form] = parts_of(algorithm, arena, state), model.forms
+    constants = jax.tree.leaves((algorithm, arena.horizon, model.prior_mean))
+    flat = [first, model.noise_variance, before.gain, *others, *constants]
+    numbers = jnp.concatenate([jnp.ravel(jnp.asarray(x)).astype(np.float32) for x in flat])
+    given = Given(means, noise, numbers, before.factors[0], before.shift, before.variance[0])
+    run = importlib.import_module(f"jaxbandit.fused.{plan.platform}").run  # which loads one platform's compilers of kernels
+
+    @custom_vmap
+    def kernel(form: Form, given: Given) -> list[Array]:
+        return jax.tree.map(lambda x: x[0], run(plan, parts, form, arena.size, jax.tree.map(lambda x: x[None], given)))
+
+    @kernel.def_vmap
+    def _(trials: int, batched: tuple[Any, Given], form: Any, given: Given) -> tuple[Any, Any]:
+        if any(jax.tree.leaves(batched[0])):
+            raise InvalidArgument("fused: models that run side by side must share their features; leave them to XLA by fused=False")
+        arrays = [x if is_own else x[None] for x, is_own in zip(given, batched[1], strict=True)]
+        arrays[1:] = [jnp.broadcast_to(x, (trials, *x.shape[1:])) for x in arrays[1:]]
+        results = run(plan, parts, form, arena.size, Given(*arrays))
+        return results, jax.tree.map(lambda _: True, results)
+
+    record, root, shift, variance = kernel(form, given)
+    indices, bits = record[:, 0].astype(jnp.int32), record[:, 1].astype(jnp.int32)
+    widths, others_after = record[:, 3 : 3 + parts.outputs], record[:, 3 + parts.outputs :]
+    after = [record[:, 2:3], *parts.leaves.arrays(others_after)]
+    earlier = [jnp.concatenate([jnp.asarray(x)[None], many[:-1]]) for x, many in zip((before.gain, *others), after, strict=True)]
+
+    def state_of(gain: Array, *others: Array) -> S:
+        no_rows: Any = None
+        return joined(Posterior(factors=(), shift=no_rows, variance=no_rows, gain=gain), others)
+
+    last = replace(before, factors=(root,), shift=shift, variance=variance[None], gain=after[0][-1])
+    return Played(indices, bits, widths, state_of(*earlier), state_of(*after), joined(last, [x[-1] for x in after[1:]]))
 
 
 @checked
@@ -42,16 +317,9 @@ def describe(algorithm: Algorithm, surrogate: Surrogate, feedback: Policy | None
 
 
 def plan_of(algorithm: Algorithm, surrogate: Surrogate, problem: AbstractProblem | None, feedback: Policy | None, platform: str) -> Plan:
-    """Return the kernel that plays the rounds of an algorithm.
+    """Return the kernel that plays the rounds of an algorithm on a ``platform`` of JAX; raises :class:`Unsupported` with the reason.
 
-    Args:
-      algorithm, surrogate: the learner.
-      problem: what it runs on; ``None`` for any whose values are its means with noise.
-      feedback: policy under which feedback comes late, ``None`` where it comes at once.
-      platform: JAX's name of the kind of device.
-
-    Raises:
-      Unsupported: when no kernel can play them, with the reason.
+    The problem may be ``None`` for any whose values are its means with noise, and the policy where feedback comes at once.
     """
     if not isinstance(algorithm, Scored):
         raise Unsupported(f"{type(algorithm).__name__} declares no score of single points")
@@ -61,7 +329,7 @@ def plan_of(algorithm: Algorithm, surrogate: Surrogate, problem: AbstractProblem
         raise Unsupported("kernels compute in float32")
     counts = _counts(surrogate)
     if problem is not None:
-        jax.eval_shape(lambda key: _check_instance(problem.sample(key)), jax.random.key(0))
+        jax.eval_shape(lambda key: _check_noise(problem.sample(key)), jax.random.key(0))
     algorithm, model = canonicalise((algorithm, surrogate.without_kernels()))
     plan = Plan({"cpu": "tpu", "cuda": "gpu"}.get(platform, platform), platform == "cpu", counts)
 
@@ -100,8 +368,7 @@ def _counts(surrogate: Surrogate) -> tuple[int, ...]:
     return tuple(counts.tolist())
 
 
-def _check_instance(instance: AbstractProblem) -> int:
-    """Raise :class:`Unsupported` unless the values of a problem's instance are its means and noise that no point changes."""
+def _check_noise(instance: AbstractProblem) -> int:
     if not isinstance(instance, Problem | FullInformation):
         raise Unsupported("its problem has values of another kind than means with noise")
     drawn = instance.draw(jax.random.key(0))

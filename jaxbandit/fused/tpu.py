@@ -16,7 +16,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from jaxbandit.core.types import Array
 from jaxbandit.fused.cells import Ref, Rows, Unsupported, Value
-from jaxbandit.fused.rounds import Form, Given, Moment, Parts, Plan
+from jaxbandit.fused.plan import Form, Given, Moment, Parts, Plan
 from jaxbandit.surrogates.features import EXACT
 
 LANES, SUBLANES = 128, 8
@@ -25,11 +25,7 @@ MEMORY = 110 * 2**20  # bytes beside a core that a kernel may take
 
 
 def run(plan: Plan, parts: Parts, form: Form, size: int, given: Given) -> tuple[Array, Array, Array, Array]:
-    """Return the records ``[B, T, w]`` of all rounds, the roots, the means and the variances after them, see :class:`Given`.
-
-    Raises:
-      Unsupported: when 128 trials are more than the memory beside a core holds.
-    """
+    """Return the records ``[B, T, w]`` of all rounds, the roots, the means and the variances after them, see :class:`Given`."""
     trials, rounds, outputs = given.noise.shape
     rank = -(-form.rank // SUBLANES) * SUBLANES
     lanes = trials if plan.interpret else LANES
@@ -54,7 +50,7 @@ def run(plan: Plan, parts: Parts, form: Form, size: int, given: Given) -> tuple[
     def of_part(width: int) -> pl.BlockSpec:
         return pl.BlockSpec((part, width, lanes), lambda b, p: (p, 0, b))
 
-    records = jax.ShapeDtypeStruct((len(noise), parts.width, trials + beyond), np.float32)
+    shapes = ((len(noise), parts.width, trials + beyond), *(x.shape for x in states))
     if not plan.interpret:
         # Arguments and results are there twice, for the trials that are played and for the next ones.
         rows = sum(int(np.prod(x.shape[:-1])) for x in (*states, *states, means, numbers))  # of 128 numbers
@@ -65,13 +61,11 @@ def run(plan: Plan, parts: Parts, form: Form, size: int, given: Given) -> tuple[
         _body(parts, size, rounds, part, rank, lanes),
         grid=((trials + beyond) // lanes, len(noise) // part),
         in_specs=[
-            all_of(phi.shape),
-            (all_of if shared else of_lanes)(means.shape),
-            of_part(outputs),
+            *(all_of(phi.shape), (all_of if shared else of_lanes)(means.shape), of_part(outputs)),
             *(of_lanes(x.shape) for x in (numbers, *states)),
         ],
         out_specs=[of_part(parts.width), *(of_lanes(x.shape) for x in states)],
-        out_shape=[records, *(jax.ShapeDtypeStruct(x.shape, np.float32) for x in states)],
+        out_shape=[jax.ShapeDtypeStruct(shape, np.float32) for shape in shapes],
         scratch_shapes=[pltpu.VMEM(shape, np.dtype(np.float32)) for shape in ((rank, lanes), (1 + parts.leaves.size, lanes))],
         interpret=plan.interpret,
         name="all_rounds",

@@ -10,35 +10,11 @@ trials on common random numbers: ``jax.grad``, ``jax.jit`` and optax work on it,
 """
 
 from jaxbandit.core.tuned import Candidate, Tuned
+from jaxbandit.gradients import smoothed
 from jaxbandit.gradients.descend import descend
-from jaxbandit.gradients.losses import (
-    SubjectTo,
-    best_feasible,
-    hard_violation,
-    positive_regret,
-    regret,
-    regret_and_violation,
-    soft_violation,
-)
 from jaxbandit.gradients.parameters import logarithms
 from jaxbandit.gradients.replay import Replay, replay
-from jaxbandit.gradients.smoothed import Estimate, SmoothedLoss
+from jaxbandit.gradients.smoothed import *  # noqa: F403
 
-__all__ = [
-    "Candidate",
-    "Estimate",
-    "Replay",
-    "SmoothedLoss",
-    "SubjectTo",
-    "Tuned",
-    "best_feasible",
-    "descend",
-    "hard_violation",
-    "logarithms",
-    "positive_regret",
-    "regret",
-    "regret_and_violation",
-    "replay",
-    "soft_violation",
-]
+__all__ = ["Candidate", "Replay", "Tuned", "descend", "logarithms", "replay", *smoothed.__all__]
 __dir__ = __all__.copy  # what completion shows

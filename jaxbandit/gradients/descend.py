@@ -23,9 +23,8 @@ from jaxbandit.core.intervals import NORMAL_95
 from jaxbandit.core.pytree import float_dtype, replace
 from jaxbandit.core.tuned import Candidate, Tuned
 from jaxbandit.core.types import Array, Key, Scalar
-from jaxbandit.gradients.losses import SubjectTo
 from jaxbandit.gradients.parameters import Logarithms, Params
-from jaxbandit.gradients.smoothed import SmoothedLoss
+from jaxbandit.gradients.smoothed import SmoothedLoss, SubjectTo
 
 MAX_COUNT = 1_000_000  # of steps, of points and of trials in a descent
 SCREEN, STEP, VALIDATE, CONFIRM = range(4)  # purposes of random numbers: none is used for two
@@ -83,26 +82,45 @@ def descend(
       InvalidArgument: on numbers out of range, parameters that make no study, a start whose trials fail, or ranges that leave no room for
         ``loss.step`` on both sides.
     """
-    measure = loss.measure
-    if dual_step is not None and not isinstance(measure, SubjectTo):
+    subject = loss.measure if isinstance(loss.measure, SubjectTo) else None
+    if dual_step is not None and subject is None:
         raise InvalidArgument(
             f"dual_step: moves the multiplier of a loss with measure=SubjectTo(...), which this one is not, got {dual_step}; leave it out"
         )
     loss._check(params)
     flat, rebuild = ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), params))
-    box = _Box.of(loss, params)
-    loss.estimate(rebuild(box.nearest(flat)), key)  # compiles
-    budget = float(measure.budget) if dual_step is not None and isinstance(measure, SubjectTo) else None
+    low, high = _box(loss, params, flat)
+
+    def inside(points: Array) -> Array:
+        return jnp.asarray(np.clip(points, low, high))
+
+    loss.estimate(rebuild(inside(flat)), key)  # compiles
+    budget = None if dual_step is None or subject is None else float(subject.budget)
     compared = _Compared(loss, jax.jit(jax.vmap(rebuild)), key, budget is not None)
 
     away = jax.random.uniform(jax.random.fold_in(key, SCREEN), (screen - 1, flat.shape[0]), flat.dtype, -reach, reach)
-    screened = jnp.concatenate([flat[None], box.nearest(flat[None] + away)])
-    begin = box.nearest(screened[_best(compared(screened, max(loss.pairs // 2, 2), SCREEN), budget)])
+    screened = jnp.concatenate([flat[None], inside(flat[None] + away)])
+    begin = inside(screened[_best(compared(screened, max(loss.pairs // 2, 2), SCREEN), budget)])
 
     adam = optax.adam(optax.cosine_decay_schedule(0.1, steps, 0.1), b1=0.8, b2=0.95) if optimizer is None else optimizer
-    history, end = _descended(loss, rebuild, box, begin, key, adam, steps, dual_step)
+    state, update, rows, point = adam.init(begin), jax.jit(adam.update), [], begin
+    for step in range(steps):
+        estimate = loss.estimate(rebuild(point), jax.random.fold_in(jax.random.fold_in(key, STEP), step))
+        with jax.numpy_dtype_promotion("standard"):  # schedules of optax divide whole numbers
+            updates, state = update(ravel_pytree(estimate.gradient)[0], state, point)
+        error = jnp.sqrt(jnp.mean(jnp.square(ravel_pytree(estimate.standard_error)[0])))
+        row: dict[str, Scalar] = {"value": estimate.value, "standard_error": error * loss.step}
+        row |= {"unchanged": estimate.unchanged, "failed": estimate.failed}
+        if dual_step is not None and subject is not None and estimate.violation is not None:
+            row |= {"violation": estimate.violation, "multiplier": subject.multiplier}
+            after = max(0.0, float(subject.multiplier) + dual_step * (float(estimate.violation) - float(subject.budget)))
+            subject = replace(subject, multiplier=after)
+            loss = dataclasses.replace(loss, measure=subject)  # which runs the same program
+        rows.append(jax.tree.map(np.asarray, row | {"params": point}))
+        point = inside(optax.apply_updates(point, updates))
+    history = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
 
-    visited = np.concatenate([history["params"], np.asarray(end)[None]])
+    visited = np.concatenate([history["params"], np.asarray(point)[None]])
     named = {"start": np.asarray(flat), "screened": np.asarray(begin)}
     named |= {f"step {number}": visited[number] for number in range(every, steps + 1, every)}
     named["mean of the last steps"] = visited[-max(1, steps // 4) :].mean(axis=0)
@@ -120,30 +138,17 @@ def descend(
     return Tuned(candidates[best].values, candidates, better, (better - half, better + half), history)
 
 
-class _Box(NamedTuple):
-    """Least and largest values ``[d]`` of the parameters, a step of the smoothing inside the ranges of their fields."""
-
-    low: np.ndarray
-    high: np.ndarray
-
-    @classmethod
-    def of(cls, loss: SmoothedLoss, params: Params) -> _Box:
-        """Return the box that a descent keeps to, infinite for a ``build`` that knows no ranges."""
-        if isinstance(loss.build, Logarithms):
-            low, high = (np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(end)]) for end in loss.build.limits(params))
-        else:
-            high = np.full(sum(int(np.size(leaf)) for leaf in jax.tree.leaves(params)), np.inf)
-            low = -high
-        if not np.all(high - low > 2 * loss.step):
-            raise InvalidArgument(
-                f"params: their ranges must leave room for the steps of the loss to both sides, 2 x {loss.step:g}, got a width of"
-                f" {float(np.min(high - low)):.3g}; use a wider range or a SmoothedLoss with a smaller step"
-            )
-        return cls(low + loss.step, high - loss.step)
-
-    def nearest(self, points: Array) -> Array:
-        """Return the points of the box that are nearest to ``points [..., d]``."""
-        return jnp.asarray(np.clip(points, *(end.astype(points.dtype) for end in self)))
+def _box(loss: SmoothedLoss, params: Params, flat: Array) -> tuple[np.ndarray, np.ndarray]:
+    """Return the least and the largest parameters ``[d]``, a step of the smoothing inside the ranges of their fields, where known."""
+    low, high = np.full(flat.shape, -np.inf), np.full(flat.shape, np.inf)
+    if isinstance(loss.build, Logarithms):
+        low, high = (np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(end)]) for end in loss.build.limits(params))
+    if not np.all(high - low > 2 * loss.step):
+        raise InvalidArgument(
+            f"params: their ranges must leave room for the steps of the loss to both sides, 2 x {loss.step:g}, got a width of"
+            f" {float(np.min(high - low)):.3g}; use a wider range or a SmoothedLoss with a smaller step"
+        )
+    return (low + loss.step).astype(flat.dtype), (high - loss.step).astype(flat.dtype)
 
 
 class _Compared(NamedTuple):
@@ -169,39 +174,6 @@ class _Compared(NamedTuple):
             parts.append(np.where(usable[:, None] if self.apart else usable, losses, np.inf))
         together = np.concatenate(parts)[:count]
         return together.reshape(len(points), trials, *together.shape[1:])
-
-
-def _descended(
-    loss: SmoothedLoss,
-    rebuild: Callable[[Array], Params],
-    box: _Box,
-    params: Array,
-    key: Key,
-    optimizer: optax.GradientTransformation,
-    steps: int,
-    dual_step: float | None,
-) -> tuple[dict[str, np.ndarray], Array]:
-    """Take the steps of the descent, and of the multiplier where it moves; return their history and the parameters after them."""
-    state, update, rows = optimizer.init(params), jax.jit(optimizer.update), []
-    for step in range(steps):
-        estimate = loss.estimate(rebuild(params), jax.random.fold_in(jax.random.fold_in(key, STEP), step))
-        with jax.numpy_dtype_promotion("standard"):  # schedules of optax divide whole numbers
-            updates, state = update(ravel_pytree(estimate.gradient)[0], state, params)
-        error = jnp.sqrt(jnp.mean(jnp.square(ravel_pytree(estimate.standard_error)[0])))
-        row: dict[str, Scalar] = {
-            "value": estimate.value,
-            "standard_error": error * loss.step,
-            "unchanged": estimate.unchanged,
-            "failed": estimate.failed,
-        }
-        measure = loss.measure
-        if dual_step is not None and isinstance(measure, SubjectTo) and estimate.violation is not None:
-            row |= {"violation": estimate.violation, "multiplier": measure.multiplier}
-            after = max(0.0, float(measure.multiplier) + dual_step * (float(estimate.violation) - float(measure.budget)))
-            loss = dataclasses.replace(loss, measure=replace(measure, multiplier=after))  # which runs the same program
-        rows.append(jax.tree.map(np.asarray, row | {"params": params}))
-        params = box.nearest(optax.apply_updates(params, updates))
-    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}, params
 
 
 def _best(losses: np.ndarray, budget: float | None) -> int:

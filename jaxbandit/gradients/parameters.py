@@ -31,14 +31,9 @@ MODEL = "model."  # what the path of a field of the model begins with, as in stu
 
 @dataclasses.dataclass(frozen=True, eq=False)  # compared and hashed by identity, as a static argument of programs
 class Logarithms:
-    """Function from the logarithms of hyper-parameters to an algorithm and a model; :func:`logarithms` makes one.
+    """Function from the logarithms of hyper-parameters to an algorithm and a model; :func:`logarithms` makes one."""
 
-    Attributes:
-      algorithm: the algorithm, whose other fields stay.
-      model: the GP model, whose other fields stay.
-    """
-
-    algorithm: Algorithm
+    algorithm: Algorithm  # whose other fields stay, as the model's do
     model: Surrogate
 
     def __call__(self, params: Mapping[str, Array]) -> tuple[Algorithm, Surrogate]:
@@ -118,8 +113,8 @@ def _positive(algorithm: Algorithm, model: Surrogate, path: str) -> np.ndarray:
         check_known(name, names, f"paths.{path}", f"{type(item).__name__} has")
         item = getattr(item, name)
     _with_field(algorithm, model, path, item)  # refuses static fields by name
-    leaves = jax.tree.leaves(item)
-    values = np.asarray(leaves[0], np.float64) if len(leaves) == 1 and leaves[0] is item else np.asarray(np.nan)
+    is_leaf = jax.tree.leaves(item) and jax.tree.leaves(item)[0] is item
+    values = np.asarray(item if is_leaf else np.nan, np.float64)
     if not (np.all(np.isfinite(values)) and np.all(values > 0)):
         raise InvalidArgument(f"paths.{path}: expected positive numbers, whose logarithms exist, got {short(item)}")
     return values

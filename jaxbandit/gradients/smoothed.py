@@ -1,4 +1,4 @@
-"""Loss over a simulated study whose gradient is that of the loss smoothed over small steps of the parameters.
+"""Losses of trials, and the loss over a simulated study whose gradient is that of the loss smoothed over small steps of the parameters.
 
 Steps are rows of two-level factorial designs: a Hadamard matrix without its column of ones, whose rows are orthogonal, so that no
 parameter's effect is mistaken for another's, and sum to zero, so that none is mistaken for a shift (Plackett and Burman 1946). Columns and
@@ -8,8 +8,9 @@ signs are drawn anew for every copy of the design, which spreads the effects of 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any, ClassVar, TypeAlias, cast
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias, cast
 
 import jax
 import jax.numpy as jnp
@@ -19,9 +20,9 @@ from jax.flatten_util import ravel_pytree
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, blaming, is_traced
-from jaxbandit.core.declare import check_fields, checked
-from jaxbandit.core.fields import Described, between, function, integers_from, vector, whole
-from jaxbandit.core.pytree import canonicalise, float_dtype, pytree
+from jaxbandit.core.declare import Declared, check_fields, checked
+from jaxbandit.core.fields import Described, between, finite, function, integers_from, nonnegative, numbers, vector, whole
+from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, static
 from jaxbandit.core.types import Array, Key, Scalar
 from jaxbandit.delays import Delay
 from jaxbandit.engine import InitialDesign
@@ -29,19 +30,97 @@ from jaxbandit.engine.arguments import Rounds, Telling, plan_delays
 from jaxbandit.engine.cell import check_run
 from jaxbandit.engine.programs import measure_each
 from jaxbandit.feedback import Policy
-from jaxbandit.gradients.losses import Loss, SubjectTo, regret_and_violation
 from jaxbandit.gradients.parameters import Build, Params
 from jaxbandit.metrics import Curves
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.surrogates import Surrogate, arithmetic
 from jaxbandit.surrogates.precision import require
 
+__all__ = ["Estimate", "SmoothedLoss", "SubjectTo"]
+__all__ += ["best_feasible", "hard_violation", "positive_regret", "regret", "regret_and_violation"]
+
 LEAST_STEP = 0.05  # below it the gradient is that of rounding: what breaks ties between points that are equal to the last bit
 BORROWED = 8  # degrees of freedom that the variance of one parameter borrows from those of all
 MOST_FAILED = 0.05  # share of pairs of trials beyond which a gradient of the others means nothing
 
-Numbers: TypeAlias = Annotated[Array | np.ndarray, integers_from(0, 2**31 - 1), vector("one number per trial")]
-"""Numbers of trials."""
+Numbers: TypeAlias = Annotated[Array | np.ndarray, integers_from(0, 2**31 - 1), vector("one number per trial")]  # of trials
+Loss: TypeAlias = Callable[[Curves], Array]  # from the measures [T] of one trial to a number []
+
+
+@checked
+def regret(measures: Curves) -> Array:
+    """Return the mean regret of a round; negative where infeasible points with a larger reward were chosen."""
+    return measures.regret[..., -1] / measures.regret.shape[-1]
+
+
+@checked
+def positive_regret(measures: Curves) -> Array:
+    """Return the mean over rounds of ``(f* - f(x_t))^+``."""
+    return measures.positive_regret[..., -1] / measures.positive_regret.shape[-1]
+
+
+@checked
+def hard_violation(measures: Curves) -> Array:
+    """Return the mean over rounds of ``sum_j g_j(x_t)^+``."""
+    return measures.hard_violation[..., -1] / measures.hard_violation.shape[-1]
+
+
+@checked
+def regret_and_violation(measures: Curves) -> Array:
+    """Return the mean over rounds of ``(f* - f(x_t))^+ + sum_j g_j(x_t)^+``."""
+    return positive_regret(measures) + hard_violation(measures)
+
+
+@checked
+def best_feasible(measures: Curves) -> Array:
+    """Return the least ``(f* - f(x_t))^+ + sum_j g_j(x_t)^+`` of all rounds, the loss of one who keeps the best point."""
+    return measures.best_constrained_regret[..., -1]
+
+
+@pytree
+class SubjectTo(Declared):
+    """Lagrangian ``objective + multiplier (violation - budget)`` of "least objective subject to violation <= budget".
+
+    With a multiplier of its own each budget has a loss to descend on; :func:`descend` finds the multiplier that fits the budget when it is
+    given a ``dual_step``.
+
+    Attributes:
+      multiplier: dual variable, at least 0; programs of trials do not depend on it.
+      budget: largest mean violation of a round that is allowed.
+      objective: loss that is made small.
+      violation: loss that stays within the budget.
+    """
+
+    multiplier: Annotated[Scalar, nonnegative] = 1.0
+    budget: Annotated[Scalar, finite] = 0.0
+    objective: Annotated[Loss, function("(curves)")] = static(default=positive_regret)
+    violation: Annotated[Loss, function("(curves)")] = static(default=hard_violation)
+
+    @checked
+    def __call__(self, measures: Curves) -> Array:
+        """Return the Lagrangian of one trial."""
+        return self.combined(self.parts(measures))
+
+    @property
+    def parts(self) -> Parts:
+        """Objective and violation of one trial, as a function of its measures that returns ``[2]``."""
+        return Parts(self.objective, self.violation)
+
+    @checked
+    def combined(self, parts: Annotated[Array, numbers]) -> Array:
+        """Return the Lagrangian ``[...]`` of objectives and violations ``parts [..., 2]``."""
+        return parts[..., 0] + self.multiplier * (parts[..., 1] - self.budget)
+
+
+class Parts(NamedTuple):
+    """Objective and violation of one trial; equal where both functions are, so that one program serves all multipliers."""
+
+    objective: Loss
+    violation: Loss
+
+    def __call__(self, measures: Curves) -> Array:
+        """Return both ``[2]``."""
+        return jnp.stack([self.objective(measures), self.violation(measures)])
 
 
 @pytree
@@ -51,7 +130,6 @@ class Estimate:
     value: Array  # [] mean loss of the trials
     gradient: Params  # like the parameters
     standard_error: Params  # like the parameters, of the gradient
-    half_width: Params  # like the parameters, of 95% intervals of the gradient, by Student's t for what few pairs say of their error
     unchanged: Array  # [] share of pairs whose trials chose the same points, which say nothing of the gradient
     failed: Array  # [] int32, pairs left out because a trial failed; beyond 5% value and gradient are NaN
     violation: Array | None = None  # [] mean violation of the trials, where the measure is a SubjectTo
@@ -135,25 +213,19 @@ class SmoothedLoss(Described):
         estimate = _estimate(self, params, key)
         if not is_traced(estimate.failed) and int(estimate.failed) > int(MOST_FAILED * self.pairs):
             raise InvalidArgument(
-                f"params: a trial failed in {int(estimate.failed)} of {self.pairs} pairs around them, at most"
-                f" {MOST_FAILED:.0%} may; the loss, the problem or the score gives NaN or infinity there, a hyper-parameter leaves"
-                f" its range, or no point is feasible"
+                f"params: a trial failed in {int(estimate.failed)} of {self.pairs} pairs around them, at most {MOST_FAILED:.0%} may; the"
+                " loss, the problem or the score gives NaN or infinity there, a hyper-parameter leaves its range, or no point is feasible"
             )
         return estimate
 
     @checked
-    def played(self, points: Params, trials: Numbers, key: Key) -> tuple[Array, Array, Array]:
+    def measured(self, points: Params, trials: Numbers, key: Key) -> tuple[Array, Array, Array, Array]:
         """Play trials at parameters of their own: ``points`` is like the parameters with leading axes ``[P]``, ``trials [P]`` are numbers.
 
         Returns:
-          Their losses ``[P]``, fingerprints of the points chosen ``[P]``, and whether each went well ``[P]``.
+          Their losses ``[P]``, objectives and violations ``[P, 2]`` of a ``SubjectTo`` (else the losses again), fingerprints of the points
+          chosen ``[P]``, and whether each went well ``[P]``.
         """
-        losses, _, chosen, healthy = self.measured(points, trials, key)
-        return losses, chosen, healthy
-
-    @checked
-    def measured(self, points: Params, trials: Numbers, key: Key) -> tuple[Array, Array, Array, Array]:
-        """Play trials as :meth:`played` does; return losses, objectives and violations ``[P, 2]`` of a ``SubjectTo``, and the rest."""
         if any(np.shape(leaf)[:1] != np.shape(trials) for leaf in jax.tree.leaves(points)) or not jax.tree.leaves(points):
             raise InvalidArgument(
                 f"points: expected parameters with a leading axis of {np.shape(trials)[0]} trials, got {checks.short(points)}"
@@ -176,16 +248,19 @@ class SmoothedLoss(Described):
     def _check(self, params: Params) -> None:
         """Raise ``InvalidArgument`` on parameters that make no study, and on numbers out of range where they are not traced."""
         leaves = jax.tree.leaves(params)
-        if not leaves or not all(_is_floating(leaf) for leaf in leaves):
+        arrays = np.generic | np.ndarray | jax.Array
+        are_floating = (
+            jnp.issubdtype(leaf.dtype, jnp.floating) if isinstance(leaf, arrays) else isinstance(leaf, float) for leaf in leaves
+        )
+        if not leaves or not all(are_floating):
             raise InvalidArgument(f"params: expected a pytree of floating-point numbers, got {checks.short(params)}")
         for leaf in leaves:
             checks.finite("params", leaf)
         count = sum(int(np.size(leaf)) for leaf in leaves)
-        if self.pairs % design_size(count):
-            size = design_size(count)
-            raise InvalidArgument(
-                f"pairs: {count} parameters need a multiple of {size}, got {self.pairs}; the next is {-(-self.pairs // size) * size}"
-            )
+        size = design_size(count)
+        if self.pairs % size:
+            following = -(-self.pairs // size) * size
+            raise InvalidArgument(f"pairs: {count} parameters need a multiple of {size}, got {self.pairs}; the next is {following}")
         algorithm, model = self._built(params)
         if not any(is_traced(leaf) for leaf in jax.tree.leaves((params, algorithm, model.noise_variance, model.prior_mean))):
             check_run(self.problem, [algorithm], [model], self.horizon, self.initial, self.informed)
@@ -197,12 +272,6 @@ class SmoothedLoss(Described):
         if not (isinstance(built, tuple) and len(built) == 2 and isinstance(built[0], Algorithm) and isinstance(built[1], Surrogate)):
             raise InvalidArgument(f"build: must return an algorithm and a surrogate, got {checks.short(built)}")
         return built
-
-
-def _is_floating(leaf: object) -> bool:
-    if isinstance(leaf, np.generic | np.ndarray | jax.Array):
-        return bool(jnp.issubdtype(leaf.dtype, jnp.floating))
-    return isinstance(leaf, float)
 
 
 def _estimate(loss: SmoothedLoss, params: Params, key: Key) -> Estimate:
@@ -229,7 +298,7 @@ def _gathered(
 ) -> Estimate:
     """Return the estimate from the ``losses [2n]`` of trials along the ``steps [n, d]`` and against them."""
     _, rebuild = ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), params))
-    pairs, parameters = steps.shape
+    pairs = len(steps)
     losses, chosen, healthy = (jnp.reshape(x, (2, pairs)) for x in (losses, chosen, healthy))
     complete = jnp.all(healthy & jnp.isfinite(losses), axis=0)
     count = jnp.maximum(jnp.sum(complete), 1).astype(steps.dtype)
@@ -244,7 +313,6 @@ def _gathered(
         value=value * usable,
         gradient=rebuild(gradient * usable),
         standard_error=rebuild(error * usable),
-        half_width=rebuild(error * usable * _student(pairs, parameters)),
         unchanged=jnp.mean((chosen[0] == chosen[1]).astype(steps.dtype)),
         failed=failed,
         violation=violated,
@@ -252,11 +320,9 @@ def _gathered(
 
 
 def _standard_error(steps: Array, slopes: Array, gradient: Array) -> Array:
-    """Return the standard error ``[d]`` of a gradient from ``steps [n, d]`` and ``slopes [n]``.
-
-    Within a copy of the design an interaction of parameters hides in the effect of another, so what tells the error is how far the copies'
-    own gradients lie apart. Few copies say little of one parameter: its variance is shrunk towards that of all.
-    """
+    """Return the standard error ``[d]`` of a gradient from ``steps [n, d]`` and ``slopes [n]``."""
+    # Within a copy of the design an interaction of parameters hides in the effect of another, so what tells the error is how far the
+    # copies' own gradients lie apart. Few copies say little of one parameter: its variance is shrunk towards that of all.
     parameters = steps.shape[1]
     size = design_size(parameters)
     copies = steps.shape[0] // size
@@ -267,23 +333,6 @@ def _standard_error(steps: Array, slopes: Array, gradient: Array) -> Array:
     variance = jnp.sum(jnp.square(gradients - jnp.mean(gradients, axis=0, keepdims=True)), axis=0) / (copies - 1)
     weight = (copies - 1) / (copies - 1 + BORROWED)
     return jnp.sqrt((weight * variance + (1 - weight) * jnp.mean(variance)) / copies)
-
-
-def _student(pairs: int, parameters: int) -> float:
-    """Return how many standard errors the 95% interval of a gradient reaches to each side.
-
-    The degrees of freedom are those of the variance in :func:`_standard_error`, a weighted mean of independent ones (Satterthwaite 1946,
-    *An approximate distribution of estimates of variance components*).
-    """
-    from scipy.special import stdtrit  # comes with JAX; imported here because start-up should not pay for it
-
-    size = design_size(parameters)
-    copies = pairs // size
-    if copies == 1:
-        return float(stdtrit(max(size - parameters, 1), 0.975))
-    weight = (copies - 1) / (copies - 1 + BORROWED)
-    other = (1 - weight) / parameters
-    return float(stdtrit((copies - 1) / ((weight + other) ** 2 + (parameters - 1) * other**2), 0.975))
 
 
 def design_size(parameters: int) -> int:
@@ -319,8 +368,4 @@ def _forward(loss: SmoothedLoss, params: Params, key: Key) -> tuple[Array, Param
     return estimate.value, estimate.gradient
 
 
-def _backward(loss: SmoothedLoss, gradient: Params, bar: Array) -> tuple[Params, None]:
-    return jax.tree.map(lambda leaf: bar * leaf, gradient), None
-
-
-_value.defvjp(_forward, _backward)
+_value.defvjp(_forward, lambda loss, gradient, bar: (jax.tree.map(lambda leaf: bar * leaf, gradient), None))

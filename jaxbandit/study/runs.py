@@ -31,9 +31,8 @@ from jaxbandit.problems import AbstractProblem, FullInformation, full_informatio
 from jaxbandit.problems.data import rows_of_csv
 from jaxbandit.results.schema import value_words
 from jaxbandit.surrogates import PRECISIONS, Surrogate, ranged, surrogate
-from jaxbandit.surrogates.choose import FORMS
-from jaxbandit.surrogates.nystroem import with_length_scale
-from jaxbandit.surrogates.outputs import VARIANCE_IN_FILES
+from jaxbandit.surrogates.choose import FORMS, VARIANCE_IN_FILES
+from jaxbandit.surrogates.ranges import with_length_scale
 
 LONGEST_LABEL = 1000  # characters
 MODEL = "model."  # what the path of a swept field of the model begins with

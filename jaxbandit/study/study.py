@@ -33,7 +33,7 @@ from jaxbandit.engine.arguments import Rounds, at_once
 from jaxbandit.engine.cell import refreshed_in_time
 from jaxbandit.fused.cells import Unsupported
 from jaxbandit.fused.plan import NOT_MEASURED, plan_of
-from jaxbandit.fused.rounds import Plan as KernelPlan
+from jaxbandit.fused.plan import Plan as KernelPlan
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.results.schema import METRICS
 from jaxbandit.study.runs import Learner, Model, Row, Run, check_label, named_by_files, runs_of, table_of

@@ -13,8 +13,7 @@ from jaxbandit.core import checks, fields
 from jaxbandit.core.blocks import by_platform
 from jaxbandit.core.declare import OnDomain, check_fields, checked
 from jaxbandit.core.fields import AtLeast, Described, choice, of_class, whole
-from jaxbandit.core.pytree import fields_in_brief, pytree, replace, static
-from jaxbandit.core.showing import html_fields
+from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.types import Array, Key, Table
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel
@@ -23,22 +22,14 @@ from jaxbandit.surrogates.precision import Need, in_step, least, needed, require
 
 __all__ = ["AbstractSurrogate", "Posterior", "Prediction", "Step", "Surrogate"]
 
-Belief: TypeAlias = Any
-"""A posterior, a pytree that only its surrogate looks into."""
-Point: TypeAlias = Annotated[jax.Array, fields.index, fields.scalar]
-"""The number of a point, ``[]``."""
-Points: TypeAlias = Annotated[jax.Array, fields.index, fields.per_output]
-"""The number of a point for all outputs, ``[]``, or one for each, ``[k]``."""
-Values: TypeAlias = Annotated[jax.Array, fields.finite_numbers, fields.each_output]
-"""Observed values ``[k]``."""
-Present: TypeAlias = Annotated[jax.Array, fields.booleans, fields.each_output]
-"""Which outputs ``[k]`` were observed."""
-Scale: TypeAlias = Annotated[jax.Array, fields.nonnegative_numbers, fields.each_output]
-"""Factors ``[k]`` of standard deviations."""
-Several: TypeAlias = Annotated[jax.Array, fields.index, fields.vector("one number per point")]
-"""Numbers of points, ``[n]``."""
-Number: TypeAlias = Annotated[int, whole(0)]
-"""The number of an output or of a group of outputs."""
+Belief: TypeAlias = Any  # a posterior, a pytree that only its surrogate looks into
+Point: TypeAlias = Annotated[jax.Array, fields.index, fields.scalar]  # the number of a point, []
+Points: TypeAlias = Annotated[jax.Array, fields.index, fields.per_output]  # the number of a point for all outputs, [], or for each, [k]
+Values: TypeAlias = Annotated[jax.Array, fields.finite_numbers, fields.each_output]  # observed values [k]
+Present: TypeAlias = Annotated[jax.Array, fields.booleans, fields.each_output]  # which outputs [k] were observed
+Scale: TypeAlias = Annotated[jax.Array, fields.nonnegative_numbers, fields.each_output]  # factors [k] of standard deviations
+Several: TypeAlias = Annotated[jax.Array, fields.index, fields.vector("one number per point")]  # numbers of points, [n]
+Number: TypeAlias = Annotated[int, whole(0)]  # of an output or of a group of outputs
 
 
 class HasGain(Described):
@@ -60,7 +51,7 @@ class Posterior(HasGain):
 
 @pytree
 class Step:
-    """Effect of one observation on a group: the mean moves by ``column (y - mean) / s``, a form's weights by ``weights (y - mean) / s``."""
+    """Effect of one observation on a group: mean and weights of the form move by ``column`` and ``weights``, times ``(y - mean) / s``."""
 
     weights: Array  # [r]
     column: Array  # [M] covariance of every point with the observed one before the observation
@@ -207,8 +198,7 @@ class Surrogate(AbstractSurrogate):
     @property
     def capacity(self) -> int | None:
         """Largest number of observations that a trial can take in, ``None`` when there is no limit."""
-        size = self.domain.size
-        rows = [form.capacity for form in self.forms if form.name == "rows" and form.capacity < size]
+        rows = [form.capacity for form in self.forms if form.name == "rows" and form.capacity < self.domain.size]
         return min(rows) if rows else None
 
     @property
@@ -244,16 +234,14 @@ class Surrogate(AbstractSurrogate):
         """Do as :meth:`condition` does within a round that ends with :meth:`refreshed`, such as one in which several values arrive."""
         posterior, steps = self.absorb(posterior, index, present)
         if present is not None:
-            present = jnp.asarray(present)
-            values = jnp.where(present, jnp.asarray(values), 0)
+            values = jnp.where(jnp.asarray(present), jnp.asarray(values), 0)
         return self.moved(posterior, steps, index, values)
 
     @checked
     def refreshed(self, posterior: Posterior) -> Posterior:
         """Return the posterior at the end of a round: after every ``refresh`` rounds its variance is computed anew from the factors.
 
-        Factors stay as exact as they can be, while a variance from which one step after the other was subtracted carries the rounding of
-        the prior variance.
+        A variance from which one step after the other was subtracted carries the rounding of the prior variance; factors do not.
         """
         if not self.refresh or posterior.rounds is None:
             return posterior
@@ -313,13 +301,14 @@ class Surrogate(AbstractSurrogate):
 
     def separate(self) -> Surrogate:
         """Return the same model with a factor for every output, which outputs observed at different points need."""
-        noise = self.noise_variance
-        return replace(self, **self._apart(noise if checks.is_traced(noise) else np.asarray(noise)))
+        groups = np.asarray(self.groups)
+        apart: dict[str, Any] = {"forms": tuple(self.forms[g] for g in groups), "groups": tuple(range(self.outputs))}
+        for name, value in self._by_group().items():
+            apart[name] = (value if checks.is_traced(value) else np.asarray(value))[groups]
+        return replace(self, **apart)
 
-    def _apart(self, noise: Table) -> dict[str, Any]:
-        """Return the fields of the model with a group for every output."""
-        forms = tuple(self.forms[g] for g in self.groups)
-        return {"forms": forms, "noise_variance": noise[np.asarray(self.groups)], "groups": tuple(range(self.outputs))}
+    def _by_group(self) -> dict[str, Table]:
+        return {"noise_variance": self.noise_variance}
 
     @checked
     def needs(self, horizon: Annotated[int, whole(1)]) -> Need:
@@ -380,24 +369,16 @@ class Surrogate(AbstractSurrogate):
         """Return a line for each group of outputs (form, rank, share of prior variance left out), and one on the precision."""
         lines = []
         for g, form in enumerate(self.forms):
-            outputs = [("reward" if j == 0 else f"constraint {j}") for j, group in enumerate(self.groups) if group == g]
-            said = f"rank {form.rank} of {self.domain.size} points, residual {float(form.residual):.1e}"
+            names = ", ".join("reward" if j == 0 else f"constraint {j}" for j, group in enumerate(self.groups) if group == g)
             if form.name == "rows":
                 said = f"room for {form.capacity} of {self.domain.size} points, exact at visited points"
-            lines.append(f"{', '.join(outputs)}: form {form.name!r}, {said}")
+            else:
+                said = f"rank {form.rank} of {self.domain.size} points, residual {float(form.residual):.1e}"
+            lines.append(f"{names}: form {form.name!r}, {said}")
         if self.noise_differs:
-            table = np.asarray(self.noise_variance)
-            lines.append(f"noise variance {table.min():.3g} to {table.max():.3g}, by point")
+            lines.append(f"noise variance {np.min(self.noise_variance):.3g} to {np.max(self.noise_variance):.3g}, by point")
         exact = f", variance refreshed every {self.refresh} rounds" if self.refresh else ""
         return "\n".join([*lines, f"precision {self.precision}{exact}"])
-
-    def _repr_html_(self) -> str:
-        """Return a table of what the model is, and of the form that its beliefs have."""
-        shown = [(name, text) for name, text in fields_in_brief(self) if name in ("noise_variance", "prior_mean", "kernels")]
-        if any(checks.is_traced(leaf) for leaf in jax.tree.leaves(self)):
-            return html_fields(type(self).__name__, fields_in_brief(self))
-        sizes = [("points", f"{self.domain.size:,} of dimension {self.domain.dimension}"), ("outputs", str(self.outputs))]
-        return html_fields(type(self).__name__, [*sizes, *shown, ("form", self.describe())])
 
     def __post_init__(self) -> None:
         self.validate()

@@ -56,7 +56,7 @@ def needed(prior_variance: Numbers, noise_variance: Numbers, prior_mean: Numbers
     Prior and noise variances are of each group of outputs, prior means of each output. ``refreshable`` says whether refreshing the variance
     costs less than float64 does, as it does for features.
     """
-    noises, mean = np.asarray(noise_variance, np.float64), float(np.max(np.abs(np.asarray(prior_mean, np.float64))))
+    noises, mean = np.asarray(noise_variance, np.float64), _largest(prior_mean)
     ratio = float(np.max(np.asarray(prior_variance, np.float64) / noises))
     tolerance, least = SHARE_LEFT_OUT[np.dtype(np.float32)], 1 / (ratio * horizon)
     if ratio * horizon > FRESH_UP_TO:
@@ -65,38 +65,30 @@ def needed(prior_variance: Numbers, noise_variance: Numbers, prior_mean: Numbers
         return Need("float64", SHORTEST_PERIOD, tolerance, least, f"the prior mean is {mean:.3g}, whose rounding the noise does not hide")
     if ratio * horizon <= FRESH_UP_TO:
         return Need("float32", 0, tolerance, least)
-    reason = f"the prior variance is {ratio:.2g} times the noise variance, over {horizon} rounds"
     rounds = int(np.clip(ROUNDS_PER_SHARE / ratio, SHORTEST_PERIOD, LONGEST_PERIOD))
     refresh = 1 << (rounds.bit_length() - 1)
-    enough = refreshable and ratio * SHORTEST_PERIOD <= ROUNDS_PER_SHARE and 1 / np.sqrt(ratio) / horizon**1.5 >= STANDSTILL
-    return Need("float32", refresh, tolerance, least) if enough else Need("float64", refresh, tolerance, least, reason)
+    if refreshable and ratio * SHORTEST_PERIOD <= ROUNDS_PER_SHARE and 1 / np.sqrt(ratio) / horizon**1.5 >= STANDSTILL:
+        return Need("float32", refresh, tolerance, least)
+    reason = f"the prior variance is {ratio:.2g} times the noise variance, over {horizon} rounds"
+    return Need("float64", refresh, tolerance, least, reason)
 
 
-def check_float64_suffices(prior_variance: Numbers, noise_variance: Numbers, prior_mean: Numbers, horizon: int) -> None:
-    """Refuse a prior mean beside which float64 cannot hold a prior deviation; warn of noise that it cannot tell from its rounding."""
-    variances, noises = np.asarray(prior_variance, np.float64), np.asarray(noise_variance, np.float64)
-    mean, eps = float(np.max(np.abs(np.asarray(prior_mean, np.float64)))), float(np.finfo(np.float64).eps)
-    most = ROUNDING_OF_VALUES * float(np.sqrt(np.min(variances))) / eps
-    if mean > most:
+def _largest(values: Numbers) -> float:
+    return float(np.max(np.abs(np.asarray(values, np.float64))))
+
+
+def check_prior_mean(prior_variance: Numbers, prior_mean: Numbers) -> None:
+    """Refuse a prior mean beside which float64 cannot hold a prior deviation."""
+    most = ROUNDING_OF_VALUES * float(np.sqrt(np.min(np.asarray(prior_variance, np.float64)))) / float(np.finfo(np.float64).eps)
+    if (mean := _largest(prior_mean)) > most:
         raise checks.InvalidArgument(
             f"prior_mean: must be at most {most:.3g} for float64 to tell values one prior deviation apart, got {mean:.3g}; subtract it from"
             " the values"
         )
-    least = float(np.max(variances)) * horizon * SHARE_LEFT_OUT[np.dtype(np.float64)]  # means were off by 0.1 deviations there
-    if float(np.min(noises)) < least:
-        warnings.warn(
-            f"noise_variance: below {least:.1g}, over {horizon} rounds, means and deviations are rounding even in float64, got"
-            f" {np.min(noises):.3g}",
-            stacklevel=4,
-        )
 
 
 def in_force(precision: str, need: Need) -> str:
-    """Return the precision that a model gets: the one asked for, or the one that it needs; all are in float64 where JAX is.
-
-    Raises:
-      InvalidArgument: where float32 is asked for and JAX makes everything float64.
-    """
+    """Return the precision that a model gets: the one asked for, or the one that it needs; all are in float64 where JAX is."""
     if float_dtype() == np.float64:
         if precision == "float32":
             raise checks.InvalidArgument("precision: 'float32', but jax_enable_x64 is on, which makes everything float64; turn it off")

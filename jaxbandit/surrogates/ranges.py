@@ -1,35 +1,249 @@
-"""GP models whose length-scales are hyper-parameters like any other: traced, swept in one program, differentiated, fitted on the way."""
+"""GP models whose length-scales are hyper-parameters like any other: traced, swept in one program, differentiated, fitted on the way.
+
+Their features are, per axis of a product grid, polynomials in the logarithm of the length-scale.
+
+On axis ``a`` the features of the one-dimensional kernel ``k`` are ``K(x, z) R^-1 O`` with pivots ``z``, chosen once for the shortest
+length-scale, and ``R^T R = K(z, z)`` (Nystroem's method, Williams and Seeger 2001). The rotation ``O`` makes them smooth in the
+length-scale and puts most of the variance into few columns. The host computes them in float64 at Chebyshev points of the range, and the
+program adds up the Chebyshev polynomials through them (Trefethen 2013, ch. 3). So float32 rounds features, and factorises nothing.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from typing import Annotated
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Annotated, ClassVar, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.polynomial import chebyshev
 
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, is_traced, short
 from jaxbandit.core.codec import remember
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import AtLeast, between, choice, finite_numbers, per_output, positive_numbers, whole
-from jaxbandit.core.pytree import pytree, replace, static
-from jaxbandit.core.types import Array, Numbers, PerAxis, Scalar, Table
+from jaxbandit.core.memory import check_fits
+from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, replace, static
+from jaxbandit.core.types import Array, Numbers, PerAxis, Table
 from jaxbandit.domains import Domain
-from jaxbandit.kernels import Kernel, Scale, same
-from jaxbandit.surrogates.lowrank import prior_variance
-from jaxbandit.surrogates.nystroem import NystroemFeatures, length_scales, nystroem_features, with_length_scale
-from jaxbandit.surrogates.outputs import DATA, VARIANCE, Outputs, Variance, one_per_output
+from jaxbandit.kernels import Kernel, OnAxes, Scale, same
+from jaxbandit.kernels.base import covariances, parts
+from jaxbandit.surrogates.choose import DATA, VARIANCE, Outputs, Variance, one_per_output
+from jaxbandit.surrogates.features import EXACT, ProductFeatures, contract, kept_products, outer, pivots, prior_variance
 from jaxbandit.surrogates.posterior import Surrogate
-from jaxbandit.surrogates.precision import HORIZON_IF_UNKNOWN, PRECISIONS, check_float64_suffices, in_force, least, needed, warn_of_float32
+from jaxbandit.surrogates.precision import (
+    HORIZON_IF_UNKNOWN,
+    PRECISIONS,
+    arithmetic,
+    check_prior_mean,
+    in_force,
+    least,
+    needed,
+    warn_of_float32,
+)
 
 __all__ = ["RangedSurrogate", "ranged"]
+
+# Shares of the tolerance: what the pivots of an axis may leave out, the rest being for the products that are dropped; what is added to
+# K(z, z) for its factorisation, at least LEAST_JITTER of the prior variance; and how far polynomials may be from features.
+SHARE_OF_PIVOTS, SHARE_OF_JITTER, SHARE_OF_DISTANCE = 0.1, 1e-3, 1e-3
+LEAST_JITTER = 1e-14
+TABLES = 40  # in memory, of the features of an axis over a range, of which there are as many as it has Chebyshev points
+
+NODES = (9, 17, 33, 65)  # Chebyshev points of the range; those of one number are among those of the next
+LENGTH_SCALES_TRIED = 9  # over the range, for the sizes of features and their distance from the polynomials
+MOST_COMBINATIONS = 81  # of length-scales on several axes, over which the residual is measured
+
 
 # Most that features may miss: share of the prior variance, and of that to which a point falls that is observed in every round. Beliefs on
 # 90 models at random were off by 0.06 deviations at most when the horizon was up.
 MOST_MISSED, SHARE_OF_FALLEN = 1e-4, 0.1
 SLACK = 1e-5  # share by which a length-scale may lie outside the range, as after rounding to float32
+
+
+@pytree
+class NystroemFeatures(ProductFeatures):
+    """Features of a product kernel on a product grid for every length-scale of a range; :meth:`at` computes ``axes`` for one.
+
+    The residual is the largest over the range, of what features leave out and of what rounding and polynomials move.
+    """
+
+    name: ClassVar[str] = "nystroem"
+    kernel: Kernel  # whose length-scale is replaced
+    coordinates: tuple[Table, ...] = dataclasses.field(repr=False)  # points [n_a] of each axis
+    low: Table  # [d] ends of the range on each axis
+    high: Table
+    coefficients: tuple[Table, ...] = dataclasses.field(repr=False)  # [N_a, n_a, p_a] of polynomials in the logarithm of the length-scale
+    kernel_variance: Table = dataclasses.field(repr=False)  # [M] prior variances of the kernel at the shortest length-scale
+
+    def at(self, length_scale: Array, variance: Array) -> NystroemFeatures:
+        """Return the features for ``length_scale [d]`` and for ``variance []`` times the kernel, both of which may be traced."""
+        ends = zip(self.coefficients, length_scale, jnp.asarray(self.low), jnp.asarray(self.high), strict=True)
+        axes = [_polynomials(jnp.asarray(coefficients), scale, low, high) for coefficients, scale, low, high in ends]
+        axes[0] = axes[0] * jnp.sqrt(variance)
+        along = with_length_scale(self.kernel, length_scale).along_axes(len(self.coordinates)) or ()
+        prior = variance  # of the kernel itself, so that equal variances are equal to the last digit
+        for part, points in zip(along, self.coordinates, strict=True):
+            prior = jnp.multiply.outer(prior, part.diag(jnp.asarray(points)[:, None]))
+        return replace(self, axes=tuple(axes), prior_variance=prior.reshape(-1))
+
+
+def _polynomials(coefficients: Array, length_scale: Array, low: Array, high: Array) -> Array:
+    """Return one-dimensional features ``[n, p]``, sums of Chebyshev polynomials with ``coefficients [N, n, p]``."""
+    place = 2 * jnp.log(length_scale / low) / jnp.log(high / low) - 1
+    rows = [jnp.ones_like(place), place]
+    for _ in range(2, len(coefficients)):
+        rows.append(2 * place * rows[-1] - rows[-2])
+    return jnp.tensordot(jnp.stack(rows), coefficients, axes=1, precision=EXACT)
+
+
+_polynomials_of_many = jax.jit(jax.vmap(_polynomials, (None, 0, None, None)))
+
+
+def with_length_scale(kernel: Kernel, length_scale: PerAxis) -> Kernel:
+    """Return the kernel with another length-scale, one number or one per axis, in the one part that has one."""
+    if isinstance(kernel, OnAxes):
+        given = length_scale if isinstance(length_scale, jax.Array) else np.asarray(length_scale, np.float64)
+        return replace(kernel, kernel=with_length_scale(kernel.kernel, given[np.asarray(kernel.axes)] if np.ndim(given) else given))
+    if length_scales(kernel, inner=False):
+        return replace(kernel, length_scale=length_scale)
+    return replace(kernel, **{name: with_length_scale(part, length_scale) for name, part in parts(kernel).items()})
+
+
+def length_scales(kernel: Kernel, *, inner: bool = True) -> list[PerAxis]:
+    """Return the length-scales of a kernel and of its ``inner`` parts."""
+    own = [getattr(kernel, field.name) for field in dataclasses.fields(kernel) if field.name == "length_scale"]  # type: ignore[arg-type]
+    return own + [scale for part in parts(kernel).values() if inner for scale in length_scales(part)]
+
+
+def nystroem_features(
+    kernel: Kernel, domain: Domain, low: Sequence[float], high: Sequence[float], tolerance: float, most: int, precision: str
+) -> NystroemFeatures:
+    """Build :class:`NystroemFeatures` for length-scales from ``low [d]`` to ``high [d]``, with at most ``most`` products."""
+    shortest = with_length_scale(kernel, np.asarray(low))
+    if shortest.along_axes(domain.dimension) is None or not domain.axes:
+        raise InvalidArgument(
+            f"kernel: a length-scale is traced axis by axis; needs a product grid and a kernel that factorises over its axes, got"
+            f" {type(kernel).__name__} on {'a product grid' if domain.axes else 'a bare set of points'}; use jaxbandit.surrogate for each"
+            " length-scale, which a study does for a sweep over model.kernel.length_scale"
+        )
+    with arithmetic([precision]):
+        axes = [_Axis.of(kernel, number, domain, low[number], high[number], tolerance) for number in range(domain.dimension)]
+    sizes = outer([np.max([np.max(a * a, axis=0) for a, _ in axis.tried], axis=0) for axis in axes])
+    some = [axis.tried[:: (LENGTH_SCALES_TRIED - 1) // 2] for axis in axes]  # the ends and the middle of each range, where that is few
+    few = len(some[0]) ** len(some) <= MOST_COMBINATIONS
+    combinations = list(itertools.product(*some) if few else zip(*(axis.tried for axis in axes), strict=True))
+    moved = sum(axis.distance for axis in axes) ** 2
+
+    def residual_of(kept: np.ndarray) -> float:
+        left = 0.0
+        for combination in combinations:
+            variance = outer([own for _, own in combination])
+            left = max(left, float(np.max(variance - contract([a * a for a, _ in combination], kept))) / float(variance.max()))
+        return left + moved
+
+    shape = tuple(axis.coefficients.shape[2] for axis in axes)
+    columns, slots = kept_products(sizes, shape, residual_of, tolerance, most)
+    kept = np.zeros(shape)
+    kept[tuple(columns)] = 1.0
+    variance = outer([axis.tried[0][1] for axis in axes])
+    return NystroemFeatures(
+        axes=(),
+        prior_variance=variance,
+        kernel=shortest,
+        coordinates=tuple(np.asarray(points) for points in domain.axes),
+        low=np.asarray(low),
+        high=np.asarray(high),
+        coefficients=tuple(axis.coefficients[:, :, :used] for axis, used in zip(axes, slots.shape, strict=True)),
+        columns=columns,
+        slots=slots,
+        kernel_variance=variance,
+        residual=np.float64(residual_of(kept)),
+    )
+
+
+class _Axis(NamedTuple):
+    """Features of one axis over the range."""
+
+    coefficients: np.ndarray  # [N, n, q]
+    tried: list[tuple[np.ndarray, np.ndarray]]  # features [n, q] and prior variances [n], from the shortest length-scale to the longest
+    distance: float  # of those that a program computes from features, in prior deviations, at the worst point and length-scale
+
+    @classmethod
+    def of(cls, kernel: Kernel, number: int, domain: Domain, low: float, high: float, tolerance: float) -> _Axis:
+        """Compute the features of an axis and enough polynomials for them, in the arithmetic in force."""
+        points = np.asarray(domain.axes[number], np.float64)[:, None]
+
+        def part(length_scale: float) -> Kernel:
+            return (with_length_scale(kernel, np.full(domain.dimension, length_scale)).along_axes(domain.dimension) or ())[number]
+
+        features = functools.cache(_features_on_pivots(part, points, low, tolerance))
+        # Both ends, and between them irregular places: multiples of the golden ratio without their whole parts.
+        places = np.sort(np.append(np.modf(np.arange(1, LENGTH_SCALES_TRIED - 1) * 0.5 * (np.sqrt(5) - 1))[0], [0.0, 1.0]))
+        scales = low * (high / low) ** places
+        tried = [(features(scale), prior_variance(part(scale), points)) for scale in scales]
+        deviations = [np.sqrt(float(variance.max())) for _, variance in tried]
+
+        def distance_of(coefficients: np.ndarray) -> float:
+            given = canonicalise((coefficients, scales, np.float64(low), np.float64(high)))
+            played = np.asarray(_polynomials_of_many(*given), np.float64)
+            moved = [np.linalg.norm(own - exact, axis=1).max() for own, (exact, _) in zip(played, tried, strict=True)]
+            return float(np.max(np.divide(moved, deviations)))
+
+        enough = max(SHARE_OF_DISTANCE * tolerance, 16 * float(np.finfo(float_dtype()).eps))
+        best, least = np.zeros(0), np.inf
+        for nodes in NODES:
+            at = np.cos(np.pi * np.arange(nodes) / (nodes - 1)).round(15)
+            values = np.stack([features(low * (high / low) ** ((place + 1) / 2)) for place in at])
+            coefficients = np.tensordot(np.linalg.inv(chebyshev.chebvander(at, nodes - 1)), values, axes=1)
+            distance, before = distance_of(coefficients), least
+            if distance < least:
+                best, least = coefficients, distance
+            if least <= enough or (least**2 <= SHARE_OF_PIVOTS * tolerance and distance > before / 2):  # more would follow its rounding
+                break
+        return cls(best, tried, least)
+
+
+def _features_on_pivots(part: Callable[[float], Kernel], points: np.ndarray, low: float, tolerance: float) -> Callable[[float], np.ndarray]:
+    """Return the function that computes features ``[n, q]`` of an axis for a length-scale, in float64.
+
+    With ``F = K(x, z) R^-1`` for a root ``R``, the features at the shortest length-scale are ``F V``, whose columns are the principal
+    directions under weights by leverage: an end of an axis needs more features than its middle, and a residual is that of the worst point.
+    For any other length-scale ``F O`` spans by its first columns what those of ``K(x, z) R_low^-1 V`` span.
+    """
+
+    def check(columns: float) -> None:
+        what = f"the {columns:,.0f} features or more that these length-scales need on an axis of {len(points):,} points"
+        check_fits("domain", int(TABLES * 8 * columns * len(points)), what, "give fewer points, a larger low= or a smoother kernel")
+
+    _, chosen, _ = pivots(part(low), points, SHARE_OF_PIVOTS * max(tolerance, LEAST_JITTER), len(points), check)
+
+    def nystroem(length_scale: float) -> tuple[np.ndarray, np.ndarray]:
+        (matrix,) = covariances([part(length_scale)], [points], [points[chosen]])  # [n, q]
+        jitter = max(SHARE_OF_JITTER * tolerance, LEAST_JITTER)
+        while jitter < 1:
+            try:
+                root = np.linalg.cholesky(matrix[chosen] + jitter * np.max(matrix[chosen]) * np.eye(len(chosen)))
+            except np.linalg.LinAlgError:
+                jitter *= 10
+            else:
+                return np.linalg.solve(root, matrix.T).T, root.T
+        raise InvalidArgument("kernel: must be a covariance for all length-scales from low to high")
+
+    shortest, root = nystroem(low)
+    leverage = np.sum(np.linalg.qr(shortest)[0] ** 2, axis=1)
+    basis = np.linalg.solve(root, np.linalg.eigh(shortest.T @ (leverage[:, None] * shortest))[1][:, ::-1])
+
+    def features(length_scale: float) -> np.ndarray:
+        own, root = nystroem(length_scale)
+        rotation, triangle = np.linalg.qr(root @ basis)
+        return np.asarray(own @ (rotation * np.where(np.diag(triangle) < 0, -1, 1)))
+
+    return features
 
 
 @pytree
@@ -59,16 +273,10 @@ class RangedSurrogate(Surrogate):
 
     def factorised(self) -> RangedSurrogate:
         """Return the model with the features of its length-scale and variance."""
-        scales = self.scale_of_groups()
-        inside = jnp.all(
-            (scales >= jnp.asarray(self.low)[None] * (1 - SLACK)) & (scales <= jnp.asarray(self.high)[None] * (1 + SLACK)), axis=1
-        )
-        variance = jnp.where(inside, jnp.asarray(self.variance), jnp.nan)
+        scales = jnp.broadcast_to(jnp.asarray(self.length_scale), (len(self.forms), self.domain.dimension))
+        inside = (scales >= jnp.asarray(self.low)[None] * (1 - SLACK)) & (scales <= jnp.asarray(self.high)[None] * (1 + SLACK))
+        variance = jnp.where(jnp.all(inside, axis=1), jnp.asarray(self.variance), jnp.nan)
         return replace(self, forms=tuple(form.at(scales[g], variance[g]) for g, form in enumerate(self.forms)))
-
-    def scale_of_groups(self) -> Array:
-        """Return the length-scale ``[G, d]`` of each group of outputs on each axis."""
-        return jnp.broadcast_to(jnp.asarray(self.length_scale), (len(self.forms), self.domain.dimension))
 
     @property
     def kernels_in_force(self) -> tuple[Kernel, ...]:
@@ -76,7 +284,7 @@ class RangedSurrogate(Surrogate):
         scale, variance = np.asarray(self.length_scale, np.float64), np.asarray(self.variance, np.float64)
         kernels = []
         for kernel, group in zip(self.kernels, self.groups, strict=False):  # there are none after without_kernels
-            own = with_length_scale(base_and_variance(kernel)[0], scale[group] if scale.ndim == 2 else scale)
+            own = with_length_scale(kernel.kernel if isinstance(kernel, Scale) else kernel, scale[group] if scale.ndim == 2 else scale)
             kernels.append(own if variance[group] == 1 else Scale(kernel=own, variance=float(variance[group])))
         return tuple(kernels)
 
@@ -84,10 +292,9 @@ class RangedSurrogate(Surrogate):
     def forms_in_force(self) -> tuple[NystroemFeatures, ...]:
         return self.forms if self.is_factorised else self.factorised().forms
 
-    def separate(self) -> RangedSurrogate:
-        groups, scale = np.asarray(self.groups), jnp.asarray(self.length_scale)
-        apart = {"length_scale": scale[groups] if scale.ndim == 2 else scale, "variance": jnp.asarray(self.variance)[groups]}
-        return replace(self, **self._apart(jnp.asarray(self.noise_variance)), **apart)
+    def _by_group(self) -> dict[str, Table]:
+        scales = {"length_scale": self.length_scale} if jnp.ndim(self.length_scale) == 2 else {}
+        return super()._by_group() | {"variance": self.variance} | scales
 
     def largest_variances(self) -> list[float]:
         own = np.asarray(self.variance, np.float64)
@@ -101,31 +308,33 @@ class RangedSurrogate(Surrogate):
     def validate(self) -> None:
         """Raise ``InvalidArgument`` on what :class:`Surrogate` refuses, and on a length-scale or variance out of range."""
         super().validate()
-        self._check_length_scale()
+        axes, name = len(self.low), "surrogate.length_scale"
+        if checks.shape_of(name, self.length_scale) not in ((), (axes,), (len(self.forms), axes)):
+            raise InvalidArgument(
+                f"{name}: expected one number, one for each of the {axes} axes, or [{len(self.forms)}, {axes}], got shape"
+                f" {list(np.shape(self.length_scale))}"
+            )
+        if not is_traced(self.length_scale):
+            given = checks.numbers(name, self.length_scale)
+            if not np.all((given >= np.asarray(self.low) * (1 - SLACK)) & (given <= np.asarray(self.high) * (1 + SLACK))):
+                raise InvalidArgument(
+                    f"{name}: must lie between low {short(list(self.low))} and high {short(list(self.high))}, for which the model was"
+                    f" built, got {short(self.length_scale)}"
+                )
         checks.positive("surrogate.variance", self.variance)
         checks.shape("surrogate.variance", self.variance, (len(self.forms),))
 
-    def _check_length_scale(self) -> None:
-        """Raise ``InvalidArgument`` on a length-scale of a wrong shape, and where it can be looked at on one outside the range."""
-        axes = len(self.low)
-        if checks.shape_of("surrogate.length_scale", self.length_scale) not in ((), (axes,), (len(self.forms), axes)):
-            raise InvalidArgument(
-                f"surrogate.length_scale: expected one number, one for each of the {axes} axes, or [{len(self.forms)}, {axes}], got shape"
-                f" {list(np.shape(self.length_scale))}"
-            )
-        if is_traced(self.length_scale):
-            return
-        given = checks.numbers("surrogate.length_scale", self.length_scale)
-        if not np.all((given >= np.asarray(self.low) * (1 - SLACK)) & (given <= np.asarray(self.high) * (1 + SLACK))):
-            raise InvalidArgument(
-                f"surrogate.length_scale: must lie between low {short(list(self.low))} and high {short(list(self.high))}, for which the"
-                f" model was built, got {short(self.length_scale)}"
-            )
 
-
-def base_and_variance(kernel: Kernel) -> tuple[Kernel, Scalar]:
-    """Return the kernel inside a scaled one and its variance; any other kernel with the variance 1."""
-    return (kernel.kernel, kernel.variance) if isinstance(kernel, Scale) else (kernel, 1.0)
+def _taken_apart(kernel: Kernel, dimension: int) -> tuple[Kernel, float, np.ndarray]:
+    """Return the kernel inside a scaled one, its variance or 1, and its only length-scale."""
+    base, variance = (kernel.kernel, kernel.variance) if isinstance(kernel, Scale) else (kernel, 1.0)
+    scales = length_scales(base)
+    if len(scales) != 1:
+        raise InvalidArgument(f"kernel: must have one length-scale, got {type(base).__name__} with {len(scales)}")
+    scale = np.asarray(scales[0], np.float64)
+    if scale.shape not in ((), (dimension,)):
+        raise InvalidArgument(f"kernel: a kernel of some axes must have one length-scale for all of them, got {short(scale.tolist())}")
+    return base, float(np.asarray(variance)), scale
 
 
 @checked
@@ -174,21 +383,18 @@ def ranged(
     ends = _ends(low, high, domain.dimension)
     if fit_to is not None:
         for own in one_per_output("kernel", kernel, outputs):
-            _only_length_scale(base_and_variance(own)[0], domain.dimension)
+            _taken_apart(own, domain.dimension)
     given = Outputs.of(domain, kernel, noise_variance, prior_mean, outputs, fit_to, ends)
-    bases = [base_and_variance(own) for own in given.members]
-    scales = [_only_length_scale(base, domain.dimension) for base, _ in bases]
-    variances = [float(np.asarray(variance)) for _, variance in bases]
-    largest = [variance * _largest_variance(base, domain) for (base, _), variance in zip(bases, variances, strict=True)]
-    facts, rounds = (largest, least(given.noise), given.means), horizon or HORIZON_IF_UNKNOWN
-    need = needed(*facts, rounds, refreshable=True)
+    bases, variances, scales = zip(*(_taken_apart(own, domain.dimension) for own in given.members), strict=True)
+    largest = [variance * float(np.max(prior_variance(base, domain.points))) for base, variance in zip(bases, variances, strict=True)]
+    need = needed(largest, least(given.noise), given.means, horizon or HORIZON_IF_UNKNOWN, refreshable=True)
     first = in_force(precision, need)
-    check_float64_suffices(*facts, rounds)
+    check_prior_mean(largest, given.means)
     warn_of_float32(first, need)
     allowed = min(MOST_MISSED, SHARE_OF_FALLEN * need.least_variance) if tolerance is None else tolerance
     for chosen in dict.fromkeys((first, "float64") if precision == "auto" else (first,)):
         forms: list[NystroemFeatures] = []
-        for base, _ in bases:  # equal kernels share their features
+        for base in bases:  # equal kernels share their features
             twin = [form for form in forms if same(form.kernel, with_length_scale(base, np.asarray(ends[0])))]
             most = domain.size if rank is None else rank
             forms.append(twin[0] if twin else nystroem_features(base, domain, *ends, allowed, most, chosen))
@@ -211,17 +417,7 @@ def ranged(
     return remember(built, {"kernel": kernel, "noise_variance": noise_variance, "prior_mean": prior_mean, **asked})
 
 
-def _largest_variance(kernel: Kernel, domain: Domain) -> float:
-    """Return the largest prior variance on a domain; axis by axis where the kernel is a product, by the programs of its features."""
-    parts = kernel.along_axes(domain.dimension) if domain.axes else None
-    if parts is None:
-        return float(np.max(prior_variance(kernel, domain.points)))
-    axes = [np.asarray(points)[:, None] for points in domain.axes]
-    return math.prod(float(np.max(prior_variance(part, points))) for part, points in zip(parts, axes, strict=True))
-
-
 def _ends(low: PerAxis, high: PerAxis, dimension: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the ends of the range on each axis; raise ``InvalidArgument`` unless the lower one is below the upper one."""
     ends = []
     for name, value in (("low", low), ("high", high)):
         given = np.asarray(value, np.float64)
@@ -231,14 +427,3 @@ def _ends(low: PerAxis, high: PerAxis, dimension: int) -> tuple[tuple[float, ...
     if any(a >= b for a, b in zip(*ends, strict=True)):
         raise InvalidArgument(f"low: must be less than high, got low={short(low)} and high={short(high)}")
     return ends[0], ends[1]
-
-
-def _only_length_scale(kernel: Kernel, dimension: int) -> np.ndarray:
-    """Return the length-scale of a kernel; raise ``InvalidArgument`` unless it has exactly one."""
-    scales = length_scales(kernel)
-    if len(scales) != 1:
-        raise InvalidArgument(f"kernel: must have one length-scale, got {type(kernel).__name__} with {len(scales)}")
-    scale = np.asarray(scales[0], np.float64)
-    if scale.shape not in ((), (dimension,)):
-        raise InvalidArgument(f"kernel: a kernel of some axes must have one length-scale for all of them, got {short(scale.tolist())}")
-    return scale

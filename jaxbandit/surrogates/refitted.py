@@ -20,12 +20,11 @@ from jaxbandit.core.status import Status
 from jaxbandit.core.types import Array, Key, Scalar, Table
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Scale
-from jaxbandit.surrogates.evidence import Collapsed, Prior, maximise
-from jaxbandit.surrogates.evidence.maximise import paths
-from jaxbandit.surrogates.nystroem import NystroemFeatures, length_scales, with_length_scale
+from jaxbandit.surrogates.evidence.density import Collapsed, Prior
+from jaxbandit.surrogates.evidence.fitting import maximise, paths
 from jaxbandit.surrogates.posterior import AbstractSurrogate, HasGain, Posterior, Prediction, Surrogate
 from jaxbandit.surrogates.precision import in_step
-from jaxbandit.surrogates.ranges import RangedSurrogate
+from jaxbandit.surrogates.ranges import NystroemFeatures, RangedSurrogate, length_scales, with_length_scale
 
 __all__ = ["RefittedPosterior", "RefittedSurrogate"]
 
@@ -50,20 +49,13 @@ class Seen:
     within: Array  # [k, M] sum of squared deviations from the mean
 
     def add(self, groups: Sequence[int], points: Array, values: Array, observed: Array) -> Seen:
-        """Return the data with ``values [k]``, less the prior mean, seen at ``points [k]`` where ``observed [k]``.
-
-        Outputs of a group come together. Means and spreads are updated by Welford's recursion, which loses no digits.
-        """
-        outputs, first = np.arange(len(groups)), np.asarray([groups.index(g) for g in range(max(groups) + 1)])
+        """Return the data with ``values [k]``, less the prior mean, at ``points [k]`` where ``observed [k]``, by Welford's recursion."""
+        outputs, first = np.arange(len(groups)), np.asarray([groups.index(g) for g in range(max(groups) + 1)])  # which speaks for a group
         counts = self.counts.at[np.arange(len(first)), points[first]].add(observed[first].astype(self.counts.dtype))
-        before = self.means[outputs, points]
-        away = jnp.where(observed, values - before, 0)
+        away = jnp.where(observed, values - self.means[outputs, points], 0)
         moved = away / jnp.maximum(counts[np.asarray(groups), points], 1)
-        return Seen(
-            counts=counts,
-            means=self.means.at[outputs, points].add(moved),
-            within=self.within.at[outputs, points].add(away * (away - moved)),
-        )
+        means = self.means.at[outputs, points].add(moved)
+        return Seen(counts=counts, means=means, within=self.within.at[outputs, points].add(away * (away - moved)))
 
 
 @pytree
@@ -114,16 +106,17 @@ class RefittedSurrogate(AbstractSurrogate):
 
     def init(self) -> RefittedPosterior:
         model, size, groups = self.ranged, self.domain.size, len(self.ranged.forms)
-        scale, counts = jnp.asarray(model.length_scale, self.dtype), {"counts": groups, "means": self.outputs, "within": self.outputs}
-        parts = 1 if scale.ndim == 0 else self.domain.dimension
+        scale = jnp.asarray(model.length_scale, self.dtype)
+        counts, means, within = (jnp.zeros((count, size), self.dtype) for count in (groups, self.outputs, self.outputs))
+        parameters = HyperParameters(
+            length_scale=jnp.broadcast_to(scale, (groups, 1 if scale.ndim == 0 else self.domain.dimension)),
+            variance=jnp.asarray(model.variance, self.dtype),
+            noise_variance=jnp.asarray(model.noise_variance, self.dtype),
+        )
         return RefittedPosterior(
             belief=model.init(),
-            seen=Seen(**{name: jnp.zeros((count, size), self.dtype) for name, count in counts.items()}),
-            hyper_parameters=HyperParameters(
-                length_scale=jnp.broadcast_to(scale, (groups, parts)),
-                variance=jnp.asarray(model.variance, self.dtype),
-                noise_variance=jnp.asarray(model.noise_variance, self.dtype),
-            ),
+            seen=Seen(counts=counts, means=means, within=within),
+            hyper_parameters=parameters,
             axes=tuple(form.axes for form in model.forms),
             prior_variance=tuple(form.prior_variance for form in model.forms),
             flags=jnp.int32(0),
@@ -136,12 +129,10 @@ class RefittedSurrogate(AbstractSurrogate):
     def observe(self, posterior: RefittedPosterior, index: Array, values: Array, present: Array | None = None) -> RefittedPosterior:
         """Take in values within a round that ends with :meth:`refreshed`, as :meth:`Surrogate.observe <jaxbandit.Surrogate.observe>`."""
         observed = jnp.ones((self.outputs,), bool) if present is None else present
-        points = jnp.broadcast_to(index, (self.outputs,))
-        return replace(
-            posterior,
-            belief=self.in_force(posterior).observe(posterior.belief, index, values, present),
-            seen=posterior.seen.add(self.ranged.groups, points, values - jnp.asarray(self.ranged.prior_mean, values.dtype), observed),
-        )
+        belief = self.in_force(posterior).observe(posterior.belief, index, values, present)
+        values = values - jnp.asarray(self.ranged.prior_mean, values.dtype)
+        seen = posterior.seen.add(self.ranged.groups, jnp.broadcast_to(index, (self.outputs,)), values, observed)
+        return replace(posterior, belief=belief, seen=seen)
 
     def refreshed(self, posterior: RefittedPosterior) -> RefittedPosterior:
         """Return the posterior at the end of a round, in some rounds after a fit."""
@@ -152,6 +143,12 @@ class RefittedSurrogate(AbstractSurrogate):
         # The same in all trials, so that it stays a branch.
         ended: RefittedPosterior = jax.lax.cond(self._is_due(in_step(posterior.rounds)), self.fitted, lambda same: same, posterior)
         return ended
+
+    def _is_due(self, rounds: Array) -> Array:
+        if self.every is not None:
+            return (rounds >= self.first) & (rounds % self.every == 0)
+        times = rounds // self.first
+        return (rounds % self.first == 0) & (times > 0) & ((times & (times - 1)) == 0)
 
     def fitted(self, posterior: RefittedPosterior) -> RefittedPosterior:
         """Return the posterior under the hyper-parameters of maximum posterior, given all values so far."""
@@ -192,32 +189,23 @@ class RefittedSurrogate(AbstractSurrogate):
     def covariance(self, posterior: RefittedPosterior, output: int, indices: Array) -> Array:
         return self.in_force(posterior).covariance(posterior.belief, output, indices)
 
-    def _is_due(self, rounds: Array) -> Array:
-        """Return whether a fit follows the number of ``rounds []``."""
-        if self.every is not None:
-            return (rounds >= self.first) & (rounds % self.every == 0)
-        times = rounds // self.first
-        return (rounds % self.first == 0) & (times > 0) & ((times & (times - 1)) == 0)
-
     def _fits(self, posterior: RefittedPosterior) -> tuple[HyperParameters, Array]:
         """Return the hyper-parameters of maximum posterior of every group of outputs, and whether any is at a bound, ``[G]``."""
+        members = [np.flatnonzero(np.asarray(self.ranged.groups) == group) for group in range(len(self.ranged.forms))]
         batches: dict[object, list[int]] = {}  # groups whose fits differ in numbers only: one program does them side by side
         for group, form in enumerate(self.ranged.forms):
-            batches.setdefault((jax.tree.structure(form.kernel), len(self._members(group))), []).append(group)
+            batches.setdefault((jax.tree.structure(form.kernel), len(members[group])), []).append(group)
         fits: dict[int, tuple[HyperParameters, Array]] = {}
         for groups in batches.values():
-            given = [self._data_and_start(posterior, group) for group in groups]
+            given = [self._start(posterior, group, members[group]) for group in groups]
             together = jax.vmap(self._fit)(*jax.tree.map(lambda *parts: jnp.stack(parts), *given))
             fits |= {group: jax.tree.map(lambda x, place=place: x[place], together) for place, group in enumerate(groups)}
         stacked: tuple[HyperParameters, Array] = jax.tree.map(lambda *parts: jnp.stack(parts), *(fits[group] for group in range(len(fits))))
         return stacked
 
-    def _members(self, group: int) -> np.ndarray:
-        return np.flatnonzero(np.asarray(self.ranged.groups) == group)
-
-    def _data_and_start(self, posterior: RefittedPosterior, group: int) -> tuple[Collapsed, Scale, Array, Array, Array]:
+    def _start(self, posterior: RefittedPosterior, group: int, members: np.ndarray) -> tuple[Collapsed, Scale, Array, Array, Array]:
         """Return data, kernel and noise variance in force, and variance and noise variance of the model, for the fit of one group."""
-        model, seen, now, members = self.ranged, posterior.seen, posterior.hyper_parameters, self._members(group)
+        model, seen, now = self.ranged, posterior.seen, posterior.hyper_parameters
         _, chosen = jax.lax.top_k(seen.counts[group], min(self.points, self.domain.size))
         data = Collapsed(
             points=jnp.asarray(self.domain.points, self.dtype)[chosen],
@@ -243,13 +231,17 @@ class RefittedSurrogate(AbstractSurrogate):
             low, high = jnp.max(low), jnp.min(high)
         known = paths(kernel)
         scale = next(name for name in known if name.endswith("length_scale"))
-        fitted = {scale: (low, high), VARIANCE: _about(own_variance, self.span)}
-        fitted |= {NOISE: _about(own_noise, self.span)} if self.fit_noise else {}
+        fitted = {scale: (low, high), VARIANCE: (own_variance / self.span, own_variance * self.span)}
+        fitted |= {NOISE: (own_noise / self.span, own_noise * self.span)} if self.fit_noise else {}
+        # The prior is in units of the domain's sides and of the model's variance, where it has none of its own.
+        sides = jnp.stack([jnp.asarray(axis[-1] - axis[0], self.dtype) for axis in self.domain.axes])
+        extent = jnp.where(sides > 0, sides, 1) if self.prior.extent is None else self.prior.extent
+        prior = replace(self.prior, extent=extent, scale=own_variance if self.prior.scale is None else self.prior.scale)
         best = maximise(
             kernel,
             noise_variance,
             data,
-            prior=self._prior(own_variance),
+            prior=prior,
             fixed=tuple(name for name in (*known, NOISE) if name not in fitted),
             bounds=fitted,
             second={scale: low**0.75 * high**0.25, VARIANCE: own_variance, NOISE: own_noise / math.e},
@@ -263,16 +255,6 @@ class RefittedSurrogate(AbstractSurrogate):
             noise_variance=jnp.asarray(best.noise_variance),
         )
         return hyper_parameters, jnp.any(jnp.stack([jnp.any(at) for at in best.at_bound.values()]))
-
-    def _prior(self, variance: Array) -> Prior:
-        """Return the prior in units of the domain's sides and of the model's variance, where it has none of its own."""
-        sides = jnp.stack([jnp.asarray(axis[-1] - axis[0], self.dtype) for axis in self.domain.axes])
-        sides = jnp.where(sides > 0, sides, 1)  # of an axis with one point
-        return replace(
-            self.prior,
-            extent=sides if self.prior.extent is None else self.prior.extent,
-            scale=variance if self.prior.scale is None else self.prior.scale,
-        )
 
 
 def posterior_of(model: RangedSurrogate, seen: Seen) -> Posterior:
@@ -311,8 +293,3 @@ def _conditioned(form: NystroemFeatures, noise: Array, counts: Array, means: Arr
     visited = in_step(jnp.sum(counts > 0, dtype=jnp.int32))  # the most of any trial, so that the loop has one end for all
     done: tuple[Array, Array, Array] = jax.lax.fori_loop(0, visited, one, start)
     return done
-
-
-def _about(value: Array, span: Scalar) -> tuple[Array, Array]:
-    """Return the ends of the interval within a factor of ``span`` of a value."""
-    return value / span, value * span

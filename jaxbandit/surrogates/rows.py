@@ -26,8 +26,7 @@ from jaxbandit.core.pytree import float_dtype, pytree, replace, static
 from jaxbandit.core.types import Array, Key, Scalar, Table
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel
-from jaxbandit.surrogates.features import Form, matmul
-from jaxbandit.surrogates.lowrank import affordable_rank, pivots, prior_variance
+from jaxbandit.surrogates.features import Form, affordable_rank, matmul, pivots, prior_variance
 
 T = TypeVar("T")
 
@@ -37,7 +36,7 @@ MOST_ROWS_PER_BLOCK = 128
 
 @pytree
 class RowState:
-    """The row cache of one trial and its posterior: ``S`` rows per block, ``N`` seeds and rows in all."""
+    """The row cache of one trial: ``S`` rows per block, ``N`` seeds and rows in all."""
 
     rows: tuple[Array, ...]  # each [S, M]: L^-1 K(pivots, grid)
     root: tuple[Array, ...]  # [seeds, N], then each [S, N]: rows of W, W W^T the posterior covariance of the basis weights
@@ -58,30 +57,18 @@ class Pivot(NamedTuple):
 
 @pytree
 class RowCache(Form[RowState]):
-    """The form of a posterior whose basis are rows of the kernel matrix, computed as points are visited.
-
-    Attributes:
-      kernel: the covariance function, whose rows are computed as they are needed.
-      points: the grid, ``[M, d]``.
-      seeds: ``[seeds, M]`` rows shared by all trials.
-      prior_variance: ``[M]`` prior variances.
-      residual: ``[]`` share of prior variance below which a point counts as already explained.
-      capacity: most distinct points that can be observed.
-      blocks: number of blocks.
-      block: number of rows in each block, ``S``.
-      skips: whether a block without rows is left out of products, by a branch.
-    """
+    """The form of a posterior whose basis are rows of the kernel matrix, computed as points are visited."""
 
     name: ClassVar[str] = "rows"
     kernel: Kernel
-    points: Table = dataclasses.field(repr=False)
-    seeds: Table = dataclasses.field(repr=False)
+    points: Table = dataclasses.field(repr=False)  # [M, d]
+    seeds: Table = dataclasses.field(repr=False)  # [seeds, M] rows shared by all trials
     prior_variance: Table = dataclasses.field(repr=False)
-    residual: Scalar
-    capacity: int = static()
+    residual: Scalar  # share of prior variance below which a point counts as already explained
+    capacity: int = static()  # most distinct points that can be observed
     blocks: int = static(repr=False)
-    block: int = static(repr=False)
-    skips: bool = static(default=True, repr=False)
+    block: int = static(repr=False)  # rows in each, S
+    skips: bool = static(default=True, repr=False)  # whether a block without rows is left out of products, by a branch
 
     def in_one_block(self) -> RowCache:
         """Return the same form with all rows in one block that no branch leaves out, as accelerators want it."""
@@ -93,8 +80,7 @@ class RowCache(Form[RowState]):
 
     @property
     def trials_per_block(self) -> int:
-        # 1 where there are blocks: the row cache of a single trial fills the CPU's caches, and only unbatched trials skip unused blocks.
-        # Seeds alone are shared by trials as dense features are.
+        # The row cache of one trial fills the CPU's caches, and only unbatched trials skip unused blocks; seeds alone are shared by trials.
         return 1 if self.blocks else 50
 
     @property
@@ -117,28 +103,23 @@ class RowCache(Form[RowState]):
     def observe(self, state: RowState, index: Array, noise: Array, present: Array | None = None) -> tuple[RowState, Array, Array, Array]:
         pivot = self._pivot(state, index, present)
         root, u, s = self._update_root(state, pivot.phi, noise)
-        sums = self._accumulate(state, jnp.stack([pivot.known, u]))  # both by one reading of the rows
+        sums = self.expand(state, jnp.stack([pivot.known, u]))  # both by one reading of the rows
         state, new = self._next(state, index, root, sums[0], pivot)
         return state, u, sums[1] + jnp.sum(jnp.where(pivot.at, u, 0)) * new, s
 
     def absorb(self, state: RowState, index: Array, noise: Array, present: Array | None = None) -> tuple[RowState, Array, Array, Array]:
         pivot = self._pivot(state, index, present)
         root, u, s = self._update_root(state, pivot.phi, noise)
-        state, _ = self._next(state, index, root, self._accumulate(state, pivot.known), pivot)
+        state, _ = self._next(state, index, root, self.expand(state, pivot.known), pivot)
         return state, pivot.phi, u, s
 
     def row(self, state: RowState, index: Array) -> Array:
         return jnp.concatenate([self.seeds[:, index], *(rows[:, index] for rows in state.rows)])
 
-    def expand(self, state: RowState, weights: Array) -> Array:
-        return self._accumulate(state, weights)
-
     def spread(self, state: RowState) -> Array:
-        roots = jnp.concatenate(state.root)
-        return state.residual + jnp.sum(jnp.square(self._accumulate(state, roots.T)), axis=0)
+        return state.residual + jnp.sum(jnp.square(self.expand(state, jnp.concatenate(state.root).T)), axis=0)
 
     def _pivot(self, state: RowState, index: Array, present: Array | None) -> Pivot:
-        """Decide whether the point becomes a pivot, and with which place and step."""
         known, unexplained = self.row(state, index), state.residual[index]
         fresh = (unexplained > self.residual * self.prior_variance[index]) & (state.pivots < self.blocks * self.block)
         fresh = fresh if present is None else fresh & present
@@ -167,30 +148,28 @@ class RowCache(Form[RowState]):
         known = basis[:, indices].T  # [n, N]
         return self.kernel(self.points[indices], self.points) + matmul(matmul(matmul(known, root), root.T) - known, basis)
 
-    def _if_used(self, state: RowState, number: int, run: Callable[[], T], skip: Callable[[], T]) -> T:
-        """Return ``run()`` when block ``number`` holds a row or gets one in this round, else ``skip()``.
-
-        There are two conditions because under ``vmap`` one that differs between trials becomes a select that runs both sides, while
-        the number of rounds is the same for all trials and stays a branch.
-        """
+    def _if_used(self, state: RowState, number: int, run: Callable[[], T], unused: T) -> T:
+        """Return ``run()`` when block ``number`` holds a row or gets one in this round, else ``unused``."""
         if not self.skips:
             return run()
+        # Two conditions, for under vmap one that differs between trials becomes a select, while the number of rounds stays a branch.
         start = number * self.block
-        return cast(T, jax.lax.cond(state.rounds >= start, lambda: jax.lax.cond(state.pivots >= start, run, skip), skip))
+        return cast(
+            T, jax.lax.cond(state.rounds >= start, lambda: jax.lax.cond(state.pivots >= start, run, lambda: unused), lambda: unused)
+        )
 
     def _parts(self, vector: Array) -> list[Array]:
-        """Split ``vector [..., N]`` into the seeds' part and one part per block."""
+        # Of vector [..., N]: the seeds' and one per block.
         first = np.shape(self.seeds)[0]
         return jnp.split(vector, [first + number * self.block for number in range(self.blocks)], axis=-1)
 
-    def _accumulate(self, state: RowState, weights: Array) -> Array:
-        """Return ``weights [..., N] @ [seeds; rows] [N, M]``, over the blocks in use."""
+    def expand(self, state: RowState, weights: Array) -> Array:  # weights [..., N] @ [seeds; rows] [N, M], over the blocks in use
         first, *parts = self._parts(weights)
         if not self.skips:  # XLA for GPUs would fuse the split with the products, and fails at that on jaxlib 0.10
             first, *parts = jax.lax.optimization_barrier([first, *parts])
         total = matmul(first, self.seeds)
         for number, (part, rows) in enumerate(zip(parts, state.rows, strict=True)):
-            total = self._if_used(state, number, partial(_plus, total, part, rows), partial(_same, total))
+            total = self._if_used(state, number, partial(_plus, total, part, rows), total)
         return total
 
     def _update_root(self, state: RowState, phi: Array, noise: Array) -> tuple[tuple[Array, ...], Array, Array]:
@@ -198,7 +177,7 @@ class RowCache(Form[RowState]):
         first, *parts = self._parts(phi)
         w = matmul(first, state.root[0])
         for number, (part, root) in enumerate(zip(parts, state.root[1:], strict=True)):
-            w = self._if_used(state, number, partial(_plus, w, part, root), partial(_same, w))
+            w = self._if_used(state, number, partial(_plus, w, part, root), w)
         s = noise + jnp.sum(w * w)
         scaled = w * (1 / (s + jnp.sqrt(noise * s)))
 
@@ -209,7 +188,7 @@ class RowCache(Form[RowState]):
         updated = [update(state.root[0])]
         for number, root in enumerate(state.root[1:]):
             unused = (root, jnp.zeros((self.block,), root.dtype))
-            updated.append(self._if_used(state, number, partial(update, root), partial(_same, unused)))
+            updated.append(self._if_used(state, number, partial(update, root), unused))
         return tuple(root for root, _ in updated), jnp.concatenate([u for _, u in updated]), s
 
     def _write(self, state: RowState, new: Array, fresh: Array) -> tuple[Array, ...]:
@@ -225,10 +204,6 @@ class RowCache(Form[RowState]):
 
 def _plus(total: Array, vector: Array, matrix: Array) -> Array:
     return total + matmul(vector, matrix)
-
-
-def _same(value: T) -> T:
-    return value
 
 
 def row_cache(kernel: Kernel, domain: Domain, tolerance: float, capacity: int) -> RowCache:

@@ -205,11 +205,12 @@ def test_a_score_that_depends_on_other_points_is_refused() -> None:
 def test_cells_that_repeat_a_point_count_once(axes: tuple[int, int] | None) -> None:
     """The grid of 15 points is a table of 16 x 32 cells."""
     cut = gpu.Cut.of(15, axes)
+    at = np.divmod(np.arange(15), cut.width)
     rows = gpu.TiledRows(size=15, shape=cut.shape, numbers=jnp.asarray(cut.repeats, jnp.float32))
-    assert cut.shape == (16, 32) and cut.repeats[cut.cells].tolist() == list(range(15))
+    assert cut.shape == (16, 32) and cut.repeats[at].tolist() == list(range(15))
     for point in range(15):
         score = -jnp.abs(rows.points() - point)
-        assert rows.pick(score) == point and divmod(point, cut.width) == tuple(int(cells[point]) for cells in cut.cells)
+        assert rows.pick(score) == point and divmod(point, cut.width) == tuple(int(cells[point]) for cells in at)
         assert rows.pick(rows.select(rows.points() == point, np.float32(-99), score)) == (1 if point == 0 else point - 1)
     assert rows.pick(jnp.full(cut.shape, jnp.nan)) == 15
 

@@ -16,7 +16,7 @@ from jaxbandit.cli import main
 from jaxbandit.core import memory
 from jaxbandit.study import Keep, make_plan, play, run_study
 from jaxbandit.study.plan import allowed_bytes
-from jaxbandit.surrogates import lowrank
+from jaxbandit.surrogates import features
 from tests.support.small_study import TOML, assert_same, in_python, rpol_lines, whole, written
 
 # Memory and disk.
@@ -64,9 +64,9 @@ def test_grids_and_features_that_do_not_fit_the_machine(monkeypatch: Any) -> Non
         domains.grid([0.0] * 4, [1.0] * 4, 10_000)
     with pytest.raises(InvalidArgument, match="count: must be a whole number from 1 to 10000000, got 1000000000000"):
         domains.arms(10**12)
-    monkeypatch.setattr(lowrank, "host_memory", lambda: 3 * 8 * 50 * 10)
+    monkeypatch.setattr(features, "host_memory", lambda: 3 * 8 * 50 * 10)
     points = domains.grid([0.0], [5.0], 50).points
-    phi, residual = lowrank.features(kernels.Matern12(), points, 1e-6, 50)
+    phi, residual = features.rotated(kernels.Matern12(), points, 1e-6, 50)
     assert phi.shape == (50, 10) and residual > 1e-6  # no more than fit, and it is known that they do not suffice
 
 

@@ -1,14 +1,13 @@
-"""Log evidence of noisy values under a GP with prior mean 0, repeated points collapsed, differentiable twice in closed form.
+"""Log evidence of noisy values under a GP with prior mean 0, repeated points collapsed, and prior densities of hyper-parameters.
 
-Nothing in it is LAPACK's, whose factorisations of a batch of matrices inside a compiled loop can wait for each other for ever on CPU;
-products of matrices and element-wise sums cannot.
+Nothing here is LAPACK's, whose factorisations of a batch of matrices inside a compiled loop can wait for each other for ever on CPU.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, ClassVar
 
 import jax
@@ -17,48 +16,37 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from jaxbandit.core import checks
-from jaxbandit.core.declare import checked
-from jaxbandit.core.fields import Described, Place, exactly, finite_numbers, nonnegative_numbers, positive, vector
+from jaxbandit.core.declare import Declared, checked, parameters
+from jaxbandit.core.fields import exactly, finite_numbers, positive, vector
 from jaxbandit.core.pytree import pytree
-from jaxbandit.core.types import Array, Scalar, Table
-from jaxbandit.kernels import Kernel
+from jaxbandit.core.types import Array, PerAxis, Scalar, Table
+from jaxbandit.kernels import Categorical, Kernel, Linear, OnAxes, Periodic
 
 WHOLE = 56  # rows up to which all are eliminated at once, in place: two such matrices of float64 fit into the fastest cache of a core
 BLOCK, LARGE_BLOCK = 16, 32  # rows that are eliminated at once of more; measured on CPU, the larger one from LARGE rows on
 LARGE = 400
+NOISE = "noise_variance"  # path of the noise variance among hyper-parameters, which are otherwise fields of the kernel
 POINTS = finite_numbers.of(exactly(None, None, words="one row per point"))
 
 
 @pytree
-class Collapsed(Described):
-    """Values of ``k`` outputs at distinct points, all that the evidence depends on; padding has a count of 0.
+class Collapsed:
+    """Values of ``k`` outputs at distinct points, all that the evidence depends on.
 
     ``c`` values at one point under noise ``s`` are as good as their mean under ``s / c`` and their spread about it, so a history of any
     length takes no more points than the domain has.
     """
 
-    described: ClassVar[str] = "values at distinct points, Collapsed(points=..., counts=..., means=..., within=...)"
     points: Table  # [n, d]
-    counts: Table  # [n] number of values at each point, 0 where there are none
+    counts: Table  # [n] number of values at each point, 0 for padding
     means: Table  # [k, n] mean of these values, any finite number where there are none
     within: Table  # [k] sum of the squared deviations of values from the mean of their point
 
-    def __post_init__(self) -> None:
-        POINTS("Collapsed.points", self.points)
-        count = np.shape(self.points)[0]
-        nonnegative_numbers("Collapsed.counts", self.counts, Place(exactly(count, words="one for each point")))
-        finite_numbers("Collapsed.means", self.means, Place(exactly(None, count, words="outputs and points")))
-        nonnegative_numbers("Collapsed.within", self.within, Place(exactly(np.shape(self.means)[0], words="one for each output")))
-
     def padded(self, size: int) -> Collapsed:
         """Return the same data with rows for ``size`` points, on the host."""
-        missing = size - len(self.counts)
-        return Collapsed(
-            points=np.pad(self.points, ((0, missing), (0, 0))),
-            counts=np.pad(self.counts, (0, missing)),
-            means=np.pad(self.means, ((0, 0), (0, missing))),
-            within=self.within,
-        )
+        more = (0, size - len(self.counts))
+        points, means = np.pad(self.points, (more, (0, 0))), np.pad(self.means, ((0, 0), more))
+        return Collapsed(points=points, counts=np.pad(self.counts, more), means=means, within=self.within)
 
     def log_evidence(self, kernel: Kernel, noise_variance: Scalar) -> Array:
         """Return the log density ``[k]`` of the values of each output under ``N(0, K + noise_variance I)``.
@@ -71,9 +59,9 @@ class Collapsed(Described):
         roots = jnp.sqrt(counts)
         matrix = jnp.eye(len(roots), dtype=means.dtype) + _covariances(kernel, points) * (roots[:, None] * roots[None] / noise)
         white = roots[None] * means / jnp.sqrt(noise)
-        total = jnp.sum(counts)
-        rest = -0.5 * self.within / noise - 0.5 * total * (jnp.log(noise) + math.log(2 * math.pi))
-        return _log_density(matrix, white) + rest
+        inverted, logdet = inverse(matrix)
+        fit = -0.5 * (jnp.sum(jnp.matmul(white, inverted, precision="highest") * white, axis=1) + logdet)
+        return fit + (-0.5 * self.within / noise - 0.5 * jnp.sum(counts) * (jnp.log(noise) + math.log(2 * math.pi)))
 
     def expansion(self, model: Callable[[Array], tuple[Kernel, Array]], place: Array) -> tuple[Array, Array, Array]:
         """Return the log evidence ``[]`` of all outputs under ``model(place)``, its gradient ``[P]`` and Fisher's information ``[P, P]``.
@@ -111,33 +99,11 @@ class Collapsed(Described):
 
 
 def _covariances(kernel: Kernel, points: Array) -> Array:
-    """Return the covariances ``[n, n]`` of ``points [n, d]``: axis by axis where the kernel is a product, which is far faster on CPU.
-
-    A sum over the axes of points inside a loop over pairs keeps a compiler from computing several exponentials at once.
-    """
+    # Axis by axis where the kernel is a product: a sum over axes inside a loop over pairs keeps CPUs from several exponentials at once.
     parts = kernel.along_axes(points.shape[1])
     if parts is None:
         return kernel(points, points)
-    along = [part(points[:, [axis]], points[:, [axis]]) for axis, part in enumerate(parts)]
-    return functools.reduce(jnp.multiply, along)
-
-
-@jax.custom_jvp
-def _log_density(matrix: Array, values: Array) -> Array:
-    """Return ``-(values B^-1 values + log det B) / 2`` as ``[k]`` for ``values [k, n]`` and ``B [n, n]``."""
-    inverted, logdet = inverse(matrix)
-    return -0.5 * (jnp.sum(jnp.matmul(values, inverted, precision="highest") * values, axis=1) + logdet)
-
-
-@_log_density.defjvp
-def _(primals: Any, tangents: Any) -> Any:
-    """Return ``-(tr(B^-1 dB) - a^T dB a) / 2 - a^T dy``, where ``a = B^-1 y`` (Rasmussen and Williams 2006, eq. 5.9)."""
-    (matrix, values), (change, moved) = primals, tangents
-    inverted, logdet = inverse(matrix)
-    solved = jnp.matmul(values, inverted, precision="highest")
-    density = -0.5 * (jnp.sum(solved * values, axis=1) + logdet)
-    slopes = 0.5 * (solved[:, :, None] * solved[:, None, :] - inverted[None])
-    return density, jnp.sum(slopes * change[None], axis=(1, 2)) - jnp.sum(solved * moved, axis=1)
+    return functools.reduce(jnp.multiply, [part(points[:, [axis]], points[:, [axis]]) for axis, part in enumerate(parts)])
 
 
 def collapse(points: np.ndarray, values: np.ndarray) -> Collapsed:
@@ -211,11 +177,8 @@ def _(primals: Any, tangents: Any) -> Any:
 
 
 def _eliminated(rows: Array, first: Scalar, floors: Array) -> tuple[Array, Array]:
-    """Return ``L^T`` and ``L^-1`` in the place of ``rows [b, p]``, and ``log det(L L^T)``.
-
-    From column ``first`` on ``rows`` are ``L L^T [b, b]`` and what follows it, and then ``L^T``; up to each row's diagonal they are then
-    ``L^-1``, times what stands before column ``first``. Pivots below ``floors [b]`` are set to them.
-    """
+    # Rows [b, p], with L L^T [b, b] from column first on, become L^T, and up to each row's diagonal L^-1, times what stands before first;
+    # the second result is log det(L L^T). Pivots below floors [b] are set to them.
     size, width = rows.shape
     numbers, columns = jnp.arange(size), jnp.arange(width)
 
@@ -238,3 +201,84 @@ def inverse_diagonal(matrix: Array) -> Array:
     root = jnp.tril(_eliminated(matrix, 0, jnp.full(matrix.shape[0], floor, matrix.dtype))[0])
     definite = jnp.all(jnp.diagonal(root) < 1 / math.sqrt(2 * floor))
     return jnp.where(definite, jnp.sum(root * root, axis=0), jnp.nan)
+
+
+@pytree
+class LogNormal(Declared):
+    """Log-normal distribution: the logarithm is normal about ``log(median)`` with standard deviation ``spread``."""
+
+    in_files: ClassVar[bool] = True
+    median: Annotated[Scalar, positive] = 1.0
+    spread: Annotated[Scalar, positive] = 1.0
+
+    def log_density(self, value: Table, unit: Table) -> Array:
+        """Return the log density ``[]`` of ``log(value)``, summed over entries, without its constant; the median is in ``unit``."""
+        return -0.5 * jnp.sum(jnp.square((jnp.log(jnp.asarray(value)) - jnp.log(self.median * jnp.asarray(unit))) / self.spread))
+
+
+@pytree
+class Prior(Declared):
+    """Prior of the hyper-parameters of a kernel and of the noise variance; densities are those of the logarithms.
+
+    Length-scales have medians in units of ``extent sqrt(d)``, the diagonal of a box, because distances grow like that (Hvarfner, Hellsten
+    and Nardi 2024, *Vanilla Bayesian optimization performs great in high dimensions*, sec. 5.1). Variances, of the kernel and of the
+    noise, have medians in units of ``scale``. Hyper-parameters that are neither, such as a period, have none, nor have the length-scales
+    of periodic and linear kernels, which are no distances.
+
+    Attributes:
+      length_scale: of length-scales; ``None`` for a flat prior of the logarithm, as for the next two.
+      variance: of the kernel's variances.
+      noise_variance: of the noise variance.
+      extent: sides of the box that inputs come from, one number or ``[d]``, in their units; default the range of the points.
+      scale: variance of the values, in their units squared; default their mean square.
+    """
+
+    in_files: ClassVar[bool] = True
+    length_scale: LogNormal | None = LogNormal(median=math.exp(math.sqrt(2.0)), spread=math.sqrt(3.0))
+    variance: LogNormal | None = LogNormal(median=1.0, spread=1.5)
+    noise_variance: LogNormal | None = LogNormal(median=math.exp(-4.0), spread=1.5)
+    extent: Annotated[PerAxis, positive] | None = None
+    scale: Annotated[Scalar, positive] | None = None
+
+    def units(self, data: Collapsed) -> tuple[Array, Array]:
+        """Return ``extent [d]`` and ``scale []``, from ``data`` where the prior has none of its own; both may be traced."""
+        points, means = jnp.asarray(data.points), jnp.asarray(data.means)
+        counts = jnp.asarray(data.counts, means.dtype)
+        present = counts > 0
+        if self.extent is None:
+            high = jnp.max(jnp.where(present[:, None], points, -jnp.inf), axis=0)
+            low = jnp.min(jnp.where(present[:, None], points, jnp.inf), axis=0)
+            extent = jnp.where(high > low, high - low, 1)  # an axis that does not vary says nothing of its length-scale
+        else:
+            extent = jnp.broadcast_to(jnp.asarray(self.extent, points.dtype), points.shape[1:])
+        if self.scale is None:
+            square = jnp.sum(jnp.where(present[None], counts[None] * jnp.square(means), 0)) + jnp.sum(jnp.asarray(data.within))
+            scale = jnp.where(square > 0, square / jnp.maximum(jnp.sum(counts) * len(means), 1), 1)
+        else:
+            scale = jnp.asarray(self.scale, means.dtype)
+        return extent, scale
+
+    def log_density(self, kernel: Kernel, noise_variance: Array, extent: Array, scale: Array) -> Array:
+        """Return the log density ``[]`` of the logarithms of the hyper-parameters in these units, without its constant."""
+        density = jnp.zeros((), extent.dtype)
+        everything = tuple(range(len(extent)))
+        for owner, name, value, axes in hyper_parameters(kernel, everything):
+            diagonal = (extent if axes == everything else extent[np.asarray(axes)]) * math.sqrt(len(axes))
+            if name == "length_scale" and self.length_scale is not None and not isinstance(owner, Periodic | Linear | Categorical):
+                shared = jnp.exp(jnp.mean(jnp.log(diagonal)))  # of one length-scale for all axes
+                density += self.length_scale.log_density(value, diagonal if np.ndim(value) else shared)
+            if name == "variance" and self.variance is not None:
+                density += self.variance.log_density(value, scale)
+        return density if self.noise_variance is None else density + self.noise_variance.log_density(noise_variance, scale)
+
+
+def hyper_parameters(kernel: Kernel, axes: tuple[int, ...]) -> Iterator[tuple[Kernel, str, Table, tuple[int, ...]]]:
+    """Return every hyper-parameter of a kernel on ``axes`` and of the kernels it is made of: owner, name, value, and axes of the owner."""
+    if isinstance(kernel, OnAxes):
+        axes = tuple(axes[number] for number in kernel.axes)
+    for parameter in parameters(type(kernel)):
+        value = getattr(kernel, parameter.name)
+        if isinstance(value, Kernel):
+            yield from hyper_parameters(value, axes)
+        elif not parameter.static:
+            yield kernel, parameter.name, value, axes

@@ -11,8 +11,9 @@ import pytest
 
 from jaxbandit import InvalidArgument
 from jaxbandit.kernels import Linear, Matern52, Periodic, Product, Scale, SquaredExponential
-from jaxbandit.surrogates.evidence import Collapsed, LogNormal, Prior, fit, fit_many, log_evidence, maximise
-from jaxbandit.surrogates.evidence.density import collapse, inverse
+from jaxbandit.surrogates.evidence import LogNormal, Prior, fit, fit_many, log_evidence
+from jaxbandit.surrogates.evidence.density import Collapsed, collapse, inverse
+from jaxbandit.surrogates.evidence.fitting import maximise
 from tests.oracles.gaussian_process import matern52, squared_exponential
 
 NOISE = 0.01
@@ -300,7 +301,8 @@ def test_priors_count_what_is_a_length_or_a_variance():
 HANGING = """
 import jax, jax.numpy as jnp, numpy as np
 from jaxbandit.kernels import Scale, SquaredExponential
-from jaxbandit.surrogates.evidence import Collapsed, Prior, maximise
+from jaxbandit.surrogates.evidence.density import Collapsed, Prior
+from jaxbandit.surrogates.evidence.fitting import maximise
 
 rng = np.random.default_rng(0)
 points, values = rng.uniform(0, 6, (32, 40, 2)), rng.standard_normal((32, 1, 40))

@@ -10,8 +10,8 @@ import pytest
 import jaxbandit
 from jaxbandit import InvalidArgument, domains, kernels
 from jaxbandit.core import memory
-from jaxbandit.surrogates import lowrank
-from jaxbandit.surrogates.lowrank import FIRST_LOOK, expected_columns, out_of_reach
+from jaxbandit.surrogates import features
+from jaxbandit.surrogates.features import FIRST_LOOK, expected_columns
 
 EXPONENTIAL = np.exp(-0.05 * np.arange(400))
 POWER = np.arange(1.0, 400.0) ** -2
@@ -27,25 +27,20 @@ def test_an_exponential_fall_is_foreseen_exactly_and_a_power_from_below() -> Non
     assert expected_columns(np.full(128, 1e-9) + EXPONENTIAL[:128] * 1e-9, 1e-6) == 128, "there already"
 
 
-def test_doubt_falls_with_the_number_of_columns() -> None:
-    assert not out_of_reach(3999, FIRST_LOOK, 1000) and out_of_reach(4001, FIRST_LOOK, 1000)
-    assert not out_of_reach(999, 4 * FIRST_LOOK, 1000) and out_of_reach(1001, 4 * FIRST_LOOK, 1000) and out_of_reach(1001, 2048, 1000)
-
-
 def test_a_rough_kernel_in_six_dimensions_is_given_up_soon() -> None:
     """4,096 points under a Matern kernel: the features took minutes, to be thrown away."""
     points, kernel = domains.grid([0.0] * 6, [1.0] * 6, 4).points, kernels.Matern52(length_scale=0.5)
-    phi, chosen, residual = lowrank.pivots(kernel, points, 1e-8, 3125)
+    phi, chosen, residual = features.pivots(kernel, points, 1e-8, 3125)
     assert phi.shape[1] == len(chosen) <= 4 * FIRST_LOOK and residual > 1e-3
     asked: list[float] = []
-    further, _, _ = lowrank.pivots(kernel, points, 1e-8, phi.shape[1] + 1, asked.append)
+    further, _, _ = features.pivots(kernel, points, 1e-8, phi.shape[1] + 1, asked.append)
     assert asked and min(asked) > FIRST_LOOK and further.shape[1] == phi.shape[1] + 1, "what is asked for goes on"
     np.testing.assert_array_equal(phi, further[:, :-1], err_msg="the columns so far are what they would have been")
 
 
 def test_only_what_takes_long_is_looked_at() -> None:
     asked: list[float] = []
-    lowrank.pivots(kernels.Matern12(), domains.grid([0.0], [1.0], 300).points, 1e-12, 300, asked.append)
+    features.pivots(kernels.Matern12(), domains.grid([0.0], [1.0], 300).points, 1e-12, 300, asked.append)
     assert not asked, "as all small domains were built before"
 
 
@@ -58,10 +53,10 @@ def test_the_forms_are_chosen_by_what_building_them_costs(monkeypatch: pytest.Mo
 
     assert build("auto") == "product"
     with monkeypatch.context() as patch:
-        patch.setattr(lowrank, "MOST_CUBES", 1e6)
+        patch.setattr(features, "MOST_CUBES", 1e6)
         assert build("auto") == "features" and build("product") == "product"
-    monkeypatch.setattr(lowrank, "LONG_WORK", 0)
-    monkeypatch.setattr(lowrank, "FIRST_LOOK", 2)
+    monkeypatch.setattr(features, "LONG_WORK", 0)
+    monkeypatch.setattr(features, "FIRST_LOOK", 2)
     monkeypatch.setattr(memory, "host_memory", lambda: 1000)
     with pytest.raises(InvalidArgument, match=r"^domain: the .* on an axis of 150 points would take .* a larger low= or a smoother kernel"):
         jaxbandit.ranged(domain, smooth, low=0.2, high=0.4, noise_variance=0.1)
@@ -71,8 +66,8 @@ def test_the_forms_are_chosen_by_what_building_them_costs(monkeypatch: pytest.Mo
         build("features")
     with pytest.raises(InvalidArgument, match=r"^form: the eigenvectors of an axis of 150 points .*form='rows' with horizon="):
         build("product")
-    monkeypatch.setattr(lowrank, "host_memory", lambda: 1000)
-    assert build("rows") == "rows" and lowrank.product_features(smooth, domain, 1e-6, 10, asked=False) is None
+    monkeypatch.setattr(features, "host_memory", lambda: 1000)
+    assert build("rows") == "rows" and features.product_features(smooth, domain, 1e-6, 10, asked=False) is None
 
 
 def test_rows_that_do_not_fit_are_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
