@@ -146,11 +146,8 @@ def check_instance(instance: object, problem: AbstractProblem) -> None:
     where = f"problem: {type(problem).__name__}.sample"
     if not isinstance(instance, AbstractProblem):
         raise checks.InvalidArgument(f"{where} must return a problem of jaxbandit.problems, got {checks.short(instance)}")
-    expected, means = (problem.outputs, problem.domain.size), jnp.asarray(instance.means)
-    if means.shape != expected or not jnp.issubdtype(means.dtype, jnp.floating):
-        raise checks.InvalidArgument(
-            f"{where} must return an instance with real means {list(expected)}, one row per output, got {means.dtype} {list(means.shape)}"
-        )
+    expected = (problem.outputs, problem.domain.size)
+    _array(f"{where} must return an instance with real means {list(expected)}, one row per output", instance.means, expected, jnp.floating)
 
 
 def check_diagnostics(algorithm: Algorithm, arena: Arena, state: object) -> None:
