@@ -64,10 +64,6 @@ class Consensus:
         """Return ``(rho / 2) |x - z + y_j / rho|^2`` for every ``z`` of ``points [M, d]``, as ``[M]``; ``j []`` counts from 0."""
         return 0.5 * self.rho * squared_distance(points, self.x + self.y[j] / self.rho)
 
-    def with_x(self, point: Array) -> Consensus:
-        """Return the variables after an x-step that found ``point [d]``."""
-        return replace(self, x=point)
-
     def with_z(self, point: Array, j: Array) -> Consensus:
         """Return the variables after the z-step of copy ``j []`` (from 0) that found ``point [d]``; its multiplier has moved."""
         mine = (jnp.arange(self.z.shape[0], dtype=jnp.int32) == j)[:, None]

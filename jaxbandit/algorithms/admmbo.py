@@ -169,7 +169,7 @@ class Admmbo(Algorithm[AdmmboState]):
         grid, m = self._grid(arena), arena.constraints
         index = pick(restricted_to(state.posterior.visited[state.stage], self._value(arena, state)))
         best = grid[jnp.minimum(index, grid.shape[0] - 1)]
-        x_step, z_step = state.variables.with_x(best), state.variables.with_z(best, state.stage - 1)
+        x_step, z_step = replace(state.variables, x=best), state.variables.with_z(best, state.stage - 1)
         variables = jax.tree.map(partial(jnp.where, state.stage == 0), x_step, z_step)
         closed, agreed = variables.close(self.agreement)
         last = state.stage == m

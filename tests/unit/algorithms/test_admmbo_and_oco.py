@@ -184,17 +184,17 @@ def test_rho_follows_the_residuals() -> None:
     close = jax.jit(lambda variables: variables.close(consensus.Agreement()))
     start = consensus.Consensus.start(jnp.zeros(2), 2, jnp.asarray(0.5))
     far, nearer = jnp.asarray([3.0, 4.0]), jnp.asarray([3.0, 4.6])
-    closed, agreed = close(start.with_x(far))
+    closed, agreed = close(replace(start, x=far))
     assert float(closed.rho) == 1.0 and not bool(agreed)
-    moved = start.with_x(far).with_z(far, jnp.int32(0)).with_z(far, jnp.int32(1))
+    moved = replace(start, x=far).with_z(far, jnp.int32(0)).with_z(far, jnp.int32(1))
     closed, agreed = close(moved)
     assert float(closed.rho) == 0.25 and not bool(agreed), "primal residual 0, dual residual 2.5"
-    kept, agreed = close(moved.with_x(nearer))
+    kept, agreed = close(replace(moved, x=nearer))
     assert float(kept.rho) == 0.5 and not bool(agreed)
     np.testing.assert_array_equal(closed.z_before, moved.z)
     again, agreed = close(closed)
     assert bool(agreed) and float(again.rho) == 0.25
-    multiplied = start.with_x(far).with_z(jnp.asarray([1.0, 1.0]), jnp.int32(1))
+    multiplied = replace(start, x=far).with_z(jnp.asarray([1.0, 1.0]), jnp.int32(1))
     np.testing.assert_allclose(multiplied.y, [[0, 0], [1.0, 1.5]])
     np.testing.assert_allclose(multiplied.z, [[0, 0], [1.0, 1.0]])
     # The mean of z_j - y_j / rho is that of (0, 0) and (1, 1) - (2, 3).
