@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from jaxbandit.core.declare import Declared, checked
-from jaxbandit.core.fields import MOST_ROUNDS, Described, Letter, finite, whole
+from jaxbandit.core.fields import MOST_ROUNDS, Letter, finite, whole
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.types import Array, Key, PerOutput
 from jaxbandit.domains import Domain
@@ -29,13 +29,12 @@ T = TypeVar("T")
 
 
 @pytree
-class Feedback(Described):
+class Feedback:
     """Feedback of one round under delay: the point chosen, and the values that arrive at the round's end.
 
     ``C`` is the buffer's capacity, ``k = 1 + m`` outputs. A slot's entries mean nothing where ``present`` is false.
     """
 
-    described: ClassVar[str] = "what arrives in a round, a jaxbandit.feedback.Feedback"
     index: Array  # [] int32, the point chosen in this round
     own_values: Array  # [k] its values
     own_present: Array  # [k] which of them are there at once
