@@ -119,7 +119,7 @@ BAD = [
         lambda: check(ConstrainedThompson(estimator=estimators.Thompson(cost_width=-1.0))),
         "Thompson.cost_width: must be > 0",
     ),
-    ("point of an oracle", lambda: check(Oracle(index=-1)), "Oracle.index: must be the number of a point, got -1"),
+    ("point of an oracle", lambda: check(Oracle(index=-1)), "Oracle.index: must be >= 0, got -1"),
     ("half a point", lambda: check(Oracle(index=0.5)), "Oracle.index: must be the number of a point, got 0.5"),
     ("points of an oracle", lambda: check(Oracle(index=[1, 2])), "Oracle.index: expected one number, got shape [2]"),
     (
