@@ -7,7 +7,7 @@ random numbers across algorithms), and a run can stop after any round and be res
 from __future__ import annotations
 
 import enum
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +31,7 @@ class Stream(enum.IntEnum):
     DESIGN = 4
 
 
-NUMBER = integers_from(0, 2**31 - 1).of(scalar)
+Number: TypeAlias = Annotated[Array | int, integers_from(0, 2**31 - 1), scalar]
 STREAM = of_class(Stream, "a Stream, one of " + ", ".join(stream.name for stream in Stream)) | whole(0, len(Stream) - 1)
 
 
@@ -40,19 +40,17 @@ def typed(given: Key) -> Key:
     """Return a key as ``jax.random.key`` makes it; one of ``jax.random.PRNGKey``, which holds the same numbers, is converted."""
     if jax.dtypes.issubdtype(given.dtype, jax.dtypes.prng_key):
         return given
-    converted: Key = jax.random.wrap_key_data(jnp.asarray(given))
-    return converted
+    return jax.random.wrap_key_data(jnp.asarray(given))  # type: ignore[no-any-return]
 
 
 @checked
 def threefry(given: Key) -> Key:
     """Return a key of JAX's default generator, the only one that ``jax.random.poisson`` knows; a key of ``rbg`` is two equal ones of it."""
-    converted: Key = jax.random.wrap_key_data(jax.random.key_data(typed(given))[:2], impl="threefry2x32")
-    return converted
+    return jax.random.wrap_key_data(jax.random.key_data(typed(given))[:2], impl="threefry2x32")  # type: ignore[no-any-return]
 
 
 @checked
-def trial_key(root: Key, trial: Annotated[Array | int, NUMBER]) -> Key:
+def trial_key(root: Key, trial: Number) -> Key:
     """Return the key of one trial of a study, the same however many trials run beside it."""
     return jax.random.fold_in(root, trial)
 
@@ -69,6 +67,6 @@ def stream_key(trial: Key, stream: Annotated[Stream, STREAM]) -> Key:
 
 
 @checked
-def round_key(stream: Key, t: Annotated[Array | int, NUMBER]) -> Key:
+def round_key(stream: Key, t: Number) -> Key:
     """Return the key of round ``t`` (counted from 1) within a stream."""
     return jax.random.fold_in(stream, t)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
@@ -13,7 +12,6 @@ import numpy as np
 from jaxbandit.core.checks import InvalidArgument, is_sequence_of_numbers, shape_of, short
 from jaxbandit.core.checks import float_dtype as float_dtype
 from jaxbandit.core.paths import check_known
-from jaxbandit.core.showing import html_fields
 
 T = TypeVar("T")
 
@@ -31,8 +29,8 @@ def static(**kwargs: Any) -> Any:
 def pytree(cls: type[T]) -> type[T]:
     """Make ``cls`` a frozen, keyword-only dataclass that JAX sees as a pytree.
 
-    Fields are leaves unless they are declared with :func:`static`. Nothing is converted. Its text, and its table in notebooks, name the
-    fields, with the type and shape of an array in place of its numbers, unless they are few. What the class checks on construction (see
+    Fields are leaves unless they are declared with :func:`static`. Nothing is converted. Its text names the fields, with the type and
+    shape of an array in place of its numbers, unless they are few. What the class checks on construction (see
     :class:`~jaxbandit.core.declare.Declared`) is not checked where JAX rebuilds the object, inside ``jit`` and ``vmap``, with tracers and
     with ``None`` in place of numbers.
     """
@@ -41,8 +39,6 @@ def pytree(cls: type[T]) -> type[T]:
     cls = dataclasses.dataclass(frozen=True, kw_only=True, repr=False)(cls)
     if not any("__repr__" in vars(base) for base in cls.__mro__[:-1]):  # object, the last, has one
         cls.__repr__ = _in_brief  # type: ignore[method-assign]
-    if not any("_repr_html_" in vars(base) for base in cls.__mro__):
-        cls._repr_html_ = _as_table  # type: ignore[attr-defined]
     register(cls)
     return cls
 
@@ -56,8 +52,8 @@ def register(cls: type) -> None:
         return
     PYTREES.add(cls)
     fields = dataclasses.fields(cls)
-    leaves = [f.name for f in fields if not f.metadata.get("static")]
     statics = [f.name for f in fields if f.metadata.get("static")]
+    leaves = [f.name for f in fields if f.name not in statics]
     keys = [jax.tree_util.GetAttrKey(name) for name in leaves]
 
     def flatten(x: Any) -> tuple[tuple[Any, ...], Any]:
@@ -89,10 +85,6 @@ def fields_in_brief(item: Any) -> list[tuple[str, str]]:
 
 def _in_brief(self: object) -> str:
     return f"{type(self).__name__}({', '.join(f'{name}={text}' for name, text in fields_in_brief(self))})"
-
-
-def _as_table(self: object) -> str:
-    return html_fields(type(self).__name__, fields_in_brief(self))
 
 
 def in_brief(value: Any) -> str:
@@ -147,7 +139,7 @@ def canonicalise(tree: T) -> T:
         if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.extended):
             return x
         if isinstance(x, int) and not isinstance(x, bool):
-            return np.asarray(_as_float(x), dtype)  # a bare integer in a float field (`beta=3`) is a number, not an index
+            return np.asarray(x, dtype)  # a bare integer in a float field (`beta=3`) is a number, not an index
         kind = x.dtype if isinstance(x, jax.Array | np.ndarray) else np.asarray(x).dtype
         if kind.kind not in "biufcV":  # V: JAX's own types of few bits
             raise InvalidArgument(f"tree: must hold numbers, got {short(x)}")
@@ -161,14 +153,6 @@ def canonicalise(tree: T) -> T:
     with np.errstate(over="ignore"):  # what is too large becomes infinite, which the check of its field has refused
         converted: T = jax.tree.map(leaf, tree, is_leaf=is_sequence_of_numbers)
     return converted
-
-
-def _as_float(number: int) -> float:
-    """Return a whole number in floating point; infinity where it is beyond all of them, which the check of its field has refused."""
-    try:
-        return float(number)
-    except OverflowError:
-        return math.inf if number > 0 else -math.inf
 
 
 def signature(tree: Any) -> Any:

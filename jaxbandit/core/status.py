@@ -7,8 +7,7 @@ from typing import overload
 
 import numpy as np
 
-from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.fields import integers_from
+from jaxbandit.core.fields import integers_from, whole
 from jaxbandit.core.types import Array
 
 __all__ = ["FAILED", "MESSAGES", "REMEDIES", "Status", "explain", "flags_in_words", "healthy"]
@@ -39,16 +38,8 @@ class Status(enum.IntFlag):
     OUT_OF_RANGE = 131072
 
 
-FAILED = (
-    Status.NONFINITE_FEEDBACK
-    | Status.NONFINITE_SCORE
-    | Status.NONFINITE_TRUTH
-    | Status.NEGATIVE_DELAY
-    | Status.NO_SUCH_POINT
-    | Status.NEGATIVE_WIDTH
-    | Status.NONFINITE_STATE
-    | Status.OUT_OF_RANGE
-)
+FAILED = Status.NONFINITE_FEEDBACK | Status.NONFINITE_SCORE | Status.NONFINITE_TRUTH | Status.NONFINITE_STATE
+FAILED |= Status.NEGATIVE_DELAY | Status.NEGATIVE_WIDTH | Status.NO_SUCH_POINT | Status.OUT_OF_RANGE
 
 MESSAGES = {
     Status.NONFINITE_FEEDBACK: "the problem returned NaN or infinity",
@@ -93,7 +84,7 @@ REMEDIES = {
 }
 
 
-STATUS = integers_from(0, 2 * max(Status) - 1)
+STATUS, BITS = integers_from(0, 2 * max(Status) - 1), whole(0, 2 * max(Status) - 1)
 
 
 @overload
@@ -110,8 +101,7 @@ def healthy(status: np.ndarray | Array) -> np.ndarray | Array:
 
 def explain(bits: int) -> str:
     """Return the messages of a trial's flags, joined by semicolons; ``"ok"`` when no flag is set."""
-    if isinstance(bits, bool) or not isinstance(bits, int | np.integer) or not 0 <= bits < 2 * max(Status):
-        raise InvalidArgument(f"bits: must be flags of a trial, a whole number from 0 to {2 * max(Status) - 1}, got {short(bits)}")
+    BITS("bits", bits)
     return "; ".join(text for flag, text in MESSAGES.items() if bits & flag) or "ok"
 
 

@@ -16,7 +16,6 @@ from jaxbandit.core.checks import InvalidArgument, integer, is_traced, short, sh
 from jaxbandit.core.fields import Described, boolean
 from jaxbandit.core.paths import set_field
 from jaxbandit.core.pytree import canonicalise, in_brief, pytree, static
-from jaxbandit.core.showing import html_fields
 from jaxbandit.core.types import Array
 
 MOST_VARIANTS = 10**6
@@ -36,27 +35,19 @@ class Sweep(Described):
     size: int = static()
 
     def __repr__(self) -> str:
-        kind, fields = self._in_brief()
-        return f"{type(self).__name__}({self.size} variants of {kind}: {', '.join(f'{path}={text}' for path, text in fields)})"
-
-    def _repr_html_(self) -> str:
-        kind, fields = self._in_brief()
-        return html_fields(f"{type(self).__name__}: {self.size} variants of {kind}", fields)
-
-    def _in_brief(self) -> tuple[str, list[tuple[str, str]]]:
-        """Return the class of the variants, and the dotted paths of the fields in which they differ with the values as text."""
         numbered = jax.tree.unflatten(self.structure, range(len(self.differing)))
         paths = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in jax.tree_util.tree_leaves_with_path(numbered)]
-        fields = [(path, in_brief(many)) for path, many in zip(paths, self.differing, strict=True) if many is not None]
-        return type(numbered).__name__, fields
+        fields = [f"{path}={in_brief(many)}" for path, many in zip(paths, self.differing, strict=True) if many is not None]
+        return f"{type(self).__name__}({self.size} variants of {type(numbered).__name__}: {', '.join(fields)})"
 
     def pick(self, number: Array | int) -> Any:
         """Return object ``number``, an index ``[]`` that may be traced."""
-        if not is_traced(number):
+        traced = is_traced(number)
+        if not traced:
             integer("number", number, least=0, most=self.size - 1)
-        differing = jax.tree.map(jnp.asarray, self.differing) if is_traced(number) else self.differing  # NumPy takes no traced index
-        pairs = zip(self.shared, differing, strict=True)
-        return jax.tree.unflatten(self.structure, [one if many is None else many[number] for one, many in pairs])
+        pairs = zip(self.shared, self.differing, strict=True)  # NumPy takes no traced index
+        leaves = [one if many is None else (jnp.asarray(many) if traced else many)[number] for one, many in pairs]
+        return jax.tree.unflatten(self.structure, leaves)
 
     def unstack(self) -> list[Any]:
         """Return all objects, on the host."""
@@ -80,9 +71,8 @@ def sweep(base: object, values: Mapping[str, Sequence[object]], *, zipped: bool 
         raise InvalidArgument(f"sweep: base must be an algorithm, a surrogate or a delay model, got {short(base)}")
     boolean("zipped", zipped)
     if not isinstance(values, Mapping) or not values or not all(isinstance(path, str) for path in values):
-        raise InvalidArgument(
-            f'sweep: as values give a mapping from fields to values, as in {{"estimator.reward_width": [1.0, 2.0]}}, got {short(values)}'
-        )
+        example = '{"estimator.reward_width": [1.0, 2.0]}'
+        raise InvalidArgument(f"sweep: as values give a mapping from fields to values, as in {example}, got {short(values)}")
     variants = []
     for chosen in combinations(values, zipped=zipped, where="sweep"):
         variant = base
@@ -105,13 +95,12 @@ def combinations(values: Mapping[str, Sequence[object]], *, zipped: bool, where:
     Raises:
       InvalidArgument: on a field without a list of values, or on zipped fields with different numbers of values; ``where`` names the place.
     """
-    lengths = {}
     for path, given in values.items():
         short_enough(f"{where}.{path}", given)
-        is_array = isinstance(given, np.ndarray | jax.Array) and given.ndim > 0
-        if not (is_array or (isinstance(given, Sequence) and not isinstance(given, str))) or not len(given):
+        is_list = given.ndim if isinstance(given, np.ndarray | jax.Array) else isinstance(given, Sequence) and not isinstance(given, str)
+        if not is_list or not len(given):
             raise InvalidArgument(f"{where}.{path}: expected a list of values, got {short(given)}")
-        lengths[path] = len(given)
+    lengths = {path: len(given) for path, given in values.items()}
     if zipped and len(set(lengths.values())) > 1:
         raise InvalidArgument(f"{where}: zipped lists of values have one length, got {lengths}")
     count = 1 if zipped else math.prod(lengths.values())
@@ -133,24 +122,20 @@ def gather_variants(trees: Sequence[object], where: str = "sweep") -> Sweep:
     shared: list[object] = []
     differing: list[Array | np.ndarray | None] = []
     for leaves in zip(*map(jax.tree.leaves, trees), strict=True):
-        same = all(_equal(leaves[0], leaf) for leaf in leaves[1:])
         shapes = sorted({np.shape(leaf) for leaf in leaves})
         if len(shapes) > 1:
             raise InvalidArgument(f"{where}: values of one field must have one shape, got {shapes}")
+        same = all(leaf is leaves[0] or np.array_equal(_plain(leaf), _plain(leaves[0])) for leaf in leaves[1:])
         shared.append(leaves[0] if same else None)
         # On the host, where variants are picked one by one before a run; NumPy cannot hold keys.
         differing.append(None if same else jnp.stack(leaves) if any(map(_is_key, leaves)) else np.stack(list(map(np.asarray, leaves))))
     return Sweep(shared=tuple(shared), differing=tuple(differing), structure=structure, size=len(trees))
 
 
-def _equal(a: Any, b: Any) -> bool:
-    if a is b:
-        return True
-    if _is_key(a) or _is_key(b):
-        return _is_key(a) and _is_key(b) and a.dtype == b.dtype and _equal(jax.random.key_data(a), jax.random.key_data(b))
-    return np.shape(a) == np.shape(b) and bool(np.array_equal(np.asarray(a), np.asarray(b)))
-
-
 def _is_key(leaf: object) -> bool:
-    """Return whether a leaf is a PRNG key."""
-    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.extended)
+    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _plain(leaf: Any) -> np.ndarray:
+    """Return the numbers of a leaf, which may be a PRNG key."""
+    return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)

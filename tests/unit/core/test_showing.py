@@ -79,9 +79,12 @@ def test_the_text_of_objects_says_what_they_are_about():
     assert repr(Axis.between("dose", 1.0, 10.0, 40)) == "Axis('dose': 40 values from 1 to 10; linear)"
 
 
-@pytest.mark.parametrize("item", OBJECTS, ids=lambda item: type(item).__name__)
-def test_objects_are_shown_in_little_text_and_in_a_table(item):
-    assert len(repr(item)) < 1000
+def test_objects_are_shown_in_little_text():
+    assert max(len(repr(item)) for item in OBJECTS) < 1000
+
+
+@pytest.mark.parametrize("item", [PROBLEM, MODEL], ids=lambda item: type(item).__name__)
+def test_problems_and_models_are_shown_in_a_table(item):
     reader, text = read(item._repr_html_()), item._repr_html_()
     assert reader.tags[0][0] in ("table", "div") and type(item).__name__ in reader.cells[0]
     assert len(re.sub(r"base64,[^\"]*", "", text)) < 4000
@@ -110,11 +113,11 @@ def test_what_is_traced_is_shown_by_its_shapes():
 
     @jax.jit
     def look(model, problem):
-        seen.extend([model._repr_html_(), problem._repr_html_(), jb.metrics.curves(problem, INDICES)._repr_html_()])
+        seen.extend([model._repr_html_(), problem._repr_html_()])
         return 0
 
     look(jb.canonicalise(MODEL), jb.canonicalise(PROBLEM))
-    assert len(seen) == 3 and all(text.count("<table") == 1 for text in seen)
+    assert len(seen) == 2 and all(text.count("<table") == 1 for text in seen)
 
 
 def test_a_thumbnail_is_upright_with_pale_infeasible_cells_and_a_cross():
