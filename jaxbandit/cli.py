@@ -20,7 +20,7 @@ import numpy as np
 
 from jaxbandit._version import __version__
 from jaxbandit.core.cache import enable_cache
-from jaxbandit.core.checks import InvalidArgument, decimal, whole_number
+from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.codec import digest
 from jaxbandit.core.commands import ended
 from jaxbandit.core.executors import WORKERS, WorkersLost, connected
@@ -69,9 +69,9 @@ def parser() -> argparse.ArgumentParser:
         metavar="SIZE",
         help="limit of trials and results, such as 4GiB (default half of the devices' memory); the compiler takes some 100 MiB more",
     )
-    running.add_argument("--segment", type=whole_number, metavar="N", help="rounds between two checkpoints (default some seconds' worth)")
+    running.add_argument("--segment", type=int, metavar="N", help="rounds between two checkpoints (default some seconds' worth)")
     running.add_argument(
-        "--checkpoint-share", type=decimal, default=0.04, metavar="X", help="share of time for checkpoints (default %(default)s)"
+        "--checkpoint-share", type=float, default=0.04, metavar="X", help="share of time for checkpoints (default %(default)s)"
     )
     running.add_argument("--no-figure", action="store_true", help=f"draw no figure of the averages (default DIR/{FIGURE})")
     running.add_argument("--report", action="store_true", help="write the report, too (DIR/report.html, as the command report does)")
@@ -85,7 +85,7 @@ def parser() -> argparse.ArgumentParser:
     running.add_argument("--dask", metavar="WHERE", help=WORKERS)
     again = command(rerun, "play one trial of a study again, from its results")
     again.add_argument("results", type=Path, metavar="RESULTS")
-    again.add_argument("--trial", type=whole_number, required=True, metavar="I", help="number of the trial, from 0")
+    again.add_argument("--trial", type=int, required=True, metavar="I", help="number of the trial, from 0")
     again.add_argument("--run", metavar="LABEL", help="which run of the results, by its label (default the first)")
     again.add_argument("--out", type=Path, metavar="FILE", help="where to write the trial's rounds, as NetCDF")
     again.add_argument("--force", action="store_true", help="replace a file that is there")
@@ -110,7 +110,7 @@ def add_session_commands(parser: argparse.ArgumentParser) -> None:
         if name != "new":
             added.add_argument("directory", type=Path, metavar="DIR", help="where the session lies")
         added.add_argument("--json", action="store_true", help="print one JSON object")
-        added.add_argument("--wait", type=decimal, default=WAIT, metavar="S", help="seconds to wait for others (default %(default)s)")
+        added.add_argument("--wait", type=float, default=WAIT, metavar="S", help="seconds to wait for others (default %(default)s)")
         return added
 
     new = command("new", "begin a session", epilog=EXPERIMENT.read_text(encoding="utf-8"), formatter_class=argparse.RawTextHelpFormatter)
@@ -118,16 +118,16 @@ def add_session_commands(parser: argparse.ArgumentParser) -> None:
     new.add_argument("--out", type=Path, metavar="DIR", help="where to write (default the file's name without .toml)")
     command("ask", "print the next point to measure")
     tell = command("tell", "tell what was measured at a ticket's point, or the part that is there")
-    tell.add_argument("ticket", type=whole_number, metavar="TICKET")
-    tell.add_argument("--reward", type=decimal, metavar="X", help="value of the objective")
+    tell.add_argument("ticket", type=int, metavar="TICKET")
+    tell.add_argument("--reward", type=float, metavar="X", help="value of the objective")
     words = "value of a constraint, in order; - where it is not there yet"
     tell.add_argument("--constraint", type=number_or_none, action="append", metavar="X", help=words)
     tell.add_argument("--value", type=named_number, action="append", default=[], metavar="NAME=X", help="value of an output by its name")
     tell.add_argument("--correct", action="store_true", help="replace values that were told before")
-    command("drop", "give a run up that failed").add_argument("ticket", type=whole_number, metavar="TICKET")
+    command("drop", "give a run up that failed").add_argument("ticket", type=int, metavar="TICKET")
     command("status", "print what is under way and what has been told")
     best = command("recommend", "print the best feasible point")
-    best.add_argument("--probability", type=decimal, default=0.5, metavar="P", help="least chance of feasibility (default %(default)s)")
+    best.add_argument("--probability", type=float, default=0.5, metavar="P", help="least chance of feasibility (default %(default)s)")
     best.add_argument("--measured", action="store_true", help="among points that have been measured")
     command("fit", "fit the model to what has been told")
     for name, words, file in (
@@ -139,7 +139,7 @@ def add_session_commands(parser: argparse.ArgumentParser) -> None:
 
 def number_or_none(text: str) -> float | None:
     """Return the number that a text writes, ``None`` for ``-``."""
-    return None if text == "-" else decimal(text)
+    return None if text == "-" else float(text)
 
 
 def named_number(text: str) -> tuple[str, float]:
@@ -147,7 +147,7 @@ def named_number(text: str) -> tuple[str, float]:
     name, _, number = text.rpartition("=")
     if not name.strip():
         raise argparse.ArgumentTypeError(f"must be NAME=X, got {text!r}")
-    return name.strip(), decimal(number)
+    return name.strip(), float(number)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -188,19 +188,6 @@ def shape_of(name: str, value: Any) -> tuple[int, ...]:
         raise InvalidArgument(f"{name}: expected an array of numbers, got {short(value)}") from error
 
 
-def decimal(text: str) -> float:
-    """Return the number that a text of a file or a command writes; raises ``ValueError`` on ``1_0``, which is a number to Python alone."""
-    if "_" in text or not text.isascii():
-        raise ValueError(f"could not read {text!r} as a number")
-    return float(text)
-
-
-def whole_number(text: str) -> int:
-    """Return the whole number that a text writes; raises ``ValueError`` as :func:`decimal` does."""
-    decimal(text)
-    return int(text)
-
-
 def one_of(name: str, value: object, allowed: Iterable[object]) -> None:
     """Raise unless ``value`` is among ``allowed`` and of the same type: ``True`` is not 1."""
     given, *known = (item.item() if isinstance(item, np.generic) else item for item in (value, *allowed))

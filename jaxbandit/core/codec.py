@@ -23,7 +23,7 @@ import jax
 import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.declare import Declared, Role, parameters
+from jaxbandit.core.declare import Declared, Parameter, Role, parameters
 from jaxbandit.core.declare import Maker as Maker
 from jaxbandit.core.fields import Words
 from jaxbandit.core.paths import check_known, did_you_mean
@@ -108,11 +108,6 @@ def _final_classes(role: type[Role]) -> Iterator[type[Role]]:
 def word_of(role: type[Role]) -> str:
     """Return what study files and messages call an object of a role, such as ``"algorithm"``."""
     return role.called or role.__name__.lower()
-
-
-def fields_of(maker: Maker) -> list[str]:
-    """Return the names of the arguments that a class or function takes."""
-    return [name for name, p in inspect.signature(maker).parameters.items() if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
 @functools.cache
@@ -285,12 +280,8 @@ def from_plain(role: type[Role] | Sequence[type[Role]], table: object, where: st
     if "type" not in values:
         raise InvalidArgument(f'{where}: the table has no type; say which {word}, as in type = "{next(iter(makers(*roles)))}"')
     maker = _look_up(word, roles, values.pop("type"), where)
-    check_fields(maker, values, where, f"{maker.__name__} takes")
-    declared = {parameter.name: parameter for parameter in parameters(maker)}
-    arguments = {
-        name: _value(name, declared[name].roles, declared[name].static, value, f"{where}.{name}") if name in declared else value
-        for name, value in values.items()
-    }
+    fields = check_fields(maker, values, where, f"{maker.__name__} takes")
+    arguments = {name: _value(name, fields[name].roles, fields[name].static, value, f"{where}.{name}") for name, value in values.items()}
     try:
         return remember(maker(**arguments), table)
     except InvalidArgument as error:
@@ -302,10 +293,10 @@ def from_plain(role: type[Role] | Sequence[type[Role]], table: object, where: st
 def from_fields(kind: type[T], table: object, where: str) -> T:
     """Return the ``kind`` whose fields a table holds; raises ``InvalidArgument`` on what is no table, and on unknown or missing fields."""
     values = dict(check_table(table, where))
-    check_fields(kind, values, where, f"{where} takes")
-    for parameter in parameters(kind) if issubclass(kind, Declared) else ():
-        if isinstance(values.get(parameter.name), list):
-            values[parameter.name] = _value(parameter.name, (), parameter.static, values[parameter.name], f"{where}.{parameter.name}")
+    fields = check_fields(kind, values, where, f"{where} takes")
+    for name, value in values.items():
+        if issubclass(kind, Declared) and isinstance(value, list):
+            values[name] = _value(name, (), fields[name].static, value, f"{where}.{name}")
     try:
         return kind(**values)
     except TypeError as error:
@@ -324,10 +315,12 @@ def check_table(table: object, where: str) -> Table:
     return table
 
 
-def check_fields(maker: Maker, table: Table, where: str, words: str) -> None:
-    """Raise ``InvalidArgument`` on a field that a class or function does not take, with the nearest known one."""
+def check_fields(maker: Maker, table: Table, where: str, words: str) -> dict[str, Parameter]:
+    """Return the fields of a class or function by name; raise ``InvalidArgument`` on one that it lacks, with the nearest known one."""
+    fields = {parameter.name: parameter for parameter in parameters(maker)}
     for name in table:
-        check_known(name, fields_of(maker), f"{where}.{name}", words)
+        check_known(name, fields, f"{where}.{name}", words)
+    return fields
 
 
 def _look_up(word: str, roles: tuple[type[Role], ...], name: object, where: str) -> Maker:

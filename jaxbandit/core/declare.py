@@ -125,16 +125,16 @@ class Parameter:
 
 
 def _parameters(maker: Maker) -> tuple[Parameter, ...]:
-    """Return the fields of a dataclass, none of any other class, or the annotated arguments of a function, in their order."""
+    """Return the fields of a dataclass, none of any other class, or the arguments of a function, in their order."""
     if isinstance(maker, type):
         hints = {name: hint for base in reversed(maker.__mro__) for name, hint in _annotations(base).items()}
         declared = dataclasses.fields(maker) if dataclasses.is_dataclass(maker) else ()
         return tuple(_of_field(field, hints[field.name], issubclass(maker, Declared)) for field in declared)
     hints, arguments = _annotations(maker), inspect.signature(maker).parameters.values()
     return tuple(
-        Parameter(given.name, dataclasses.MISSING if given.default is given.empty else given.default, check=_check_of(hints[given.name]))
-        for given in arguments
-        if given.name in hints and given.kind not in (given.VAR_POSITIONAL, given.VAR_KEYWORD)
+        Parameter(one.name, dataclasses.MISSING if one.default is one.empty else one.default, check=_check_of(hints.get(one.name, Any)))
+        for one in arguments
+        if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.intervals import NORMAL_95
 
 T = TypeVar("T")
@@ -59,14 +59,10 @@ class Tuned(Generic[T]):
 
     def plot(self, axes: Any = None) -> Any:
         """Draw the loss over the steps, with its standard errors, into ``axes`` or new ones, and return them."""
-        from matplotlib.axes import Axes  # of the study extra, as is the next one
-
         if not self.history:
             raise InvalidArgument("history: must hold the steps of a descent to be drawn, got none, as a search of a grid has")
-        if axes is not None and not isinstance(axes, Axes):
-            raise InvalidArgument(f"axes: must be matplotlib's Axes, or None for new ones, got {short(axes)}")
         if axes is None:
-            import matplotlib.pyplot as plt
+            import matplotlib.pyplot as plt  # of the study extra
 
             axes = plt.subplots(layout="constrained")[1]
         steps, value, error = np.arange(len(self.history["value"])), self.history["value"], self.history["standard_error"]

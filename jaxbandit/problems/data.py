@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeAlias, cast
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.checks import InvalidArgument, decimal, short
+from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import reads_files
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import Check, finite_numbers, matrix, of_class, positive, text
@@ -159,7 +159,7 @@ def _number(item: object) -> float:
     """Return an entry as a number, NaN where it is none."""
     try:
         is_truth = isinstance(item, bool | np.bool_)
-        return float("nan") if is_truth else decimal(item) if isinstance(item, str) else float(item)  # type: ignore[arg-type]
+        return float("nan") if is_truth else float(item)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         return float("nan")
 

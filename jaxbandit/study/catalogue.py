@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Mapping
 
 from jaxbandit.algorithms import Algorithm
-from jaxbandit.core.codec import Maker, fields_of, makers, word_of
+from jaxbandit.core.codec import Maker, makers, word_of
 from jaxbandit.core.declare import Role, parameters
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain
@@ -61,7 +61,7 @@ def described(name: str, maker: Maker) -> str:
     allowed = {parameter.name: parameter.allowed for parameter in parameters(maker) if parameter.check is not None}
     roles = {parameter.name: parameter.roles for parameter in parameters(maker)}
     words, defaults = _words_of_fields(maker), _given(maker)
-    for field in fields_of(maker):
+    for field in roles:
         tables = [name for role in roles.get(field, ()) for name, kind in makers(role).items() if not _needs_code(kind)]
         ruled = allowed.get(field, "")
         says = [words.get(field, "").rstrip(".;") or ruled, f"a table of {', '.join(tables)}" if tables else ruled]

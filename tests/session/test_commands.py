@@ -118,7 +118,7 @@ def test_what_no_session_has_is_refused_by_name(case: str, tmp_path: Path, capsy
 def test_numbers_that_are_none_are_refused(tmp_path: Path, capsys: Any) -> None:
     assert "holds no session" in refused(capsys, "ask", tmp_path)
     assert "--value: must be NAME=X" in refused(capsys, "tell", tmp_path, 1, "--value", "3")
-    for option, text in (("--value", "y=1_0"), ("--reward", "1_0"), ("--constraint", "x")):
+    for option, text in (("--value", "y=1.0."), ("--reward", "1.0."), ("--constraint", "x")):
         assert re.search(rf"{option}: invalid .*'{text}'", refused(capsys, "tell", tmp_path, 1, option, text))
     assert "experiment: cannot read" in refused(capsys, "new", "")
 

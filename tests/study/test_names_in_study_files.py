@@ -12,7 +12,8 @@ import pytest
 
 import jaxbandit
 from jaxbandit import InvalidArgument, delays, estimators, informed, kernels, penalties, problems, widths
-from jaxbandit.core.codec import fields_of, to_plain
+from jaxbandit.core.codec import to_plain
+from jaxbandit.core.declare import parameters
 from jaxbandit.problems.base import AbstractProblem
 from jaxbandit.study import from_table
 from jaxbandit.study.catalogue import described, places
@@ -87,7 +88,7 @@ def test_the_catalogue_holds_what_tables_can_name_and_says_how() -> None:
             lines = described(name, maker).splitlines()
             assert len(lines[0]) > len(name) + 12 and "`" not in lines[0]
             fields = [line.split()[0] for line in lines[1:] if not line.startswith("      ")]
-            assert fields == fields_of(maker)
+            assert fields == [parameter.name for parameter in parameters(maker)]
 
 
 def test_a_study_of_a_file_is_another_one_when_the_file_has_changed(tmp_path: Path) -> None:
