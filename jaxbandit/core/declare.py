@@ -22,7 +22,7 @@ import numpy as np
 
 from jaxbandit.core import fields
 from jaxbandit.core.checks import InvalidArgument, is_traced, short
-from jaxbandit.core.fields import AtLeast, Check, Described, Letter, Place, Shape, Words
+from jaxbandit.core.fields import AtLeast, Check, Described, Letter, Place, Shape, Words, anything
 
 Hint: TypeAlias = Any
 """An annotation at run time, for which Python has no type."""
@@ -85,11 +85,10 @@ class Declared(Role):
         if jax.tree_util.all_leaves([self]):
             raise InvalidArgument(f"{name}: the class {type(self).__name__} is not a pytree; decorate it with jaxbandit.pytree")
         for parameter, value in _held(self):
-            path = f"{name}.{parameter.name}"
-            if parameter.check is not None:
-                parameter.check(path, value, Place(parameter.shape, outputs, points, axes))
-            elif isinstance(value, Declared):
-                value.validate(path, outputs, points, axes)
+            place = Place(parameter.shape, outputs, points, axes)
+            parameter.check(f"{name}.{parameter.name}", value, place)
+            if parameter.check is anything and isinstance(value, Declared):
+                _validate(f"{name}.{parameter.name}", value, place)
         self._check(name, outputs)
 
     def _check(self, name: str, outputs: int | None) -> None:
@@ -101,27 +100,20 @@ class Parameter:
     """One field of a class, or one argument of a function, as its annotation says."""
 
     name: str
-    default: object  # dataclasses.MISSING for a required one
+    check: Check  # what it may hold
     static: bool = False  # whether it is part of the program, so that it cannot be swept
-    check: Check | None = None  # what it may hold; None for anything
     shape: Shape | None = None  # of a Declared object's; elsewhere the check asks for it
     symbol: str | None = None  # the paper's letter
 
     @property
     def allowed(self) -> str:
         """Allowed values in words: "a number > 0; one number, or one for each of the constraints"."""
-        words = "anything" if self.check is None else self.check.allowed
-        return words if self.shape is None else f"{words}; {self.shape.described()}"
-
-    @property
-    def classes(self) -> tuple[type, ...]:
-        """Base classes of the objects that it may hold, none for numbers and plain values."""
-        return () if self.check is None else self.check.classes
+        return self.check.allowed if self.shape is None else f"{self.check.allowed}; {self.shape.described()}"
 
     @property
     def roles(self) -> tuple[type[Role], ...]:
-        """The roles among :attr:`classes`."""
-        return tuple(kind for kind in self.classes if issubclass(kind, Role))
+        """Roles of the objects that it may hold, none for numbers and plain values."""
+        return tuple(kind for kind in self.check.classes if issubclass(kind, Role))
 
 
 def _parameters(maker: Maker) -> tuple[Parameter, ...]:
@@ -132,9 +124,7 @@ def _parameters(maker: Maker) -> tuple[Parameter, ...]:
         return tuple(_of_field(field, hints[field.name], issubclass(maker, Declared)) for field in declared)
     hints, arguments = _annotations(maker), inspect.signature(maker).parameters.values()
     return tuple(
-        Parameter(one.name, dataclasses.MISSING if one.default is one.empty else one.default, check=_check_of(hints.get(one.name, Any)))
-        for one in arguments
-        if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+        Parameter(one.name, _check_of(hints.get(one.name))) for one in arguments if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
     )
 
 
@@ -165,7 +155,7 @@ def _of_field(field: dataclasses.Field[object], hint: Hint, beside: bool) -> Par
     """Return what is declared of a field, with its shape ``beside`` the check or within."""
     static, facts = bool(field.metadata.get("static")), _facts(hint)
     check = _check_of(hint, shaped=not beside, static=static)
-    return Parameter(field.name, field.default, static, check, _last(facts, Shape) if beside else None, _last(facts, Letter))
+    return Parameter(field.name, check, static, _last(facts, Shape) if beside else None, _last(facts, Letter))
 
 
 def _last(facts: Sequence[object], kind: type[T]) -> T | None:
@@ -190,8 +180,8 @@ def _is_union(hint: Hint) -> bool:
 PLAIN: dict[object, Check] = {bool: fields.boolean, int: fields.whole_number, str: fields.text, type(None): fields.nothing}
 
 
-def _check_of(hint: Hint, facts: tuple[object, ...] = (), *, shaped: bool = True, static: bool = False) -> Check | None:
-    """Return what an annotation allows, ``None`` where it does not say.
+def _check_of(hint: Hint, facts: tuple[object, ...] = (), *, shaped: bool = True, static: bool = False) -> Check:
+    """Return what an annotation allows: anything where it does not say.
 
     Args:
       hint: the annotation.
@@ -204,25 +194,25 @@ def _check_of(hint: Hint, facts: tuple[object, ...] = (), *, shaped: bool = True
     if origin is Annotated:
         facts, shape = (*facts, *hint.__metadata__), _last(hint.__metadata__, Shape)
         check = _last(hint.__metadata__, Check) or inner(arguments[0], facts, shaped=shaped)
-        return check if check is None or shape is None or not shaped else check.of(shape)
+        return check if check is anything or shape is None or not shaped else check.of(shape)
     if _is_union(hint):
         members = [inner(member, facts, shaped=shaped) for member in arguments]
-        return None if None in members else functools.reduce(Check.__or__, typing.cast(list[Check], members))
+        return anything if anything in members else functools.reduce(Check.__or__, members)
     if origin is Literal:
         return fields.choice(*arguments)
     if origin is tuple or (origin is Sequence and arguments != (int,)):  # numbers may come in arrays
         check, length = _check_of(arguments[0]), len(arguments) if len(arguments) > 1 and ... not in arguments else None
-        if check is None or any(item not in (arguments[0], ...) for item in arguments):
-            return None
+        if check is anything or any(item not in (arguments[0], ...) for item in arguments):
+            return anything
         return fields.each(check, least=least, length=length, types=(tuple,) if static else (tuple, list))
-    if origin is Mapping and (check := _check_of(arguments[1])) is not None:
+    if origin is Mapping and (check := _check_of(arguments[1])) is not anything:
         return fields.mapping(check, words or f"a mapping from labels to items, each {check.allowed}", least=least)
     is_role = isinstance(origin, type) and issubclass(origin, Described)  # such as Algorithm[Any]
     kind = origin if is_role or (words and origin is not None) else hint.__bound__ if isinstance(hint, TypeVar) else hint
     if kind in PLAIN:
         return PLAIN[kind]
     if not isinstance(kind, type) or isinstance(kind, types.GenericAlias) or not (words or issubclass(kind, Described)):
-        return None
+        return anything
     check = fields.of_class(kind, words)
     return dataclasses.replace(check, verify=_validate) if issubclass(kind, Declared) else check
 
@@ -239,8 +229,7 @@ def _held(item: object) -> Iterator[tuple[Parameter, object]]:
 def check_fields(item: object, name: str = "") -> None:
     """Raise ``InvalidArgument`` on a field of a plain dataclass that its annotation does not allow; ``name`` is what messages call it."""
     for parameter, value in _held(item):
-        if parameter.check is not None:
-            parameter.check(f"{name}.{parameter.name}".removeprefix("."), value)
+        parameter.check(f"{name}.{parameter.name}".removeprefix("."), value)
 
 
 def in_range(item: object) -> jax.Array | bool:
@@ -249,7 +238,7 @@ def in_range(item: object) -> jax.Array | bool:
     for parameter, value in _held(item):
         if isinstance(value, Role):
             inside &= in_range(value)
-        elif parameter.check is not None and parameter.check.interval is not None and is_traced(value):
+        elif parameter.check.interval is not None and is_traced(value):
             leaf: Any = value
             inside &= jnp.all(parameter.check.interval.holds(leaf) & jnp.isfinite(leaf))
     return inside
@@ -287,7 +276,7 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
         owner = given.get("self")
         place = Place(None, owner.outputs, owner.domain.size, owner.domain.dimension) if isinstance(owner, OnDomain) else Place()
         for parameter in parameters(function):
-            if parameter.name in given and parameter.check is not None:
+            if parameter.name in given:
                 parameter.check(parameter.name, given[parameter.name], place)
         try:
             return function(*args, **kwargs)

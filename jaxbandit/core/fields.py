@@ -22,7 +22,7 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.checks import FINITE, NONNEGATIVE, POSITIVE, Interval, InvalidArgument, float_dtype, short
 
-__all__ = ["INT32_MAX", "MOST_ROUNDS", "AtLeast", "Check", "Described", "Letter", "Place", "Words"]
+__all__ = ["INT32_MAX", "MOST_ROUNDS", "AtLeast", "Check", "Described", "Letter", "Place", "Words", "anything"]
 __all__ += ["between", "finite", "nonnegative", "point", "positive", "whole_numbers"]
 __all__ += ["booleans", "finite_numbers", "floating_type", "index", "integers", "integers_from", "key", "mask", "nonnegative_numbers"]
 __all__ += ["numbers", "numbers_from", "points", "positive_numbers"]
@@ -82,9 +82,6 @@ class Place(NamedTuple):
         return self if self.shape is None else self._replace(shape=None, outputs=self.shape.functions(self))
 
 
-Sizes: TypeAlias = tuple[int, ...]
-
-
 @dataclasses.dataclass(frozen=True)
 class Shape:
     """Shapes that the numbers of a field may have, and the number of functions that an object in it serves.
@@ -96,7 +93,7 @@ class Shape:
     """
 
     words: str
-    fits: Callable[[Sizes, int | None], bool]
+    fits: Callable[[tuple[int, ...], int | None], bool]
     functions: Callable[[Place], int | None] = lambda place: place.outputs
 
     def check(self, name: str, value: object, place: Place = Place()) -> None:
@@ -110,7 +107,7 @@ class Shape:
         return self.words.format(n="the" if n is None else f"the {n}")
 
 
-def _each(actual: Sizes, n: int | None, least: int = 0) -> bool:
+def _each(actual: tuple[int, ...], n: int | None, least: int = 0) -> bool:
     return len(actual) == 1 and (actual[0] >= least if n is None else actual[0] == n)
 
 
@@ -128,7 +125,7 @@ per_output_of_two = dataclasses.replace(per_output, functions=lambda place: 2)
 per_axis = _one_or_each("axes", lambda place: place.axes, least=1)
 one_function = Shape("one number", per_function.fits, lambda place: 1)
 each_output = Shape("one number for each of {n} outputs", _each)
-each_axis = Shape("shape [d], one number for each axis", lambda actual, n: _each(actual, n, 1), lambda place: place.axes)
+each_axis = Shape("one number for each of {n} axes", lambda actual, n: _each(actual, n, 1), lambda place: place.axes)
 any_shape = Shape("any shape", lambda actual, n: True)
 
 
@@ -145,7 +142,7 @@ def matrix(words: str) -> Shape:
 def exactly(*sizes: int | None, words: str = "") -> Shape:
     """Return the shape of these sizes, ``None`` for any; ``words`` say what an axis holds: "one row per point"."""
 
-    def fits(actual: Sizes, n: int | None) -> bool:
+    def fits(actual: tuple[int, ...], n: int | None) -> bool:
         return len(actual) == len(sizes) and all(want is None or want == have for want, have in zip(sizes, actual, strict=True))
 
     expected = ", ".join("*" if size is None else str(size) for size in sizes)
@@ -208,6 +205,9 @@ class Check:
         return dataclasses.replace(self, allowed=allowed, verify=verify)
 
 
+anything = Check("anything", lambda value: True)
+
+
 def of_class(kind: type, words: str = "") -> Check:
     """Return the check for objects of a class, whose contents are not looked at; ``words`` say what they are, unless the class does."""
     return Check(words or kind.described, lambda value: isinstance(value, kind), classes=(kind,))  # type: ignore[attr-defined]
@@ -261,7 +261,7 @@ def _numbers(
         if given is not None:
             test(name, value if leaf else np.asarray(value))
             if engine:
-                _test_in_the_engine(test, allowed, name, value, given)
+                test(f"{name} in {float_dtype()}", _in_the_engine(given))
 
     takes = _is_leaf if leaf else lambda value: not isinstance(value, str | bytes | bool | type(None))
     check = Check(allowed, takes, verify, interval=interval if leaf else None)
@@ -275,19 +275,11 @@ def _is_plain(value: object, interval: Interval) -> bool:
     return bool(interval.holds(value) and interval.holds(float(float_dtype().type(value))))
 
 
-def _test_in_the_engine(test: Callable[[str, object], object], allowed: str, name: str, value: object, given: np.ndarray) -> None:
-    """Raise when a number is allowed, but not what it becomes in the engine's floating type."""
-    dtype = float_dtype()
+def _in_the_engine(given: np.ndarray) -> np.ndarray:
+    """Return numbers as the engine calculates with them: smaller ones than processors know are zero."""
     with np.errstate(all="ignore"):
-        rounded = given.astype(dtype)
-    rounded = np.where(np.abs(rounded) < np.finfo(dtype).tiny, 0, rounded)  # processors flush smaller ones to zero
-    try:
-        test(name, rounded)
-    except InvalidArgument as error:
-        raise InvalidArgument(
-            f"{name}: must be {allowed} in {dtype}, got {short(value)}, which becomes {short(rounded.tolist())} there; turn on"
-            " jax_enable_x64, or change the number"
-        ) from error
+        rounded = given.astype(float_dtype())
+    return np.where(np.abs(rounded) < np.finfo(rounded.dtype).tiny, 0, rounded)
 
 
 def _are_integers(value: Any, *, traced: bool) -> bool:

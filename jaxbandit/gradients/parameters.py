@@ -94,7 +94,7 @@ def _ends(item: Any, path: str, rank: int) -> tuple[np.ndarray, np.ndarray]:
         low, high = np.asarray(item.low), np.asarray(item.high)
         return (low, high) if rank else (np.max(low), np.min(high))  # one for all axes, whose ranges it may not leave
     check = next(parameter.check for parameter in parameters(type(item)) if parameter.name == name)
-    interval = (None if check is None else check.interval) or Interval()
+    interval = check.interval or Interval()
     return np.asarray(interval.low), np.asarray(interval.high)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from jaxbandit.algorithms import Algorithm
 from jaxbandit.core.codec import Maker, makers, word_of
 from jaxbandit.core.declare import Role, parameters
+from jaxbandit.core.fields import anything
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain
 from jaxbandit.feedback import Policy
@@ -58,7 +59,7 @@ def described(name: str, maker: Maker) -> str:
     """Return a class or function that a table can name: a line on what it is, and its fields."""
     summary = " ".join((inspect.getdoc(maker) or "").split("\n\n")[0].split())
     lines = [f"{name}: {_plain(re.split(r'(?<=[a-z0-9)`])(?<!et al)(?<!sec)(?<!Thm)[.](?: |$)', summary)[0])}"]
-    allowed = {parameter.name: parameter.allowed for parameter in parameters(maker) if parameter.check is not None}
+    allowed = {parameter.name: parameter.allowed for parameter in parameters(maker) if parameter.check is not anything}
     roles = {parameter.name: parameter.roles for parameter in parameters(maker)}
     words, defaults = _words_of_fields(maker), _given(maker)
     for field in roles:

@@ -385,7 +385,7 @@ def from_table(table: Table, *, precision: str | None = None) -> Study:
             check_table(item, f"{name}.{label}")
     given = {name: table[name] for name in OWN if name in table}
     for parameter in parameters(Study):
-        if parameter.name in given and parameter.check is not None:
+        if parameter.name in given:
             parameter.check(parameter.name, given[parameter.name])
     keep = from_fields(Keep, table.get("keep", {}), "keep")
     initial = from_fields(InitialDesign, table.get("initial", {}), "initial")

@@ -307,7 +307,7 @@ BAD: list[tuple[str, Callable[[], Any], str]] = [
     (
         "start of no shape",
         lambda: Oco(start=0.5).validate(outputs=2),
-        "Oco.start: expected shape [d], one number for each axis, got shape []",
+        "Oco.start: expected one number for each of the axes, got shape []",
     ),
     ("start of another space", lambda: start_in_three(), "Oco.start: expected shape [d], one number for each axis, got shape [3]"),
 ]
