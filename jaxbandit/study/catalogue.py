@@ -43,7 +43,7 @@ def places() -> dict[str, Mapping[str, Maker]]:
 def _needs_code(maker: Maker) -> bool:
     """Return whether a maker has to be given a function, which no file holds."""
     required = (parameter for parameter in parameters(maker) if _given(maker)[parameter.name] is inspect.Parameter.empty)
-    return any(parameter.check is not None and parameter.allowed.startswith("a function") for parameter in required)
+    return any(parameter.allowed.startswith("a function") for parameter in required)
 
 
 def _given(maker: Maker) -> dict[str, object]:
