@@ -188,12 +188,9 @@ class Function:
         return st.sampled_from([lambda t, gain: gain, lambda t, gain: 1 + gain, lambda *given: jnp.float32(2.0)])
 
     def bad(self) -> st.SearchStrategy:
-        wrong_arity = [lambda: 1.0, lambda t: 1.0, lambda t, gain, more: gain, jnp.ones]
-        wrong_values = [lambda t, gain: gain - 1, lambda t, gain: jnp.nan * gain, lambda t, gain: "1", lambda t, gain: None]
-        wrong_shapes = [lambda t, gain: jnp.ones((7,)), lambda t, gain: (t, gain), lambda t, gain: jnp.ones((1, 1, 2))]
-        failing = [lambda t, gain: 1 / 0, lambda t, gain: gain.no_such, lambda t, gain: np.sqrt(np.asarray(gain)), max]
+        wrong_arity = [lambda: 1.0, lambda t: 1.0, lambda t, gain, more: gain]
         others = [None, 3.0, "sqrt", [max], {"type": "SqrtLog"}, float]
-        return st.sampled_from([*wrong_arity, *wrong_values, *wrong_shapes, *failing, *others])
+        return st.sampled_from([*wrong_arity, *others])
 
 
 @dataclasses.dataclass(frozen=True)
