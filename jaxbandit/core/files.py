@@ -93,11 +93,7 @@ def refuse_device(path: Path) -> None:
 
 
 def opened_text(path: str | Path, newline: str | None = None) -> TextIO:
-    """Return a file of text in UTF-8, with or without a byte-order mark, opened for reading.
-
-    Raises:
-      OSError: when it cannot be opened, or is a device, which may never end.
-    """
+    """Return a file of text in UTF-8, with or without a byte-order mark, opened for reading."""
     refuse_device(Path(path))
     return Path(path).open(encoding="utf-8-sig", newline=newline)
 

@@ -14,13 +14,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import datetime
 import json
 import os
-import shlex
 import socket
-import sys
-import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -48,7 +44,6 @@ WORDS = {
 }
 LOCK, RECORD, PROGRESS, PARTS, AT_WORK = "run.lock", "study.json", "progress.json", "parts", "at-work.npz"
 SEAL = "seal"  # name of the array that holds it
-LONGEST_COMMAND = 200  # characters of the holder's command in a message
 
 Record: TypeAlias = dict[str, Any]
 """What ``study.json`` holds: ``identity`` and ``batches``, as JSON has them."""
@@ -98,7 +93,7 @@ def hold_directory(path: FilePath, *, force: bool = False) -> HeldDirectory:
       force: take a directory that is not empty, to replace what it holds or to go on with it.
 
     Raises:
-      DirectoryInUse: when another run holds it; the message says which process, where, since when and what it runs.
+      DirectoryInUse: when another run holds it; the message says which process, and where.
       ExistingOutput: when it is not empty and ``force`` is off, or no directory; the message says if it holds a run that can go on.
       InvalidArgument: when it cannot be made or written to.
     """
@@ -117,11 +112,8 @@ def hold_directory(path: FilePath, *, force: bool = False) -> HeldDirectory:
                 f"out: {directory} holds a run that was cut off; go on with --resume, or choose another place; --force drops what was done"
             )
         prepare_directory(directory, force=force, besides="*.lock")  # of this one, and of others that run the study, too
-        now = datetime.datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
-        command = textwrap.shorten(shlex.join(sys.orig_argv), LONGEST_COMMAND, placeholder="...")
-        holder = f"process {os.getpid()} on {socket.gethostname()} since {now} ({command})"
         with contextlib.suppress(OSError):  # a full disk: the lock holds all the same, and a message cannot name its holder
-            (directory / LOCK).write_text(holder, encoding="utf-8")
+            (directory / LOCK).write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
     except BaseException:
         held.release()
         raise
@@ -188,11 +180,7 @@ class Files:
         return record
 
     def resume(self, expected: Mapping[str, object]) -> Record:
-        """Go on with the run that was written down, and return what that was.
-
-        Raises:
-          CheckpointMismatch: when the directory holds no run, one of something else than ``expected``, or one whose record was damaged.
-        """
+        """Go on with the run that was written down, and return what that was."""
         record = self.record()
         found, seal = record["identity"], record.pop(SEAL, None)
         for name, words in WORDS.items():

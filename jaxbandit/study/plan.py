@@ -97,12 +97,8 @@ class PlannedCell:
 
     @property
     def room(self) -> int:
-        """Number of trials that one call of a program has room for.
-
-        Where programs are told how many blocks to play, it depends on the size of a block only, unless all trials fit in one: another
-        number of trials needs no new program as long as its equal blocks have the same size.
-        """
-        if self.counts_blocks:
+        """Number of trials that one call of a program has room for."""
+        if self.counts_blocks:  # by the size of a block, unless all trials fit in one: another number of trials needs no new program
             return self.step * (1 if self.size == self.step else self.program_blocks)
         return -(-self.size // self.step) * self.step
 
@@ -307,11 +303,7 @@ def counted_before(runs: Sequence[Run]) -> int:
 
 
 def group_runs(study: Study, runs: Sequence[Run]) -> list[tuple[Cell, dict[int, Run]]]:
-    """Return the cells of a study in the order of their first runs, each with its runs by their numbers.
-
-    Raises:
-      InvalidArgument: on a run whose parts do not fit each other, and when kernels are to play the rounds and can play those of no run.
-    """
+    """Return the cells of a study in the order of their first runs, each with its runs by their numbers."""
     models = refreshed_in_time([run.model for run in runs], study.horizon)
     cells = [cell_of(study, run, model) for run, model in zip(runs, models, strict=True)]
     groups: list[list[int]] = []
@@ -348,14 +340,7 @@ def cell_of(study: Study, run: Run, model: Surrogate) -> Cell:
 
 
 def _planned(study: Study, number: int, cell: Cell, runs: dict[int, Run], carried: int, limits: Limits) -> PlannedCell:
-    """Return how a cell is cut into batches and parts; ``carried`` are the bytes that each trial carries from round to round.
-
-    On CPUs a batch is as small as takes some seconds, blocks being run one after the other anyway, and only where one block on each
-    device takes longer it is cut into parts. Elsewhere a batch is as large as fits, all of it side by side.
-
-    Raises:
-      InvalidArgument: when not even the smallest batch fits.
-    """
+    """Return how a cell is cut into batches and parts; ``carried`` are the bytes that each trial carries from round to round."""
     trials, horizon, (memory, segment, devices, by_workers) = len(runs) * study.trials, study.horizon, limits
     on_cpu = devices[0].platform == "cpu"
     step = (cell.block if on_cpu else 1) * len(devices)
@@ -389,8 +374,7 @@ def _planned(study: Study, number: int, cell: Cell, runs: dict[int, Run], carrie
 def _size_and_block(trials: int, block: int, devices: int, *, alone: bool) -> tuple[int, int]:
     """Return the sizes of a batch of so many trials and of its blocks: equal ones where it is ``alone`` or small, otherwise full ones.
 
-    Full blocks are the same whatever the number of trials, and so are their programs; only in the last batch one is not full. Equal ones
-    of another size need a program of their own: to fill up full blocks instead would change the last bits of results, and play in vain.
+    To fill up full blocks in place of equal ones of another size would change the last bits of results, and play in vain.
     """
     if not alone and trials >= block * devices:
         size = -(-trials // (block * devices)) * block * devices
@@ -402,10 +386,7 @@ def _size_and_block(trials: int, block: int, devices: int, *, alone: bool) -> tu
 
 
 def trials_of_batch(carried: int, horizon: int, trials: int, limits: Limits) -> float:
-    """Return how many of a cell's trials make a batch, if memory has room: all where neither reports nor workers want less.
-
-    The size of a worker's task depends on the cell alone: results have the same bits whatever the number of workers.
-    """
+    """Return how many of a cell's trials make a batch, if memory has room: all where neither reports nor workers want less."""
     on_cpu = limits.devices[0].platform == "cpu"
     if not limits.by_workers and (limits.segment is not None or not on_cpu):
         return np.inf

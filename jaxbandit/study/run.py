@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import json
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeAlias
@@ -139,7 +139,7 @@ class Store:
         """Give the store of a run, which holds its directory meanwhile; in memory without a directory."""
         around, by_workers = None, options.executor is not None
         if options.results is not None:
-            check_results(study_header(plan, (), trials=1), options.results)
+            check_results(header(contents_of(plan, trials=1), attributes(plan)), options.results)
         if options.executor is not None and not options.resume:  # a worker cuts the study into the batches that it would have
             try:
                 [(_, answer)] = spread(options.executor, Work(plan.study, options.bounds), [None], note=options.note)
@@ -213,13 +213,14 @@ class Store:
 
     def gather(self) -> xr.Dataset:
         """Return the results of all batches, read from their file if they are written to one."""
-        plan, file, attributes = self.plan, self.options.results, dict(self.options.attributes)
+        plan, file, contents = self.plan, self.options.results, contents_of(self.plan)
         self.so_far.write()
+        said = {**attributes(plan), **self.options.attributes}
         if self.options.executor is not None:
-            attributes["devices"] = json.dumps([(self.around or {}).get("device", "")])
-        contents = contents_of(plan)
+            said["devices"] = json.dumps([(self.around or {}).get("device", "")])
         variables = contents.variables([self._part(cell.batch(0)) for cell in plan.cells])
-        head = study_header(plan, variables, self.seconds).assign_attrs(attributes)
+        seconds = {name: ("algorithm", each) for name, each in zip(SECONDS, self.seconds.T, strict=True)}
+        head = header(contents, said, variables, seconds)
         pieces = (piece for batch in plan.batches for piece in contents.pieces(variables, batch.cell.number, self._part(batch), batch.rows))
         if file is None:
             return assembled(head, variables, pieces)
@@ -275,15 +276,6 @@ def contents_of(plan: Plan, trials: int | None = None) -> Contents:
         trajectories=study.trajectories,
         problems=[cell.cell.problem for cell in plan.cells],
     )
-
-
-def study_header(plan: Plan, variables: Collection[str], seconds: np.ndarray | None = None, trials: int | None = None) -> xr.Dataset:
-    """Return the results without ``variables``, of all trials or of the first few.
-
-    ``seconds [runs, 2]`` are those of each run, with and without compilation.
-    """
-    of_runs = {} if seconds is None else {name: ("algorithm", own) for name, own in zip(SECONDS, seconds.T, strict=True)}
-    return header(contents_of(plan, trials), attributes(plan), variables, of_runs)
 
 
 def attributes(plan: Plan) -> dict[str, object]:

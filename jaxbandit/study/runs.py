@@ -377,11 +377,7 @@ def runs_of(
     horizon: int,
     rows: Sequence[Row] | None = None,
 ) -> list[Run]:
-    """Return the runs of a grid, or of some ``rows`` of it; equal models on one problem are made once.
-
-    Raises:
-      InvalidArgument: on parts that are missing or do not fit.
-    """
+    """Return the runs of a grid, or of some ``rows`` of it; equal models on one problem are made once."""
     for name, items in {"problem": given_problems, "algorithm": learners, "delay": given_delays}.items():
         if not items:
             raise InvalidArgument(f"{name}s: there is none, got {{}}; give at least one by a label")
@@ -428,11 +424,7 @@ def named_by_files(problem: AbstractProblem) -> AbstractProblem:
 
 
 def table_of(runs: Sequence[Run], horizon: int) -> dict[str, object]:
-    """Return runs, all of whose labels are known, as a study file has them: one by one where they are not all combinations of parts.
-
-    Raises:
-      InvalidArgument: on parts that cannot be written as tables, and on different parts under one label.
-    """
+    """Return runs, all of whose labels are known, as a study file has them: one by one where they are not all combinations of parts."""
     sections: dict[str, dict[str, Mapping[str, Any]]] = {"problem": {}, "delay": {}, "algorithm": {}}  # as a file has them
     learners: dict[str, Learner] = {}
     origins = [Origin.of(run, horizon) for run in runs]

@@ -14,9 +14,10 @@ import pytest
 
 import jaxbandit
 from jaxbandit import InvalidArgument, kernels
+from jaxbandit.results.dataset import header
 from jaxbandit.study import Run, Study, from_table, from_toml, make_plan, run_study, runs
 from jaxbandit.study import plan as planning
-from jaxbandit.study.run import study_header
+from jaxbandit.study.run import attributes, contents_of
 
 TEXT = """\
 name = "all"
@@ -259,7 +260,8 @@ def test_values_that_print_alike_and_values_that_stand_twice_get_labels_of_their
 def test_a_swept_field_that_is_called_like_a_variable_has_a_name_of_its_own() -> None:
     changed = copy.deepcopy(BASE)
     changed["algorithm"] = {"oracle": {"type": "Oracle", "sweep": {"index": [3, 4]}}}
-    head = study_header(make_plan(load(changed)), ())
+    plan = make_plan(load(changed))
+    head = header(contents_of(plan), attributes(plan))
     assert head["algorithm.index"].values.tolist() == [3, 4, 3, 4] and head.attrs["swept"] == '["algorithm.index"]'
 
 
