@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import re
 from collections.abc import Hashable, Iterator, Sequence
-from typing import Annotated, NamedTuple, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import jax
 import numpy as np
@@ -249,24 +249,20 @@ def make_plan(
             f"memory: the results alone take {in_units(results)} of the {in_units(most)} allowed; have them written to a file batch by"
             " batch (results=PATH), keep fewer rounds (keep) or metrics, or allow more"
         )
-    limits = Limits(allowed - results if on_cpu else allowed, segment, used, by_workers)
+    limits: dict[str, Any] = {
+        "memory": allowed - results if on_cpu else allowed,
+        "segment": segment,
+        "devices": used,
+        "by_workers": by_workers,
+    }
     carried: dict[Hashable, int] = {}  # bytes of each kind of cell, once: it takes a while
     cells = []
     for number, (cell, group) in enumerate(groups):
         with _named(next(iter(group.values())).label):
             kind = signature(cell)
             carried[kind] = carried.get(kind) or carried_bytes(cell)
-        cells.append(_planned(study, number, cell, group, carried[kind], limits))
+        cells.append(_planned(study, number, cell, group, carried[kind], **limits))
     return Plan(study, runs, tuple(cells))
-
-
-class Limits(NamedTuple):
-    """Bounds of a batch: bytes, rounds of a part if they are given, devices, and whether batches are tasks of workers."""
-
-    memory: int
-    segment: int | None
-    devices: tuple[Device, ...]
-    by_workers: bool
 
 
 def allowed_bytes(memory: object) -> int:
@@ -339,12 +335,33 @@ def cell_of(study: Study, run: Run, model: Surrogate) -> Cell:
     )
 
 
-def _planned(study: Study, number: int, cell: Cell, runs: dict[int, Run], carried: int, limits: Limits) -> PlannedCell:
-    """Return how a cell is cut into batches and parts; ``carried`` are the bytes that each trial carries from round to round."""
-    trials, horizon, (memory, segment, devices, by_workers) = len(runs) * study.trials, study.horizon, limits
-    on_cpu = devices[0].platform == "cpu"
+def _planned(
+    study: Study,
+    number: int,
+    cell: Cell,
+    runs: dict[int, Run],
+    carried: int,
+    *,
+    memory: int,
+    segment: int | None,
+    devices: tuple[Device, ...],
+    by_workers: bool,
+) -> PlannedCell:
+    """Return how a cell is cut into batches and parts; ``carried`` are the bytes that each trial carries from round to round.
+
+    On CPUs a batch is as small as takes some seconds, blocks being run one after the other anyway, and only where one block on each
+    device takes longer it is cut into parts. Elsewhere a batch is as large as fits, all of it side by side. The size of a worker's task
+    depends on the cell alone: results have the same bits whatever the number of workers.
+    """
+    trials, horizon, on_cpu = len(runs) * study.trials, study.horizon, devices[0].platform == "cpu"
     step = (cell.block if on_cpu else 1) * len(devices)
-    wanted = max(step, trials_of_batch(carried, horizon, trials, limits))
+    each_seconds = _seconds_of_trial(carried, horizon, devices)
+    if by_workers:
+        least = 1.0 if on_cpu else SECONDS_OF_LAUNCHES * BYTES_PER_SECOND_ELSEWHERE / carried  # so many that launches do not count
+        wanted = max(min(SECONDS_OF_BATCH, max(trials * each_seconds / FEW_TASKS, LEAST_SECONDS_OF_TASK)) // each_seconds, least)
+    else:
+        wanted = SECONDS_OF_BATCH // each_seconds if on_cpu and segment is None else np.inf
+    wanted = max(step, wanted)
     seconds = seconds_of_batch(carried, horizon, min(wanted, trials), devices)
     parts = 1 if by_workers else int(np.ceil(seconds / SECONDS_OF_BATCH))  # a task makes no checkpoints and no reports
     rounds = min(segment, horizon) if segment else rounds_of_part(horizon, parts)
@@ -383,18 +400,6 @@ def _size_and_block(trials: int, block: int, devices: int, *, alone: bool) -> tu
         size = devices * blocks * equal
     local = size // devices
     return size, next(size for size in range(min(block, local), 0, -1) if local % size == 0)
-
-
-def trials_of_batch(carried: int, horizon: int, trials: int, limits: Limits) -> float:
-    """Return how many of a cell's trials make a batch, if memory has room: all where neither reports nor workers want less."""
-    on_cpu = limits.devices[0].platform == "cpu"
-    if not limits.by_workers and (limits.segment is not None or not on_cpu):
-        return np.inf
-    each = _seconds_of_trial(carried, horizon, limits.devices)
-    if not limits.by_workers:
-        return SECONDS_OF_BATCH // each
-    least = 1.0 if on_cpu else SECONDS_OF_LAUNCHES * BYTES_PER_SECOND_ELSEWHERE / carried  # so many that launches do not count
-    return max(min(SECONDS_OF_BATCH, max(trials * each / FEW_TASKS, LEAST_SECONDS_OF_TASK)) // each, least)
 
 
 def _seconds_of_trial(carried: int, horizon: int, devices: Sequence[Device]) -> float:
