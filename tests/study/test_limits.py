@@ -79,10 +79,10 @@ def test_sizes_in_words(size: int, words: str) -> None:
 
 @pytest.mark.parametrize("error", [MemoryError(), jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory\nof a device")])
 def test_memory_that_is_exhausted_is_one_line(error: Exception, monkeypatch: Any, capsys: Any) -> None:
-    def fail(args: Any) -> None:
+    def names(args: Any) -> None:
         raise error
 
-    monkeypatch.setattr(cli, "names", fail)
+    monkeypatch.setattr(cli, "names", names)
     assert main(["names", "delay"]) == 1
     said = capsys.readouterr().err
     assert said.startswith("error: memory does not suffice (") and said.count("\n") == 1
@@ -105,7 +105,10 @@ def test_output_to_a_full_device_is_one_line(monkeypatch: Any, capsys: Any) -> N
 def test_letters_that_the_terminal_lacks(monkeypatch: Any) -> None:
     buffer = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(buffer, encoding="ascii"))
-    monkeypatch.setattr(cli, "names", lambda args: print("λ = 1"))
+    def names(args: Any) -> None:
+        print("λ = 1")
+
+    monkeypatch.setattr(cli, "names", names)
     assert main(["names", "delay"]) == 0 and buffer.getvalue() == b"\\u03bb = 1\n"
 
 
