@@ -118,7 +118,7 @@ class Course:
         self._carry: Carry | None = None  # at the end of round `_played`, before round 1 for 0
         self._played = 0
         self._after: object = None  # the state after the choice of the last round, once that has been made
-        self._now: Carry | None = None  # what `settled` has found since something happened
+        self._now: Carry | None = None  # the result of `settled`, until something happens
 
     def begin(self, design: list[Told]) -> None:
         """Take in an initial design before round 1, in place of an earlier one."""

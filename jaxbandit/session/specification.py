@@ -174,13 +174,13 @@ class Specification(Described):
     @classmethod
     def _read(cls, table: Table, space: Space, key: Key) -> Specification:
         """Return the specification whose points and key are given, and whose other parts a table of a file or of a journal holds."""
-        parts = {word_of(role): from_plain(role, table.get(word_of(role)), word_of(role)) for role in (Algorithm, Delay, Policy)}
         numbers = {name: table[name] for name in ("horizon", "capacity", "fit_every") if name in table}
         outputs = Outputs.read(table.get("objective", "maximise reward"), table.get("constraints", []))
         model, initial = (
             from_fields(Model, table.get("model", {}), "model"),
             from_fields(InitialDesign, table.get("initial", {}), "initial"),
         )
+        parts = {word_of(role): from_plain(role, table.get(word_of(role)), word_of(role)) for role in (Algorithm, Delay, Policy)}
         return cls(space=space, outputs=outputs, model=model, key=key, initial=initial, **parts, **numbers)
 
 
@@ -229,8 +229,8 @@ def fitted_model(specification: Specification, model: Model, told: Sequence[tupl
         rows = [(index, values[name]) for index, values in told if name in values]
         if rows:  # otherwise the output keeps what it has
             places, values = map(np.asarray, zip(*rows, strict=True))
-            found = fit(kernels[number], points[places], values - means[number], float(noises[number]), prior=prior)
-            kernels[number], noises[number] = found.kernel, found.noise_variance
+            fitted = fit(kernels[number], points[places], values - means[number], float(noises[number]), prior=prior)
+            kernels[number], noises[number] = fitted.kernel, fitted.noise_variance
     return dataclasses.replace(model, kernel=tuple(kernels), noise_variance=tuple(map(float, noises)), prior_mean=tuple(map(float, means)))
 
 
