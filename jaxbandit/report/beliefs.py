@@ -19,7 +19,7 @@ from jaxbandit import drawing
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import checked
-from jaxbandit.core.fields import MOST_ROUNDS, Words, function, integers_from, nonnegative, positive, scalar, vector
+from jaxbandit.core.fields import MOST_ROUNDS, function, integers_from, nonnegative, positive, scalar, vector
 from jaxbandit.core.pytree import canonicalise, float_dtype
 from jaxbandit.core.types import Array
 from jaxbandit.domains import Domain
@@ -101,10 +101,7 @@ def penalised_bounds(
 ) -> Score:
     """Return RPOL-UCB's score ``UCB_f - sum_j Q_j LCB_{g_j}^+`` as a function; ``rectified=False``: CBO-UCB's, without its clipping."""
 
-    @checked
-    def score(
-        belief: Annotated[Prediction, Words("what a model predicts, surrogate.predict(posterior)")], multipliers: np.ndarray, t: int
-    ) -> Array:
+    def score(belief: Prediction, multipliers: np.ndarray, t: int) -> Array:
         costs = belief.mean[1:] - cost_width * belief.sd[1:]
         costs = jnp.maximum(costs, 0) if rectified else costs
         weights = jnp.asarray(multipliers, costs.dtype)[:, None]

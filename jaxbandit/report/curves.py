@@ -20,18 +20,7 @@ from jaxbandit.delays import NEVER
 from jaxbandit.drawing import COLOURS, GivenAxes, grid_of_axes, look, one_axis, plain, styled
 from jaxbandit.engine import Trajectory
 from jaxbandit.problems import AbstractProblem
-from jaxbandit.report.statistics import (
-    GIVEN,
-    Given,
-    check_measure,
-    elapsed,
-    final_values,
-    half_width,
-    healthy_values,
-    over_trials,
-    results_at_hand,
-    runs_of,
-)
+from jaxbandit.report import statistics
 from jaxbandit.results.dataset import OneResult
 
 PANELS = (
@@ -63,7 +52,7 @@ WORDS = {
 @styled()
 @checked
 def curves(
-    results: Given,
+    results: statistics.Given,
     problem: AbstractProblem | None = None,
     *,
     measures: Annotated[Sequence[tuple[str, str]], AtLeast(1)] = PANELS,
@@ -84,11 +73,11 @@ def curves(
     Raises:
       InvalidArgument: on results without such measures, or axes of another number.
     """
-    dataset = results_at_hand(results, problem, key=key)
+    dataset = statistics.results_at_hand(results, problem, key=key)
     for number, (name, _) in enumerate(measures):
-        check_measure(f"measures[{number}]", dataset, name)
+        statistics.check_measure(f"measures[{number}]", dataset, name)
     row: np.ndarray = grid_of_axes(axes, 1, len(measures), (4.2, 3.6))[0]
-    mean_curves(row, elapsed(dataset), measures, [over_trials(dataset, name, averaged=True) for name, _ in measures])
+    mean_curves(row, statistics.elapsed(dataset), measures, [statistics.over_trials(dataset, name, averaged=True) for name, _ in measures])
     return row
 
 
@@ -126,7 +115,7 @@ def _legend_of_row(row: np.ndarray) -> None:
 @styled()
 @checked
 def cumulative(
-    results: Given,
+    results: statistics.Given,
     name: str,
     lines: Lines | None = None,
     *,
@@ -159,14 +148,14 @@ def cumulative(
     Raises:
       InvalidArgument: when the results have no such measure.
     """
-    dataset, axis = results_at_hand(results, problem, key=key), one_axis(ax)
-    check_measure("name", dataset, name)
+    dataset, axis = statistics.results_at_hand(results, problem, key=key), one_axis(ax)
+    statistics.check_measure("name", dataset, name)
     lines = _lines(dataset, lines)
     order = [*(() if among is None else among), *lines]
-    rounds = elapsed(dataset)
+    rounds = statistics.elapsed(dataset)
     last = int(rounds[-1])
     for number, (label, algorithm) in enumerate(lines.items()):
-        values = healthy_values(dataset.sel(algorithm=algorithm), name)
+        values = statistics.healthy_values(dataset.sel(algorithm=algorithm), name)
         if not len(values) or not np.isfinite(values).any():
             axis.plot([], [], label=f"{label} (undefined)")
             continue
@@ -174,7 +163,7 @@ def cumulative(
         offset = (number + 1) / (len(lines) + 1) / MARKS
         places = np.linspace(0, 1, MARKS, endpoint=False) + offset
         at = np.unique(np.searchsorted(rounds, (last**places if "x" in log else places * last).astype(int).clip(min(2, last), last)))
-        mean, half = values.mean(axis=0), half_width(values[:, at])
+        mean, half = values.mean(axis=0), statistics.half_width(values[:, at])
         style = look(order.index(label))
         axis.plot(rounds, mean, **style, linewidth=1.8, label=label)
         if "y" in log:  # below and above a mean whose logarithm has the half width half / mean
@@ -210,7 +199,7 @@ def _words(name: str, given: str | None) -> str:
 @styled()
 @checked
 def distribution(
-    results: Given,
+    results: statistics.Given,
     name: str,
     lines: Lines | None = None,
     *,
@@ -225,12 +214,12 @@ def distribution(
     The scale is linear from 0 to 10 and logarithmic beyond, or linear about values that are all beyond and of one magnitude. Failed trials
     are left out. Arguments, result and errors are as for :func:`cumulative`.
     """
-    dataset, axis = results_at_hand(results, problem, key=key), one_axis(ax)
-    check_measure("name", dataset, name)
+    dataset, axis = statistics.results_at_hand(results, problem, key=key), one_axis(ax)
+    statistics.check_measure("name", dataset, name)
     lines = _lines(dataset, lines)
     top, least = 0.0, np.inf
     for number, algorithm in enumerate(lines.values()):
-        final = final_values(dataset.sel(algorithm=algorithm), name)
+        final = statistics.final_values(dataset.sel(algorithm=algorithm), name)
         final = final[np.isfinite(final)]
         if not len(final):
             continue
@@ -261,9 +250,9 @@ def boxes_over_time(
     ``part`` is a dataset of one algorithm; the measure is divided by the number of rounds. Failed trials are left out. Returns the
     axes, which are ``ax`` or new ones.
     """
-    check_measure("name", part, name)
-    rounds, axis = elapsed(part), one_axis(ax)
-    values = healthy_values(part, name, averaged=True)
+    statistics.check_measure("name", part, name)
+    rounds, axis = statistics.elapsed(part), one_axis(ax)
+    values = statistics.healthy_values(part, name, averaged=True)
     axis.set(title=heading, xlabel="round $t$", ylabel=_words(name, ylabel))
     if not len(values) or not np.isfinite(values).any():
         axis.text(0.5, 0.5, "undefined", transform=axis.transAxes, ha="center")
@@ -284,7 +273,7 @@ def boxes_over_time(
 @styled()
 @checked
 def trade_off(
-    results: Given,
+    results: statistics.Given,
     x: tuple[str, str] = PANELS[2],
     y: tuple[str, str] = PANELS[1],
     *,
@@ -298,14 +287,14 @@ def trade_off(
     ``x`` and ``y`` are pairs of a measure and its axis label; bars are 95% intervals over the trials that did not fail. The other
     arguments, result and errors are as for :func:`cumulative`.
     """
-    dataset, axis = results_at_hand(results, problem, key=key), one_axis(ax)
+    dataset, axis = statistics.results_at_hand(results, problem, key=key), one_axis(ax)
     for argument, (name, _) in (("x", x), ("y", y)):
-        check_measure(argument, dataset, name)
+        statistics.check_measure(argument, dataset, name)
     means = []
     for number, label in enumerate(dataset.algorithm.values):
-        pair = [final_values(dataset.sel(algorithm=label), name, averaged=True) for name, _ in (x, y)]
+        pair = [statistics.final_values(dataset.sel(algorithm=label), name, averaged=True) for name, _ in (x, y)]
         middle = [values.mean() for values in pair]
-        half = [half_width(values) for values in pair]
+        half = [statistics.half_width(values) for values in pair]
         means.append(middle)
         axis.errorbar(
             middle[0], middle[1], xerr=half[0], yerr=half[1], fmt="o", capsize=3, color=COLOURS[number % len(COLOURS)], label=plain(label)
@@ -319,13 +308,13 @@ def trade_off(
 @styled()
 @checked
 def rounds_of_declaration(
-    results: Given, *, problem: AbstractProblem | None = None, key: Key | None = None, heading: str = "", ax: Axes | None = None
+    results: statistics.Given, *, problem: AbstractProblem | None = None, key: Key | None = None, heading: str = "", ax: Axes | None = None
 ) -> Axes:
     """Draw a histogram of the rounds in which trials declared infeasibility, for one or more algorithms, on one axis.
 
     Arguments, result and errors are as for :func:`cumulative`.
     """
-    dataset, axis = results_at_hand(results, problem, key=key), one_axis(ax)
+    dataset, axis = statistics.results_at_hand(results, problem, key=key), one_axis(ax)
     declared = dataset.declared_round.transpose("algorithm", "trial").values
     seen = declared[declared > 0] if np.any(declared > 0) else np.ones(1)
     bins = np.arange(seen.min() - 0.5, seen.max() + 1.5)
@@ -347,7 +336,7 @@ def rounds_of_declaration(
 @styled()
 @checked
 def multiplier_paths(
-    multipliers: Annotated[Trajectory | Mapping[str, Trajectory] | Numbers, GIVEN | numbers] | None,
+    multipliers: Annotated[Trajectory | Mapping[str, Trajectory] | Numbers, statistics.GIVEN | numbers] | None,
     *,
     heading: str = "",
     ylabel: str = "multiplier in force",
@@ -367,7 +356,7 @@ def multiplier_paths(
     Raises:
       InvalidArgument: on another shape, such as that of a run that recorded indices only, or of a sweep.
     """
-    runs = runs_of(multipliers)
+    runs = statistics.runs_of(multipliers)
     given = {"": multipliers} if runs is None else {label if len(runs) > 1 else "": run.multipliers for label, run in runs.items()}
     ends = [None] * len(given) if runs is None else [np.reshape(run.status, -1) for run in runs.values()]
     axis, number, last = one_axis(ax), 0, 2
@@ -394,7 +383,7 @@ def multiplier_paths(
 @styled()
 @checked
 def delay_histogram(
-    results: Given, problem: AbstractProblem | None = None, *, key: Key | None = None, heading: str = "", ax: Axes | None = None
+    results: statistics.Given, problem: AbstractProblem | None = None, *, key: Key | None = None, heading: str = "", ax: Axes | None = None
 ) -> Axes:
     """Draw a histogram of the delays of values, in rounds: a line for each delay model and each output whose delays differ.
 
@@ -413,7 +402,7 @@ def delay_histogram(
     Raises:
       InvalidArgument: when the results have no ``arrival``.
     """
-    dataset = results_at_hand(results, problem, key=key)
+    dataset = statistics.results_at_hand(results, problem, key=key)
     if "arrival" not in dataset:
         raise InvalidArgument("dataset: has no variable arrival; no feedback of this study was late")
     models, first = np.unique(dataset["delay"].values.astype(str), return_index=True)

@@ -24,17 +24,8 @@ from jaxbandit.core.declare import checked
 from jaxbandit.core.files import prepare_file, reason_of, write_whole
 from jaxbandit.core.types import FilePath
 from jaxbandit.drawing import COLOURS, Drawing, compose, figure_of, plain
+from jaxbandit.report import statistics
 from jaxbandit.report.curves import PANELS, boxes_over_time, delay_histogram, mean_curves
-from jaxbandit.report.statistics import (
-    elapsed,
-    growth_exponent,
-    holm,
-    over_trials,
-    paired_differences,
-    problem_groups,
-    shared_start,
-    win_matrix,
-)
 from jaxbandit.report.sweeps import sweep, sweeps_of, win_map
 from jaxbandit.report.tables import COLUMNS, summary_rows
 from jaxbandit.results.dataset import RESULTS, flags_in_words, sweeps_without_effect
@@ -140,7 +131,7 @@ def render(dataset: xr.Dataset, *, name: str) -> str:
         subtitle="report",
         facts=facts,
         command=attributes.get("command"),
-        findings={"summary": shared_start(dataset), "sweep": sweeps_without_effect(dataset)},
+        findings={"summary": statistics.shared_start(dataset), "sweep": sweeps_without_effect(dataset)},
     )
 
 
@@ -159,7 +150,7 @@ def _summary(dataset: xr.Dataset) -> Section:
         [row["algorithm"], f"{row['trials'] - row['failed']} of {row['trials']}", *(with_half(row[h], row[f"{h} +-"]) for h in shown)]
         for row in summary_rows(dataset)
     ]
-    return {"heads": ["algorithm", "trials", *shown], "rows": rows, "rounds": f"{int(elapsed(dataset)[-1]):,}"}
+    return {"heads": ["algorithm", "trials", *shown], "rows": rows, "rounds": f"{int(statistics.elapsed(dataset)[-1]):,}"}
 
 
 def _measures(dataset: xr.Dataset, names: Mapping[str, str]) -> dict[str, str]:
@@ -173,9 +164,11 @@ def _differences(dataset: xr.Dataset) -> Section:
         part, all_pairs = dataset.sel(algorithm=labels), len(labels) <= MOST_COLUMNS
         rows, columns = (labels, labels) if all_pairs else (labels[1:], labels[:1])
         for name, words in _measures(part, MEASURES).items() if len(labels) > 1 else ():
-            pairs = paired_differences(part, name, seed=SEED, averaged=True, resamples=RESAMPLES).sel(algorithm=rows, versus=columns)
+            pairs = statistics.paired_differences(part, name, seed=SEED, averaged=True, resamples=RESAMPLES).sel(
+                algorithm=rows, versus=columns
+            )
             shown = np.triu(np.ones(pairs.p.shape, bool), 1) if all_pairs else np.ones(pairs.p.shape, bool)  # each pair once
-            corrected = holm(np.where(shown, pairs.p.values, np.nan))
+            corrected = statistics.holm(np.where(shown, pairs.p.values, np.nan))
             cells = [["" for _ in columns] for _ in rows]
             body: list[list[Cell]] = [[label, *row] for label, row in zip(rows, cells, strict=True)]
             for r, c in np.argwhere(shown).tolist():
@@ -189,20 +182,20 @@ def _difference(pair: xr.Dataset, corrected: float) -> Cell:
     if not np.isfinite(mean):
         return "undefined" if int(pair["count"]) else "no common trial"
     if not np.isfinite(low):
-        return f"{_fixed(mean, 3)} (one trial)"
+        return f"{mean:z,.3f} (one trial)"
     digits = _decimals((high - low) / 2)
     p, holms = ("< 0.0001" if value < 1e-4 else f"{value:.2g}" for value in (float(pair.p), corrected))
     return {
-        "text": _fixed(mean, digits),
+        "text": f"{mean:z,.{digits}f}",
         "tag": "b" if corrected <= LEVEL else "",
-        "interval": f"[{_fixed(low, digits)}, {_fixed(high, digits)}]",
+        "interval": f"[{low:z,.{digits}f}, {high:z,.{digits}f}]",
         "asides": [f"p {p}, Holm {holms}"],
     }
 
 
 def _growth(dataset: xr.Dataset) -> Section:
     measures = _measures(dataset, CUMULATIVE)
-    fits = {name: growth_exponent(dataset, name, seed=SEED, resamples=RESAMPLES) for name in measures}
+    fits = {name: statistics.growth_exponent(dataset, name, seed=SEED, resamples=RESAMPLES) for name in measures}
     if not fits:
         return {}
     first, last = (f"{next(iter(fits.values())).attrs[key]:,}" for key in ("first_round", "last_round"))
@@ -241,17 +234,12 @@ def _decimals(half: float) -> int:
     return int(np.clip(1 - np.floor(np.log10(half)), 0, 9)) if np.isfinite(half) and half > 0 else 3
 
 
-def _fixed(value: float, digits: int) -> str:
-    """Format a number with the given number of decimals, without a sign on a zero."""
-    return f"{round(value, digits) + 0.0:,.{digits}f}"
-
-
 def with_half(mean: float, half: float) -> str:
     """Return a mean and its half-width as text, such as ``0.52 ± 0.13``."""
     if not np.isfinite(mean):
         return "undefined"
     digits = _decimals(half)
-    return _fixed(mean, digits) + (f" ± {_fixed(half, digits)}" if np.isfinite(half) else "")
+    return f"{mean:z,.{digits}f}" + (f" ± {half:z,.{digits}f}" if np.isfinite(half) else "")
 
 
 # Figures.
@@ -265,7 +253,7 @@ def _panels_of(dataset: xr.Dataset) -> Panels:
 def curve_pictures(dataset: xr.Dataset) -> list[Picture]:
     """Draw averages over rounds with 95% bands: a figure for each group of up to ``MOST_LINES`` algorithms on one problem."""
     panels, few, places = _panels_of(dataset), _thinned(dataset), dataset.indexes["algorithm"]
-    means = [over_trials(few, name, averaged=True).assign_coords(round=elapsed(few)) for name, _ in panels]
+    means = [statistics.over_trials(few, name, averaged=True).assign_coords(round=statistics.elapsed(few)) for name, _ in panels]
     parts = [(places.get_indexer(labels), note) for labels, note in parts_of(_groups(dataset), MOST_LINES)]
     return mean_pictures(parts, panels, means, "Averages over rounds, means over trials with 95% confidence bands")
 
@@ -285,7 +273,7 @@ def mean_pictures(parts: Sequence[tuple[Sequence[int], str]], panels: Panels, me
 
 def _box_pictures(dataset: xr.Dataset) -> list[Picture]:
     """Draw box plots over the rounds: a column for each algorithm, a row for each measure."""
-    box = partial(boxes_over_time, every=max(1, int(elapsed(dataset)[-1]) // BOXES))
+    box = partial(boxes_over_time, every=max(1, int(statistics.elapsed(dataset)[-1]) // BOXES))
     caption = "Spread over trials: boxes hold the middle half of the trials, orange lines are medians, blue lines means"
     pictures, panels = [], _panels_of(dataset)
     for labels, note in parts_of(_groups(dataset), MOST_BOXES) if panels else ():
@@ -312,7 +300,7 @@ def _win_pictures(dataset: xr.Dataset) -> list[Picture]:
     for labels, note in _groups(dataset):
         part, side = dataset.sel(algorithm=labels), 2.9 + 0.32 * len(labels)
         if 2 <= len(labels) <= MOST_RIVALS and (panels := _panels_of(part)):
-            row = [partial(win_map, win_matrix(part, name), heading=words) for name, words in panels]
+            row = [partial(win_map, statistics.win_matrix(part, name), heading=words) for name, words in panels]
             pictures.append(Picture(f"Share of trials that the row wins{note}.", compose("", [row], size=(side + 0.8, side))))
     return pictures
 
@@ -335,7 +323,7 @@ def parts_of(groups: Sequence[tuple[Sequence[T], str]], most: int) -> list[tuple
 
 def _groups(dataset: xr.Dataset) -> list[tuple[list[str], str]]:
     """Return the labels of algorithms on each problem, with a note ``", problem ..."``, which is empty when there is but one."""
-    groups = problem_groups(dataset)
+    groups = statistics.problem_groups(dataset)
     return [(labels, f", problem {dataset['problem'].sel(algorithm=labels[0]).item()}" if len(groups) > 1 else "") for labels in groups]
 
 

@@ -47,7 +47,10 @@ def families(dataset: xr.Dataset, *varied: str) -> list[tuple[str, xr.Dataset]]:
     dataset = dataset.isel(algorithm=np.flatnonzero(np.all([np.isfinite(dataset[name].values) for name in varied], axis=0)))
     frame = _labels_of(dataset).drop(columns=[*varied, *swept_together(dataset, varied[0])], errors="ignore")
     telling = [name for name in frame if name == "base" or frame[name].nunique(dropna=False) > 1]
-    words = [[_tag(str(name), value) for value in frame[name]] for name in telling]
+    words = [
+        [value if isinstance(value, str) else f"{name} = {value:.3g}" if np.isfinite(value) else "" for value in frame[name]]
+        for name in telling
+    ]
     labels = [", ".join(filter(None, values)) for values in zip(*words, strict=True)]
     return [(label, dataset.isel(algorithm=members)) for label, members in grouped(labels).items()]
 
@@ -177,10 +180,3 @@ def _shade_cells(
     for names, set_ticks in ((columns, axis.set_xticks), (rows, axis.set_yticks)):
         step = -(-len(names) // FEW)
         set_ticks(np.arange(0, len(names), step) + 0.5, list(names)[::step])
-
-
-def _tag(name: str, value: str | float) -> str:
-    """Return one coordinate of a family as text; empty for a parameter that it does not have."""
-    if isinstance(value, str):
-        return value
-    return f"{name} = {value:.3g}" if np.isfinite(value) else ""
