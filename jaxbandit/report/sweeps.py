@@ -66,7 +66,7 @@ def sweeps_of(dataset: xr.Dataset) -> list[tuple[list[str], xr.Dataset]]:
     """Return the sweeps of a study: at most two parameters in which some algorithms vary, with the dataset of those algorithms."""
     names, sweeps = swept_parameters(dataset), []
     has = zip(*(np.isfinite(dataset[name].values) for name in names), strict=True)
-    for varying, members in grouped([tuple(itertools.compress(names, own)) for own in has]).items():
+    for varying, members in grouped([tuple(itertools.compress(names, defined)) for defined in has]).items():
         part = dataset.isel(algorithm=members)
         varied = [name for name in varying if len(np.unique(part[name].values)) > 1]
         if varied:

@@ -132,10 +132,10 @@ def sweeps_without_effect(dataset: Results) -> list[str]:
     for run in range(dataset.sizes["algorithm"] if swept else 0):
         same = [str(dataset[name].values[run]) for name in LABELS if name in dataset.coords]
         alike.setdefault((*same, *(end.values[run].tobytes() for end in ends)), []).append(run)
-    found: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for runs in alike.values():
         fields = [name for name, values in swept.items() if len(set(values[runs][np.isfinite(values[runs])].tolist())) > 1]
         if fields:
-            found.setdefault(" and ".join(fields), []).append(", ".join(dataset.algorithm.values[runs]))
-    more = {fields: f" (and of {len(runs) - 1} more such groups)" if len(runs) > 1 else "" for fields, runs in found.items()}
-    return [f"{fields} changed no number in any trial of {runs[0]}{more[fields]}" for fields, runs in found.items()]
+            groups.setdefault(" and ".join(fields), []).append(", ".join(dataset.algorithm.values[runs]))
+    more = {fields: f" (and of {len(runs) - 1} more such groups)" if len(runs) > 1 else "" for fields, runs in groups.items()}
+    return [f"{fields} changed no number in any trial of {runs[0]}{more[fields]}" for fields, runs in groups.items()]

@@ -130,7 +130,7 @@ def results_of(
     cells = [variants_named(label, run, swept) for label, run in runs.items()]
     first = next(iter(runs.values()))
     contents = Contents(
-        rows=[Row(name, label, str(problem.name), words, own) for label, cell in zip(runs, cells, strict=True) for name, own in cell],
+        rows=[Row(name, label, str(problem.name), words, values) for label, cell in zip(runs, cells, strict=True) for name, values in cell],
         swept=list(swept or {}),
         trials=numbers,
         horizon=first.horizon,
@@ -204,10 +204,10 @@ def measured(run: Played, problem: AbstractProblem, numbers: Sequence[int], key:
         used = None if key is None else typed(key)
         start = start_tally(problem.constraints, (blocks * block,))
         _, curves, facts = measure_all(canonicalise(problem), used, padded[0], start, padded[1], metrics=MEASURED, block=block)
-        found = {name: np.asarray(curve)[:count] for name, curve in curves.items()}
+        of_rounds = {name: np.asarray(curve)[:count] for name, curve in curves.items()}
         known = {f"fact_{name}": np.asarray(values)[:count] for name, values in facts.items()}
-    early = {f"before_{name}": curve[:, :before] for name, curve in found.items()} if before else {}
-    return {name: curve[:, before:] for name, curve in found.items()} | early | known
+    early = {f"before_{name}": curve[:, :before] for name, curve in of_rounds.items()} if before else {}
+    return {name: curve[:, before:] for name, curve in of_rounds.items()} | early | known
 
 
 # Summaries.

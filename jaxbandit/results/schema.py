@@ -111,7 +111,7 @@ class Contents:
 
     def variables(self, examples: Sequence[Arrays]) -> dict[str, Variable]:
         """Return all variables over runs and trials, given arrays of some batch of each cell; those that no cell has are left out."""
-        empty, found = [{name: array[:0] for name, array in arrays.items()} for arrays in examples], {}
+        empty, variables = [{name: array[:0] for name, array in arrays.items()} for arrays in examples], {}
         of_round = "round" if len(self.kept) == self.horizon else "played"
         for name in [*self.metrics, *(name for name in SOURCES if name not in METRICS)]:
             dims = FURTHER.get(name, ("round",) if name in METRICS else (of_round,) if name == "index" else ())
@@ -119,8 +119,8 @@ class Contents:
                 entries = [self.entries(name, cell, arrays) for cell, arrays in enumerate(empty)]
                 sizes = np.max([array.shape[1:] for array in entries], axis=0).astype(int).tolist()
                 shape, dtype = (len(self.rows), len(self.trials), *sizes), np.result_type(*(array.dtype for array in entries))
-                found[name] = Variable((*TRIAL, *dims), shape, dtype)
-        return found
+                variables[name] = Variable((*TRIAL, *dims), shape, dtype)
+        return variables
 
     def entries(self, name: str, cell: int, arrays: Arrays) -> np.ndarray:
         """Return the entries ``[n, ...]`` of a variable for the ``n`` trials of a batch, or what stands for them in a cell without."""
