@@ -187,7 +187,7 @@ def covariances(kernels: Sequence[Kernel], x: Sequence[Table], y: Sequence[Table
 
 @jax.jit
 def _covariances(kernels: tuple[Kernel, ...], x: list[Array], y: list[Array]) -> list[Array]:
-    return [kernel(own, other) for kernel, own, other in zip(kernels, x, y, strict=True)]
+    return [kernel(points, others) for kernel, points, others in zip(kernels, x, y, strict=True)]
 
 
 @checked

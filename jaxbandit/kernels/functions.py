@@ -255,8 +255,8 @@ class OnAxes(Kernel):
 
     @on_points
     def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
-        own = np.asarray(self.axes)
-        return self.kernel(jnp.asarray(x)[:, own], jnp.asarray(y)[:, own])
+        axes = np.asarray(self.axes)
+        return self.kernel(jnp.asarray(x)[:, axes], jnp.asarray(y)[:, axes])
 
     @on_points
     def diag(self, x: ArrayLike) -> Array:
@@ -267,8 +267,8 @@ class OnAxes(Kernel):
         inner = self.kernel.along_axes(len(self.axes))
         if inner is None:
             return None
-        own: dict[int, Kernel] = dict(zip(self.axes, inner, strict=True))
-        return tuple(own.get(axis, Constant(variance=1.0)) for axis in range(dimension))
+        factors: dict[int, Kernel] = dict(zip(self.axes, inner, strict=True))
+        return tuple(factors.get(axis, Constant(variance=1.0)) for axis in range(dimension))
 
     @checked
     def check_axes(self, dimension: Axes) -> None:

@@ -326,8 +326,8 @@ def stocks_synthetic(*, seed: Seed = 0, threshold: Positive | None = None, scale
     """
     rng = np.random.default_rng(seed)
     first, drift, exposure = np.exp(rng.normal(np.log(80), 0.5, 29)), rng.normal(3e-4, 2e-4, 29), rng.uniform(0.5, 1.5, 29)
-    common, own = rng.standard_t(3, (822, 1)), rng.standard_t(3, (822, 29))
-    returns = drift + 0.003 * exposure * common + 0.005 * own
+    common, single = rng.standard_t(3, (822, 1)), rng.standard_t(3, (822, 29))
+    returns = drift + 0.003 * exposure * common + 0.005 * single
     prices = first * np.exp(np.vstack([np.zeros(29), np.cumsum(returns, axis=0)]))
     labels = tuple(f"synthetic {number}" for number in range(1, 30))
     return _arms(prices, prices, threshold, scale, labels, "stocks-synthetic", f"synthetic stand-in, seed {seed}")

@@ -47,9 +47,9 @@ def gram(kernel: Kernel, domain: Domain) -> np.ndarray:
     """Return the kernel matrix ``[M, M]`` of the domain, in float64."""
     kernel.check_axes(domain.dimension)
     check_covariance("kernel", kernel, domain.points)
-    (found,) = covariances([kernel], [domain.points], [domain.points])
-    checks.finite("kernel", found, remedy="its values on the domain overflow; change its hyper-parameters")
-    return (found + found.T) / 2
+    (covariance,) = covariances([kernel], [domain.points], [domain.points])
+    checks.finite("kernel", covariance, remedy="its values on the domain overflow; change its hyper-parameters")
+    return (covariance + covariance.T) / 2
 
 
 def square_root(kernel: Kernel, domain: Domain) -> np.ndarray:

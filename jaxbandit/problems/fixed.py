@@ -88,7 +88,9 @@ CONSTRAINTS = {
     "InvBowl": (lambda x1, x2: -_bowl(x1, x2), -76.75),
     "Bowl": (_bowl, -7.75),
 }
-_DEFINITIONS = {f"P{number + 1}": pair for number, pair in enumerate((own, each) for each in CONSTRAINTS for own in OBJECTIVES)}
+_DEFINITIONS = {
+    f"P{number + 1}": pair for number, pair in enumerate((objective, constraint) for constraint in CONSTRAINTS for objective in OBJECTIVES)
+}
 ARTIFICIAL = tuple(_DEFINITIONS)
 
 
@@ -116,8 +118,7 @@ def artificial(
       noise_variance: Gaussian noise variance of reward and cost, one number or ``[2]``, ``>= 0``, in the tables' units. The paper
         gives none; the default is its model's ``lambda = 0.05^2``. Its scripts are noiseless (0).
     """
-    own, each = _DEFINITIONS[name]
-    objective, (constraint, level) = OBJECTIVES[own], CONSTRAINTS[each]
+    objective, (constraint, level) = OBJECTIVES[_DEFINITIONS[name][0]], CONSTRAINTS[_DEFINITIONS[name][1]]
     domain = grid([-10.0, -10.0], [10.0, 10.0], points_per_axis)
     x1, x2 = np.asarray(domain.points).T
     reward = -objective(x1, x2)

@@ -105,6 +105,7 @@ def test_output_to_a_full_device_is_one_line(monkeypatch: Any, capsys: Any) -> N
 def test_letters_that_the_terminal_lacks(monkeypatch: Any) -> None:
     buffer = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(buffer, encoding="ascii"))
+
     def names(args: Any) -> None:
         print("λ = 1")
 
