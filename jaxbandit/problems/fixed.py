@@ -88,9 +88,7 @@ CONSTRAINTS = {
     "InvBowl": (lambda x1, x2: -_bowl(x1, x2), -76.75),
     "Bowl": (_bowl, -7.75),
 }
-_DEFINITIONS = {
-    f"P{number + 1}": pair for number, pair in enumerate((objective, constraint) for constraint in CONSTRAINTS for objective in OBJECTIVES)
-}
+_DEFINITIONS = {f"P{n}": pair for n, pair in enumerate(((f, c) for c in CONSTRAINTS.values() for f in OBJECTIVES.values()), start=1)}
 ARTIFICIAL = tuple(_DEFINITIONS)
 
 
@@ -118,7 +116,7 @@ def artificial(
       noise_variance: Gaussian noise variance of reward and cost, one number or ``[2]``, ``>= 0``, in the tables' units. The paper
         gives none; the default is its model's ``lambda = 0.05^2``. Its scripts are noiseless (0).
     """
-    objective, (constraint, level) = OBJECTIVES[_DEFINITIONS[name][0]], CONSTRAINTS[_DEFINITIONS[name][1]]
+    objective, (constraint, level) = _DEFINITIONS[name]
     domain = grid([-10.0, -10.0], [10.0, 10.0], points_per_axis)
     x1, x2 = np.asarray(domain.points).T
     reward = -objective(x1, x2)
