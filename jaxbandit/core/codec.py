@@ -180,15 +180,16 @@ def to_plain(item: object, where: str = "it", *, given: bool = False) -> Any:
     Raises:
       InvalidArgument: on what no table can describe, such as a function.
     """
-    if (made_from := origin_of(item)) is not None and (given or not _has_table(item)):
+    has_table = isinstance(item, Role) and item.in_files
+    if (made_from := origin_of(item)) is not None and (given or not has_table):
         item = made_from
     if item is None or isinstance(item, bool | str | int | float):
         return item
-    if (held := _fields(item)) is not None:
-        if isinstance(item, Mapping):
-            return {name: to_plain(value, f"{where}.{name}", given=given) for name, value in held}
+    if isinstance(item, Mapping):
+        return {str(name): to_plain(value, f"{where}.{name}", given=given) for name, value in item.items()}
+    if has_table and (held := _fields(item)) is not None:
         fields = {name: to_plain(value, f"{where}.{name}", given=given) for name, value in held if value is not None}
-        return {"type": _name_in_tables(item, where)} | fields
+        return {"type": _importable(type(item), where)} | fields
     if isinstance(item, tuple | list) and any(isinstance(part, Role | Mapping) for part in item):
         return [to_plain(value, f"{where}[{number}]", given=given) for number, value in enumerate(item)]
     if isinstance(item, tuple | list | np.ndarray | np.generic | jax.Array):
@@ -199,14 +200,8 @@ def to_plain(item: object, where: str = "it", *, given: bool = False) -> Any:
 as_given = functools.partial(to_plain, given=True)
 
 
-def _has_table(item: object) -> bool:
-    return isinstance(item, Role) and item.in_files
-
-
-def _name_in_tables(item: object, where: str) -> str:
-    kind = type(item)
-    if not _has_table(item):
-        raise InvalidArgument(f"{where}: a {kind.__name__} cannot be written as a table")
+def _importable(kind: type, where: str) -> str:
+    """Return the name of a class in tables; raises ``InvalidArgument`` on one that nobody could find again."""
     if kind.__module__ == "__main__" or _defined(kind.__module__, kind.__name__) is not kind:
         raise InvalidArgument(
             f"{where}: a {kind.__name__} cannot be written as a table, for its class, {name_of(kind)}, cannot be imported again; define"
