@@ -309,7 +309,7 @@ BAD: list[tuple[str, Callable[[], Any], str]] = [
         lambda: Oco(start=0.5).validate(outputs=2),
         "Oco.start: expected one number for each of the axes, got shape []",
     ),
-    ("start of another space", lambda: start_in_three(), "Oco.start: expected shape [d], one number for each axis, got shape [3]"),
+    ("start of another space", lambda: start_in_three(), "Oco.start: expected one number for each of the 2 axes, got shape [3]"),
 ]
 
 
