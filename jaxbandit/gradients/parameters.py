@@ -38,10 +38,10 @@ class Logarithms:
 
     def __call__(self, params: Mapping[str, Array]) -> tuple[Algorithm, Surrogate]:
         """Return the algorithm and the model whose fields have these logarithms, by path."""
-        built: tuple[Algorithm, Surrogate] = self.algorithm, self.model
+        built: Any = {"algorithm": self.algorithm, "model": self.model}
         for path, logarithm in params.items():
-            built = _with_field(*built, path, jnp.exp(logarithm))
-        return built
+            built = set_field(built, _whole(path), jnp.exp(logarithm), f"paths.{path}")
+        return built["algorithm"], built["model"]
 
     def limits(self, params: Mapping[str, Array]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Return the least and the largest logarithm that each field may have, each like ``params``; infinite where there is none."""
@@ -98,11 +98,8 @@ def _ends(item: Any, path: str, rank: int) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(interval.low), np.asarray(interval.high)
 
 
-def _with_field(algorithm: Algorithm, model: Surrogate, path: str, value: Any) -> tuple[Algorithm, Surrogate]:
-    """Return algorithm and model with the field at ``path`` set."""
-    if path.startswith(MODEL):
-        return algorithm, set_field(model, path.removeprefix(MODEL), value, f"paths.{path}")
-    return set_field(algorithm, path, value, f"paths.{path}"), model
+def _whole(path: str) -> str:
+    return path if path.startswith(MODEL) else f"algorithm.{path}"
 
 
 def _positive(algorithm: Algorithm, model: Surrogate, path: str) -> np.ndarray:
@@ -112,7 +109,7 @@ def _positive(algorithm: Algorithm, model: Surrogate, path: str) -> np.ndarray:
         names = [f.name for f in dataclasses.fields(item)] if dataclasses.is_dataclass(item) else []
         check_known(name, names, f"paths.{path}", f"{type(item).__name__} has")
         item = getattr(item, name)
-    _with_field(algorithm, model, path, item)  # refuses static fields by name
+    set_field({"algorithm": algorithm, "model": model}, _whole(path), item, f"paths.{path}")  # refuses static fields by name
     is_leaf = jax.tree.leaves(item) and jax.tree.leaves(item)[0] is item
     values = np.asarray(item if is_leaf else np.nan, np.float64)
     if not (np.all(np.isfinite(values)) and np.all(values > 0)):

@@ -391,7 +391,3 @@ class Surrogate(AbstractSurrogate):
         checks.shape("surrogate.prior_mean", self.prior_mean, (self.outputs,))
         if checks.shape_of("surrogate.noise_variance", self.noise_variance) != (len(self.forms), self.domain.size):
             checks.shape("surrogate.noise_variance", self.noise_variance, (len(self.forms),))
-        if len(self.kernels) not in (0, self.outputs):
-            raise checks.InvalidArgument(f"surrogate.kernels: expected one for each of {self.outputs} outputs, got {len(self.kernels)}")
-        if np.any(np.asarray(self.groups) >= len(self.forms)):
-            raise checks.InvalidArgument(f"surrogate.groups: {self.groups} names a group beyond the {len(self.forms)} forms")

@@ -14,9 +14,9 @@ from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
 from jaxbandit.core import checks
-from jaxbandit.core.checks import InvalidArgument, is_sequence_of_numbers, is_traced, short
+from jaxbandit.core.checks import InvalidArgument, is_sequence_of_numbers, short
 from jaxbandit.core.declare import checked
-from jaxbandit.core.fields import AtLeast, Words, any_shape, between, booleans, choice, exactly, finite_numbers, numbers, positive, whole
+from jaxbandit.core.fields import Words, any_shape, between, booleans, choice, exactly, finite_numbers, numbers, positive, whole
 from jaxbandit.core.paths import check_known
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree
 from jaxbandit.core.types import Array, Numbers, Scalar, Table
@@ -51,12 +51,12 @@ class Fit(Generic[K]):
     """Hyper-parameters fitted to values, with what is known of their errors; with leading axes ``[B]`` when many data sets were fitted.
 
     Attributes:
-      kernel: the fitted kernel; a tuple of kernels, one for each output, where each has its own.
-      noise_variance: the noise variance ``[]``, or ``[k]`` where each output has its own.
+      kernel: the fitted kernel.
+      noise_variance: the noise variance ``[]``.
       log_evidence: log density ``[]`` of the values under these, summed over outputs; without the prior.
       standard_errors: standard errors of the logarithms of the hyper-parameters, by their paths: square roots of the diagonal of the
         inverse Hessian of the negative log posterior. An error of 0.1 is one of 10%. They are 0 for what was fixed, and NaN at a bound
-        and where the Hessian is not positive definite. With kernels of their own, the output's number comes before the path.
+        and where the Hessian is not positive definite.
       at_bound: by the same paths, whether a hyper-parameter lies within 0.1% of an end of where the search might go.
       converged: whether the search ended because the gradient did, ``[]``; if not, it ran out of steps.
     """
@@ -71,7 +71,7 @@ class Fit(Generic[K]):
 
 @checked
 def fit(
-    kernel: Kernel | Annotated[Sequence[Kernel], AtLeast(1)],
+    kernel: K,
     points: Annotated[Numbers, POINTS],
     values: Annotated[Numbers, finite_numbers],
     noise_variance: Annotated[float, positive],
@@ -82,7 +82,7 @@ def fit(
     bounds: Annotated[Bounds, Words("a mapping from paths to the least and the largest value")] | None = None,
     starts: Starts = 4,
     seed: Seed = 0,
-) -> Fit[Any]:
+) -> Fit[K]:
     """Fit the hyper-parameters of a GP with prior mean 0 to values: their maximum posterior, in float64 whatever JAX's own precision is.
 
     Subtract any other mean first. Every leaf of the kernel and the noise variance are hyper-parameters, searched on a logarithmic scale.
@@ -90,7 +90,7 @@ def fit(
 
     Args:
       kernel: where the search starts; all hyper-parameters must be positive unless they are fixed. A variance is fitted where the kernel
-        has one, such as ``Scale(kernel=..., variance=1.0)``. K kernel is shared by all outputs; of a list each output gets one.
+        has one, such as ``Scale(kernel=..., variance=1.0)``. All outputs share the kernel.
       points: ``[n, d]`` inputs.
       values: ``[n]`` noisy values at the inputs, or ``[n, k]`` of ``k`` outputs.
       noise_variance: noise variance of the values, > 0, where the search starts.
@@ -105,8 +105,7 @@ def fit(
       seed: seed of those starts.
 
     Returns:
-      The fitted kernel and noise variance, the log evidence, and standard errors. With a list of kernels, ``kernel`` is a tuple and
-      ``noise_variance`` has one entry for each output, as :func:`~jaxbandit.surrogate` takes them.
+      The fitted kernel and noise variance, the log evidence, and standard errors.
 
     Raises:
       InvalidArgument: on a hyper-parameter or argument out of range, or a path in ``fixed`` or ``bounds`` that names none.
@@ -120,32 +119,13 @@ def fit(
             raise InvalidArgument(f"bounds.{path}: expected the least and the largest value, got {short(ends)}")
         for end in (ends[0], ends[1]):
             positive.of(any_shape)(f"bounds.{path}", end)
-        if not (is_traced(ends) or np.all(np.asarray(ends[0]) <= np.asarray(ends[1]))):
+        if not np.all(np.asarray(ends[0]) <= np.asarray(ends[1])):
             raise InvalidArgument(f"bounds.{path}: the least value must not be above the largest, got {short(ends)}")
-    if not isinstance(kernel, Kernel) and len(kernel) != table.shape[1]:
-        raise checks.InvalidArgument(f"kernel: expected one, or one for each of the {table.shape[1]} outputs, got {len(kernel)}")
-
-    def one(own: Kernel, columns: np.ndarray) -> Fit[Kernel]:
-        start = _checked_start(own, points, fixed)
-        data = collapse(points, columns)
-        data = data.padded(-(-len(data.counts) // ROUNDED_TO) * ROUNDED_TO)
-        with jax.enable_x64(True):
-            given = canonicalise((start, noise_variance, prior, span, bounds, data))
-            return cast(Fit[Kernel], jax.tree.map(np.asarray, _maximised(*given, fixed=tuple(fixed), starts=starts, seed=seed)))
-
-    fitted: Fit[Any]
-    if isinstance(kernel, Kernel):
-        fitted = one(kernel, table)
-    else:
-        each = [one(own, table[:, [j]]) for j, own in enumerate(kernel)]
-        fitted = Fit(
-            kernel=tuple(own.kernel for own in each),
-            noise_variance=np.stack([own.noise_variance for own in each]),
-            log_evidence=np.asarray(sum(own.log_evidence for own in each)),
-            standard_errors={f"{j}.{path}": error for j, own in enumerate(each) for path, error in own.standard_errors.items()},
-            at_bound={f"{j}.{path}": at for j, own in enumerate(each) for path, at in own.at_bound.items()},
-            converged=np.asarray(all(own.converged for own in each)),
-        )
+    start, data = _checked_start(kernel, points, fixed), collapse(points, table)
+    data = data.padded(-(-len(data.counts) // ROUNDED_TO) * ROUNDED_TO)
+    with jax.enable_x64(True):
+        given = canonicalise((start, noise_variance, prior, span, bounds, data))
+        fitted = cast(Fit[K], jax.tree.map(np.asarray, _maximised(*given, fixed=tuple(fixed), starts=starts, seed=seed)))
     held = [path for path, at in fitted.at_bound.items() if np.any(at)]
     if held:
         words = f"fit: {', '.join(held)} ended at the end of the range that the search was given; widen it, or fix the value"
@@ -155,7 +135,7 @@ def fit(
 
 @checked
 def fit_many(
-    kernel: Kernel,
+    kernel: K,
     points: Annotated[Numbers, finite_numbers, exactly(None, None, None, words="data sets, points, axes")],
     values: Annotated[Numbers, numbers],
     noise_variance: Annotated[float, positive],
@@ -167,7 +147,7 @@ def fit_many(
     starts: Starts = 2,
     seed: Seed = 0,
     precision: Annotated[str, choice("float32", "float64")] = "float64",
-) -> Fit[Kernel]:
+) -> Fit[K]:
     """Fit the same kernel to each of ``B`` data sets, in one compiled program: as :func:`fit` does to one, up to rounding.
 
     Nothing in the program is LAPACK's, whose batches can wait for ever on a CPU.
@@ -203,10 +183,10 @@ def fit_many(
         side = len(sets) if jax.default_backend() != "cpu" else SIDE_BY_SIDE if size <= FEW else 1
         first = canonicalise((start, noise_variance, prior, span))
         fits = _maximised(*first, {}, data, fixed=tuple(fixed), starts=starts, seed=seed, side=min(side, len(sets)))
-        return cast(Fit[Kernel], jax.tree.map(np.asarray, fits))
+        return cast(Fit[K], jax.tree.map(np.asarray, fits))
 
 
-def _checked_start(kernel: Kernel, points: np.ndarray, fixed: Sequence[str]) -> Kernel:
+def _checked_start(kernel: K, points: np.ndarray, fixed: Sequence[str]) -> K:
     """Return ``kernel`` with arrays for its numbers, where a search can start there."""
     kernel.check_axes(points.shape[1])
     check_covariance("kernel", kernel, points)

@@ -272,17 +272,6 @@ def test_float32_finds_the_same():
     assert np.max(np.abs(np.log(rough.kernel.kernel.length_scale / fits.kernel.kernel.length_scale[few])) / errors) < 0.1
 
 
-def test_kernels_of_their_own_are_fits_of_their_own():
-    points, values = sample()
-    table = np.stack([values, 3 * values], axis=1)
-    both = fit([se(), se()], points, table, NOISE, **LIKELIEST)
-    alone = fit(se(), points, values, NOISE, **LIKELIEST)
-    assert both.noise_variance.shape == (2,) and both.standard_errors["1.variance"] > 0
-    assert both.kernel[0].variance == alone.kernel.variance != both.kernel[1].variance
-    with pytest.raises(InvalidArgument, match=r"^kernel: .*2 outputs, got 1"):
-        fit([se()], points, table, NOISE)
-
-
 def test_priors_count_what_is_a_length_or_a_variance():
     """The formula on a kernel with a period and a bias, which have no prior, nor have length-scales that are no distances."""
     prior = Prior(variance=None, extent=[2.0, 8.0])
