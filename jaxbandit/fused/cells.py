@@ -121,11 +121,7 @@ CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_v
 
 
 def compute(closed: core.ClosedJaxpr, arguments: Sequence[Cells], rows: Rows) -> list[Cells]:
-    """Return the results of a traced function on cells.
-
-    Raises:
-      Unsupported: on an operation that no kernel has, with its name.
-    """
+    """Return the results of a traced function on cells; raises :class:`Unsupported` on an operation that no kernel has."""
     known: dict[core.Var | core.Literal, Cells] = {
         var: cells_of(value, var.aval) for var, value in zip(closed.jaxpr.constvars, closed.consts, strict=True)
     }

@@ -140,9 +140,8 @@ def dense(phi: Array, cut: Cut, rank: int) -> Expansion:
 def along_two_axes(form: ProductFeatures, cut: Cut, counts: np.ndarray) -> Expansion:
     """Return the expansion by features of two axes, one axis after the other.
 
-    Weights are ordered by their features on the second axis and then by those on the first, so that those of one ``j`` on the second axis
-    are neighbours: ``T[i] = sum_j U[i, j] A2[j]``, and ``c[a] = sum_i A1[a, i] T[i]``. With each ``j`` go the first ``counts``
-    of the first axis.
+    Weights are ordered so that those of one ``j`` on the second axis, the first ``counts[j]`` of the first axis, are neighbours:
+    ``T[i] = sum_j U[i, j] A2[j]``, and ``c[a] = sum_i A1[a, i] T[i]``.
     """
     starts = np.cumsum(counts) - counts
     high = up(int(counts.max()), HIGH)

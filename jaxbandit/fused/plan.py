@@ -45,7 +45,6 @@ class Plan(NamedTuple):
 
     @property
     def in_words(self) -> str:
-        """Line on the kernel."""
         return f"one kernel plays all rounds{' (interpreted on a CPU, to check results)' if self.interpret else ''}"
 
 
@@ -80,11 +79,7 @@ class OnePoint(AbstractSurrogate):
 
 
 def parted(state: S) -> tuple[Posterior, list[Array], Callable[[Posterior, Sequence[Array]], S]]:
-    """Return the posterior of a state, its other leaves, and the function that makes a state of such.
-
-    Raises:
-      Unsupported: on a state that holds no posterior, or several.
-    """
+    """Return the posterior of a state, its other leaves, and the function that makes a state of such."""
     leaves, structure = jax.tree.flatten(state, is_leaf=lambda x: isinstance(x, Posterior))
     places = [number for number, leaf in enumerate(leaves) if isinstance(leaf, Posterior)]
     if len(places) != 1:
@@ -192,11 +187,7 @@ class Parts(NamedTuple):
 
 
 def parts_of(algorithm: Scored[S], arena: Arena, state: S, points: int = 1) -> Parts:
-    """Return the parts of a round, traced at one point or more; the algorithm, the arena's numbers and the state may be traced themselves.
-
-    Raises:
-      Unsupported: when a kernel cannot play them, with the reason.
-    """
+    """Return the parts of a round, traced at one point or more; the algorithm, the arena's numbers and the state may be tracers."""
     (_, leaves_of_state, joined), model = parted(state), arena.surrogate.model
     constants, structure = jax.tree.flatten((algorithm, arena.horizon, jnp.asarray(model.prior_mean, arena.dtype)))
     leaves, numbers = Numbers.of(leaves_of_state), Numbers.of(constants)
@@ -255,12 +246,7 @@ class Played(NamedTuple, Generic[S]):
 def play(plan: Plan, algorithm: Algorithm[S], arena: Arena, state: S, means: Array, noise: Array, first: Array | int) -> Played[S]:
     """Play rounds ``first, first + 1, ...`` of a trial by one kernel; trials of a batch are played by one call.
 
-    Args:
-      plan: the kernel.
-      algorithm, arena, state: the learner, a ``Scored``, and its state before these rounds.
-      means: ``[k, M]`` mean values of the functions.
-      noise: ``[T, k]`` what is added to them at the point chosen.
-      first: number of the first round.
+    ``means [k, M]`` are those of the functions, and ``noise [T, k]`` is added to them at the point chosen.
     """
     assert isinstance(algorithm, Scored)  # or there is no plan
     (before, others, joined), model = parted(state), arena.surrogate.model

@@ -194,11 +194,7 @@ class SmoothedLoss(Described):
 
     @checked
     def __call__(self, params: Params, key: Key) -> Array:
-        """Return the mean loss ``[]`` of a round, whose gradient is the smoothed one.
-
-        Raises:
-          InvalidArgument: as the class says.
-        """
+        """Return the mean loss ``[]`` of a round, whose gradient is the smoothed one; raises as the class says."""
         self._check(params)
         return _value(self, params, key)
 
@@ -206,8 +202,7 @@ class SmoothedLoss(Described):
     def estimate(self, params: Params, key: Key) -> Estimate:
         """Return value, gradient, its standard error, and the shares of unchanged and failed pairs.
 
-        Raises:
-          InvalidArgument: as the class says, and unless it is traced when more than 5% of the pairs failed.
+        Raises ``InvalidArgument`` as the class says, and unless it is traced when more than 5% of the pairs failed.
         """
         self._check(params)
         estimate = _estimate(self, params, key)

@@ -159,7 +159,7 @@ class RefittedSurrogate(AbstractSurrogate):
             variance=best.variance,
             noise_variance=best.noise_variance,
         ).factorised()
-        belief = posterior_of(model, posterior.seen)
+        belief = _posterior_of(model, posterior.seen)
         return replace(
             posterior,
             belief=replace(belief, rounds=posterior.belief.rounds),
@@ -257,11 +257,8 @@ class RefittedSurrogate(AbstractSurrogate):
         return hyper_parameters, jnp.any(jnp.stack([jnp.any(at) for at in best.at_bound.values()]))
 
 
-def posterior_of(model: RangedSurrogate, seen: Seen) -> Posterior:
-    """Return the posterior of ``model`` given all values ``seen``: conditioned on each visited point once.
-
-    ``c`` values at a point under noise variance ``lam`` are as good as their mean under ``lam / c``, for the information gain too.
-    """
+def _posterior_of(model: RangedSurrogate, seen: Seen) -> Posterior:
+    # Conditioned on each visited point once: c values under noise variance lam are as good as their mean under lam / c.
     factors, variances, gains = [], [], []
     shifts: dict[int, Array] = {}
     for group, form in enumerate(model.forms):
