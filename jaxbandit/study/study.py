@@ -339,19 +339,18 @@ def _named(items: Sequence[T], labels: Sequence[str | None], words: Callable[[T]
     An item without a label is called by its words, numbered where different items have the same words, and the first item that equals it
     takes its place.
     """
-    digests: dict[int, str] = {}
+    unnamed = {id(item): item for item, label in zip(items, labels, strict=True) if label is None}
+    digests = {key: digest(stable(item)) for key, item in unnamed.items()}
     known: dict[str, dict[str, T]] = {}
     named = []
     for item, label in zip(items, labels, strict=True):
-        if label is not None:
+        if label is None:
+            alike, contents = known.setdefault(words(item), {}), digests[id(item)]
+            first = alike.setdefault(contents, item)
+            number = list(alike).index(contents) + 1
+            named.append((words(item) + (f" {number}" if number > 1 else ""), first))
+        else:
             named.append((label, item))
-            continue
-        if id(item) not in digests:
-            digests[id(item)] = digest(stable(item))
-        alike = known.setdefault(words(item), {})
-        first = alike.setdefault(digests[id(item)], item)
-        number = list(alike).index(digests[id(item)]) + 1
-        named.append((words(item) + (f" {number}" if number > 1 else ""), first))
     return named
 
 
