@@ -373,7 +373,8 @@ def _planned(
         shared += int(COPIES_OF_CARRY * carried * min(step, trials))  # no more than a block carries anything at a time
     else:
         each += int(COPIES_OF_CARRY * carried)
-    room, wanted_room = ((bytes_ - shared) // each for bytes_ in (memory, min(memory, MAX_BATCH_BYTES_ON_CPU) if on_cpu else memory))
+    most_bytes = min(memory, MAX_BATCH_BYTES_ON_CPU) if on_cpu else memory
+    room, wanted_room = ((allowed - shared) // each for allowed in (memory, most_bytes))
     least = min(step, len(devices) * -(-trials // len(devices)))
     if room < least:
         raise InvalidArgument(

@@ -39,9 +39,9 @@ Played: TypeAlias = tuple[dict[str, np.ndarray], np.ndarray]
 class Player:
     """Plays batches of a plan, on its devices.
 
-    After a part, but the last of a batch, ``report`` is told of the batch, its last round, and its trials' first metric there, or of a
-    part that an earlier process played without the metric. Checkpoints in ``files`` take no more than a ``share`` of the time. Programs
-    of the batches that are ``left`` are compiled together.
+    After each part of a batch but the last one ``report`` is called with the batch, the round and the first metric of its trials there,
+    ``None`` for rounds of an earlier process. Checkpoints in ``files`` take no more than a ``share`` of the time. Programs of the batches
+    that are ``left`` are compiled together.
     """
 
     def __init__(
