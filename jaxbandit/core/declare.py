@@ -181,13 +181,9 @@ PLAIN: dict[object, Check] = {bool: fields.boolean, int: fields.whole_number, st
 
 
 def _check_of(hint: Hint, facts: tuple[object, ...] = (), *, shaped: bool = True, static: bool = False) -> Check:
-    """Return what an annotation allows: anything where it does not say.
+    """Return what an annotation with ``facts`` around it allows: anything where it does not say.
 
-    Args:
-      hint: the annotation.
-      facts: what stands around it.
-      shaped: whether the check asks for the shape.
-      static: whether sequences must be tuples: a static list would have no hash.
+    Sequences of ``static`` fields are tuples, because a list has no hash; a ``shaped`` check asks for the shape itself.
     """
     origin, arguments = _origin(hint), typing.get_args(hint)
     words, least, inner = _last(facts, Words) or "", _last(facts, AtLeast) or 0, functools.partial(_check_of, static=static)

@@ -224,23 +224,14 @@ def _is_leaf(value: object) -> bool:
 
 def _numbers(
     allowed: str,
-    interval: Interval | None = None,
-    test: Callable[[str, object], object] | None = None,
+    interval: Interval | None = None,  # without one, NaN and infinity are allowed, too
+    test: Callable[[str, object], object] | None = None,  # raises on concrete numbers; by default those out of the interval
     *,
-    leaf: bool = False,
-    whole: bool = False,
-    engine: bool = False,
+    leaf: bool = False,  # of a pytree, one number unless a shape is given; otherwise nested lists of arrays are taken, too
+    whole: bool = False,  # of a type of whole numbers
+    engine: bool = False,  # also in the floating type in which the engine calculates
 ) -> Check:
-    """Return the check for real numbers.
-
-    Args:
-      allowed: in words.
-      interval: the range, where it is one; default: NaN and infinity are allowed, too.
-      test: raises ``InvalidArgument`` on concrete numbers; default: the test of the range.
-      leaf: whether the numbers are a leaf of a pytree, one unless a shape is given; otherwise nested lists of arrays are taken, too.
-      whole: whether their type must be one of whole numbers.
-      engine: whether the engine calculates with the numbers, in its own floating type.
-    """
+    """Return the check for real numbers."""
     test = test or (interval.check if interval else lambda name, value: None)
 
     def verify(name: str, value: Any, place: Place) -> None:
