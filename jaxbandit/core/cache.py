@@ -34,7 +34,7 @@ def enable_cache(directory: FilePath | None = None) -> Path | None:
     made, that is said.
 
     Whoever can write to the directory can have this process run programs of theirs. So it is made for its owner alone, and one that
-    belongs to another user than this process's, or that others can write to, is not used, which is said.
+    belongs to another user than this process's, that others can write to, or that holds such files, is not used, which is said.
 
     Args:
       directory: where to keep them; default: where ``JAX_COMPILATION_CACHE_DIR`` or the caller has told JAX to keep them, or else
@@ -57,7 +57,7 @@ def enable_cache(directory: FilePath | None = None) -> Path | None:
         new = not base.exists()
         for place in (base, inner):
             place.mkdir(0o700, parents=True, exist_ok=True)
-            if _refused(place):
+            if _refused(place, inside=place == inner):
                 return None
     except (OSError, ValueError) as error:  # a ValueError where a path holds NUL
         if given is None:
@@ -77,18 +77,22 @@ def _use(directory: Path | None) -> None:
     compilation_cache.reset_cache()  # JAX looks for it once, when it first compiles
 
 
-def _refused(directory: Path) -> bool:
-    """Keep no programs, and say so, where others than this process's user may put some into a directory."""
-    if sys.platform == "win32" or not directory.exists():
-        return False
-    status = directory.stat()
-    reason = "belongs to another user" if status.st_uid != os.geteuid() else "can be written to by others" if status.st_mode & 0o022 else ""
-    if reason:
-        LOGGER.warning(
-            f"compiled programs are not kept: {directory} {reason}, and what others put there would be run; remove it or choose another one"
-        )
-        _use(None)
-    return bool(reason)
+def _refused(directory: Path, *, inside: bool = True) -> bool:
+    """Keep no programs, and say so, where others than this process's user may have put some into a directory."""
+    for place in () if sys.platform == "win32" else (directory, *(directory.rglob("*") if inside else ())):
+        try:
+            status = place.stat()
+        except OSError:  # it is gone, or cannot be read either
+            continue
+        # Files that let others write, as some users' all do, let nobody whom the directory does not let enter.
+        open_to_others = status.st_mode & 0o022 and (place == directory or directory.stat().st_mode & 0o011)
+        reason = "belongs to another user" if status.st_uid != os.geteuid() else "can be written to by others" if open_to_others else ""
+        if reason:
+            words = "and what others put there would be run; remove it or choose another directory"
+            LOGGER.warning(f"compiled programs are not kept: {place} {reason}, {words}")
+            _use(None)
+            return True
+    return False
 
 
 def processor() -> str:

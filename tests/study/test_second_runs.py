@@ -115,6 +115,14 @@ def test_programs_that_others_may_have_planted_are_not_used(
 ) -> None:
     own = jaxbandit.enable_cache(tmp_path / "cache")
     assert own is not None
+    entry = own / "program-cache"
+    entry.write_text("")
+    entry.chmod(0o664)  # as all files of some users are: nobody else reaches it
+    assert jaxbandit.enable_cache(own.parent) == own
+    own.chmod(0o755)
+    is_refused(own.parent, f"{entry} can be written to by others", caplog)
+    entry.chmod(0o644)
+    assert jaxbandit.enable_cache(own.parent) == own
     for place in (own, own.parent):
         for mode in (0o775, 0o1777):
             place.chmod(mode)
@@ -124,3 +132,12 @@ def test_programs_that_others_may_have_planted_are_not_used(
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     is_refused(None, f"{own} belongs to another user", caplog)  # where JAX was told to keep them
     is_refused(own.parent, f"{own.parent} belongs to another user", caplog)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another user")
+def test_one_file_of_another_user_is_enough(cache: None, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    own = jaxbandit.enable_cache(tmp_path / "cache")
+    assert own is not None
+    (own / "program-cache").write_text("")
+    os.chown(own / "program-cache", 65534, -1)
+    is_refused(own.parent, "program-cache belongs to another user", caplog)
