@@ -23,9 +23,11 @@ from jaxbandit.engine.trial import Informed, InitialDesign, Setting, prepare
 from jaxbandit.fused.plan import Plan as KernelPlan
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.problems.base import without_name
+from jaxbandit.results.schema import output_names
 from jaxbandit.surrogates import Surrogate
 from jaxbandit.surrogates.rows import RowCache
 
+NOISE_OFF = 100  # factor between the noise variances of a model and of a problem beyond which that is said
 MIN_UNSHARED_LEAF = 4096  # numbers in a leaf from which runs that differ in it are cells of their own: a variant is copied for every trial
 
 Variant: TypeAlias = tuple[Algorithm, Surrogate, Delays | None]  # what varies between the runs of a cell
@@ -119,6 +121,26 @@ def laid_out_for(platform: str, cell: Cell) -> Cell:
     return replace(cell, variants=gather_variants(variants))
 
 
+def _warn_of_noise(problem: AbstractProblem, models: Sequence[Surrogate]) -> None:
+    """Warn where the noise variance of a model is more than ``NOISE_OFF`` times that of the problem, or less than its share of it."""
+    if (
+        checks.is_traced((problem, [model.noise_variance for model in models]))
+        or (true := problem.noise.variances(problem.outputs)) is None
+    ):
+        return
+    for model in models:
+        assumed = np.asarray(model.noise_variance, np.float64).reshape(len(model.forms), -1).mean(axis=1)[list(model.groups)]
+        off = (true > 0) & ((assumed > NOISE_OFF * true) | (NOISE_OFF * assumed < true))
+        if np.any(off):
+            j = int(np.argmax(off))
+            warnings.warn(
+                f"noise_variance: the model's is {assumed[j]:.3g} for {output_names(problem.outputs)[j]}, while the noise of problem"
+                f" {problem.name!r} has {true[j]:.3g}, more than {NOISE_OFF} times off; give both in the same units, unless that is meant",
+                stacklevel=5,
+            )
+            return
+
+
 def check_run(
     problem: AbstractProblem,
     algorithms: Sequence[Algorithm],
@@ -145,6 +167,7 @@ def check_run(
                 f"horizon: {horizon} rounds and {initial.count} initial points, but the surrogate's row cache holds"
                 f" {model.capacity}; build it with horizon={horizon + initial.count}"
             )
+    _warn_of_noise(problem, list(distinct))
     for algorithm in {id(algorithm): algorithm for algorithm in algorithms}.values():
         of_class(Algorithm)("algorithm", algorithm)
         if algorithm.traits.sees_constraints and not problem.reveals_constraints:

@@ -63,6 +63,14 @@ class Noise(Declared, abc.ABC):
         result: Array = drawn
         return result
 
+    def variances(self, outputs: int) -> np.ndarray | None:
+        """Return the variance ``[outputs]`` on the host, a mean over points; ``None`` (the default) where it is not known."""
+        return None
+
+
+def _each(value: types.PerOutput, outputs: int) -> np.ndarray:
+    return np.broadcast_to(np.asarray(value, np.float64), (outputs,))
+
 
 @pytree
 class Gaussian(Noise):
@@ -84,6 +92,9 @@ class Gaussian(Noise):
     def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Array:
         return jnp.sqrt(jnp.asarray(self.variance, dtype)) * jax.random.normal(key, (outputs,), dtype)
 
+    def variances(self, outputs: int) -> np.ndarray | None:
+        return _each(self.variance, outputs)
+
 
 @pytree
 class Noiseless(Noise):
@@ -92,6 +103,9 @@ class Noiseless(Noise):
     @checked
     def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Array:
         return jnp.zeros((outputs,), dtype)
+
+    def variances(self, outputs: int) -> np.ndarray | None:
+        return np.zeros(outputs)
 
 
 @pytree
@@ -103,6 +117,9 @@ class Uniform(Noise):
     @checked
     def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Array:
         return jnp.asarray(self.half_width, dtype) * jax.random.uniform(key, (outputs,), dtype, -1, 1)
+
+    def variances(self, outputs: int) -> np.ndarray | None:
+        return np.square(_each(self.half_width, outputs)) / 3
 
 
 @pytree
@@ -131,6 +148,9 @@ class CentredPoisson(Noise):
     def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Array:
         rate = jnp.broadcast_to(jnp.asarray(self.rate, dtype), (outputs,))
         return jax.random.poisson(threefry(key), rate, (outputs,)).astype(dtype) - rate
+
+    def variances(self, outputs: int) -> np.ndarray | None:
+        return _each(self.rate, outputs)
 
 
 def _one_per_point(words: str, *dimensions: int) -> fields.Shape:
@@ -162,6 +182,9 @@ class Residuals(Noise):
         rows, weights = drawn
         return weights * jnp.asarray(self.table)[rows, index].astype(weights.dtype)
 
+    def variances(self, outputs: int) -> np.ndarray | None:
+        return np.square(_each(self.weights, outputs)) * np.asarray(self.table).var(axis=0).mean()
+
 
 @pytree
 class PerOutput(Noise):
@@ -176,6 +199,10 @@ class PerOutput(Noise):
 
     def apply(self, drawn: tuple[Drawn, ...], index: Array) -> Array:
         return jnp.concatenate([model.apply(part, index) for model, part in zip(self.models, drawn, strict=True)])
+
+    def variances(self, outputs: int) -> np.ndarray | None:
+        parts = [model.variances(1) for model in self.models]
+        return None if any(part is None for part in parts) else np.concatenate(parts)  # type: ignore[arg-type]
 
     def _check(self, name: str, outputs: int | None) -> None:
         check_count(f"{name}.models", self.models, outputs)
@@ -199,6 +226,9 @@ class PerPoint(Noise):
     def apply(self, drawn: tuple[Array, Array], index: Array) -> Array:
         key, zeros = drawn
         return self.model.apply(self.model.draw(jax.random.fold_in(key, index), zeros.shape[0], zeros.dtype), index)
+
+    def variances(self, outputs: int) -> np.ndarray | None:
+        return self.model.variances(outputs)
 
 
 @pytree
@@ -243,6 +273,10 @@ class Heteroscedastic(Noise):
     def apply(self, drawn: Drawn, index: Array) -> Array:
         noise = self.model.apply(drawn, index)
         return jnp.sqrt(jnp.asarray(self.variance, noise.dtype)[..., index]) * noise
+
+    def variances(self, outputs: int) -> np.ndarray | None:
+        variances = self.model.variances(outputs)
+        return None if variances is None else variances * np.asarray(self.variance, np.float64).mean(axis=-1)
 
     def _check(self, name: str, outputs: int | None) -> None:
         rows = np.shape(self.variance)[:-1]

@@ -200,3 +200,21 @@ def test_studies_and_sessions_say_so_too(tmp_path: Path) -> None:
     with session.open(tmp_path / "session") as again, warnings.catch_warnings():
         warnings.simplefilter("error")  # once is enough
         assert again.ask().status & Status.FAR_FROM_PRIOR
+
+
+def test_a_noise_variance_that_is_far_from_the_problems_is_said_once() -> None:
+    """Of each output, either way, before anything compiles."""
+    kernel = kernels.SquaredExponential(length_scale=0.5)
+    noisy = {variance: jaxbandit.replace(shifted(0.0), noise=problems.Gaussian(variance=variance)) for variance in (1.0, 1e-5, 0.0)}
+    own = [jaxbandit.surrogate(problem().domain, kernel, noise_variance=noise, form="features") for noise in ([0.1, 1e-3], [0.1, 0.02])]
+    said = {(1.0, 0): "0.001 for constraint 1, .* has 1", (1e-5, 1): "0.1 for reward, .* has 1e-05"}
+    for (variance, number), words in said.items():
+        with pytest.warns(UserWarning, match=rf"^noise_variance: the model's is {words}, more than 100 times off") as warned:
+            jaxbandit.simulate(noisy[variance], jaxbandit.Rpol(), own[number], horizon=2, key=KEY)
+            assert warned[0].filename == __file__
+        with pytest.warns(UserWarning, match="^noise_variance: the model's"):
+            make_plan(Study("off", runs=(Run("mine", noisy[variance], jaxbandit.Rpol(), own[number]),), trials=1, horizon=2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        jaxbandit.simulate(noisy[1.0], jaxbandit.Rpol(), own[1], horizon=2, key=KEY)  # 50 times
+        jaxbandit.simulate(noisy[0.0], jaxbandit.Rpol(), own[0], horizon=2, key=KEY)  # no noise
