@@ -10,7 +10,7 @@ import sys
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -119,7 +119,7 @@ def add_session_commands(parser: argparse.ArgumentParser) -> None:
     command("ask", "print the next point to measure")
     tell = command("tell", "tell what was measured at a ticket's point, or the part that is there")
     tell.add_argument("ticket", type=int, metavar="TICKET")
-    tell.add_argument("--reward", type=float, metavar="X", help="value of the objective")
+    tell.add_argument("--reward", type=decimal, action="append", metavar="X", help="value of the objective")
     words = "value of a constraint, in order; - where it is not there yet"
     tell.add_argument("--constraint", type=number_or_none, action="append", metavar="X", help=words)
     tell.add_argument("--value", type=named_number, action="append", default=[], metavar="NAME=X", help="value of an output by its name")
@@ -139,7 +139,14 @@ def add_session_commands(parser: argparse.ArgumentParser) -> None:
 
 def number_or_none(text: str) -> float | None:
     """Return the number that a text writes, ``None`` for ``-``."""
-    return None if text == "-" else float(text)
+    return None if text == "-" else decimal(text)
+
+
+def decimal(text: str) -> float:
+    """Return the number that a text writes; Python reads ``1_0`` as 10, which a user of a plant does not."""
+    if "_" in text:
+        raise argparse.ArgumentTypeError(f"must be a number, got {text!r}")
+    return float(text)
 
 
 def named_number(text: str) -> tuple[str, float]:
@@ -147,7 +154,14 @@ def named_number(text: str) -> tuple[str, float]:
     name, _, number = text.rpartition("=")
     if not name.strip():
         raise argparse.ArgumentTypeError(f"must be NAME=X, got {text!r}")
-    return name.strip(), float(number)
+    return name.strip(), decimal(number)
+
+
+def given_once(words: str, values: Sequence[float] | None) -> float | None:
+    """Return the one value of an option, ``None`` without any; raise ``InvalidArgument`` on several, of which one would win."""
+    if values and len(values) > 1:
+        raise InvalidArgument(f"{words} must be given once, got {' and '.join(map(repr, values))}")
+    return values[0] if values else None
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -342,7 +356,9 @@ def answer(session: Session, args: argparse.Namespace) -> Said:
         case "ask":
             return described_ticket(session.ask())
         case "tell":
-            session.tell(args.ticket, dict(args.value) or None, reward=args.reward, constraints=args.constraint, correct=args.correct)
+            values = {name: given_once(f"--value: {name}", [x for other, x in args.value if other == name]) for name, _ in args.value}
+            reward = given_once("--reward:", args.reward)
+            session.tell(args.ticket, values or None, reward=reward, constraints=args.constraint, correct=args.correct)
             return {"ticket": args.ticket, "told": session.told[args.ticket]}
         case "drop":
             session.drop(args.ticket)

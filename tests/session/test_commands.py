@@ -68,6 +68,8 @@ def test_a_session_from_a_file_to_a_report(tmp_path: Path, capsys: Any) -> None:
     tickets = [said(capsys, "ask", where) for _ in range(2)]
     assert [ticket["round"] for ticket in tickets] == [0, 0] and set(tickets[0]["point"]) == {"temperature", "catalyst"}
     assert said(capsys, "tell", where, 1, "--reward", 1.3, "--constraint", 2.2, "--constraint", "-")["told"] == ["yield", "cost"]
+    for option, one, other in (("--reward", "1", "2"), ("--value", "pH=1", "pH=2")):
+        assert "must be given once, got 1.0 and 2.0" in refused(capsys, "tell", where, 1, option, one, option, other)
     assert said(capsys, "tell", where, 1, "--value", "pH=7.1")["told"] == ["yield", "cost", "pH"]
     assert "the initial design comes first; tell or drop tickets 2" in refused(capsys, "ask", where)
     assert said(capsys, "drop", where, 2)["state"] == "dropped"
@@ -118,6 +120,8 @@ def test_what_no_session_has_is_refused_by_name(case: str, tmp_path: Path, capsy
 def test_numbers_that_are_none_are_refused(tmp_path: Path, capsys: Any) -> None:
     assert "holds no session" in refused(capsys, "ask", tmp_path)
     assert "--value: must be NAME=X" in refused(capsys, "tell", tmp_path, 1, "--value", "3")
+    for option, text in (("--value", "y=1_0"), ("--reward", "1_0"), ("--constraint", "1_0")):
+        assert f"{option}: must be a number, got '1_0'" in refused(capsys, "tell", tmp_path, 1, option, text)
     for option, text in (("--value", "y=1.0."), ("--reward", "1.0."), ("--constraint", "x")):
         assert re.search(rf"{option}: invalid .*'{text}'", refused(capsys, "tell", tmp_path, 1, option, text))
     assert "experiment: cannot read" in refused(capsys, "new", "")
