@@ -157,11 +157,11 @@ def named_number(text: str) -> tuple[str, float]:
     return name.strip(), decimal(number)
 
 
-def given_once(words: str, values: Sequence[float] | None) -> float | None:
-    """Return the one value of an option, ``None`` without any; raise ``InvalidArgument`` on several, of which one would win."""
-    if values and len(values) > 1:
+def given_once(words: str, values: Sequence[float]) -> float:
+    """Return the one value of an option; raise ``InvalidArgument`` on several, of which one would win."""
+    if len(values) > 1:
         raise InvalidArgument(f"{words} must be given once, got {' and '.join(map(repr, values))}")
-    return values[0] if values else None
+    return values[0]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -357,7 +357,7 @@ def answer(session: Session, args: argparse.Namespace) -> Said:
             return described_ticket(session.ask())
         case "tell":
             values = {name: given_once(f"--value: {name}", [x for other, x in args.value if other == name]) for name, _ in args.value}
-            reward = given_once("--reward:", args.reward)
+            reward = given_once("--reward:", args.reward) if args.reward else None
             session.tell(args.ticket, values or None, reward=reward, constraints=args.constraint, correct=args.correct)
             return {"ticket": args.ticket, "told": session.told[args.ticket]}
         case "drop":
