@@ -12,6 +12,7 @@ import numpy as np
 from jaxbandit.core.checks import InvalidArgument, is_sequence_of_numbers, shape_of, short
 from jaxbandit.core.checks import float_dtype as float_dtype
 from jaxbandit.core.paths import check_known
+from jaxbandit.core.showing import html_fields
 
 T = TypeVar("T")
 
@@ -29,8 +30,8 @@ def static(**kwargs: Any) -> Any:
 def pytree(cls: type[T]) -> type[T]:
     """Make ``cls`` a frozen, keyword-only dataclass that JAX sees as a pytree.
 
-    Fields are leaves unless they are declared with :func:`static`. Nothing is converted. Its text names the fields, with the type and
-    shape of an array in place of its numbers, unless they are few. What the class checks on construction (see
+    Fields are leaves unless they are declared with :func:`static`. Nothing is converted. Its text, and its table in notebooks, name the
+    fields, with the type and shape of an array in place of its numbers, unless they are few. What the class checks on construction (see
     :class:`~jaxbandit.core.declare.Declared`) is not checked where JAX rebuilds the object, inside ``jit`` and ``vmap``, with tracers and
     with ``None`` in place of numbers.
     """
@@ -39,6 +40,8 @@ def pytree(cls: type[T]) -> type[T]:
     cls = dataclasses.dataclass(frozen=True, kw_only=True, repr=False)(cls)
     if not any("__repr__" in vars(base) for base in cls.__mro__[:-1]):  # object, the last, has one
         cls.__repr__ = _in_brief  # type: ignore[method-assign]
+    if not any("_repr_html_" in vars(base) for base in cls.__mro__):
+        cls._repr_html_ = _as_table  # type: ignore[attr-defined]
     register(cls)
     return cls
 
@@ -85,6 +88,10 @@ def fields_in_brief(item: Any) -> list[tuple[str, str]]:
 
 def _in_brief(self: object) -> str:
     return f"{type(self).__name__}({', '.join(f'{name}={text}' for name, text in fields_in_brief(self))})"
+
+
+def _as_table(self: object) -> str:
+    return html_fields(type(self).__name__, fields_in_brief(self))
 
 
 def in_brief(value: Any) -> str:

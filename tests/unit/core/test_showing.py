@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 
 import jax
 import numpy as np
+import pytest
 from PIL import Image
 
 import jaxbandit as jb
@@ -78,13 +79,10 @@ def test_the_text_of_objects_says_what_they_are_about():
     assert repr(Axis.between("dose", 1.0, 10.0, 40)) == "Axis('dose': 40 values from 1 to 10; linear)"
 
 
-def test_objects_are_shown_in_little_text():
-    assert max(len(repr(item)) for item in OBJECTS) < 1000
-
-
-def test_problems_are_shown_in_a_table():
-    item, text = PROBLEM, PROBLEM._repr_html_()
-    reader = read(text)
+@pytest.mark.parametrize("item", OBJECTS, ids=lambda item: type(item).__name__)
+def test_objects_are_shown_in_little_text_and_in_a_table(item):
+    assert len(repr(item)) < 1000
+    reader, text = read(item._repr_html_()), item._repr_html_()
     assert reader.tags[0][0] in ("table", "div") and type(item).__name__ in reader.cells[0]
     assert len(re.sub(r"base64,[^\"]*", "", text)) < 4000
 
@@ -111,12 +109,12 @@ def test_what_is_traced_is_shown_by_its_shapes():
     seen = []
 
     @jax.jit
-    def look(problem):
-        seen.append(problem._repr_html_())
+    def look(model, problem):
+        seen.extend([model._repr_html_(), problem._repr_html_()])
         return 0
 
-    look(jb.canonicalise(PROBLEM))
-    assert len(seen) == 1 and all(text.count("<table") == 1 for text in seen)
+    look(jb.canonicalise(MODEL), jb.canonicalise(PROBLEM))
+    assert len(seen) == 2 and all(text.count("<table") == 1 for text in seen)
 
 
 def test_a_thumbnail_is_upright_with_pale_infeasible_cells_and_a_cross():
