@@ -158,8 +158,8 @@ def _numbers(table: Columns, name: str) -> np.ndarray:
 def _number(item: object) -> float:
     """Return an entry as a number, NaN where it is none."""
     try:
-        is_truth = isinstance(item, bool | np.bool_)
-        return float("nan") if is_truth else float(item)  # type: ignore[arg-type]
+        is_none = isinstance(item, bool | np.bool_) or (isinstance(item, str) and ("_" in item or not item.isascii()))  # 1_0 is of Python
+        return float("nan") if is_none else float(item)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         return float("nan")
 

@@ -139,5 +139,5 @@ def test_a_session_is_held_opened_again_and_reported(parts: ModuleType, tmp_path
         assert [waiting.index for waiting in again.pending] == [expected] and again.specification.table() == session.specification.table()
     assert "Bump" in write_session_report(tmp_path / "s").read_text()
     del sys.modules[parts.__name__]
-    with pytest.raises(InvalidArgument, match=f"no algorithm '{parts.__name__}:Cycle' in the modules that have been imported"):
+    with pytest.raises(InvalidArgument, match=f"no kernel '{parts.__name__}:Bump' in the modules that have been imported"):
         Session.open(tmp_path / "s")

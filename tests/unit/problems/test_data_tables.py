@@ -76,7 +76,7 @@ def test_what_is_wrong_with_a_table_is_named(changes: Any, options: Any, words: 
         ("yield,heat\n", "got 1 lines"),
         ("yield,yield\n1,2\n", "must have different names"),
         ("yield,heat\n1,2\n3\n", "row 2 of"),
-        ("yield,heat\n1.0.,2\n", "columns['yield']: must hold finite numbers, got '1.0.' in row 1"),
+        ("yield,heat\n1_0,2\n", "columns['yield']: must hold finite numbers, got '1_0' in row 1"),
         ("yield,heat\n1,\n", "columns['heat']: must hold finite numbers, got '' in row 1"),
         ("yield;heat\n1;2\n", "objective: there is no column 'yield'"),
         (b"\xff\xfe\x00", "path: cannot read"),
