@@ -148,6 +148,9 @@ def open_journal(directory: Path, *, read_only: bool = False, wait: float = 0.0)
     if not (read_only or is_writable):
         raise SessionError(f"directory: {directory} cannot be written to; open the session for reading only, or a copy of it")
     log = path.with_name(f"{JOURNAL}-wal")  # of events that are not in the file yet
+    if not is_writable and log.exists() and log.stat().st_size and not (shared := path.with_name(f"{JOURNAL}-shm")).exists():
+        words = f"lacks {shared.name}, without which the events in {log.name} cannot be read; copy all of it to where one can write"
+        raise SessionError(f"directory: {directory} cannot be written to and {words}, and open the copy")
     # SQLite reads a directory that it cannot write to only if told that nobody else writes there either.
     mode = "mode=ro&immutable=1" if not is_writable and not (log.exists() and log.stat().st_size) else "mode=ro" if read_only else "mode=rw"
     with contextlib.ExitStack() as stack:

@@ -139,7 +139,7 @@ def surrogate(
 
     variances = [float(np.max(prior_variance(own, domain.points))) for own in given.members]
     facts, rounds = (variances, rules.least(given.noise), given.means), horizon or HORIZON_IF_UNKNOWN
-    rules.check_prior_mean(variances, given.means)
+    rules.check_float64_suffices(*facts, rounds)
     for refreshable in (form != "rows", False):  # which form is cheapest is known once it is built, and rows need float64 sooner
         need = rules.needed(*facts, rounds, refreshable=refreshable)
         chosen = in_force(precision, need)

@@ -77,14 +77,18 @@ def _largest(values: Numbers) -> float:
     return float(np.max(np.abs(np.asarray(values, np.float64))))
 
 
-def check_prior_mean(prior_variance: Numbers, prior_mean: Numbers) -> None:
-    """Refuse a prior mean beside which float64 cannot hold a prior deviation."""
+def check_float64_suffices(prior_variance: Numbers, noise_variance: Numbers, prior_mean: Numbers, horizon: int) -> None:
+    """Refuse a prior mean beside which float64 cannot hold a prior deviation; warn of noise that it cannot tell from its rounding."""
     most = ROUNDING_OF_VALUES * float(np.sqrt(np.min(np.asarray(prior_variance, np.float64)))) / float(np.finfo(np.float64).eps)
     if (mean := _largest(prior_mean)) > most:
         raise checks.InvalidArgument(
             f"prior_mean: must be at most {most:.3g} for float64 to tell values one prior deviation apart, got {mean:.3g}; subtract it from"
             " the values"
         )
+    below = _largest(prior_variance) * horizon * SHARE_LEFT_OUT[np.dtype(np.float64)]  # means were off by 0.1 deviations there
+    if (lowest := float(np.min(noise_variance))) < below:
+        words = f"below {below:.1g}, over {horizon} rounds, means and deviations are rounding even in float64, got {lowest:.3g}"
+        warnings.warn(f"noise_variance: {words}", stacklevel=4)
 
 
 def in_force(precision: str, need: Need) -> str:

@@ -39,7 +39,7 @@ from jaxbandit.surrogates.precision import (
     HORIZON_IF_UNKNOWN,
     PRECISIONS,
     arithmetic,
-    check_prior_mean,
+    check_float64_suffices,
     in_force,
     least,
     needed,
@@ -387,9 +387,10 @@ def ranged(
     given = Outputs.of(domain, kernel, noise_variance, prior_mean, outputs, fit_to, ends)
     bases, variances, scales = zip(*(_taken_apart(own, domain.dimension) for own in given.members), strict=True)
     largest = [variance * float(np.max(prior_variance(base, domain.points))) for base, variance in zip(bases, variances, strict=True)]
-    need = needed(largest, least(given.noise), given.means, horizon or HORIZON_IF_UNKNOWN, refreshable=True)
+    facts, rounds = (largest, least(given.noise), given.means), horizon or HORIZON_IF_UNKNOWN
+    need = needed(*facts, rounds, refreshable=True)
     first = in_force(precision, need)
-    check_prior_mean(largest, given.means)
+    check_float64_suffices(*facts, rounds)
     warn_of_float32(first, need)
     allowed = min(MOST_MISSED, SHARE_OF_FALLEN * need.least_variance) if tolerance is None else tolerance
     for chosen in dict.fromkeys((first, "float64") if precision == "auto" else (first,)):

@@ -180,7 +180,7 @@ def test_a_journal_where_nothing_can_be_written_is_read(journal: Journal) -> Non
         reader = open_journal(directory, read_only=True)
         assert reader.events == events
         reader.close()
-    with read_only(path, log) as directory, pytest.raises(DamagedSession, match="no journal that can be read: unable to open"):
+    with read_only(path, log) as directory, pytest.raises(SessionError, match=rf"cannot be written to and lacks {shared.name}"):
         open_journal(directory, read_only=True)
     journal.close()
     with read_only(path) as directory:

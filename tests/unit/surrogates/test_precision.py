@@ -161,10 +161,12 @@ def test_misuse_is_refused() -> None:
         model_of(1e-6).init()
 
 
-def test_a_prior_mean_that_float64_cannot_hold_is_refused() -> None:
+def test_what_float64_cannot_hold_is_refused_or_warned_of() -> None:
     domain, kernel = domains.product([np.linspace(0, 1, 4)]), kernels.SquaredExponential()
     with pytest.raises(InvalidArgument, match=r"prior_mean: must be at most 3\.6e\+13 .* got 1e\+300"):
         jaxbandit.surrogate(domain, kernel, noise_variance=0.1, prior_mean=1e300)
+    with pytest.warns(UserWarning, match=r"noise_variance: below 1e-10, over 1000 rounds, .* rounding even .* got 9e-11"):
+        jaxbandit.surrogate(domain, kernel, noise_variance=9e-11)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         jaxbandit.surrogate(domain, kernel, noise_variance=2e-10, prior_mean=1e13)
