@@ -12,10 +12,9 @@ from jax.scipy.special import log_ndtr, ndtr
 from jax.typing import DTypeLike
 
 from jaxbandit.core import checks
-from jaxbandit.core.declare import checked
+from jaxbandit.core.declare import Array, Key, Table, checked
 from jaxbandit.core.fields import booleans, exactly, finite_numbers, nonnegative_numbers, numbers, vector
 from jaxbandit.core.pytree import float_dtype
-from jaxbandit.core.types import Array, Key, Table
 
 __all__ = ["draw_uniformly", "log_expected_improvement", "log_feasibility", "nearly_best", "pick", "restricted_to"]
 __all__ += ["squared_distance", "unit_box", "weighted_sum"]

@@ -20,11 +20,10 @@ import numpy as np
 
 from jaxbandit._version import __version__
 from jaxbandit.core.cache import enable_cache
-from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.checks import InvalidArgument, did_you_mean
 from jaxbandit.core.codec import digest
-from jaxbandit.core.commands import ended
 from jaxbandit.core.executors import WORKERS, WorkersLost, connected
-from jaxbandit.core.paths import did_you_mean
+from jaxbandit.core.files import ended
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.status import explain
 from jaxbandit.results.measured import LEGEND

@@ -12,10 +12,9 @@ from typing import Annotated, ClassVar
 import jax.numpy as jnp
 
 from jaxbandit.acquisition import squared_distance
-from jaxbandit.core.declare import Declared
+from jaxbandit.core.declare import Array, Declared, Scalar
 from jaxbandit.core.fields import Letter, positive
 from jaxbandit.core.pytree import pytree, replace
-from jaxbandit.core.types import Array, Scalar
 
 __all__ = ["Agreement", "Consensus"]
 __dir__ = __all__.copy  # what completion shows

@@ -16,11 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.declare import Declared, checked
+from jaxbandit.core.declare import Array, Declared, Key, Scalar, Table, checked
 from jaxbandit.core.fields import between, nonnegative, one_function, positive, unknown, vector, whole, whole_numbers
 from jaxbandit.core.keys import threefry
 from jaxbandit.core.pytree import float_dtype, pytree, static
-from jaxbandit.core.types import Array, Key, Scalar, Table
 
 __all__ = ["LONGEST_DELAY", "NEVER", "POISSON_MEAN", "Constant", "Delay", "Empirical", "Geometric", "Lossy", "Mirrored"]
 __all__ += ["LogNormal", "NoDelay", "Pareto", "PerOutput", "Poisson", "Uniform"]

@@ -14,11 +14,10 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.codec import nameable
-from jaxbandit.core.declare import Role, check_fields, checked
+from jaxbandit.core.declare import Key, Numbers, Role, Table, check_fields, checked
 from jaxbandit.core.fields import Place, Words, exactly, finite_numbers, key, matrix, vector, whole
 from jaxbandit.core.keys import typed
 from jaxbandit.core.pytree import pytree, replace, static
-from jaxbandit.core.types import Key, Numbers, Table
 
 __all__ = ["MOST_POINTS", "Domain", "arms", "grid", "mixed", "points", "product", "sobol", "tabulate"]
 __dir__ = __all__.copy  # what completion shows

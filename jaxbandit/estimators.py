@@ -15,10 +15,9 @@ from jax.typing import DTypeLike
 
 from jaxbandit import widths
 from jaxbandit.core import checks
-from jaxbandit.core.declare import Declared
+from jaxbandit.core.declare import Array, Declared, Key, Scalar
 from jaxbandit.core.fields import finite, one_function, per_constraint, positive, whole
 from jaxbandit.core.pytree import float_dtype, pytree, static
-from jaxbandit.core.types import Array, Key, Scalar
 from jaxbandit.surrogates import AbstractSurrogate, Prediction
 from jaxbandit.widths import WidthLike
 

@@ -14,10 +14,9 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-from jaxbandit.core.declare import Declared, checked
+from jaxbandit.core.declare import Array, Declared, Key, PerOutput, checked
 from jaxbandit.core.fields import MOST_ROUNDS, Letter, finite, whole
 from jaxbandit.core.pytree import pytree, replace, static
-from jaxbandit.core.types import Array, Key, PerOutput
 from jaxbandit.domains import Domain
 from jaxbandit.surrogates import AbstractSurrogate, Posterior, Prediction, Step, Surrogate
 from jaxbandit.surrogates.posterior import Belief, deviation

@@ -12,10 +12,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxbandit.algorithms.base import Algorithm
-from jaxbandit.core.declare import Declared, checked
+from jaxbandit.core.declare import Array, Declared, checked
 from jaxbandit.core.fields import Place, how_many_points
 from jaxbandit.core.pytree import pytree, static
-from jaxbandit.core.types import Array
 from jaxbandit.problems import AbstractProblem, optimum
 from jaxbandit.problems.base import Instance
 from jaxbandit.surrogates import Surrogate

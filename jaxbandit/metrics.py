@@ -19,11 +19,10 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.declare import checked
+from jaxbandit.core.declare import Array, Scalar, checked
 from jaxbandit.core.fields import Described, finite, integers_from, nonnegative
 from jaxbandit.core.pytree import as_argument, float_dtype, pytree
 from jaxbandit.core.status import healthy
-from jaxbandit.core.types import Array, Scalar
 from jaxbandit.delays import NEVER
 from jaxbandit.domains import MOST_POINTS
 from jaxbandit.problems import AbstractProblem, optimum

@@ -8,10 +8,9 @@ from typing import Annotated, ClassVar
 import jax.numpy as jnp
 
 from jaxbandit.core import checks
-from jaxbandit.core.declare import Declared
+from jaxbandit.core.declare import Array, Declared, Scalar
 from jaxbandit.core.fields import Letter, between, positive
 from jaxbandit.core.pytree import pytree
-from jaxbandit.core.types import Array, Scalar
 
 __all__ = ["Exponential", "Penalty", "Polynomial"]
 __dir__ = __all__.copy  # what completion shows

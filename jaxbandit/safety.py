@@ -8,10 +8,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxbandit.acquisition import nearly_best, restricted_to
-from jaxbandit.core.declare import Declared
+from jaxbandit.core.declare import Array, Declared, Key, PerConstraint
 from jaxbandit.core.fields import positive
 from jaxbandit.core.pytree import pytree, static
-from jaxbandit.core.types import Array, Key, PerConstraint
 from jaxbandit.estimators import Bounds
 from jaxbandit.surrogates import AbstractSurrogate
 

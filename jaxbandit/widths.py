@@ -14,10 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.declare import Declared, checked
+from jaxbandit.core.declare import Array, Declared, PerFunction, checked
 from jaxbandit.core.fields import between, finite_numbers, function, nonnegative, numbers, of_class, positive, whole
 from jaxbandit.core.pytree import pytree, replace, static
-from jaxbandit.core.types import Array, PerFunction
 
 __all__ = ["Censored", "Custom", "ImprovedGPUCB", "SqrtLog", "Width", "WidthLike", "evaluate", "finite_set", "with_noise"]
 __dir__ = __all__.copy  # what completion shows

@@ -12,10 +12,9 @@ import numpy as np
 
 from jaxbandit.acquisition import everywhere, pick
 from jaxbandit.core.checks import InvalidArgument, blaming
-from jaxbandit.core.declare import Declared, symbols
+from jaxbandit.core.declare import Array, Declared, Key, symbols
 from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.core.status import Status
-from jaxbandit.core.types import Array, Key
 from jaxbandit.delays import Delay
 from jaxbandit.estimators import Estimate, Strategy
 from jaxbandit.feedback import Feedback, Policy, Wait

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from jaxbandit.acquisition import draw_uniformly, log_expected_improvement, log_feasibility, pick, restricted_to
 from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Seen, Traits, posterior_of
 from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.declare import Array, Key, Scalar
 from jaxbandit.core.fields import Letter, mask, nonnegative, point
 from jaxbandit.core.pytree import pytree, static
-from jaxbandit.core.types import Array, Key, Scalar
 from jaxbandit.estimators import Strategy, Thompson
 
 

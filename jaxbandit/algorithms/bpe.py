@@ -11,10 +11,9 @@ import numpy as np
 from jaxbandit.acquisition import nearly_best, pick
 from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Seen, Traits
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.declare import Declared
+from jaxbandit.core.declare import Array, Declared, Key, Scalar
 from jaxbandit.core.fields import Letter, between, nonnegative, positive
 from jaxbandit.core.pytree import float_dtype, pytree, replace, static
-from jaxbandit.core.types import Array, Key, Scalar
 from jaxbandit.delays import Delay
 from jaxbandit.feedback import Hallucinate, Policy
 

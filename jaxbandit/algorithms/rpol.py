@@ -8,9 +8,9 @@ import jax.numpy as jnp
 
 from jaxbandit.acquisition import weighted_sum
 from jaxbandit.algorithms.base import Arena, DualState, Score, Scored, Seen
+from jaxbandit.core.declare import Array, PerConstraint, Scalar
 from jaxbandit.core.fields import Letter, positive
 from jaxbandit.core.pytree import pytree
-from jaxbandit.core.types import Array, PerConstraint, Scalar
 from jaxbandit.estimators import Bounds, Estimate, Strategy
 
 

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 from jaxbandit.acquisition import draw_uniformly, pick, restricted_to, tie_share
 from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision
 from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.declare import Array, Indices, Key, PerConstraint, Scalar
 from jaxbandit.core.fields import Letter, how_many_points, nonnegative, points, positive, vector
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.status import Status
-from jaxbandit.core.types import Array, Indices, Key, PerConstraint, Scalar
 from jaxbandit.estimators import Bounds
 from jaxbandit.safety import Expansion, Intervals, intervals, maximisers
 

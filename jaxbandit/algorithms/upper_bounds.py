@@ -8,10 +8,10 @@ import jax.numpy as jnp
 
 from jaxbandit.acquisition import weighted_sum
 from jaxbandit.algorithms.base import BeliefState, Score, Scored
+from jaxbandit.core.declare import PerConstraint
 from jaxbandit.core.fields import Letter, nonnegative
 from jaxbandit.core.pytree import pytree
 from jaxbandit.core.status import Status
-from jaxbandit.core.types import PerConstraint
 from jaxbandit.estimators import Bounds, Estimate, Strategy
 
 

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, S, Seen, Shown, Traits, posterior_of
 from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.declare import Array, Key, Scalar
 from jaxbandit.core.fields import MOST_ROUNDS, between, whole
 from jaxbandit.core.pytree import pytree, replace, static
-from jaxbandit.core.types import Array, Key, Scalar
 from jaxbandit.delays import Delay
 from jaxbandit.feedback import DelayedSurrogate, LatePosterior, Policy, Wait
 from jaxbandit.surrogates import AbstractSurrogate, Prior, RangedSurrogate, RefittedPosterior, RefittedSurrogate

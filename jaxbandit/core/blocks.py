@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, PartitionSpec
 
-from jaxbandit.core.types import Device
+from jaxbandit.core.declare import Device
 
 S = TypeVar("S")
 T = TypeVar("T")

@@ -14,9 +14,8 @@ import jaxlib
 from jax.experimental.compilation_cache import compilation_cache
 
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.declare import checked
+from jaxbandit.core.declare import FilePath, checked
 from jaxbandit.core.files import reason_of
-from jaxbandit.core.types import FilePath
 
 LOGGER = logging.getLogger("jaxbandit")  # which shows warnings on standard error unless logging is set up otherwise
 PROCESSORS = Path("/proc/cpuinfo")

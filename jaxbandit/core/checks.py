@@ -7,6 +7,7 @@ tracer, because the user wrapped a call in ``jit`` or ``vmap``, is passed over: 
 from __future__ import annotations
 
 import contextlib
+import difflib
 import math
 import reprlib
 from collections.abc import Iterable, Iterator
@@ -193,3 +194,19 @@ def one_of(name: str, value: object, allowed: Iterable[object]) -> None:
     given, *known = (item.item() if isinstance(item, np.generic) else item for item in (value, *allowed))
     if not any(type(given) is type(choice) and given == choice for choice in known):
         raise InvalidArgument(f"{name}: must be one of {', '.join(map(str, known))}; got {short(value)}")
+
+
+def check_known(name: str, known: Iterable[str], where: str, words: str) -> None:
+    """Raise ``InvalidArgument`` with the nearest known name unless ``name`` is known; ``words`` introduce the list of known names."""
+    known = list(known)
+    if not isinstance(name, str):
+        raise InvalidArgument(f"{where}: must be named by text, got {short(name)}; {words} {', '.join(known) or 'none'}")
+    if name not in known:
+        raise InvalidArgument(f"{where}: unknown field{did_you_mean(name, known)}; {words} {', '.join(known) or 'none'}")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return ``", did you mean ...?"`` with the known name nearest to ``name``, or nothing when none is near."""
+    lowered = {other.lower(): other for other in known}
+    found = difflib.get_close_matches(name.lower(), lowered, n=1)
+    return f", did you mean {lowered[found[0]]!r}?" if found else ""

@@ -22,11 +22,10 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 import jax
 import numpy as np
 
-from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.checks import InvalidArgument, check_known, did_you_mean, short
 from jaxbandit.core.declare import Declared, Parameter, Role, parameters
 from jaxbandit.core.declare import Maker as Maker
 from jaxbandit.core.fields import Words
-from jaxbandit.core.paths import check_known, did_you_mean
 
 Plain: TypeAlias = "bool | int | float | str | Sequence[Plain] | Mapping[str, Plain] | None"
 """Values that JSON and TOML have."""

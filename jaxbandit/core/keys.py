@@ -13,9 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.core.declare import checked
+from jaxbandit.core.declare import Array, Key, checked
 from jaxbandit.core.fields import integers_from, of_class, scalar, whole
-from jaxbandit.core.types import Array, Key
 
 __all__ = ["Stream", "round_key", "stream_key", "trial_key", "typed"]
 __dir__ = __all__.copy  # what completion shows

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.core.checks import InvalidArgument, is_sequence_of_numbers, shape_of, short
+from jaxbandit.core.checks import InvalidArgument, check_known, is_sequence_of_numbers, shape_of, short
 from jaxbandit.core.checks import float_dtype as float_dtype
-from jaxbandit.core.paths import check_known
 from jaxbandit.core.showing import html_fields
 
 T = TypeVar("T")
@@ -119,6 +119,41 @@ def replace(obj: T, **changes: Any) -> T:
     for name in changes:
         check_known(name, known, f"replace.{name}", f"{type(obj).__name__} has")
     return dataclasses.replace(obj, **changes)
+
+
+def set_field(item: Any, path: str, value: object, where: str) -> Any:
+    """Return a copy of ``item`` with the field at ``path`` set to ``value``.
+
+    Args:
+      item: a dataclass, or a table (a mapping) as a study file has it; so are the items along the path.
+      path: names of fields separated by dots. A field on the path must be a leaf, not static, and not declared with
+        ``metadata={"fixed": REASON}``.
+      value: any value that the class of ``item`` allows.
+      where: how messages call the place, for example ``"algorithm.rpol.sweep.estimator.reward_width"``.
+
+    Raises:
+      InvalidArgument: on an unknown field, with the nearest known one, on a field that cannot be set, and on a value that is not allowed.
+    """
+    first, dot, rest = path.partition(".")
+    if isinstance(item, Mapping):
+        if dot and first not in item:
+            raise InvalidArgument(f"{where}: there is no such field")
+        return {**item, first: set_field(item[first], rest, value, where) if dot else value}
+    if not dataclasses.is_dataclass(item) or isinstance(item, type):
+        raise InvalidArgument(f"{where}: a {type(item).__name__} has no fields")
+    kind = type(item).__name__
+    fields = {f.name: f for f in dataclasses.fields(item)}
+    free = ", ".join(name for name, f in fields.items() if not f.metadata.get("static") and not f.metadata.get("fixed"))
+    check_known(first, fields, where, f"{kind} can sweep {free}; its fields are")
+    if fields[first].metadata.get("static"):
+        raise InvalidArgument(f"{where}: {first} of {kind} is static, part of the program; it can sweep {free}")
+    if fields[first].metadata.get("fixed"):
+        raise InvalidArgument(f"{where}: {first} of {kind} cannot be set: {fields[first].metadata['fixed']}; it can sweep {free}")
+    inner = set_field(getattr(item, first), rest, value, where) if dot else value
+    try:
+        return dataclasses.replace(item, **{first: inner})
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{where}: {error}") from error
 
 
 def as_argument(given: Any) -> Any:

@@ -7,8 +7,8 @@ from typing import overload
 
 import numpy as np
 
+from jaxbandit.core.declare import Array
 from jaxbandit.core.fields import integers_from, whole
-from jaxbandit.core.types import Array
 
 __all__ = ["FAILED", "MESSAGES", "REMEDIES", "Status", "explain", "flags_in_words", "healthy"]
 __dir__ = __all__.copy  # what completion shows

@@ -13,10 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument, integer, is_traced, short, short_enough
+from jaxbandit.core.declare import Array
 from jaxbandit.core.fields import Described, boolean
-from jaxbandit.core.paths import set_field
-from jaxbandit.core.pytree import canonicalise, in_brief, pytree, static
-from jaxbandit.core.types import Array
+from jaxbandit.core.pytree import canonicalise, in_brief, pytree, set_field, static
 
 MOST_VARIANTS = 10**6
 

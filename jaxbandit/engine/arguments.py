@@ -12,10 +12,10 @@ import numpy as np
 
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
+from jaxbandit.core.declare import Array
 from jaxbandit.core.fields import MOST_ROUNDS, Check, Place, each, function, of_class, whole
 from jaxbandit.core.keys import round_key
 from jaxbandit.core.pytree import pytree, static
-from jaxbandit.core.types import Array
 from jaxbandit.delays import Delay, unproven
 from jaxbandit.feedback import Policy
 

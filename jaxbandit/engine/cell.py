@@ -12,12 +12,11 @@ import numpy as np
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.blocks import axis_of
-from jaxbandit.core.declare import Declared
+from jaxbandit.core.declare import Array, Declared
 from jaxbandit.core.fields import nothing, of_class
 from jaxbandit.core.keys import pair_key
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, replace, signature, static
 from jaxbandit.core.sweep import Sweep, gather_variants
-from jaxbandit.core.types import Array
 from jaxbandit.engine.arguments import INFORMED, Delays
 from jaxbandit.engine.trial import Informed, InitialDesign, Setting, prepare
 from jaxbandit.fused.plan import Plan as KernelPlan

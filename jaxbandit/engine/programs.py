@@ -16,8 +16,8 @@ from jax.sharding import Mesh
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core.blocks import axis_of, equal_blocks, least_block, map_blocks
 from jaxbandit.core.checks import InvalidArgument, blaming
+from jaxbandit.core.declare import Array
 from jaxbandit.core.keys import trial_key
-from jaxbandit.core.types import Array
 from jaxbandit.engine.arguments import Delays
 from jaxbandit.engine.cell import Cell
 from jaxbandit.engine.trial import Informed, InitialDesign, Record, TrialState, advance, begin, conclude, multipliers_of, prepare

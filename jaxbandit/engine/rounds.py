@@ -18,10 +18,10 @@ import numpy as np
 
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision
 from jaxbandit.core import checks
+from jaxbandit.core.declare import Array, Key
 from jaxbandit.core.keys import Stream, round_key, stream_key
 from jaxbandit.core.pytree import replace
 from jaxbandit.core.status import Status
-from jaxbandit.core.types import Array, Key
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.surrogates import Posterior, Surrogate
 

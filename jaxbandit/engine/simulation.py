@@ -15,14 +15,13 @@ from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.blocks import equal_blocks, least_block, mesh_of, place
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.declare import checked
+from jaxbandit.core.declare import Array, Device, Key, checked
 from jaxbandit.core.fields import Described, Words, choice, of_class, whole
 from jaxbandit.core.keys import typed
 from jaxbandit.core.memory import device_memory, tree_bytes
 from jaxbandit.core.pytree import float_dtype, pytree, replace, static
 from jaxbandit.core.status import Status, flags_in_words
 from jaxbandit.core.sweep import Sweep, gather_variants
-from jaxbandit.core.types import Array, Device, Key
 from jaxbandit.delays import Delay
 from jaxbandit.engine.arguments import DIFFERENT_DEVICES, Rounds, Telling, Trials, plan_delays
 from jaxbandit.engine.cell import Cell, check_run, laid_out_for, refreshed_in_time

@@ -11,12 +11,11 @@ import numpy as np
 
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Observation
 from jaxbandit.core import checks
-from jaxbandit.core.declare import Declared, checked, in_range
+from jaxbandit.core.declare import Array, Declared, Key, Table, checked, in_range
 from jaxbandit.core.fields import how_many_points, points, whole
 from jaxbandit.core.keys import Stream, round_key, stream_key
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.status import Status, healthy
-from jaxbandit.core.types import Array, Key, Table
 from jaxbandit.domains import MOST_POINTS
 from jaxbandit.engine import rounds
 from jaxbandit.engine.arguments import Delays

@@ -18,7 +18,7 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from jaxbandit.core.types import Array
+from jaxbandit.core.declare import Array
 from jaxbandit.fused.cells import Function, Ref, Rows, Unsupported, Value, as_numbers
 from jaxbandit.fused.plan import Form, Given, Moment, Parts, Plan
 from jaxbandit.surrogates.features import ProductFeatures

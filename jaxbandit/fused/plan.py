@@ -17,9 +17,8 @@ from jax.extend import core
 
 from jaxbandit.algorithms.base import Algorithm, Arena, Observation, Scored
 from jaxbandit.core.checks import InvalidArgument, is_traced
-from jaxbandit.core.declare import checked
+from jaxbandit.core.declare import Array, checked
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, replace
-from jaxbandit.core.types import Array
 from jaxbandit.domains import Domain
 from jaxbandit.feedback import Policy
 from jaxbandit.fused.cells import CALLS, Cells, Rows, Unsupported, Value, boxed, called_by, compute

@@ -14,7 +14,7 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from jaxbandit.core.types import Array
+from jaxbandit.core.declare import Array
 from jaxbandit.fused.cells import Ref, Rows, Unsupported, Value
 from jaxbandit.fused.plan import Form, Given, Moment, Parts, Plan
 from jaxbandit.surrogates.features import EXACT

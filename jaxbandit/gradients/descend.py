@@ -17,12 +17,11 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.declare import checked
+from jaxbandit.core.declare import Array, Key, Scalar, checked
 from jaxbandit.core.fields import Words, between, positive, whole
 from jaxbandit.core.intervals import NORMAL_95
 from jaxbandit.core.pytree import float_dtype, replace
 from jaxbandit.core.tuned import Candidate, Tuned
-from jaxbandit.core.types import Array, Key, Scalar
 from jaxbandit.gradients.parameters import Logarithms, Params
 from jaxbandit.gradients.smoothed import SmoothedLoss, SubjectTo
 

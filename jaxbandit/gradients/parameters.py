@@ -11,13 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.algorithms.base import Algorithm
-from jaxbandit.core.checks import Interval, InvalidArgument, short
-from jaxbandit.core.declare import checked, parameters
+from jaxbandit.core.checks import Interval, InvalidArgument, check_known, short
+from jaxbandit.core.declare import Array, checked, parameters
 from jaxbandit.core.fields import Words
 from jaxbandit.core.fields import text as text_check
-from jaxbandit.core.paths import check_known, set_field
-from jaxbandit.core.pytree import float_dtype
-from jaxbandit.core.types import Array
+from jaxbandit.core.pytree import float_dtype, set_field
 from jaxbandit.surrogates import RangedSurrogate, Surrogate
 
 Params: TypeAlias = Any

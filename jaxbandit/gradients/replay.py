@@ -16,10 +16,9 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, is_traced
-from jaxbandit.core.declare import checked
+from jaxbandit.core.declare import Array, Indices, Table, checked
 from jaxbandit.core.fields import Words, integers, numbers
 from jaxbandit.core.pytree import canonicalise, pytree
-from jaxbandit.core.types import Array, Indices, Table
 from jaxbandit.surrogates import Posterior, Prediction, Surrogate
 
 

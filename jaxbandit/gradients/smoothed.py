@@ -20,10 +20,9 @@ from jax.flatten_util import ravel_pytree
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, blaming, is_traced
-from jaxbandit.core.declare import Declared, check_fields, checked
+from jaxbandit.core.declare import Array, Declared, Key, Scalar, check_fields, checked
 from jaxbandit.core.fields import Described, between, finite, function, integers_from, nonnegative, numbers, vector, whole
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, static
-from jaxbandit.core.types import Array, Key, Scalar
 from jaxbandit.delays import Delay
 from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.arguments import Rounds, Telling, plan_delays

@@ -14,10 +14,9 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from jaxbandit.core import checks
-from jaxbandit.core.declare import Declared, checked, parameters
+from jaxbandit.core.declare import Array, Declared, Scalar, Table, checked, parameters
 from jaxbandit.core.fields import Place, exactly, finite_numbers, positive, whole
 from jaxbandit.core.pytree import as_argument, canonicalise, pytree
-from jaxbandit.core.types import Array, Scalar, Table
 
 __all__ = ["Kernel", "Product", "Scale", "Sum", "check_covariance", "same"]
 

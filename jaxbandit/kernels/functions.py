@@ -13,10 +13,9 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from jaxbandit.core import checks
-from jaxbandit.core.declare import checked, parameters
+from jaxbandit.core.declare import Array, PerAxis, Scalar, Table, checked, parameters
 from jaxbandit.core.fields import exactly, finite_numbers, nonnegative, numbers_from, positive, whole
 from jaxbandit.core.pytree import pytree, replace, static
-from jaxbandit.core.types import Array, PerAxis, Scalar, Table
 from jaxbandit.kernels.base import Axes, Kernel, check_gram, on_points, parts
 
 __all__ = [

@@ -12,14 +12,12 @@ from typing import Annotated, Any, TypeAlias, cast
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.checks import InvalidArgument, did_you_mean, short
 from jaxbandit.core.codec import reads_files
-from jaxbandit.core.declare import checked
+from jaxbandit.core.declare import FilePath, Table, checked
 from jaxbandit.core.fields import Check, finite_numbers, matrix, of_class, positive, text
 from jaxbandit.core.files import opened_text, reason_of
-from jaxbandit.core.paths import did_you_mean
 from jaxbandit.core.pytree import pytree, replace, static
-from jaxbandit.core.types import FilePath, Table
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain, arms, points, product
 from jaxbandit.kernels import Gram

@@ -17,11 +17,10 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.codec import nameable
-from jaxbandit.core.declare import checked
+from jaxbandit.core.declare import Array, Key, Scalar, Table, checked
 from jaxbandit.core.fields import between, choice, finite, finite_numbers, matrix, nothing, positive, whole
 from jaxbandit.core.memory import check_fits
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, replace, static
-from jaxbandit.core.types import Array, Key, Scalar, Table
 from jaxbandit.delays import Delay, NoDelay, Poisson
 from jaxbandit.domains import Domain, grid
 from jaxbandit.kernels import Kernel, Scale, SquaredExponential, check_covariance

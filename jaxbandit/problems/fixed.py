@@ -14,10 +14,9 @@ from jax.typing import ArrayLike
 
 from jaxbandit.core import checks, fields
 from jaxbandit.core.codec import nameable
-from jaxbandit.core.declare import Declared, checked
+from jaxbandit.core.declare import Array, Declared, Scalar, checked
+from jaxbandit.core.declare import PerOutput as OneOrEach
 from jaxbandit.core.pytree import pytree, replace
-from jaxbandit.core.types import Array, Scalar
-from jaxbandit.core.types import PerOutput as OneOrEach
 from jaxbandit.delays import POISSON_MEAN, Poisson
 from jaxbandit.domains import grid
 from jaxbandit.problems.base import Problem, from_tables

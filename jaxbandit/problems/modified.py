@@ -10,10 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.declare import checked
+from jaxbandit.core.declare import Array, Key, PerFunction, checked
 from jaxbandit.core.fields import Words, nonnegative, whole
 from jaxbandit.core.pytree import pytree, replace
-from jaxbandit.core.types import Array, Key, PerFunction
 from jaxbandit.delays import Mirrored as MirroredDelay
 from jaxbandit.delays import NoDelay
 from jaxbandit.problems.base import AbstractProblem, Problem

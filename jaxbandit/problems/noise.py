@@ -15,11 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike, DTypeLike
 
-from jaxbandit.core import checks, fields, types
-from jaxbandit.core.declare import Declared, checked
+from jaxbandit.core import checks, declare, fields
+from jaxbandit.core.declare import Array, Declared, Key, Table, checked
 from jaxbandit.core.keys import threefry
 from jaxbandit.core.pytree import pytree, static
-from jaxbandit.core.types import Array, Key, Table
 from jaxbandit.delays import Outputs, check_count, single_outputs
 from jaxbandit.domains import Domain, tabulate
 
@@ -68,7 +67,7 @@ class Noise(Declared, abc.ABC):
         return None
 
 
-def _each(value: types.PerOutput, outputs: int) -> np.ndarray:
+def _each(value: declare.PerOutput, outputs: int) -> np.ndarray:
     return np.broadcast_to(np.asarray(value, np.float64), (outputs,))
 
 
@@ -80,11 +79,11 @@ class Gaussian(Noise):
     or ``[k]``, one per output, or :meth:`from_sd`.
     """
 
-    variance: Annotated[types.PerOutput, fields.nonnegative] = 1.0
+    variance: Annotated[declare.PerOutput, fields.nonnegative] = 1.0
 
     @classmethod
     @checked
-    def from_sd(cls, sd: Annotated[types.PerOutput, fields.nonnegative_numbers]) -> Gaussian:
+    def from_sd(cls, sd: Annotated[declare.PerOutput, fields.nonnegative_numbers]) -> Gaussian:
         """Return Gaussian noise of standard deviation ``sd >= 0``, one number or ``[k]``; raise ``InvalidArgument`` on any other."""
         return cls(variance=np.square(np.asarray(sd, np.float64)))
 
@@ -112,7 +111,7 @@ class Noiseless(Noise):
 class Uniform(Noise):
     """Independent uniform noise on ``[-half_width, half_width]``; ``half_width >= 0`` is one number, or ``[k]``, one per output."""
 
-    half_width: Annotated[types.PerOutput, fields.nonnegative] = 1.0
+    half_width: Annotated[declare.PerOutput, fields.nonnegative] = 1.0
 
     @checked
     def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Array:
@@ -130,8 +129,8 @@ class StudentT(Noise):
     ``df > 0`` and ``scale >= 0`` are one number, or ``[k]``, one per output.
     """
 
-    df: Annotated[types.PerOutput, fields.positive] = 3.0
-    scale: Annotated[types.PerOutput, fields.nonnegative] = 1.0
+    df: Annotated[declare.PerOutput, fields.positive] = 3.0
+    scale: Annotated[declare.PerOutput, fields.nonnegative] = 1.0
 
     @checked
     def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Array:
@@ -142,7 +141,7 @@ class StudentT(Noise):
 class CentredPoisson(Noise):
     """Counts less their mean, ``Poisson(rate) - rate``; ``rate`` is one number from 0 to 1e9, as counts are int32, or ``[k]``."""
 
-    rate: Annotated[types.PerOutput, fields.between(0, 1e9, open_low=False)] = 1.0
+    rate: Annotated[declare.PerOutput, fields.between(0, 1e9, open_low=False)] = 1.0
 
     @checked
     def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Array:
@@ -170,7 +169,7 @@ class Residuals(Noise):
     """
 
     table: Annotated[Table, fields.finite, _one_per_point("shape [n, M], one row per sample, one column for each of {n} points", 2)]
-    weights: Annotated[types.PerOutput, fields.finite] = 1.0
+    weights: Annotated[declare.PerOutput, fields.finite] = 1.0
 
     @checked
     def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> tuple[Array, Array]:

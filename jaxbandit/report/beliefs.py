@@ -18,10 +18,9 @@ from matplotlib.figure import Figure
 from jaxbandit import drawing
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.declare import checked
+from jaxbandit.core.declare import Array, checked
 from jaxbandit.core.fields import MOST_ROUNDS, function, integers_from, nonnegative, positive, scalar, vector
 from jaxbandit.core.pytree import canonicalise, float_dtype
-from jaxbandit.core.types import Array
 from jaxbandit.domains import Domain
 from jaxbandit.engine import Trajectory
 from jaxbandit.problems import AbstractProblem, optimum

@@ -12,10 +12,9 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from jaxbandit.core.checks import InvalidArgument, one_of, shape
-from jaxbandit.core.declare import checked
+from jaxbandit.core.declare import Key, Numbers, checked
 from jaxbandit.core.fields import AtLeast, Words, numbers, whole
 from jaxbandit.core.status import healthy
-from jaxbandit.core.types import Key, Numbers
 from jaxbandit.delays import NEVER
 from jaxbandit.drawing import COLOURS, GivenAxes, grid_of_axes, look, one_axis, plain, styled
 from jaxbandit.engine import Trajectory

@@ -20,9 +20,8 @@ from matplotlib.figure import Figure
 
 import jaxbandit
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.declare import checked
+from jaxbandit.core.declare import FilePath, checked
 from jaxbandit.core.files import prepare_file, reason_of, write_whole
-from jaxbandit.core.types import FilePath
 from jaxbandit.drawing import COLOURS, Drawing, compose, figure_of, plain
 from jaxbandit.report import statistics
 from jaxbandit.report.curves import PANELS, boxes_over_time, delay_histogram, mean_curves

@@ -18,12 +18,11 @@ from scipy.special import stdtr
 
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.declare import checked
+from jaxbandit.core.declare import Key, checked
 from jaxbandit.core.fields import Check, numbers, whole
 from jaxbandit.core.intervals import half_width, standard_deviation
 from jaxbandit.core.memory import check_fits
 from jaxbandit.core.status import healthy as healthy_trials
-from jaxbandit.core.types import Key
 from jaxbandit.engine import Trajectory
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.results.dataset import ONE, RESULTS, OneResult, Results

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 
+from jaxbandit.core.declare import Key
 from jaxbandit.core.showing import aligned
-from jaxbandit.core.types import Key
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.report.statistics import Given, elapsed, results_at_hand
 from jaxbandit.results.dataset import to_dataframe

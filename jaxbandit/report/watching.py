@@ -13,11 +13,10 @@ import numpy as np
 import xarray as xr
 
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.declare import checked
+from jaxbandit.core.declare import FilePath, checked
 from jaxbandit.core.fields import between, function
 from jaxbandit.core.files import CannotWrite, reason_of, write_whole
 from jaxbandit.core.intervals import NORMAL_95
-from jaxbandit.core.types import FilePath
 from jaxbandit.report.curves import PANELS, WORDS
 from jaxbandit.report.html import MOST_LINES, Picture, Section, mean_pictures, page, parts_of, with_half, write_report
 from jaxbandit.report.statistics import grouped

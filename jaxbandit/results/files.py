@@ -24,9 +24,8 @@ import numpy as np
 import xarray as xr
 
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.declare import checked
+from jaxbandit.core.declare import FilePath, checked
 from jaxbandit.core.files import CannotWrite, drop, reason_of, refuse_device, replace, write_whole
-from jaxbandit.core.types import FilePath
 from jaxbandit.results.dataset import Results
 from jaxbandit.results.schema import Piece, Variable
 

@@ -15,13 +15,13 @@ from jax.sharding import Mesh
 from jaxbandit.core.blocks import equal_blocks, map_blocks
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.codec import describe, in_words
+from jaxbandit.core.declare import Array, Key
 from jaxbandit.core.intervals import half_width
 from jaxbandit.core.keys import Stream, pair_key, stream_key, typed
 from jaxbandit.core.pytree import canonicalise
 from jaxbandit.core.showing import aligned, html_table
 from jaxbandit.core.status import Status, healthy
 from jaxbandit.core.sweep import combinations
-from jaxbandit.core.types import Array, Key
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.metrics import Tally, extend_tally, start_tally
 from jaxbandit.problems import AbstractProblem, optimum

@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.algorithms.base import Observation, Seen
+from jaxbandit.core.declare import Array
 from jaxbandit.core.status import Status
-from jaxbandit.core.types import Array
 from jaxbandit.engine.rounds import choose_point, faults, flags_raised, is_far, may_be_infinite, policy_key, surprises_at
 from jaxbandit.engine.trial import Setting, Surprises
 from jaxbandit.feedback import Pending

@@ -16,11 +16,10 @@ from typing import Annotated, Any, Self
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.checks import InvalidArgument, check_known, short
 from jaxbandit.core.codec import Table, from_fields, to_fields, to_plain
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import AtLeast, finite, scalar, whole
-from jaxbandit.core.paths import check_known
 from jaxbandit.core.pytree import MOST_NUMBERS_SHOWN, replace
 from jaxbandit.domains import MOST_POINTS, Domain, product
 from jaxbandit.domains import points as bare_points

@@ -12,15 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.algorithms import Algorithm
-from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.checks import InvalidArgument, check_known, short
 from jaxbandit.core.codec import Plain, Table, digest, exact, from_fields, from_plain, name_of, to_plain, word_of
-from jaxbandit.core.declare import check_fields, checked
+from jaxbandit.core.declare import Array, FilePath, Key, check_fields, checked
 from jaxbandit.core.fields import Described, Words, whole
 from jaxbandit.core.files import toml_table
 from jaxbandit.core.keys import trial_key, typed
-from jaxbandit.core.paths import check_known
 from jaxbandit.core.pytree import pytree
-from jaxbandit.core.types import Array, FilePath, Key
 from jaxbandit.delays import LONGEST_DELAY, Delay, NoDelay
 from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.arguments import Delays, Rounds

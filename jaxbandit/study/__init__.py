@@ -6,9 +6,8 @@ A study passes four containers on its way into a compiled program, a module for 
 Needs the ``study`` extra (``pip install "jaxbandit[study]"``).
 """
 
-from jaxbandit.core.commands import ended
 from jaxbandit.core.executors import TaskFailed, WorkerMismatch, WorkersLost, connected, spread
-from jaxbandit.core.files import CannotWrite, ExistingOutput, prepare_directory, prepare_file, write_whole
+from jaxbandit.core.files import CannotWrite, ExistingOutput, ended, prepare_directory, prepare_file, write_whole
 from jaxbandit.results.dataset import flags_in_words, sweeps_without_effect, to_dataframe
 from jaxbandit.results.files import read_results, write_results
 from jaxbandit.study.files import CheckpointMismatch, DirectoryInUse, HeldDirectory, hold_directory, interrupted

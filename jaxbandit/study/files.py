@@ -26,11 +26,10 @@ from filelock import FileLock, Timeout
 
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import digest
-from jaxbandit.core.declare import checked
+from jaxbandit.core.declare import FilePath, checked
 from jaxbandit.core.executors import surroundings
 from jaxbandit.core.files import CannotWrite, ExistingOutput, drop, prepare_directory, reason_of, write_whole
 from jaxbandit.core.pytree import float_dtype
-from jaxbandit.core.types import FilePath
 
 LAYOUT = 7  # of the files; to be raised whenever a checkpoint of the code before cannot go on
 WORDS = {

@@ -14,11 +14,10 @@ import numpy as np
 
 from jaxbandit.core.blocks import equal_blocks, least_block
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.declare import checked
+from jaxbandit.core.declare import Device, checked
 from jaxbandit.core.fields import whole
 from jaxbandit.core.memory import device_memory, host_memory, in_units, tree_bytes
 from jaxbandit.core.pytree import float_dtype, replace, signature
-from jaxbandit.core.types import Device
 from jaxbandit.engine.arguments import DIFFERENT_DEVICES, plan_delays
 from jaxbandit.engine.cell import Cell, check_run, laid_out_for, refreshed_in_time
 from jaxbandit.engine.simulation import COPIES_OF_CARRY, carried_bytes

@@ -15,11 +15,10 @@ from jaxbandit.algorithms import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import Table, as_given, digest, from_plain, from_value, origin_of, stable, to_fields
-from jaxbandit.core.declare import check_fields, checked
+from jaxbandit.core.declare import PerAxis, PerOutput, check_fields, checked
 from jaxbandit.core.fields import AtLeast, Described, Words, between, choice, finite_numbers, of_class, positive_numbers, text, whole
-from jaxbandit.core.paths import set_field
+from jaxbandit.core.pytree import set_field
 from jaxbandit.core.sweep import combinations
-from jaxbandit.core.types import PerAxis, PerOutput
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Domain
 from jaxbandit.engine import InitialDesign

@@ -16,17 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.checks import InvalidArgument, check_known, did_you_mean, short
 from jaxbandit.core.codec import Plain, Table, as_given, check_table, digest, from_fields, in_words, origin_of, says_all, stable, to_fields
-from jaxbandit.core.declare import check_fields, checked, parameters
+from jaxbandit.core.declare import Array, FilePath, Key, check_fields, checked, parameters
 from jaxbandit.core.fields import INT32_MAX, MOST_ROUNDS, Check, Described, boolean, of_class, whole
 from jaxbandit.core.files import toml_table
 from jaxbandit.core.keys import Stream, stream_key, trial_key
-from jaxbandit.core.paths import check_known, did_you_mean
 from jaxbandit.core.pytree import canonicalise, float_dtype
 from jaxbandit.core.showing import html_table
 from jaxbandit.core.sweep import Sweep
-from jaxbandit.core.types import Array, FilePath, Key
 from jaxbandit.delays import NoDelay
 from jaxbandit.engine import InitialDesign, Trajectory, simulate
 from jaxbandit.engine.arguments import Rounds, at_once

@@ -12,11 +12,10 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.codec import remember
-from jaxbandit.core.declare import checked
+from jaxbandit.core.declare import Array, Numbers, Table, checked
 from jaxbandit.core.fields import Check, Place, Shape, between, choice, finite_numbers, function, per_output, positive_numbers, whole
 from jaxbandit.core.memory import check_fits
 from jaxbandit.core.pytree import canonicalise, float_dtype, replace
-from jaxbandit.core.types import Array, Numbers, Table
 from jaxbandit.domains import Domain, tabulate
 from jaxbandit.kernels import Categorical, Constant, Gram, Kernel, White, check_covariance, parts_on_axes, same
 from jaxbandit.surrogates import precision as rules

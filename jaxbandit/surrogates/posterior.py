@@ -11,10 +11,9 @@ import numpy as np
 
 from jaxbandit.core import checks, fields
 from jaxbandit.core.blocks import by_platform
-from jaxbandit.core.declare import OnDomain, check_fields, checked
+from jaxbandit.core.declare import Array, Key, OnDomain, Table, check_fields, checked
 from jaxbandit.core.fields import AtLeast, Described, choice, of_class, whole
 from jaxbandit.core.pytree import pytree, replace, static
-from jaxbandit.core.types import Array, Key, Table
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel
 from jaxbandit.surrogates.features import Form

@@ -19,9 +19,9 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 
 from jaxbandit.core import checks
+from jaxbandit.core.declare import Array, Numbers, Table
 from jaxbandit.core.fields import choice, each
 from jaxbandit.core.pytree import float_dtype
-from jaxbandit.core.types import Array, Numbers, Table
 
 __all__ = ["PRECISIONS", "arithmetic"]
 

@@ -24,11 +24,10 @@ from numpy.polynomial import chebyshev
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, is_traced, short
 from jaxbandit.core.codec import remember
-from jaxbandit.core.declare import checked
+from jaxbandit.core.declare import Array, Numbers, PerAxis, Table, checked
 from jaxbandit.core.fields import AtLeast, between, choice, finite_numbers, per_output, positive_numbers, whole
 from jaxbandit.core.memory import check_fits
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, replace, static
-from jaxbandit.core.types import Array, Numbers, PerAxis, Table
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel, OnAxes, Scale, same
 from jaxbandit.kernels.base import covariances, parts

@@ -14,10 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.core.declare import checked
+from jaxbandit.core.declare import Array, Key, Scalar, Table, checked
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.status import Status
-from jaxbandit.core.types import Array, Key, Scalar, Table
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Scale
 from jaxbandit.surrogates.evidence.density import Collapsed, Prior

@@ -22,8 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
+from jaxbandit.core.declare import Array, Key, Scalar, Table
 from jaxbandit.core.pytree import float_dtype, pytree, replace, static
-from jaxbandit.core.types import Array, Key, Scalar, Table
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel
 from jaxbandit.surrogates.features import Form, affordable_rank, matmul, pivots, prior_variance

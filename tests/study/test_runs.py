@@ -13,8 +13,7 @@ import pytest
 import jaxbandit
 from jaxbandit import InvalidArgument, kernels, problems
 from jaxbandit.core.codec import remember
-from jaxbandit.core.paths import set_field
-from jaxbandit.core.pytree import signature
+from jaxbandit.core.pytree import set_field, signature
 from jaxbandit.delays import Poisson
 from jaxbandit.estimators import Bounds
 from jaxbandit.feedback import Hallucinate, Wait

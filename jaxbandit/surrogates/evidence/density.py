@@ -16,10 +16,9 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from jaxbandit.core import checks
-from jaxbandit.core.declare import Declared, checked, parameters
+from jaxbandit.core.declare import Array, Declared, PerAxis, Scalar, Table, checked, parameters
 from jaxbandit.core.fields import exactly, finite_numbers, positive, vector
 from jaxbandit.core.pytree import pytree
-from jaxbandit.core.types import Array, PerAxis, Scalar, Table
 from jaxbandit.kernels import Categorical, Kernel, Linear, OnAxes, Periodic
 
 WHOLE = 56  # rows up to which all are eliminated at once, in place: two such matrices of float64 fit into the fastest cache of a core

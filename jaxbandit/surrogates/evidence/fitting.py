@@ -14,12 +14,10 @@ from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
 from jaxbandit.core import checks
-from jaxbandit.core.checks import InvalidArgument, is_sequence_of_numbers, short
-from jaxbandit.core.declare import checked
+from jaxbandit.core.checks import InvalidArgument, check_known, is_sequence_of_numbers, short
+from jaxbandit.core.declare import Array, Numbers, Scalar, Table, checked
 from jaxbandit.core.fields import Words, any_shape, between, booleans, choice, exactly, finite_numbers, numbers, positive, whole
-from jaxbandit.core.paths import check_known
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree
-from jaxbandit.core.types import Array, Numbers, Scalar, Table
 from jaxbandit.kernels import Kernel, check_covariance
 from jaxbandit.surrogates.evidence.density import NOISE, POINTS, Collapsed, Prior, collapse, inverse, inverse_diagonal
 

@@ -10,7 +10,7 @@ import pytest
 
 import jaxbandit
 from jaxbandit import InvalidArgument, Sweep, canonicalise, delays, domains, estimators, kernels, pytree, static, sweep, widths
-from jaxbandit.core.paths import set_field
+from jaxbandit.core.pytree import set_field
 from jaxbandit.core.sweep import gather_variants
 
 

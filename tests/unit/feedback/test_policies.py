@@ -10,7 +10,7 @@ import pytest
 
 import jaxbandit
 from jaxbandit import Rpol, delays, fields, problems, simulate
-from jaxbandit.core.types import Array
+from jaxbandit.core.declare import Array
 from jaxbandit.feedback import Feedback, Wait
 from jaxbandit.kernels import SquaredExponential
 
