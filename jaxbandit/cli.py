@@ -58,30 +58,27 @@ def parser() -> argparse.ArgumentParser:
 
     example = {"epilog": EXAMPLE.read_text(encoding="utf-8"), "formatter_class": argparse.RawTextHelpFormatter}
     running = command(run, "run a study", description="Run the study of a TOML file.", **example)
-    running.add_argument("study", type=Path, metavar="STUDY.toml")
-    running.add_argument("--out", type=Path, metavar="DIR", help="where to write (default results/NAME)")
-    running.add_argument("--resume", action="store_true", help="go on with the interrupted run in DIR")
-    running.add_argument("--force", action="store_true", help="replace what is in DIR")
-    running.add_argument("--dry-run", action="store_true", help="say what would run, in how much memory and time, and stop")
-    running.add_argument(
+    add = running.add_argument
+    add("study", type=Path, metavar="STUDY.toml")
+    add("--out", type=Path, metavar="DIR", help="where to write (default results/NAME)")
+    add("--resume", action="store_true", help="go on with the interrupted run in DIR")
+    add("--force", action="store_true", help="replace what is in DIR")
+    add("--dry-run", action="store_true", help="say what would run, in how much memory and time, and stop")
+    add(
         "--memory",
         metavar="SIZE",
         help="limit of trials and results, such as 4GiB (default half of the devices' memory); the compiler takes some 100 MiB more",
     )
-    running.add_argument("--segment", type=int, metavar="N", help="rounds between two checkpoints (default some seconds' worth)")
-    running.add_argument(
-        "--checkpoint-share", type=float, default=0.04, metavar="X", help="share of time for checkpoints (default %(default)s)"
-    )
-    running.add_argument("--no-figure", action="store_true", help=f"draw no figure of the averages (default DIR/{FIGURE})")
-    running.add_argument("--report", action="store_true", help="write the report, too (DIR/report.html, as the command report does)")
-    running.add_argument(
-        "--watch", action="store_true", help="keep a page of the study (DIR/report.html) while it runs; its report at the end"
-    )
-    running.add_argument("--format", choices=sorted(FORMATS), default="nc", help="NetCDF or Zarr (default %(default)s)")
-    running.add_argument("--precision", choices=PRECISIONS, default="auto", help="auto: float64 where float32 would not do (the default)")
-    running.add_argument("--cache", type=Path, metavar="DIR", help="where compiled programs are kept (default ~/.cache/jaxbandit)")
-    running.add_argument("--no-cache", action="store_true", help="keep no compiled programs")
-    running.add_argument("--dask", metavar="WHERE", help=WORKERS)
+    add("--segment", type=int, metavar="N", help="rounds between two checkpoints (default some seconds' worth)")
+    add("--checkpoint-share", type=float, default=0.04, metavar="X", help="share of time for checkpoints (default %(default)s)")
+    add("--no-figure", action="store_true", help=f"draw no figure of the averages (default DIR/{FIGURE})")
+    add("--report", action="store_true", help="write the report, too (DIR/report.html, as the command report does)")
+    add("--watch", action="store_true", help="keep a page of the study (DIR/report.html) while it runs; its report at the end")
+    add("--format", choices=sorted(FORMATS), default="nc", help="NetCDF or Zarr (default %(default)s)")
+    add("--precision", choices=PRECISIONS, default="auto", help="auto: float64 where float32 would not do (the default)")
+    add("--cache", type=Path, metavar="DIR", help="where compiled programs are kept (default ~/.cache/jaxbandit)")
+    add("--no-cache", action="store_true", help="keep no compiled programs")
+    add("--dask", metavar="WHERE", help=WORKERS)
     again = command(rerun, "play one trial of a study again, from its results")
     again.add_argument("results", type=Path, metavar="RESULTS")
     again.add_argument("--trial", type=int, required=True, metavar="I", help="number of the trial, from 0")

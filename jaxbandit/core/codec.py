@@ -188,7 +188,10 @@ def to_plain(item: object, where: str = "it", *, given: bool = False) -> Any:
         return {str(name): to_plain(value, f"{where}.{name}", given=given) for name, value in item.items()}
     if has_table and (held := _fields(item)) is not None:
         fields = {name: to_plain(value, f"{where}.{name}", given=given) for name, value in held if value is not None}
-        return {"type": _importable(type(item), where)} | fields
+        if (kind := type(item)).__module__ == "__main__" or _defined(kind.__module__, kind.__name__) is not kind:
+            words = f"{where}: a {kind.__name__} cannot be written as a table, for its class, {name_of(kind)}, cannot be imported again"
+            raise InvalidArgument(f"{words}; define it at the top of a module of its own")
+        return {"type": _name(kind)} | fields
     if isinstance(item, tuple | list) and any(isinstance(part, Role | Mapping) for part in item):
         return [to_plain(value, f"{where}[{number}]", given=given) for number, value in enumerate(item)]
     if isinstance(item, tuple | list | np.ndarray | np.generic | jax.Array):
@@ -197,16 +200,6 @@ def to_plain(item: object, where: str = "it", *, given: bool = False) -> Any:
 
 
 as_given = functools.partial(to_plain, given=True)
-
-
-def _importable(kind: type, where: str) -> str:
-    """Return the name of a class in tables; raises ``InvalidArgument`` on one that nobody could find again."""
-    if kind.__module__ == "__main__" or _defined(kind.__module__, kind.__name__) is not kind:
-        raise InvalidArgument(
-            f"{where}: a {kind.__name__} cannot be written as a table, for its class, {name_of(kind)}, cannot be imported again; define"
-            " it at the top of a module of its own"
-        )
-    return _name(kind)
 
 
 def exact(item: object, name: Callable[[type], str] = name_of) -> Any:

@@ -208,17 +208,14 @@ def _facts(hint: Hint) -> tuple[object, ...]:
     """Return the facts of an annotation; those of the members of a union come first, so that those around it win."""
     if _origin(hint) is Annotated:
         return (*_facts(hint.__origin__), *hint.__metadata__)
-    return tuple(fact for member in typing.get_args(hint) for fact in _facts(member)) if _is_union(hint) else ()
+    return tuple(fact for member in typing.get_args(hint) for fact in _facts(member)) if _origin(hint) in UNIONS else ()
 
 
 def _origin(hint: Hint) -> object:
     return typing.get_origin(hint)
 
 
-def _is_union(hint: Hint) -> bool:
-    return _origin(hint) in (typing.Union, types.UnionType)
-
-
+UNIONS = (typing.Union, types.UnionType)
 PLAIN: dict[object, Check] = {bool: fields.boolean, int: fields.whole_number, str: fields.text, type(None): fields.nothing}
 
 
@@ -233,7 +230,7 @@ def _check_of(hint: Hint, facts: tuple[object, ...] = (), *, shaped: bool = True
         facts, shape = (*facts, *hint.__metadata__), _last(hint.__metadata__, Shape)
         check = _last(hint.__metadata__, Check) or inner(arguments[0], facts, shaped=shaped)
         return check if check is anything or shape is None or not shaped else check.of(shape)
-    if _is_union(hint):
+    if origin in UNIONS:
         members = [inner(member, facts, shaped=shaped) for member in arguments]
         return anything if anything in members else functools.reduce(Check.__or__, members)
     if origin is Literal:

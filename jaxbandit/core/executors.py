@@ -75,7 +75,7 @@ def surroundings() -> dict[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """Message to a worker: the argument, settings of JAX, and the surroundings that it must have; the work where it is not sent beside.
+    """Message to a worker: the argument, settings of JAX, and the surroundings that it must have.
 
     Surroundings are those of versions only until the first worker has said its kind of device.
     """
@@ -83,7 +83,6 @@ class Task:
     argument: Any
     settings: Mapping[str, Any]
     wanted: Mapping[str, str]
-    work: bytes = b""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +131,7 @@ class _Pool:
         self.executor, self.work = executor, work
 
     def submit(self, task: Task) -> Future[Answer]:
-        return self.executor.submit(perform, dataclasses.replace(task, work=self.work))
+        return self.executor.submit(perform, task, self.work)
 
     def room(self) -> int:
         return TASKS_IN_A_POOL
@@ -309,34 +308,24 @@ def _loaded(work: bytes) -> Work:
     return cast(Work, loaded)
 
 
-def perform(task: Task, work: bytes = b"") -> Answer:
-    """Do a task, in a worker; ``work`` is the pickled work where the task lacks it."""
+def perform(task: Task, work: bytes) -> Answer:
+    """Do a task of the pickled ``work``, in a worker, with JAX's settings as they are where the task was given."""
     name = f"process {os.getpid()} on {socket.gethostname()}"
     if os.getpid() != PROCESS:  # before anything of JAX is touched, whose threads a fork does not copy
         forked = "it was forked from a process that had loaded JAX, and could wait for ever; start processes by spawn or forkserver"
         return Answer(name, {}, mismatch=f"{forked}, such as ProcessPoolExecutor(mp_context=multiprocessing.get_context('spawn'))")
-    with _AT_WORK, _in_force(task.settings):
+    with _AT_WORK, contextlib.ExitStack() as stack:
+        for setting, value in task.settings.items():
+            if (before := getattr(jax.config, setting)) != value:
+                jax.config.update(setting, value)
+                stack.callback(jax.config.update, setting, before)
         here = surroundings()
         if differs := _differs(here, task.wanted):
             return Answer(name, here, mismatch=differs)
         try:
-            return Answer(name, here, _loaded(task.work or work)(task.argument))
+            return Answer(name, here, _loaded(work)(task.argument))
         except Exception as error:  # any of a user's function; the caller says which task it was
             return Answer(name, here, error=reason_of(error))
-
-
-@contextlib.contextmanager
-def _in_force(settings: Mapping[str, Any]) -> Iterator[None]:
-    """Let settings of JAX be in force, as they are where the task was given."""
-    before = {name: getattr(jax.config, name) for name in settings}
-    changed = {name for name, value in settings.items() if value != before[name]}
-    for name in changed:
-        jax.config.update(name, settings[name])
-    try:
-        yield
-    finally:
-        for name in changed:
-            jax.config.update(name, before[name])
 
 
 # Clusters of Dask, as the command line names them.
@@ -386,7 +375,9 @@ def connected(where: str | None) -> Iterator[Client | None]:
 def local_cluster() -> Any:
     """Return a cluster of this machine, which others cannot reach: a process for each GPU, or else for each processor."""
     dask: Any = importlib.import_module("distributed")
-    gpus = visible_gpus()
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")  # no GPU is started to count them
+    numbered = sorted(path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*")) if given is None else given.split(",")
+    gpus = [gpu for gpu in numbered if gpu and gpu != "-1"]
     each = [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus] or [{"JAX_PLATFORMS": "cpu", "NPROC": "1"}] * cores()
     inside: dict[str, Any] = {"host": "127.0.0.1"}
     options = {"nthreads": 1, "memory_limit": 0, "resources": {"GPU": 1} if gpus else {}, "silence_logs": logging.ERROR, **inside}
@@ -395,11 +386,3 @@ def local_cluster() -> Any:
         scheduler={"cls": dask.Scheduler, "options": {**inside, "port": 0, "dashboard_address": "127.0.0.1:0"}},
         silence_logs=logging.ERROR,
     )
-
-
-def visible_gpus() -> list[str]:
-    """Return the numbers of the GPUs of NVIDIA that processes of this one may use, without starting any of them."""
-    given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if given is not None:
-        return [gpu for gpu in given.split(",") if gpu and gpu != "-1"]
-    return sorted(path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*"))

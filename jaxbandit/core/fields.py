@@ -216,12 +216,6 @@ def of_class(kind: type, words: str = "") -> Check:
 # -- numbers and arrays, which may be traced -----------------------------------------------------------------------------------------
 
 
-def _is_leaf(value: object) -> bool:
-    """Return whether ``canonicalise`` makes one array of a value; a list of arrays would stay structure."""
-    is_number = isinstance(value, int | float | np.number | np.ndarray | jax.Array) and not isinstance(value, bool)
-    return is_number or checks.is_sequence_of_numbers(value)
-
-
 def _numbers(
     allowed: str,
     interval: Interval | None = None,  # without one, NaN and infinity are allowed, too
@@ -232,6 +226,13 @@ def _numbers(
     engine: bool = False,  # also in the floating type in which the engine calculates
 ) -> Check:
     """Return the check for real numbers."""
+
+    def takes(value: object) -> bool:
+        if not leaf:
+            return not isinstance(value, str | bytes | bool | type(None))
+        is_number = isinstance(value, int | float | np.number | np.ndarray | jax.Array) and not isinstance(value, bool)
+        return is_number or checks.is_sequence_of_numbers(value)  # of which ``canonicalise`` makes one array
+
     test = test or (interval.check if interval else lambda name, value: None)
 
     def verify(name: str, value: Any, place: Place) -> None:
@@ -245,16 +246,20 @@ def _numbers(
             given = None if tracers else checks.numbers(name, value)
         except InvalidArgument as error:
             raise check.refusal(name, value) from error
-        if whole and not _are_integers(value, traced=bool(tracers)):
+        array = value if tracers or not whole else np.asarray(value)
+        if whole and isinstance(array, np.ndarray | jax.Array) and array.size and array.dtype.kind not in "iu":
             raise check.refusal(name, value)
         if shape is not None:
             shape.check(name, value, place)
         if given is not None:
             test(name, value if leaf else np.asarray(value))
             if engine:
-                test(f"{name} in {float_dtype()}", _in_the_engine(given))
+                with np.errstate(all="ignore"):
+                    rounded = given.astype(float_dtype())
+                test(
+                    f"{name} in {rounded.dtype}", np.where(np.abs(rounded) < np.finfo(rounded.dtype).tiny, 0, rounded)
+                )  # which processors take for zero
 
-    takes = _is_leaf if leaf else lambda value: not isinstance(value, str | bytes | bool | type(None))
     check = Check(allowed, takes, verify, interval=interval if leaf else None)
     return check
 
@@ -264,19 +269,6 @@ def _is_plain(value: object, interval: Interval) -> bool:
     if not isinstance(value, float | int) or not 1e-30 < abs(value) < (1e30 if type(value) is float else 2**63):
         return False
     return bool(interval.holds(value) and interval.holds(float(float_dtype().type(value))))
-
-
-def _in_the_engine(given: np.ndarray) -> np.ndarray:
-    """Return numbers as the engine calculates with them: smaller ones than processors know are zero."""
-    with np.errstate(all="ignore"):
-        rounded = given.astype(float_dtype())
-    return np.where(np.abs(rounded) < np.finfo(rounded.dtype).tiny, 0, rounded)
-
-
-def _are_integers(value: Any, *, traced: bool) -> bool:
-    """Return whether numbers are of a type of whole numbers; a list of traced ones is taken for such."""
-    array = value if traced else np.asarray(value)
-    return (traced and not isinstance(value, jax.Array)) or not array.size or array.dtype.kind in "iu"
 
 
 positive = _numbers("a number > 0", POSITIVE, leaf=True, engine=True)

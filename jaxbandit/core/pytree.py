@@ -1,9 +1,11 @@
-"""The one way the library makes a pytree: frozen dataclasses whose floats are leaves and whose shapes are declared static."""
+"""The one way the library makes a pytree: frozen dataclasses, floats as leaves, shapes static; and how they, and tables, are shown."""
 
 from __future__ import annotations
 
+import base64
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from html import escape
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
@@ -12,7 +14,6 @@ import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument, check_known, is_sequence_of_numbers, shape_of, short
 from jaxbandit.core.checks import float_dtype as float_dtype
-from jaxbandit.core.showing import html_fields
 
 T = TypeVar("T")
 
@@ -39,9 +40,9 @@ def pytree(cls: type[T]) -> type[T]:
         raise InvalidArgument(f"cls: must be a class, got {short(cls)}; write @jaxbandit.pytree above a class")
     cls = dataclasses.dataclass(frozen=True, kw_only=True, repr=False)(cls)
     if not any("__repr__" in vars(base) for base in cls.__mro__[:-1]):  # object, the last, has one
-        cls.__repr__ = _in_brief  # type: ignore[method-assign]
+        cls.__repr__ = lambda self: f"{type(self).__name__}({', '.join(map('='.join, fields_in_brief(self)))})"  # type: ignore[method-assign]
     if not any("_repr_html_" in vars(base) for base in cls.__mro__):
-        cls._repr_html_ = _as_table  # type: ignore[attr-defined]
+        cls._repr_html_ = lambda self: html_fields(type(self).__name__, fields_in_brief(self))  # type: ignore[attr-defined]
     register(cls)
     return cls
 
@@ -84,14 +85,6 @@ def fields_in_brief(item: Any) -> list[tuple[str, str]]:
     named = ((field, getattr(item, field.name)) for field in dataclasses.fields(item) if field.repr)
     nothing: tuple[object, ...] = None, ()
     return [(field.name, in_brief(value)) for field, value in named if not any(value is one and field.default is one for one in nothing)]
-
-
-def _in_brief(self: object) -> str:
-    return f"{type(self).__name__}({', '.join(f'{name}={text}' for name, text in fields_in_brief(self))})"
-
-
-def _as_table(self: object) -> str:
-    return html_fields(type(self).__name__, fields_in_brief(self))
 
 
 def in_brief(value: Any) -> str:
@@ -200,3 +193,44 @@ def canonicalise(tree: T) -> T:
 def signature(tree: Any) -> Any:
     """Structure, shapes and types: equal for trees that one compiled program takes."""
     return jax.tree.structure(tree), tuple((np.shape(x), str(x.dtype)) for x in jax.tree.leaves(tree))
+
+
+CAPTION = "caption-side:top;text-align:left"
+LEFT = "text-align:left"
+
+
+def aligned(lines: Sequence[Sequence[str]]) -> str:
+    """Format lines of cells as text in columns: the first left-aligned, the others right-aligned, a rule under the first line."""
+    widths = [max(len(line[c]) for line in lines) for c in range(len(lines[0]))]
+
+    def joined(line: Sequence[str]) -> str:
+        first, *rest = (cell.rjust(width) for cell, width in zip(line, widths, strict=True))
+        return "  ".join([first.strip().ljust(widths[0]), *rest])
+
+    text = [joined(line) for line in lines]
+    return "\n".join([text[0], "-" * len(text[0]), *text[1:]])
+
+
+def html_table(head: Sequence[str], body: Sequence[Sequence[str]], *, caption: str = "") -> str:
+    """Return a table as HTML, all text escaped; the first column is left-aligned."""
+
+    def line(cells: Sequence[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}{'' if n else f' style={LEFT!r}'}>{escape(cell)}</{tag}>" for n, cell in enumerate(cells)) + "</tr>"
+
+    said = f"<caption style={CAPTION!r}>{escape(caption)}</caption>" if caption else ""
+    rows = "".join(line(cells, "td") for cells in body)
+    return f"<table>{said}<thead>{line(head, 'th')}</thead><tbody>{rows}</tbody></table>"
+
+
+def html_fields(title: str, fields: Sequence[tuple[str, str]], *, picture: bytes = b"", said: str = "") -> str:
+    """Return an object as HTML: its title, a line for each field, and a picture with alternative text ``said``; all text escaped."""
+    rows = "".join(
+        f"<tr><th style={LEFT!r}>{escape(name)}</th><td style={LEFT!r}>{escape(text).replace(chr(10), '<br>')}</td></tr>"
+        for name, text in fields
+    )
+    table = f"<table><caption style={CAPTION!r}><b>{escape(title)}</b></caption><tbody>{rows}</tbody></table>"
+    if not picture:
+        return table
+    code = base64.b64encode(picture).decode()
+    image = f'<img src="data:image/png;base64,{code}" alt="{escape(said)}" title="{escape(said)}">'
+    return f'<div style="display:flex;gap:1em;align-items:center">{table}{image}</div>'

@@ -14,8 +14,7 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.declare import Array, Key, Numbers, OnDomain, PerOutput, Scalar, Table, check_fields, checked, parameters
 from jaxbandit.core.fields import Check, Place, exactly, finite, finite_numbers, nonnegative, nothing, of_class, text, whole
-from jaxbandit.core.pytree import as_argument, fields_in_brief, float_dtype, pytree, replace, static
-from jaxbandit.core.showing import html_fields
+from jaxbandit.core.pytree import as_argument, fields_in_brief, float_dtype, html_fields, pytree, replace, static
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Domain, tabulate
 from jaxbandit.problems.noise import DRAWN, Drawn, Gaussian, Index, Noise, is_real

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from jaxbandit.core.declare import Key
-from jaxbandit.core.showing import aligned
+from jaxbandit.core.pytree import aligned
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.report.statistics import Given, elapsed, results_at_hand
 from jaxbandit.results.dataset import to_dataframe

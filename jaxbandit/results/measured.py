@@ -18,8 +18,7 @@ from jaxbandit.core.codec import describe, in_words
 from jaxbandit.core.declare import Array, Key
 from jaxbandit.core.intervals import half_width
 from jaxbandit.core.keys import Stream, pair_key, stream_key, typed
-from jaxbandit.core.pytree import canonicalise
-from jaxbandit.core.showing import aligned, html_table
+from jaxbandit.core.pytree import aligned, canonicalise, html_table
 from jaxbandit.core.status import Status, healthy
 from jaxbandit.core.sweep import combinations
 from jaxbandit.delays import Delay, NoDelay

@@ -19,7 +19,7 @@ from jaxbandit.core.codec import digest
 from jaxbandit.core.declare import FilePath, checked
 from jaxbandit.core.fields import between, boolean, nonnegative_numbers, scalar
 from jaxbandit.core.files import prepare_file, write_whole
-from jaxbandit.core.showing import html_fields
+from jaxbandit.core.pytree import html_fields
 from jaxbandit.core.status import Status, explain, flags_in_words, healthy
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain

@@ -22,8 +22,7 @@ from jaxbandit.core.declare import Array, FilePath, Key, check_fields, checked, 
 from jaxbandit.core.fields import INT32_MAX, MOST_ROUNDS, Check, Described, boolean, of_class, whole
 from jaxbandit.core.files import toml_table
 from jaxbandit.core.keys import Stream, stream_key, trial_key
-from jaxbandit.core.pytree import canonicalise, float_dtype
-from jaxbandit.core.showing import html_table
+from jaxbandit.core.pytree import canonicalise, float_dtype, html_table
 from jaxbandit.core.sweep import Sweep
 from jaxbandit.delays import NoDelay
 from jaxbandit.engine import InitialDesign, Trajectory, simulate

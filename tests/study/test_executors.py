@@ -68,9 +68,10 @@ class Faulty(Executor):
         self.thread = threading.Thread(target=self.work, daemon=True)
         self.thread.start()
 
-    def submit(self, function: Any, /, task: Task) -> Any:  # type: ignore[override]
+    def submit(self, function: Any, /, task: Task, pickled: bytes) -> Any:  # type: ignore[override]
         assert function is perform
         with self.some:
+            self.pickled = pickled
             self.waiting.append((Twice(), task))
             self.some.notify()
             return self.waiting[-1][0]
@@ -92,12 +93,12 @@ class Faulty(Executor):
             future.set_exception(RuntimeError("its worker was lost"))
             return
         if fault == "done and lost":
-            perform(task)
+            perform(task, self.pickled)
             future.set_exception(RuntimeError("its answer was lost"))
             return
-        answer = perform(task)
+        answer = perform(task, self.pickled)
         if fault == "done twice":
-            answer = perform(task)
+            answer = perform(task, self.pickled)
         future.set_result(answer)
         for one in self.again:
             one.say()
@@ -273,8 +274,8 @@ class Rewriting(ThreadPoolExecutor):
         super().__init__(1)
         self.answer, self.task = answer, task
 
-    def submit(self, function: Any, /, task: Task) -> Any:  # type: ignore[override]
-        return super().submit(lambda: self.answer(function(self.task(task))))
+    def submit(self, function: Any, /, task: Task, pickled: bytes) -> Any:  # type: ignore[override]
+        return super().submit(lambda: self.answer(function(self.task(task), pickled)))
 
 
 def of_another(name: str, value: str) -> Callable[[Answer], Answer]:
