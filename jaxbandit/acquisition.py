@@ -135,25 +135,21 @@ def _polynomial(coefficients: list[float], y: Array) -> Array:
     return value
 
 
-def _mills(x: Array) -> Array:
-    """Return ``u = x (x + 2 / (x + 3 / (x + ...)))`` for ``x >= TAIL``, from the continued fraction of Mills' ratio.
-
-    ``R(x) = (1 - Phi(x)) / phi(x) = 1 / (x + 1 / (x + 2 / (x + ...)))``, so that ``1 - x R(x) = 1 / (1 + u)`` without a difference.
-    Every coefficient is positive, so nothing cancels; and two polynomials and a division are cheaper than a division per level.
-    """
-    y = 1 / jnp.square(x)
-    return jnp.square(x) * (_polynomial(NUMERATOR, y) / _polynomial(DENOMINATOR, y))
-
-
 def _log_density(z: Array) -> Array:
     return -0.5 * jnp.square(z) - 0.5 * math.log(2 * math.pi)
 
 
 def _log_h(z: Array) -> Array:
-    """Return ``log(z Phi(z) + phi(z))`` to rounding for every ``z``; in the lower tail as ``log(phi(x) (1 - x R(x)))``, ``x = -z``."""
-    near = jnp.maximum(z, -TAIL)
+    """Return ``log(z Phi(z) + phi(z))`` to rounding for every ``z``; in the lower tail as ``log(phi(x) (1 - x R(x)))``, ``x = -z``.
+
+    Mills' ratio is ``R(x) = (1 - Phi(x)) / phi(x) = 1 / (x + 1 / (x + 2 / (x + ...)))``, so that ``1 - x R(x) = 1 / (1 + u)`` without a
+    difference, with ``u = x (x + 2 / (x + 3 / (x + ...)))``. Every coefficient is positive, so nothing cancels.
+    """
+    near, x = jnp.maximum(z, -TAIL), jnp.maximum(-z, TAIL)
     direct = jnp.log(near * ndtr(near) + jnp.exp(_log_density(near)))
-    return jnp.where(z > -TAIL, direct, _log_density(z) - jnp.log1p(_mills(jnp.maximum(-z, TAIL))))
+    y = 1 / jnp.square(x)
+    u = jnp.square(x) * (_polynomial(NUMERATOR, y) / _polynomial(DENOMINATOR, y))
+    return jnp.where(z > -TAIL, direct, _log_density(z) - jnp.log1p(u))
 
 
 def _floored(sd: Array) -> Array:

@@ -155,23 +155,17 @@ def mixed(
     """
     if not axes or not all(isinstance(name, str) and name for name in axes):
         raise checks.InvalidArgument(f"axes: must be a mapping from names to values, at least one, got {checks.short(dict(axes))}")
-    labels = tuple(_categories(f"axes[{name!r}]", values) for name, values in axes.items())
-    for (name, values), categories in zip(axes.items(), labels, strict=True):
-        if not categories:
-            finite_numbers(f"axes[{name!r}]", values, Place(AXIS))
-    pairs = zip(labels, axes.values(), strict=True)
-    domain = product([np.arange(len(known), dtype=np.float64) if known else np.asarray(values, np.float64) for known, values in pairs])
-    return replace(domain, names=tuple(axes), categories=labels if any(labels) else ())
-
-
-def _categories(where: str, values: object) -> tuple[str, ...]:
-    """Return the labels of an axis of categories, none for an axis of anything else."""
-    items = values.tolist() if isinstance(values, np.ndarray) else values
-    if not isinstance(items, list | tuple) or not items or not any(isinstance(item, str) for item in items):
-        return ()
-    if not all(isinstance(item, str) and item for item in items) or len(set(items)) < len(items):
-        raise checks.InvalidArgument(f"{where}: categories must be distinct texts that are not empty, got {checks.short(list(items))}")
-    return tuple(items)
+    coordinates, labels = [], []
+    for name, values in axes.items():
+        where, items = f"axes[{name!r}]", values.tolist() if isinstance(values, np.ndarray) else values
+        holds_texts = isinstance(items, list | tuple) and any(isinstance(item, str) for item in items)
+        if not holds_texts:
+            finite_numbers(where, values, Place(AXIS))
+        elif not all(isinstance(item, str) and item for item in items) or len(set(items)) < len(items):
+            raise checks.InvalidArgument(f"{where}: categories must be distinct texts that are not empty, got {checks.short(list(items))}")
+        coordinates.append(np.arange(len(items), dtype=np.float64) if holds_texts else np.asarray(values, np.float64))
+        labels.append(tuple(items) if holds_texts else ())
+    return replace(product(coordinates), names=tuple(axes), categories=tuple(labels) if any(labels) else ())
 
 
 def _check_count(name: str, counts: Sequence[int]) -> None:

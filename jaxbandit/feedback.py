@@ -18,7 +18,7 @@ from jaxbandit.core.declare import Array, Declared, Key, PerOutput, checked
 from jaxbandit.core.fields import MOST_ROUNDS, Letter, finite, whole
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.domains import Domain
-from jaxbandit.surrogates import AbstractSurrogate, Posterior, Prediction, Step, Surrogate
+from jaxbandit.surrogates import AbstractSurrogate, Posterior, Prediction, Surrogate
 from jaxbandit.surrogates.posterior import Belief, deviation
 
 __all__ = ["Censor", "DelayedSurrogate", "Feedback", "Hallucinate", "Pending", "Policy", "Wait"]
@@ -380,18 +380,27 @@ class Censor(Policy):
         return replace(posterior, belief=learner.chosen.condition(posterior.belief, index, values))
 
     def learn(self, learner: DelayedSurrogate, posterior: CensorPosterior, feedback: Feedback) -> CensorPosterior:
-        model, chosen = learner.chosen, posterior.chosen + 1
-        target = jnp.where(feedback.own_present, feedback.own_values, self._minimum(learner, feedback))
+        model, chosen, still_open = learner.chosen, posterior.chosen + 1, self._open(learner)
+        minimum = jnp.broadcast_to(jnp.asarray(self.minimum, feedback.values.dtype), (learner.outputs,))
+        target = jnp.where(feedback.own_present, feedback.own_values, minimum)
         belief, steps = model.absorb(posterior.belief, feedback.index)
         belief, effects = model.moved(belief, steps, feedback.index, target), posterior.effects
-        if self._open(learner):
-            effects = tuple(self._effects(learner, g, step, posterior) for g, step in enumerate(steps))
-            excess = self._excess(learner, feedback, chosen)
+        if still_open:
+            # P_t phi_s / lambda of the open targets; entries without a point yet are never used.
+            points = jnp.minimum(posterior.recent[self.window - still_open :], learner.domain.size - 1)
+            shares = [step.column[points] * (step.precision * (1 / model.noise_at(g, points))) for g, step in enumerate(steps)]
+            pairs = zip(effects, shares, steps, strict=True)
+            effects = tuple(old - share[:, None] * step.weights[None, :] for old, share, step in pairs)
+            # How far the values that arrive lie above the minimum that stood for them, [n, k].
+            ages = jnp.arange(still_open, 0, -1, dtype=jnp.int32)
+            slots = jnp.argmax(feedback.ages[None] == ages[:, None], axis=1)
+            present = feedback.present[slots] & (ages < chosen)[:, None]  # a restart forgets older points for good
+            excess = jnp.where(present, feedback.values[slots] - minimum[None], 0)
             moved = [jnp.matmul(excess[:, j], effects[g], precision="highest") for j, g in enumerate(model.groups)]
             corrections = [model.forms[g].expand(belief.factors[g], moved[j]) for j, g in enumerate(model.groups)]
             belief = replace(belief, shift=belief.shift + jnp.stack(corrections))
         recent = jnp.append(posterior.recent[1:], feedback.index) if self.window else posterior.recent
-        if self._open(learner):  # the newest effect, u_t / s_t, comes in and the oldest goes
+        if still_open:  # the newest effect, u_t / s_t, comes in and the oldest goes
             newest = [(step.weights * step.precision)[None] for step in steps]
             effects = tuple(jnp.concatenate([old[1:], new]) for old, new in zip(effects, newest, strict=True))
         return CensorPosterior(belief=model.refreshed(belief), recent=recent, effects=effects, chosen=chosen)
@@ -406,19 +415,3 @@ class Censor(Policy):
     def _open(self, learner: DelayedSurrogate) -> int:
         """Return how many of the last points can still get a value."""
         return min(self.window, learner.capacity - 1)
-
-    def _effects(self, learner: DelayedSurrogate, group: int, step: Step, posterior: CensorPosterior) -> Array:
-        """Return ``P_t phi_s / lambda`` of the open targets, the oldest first; entries without a point yet are never used."""
-        points = jnp.minimum(posterior.recent[self.window - self._open(learner) :], learner.domain.size - 1)
-        share = step.column[points] * (step.precision * (1 / learner.chosen.noise_at(group, points)))
-        return posterior.effects[group] - share[:, None] * step.weights[None, :]
-
-    def _excess(self, learner: DelayedSurrogate, feedback: Feedback, chosen: Array) -> Array:
-        """Return how far the values that arrive lie above the minimum that stood for them, ``[n, k]`` over the open targets."""
-        ages = jnp.arange(self._open(learner), 0, -1, dtype=jnp.int32)
-        slots = jnp.argmax(feedback.ages[None] == ages[:, None], axis=1)
-        present = feedback.present[slots] & (ages < chosen)[:, None]  # a restart forgets older points for good
-        return jnp.where(present, feedback.values[slots] - self._minimum(learner, feedback)[None], 0)
-
-    def _minimum(self, learner: DelayedSurrogate, feedback: Feedback) -> Array:
-        return jnp.broadcast_to(jnp.asarray(self.minimum, feedback.values.dtype), (learner.outputs,))

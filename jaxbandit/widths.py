@@ -120,10 +120,6 @@ class Censored(Width):
     def __call__(self, t: Array, gain: Array) -> Array:
         return evaluate(self.base, t, gain)
 
-    def widen(self, beta: Array, recent: Array) -> Array:
-        """Return ``v_t`` from ``beta_t`` and the sums of the deviations at the last ``m`` points, ``recent``."""
-        return beta + jnp.asarray(self.scale, beta.dtype) * jnp.asarray(self.feedback_bound, beta.dtype) * recent
-
     def _check(self, name: str, outputs: int | None) -> None:
         if isinstance(self.base, Censored):
             raise checks.InvalidArgument(f"{name}.base: must be a number or another schedule, got a second widths.Censored")
@@ -152,7 +148,7 @@ def evaluate(
         return value
     if recent is None:
         raise checks.InvalidArgument("widths.Censored: is for delayed feedback under feedback.Censor; give its base as the width instead")
-    return width.widen(value, recent)
+    return value + jnp.asarray(width.scale, value.dtype) * jnp.asarray(width.feedback_bound, value.dtype) * recent
 
 
 def with_noise(width: WidthLike, factor: Array) -> WidthLike:

@@ -75,9 +75,14 @@ class Anytime(Wrapper[AnytimeState]):
         inner = self.algorithm.update(stretch, state.inner, observation, t - start + 1)
         # The restart belongs to the end of a stretch, so that the state always holds the multipliers of the coming round.
         following, next_start = _stretch(arena, t + 1)
-        after: AnytimeState = jax.lax.cond(
-            t + 1 == next_start, self._restarted, lambda _, state: state, following, replace(state, inner=inner)
-        )
+
+        def restarted(arena: Arena, state: AnytimeState) -> AnytimeState:
+            shown = self.diagnose(state)
+            fresh = self.algorithm.reset(arena, state.inner) if self.keep_data else self.algorithm.init(arena)
+            return AnytimeState(inner=fresh, flags=shown["flags"], evaluations=shown.get("evaluations", state.evaluations))
+
+        moved = replace(state, inner=inner)
+        after: AnytimeState = jax.lax.cond(t + 1 == next_start, restarted, lambda _, state: state, following, moved)
         return after
 
     def learn(self, arena: Arena, state: AnytimeState, observation: Seen) -> AnytimeState:
@@ -101,12 +106,6 @@ class Anytime(Wrapper[AnytimeState]):
     def reveal(self, arena: Arena, state: AnytimeState, sample: Array, t: Array) -> AnytimeState:
         stretch, start = _stretch(arena, t)
         return replace(state, inner=self.algorithm.reveal(stretch, state.inner, sample, t - start + 1))
-
-    def _restarted(self, arena: Arena, state: AnytimeState) -> AnytimeState:
-        """Return the state at the start of the stretch of ``arena``."""
-        shown = self.diagnose(state)
-        fresh = self.algorithm.reset(arena, state.inner) if self.keep_data else self.algorithm.init(arena)
-        return AnytimeState(inner=fresh, flags=shown["flags"], evaluations=shown.get("evaluations", state.evaluations))
 
     def symbols_in_force(self, horizon: int) -> dict[str, object]:
         """Return the letters of the wrapped algorithm over the last full stretch."""

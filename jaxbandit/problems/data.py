@@ -1,9 +1,12 @@
-"""Problems from data: tables with a row for each arm, and the two data sets of Zhou and Ji (2022, App. F) or made-up ones of their size."""
+"""Problems from data: goals in words, tables with a row per arm, and the data sets of Zhou and Ji (2022, App. F) or made-up ones."""
 
 from __future__ import annotations
 
 import csv
+import dataclasses
+import math
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +25,6 @@ from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain, arms, points, product
 from jaxbandit.kernels import Gram
 from jaxbandit.problems.base import Problem, Seed, from_tables
-from jaxbandit.problems.goals import Constraint, Objective
 from jaxbandit.problems.noise import Noise, Residuals
 
 __all__ = ["ArmsData", "from_columns", "from_csv", "light", "light_or_synthetic", "light_synthetic"]
@@ -30,6 +32,67 @@ __all__ += ["stocks", "stocks_or_synthetic", "stocks_synthetic"]
 
 Columns: TypeAlias = Mapping[str, Sequence[object]]  # [M] by name
 Positive: TypeAlias = Annotated[float, positive]
+
+NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+NAME = r"[^<>=\s][^<>=]*?"
+OBJECTIVE = re.compile(rf"\s*(maximise|minimise)\s+({NAME})\s*")
+CONSTRAINT = re.compile(rf"\s*({NAME})\s*(<=|>=|=)\s*({NUMBER})\s*(?:\+-\s*({NUMBER})\s*)?")
+
+
+@dataclasses.dataclass(frozen=True)
+class Objective:
+    """The output to maximise or minimise."""
+
+    name: str
+    sign: int  # 1 to maximise, -1 to minimise
+
+    @classmethod
+    def read(cls, text: str) -> Objective:
+        """Return the objective that ``"maximise NAME"`` or ``"minimise NAME"`` describes."""
+        match = OBJECTIVE.fullmatch(text) if isinstance(text, str) else None
+        if match is None:
+            raise InvalidArgument(f"objective: must be 'maximise NAME' or 'minimise NAME', got {short(text)}")
+        return cls(name=match[2], sign=1 if match[1] == "maximise" else -1)
+
+    def __str__(self) -> str:
+        return f"{'maximise' if self.sign > 0 else 'minimise'} {self.name}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Constraint:
+    """An output with a bound ``c`` on its mean."""
+
+    name: str
+    relation: str  # "<=", ">=" or "="
+    bound: float
+    tolerance: float = 0.0  # how far from c an output that is to equal it may be, > 0; 0 for inequalities
+
+    @classmethod
+    def read(cls, text: str, where: str = "constraints") -> Constraint:
+        """Return the constraint that ``"NAME <= c"``, ``"NAME >= c"`` or ``"NAME = c +- tolerance"`` (> 0, because of noise) describes."""
+        match = CONSTRAINT.fullmatch(text) if isinstance(text, str) else None
+        if match is None:
+            raise InvalidArgument(f"{where}: must be 'NAME <= NUMBER', 'NAME >= NUMBER' or 'NAME = NUMBER +- NUMBER', got {short(text)}")
+        name, relation, bound, tolerance = match[1], match[2], float(match[3]), float(match[4] or 0)
+        if not math.isfinite(bound) or not math.isfinite(tolerance):
+            raise InvalidArgument(f"{where}: must be a finite number, got {short(text)}")
+        if (relation == "=") != (tolerance > 0):
+            words = "needs a tolerance > 0, as in 'NAME = 7 +- 0.1'" if relation == "=" else "takes no tolerance, only an equality does"
+            raise InvalidArgument(f"{where}: the constraint {words}, got {short(text)}")
+        return cls(name=name, relation=relation, bound=bound, tolerance=tolerance)
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.relation} {self.bound!r}" + (f" +- {self.tolerance!r}" if self.tolerance else "")
+
+    @property
+    def sides(self) -> tuple[tuple[int, float], ...]:
+        """The inequalities ``sign y - c <= 0`` that say the same, each as ``(sign, c)``: two of an equality."""
+        above, below = (1, self.bound + self.tolerance), (-1, self.tolerance - self.bound)
+        return {"<=": (above,), ">=": (below,), "=": (above, below)}[self.relation]
+
+    def violation(self, value: np.ndarray | float) -> np.ndarray:
+        """Return how far values violate the constraint, ``>= 0``, in the output's own units."""
+        return np.maximum(np.max([sign * np.asarray(value) - bound for sign, bound in self.sides], axis=0), 0)
 
 
 def _are_columns(value: object) -> bool:
@@ -244,12 +307,10 @@ def light(path: FilePath | None = None, *, threshold: Positive | None = None, sc
         tables = {part: np.asarray(content[part]["sensordata"], np.float64) for part in ("train", "test")}
     for part, table in tables.items():
         finite_numbers.of(matrix("one row per reading, one column per sensor"))(f"light: {str(file)!r}: data.{part}.sensordata", table)
-    sensors = [table.shape[1] for table in tables.values()]
-    if sensors[0] != sensors[1]:
-        raise InvalidArgument(
-            f"light: {str(file)!r}: must have one column per sensor, got {sensors[0]} of training and {sensors[1]} of test"
-        )
-    labels = tuple(f"sensor {number}" for number in range(1, sensors[0] + 1))
+    train, test = (table.shape[1] for table in tables.values())
+    if train != test:
+        raise InvalidArgument(f"light: {str(file)!r}: must have one column per sensor, got {train} of training and {test} of test")
+    labels = tuple(f"sensor {number}" for number in range(1, train + 1))
     return _arms(tables["test"], tables["train"], threshold, scale, labels, "light", f"{file.name}, sensordata")
 
 
@@ -368,10 +429,7 @@ def _file(name: str, path: str | Path | None, what: str) -> Path:
 def _arms(
     readings: np.ndarray, reference: np.ndarray, threshold: float | None, scale: float, labels: tuple[str, ...], name: str, source: str
 ) -> ArmsData:
-    """Make arms from ``readings [n, M]``, which give ``f`` and the noise, and ``reference [p, M]``, whose correlations are the kernel.
-
-    ``threshold`` (``None`` for ``B / 2``) is in the units of the readings; everything is divided by ``scale``.
-    """
+    """Make arms from ``readings [n, M]``, which give ``f`` and the noise, and ``reference [p, M]``, whose correlations are the kernel."""
     spread = reference.std(axis=0)
     for label, sd in zip(labels, spread, strict=True):
         if not sd > 0:

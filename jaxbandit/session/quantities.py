@@ -23,7 +23,7 @@ from jaxbandit.core.fields import AtLeast, finite, scalar, whole
 from jaxbandit.core.pytree import MOST_NUMBERS_SHOWN, replace
 from jaxbandit.domains import MOST_POINTS, Domain, product
 from jaxbandit.domains import points as bare_points
-from jaxbandit.problems.goals import Constraint, Objective
+from jaxbandit.problems.data import Constraint, Objective
 
 SCALES = ("linear", "logarithmic", "categorical")
 POSITIVE = "a logarithmic scale has positive values only"
