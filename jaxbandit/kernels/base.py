@@ -120,31 +120,31 @@ class Scale(Kernel):
 class Pair(Kernel):
     """Abstract base of kernels made of two by an operation on their values."""
 
-    operation: ClassVar[staticmethod[[Array, Array], Array]]
+    operation: ClassVar[Callable[[Array, Array], Array]]
     left: Kernel
     right: Kernel
 
     @on_points
     def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
-        return self.operation(self.left(x, y), self.right(x, y))
+        return type(self).operation(self.left(x, y), self.right(x, y))
 
     @on_points
     def diag(self, x: ArrayLike) -> Array:
-        return self.operation(self.left.diag(x), self.right.diag(x))
+        return type(self).operation(self.left.diag(x), self.right.diag(x))
 
 
 @pytree
 class Sum(Pair):
     """Sum of two kernels, ``left(x, y) + right(x, y)``."""
 
-    operation = staticmethod(operator.add)
+    operation = operator.add
 
 
 @pytree
 class Product(Pair):
     """Product of two kernels, ``left(x, y) * right(x, y)``."""
 
-    operation = staticmethod(operator.mul)
+    operation = operator.mul
 
     @checked
     def along_axes(self, dimension: Axes) -> tuple[Kernel, ...] | None:
