@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-import operator
 from collections.abc import Callable, Sequence
 from typing import Annotated, ClassVar, TypeAlias
 
@@ -120,31 +119,36 @@ class Scale(Kernel):
 class Pair(Kernel):
     """Abstract base of kernels made of two by an operation on their values."""
 
-    operation: ClassVar[Callable[[Array, Array], Array]]
     left: Kernel
     right: Kernel
 
+    @abc.abstractmethod
+    def _joined(self, left: Array, right: Array) -> Array:
+        """Return the values of the kernel, from those of its parts."""
+
     @on_points
     def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
-        return type(self).operation(self.left(x, y), self.right(x, y))
+        return self._joined(self.left(x, y), self.right(x, y))
 
     @on_points
     def diag(self, x: ArrayLike) -> Array:
-        return type(self).operation(self.left.diag(x), self.right.diag(x))
+        return self._joined(self.left.diag(x), self.right.diag(x))
 
 
 @pytree
 class Sum(Pair):
     """Sum of two kernels, ``left(x, y) + right(x, y)``."""
 
-    operation = operator.add
+    def _joined(self, left: Array, right: Array) -> Array:
+        return left + right
 
 
 @pytree
 class Product(Pair):
     """Product of two kernels, ``left(x, y) * right(x, y)``."""
 
-    operation = operator.mul
+    def _joined(self, left: Array, right: Array) -> Array:
+        return left * right
 
     @checked
     def along_axes(self, dimension: Axes) -> tuple[Kernel, ...] | None:
