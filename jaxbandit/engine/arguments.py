@@ -1,4 +1,4 @@
-"""Arguments of a simulation, as others take them, too: trials, devices, and delays with what a learner does meanwhile."""
+"""Arguments of a simulation, as others take them, too: trials, devices, kernels, and delays with what a learner does meanwhile."""
 
 from __future__ import annotations
 
@@ -16,8 +16,14 @@ from jaxbandit.core.declare import Array
 from jaxbandit.core.fields import MOST_ROUNDS, Check, Place, each, function, of_class, whole
 from jaxbandit.core.keys import round_key
 from jaxbandit.core.pytree import pytree, static
+from jaxbandit.core.sweep import gather_variants
 from jaxbandit.delays import Delay, unproven
 from jaxbandit.feedback import Policy
+from jaxbandit.fused.cells import Unsupported
+from jaxbandit.fused.plan import NOT_MEASURED, plan_of
+from jaxbandit.fused.plan import Plan as KernelPlan
+from jaxbandit.problems import AbstractProblem
+from jaxbandit.surrogates import Surrogate
 
 ALMOST_SURELY = 1 - 1e-12  # the quantile of a delay that a buffer is made for
 MOST_TRIALS = 2**31 - 1
@@ -100,6 +106,25 @@ def plan_delays(
     slots = min(horizon - 1, longest) + 1 if capacity is None else capacity
     planned = [Delays(model=delay, policy=policy, capacity=slots) for delay, policy in zip(delays, policies, strict=True)]
     return [algorithm.with_delays(late.model, late.policy) for algorithm, late in zip(algorithms, planned, strict=True)], planned
+
+
+def kernel_of(
+    fused: bool | str,
+    algorithms: Sequence[Algorithm],
+    models: Sequence[Surrogate],
+    problem: AbstractProblem,
+    policy: Policy | None,
+    platform: str,
+) -> KernelPlan | str:
+    """Return the kernel that plays the rounds of all variants, or why XLA does; ``policy`` is ``None`` where feedback comes at once."""
+    if fused is not True:
+        return NOT_MEASURED if fused == "auto" else "as fused=False asks"
+    if any(leaf is not None for leaf in gather_variants([model.forms for model in models]).differing):
+        return "because models that run side by side differ in their features"
+    try:
+        return plan_of(algorithms[0], models[0], problem, policy, platform)  # variants differ in numbers alone
+    except Unsupported as reason:
+        return f"because {reason}"
 
 
 def at_once(delays: Sequence[Delay]) -> bool:

@@ -71,12 +71,10 @@ class Cell:
             return False  # a kernel reads the features of all its trials from one table
         return _equal_but(self.initial, other.initial, largest=0) and _equal_but(mine, others, largest=MIN_UNSHARED_LEAF)
 
-    @staticmethod
-    def joined(cells: Sequence[Cell]) -> Cell:
-        """Return one cell of the runs of cells of one run each that share a program."""
-        variants = [cell.variants.pick(0) for cell in cells]
+    def joined(self, variants: Sequence[Variant]) -> Cell:
+        """Return the cell of all runs that share its program, with a buffer that is large enough for each."""
         capacity = max((delays.capacity for _, _, delays in variants if delays is not None), default=1)
-        return replace(cells[0], variants=gather_variants([_with_capacity(variant, capacity) for variant in variants]))
+        return replace(self, variants=gather_variants([_with_capacity(variant, capacity) for variant in variants]))
 
     def setting(self, key: Array, pair: Array | np.ndarray) -> Setting:
         """Return the setting of ``pair [3]``: the variant within the cell, the trial, and the run within the study counted from 1."""

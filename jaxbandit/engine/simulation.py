@@ -21,16 +21,13 @@ from jaxbandit.core.keys import typed
 from jaxbandit.core.memory import device_memory, tree_bytes
 from jaxbandit.core.pytree import float_dtype, pytree, replace, static
 from jaxbandit.core.status import Status, flags_in_words
-from jaxbandit.core.sweep import Sweep, gather_variants
+from jaxbandit.core.sweep import Sweep
 from jaxbandit.delays import Delay
-from jaxbandit.engine.arguments import DIFFERENT_DEVICES, Rounds, Telling, Trials, plan_delays
+from jaxbandit.engine.arguments import DIFFERENT_DEVICES, Rounds, Telling, Trials, kernel_of, plan_delays
 from jaxbandit.engine.cell import Cell, check_run, laid_out_for, refreshed_in_time
 from jaxbandit.engine.programs import begin_all, play_all
 from jaxbandit.engine.trial import InitialDesign, Record
 from jaxbandit.feedback import Policy
-from jaxbandit.fused.cells import Unsupported
-from jaxbandit.fused.plan import Plan as KernelPlan
-from jaxbandit.fused.plan import plan_of
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.results.dataset import to_dataframe
 from jaxbandit.results.measured import Played, RunSummary, results_of, summary_of
@@ -270,7 +267,11 @@ def simulate(
         cell = Cell.of(problem, variants, initial, horizon=horizon, block=block or 1, informed=informed)
         if fused is True:
             policy = None if delays is None else delays[0].policy
-            cell = replace(cell, kernel=kernel_of(problem, algorithms, models, policy, used[0].platform))
+            kernel = kernel_of(fused, algorithms, models, problem, policy, used[0].platform)
+            if isinstance(kernel, str):
+                name = type(algorithms[0]).__name__
+                raise InvalidArgument(f"fused: no kernel can play the rounds of {name}, {kernel}; leave them to XLA by fused=False")
+            cell = replace(cell, kernel=kernel)
         cell = laid_out_for(used[0].platform, cell)
         wanted = default_block(cell, models[0].trials_per_block, count, used) if block is None else block
         pairs, block = _pairs(len(algorithms), numbers, wanted, 1 if block else least_block(wanted), len(used))
@@ -348,17 +349,3 @@ def _warn_of_flags(status: jax.Array, lost: jax.Array | None, capacity: int) -> 
         warnings.warn(f"simulate: {line}", stacklevel=stack)
     for line in flags_in_words(bits & int(Status.FEEDBACK_LOST)):  # with delayed feedback only
         warnings.warn(f"simulate: {np.sum(np.asarray(lost))} values were lost by a buffer of {capacity} rounds; {line}", stacklevel=stack)
-
-
-def kernel_of(
-    problem: AbstractProblem, algorithms: Sequence[Algorithm], models: Sequence[Surrogate], policy: Policy | None, platform: str
-) -> KernelPlan:
-    """Return the kernel that plays the rounds of every variant; ``policy`` is ``None`` where feedback comes at once."""
-    try:
-        if any(leaf is not None for leaf in gather_variants([model.forms for model in models]).differing):
-            raise Unsupported("models that run side by side differ in their features")
-        return plan_of(algorithms[0], models[0], problem, policy, platform)  # variants differ in numbers alone
-    except Unsupported as reason:
-        raise InvalidArgument(
-            f"fused: no kernel can play the rounds of {type(algorithms[0]).__name__}, because {reason}; leave them to XLA by fused=False"
-        ) from reason

@@ -6,8 +6,8 @@ import contextlib
 import dataclasses
 import functools
 import re
-from collections.abc import Hashable, Iterator, Sequence
-from typing import Annotated, Any, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Annotated, TypeAlias
 
 import jax
 import numpy as np
@@ -17,13 +17,13 @@ from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import Device, checked
 from jaxbandit.core.fields import whole
 from jaxbandit.core.memory import device_memory, host_memory, in_units, tree_bytes
-from jaxbandit.core.pytree import float_dtype, replace, signature
-from jaxbandit.engine.arguments import DIFFERENT_DEVICES, plan_delays
-from jaxbandit.engine.cell import Cell, check_run, laid_out_for, refreshed_in_time
+from jaxbandit.core.pytree import float_dtype, replace
+from jaxbandit.engine.arguments import DIFFERENT_DEVICES, kernel_of, plan_delays
+from jaxbandit.engine.cell import Cell, Variant, check_run, laid_out_for
 from jaxbandit.engine.simulation import COPIES_OF_CARRY, carried_bytes
 from jaxbandit.study.files import PARTS
 from jaxbandit.study.runs import Run
-from jaxbandit.study.study import Study, in_its_arithmetic, kernel_of
+from jaxbandit.study.study import Study, in_its_arithmetic
 from jaxbandit.surrogates import Surrogate
 
 FLAGS_AND_FACTS = 64  # bytes of a trial, whatever its rounds
@@ -248,19 +248,12 @@ def make_plan(
             f"memory: the results alone take {in_units(results)} of the {in_units(most)} allowed; have them written to a file batch by"
             " batch (results=PATH), keep fewer rounds (keep) or metrics, or allow more"
         )
-    limits: dict[str, Any] = {
-        "memory": allowed - results if on_cpu else allowed,
-        "segment": segment,
-        "devices": used,
-        "by_workers": by_workers,
-    }
-    carried: dict[Hashable, int] = {}  # bytes of each kind of cell, once: it takes a while
     cells = []
     for number, (cell, group) in enumerate(groups):
         with _named(next(iter(group.values())).label):
-            kind = signature(cell)
-            carried[kind] = carried.get(kind) or carried_bytes(cell)
-        cells.append(_planned(study, number, cell, group, carried[kind], **limits))
+            carried = carried_bytes(cell)
+        room = allowed - results if on_cpu else allowed
+        cells.append(_planned(study, number, cell, group, carried, memory=room, segment=segment, devices=used, by_workers=by_workers))
     return Plan(study, runs, tuple(cells))
 
 
@@ -299,20 +292,18 @@ def counted_before(runs: Sequence[Run]) -> int:
 
 def group_runs(study: Study, runs: Sequence[Run]) -> list[tuple[Cell, dict[int, Run]]]:
     """Return the cells of a study in the order of their first runs, each with its runs by their numbers."""
-    models = refreshed_in_time([run.model for run in runs], study.horizon)
-    cells = [cell_of(study, run, model) for run, model in zip(runs, models, strict=True)]
-    groups: list[list[int]] = []
-    for number, cell in enumerate(cells):
-        for group in groups:
-            if runs[group[0]].problem is runs[number].problem and cells[group[0]].shares_a_program(cell):
-                group.append(number)
-                cells[number] = replace(cell, problem=cells[group[0]].problem)  # which lets go of a copy
-                break
-        else:
-            groups.append([number])
-    if study.fused is True and not any(cell.kernel for cell in cells):
+    groups: list[tuple[Cell, list[Variant], dict[int, Run]]] = []  # of each the cell of its first run
+    for number, (run, model) in enumerate(zip(runs, study.models_in_force(), strict=True)):
+        cell = cell_of(study, run, model)
+        alike = (group for group in groups if runs[min(group[2])].problem is run.problem and group[0].shares_a_program(cell))
+        first, variants, members = next(alike, (cell, [], {}))
+        if first is cell:
+            groups.append((cell, variants, members))
+        variants.append(cell.variants.pick(0))
+        members[number] = run
+    if study.fused is True and not any(cell.kernel for cell, _, _ in groups):
         raise InvalidArgument(f"fused: no kernel can play the rounds of any run; {runs[0].label!r}: {study.describe_choices(runs[0])}")
-    return [(Cell.joined([cells[number] for number in group]), {number: runs[number] for number in group}) for group in groups]
+    return [(cell.joined(variants), members) for cell, variants, members in groups]
 
 
 def cell_of(study: Study, run: Run, model: Surrogate) -> Cell:
@@ -321,7 +312,8 @@ def cell_of(study: Study, run: Run, model: Surrogate) -> Cell:
         check_run(run.problem, [run.algorithm], [run.model], study.horizon, run.initial, run.informed)
         delay, policy = run.delay_in_force, run.policy_in_force
         algorithms, delays = plan_delays(run.problem.outputs, [run.algorithm], [delay], policy, None, study.horizon)
-    kernel = kernel_of(study, run, model)
+    late = None if delays is None else policy
+    kernel = kernel_of(study.fused, [run.algorithm], [model], run.problem, late, jax.default_backend())
     return Cell.of(
         run.problem,
         [(algorithms[0], model, None if delays is None else delays[0])],

@@ -26,10 +26,8 @@ from jaxbandit.core.pytree import canonicalise, float_dtype, html_table
 from jaxbandit.core.sweep import Sweep
 from jaxbandit.delays import NoDelay
 from jaxbandit.engine import InitialDesign, Trajectory, simulate
-from jaxbandit.engine.arguments import Rounds, at_once
+from jaxbandit.engine.arguments import Rounds, at_once, kernel_of
 from jaxbandit.engine.cell import refreshed_in_time
-from jaxbandit.fused.cells import Unsupported
-from jaxbandit.fused.plan import NOT_MEASURED, plan_of
 from jaxbandit.fused.plan import Plan as KernelPlan
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.results.schema import METRICS
@@ -276,8 +274,13 @@ class Study(Described):
 
     @in_its_arithmetic
     def _kernel(self, run: Run) -> KernelPlan | str:
-        model, *_ = refreshed_in_time([run.model, *(other.model for other in self.runs)], self.horizon)
-        return kernel_of(self, run, model)
+        model, *_ = self.models_in_force(run)
+        policy = None if at_once([run.delay_in_force]) else run.policy_in_force
+        return kernel_of(self.fused, [run.algorithm], [model], run.problem, policy, jax.default_backend())
+
+    def models_in_force(self, *besides: Run) -> list[Surrogate]:
+        """Return the models of runs ``besides`` the study's and of these, as they are played in its number of rounds."""
+        return refreshed_in_time([run.model for run in (*besides, *self.runs)], self.horizon)
 
     @checked
     @in_its_arithmetic
@@ -297,17 +300,6 @@ class Study(Described):
 def sampled(problem: AbstractProblem, root: Key, trials: Array) -> AbstractProblem:
     """Return the instances of a random family in the trials numbered ``trials [n]``, stacked along a leading axis ``[n]``."""
     return jax.vmap(lambda i: problem.sample(stream_key(trial_key(root, i), Stream.PROBLEM)))(trials)
-
-
-def kernel_of(study: Study, run: Run, model: Surrogate) -> KernelPlan | str:
-    """Return the kernel that plays the rounds of a run with a model, or the reason why XLA plays them."""
-    if study.fused is not True:
-        return NOT_MEASURED if study.fused == "auto" else "as fused=False asks"
-    policy = None if at_once([run.delay_in_force]) else run.policy_in_force
-    try:
-        return plan_of(run.algorithm, model, run.problem, policy, jax.default_backend())
-    except Unsupported as reason:
-        return f"because {reason}"
 
 
 def _counted_problem(problem: AbstractProblem) -> Plain:
