@@ -37,6 +37,15 @@ def blaming(words: str) -> Iterator[None]:
         raise InvalidArgument(f"{words}; got one that fails with {type(error).__name__}: {text[:200]}") from error
 
 
+@contextlib.contextmanager
+def naming(where: str) -> Iterator[None]:
+    """Let what is refused inside the block name the place."""
+    try:
+        yield
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{where}: {error}") from error
+
+
 LONGEST_RANGE = 10**7  # numbers
 
 

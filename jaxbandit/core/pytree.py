@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.core.checks import InvalidArgument, check_known, is_sequence_of_numbers, shape_of, short
+from jaxbandit.core.checks import InvalidArgument, check_known, is_sequence_of_numbers, naming, shape_of, short
 from jaxbandit.core.checks import float_dtype as float_dtype
 
 T = TypeVar("T")
@@ -143,10 +143,8 @@ def set_field(item: Any, path: str, value: object, where: str) -> Any:
     if fields[first].metadata.get("fixed"):
         raise InvalidArgument(f"{where}: {first} of {kind} cannot be set: {fields[first].metadata['fixed']}; it can sweep {free}")
     inner = set_field(getattr(item, first), rest, value, where) if dot else value
-    try:
+    with naming(where):
         return dataclasses.replace(item, **{first: inner})
-    except InvalidArgument as error:
-        raise InvalidArgument(f"{where}: {error}") from error
 
 
 def as_argument(given: Any) -> Any:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Annotated, TypeAlias
 
 import jax
 import numpy as np
 
 from jaxbandit.core.blocks import equal_blocks, least_block
-from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.checks import InvalidArgument, naming, short
 from jaxbandit.core.declare import Device, checked
 from jaxbandit.core.fields import whole
 from jaxbandit.core.memory import device_memory, host_memory, in_units, tree_bytes
@@ -250,7 +249,7 @@ def make_plan(
         )
     cells = []
     for number, (cell, group) in enumerate(groups):
-        with _named(next(iter(group.values())).label):
+        with naming(f"run {next(iter(group.values())).label!r}"):
             carried = carried_bytes(cell)
         room = allowed - results if on_cpu else allowed
         cells.append(_planned(study, number, cell, group, carried, memory=room, segment=segment, devices=used, by_workers=by_workers))
@@ -271,15 +270,6 @@ def allowed_bytes(memory: object) -> int:
     if not 1 <= amount <= MAX_BYTES:
         raise InvalidArgument(f"memory: must be from one byte to {in_units(MAX_BYTES)}, got {short(memory)}")
     return int(amount)
-
-
-@contextlib.contextmanager
-def _named(label: str) -> Iterator[None]:
-    """Let refusals name a run."""
-    try:
-        yield
-    except InvalidArgument as error:
-        raise InvalidArgument(f"run {label!r}: {error}") from error
 
 
 def counted_before(runs: Sequence[Run]) -> int:
@@ -308,7 +298,7 @@ def group_runs(study: Study, runs: Sequence[Run]) -> list[tuple[Cell, dict[int, 
 
 def cell_of(study: Study, run: Run, model: Surrogate) -> Cell:
     """Return the cell of one run, checked as :func:`~jaxbandit.simulate` checks it."""
-    with _named(run.label):
+    with naming(f"run {run.label!r}"):
         check_run(run.problem, [run.algorithm], [run.model], study.horizon, run.initial, run.informed)
         delay, policy = run.delay_in_force, run.policy_in_force
         algorithms, delays = plan_delays(run.problem.outputs, [run.algorithm], [delay], policy, None, study.horizon)

@@ -32,9 +32,6 @@ from jaxbandit.study.study import sampled
 
 CHECKPOINT_SHARE = 0.04  # of the time that checkpoints may take
 
-Played: TypeAlias = tuple[dict[str, np.ndarray], np.ndarray]
-"""Arrays of a batch; and the seconds that it took, with and without compilation ``[2]``, NaN if an earlier process played some of it."""
-
 
 class Player:
     """Plays batches of a plan, on its devices.
@@ -64,8 +61,8 @@ class Player:
         self.resumed = None if files is None else files.read(AT_WORK)
         self.mixed: dict[Hashable, float] = {}  # rewards of best mixed policies by instance
 
-    def play(self, batch: Batch) -> Played:
-        """Return the arrays of a batch, and the seconds that it took."""
+    def play(self, batch: Batch) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Return the arrays of a batch; and its seconds, with and without compilation ``[2]``, NaN if an earlier process played a part."""
         begun, compiling = time.perf_counter(), self.compiling
         checkpoint = None if self.resumed is None or (*self.resumed["place"][:2],) != batch.place else self.resumed
         arrays = self._at_once(batch) if batch.cell.in_one_part else self._in_parts(batch, checkpoint)
@@ -86,11 +83,7 @@ class Player:
         return _collected([self._kept(1, before, seen, curves, facts)], ended, batch.size)
 
     def _calls(self, batch: Batch) -> Iterator[tuple[np.ndarray, np.int32 | None, np.ndarray]]:
-        """Return what is given to the calls of a cell's programs that play the trials of a batch.
-
-        That is the numbers of trials, some of them repeated, as many as a program has room for; how many blocks of each device are
-        played; and which of the results are those of the batch, in order.
-        """
+        """Return, for each call of a cell's programs, the trials that fill it, the blocks to play, and which results are the batch's."""
         cell = batch.cell
         devices = len(cell.devices)
         for trials in np.split(batch.pairs, range(cell.room, batch.size, cell.room)):

@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 
@@ -55,17 +54,13 @@ class Progress:
         )
 
 
-Told: TypeAlias = tuple[Callable[[Progress], None], Callable[[str], None]]
-"""Functions that :func:`~jaxbandit.study.run_study` takes as ``report`` and ``note``."""
-
-
 class Reporter:
     """Reporter of progress: a bar on a terminal; elsewhere plain lines now and then, the last of each cell always.
 
     As a context manager it returns the functions that :func:`~jaxbandit.study.run_study` takes as ``report`` and ``note``.
     """
 
-    def __enter__(self) -> Told:
+    def __enter__(self) -> tuple[Callable[[Progress], None], Callable[[str], None]]:
         from rich.console import Console
         from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as Bar
@@ -159,19 +154,14 @@ class SoFar:
         first = self.plan.study.metrics[0].replace("strong_regret", "reward")  # of which it is made in the end
         self.played(batch, self.plan.study.horizon, None if before else arrays[first][:, -1])
 
-    def write_now_and_then(self) -> None:
-        """Write ``progress.json``, unless that was done a moment ago."""
+    def write(self, *, now: bool = True) -> None:
+        """Write ``progress.json`` where there is a directory, unless that was done a moment ago and need not be ``now``."""
         start = time.monotonic()
-        if start >= self.due:
-            self.write()
-            end = time.monotonic()
-            self.due = end + max(LEAST_SECONDS_BETWEEN_WRITES, (end - start) / SHARE_OF_WRITES)
-
-    def write(self) -> None:
-        """Write ``progress.json`` now, where there is a directory."""
-        if self.directory is not None:
+        if self.directory is not None and (now or start >= self.due):
             with contextlib.suppress(CannotWrite):  # no run ends for want of it
                 write_json(self.directory / PROGRESS, self._table())
+            end = time.monotonic()
+            self.due = end if now else end + max(LEAST_SECONDS_BETWEEN_WRITES, (end - start) / SHARE_OF_WRITES)
 
     def _table(self) -> dict[str, object]:
         """Return what ``progress.json`` holds: plain values, curves of deviations being those of trials, not of means."""

@@ -199,7 +199,7 @@ class Store:
         self.parts[batch] = None if self.options.results else part  # which is read again, so that memory holds one at a time
         self.seconds[list(batch.cell.runs)] += seconds / len(batch.cell.runs)
         self.so_far.finish(batch, part)
-        self.so_far.write_now_and_then()
+        self.so_far.write(now=False)
 
     def _part(self, batch: Batch) -> Arrays:
         """Return what is kept of a finished batch."""

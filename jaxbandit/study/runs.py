@@ -35,9 +35,7 @@ from jaxbandit.surrogates.ranges import with_length_scale
 
 LONGEST_LABEL = 1000  # characters
 MODEL = "model."  # what the path of a swept field of the model begins with
-Swept: TypeAlias = Annotated[Mapping[str, object], Words("a mapping from fields to values")]
 Values: TypeAlias = Annotated[Mapping[str, Sequence[object]], Words("a mapping from fields to values")]
-Range: TypeAlias = tuple[PerAxis, PerAxis]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +67,7 @@ class Model:
     rank: Annotated[int, whole(1)] | None = None
     precision: Annotated[str, choice(*PRECISIONS)] = "auto"
     length_scale: Annotated[PerAxis, positive_numbers] | None = None
-    length_scale_range: Annotated[Range, positive_numbers] | None = None
+    length_scale_range: Annotated[tuple[PerAxis, PerAxis], positive_numbers] | None = None
     fit_to: Annotated[object, text | of_class(Path, "the path of a CSV file") | finite_numbers] | None = None
 
     def __post_init__(self) -> None:
@@ -84,10 +82,8 @@ class Model:
                     f"model.length_scale_range: expected [low, high] with low < high, got {short(self.length_scale_range)}"
                 )
         if self.fit_to is not None:
-            try:
+            with checks.naming("model.fit_to"):
                 rows = np.asarray(rows_of_csv(self.fit_to) if isinstance(self.fit_to, str | Path) else self.fit_to, np.float64)
-            except InvalidArgument as error:
-                raise InvalidArgument(f"model.fit_to: {error}") from error
             if rows.ndim != 2 or not rows.size:
                 words = "rows of numbers, the coordinates of a point and its values"
                 raise InvalidArgument(f"model.fit_to: must be {words}, got {short(self.fit_to)}")
@@ -130,7 +126,7 @@ class Model:
         kernels: Any = list(self.kernel) if isinstance(self.kernel, tuple) else self.kernel  # one for all outputs is fitted to all of them
         rest = {name: getattr(self, name) for name in ("noise_variance", "prior_mean", "rank", "precision", "tolerance")}
         rest |= {"outputs": outputs, "horizon": horizon}
-        try:
+        with checks.naming(where):
             if self.fit_to is not None:
                 rows, d = np.asarray(self.fit_to), domain.dimension
                 if rows.shape[1] != d + outputs:
@@ -145,8 +141,6 @@ class Model:
                 own_scale = partial(with_length_scale, length_scale=self.length_scale)
                 kernels = [own_scale(kernel) for kernel in kernels] if isinstance(kernels, list) else own_scale(kernels)
             return ranged(domain, kernels, low=self.length_scale_range[0], high=self.length_scale_range[1], **rest)
-        except InvalidArgument as error:
-            raise InvalidArgument(f"{where}: {error}") from error
 
     def table(self) -> Mapping[str, object]:
         """Return the table of a study file; raises ``InvalidArgument`` on a kernel that cannot be written as one."""
@@ -188,7 +182,7 @@ class Run(Described):
     feedback: Policy | None = None
     informed: Telling | None = None
     initial: InitialDesign = InitialDesign()
-    swept: Swept = dataclasses.field(default_factory=dict)
+    swept: Annotated[Mapping[str, object], Words("a mapping from fields to values")] = dataclasses.field(default_factory=dict)
     algorithm_label: str | None = None
     problem_label: str | None = None
     delay_label: str | None = None

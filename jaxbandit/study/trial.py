@@ -29,7 +29,7 @@ from jaxbandit.study.plan import MAX_BYTES, Batch, make_plan
 from jaxbandit.study.play import Player
 from jaxbandit.study.run import attributes, contents_of
 from jaxbandit.study.runs import Run
-from jaxbandit.study.study import Keep, Study, arithmetic_of, from_table, in_its_arithmetic
+from jaxbandit.study.study import Keep, Study, from_table, in_its_arithmetic
 
 
 def _of_another_version(dataset: xr.Dataset) -> str:
@@ -75,10 +75,10 @@ def rerun(dataset: Results, trial: Annotated[int, whole(0)], *, label: str | Non
             raise InvalidArgument(
                 f"results: the study that they hold cannot be made here: {error}{_of_another_version(dataset)}"
             ) from error
-    with arithmetic_of(study):
-        return _again(study, dataset, trial, label)
+    return _again(study, dataset, trial, label)
 
 
+@in_its_arithmetic
 def _again(study: Study, dataset: xr.Dataset, trial: int, label: str | None) -> xr.Dataset:
     if study.fingerprint() != str(dataset.attrs.get("fingerprint")):
         raise InvalidArgument(f"study: it is not the one that these results are of{_of_another_version(dataset)}")
