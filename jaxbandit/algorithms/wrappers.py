@@ -235,5 +235,5 @@ class Refitted(Wrapper[S]):
         if model.noise_differs:
             raise InvalidArgument("surrogate.noise_variance: Refitted fits one number for each output, got a table over the points")
         how = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name not in ("algorithm", "at_start")}
-        refitted: AbstractSurrogate = RefittedSurrogate(ranged=model if model.is_factorised else model.factorised(), fits=fits, **how)
+        refitted: AbstractSurrogate = RefittedSurrogate(ranged=replace(model, forms=model.forms_in_force), fits=fits, **how)
         return replace(arena, surrogate=replace(surrogate, arrivals=refitted) if isinstance(surrogate, DelayedSurrogate) else refitted)

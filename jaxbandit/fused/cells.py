@@ -156,9 +156,23 @@ def _computed(equation: core.JaxprEqn, inputs: list[Cells], rows: Rows) -> list[
         return compute(called_by(equation), inputs, rows)
     if name in REDUCTIONS:
         return [functools.reduce(functools.partial(_reduced, *REDUCTIONS[name]), sorted(params["axes"], reverse=True), inputs[0])]
-    moved = _moved(name, params, inputs, equation.outvars[0].aval)
-    if moved is not None:
-        return moved
+    aval: Any = equation.outvars[0].aval
+    shape = aval.shape
+    if name in ("reshape", "squeeze", "expand_dims"):
+        return [inputs[0].reshape(shape)]
+    if name == "broadcast_in_dim":
+        axes = dict(zip(params["broadcast_dimensions"], inputs[0].shape, strict=True))
+        return [np.broadcast_to(inputs[0].reshape([axes.get(axis, 1) for axis in range(len(shape))]), shape)]
+    if name == "slice":
+        return [inputs[0][tuple(map(slice, params["start_indices"], params["limit_indices"], params["strides"] or [1] * inputs[0].ndim))]]
+    if name == "concatenate":
+        return [np.concatenate(inputs, params["dimension"])]
+    if name == "stack":
+        return [np.stack(inputs, params["axis"])]
+    if name == "split":
+        return np.split(inputs[0], np.cumsum(params["sizes"])[:-1], params["axis"])
+    if name == "transpose":
+        return [inputs[0].transpose(params["permutation"])]
     of_kernel: dict[str, Function] = {
         "sqrt": rows.sqrt,
         "select_n": lambda condition, no, yes: rows.select(condition, yes, no),
@@ -168,8 +182,8 @@ def _computed(equation: core.JaxprEqn, inputs: list[Cells], rows: Rows) -> list[
     function = of_kernel.get(name, ELEMENTWISE.get(name))
     if function is None:
         raise Unsupported(f"it uses an operation that kernels lack ({name})")
-    shape = np.broadcast_shapes(*(each.shape for each in inputs))  # which may be that of no entries
-    return [np.frompyfunc(function, len(inputs), 1)(*inputs, out=np.empty(shape, object))]
+    broadcast = np.broadcast_shapes(*(each.shape for each in inputs))  # which may be that of no entries
+    return [np.frompyfunc(function, len(inputs), 1)(*inputs, out=np.empty(broadcast, object))]
 
 
 def called_by(equation: core.JaxprEqn) -> core.ClosedJaxpr:
@@ -181,23 +195,3 @@ def called_by(equation: core.JaxprEqn) -> core.ClosedJaxpr:
 def _reduced(function: Function, of_nothing: float, cells: Cells, axis: int) -> Cells:
     reduced = np.full((*cells.shape[:axis], *cells.shape[axis + 1 :]), np.float32(of_nothing), object)
     return np.frompyfunc(function, 2, 1).reduce(cells, axis, out=reduced) if cells.shape[axis] else reduced
-
-
-def _moved(name: str, params: dict[str, Any], inputs: list[Cells], aval: Any) -> list[Cells] | None:
-    """Return the results of an operation that moves entries about, of which ``aval`` is the first; ``None`` for any other."""
-    if name in ("reshape", "squeeze", "expand_dims"):
-        return [inputs[0].reshape(aval.shape)]
-    if name == "broadcast_in_dim":
-        axes = dict(zip(params["broadcast_dimensions"], inputs[0].shape, strict=True))
-        return [np.broadcast_to(inputs[0].reshape([axes.get(axis, 1) for axis in range(len(aval.shape))]), aval.shape)]
-    if name == "slice":
-        return [inputs[0][tuple(map(slice, params["start_indices"], params["limit_indices"], params["strides"] or [1] * inputs[0].ndim))]]
-    if name == "concatenate":
-        return [np.concatenate(inputs, params["dimension"])]
-    if name == "stack":
-        return [np.stack(inputs, params["axis"])]
-    if name == "split":
-        return np.split(inputs[0], np.cumsum(params["sizes"])[:-1], params["axis"])
-    if name == "transpose":
-        return [inputs[0].transpose(params["permutation"])]
-    return None

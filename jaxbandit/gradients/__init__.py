@@ -11,8 +11,7 @@ trials on common random numbers: ``jax.grad``, ``jax.jit`` and optax work on it,
 
 from jaxbandit.core.tuned import Candidate, Tuned
 from jaxbandit.gradients import smoothed
-from jaxbandit.gradients.descend import descend
-from jaxbandit.gradients.parameters import logarithms
+from jaxbandit.gradients.descend import descend, logarithms
 from jaxbandit.gradients.replay import Replay, replay
 from jaxbandit.gradients.smoothed import *  # noqa: F403
 

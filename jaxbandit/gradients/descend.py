@@ -1,14 +1,13 @@
-"""Descent on a smoothed loss, guarded at both ends: screening of where to start, validation of where to stop.
+"""Hyper-parameters on a logarithmic scale, and descent on a smoothed loss, with screening of the start and validation of the end.
 
-A descent alone can end worse than it began: a few trials that get stuck dominate a loss, and few gradients see them. So the start is the
-best of several screened points, iterates are compared on trials that no step has used, and the winner has to beat the start on others.
+A descent alone can end worse than it began: a few trials that get stuck dominate a loss, and few gradients see them.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Annotated, NamedTuple
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -16,17 +15,109 @@ import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 
-from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.declare import Array, Key, Scalar, checked
+from jaxbandit.algorithms.base import Algorithm
+from jaxbandit.core.checks import Interval, InvalidArgument, check_known, short
+from jaxbandit.core.declare import Array, Key, Scalar, checked, parameters
 from jaxbandit.core.fields import Words, between, positive, whole
+from jaxbandit.core.fields import text as text_check
 from jaxbandit.core.intervals import NORMAL_95
-from jaxbandit.core.pytree import float_dtype, replace
+from jaxbandit.core.pytree import float_dtype, replace, set_field
 from jaxbandit.core.tuned import Candidate, Tuned
-from jaxbandit.gradients.parameters import Logarithms, Params
-from jaxbandit.gradients.smoothed import SmoothedLoss, SubjectTo
+from jaxbandit.gradients.smoothed import Params, SmoothedLoss, SubjectTo
+from jaxbandit.surrogates import RangedSurrogate, Surrogate
 
+ROUNDING = 1e-6  # by which logarithms keep away from the ends of a range, which rounding to float32 could cross
+MODEL = "model."  # what the path of a field of the model begins with, as in study files
 MAX_COUNT = 1_000_000  # of steps, of points and of trials in a descent
 SCREEN, STEP, VALIDATE, CONFIRM = range(4)  # purposes of random numbers: none is used for two
+
+
+@dataclasses.dataclass(frozen=True, eq=False)  # compared and hashed by identity, as a static argument of programs
+class Logarithms:
+    """Function from the logarithms of hyper-parameters to an algorithm and a model; :func:`logarithms` makes one."""
+
+    algorithm: Algorithm  # whose other fields stay, as the model's do
+    model: Surrogate
+
+    def __call__(self, params: Mapping[str, Array]) -> tuple[Algorithm, Surrogate]:
+        """Return the algorithm and the model whose fields have these logarithms, by path."""
+        built: Any = {"algorithm": self.algorithm, "model": self.model}
+        for path, logarithm in params.items():
+            built = set_field(built, _whole(path), jnp.exp(logarithm), f"paths.{path}")
+        return built["algorithm"], built["model"]
+
+    def limits(self, params: Mapping[str, Array]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Return the least and the largest logarithm that each field may have, each like ``params``; infinite where there is none."""
+        low, high = {}, {}
+        for path, value in params.items():
+            least, largest = _ends(self.model if path.startswith(MODEL) else self.algorithm, path.removeprefix(MODEL), np.ndim(value))
+            with np.errstate(divide="ignore"):  # no least number has the logarithm -inf
+                low[path] = np.broadcast_to(np.log(np.maximum(least, 0)) + ROUNDING, np.shape(value))
+            high[path] = np.broadcast_to(np.log(largest) - ROUNDING, np.shape(value))
+        return low, high
+
+
+@checked
+def logarithms(
+    algorithm: Algorithm, model: Annotated[Surrogate, Words("a model, jaxbandit.surrogate(...)")], *paths: str
+) -> tuple[dict[str, Array], Logarithms]:
+    """Return positive hyper-parameters on a logarithmic scale, and the function that builds an algorithm and a model from them.
+
+    Args:
+      algorithm: the algorithm; its values are where the parameters start.
+      model: the GP model.
+      *paths: dotted paths of fields, as for :func:`~jaxbandit.sweep`; one that begins with ``"model."`` names a field of the model, such
+        as ``"model.noise_variance"``, or ``"model.length_scale"`` of a model of :func:`~jaxbandit.ranged`.
+
+    Returns:
+      The logarithms of the fields by path, and the ``build`` that :class:`SmoothedLoss` takes. Each has the shape of its field: ``[]`` for
+      one number, ``[m]`` for one of each constraint, and ``[G]`` for the noise variance of a model, which has one for each group of
+      outputs that share kernel and noise variance, ``[1]`` where all outputs do. :func:`descend` keeps to the range of a field that has
+      one, such as a probability, or the length-scale of a ranged model.
+
+    Raises:
+      InvalidArgument: on no path, or one that names no field, a static one, or one that does not hold positive numbers.
+    """
+    if not paths:
+        raise InvalidArgument('paths: give at least one field, such as "estimator.reward_width"')
+    for number, path in enumerate(paths):
+        text_check(f"paths[{number}]", path)
+        if path in paths[:number]:
+            raise InvalidArgument(f"paths: must name different fields, got {path!r} twice")
+    params = {path: jnp.log(jnp.asarray(_positive(algorithm, model, path), float_dtype())) for path in paths}
+    return params, Logarithms(algorithm, model)
+
+
+def _ends(item: Any, path: str, rank: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the least and the largest value of the field at ``path``, which has ``rank`` axes."""
+    *way, name = path.split(".")
+    for step in way:
+        item = getattr(item, step)
+    if isinstance(item, RangedSurrogate) and name == "length_scale":
+        low, high = np.asarray(item.low), np.asarray(item.high)
+        return (low, high) if rank else (np.max(low), np.min(high))  # one for all axes, whose ranges it may not leave
+    check = next(parameter.check for parameter in parameters(type(item)) if parameter.name == name)
+    interval = check.interval or Interval()
+    return np.asarray(interval.low), np.asarray(interval.high)
+
+
+def _whole(path: str) -> str:
+    return path if path.startswith(MODEL) else f"algorithm.{path}"
+
+
+def _positive(algorithm: Algorithm, model: Surrogate, path: str) -> np.ndarray:
+    """Return the positive numbers in the field at ``path``."""
+    item: Any = model if path.startswith(MODEL) else algorithm
+    for name in path.removeprefix(MODEL).split("."):
+        names = [f.name for f in dataclasses.fields(item)] if dataclasses.is_dataclass(item) else []
+        check_known(name, names, f"paths.{path}", f"{type(item).__name__} has")
+        item = getattr(item, name)
+    set_field({"algorithm": algorithm, "model": model}, _whole(path), item, f"paths.{path}")  # refuses static fields by name
+    is_leaf = jax.tree.leaves(item) and jax.tree.leaves(item)[0] is item
+    values = np.asarray(item if is_leaf else np.nan, np.float64)
+    if not (np.all(np.isfinite(values)) and np.all(values > 0)):
+        raise InvalidArgument(f"paths.{path}: expected positive numbers, whose logarithms exist, got {short(item)}")
+    return values
 
 
 @checked
@@ -95,7 +186,22 @@ def descend(
 
     loss.estimate(rebuild(inside(flat)), key)  # compiles
     budget = None if dual_step is None or subject is None else float(subject.budget)
-    compared = _Compared(loss, jax.jit(jax.vmap(rebuild)), key, budget is not None)
+    rebuild_many, measured = jax.jit(jax.vmap(rebuild)), loss.measured  # by the program of the gradient
+
+    def compared(points: Array, trials: int, purpose: int) -> np.ndarray:
+        """Return losses ``[C, trials]`` of ``points [C, d]``, with a budget both parts ``[C, trials, 2]``; infinite where one failed."""
+        count, room, purpose_key = len(points) * trials, 2 * loss.pairs, jax.random.fold_in(key, purpose)
+        places = np.arange(-(-count // room) * room) % count  # what is left of the last batch begins again
+        parts = []
+        for at in range(0, count, room):
+            owners, numbers = np.divmod(places[at : at + room], trials)
+            batch = rebuild_many(np.asarray(points)[owners])
+            combined, apart, _, healthy = measured(batch, jnp.asarray(numbers, jnp.int32), purpose_key)
+            usable = np.asarray(healthy) & np.isfinite(combined)
+            losses = np.asarray(combined if budget is None else apart, np.float64)
+            parts.append(np.where(usable if budget is None else usable[:, None], losses, np.inf))
+        together = np.concatenate(parts)[:count]
+        return together.reshape(len(points), trials, *together.shape[1:])
 
     away = jax.random.uniform(jax.random.fold_in(key, SCREEN), (screen - 1, flat.shape[0]), flat.dtype, -reach, reach)
     screened = jnp.concatenate([flat[None], inside(flat[None] + away)])
@@ -131,7 +237,9 @@ def descend(
     )
     best = _best(validated, budget)
     pair = compared(jnp.asarray(np.stack([named["start"], list(named.values())[best]])), validate, CONFIRM)
-    if best == 0 or not _replaces(pair, budget):
+    start_within, best_within = (budget is None or float(np.mean(losses[:, 1])) <= budget for losses in pair)
+    better, half = _paired(pair if budget is None else pair[..., 0 if start_within else 1])
+    if best == 0 or not better > half or (start_within and not best_within):  # nor where it is NaN
         return Tuned(rebuild(flat), candidates, 0.0, (0.0, 0.0), history)
     better, half = _paired(pair if budget is None else pair[..., 0])
     return Tuned(candidates[best].values, candidates, better, (better - half, better + half), history)
@@ -150,31 +258,6 @@ def _box(loss: SmoothedLoss, params: Params, flat: Array) -> tuple[np.ndarray, n
     return (low + loss.step).astype(flat.dtype), (high - loss.step).astype(flat.dtype)
 
 
-class _Compared(NamedTuple):
-    """Losses of points on common trials, by the program of the gradient: as many trials at a time as it has."""
-
-    loss: SmoothedLoss
-    rebuild: Callable[[np.ndarray], Params]  # of points [n, d]
-    key: Key
-    apart: bool  # whether objective and violation are told apart
-
-    def __call__(self, points: Array, trials: int, purpose: int) -> np.ndarray:
-        """Return losses ``[C, trials]`` of ``points [C, d]``, or both parts ``[C, trials, 2]``; infinite where a trial failed."""
-        count, room, key = len(points) * trials, 2 * self.loss.pairs, jax.random.fold_in(self.key, purpose)
-        missing = -count % room
-        owners = np.concatenate([np.repeat(np.arange(len(points)), trials), np.zeros(missing, int)])
-        numbers = np.concatenate([np.tile(np.arange(trials), len(points)), np.zeros(missing, int)]).astype(np.int32)
-        parts = []
-        for at in range(0, count, room):
-            batch = self.rebuild(np.asarray(points)[owners[at : at + room]])
-            combined, apart, _, healthy = self.loss.measured(batch, jnp.asarray(numbers[at : at + room]), key)
-            usable = np.asarray(healthy) & np.isfinite(combined)
-            losses = np.asarray(apart if self.apart else combined, np.float64)
-            parts.append(np.where(usable[:, None] if self.apart else usable, losses, np.inf))
-        together = np.concatenate(parts)[:count]
-        return together.reshape(len(points), trials, *together.shape[1:])
-
-
 def _best(losses: np.ndarray, budget: float | None) -> int:
     """Return the number of the best of ``losses [C, trials]``, or ``[C, trials, 2]`` with a violation that has a ``budget``."""
     means = np.mean(losses, axis=1)
@@ -182,13 +265,6 @@ def _best(losses: np.ndarray, budget: float | None) -> int:
         return int(np.argmin(means))
     within = means[:, 1] <= budget
     return int(np.argmin(np.where(within, means[:, 0], np.inf) if within.any() else means[:, 1]))
-
-
-def _replaces(pair: np.ndarray, budget: float | None) -> bool:
-    """Return whether the second of two points is better than the first, by their losses on trials that nothing was chosen by."""
-    within = budget is None or float(np.mean(pair[0, :, 1])) <= budget
-    better, half = _paired(pair if budget is None else pair[..., 0 if within else 1])
-    return better > half and (budget is None or not within or float(np.mean(pair[1, :, 1])) <= budget)  # not where it is NaN
 
 
 def _error(losses: np.ndarray) -> float:

@@ -29,7 +29,6 @@ from jaxbandit.engine.arguments import Rounds, Telling, plan_delays
 from jaxbandit.engine.cell import check_run
 from jaxbandit.engine.programs import measure_each
 from jaxbandit.feedback import Policy
-from jaxbandit.gradients.parameters import Build, Params
 from jaxbandit.metrics import Curves
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.surrogates import Surrogate, arithmetic
@@ -42,6 +41,10 @@ LEAST_STEP = 0.05  # below it the gradient is that of rounding: what breaks ties
 BORROWED = 8  # degrees of freedom that the variance of one parameter borrows from those of all
 MOST_FAILED = 0.05  # share of pairs of trials beyond which a gradient of the others means nothing
 
+Params: TypeAlias = Any
+"""Parameters, a pytree of floating-point arrays."""
+Build: TypeAlias = Callable[[Params], tuple[Algorithm, Surrogate]]
+"""Pure function that makes an algorithm and a model from parameters."""
 Numbers: TypeAlias = Annotated[Array | np.ndarray, integers_from(0, 2**31 - 1), vector("one number per trial")]  # of trials
 Loss: TypeAlias = Callable[[Curves], Array]  # from the measures [T] of one trial to a number []
 

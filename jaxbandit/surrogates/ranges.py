@@ -31,19 +31,11 @@ from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, replace, st
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel, OnAxes, Scale, same
 from jaxbandit.kernels.base import covariances, parts
+from jaxbandit.surrogates import precision as rules
 from jaxbandit.surrogates.choose import DATA, VARIANCE, Outputs, Variance, one_per_output
 from jaxbandit.surrogates.features import EXACT, ProductFeatures, contract, kept_products, outer, pivots, prior_variance
 from jaxbandit.surrogates.posterior import Surrogate
-from jaxbandit.surrogates.precision import (
-    HORIZON_IF_UNKNOWN,
-    PRECISIONS,
-    arithmetic,
-    check_float64_suffices,
-    in_force,
-    least,
-    needed,
-    warn_of_float32,
-)
+from jaxbandit.surrogates.precision import HORIZON_IF_UNKNOWN, PRECISIONS, arithmetic
 
 __all__ = ["RangedSurrogate", "ranged"]
 
@@ -265,11 +257,6 @@ class RangedSurrogate(Surrogate):
     low: tuple[float, ...] = static()
     high: tuple[float, ...] = static()
 
-    @property
-    def is_factorised(self) -> bool:
-        """Return whether the features of the length-scale in force have been computed."""
-        return all(form.axes for form in self.forms)
-
     def factorised(self) -> RangedSurrogate:
         """Return the model with the features of its length-scale and variance."""
         scales = jnp.broadcast_to(jnp.asarray(self.length_scale), (len(self.forms), self.domain.dimension))
@@ -289,7 +276,7 @@ class RangedSurrogate(Surrogate):
 
     @property
     def forms_in_force(self) -> tuple[NystroemFeatures, ...]:
-        return self.forms if self.is_factorised else self.factorised().forms
+        return self.forms if all(form.axes for form in self.forms) else self.factorised().forms
 
     def _by_group(self) -> dict[str, Table]:
         scales = {"length_scale": self.length_scale} if jnp.ndim(self.length_scale) == 2 else {}
@@ -386,11 +373,11 @@ def ranged(
     given = Outputs.of(domain, kernel, noise_variance, prior_mean, outputs, fit_to, ends)
     bases, variances, scales = zip(*(_taken_apart(own, domain.dimension) for own in given.members), strict=True)
     largest = [variance * float(np.max(prior_variance(base, domain.points))) for base, variance in zip(bases, variances, strict=True)]
-    facts, rounds = (largest, least(given.noise), given.means), horizon or HORIZON_IF_UNKNOWN
-    need = needed(*facts, rounds, refreshable=True)
-    first = in_force(precision, need)
-    check_float64_suffices(*facts, rounds)
-    warn_of_float32(first, need)
+    facts, rounds = (largest, rules.least(given.noise), given.means), horizon or HORIZON_IF_UNKNOWN
+    need = rules.needed(*facts, rounds, refreshable=True)
+    first = rules.in_force(precision, need)
+    rules.check_float64_suffices(*facts, rounds)
+    rules.warn_of_float32(first, need)
     allowed = min(MOST_MISSED, SHARE_OF_FALLEN * need.least_variance) if tolerance is None else tolerance
     for chosen in dict.fromkeys((first, "float64") if precision == "auto" else (first,)):
         forms: list[NystroemFeatures] = []

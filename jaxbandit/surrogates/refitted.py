@@ -64,8 +64,7 @@ class RefittedPosterior(HasGain):
     belief: Posterior
     seen: Seen
     hyper_parameters: HyperParameters
-    axes: tuple[tuple[Table, ...], ...]  # of each group, one-dimensional features [n_a, q_a]
-    prior_variance: tuple[Table, ...]  # [M] of each group
+    features: tuple[tuple[tuple[Table, ...], Table], ...]  # of each group, on each axis [n_a, q_a], and prior variances [M]
     flags: Array  # [] int32 bits of core.status.Status, whether a fit has ended at a bound
     rounds: Array  # [] int32 rounds and points of the initial design, the same for every trial of a batch
 
@@ -116,8 +115,7 @@ class RefittedSurrogate(AbstractSurrogate):
             belief=model.init(),
             seen=Seen(counts=counts, means=means, within=within),
             hyper_parameters=parameters,
-            axes=tuple(form.axes for form in model.forms),
-            prior_variance=tuple(form.prior_variance for form in model.forms),
+            features=tuple((form.axes, form.prior_variance) for form in model.forms),
             flags=jnp.int32(0),
             rounds=jnp.int32(0),
         )
@@ -151,28 +149,37 @@ class RefittedSurrogate(AbstractSurrogate):
 
     def fitted(self, posterior: RefittedPosterior) -> RefittedPosterior:
         """Return the posterior under the hyper-parameters of maximum posterior, given all values so far."""
-        best, at_bound = self._fits(posterior)
+        (best, at_bound), seen = self._fits(posterior), posterior.seen
         model = replace(
             self.ranged,
             length_scale=jnp.broadcast_to(best.length_scale, (len(self.ranged.forms), self.domain.dimension)),
             variance=best.variance,
             noise_variance=best.noise_variance,
         ).factorised()
-        belief = _posterior_of(model, posterior.seen)
+        # Conditioned on each visited point once: c values under noise variance lam are as good as their mean under lam / c.
+        roots, variances, gains = [], [], []
+        shifts: dict[int, Array] = {}
+        for group, form in enumerate(model.forms):
+            members = np.flatnonzero(np.asarray(model.groups) == group)
+            root, weights, gain = _conditioned(form, best.noise_variance[group], seen.counts[group], seen.means[members])
+            roots.append(root)
+            variances.append(form.spread(root))
+            gains.append(gain)
+            shifts |= {int(j): form.expand(root, weights[place]) for place, j in enumerate(members)}
+        shift = jnp.stack([shifts[j] for j in range(model.outputs)])
         return replace(
             posterior,
-            belief=replace(belief, rounds=posterior.belief.rounds),
+            belief=replace(posterior.belief, factors=tuple(roots), shift=shift, variance=jnp.stack(variances), gain=jnp.stack(gains)),
             hyper_parameters=best,
             flags=posterior.flags | jnp.where(jnp.any(at_bound), int(Status.FIT_AT_BOUND), 0),
-            axes=tuple(form.axes for form in model.forms),
-            prior_variance=tuple(form.prior_variance for form in model.forms),
+            features=tuple((form.axes, form.prior_variance) for form in model.forms),
         )
 
     @checked
     def in_force(self, posterior: RefittedPosterior) -> RangedSurrogate:
         """Return the model with the hyper-parameters in force."""
-        given = zip(self.ranged.forms, posterior.axes, posterior.prior_variance, strict=True)
-        forms = tuple(replace(form, axes=axes, prior_variance=variance) for form, axes, variance in given)
+        given = zip(self.ranged.forms, posterior.features, strict=True)
+        forms = tuple(replace(form, axes=axes, prior_variance=variance) for form, (axes, variance) in given)
         return replace(self.ranged, forms=forms, noise_variance=posterior.hyper_parameters.noise_variance)
 
     def predict(self, posterior: RefittedPosterior) -> Prediction:
@@ -203,7 +210,6 @@ class RefittedSurrogate(AbstractSurrogate):
         return stacked
 
     def _start(self, posterior: RefittedPosterior, group: int, members: np.ndarray) -> tuple[Collapsed, Scale, Array, Array, Array]:
-        """Return data, kernel and noise variance in force, and variance and noise variance of the model, for the fit of one group."""
         model, seen, now = self.ranged, posterior.seen, posterior.hyper_parameters
         _, chosen = jax.lax.top_k(seen.counts[group], min(self.points, self.domain.size))
         data = Collapsed(
@@ -220,11 +226,8 @@ class RefittedSurrogate(AbstractSurrogate):
     def _fit(
         self, data: Collapsed, kernel: Scale, noise_variance: Array, own_variance: Array, own_noise: Array
     ) -> tuple[HyperParameters, Array]:
-        """Return the hyper-parameters of maximum posterior of one group, and whether any is at a bound, ``[]``.
-
-        One search goes on from those in force, which may lie in a valley of long length-scales and much noise; another starts at short
-        length-scales and little noise.
-        """
+        # One search goes on from those in force, which may lie in a valley of long length-scales and much noise; another starts at short
+        # length-scales and little noise.
         low, high = jnp.asarray(self.ranged.low, self.dtype), jnp.asarray(self.ranged.high, self.dtype)
         if np.ndim(length_scales(kernel)[0]) == 0:  # one for all axes, whose ranges it may not leave
             low, high = jnp.max(low), jnp.min(high)
@@ -254,22 +257,6 @@ class RefittedSurrogate(AbstractSurrogate):
             noise_variance=jnp.asarray(best.noise_variance),
         )
         return hyper_parameters, jnp.any(jnp.stack([jnp.any(at) for at in best.at_bound.values()]))
-
-
-def _posterior_of(model: RangedSurrogate, seen: Seen) -> Posterior:
-    # Conditioned on each visited point once: c values under noise variance lam are as good as their mean under lam / c.
-    factors, variances, gains = [], [], []
-    shifts: dict[int, Array] = {}
-    for group, form in enumerate(model.forms):
-        members = np.flatnonzero(np.asarray(model.groups) == group)
-        noise = jnp.asarray(model.noise_variance)[group]
-        root, weights, gain = _conditioned(form, noise, seen.counts[group], seen.means[members])
-        factors.append(root)
-        variances.append(form.spread(root))
-        gains.append(gain)
-        shifts |= {int(j): form.expand(root, weights[place]) for place, j in enumerate(members)}
-    shift = jnp.stack([shifts[j] for j in range(model.outputs)])
-    return Posterior(factors=tuple(factors), shift=shift, variance=jnp.stack(variances), gain=jnp.stack(gains))
 
 
 def _conditioned(form: NystroemFeatures, noise: Array, counts: Array, means: Array) -> tuple[Array, Array, Array]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import ClassVar, NamedTuple, TypeVar, cast
+from typing import ClassVar, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -43,16 +43,6 @@ class RowState:
     residual: Array  # [M] prior variance that the basis does not explain yet, 0 at visited points
     pivots: Array  # [] int32 rows in use
     rounds: Array  # [] int32 observations so far, the same for every trial of a batch
-
-
-class Pivot(NamedTuple):
-    """A point about to be observed, which adds a row to the cache if it is ``fresh``."""
-
-    fresh: Array  # [] whether the point adds a row
-    at: Array  # [N] true at the place of its row
-    step: Array  # [] the point's own entry of its row, the square root of its residual variance
-    known: Array  # [N] its basis weights on the seeds and the rows so far
-    phi: Array  # [N] all of its basis weights, 0 where it is not observed
 
 
 @pytree
@@ -101,17 +91,11 @@ class RowCache(Form[RowState]):
         )
 
     def observe(self, state: RowState, index: Array, noise: Array, present: Array | None = None) -> tuple[RowState, Array, Array, Array]:
-        pivot = self._pivot(state, index, present)
-        root, u, s = self._update_root(state, pivot.phi, noise)
-        sums = self.expand(state, jnp.stack([pivot.known, u]))  # both by one reading of the rows
-        state, new = self._next(state, index, root, sums[0], pivot)
-        return state, u, sums[1] + jnp.sum(jnp.where(pivot.at, u, 0)) * new, s
+        state, _, u, s, column = self._absorbed(state, index, noise, present, with_column=True)
+        return state, u, column, s
 
     def absorb(self, state: RowState, index: Array, noise: Array, present: Array | None = None) -> tuple[RowState, Array, Array, Array]:
-        pivot = self._pivot(state, index, present)
-        root, u, s = self._update_root(state, pivot.phi, noise)
-        state, _ = self._next(state, index, root, self.expand(state, pivot.known), pivot)
-        return state, pivot.phi, u, s
+        return self._absorbed(state, index, noise, present, with_column=False)[:4]
 
     def row(self, state: RowState, index: Array) -> Array:
         return jnp.concatenate([self.seeds[:, index], *(rows[:, index] for rows in state.rows)])
@@ -119,24 +103,27 @@ class RowCache(Form[RowState]):
     def spread(self, state: RowState) -> Array:
         return state.residual + jnp.sum(jnp.square(self.expand(state, jnp.concatenate(state.root).T)), axis=0)
 
-    def _pivot(self, state: RowState, index: Array, present: Array | None) -> Pivot:
-        known, unexplained = self.row(state, index), state.residual[index]
+    def _absorbed(
+        self, state: RowState, index: Array, noise: Array, present: Array | None, *, with_column: bool
+    ) -> tuple[RowState, Array, Array, Array, Array]:
+        """Return what :meth:`absorb` does, and the column or nothing of use; a point that the rows do not explain yet adds one."""
+        known, unexplained = self.row(state, index), state.residual[index]  # basis weights of the point, on the seeds and the rows so far
         fresh = (unexplained > self.residual * self.prior_variance[index]) & (state.pivots < self.blocks * self.block)
         fresh = fresh if present is None else fresh & present
         at = (jnp.arange(self.rank, dtype=jnp.int32) == np.shape(self.seeds)[0] + state.pivots) & fresh
         step = jnp.sqrt(jnp.where(fresh, unexplained, 1))
         phi = jnp.where(at, step, known)
-        return Pivot(fresh, at, step, known, phi if present is None else jnp.where(present, phi, 0))
-
-    def _next(self, state: RowState, index: Array, root: tuple[Array, ...], explained: Array, pivot: Pivot) -> tuple[RowState, Array]:
-        """Return the state with the updated root, and the row ``[M]`` that a fresh point adds: what of its covariances is unexplained."""
+        phi = phi if present is None else jnp.where(present, phi, 0)
+        root, u, s = self._update_root(state, phi, noise)
+        # The part of the new row, and of the column, that the rows so far explain: both by one reading of the rows.
+        explained, column = self.expand(state, jnp.stack([known, u])) if with_column else (self.expand(state, known), u)
         row = self.kernel(self.points[index][None, :], self.points)[0]
-        new = jnp.where(pivot.fresh, (row - explained) / pivot.step, 0)
+        new = jnp.where(fresh, (row - explained) / step, 0)
         residual = jnp.maximum(state.residual - new * new, 0)
-        residual = residual.at[index].set(jnp.where(pivot.fresh, 0, residual[index]))
-        pivots = state.pivots + pivot.fresh.astype(jnp.int32)
-        rows = self._write(state, new, pivot.fresh)
-        return RowState(rows=rows, root=root, residual=residual, pivots=pivots, rounds=state.rounds + 1), new
+        residual = residual.at[index].set(jnp.where(fresh, 0, residual[index]))
+        pivots, rows = state.pivots + fresh.astype(jnp.int32), self._write(state, new, fresh)
+        state = RowState(rows=rows, root=root, residual=residual, pivots=pivots, rounds=state.rounds + 1)
+        return state, phi, u, s, column + jnp.sum(jnp.where(at, u, 0)) * new if with_column else column
 
     def draw(self, state: RowState, key: Key) -> Array:
         # A joint draw needs the part of the prior that the visited points do not explain.
