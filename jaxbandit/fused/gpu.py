@@ -1,9 +1,7 @@
 """All rounds of a trial in one block of a GPU: the posterior stays in shared memory from the first round to the last.
 
-A warpgroup of Mosaic GPU plays one trial. The root ``W [R, R]`` and the functions of the grid, laid out as ``[N1, N2]``, are cut into tiles
-of 16 x 32 numbers, 4 to a thread and a row to 8 threads: sums along rows and down columns both stay cheap, and every access to shared
-memory is 16 bytes wide without conflicts. Potter's update reads ``W`` twice and writes it once. The compiler puts a barrier before and
-after every write to shared memory; the kernel does not leave them out.
+A warpgroup of Mosaic GPU plays one trial. The root ``W [R, R]`` and the functions of the grid ``[N1, N2]`` are cut into tiles of 16 x 32
+numbers, 4 to a thread and a row to 8 threads, so that sums along rows and down columns are cheap and without conflicts.
 """
 
 from __future__ import annotations

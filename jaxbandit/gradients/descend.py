@@ -50,7 +50,15 @@ class Logarithms:
         """Return the least and the largest logarithm that each field may have, each like ``params``; infinite where there is none."""
         low, high = {}, {}
         for path, value in params.items():
-            least, largest = _ends(self.model if path.startswith(MODEL) else self.algorithm, path.removeprefix(MODEL), np.ndim(value))
+            item: Any = self.model if path.startswith(MODEL) else self.algorithm
+            *way, name = path.removeprefix(MODEL).split(".")
+            for step in way:
+                item = getattr(item, step)
+            if isinstance(item, RangedSurrogate) and name == "length_scale":  # one for all axes may not leave any of their ranges
+                least, largest = (item.low, item.high) if np.ndim(value) else (max(item.low), min(item.high))
+            else:
+                check = next(parameter.check for parameter in parameters(type(item)) if parameter.name == name)
+                least, largest = (check.interval or Interval()).low, (check.interval or Interval()).high
             with np.errstate(divide="ignore"):  # no least number has the logarithm -inf
                 low[path] = np.broadcast_to(np.log(np.maximum(least, 0)) + ROUNDING, np.shape(value))
             high[path] = np.broadcast_to(np.log(largest) - ROUNDING, np.shape(value))
@@ -86,19 +94,6 @@ def logarithms(
             raise InvalidArgument(f"paths: must name different fields, got {path!r} twice")
     params = {path: jnp.log(jnp.asarray(_positive(algorithm, model, path), float_dtype())) for path in paths}
     return params, Logarithms(algorithm, model)
-
-
-def _ends(item: Any, path: str, rank: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the least and the largest value of the field at ``path``, which has ``rank`` axes."""
-    *way, name = path.split(".")
-    for step in way:
-        item = getattr(item, step)
-    if isinstance(item, RangedSurrogate) and name == "length_scale":
-        low, high = np.asarray(item.low), np.asarray(item.high)
-        return (low, high) if rank else (np.max(low), np.min(high))  # one for all axes, whose ranges it may not leave
-    check = next(parameter.check for parameter in parameters(type(item)) if parameter.name == name)
-    interval = check.interval or Interval()
-    return np.asarray(interval.low), np.asarray(interval.high)
 
 
 def _whole(path: str) -> str:
@@ -179,7 +174,15 @@ def descend(
         )
     loss._check(params)
     flat, rebuild = ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), params))
-    low, high = _box(loss, params, flat)
+    low, high = np.full(flat.shape, -np.inf), np.full(flat.shape, np.inf)
+    if isinstance(loss.build, Logarithms):
+        low, high = (np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(end)]) for end in loss.build.limits(params))
+    if not np.all(high - low > 2 * loss.step):
+        raise InvalidArgument(
+            f"params: their ranges must leave room for the steps of the loss to both sides, 2 x {loss.step:g}, got a width of"
+            f" {float(np.min(high - low)):.3g}; use a wider range or a SmoothedLoss with a smaller step"
+        )
+    low, high = (low + loss.step).astype(flat.dtype), (high - loss.step).astype(flat.dtype)
 
     def inside(points: Array) -> Array:
         return jnp.asarray(np.clip(points, low, high))
@@ -243,19 +246,6 @@ def descend(
         return Tuned(rebuild(flat), candidates, 0.0, (0.0, 0.0), history)
     better, half = _paired(pair if budget is None else pair[..., 0])
     return Tuned(candidates[best].values, candidates, better, (better - half, better + half), history)
-
-
-def _box(loss: SmoothedLoss, params: Params, flat: Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return the least and the largest parameters ``[d]``, a step of the smoothing inside the ranges of their fields, where known."""
-    low, high = np.full(flat.shape, -np.inf), np.full(flat.shape, np.inf)
-    if isinstance(loss.build, Logarithms):
-        low, high = (np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(end)]) for end in loss.build.limits(params))
-    if not np.all(high - low > 2 * loss.step):
-        raise InvalidArgument(
-            f"params: their ranges must leave room for the steps of the loss to both sides, 2 x {loss.step:g}, got a width of"
-            f" {float(np.min(high - low)):.3g}; use a wider range or a SmoothedLoss with a smaller step"
-        )
-    return (low + loss.step).astype(flat.dtype), (high - loss.step).astype(flat.dtype)
 
 
 def _best(losses: np.ndarray, budget: float | None) -> int:

@@ -1,8 +1,6 @@
 """Beliefs along fixed points: what can be differentiated exactly.
 
-Given the points and values of a run, posterior and evidence are smooth functions of the model's numbers: noise variances and prior means,
-and of a model of :func:`~jaxbandit.ranged` length-scales and variances.
-(The points themselves are not: an algorithm would choose others. :class:`~jaxbandit.gradients.SmoothedLoss` is for that.)
+The points stay as they are, though an algorithm would choose others: :class:`~jaxbandit.gradients.SmoothedLoss` is for that.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Losses of trials, and the loss over a simulated study whose gradient is that of the loss smoothed over small steps of the parameters.
 
-Steps are rows of two-level factorial designs: a Hadamard matrix without its column of ones, whose rows are orthogonal, so that no
-parameter's effect is mistaken for another's, and sum to zero, so that none is mistaken for a shift (Plackett and Burman 1946). Columns and
-signs are drawn anew for every copy of the design, which spreads the effects of interactions, not estimated, evenly over the parameters.
+Steps are rows of two-level factorial designs, orthogonal and with sum 0, so that no parameter's effect is mistaken for another's or for a
+shift (Plackett and Burman 1946). Columns and signs are drawn anew for every copy, which spreads the effects of interactions evenly.
 """
 
 from __future__ import annotations

@@ -6,10 +6,7 @@ under noise variance ``lam`` is Potter's square-root update (Bierman 1977, sec. 
     w = W^T phi,   u = W w,   s = lam + w.w,   W <- W - u w^T / (s + sqrt(lam s))
 
 and ``c = Phi u`` is the posterior covariance of every point with the observed one. On product grids with product kernels ``Phi`` is
-never formed: its columns are products of one-dimensional features, so ``c`` is computed from a small tensor, one axis at a time.
-
-Features are made on the host, in float64: pivoted Cholesky finds a basis in ``O(M r^2)`` from ``r`` kernel columns, and the eigenvectors of
-the small ``Phi^T Phi`` then drop what the tolerance allows; on product grids products of the eigenvectors of each axis do.
+never formed: ``c`` is computed from a small tensor, one axis at a time. Features are made on the host, in float64.
 """
 
 from __future__ import annotations
@@ -68,11 +65,10 @@ def _update_on_gpus(root: Array, phi: Array, noise: Array) -> tuple[Array, Array
     return root - u[:, None] * w[None, :] * (1 / (s + jnp.sqrt(noise * s))), u, s
 
 
+Look = Callable[[float], None]  # takes the number of columns that a factorisation is expected to need; raises where they cannot be had
+
 # Potter's update of ``root [r, r]`` for one observation at ``phi [r]`` under ``noise []``: the new root, ``u [r]`` and ``s []``.
 square_root_update = by_platform(_update, cuda=_update_on_gpus)
-
-
-Look = Callable[[float], None]  # takes the number of columns that a factorisation is expected to need; raises where they cannot be had
 
 
 class Form(Described, abc.ABC, Generic[S]):
@@ -249,10 +245,8 @@ def prior_variance(kernel: Kernel, points: Table) -> np.ndarray:
 
 
 def expected_columns(residuals: Sequence[float], tolerance: float) -> float:
-    """Return the fewest columns that can be expected to reach the tolerance, from the relative residual before each column so far.
-
-    The residual of pivoted Cholesky falls ever more slowly, at best exponentially, so going on at the latest rate gives the fewest.
-    """
+    """Return the fewest columns that can be expected to reach the tolerance, from the relative residual before each column so far."""
+    # The residual of pivoted Cholesky falls ever more slowly, at best exponentially, so going on at the latest rate gives the fewest.
     done = len(residuals)
     before, now = residuals[done // 2 - 1], residuals[-1]
     fallen = math.log(before / now) if now > 0 else math.inf
@@ -264,8 +258,7 @@ def pivots(kernel: Kernel, points: Table, tolerance: float, most: int, look: Loo
     """Return ``Phi [M, r]`` with ``max_i (K - Phi Phi^T)_ii <= tolerance * max_i K_ii``, its pivots ``[r]``, and the residual reached.
 
     The pivot is always the point of largest residual variance (Harbrecht, Peters and Schneider 2012). There are at most ``most`` columns.
-    A long factorisation is looked at after ``FIRST_LOOK`` columns and whenever their number has doubled: by ``look``, or, without it, to
-    end where the tolerance is out of reach; doubt of that falls with the number of columns.
+    A long one is looked at after ``FIRST_LOOK`` columns and whenever they have doubled: by ``look``, or to end where there is no hope.
     """
     points = np.asarray(points, np.float64)
     diagonal = prior_variance(kernel, points)
@@ -362,8 +355,7 @@ def kept_products(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return ``columns`` and ``slots`` of :class:`ProductFeatures`: the fewest of the largest products within the tolerance.
 
-    Products have squared norms ``sizes``, with the last axis of ``shape`` varying fastest; ``residual_of`` a table of that shape, 1 for the
-    products kept and 0 for others, is the share of prior variance left out.
+    Products have squared norms ``sizes``; ``residual_of`` tells the share of prior variance left out from a table, 1 for what is kept.
     """
     order = np.argsort(-sizes, kind="stable")
     ranks = np.argsort(order, kind="stable").reshape(shape)

@@ -1,9 +1,8 @@
 """Arithmetic of a run: the rule that decides between float32 and float64, and when a posterior variance is refreshed.
 
-A float32 run is wrong in two ways. The variance on the grid is the prior variance less one term for every observation, so that it carries
-the rounding of the prior variance; refreshing it from the factors repairs that. And the factors stand still once an observation changes
-them by less than their rounding, which nothing in float32 repairs. Both were measured against float64 over random, concentrated and
-repeated choices; the limits keep the mean within a tenth of a posterior deviation and the deviation within a tenth of itself.
+A float32 run is wrong in two ways. The variance carries the rounding of the prior variance, which refreshing it from the factors repairs;
+and factors stand still once an observation changes them by less than their rounding. The limits were measured against float64: they keep
+the mean within a tenth of a posterior deviation and the deviation within a tenth of itself.
 """
 
 from __future__ import annotations

@@ -2,10 +2,9 @@
 
 Their features are, per axis of a product grid, polynomials in the logarithm of the length-scale.
 
-On axis ``a`` the features of the one-dimensional kernel ``k`` are ``K(x, z) R^-1 O`` with pivots ``z``, chosen once for the shortest
-length-scale, and ``R^T R = K(z, z)`` (Nystroem's method, Williams and Seeger 2001). The rotation ``O`` makes them smooth in the
-length-scale and puts most of the variance into few columns. The host computes them in float64 at Chebyshev points of the range, and the
-program adds up the Chebyshev polynomials through them (Trefethen 2013, ch. 3). So float32 rounds features, and factorises nothing.
+On axis ``a`` the features of the one-dimensional kernel ``k`` are ``K(x, z) R^-1 O`` with fixed pivots ``z`` and ``R^T R = K(z, z)``
+(Nystroem's method, Williams and Seeger 2001). The rotation ``O`` makes them smooth in the length-scale. The host computes them in float64
+at Chebyshev points of the range, and the program adds up the polynomials through them (Trefethen 2013, ch. 3).
 """
 
 from __future__ import annotations
@@ -366,7 +365,14 @@ def ranged(
       InvalidArgument: as :func:`jaxbandit.surrogate` does, and on ``low >= high``, a kernel that is no product or has not exactly one
         length-scale, or one whose length-scale lies outside the range.
     """
-    ends = _ends(low, high, domain.dimension)
+    for name, value in (("low", low), ("high", high)):
+        if np.shape(value) not in ((), (domain.dimension,)):
+            allowed_shape = f"one number, or one for each of the {domain.dimension} axes"
+            raise InvalidArgument(f"{name}: expected {allowed_shape}, got shape {list(np.shape(value))}")
+    shortest, longest = (tuple(np.broadcast_to(np.asarray(end, np.float64), (domain.dimension,)).tolist()) for end in (low, high))
+    if np.any(np.greater_equal(shortest, longest)):
+        raise InvalidArgument(f"low: must be less than high, got low={short(low)} and high={short(high)}")
+    ends = shortest, longest
     if fit_to is not None:
         for own in one_per_output("kernel", kernel, outputs):
             _taken_apart(own, domain.dimension)
@@ -402,15 +408,3 @@ def ranged(
     built = given.model(RangedSurrogate, need, chosen, forms=tuple(forms), **scaled)
     asked = {"length_scale_range": (low, high), "tolerance": tolerance, "rank": rank, "precision": precision, "fit_to": fit_to}
     return remember(built, {"kernel": kernel, "noise_variance": noise_variance, "prior_mean": prior_mean, **asked})
-
-
-def _ends(low: PerAxis, high: PerAxis, dimension: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    ends = []
-    for name, value in (("low", low), ("high", high)):
-        given = np.asarray(value, np.float64)
-        if given.shape not in ((), (dimension,)):
-            raise InvalidArgument(f"{name}: expected one number, or one for each of the {dimension} axes, got shape {list(given.shape)}")
-        ends.append(tuple(float(v) for v in np.broadcast_to(given, (dimension,))))
-    if any(a >= b for a, b in zip(*ends, strict=True)):
-        raise InvalidArgument(f"low: must be less than high, got low={short(low)} and high={short(high)}")
-    return ends[0], ends[1]

@@ -1,7 +1,7 @@
 """A GP model that fits its hyper-parameters to the data as they come in, by maximum posterior, inside the compiled program.
 
-The data are kept as counts, means and spreads at the points of the domain, all that a posterior and the evidence depend on. When the
-hyper-parameters change, features are computed anew and the posterior is conditioned on every visited point once.
+The data are counts, means and spreads at the points of the domain. When the hyper-parameters change, features are computed anew and the
+posterior is conditioned on every visited point once.
 """
 
 from __future__ import annotations

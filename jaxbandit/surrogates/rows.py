@@ -1,13 +1,8 @@
 """The Cholesky row cache: exact for rough kernels, whose matrix on the grid is not low-rank.
 
-The basis grows with the data. Every point visited for the first time becomes a pivot: its row of ``L^-1 K(pivots, grid)`` is appended
-to the cache, and from then on the point is represented exactly. The posterior itself is the square-root form of ``features`` on those
-rows; a point visited again needs no new row. A few rows, the seeds, exist from the start and are the same for every trial: greedy pivots
-spread over the domain, in float64. Without them the first rows would come from the points visited first, and extrapolating a smooth
-kernel from a cluster of points amplifies rounding errors without bound.
-
-Rows are stored in blocks. A block without rows is not multiplied, which makes early rounds cheap. On an accelerator that many small
-products, and the branches around them, cost more than they save: there all rows are one block, which is multiplied in every round.
+Every point visited for the first time becomes a pivot, whose row of ``L^-1 K(pivots, grid)`` is appended to the basis. A few rows, the
+seeds, are there from the start: without them, extrapolating a smooth kernel from a cluster of points amplifies rounding without bound.
+Rows are stored in blocks, of which those without rows are not multiplied; on accelerators, where branches cost more, all are one block.
 """
 
 from __future__ import annotations

@@ -30,11 +30,7 @@ POINTS = finite_numbers.of(exactly(None, None, words="one row per point"))
 
 @pytree
 class Collapsed:
-    """Values of ``k`` outputs at distinct points, all that the evidence depends on.
-
-    ``c`` values at one point under noise ``s`` are as good as their mean under ``s / c`` and their spread about it, so a history of any
-    length takes no more points than the domain has.
-    """
+    """Values of ``k`` outputs at distinct points: ``c`` of them under noise ``s`` are as good as their mean under ``s / c``."""
 
     points: Table  # [n, d]
     counts: Table  # [n] number of values at each point, 0 for padding
@@ -134,10 +130,8 @@ def log_evidence(
 def inverse(matrix: Array) -> tuple[Array, Array]:
     """Return ``B^-1 [n, n]`` and ``log det B []`` of a symmetric ``B [n, n]`` whose eigenvalues are at least 1.
 
-    Cholesky's factorisation ``B = L L^T``, a block of rows at a time, which eliminates ``[B, I]`` to ``[L^T, L^-1]``; then
-    ``B^-1 = L^-T L^-1``. Both halves share one array, for a column of ``L^-1`` begins where that of ``B`` ends. No pivot of such a matrix
-    is below 1: rounding alone makes one smaller, and it is set to 1, or to what rounding leaves of its entry, which keeps float32
-    usable down to noise variances of 1e-6 of the kernel's.
+    A block of rows at a time, Cholesky's factorisation ``B = L L^T`` eliminates ``[B, I]`` to ``[L^T, L^-1]``, which share one array. No
+    pivot of such a matrix is below 1: one that rounding makes smaller is set to 1, or to what rounding leaves of its entry.
     """
     size = matrix.shape[0]
     blocks = 1 if size <= WHOLE else -(-size // (BLOCK if size < LARGE else LARGE_BLOCK))

@@ -224,9 +224,8 @@ def maximise(
 ) -> Fit[K]:
     """Fit hyper-parameters to ``data`` as :func:`fit` does: pure, to be traced, called in ``jax.vmap`` and in loops.
 
-    The best of ``starts`` searches is returned, each from the best of four points, all but one up to a factor of 10 away. With ``starts=1``
-    there is one from where it is told to start, as for a fit that goes on from an earlier one, and another from ``second``, by path, where
-    that is given. ``steps`` are the most of each. Standard errors, unless ``errors`` is false, cost about as much as five steps.
+    With ``starts=1`` a search goes on from where it is told to start, and another from ``second``, by path, where that is given. Each takes
+    ``steps`` at most. Standard errors, unless ``errors`` is false, cost about as much as five steps.
     """
     kernel, noise_variance, data, prior = canonicalise((kernel, noise_variance, data, prior))
     dtype, names, given = float_dtype(), [*paths(kernel), NOISE], bounds or {}
@@ -343,11 +342,9 @@ def _minimised(
 ) -> Minimum:
     """Return where projected scoring gets from the best of ``starts [S, P]`` within ``[low, high]``, each ``[P]``.
 
-    ``function`` returns its value ``[]``, gradient ``[P]`` and a positive semi-definite matrix ``[P, P]`` in place of its Hessian, such as
-    Fisher's information. Steps are damped as Levenberg's and Marquardt's (Nocedal and Wright 2006, *Numerical optimization*, sec. 10.3).
-    Numbers that a bound holds back do not move, and do so again once the gradient points inside; a step that does not descend is taken
-    back, and the next one is damped more. It ends after ``steps`` steps, each one call of ``function``, or where the next one promises
-    less than ``tolerance``, in units of the function, and what its rounding hides.
+    ``function`` returns its value ``[]``, gradient ``[P]`` and a positive semi-definite matrix ``[P, P]`` in place of its Hessian. Steps
+    are damped as Levenberg's and Marquardt's (Nocedal and Wright 2006, *Numerical optimization*, sec. 10.3); one that does not descend is
+    taken back. It ends after ``steps``, or where the next promises less than ``tolerance``, and what rounding hides.
     """
     size, dtype = starts.shape[1], starts.dtype
     resolution = RESOLUTION * float(np.finfo(dtype).eps)
