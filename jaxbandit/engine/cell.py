@@ -22,7 +22,7 @@ from jaxbandit.engine.trial import Informed, InitialDesign, Setting, prepare
 from jaxbandit.fused.plan import Plan as KernelPlan
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.problems.base import without_name
-from jaxbandit.results.schema import output_names
+from jaxbandit.results.dataset import output_names
 from jaxbandit.surrogates import Surrogate
 from jaxbandit.surrogates.rows import RowCache
 

@@ -25,7 +25,7 @@ from jaxbandit.domains import Domain
 from jaxbandit.engine import Trajectory
 from jaxbandit.problems import AbstractProblem, optimum
 from jaxbandit.problems.base import Instance
-from jaxbandit.results.schema import output_names
+from jaxbandit.results.dataset import output_names
 from jaxbandit.surrogates import Posterior, Prediction, Surrogate, arithmetic
 
 if TYPE_CHECKING:

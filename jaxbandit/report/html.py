@@ -24,9 +24,9 @@ from jaxbandit.core.declare import FilePath, checked
 from jaxbandit.core.files import prepare_file, reason_of, write_whole
 from jaxbandit.drawing import COLOURS, Drawing, compose, figure_of, plain
 from jaxbandit.report import statistics
-from jaxbandit.report.curves import PANELS, boxes_over_time, delay_histogram, mean_curves
+from jaxbandit.report.plots import boxes_over_time, delay_histogram, mean_curves
 from jaxbandit.report.sweeps import sweep, sweeps_of, win_map
-from jaxbandit.report.tables import COLUMNS, summary_rows
+from jaxbandit.report.tables import COLUMNS, PANELS, summary_rows
 from jaxbandit.results.dataset import RESULTS, flags_in_words, sweeps_without_effect
 from jaxbandit.results.files import read_results
 
@@ -45,8 +45,8 @@ BOXES = 10  # box plots over time in one panel
 MOST_RIVALS = 24  # most algorithms in a heat map of wins
 ACROSS = 3  # panels side by side
 
-MEASURES = {"regret": "regret R", "positive_regret": "positive regret R+", "hard_violation": "violation V"}
-CUMULATIVE = MEASURES | {"soft_violation": "soft violation", "strong_regret": "strong regret"}
+MEASURES = (("regret", "regret R"), ("positive_regret", "positive regret R+"), ("hard_violation", "violation V"))
+CUMULATIVE = (*MEASURES, ("soft_violation", "soft violation"), ("strong_regret", "strong regret"))
 NEEDED = ("algorithm", "trial", "round", "status", "declared_round")
 SHOWN_ELSEWHERE = ("command", "study")  # attributes that are not repeated among the parameters
 
@@ -152,9 +152,9 @@ def _summary(dataset: xr.Dataset) -> Section:
     return {"heads": ["algorithm", "trials", *shown], "rows": rows, "rounds": f"{int(statistics.elapsed(dataset)[-1]):,}"}
 
 
-def _measures(dataset: xr.Dataset, names: Mapping[str, str]) -> dict[str, str]:
+def _measures(dataset: xr.Dataset, known: Panels = PANELS) -> Panels:
     """Return those of some measures, with their words, that a dataset holds."""
-    return {name: words for name, words in names.items() if name in dataset and np.isfinite(dataset[name].values).any()}
+    return [(name, words) for name, words in known if name in dataset and np.isfinite(dataset[name].values).any()]
 
 
 def _differences(dataset: xr.Dataset) -> Section:
@@ -162,7 +162,7 @@ def _differences(dataset: xr.Dataset) -> Section:
     for labels, note in _groups(dataset):
         part, all_pairs = dataset.sel(algorithm=labels), len(labels) <= MOST_COLUMNS
         rows, columns = (labels, labels) if all_pairs else (labels[1:], labels[:1])
-        for name, words in _measures(part, MEASURES).items() if len(labels) > 1 else ():
+        for name, words in _measures(part, MEASURES) if len(labels) > 1 else ():
             pairs = statistics.paired_differences(part, name, seed=SEED, averaged=True, resamples=RESAMPLES).sel(
                 algorithm=rows, versus=columns
             )
@@ -194,15 +194,13 @@ def _difference(pair: xr.Dataset, corrected: float) -> Cell:
 
 def _growth(dataset: xr.Dataset) -> Section:
     measures = _measures(dataset, CUMULATIVE)
-    fits = {name: statistics.growth_exponent(dataset, name, seed=SEED, resamples=RESAMPLES) for name in measures}
+    fits = [statistics.growth_exponent(dataset, name, seed=SEED, resamples=RESAMPLES) for name, _ in measures]
     if not fits:
         return {}
-    first, last = (f"{next(iter(fits.values())).attrs[key]:,}" for key in ("first_round", "last_round"))
     return {
-        "heads": ["algorithm", *measures.values()],
-        "rows": [[str(label), *(_exponent(fit.sel(algorithm=label)) for fit in fits.values())] for label in dataset.algorithm.values],
-        "first": first,
-        "last": last,
+        "heads": ["algorithm", *(words for _, words in measures)],
+        "rows": [[str(label), *(_exponent(fit.sel(algorithm=label)) for fit in fits)] for label in dataset.algorithm.values],
+        **{key: f"{fits[0].attrs[f'{key}_round']:,}" for key in ("first", "last")},
     }
 
 
@@ -244,14 +242,9 @@ def with_half(mean: float, half: float) -> str:
 # Figures.
 
 
-def _panels_of(dataset: xr.Dataset) -> Panels:
-    """Return the measures of :data:`~jaxbandit.report.curves.PANELS` that a dataset holds, with their axis labels."""
-    return [(name, label) for name, label in PANELS if name in dataset and np.isfinite(dataset[name].values).any()]
-
-
 def curve_pictures(dataset: xr.Dataset) -> list[Picture]:
     """Draw averages over rounds with 95% bands: a figure for each group of up to ``MOST_LINES`` algorithms on one problem."""
-    panels, few, places = _panels_of(dataset), _thinned(dataset), dataset.indexes["algorithm"]
+    panels, few, places = _measures(dataset), _thinned(dataset), dataset.indexes["algorithm"]
     means = [statistics.over_trials(few, name, averaged=True).assign_coords(round=statistics.elapsed(few)) for name, _ in panels]
     parts = [(places.get_indexer(labels), note) for labels, note in parts_of(_groups(dataset), MOST_LINES)]
     return mean_pictures(parts, panels, means, "Averages over rounds, means over trials with 95% confidence bands")
@@ -274,7 +267,7 @@ def _box_pictures(dataset: xr.Dataset) -> list[Picture]:
     """Draw box plots over the rounds: a column for each algorithm, a row for each measure."""
     box = partial(boxes_over_time, every=max(1, int(statistics.elapsed(dataset)[-1]) // BOXES))
     caption = "Spread over trials: boxes hold the middle half of the trials, orange lines are medians, blue lines means"
-    pictures, panels = [], _panels_of(dataset)
+    pictures, panels = [], _measures(dataset)
     for labels, note in parts_of(_groups(dataset), MOST_BOXES) if panels else ():
         columns = [(dataset.sel(algorithm=label), plain(label)) for label in labels]
         rows = [[partial(box, part, name, heading=heading, ylabel=words) for part, heading in columns] for name, words in panels]
@@ -286,7 +279,7 @@ def _sweep_pictures(dataset: xr.Dataset) -> list[Picture]:
     """Draw measures against swept hyper-parameters, if any: a figure for each set of algorithms that vary in the same ones."""
     pictures = []
     for parameters, part in sweeps_of(dataset):
-        if panels := _panels_of(part):
+        if panels := _measures(part):
             figure = Drawing(layout="constrained")
             sweep(part, measures=panels, parameters=parameters, axes=figure)
             pictures.append(Picture(f"Means over trials after the last round, over {' and '.join(parameters)}.", figure))
@@ -298,7 +291,7 @@ def _win_pictures(dataset: xr.Dataset) -> list[Picture]:
     pictures = []
     for labels, note in _groups(dataset):
         part, side = dataset.sel(algorithm=labels), 2.9 + 0.32 * len(labels)
-        if 2 <= len(labels) <= MOST_RIVALS and (panels := _panels_of(part)):
+        if 2 <= len(labels) <= MOST_RIVALS and (panels := _measures(part)):
             row = [partial(win_map, statistics.win_matrix(part, name), heading=words) for name, words in panels]
             pictures.append(Picture(f"Share of trials that the row wins{note}.", compose("", [row], size=(side + 0.8, side))))
     return pictures

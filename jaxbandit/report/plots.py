@@ -1,24 +1,48 @@
-"""Every plot function, in one place; the modules beside this one define them.
+"""Every plot function, in one place: those of a comparison are defined here, those of beliefs and sweeps in modules beside this one.
 
 Each takes what a person has at hand (a trajectory from :func:`~jaxbandit.simulate`, a mapping from labels to trajectories, or the dataset
 of a study), draws on the Axes that it is given or on new ones, and returns them. Writing files is the caller's. In maps the star is the
 optimum, solid lines are the edge of the truly feasible region and dashed lines that of the region believed to be feasible.
 """
 
-from jaxbandit.drawing import COLOURS, DASHES, DPI, SHADES, STYLE, compose, figure_of, plain
-from jaxbandit.report.beliefs import penalised_bounds, posterior_after, posterior_animation, posterior_curves, posterior_maps, problem_maps
-from jaxbandit.report.curves import (
-    PANELS,
-    boxes_over_time,
-    cumulative,
-    curves,
-    delay_histogram,
-    distribution,
-    multiplier_paths,
-    rounds_of_declaration,
-    trade_off,
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal, TypeAlias
+
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import MaxNLocator, NullLocator
+
+from jaxbandit.core.checks import InvalidArgument, one_of, shape
+from jaxbandit.core.declare import Key, Numbers, checked
+from jaxbandit.core.fields import AtLeast, Words, numbers, whole
+from jaxbandit.core.status import healthy
+from jaxbandit.delays import NEVER
+from jaxbandit.drawing import (
+    COLOURS,
+    DASHES,
+    DPI,
+    SHADES,
+    STYLE,
+    GivenAxes,
+    compose,
+    figure_of,
+    grid_of_axes,
+    look,
+    one_axis,
+    plain,
+    styled,
 )
+from jaxbandit.engine import Trajectory
+from jaxbandit.problems import AbstractProblem
+from jaxbandit.report import statistics
+from jaxbandit.report.beliefs import penalised_bounds, posterior_after, posterior_animation, posterior_curves, posterior_maps, problem_maps
 from jaxbandit.report.sweeps import sweep, win_map
+from jaxbandit.report.tables import PANELS, WORDS
+from jaxbandit.results.dataset import OneResult
 
 __all__ = [
     "COLOURS",
@@ -48,3 +72,391 @@ __all__ = [
     "win_map",
 ]
 __dir__ = __all__.copy  # what completion shows
+
+FEW = 10  # values up to it are drawn on a linear scale, also in a figure of larger ones
+MARKS = 8  # error bars on a line
+WIDE = 20  # values beyond, too, that span no more than this factor
+MOST_BINS = 40  # of a histogram of delays
+IN_A_PANEL = 60  # letters of a legend that finds room between lines
+LETTERS_PER_INCH = 12
+Lines: TypeAlias = Annotated[Mapping[str, str], Words("a mapping from legend labels to labels of algorithms in the results"), AtLeast(1)]
+
+
+@styled()
+@checked
+def curves(
+    results: statistics.Given,
+    problem: AbstractProblem | None = None,
+    *,
+    measures: Annotated[Sequence[tuple[str, str]], AtLeast(1)] = PANELS,
+    key: Key | None = None,
+    axes: GivenAxes = None,
+) -> np.ndarray:
+    """Draw averages over time, ``measure(t) / t``, as mean lines with 95% confidence bands over trials; failed trials are left out.
+
+    Args:
+      results: a trajectory, a mapping from labels to trajectories, or a study's dataset.
+      problem, key: what was run, for trajectories; the key for random families only.
+      measures: pairs of a measure and its axis label, a panel each.
+      axes: as many Axes; default new ones.
+
+    Returns:
+      The axes ``[measures]``.
+
+    Raises:
+      InvalidArgument: on results without such measures, or axes of another number.
+    """
+    dataset = statistics.results_at_hand(results, problem, key=key)
+    for number, (name, _) in enumerate(measures):
+        statistics.check_measure(f"measures[{number}]", dataset, name)
+    row: np.ndarray = grid_of_axes(axes, 1, len(measures), (4.2, 3.6))[0]
+    mean_curves(row, statistics.elapsed(dataset), measures, [statistics.over_trials(dataset, name, averaged=True) for name, _ in measures])
+    return row
+
+
+@styled()
+def mean_curves(axes: np.ndarray, rounds: np.ndarray, measures: Sequence[tuple[str, str]], summaries: Sequence[xr.Dataset]) -> None:
+    """Draw the ``mean`` of each algorithm with a band from ``low`` to ``high``, on one of ``axes [measures]`` for each summary."""
+    for axis, (name, label), summary in zip(axes, measures, summaries, strict=True):
+        for number, algorithm in enumerate(summary.algorithm.values):
+            line, style = summary.isel(algorithm=number), look(number)
+            if not np.isfinite(line["mean"].values).any():
+                axis.plot([], [], label=f"{plain(algorithm)} (undefined)")
+                continue
+            # Later lines are thinner, so that an earlier line stays visible on both sides of a later one that coincides with it.
+            axis.plot(rounds, line["mean"], **style, linewidth=max(3.4 - 0.9 * number, 1.5), label=plain(algorithm))
+            axis.fill_between(rounds, line.low, line.high, color=style["color"], alpha=0.18, linewidth=0)
+        axis.set(xlabel="round $t$", ylabel=label, xlim=(rounds[0], max(rounds[-1], 2)))
+        if name != "regret":
+            axis.set_ylim(bottom=0)
+        else:
+            axis.axhline(0, color="0.4", linewidth=0.8)
+    _legend_of_row(axes)
+
+
+def _legend_of_row(row: np.ndarray) -> None:
+    """Add a legend to the last panel, or below the panels where they are all of a figure and the legend is long."""
+    figure, (handles, labels) = row[-1].figure, row[-1].get_legend_handles_labels()
+    fits_below = isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine) and set(figure.axes) == set(row)
+    if fits_below and len("".join(labels)) > IN_A_PANEL:
+        across = int(LETTERS_PER_INCH * figure.get_figwidth() / (max(map(len, labels)) + 8))
+        figure.legend(handles, labels, loc="outside lower center", ncols=max(1, min(across, len(labels))))
+    else:
+        row[-1].legend(loc="best")
+
+
+@styled()
+@checked
+def cumulative(
+    results: statistics.Given,
+    name: str,
+    lines: Lines | None = None,
+    *,
+    problem: AbstractProblem | None = None,
+    key: Key | None = None,
+    heading: str = "",
+    ylabel: str | None = None,
+    log: Literal["", "x", "y", "xy"] = "",
+    among: Sequence[str] | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw a cumulative measure on one axis: mean lines with error bars (95% intervals) at eight rounds, medians as thin lines.
+
+    Where the measure has a logarithmic scale, intervals are those of the logarithm of the mean, by the delta method: others would reach
+    below zero, and bars down to the axis.
+
+    Args:
+      results: a trajectory, a mapping from labels to trajectories, or a study's dataset; failed trials are left out.
+      name: the measure, such as ``"regret"``.
+      lines: for each legend label, the algorithm's label in the results; default all.
+      problem, key: what was run, for trajectories; the key for random families only.
+      heading, ylabel: text above and beside the axis; by default none above, and the measure's name.
+      log: the axes with a logarithmic scale: ``""``, ``"x"``, ``"y"`` or ``"xy"``.
+      among: legend labels of all lines of a figure of several panels, so that each looks the same in all of them; default those here.
+      ax: the axes to draw on; default new ones.
+
+    Returns:
+      The axes.
+
+    Raises:
+      InvalidArgument: when the results have no such measure.
+    """
+    dataset, axis = statistics.results_at_hand(results, problem, key=key), one_axis(ax)
+    statistics.check_measure("name", dataset, name)
+    lines = _lines(dataset, lines)
+    order = [*(() if among is None else among), *lines]
+    rounds = statistics.elapsed(dataset)
+    last = int(rounds[-1])
+    for number, (label, algorithm) in enumerate(lines.items()):
+        values = statistics.healthy_values(dataset.sel(algorithm=algorithm), name)
+        if not len(values) or not np.isfinite(values).any():
+            axis.plot([], [], label=f"{label} (undefined)")
+            continue
+        # Shift the error bars of different lines against each other, so that they do not overlap.
+        offset = (number + 1) / (len(lines) + 1) / MARKS
+        places = np.linspace(0, 1, MARKS, endpoint=False) + offset
+        at = np.unique(np.searchsorted(rounds, (last**places if "x" in log else places * last).astype(int).clip(min(2, last), last)))
+        mean, half = values.mean(axis=0), statistics.half_width(values[:, at])
+        style = look(order.index(label))
+        axis.plot(rounds, mean, **style, linewidth=1.8, label=label)
+        if "y" in log:  # below and above a mean whose logarithm has the half width half / mean
+            factor = np.exp(np.divide(half, mean[at], out=np.zeros_like(half), where=mean[at] > 0))
+            half = np.stack([mean[at] * (1 - 1 / factor), mean[at] * (factor - 1)])
+        axis.errorbar(rounds[at], mean[at], half, color=style["color"], linestyle="none", capsize=2.5, linewidth=1.1)
+        axis.plot(rounds, np.median(values, axis=0), color=style["color"], linewidth=0.8, alpha=0.7)
+    axis.set(title=heading, xlabel="round $t$", ylabel=_words(name, ylabel), xlim=(rounds[0], max(last, 2)))
+    if "x" in log:
+        axis.set_xscale("log")
+    else:
+        # Few enough ticks that numbers of five digits do not overlap.
+        axis.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
+    if "y" in log:
+        axis.set_yscale("log", nonpositive="clip")
+    axis.legend(loc="best")
+    return axis
+
+
+def _lines(dataset: xr.Dataset, lines: Mapping[str, str] | None) -> Mapping[str, str]:
+    """Return the algorithms by their legend labels, all of them by default."""
+    known = [str(label) for label in dataset.algorithm.values]
+    for label, algorithm in (lines or {}).items():
+        one_of(f"lines[{label!r}]", algorithm, known)
+    return {plain(label): label for label in known} if lines is None else lines
+
+
+def _words(name: str, given: str | None) -> str:
+    """Return the axis label of a measure: the one given, or the measure's own."""
+    return WORDS.get(name, plain(name)) if given is None else given
+
+
+@styled()
+@checked
+def distribution(
+    results: statistics.Given,
+    name: str,
+    lines: Lines | None = None,
+    *,
+    problem: AbstractProblem | None = None,
+    key: Key | None = None,
+    heading: str = "",
+    ylabel: str | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw a measure after the last round on one axis: box plots with every trial as a point and the mean as a diamond.
+
+    The scale is linear from 0 to 10 and logarithmic beyond, or linear about values that are all beyond and of one magnitude. Failed trials
+    are left out. Arguments, result and errors are as for :func:`cumulative`.
+    """
+    dataset, axis = statistics.results_at_hand(results, problem, key=key), one_axis(ax)
+    statistics.check_measure("name", dataset, name)
+    lines = _lines(dataset, lines)
+    top, least = 0.0, np.inf
+    for number, algorithm in enumerate(lines.values()):
+        final = statistics.final_values(dataset.sel(algorithm=algorithm), name)
+        final = final[np.isfinite(final)]
+        if not len(final):
+            continue
+        top, least = max(top, final.max()), min(least, final.min())
+        colour = COLOURS[number % len(COLOURS)]
+        axis.boxplot(final, positions=[number], widths=0.6, showfliers=False, medianprops={"color": colour, "linewidth": 2})
+        jitter = np.linspace(-0.22, 0.22, len(final)) if len(final) > 1 else np.zeros(1)
+        axis.plot(number + jitter, final, ".", color=colour, markersize=4, alpha=0.6)
+        axis.plot(number, final.mean(), "D", color=colour, markeredgecolor="white", markersize=7)
+    if not FEW < least < top < WIDE * least:
+        axis.set_yscale("symlog", linthresh=FEW)
+        axis.set_yticks([0, 2, 4, 6, 8, *(digit * 10**power for power in range(1, 6) for digit in (1, 2, 5))], minor=False)
+        axis.yaxis.set_minor_locator(NullLocator())
+        axis.set_ylim(-0.4, 1.15 * max(top, 1.0))
+    axis.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axis.set(title=heading, ylabel=_words(name, ylabel), xlim=(-0.6, len(lines) - 0.4))
+    axis.set_xticks(range(len(lines)), list(lines))
+    return axis
+
+
+@styled()
+@checked
+def boxes_over_time(
+    part: OneResult, name: str, *, every: Annotated[int, whole(1)], heading: str = "", ylabel: str | None = None, ax: Axes | None = None
+) -> Axes:
+    """Draw box plots over the trials of one algorithm at every ``every``-th round, with the mean as a line, on one axis without legend.
+
+    ``part`` is a dataset of one algorithm; the measure is divided by the number of rounds. Failed trials are left out. Returns the
+    axes, which are ``ax`` or new ones.
+    """
+    statistics.check_measure("name", part, name)
+    rounds, axis = statistics.elapsed(part), one_axis(ax)
+    values = statistics.healthy_values(part, name, averaged=True)
+    axis.set(title=heading, xlabel="round $t$", ylabel=_words(name, ylabel))
+    if not len(values) or not np.isfinite(values).any():
+        axis.text(0.5, 0.5, "undefined", transform=axis.transAxes, ha="center")
+        return axis
+    last = int(rounds[-1])
+    at = np.unique(np.searchsorted(rounds, np.arange(min(every, last), last + 1, every)))
+    fliers = {"marker": ".", "markersize": 3, "markeredgecolor": "0.5"}
+    axis.boxplot(
+        values[:, at], positions=rounds[at], widths=0.6 * every, manage_ticks=False, flierprops=fliers, medianprops={"color": COLOURS[1]}
+    )
+    axis.plot(rounds[at], values.mean(axis=0)[at], color=COLOURS[0], linewidth=1.2)
+    axis.set_xlim(0, rounds[at][-1] + every)
+    if "violation" in name:  # a line at zero shows how large the violation is
+        axis.axhline(0, color="0.4", linewidth=0.8, zorder=0)
+    return axis
+
+
+@styled()
+@checked
+def trade_off(
+    results: statistics.Given,
+    x: tuple[str, str] = PANELS[2],
+    y: tuple[str, str] = PANELS[1],
+    *,
+    problem: AbstractProblem | None = None,
+    key: Key | None = None,
+    heading: str = "",
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw two measures at the last round, averaged over rounds, against each other: a point per algorithm, joined in their order.
+
+    ``x`` and ``y`` are pairs of a measure and its axis label; bars are 95% intervals over the trials that did not fail. The other
+    arguments, result and errors are as for :func:`cumulative`.
+    """
+    dataset, axis = statistics.results_at_hand(results, problem, key=key), one_axis(ax)
+    for argument, (name, _) in (("x", x), ("y", y)):
+        statistics.check_measure(argument, dataset, name)
+    means = []
+    for number, label in enumerate(dataset.algorithm.values):
+        pair = [statistics.final_values(dataset.sel(algorithm=label), name, averaged=True) for name, _ in (x, y)]
+        middle = [values.mean() for values in pair]
+        half = [statistics.half_width(values) for values in pair]
+        means.append(middle)
+        axis.errorbar(
+            middle[0], middle[1], xerr=half[0], yerr=half[1], fmt="o", capsize=3, color=COLOURS[number % len(COLOURS)], label=plain(label)
+        )
+    axis.plot(*zip(*means, strict=True), color="0.6", linewidth=0.9, zorder=0)
+    axis.set(title=heading, xlabel=x[1], ylabel=y[1])
+    axis.legend(loc="best")
+    return axis
+
+
+@styled()
+@checked
+def rounds_of_declaration(
+    results: statistics.Given, *, problem: AbstractProblem | None = None, key: Key | None = None, heading: str = "", ax: Axes | None = None
+) -> Axes:
+    """Draw a histogram of the rounds in which trials declared infeasibility, for one or more algorithms, on one axis.
+
+    Arguments, result and errors are as for :func:`cumulative`.
+    """
+    dataset, axis = statistics.results_at_hand(results, problem, key=key), one_axis(ax)
+    declared = dataset.declared_round.transpose("algorithm", "trial").values
+    seen = declared[declared > 0] if np.any(declared > 0) else np.ones(1)
+    bins = np.arange(seen.min() - 0.5, seen.max() + 1.5)
+    for number, (label, rounds) in enumerate(zip(dataset.algorithm.values, declared, strict=True)):
+        rounds = rounds[rounds > 0]
+        colour = COLOURS[number % len(COLOURS)]
+        said = f"{label}: {len(rounds)} of {dataset.sizes['trial']} declared" + (f", mean {rounds.mean():.1f}" if len(rounds) else "")
+        axis.hist(rounds, bins=bins.tolist(), color=colour, alpha=0.6, label=said)
+        if len(rounds):
+            axis.axvline(rounds.mean(), ymax=0.83, color=colour, linestyle="--")
+    axis.set(title=heading, xlabel="round of the first declaration (dashed: mean)", ylabel="trials")
+    axis.xaxis.set_major_locator(MaxNLocator(10, steps=[1, 2, 5, 10], integer=True))
+    axis.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.set_ylim(0, 1.2 * max(axis.get_ylim()[1], 1.0))  # room for the legend
+    axis.legend(loc="upper right")
+    return axis
+
+
+@styled()
+@checked
+def multiplier_paths(
+    multipliers: Annotated[Trajectory | Mapping[str, Trajectory] | Numbers, statistics.GIVEN | numbers] | None,
+    *,
+    heading: str = "",
+    ylabel: str = "multiplier in force",
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the penalty factors or dual variables in force at each round: means over trials, and bands of 5% to 95% of the trials.
+
+    Args:
+      multipliers: a trajectory, a mapping from labels to trajectories, or an array ``[trials, T + 1, m]`` or ``[T + 1, m]``; trials of
+        trajectories that failed are left out.
+      heading, ylabel: text above and beside the axis.
+      ax: the axes to draw on; default new ones.
+
+    Returns:
+      The axes.
+
+    Raises:
+      InvalidArgument: on another shape, such as that of a run that recorded indices only, or of a sweep.
+    """
+    runs = statistics.runs_of(multipliers)
+    given = {"": multipliers} if runs is None else {label if len(runs) > 1 else "": run.multipliers for label, run in runs.items()}
+    ends = [None] * len(given) if runs is None else [np.reshape(run.status, -1) for run in runs.values()]
+    axis, number, last = one_axis(ax), 0, 2
+    for (label, values), status in zip(given.items(), ends, strict=True):
+        paths = np.asarray(np.nan if values is None else values, np.float64)
+        paths = paths[None] if paths.ndim == 2 else paths
+        shape("multipliers", paths, (None, None, None), remedy="give those of a run with record='all', of a sweep run.variant(0)")
+        paths = paths if status is None else paths[healthy(status)]
+        last = max(last, paths.shape[1])
+        if not len(paths):
+            axis.text(0.5, 0.5, "every trial failed", transform=axis.transAxes, ha="center")
+        for j, path in enumerate(np.moveaxis(paths, 2, 0) if len(paths) else ()):
+            rounds, style = np.arange(1, paths.shape[1] + 1), look(number)
+            words = ", ".join(filter(None, (label, f"constraint {j + 1}" if paths.shape[2] > 1 else "")))
+            axis.plot(rounds, path.mean(axis=0), **style, linewidth=1.8, label=plain(words) or None)
+            axis.fill_between(rounds, *np.quantile(path, (0.05, 0.95), axis=0), color=style["color"], alpha=0.18, linewidth=0)
+            number += 1
+    axis.set(title=heading, xlabel="round $t$", ylabel=ylabel, xlim=(1, last))
+    if axis.get_legend_handles_labels()[1]:
+        axis.legend(loc="best")
+    return axis
+
+
+@styled()
+@checked
+def delay_histogram(
+    results: statistics.Given, problem: AbstractProblem | None = None, *, key: Key | None = None, heading: str = "", ax: Axes | None = None
+) -> Axes:
+    """Draw a histogram of the delays of values, in rounds: a line for each delay model and each output whose delays differ.
+
+    Trials of all algorithms under one model share their delays, so those of the first are drawn. Values that had not arrived when the
+    run ended are not in the histogram; the legend states their share, and the share of those that never arrive.
+
+    Args:
+      results: a trajectory, a mapping from labels to trajectories, or a study's dataset, with delayed feedback.
+      problem, key: what was run, for trajectories; the key for random families only.
+      heading: text above the axis.
+      ax: the axes to draw on; default new ones.
+
+    Returns:
+      The axes.
+
+    Raises:
+      InvalidArgument: when the results have no ``arrival``.
+    """
+    dataset = statistics.results_at_hand(results, problem, key=key)
+    if "arrival" not in dataset:
+        raise InvalidArgument("dataset: has no variable arrival; no feedback of this study was late")
+    models, first = np.unique(dataset["delay"].values.astype(str), return_index=True)
+    lines: list[tuple[str, str, np.ndarray]] = []  # words, a note on values that did not arrive, and the delays of those that did
+    for model, n in zip(models, first, strict=True):
+        arrival, played = dataset.arrival.isel(algorithm=n).transpose("output", "trial", "played").values, dataset.played.values
+        alike = len(arrival) > 1 and (arrival == arrival[:1]).all()
+        for output, arrived in zip(["all outputs"] if alike else dataset.output.values, arrival[: 1 if alike else None], strict=True):
+            pending, never = arrived > played[-1], arrived >= NEVER
+            note = f", {pending.mean():.1%} pending at the end" if pending.any() else ""
+            note += f" ({never.mean():.1%} never arrive)" if never.any() else ""
+            lines.append((f"{model or 'none'}, {output}", note, (arrived - played)[~pending]))
+    most = max((int(delays.max()) for *_, delays in lines if len(delays)), default=0)
+    axis, width = one_axis(ax, (7.0, 3.6)), max(1, -(-(most + 1) // MOST_BINS))
+    edges = np.arange(0, most + width + 1, width) - 0.5
+    for number, (words, note, delays) in enumerate(lines):
+        share = np.histogram(delays, edges)[0] / max(len(delays), 1)
+        mean = f"mean {delays.mean():.1f}" if len(delays) else "none arrived"
+        label = f"{plain(words)}: {mean}{note}"
+        axis.stairs(share, edges, **look(number), linewidth=1.5, label=label, fill=False)
+    axis.set(title=heading, xlabel="delay in rounds", ylabel="share of the values that arrived", xlim=(edges[0], edges[-1]))
+    axis.set_ylim(0, 1.25 * max(axis.get_ylim()[1], 1e-12))
+    axis.legend(loc="upper right", fontsize=8)
+    return axis

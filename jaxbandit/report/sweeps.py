@@ -17,8 +17,8 @@ from jaxbandit.core.checks import InvalidArgument, one_of
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import AtLeast, Words
 from jaxbandit.drawing import SHADES, GivenAxes, grid_of_axes, look, one_axis, plain, styled
-from jaxbandit.report.curves import PANELS
 from jaxbandit.report.statistics import grouped, over_trials
+from jaxbandit.report.tables import PANELS
 from jaxbandit.results.dataset import Results
 
 WIDE = 20.0  # positive values that span this factor or more are drawn on a logarithmic scale

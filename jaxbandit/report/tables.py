@@ -31,6 +31,25 @@ FORMULAS = {
     "strong R/t": "$R_{\\mathrm{strong}}/t$",
 }
 
+# Axis labels of measures divided by the rounds, as figures have a panel for each.
+PANELS = (
+    ("regret", "average regret $R(t)/t$"),
+    ("positive_regret", "average positive regret $R^+(t)/t$"),
+    ("hard_violation", "average violation $V(t)/t$"),
+)
+
+# Axis labels of measures, in units of the reward and the constraints, or counts.
+WORDS = {
+    "regret": "regret $R(t)$",
+    "positive_regret": "positive regret $R^+(t)$",
+    "hard_violation": "violation $V(t)$",
+    "soft_violation": "soft violation",
+    "strong_regret": "strong regret",
+    "violating_rounds": "violating rounds $N$",
+    "best_constrained_regret": "best regret + violation so far",
+    "reward": "sum of rewards",
+}
+
 Summarised: TypeAlias = Given | RunSummary | Sequence[Mapping[str, Any]]
 """Results as plots take them, or a summary of them: that of a run, or the rows of one."""
 

@@ -17,10 +17,9 @@ from jaxbandit.core.declare import FilePath, checked
 from jaxbandit.core.fields import between, function
 from jaxbandit.core.files import CannotWrite, reason_of, write_whole
 from jaxbandit.core.intervals import NORMAL_95
-from jaxbandit.report.curves import PANELS, WORDS
-from jaxbandit.report.html import MOST_LINES, Picture, Section, mean_pictures, page, parts_of, with_half, write_report
+from jaxbandit.report.html import MOST_LINES, Section, mean_pictures, page, parts_of, with_half, write_report
 from jaxbandit.report.statistics import grouped
-from jaxbandit.report.tables import COLUMNS
+from jaxbandit.report.tables import COLUMNS, PANELS, WORDS
 from jaxbandit.study.files import PROGRESS, RECORD, is_held
 from jaxbandit.study.progress import Progress
 
@@ -58,10 +57,25 @@ def _page(state: Said, cut_off: bool) -> str:
     failed, finished = sum(run["failed"] for run in runs), sum(run["trials"] for run in runs)
     columns = [column for column in COLUMNS if any(column[1] in run["mean"] for run in begun)]
     means = [_means(state, begun, measure, averaged) for _, measure, averaged in columns]
+    problems = grouped(str(run.get("problem", "")) for run in begun)
+    parts = parts_of([(numbers, f", problem {name}" if len(problems) > 1 else "") for name, numbers in problems.items()], MOST_LINES)
+    panels = [(name, dict(PANELS).get(name, heading if averaged else WORDS[name])) for heading, name, averaged in columns]
+    rows = [
+        [
+            run["label"],
+            f"{run['trials']:,} of {state['trials']:,}",
+            f"{run['failed']:,}",
+            *(with_half(float(mean["mean"][n, -1]), float(mean.high[n, -1] - mean["mean"][n, -1])) for mean in means),
+        ]
+        for n, run in enumerate(begun)
+    ]
     share = min(max(int(100 * state["done"] / max(state["work"], 1)), 0), 100) / 100  # less than 1 unless all is done
+    progress = f"{share:.0%} done"
+    if left is not None and 0 < left < np.inf:  # in the largest unit of which there are two or more
+        progress += next((f", {left / size:.0f} {unit} left" for unit, size in UNITS if left >= 2 * size), f", {np.ceil(left):.0f} s left")
     sections: dict[str, Section] = {
-        "so-far": _curves(begun, columns, means) if columns else [],
-        "runs": _table(state, begun, columns, means) if begun else {},
+        "so-far": mean_pictures(parts, panels, means, "Means over finished trials with 95% confidence bands"),
+        "runs": {"heads": ["run", "finished", "failed", *(heading for heading, _, _ in columns)], "rows": rows} if rows else {},
         "waiting": f"Runs without a finished trial, {len(waiting):,} of {len(runs):,}: {', '.join(waiting)}." if waiting else "",
     }
     return page(
@@ -72,7 +86,7 @@ def _page(state: Said, cut_off: bool) -> str:
         reload=SECONDS,
         facts=f"runs: {len(runs):,}, trials of each: {state['trials']:,}, rounds: {state['horizon']:,}",
         share=share,
-        progress=f"{share:.0%} done" + ("" if left is None or not 0 < left < np.inf else f", {_in_words(left)} left"),
+        progress=progress,
         asides=[
             f"{state['done']:,} of {state['work']:,} trial-rounds",
             *([f"{rate:,.0f} trial-rounds/s"] if rate is not None else []),
@@ -83,11 +97,6 @@ def _page(state: Said, cut_off: bool) -> str:
         cut_off=cut_off,
         failed=f"{failed:,} of {finished:,} finished trials failed; they are left out of all means." if failed else "",
     )
-
-
-def _in_words(seconds: float) -> str:
-    """Return a time in its largest unit of which there are two or more, such as ``12 minutes``."""
-    return next((f"{seconds / size:.0f} {unit}" for unit, size in UNITS if seconds >= 2 * size), f"{np.ceil(seconds):.0f} s")
 
 
 def _means(state: Said, begun: list[Said], measure: str, averaged: bool) -> xr.Dataset:
@@ -103,28 +112,6 @@ def _means(state: Said, begun: list[Said], measure: str, averaged: bool) -> xr.D
         {name: (("algorithm", "round"), table / (elapsed if averaged else 1)) for name, table in tables.items()},
         coords={"algorithm": [str(run["label"]) for run in begun], "round": elapsed},
     )
-
-
-def _curves(begun: list[Said], columns: list[tuple[str, str, bool]], means: list[xr.Dataset]) -> list[Picture]:
-    """Return figures as the report has them, each with a panel for every measure."""
-    problems = grouped(str(run.get("problem", "")) for run in begun)
-    parts = parts_of([(numbers, f", problem {name}" if len(problems) > 1 else "") for name, numbers in problems.items()], MOST_LINES)
-    panels = [(name, dict(PANELS).get(name, heading if averaged else WORDS[name])) for heading, name, averaged in columns]
-    return mean_pictures(parts, panels, means, "Means over finished trials with 95% confidence bands")
-
-
-def _table(state: Said, begun: list[Said], columns: list[tuple[str, str, bool]], means: list[xr.Dataset]) -> Section:
-    """Return the table of the runs that have finished trials."""
-    rows = [
-        [
-            run["label"],
-            f"{run['trials']:,} of {state['trials']:,}",
-            f"{run['failed']:,}",
-            *(with_half(float(mean["mean"][n, -1]), float(mean.high[n, -1] - mean["mean"][n, -1])) for mean in means),
-        ]
-        for n, run in enumerate(begun)
-    ]
-    return {"heads": ["run", "finished", "failed", *(heading for heading, _, _ in columns)], "rows": rows}
 
 
 class _PageOfRun:

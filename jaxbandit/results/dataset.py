@@ -1,12 +1,16 @@
-"""Results as one labelled dataset: assembled from pieces, checked, as tidy tables of pandas, and the flags of their trials in words."""
+"""Results as one labelled dataset, of a study or of what ``simulate`` returns: contents, assembly, checks, tidy tables and flags.
+
+Results have the dimensions ``algorithm`` (the runs), ``trial`` and ``round``, and with trajectories ``played`` and ``output``.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 import platform
-from collections.abc import Collection, Hashable, Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
@@ -15,10 +19,186 @@ from jaxbandit._version import __version__
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import Check, Place
+from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.status import flags_in_words as status_in_words
-from jaxbandit.results.schema import LABELS, TRIAL, Contents, Piece, Variable, coordinate_of
+from jaxbandit.delays import NEVER
+from jaxbandit.metrics import Curves
+from jaxbandit.problems import AbstractProblem
 
+METRICS = tuple(field.name for field in dataclasses.fields(Curves))
+MIXED = "best_mixed_policy"  # its reward, in float64 as long as strong regret is not computed
+TRIAL = ("algorithm", "trial")
 ORDER = (*TRIAL, "round")
+SECONDS = ("run_seconds", "playing_seconds")
+LABELS = ("base", "problem", "delay")
+
+# The arrays of a batch that variables are made of: of every round, of the end of a trial, of its instance, of every round that was played.
+SOURCES = {
+    **{name: name for name in METRICS},
+    "strong_regret": f"fact_{MIXED}",
+    **{name: f"end_{name}" for name in ("status", "failed_round", "declared_round")},
+    **{name: f"fact_{name}" for name in ("optimum", "feasible_fraction", "slater_slack", MIXED)},
+    "candidates": "end_candidate_count",
+    **{name: f"end_{name}" for name in ("optimum_kept", "evaluations", "fitted_length_scales", "lost")},
+    "index": "seen_indices",
+    "observed": "seen_values",
+    "arrival": "seen_arrivals",
+}
+FURTHER = {
+    "lost": ("output",),
+    "fitted_length_scales": ("group", "axis"),
+    "observed": ("played", "output"),
+    "arrival": ("played", "output"),
+}
+FILL = {"fitted_length_scales": np.nan, "observed": np.nan, "arrival": NEVER}  # where a cell has fewer outputs than another, and the like
+
+# Names in the results that no swept field can have; such a field, as `index` of the oracle, is called `algorithm.index` there.
+TAKEN = frozenset({*SOURCES, *TRIAL, *SECONDS, *LABELS, "round", "played", "output"})
+
+LARGE = 2.0**1023  # beyond it an integer has no float
+
+Arrays: TypeAlias = Mapping[str, np.ndarray]
+"""Arrays of a batch by name, each with an entry for every trial of it along the first axis."""
+
+Piece: TypeAlias = tuple[str, int, slice, np.ndarray]
+"""Name of a variable, number of the run, trials, and their values."""
+
+
+class Variable(NamedTuple):
+    """Variable of the results over runs and trials, ``[runs, trials, ...]``."""
+
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """Names of one run in the results: its label, its algorithm, problem and delay, and its swept values by their dotted paths."""
+
+    label: str
+    base: str
+    problem: str
+    delay: str
+    swept: Mapping[str, object] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Contents:
+    """Sizes of results, and which quantities they hold."""
+
+    rows: Sequence[Row]
+    swept: Sequence[str]  # dotted paths
+    trials: Sequence[int] | np.ndarray  # their numbers
+    horizon: int
+    kept: np.ndarray  # rounds of the metrics
+    before: int  # points before round 1 that the metrics count
+    metrics: tuple[str, ...]
+    trajectories: bool  # whether points, values and arrivals of every round are kept
+    problems: Sequence[AbstractProblem]  # of every cell, a cell being runs whose arrays come together
+
+    @property
+    def rounds(self) -> np.ndarray:
+        """Numbers of the kept rounds, those of counted points before round 1 being 0, -1, and so on downwards."""
+        return np.concatenate([np.arange(1 - self.before, 1), self.kept])
+
+    def coordinates(self, *, outputs: bool) -> dict[str, object]:
+        """Return the coordinates of the results; ``outputs`` says whether outputs are a dimension without trajectories, too."""
+        named: dict[str, object] = {
+            "algorithm": [row.label for row in self.rows],
+            "trial": np.asarray(self.trials),
+            "round": self.rounds,
+            **{name: ("algorithm", [getattr(row, name) for row in self.rows]) for name in LABELS},
+            **{coordinate_of(path): ("algorithm", [number_of(row.swept.get(path)) for row in self.rows]) for path in self.swept},
+        }
+        if outputs or self.trajectories:
+            named["output"] = output_names(max(problem.outputs for problem in self.problems))
+        if self.trajectories:
+            named["played"] = np.arange(1, self.horizon + 1)
+        return named
+
+    def variables(self, examples: Sequence[Arrays]) -> dict[str, Variable]:
+        """Return all variables over runs and trials, given arrays of some batch of each cell; those that no cell has are left out."""
+        empty, variables = [{name: array[:0] for name, array in arrays.items()} for arrays in examples], {}
+        of_round = "round" if len(self.kept) == self.horizon else "played"
+        for name in [*self.metrics, *(name for name in SOURCES if name not in METRICS)]:
+            dims = FURTHER.get(name, ("round",) if name in METRICS else (of_round,) if name == "index" else ())
+            if any(SOURCES[name] in arrays for arrays in empty) and (self.trajectories or not SOURCES[name].startswith("seen_")):
+                entries = [self.entries(name, cell, arrays) for cell, arrays in enumerate(empty)]
+                sizes = np.max([array.shape[1:] for array in entries], axis=0).astype(int).tolist()
+                shape, dtype = (len(self.rows), len(self.trials), *sizes), np.result_type(*(array.dtype for array in entries))
+                variables[name] = Variable((*TRIAL, *dims), shape, dtype)
+        return variables
+
+    def entries(self, name: str, cell: int, arrays: Arrays) -> np.ndarray:
+        """Return the entries ``[n, ...]`` of a variable for the ``n`` trials of a batch, or what stands for them in a cell without."""
+        problem, source = self.problems[cell], SOURCES[name]
+        if name == "strong_regret":  # against the rewards of the best mixed policies
+            elapsed = self.rounds + self.before
+            return (arrays[source][:, None] * elapsed - _joined(arrays, "reward")).astype(float_dtype())
+        if name == MIXED:
+            return arrays[source].astype(float_dtype())
+        if name in METRICS or (name == "index" and len(self.kept) == self.horizon):
+            return _joined(arrays, source, f"before_{name}")
+        if source in arrays:
+            return np.minimum(arrays[source], NEVER) if name == "arrival" else arrays[source]
+        if name == "arrival":  # at once
+            value = np.repeat(np.arange(1, self.horizon + 1, dtype=np.int32)[:, None], problem.outputs, axis=1)
+        else:
+            instead: dict[str, object] = {
+                "candidates": problem.domain.size,
+                "optimum_kept": True,
+                "evaluations": np.int32(self.horizon),
+                "fitted_length_scales": np.empty((0, 0), float_dtype()),
+                "lost": np.zeros(problem.outputs, np.int32),
+            }
+            value = np.asarray(instead[name])
+        return np.broadcast_to(value, (len(arrays["end_status"]), *value.shape))
+
+    def pieces(self, variables: Mapping[str, Variable], cell: int, arrays: Arrays, rows: np.ndarray) -> Iterator[Piece]:
+        """Return the pieces of all variables that a batch of a cell holds, given the run and the trial ``[n, 2]`` of each row."""
+        runs, starts = np.unique(rows[:, 0], return_index=True)
+        for name, variable in variables.items():
+            values = self.entries(name, cell, arrays)
+            missing = [(0, size - has) for size, has in zip(variable.shape[2:], values.shape[1:], strict=True)]
+            if np.any(missing):
+                values = np.pad(values, [(0, 0), *missing], constant_values=FILL.get(name, 0))
+            for run, trials, part in zip(runs, np.split(rows[:, 1], starts[1:]), np.split(values, starts[1:]), strict=True):
+                yield name, int(run), slice(int(trials[0]), int(trials[-1]) + 1), part
+
+
+def _joined(arrays: Arrays, name: str, early: str = "before_reward") -> np.ndarray:
+    """Return an array with its entries before round 1, if there are any."""
+    return np.concatenate([arrays[early], arrays[name]], axis=1) if early in arrays else arrays[name]
+
+
+def output_names(outputs: int) -> list[str]:
+    """Return the names of so many outputs: the reward and numbered constraints."""
+    return ["reward", *(f"constraint {j}" for j in range(1, outputs))]
+
+
+def coordinate_of(path: str) -> str:
+    """Return the name that a swept field has in the results."""
+    return f"algorithm.{path}" if path in TAKEN else path
+
+
+def value_words(values: Mapping[str, object]) -> list[str]:
+    """Return swept values as the labels of runs have them, without commas, which separate columns: ``reward_width=2``."""
+    words = [
+        f"{path.rsplit('.', 1)[-1]}={value:g}" if isinstance(value, int | float) and abs(value) < LARGE else f"{path}={short(value)}"
+        for path, value in values.items()
+    ]
+    return [word.replace(",", "") for word in words]
+
+
+def number_of(value: object) -> float:
+    """Return a swept value as a number, NaN where it is none, such as a list or an object."""
+    try:
+        array = np.asarray(value)
+        return float(array) if array.ndim == 0 and array.dtype.kind != "U" else float("nan")
+    except (TypeError, ValueError, OverflowError):
+        return float("nan")
+
 
 # Arguments that are results.
 

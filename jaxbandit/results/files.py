@@ -26,8 +26,7 @@ import xarray as xr
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import FilePath, checked
 from jaxbandit.core.files import CannotWrite, drop, reason_of, refuse_device, replace, write_whole
-from jaxbandit.results.dataset import Results
-from jaxbandit.results.schema import Piece, Variable
+from jaxbandit.results.dataset import Piece, Results, Variable
 
 LEVEL = 4  # of compression
 CHUNK_BYTES = 2**20  # of what is compressed and read at a time

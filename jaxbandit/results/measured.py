@@ -24,8 +24,7 @@ from jaxbandit.core.sweep import combinations
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.metrics import Tally, extend_tally, start_tally
 from jaxbandit.problems import AbstractProblem, optimum
-from jaxbandit.results.dataset import assembled, header
-from jaxbandit.results.schema import METRICS, Contents, Row, value_words
+from jaxbandit.results.dataset import METRICS, Contents, Row, assembled, header, value_words
 from jaxbandit.surrogates import arithmetic
 
 if TYPE_CHECKING:

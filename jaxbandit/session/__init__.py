@@ -1,7 +1,7 @@
 """Sessions: real experiments that ask for points and are told values, late, in parts and out of order, and that survive a crash.
 
-A session plays the rounds of a simulation (``course``) on values that its user tells. Its parts are its ``specification``, all events are
-in its ``journal``, and what they amount to is its ``state``. Needs the ``study`` extra (``pip install "jaxbandit[study]"``).
+A session plays the rounds of a simulation on values that its user tells. Its parts are its ``specification``, all events are in its
+``journal``, and what they amount to is its ``state``. Needs the ``study`` extra (``pip install "jaxbandit[study]"``).
 """
 
 from jaxbandit.session.journal import CannotRecord, DamagedSession, SessionError, SessionInUse

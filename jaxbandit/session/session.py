@@ -25,11 +25,10 @@ from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain
 from jaxbandit.engine import InitialDesign
 from jaxbandit.feedback import Policy
-from jaxbandit.session.course import Course
 from jaxbandit.session.journal import Body, DamagedSession, Event, Journal, SessionError, create_journal, open_journal
 from jaxbandit.session.quantities import Axis, Outputs, Space, told_values
 from jaxbandit.session.specification import Specification, fitted_model
-from jaxbandit.session.state import State, Ticket
+from jaxbandit.session.state import Course, State, Ticket
 from jaxbandit.study.runs import Model
 
 if TYPE_CHECKING:

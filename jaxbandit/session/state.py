@@ -1,20 +1,233 @@
-"""State of a session: what its events amount to, tickets with the values told and the learner in its rounds."""
+"""State of a session: tickets with the values told, and the learner in its rounds, those of :mod:`jaxbandit.engine.rounds`.
+
+A round begins when a point is asked for and ends when the next one is. What is told in between arrives at its end, so that a session which
+is told what a simulation observes, when it observes it, makes the same choices.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 from collections.abc import Mapping
+from typing import NamedTuple, TypeAlias
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbandit.algorithms.base import Observation, Seen
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import from_fields
+from jaxbandit.core.declare import Array
 from jaxbandit.core.fields import whole
 from jaxbandit.core.files import reason_of
 from jaxbandit.core.status import Status
-from jaxbandit.session.course import Course, Told
+from jaxbandit.engine.rounds import choose_point, faults, flags_raised, is_far, may_be_infinite, policy_key, surprises_at
+from jaxbandit.engine.trial import Setting, Surprises
+from jaxbandit.feedback import Pending
 from jaxbandit.session.journal import JOURNAL, DamagedSession, Event, Journal
 from jaxbandit.session.quantities import told_values
 from jaxbandit.session.specification import Specification
 from jaxbandit.study.runs import Model
+from jaxbandit.surrogates import Prediction, arithmetic
+
+Told: TypeAlias = tuple[int, Mapping[int, float]]
+"""A point, and values of modelled functions there by number."""
+
+
+class Carry(NamedTuple):
+    """All that a round leaves to the next one."""
+
+    state: object
+    pending: Pending | None  # feedback on its way; None where values come before the next round
+    far: Surprises  # how many values that have arrived are unlikely under the prior
+
+
+@jax.jit
+def _start(setting: Setting, indices: Array, values: Array) -> Carry:
+    """Return what leads to round 1: ``values [n, k]`` at the points ``indices [n]`` of an initial design are learnt before."""
+    algorithm, arena, delays = setting.algorithm, setting.arena, setting.delays
+
+    def learn(state: object, seen: Observation) -> tuple[object, None]:
+        return algorithm.learn(arena, state, seen), None
+
+    state, _ = jax.lax.scan(learn, algorithm.init(arena), Observation(index=indices, values=values))
+    state = algorithm.begin(arena, state) if len(indices) else state
+    pending = None if delays is None else Pending.empty(delays.capacity, arena.surrogate.outputs, arena.dtype)
+    return Carry(state, pending, _far(setting, indices, values))
+
+
+def _far(setting: Setting, indices: Array, values: Array) -> Surprises:
+    """Return how many of ``values [n, k]`` at points are unlikely, see :func:`~jaxbandit.engine.rounds.surprises_at`; NaN is not there."""
+    each = jax.vmap(functools.partial(surprises_at, setting.arena.surrogate.model))(indices, values)
+    counts: Surprises = jax.tree.map(lambda which: jnp.sum(which, axis=0, dtype=jnp.int32), each)
+    return counts
+
+
+@jax.jit
+def _choose(setting: Setting, far: Surprises, t: Array, state: object) -> tuple[Array, object]:
+    """Return the point and the status of round ``t``, ``[2]`` (int32), and the state after the choice."""
+    algorithm, arena = setting.algorithm, setting.arena
+    choice = choose_point(algorithm, arena, state, t, policy_key(setting.key, t))
+    raised = faults(arena, choice, choice.state, may_be_infinite(algorithm.init(arena)))
+    if algorithm.traits.learns:
+        raised |= {Status.FAR_FROM_PRIOR: is_far(far)}
+    status = flags_raised(algorithm, choice.decision, choice.state)
+    for flag, is_raised in raised.items():
+        status = status | jnp.where(is_raised, int(flag), 0)
+    return jnp.stack([choice.point, status.astype(jnp.int32)]), choice.state
+
+
+@jax.jit
+def _end(setting: Setting, carry: Carry, t: Array, index: Array, values: Array) -> Carry:
+    """Return what the end of round ``t`` leaves, whose point is ``index``.
+
+    ``values [C, k]`` are those that arrive from each of the last ``C`` rounds, NaN for none; where none is late ``C`` is 1.
+    """
+    algorithm, arena, pending = setting.algorithm, setting.arena, carry.pending
+    if pending is None:
+        seen: Seen = Observation(index=index, values=values[0])
+        far = _far(setting, index[None], values)
+    else:
+        pending, seen = pending.received(t, index, values, ~jnp.isnan(values))
+        far = _far(setting, pending.indices, values)
+    state = algorithm.update(arena, carry.state, seen, t)
+    if not algorithm.traits.learns:  # for beliefs alone: such an algorithm looks at no posterior
+        state = algorithm.learn(arena, state, seen)
+    return Carry(state, pending, jax.tree.map(jnp.add, carry.far, far))
+
+
+@jax.jit
+def _predict(setting: Setting, state: object) -> Prediction:
+    """Return mean and deviation ``[k, M]`` given all that has arrived."""
+    return setting.arena.surrogate.arrived(setting.algorithm.belief(state))
+
+
+@dataclasses.dataclass
+class Round:
+    """The point of a round, and the values that arrive at its end, by round and output."""
+
+    index: int
+    arrivals: dict[tuple[int, int], float] = dataclasses.field(default_factory=dict)
+
+
+class Course:
+    """The learner in the course of its rounds: what was asked and told, and the state to which that leads, computed when it is needed."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.rounds: list[Round] = []  # those that have begun; the last one has not ended
+        self._design: list[Told] = []
+        self.learn_under(setting)
+
+    def learn_under(self, setting: Setting) -> None:
+        """Play all rounds anew under a setting, when they are next needed."""
+        self.setting = setting
+        self._carry: Carry | None = None  # at the end of round `_played`, before round 1 for 0
+        self._played = 0
+        self._after: object = None  # the state after the choice of the last round, once that has been made
+        self._now: Carry | None = None  # the result of `settled`, until something happens
+
+    def begin(self, design: list[Told]) -> None:
+        """Take in an initial design before round 1, in place of an earlier one."""
+        if design != self._design:
+            self._design = design
+            self.learn_under(self.setting)
+
+    def choose(self) -> tuple[int, Status, object]:
+        """Return point and status of the next round, which :meth:`asked` begins, and the algorithm's state after the choice."""
+        state, _, far = self.settled()
+        with self._arithmetic():
+            chosen, after = _choose(self.setting, far, np.int32(len(self.rounds) + 1), state)
+            index, status = np.asarray(chosen).tolist()
+        return index, Status(status), after
+
+    def asked(self, index: int, after: object = None) -> None:
+        """Begin the next round, whose point is ``index``; ``after`` is the state after that choice if :meth:`choose` has just made it."""
+        if after is not None:
+            self._carry, self._played = self._now, len(self.rounds)
+        self.rounds.append(Round(index))
+        self._after, self._now = after, None
+
+    def tell(self, number: int, values: Mapping[int, float]) -> None:
+        """Let ``values``, by output, of the point of round ``number`` arrive."""
+        self.rounds[-1].arrivals |= {(number, output): value for output, value in values.items()}
+        self._now = None
+
+    def correct(self, number: int, values: Mapping[int, float]) -> None:
+        """Put ``values`` in the place of those that have arrived of the point of round ``number``."""
+        for one in self.rounds:
+            one.arrivals |= {(number, output): value for output, value in values.items() if (number, output) in one.arrivals}
+        self.learn_under(self.setting)
+
+    def take_back(self) -> None:
+        """Go back before the last choice; only where values come before the next round."""
+        self.rounds.pop()
+        self._after = self._now = None
+
+    @property
+    def together(self) -> bool:
+        """Return whether late values of a point are taken in together, once all are there."""
+        delays = self.setting.delays
+        return delays is not None and (self.setting.joint_arrival or delays.model.joint)
+
+    @property
+    def complete(self) -> bool:
+        """Return whether the values of the last round that the algorithm needs before the next one are there."""
+        return not self.rounds or self.setting.delays is not None or len(self.rounds[-1].arrivals) == self.setting.arena.surrogate.outputs
+
+    def settled(self) -> Carry:
+        """Return what the end of the last round leaves, were it to end now; that of the round before where its values are not complete."""
+        if self._now is None:
+            self._carry = self._carry or self.start()
+            with self._arithmetic():
+                while self._played < len(self.rounds) - 1:
+                    self._carry, self._played = self._ended(self._carry), self._played + 1
+                self._now = self._ended(self._carry) if self._played < len(self.rounds) and self.complete else self._carry
+        return self._now
+
+    def start(self) -> Carry:
+        """Return what leads to round 1; raises what the algorithm raises where it cannot begin."""
+        arena, points = self.setting.arena, [index for index, _ in self._design]
+        rows = np.zeros((len(points), arena.surrogate.outputs), arena.dtype)
+        for row, (_, values) in zip(rows, self._design, strict=True):
+            row[list(values)] = list(values.values())
+        with self._arithmetic():
+            return _start(self.setting, np.asarray(points, np.int32), rows)
+
+    def _ended(self, carry: Carry) -> Carry:
+        """Return what the end of the round leaves that follows on ``carry``."""
+        arena, t, ended = self.setting.arena, np.int32(self._played + 1), self.rounds[self._played]
+        if self._after is not None:
+            carry = carry._replace(state=self._after)
+        elif self.choosing_matters:
+            carry = carry._replace(state=_choose(self.setting, carry.far, t, carry.state)[1])
+        room = 1 if carry.pending is None else len(carry.pending.values)
+        values = np.full((room, arena.surrogate.outputs), np.nan, arena.dtype)
+        for (number, output), value in ended.arrivals.items():
+            if number > t - room:  # otherwise its place in the buffer is another round's
+                values[(number - 1) % room, output] = value
+        return _end(self.setting, carry, t, np.int32(ended.index), values)
+
+    @functools.cached_property
+    def choosing_matters(self) -> bool:
+        """Return whether a choice changes the algorithm's state; else playing rounds again makes none, and compiles no program for it."""
+        state, _, far = self.start()
+        with self._arithmetic():
+            graph = _choose.trace(self.setting, far, np.int32(1), state).jaxpr.jaxpr
+        before, after = graph.invars[-len(jax.tree.leaves(state)) :], graph.outvars[1:]
+        return any(one is not other for one, other in zip(before, after, strict=True))
+
+    def predict(self) -> Prediction:
+        """Return mean and deviation ``[k, M]`` given all that has arrived, as NumPy arrays."""
+        state = self.settled().state
+        with self._arithmetic():
+            return jax.tree.map(np.asarray, _predict(self.setting, state))
+
+    def _arithmetic(self) -> contextlib.AbstractContextManager[bool]:
+        """Return the context in which the model has its precision."""
+        return arithmetic([self.setting.arena.surrogate.model.precision])
+
 
 BODIES = {
     "asked": {"ticket", "round", "index", "status"},

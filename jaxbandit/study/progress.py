@@ -14,7 +14,7 @@ import numpy as np
 
 from jaxbandit.core.files import CannotWrite
 from jaxbandit.core.status import healthy
-from jaxbandit.results.schema import Arrays
+from jaxbandit.results.dataset import Arrays
 from jaxbandit.study.files import PROGRESS, write_json
 from jaxbandit.study.plan import Batch, Plan
 

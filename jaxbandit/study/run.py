@@ -21,9 +21,8 @@ from jaxbandit.core.executors import EXECUTOR, VERSIONS_AND_DEVICE, AnyExecutor,
 from jaxbandit.core.fields import Words, between, function, of_class
 from jaxbandit.core.fields import path as path_check
 from jaxbandit.core.pytree import float_dtype
-from jaxbandit.results.dataset import assembled, header
+from jaxbandit.results.dataset import SECONDS, Arrays, Contents, Row, assembled, header
 from jaxbandit.results.files import check_results, open_results, read_results, stream_results
-from jaxbandit.results.schema import SECONDS, Arrays, Contents, Row
 from jaxbandit.study.files import CheckpointMismatch, Files, HeldDirectory, hold_directory, identity, interrupted
 from jaxbandit.study.plan import Batch, Memory, Plan, Segment, make_plan
 from jaxbandit.study.play import CHECKPOINT_SHARE, Player

@@ -28,7 +28,7 @@ from jaxbandit.informed import Rule
 from jaxbandit.kernels import Kernel
 from jaxbandit.problems import AbstractProblem, FullInformation, full_information
 from jaxbandit.problems.data import rows_of_csv
-from jaxbandit.results.schema import value_words
+from jaxbandit.results.dataset import value_words
 from jaxbandit.surrogates import PRECISIONS, Surrogate, ranged, surrogate
 from jaxbandit.surrogates.choose import FORMS, VARIANCE_IN_FILES
 from jaxbandit.surrogates.ranges import with_length_scale

@@ -30,7 +30,7 @@ from jaxbandit.engine.arguments import Rounds, at_once, kernel_of
 from jaxbandit.engine.cell import refreshed_in_time
 from jaxbandit.fused.plan import Plan as KernelPlan
 from jaxbandit.problems import AbstractProblem
-from jaxbandit.results.schema import METRICS
+from jaxbandit.results.dataset import METRICS
 from jaxbandit.study.runs import Learner, Model, Row, Run, check_label, named_by_files, runs_of, table_of
 from jaxbandit.surrogates import RangedSurrogate, Surrogate, arithmetic
 
