@@ -207,14 +207,7 @@ class Ground:
 
 @dataclasses.dataclass(frozen=True)
 class Quantity:
-    """A quantity at every point ``[M]``: posterior mean and, where known, deviation, bounds of a band, truth and measurements.
-
-    Attributes:
-      label: its name.
-      mean, sd, low, high, truth: ``[M]`` each.
-      seen: points ``[n]`` by number and values measured there, NaN where none has arrived.
-      limits: values at which a constraint begins to be violated, with their labels.
-    """
+    """A quantity at every point: posterior mean and, where known, deviation, bounds of a band and truth ``[M]``, and measurements."""
 
     label: str
     mean: np.ndarray
@@ -222,8 +215,8 @@ class Quantity:
     low: np.ndarray | None = None
     high: np.ndarray | None = None
     truth: np.ndarray | None = None
-    seen: tuple[np.ndarray, np.ndarray] | None = None
-    limits: Sequence[tuple[float, str]] = ()
+    seen: tuple[np.ndarray, np.ndarray] | None = None  # points [n] by number, and the values there, NaN where none has arrived
+    limits: Sequence[tuple[float, str]] = ()  # values at which a constraint begins to be violated, with their labels
 
 
 def belief_curve(axis: Axes, quantity: Quantity, x: np.ndarray, along: np.ndarray, *, joined: bool = True, band: str = "") -> None:

@@ -4,8 +4,6 @@ All functions are pure; ``[..., T]`` stands for any leading axes of trials and v
 violation), Zhou and Ji (2022) sec. 2 and App. F (strong regret, soft violation, violating rounds), Xu et al. (2023) sec. 3 (positive
 regret, best constrained regret). A round counts when its point is chosen, however late its feedback comes. Tables on the host in float64
 give NumPy's arrays in float64, inside a program of JAX its arrays.
-
-Each is one compiled program where it is called by itself, and part of the program around it where it is called in one.
 """
 
 from __future__ import annotations
@@ -78,27 +76,16 @@ def curves(
 class Tally:
     """Values of the cumulative measures after some rounds, from which :func:`extend_tally` computes them over further rounds."""
 
-    regret: Array  # [...]
-    positive_regret: Array  # [...]
-    hard_violation: Array  # [...]
-    costs: Array  # [..., m] sum of g_j(x_s)
+    sums: Array  # [..., 4 + m] of regret, positive regret, hard violation, reward and each g_j
     violating_rounds: Array  # [...] int32
     best_constrained_regret: Array  # [...]
-    reward: Array  # [...]
 
 
 def start_tally(constraints: int, shape: tuple[int, ...] = ()) -> Tally:
     """Return the measures before the first round, for trials with the leading axes ``shape``."""
-    zero: Any = np.broadcast_to(np.zeros((), float_dtype()), shape)
-    return Tally(
-        regret=zero,
-        positive_regret=zero,
-        hard_violation=zero,
-        costs=zero[..., None].repeat(constraints, axis=-1),
-        violating_rounds=zero.astype(np.int32),
-        best_constrained_regret=zero + zero.dtype.type(np.inf),
-        reward=zero,
-    )
+    sums: Any = np.zeros((*shape, 4 + constraints), float_dtype())
+    zero = sums[..., 0]
+    return Tally(sums=sums, violating_rounds=zero.astype(np.int32), best_constrained_regret=zero + sums.dtype.type(np.inf))
 
 
 def extend_tally(problem: AbstractProblem, so_far: Tally, indices: Array, mixed_value: Scalar | None = None) -> tuple[Tally, Curves]:
@@ -115,23 +102,27 @@ def _extended(means: Array, best: Array, so_far: Tally, indices: Array, mixed_va
     excess = jnp.sum(jnp.maximum(costs, 0), axis=-2)
     violating = jnp.any(costs > 0, axis=-2).astype(gap.dtype)
     # Cumulative sums take long to compile, so all measures share one. In float32 it counts rounds exactly up to 2^24.
-    terms = jnp.concatenate([jnp.stack([gap, jnp.maximum(gap, 0), excess, reward, violating], axis=-2), costs], axis=-2)
-    before = [so_far.regret, so_far.positive_regret, so_far.hard_violation, so_far.reward, jnp.zeros_like(so_far.regret)]
-    sums = jnp.concatenate([jnp.stack(before, axis=-1), so_far.costs], axis=-1)[..., None] + jnp.cumsum(terms, axis=-1)
-    soft = jnp.maximum(sums[..., 5:, :], 0)
+    terms = jnp.concatenate([jnp.stack([gap, jnp.maximum(gap, 0), excess, reward], axis=-2), costs, violating[..., None, :]], axis=-2)
+    further = jnp.cumsum(terms, axis=-1)
+    sums = so_far.sums[..., None] + further[..., :-1, :]
+    soft = jnp.maximum(sums[..., 4:, :], 0)
     least = jax.lax.cummin(jnp.maximum(gap, 0) + excess, axis=gap.ndim - 1)
     measures = Curves(
         regret=sums[..., 0, :],
         positive_regret=sums[..., 1, :],
         hard_violation=sums[..., 2, :],
         soft_violation=jnp.sqrt(jnp.sum(soft * soft, axis=-2)),
-        violating_rounds=so_far.violating_rounds[..., None] + sums[..., 4, :].astype(jnp.int32),
+        violating_rounds=so_far.violating_rounds[..., None] + further[..., -1, :].astype(jnp.int32),
         best_constrained_regret=jnp.minimum(so_far.best_constrained_regret[..., None], least),
         reward=sums[..., 3, :],
         strong_regret=None if mixed_value is None else jnp.cumsum(mixed_value - reward, axis=-1),
     )
-    names = ("regret", "positive_regret", "hard_violation", "violating_rounds", "best_constrained_regret", "reward")
-    return Tally(costs=sums[..., 5:, -1], **{name: getattr(measures, name)[..., -1] for name in names}), measures
+    after = Tally(
+        sums=sums[..., -1],
+        violating_rounds=measures.violating_rounds[..., -1],
+        best_constrained_regret=measures.best_constrained_regret[..., -1],
+    )
+    return after, measures
 
 
 @pytree

@@ -1,8 +1,4 @@
-"""Statistics, tables, figures and HTML reports of results. Needs the ``study`` extra; no lower layer imports it.
-
-:mod:`~jaxbandit.report.plots` draws what a person has at hand, :mod:`~jaxbandit.report.tables` tabulates it; the modules are loaded when
-they are first asked for.
-"""
+"""Statistics, tables, figures and HTML reports of results. Needs the ``study`` extra; no lower layer imports it."""
 
 import importlib
 from typing import Any

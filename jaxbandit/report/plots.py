@@ -131,18 +131,13 @@ def mean_curves(axes: np.ndarray, rounds: np.ndarray, measures: Sequence[tuple[s
             axis.set_ylim(bottom=0)
         else:
             axis.axhline(0, color="0.4", linewidth=0.8)
-    _legend_of_row(axes)
-
-
-def _legend_of_row(row: np.ndarray) -> None:
-    """Add a legend to the last panel, or below the panels where they are all of a figure and the legend is long."""
-    figure, (handles, labels) = row[-1].figure, row[-1].get_legend_handles_labels()
-    fits_below = isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine) and set(figure.axes) == set(row)
+    figure, (handles, labels) = axes[-1].figure, axes[-1].get_legend_handles_labels()
+    fits_below = isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine) and set(figure.axes) == set(axes)
     if fits_below and len("".join(labels)) > IN_A_PANEL:
         across = int(LETTERS_PER_INCH * figure.get_figwidth() / (max(map(len, labels)) + 8))
         figure.legend(handles, labels, loc="outside lower center", ncols=max(1, min(across, len(labels))))
     else:
-        row[-1].legend(loc="best")
+        axes[-1].legend(loc="best")
 
 
 @styled()

@@ -47,6 +47,10 @@ def render(session: Session) -> str:
     raised = [int(event.body.get("status", 0)) for event in session.events]
     caption = "What was measured by ticket, the best objective where all constraints were measured to hold, and the bounds."
     violations = [[c.name, _number(float(history[f"violation of {c.name}"][-1]))] for c in outputs.constraints if len(states)]
+    domain, constrained = parts.space.domain, bool(outputs.constraints)
+    kinds = {1: "Posterior means with bands of two standard deviations", 2: "Posterior means and standard deviations"}
+    shown = f"{kinds.get(domain.dimension, f'{kinds[1]}, in slices')}; white dots were measured, orange marks what is recommended."
+    shown += " The last row is the probability that all constraints hold." if constrained else ""
     sections: dict[str, Section] = {
         "recommendation": {
             "point": [[name, _number(value)] for name, value in best.point.items()],
@@ -55,7 +59,7 @@ def render(session: Session) -> str:
             "feasible": best.feasible,
         },
         "history": {"pictures": [Picture(caption, history_figure(outputs, history))], "violations": violations} if len(states) else {},
-        "belief": [_belief(session)],
+        "belief": [Picture(shown, session.plot(feasibility=constrained))],
         "pending": {"heads": ["ticket", *names, "told"], "rows": waiting},
         "tickets": {
             "heads": ["ticket", "state", *names, *outputs.names],
@@ -68,14 +72,6 @@ def render(session: Session) -> str:
     }
     facts = f"{len(states)} tickets: {counts}; begun {first.at}, last event {last.at} (UTC)"
     return page("session", sections, title=session.directory.resolve().name, subtitle="session", facts=facts)
-
-
-def _belief(session: Session) -> Picture:
-    kinds = {1: "Posterior means with bands of two standard deviations", 2: "Posterior means and standard deviations"}
-    kind = kinds.get(session.specification.space.domain.dimension, f"{kinds[1]}, in slices")
-    constrained = bool(session.specification.outputs.constraints)
-    last = " The last row is the probability that all constraints hold." if constrained else ""
-    return Picture(f"{kind}; white dots were measured, orange marks what is recommended.{last}", session.plot(feasibility=constrained))
 
 
 def _number(value: float | str) -> str:

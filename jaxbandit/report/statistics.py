@@ -75,16 +75,7 @@ def runs_of(results: object) -> dict[str, Trajectory] | None:
 
 
 def results_at_hand(results: Given, problem: AbstractProblem | None = None, *, key: Key | None = None) -> xr.Dataset:
-    """Return a dataset of results.
-
-    Args:
-      results: a trajectory from :func:`~jaxbandit.simulate`, a mapping from labels to such, or the dataset of a study.
-      problem: the problem that was run; needed for trajectories.
-      key: the key that :func:`~jaxbandit.simulate` was given; needed for trajectories of a random family.
-
-    Raises:
-      InvalidArgument: on anything else, or when the problem or the key is missing.
-    """
+    """Return a dataset of results: of trajectories given the problem that was run, and of a random family the key of ``simulate``."""
     runs = runs_of(results)
     if runs is None:
         if isinstance(results, xr.Dataset) and "algorithm" not in results.dims and "trial" in results.dims:
@@ -133,9 +124,7 @@ def healthy_values(part: OneResult, measure: str, *, averaged: bool = False) -> 
 @checked
 def final_values(part: OneResult, measure: str, *, averaged: bool = False) -> np.ndarray:
     """Return a measure ``[trials]`` after the last round in one algorithm's healthy trials; arguments as for :func:`healthy_values`."""
-    check_measure("measure", part, measure)
-    values = part[measure].isel(round=-1).values[healthy(part)].astype(np.float64)
-    return values / elapsed(part)[-1] if averaged else values
+    return healthy_values(part, measure, averaged=averaged)[:, -1]
 
 
 @checked
@@ -287,8 +276,13 @@ def growth_exponent(dataset: Results, measure: str, *, seed: Seed, resamples: Re
     Raises:
       InvalidArgument: when the dataset has no such measure, or an argument is out of range.
     """
-    at = _marks(elapsed(dataset))
-    log_t = np.log(elapsed(dataset)[at])
+    t = elapsed(dataset)
+    first = int(np.searchsorted(t, max(START * t[-1], 1)))
+    wanted = np.geomspace(max(t[first], 1), t[-1], MARKS)  # about equally far apart in log t
+    above = np.searchsorted(t, wanted).clip(first, len(t) - 1)
+    below = (above - 1).clip(first)
+    at = np.unique(np.where(wanted - t[below] < t[above] - wanted, below, above))
+    log_t = np.log(t[at])
     parts = [healthy_values(dataset.isel(algorithm=a), measure)[:, at] for a in range(dataset.sizes["algorithm"])]
     weights = {count: resampling(count, resamples, seed) for count in {len(part) for part in parts}}
     fits = [(*_growth(log_t, part, weights[len(part)]), len(part)) for part in parts]
@@ -297,7 +291,7 @@ def growth_exponent(dataset: Results, measure: str, *, seed: Seed, resamples: Re
     return xr.Dataset(
         {name: ("algorithm", np.asarray(column)) for name, column in columns.items()},
         coords={"algorithm": dataset.algorithm.values},
-        attrs={"measure": measure, "first_round": int(elapsed(dataset)[at[0]]), "last_round": int(elapsed(dataset)[at[-1]])},
+        attrs={"measure": measure, "first_round": int(t[at[0]]), "last_round": int(t[at[-1]])},
     )
 
 
@@ -344,15 +338,6 @@ def _problem_keys(dataset: xr.Dataset) -> list[str]:
     if "problem" in dataset.coords:
         return [str(name) for name in np.broadcast_to(dataset["problem"].values, dataset.sizes["algorithm"])]
     return [""] * dataset.sizes["algorithm"]
-
-
-def _marks(t: np.ndarray) -> np.ndarray:
-    """Return indices into ``t [rounds]``, from ``START`` of its last entry on, about equally far apart in ``log t``."""
-    first = int(np.searchsorted(t, max(START * t[-1], 1)))
-    wanted = np.geomspace(max(t[first], 1), t[-1], MARKS)
-    above = np.searchsorted(t, wanted).clip(first, len(t) - 1)
-    below = (above - 1).clip(first)
-    return np.unique(np.where(wanted - t[below] < t[above] - wanted, below, above))
 
 
 def _growth(log_t: np.ndarray, trials: np.ndarray, weights: np.ndarray) -> tuple[float, float, float, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -109,8 +109,16 @@ def sweep(
     if not others or others[0] in swept_together(dataset, x):
         grid = grid_of_axes(axes, 1, len(measures))
         for axis, (name, label) in zip(grid[0], measures, strict=True):
-            _draw_lines(axis, dataset, name, x)
-            axis.set_ylabel(label)
+            for number, (family, part) in enumerate(families(dataset, x)):
+                order = np.argsort(part[x].values, kind="stable")
+                ends = over_trials(part, name, averaged=True).isel(round=-1, algorithm=order)
+                marked: Any = {"marker": "o", "markersize": 4, "capsize": 3, "label": plain(family) or None}
+                axis.errorbar(part[x].values[order], ends["mean"].values, (ends.high - ends["mean"]).values, **look(number), **marked)
+            if np.nanmin(dataset[x].values) > 0 and np.nanmax(dataset[x].values) / np.nanmin(dataset[x].values) >= WIDE:
+                axis.set_xscale("log")
+            axis.set(xlabel=plain(" and ".join([x, *swept_together(dataset, x)])), ylabel=label)
+            if axis.get_legend_handles_labels()[1]:
+                axis.legend(loc="best")
         return grid
     y, parts = others[0], families(dataset, x, *others)
     if not parts:
@@ -129,20 +137,6 @@ def sweep(
             _shade_cells(axis, table.to_numpy(), columns, rows, label=label, limits=shades)
             axis.set(title=plain(family), xlabel=plain(x), ylabel=plain(y))
     return grid
-
-
-def _draw_lines(axis: Axes, dataset: xr.Dataset, measure: str, parameter: str) -> None:
-    """Draw a measure after the last round against one swept parameter, a line for each family."""
-    for number, (label, part) in enumerate(families(dataset, parameter)):
-        last = over_trials(part, measure, averaged=True).isel(round=-1).isel(algorithm=np.argsort(part[parameter].values, kind="stable"))
-        x, mean = np.sort(part[parameter].values), last["mean"].values
-        axis.errorbar(x, mean, last["high"].values - mean, **look(number), marker="o", markersize=4, capsize=3, label=plain(label) or None)
-    values = dataset[parameter].values
-    if np.nanmin(values) > 0 and np.nanmax(values) / np.nanmin(values) >= WIDE:
-        axis.set_xscale("log")
-    axis.set_xlabel(plain(" and ".join([parameter, *swept_together(dataset, parameter)])))
-    if axis.get_legend_handles_labels()[1]:
-        axis.legend(loc="best")
 
 
 @styled()

@@ -241,10 +241,7 @@ else:  # xarray is loaded by whoever has made a dataset
 def header(
     contents: Contents, attributes: Mapping[str, object], variables: Collection[str] = (), of_runs: Mapping[str, object] | None = None
 ) -> xr.Dataset:
-    """Return results without ``variables``, which are named: coordinates, attributes, and ``of_runs``, what has no entry for each trial.
-
-    Attributes are inputs, versions and sizes; structured values are JSON text.
-    """
+    """Return results without ``variables``, which are named: coordinates, attributes (structured as JSON), and ``of_runs``."""
     try:
         import xarray as xr
     except ImportError as error:

@@ -99,17 +99,7 @@ def write_results(dataset: Results, path: FilePath) -> None:
 
 
 def stream_results(head: xr.Dataset, variables: Mapping[str, Variable], pieces: Iterable[Piece], path: Path) -> None:
-    """Write a file or directory of results piece by piece, as :func:`write_results` does all of them at once.
-
-    Args:
-      head: coordinates, attributes, and what has no entry for each trial.
-      variables: the other variables.
-      pieces: name of a variable, number of the run, trials and values of every piece.
-      path: path of the file or directory.
-
-    Raises:
-      CannotWrite: on any error of the operating system.
-    """
+    """Write a file or directory of results piece by piece, given all but ``variables``; raises what :func:`write_results` does."""
     named = (str(name) for name, coordinate in head.coords.items() if "algorithm" in coordinate.dims and name not in head.dims)
     coordinates = " ".join(sorted(named))  # along the runs, as xarray writes down which ones a variable has
 
@@ -118,8 +108,14 @@ def stream_results(head: xr.Dataset, variables: Mapping[str, Variable], pieces: 
         if path.suffix == ".zarr":
             import zarr
 
-            group = zarr.open_group(temporary, mode="a", zarr_format=2)
-            fill({name: _added_to_group(group, name, variable, coordinates) for name, variable in variables.items()})
+            group: Any = zarr.open_group(temporary, mode="a", zarr_format=2)
+            arrays = {}
+            for name, variable in variables.items():  # whose dimensions and coordinates are named as xarray names them
+                named = {"_ARRAY_DIMENSIONS": list(variable.dims), "coordinates": coordinates}
+                fill_value, chunks = np.nan if variable.dtype.kind == "f" else None, chunks_of(variable)
+                shape, dtype = variable.shape, variable.dtype
+                arrays[name] = group.create_array(name, shape=shape, chunks=chunks, dtype=dtype, fill_value=fill_value, attributes=named)
+            fill(arrays)
             zarr.consolidate_metadata(temporary, zarr_format=2)
         else:
             with h5netcdf.File(temporary, "a") as file:
@@ -207,13 +203,6 @@ def _with_zarr(path: Path) -> Path:
     if importlib.util.find_spec("zarr") is None:
         raise InvalidArgument("format: zarr is not installed; pip install zarr, or use NetCDF")
     return path
-
-
-def _added_to_group(group: Any, name: str, variable: Variable, coordinates: str) -> Any:
-    """Add a variable to a group of Zarr, whose dimensions and coordinates are named as xarray names them."""
-    named = {"_ARRAY_DIMENSIONS": list(variable.dims), "coordinates": coordinates}
-    fill, chunks = np.nan if variable.dtype.kind == "f" else None, chunks_of(variable)
-    return group.create_array(name, shape=variable.shape, chunks=chunks, dtype=variable.dtype, fill_value=fill, attributes=named)
 
 
 def _added_to_file(file: h5netcdf.File, name: str, variable: Variable, coordinates: str) -> Any:

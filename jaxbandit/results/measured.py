@@ -70,9 +70,8 @@ def measure_all(
 ) -> Measured:
     """Return the measures of further rounds, in which ``indices [P, n]`` were chosen, in blocks of ``block`` trials side by side.
 
-    A program of its own, because it depends on the problem only: cells on problems of one shape share it. Given ``count``, only so many
-    blocks of each device are measured. Without ``key`` the problem must not be random; runs with ``common`` random numbers share their
-    instances.
+    Cells on problems of one shape share this program. Given ``count``, only so many blocks of each device are measured. Without ``key``
+    the problem must not be random; runs with ``common`` random numbers share their instances.
     """
     key = jax.random.key(0) if key is None else key
 
@@ -116,11 +115,7 @@ def results_of(
     delay: Delay | None = None,
     swept: Mapping[str, Sequence[object]] | None = None,
 ) -> xr.Dataset:
-    """Return runs on one problem as one dataset; arguments and errors as for :meth:`~jaxbandit.Trajectory.to_xarray`.
-
-    Raises:
-      InvalidArgument: also when runs differ in their numbers of trials, rounds or counted points.
-    """
+    """Return runs on one problem as one dataset; arguments and errors as for :meth:`~jaxbandit.Trajectory.to_xarray`."""
     numbers = check_alike(runs, problem, trials)
     late = problem.delay if delay is None else delay
     unknown = "late" if any("seen_arrivals" in run.arrays for run in runs.values()) else ""
@@ -161,12 +156,11 @@ def check_alike(runs: Mapping[str, Played], problem: AbstractProblem, trials: in
             raise InvalidArgument(f"runs: all must have equally many {name} to be compared, got {sorted(sizes)}")
     for label, run in runs.items():
         largest, given = int(run.arrays["seen_indices"].max()), run.arrays.get("seen_values", np.empty(problem.outputs)).shape[-1]
-        for wrong, has, did in (
-            (largest >= problem.domain.size, f"{problem.domain.size} points", f"chose point {largest}"),
-            (given != problem.outputs, f"{problem.outputs} outputs", f"has {given}"),
-        ):
-            if wrong:
-                raise InvalidArgument(f"problem: {problem.name!r} has {has}, but run {label!r} {did}; give the one that was run")
+        if largest >= problem.domain.size or given != problem.outputs:
+            has, did = (f"{problem.outputs} outputs", f"has {given}")
+            if largest >= problem.domain.size:
+                has, did = (f"{problem.domain.size} points", f"chose point {largest}")
+            raise InvalidArgument(f"problem: {problem.name!r} has {has}, but run {label!r} {did}; give the one that was run")
     count = next(iter(runs.values())).trials
     chosen = count if trials is None else trials
     numbers = [int(number) for number in (range(chosen) if isinstance(chosen, int | np.integer) else chosen)]
@@ -230,13 +224,7 @@ class RunSummary:
 
 
 def summary_row(label: str, last: Mapping[str, np.ndarray], elapsed: int, status: np.ndarray, declared: np.ndarray) -> dict[str, Any]:
-    """Return the row of one run.
-
-    Args:
-      label: name of the run.
-      last: by measure, its values ``[trials]`` after the last round, when ``elapsed`` rounds counted.
-      status, declared: ``[trials]`` flags, and rounds in which infeasibility was declared, 0 for none.
-    """
+    """Return the row of a run, given its measures ``[trials]`` after the last round, flags, and rounds of declarations, 0 for none."""
     ok, declarations = healthy(status), declared[declared > 0]
     row: dict[str, Any] = {"algorithm": label, "trials": len(ok), "failed": int((~ok).sum())}
     for heading, name, averaged in COLUMNS:

@@ -93,10 +93,7 @@ def _limits(outputs: Outputs, name: str) -> list[tuple[float, str]]:
 
 
 def _courses(ground: Ground, best: int, order: np.ndarray) -> list[tuple[int | None, np.ndarray, np.ndarray]]:
-    """Return the lines along which quantities are drawn: number of the coordinate, places ``[M]`` on it, and points ``[n]`` in order.
-
-    On a line and of bare points it is one; of a grid one along each axis, through the point ``best``.
-    """
+    """Return lines through point ``best`` along which to draw: a coordinate's number, places ``[M]`` on it, points ``[n]`` in order."""
     domain = ground.domain
     if domain.dimension == 1:
         return [(0, ground.points[:, 0], np.argsort(ground.points[:, 0]))]

@@ -93,14 +93,9 @@ class Journal:
         self.directory, self.events = directory, events
         self._connection, self._lock = connection, lock
 
-    @property
-    def writable(self) -> bool:
-        """Return whether this process may add events."""
-        return self._lock is not None
-
     def append(self, kind: str, body: Body) -> Event:
         """Write an event down, on the disk before this returns; raises ``CannotRecord`` when it cannot be, and nothing has happened."""
-        if not self.writable:
+        if self._lock is None:
             raise SessionError("session: is closed, or was opened for reading only; open it to go on with it")
         event = Event.after(self.events[-1], kind, _now(), body)
         try:

@@ -193,7 +193,15 @@ class Session:
             body, status, after = self._state.next(), Status.OK, None
             warned = any(record.ticket.status & Status.FAR_FROM_PRIOR for record in self._state.records.values())
             if body["round"] > 0:
-                self._check_ready()
+                if not self._state.begun and self.pending:
+                    missing = ", ".join(str(ticket.number) for ticket in self.pending)
+                    raise SessionError(f"ask: the initial design comes first; tell or drop tickets {missing}")
+                if not self._state.course.complete:
+                    number = len(self._state.records)
+                    lacking = ", ".join(name for name in self.specification.outputs.names if name not in self._state.records[number].values)
+                    raise SessionError(f"ask: values come before the next round here; tell {lacking} of ticket {number}, or drop it")
+                if len(self._state.course.rounds) >= self.specification.horizon:
+                    raise SessionError(f"ask: all {self.specification.horizon} rounds of the session's horizon have been asked for")
                 every = self.specification.fit_every
                 if every is not None and self._state.complete >= self._state.fitted_at + every:
                     self.fit()
@@ -464,19 +472,6 @@ class Session:
     def _happen(self, kind: str, body: Body, after: object = None) -> None:
         """Write an event down and let it happen; ``after`` is the algorithm's state after its choice of the point that is asked for."""
         self._state.enter(self._journal.append(kind, body), after)
-
-    def _check_ready(self) -> None:
-        """Raise ``SessionError`` where the next round cannot begin."""
-        state, parts = self._state, self.specification
-        if not state.begun and self.pending:
-            missing = ", ".join(str(ticket.number) for ticket in self.pending)
-            raise SessionError(f"ask: the initial design comes first; tell or drop tickets {missing}")
-        if not state.course.complete:
-            number = len(state.records)
-            lacking = [name for name in parts.outputs.names if name not in state.records[number].values]
-            raise SessionError(f"ask: values come before the next round here; tell {', '.join(lacking)} of ticket {number}, or drop it")
-        if len(state.course.rounds) >= parts.horizon:
-            raise SessionError(f"ask: all {parts.horizon} rounds of the session's horizon have been asked for")
 
 
 __all__ = ["DeclaredInfeasible", "Recommendation", "Session"]

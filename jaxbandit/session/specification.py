@@ -233,11 +233,8 @@ def fitted_model(specification: Specification, model: Model, told: Sequence[tupl
 
 
 def _each(name: str, model: Model, outputs: Outputs) -> list[Any]:
-    """Return a field of a model for each output; raises ``InvalidArgument`` unless it holds one for all or one for each.
-
-    A single prior mean is the objective's; a constraint's is then its bound, so that it is as likely to hold as not.
-    """
-    value = getattr(model, name)
+    """Return a field of a model for each output; raises ``InvalidArgument`` unless it holds one for all or one for each."""
+    value = getattr(model, name)  # a single prior mean is the objective's: a constraint at its bound is as likely to hold as not
     if not isinstance(value, list | tuple | np.ndarray) or np.shape(value) == ():
         return [value, *(constraint.bound if name == "prior_mean" else value for constraint in outputs.constraints)]
     if len(value) != len(outputs.names):

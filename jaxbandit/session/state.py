@@ -317,7 +317,12 @@ class State:
                 _check_equal("told", body["told"], self.complete)
                 self.fitted_at = self.complete
             case "dropped":
-                self._drop(self.record(body["ticket"]))
+                record = self.record(body["ticket"])
+                if record.state in ("complete", "dropped"):
+                    raise InvalidArgument(f"ticket: must be one that could be dropped, got {record.ticket.number}, which is {record.state}")
+                record.dropped = True
+                if self.specification.at_once and record.ticket.round == len(self.course.rounds) > 0:
+                    self.course.take_back()
             case _:
                 self._tell(self.record(body["ticket"]), event)
 
@@ -345,20 +350,13 @@ class State:
         record.values |= values
         if record.ticket.round == 0:
             known = [record for record in self.records.values() if record.ticket.round == 0 and record.state == "complete"]
-            self.course.begin([self.told(record) for record in known])
+            self.course.begin([(record.ticket.index, outputs.inward(record.values)) for record in known])
         elif is_correction:
             self.course.correct(record.ticket.round, outputs.inward(values))
         elif not self.course.together:
             self.course.tell(record.ticket.round, outputs.inward(values))
         elif record.state == "complete" and values:
             self.course.tell(record.ticket.round, outputs.inward(record.values))
-
-    def _drop(self, record: Record) -> None:
-        if record.state in ("complete", "dropped"):
-            raise InvalidArgument(f"ticket: must be one that could be dropped, got {record.ticket.number}, which is {record.state}")
-        record.dropped = True
-        if self.specification.at_once and record.ticket.round == len(self.course.rounds) > 0:
-            self.course.take_back()
 
     def next(self) -> dict[str, int]:
         """Return number and round of the next ticket, and the point of one of the initial design."""
@@ -371,10 +369,6 @@ class State:
         """Let the learner play all rounds under the model in force."""
         if self.model is not self.specification.model:
             self.course.learn_under(self.specification.setting_with(self.model))
-
-    def told(self, record: Record) -> Told:
-        """Return the point of a ticket with the values told there, as the model sees them."""
-        return record.ticket.index, self.specification.outputs.inward(record.values)
 
     @property
     def begun(self) -> bool:
