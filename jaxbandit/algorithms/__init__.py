@@ -1,4 +1,4 @@
-"""The algorithms. All maximise a reward subject to ``g_j(x) <= 0``."""
+"""The algorithms, those of one idea in a file. All maximise a reward subject to ``g_j(x) <= 0``."""
 
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Observation, Shown, Traits
 from jaxbandit.algorithms.bpe import Elimination

@@ -135,7 +135,7 @@ def complaints(name, imported):
 
 
 def test_the_package_was_found():
-    assert {"jaxbandit", "jaxbandit.core.pytree", "jaxbandit.surrogates.rows", "jaxbandit.algorithms.optimistic"} <= set(MODULES)
+    assert {"jaxbandit", "jaxbandit.core.pytree", "jaxbandit.surrogates.rows", "jaxbandit.algorithms.rpol"} <= set(MODULES)
     assert "jaxbandit.core.pytree" in imports_of("jaxbandit.kernels.base") and "jaxbandit.widths" in imports_of("jaxbandit.estimators")
 
 
@@ -154,10 +154,10 @@ def test_imports_point_one_way():
         ("jaxbandit.core.pytree", "import jaxbandit.kernels", "layer 1"),
         ("jaxbandit.problems.sine", "def f():\n    from jaxbandit.surrogates import surrogate", "layer 2"),
         ("jaxbandit.problems.sine", "from ..algorithms import base", "layer 5"),
-        ("jaxbandit.algorithms.optimistic", "from jaxbandit.problems import sine", "must not import"),
-        ("jaxbandit.algorithms.optimistic", "from jaxbandit.algorithms.cbo import Cbo", "share only algorithms.base"),
-        ("jaxbandit.algorithms.optimistic", "from .cbo import Cbo", "share only algorithms.base"),
-        ("jaxbandit.algorithms.optimistic", "from . import cbo", "share only algorithms.base"),
+        ("jaxbandit.algorithms.rpol", "from jaxbandit.problems import sine", "must not import"),
+        ("jaxbandit.algorithms.rpol", "from jaxbandit.algorithms.cbo import Cbo", "share only algorithms.base"),
+        ("jaxbandit.algorithms.rpol", "from .cbo import Cbo", "share only algorithms.base"),
+        ("jaxbandit.algorithms.rpol", "from . import cbo", "share only algorithms.base"),
         ("jaxbandit.metrics", "from jaxbandit.report import plots", "layer 9"),
         ("jaxbandit", "import jaxbandit.report.plots", "imports jaxbandit.report.plots"),
         ("jaxbandit.study.play", "import experiments.rpol", "never the reverse"),

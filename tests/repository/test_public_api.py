@@ -55,7 +55,7 @@ def test_import_loads_nothing_it_does_not_need(module, loaded):
 
 
 def test_import_loads_the_engine_and_no_report(loaded):
-    assert {"jax", "numpy", "jaxbandit.engine.simulation", "jaxbandit.algorithms.optimistic"} <= set(loaded["modules"])
+    assert {"jax", "numpy", "jaxbandit.engine.simulation", "jaxbandit.algorithms.rpol"} <= set(loaded["modules"])
     assert [
         name for name in loaded["modules"] if name.startswith(("jaxbandit.report", "jaxbandit.study", "jaxbandit.session", "jaxbandit.cli"))
     ] == []

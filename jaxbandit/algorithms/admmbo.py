@@ -1,0 +1,196 @@
+"""ADMMBO (Ariafar, Coll-Font, Brooks and Dy 2019)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, ClassVar, TypeAlias
+
+import jax
+import jax.numpy as jnp
+
+from jaxbandit.acquisition import log_expected_improvement, log_feasibility, pick, restricted_to, unit_box
+from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Seen, Traits, posterior_of
+from jaxbandit.consensus import Agreement, Consensus
+from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.declare import Array, Key, Scalar
+from jaxbandit.core.fields import MOST_ROUNDS, Letter, nonnegative, positive, whole
+from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.core.status import Status
+from jaxbandit.surrogates import Posterior
+
+Evaluations: TypeAlias = Annotated[int, whole(1, MOST_ROUNDS)]
+
+
+@pytree
+class SeparateBeliefs:
+    """Beliefs about functions that are evaluated one at a time, each at points of its own."""
+
+    belief: Posterior
+    visited: Array  # [1 + m, M] where each function was evaluated
+
+
+@pytree
+class AdmmboState(BeliefState):
+    """State of ADMMBO."""
+
+    posterior: SeparateBeliefs
+    variables: Consensus  # x, z_j, y_j and rho, in the scaled box
+    stage: Array  # [] int32, which function is evaluated: 0 in the x-step, j in the z-step of constraint j
+    left: Array  # [] int32, evaluations left in the stage
+    outer: Array  # [] int32, outer iterations completed
+    flags: Array  # [] int32, STOPPED once it has
+    evaluations: Array  # [] int32, rounds that evaluated something
+
+
+@pytree
+class Admmbo(Algorithm[AdmmboState]):
+    r"""ADMM on ``min -f(x) + sum_j 1{g_j(z_j) > 0}`` subject to ``x = z_j``, each subproblem by Bayesian optimisation.
+
+    Every round evaluates one function at one point, and learns nothing of the others there:
+
+    1. x-step: a few rounds of expected improvement on ``-f(x) + (m rho / 2) |x - mean_j(z_j - y_j / rho)|^2``;
+    2. z-steps, for each ``j``: a few rounds on ``h_j(z) = 1{g_j(z) > 0} + (rho / (2 M)) |x - z + y_j / rho|^2``, whose expected
+       improvement has the closed form 0, ``q theta`` or ``q - (1 - theta)`` as ``q < 0``, ``q < 1`` or not, with ``q`` the best ``h_j``
+       so far less the quadratic term and ``theta = Phi(-mu_g / sigma_g)``; after each, ``y_j += rho (x - z_j)``;
+    3. it stops once the variables agree, see :class:`~jaxbandit.consensus.Consensus`, or after ``outer_iterations``.
+
+    The best point of a step, and the best value that improvement is counted from, are by posterior mean at the points where the
+    function was evaluated; the authors' code takes the observed values, which noise makes look better than they are. Distances are in
+    the domain's bounding box scaled to ``[0, side]^d``. Before any evaluation ``z_j`` is the upper corner, as in the authors' code.
+    Where no point promises an improvement the one of largest ``q`` is taken.
+
+    After the stop it learns nothing more and repeats its answer, the best posterior mean of the reward among the points evaluated
+    whose constraints hold by posterior mean, and the trial is flagged ``STOPPED``. ``widths`` are 1 for the function that a
+    round evaluates and 0 for the others, all 0 after the stop. A run records the number of ``evaluations`` before the stop, where a curve
+    ends. It needs feedback at once.
+
+    Attributes:
+      penalty: first ``rho > 0``.
+      weight: ``M > 0``, of infeasibility against distance.
+      side: of the box in which distances are taken, > 0. The authors' code takes them in the domain's own units, so that ``x`` and
+        ``z_j`` agree sooner where those are larger: 6 for its first example, on ``[0, 6]^2``.
+      agreement: the tolerances of the stopping rule.
+      feasibility_tolerance: how far above 0 a constraint's mean may be in the answer, >= 0.
+      reward_budget, cost_budget: evaluations of each x-step and z-step, in the first outer iteration and in later ones.
+      outer_iterations: most of them.
+    """
+
+    name: ClassVar[str] = "admmbo"
+    title: ClassVar[str] = "ADMMBO"
+    paper: ClassVar[str] = "Ariafar, Coll-Font, Brooks, Dy (2019), *ADMMBO: Bayesian Optimization with Unknown Constraints using ADMM*"
+    shown = ("flags", "evaluations")
+    penalty: Annotated[Scalar, positive, Letter("rho")] = 0.1
+    weight: Annotated[Scalar, positive, Letter("M")] = 50.0
+    side: Annotated[Scalar, positive, Letter("side")] = 1.0
+    agreement: Agreement = Agreement()
+    feasibility_tolerance: Annotated[Scalar, nonnegative, Letter("feasibility_tolerance")] = 0.01
+    reward_budget: Annotated[tuple[Evaluations, Evaluations], Letter("budget_f")] = static(default=(10, 5))
+    cost_budget: Annotated[tuple[Evaluations, Evaluations], Letter("budget_g")] = static(default=(50, 5))
+    outer_iterations: Annotated[int, whole(1, MOST_ROUNDS), Letter("outer")] = static(default=15)
+
+    traits = Traits(needs_feedback_at_once=True)  # every round evaluates what the one before has led to
+
+    def init(self, arena: Arena) -> AdmmboState:
+        domain, zero = arena.surrogate.domain, jnp.int32(0)
+        corner, rho = jnp.full((domain.dimension,), self.side, arena.dtype), jnp.asarray(self.penalty, arena.dtype)
+        nowhere = jnp.zeros((1 + arena.constraints, domain.size), bool)
+        return AdmmboState(
+            posterior=SeparateBeliefs(belief=arena.surrogate.model.separate().init(), visited=nowhere),
+            variables=Consensus.start(corner, arena.constraints, rho),
+            stage=zero,
+            left=jnp.int32(self.reward_budget[0]),
+            outer=zero,
+            flags=zero,
+            evaluations=zero,
+        )
+
+    def select(self, arena: Arena, state: AdmmboState, t: Array, key: Key) -> tuple[Decision, AdmmboState]:
+        known, running = state.posterior, state.flags == 0
+        belief = arena.surrogate.model.separate().predict(known.belief)
+        mean, sd, visited = belief.mean[state.stage], belief.sd[state.stage], known.visited[state.stage]
+        value = self._value(arena, state)  # of the x-step, and minus h_j of the z-steps
+        best = jnp.max(jnp.where(visited, value, -jnp.inf))
+        optimality = jnp.where(jnp.any(visited), log_expected_improvement(value, sd, best), value)
+
+        pull = self._pull(arena, state)
+        q = jnp.where(jnp.any(visited), -best, 1 + jnp.max(pull)) - pull
+        theta = jnp.exp(log_feasibility(mean[None], sd[None]))
+        promise = jnp.where(q < 0, 0, jnp.where(q < 1, q * theta, q - (1 - theta)))
+        feasibility = jnp.where(jnp.max(promise) <= 0, q, promise)
+
+        score = jnp.where(state.stage == 0, optimality, feasibility)
+        index = pick(jnp.where(running, score, self._answer(belief.mean, known.visited)))
+        evaluated = (jnp.arange(1 + arena.constraints, dtype=jnp.int32) == state.stage) & running
+        return Decision(index=index, widths=evaluated.astype(mean.dtype)), state
+
+    def update(self, arena: Arena, state: AdmmboState, observation: Seen, t: Array) -> AdmmboState:
+        running = state.flags == 0
+        present = (jnp.arange(1 + arena.constraints, dtype=jnp.int32) == state.stage) & running
+        state = replace(
+            state,
+            posterior=self._condition(arena, state.posterior, observation, present),
+            left=state.left - 1,
+            evaluations=state.evaluations + running.astype(jnp.int32),
+        )
+        after, before = (replace(each, posterior=None) for each in (self._next_stage(arena, state), state))
+        moved: AdmmboState = jax.tree.map(partial(jnp.where, running & (state.left == 0)), after, before)
+        return replace(moved, posterior=state.posterior)
+
+    def learn(self, arena: Arena, state: AdmmboState, observation: Seen) -> AdmmboState:
+        """Take in all functions at a point, as an initial design brings them."""
+        everything = jnp.ones((1 + arena.constraints,), bool)
+        return replace(state, posterior=self._condition(arena, state.posterior, observation, everything))
+
+    def belief(self, state: AdmmboState) -> Posterior:
+        known: SeparateBeliefs = posterior_of(state)
+        return known.belief
+
+    def _condition(self, arena: Arena, posterior: SeparateBeliefs, observation: Seen, present: Array) -> SeparateBeliefs:
+        belief = arena.surrogate.model.separate().condition(posterior.belief, observation.index, observation.values, present)
+        return SeparateBeliefs(belief=belief, visited=posterior.visited.at[:, observation.index].max(present))
+
+    def _grid(self, arena: Arena) -> Array:
+        return self.side * unit_box(arena.surrogate.domain.points)  # [M, d], in the scaled box
+
+    def _pull(self, arena: Arena, state: AdmmboState) -> Array:
+        """Return the quadratic term of the stage's subproblem, ``[M]``."""
+        grid, variables = self._grid(arena), state.variables
+        x_pull, z_pull = variables.x_pull(grid), variables.z_pull(grid, jnp.maximum(state.stage - 1, 0)) / self.weight
+        return jnp.where(state.stage == 0, x_pull, z_pull)
+
+    def _value(self, arena: Arena, state: AdmmboState) -> Array:
+        """Return the objective that the stage's subproblem maximises, by posterior mean, ``[M]``."""
+        mean = arena.surrogate.model.separate().predict(state.posterior.belief).mean[state.stage]
+        infeasible = jnp.where(jnp.isnan(mean), mean, (mean > 0).astype(mean.dtype))
+        return jnp.where(state.stage == 0, mean, -infeasible) - self._pull(arena, state)
+
+    def _next_stage(self, arena: Arena, state: AdmmboState) -> AdmmboState:
+        """Return the state after a stage's last evaluation."""
+        grid, m = self._grid(arena), arena.constraints
+        index = pick(restricted_to(state.posterior.visited[state.stage], self._value(arena, state)))
+        best = grid[jnp.minimum(index, grid.shape[0] - 1)]
+        x_step, z_step = replace(state.variables, x=best), state.variables.with_z(best, state.stage - 1)
+        variables = jax.tree.map(partial(jnp.where, state.stage == 0), x_step, z_step)
+        closed, agreed = variables.close(self.agreement)
+        last = state.stage == m
+        outer, stage = state.outer + last.astype(jnp.int32), (state.stage + 1) % (1 + m)
+        later = jnp.minimum(outer, 1)
+        budgets = jnp.asarray([self.reward_budget, self.cost_budget], jnp.int32)
+        return replace(
+            state,
+            variables=jax.tree.map(partial(jnp.where, last), closed, variables),
+            stage=stage,
+            left=budgets[jnp.minimum(stage, 1), later],
+            outer=outer,
+            flags=jnp.where(last & (agreed | (outer >= self.outer_iterations)), int(Status.STOPPED), 0),
+        )
+
+    def _answer(self, mean: Array, visited: Array) -> Array:
+        """Return a score ``[M]``, best at the answer: the best mean among feasible points evaluated, else the least violation."""
+        anywhere, worst = jnp.any(visited, axis=0), jnp.max(mean[1:], axis=0)
+        fine = anywhere & (worst <= self.feasibility_tolerance)
+        return jnp.where(jnp.any(fine), restricted_to(fine, mean[0]), restricted_to(anywhere, -worst))
+
+    def _check(self, name: str, outputs: int | None) -> None:
+        if outputs == 1:
+            raise InvalidArgument(f"{name}: needs at least one constraint; without any use Unconstrained")

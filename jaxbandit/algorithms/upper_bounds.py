@@ -1,0 +1,88 @@
+"""Rules that choose the best upper bound of the reward: of all points, of those whose constraints can hold, or less a fixed penalty."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import jax.numpy as jnp
+
+from jaxbandit.acquisition import weighted_sum
+from jaxbandit.algorithms.base import BeliefState, Score, Scored
+from jaxbandit.core.declare import PerConstraint
+from jaxbandit.core.fields import Letter, nonnegative
+from jaxbandit.core.pytree import pytree
+from jaxbandit.core.status import Status
+from jaxbandit.estimators import Bounds, Estimate, Strategy
+
+
+@pytree
+class Unconstrained(Scored[BeliefState]):
+    r"""The point with the best reward estimate, ``x_t = argmax_x f_t(x)``.
+
+    IGP-UCB with ``Bounds``, GP-TS with ``Thompson`` (Chowdhury and Gopalan 2017, Algorithms 1 and 2), RandGP-UCB with ``Randomised``
+    (Zhou and Ji 2022, Def. 2). On a constrained problem it ignores the constraints.
+
+    Attributes:
+      estimator: the exploration strategy; default UCB of width 3.
+    """
+
+    name: ClassVar[str] = "unconstrained"
+    title: ClassVar[str] = "IGP-UCB"
+    paper: ClassVar[str] = "Chowdhury, Gopalan (2017), *On Kernelized Multi-armed Bandits*, Algorithms 1-2"
+    estimator: Strategy = Bounds()
+
+    def score(self, state: BeliefState, estimate: Estimate) -> Score:
+        return Score(estimate.reward)
+
+
+@pytree
+class Config(Scored[BeliefState]):
+    r"""CONFIG: the best upper bound of the reward among points whose constraints can still hold.
+
+    .. math:: x_t = \arg\max_x \mathrm{UCB}_f(x) \quad\text{s.t.}\quad \mathrm{LCB}_{g_j}(x) \le 0 \;\; \forall j
+
+    When no point satisfies every lower bound the problem is declared infeasible (line 4; a constraint with
+    ``min_x LCB > 0`` is a special case). The run goes on, at the point of least worst-case lower bound, so that arrays keep one
+    shape; the trial carries the flag and the round of the first declaration. An equality is two inequalities.
+
+    Attributes:
+      estimator: default UCB of the reward and LCB of the constraints, width 3, as in the paper's experiments.
+    """
+
+    name: ClassVar[str] = "config"
+    title: ClassVar[str] = "CONFIG"
+    paper: ClassVar[str] = (
+        "Xu, Jiang, Svetozarevic, Jones (2023), *Constrained Efficient Global Optimization of Expensive Black-box Functions*, Algorithm 1"
+    )
+    estimator: Strategy = Bounds()
+
+    def score(self, state: BeliefState, estimate: Estimate) -> Score:
+        worst = jnp.max(estimate.costs, axis=0, initial=-jnp.inf)  # without constraints every point is feasible
+        optimistic = jnp.where(worst > 0, -jnp.inf, jnp.where(worst <= 0, estimate.reward, jnp.nan))
+        # Infeasible where it is > 0 everywhere, not where it is <= 0 nowhere: a NaN declares nothing.
+        return Score(optimistic, flags=((worst > 0, Status.DECLARED_INFEASIBLE),), otherwise=-worst)
+
+
+@pytree
+class Epbo(Scored[BeliefState]):
+    r"""EPBO: a fixed penalty on the positive part of optimistic constraint estimates.
+
+    .. math:: x_t = \arg\max_x \mathrm{UCB}_f(x) - \rho \sum_j \mathrm{LCB}_{g_j}(x)^+
+
+    Attributes:
+      estimator: default UCB of the reward and LCB of the constraints, width 3.
+      penalty: ``rho >= 0``, one number or ``[m]``.
+    """
+
+    name: ClassVar[str] = "epbo"
+    title: ClassVar[str] = "EPBO"
+    paper: ClassVar[str] = (
+        "Lu, Paulson (2022), *No-regret Bayesian Optimization with Unknown Equality and Inequality Constraints using Exact "
+        "Penalty Functions*"
+    )
+    estimator: Strategy = Bounds()
+    penalty: Annotated[PerConstraint, nonnegative, Letter("rho")] = 1.0
+
+    def score(self, state: BeliefState, estimate: Estimate) -> Score:
+        penalty = jnp.broadcast_to(jnp.asarray(self.penalty, estimate.reward.dtype), (len(estimate.costs),))
+        return Score(estimate.reward - weighted_sum(penalty, jnp.maximum(estimate.costs, 0)))
