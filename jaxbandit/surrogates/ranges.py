@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Annotated, ClassVar, NamedTuple
 
@@ -310,6 +311,13 @@ class RangedSurrogate(Surrogate):
         checks.shape("surrogate.variance", self.variance, (len(self.forms),))
 
 
+def _largest_variance(kernel: Kernel, domain: Domain) -> float:
+    """Return the largest prior variance on a domain; axis by axis where the kernel is a product, by the programs of its features."""
+    parts = kernel.along_axes(domain.dimension) if domain.axes else None
+    tables = [domain.points] if parts is None else [np.asarray(axis)[:, None] for axis in domain.axes]
+    return math.prod(float(np.max(prior_variance(part, points))) for part, points in zip(parts or [kernel], tables, strict=True))
+
+
 def _taken_apart(kernel: Kernel, dimension: int) -> tuple[Kernel, float, np.ndarray]:
     """Return the kernel inside a scaled one, its variance or 1, and its only length-scale."""
     base, variance = (kernel.kernel, kernel.variance) if isinstance(kernel, Scale) else (kernel, 1.0)
@@ -378,7 +386,7 @@ def ranged(
             _taken_apart(own, domain.dimension)
     given = Outputs.of(domain, kernel, noise_variance, prior_mean, outputs, fit_to, ends)
     bases, variances, scales = zip(*(_taken_apart(own, domain.dimension) for own in given.members), strict=True)
-    largest = [variance * float(np.max(prior_variance(base, domain.points))) for base, variance in zip(bases, variances, strict=True)]
+    largest = [variance * _largest_variance(base, domain) for base, variance in zip(bases, variances, strict=True)]
     facts, rounds = (largest, rules.least(given.noise), given.means), horizon or HORIZON_IF_UNKNOWN
     need = rules.needed(*facts, rounds, refreshable=True)
     first = rules.in_force(precision, need)
