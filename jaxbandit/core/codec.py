@@ -171,13 +171,8 @@ def describe(item: object) -> Any:
 def to_plain(item: object, where: str = "it", *, given: bool = False) -> Any:
     """Return an item as :func:`from_plain` reads it: no field holds ``None``, and the numbers of a list are of one type.
 
-    Args:
-      item: an object, a mapping or a list of such, or a plain value.
-      where: where it stands, for messages.
-      given: whether an object that a table made is returned as that table; otherwise only one that has no table of its own is.
-
-    Raises:
-      InvalidArgument: on what no table can describe, such as a function.
+    With ``given`` an object that a table made is that table again. Raises ``InvalidArgument`` on what no table can describe, such as a
+    function; ``where`` names the place.
     """
     has_table = isinstance(item, Role) and item.in_files
     if (made_from := origin_of(item)) is not None and (given or not has_table):
@@ -203,11 +198,7 @@ as_given = functools.partial(to_plain, given=True)
 
 
 def exact(item: object, name: Callable[[type], str] = name_of) -> Any:
-    """Return plain values that are equal for equal items and different for different ones: arrays by their hash, classes by ``name``.
-
-    Raises:
-      InvalidArgument: on what has no exact contents, such as a file.
-    """
+    """Return plain values, equal for equal items alone: arrays by their hash, classes by ``name``; ``InvalidArgument`` where none are."""
     if item is None or isinstance(item, bool | str):
         return item
     if (held := _fields(item)) is not None:
@@ -249,16 +240,10 @@ def in_words(item: object) -> str:
 
 
 def from_plain(role: type[Role] | Sequence[type[Role]], table: object, where: str, word: str = "") -> Any:
-    """Return the object that a table describes; what is no table is returned as it is.
+    """Return the object of a role, or of one of several, that a table describes by its type and fields; what is no table stays as it is.
 
-    Args:
-      role: what the object has to be, or several roles of which it may have any.
-      table: the type of the object and its fields.
-      where: where the table stands, for messages.
-      word: what messages call an object of several roles.
-
-    Raises:
-      InvalidArgument: on an unknown name or field, with the nearest known one, and on values that the object refuses.
+    Raises ``InvalidArgument`` on an unknown name or field, with the nearest known one, and on values that the object refuses; messages
+    name the place by ``where``, and an object of several roles by ``word``.
     """
     if not isinstance(table, Mapping):
         return table

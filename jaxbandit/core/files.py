@@ -51,16 +51,9 @@ def _made_at(path: Path, what: str) -> Iterator[None]:
 
 @checked
 def prepare_directory(path: FilePath, *, force: bool = False, besides: str = "") -> Path:
-    """Make ``path`` ready to write results in.
+    """Make ``path`` a directory to write results in, with files in it only by ``force``, or whose names the pattern ``besides`` allows.
 
-    Args:
-      path: path of the directory, which is made unless it is there.
-      force: whether it may hold files.
-      besides: pattern of the names of files that it may hold anyway.
-
-    Raises:
-      ExistingOutput: when it holds files and ``force`` is off, or is no directory.
-      InvalidArgument: when it cannot be made or written to.
+    Raises ``ExistingOutput`` on other files, and ``InvalidArgument`` where it cannot be made or written to.
     """
     directory = Path(path)
     with _made_at(directory, "the directory"):
@@ -139,8 +132,7 @@ def replace(temporary: Path, path: Path) -> None:
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Call ``write`` on a temporary name beside ``path`` and rename, so that readers see the old file or the whole new one.
 
-    Raises:
-      CannotWrite: on any error of the operating system, and where something is that is no file, such as a device.
+    Raises ``CannotWrite`` on any error of the operating system, and where something is that is no file, such as a device.
     """
     temporary = None
     try:
@@ -164,14 +156,9 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
 def ended(command: Callable[[], int | None], *, go_on: str, less: str, further: Mapping[type[Exception], int] | None = None) -> int:
     """Run a command and return its exit status; what was not foreseen is raised.
 
-    The status is the command's own (0 for ``None``), 1 for what cannot be written or fit memory, 2 for arguments that cannot be used, and
-    130 for a command that its user has interrupted.
-
-    Args:
-      command: what to run.
-      go_on: how to go on with a command that was interrupted.
-      less: how to ask for less memory.
-      further: statuses of other errors, whose messages are printed, too.
+    The status is the command's own (0 for ``None``), 1 for what cannot be written or fit memory, 2 for arguments that cannot be used, 130
+    for an interrupted command, and ``further`` ones by error. ``go_on`` says how to go on after an interruption, ``less`` how to ask for
+    less memory.
     """
     status: dict[type[Exception], int] = {CannotWrite: 1, InvalidArgument: 2, **(further or {})}
     for stream in (sys.stdout, sys.stderr):  # labels may hold letters that the terminal lacks

@@ -115,17 +115,9 @@ def replace(obj: T, **changes: Any) -> T:
 
 
 def set_field(item: Any, path: str, value: object, where: str) -> Any:
-    """Return a copy of ``item`` with the field at ``path`` set to ``value``.
+    """Return a copy of a dataclass, or of a table, with the field at ``path``, names separated by dots, set to ``value``.
 
-    Args:
-      item: a dataclass, or a table (a mapping) as a study file has it; so are the items along the path.
-      path: names of fields separated by dots. A field on the path must be a leaf, not static, and not declared with
-        ``metadata={"fixed": REASON}``.
-      value: any value that the class of ``item`` allows.
-      where: how messages call the place, for example ``"algorithm.rpol.sweep.estimator.reward_width"``.
-
-    Raises:
-      InvalidArgument: on an unknown field, with the nearest known one, on a field that cannot be set, and on a value that is not allowed.
+    Raises ``InvalidArgument``, with ``where`` as the place, on a field that is unknown, static or fixed, and on a value not allowed.
     """
     first, dot, rest = path.partition(".")
     if isinstance(item, Mapping):

@@ -89,10 +89,7 @@ def sweep(base: object, values: Mapping[str, Sequence[object]], *, zipped: bool 
 def combinations(values: Mapping[str, Sequence[object]], *, zipped: bool, where: str) -> list[dict[str, object]]:
     """Return the values of every variant by their paths: every combination, or if ``zipped`` the first values, the second ones and so on.
 
-    Without any field there is one variant, without values.
-
-    Raises:
-      InvalidArgument: on a field without a list of values, or on zipped fields with different numbers of values; ``where`` names the place.
+    Raises ``InvalidArgument`` on a field without a list of values, or zipped lists of different lengths; ``where`` names the place.
     """
     for path, given in values.items():
         short_enough(f"{where}.{path}", given)
@@ -112,8 +109,7 @@ def combinations(values: Mapping[str, Sequence[object]], *, zipped: bool, where:
 def gather_variants(trees: Sequence[object], where: str = "sweep") -> Sweep:
     """Return objects of one structure as a :class:`Sweep`; leaves are compared by value.
 
-    Raises:
-      InvalidArgument: when objects differ in structure or in the shape of a leaf; ``where`` names the place.
+    Raises ``InvalidArgument`` when objects differ in structure or in the shape of a leaf; ``where`` names the place.
     """
     structure: Any = jax.tree.structure(trees[0])
     if any(jax.tree.structure(tree) != structure for tree in trees):

@@ -38,12 +38,7 @@ UNITS = (("days", 86400), ("hours", 3600), ("minutes", 60))
 def page_so_far(found: Said, *, cut_off: bool = False) -> str:
     """Return the page of a study that runs as HTML: how far it is, mean curves with 95% confidence bands, and a table of its runs.
 
-    Args:
-      found: what ``progress.json`` holds.
-      cut_off: whether nobody goes on with the run, which the page says then.
-
-    Raises:
-      InvalidArgument: on anything else than a run writes.
+    ``found`` is what ``progress.json`` holds; anything else raises ``InvalidArgument``. With ``cut_off`` nobody goes on with the run.
     """
     try:
         return _page(found, cut_off)

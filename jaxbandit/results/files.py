@@ -89,12 +89,7 @@ def _refuse(path: Path, linked: str | None) -> None:
 
 @checked
 def write_results(dataset: Results, path: FilePath) -> None:
-    """Write NetCDF, or Zarr if ``path`` ends in ``.zarr``; whole or not at all.
-
-    Raises:
-      InvalidArgument: when Zarr is asked for and not installed.
-      CannotWrite: on any error of the operating system.
-    """
+    """Write NetCDF, or Zarr where ``path`` ends so, whole or not at all; raises ``CannotWrite``, or ``InvalidArgument`` without Zarr."""
     _write(Path(path), dataset.nbytes, lambda temporary: save(dataset, temporary))
 
 

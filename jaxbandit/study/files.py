@@ -60,11 +60,7 @@ class DirectoryInUse(InvalidArgument):
 
 
 class HeldDirectory:
-    """A directory that this process holds until :meth:`release`, or until the end of a ``with`` block; :func:`hold_directory` makes it.
-
-    Attributes:
-      path: path of the directory.
-    """
+    """A directory at ``path`` that this process holds until :meth:`release`, or until the end of a ``with`` block."""
 
     def __init__(self, path: Path, lock: FileLock) -> None:
         self.path, self.lock = path, lock
@@ -87,14 +83,8 @@ class HeldDirectory:
 def hold_directory(path: FilePath, *, force: bool = False) -> HeldDirectory:
     """Make a directory ready for a run and hold it: no other run can take it until it is given back, or this process has ended.
 
-    Args:
-      path: path of the directory, which is made unless it is there.
-      force: take a directory that is not empty, to replace what it holds or to go on with it.
-
-    Raises:
-      DirectoryInUse: when another run holds it; the message says which process, and where.
-      ExistingOutput: when it is not empty and ``force`` is off, or no directory; the message says if it holds a run that can go on.
-      InvalidArgument: when it cannot be made or written to.
+    Raises ``DirectoryInUse`` when another run holds it, ``ExistingOutput`` when it is not empty and ``force`` is off, or no directory (the
+    message says if it holds a run that can go on), and ``InvalidArgument`` when it cannot be made or written to.
     """
     directory = prepare_directory(path, force=True)
     held = HeldDirectory(directory, _lock_of(directory / LOCK))

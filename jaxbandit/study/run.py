@@ -320,12 +320,7 @@ def forget(directory: Directory) -> None:
 
 @checked
 def made_before(path: FilePath, attributes: Attributes) -> xr.Dataset | None:
-    """Return the results that a run has left at ``path`` earlier, to be read as they are used; ``None`` where there are none such.
-
-    Args:
-      path: NetCDF file or Zarr directory.
-      attributes: what the results must say of their run, such as the study's fingerprint.
-    """
+    """Return the results at ``path``, to be read as they are used, if they say of their run what ``attributes`` do; else ``None``."""
     path = Path(path)
     if not path.exists() or interrupted(path.parent):
         return None
