@@ -78,15 +78,12 @@ class Cell:
 
     def setting(self, key: Array, pair: Array | np.ndarray) -> Setting:
         """Return the setting of ``pair [3]``: the variant within the cell, the trial, and the run within the study counted from 1."""
-        algorithm, surrogate, delays = self.variants.pick(pair[0])
         return prepare(
             self.problem,
-            algorithm,
-            surrogate,
+            self.variants.pick(pair[0]),
             pair_key(key, pair, self.common),
             horizon=self.horizon,
             informed=self.informed,
-            delays=delays,
             axis=axis_of(self.block),
             kernel=self.kernel,
         )

@@ -106,8 +106,7 @@ def play_all(
 @partial(jax.jit, static_argnames=("build", "measure", "horizon", "block", "informed"))
 def measure_each(
     game: tuple[AbstractProblem, InitialDesign, Delays | None],
-    parameters: Any,
-    trials: Array,
+    trials: tuple[Any, Array],
     key: Array,
     *,
     build: Callable[[Any], tuple[Algorithm, Surrogate]],
@@ -116,14 +115,14 @@ def measure_each(
     block: int,
     informed: Informed | None,
 ) -> tuple[Array, Array, Array]:
-    """Play ``trials [P]`` with hyper-parameters of their own and return the measure of each, and whether it went well.
+    """Play trials with hyper-parameters of their own and return the measure of each, and whether it went well.
 
-    ``build`` makes the learner of a trial from its entry of ``parameters``, a pytree with leading axes ``[P]``. The second result is a
-    fingerprint of the points that a trial chose: equal where all of them are.
+    ``trials`` are a pytree of parameters with leading axes ``[P]``, from whose entries ``build`` makes learners, and numbers ``[P]``. The
+    second result is a fingerprint of the points that a trial chose: equal where all of them are.
     """
-    count = trials.shape[0]
+    count = trials[1].shape[0]
     blocks, block = equal_blocks(count, block, 1, least_block(block))
-    padded = jax.tree.map(lambda x: jnp.concatenate([x, jnp.repeat(x[-1:], blocks * block - count, axis=0)]), (parameters, trials))
+    padded = jax.tree.map(lambda x: jnp.concatenate([x, jnp.repeat(x[-1:], blocks * block - count, axis=0)]), trials)
 
     def one(shared: tuple[AbstractProblem, InitialDesign, Delays | None, Array], item: tuple[Any, Array]) -> tuple[Array, Array, Array]:
         problem, initial, delays, key = shared
@@ -133,12 +132,10 @@ def measure_each(
             algorithm = algorithm.with_delays(delays.model, delays.policy)
         setting = prepare(
             problem,
-            algorithm,
-            surrogate,
+            (algorithm, surrogate, delays),
             trial_key(key, item[1]),
             horizon=horizon,
             informed=informed,
-            delays=delays,
             axis=axis_of(block),
             unchecked=True,
         )

@@ -98,18 +98,17 @@ class TrialState:
 
 def prepare(
     problem: AbstractProblem,
-    algorithm: Algorithm,
-    surrogate: Surrogate,
+    variant: tuple[Algorithm, Surrogate, Delays | None],
     key: Array,
     *,
     horizon: int,
     informed: Informed | None = None,
-    delays: Delays | None = None,
     axis: str | None = None,
     kernel: KernelPlan | None = None,
     unchecked: bool = False,
 ) -> Setting:
     """Return the instance of a trial and the learner on it; ``axis`` names the batch axis of trials, if there is one."""
+    algorithm, surrogate, delays = variant
     with rounds.blaming(problem, "problem: {name}.sample must return an instance for a key"):
         instance = problem.sample(stream_key(key, Stream.PROBLEM))
     rounds.check_instance(instance, problem)

@@ -237,7 +237,7 @@ class SmoothedLoss(Described):
             how = {"build": self.build, "measure": measure, "horizon": self.horizon, "informed": self.informed}
             game = canonicalise((self.problem, self.initial, None if delays is None else delays[0]))
             places = jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), points)
-            parts, chosen, healthy = measure_each(game, places, trials, key, block=self.block or model.trials_per_block, **how)
+            parts, chosen, healthy = measure_each(game, (places, trials), key, block=self.block or model.trials_per_block, **how)
         parts = parts.astype(outside)
         return self.measure.combined(parts) if isinstance(self.measure, SubjectTo) else parts, parts, chosen, healthy
 

@@ -58,9 +58,7 @@ Measured: TypeAlias = tuple[Tally, dict[str, Array], dict[str, Array]]
 def measure_all(
     problem: AbstractProblem,
     key: Array | None,
-    pairs: Array,
-    so_far: Tally,
-    indices: Array,
+    trials: tuple[Array, Tally, Array],
     count: Array | None = None,
     *,
     metrics: tuple[str, ...],
@@ -68,8 +66,9 @@ def measure_all(
     common: bool = True,
     mesh: Mesh | None = None,
 ) -> Measured:
-    """Return the measures of further rounds, in which ``indices [P, n]`` were chosen, in blocks of ``block`` trials side by side.
+    """Return the measures of further rounds of ``trials``: their pairs ``[P, 3]``, sums so far and indices ``[P, n]`` chosen then.
 
+    They are measured in blocks of ``block`` side by side.
     Cells on problems of one shape share this program. Given ``count``, only so many blocks of each device are measured. Without ``key``
     the problem must not be random; runs with ``common`` random numbers share their instances.
     """
@@ -83,7 +82,7 @@ def measure_all(
         facts = {"optimum": best.value, "feasible_fraction": best.feasible_fraction, "slater_slack": best.slater_slack}
         return after, {name: getattr(curves, name) for name in metrics}, facts
 
-    return map_blocks(one, (problem, key), (pairs, so_far, indices), block=block, mesh=mesh, count=count)
+    return map_blocks(one, (problem, key), trials, block=block, mesh=mesh, count=count)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,7 +194,7 @@ def measured(run: Played, problem: AbstractProblem, numbers: Sequence[int], key:
     with arithmetic([run.precision]):
         used = None if key is None else typed(key)
         start = start_tally(problem.constraints, (blocks * block,))
-        _, curves, facts = measure_all(canonicalise(problem), used, padded[0], start, padded[1], metrics=MEASURED, block=block)
+        _, curves, facts = measure_all(canonicalise(problem), used, (padded[0], start, padded[1]), metrics=MEASURED, block=block)
         of_rounds = {name: np.asarray(curve)[:count] for name, curve in curves.items()}
         known = {f"fact_{name}": np.asarray(values)[:count] for name, values in facts.items()}
     early = {f"before_{name}": curve[:, :before] for name, curve in of_rounds.items()} if before else {}

@@ -249,10 +249,8 @@ def make_plan(
         )
     cells = []
     for number, (cell, group) in enumerate(groups):
-        with naming(f"run {next(iter(group.values())).label!r}"):
-            carried = carried_bytes(cell)
         room = allowed - results if on_cpu else allowed
-        cells.append(_planned(study, number, cell, group, carried, memory=room, segment=segment, devices=used, by_workers=by_workers))
+        cells.append(_planned(study, number, cell, group, memory=room, segment=segment, devices=used, by_workers=by_workers))
     return Plan(study, runs, tuple(cells))
 
 
@@ -321,19 +319,20 @@ def _planned(
     number: int,
     cell: Cell,
     runs: dict[int, Run],
-    carried: int,
     *,
     memory: int,
     segment: int | None,
     devices: tuple[Device, ...],
     by_workers: bool,
 ) -> PlannedCell:
-    """Return how a cell is cut into batches and parts; ``carried`` are the bytes that each trial carries from round to round.
+    """Return how a cell is cut into batches and parts.
 
     On CPUs a batch is as small as takes some seconds, blocks being run one after the other anyway, and only where one block on each
     device takes longer it is cut into parts. Elsewhere a batch is as large as fits, all of it side by side. The size of a worker's task
     depends on the cell alone: results have the same bits whatever the number of workers.
     """
+    with naming(f"run {next(iter(runs.values())).label!r}"):
+        carried = carried_bytes(cell)  # of each trial, from round to round
     trials, horizon, on_cpu = len(runs) * study.trials, study.horizon, devices[0].platform == "cpu"
     step = (cell.block if on_cpu else 1) * len(devices)
     each_seconds = _seconds_of_trial(carried, horizon, devices)

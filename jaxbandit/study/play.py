@@ -174,7 +174,7 @@ class Player:
 
     def _measuring(self, cell: PlannedCell, pairs: jax.Array, tally: Tally, indices: jax.Array, blocks: np.int32 | None) -> Call:
         how = {"metrics": self.metrics, "block": cell.cell.block, "common": cell.cell.common, "mesh": self.mesh}
-        return measure_all, (cell.cell.problem, self.key, pairs, tally, indices, blocks), how
+        return measure_all, (cell.cell.problem, self.key, (pairs, tally, indices), blocks), how
 
     def _place(self, array: ArrayLike) -> jax.Array:
         """Place an array on the devices, sharded over trials, its first axis."""

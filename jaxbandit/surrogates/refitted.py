@@ -20,7 +20,7 @@ from jaxbandit.core.status import Status
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Scale
 from jaxbandit.surrogates.evidence.density import Collapsed, Prior
-from jaxbandit.surrogates.evidence.fitting import maximise, paths
+from jaxbandit.surrogates.evidence.fitting import Search, maximise, paths
 from jaxbandit.surrogates.posterior import AbstractSurrogate, HasGain, Posterior, Prediction, Surrogate
 from jaxbandit.surrogates.precision import in_step
 from jaxbandit.surrogates.ranges import NystroemFeatures, RangedSurrogate, length_scales, with_length_scale
@@ -246,10 +246,7 @@ class RefittedSurrogate(AbstractSurrogate):
             prior=prior,
             fixed=tuple(name for name in (*known, NOISE) if name not in fitted),
             bounds=fitted,
-            second={scale: low**0.75 * high**0.25, VARIANCE: own_variance, NOISE: own_noise / math.e},
-            starts=1,
-            steps=self.steps,
-            errors=False,
+            search=Search({scale: low**0.75 * high**0.25, VARIANCE: own_variance, NOISE: own_noise / math.e}, 1, self.steps, errors=False),
         )
         hyper_parameters = HyperParameters(
             length_scale=jnp.atleast_1d(jnp.asarray(length_scales(best.kernel)[0])),

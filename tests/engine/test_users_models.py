@@ -485,7 +485,7 @@ def test_a_copy_of_an_algorithm_compiles_the_same_program(monkeypatch: pytest.Mo
 
     def program(algorithm: Algorithm) -> str:
         def trial(key: jax.Array) -> Any:
-            setting = prepare(PROBLEM, algorithm, MODEL, key, horizon=HORIZON)
+            setting = prepare(PROBLEM, (algorithm, MODEL, None), key, horizon=HORIZON)
             return advance(setting, begin(setting, jaxbandit.InitialDesign())[0], 1, HORIZON, record="all")
 
         return str(jax.make_jaxpr(trial)(KEY))

@@ -123,7 +123,7 @@ def fit(
     data = data.padded(-(-len(data.counts) // ROUNDED_TO) * ROUNDED_TO)
     with jax.enable_x64(True):
         given = canonicalise((start, noise_variance, prior, span, bounds, data))
-        fitted = cast(Fit[K], jax.tree.map(np.asarray, _maximised(*given, fixed=tuple(fixed), starts=starts, seed=seed)))
+        fitted = cast(Fit[K], jax.tree.map(np.asarray, _maximised(*given, fixed=tuple(fixed), search=Search(starts=starts, seed=seed))))
     held = [path for path, at in fitted.at_bound.items() if np.any(at)]
     if held:
         words = f"fit: {', '.join(held)} ended at the end of the range that the search was given; widen it, or fix the value"
@@ -180,7 +180,7 @@ def fit_many(
         data = canonicalise(jax.tree.map(lambda *parts: np.stack(parts), *(one.padded(size) for one in sets)))
         side = len(sets) if jax.default_backend() != "cpu" else SIDE_BY_SIDE if size <= FEW else 1
         first = canonicalise((start, noise_variance, prior, span))
-        fits = _maximised(*first, {}, data, fixed=tuple(fixed), starts=starts, seed=seed, side=min(side, len(sets)))
+        fits = _maximised(*first, {}, data, fixed=tuple(fixed), search=Search(starts=starts, seed=seed), side=min(side, len(sets)))
         return cast(Fit[K], jax.tree.map(np.asarray, fits))
 
 
@@ -195,7 +195,7 @@ def _checked_start(kernel: K, points: np.ndarray, fixed: Sequence[str]) -> K:
     return start
 
 
-@partial(jax.jit, static_argnames=("fixed", "starts", "seed", "side"))
+@partial(jax.jit, static_argnames=("fixed", "search", "side"))
 def _maximised(
     kernel: K, noise: Scalar, prior: Prior | None, span: Scalar, bounds: Bounds, data: Collapsed, *, side: int | None = None, **options: Any
 ) -> Fit[K]:
@@ -207,6 +207,16 @@ def _maximised(
     return one(data) if side is None else jax.lax.map(one, data, batch_size=side if side > 1 else None)
 
 
+class Search(NamedTuple):
+    """How a fit searches: with ``starts=1`` from where it is told to start, and from ``second``, by path, where that is given."""
+
+    second: Mapping[str, Scalar] | None = None
+    starts: int = 4
+    steps: int = 60  # of each start, at most
+    seed: int = 0
+    errors: bool = True  # whether standard errors are computed, which cost about as much as five steps
+
+
 def maximise(
     kernel: K,
     noise_variance: Scalar,
@@ -216,20 +226,12 @@ def maximise(
     fixed: tuple[str, ...] = (),
     span: Scalar = 1e3,
     bounds: Bounds | None = None,
-    second: Mapping[str, Scalar] | None = None,
-    starts: int = 4,
-    steps: int = 60,
-    seed: int = 0,
-    errors: bool = True,
+    search: Search = Search(),
 ) -> Fit[K]:
-    """Fit hyper-parameters to ``data`` as :func:`fit` does: pure, to be traced, called in ``jax.vmap`` and in loops.
-
-    With ``starts=1`` a search goes on from where it is told to start, and another from ``second``, by path, where that is given. Each takes
-    ``steps`` at most. Standard errors, unless ``errors`` is false, cost about as much as five steps.
-    """
+    """Fit hyper-parameters to ``data`` as :func:`fit` does: pure, to be traced, called in ``jax.vmap`` and in loops."""
     kernel, noise_variance, data, prior = canonicalise((kernel, noise_variance, data, prior))
     dtype, names, given = float_dtype(), [*paths(kernel), NOISE], bounds or {}
-    for argument, some in (("fixed", fixed), ("bounds", given), ("second", second or {})):
+    for argument, some in (("fixed", fixed), ("bounds", given), ("second", search.second or {})):
         for name in some:
             check_known(name, names, f"{argument}.{name}", "the hyper-parameters are")
     leaves, structure = jax.tree.flatten((kernel, noise_variance))
@@ -275,14 +277,14 @@ def maximise(
     start = jnp.clip(start, low, high)
     if len(start):
         groups = start[None, None]  # [searches, C, P], each from the best of C points
-        if starts > 1:
-            away = np.random.default_rng(seed).uniform(-AWAY, AWAY, (starts * COMPARED, len(start)))
+        if (starts := search.starts) > 1:
+            away = np.random.default_rng(search.seed).uniform(-AWAY, AWAY, (starts * COMPARED, len(start)))
             away[0] = 0
             groups = jnp.clip(start[None] + jnp.asarray(away, dtype), low[None], high[None]).reshape(starts, COMPARED, len(start))
-        if second:
-            other = jnp.clip(like_leaves(now | dict(second)), low, high)
+        if search.second:
+            other = jnp.clip(like_leaves(now | dict(search.second)), low, high)
             groups = jnp.concatenate([groups, jnp.broadcast_to(other, (1, *groups.shape[1:]))])
-        reached = jax.lax.map(lambda group: _minimised(expansion, group, low, high, steps=steps, tolerance=TOLERANCE[dtype]), groups)
+        reached = jax.lax.map(lambda group: _minimised(expansion, group, low, high, steps=search.steps, tolerance=TOLERANCE[dtype]), groups)
         best: Minimum = jax.tree.map(lambda leaf: leaf[jnp.argmin(reached.value)], reached)
     else:
         best = Minimum(start, loss(start), jnp.ones((), bool))
@@ -292,7 +294,7 @@ def maximise(
         kernel=fitted,
         noise_variance=noise,
         log_evidence=-best.value - prior_density(best.place),
-        standard_errors=by_path(_standard_errors(loss, best.place, (best.place > low) & (best.place < high))) if errors else {},
+        standard_errors=by_path(_standard_errors(loss, best.place, (best.place > low) & (best.place < high))) if search.errors else {},
         at_bound={name: part > 0 for name, part in by_path(at_bound.astype(dtype)).items()},
         converged=best.converged,
     )

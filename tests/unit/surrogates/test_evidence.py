@@ -291,7 +291,7 @@ HANGING = """
 import jax, jax.numpy as jnp, numpy as np
 from jaxbandit.kernels import Scale, SquaredExponential
 from jaxbandit.surrogates.evidence.density import Collapsed, Prior
-from jaxbandit.surrogates.evidence.fitting import maximise
+from jaxbandit.surrogates.evidence.fitting import Search, maximise
 
 rng = np.random.default_rng(0)
 points, values = rng.uniform(0, 6, (32, 40, 2)), rng.standard_normal((32, 1, 40))
@@ -301,7 +301,8 @@ def fitted(points, values):
 
     def again(length_scale, _):
         kernel = Scale(kernel=SquaredExponential(length_scale=length_scale), variance=1.0)
-        found = maximise(kernel, 0.05, data, prior=Prior(), bounds={"kernel.length_scale": (0.1, 9.0)}, starts=1, steps=15, errors=False)
+        bounds, search = {"kernel.length_scale": (0.1, 9.0)}, Search(starts=1, steps=15, errors=False)
+        found = maximise(kernel, 0.05, data, prior=Prior(), bounds=bounds, search=search)
         return found.kernel.kernel.length_scale, found.log_evidence
 
     return jax.lax.scan(again, jnp.ones(()), length=4)
