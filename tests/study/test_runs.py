@@ -65,8 +65,6 @@ def test_a_model_remembers_its_kernels_as_they_were_given() -> None:
     shared, apart = model(one), model([one, other])
     assert shared.kernels == (one, one) and apart.kernels[1] is other and type(apart.kernels[0].length_scale) is float
     assert shared.separate().kernels == shared.kernels and shared.without_kernels().kernels == ()
-    with pytest.raises(InvalidArgument, match=r"surrogate\.kernels: expected one for each of 2 outputs, got 1"):
-        jaxbandit.replace(shared, kernels=(one,)).validate()
 
 
 def test_kernels_make_no_programs_of_their_own() -> None:
