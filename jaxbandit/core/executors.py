@@ -112,12 +112,7 @@ class WorkerMismatch(InvalidArgument):
 
 
 class TaskFailed(RuntimeError):
-    """A task failed in every attempt.
-
-    Attributes:
-      index: number of the task.
-      reason: message of its last error.
-    """
+    """A task, by its ``index``, failed in every attempt; ``reason`` is the message of its last error."""
 
     def __init__(self, index: int, reason: str) -> None:
         super().__init__(f"task {index + 1} failed {ATTEMPTS} times: {reason}")

@@ -37,13 +37,9 @@ MOST_ROUNDS = 2**24
 
 
 class Described:
-    """Base of the classes whose objects fields and arguments can hold.
+    """Base of the classes whose objects fields and arguments can hold."""
 
-    Attributes:
-      described: the object in words for error messages, such as "a delay model of jaxbandit.delays, such as Poisson(mean=15.0)".
-    """
-
-    described: ClassVar[str]
+    described: ClassVar[str]  # in words, for messages: "a delay model of jaxbandit.delays, such as Poisson(mean=15.0)"
 
 
 class Letter(str):
@@ -62,19 +58,12 @@ class AtLeast(int):
 
 
 class Place(NamedTuple):
-    """Place of a value: the shape that is declared for it, and what is known of its owner, ``None`` for nothing.
-
-    Attributes:
-      shape: the shape.
-      outputs: how many functions the owner serves, reward included.
-      points: how many points its domain has.
-      axes: how many axes that has.
-    """
+    """Place of a value: the shape that is declared for it, and what is known of its owner, ``None`` for nothing."""
 
     shape: Shape | None = None
-    outputs: int | None = None
-    points: int | None = None
-    axes: int | None = None
+    outputs: int | None = None  # how many functions the owner serves, reward included
+    points: int | None = None  # how many points its domain has
+    axes: int | None = None  # how many axes that has
 
     @property
     def inside(self) -> Place:
@@ -84,17 +73,11 @@ class Place(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """Shapes that the numbers of a field may have, and the number of functions that an object in it serves.
+    """Shapes that the numbers of a field may have, and the number ``n`` of functions, or axes, that an object in it serves."""
 
-    Attributes:
-      words: completes "expected ..."; ``{n}`` stands for the number of functions, or of axes.
-      fits: whether a shape is allowed for ``n`` functions, or axes, ``None`` when their number is not known.
-      functions: ``n`` at a place.
-    """
-
-    words: str
-    fits: Callable[[tuple[int, ...], int | None], bool]
-    functions: Callable[[Place], int | None] = lambda place: place.outputs
+    words: str  # completes "expected ..."; ``{n}`` stands for the number
+    fits: Callable[[tuple[int, ...], int | None], bool]  # whether a shape is allowed for n, None when the number is not known
+    functions: Callable[[Place], int | None] = lambda place: place.outputs  # n at a place
 
     def check(self, name: str, value: object, place: Place = Place()) -> None:
         """Raise ``InvalidArgument`` unless ``value`` has one of the shapes."""
@@ -161,22 +144,14 @@ Verify: TypeAlias = Callable[[str, Any, Place], object]
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """Values that a field or an argument may hold.
+    """Values that a field or an argument may hold."""
 
-    Attributes:
-      allowed: in words that complete "must be ...": "a number > 0".
-      takes: whether a value is of the right type, whatever its shape and range.
-      verify: raises ``InvalidArgument`` on a value of the right type, called ``name``, whose shape or range does not fit its place;
-        default: nothing more is asked.
-      classes: base classes of the objects that the field may hold; none for numbers.
-      interval: where its numbers lie; ``None`` where that is not all that it asks of them.
-    """
-
-    allowed: str
-    takes: Callable[[object], bool]
+    allowed: str  # in words that complete "must be ...": "a number > 0"
+    takes: Callable[[object], bool]  # whether a value is of the right type, whatever its shape and range
+    # Raises InvalidArgument on a value of the right type, called ``name``, whose shape or range does not fit its place.
     verify: Verify = lambda name, value, place: None
-    classes: tuple[type, ...] = ()
-    interval: Interval | None = None
+    classes: tuple[type, ...] = ()  # base classes of the objects that the field may hold; none for numbers
+    interval: Interval | None = None  # where its numbers lie; None where that is not all that it asks of them
 
     def __call__(self, name: str, value: object, place: Place = Place()) -> None:
         """Raise ``InvalidArgument`` unless ``value``, called ``name``, may stand at a place."""

@@ -58,21 +58,13 @@ class CannotRecord(RuntimeError):
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """Something that happened in a session.
+    """Something that happened in a session."""
 
-    Attributes:
-      number: its place in the journal, from 1.
-      kind: one of ``KINDS``.
-      at: when, in UTC, as ISO 8601 writes it.
-      body: what, as plain values.
-      digest: SHA-256 of this event and of all before it.
-    """
-
-    number: int
-    kind: str
-    at: str
-    body: Body = dataclasses.field(repr=False)
-    digest: str = dataclasses.field(repr=False)
+    number: int  # its place in the journal, from 1
+    kind: str  # one of KINDS
+    at: str  # when, in UTC, as ISO 8601 writes it
+    body: Body = dataclasses.field(repr=False)  # what, as plain values
+    digest: str = dataclasses.field(repr=False)  # SHA-256 of this event and of all before it
 
     @classmethod
     def after(cls, before: Event | None, kind: str, at: str, body: Body) -> Event:
