@@ -239,7 +239,7 @@ class Row(NamedTuple):
     names: tuple[str, ...]
 
 
-# Rows have no joint draws; BPE waits for what is late, and is under delay in unit/algorithms/test_bpe.py.
+# Rows have no joint draws; BPE waits for what is late, and is under delay in algorithms/test_bpe.py.
 TABLE = [
     Row("float32", "rows", "at-once", 100, "audit", ("bpe", "rpol-randomised", "config", "safeopt-lipschitz", "se3-no-restart")),
     Row("float32", "rows", "hallucinate", 100, "all", ("se2-polynomial-restart", "epbo", "cei", "sgp-ucb")),
@@ -314,7 +314,7 @@ def test_algorithms_by_themselves(name: str) -> None:
     with no_new_program():
         again(name, factor=0.75)
         assert_seeded(run, again(name, trials=OTHERS), again(name, seed=1))
-    if ALGORITHMS[name]().traits.needs_feedback_at_once:  # blocks of ADMMBO and OCO: unit/algorithms/test_admmbo_and_oco.py
+    if ALGORITHMS[name]().traits.needs_feedback_at_once:  # blocks of ADMMBO and OCO: algorithms/test_admmbo_and_oco.py
         return
     with jax.enable_x64(True):
         at_once, late = (simulate(ALGORITHMS[name](), block=1, **under("wait", delay)) for delay in (NEVER, LATE))

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from tests.conftest import BUDGETS, OPTIMISED
-from tests.support.paths import TESTS
+from tests.support.paths import ROOT, TESTS
 
 FILES = sorted(path for path in TESTS.rglob("*.py") if "__pycache__" not in path.parts)
 ORACLES = [path for path in FILES if path.parent.name == "oracles"]
@@ -42,6 +42,11 @@ def of_test_modules(names):
 def test_the_tests_were_found():
     assert {"conftest.py", "study/test_study.py", "oracles/gaussian_process.py"} <= {relative(path) for path in FILES}
     assert "tests.support.small_study.in_python" in imports((TESTS / "study/test_study.py").read_text(encoding="utf-8"))
+
+
+def test_folders_are_those_of_the_package():
+    folders = {path.parent.name for path in (ROOT / "jaxbandit").glob("*/*.py")}
+    assert len(folders) > 10 and folders <= {path.parent.name for path in TESTS.glob("*/test_*.py")}
 
 
 def test_files_that_are_named_are_there():

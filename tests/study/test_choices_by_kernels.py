@@ -1,4 +1,4 @@
-"""Studies whose rounds kernels play where they can; what a kernel computes is tested in ``tests/conformance/test_kernels.py``."""
+"""Studies whose rounds kernels play where they can; what a kernel computes is tested in ``tests/fused/test_kernels.py``."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import pytest
 
 from jaxbandit import InvalidArgument, problems
 
-ARMS = Path(__file__).parents[2] / "support" / "arms.csv"
+ARMS = Path(__file__).parents[1] / "support" / "arms.csv"
 GOALS: dict[str, Any] = {"objective": "maximise yield", "constraints": ["heat <= 80"]}
 
 
