@@ -94,6 +94,7 @@ class SoFar:
         self.plan, self.report, self.directory = plan, report, directory
         self.dashboard, self.workers = "", set[str]()  # address of the workers' page, and the names of those that have played
         self.rounds, self.finished = dict[Batch, int](), Counter[int]()  # rounds played of each batch, and finished batches of each cell
+        self.compiling: Callable[[], float] = lambda: 0.0  # seconds that no rate counts
         self.done = self.skipped = 0  # trial-rounds, and those that an earlier process has played
         self.started, self.due = time.perf_counter(), -np.inf  # when the run began, and when the file may be written again
         self.latest: Progress | None = None
@@ -115,7 +116,7 @@ class SoFar:
             self.skipped += new
             return
         seconds, owners = time.perf_counter() - self.started, batch.rows[:, 0]
-        rate = (self.done - self.skipped) / max(seconds, LEAST_SECONDS)
+        rate = (self.done - self.skipped) / max(seconds - self.compiling(), LEAST_SECONDS)
         self.latest = Progress(
             title=cell.title,
             cell=cell.number,

@@ -163,6 +163,7 @@ class Store:
         if options.executor is None:
             how: dict[str, Any] = {"note": options.note, "share": options.checkpoint_share, "left": self.missing}
             player = Player(self.plan, self.files, report=self.so_far.played, **how)
+            self.so_far.compiling = lambda: player.compiling
             yield from ((batch, *player.play(batch)) for batch in missing)
             return
         self.so_far.dashboard = "" if isinstance(options.executor, Executor) else options.executor.dashboard_link or ""
