@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from scipy import stats
 
 import jaxbandit as jb
 from jaxbandit import delays
@@ -97,6 +98,27 @@ def test_the_standard_error_is_right(pairs: int) -> None:
     found = jax.lax.map(lambda key: loss.estimate(params, key), jax.random.split(jax.random.key(9), 200))
     away, error = np.asarray(found.gradient["x"]) - WEIGHTS, np.asarray(found.standard_error["x"])
     np.testing.assert_allclose(np.mean(error**2), np.mean(away**2), rtol=4 * np.sqrt(2 / away.size))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("pairs", [16, 64])
+def test_the_interval_covers(pairs: int) -> None:
+    """The true gradient is within the interval for 95% of keys, up to the error of 200 of them: with many pairs, and with few."""
+
+    def interacting(params: Any) -> Any:  # its smoothed gradient at 0 is the linear part: products average out over the designs
+        x = params["x"]
+        return linear(params) + 0.8 * x[0] * x[1] - 0.6 * x[1] * x[2]
+
+    problem, model = toy()
+
+    def build(params: Any) -> tuple[Follow, jb.Surrogate]:
+        return Follow(place=interacting(params), spread=0.2 * (1 + params["x"][2])), model
+
+    loss, params = SmoothedLoss(problem, build, horizon=1, pairs=pairs, step=0.3, measure=regret), {"x": jnp.zeros(3)}
+    found = jax.lax.map(lambda key: loss.estimate(params, key), jax.random.split(jax.random.key(9), 200))
+    away, error = np.abs(np.asarray(found.gradient["x"]) - WEIGHTS), np.asarray(found.standard_error["x"])
+    half = error * stats.t.ppf(0.975, pairs - 3)  # what few pairs say of their error
+    assert abs(np.mean(away <= half) - 0.95) <= 4 * np.sqrt(0.95 * 0.05 / away.size)
 
 
 def test_a_parameter_without_effect_has_gradient_0_and_pairs_are_unchanged() -> None:
