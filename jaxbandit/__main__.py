@@ -13,12 +13,13 @@ def start() -> int:
         return 0
     try:
         from jaxbandit.cli import main
+
+        return main()  # commands load some of what they need themselves
     except ModuleNotFoundError as error:
         if (error.name or "jaxbandit").partition(".")[0] == "jaxbandit":
             raise
         print(f'error: the command line needs {error.name}; install it with pip install "jaxbandit[study]"', file=sys.stderr)
         return 2
-    return main()
 
 
 if __name__ == "__main__":

@@ -16,17 +16,18 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import h5netcdf
-import h5py
 import numpy as np
-import xarray as xr
 
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import FilePath, checked
 from jaxbandit.core.files import CannotWrite, drop, reason_of, refuse_device, replace, write_whole
 from jaxbandit.results.dataset import Piece, Results, Variable
+
+if TYPE_CHECKING:  # loaded by the functions that read and write: a session, which imports this by the way, need not wait for them
+    import h5netcdf
+    import xarray as xr
 
 LEVEL = 4  # of compression
 CHUNK_BYTES = 2**20  # of what is compressed and read at a time
@@ -67,6 +68,9 @@ def read_results(path: FilePath, *, load: bool = True) -> xr.Dataset:
 
 def open_results(path: Path) -> xr.Dataset:
     """Return the dataset of a NetCDF file or a Zarr directory, to be read as it is used; raises what their readers raise."""
+    import h5py
+    import xarray as xr
+
     if path.suffix == ".zarr":
         return xr.open_zarr(_with_zarr(path), chunks=None)
     with h5py.File(path, "r") as file:  # what fails here would make h5netcdf print a traceback when it is thrown away
@@ -113,6 +117,8 @@ def stream_results(head: xr.Dataset, variables: Mapping[str, Variable], pieces: 
             fill(arrays)
             zarr.consolidate_metadata(temporary, zarr_format=2)
         else:
+            import h5netcdf
+
             with h5netcdf.File(temporary, "a") as file:
                 fill({name: _added_to_file(file, name, variable, coordinates) for name, variable in variables.items()})
 

@@ -9,10 +9,9 @@ import json
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 
 import numpy as np
-import xarray as xr
 
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.codec import describe
@@ -28,6 +27,9 @@ from jaxbandit.study.plan import Batch, Memory, Plan, Segment, make_plan
 from jaxbandit.study.play import CHECKPOINT_SHARE, Player
 from jaxbandit.study.progress import Progress, SoFar
 from jaxbandit.study.study import Study, arithmetic_of
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 Directory: TypeAlias = Annotated[str | Path | HeldDirectory, path_check | of_class(HeldDirectory, "a directory of hold_directory(...)")]
 Attributes: TypeAlias = Annotated[Mapping[str, str], Words("a mapping from names to text")]

@@ -8,11 +8,10 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import jax
 import numpy as np
-import xarray as xr
 
 import jaxbandit
 from jaxbandit import kernels
@@ -30,6 +29,9 @@ from jaxbandit.study.play import Player
 from jaxbandit.study.run import attributes, contents_of
 from jaxbandit.study.runs import Run
 from jaxbandit.study.study import Keep, Study, from_table, in_its_arithmetic
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 
 def _of_another_version(dataset: xr.Dataset) -> str:

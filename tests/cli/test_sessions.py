@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jaxbandit import cli
-from jaxbandit.cli import main
+from jaxbandit.cli import main, sessions
 from jaxbandit.session import Session, read_toml
 from jaxbandit.study import from_toml
 
@@ -43,7 +43,7 @@ noise_variance = [0.01, 0.02, 0.03]
 
 @pytest.fixture(autouse=True)
 def _cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jaxbandit.cli.enable_cache", lambda: None)
+    monkeypatch.setattr("jaxbandit.cli.sessions.enable_cache", lambda: None)
 
 
 def said(capsys: Any, *words: Any) -> Any:
@@ -128,4 +128,4 @@ def test_numbers_that_are_none_are_refused(tmp_path: Path, capsys: Any) -> None:
 
 
 def test_the_examples_of_the_help_can_be_run() -> None:
-    assert len(from_toml(cli.EXAMPLE).runs) == 3 and read_toml(cli.EXPERIMENT).outputs.names == ("yield", "cost", "purity", "pH")
+    assert len(from_toml(cli.EXAMPLE).runs) == 3 and read_toml(sessions.EXPERIMENT).outputs.names == ("yield", "cost", "purity", "pH")
