@@ -87,7 +87,7 @@ class ByOptuna:
 
     def ask(self) -> tuple[Any, dict[str, float]]:
         trial = self._study.ask()
-        return trial, {axis.name: axis.values[trial.suggest_int(axis.name, 0, len(axis.values) - 1)] for axis in AXES}
+        return trial, {axis.name: float(axis.values[trial.suggest_int(axis.name, 0, len(axis.values) - 1)]) for axis in AXES}
 
     def tell(self, ticket: Any, found: Trained) -> None:
         ticket.set_constraint("excess work", found.work - BUDGET)
