@@ -15,9 +15,9 @@ from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.codec import digest
 from jaxbandit.core.status import explain
 from jaxbandit.session import Session, Ticket, read_toml
+from jaxbandit.session.journal import WAIT
 
 EXPERIMENT = Path(__file__).parents[1] / "examples" / "experiment.toml"
-WAIT = 30.0  # seconds that a command waits for others on the same session
 READING = ("status", "recommend", "export")  # commands that change nothing
 Said: TypeAlias = dict[str, object]
 

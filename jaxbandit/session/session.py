@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated
@@ -25,7 +26,7 @@ from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain
 from jaxbandit.engine import InitialDesign
 from jaxbandit.feedback import Policy
-from jaxbandit.session.journal import Body, DamagedSession, Event, Journal, SessionError, create_journal, open_journal
+from jaxbandit.session.journal import WAIT, Body, DamagedSession, Event, Journal, SessionError, create_journal, open_journal
 from jaxbandit.session.quantities import Axis, Outputs, Space, told_values
 from jaxbandit.session.specification import Specification, fitted_model
 from jaxbandit.session.state import Course, State, Ticket
@@ -64,11 +65,13 @@ class Recommendation:
 class Session:
     """A real experiment, driven by the algorithms that simulations run; :meth:`create` makes one and :meth:`open` goes on with it.
 
-    All that happens is in the session's journal, on the disk, before a call returns. A session may be used from several threads, and is a
-    context manager that closes itself. A round begins when a point is asked for and ends when the next one is; what is told in between
+    All that happens is in the session's journal, on the disk, before a call returns. A session may be used from several threads, and by
+    several processes of a machine: a call that changes it holds it until it returns, and every call sees what others have done before. It
+    is a context manager that closes itself. A round begins when a point is asked for and ends when the next one is; what is told in between
     arrives at its end, as in a simulation, and a session makes the choices of trial 0 of a simulation with its key.
 
-    The journal needs a disk of the machine's own: SQLite's write-ahead log cannot be shared between machines.
+    The journal needs a disk of the machine's own: SQLite's write-ahead log cannot be shared between machines, which may share a study of
+    Optuna instead, see :class:`jaxbandit.optuna.Sampler`.
 
     Attributes:
       directory: where the journal lies.
@@ -78,7 +81,8 @@ class Session:
     def __init__(self, journal: Journal, specification: Specification) -> None:
         self.directory, self.specification = journal.directory, specification
         self._journal, self._mutex = journal, threading.RLock()
-        self._state = State.replayed(specification, journal)
+        self._state = State(specification)
+        self._state.follow(journal)
 
     @classmethod
     def create(
@@ -153,19 +157,18 @@ class Session:
         *,
         algorithm: Algorithm | None = None,
         read_only: bool = False,
-        wait: Annotated[float, nonnegative_numbers, scalar] = 0.0,
+        wait: Annotated[float, nonnegative_numbers, scalar] = WAIT,
     ) -> Session:
         """Go on with the session of a directory, as its journal leads to it.
 
         Args:
           directory: where the journal lies.
           algorithm: the algorithm, if it is of a class of your own; else it may be left out, and must be the session's.
-          read_only: look at the session without holding it, while another process may go on with it.
-          wait: seconds to wait for another process that holds it.
+          read_only: whether only to look at the session, which others may go on with.
+          wait: seconds that each call waits for one of another process on the same session; then it raises ``SessionInUse``.
 
         Raises:
-          SessionError: where there is no session.
-          SessionInUse: when another process holds it.
+          SessionError: where there is no session, or on a network file system.
           DamagedSession: when the journal is none, of a newer version, damaged, or changed by other hands.
           InvalidArgument: when the algorithm is not the session's.
         """
@@ -189,7 +192,7 @@ class Session:
         Raises:
           SessionError: when the horizon is reached, when values are missing that the algorithm needs first, or when it cannot choose.
         """
-        with self._mutex:
+        with self._claimed():
             body, status, after = self._state.next(), Status.OK, None
             warned = any(record.ticket.status & Status.FAR_FROM_PRIOR for record in self._state.records.values())
             if body["round"] > 0:
@@ -243,7 +246,7 @@ class Session:
           InvalidArgument: on an unknown ticket, values that are no finite numbers, a wrong number of them, or unknown names.
           SessionError: on other values than were told before, and on values of a dropped ticket, unless ``correct``.
         """
-        with self._mutex:
+        with self._claimed():
             record, state = self._state.record(ticket), self._state
             boolean("correct", correct)
             number = record.ticket.number
@@ -274,7 +277,7 @@ class Session:
           InvalidArgument: on an unknown ticket.
           SessionError: on a ticket all of whose values have been told.
         """
-        with self._mutex:
+        with self._claimed():
             record = self._state.record(ticket)
             if record.state == "complete":
                 raise SessionError(f"ticket {record.ticket.number}: cannot be dropped, all its values have been told")
@@ -291,7 +294,7 @@ class Session:
         Raises:
           SessionError: when nothing has been told yet.
         """
-        with self._mutex:
+        with self._claimed():
             told = [(record.ticket.index, record.values) for record in self._state.records.values() if record.values]
             model = fitted_model(self.specification, self.model, told)
             self._happen("fitted", {"model": model.table(), "told": self._state.complete})
@@ -299,7 +302,7 @@ class Session:
             return self.model
 
     def close(self) -> None:
-        """Let go of the session, for other processes to take."""
+        """Close the journal; what has happened by then can still be read."""
         with self._mutex:
             self._journal.close()
 
@@ -312,23 +315,27 @@ class Session:
     @property
     def pending(self) -> tuple[Ticket, ...]:
         """Tickets that have been asked for and lack values."""
-        return tuple(record.ticket for record in self._state.records.values() if record.state in ("pending", "partial"))
+        with self._current() as state:
+            return tuple(record.ticket for record in state.records.values() if record.state in ("pending", "partial"))
 
     @property
     def told(self) -> dict[int, list[str]]:
         """Names of the outputs whose values have been told, by ticket."""
         names = self.specification.outputs.names
-        return {number: [name for name in names if name in record.values] for number, record in self._state.records.items()}
+        with self._current() as state:
+            return {number: [name for name in names if name in record.values] for number, record in state.records.items()}
 
     @property
     def events(self) -> tuple[Event, ...]:
         """All that has happened, in order."""
-        return tuple(self._journal.events)
+        with self._current():
+            return tuple(self._journal.events)
 
     @property
     def model(self) -> Model:
         """The GP model in force: that of the specification, or of the last fit."""
-        return self._state.model
+        with self._current() as state:
+            return state.model
 
     @checked
     def belief(self, width: Annotated[float, nonnegative_numbers, scalar] = 2.0) -> xr.Dataset:
@@ -344,8 +351,8 @@ class Session:
         import xarray as xr  # here because opening a session should not pay for it
 
         space, outputs = self.specification.space, self.specification.outputs
-        with self._mutex:
-            predicted = self._state.course.predict()
+        with self._current() as state:
+            predicted = state.course.predict()
         mean, sd = outputs.outward(np.asarray(predicted.mean, np.float64), np.asarray(predicted.sd, np.float64))
         tables = {"mean": mean, "sd": sd, "lower": mean - float(width) * sd, "upper": mean + float(width) * sd}
         return xr.Dataset(
@@ -374,8 +381,8 @@ class Session:
         """
         space, outputs = self.specification.space, self.specification.outputs
         allowed = np.full(space.domain.size, not measured)
-        with self._mutex:
-            allowed[[record.ticket.index for record in self._state.records.values() if record.values]] = True
+        with self._current() as state:
+            allowed[[record.ticket.index for record in state.records.values() if record.values]] = True
             belief = self.belief()
         mean, sd, feasible = (belief[name].values for name in ("mean", "sd", "probability_of_feasibility"))
         if not allowed.any():
@@ -401,8 +408,8 @@ class Session:
         import xarray as xr  # here because opening a session should not pay for it
 
         space, outputs = self.specification.space, self.specification.outputs
-        with self._mutex:
-            rows = [dataclasses.replace(record) for record in self._state.records.values()]
+        with self._current() as state:
+            rows = [dataclasses.replace(record) for record in state.records.values()]
         values = {name: np.asarray([row.values.get(name, np.nan) for row in rows], np.float64) for name in outputs.names}
         points, objective = np.asarray([row.ticket.index for row in rows], np.int64), values[outputs.objective.name]
         violations = {constraint.name: constraint.violation(values[constraint.name]) for constraint in outputs.constraints}
@@ -439,13 +446,13 @@ class Session:
         space, outputs = self.specification.space, self.specification.outputs
         if feasibility and not outputs.constraints:
             raise InvalidArgument("feasibility: must be False in a session without constraints, where every point is feasible, got True")
-        with self._mutex:
+        with self._current():
             return belief_figure(space, outputs, self.belief(), self.history(), self.recommend().index, feasibility=feasibility)
 
     def export(self, path: FilePath | None = None) -> Path:
         """Write all events as lines of JSON to a file, by default ``events.jsonl`` beside the journal, and return its path."""
         file = prepare_file(self.directory / "events.jsonl" if path is None else path, force=True)
-        text = "".join(event.line() + "\n" for event in self._journal.events)
+        text = "".join(event.line() + "\n" for event in self.events)
         write_whole(file, lambda temporary: temporary.write_text(text, encoding="utf-8"))
         return file
 
@@ -468,6 +475,21 @@ class Session:
             ("algorithm", repr(parts.algorithm)),
             ("model", repr(self.model)),
         ]
+
+    @contextlib.contextmanager
+    def _current(self) -> Iterator[State]:
+        """Yield the state after all that has happened, by other processes, too, to one thread at a time."""
+        with self._mutex:
+            self._journal.follow()
+            self._state.follow(self._journal)
+            yield self._state
+
+    @contextlib.contextmanager
+    def _claimed(self) -> Iterator[State]:
+        """Yield the state as :meth:`_current` does; until the block ends nobody else changes the session."""
+        with self._mutex, self._journal.claim():
+            self._state.follow(self._journal)
+            yield self._state
 
     def _happen(self, kind: str, body: Body, after: object = None) -> None:
         """Write an event down and let it happen; ``after`` is the algorithm's state after its choice of the point that is asked for."""

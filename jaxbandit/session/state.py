@@ -289,19 +289,19 @@ class State:
         self.fitted_at = 0  # number of complete tickets to which the model was fitted
         self.records: dict[int, Record] = {}
         self.course = Course(specification.setting)
+        self.entered = 1  # number of events that have happened; the first one holds the specification
 
-    @classmethod
-    def replayed(cls, specification: Specification, journal: Journal) -> State:
-        """Return the state to which a journal leads; raises ``DamagedSession`` on an event that does not follow on those before."""
-        state = cls(specification)
-        for event in journal.events[1:]:
+    def follow(self, journal: Journal) -> None:
+        """Let the events of a journal happen that have not yet; raises ``DamagedSession`` on one that does not follow on those before."""
+        newer = journal.events[self.entered :]
+        for event in newer:
             try:
-                state.enter(event)
+                self.enter(event)
             except (InvalidArgument, RecursionError) as error:
                 where = f"event {event.number} of {journal.directory / JOURNAL}, {event.kind!r},"
                 raise DamagedSession(f"directory: {where} does not fit its session: {reason_of(error)}") from error
-        state.learn_anew()
-        return state
+        if any(event.kind == "fitted" for event in newer):
+            self.learn_anew()
 
     def enter(self, event: Event, after: object = None) -> None:
         """Let an event happen; ``after`` is the algorithm's state after its choice of a point that is asked for."""
@@ -325,6 +325,7 @@ class State:
                     self.course.take_back()
             case _:
                 self._tell(self.record(body["ticket"]), event)
+        self.entered = event.number
 
     def _ask(self, event: Event, after: object) -> None:
         body, space = event.body, self.specification.space
@@ -367,8 +368,7 @@ class State:
 
     def learn_anew(self) -> None:
         """Let the learner play all rounds under the model in force."""
-        if self.model is not self.specification.model:
-            self.course.learn_under(self.specification.setting_with(self.model))
+        self.course.learn_under(self.specification.setting_with(self.model))
 
     @property
     def begun(self) -> bool:

@@ -87,10 +87,10 @@ def test_a_session_from_a_file_to_a_report(tmp_path: Path, capsys: Any) -> None:
     lines = Path(said(capsys, "export", where)["wrote"]).read_text().splitlines()
     kinds = [json.loads(line)["kind"] for line in lines]
     assert kinds == ["created", "asked", "asked", "told", "told", "dropped", "asked", "corrected"]
-    with Session.open(where):  # a report and the status can be had while a process holds the session
+    with Session.open(where) as session, session._claimed():  # a report and the status can be had while a call holds the session
         page = Path(said(capsys, "report", where)["wrote"]).read_text()
         assert said(capsys, "status", where) == status
-        assert "is in use by another process" in refused(capsys, "ask", where, "--wait", 0)
+        assert "is in use by a call that takes longer than 0 s" in refused(capsys, "ask", where, "--wait", 0)
     assert page.count('<figure><img alt="') == 2 and "http" not in page.replace("http-equiv", "")
     assert all(
         f"<h2>{heading}</h2>" in page for heading in ("Recommendation", "History", "Beliefs", "Under way", "Tickets", "Specification")

@@ -41,7 +41,7 @@ while True:
     asked = sum(event.kind == "asked" for event in session.events)
     partial = {event.body["ticket"] for event in session.events if event.kind == "told"}
     pending = session.pending
-    if len(pending) < 3 and asked < last:
+    if len(pending) < 4 and asked < last:
         ticket = session.ask()
         print("asked", ticket.number, ticket.index, flush=True)
     elif not pending:

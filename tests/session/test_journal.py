@@ -34,8 +34,9 @@ SPECIFICATION = {"horizon": 12, "objective": "maximise yield"}
 @pytest.fixture
 def journal(tmp_path: Path) -> Iterator[Journal]:
     made = create_journal(tmp_path / "session", SPECIFICATION)
-    made.append("asked", {"ticket": 1, "round": 1, "index": 7, "status": 0})
-    made.append("told", {"ticket": 1, "values": {"yield": 0.1 + 0.2}})
+    with made.claim():
+        made.append("asked", {"ticket": 1, "round": 1, "index": 7, "status": 0})
+        made.append("told", {"ticket": 1, "values": {"yield": 0.1 + 0.2}})
     yield made
     made.close()
 
@@ -61,13 +62,16 @@ def test_events_come_back_as_they_were_written(journal: Journal) -> None:
 
 
 def test_it_is_on_the_disk_when_append_returns(journal: Journal) -> None:
-    """A process that only reads sees it at once, while the first holds the session; and SQLite syncs every commit."""
+    """A process that only reads sees it at once, while another holds the session; and SQLite syncs every commit."""
     reader = open_journal(journal.directory, read_only=True)
-    assert [event.digest for event in reader.events] == [event.digest for event in journal.events]
+    with journal.claim():
+        journal.append("dropped", {"ticket": 1})
+        reader.follow()
+    assert [event.digest for event in reader.events] == [event.digest for event in journal.events] and len(reader.events) == 4
     settings = {name: journal._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("synchronous", "journal_mode")}
     assert settings == {"synchronous": 2, "journal_mode": "wal"}
-    with pytest.raises(SessionError, match="opened for reading only"):
-        reader.append("dropped", {"ticket": 1})
+    with pytest.raises(SessionError, match="opened for reading only"), reader.claim():
+        pass
     reader.close()
 
 
@@ -107,8 +111,9 @@ def test_a_journal_that_other_hands_have_changed_is_refused(case: str, journal: 
 
 
 def test_a_damaged_file_is_refused(journal: Journal) -> None:
-    for number in range(200):
-        journal.append("dropped", {"ticket": number})
+    with journal.claim():
+        for number in range(200):
+            journal.append("dropped", {"ticket": number})
     journal.close()
     path = journal.directory / JOURNAL
     whole = path.read_bytes()
@@ -125,37 +130,84 @@ def test_a_damaged_file_is_refused(journal: Journal) -> None:
     open_journal(journal.directory).close()
 
 
-def test_there_is_one_writer(journal: Journal) -> None:
-    with pytest.raises(SessionInUse, match="in use by another process"):
-        open_journal(journal.directory)
-    threading.Timer(0.2, journal.close).start()
+def test_there_is_one_writer_at_a_time(journal: Journal) -> None:
+    """Each sees what the others have written; who waits too long is told."""
+    impatient, patient = (open_journal(journal.directory, wait=wait) for wait in (0.0, 10.0))
+    holds, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with journal.claim():
+            journal.append("dropped", {"ticket": 1})
+            holds.set()
+            done.wait(10.0)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert holds.wait(10.0)
+    with pytest.raises(SessionInUse, match="in use by a call that takes longer than 0 s"), impatient.claim():
+        pass
+    threading.Timer(0.2, done.set).start()
     started = time.monotonic()
-    second = open_journal(journal.directory, wait=10.0)
-    assert 0.05 < time.monotonic() - started < 9
-    second.close()
+    with patient.claim():
+        assert 0.05 < time.monotonic() - started < 9
+        assert patient.events == journal.events
+        patient.append("told", {"ticket": 1, "values": {}})
+    holder.join()
+    with impatient.claim():
+        assert [event.kind for event in impatient.events[3:]] == ["dropped", "told"]
+    impatient.close()
+    patient.close()
+
+
+def test_what_others_have_damaged_is_noticed_by_those_who_have_it_open(journal: Journal) -> None:
+    other = open_journal(journal.directory)
+    changed(journal, "INSERT INTO events VALUES (4, 'dropped', '2026-01-01T00:00:00.000+00:00', '{}', 'none')")
+    for _ in range(2):
+        with pytest.raises(DamagedSession, match=r"event 4 .* is not as it was written"), other.claim():
+            pass
+    other.close()
 
 
 HOLDER = """
 import sys, time
 from pathlib import Path
 from jaxbandit.session.journal import open_journal
-held = open_journal(Path(sys.argv[1]))
-print("held", flush=True)
-time.sleep(60)
+with open_journal(Path(sys.argv[1])).claim():
+    print("held", flush=True)
+    time.sleep(60)
 """
 
 
 @pytest.mark.full
 def test_a_dead_holder_holds_nothing(journal: Journal) -> None:
     journal.close()
+    again = open_journal(journal.directory, wait=0.0)
     with subprocess.Popen([sys.executable, "-c", HOLDER, str(journal.directory)], stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None and holder.stdout.readline() == "held\n"
-        with pytest.raises(SessionInUse):
-            open_journal(journal.directory)
+        with pytest.raises(SessionInUse), again.claim():
+            pass
         holder.kill()
-    again = open_journal(journal.directory)
-    again.append("dropped", {"ticket": 1})
+    with again.claim():
+        again.append("dropped", {"ticket": 1})
     again.close()
+
+
+@pytest.mark.parametrize("kind", ["nfs4", "cifs", "lustre", "fuse.sshfs", "9p", "ext4"])
+def test_a_network_file_system_is_refused_by_name(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name is that of the file system mounted nearest above the directory; what is there can be read."""
+    place = tmp_path / "a share" / "session"
+    create_journal(place, SPECIFICATION).close()
+    mounts = tmp_path / "mounts"
+    shared = str(tmp_path.resolve() / "a share").replace(" ", "\\040")
+    mounts.write_text(f"disk / ext4 rw 0 0\nserver:/ {shared} {kind} rw 0 0\nother:/ {tmp_path.resolve()} nfs rw 0 0\n")
+    monkeypatch.setattr("jaxbandit.session.journal.MOUNTS", mounts)
+    if kind == "ext4":
+        open_journal(place).close()
+        return
+    for make in (open_journal, lambda place: create_journal(place / "new", SPECIFICATION)):
+        with pytest.raises(SessionError, match=rf"on a network file system, {kind}, .*jaxbandit.optuna.Sampler"):
+            make(place)
+    open_journal(place, read_only=True).close()
 
 
 def test_a_session_is_not_begun_twice(journal: Journal, tmp_path: Path) -> None:
@@ -169,8 +221,10 @@ def test_a_session_is_not_begun_twice(journal: Journal, tmp_path: Path) -> None:
         open_journal(tmp_path)
     (journal.directory / LOCK).unlink(missing_ok=True)
     (journal.directory / LOCK).mkdir()
-    with pytest.raises(SessionError, match=rf"cannot open .*{LOCK}, by which a process holds the session"):
-        open_journal(journal.directory)
+    again = open_journal(journal.directory)
+    with pytest.raises(SessionError, match=rf"cannot open .*{LOCK}, by which a call holds the session"), again.claim():
+        pass
+    again.close()
 
 
 def test_a_journal_where_nothing_can_be_written_is_read(journal: Journal) -> None:
@@ -186,8 +240,8 @@ def test_a_journal_where_nothing_can_be_written_is_read(journal: Journal) -> Non
     with read_only(path) as directory:
         reader = open_journal(directory, read_only=True)
         assert reader.events == events
-        with pytest.raises(SessionError, match="reading only"):
-            reader.append("dropped", {"ticket": 1})
+        with pytest.raises(SessionError, match="reading only"), reader.claim():
+            pass
         reader.close()
         with pytest.raises(SessionError, match="cannot be written to; open the session for reading only"):
             open_journal(directory)
@@ -224,7 +278,7 @@ def test_a_new_name_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_an_event_that_cannot_be_written_has_not_happened(journal: Journal) -> None:
     journal._connection.execute("PRAGMA max_page_count = 1")  # as a full disk
     before = list(journal.events)
-    with pytest.raises(CannotRecord, match="the event has not happened"):
+    with pytest.raises(CannotRecord, match="the event has not happened"), journal.claim():
         for _ in range(100):
             before = list(journal.events)
             journal.append("told", {"ticket": 1, "values": {"yield": 0.5}, "long": "x" * 10_000})

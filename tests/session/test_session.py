@@ -6,6 +6,8 @@ import contextlib
 import dataclasses
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +121,71 @@ def test_values_come_in_parts_and_tickets_say_where_they_stand(session: Session)
     assert session.history()["state"].values[1] == "complete"
 
 
+def test_two_who_have_it_open_at_once_go_on_as_one_would(session: Session, tmp_path: Path) -> None:
+    """Each call sees what the other has done: asked, told, dropped, corrected and fitted."""
+    session.close()
+    shutil.copytree(session.directory, tmp_path / "copy")
+    alone, pair = Session.open(tmp_path / "copy"), [Session.open(session.directory) for _ in range(2)]
+    looking = Session.open(session.directory, read_only=True)
+    for one, other in ([alone, alone], pair, pair[::-1]):
+        ticket = one.ask()
+        assert other.pending == one.pending and ticket in other.pending
+        other.tell(ticket, measured(ticket))
+        one.tell(ticket, {"cost": 0.125 * ticket.number}, correct=True)
+        other.drop(one.ask()) if one is alone else one.drop(other.ask())
+        assert one.events == other.events and one.told == other.told
+        if one is alone:
+            continue
+        np.testing.assert_array_equal(one.belief()["mean"].values, looking.belief()["mean"].values)
+    assert looking.events == pair[0].events
+
+    def without_times(session: Session) -> list[Any]:
+        return [(event.kind, dict(event.body)) for event in session.events]
+
+    length = len(alone.events)
+    assert without_times(alone) == without_times(pair[0])[:length]
+    assert [event.kind for event in pair[0].events[-5:]] == ["asked", "told", "corrected", "asked", "dropped"]
+    for each in (alone, looking, *pair):
+        each.close()
+
+
+SECOND = """
+import sys
+from jaxbandit.session import Session
+session = Session.open(sys.argv[1])
+for line in sys.stdin:
+    ticket = session.ask()
+    session.tell(ticket, {"loss": 0.1 * ticket.number, "cost": 0.1, "purity": 0.6})
+    print(ticket.number, ticket.index, flush=True)
+"""
+
+
+@pytest.mark.full
+def test_two_processes_take_turns(tmp_path: Path) -> None:
+    def tell(session: Session, ticket: Any) -> None:
+        session.tell(ticket, {"loss": 0.1 * ticket.number, "cost": 0.1, "purity": 0.6})
+
+    with create(tmp_path / "alone") as alone, create(tmp_path / "shared") as shared:
+        command = [sys.executable, "-c", SECOND, str(shared.directory)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as second:
+            assert second.stdin is not None and second.stdout is not None
+            for number in range(1, HORIZON + 1):
+                expected = alone.ask()
+                tell(alone, expected)
+                if number % 2:
+                    ticket = shared.ask()
+                    tell(shared, ticket)
+                    found = [ticket.number, ticket.index]
+                else:
+                    second.stdin.write("go on\n")
+                    second.stdin.flush()
+                    found = [int(text) for text in second.stdout.readline().split()]
+                assert found == [expected.number, expected.index]
+            second.stdin.close()
+        assert second.returncode == 0
+        assert [(event.kind, event.body) for event in shared.events] == [(event.kind, event.body) for event in alone.events]
+
+
 def test_telling_the_same_again_changes_nothing(session: Session) -> None:
     events = len(session.events)
     session.tell(1, in_units(np.zeros(3)) | session.history().isel(ticket=0)[["loss", "cost", "purity"]].to_pandas().to_dict())
@@ -227,7 +294,7 @@ def test_events_that_do_not_fit_the_session_are_refused_by_number(session: Sessi
     session.close()
     for number, (what, (kind, body, words)) in enumerate(FALSE.items()):
         other = shutil.copytree(session.directory, session.directory.parent / str(number))
-        with contextlib.closing(open_journal(other)) as journal:
+        with contextlib.closing(open_journal(other)) as journal, journal.claim():
             last = journal.append(kind, body).number
         with pytest.raises(DamagedSession, match=rf"event {last} of .*{JOURNAL}, '{kind}', does not fit its session: {words}"):
             Session.open(other)
