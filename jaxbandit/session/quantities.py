@@ -16,7 +16,7 @@ from typing import Annotated, Any, Self
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.checks import InvalidArgument, check_known, short
+from jaxbandit.core.checks import InvalidArgument, check_known, did_you_mean, short
 from jaxbandit.core.codec import Table, from_fields, to_fields, to_plain
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import AtLeast, finite, scalar, whole
@@ -27,7 +27,29 @@ from jaxbandit.problems.data import Constraint, Objective
 
 SCALES = ("linear", "logarithmic", "categorical")
 POSITIVE = "a logarithmic scale has positive values only"
+ON_GRID = 1e-6  # share of an axis, within which a point is that of the grid
 LARGEST = float(np.finfo(np.float64).max) / 4
+
+
+def labelled(name: str, unit: str | None) -> str:
+    """Return a name with its unit, where it has one, as tables and figures show it."""
+    return f"{name} ({unit})" if unit else name
+
+
+def check_unit(where: str, unit: object) -> None:
+    """Raise ``InvalidArgument`` unless a unit is text."""
+    if not isinstance(unit, str) or not unit.strip():
+        raise InvalidArgument(f"{where}: must be text that is not empty, got {short(unit)}")
+
+
+def _rounded(value: float, largest: float) -> float:
+    """Return a number to 14 digits of ``largest``, which leaves the rounding of evenly spaced numbers behind."""
+    return round(value, 13 - math.floor(math.log10(abs(largest))))
+
+
+def _shortest(given: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """Return ``given`` in float64, in which a 0.3 of float32 is 0.3 and not the number nearest to it; ``numbers`` where it is of others."""
+    return given.astype(str).astype(np.float64) if given.dtype == np.float32 else numbers
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -39,24 +61,31 @@ class Axis:
 
     Attributes:
       name: its name.
-      values: increasing values ``[n]``, at least two; positive on a logarithmic scale. On a categorical one distinct texts.
+      values: increasing values ``[n]``, at least two; positive on a logarithmic scale. Where all are integers points have integers. On a
+        categorical scale distinct texts.
       scale: ``"linear"`` or ``"logarithmic"``: on which scale near values have near results; or ``"categorical"``.
+      unit: unit of the values, as tables and figures show it; ``None`` for none.
     """
 
     name: str
     values: tuple[float, ...] | tuple[str, ...]
     scale: str = "linear"
+    unit: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
             raise InvalidArgument(f"Axis.name: must be text that is not empty, got {short(self.name)}")
         checks.one_of("Axis.scale", self.scale, SCALES)
+        if self.unit is not None:
+            check_unit("Axis.unit", self.unit)
         given: Any = self.values
 
         def refused(words: str) -> InvalidArgument:
             return InvalidArgument(f"Axis.values: must {words}, got {short(given)}")
 
         if self.scale == "categorical":
+            if self.unit is not None:
+                raise InvalidArgument(f"Axis.unit: categories have none, got {short(self.unit)}")
             if not isinstance(given, list | tuple) or len(given) < 2 or not all(isinstance(item, str) and item for item in given):
                 raise refused("be at least two texts, the names of categories")
             if len(set(given)) < len(given):
@@ -71,13 +100,19 @@ class Axis:
             raise refused("increase")
         if self.scale == "logarithmic":
             checks.positive("Axis.values", numbers, remedy=POSITIVE)
-        object.__setattr__(self, "values", tuple(numbers.tolist()))
+        held = np.asarray(given)
+        object.__setattr__(self, "values", tuple((held if held.dtype.kind in "iu" else _shortest(held, numbers)).tolist()))
 
     def __repr__(self) -> str:
         few = self.scale == "categorical" or len(self.values) <= MOST_NUMBERS_SHOWN
         first, last = self.values[0], self.values[-1]
         values = ", ".join(map(str, self.values)) if few else f"{len(self.values)} values from {first:g} to {last:g}"
-        return f"Axis({self.name!r}: {values}; {self.scale})"
+        return f"Axis({self.name!r}: {values}{f' {self.unit}' if self.unit else ''}; {self.scale})"
+
+    @property
+    def label(self) -> str:
+        """The name with the unit, such as ``"temperature (°C)"``."""
+        return labelled(self.name, self.unit)
 
     @classmethod
     @checked
@@ -94,8 +129,11 @@ class Axis:
         high: Annotated[float, finite],
         points: Annotated[int, whole(2, MOST_POINTS)],
         scale: str = "linear",
+        unit: str | None = None,
     ) -> Self:
         """Return an axis of evenly spaced values from ``low`` to ``high``, both included, on its scale.
+
+        They are integers where ``low`` and ``high`` are and all between them are whole.
 
         Raises:
           InvalidArgument: unless ``low < high`` are finite, and positive on a logarithmic scale, and ``points >= 2``.
@@ -105,20 +143,24 @@ class Axis:
             raise InvalidArgument(f"low: must be below high, got {short(low)} and {short(high)}")
         if scale == "logarithmic":
             checks.positive("low", low, remedy=POSITIVE)
-        spaced = (np.geomspace if scale == "logarithmic" else np.linspace)(low, high, points)
-        return cls(name=name, values=tuple(spaced.tolist()), scale=scale)
+        spaced = (np.geomspace if scale == "logarithmic" else np.linspace)(low, high, points)[1:-1].tolist()
+        largest = max(abs(low), abs(high))  # whose rounding values on a linear scale carry: the fourth of 11 from 0 to 1 is 0.3
+        values: list[Any] = [low, *(_rounded(value, value if scale == "logarithmic" else largest) for value in spaced), high]
+        if isinstance(low, int | np.integer) and isinstance(high, int | np.integer) and all(value == int(value) for value in values):
+            values = [int(value) for value in values]
+        return cls(name=name, values=tuple(values), scale=scale, unit=unit)
 
     @classmethod
     def read(cls, name: str, table: Table, where: str) -> Self:
-        """Return the axis that a table describes: ``values``, or ``low``, ``high`` and ``points``, with a ``scale``; or ``categories``."""
+        """Return the axis of a table: ``values``, or ``low``, ``high`` and ``points``, with ``scale`` and ``unit``; or ``categories``."""
         if not isinstance(table, Mapping):
             raise InvalidArgument(f"{where}: must be a table, got {short(table)}")
         make = cls.of_categories if "categories" in table else cls if "values" in table else cls.between
-        fields = list(inspect.signature(make).parameters)
+        _, *fields = inspect.signature(make).parameters.values()
         for field in table:
-            check_known(field, fields[1:], f"{where}.{field}", "such an axis has")
-        for field in fields[1:]:
-            if field not in table and field != "scale":
+            check_known(field, [known.name for known in fields], f"{where}.{field}", "such an axis has")
+        for field in [known.name for known in fields if known.default is known.empty]:
+            if field not in table:
                 raise InvalidArgument(f"{where}.{field}: give values, or low, high and points, or categories, got {short(dict(table))}")
         try:
             return make(name, **table)
@@ -132,6 +174,33 @@ class Axis:
             return np.arange(len(self.values), dtype=np.float64)
         numbers = np.log(self.values) if self.scale == "logarithmic" else np.asarray(self.values)
         return (numbers - numbers[0]) / (numbers[-1] - numbers[0])
+
+    def nearest(self, value: object) -> tuple[int, float]:
+        """Return the number of the value nearest to a given one on the axis's scale, and how far it is, as a share of the axis.
+
+        Raises:
+          InvalidArgument: on another category, and on what is no number or lies beyond an end by more than half a step.
+        """
+        if self.scale == "categorical":
+            if value not in self.values:
+                known = ", ".join(map(str, self.values))
+                raise InvalidArgument(
+                    f"{self.name}: there is no category {short(value)}{did_you_mean(str(value), map(str, self.values))}; known are {known}"
+                )
+            return [*self.values].index(value), 0.0  # type: ignore[arg-type]
+        scalar.check(self.name, value)
+        checks.finite(self.name, value)
+        if self.scale == "logarithmic":
+            checks.positive(self.name, value, remedy=POSITIVE)
+        numbers = np.asarray([*self.values, value], np.float64)
+        held = np.log(numbers) if self.scale == "logarithmic" else numbers
+        shares = np.abs(held[:-1] - held[-1]) / (held[-2] - held[0])
+        number = int(np.argmin(shares))
+        steps = np.diff(held[:-1]) / (held[-2] - held[0])
+        if not numbers[0] <= numbers[-1] <= numbers[-2] and shares[number] > steps[min(number, len(steps) - 1)] / 2 + ON_GRID:
+            ends = f"{self.values[0]:g} to {self.values[-1]:g}{f' {self.unit}' if self.unit else ''}"
+            raise InvalidArgument(f"{self.name}: must lie on its axis, {ends}, got {short(value)}")
+        return number, float(shares[number])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,17 +225,47 @@ class Space:
 
     @functools.cached_property
     def columns(self) -> dict[str, np.ndarray]:
-        """The coordinates ``[M]`` of all points by name, in the user's units: numbers, or the labels of categories."""
+        """The coordinates ``[M]`` of all points by name, in the user's units: integers, other numbers, or the labels of categories."""
         if self.axes:
             values = np.meshgrid(*(np.asarray(axis.values) for axis in self.axes), indexing="ij")
             return {name: column.reshape(-1) for name, column in zip(self.names, values, strict=True)}
-        columns = dict(zip(self.names, np.asarray(self.domain.points, np.float64).T, strict=True))
+        points = np.asarray(self.domain.points)
+        columns = dict(zip(self.names, _shortest(points, points.astype(np.float64)).T, strict=True))
         labels = {name: labels for name, labels in zip(self.names, self.domain.categories, strict=False) if labels}
         return columns | {name: np.asarray(held)[columns[name].astype(int)] for name, held in labels.items()}
 
     def point(self, index: int) -> dict[str, float | str]:
         """Return a point by the names of its coordinates, in the user's units, or by the labels of categories."""
         return {name: column[index].item() for name, column in self.columns.items()}
+
+    def nearest(self, point: Mapping[str, object]) -> tuple[int, float]:
+        """Return the number of the point nearest to one in the user's units, and how far it is, as the largest share of an axis.
+
+        Raises:
+          InvalidArgument: unless ``point`` has a value for every coordinate, which is a category or a number on its axis.
+        """
+        if not isinstance(point, Mapping) or point.keys() != set(self.names):
+            raise InvalidArgument(f"point: must be a mapping from the names {', '.join(self.names)} to values, got {short(point)}")
+        if self.axes:
+            numbers, shares = zip(*(axis.nearest(point[axis.name]) for axis in self.axes), strict=True)
+            return int(np.ravel_multi_index(numbers, self.domain.grid_shape)), max(shares)
+        apart = []
+        for name, column in self.columns.items():
+            if column.dtype.kind == "U":
+                apart.append(np.where(column == point[name], 0.0, np.inf))
+                continue
+            scalar.check(name, point[name])
+            checks.finite(name, point[name])
+            apart.append(np.abs(column - float(point[name])) / (np.ptp(column) or 1))  # type: ignore[arg-type]
+        index = int(np.argmin(np.sum(np.square(apart), axis=0)))
+        distance = float(max(column[index] for column in apart))
+        if distance == np.inf:
+            raise InvalidArgument(f"point: there is none of such categories, got {short(dict(point))}")
+        return index, distance
+
+    def label(self, name: str) -> str:
+        """Return a coordinate's name with its unit."""
+        return next((axis.label for axis in self.axes if axis.name == name), name)
 
     def table(self) -> dict[str, object]:
         """Return plain values from which :meth:`from_table` makes the same space."""
@@ -191,18 +290,31 @@ class Outputs:
 
     objective: Objective
     constraints: tuple[Constraint, ...]
+    unit_of: Mapping[str, str] = dataclasses.field(default_factory=dict)  # by name, of those that have one
 
     @classmethod
-    def read(cls, objective: str, constraints: Sequence[str]) -> Outputs:
-        """Return the outputs that texts describe."""
+    def read(cls, objective: str, constraints: Sequence[str], units: Mapping[str, str] | None = None) -> Outputs:
+        """Return the outputs that texts describe; ``units`` by name of those that have one."""
         if isinstance(constraints, str) or not isinstance(constraints, list | tuple):
             raise InvalidArgument(f"constraints: must be a list of texts such as 'cost <= 2.5', got {short(constraints)}")
-        return cls(Objective.read(objective), tuple(Constraint.read(text, f"constraints[{n}]") for n, text in enumerate(constraints)))
+        held = cls(Objective.read(objective), tuple(Constraint.read(text, f"constraints[{n}]") for n, text in enumerate(constraints)))
+        if units is not None and not isinstance(units, Mapping):
+            raise InvalidArgument(f"units: must be a mapping from names of outputs to texts, got {short(units)}")
+        for name, unit in (units or {}).items():
+            if name not in held.names:
+                known = f"known are {', '.join(held.names)}; an axis has its own, Axis(..., unit=)"
+                raise InvalidArgument(f"units: there is no output {short(name)}; {known}")
+            check_unit(f"units[{name!r}]", unit)
+        return dataclasses.replace(held, unit_of=dict(units or {}))
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
         """Names of the outputs, the objective's first."""
         return (self.objective.name, *(constraint.name for constraint in self.constraints))
+
+    def label(self, name: str) -> str:
+        """Return an output's name with its unit, such as ``"yield (%)"``."""
+        return labelled(name, self.unit_of.get(name))
 
     @functools.cached_property
     def functions(self) -> tuple[tuple[str, int, float], ...]:

@@ -95,6 +95,7 @@ class Session:
         key: jax.Array,
         objective: str = "maximise reward",
         constraints: Sequence[str] = (),
+        units: Mapping[str, str] | None = None,
         horizon: int = 1000,
         delay: Delay | None = None,
         feedback: Policy | None = None,
@@ -114,6 +115,7 @@ class Session:
           key: a JAX PRNG key (``jax.random.key(seed)``).
           objective: ``"maximise NAME"`` or ``"minimise NAME"``.
           constraints: ``"NAME <= c"``, ``"NAME >= c"`` or ``"NAME = c +- tolerance"`` for each.
+          units: units of outputs by name, such as ``{"yield": "%"}``; those of the axes are theirs.
           horizon: most rounds ``T``.
           delay: what is known of how late values come; ``NoDelay()`` for one run at a time, whose values are told before the next is
             asked for. Default: nothing is known, and any number of runs may be under way.
@@ -129,7 +131,7 @@ class Session:
         """
         specification = Specification(
             space=Space.of(domain),
-            outputs=Outputs.read(objective, constraints),
+            outputs=Outputs.read(objective, constraints, units),
             algorithm=algorithm,
             model=model,
             horizon=horizon,
@@ -355,13 +357,14 @@ class Session:
             predicted = state.course.predict()
         mean, sd = outputs.outward(np.asarray(predicted.mean, np.float64), np.asarray(predicted.sd, np.float64))
         tables = {"mean": mean, "sd": sd, "lower": mean - float(width) * sd, "upper": mean + float(width) * sd}
-        return xr.Dataset(
+        belief = xr.Dataset(
             {name: (("output", "point"), table) for name, table in tables.items()}
             | {"probability_of_feasibility": ("point", outputs.probability_of_feasibility(mean, sd))},
             coords={"output": list(outputs.names), "point": np.arange(space.domain.size)}
             | {name: ("point", column) for name, column in space.columns.items()},
             attrs={"width": float(width)},
         )
+        return self._with_units(belief)
 
     @checked
     def recommend(
@@ -402,8 +405,9 @@ class Session:
     def history(self) -> xr.Dataset:
         """Return what was asked for and told, one row for each ticket; ``history().to_dataframe()`` is the same in pandas.
 
-        Values that are not there are NaN, times that are not there NaT. ``best_so_far`` is the best objective measured where all
-        constraints were measured to hold; ``violation of NAME`` sums over tickets how far that constraint was measured to be violated.
+        Values that are not there are NaN, times that are not there NaT; variables with a unit have the attribute ``units``. ``best_so_far``
+        is the best objective measured where all constraints were measured to hold; ``violation of NAME`` sums over tickets how far that
+        constraint was measured to be violated.
         """
         import xarray as xr  # here because opening a session should not pay for it
 
@@ -427,7 +431,15 @@ class Session:
         }
         coordinates = {"ticket": np.asarray([row.ticket.number for row in rows], np.int64)}
         coordinates |= {name: column[points] for name, column in space.columns.items()}
-        return xr.Dataset(*({name: ("ticket", column) for name, column in table.items()} for table in (columns, coordinates)))
+        return self._with_units(
+            xr.Dataset(*({name: ("ticket", column) for name, column in table.items()} for table in (columns, coordinates)))
+        )
+
+    def _with_units(self, dataset: xr.Dataset) -> xr.Dataset:
+        """Return a dataset whose variables have the attribute ``units``, which xarray's figures show, where axes and outputs do."""
+        for name in dataset.variables.keys() & self.specification.units.keys():
+            dataset[name].attrs["units"] = self.specification.units[str(name)]
+        return dataset
 
     @checked
     def plot(self, *, feasibility: bool = False) -> matplotlib.figure.Figure:

@@ -33,7 +33,7 @@ from jaxbandit.study.runs import Model
 from jaxbandit.surrogates import Prior, arithmetic, fit
 
 FIELDS = ("objective", "constraints", "seed", "horizon", "capacity", "fit_every")
-PARTS = ("axis", "algorithm", "model", "feedback", "delay", "initial")
+PARTS = ("axis", "algorithm", "model", "feedback", "delay", "initial", "units")
 TAKEN = {"ticket", "state", "round", "index", "asked_at", "told_at", "best_so_far"}
 TAKEN |= {"output", "point", "mean", "sd", "lower", "upper", "probability_of_feasibility"}
 """Names of variables of a session's tables, which no output and no axis can have."""
@@ -115,6 +115,11 @@ class Specification(Described):
         """Return whether the values of a round come before the next one is asked for."""
         return isinstance(self.delay, NoDelay) or (self.delay is None and self.algorithm.traits.needs_feedback_at_once)
 
+    @property
+    def units(self) -> dict[str, str]:
+        """Units of axes and outputs by name, of those that have one."""
+        return {axis.name: axis.unit for axis in self.space.axes if axis.unit} | dict(self.outputs.unit_of)
+
     def design(self) -> list[int]:
         """Return the points of the initial design, those of a simulated trial of the same key."""
         if not self.initial.count:
@@ -153,6 +158,7 @@ class Specification(Described):
             "model": self.model.table(),
             "key": {"generator": str(jax.random.key_impl(key)), "data": np.asarray(jax.random.key_data(key)).tolist()},
             "initial": {name: to_plain(getattr(self.initial, name), f"initial.{name}") for name in ("indices", "random")},
+            **({"units": dict(self.outputs.unit_of)} if self.outputs.unit_of else {}),
         } | {name: to_plain(getattr(self, name), name) for name in parts}
 
     @classmethod
@@ -173,7 +179,7 @@ class Specification(Described):
     def _read(cls, table: Table, space: Space, key: Key) -> Specification:
         """Return the specification whose points and key are given, and whose other parts a table of a file or of a journal holds."""
         numbers = {name: table[name] for name in ("horizon", "capacity", "fit_every") if name in table}
-        outputs = Outputs.read(table.get("objective", "maximise reward"), table.get("constraints", []))
+        outputs = Outputs.read(table.get("objective", "maximise reward"), table.get("constraints", []), table.get("units"))
         model, initial = (
             from_fields(Model, table.get("model", {}), "model"),
             from_fields(InitialDesign, table.get("initial", {}), "initial"),

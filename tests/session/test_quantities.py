@@ -10,6 +10,8 @@ import jax
 import numpy as np
 import pytest
 import xarray as xr
+from hypothesis import given
+from hypothesis import strategies as st
 from matplotlib.contour import ContourSet
 
 import jaxbandit
@@ -102,6 +104,50 @@ def test_axes_are_scaled() -> None:
     np.testing.assert_equal(Space.from_table(space.table()).columns, space.columns)
 
 
+@given(low=st.integers(-50, 50), steps=st.integers(1, 60), decimals=st.integers(0, 6), step=st.integers(1, 9))
+def test_evenly_spaced_values_are_the_decimals_that_a_user_writes(low: int, steps: int, decimals: int, step: int) -> None:
+    """As 0.3 for the fourth of 11 from 0 to 1, and integers between integers."""
+    wanted = [(low + step * n) / 10**decimals for n in range(steps + 1)]
+    assert [repr(value) for value in Axis.between("x", wanted[0], wanted[-1], steps + 1).values] == list(map(repr, wanted))
+    whole = Axis.between("x", low, low + step * steps, steps + 1).values
+    assert list(map(repr, whole)) == [str(low + step * n) for n in range(steps + 1)]
+
+
+def test_points_have_the_numbers_of_their_axes() -> None:
+    powers = Axis.between("batch", 1, 1000, 4, "logarithmic")
+    assert list(map(repr, powers.values)) == ["1", "10", "100", "1000"]
+    assert list(map(repr, Axis.between("rate", 1e-4, 1e-1, 4, "logarithmic").values)) == ["0.0001", "0.001", "0.01", "0.1"]
+    assert list(map(repr, Axis("x", np.float32([0.3, 0.7])).values)) == ["0.3", "0.7"]  # type: ignore[arg-type]
+    assert repr(Axis.between("x", 0, 1, 3).values) == "(0.0, 0.5, 1.0)" and repr(Axis("x", (1, 2.5)).values) == "(1.0, 2.5)"
+    space = Space.of([powers, Axis.between("dose", 0, 1, 11), Axis("width", np.array([4, 8]))])  # type: ignore[arg-type]
+    assert repr(space.point(7)) == "{'batch': 1, 'dose': 0.3, 'width': 8}" and space.columns["batch"].dtype.kind == "i"
+    assert repr(Space.from_table(json.loads(json.dumps(space.table()))).point(7)) == repr(space.point(7))
+    coarse = jaxbandit.replace(domains.grid([0.0], [1.0], 11), points=np.linspace(0, 1, 11, dtype=np.float32)[:, None])
+    assert Space.of(coarse).point(3) == {"x1": 0.3}
+
+
+def test_units_are_said_with_names(tmp_path: Path) -> None:
+    """In labels, tables and the journal; a file has them, too."""
+    heat = Axis.between("heat", 20, 80, 4, unit="°C")
+    assert heat.label == "heat (°C)" and repr(heat) == "Axis('heat': 20, 40, 60, 80 °C; linear)"
+    assert Axis.read("heat", {"low": 20, "high": 80, "points": 4, "unit": "°C"}, "axis.heat") == heat
+    parts = {"objective": "maximise yield", "constraints": ["pH = 7 +- 0.2"], "units": {"yield": "%"}, "key": jax.random.key(0)}
+    with Session.create(tmp_path / "s", [heat, Axis("time", (1, 2))], jaxbandit.RandomSearch(), Model(), **parts) as session:
+        ticket = session.ask()
+        session.tell(ticket, {"yield": 40.0, "pH": 7.0})
+        history = session.history()
+    assert {name: held.attrs for name, held in history.variables.items() if held.attrs} == {
+        "heat": {"units": "°C"},
+        "yield": {"units": "%"},
+    }
+    with Session.open(tmp_path / "s", read_only=True) as again:
+        space, outputs = again.specification.space, again.specification.outputs
+        assert [*map(space.label, space.names), *map(outputs.label, outputs.names)] == ["heat (°C)", "time", "yield (%)", "pH"]
+        assert again.belief()["heat"].attrs == {"units": "°C"} and repr(again.history()["heat"].values[0]) == repr(
+            np.int64(ticket.point["heat"])
+        )
+
+
 def test_axes_of_categories_are_told_by_their_labels() -> None:
     axes = [Axis("dose", (1, 2, 4)), Axis.read("metal", {"categories": ["Pd", "Ni"]}, "axis.metal")]
     assert axes[1] == Axis.of_categories("metal", ["Pd", "Ni"])
@@ -175,6 +221,11 @@ def test_domains_are_spaces(domain: Any) -> None:
         (lambda: Axis.read("x", {"categories": ["a", "b"], "scale": "linear"}, "axis.x"), "axis.x.scale: unknown field"),
         (lambda: Axis.read("x", {"categories": "ab"}, "axis.x"), "axis.x.categories: must be a tuple of at least 2"),
         (lambda: Space.of([]), "domain: must be a domain"),
+        (lambda: Axis("x", (1, 2), unit=" "), "Axis.unit: must be text that is not empty"),
+        (lambda: Axis("x", ("a", "b"), "categorical", "m"), "Axis.unit: categories have none"),
+        (lambda: Outputs.read("maximise y", [], {"x": "m"}), "units: there is no output 'x'; known are y; an axis has its own"),
+        (lambda: Outputs.read("maximise y", [], {"y": 3}), r"units\['y'\]: must be text"),
+        (lambda: Outputs.read("maximise y", [], "%"), "units: must be a mapping"),
     ],
 )
 def test_what_is_no_axis_is_refused(make: Any, words: str) -> None:
