@@ -4,13 +4,23 @@ Functions that make a problem raise ``InvalidArgument`` on an argument outside t
 """
 
 from jaxbandit.core.codec import nameable
-from jaxbandit.problems import base, data, families, fixed, modified, noise
+from jaxbandit.problems import base, data, data_sets, families, fixed, modified, noise
 from jaxbandit.problems.base import *  # noqa: F403
 from jaxbandit.problems.data import *  # noqa: F403
+from jaxbandit.problems.data_sets import *  # noqa: F403
 from jaxbandit.problems.families import *  # noqa: F403
 from jaxbandit.problems.fixed import *  # noqa: F403
 from jaxbandit.problems.modified import *  # noqa: F403
 from jaxbandit.problems.noise import *  # noqa: F403
 
-__all__ = ["nameable", *base.__all__, *data.__all__, *families.__all__, *fixed.__all__, *modified.__all__, *noise.__all__]
+__all__ = [
+    "nameable",
+    *base.__all__,
+    *data.__all__,
+    *data_sets.__all__,
+    *families.__all__,
+    *fixed.__all__,
+    *modified.__all__,
+    *noise.__all__,
+]
 __dir__ = __all__.copy  # what completion shows

@@ -1,37 +1,34 @@
-"""Problems from data: goals in words, tables with a row per arm, and the data sets of Zhou and Ji (2022, App. F) or made-up ones."""
+"""Problems from data: goals in words, and tables with a row per arm."""
 
 from __future__ import annotations
 
 import csv
 import dataclasses
 import math
-import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, cast
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
-from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, did_you_mean, short
 from jaxbandit.core.codec import reads_files
-from jaxbandit.core.declare import FilePath, Table, checked
-from jaxbandit.core.fields import Check, finite_numbers, matrix, of_class, positive, text
+from jaxbandit.core.declare import checked
+from jaxbandit.core.fields import Check, choice, of_class, text
 from jaxbandit.core.files import opened_text, reason_of
-from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.core.pytree import replace
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain, arms, points, product
-from jaxbandit.kernels import Gram
-from jaxbandit.problems.base import Problem, Seed, from_tables
-from jaxbandit.problems.noise import Noise, Residuals
+from jaxbandit.problems.base import Problem, from_tables
+from jaxbandit.problems.noise import Noise
 
-__all__ = ["ArmsData", "from_columns", "from_csv", "light", "light_or_synthetic", "light_synthetic"]
-__all__ += ["stocks", "stocks_or_synthetic", "stocks_synthetic"]
+__all__ = ["from_columns", "from_csv"]
 
 Columns: TypeAlias = Mapping[str, Sequence[object]]  # [M] by name
-Positive: TypeAlias = Annotated[float, positive]
+Repeated: TypeAlias = Annotated[str, choice("refuse", "average")]
+Blanks: TypeAlias = Annotated[str, choice("refuse", "drop")]
 
 NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 NAME = r"[^<>=\s][^<>=]*?"
@@ -95,7 +92,7 @@ class Constraint:
         return np.maximum(np.max([sign * np.asarray(value) - bound for sign, bound in self.sides], axis=0), 0)
 
 
-def _are_columns(value: object) -> bool:
+def are_columns(value: object) -> bool:
     """Return whether a value is a mapping, or a DataFrame of pandas, which is loaded wherever somebody has one."""
     pandas = sys.modules.get("pandas")
     return isinstance(value, Mapping) or (pandas is not None and isinstance(value, pandas.DataFrame))
@@ -103,11 +100,13 @@ def _are_columns(value: object) -> bool:
 
 @checked
 def from_columns(
-    columns: Annotated[Columns, Check("a mapping from names to columns, or a pandas.DataFrame", _are_columns)],
+    columns: Annotated[Columns, Check("a mapping from names to columns, or a pandas.DataFrame", are_columns)],
     objective: str,
     constraints: Sequence[str] = (),
     *,
     points: Sequence[str] | None = None,
+    repeated: Repeated = "refuse",
+    blanks: Blanks = "refuse",
     noise: Noise | None = None,
     delay: Delay | None = None,
     name: str = "table",
@@ -122,6 +121,8 @@ def from_columns(
       constraints: ``"NAME <= 80"`` or ``"NAME >= 0.5"`` each, on the mean values of a column.
       points: names of the columns that hold the coordinates of a point; a column of texts is an axis of categories, in the order of their
         first appearance. ``None``: arms without coordinates, numbered from 0, for an explicit Gram matrix.
+      repeated: what to do with several rows at a point, ``"refuse"`` or ``"average"``.
+      blanks: what to do with a row in which one of the columns above is empty or NaN, ``"refuse"`` or ``"drop"``.
       noise: a noise model; default standard Gaussian noise.
       delay: a delay model; ``None`` for no delay.
       name: label of the problem in tables, figures and files.
@@ -130,14 +131,7 @@ def from_columns(
       InvalidArgument: on a column that is missing, on texts and on NaN or infinite numbers where numbers are expected (by column and row),
         on columns of different lengths, on points that are repeated, and on goals that cannot be read.
     """
-    arrays = {str(label): np.asarray(columns[label], object) for label in columns}
-    lengths = {label: column.shape for label, column in arrays.items()}
-    if any(len(shape) != 1 for shape in lengths.values()) or len(set(lengths.values())) > 1:
-        given = ", ".join(f"{label!r} {list(shape)}" for label, shape in lengths.items())
-        raise InvalidArgument(f"columns: must all have one length [M], got {given}")
-    if not lengths or (0,) in lengths.values():
-        raise InvalidArgument(f"columns: must have at least one row, got none of {', '.join(map(repr, lengths)) or 'no columns'}")
-    table = {label: column.tolist() for label, column in arrays.items()}
+    table = table_of("columns", columns)
     goal = Objective.read(objective)
     bounds = [Constraint.read(bound, f"constraints[{number}]") for number, bound in enumerate(constraints)]
     if any(bound.relation == "=" for bound in bounds):
@@ -147,10 +141,26 @@ def from_columns(
         if label not in table:
             known = ", ".join(map(repr, table))
             raise InvalidArgument(f"{argument}: there is no column {label!r}{did_you_mean(label, table)}; got {known}")
-    costs = [sign * _numbers(table, bound.name) - limit for bound in bounds for sign, limit in bound.sides]
-    domain, order = _domain(table, points)
-    means = np.stack([goal.sign * _numbers(table, goal.name), *costs])[:, order]
-    return from_tables(domain, means[0], means[1:].reshape(-1, domain.size), noise=noise, delay=delay, name=name)
+    used = [table[label] for labels in named.values() for label in labels]
+    rows = [row for row, cells in enumerate(zip(*used, strict=True)) if blanks == "refuse" or not any(map(is_blank, cells))]
+    if not rows:
+        raise InvalidArgument(f"blanks: all {len(used[0])} rows have one, of which none is left")
+    costs = [sign * numbers_of(table, bound.name, rows) - limit for bound in bounds for sign, limit in bound.sides]
+    domain, places = _domain(table, points, rows, average=repeated == "average")
+    means = [np.bincount(places, values) / np.bincount(places) for values in (goal.sign * numbers_of(table, goal.name, rows), *costs)]
+    return from_tables(domain, means[0], np.reshape(means[1:], (-1, domain.size)), noise=noise, delay=delay, name=name)
+
+
+def table_of(argument: str, columns: Columns) -> dict[str, list[object]]:
+    """Return columns of Python's values, all of one length; raises ``InvalidArgument`` on others, and where there is no row."""
+    arrays = {str(label): np.asarray(columns[label], object) for label in columns}
+    lengths = {label: column.shape for label, column in arrays.items()}
+    if any(len(shape) != 1 for shape in lengths.values()) or len(set(lengths.values())) > 1:
+        given = ", ".join(f"{label!r} {list(shape)}" for label, shape in lengths.items())
+        raise InvalidArgument(f"{argument}: must all have one length [M], got {given}")
+    if not lengths or (0,) in lengths.values():
+        raise InvalidArgument(f"{argument}: must have at least one row, got none of {', '.join(map(repr, lengths)) or 'no columns'}")
+    return {label: column.tolist() for label, column in arrays.items()}
 
 
 @reads_files
@@ -161,6 +171,8 @@ def from_csv(
     constraints: Sequence[str] = (),
     *,
     points: Sequence[str] | None = None,
+    repeated: Repeated = "refuse",
+    blanks: Blanks = "refuse",
     noise: Noise | None = None,
     delay: Delay | None = None,
     name: str = "",
@@ -170,25 +182,26 @@ def from_csv(
 
     Args:
       path: the file; a relative path starts where the program was started.
-      objective, constraints, points, noise, delay: as for :func:`from_columns`.
+      objective, constraints, points, repeated, blanks, noise, delay: as for :func:`from_columns`.
       name: label of the problem; default the name of the file.
       delimiter: what separates columns, one character.
 
     Raises:
       InvalidArgument: as :func:`from_columns`, on a file that cannot be read, and on rows of another length than the first.
     """
-    columns, name = _columns_of(path, delimiter), name or Path(path).stem
-    return from_columns(columns, objective, constraints, points=points, noise=noise, delay=delay, name=name)
+    columns, name = columns_of(path, delimiter), name or Path(path).stem
+    how: dict[str, Any] = {"points": points, "repeated": repeated, "blanks": blanks, "noise": noise, "delay": delay, "name": name}
+    return from_columns(columns, objective, constraints, **how)
 
 
 def rows_of_csv(path: str | Path) -> np.ndarray:
     """Return the rows ``[n, c]`` of a CSV file of numbers in UTF-8, the first line of which names the columns."""
-    table = _columns_of(path)
-    return np.stack([_numbers(table, name) for name in table], axis=1)
+    table = columns_of(path)
+    return np.stack([numbers_of(table, name) for name in table], axis=1)
 
 
-def _columns_of(path: str | Path, delimiter: str = ",") -> Columns:
-    """Return the columns of a CSV file, of texts."""
+def columns_of(path: str | Path, delimiter: str = ",") -> Columns:
+    """Return the columns of a CSV file, of texts; raises ``InvalidArgument`` as :func:`from_csv` does."""
     if len(delimiter) != 1 or delimiter in '"\r\n\0':
         raise InvalidArgument(f"delimiter: must be one character, no quote and no line's end, got {short(delimiter)}")
     try:
@@ -207,16 +220,23 @@ def _columns_of(path: str | Path, delimiter: str = ",") -> Columns:
     return dict(zip(header, zip(*rows[1:], strict=True), strict=True))
 
 
-def _numbers(table: Columns, name: str) -> np.ndarray:
-    """Return a column of finite numbers ``[M]``; raises ``InvalidArgument`` with the first row that holds anything else."""
-    values = np.asarray([_number(item) for item in table[name]], np.float64)
-    for row in np.flatnonzero(~np.isfinite(values))[:1]:
-        item = short(table[name][row])
-        raise InvalidArgument(f"columns[{name!r}]: must hold finite numbers, got {item} in row {row + 1} of {len(values)}")
+def numbers_of(table: Columns, name: str, rows: Sequence[int] | None = None) -> np.ndarray:
+    """Return finite numbers ``[n]`` in rows of a column, all by default; raises ``InvalidArgument`` with the first that holds another."""
+    rows = range(len(table[name])) if rows is None else rows
+    values = np.asarray([number_of(table[name][row]) for row in rows], np.float64)
+    for bad in np.flatnonzero(~np.isfinite(values))[:1]:
+        row = rows[bad]
+        where = f"got {short(table[name][row])} in row {row + 1} of {len(table[name])}"
+        raise InvalidArgument(f"columns[{name!r}]: must hold finite numbers, {where}")
     return values
 
 
-def _number(item: object) -> float:
+def is_blank(item: object) -> bool:
+    """Return whether an entry of a table holds nothing: an empty text, ``None`` or NaN, also as pandas writes them."""
+    return item is None or str(item).strip() in ("", "nan", "NaN", "<NA>", "NaT")
+
+
+def number_of(item: object) -> float:
     """Return an entry as a number, NaN where it is none."""
     try:
         is_none = isinstance(item, bool | np.bool_) or (isinstance(item, str) and ("_" in item or not item.isascii()))  # 1_0 is of Python
@@ -225,229 +245,26 @@ def _number(item: object) -> float:
         return float("nan")
 
 
-def _domain(table: Columns, names: Sequence[str] | None) -> tuple[Domain, np.ndarray]:
-    """Return the domain of the rows, and the row ``[M]`` of each of its points."""
+def _domain(table: Columns, names: Sequence[str] | None, rows: Sequence[int], *, average: bool) -> tuple[Domain, np.ndarray]:
+    """Return the domain of rows of a table, and the number ``[n]`` of the point of each; several at a point only to ``average`` them."""
     if names is None:
-        size = len(next(iter(table.values())))
-        return arms(size), np.arange(size)
+        return arms(len(rows)), np.arange(len(rows))
     if not names or len(set(names)) < len(names):
         raise InvalidArgument(f"points: must be different names of columns, at least one, got {short(list(names))}")
     columns, labels = [], []
     for name in names:
-        items = table[name]
-        known = tuple(dict.fromkeys(items)) if all(isinstance(item, str) and item and np.isnan(_number(item)) for item in items) else ()
-        columns.append(np.asarray([known.index(item) for item in items], np.float64) if known else _numbers(table, name))
+        items = [table[name][row] for row in rows]
+        known = tuple(dict.fromkeys(items)) if all(isinstance(item, str) and item and np.isnan(number_of(item)) for item in items) else ()
+        columns.append(np.asarray([known.index(item) for item in items], np.float64) if known else numbers_of(table, name, rows))
         labels.append(known)
-    rows, named = np.stack(columns, axis=1), {"names": tuple(names), "categories": tuple(labels) if any(labels) else ()}
-    _, repeated, counts = np.unique(rows, axis=0, return_index=True, return_counts=True)
-    for row in repeated[counts > 1][:1]:
-        where = ", ".join(f"{name}={table[name][row]}" for name in names)
-        raise InvalidArgument(f"points: each row must be another point, got {where} in {counts.max()} rows; average them first")
+    named = {"names": tuple(names), "categories": tuple(labels) if any(labels) else ()}
+    found, first, places, counts = np.unique(np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True, return_counts=True)
+    for row in [] if average else first[counts > 1][:1]:
+        where = ", ".join(f"{name}={table[name][rows[row]]}" for name in names)
+        words = "repeated='average' takes their means"
+        raise InvalidArgument(f"points: each row must be another point, got {where} in {counts.max()} rows; {words}")
     axes = [np.unique(column) for column in columns]
-    if np.prod([float(len(axis)) for axis in axes]) == len(rows):  # all points of a grid, because none is repeated
-        return replace(product(axes), **named), np.lexsort(rows.T[::-1])
-    return replace(points(rows), **named), np.arange(len(rows))
-
-
-@pytree
-class ArmsData:
-    """A problem on ``M`` arms made from data, with the facts about it that papers give to the learner.
-
-    Attributes:
-      problem: ``f`` = mean readings, ``g = -f + h``, noise resampled from the readings: one reading gives reward ``y`` and cost ``h - y``.
-      gram: ``[M, M]`` covariance of the standardised readings, unit diagonal.
-      bound: bound on the reward, ``B = max |f|``.
-      noise_bound: bound on the noise, ``R``, the largest residual in absolute value.
-      threshold: least reward of a feasible arm, ``h``.
-      labels: names of the ``M`` arms.
-      source: origin of the numbers; says "synthetic" when they are made up.
-    """
-
-    problem: Problem
-    gram: Table
-    bound: float
-    noise_bound: float
-    threshold: float
-    labels: tuple[str, ...] = static(default=())
-    source: str = static(default="")
-
-    @property
-    def kernel(self) -> Gram:
-        """Kernel for a surrogate on ``problem.domain``."""
-        return Gram(matrix=self.gram)
-
-    @property
-    def residuals(self) -> Table:
-        """Residuals ``[n, M]`` of the readings, from which the noise is resampled."""
-        return cast(Residuals, self.problem.noise).table
-
-
-@checked
-def light(path: FilePath | None = None, *, threshold: Positive | None = None, scale: Positive = 1.0) -> ArmsData:
-    """Make the light sensor problem from the file of Guestrin and Krause: 601 training and 192 test readings of 41 sensors of an office.
-
-    ``f`` = mean test reading, kernel = covariance of the standardised training readings, ``g = -f + h``. An observation is a random
-    test row, read at the chosen sensor (the residuals of all sensors have sd 288: heavy noise). With the paper's file ``B = 945.5``,
-    and 19 sensors are feasible for ``h = B / 2``. The kernel matrix has eigenvalues from 27 to 6e-5, for which float32 is hardly
-    enough with raw readings: give a ``scale``, or use float64.
-
-    Args:
-      path: the ``.mat`` file, of whose raw counts ``sensordata`` is read; default the environment variable ``JAXBANDIT_LIGHT``.
-      threshold: ``h > 0`` in the units of the readings; default ``B / 2``.
-      scale: divisor ``> 0`` of all readings and of ``h``.
-
-    Raises:
-      InvalidArgument: when no file is given; when it is missing, lacks a field or holds NaN; or when a parameter is out of range.
-    """
-    from scipy.io import loadmat  # comes with JAX; imported here because start-up should not pay for it
-
-    file = _file("light", path, "iw_data_all.mat (http://www.cs.cmu.edu/~guestrin/Class/10708-F08/projects/)")
-    with checks.blaming(f"light: {str(file)!r} must be a MATLAB file with the fields data.train.sensordata and data.test.sensordata"):
-        content = loadmat(file, simplify_cells=True)["data"]
-        tables = {part: np.asarray(content[part]["sensordata"], np.float64) for part in ("train", "test")}
-    for part, table in tables.items():
-        finite_numbers.of(matrix("one row per reading, one column per sensor"))(f"light: {str(file)!r}: data.{part}.sensordata", table)
-    train, test = (table.shape[1] for table in tables.values())
-    if train != test:
-        raise InvalidArgument(f"light: {str(file)!r}: must have one column per sensor, got {train} of training and {test} of test")
-    labels = tuple(f"sensor {number}" for number in range(1, train + 1))
-    return _arms(tables["test"], tables["train"], threshold, scale, labels, "light", f"{file.name}, sensordata")
-
-
-@checked
-def light_synthetic(*, seed: Seed = 0, threshold: Positive | None = None, scale: Positive = 1.0) -> ArmsData:
-    """Make a **synthetic** replacement for :func:`light`, of the same size and similar values; its results are not results on the data.
-
-    The 41 sensors are at random places of a floor with windows on one side. Their readings are daylight, which falls off with the
-    distance from the windows and varies with hour and cloud, lamps in working hours, and a little sensor noise; clipped to
-    ``[0, 1500]``.
-
-    Args:
-      seed: seed of NumPy's generator, ``>= 0``; the same seed gives the same data.
-      threshold, scale: as for :func:`light`.
-    """
-    rng = np.random.default_rng(seed)
-    depth = rng.uniform(0.0, 1.0, 41)  # 0 at the windows
-    exposure = 1500 * np.exp(-1.2 * depth) * rng.uniform(0.6, 1.0, 41)
-    azimuth = rng.uniform(-1.5, 1.5, 41)  # hours by which a sensor's peak is off noon
-    lamps = rng.uniform(20, 200, 41)
-
-    def readings(count: int) -> np.ndarray:
-        hour, cloud = rng.uniform(6, 20, (count, 1)), rng.uniform(0.3, 1.0, (count, 1))
-        day = np.maximum(np.cos(np.pi * (hour - 12.5 - azimuth) / 13), 0) * (np.abs(hour - 12.5) < 8)
-        on = (hour > 7) & (hour < 20)
-        return np.clip(80 + exposure * cloud * day + lamps * on + rng.normal(0, 15, (count, 41)), 0, 1500)
-
-    train, test = readings(601), readings(192)
-    labels = tuple(f"synthetic sensor {number}" for number in range(1, 42))
-    return _arms(test, train, threshold, scale, labels, "light-synthetic", f"synthetic stand-in, seed {seed}")
-
-
-@checked
-def stocks(path: FilePath | None = None, *, threshold: Positive | None = 100.0, scale: Positive = 1.0) -> ArmsData:
-    """Make the stock problem from a table of prices; the paper's has 823 days, 2016-01-04 to 2019-04-10, of 29 stocks.
-
-    ``f`` = mean adjusted closing price, kernel = covariance of the standardised prices, ``g = -f + h``. An observation is the price on a
-    random day, whose difference from the mean is heavy-tailed noise. With the paper's file ``B = 237.3``, and 15 stocks are feasible
-    for ``h = 100``.
-
-    Args:
-      path: the CSV file, dates in its first column; default the environment variable ``JAXBANDIT_STOCKS``.
-      threshold: ``h > 0`` in the units of the prices; ``None`` for ``B / 2``.
-      scale: divisor ``> 0`` of all prices and of ``h``.
-
-    Raises:
-      InvalidArgument: when no file is given; when it is missing, has repeated or constant columns, or cells that are not finite numbers;
-        or when a parameter is out of range.
-    """
-    file = _file("stocks", path, "a price table (CSV: dates in the first column, then one column per stock, with a header)")
-    try:
-        table = _columns_of(file)
-        labels = list(table)[1:]
-        prices = np.stack([_numbers(table, name) for name in labels], axis=1) if labels else np.zeros((len(table), 0))
-        finite_numbers.of(matrix("one row per day, one column per stock"))("prices", prices)
-    except InvalidArgument as error:
-        raise InvalidArgument(f"stocks: {str(file)!r}: {error}") from error
-    return _arms(prices, prices, threshold, scale, tuple(labels), "stocks", file.name)
-
-
-@checked
-def stocks_synthetic(*, seed: Seed = 0, threshold: Positive | None = None, scale: Positive = 1.0) -> ArmsData:
-    """Make a **synthetic** replacement for :func:`stocks`, heavy-tailed and of the same size; its results are not results on the data.
-
-    There are 29 price paths of 823 days. A log-return is a drift of the stock, a common factor and a part of the stock's own, the last
-    two Student-t with 3 degrees of freedom; first prices are log-normal around 80.
-
-    Args:
-      seed: seed of NumPy's generator, ``>= 0``; the same seed gives the same data.
-      threshold: ``h > 0`` in the units of the prices; default ``B / 2``.
-      scale: as for :func:`stocks`.
-    """
-    rng = np.random.default_rng(seed)
-    first, drift, exposure = np.exp(rng.normal(np.log(80), 0.5, 29)), rng.normal(3e-4, 2e-4, 29), rng.uniform(0.5, 1.5, 29)
-    common, single = rng.standard_t(3, (822, 1)), rng.standard_t(3, (822, 29))
-    returns = drift + 0.003 * exposure * common + 0.005 * single
-    prices = first * np.exp(np.vstack([np.zeros(29), np.cumsum(returns, axis=0)]))
-    labels = tuple(f"synthetic {number}" for number in range(1, 30))
-    return _arms(prices, prices, threshold, scale, labels, "stocks-synthetic", f"synthetic stand-in, seed {seed}")
-
-
-@checked
-def light_or_synthetic(path: FilePath | None = None, **options: Any) -> ArmsData:
-    """Return :func:`light` if ``path`` or ``JAXBANDIT_LIGHT`` gives a file, else :func:`light_synthetic`; ``source`` says which.
-
-    The options are ``threshold`` and ``scale``. Raises ``InvalidArgument`` on a file that cannot be used: made-up data never silently
-    replace it.
-    """
-    return light_synthetic(**options) if path is None and not os.environ.get("JAXBANDIT_LIGHT") else light(path, **options)
-
-
-@checked
-def stocks_or_synthetic(path: FilePath | None = None, **options: Any) -> ArmsData:
-    """Return :func:`stocks` if ``path`` or ``JAXBANDIT_STOCKS`` gives a file, else :func:`stocks_synthetic`; ``source`` says which.
-
-    Options and errors are those of :func:`light_or_synthetic`.
-    """
-    return stocks_synthetic(**options) if path is None and not os.environ.get("JAXBANDIT_STOCKS") else stocks(path, **options)
-
-
-def _file(name: str, path: str | Path | None, what: str) -> Path:
-    """Return a data set's file, of the argument ``path`` or the environment variable; raise ``InvalidArgument`` where there is none."""
-    variable = f"JAXBANDIT_{name.upper()}"
-    given = path if path is not None else os.environ.get(variable) or None
-    if given is None:
-        raise InvalidArgument(
-            f"{name}: no data file given; pass path= or set {variable} to {what},"
-            f" or use the made-up data of {name}_synthetic() ({name}_or_synthetic() picks one and says which)"
-        )
-    file = Path(given).expanduser()
-    if not file.is_file():
-        raise InvalidArgument(f"{name}: {variable if path is None else 'path'} = {str(given)!r} is not a file; give {what}")
-    return file
-
-
-def _arms(
-    readings: np.ndarray, reference: np.ndarray, threshold: float | None, scale: float, labels: tuple[str, ...], name: str, source: str
-) -> ArmsData:
-    """Make arms from ``readings [n, M]``, which give ``f`` and the noise, and ``reference [p, M]``, whose correlations are the kernel."""
-    spread = reference.std(axis=0)
-    for label, sd in zip(labels, spread, strict=True):
-        if not sd > 0:
-            raise InvalidArgument(f"{source}: column {label!r} is constant, so it has no correlations; leave it out")
-    standard = (reference - reference.mean(axis=0)) / spread
-    covariance = standard.T @ standard / len(standard)
-    mean = readings.mean(axis=0)
-    bound = float(np.abs(mean).max())
-    level = bound / 2 if threshold is None else threshold
-    checks.positive("threshold", level, remedy="h is in the units of the readings")
-    residuals = (readings - mean) / scale
-    noise = Residuals(table=residuals, weights=np.array([1.0, -1.0]))
-    return ArmsData(
-        problem=from_tables(arms(len(mean)), mean / scale, (level - mean) / scale, noise=noise, name=name),
-        gram=(covariance + covariance.T) / 2,
-        bound=bound / float(scale),
-        noise_bound=float(np.abs(residuals).max()),
-        threshold=float(level) / float(scale),
-        labels=labels,
-        source=source,
-    )
+    if np.prod([float(len(axis)) for axis in axes]) == len(found):  # all points of a grid, in its order
+        return replace(product(axes), **named), places.reshape(-1)
+    order = np.argsort(first)  # that of their first rows
+    return replace(points(found[order]), **named), np.argsort(order)[places.reshape(-1)]

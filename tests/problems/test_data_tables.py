@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jaxbandit import InvalidArgument, problems
 
@@ -35,14 +37,44 @@ def test_rows_of_a_grid_become_a_product_grid() -> None:
 
 def test_other_rows_keep_their_order_and_goals_their_sense() -> None:
     table = columns(dose=[0.2, 0.1, 0.3])
-    for given in (table, pandas.DataFrame(table)):
-        problem = problems.from_columns(given, "minimise yield", ["heat >= 65"], points=["dose", "heat"])
+    for either in (table, pandas.DataFrame(table)):
+        problem = problems.from_columns(either, "minimise yield", ["heat >= 65"], points=["dose", "heat"])
         assert problem.domain.axes == () and problem.domain.names == ("dose", "heat")
         np.testing.assert_array_equal(problem.domain.points, [[0.2, 70], [0.1, 60], [0.3, 65]])
         np.testing.assert_array_equal(problem.means, [[-3, -1, -2], [-5, 5, 0]])
     arms = problems.from_columns(table, "maximise yield")
     assert arms.constraints == 0 and arms.noise == problems.Gaussian()
     np.testing.assert_array_equal(arms.domain.points, [[0], [1], [2]])
+
+
+ROWS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["Pd", "Ni"]), st.floats(-5, 5), st.floats(-5, 5)), min_size=1, max_size=12)
+
+
+@given(rows=ROWS)
+def test_repeated_rows_are_averaged_on_demand(rows: list[Any]) -> None:
+    """As pandas averages groups, whether the points make a grid or not."""
+    table = pandas.DataFrame(rows, columns=["dose", "metal", "yield", "heat"])
+    problem = problems.from_columns(table, "minimise yield", ["heat >= 1"], points=["dose", "metal"], repeated="average")
+    expected = table.groupby(["dose", "metal"]).mean()
+    assert problem.domain.size == len(expected)
+    for index, (dose, metal) in enumerate(np.asarray(problem.domain.points).tolist()):
+        own = expected.loc[(dose, problem.domain.categories[1][int(metal)])]
+        np.testing.assert_allclose(np.asarray(problem.means)[:, index], [-own["yield"], 1 - own["heat"]], atol=1e-12)
+
+
+@pytest.mark.parametrize("blank", ["", " ", None, np.nan, pandas.NA, pandas.NaT])
+def test_rows_with_blanks_are_dropped_on_demand(blank: Any, tmp_path: Path) -> None:
+    table = columns(**{"dose": [0.2, 0.1, 0.3], "yield": [3.0, blank, 2.0], "spread": [blank] * 3})
+    problem = problems.from_columns(table, **GOALS, points=["dose"], blanks="drop")
+    np.testing.assert_array_equal(problem.domain.points, [[0.2], [0.3]])
+    np.testing.assert_array_equal(problem.means, [[3, 2], [-10, -15]])
+    with pytest.raises(InvalidArgument, match=re.escape("columns['yield']: must hold finite numbers, got 'x' in row 3 of 3")):
+        problems.from_columns(columns(**{"yield": [3.0, blank, "x"]}), **GOALS, blanks="drop")
+    with pytest.raises(InvalidArgument, match="blanks: all 3 rows have one"):
+        problems.from_columns(columns(heat=[blank] * 3), **GOALS, blanks="drop")
+    pandas.DataFrame(table).to_csv(tmp_path / "arms.csv", index=False)
+    again = problems.from_csv(tmp_path / "arms.csv", **GOALS, points=["dose"], blanks="drop", repeated="average")
+    np.testing.assert_array_equal(again.means, problem.means)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +87,9 @@ def test_other_rows_keep_their_order_and_goals_their_sense() -> None:
         ({"heat": ["70", "hot", "60"]}, {}, "columns['heat']: must hold finite numbers, got 'hot' in row 2"),
         ({"dose": ["low", "0.1", "high"]}, {"points": ["dose"]}, "columns['dose']: must hold finite numbers, got 'low' in row 1"),
         ({"dose": [0.1, 0.2]}, {}, "columns: must all have one length [M]"),
-        ({}, {"points": ["dose"]}, "points: each row must be another point, got dose=0.1 in 2 rows"),
+        ({}, {"points": ["dose"]}, "points: each row must be another point, got dose=0.1 in 2 rows; repeated='average'"),
+        ({}, {"repeated": "mean"}, "repeated: must be"),
+        ({}, {"blanks": "skip"}, "blanks: must be"),
         ({"yield": [1.0, True, 2.0]}, {}, "columns['yield']: must hold finite numbers, got True in row 2"),
         ({"dose": [], "yield": [], "heat": [], "spread": []}, {}, "columns: must have at least one row"),
         ({}, {"points": ["dose", "dose"]}, "points: must be different names"),
