@@ -120,8 +120,8 @@ class RefittedSurrogate(AbstractSurrogate):
             rounds=jnp.int32(0),
         )
 
-    def condition(self, posterior: RefittedPosterior, index: Array, values: Array) -> RefittedPosterior:
-        return self.refreshed(self.observe(posterior, index, values))
+    def condition(self, posterior: RefittedPosterior, index: Array, values: Array, present: Array | None = None) -> RefittedPosterior:
+        return self.refreshed(self.observe(posterior, index, values, present))
 
     def observe(self, posterior: RefittedPosterior, index: Array, values: Array, present: Array | None = None) -> RefittedPosterior:
         """Take in values within a round that ends with :meth:`refreshed`, as :meth:`Surrogate.observe <jaxbandit.Surrogate.observe>`."""
