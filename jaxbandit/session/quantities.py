@@ -44,7 +44,7 @@ def check_unit(where: str, unit: object) -> None:
 
 def _rounded(value: float, largest: float) -> float:
     """Return a number to 14 digits of ``largest``, which leaves the rounding of evenly spaced numbers behind."""
-    return round(value, 13 - math.floor(math.log10(abs(largest))))
+    return round(value, 13 - math.floor(math.log10(abs(largest)))) + 0.0  # which leaves no -0.0
 
 
 def _shortest(given: np.ndarray, numbers: np.ndarray) -> np.ndarray:
