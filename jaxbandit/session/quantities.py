@@ -187,7 +187,7 @@ class Axis:
                 raise InvalidArgument(
                     f"{self.name}: there is no category {short(value)}{did_you_mean(str(value), map(str, self.values))}; known are {known}"
                 )
-            return [*self.values].index(value), 0.0  # type: ignore[arg-type]
+            return [*self.values].index(value), 0.0
         scalar.check(self.name, value)
         checks.finite(self.name, value)
         if self.scale == "logarithmic":
