@@ -150,8 +150,8 @@ class Policy(Declared, abc.ABC):
         """Return the posterior before any observation."""
 
     @abc.abstractmethod
-    def condition(self, learner: DelayedSurrogate, posterior: Belief, index: Array, values: Array, present: Array | None = None) -> Belief:
-        """Return the posterior that has taken in values that are there at once, as of an initial design: all or those ``present [k]``."""
+    def condition(self, learner: DelayedSurrogate, posterior: Belief, index: Array, values: Array) -> Belief:
+        """Return the posterior that has taken in values which are there at once, such as those of an initial design; NaN is not there."""
 
     @abc.abstractmethod
     def learn(self, learner: DelayedSurrogate, posterior: Belief, feedback: Feedback) -> Belief:
@@ -205,8 +205,8 @@ class DelayedSurrogate(AbstractSurrogate):
     def init(self) -> Belief:
         return self.policy.init(self)
 
-    def condition(self, posterior: Belief, index: Array, values: Array, present: Array | None = None) -> Belief:
-        return self.policy.condition(self, posterior, index, values, *(() if present is None else (present,)))
+    def condition(self, posterior: Belief, index: Array, values: Array) -> Belief:
+        return self.policy.condition(self, posterior, index, values)
 
     def learn(self, posterior: Belief, feedback: Feedback) -> Belief:
         """Return the posterior at the end of a round, with what ``feedback`` brings."""
@@ -262,10 +262,8 @@ class Wait(Policy):
     def init(self, learner: DelayedSurrogate) -> LatePosterior:
         return LatePosterior(belief=learner.arrivals.init(), chosen=jnp.int32(0))
 
-    def condition(
-        self, learner: DelayedSurrogate, posterior: LatePosterior, index: Array, values: Array, present: Array | None = None
-    ) -> LatePosterior:
-        return replace(posterior, belief=learner.arrivals.condition(posterior.belief, index, values, present))
+    def condition(self, learner: DelayedSurrogate, posterior: LatePosterior, index: Array, values: Array) -> LatePosterior:
+        return replace(posterior, belief=learner.arrivals.condition(posterior.belief, index, values, ~jnp.isnan(values)))
 
     def learn(self, learner: DelayedSurrogate, posterior: LatePosterior, feedback: Feedback) -> LatePosterior:
         chosen = posterior.chosen + 1
@@ -304,10 +302,8 @@ class Hallucinate(Policy):
         weights = tuple(jnp.zeros((forms[g].rank,), belief.shift.dtype) for g in groups)
         return HallucinatePosterior(belief=belief, factors=factors, weights=weights, chosen=jnp.int32(0))
 
-    def condition(
-        self, learner: DelayedSurrogate, posterior: HallucinatePosterior, index: Array, values: Array, present: Array | None = None
-    ) -> HallucinatePosterior:
-        points, present = jnp.broadcast_to(index, (learner.outputs,)), jnp.ones((learner.outputs,), bool) if present is None else present
+    def condition(self, learner: DelayedSurrogate, posterior: HallucinatePosterior, index: Array, values: Array) -> HallucinatePosterior:
+        points, present = jnp.broadcast_to(index, (learner.outputs,)), jnp.ones((learner.outputs,), bool)
         arrived = _arrive(learner, (posterior.factors, posterior.weights), points, values, present)
         return _moved(learner, posterior.belief, index, arrived, posterior.chosen)
 
@@ -380,11 +376,9 @@ class Censor(Policy):
         effects = tuple(jnp.zeros((self._open(learner), form.rank), belief.shift.dtype) for form in model.forms)
         return CensorPosterior(belief=belief, recent=recent, effects=effects, chosen=jnp.int32(0))
 
-    def condition(
-        self, learner: DelayedSurrogate, posterior: CensorPosterior, index: Array, values: Array, present: Array | None = None
-    ) -> CensorPosterior:
-        values = values if present is None else jnp.where(present, values, jnp.asarray(self.minimum, values.dtype))
-        return replace(posterior, belief=learner.chosen.condition(posterior.belief, index, values))
+    def condition(self, learner: DelayedSurrogate, posterior: CensorPosterior, index: Array, values: Array) -> CensorPosterior:
+        known = jnp.where(jnp.isnan(values), jnp.asarray(self.minimum, values.dtype), values)
+        return replace(posterior, belief=learner.chosen.condition(posterior.belief, index, known))
 
     def learn(self, learner: DelayedSurrogate, posterior: CensorPosterior, feedback: Feedback) -> CensorPosterior:
         model, chosen, still_open = learner.chosen, posterior.chosen + 1, self._open(learner)

@@ -59,8 +59,7 @@ class Arena:
     def learn(self, posterior: Belief, observation: Seen) -> Belief:
         """Return the posterior that has taken in what ``observation`` brings."""
         if isinstance(observation, Observation):
-            present = () if observation.present is None else (observation.present,)
-            return self.surrogate.condition(posterior, observation.index, observation.values, *present)
+            return self.surrogate.condition(posterior, observation.index, observation.values)
         return self.surrogate.learn(posterior, observation)
 
 
@@ -83,7 +82,6 @@ class Observation:
 
     index: Array  # [] int32
     values: Array  # [1 + m]
-    present: Array | None = None  # [1 + m] which of them are there, of what is known before round 1; None for all
 
     def total(self) -> Array:
         """Return the sum of the values of each output that came in this round, ``[1 + m]``."""

@@ -62,7 +62,7 @@ class OnePoint(AbstractSurrogate):
     def domain(self) -> Domain:
         return self.base.domain
 
-    def condition(self, posterior: Posterior, index: Array, values: Array, present: Array | None = None) -> Posterior:
+    def condition(self, posterior: Posterior, index: Array, values: Array) -> Posterior:
         return replace(posterior, shift=values[:, None])
 
     def predict(self, posterior: Posterior) -> Prediction:

@@ -119,8 +119,8 @@ class AbstractSurrogate(OnDomain):
         """Return the posterior before any observation, which is the prior."""
         raise TypeError(f"{type(self).__name__} must define init")
 
-    def condition(self, posterior: Belief, index: Array, values: Array, present: Array | None = None) -> Belief:
-        """Return the posterior that has taken in ``values [k]`` observed at grid ``index []``, all of them or those ``present [k]``."""
+    def condition(self, posterior: Belief, index: Array, values: Array) -> Belief:
+        """Return the posterior that has taken in ``values [k]`` observed at grid ``index []``, all of them at once."""
         raise TypeError(f"{type(self).__name__} must define condition")
 
     def learn(self, posterior: Belief, feedback: Any) -> Belief:
