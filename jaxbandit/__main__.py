@@ -1,5 +1,6 @@
 """The command line, as ``python -m jaxbandit`` and as ``jaxbandit``."""
 
+import gc
 import importlib.metadata
 import sys
 
@@ -11,9 +12,12 @@ def start() -> int:
     if sys.argv[1:] == ["--version"]:  # which needs no extra, and no command
         print(f"jaxbandit {__version__}, JAX {importlib.metadata.version('jax')}")
         return 0
+    gc.disable()  # what is imported stays, and to look for garbage in it again and again takes a tenth of a second of a short command
     try:
         from jaxbandit.cli import main
 
+        gc.freeze()
+        gc.enable()
         return main()  # commands load some of what they need themselves
     except ModuleNotFoundError as error:
         if (error.name or "jaxbandit").partition(".")[0] == "jaxbandit":

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     import matplotlib.figure
     import xarray as xr
 
+LARGEST_TOLD = float(np.finfo(np.float32).max) / 4  # that the arithmetic of every model can work with
+
 
 class DeclaredInfeasible(UserWarning):
     """The algorithm has declared that no point satisfies the constraints; it goes on where they are violated least."""
@@ -148,7 +150,8 @@ class Session:
     @checked
     def begin(cls, directory: FilePath, specification: Specification) -> Session:
         """Begin a session of a specification, as a file describes it; raises as :meth:`create` does."""
-        jax.eval_shape(Course(specification.setting).start)  # refuses what does not fit, or cannot begin, before anything is written
+        setting = specification.setting
+        jax.eval_shape(Course(lambda: setting).start)  # refuses what does not fit, or cannot begin, before anything is written
         return cls(create_journal(Path(directory), specification.table()), specification)
 
     @classmethod
@@ -252,8 +255,7 @@ class Session:
             record, state = self._state.record(ticket), self._state
             boolean("correct", correct)
             number = record.ticket.number
-            largest = float(np.finfo(state.course.setting.arena.dtype).max) / 4  # that the model's arithmetic can work with
-            given = told_values(self.specification.outputs, values, reward, constraints, largest)
+            given = told_values(self.specification.outputs, values, reward, constraints, LARGEST_TOLD)
             changed = {name: value for name, value in given.items() if record.values.get(name, value) != value}
             new = {name: value for name, value in given.items() if name not in record.values}
             if record.dropped and self.specification.at_once:

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.algorithms import Algorithm
@@ -120,6 +119,12 @@ class Specification(Described):
         """Units of axes and outputs by name, of those that have one."""
         return {axis.name: axis.unit for axis in self.space.axes if axis.unit} | dict(self.outputs.unit_of)
 
+    @property
+    def together(self) -> bool:
+        """Return whether late values of a point are taken in together, once all are there."""
+        late = [len(self.outputs.functions) == 1, self.algorithm.traits.joint_arrival, self.delay is not None and self.delay.joint]
+        return not self.at_once and any(late)
+
     def design(self) -> list[int]:
         """Return the points of the initial design, those of a simulated trial of the same key."""
         if not self.initial.count:
@@ -172,7 +177,7 @@ class Specification(Described):
             raise InvalidArgument(f"algorithm: the session was made with {written['class']} of your own; pass the same object")
         if algorithm is not None and algorithm_table(algorithm) != written and fingerprint_of(algorithm) != written:
             raise InvalidArgument(f"algorithm: the session was made with another one, {short(written)}, got {short(algorithm)}")
-        key = jax.random.wrap_key_data(jnp.asarray(key["data"], jnp.uint32), impl=key["generator"])
+        key = jax.random.wrap_key_data(np.asarray(key["data"], np.uint32), impl=key["generator"])  # NumPy: compiles nothing
         return cls._read({**table, "algorithm": written if algorithm is None else algorithm}, Space.from_table(table["space"]), key)
 
     @classmethod

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
 import jax
@@ -115,14 +115,26 @@ class Round:
 class Course:
     """The learner in the course of its rounds: what was asked and told, and the state to which that leads, computed when it is needed."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, make: Callable[[], Setting]) -> None:
         self.rounds: list[Round] = []  # those that have begun; the last one has not ended
         self._design: list[Told] = []
-        self.learn_under(setting)
+        self.learn_under(make)
 
-    def learn_under(self, setting: Setting) -> None:
-        """Play all rounds anew under a setting, when they are next needed."""
-        self.setting = setting
+    def learn_under(self, make: Callable[[], Setting]) -> None:
+        """Play all rounds anew under the setting that ``make`` returns, when they are next needed: telling a value builds no model."""
+        self._make = make
+        self._setting: Setting | None = None  # once it has been needed
+        self._play_anew()
+
+    @property
+    def setting(self) -> Setting:
+        """All that stays the same from round to round."""
+        if self._setting is None:
+            self._setting = self._make()
+        return self._setting
+
+    def _play_anew(self) -> None:
+        """Play all rounds anew, when they are next needed."""
         self._carry: Carry | None = None  # at the end of round `_played`, before round 1 for 0
         self._played = 0
         self._after: object = None  # the state after the choice of the last round, once that has been made
@@ -132,7 +144,7 @@ class Course:
         """Take in an initial design before round 1, in place of an earlier one."""
         if design != self._design:
             self._design = design
-            self.learn_under(self.setting)
+            self._play_anew()
 
     def choose(self) -> tuple[int, Status, object]:
         """Return point and status of the next round, which :meth:`asked` begins, and the algorithm's state after the choice."""
@@ -158,18 +170,12 @@ class Course:
         """Put ``values`` in the place of those that have arrived of the point of round ``number``."""
         for one in self.rounds:
             one.arrivals |= {(number, output): value for output, value in values.items() if (number, output) in one.arrivals}
-        self.learn_under(self.setting)
+        self._play_anew()
 
     def take_back(self) -> None:
         """Go back before the last choice; only where values come before the next round."""
         self.rounds.pop()
         self._after = self._now = None
-
-    @property
-    def together(self) -> bool:
-        """Return whether late values of a point are taken in together, once all are there."""
-        delays = self.setting.delays
-        return delays is not None and (self.setting.joint_arrival or delays.model.joint)
 
     @property
     def complete(self) -> bool:
@@ -288,7 +294,7 @@ class State:
         self.specification, self.design, self.model = specification, specification.design(), specification.model
         self.fitted_at = 0  # number of complete tickets to which the model was fitted
         self.records: dict[int, Record] = {}
-        self.course = Course(specification.setting)
+        self.course = Course(lambda: specification.setting)
         self.entered = 1  # number of events that have happened; the first one holds the specification
 
     def follow(self, journal: Journal) -> None:
@@ -354,7 +360,7 @@ class State:
             self.course.begin([(record.ticket.index, outputs.inward(record.values)) for record in known])
         elif is_correction:
             self.course.correct(record.ticket.round, outputs.inward(values))
-        elif not self.course.together:
+        elif not self.specification.together:
             self.course.tell(record.ticket.round, outputs.inward(values))
         elif record.state == "complete" and values:
             self.course.tell(record.ticket.round, outputs.inward(record.values))
@@ -368,7 +374,7 @@ class State:
 
     def learn_anew(self) -> None:
         """Let the learner play all rounds under the model in force."""
-        self.course.learn_under(self.specification.setting_with(self.model))
+        self.course.learn_under(functools.partial(self.specification.setting_with, self.model))
 
     @property
     def begun(self) -> bool:

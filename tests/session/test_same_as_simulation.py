@@ -68,7 +68,7 @@ def course_of(problem: Any, algorithm: Any, model: Any, horizon: int, *, policy:
         algorithm = algorithm.with_delays(UnknownDelay(), policy)
         late = Delays(model=UnknownDelay(), policy=policy, capacity=CAPACITY)
     cell = Cell.of(problem, [(algorithm, model, late)], InitialDesign(), horizon=horizon)
-    return Course(cell.setting(KEY, np.asarray([0, trial, 1], np.int32)))
+    return Course(lambda: cell.setting(KEY, np.asarray([0, trial, 1], np.int32)))
 
 
 def asked(course: Course) -> int:
