@@ -18,6 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
+from matplotlib.ticker import MaxNLocator, NullFormatter
 
 from jaxbandit.core.checks import InvalidArgument, short, short_enough
 from jaxbandit.core.declare import checked
@@ -41,6 +42,7 @@ DPI = 160  # of figures in files
 SHADES = "cividis"  # colour map of heat maps; its lightness increases for colour-blind people and in grey print too
 Count: TypeAlias = Annotated[int, whole(1, 1000)]  # of rows or columns of a figure
 PANEL = (4.6, 3.5)  # inches
+LETTERS = 28  # along the axis of a small panel
 GivenAxes: TypeAlias = Any  # one of matplotlib's Axes, an array of them, an empty figure, or None for new ones
 Size: TypeAlias = Annotated[tuple[float, float], each(between(0, 1000, host=True).of(scalar), length=2)]  # in inches
 DRAWN = each(each(of_class(Callable, "a function of an argument ax"), least=1), least=1)  # type: ignore[arg-type]  # a class at run time
@@ -198,11 +200,32 @@ class Ground:
             axis.set(**{f"{letter}label": self.names[number]})
             if number in self.logarithmic:
                 axis.set(**{f"{letter}scale": "log"})
+                places = logarithmic_ticks(np.unique(self.points[:, number]))
+                ticks.set_ticks(places, [f"{place:g}" for place in places])
+                ticks.set_minor_formatter(NullFormatter())  # else matplotlib writes numbers between, over each other
             if self.domain.is_categorical(number):
                 labels = [plain(label) for label in self.domain.categories[number]]
                 slanted: Any = {"rotation": 30, "ha": "right"} if letter == "x" and sum(map(len, labels)) > 24 else {}
                 ticks.set_ticks(range(len(labels)), labels, **slanted)
                 axis.set(**{f"{letter}lim": (-0.5, len(labels) - 0.5)})
+
+
+def logarithmic_ticks(values: np.ndarray) -> np.ndarray:
+    """Return ticks of a logarithmic axis over increasing values that are far enough apart for their labels.
+
+    They are the values themselves where they are few; else ``1, 2, 5, 10 ...``, round numbers, or powers of ten.
+    """
+    low, high = float(values[0]), float(values[-1])
+    exponents = np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
+    steps = [
+        np.outer(10.0 ** exponents[::every], digits).reshape(-1) for every, digits in ((1, (1, 2, 5)), (1, (1, 3)), (1, 1), (2, 1), (3, 1))
+    ]
+    for ticks in (values, steps[0], MaxNLocator(5, steps=[1, 2, 5, 10]).tick_values(low, high), *steps[1:]):
+        inside = ticks[(ticks > low * (1 - 1e-9)) & (ticks < high * (1 + 1e-9))]
+        gaps = np.diff(np.log(inside)) / np.log(high / low)
+        if len(inside) > 1 and gaps.min() * LETTERS > 1 + max(len(f"{tick:g}") for tick in inside):
+            return inside
+    return values[[0, -1]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,7 +242,9 @@ class Quantity:
     limits: Sequence[tuple[float, str]] = ()  # values at which a constraint begins to be violated, with their labels
 
 
-def belief_curve(axis: Axes, quantity: Quantity, x: np.ndarray, along: np.ndarray, *, joined: bool = True, band: str = "") -> None:
+def belief_curve(
+    axis: Axes, quantity: Quantity, x: np.ndarray, along: np.ndarray, *, joined: bool = True, band: str = "", dots: str = "measured"
+) -> None:
     """Draw a quantity at the points ``along [n]`` over their places ``x [M]``: mean and band, or bars where points have no order."""
     at, mean = x[along], quantity.mean[along]
     words = "posterior mean" if quantity.low is not None else None
@@ -232,7 +257,7 @@ def belief_curve(axis: Axes, quantity: Quantity, x: np.ndarray, along: np.ndarra
     if quantity.truth is not None:
         axis.plot(at, quantity.truth[along], color="black", linestyle=":", linewidth=1.2, label="truth")
     if quantity.seen is not None:
-        axis.plot(x[quantity.seen[0]], quantity.seen[1], label="measured", **DOT)
+        axis.plot(x[quantity.seen[0]], quantity.seen[1], label=dots, **DOT)
     for limit, label in quantity.limits:
         axis.axhline(limit, color=GREEN, linestyle="--", linewidth=1, label=label)
     axis.set_ylabel(plain(quantity.label))

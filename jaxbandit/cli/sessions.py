@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import csv
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
 
 from jaxbandit.core.cache import enable_cache
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.codec import digest
+from jaxbandit.core.files import prepare_file, write_whole
+from jaxbandit.core.pytree import aligned
 from jaxbandit.core.status import explain
-from jaxbandit.session import Session, Ticket, read_toml
+from jaxbandit.session import Session, Specification, Ticket, read_toml
 from jaxbandit.session.journal import WAIT
+from jaxbandit.session.quantities import STATES, readable
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 EXPERIMENT = Path(__file__).parents[1] / "examples" / "experiment.toml"
-READING = ("status", "recommend", "export")  # commands that change nothing
+READING = ("status", "list", "history", "recommend", "plot", "export")  # commands that change nothing
+INNER = ("index", "round", "fingerprint")  # what programs read, in JSON, and people do not need
+WORDS = STATES | {"asked_at": "asked (UTC)", "told_at": "told (UTC)", "best_so_far": "best so far", "sd": "standard deviation"}
+WORDS |= {"probability_of_feasibility": "chance that all constraints hold"}
 Said: TypeAlias = dict[str, object]
 
 
@@ -37,6 +51,7 @@ def add_session_commands(parser: argparse.ArgumentParser) -> None:
     new = command("new", "begin a session", epilog=EXPERIMENT.read_text(encoding="utf-8"), formatter_class=argparse.RawTextHelpFormatter)
     new.add_argument("experiment", type=Path, metavar="EXPERIMENT.toml")
     new.add_argument("--out", type=Path, metavar="DIR", help="where to write (default the file's name without .toml)")
+    new.add_argument("--example", action="store_true", help="write the example below to EXPERIMENT.toml, to start from, and stop")
     command("ask", "print the next point to measure")
     tell = command("tell", "tell what was measured at a ticket's point, or the part that is there")
     tell.add_argument("ticket", type=int, metavar="TICKET")
@@ -46,16 +61,22 @@ def add_session_commands(parser: argparse.ArgumentParser) -> None:
     tell.add_argument("--value", type=named_number, action="append", default=[], metavar="NAME=X", help="value of an output by its name")
     tell.add_argument("--correct", action="store_true", help="replace values that were told before")
     command("drop", "give a run up that failed").add_argument("ticket", type=int, metavar="TICKET")
-    command("status", "print what is under way and what has been told")
+    command("status", "print how far the session is and what is under way")
+    command("list", "print all tickets: when they were asked and told, and which values are blank")
+    history = command("history", "print what was measured, with the best allowed value so far")
+    history.add_argument("--csv", type=Path, metavar="FILE", help="write it, with all tickets, as CSV")
+    history.add_argument("--force", action="store_true", help="replace a file that is there")
     best = command("recommend", "print the best feasible point")
     best.add_argument("--probability", type=float, default=0.5, metavar="P", help="least chance of feasibility (default %(default)s)")
     best.add_argument("--measured", action="store_true", help="among points that have been measured")
     command("fit", "fit the model to what has been told")
     for name, words, file in (
+        ("plot", "draw what is believed and what was measured", "belief.png"),
         ("report", "write a self-contained HTML report", "report.html"),
         ("export", "write all events as lines of JSON", "events.jsonl"),
     ):
         command(name, words).add_argument("--out", type=Path, metavar="FILE", help=f"default DIR/{file}")
+    command("watch", "keep the report (DIR/report.html) up to date while the session goes on")
 
 
 def number_or_none(text: str) -> float | None:
@@ -87,22 +108,44 @@ def given_once(words: str, values: Sequence[float]) -> float:
 
 def session(args: argparse.Namespace) -> None:
     """Run a command on a session: the commands ``session ...``."""
-    from jaxbandit.report.session import write_session_report
-
-    enable_cache()
     said: Said
-    if args.session_command == "new":
-        specification = read_toml(args.experiment)
-        directory, outputs = args.experiment.with_suffix("") if args.out is None else args.out, specification.outputs
-        Session.begin(directory, specification).close()
-        said = {"session": str(directory), "points": specification.space.domain.size}
-        said |= {"outputs": list(map(str, (outputs.objective, *outputs.constraints))), "fingerprint": digest(specification.table())}
-    elif args.session_command == "report":
-        said = {"wrote": str(write_session_report(args.directory, args.out))}
-    else:
-        with Session.open(args.directory, read_only=args.session_command in READING, wait=args.wait) as session:
-            said = answer(session, args)
-    print(json.dumps(said, ensure_ascii=False) if args.json else in_lines(said))
+    labels: Mapping[str, str] = {}
+    enable_cache()
+    match args.session_command:
+        case "new" if args.example:
+            path = prepare_file(args.experiment)
+            write_whole(path, lambda temporary: temporary.write_bytes(EXPERIMENT.read_bytes()))
+            said = {"wrote": str(path)}
+        case "new":
+            if not args.experiment.exists():
+                raise InvalidArgument(
+                    f"experiment: cannot read {str(args.experiment)!r}: it is not there; --example writes one to start from"
+                )
+            specification = read_toml(args.experiment)
+            directory, outputs = args.experiment.with_suffix("") if args.out is None else args.out, specification.outputs
+            Session.begin(directory, specification).close()
+            said = {"session": str(directory), "points": specification.space.domain.size}
+            said |= {"outputs": list(map(str, (outputs.objective, *outputs.constraints))), "fingerprint": digest(specification.table())}
+        case "report":
+            from jaxbandit.report.session import write_session_report
+
+            said = {"wrote": str(write_session_report(args.directory, args.out))}
+        case "watch":
+            from jaxbandit.report.watching import watch_session
+
+            with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is how a user stops watching
+                watch_session(args.directory, say=partial(print, flush=True))
+            return
+        case _:
+            with Session.open(args.directory, read_only=args.session_command in READING, wait=args.wait) as session:
+                said, labels = answer(session, args), labels_of(session.specification)
+    print(json.dumps(said, ensure_ascii=False) if args.json else in_lines(said, labels))
+
+
+def labels_of(specification: Specification) -> dict[str, str]:
+    """Return axes and outputs with their units, by name."""
+    space, outputs = specification.space, specification.outputs
+    return {name: space.label(name) for name in space.names} | {name: outputs.label(name) for name in outputs.names}
 
 
 def answer(session: Session, args: argparse.Namespace) -> Said:
@@ -121,11 +164,18 @@ def answer(session: Session, args: argparse.Namespace) -> Said:
         case "status":
             history = session.history()
             counts = Counter(history["state"].values.tolist())
-            numbers = {state: counts[state] for state in ("complete", "partial", "pending", "dropped")}
+            numbers = {state: counts[state] for state in STATES}
             best = history["best_so_far"].dropna("ticket").values.tolist()
             waiting = [described_ticket(ticket) | {"told": session.told[ticket.number]} for ticket in session.pending]
             summary = {"best so far": best[-1] if best else None, "under way": waiting}
             return {"session": str(args.directory), "tickets": counts.total(), **numbers, **summary}
+        case "list":
+            names = ("ticket", "state", *session.specification.space.names, *session.specification.outputs.names)
+            return {"tickets": rows_of(session.history(), [*names, "asked_at", "told_at"])}
+        case "history":
+            return history_of(session, args)
+        case "plot":
+            return {"wrote": str(plotted(session, args.directory / "belief.png" if args.out is None else args.out))}
         case "recommend":
             return dataclasses.asdict(session.recommend(args.probability, measured=args.measured))
         case "fit":
@@ -134,21 +184,63 @@ def answer(session: Session, args: argparse.Namespace) -> Said:
             return {"wrote": str(session.export(args.out)), "events": len(session.events)}
 
 
+def history_of(session: Session, args: argparse.Namespace) -> Said:
+    """Return what was measured by ticket; or write it, with all tickets, as CSV, and return where."""
+    history, outputs = session.history(), session.specification.outputs
+    measured = [*session.specification.space.names, *outputs.names, "best_so_far", *(f"violation of {c.name}" for c in outputs.constraints)]
+    if args.csv is None:
+        values = np.stack([history[name].values for name in outputs.names])
+        return {"measured": rows_of(history.isel(ticket=np.isfinite(values).any(axis=0)), ["ticket", *measured])}
+    path, rows = prepare_file(args.csv, force=args.force), rows_of(history, names := ["ticket", "state", *measured, "asked_at", "told_at"])
+
+    def write(temporary: Path) -> None:
+        with temporary.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, names)
+            writer.writeheader()
+            writer.writerows(rows)
+
+    write_whole(path, write)
+    return {"wrote": str(path), "tickets": len(rows)}
+
+
+def rows_of(history: xr.Dataset, names: Sequence[str]) -> list[Said]:
+    """Return some columns of a history as a row for each ticket, ``None`` where there is nothing."""
+    columns = [history[name].values for name in names]
+    lists = [column.astype("datetime64[s]").astype(str).tolist() if column.dtype.kind == "M" else column.tolist() for column in columns]
+    return [{name: None if x != x or x == "NaT" else x for name, x in zip(names, row, strict=True)} for row in zip(*lists, strict=True)]
+
+
+def plotted(session: Session, path: Path) -> Path:
+    """Draw what is believed into a file and return its path; raises ``InvalidArgument`` on one of a kind that cannot be drawn."""
+    from jaxbandit.drawing import DPI  # here because matplotlib is slow to load
+
+    figure, kind = session.plot(feasibility=bool(session.specification.outputs.constraints)), path.suffix[1:]
+    if kind not in (known := figure.canvas.get_supported_filetypes()):
+        raise InvalidArgument(f"out: must end in one of {', '.join(f'.{kind}' for kind in known)}, got {str(path)!r}")
+    prepare_file(path, force=True)
+    write_whole(path, lambda temporary: figure.savefig(temporary, format=kind, dpi=DPI))
+    return path
+
+
 def described_ticket(ticket: Ticket) -> Said:
     """Return a ticket as plain values."""
     said = {"ticket": ticket.number} | {name: getattr(ticket, name) for name in ("round", "index", "point")}
     return said | ({"note": explain(int(ticket.status))} if ticket.status else {})
 
 
-def in_lines(said: Said, indent: str = "") -> str:
-    """Return plain values as lines of text, names on the left."""
-    width = max(map(len, said), default=0)
-    lines: list[str] = []
-    for name, value in said.items():
-        nested = [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, dict)]
-        if nested:
-            lines += [f"{indent}{name}", *(in_lines(item, indent + "  ") for item in nested)]
-            continue
-        text = ", ".join(map(str, value)) or "none" if isinstance(value, list) else f"{value:.6g}" if isinstance(value, float) else value
-        lines.append(f"{indent}{name:{width}s}  {text}")
+def in_lines(said: Said, labels: Mapping[str, str], indent: str = "") -> str:
+    """Return plain values as lines of text, names on the left: axes and outputs by their ``labels``, without numbers for programs."""
+    known = WORDS | dict(labels)
+    shown = {known.get(name, name): value for name, value in said.items() if name not in INNER}
+    width, lines = max(map(len, shown), default=0), list[str]()
+    for name, value in shown.items():
+        if isinstance(value, list) and value and all(isinstance(item, dict) and not isinstance(item.get("point"), dict) for item in value):
+            rows = [{**row, "state": STATES[row["state"]]} if "state" in row else row for row in value]
+            cells = [[readable(cell) or "-" for cell in row.values()] for row in rows]
+            lines.append(aligned([[known.get(head, head) for head in value[0]], *cells]))
+        elif nested := [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, dict)]:
+            lines += [f"{indent}{name}", *(in_lines(item, labels, indent + "  ") for item in nested)]
+        else:
+            text = (", ".join(map(str, value)) or "none") if isinstance(value, list) else readable(value) or "none"
+            lines.append(f"{indent}{name:{width}s}  {text}")
     return "\n".join(line for line in lines if line)

@@ -1,4 +1,4 @@
-"""Page of a study while it runs, made again whenever the run says how far it has come; a browser reloads it, and no server is needed."""
+"""Pages of studies and sessions while they go on, made again whenever something has happened; a browser reloads them, without a server."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ from jaxbandit.core.fields import between, function
 from jaxbandit.core.files import CannotWrite, reason_of, write_whole
 from jaxbandit.core.intervals import NORMAL_95
 from jaxbandit.report.html import MOST_LINES, Section, mean_pictures, page, parts_of, with_half, write_report
+from jaxbandit.report.session import write_session_report
 from jaxbandit.report.statistics import grouped
 from jaxbandit.report.tables import COLUMNS, PANELS, WORDS
+from jaxbandit.session.journal import open_journal
 from jaxbandit.study.files import PROGRESS, RECORD, is_held
 from jaxbandit.study.progress import Progress
 
-__all__ = ["page_so_far", "watch", "watched"]
+__all__ = ["page_so_far", "watch", "watch_session", "watched"]
 __dir__ = __all__.copy  # what completion shows
 
 PAGE = "report.html"
@@ -173,6 +175,36 @@ def watch(
         if state and state != before:
             say(f"the run in {folder} {state}")
         before = state
+        time.sleep(seconds)
+
+
+@checked
+def watch_session(
+    directory: FilePath,
+    *,
+    seconds: Annotated[float, between(0, 3600, host=True)] = SECONDS,
+    say: Annotated[Callable[[str], None], function("(line)")] = print,
+) -> None:
+    """Rewrite the report of a session, ``report.html`` in its directory, whenever something has happened in it, until it is interrupted.
+
+    Args:
+      directory: directory of a session, which other processes go on with.
+      seconds: how long to wait between two looks at its journal, in (0, 3600].
+      say: called with lines of text: where the page is.
+
+    Raises:
+      SessionError: when there is no session, or it cannot be read.
+      CannotWrite: when the page cannot be written.
+    """
+    folder, shown = Path(directory), 0
+    while True:
+        journal = open_journal(folder, read_only=True)
+        journal.close()
+        if shown < len(journal.events):
+            path = write_session_report(folder, reload=SECONDS)
+            if not shown:
+                say(f"the session while it goes on: {path}; a browser that shows it loads it again every {SECONDS} s")
+            shown = len(journal.events)
         time.sleep(seconds)
 
 

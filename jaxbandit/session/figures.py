@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import textwrap
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,13 +11,15 @@ from matplotlib.ticker import MaxNLocator
 
 from jaxbandit import drawing
 from jaxbandit.drawing import ORANGE, Drawing, Ground, Quantity, figure_of, plain, styled
-from jaxbandit.session.quantities import Outputs, Space
+from jaxbandit.session.quantities import Outputs, Space, readable
 
 if TYPE_CHECKING:
     import xarray as xr
 
 WIDE, MAP, SLICE = (6.4, 2.9), (4.6, 3.4), (3.2, 2.7)  # inches of one panel
 FEASIBILITY = "probability of feasibility"
+NEAR = 0.1  # of an axis' range: how far from a slice along another axis points are that are shown in it
+RULE = f"measured within {NEAR:.0%} of the other axes' ranges, in the same categories"
 
 
 def belief_figure(
@@ -24,33 +27,41 @@ def belief_figure(
 ) -> Drawing:
     """Return a figure with a row for each output: a band on a line, maps of mean and deviation on a plane, else slices along each axis.
 
-    Slices go through the recommended point, number ``best``. A set of points of more than two dimensions that is no grid is shown in the
-    order of the objective. With ``feasibility`` a last row shows the probability that all constraints hold.
+    Slices go through the recommended point, number ``best``, and show what was measured near them, see ``RULE``. A set of points of more
+    than two dimensions that is no grid is shown in the order of the objective. With ``feasibility`` a last row shows the probability that
+    all constraints hold.
     """
     logarithmic = tuple(number for number, axis in enumerate(space.axes) if axis.scale == "logarithmic")
     numbers = zip(space.columns.values(), np.asarray(space.domain.points).T, strict=True)
     places = np.stack([scaled if column.dtype.kind == "U" else column for column, scaled in numbers], axis=-1)
-    ground = Ground(space.domain, places, tuple(map(plain, space.names)), logarithmic)
+    ground = Ground(space.domain, places, tuple(plain(space.label(name)) for name in space.names), logarithmic)
     chosen, rows = history["index"].values, []
     for row, name in enumerate(outputs.names):
         held = belief.isel(output=row)
         band = {"low": held["lower"].values, "high": held["upper"].values}
         seen, limits = (chosen, history[name].values), _limits(outputs, name)
-        rows.append(Quantity(name, held["mean"].values, held["sd"].values, **band, seen=seen, limits=limits))
+        rows.append(Quantity(outputs.label(name), held["mean"].values, held["sd"].values, **band, seen=seen, limits=limits))
     if feasibility:
         rows.append(Quantity(FEASIBILITY, belief["probability_of_feasibility"].values))
     courses = _courses(ground, best, np.argsort(-outputs.objective.sign * rows[0].mean))
     on_plane = space.domain.dimension == 2
     size = MAP if on_plane else SLICE if len(courses) > 1 else WIDE
-    figure, panels = figure_of(len(rows), 2 if on_plane else len(courses), size, one_scale=len(courses) > 1)
+    sliced = len(courses) > 1 and not on_plane
+    place = ", ".join(f"{space.label(name)} = {readable(value)}" for name, value in space.point(best).items())
+    title = textwrap.fill(plain(f"Slices through {place}"), 34 * len(courses)) if sliced else ""
+    figure, panels = figure_of(len(rows), 2 if on_plane else len(courses), size, title=title, one_scale=len(courses) > 1)
     with styled():
         for axes, quantity in zip(panels, rows, strict=True):
             if on_plane:
                 _maps(axes, quantity, ground, chosen, best)
                 continue
             for axis, (number, x, along) in zip(axes, courses, strict=True):
-                shown = quantity if len(courses) == 1 and number is not None else dataclasses.replace(quantity, seen=None)
-                drawing.belief_curve(axis, shown, x, along, joined=number is None or not space.domain.is_categorical(number))
+                shown = quantity
+                if sliced and number is not None and quantity.seen is not None:
+                    kept = _near(ground, best, number)[chosen]
+                    shown = dataclasses.replace(quantity, seen=(chosen[kept], quantity.seen[1][kept]))
+                joined = number is None or not space.domain.is_categorical(number)
+                drawing.belief_curve(axis, shown, x, along, joined=joined, dots=RULE if sliced else "measured")
                 axis.axvline(x[best], color=ORANGE, linestyle=":", label="recommended")
                 if number is None:
                     axis.set_xlabel("points, the best first")
@@ -71,7 +82,7 @@ def history_figure(outputs: Outputs, history: xr.Dataset) -> Drawing:
     with styled():
         for axis, name in zip(grid[:, 0], outputs.names, strict=True):
             axis.plot(tickets, history[name].values, "o", color=drawing.BLUE, markersize=4, label="measured")
-            axis.set(ylabel=plain(name), xlim=(tickets[0] - 0.5, tickets[-1] + 0.5))
+            axis.set(ylabel=plain(outputs.label(name)), xlim=(tickets[0] - 0.5, tickets[-1] + 0.5))
             if name == outputs.objective.name:
                 axis.step(tickets, history["best_so_far"].values, where="post", color=ORANGE, label="best feasible so far")
             for limit, label in _limits(outputs, name):
@@ -102,6 +113,14 @@ def _courses(ground: Ground, best: int, order: np.ndarray) -> list[tuple[int | N
     places = np.stack(np.unravel_index(np.arange(domain.size), domain.grid_shape), axis=-1)
     others = [np.delete(places == places[best], number, axis=1).all(axis=1) for number in range(domain.dimension)]
     return [(number, ground.points[:, number], np.flatnonzero(other)) for number, other in enumerate(others)]
+
+
+def _near(ground: Ground, best: int, number: int) -> np.ndarray:
+    """Return which points ``[M]`` are near the line through point ``best`` along coordinate ``number``, on the scales of the model."""
+    points = np.asarray(ground.domain.points, np.float64)
+    most = [0 if ground.domain.is_categorical(axis) else NEAR for axis in range(points.shape[1])]
+    far = np.abs(points - points[best]) > most * np.ptp(points, axis=0) + 1e-9
+    return ~np.delete(far, number, axis=1).any(axis=1)
 
 
 def _maps(axes: np.ndarray, quantity: Quantity, ground: Ground, chosen: np.ndarray, best: int) -> None:

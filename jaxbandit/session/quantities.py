@@ -29,6 +29,7 @@ SCALES = ("linear", "logarithmic", "categorical")
 POSITIVE = "a logarithmic scale has positive values only"
 ON_GRID = 1e-6  # share of an axis, within which a point is that of the grid
 LARGEST = float(np.finfo(np.float64).max) / 4
+STATES = {"complete": "told", "partial": "told in part", "pending": "asked", "dropped": "dropped"}  # of tickets, in tables for people
 
 
 def labelled(name: str, unit: str | None) -> str:
@@ -373,3 +374,10 @@ def told_values(
         if not math.isfinite(given[name]) or any(abs(part) > largest for part in outputs.inward({name: given[name]}).values()):
             raise InvalidArgument(f"{name}: must be a finite number, got {short(value)}; drop the ticket if the run failed")
     return given
+
+
+def readable(value: object) -> str:
+    """Return a value as people read it: six digits of a number, a text as it is, nothing for what is not there."""
+    if value is None or value != value:  # as NaN is not
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ import pytest
 
 from jaxbandit import cli
 from jaxbandit.cli import main, sessions
-from jaxbandit.session import Session, read_toml
+from jaxbandit.session import Session, Specification, read_toml
 from jaxbandit.study import from_toml
 
 EXPERIMENT = """
@@ -79,11 +82,28 @@ def test_a_session_from_a_file_to_a_report(tmp_path: Path, capsys: Any) -> None:
     status = said(capsys, "status", where)
     assert [status[name] for name in ("tickets", "complete", "pending", "dropped", "best so far")] == [3, 1, 1, 1, 1.4]
     assert status["under way"][0]["told"] == [] and status["under way"][0]["ticket"] == 3
+    tickets_now = said(capsys, "list", where)["tickets"]
+    assert [row["state"] for row in tickets_now] == ["complete", "dropped", "pending"] and tickets_now[0]["pH"] == 7.1
+    assert tickets_now[2]["yield"] is None and tickets_now[2]["told_at"] is None and tickets_now[0]["told_at"] > "2026"
+    [row] = said(capsys, "history", where)["measured"]
+    assert row == {"ticket": 1, **tickets[0]["point"], "yield": 1.4, "cost": 2.2, "pH": 7.1, "best_so_far": 1.4} | {
+        "violation of cost": 0.0,
+        "violation of pH": 0.0,
+    }
+    assert said(capsys, "history", where, "--csv", tmp_path / "all.csv")["tickets"] == 3
+    with (tmp_path / "all.csv").open(encoding="utf-8", newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert float(lines[0]["catalyst"]) == tickets[0]["point"]["catalyst"] and lines[2]["cost"] == "" and "index" not in lines[0]
+    assert "exists; choose another name or add --force" in refused(capsys, "history", where, "--csv", tmp_path / "all.csv")
+    assert Path(said(capsys, "plot", where)["wrote"]).read_bytes().startswith(b"\x89PNG")
+    assert "out: must end in one of" in refused(capsys, "plot", where, "--out", tmp_path / "figure.doc")
     best = said(capsys, "recommend", where, "--measured")
     assert best["point"] == tickets[0]["point"] and best["mean"]["yield"] == pytest.approx(1.4, abs=0.1)
 
-    assert main(["session", "status", str(where)]) == 0
-    assert re.search(r"complete +1\n", capsys.readouterr().out)
+    for command, pattern in (("status", r"told +1\n"), ("list", r"\n3 +asked .* - +- +- "), ("recommend", r"catalyst +[0-9.]+\n")):
+        assert main(["session", command, str(where)]) == 0
+        text = capsys.readouterr().out
+        assert re.search(pattern, text) and not re.search("index|round|pending|partial|complete", text), text
     lines = Path(said(capsys, "export", where)["wrote"]).read_text().splitlines()
     kinds = [json.loads(line)["kind"] for line in lines]
     assert kinds == ["created", "asked", "asked", "told", "told", "dropped", "asked", "corrected"]
@@ -125,6 +145,30 @@ def test_numbers_that_are_none_are_refused(tmp_path: Path, capsys: Any) -> None:
     for option, text in (("--value", "y=1.0."), ("--reward", "1.0."), ("--constraint", "x")):
         assert re.search(rf"{option}: invalid .*'{text}'", refused(capsys, "tell", tmp_path, 1, option, text))
     assert "experiment: cannot read" in refused(capsys, "new", "")
+
+
+def test_a_value_is_told_without_a_model(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a step takes most of, on many points, a command that chooses nothing does without."""
+    (tmp_path / "trial.toml").write_text(EXPERIMENT)
+    said(capsys, "new", tmp_path / "trial.toml")
+    where, built = tmp_path / "trial", []
+    ticket = said(capsys, "ask", where)["ticket"]
+    monkeypatch.setattr(Specification, "setting_with", lambda self, model: built.append(model))
+    assert said(capsys, "tell", where, ticket, "--value", "yield=2")["told"] == ["yield"]
+    assert said(capsys, "tell", where, ticket, "--value", "yield=3", "--correct") and said(capsys, "drop", where, ticket)
+    assert said(capsys, "list", where)["tickets"][0]["yield"] == 3 and said(capsys, "status", where)["dropped"] == 1 and built == []
+
+
+def test_a_step_loads_nothing_that_only_tables_and_figures_need() -> None:
+    program = "import sys, jaxbandit.cli; print(*{'xarray', 'pandas', 'h5py', 'matplotlib', 'rich'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120).stdout == "\n"
+
+
+def test_an_example_is_written_to_start_from(tmp_path: Path, capsys: Any) -> None:
+    file = tmp_path / "plant.toml"
+    assert "--example writes one" in refused(capsys, "new", file)
+    assert said(capsys, "new", file, "--example") == {"wrote": str(file)} and file.read_bytes() == sessions.EXPERIMENT.read_bytes()
+    assert "exists" in refused(capsys, "new", file, "--example")
 
 
 def test_the_examples_of_the_help_can_be_run() -> None:

@@ -10,13 +10,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
+import jaxbandit
 from jaxbandit.cli import main
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.report import watching
 from jaxbandit.report.watching import page_so_far, watch, watched
+from jaxbandit.session import Axis, Model, Session
 from jaxbandit.study import forget, hold_directory, run_study, write_results
 from jaxbandit.study.files import PROGRESS, RECORD
 from tests.support.small_study import ONE_CELL, one_cell_in_python
@@ -268,6 +271,29 @@ def test_whoever_has_seen_enough_ends_it_quietly(tmp_path: Path, monkeypatch: py
         assert main(["watch", str(tmp_path / "out")]) == 0
     captured = capsys.readouterr()
     assert captured.out.count("\n") == 1 and captured.err == ""
+
+
+def test_the_page_of_a_session_follows_its_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    pages: list[str] = []
+    with Session.create(tmp_path, [Axis("dose", (1, 2))], jaxbandit.RandomSearch(), Model(), key=jax.random.key(0)) as session:
+        steps = iter([lambda: None, session.ask, lambda: session.tell(1, {"reward": 1.5})])
+
+        def look(seconds: float) -> None:
+            file = tmp_path / "report.html"
+            pages.append(file.read_text(encoding="utf-8"))
+            file.write_text("seen")
+            if (step := next(steps, None)) is None:
+                raise KeyboardInterrupt
+            step()
+
+        monkeypatch.setattr(watching.time, "sleep", look)
+        assert main(["session", "watch", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.count("report.html") == 1 and pages[1] == "seen", "nothing had happened"
+    begun, _, asked, told = pages
+    assert all('http-equiv="refresh"' in page and "<h2>Under way</h2>" in page for page in (begun, asked, told))
+    for page, tickets in ((begun, "0 of at most 1,000 tickets"), (asked, "1 of at most")):
+        assert "No value has been told yet" in page and tickets in page and "<h2>Recommendation</h2>" not in page
+    assert "No value has been told yet" not in told and "<h2>Recommendation</h2>" in told and told.count("<figure>") == 2
 
 
 @pytest.mark.full
