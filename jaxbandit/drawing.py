@@ -220,7 +220,7 @@ def logarithmic_ticks(values: np.ndarray) -> np.ndarray:
     steps = [
         np.outer(10.0 ** exponents[::every], digits).reshape(-1) for every, digits in ((1, (1, 2, 5)), (1, (1, 3)), (1, 1), (2, 1), (3, 1))
     ]
-    for ticks in (values, steps[0], MaxNLocator(5, steps=[1, 2, 5, 10]).tick_values(low, high), *steps[1:]):
+    for ticks in (values, steps[0], np.asarray(MaxNLocator(5, steps=[1, 2, 5, 10]).tick_values(low, high)), *steps[1:]):
         inside = ticks[(ticks > low * (1 - 1e-9)) & (ticks < high * (1 + 1e-9))]
         gaps = np.diff(np.log(inside)) / np.log(high / low)
         if len(inside) > 1 and gaps.min() * LETTERS > 1 + max(len(f"{tick:g}") for tick in inside):

@@ -177,7 +177,8 @@ class Specification(Described):
             raise InvalidArgument(f"algorithm: the session was made with {written['class']} of your own; pass the same object")
         if algorithm is not None and algorithm_table(algorithm) != written and fingerprint_of(algorithm) != written:
             raise InvalidArgument(f"algorithm: the session was made with another one, {short(written)}, got {short(algorithm)}")
-        key = jax.random.wrap_key_data(np.asarray(key["data"], np.uint32), impl=key["generator"])  # NumPy: compiles nothing
+        data: Any = np.asarray(key["data"], np.uint32)  # JAX's own array would take a program to make
+        key = jax.random.wrap_key_data(data, impl=key["generator"])
         return cls._read({**table, "algorithm": written if algorithm is None else algorithm}, Space.from_table(table["space"]), key)
 
     @classmethod
