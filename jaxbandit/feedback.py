@@ -25,6 +25,7 @@ __all__ = ["Censor", "DelayedSurrogate", "Feedback", "Hallucinate", "Pending", "
 __dir__ = __all__.copy  # what completion shows
 
 T = TypeVar("T")
+FAR = 1e4  # times the largest value, or times 1: where points under way lie for whoever chooses
 
 
 @pytree
@@ -184,6 +185,7 @@ class DelayedSurrogate(AbstractSurrogate):
       policy: a policy of :mod:`jaxbandit.feedback`.
       capacity: rounds of pending feedback that are kept.
       axis: name of the batch axis of trials, ``None`` for a trial by itself.
+      under_way: ``[M]`` booleans, points that are to look worst to whoever chooses, or ``None`` where all count as they are believed.
     """
 
     chosen: Surrogate
@@ -191,6 +193,7 @@ class DelayedSurrogate(AbstractSurrogate):
     policy: Policy
     capacity: int = static()
     axis: str | None = static(default=None)
+    under_way: Array | None = None
 
     @property
     def model(self) -> Surrogate:
@@ -213,7 +216,10 @@ class DelayedSurrogate(AbstractSurrogate):
         return self.policy.learn(self, posterior, feedback)
 
     def predict(self, posterior: Belief) -> Prediction:
-        return self.policy.predict(self, posterior)
+        belief = self.policy.predict(self, posterior)
+        if self.under_way is None:
+            return belief
+        return replace(belief, mean=_shunned(belief.mean, self.under_way), sd=jnp.where(self.under_way[None], 0, belief.sd))
 
     def arrived(self, posterior: Belief) -> Prediction:
         return self.policy.arrived(self, posterior)
@@ -222,10 +228,17 @@ class DelayedSurrogate(AbstractSurrogate):
         return posterior.belief.gain
 
     def draw(self, posterior: Belief, key: Key, scale: Array) -> Array:
-        return self.policy.model_of(self).draw(posterior.belief, key, scale)
+        drawn = self.policy.model_of(self).draw(posterior.belief, key, scale)
+        return drawn if self.under_way is None else _shunned(drawn, self.under_way)
 
     def covariance(self, posterior: Belief, output: int, indices: Array) -> Array:
         return self.policy.model_of(self).covariance(posterior.belief, output, indices)
+
+
+def _shunned(values: Array, under_way: Array) -> Array:
+    """Return ``values [k, M]`` of which those under way are worse than any other: low rewards, high costs."""
+    worst = FAR * jnp.max(jnp.abs(values), axis=1, keepdims=True) + FAR
+    return jnp.where(under_way[None], worst.at[0].multiply(-1), values)
 
 
 def fold_arrivals(step: Callable[[T, Array, Array, Array], T], carry: T, feedback: Feedback, mask: Array, axis: str | None) -> T:
@@ -303,7 +316,7 @@ class Hallucinate(Policy):
         return HallucinatePosterior(belief=belief, factors=factors, weights=weights, chosen=jnp.int32(0))
 
     def condition(self, learner: DelayedSurrogate, posterior: HallucinatePosterior, index: Array, values: Array) -> HallucinatePosterior:
-        points, present = jnp.broadcast_to(index, (learner.outputs,)), jnp.ones((learner.outputs,), bool)
+        points, present = jnp.broadcast_to(index, (learner.outputs,)), ~jnp.isnan(values)  # NaN is under way
         arrived = _arrive(learner, (posterior.factors, posterior.weights), points, values, present)
         return _moved(learner, posterior.belief, index, arrived, posterior.chosen)
 

@@ -30,6 +30,7 @@ def measure_session(spec: dict[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "session"
         options: dict[str, Any] = {"key": jax.random.key(0), "constraints": ["cost <= 0"], "horizon": max(tickets, WARM_UP) + 1}
+        options |= {"standardise": False, "feedback": jb.feedback.Wait()}
         with Session.create(place, domain, jb.Rpol(), model, **options) as session:
 
             def pair() -> None:

@@ -128,6 +128,7 @@ def tuner_of(label: str, options: Options, directory: Path, trial: int) -> Tuner
     )
     goals: dict[str, Any] = {"objective": "maximise accuracy", "constraints": [f"work <= {BUDGET}"]}
     how: dict[str, Any] = {"feedback": jb.feedback.Hallucinate(), "initial": jb.InitialDesign(random=FIRST), "horizon": options.horizon}
+    how |= {"standardise": False}  # for the model is in the outputs' units
     return BySession(Session.create(place, AXES, ALGORITHMS[label], MODEL, key=key, **goals, **how))
 
 

@@ -66,7 +66,7 @@ def render(session: Session, *, reload: int | None = None) -> str:
         "made-of": [[name, str(value)] for name, value in parts.table().items() if name not in ("space", "key") and value is not None],
     }
     facts = (
-        f"{len(states)} of at most {parts.horizon + parts.initial.count:,} tickets: {counts}; begun {first.at}, last event {last.at} (UTC)"
+        f"{len(states)} of at most {parts.horizon + parts.design.count:,} tickets: {counts}; begun {first.at}, last event {last.at} (UTC)"
     )
     findings = (
         {} if any(told.values()) else {"pending": ["No value has been told yet; with the first one this page shows what is believed."]}

@@ -25,7 +25,7 @@ from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.files import reason_of, replace
 
 JOURNAL, LOCK = "session.sqlite", "session.lock"
-SCHEMA = 1
+SCHEMA = 2  # of new journals; those of version 1 are read, and written on as they are
 APPLICATION = 0x4A584253  # "JXBS" in the file's header
 WAIT = 30.0  # seconds that a call waits for another one on the same session
 MOUNTS = Path("/proc/self/mounts")  # the file systems of Linux, by where they are mounted

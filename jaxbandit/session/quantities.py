@@ -286,6 +286,24 @@ class Space:
 
 
 @dataclasses.dataclass(frozen=True)
+class Standard:
+    """Location and scale of every output, in its own units; in these terms models see standardised outputs."""
+
+    location: tuple[float, ...]
+    scale: tuple[float, ...]  # > 0
+
+    def __post_init__(self) -> None:
+        for name, numbers in (("location", self.location), ("scale", self.scale)):
+            checks.finite(name, checks.numbers(name, numbers))
+            object.__setattr__(self, name, tuple(map(float, numbers)))
+        checks.positive("scale", self.scale)
+
+    def table(self) -> dict[str, list[float]]:
+        """Return the standard as plain values."""
+        return {"location": list(self.location), "scale": list(self.scale)}
+
+
+@dataclasses.dataclass(frozen=True)
 class Outputs:
     """All outputs of an experiment: what is maximised or minimised, then those that have bounds."""
 
@@ -323,12 +341,25 @@ class Outputs:
         sides = [(constraint.name, *side) for constraint in self.constraints for side in constraint.sides]
         return ((self.objective.name, self.objective.sign, 0.0), *sides)
 
+    def units(self, standard: Standard | None) -> tuple[np.ndarray, np.ndarray]:
+        """Return shift and scale ``[1 + m]`` of the modelled functions, of which the model sees ``(value - shift) / scale``.
+
+        Constraints are not shifted: what is ``<= 0`` stays so. Without a standard the model sees the functions themselves.
+        """
+        shift, scale = np.zeros(len(self.functions)), np.ones(len(self.functions))
+        if standard is not None:
+            shift[0] = self.objective.sign * standard.location[0]
+            scale[:] = [standard.scale[self.names.index(name)] for name, *_ in self.functions]
+        return shift, scale
+
     def inward(self, values: Mapping[str, float]) -> dict[int, float]:
         """Return the values of modelled functions, by number, that ``values`` of outputs by name amount to."""
         return {row: sign * values[name] - bound for row, (name, sign, bound) in enumerate(self.functions) if name in values}
 
-    def outward(self, mean: np.ndarray, sd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def outward(self, mean: np.ndarray, sd: np.ndarray, standard: Standard | None) -> tuple[np.ndarray, np.ndarray]:
         """Return mean and deviation ``[n, M]`` of the ``n`` outputs in their own units, from those ``[1 + m, M]`` of the model."""
+        shift, scale = self.units(standard)
+        mean, sd = mean * scale[:, None] + shift[:, None], sd * scale[:, None]
         rows = [next(row for row, (other, *_) in enumerate(self.functions) if other == name) for name in self.names]
         units = [(mean[row], *self.functions[row][1:]) for row in rows]
         return np.stack([sign * (values + bound) for values, sign, bound in units]), sd[rows]

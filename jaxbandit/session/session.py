@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, overload
 
 import jax
 import numpy as np
@@ -18,18 +18,20 @@ from jaxbandit.algorithms import Algorithm
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import digest
 from jaxbandit.core.declare import FilePath, checked
-from jaxbandit.core.fields import between, boolean, nonnegative_numbers, scalar
+from jaxbandit.core.fields import between, boolean, nonnegative_numbers, scalar, whole
 from jaxbandit.core.files import prepare_file, write_whole
 from jaxbandit.core.pytree import html_fields
 from jaxbandit.core.status import Status, explain, flags_in_words, healthy
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain
 from jaxbandit.engine import InitialDesign
+from jaxbandit.engine.rounds import UNLIKELY
 from jaxbandit.feedback import Policy
 from jaxbandit.session.journal import WAIT, Body, DamagedSession, Event, Journal, SessionError, create_journal, open_journal
+from jaxbandit.session.models import fitted, fitted_in_units, of_output, standard_of
 from jaxbandit.session.quantities import Axis, Outputs, Space, told_values
-from jaxbandit.session.specification import Specification, fitted_model
-from jaxbandit.session.state import Course, State, Ticket
+from jaxbandit.session.specification import Specification
+from jaxbandit.session.state import Course, Record, State, Ticket
 from jaxbandit.study.runs import Model
 
 if TYPE_CHECKING:
@@ -92,7 +94,7 @@ class Session:
         directory: str | Path,
         domain: Domain | Sequence[Axis],
         algorithm: Algorithm,
-        model: Model,
+        model: Model | None = None,
         *,
         key: jax.Array,
         objective: str = "maximise reward",
@@ -104,6 +106,7 @@ class Session:
         initial: InitialDesign | None = None,
         capacity: int | None = None,
         fit_every: int | None = None,
+        standardise: bool = True,
     ) -> Session:
         """Begin a session, whose journal is written into a directory.
 
@@ -112,8 +115,9 @@ class Session:
           domain: the ``M`` points to choose among: a domain, or a list of :class:`Axis` in the user's own units, which the model sees
             scaled to ``[0, 1]``.
           algorithm: any algorithm that needs no full information.
-          model: the GP model of the outputs; lists in it have an entry for each output, the objective first. A list of prior means is in
-            the outputs' own units; one number is the objective's, and a constraint's is then its bound.
+          model: the GP model of the outputs; lists in it have an entry for each output, the objective first. Default: a Matern-5/2 kernel
+            with a length-scale for each axis, whose hyper-parameters, noise and mean are fitted from the initial design on, and again
+            whenever the number of complete tickets has doubled.
           key: a JAX PRNG key (``jax.random.key(seed)``).
           objective: ``"maximise NAME"`` or ``"minimise NAME"``.
           constraints: ``"NAME <= c"``, ``"NAME >= c"`` or ``"NAME = c +- tolerance"`` for each.
@@ -121,11 +125,16 @@ class Session:
           horizon: most rounds ``T``.
           delay: what is known of how late values come; ``NoDelay()`` for one run at a time, whose values are told before the next is
             asked for. Default: nothing is known, and any number of runs may be under way.
-          feedback: what the learner does meanwhile, a policy of :mod:`jaxbandit.feedback`; default: the algorithm's own.
-          initial: points to measure before round 1; default none.
+          feedback: what the learner does meanwhile, a policy of :mod:`jaxbandit.feedback`; default ``Hallucinate()``, by which points
+            under way count.
+          initial: points to measure before round 1; default none, but ``2 (d + 1)`` points of a Sobol sequence without a model. Points may
+            be asked for before they are told.
           capacity: rounds after which a value is too late to be used; default ``horizon``.
           fit_every: completed tickets after which the model's hyper-parameters are fitted to all that has been told, at the next
-            :meth:`ask`; default never. See :meth:`fit`.
+            :meth:`ask`; default never, or at doubling numbers without a model. See :meth:`fit`.
+          standardise: whether the model is one of standardised outputs, which have mean 0 and variance 1; those in force are computed anew
+            whenever the number of complete tickets has doubled. Else it is one of the outputs in their own units: a list of prior means is
+            in these, one number is the objective's, and a constraint's is then its bound.
 
         Raises:
           InvalidArgument: on any argument out of range or any two that do not fit each other.
@@ -140,9 +149,10 @@ class Session:
             key=key,
             delay=delay,
             feedback=feedback,
-            initial=InitialDesign() if initial is None else initial,
+            initial=initial,
             capacity=capacity,
             fit_every=fit_every,
+            standardise=standardise,
         )
         return cls.begin(directory, specification)
 
@@ -188,43 +198,64 @@ class Session:
             journal.close()
             raise
 
-    def ask(self) -> Ticket:
-        """Return the next point to measure; it is under way until it is told or dropped.
+    @overload
+    def ask(self) -> Ticket: ...
+
+    @overload
+    def ask(self, count: int) -> list[Ticket]: ...
+
+    def ask(self, count: int | None = None) -> Ticket | list[Ticket]:
+        """Return the next point to measure, or a list of the next ``count``; each is under way until it is told or dropped.
+
+        No point under way is asked for again as long as the algorithm finds another one. The initial design comes first; what has not been
+        told of it when round 1 begins arrives when it is told.
 
         Warns:
           DeclaredInfeasible: when the algorithm declares that no point satisfies the constraints.
 
         Raises:
+          InvalidArgument: unless ``count`` is a whole number >= 1.
           SessionError: when the horizon is reached, when values are missing that the algorithm needs first, or when it cannot choose.
         """
         with self._claimed():
-            body, status, after = self._state.next(), Status.OK, None
-            warned = any(record.ticket.status & Status.FAR_FROM_PRIOR for record in self._state.records.values())
-            if body["round"] > 0:
-                if not self._state.begun and self.pending:
-                    missing = ", ".join(str(ticket.number) for ticket in self.pending)
-                    raise SessionError(f"ask: the initial design comes first; tell or drop tickets {missing}")
-                if not self._state.course.complete:
-                    number = len(self._state.records)
-                    lacking = ", ".join(name for name in self.specification.outputs.names if name not in self._state.records[number].values)
-                    raise SessionError(f"ask: values come before the next round here; tell {lacking} of ticket {number}, or drop it")
-                if len(self._state.course.rounds) >= self.specification.horizon:
-                    raise SessionError(f"ask: all {self.specification.horizon} rounds of the session's horizon have been asked for")
-                every = self.specification.fit_every
-                if every is not None and self._state.complete >= self._state.fitted_at + every:
-                    self.fit()
-                point, status, after = self._state.course.choose()
-                if not healthy(np.asarray(int(status))):
-                    raise SessionError(f"ask: the algorithm cannot choose: {explain(int(status))}; nothing has happened")
-                body |= {"index": point}
-            self._happen("asked", body | {"status": int(status)}, after)
-            if status & Status.FAR_FROM_PRIOR and not warned:
-                [line] = flags_in_words(np.asarray(int(Status.FAR_FROM_PRIOR)))
-                warnings.warn(f"ask: {line.partition(': ')[2]}", stacklevel=2)
-            if status & Status.DECLARED_INFEASIBLE:
-                words = f"ask: {explain(int(Status.DECLARED_INFEASIBLE))} (ticket {body['ticket']})"
-                warnings.warn(words, DeclaredInfeasible, stacklevel=2)
-            return self._state.records[body["ticket"]].ticket
+            if count is None:
+                return self._ask()
+            whole(1)("count", count)
+            state, horizon = self._state, self.specification.horizon
+            rounds = count - max(len(state.design) - len(state.records), 0)
+            if len(state.course.rounds) + rounds > horizon:
+                left = horizon - len(state.course.rounds)
+                raise SessionError(f"ask: {left} of the {horizon} rounds of the session's horizon are left, got count={count}")
+            if self.specification.at_once and rounds > 1:
+                raise SessionError(f"ask: values come before the next round here; ask for one point at a time, got count={count}")
+            return [self._ask() for _ in range(count)]
+
+    def _ask(self) -> Ticket:
+        body, status, after = self._state.next(), Status.OK, None
+        warned = any(record.ticket.status & Status.FAR_FROM_PRIOR for record in self._state.records.values())
+        if body["round"] > 0:
+            if self.specification.at_once and not self._state.course.rounds and self.pending:
+                missing = ", ".join(str(ticket.number) for ticket in self.pending)
+                raise SessionError(f"ask: values come before the next round here; tell or drop tickets {missing}")
+            if not self._state.course.complete:
+                number = len(self._state.records)
+                lacking = ", ".join(name for name in self.specification.outputs.names if name not in self._state.records[number].values)
+                raise SessionError(f"ask: values come before the next round here; tell {lacking} of ticket {number}, or drop it")
+            if len(self._state.course.rounds) >= self.specification.horizon:
+                raise SessionError(f"ask: all {self.specification.horizon} rounds of the session's horizon have been asked for")
+            self._keep_up(asking=True)
+            point, status, after = self._state.course.choose(self._state.under_way)
+            if not healthy(np.asarray(int(status))):
+                raise SessionError(f"ask: the algorithm cannot choose: {explain(int(status))}; nothing has happened")
+            body |= {"index": point}
+        self._happen("asked", body | {"status": int(status)}, after)
+        if status & Status.FAR_FROM_PRIOR and not warned:
+            [line] = flags_in_words(np.asarray(int(Status.FAR_FROM_PRIOR)))
+            warnings.warn(f"ask: {line.partition(': ')[2]}", stacklevel=3)
+        if status & Status.DECLARED_INFEASIBLE:
+            words = f"ask: {explain(int(Status.DECLARED_INFEASIBLE))} (ticket {body['ticket']})"
+            warnings.warn(words, DeclaredInfeasible, stacklevel=3)
+        return self._state.records[body["ticket"]].ticket
 
     def tell(
         self,
@@ -252,7 +283,7 @@ class Session:
           SessionError: on other values than were told before, and on values of a dropped ticket, unless ``correct``.
         """
         with self._claimed():
-            record, state = self._state.record(ticket), self._state
+            record = self._state.record(ticket)
             boolean("correct", correct)
             number = record.ticket.number
             given = told_values(self.specification.outputs, values, reward, constraints, LARGEST_TOLD)
@@ -260,17 +291,18 @@ class Session:
             new = {name: value for name, value in given.items() if name not in record.values}
             if record.dropped and self.specification.at_once:
                 raise SessionError(f"ticket {number}: was dropped, and its round repeated; its values cannot be used any more")
-            if record.dropped and record.ticket.round == 0 and state.begun:
-                raise SessionError(f"ticket {number}: was dropped, and the initial design has been used without it")
             if record.dropped and not correct:
                 raise SessionError(f"ticket {number}: was dropped; tell(..., correct=True) takes that back")
             if changed and not correct:
                 before = {name: record.values[name] for name in changed}
                 raise SessionError(f"ticket {number}: was told {short(before)}, got {short(changed)}; tell(..., correct=True) replaces it")
+            self._keep_up()  # where a process ended before it came to that
             if new or record.dropped:
+                self._warn_of_units(record, new)
                 self._happen("told", {"ticket": number, "values": new})
             if changed:
                 self._happen("corrected", {"ticket": number, "values": changed})
+            self._keep_up()
 
     def drop(self, ticket: Ticket | int) -> None:
         """Give a run up that failed: no value of it will come. Dropping it again changes nothing.
@@ -291,19 +323,60 @@ class Session:
     def fit(self) -> Model:
         """Fit the hyper-parameters of the model to all that has been told, and return the model that is in force from now on.
 
-        Each output gets the kernel and the noise variance of greatest posterior density, see :func:`jaxbandit.surrogates.fit`, whose priors
-        keep a handful of points from making a length-scale tiny or huge. A variance is fitted where a kernel has one, such as ``Scale``.
-        All that has happened is then learnt anew under the fitted model; points that have been asked for stay as they are.
+        Outputs are standardised anew, and each gets the kernel, the noise variance and the prior mean of greatest posterior density, see
+        :func:`jaxbandit.surrogates.fit`, whose priors keep a handful of points from making a length-scale tiny or huge. A variance is
+        fitted where a kernel has one, such as ``Scale``. All that has happened is then learnt anew under the fitted model; points that have
+        been asked for stay as they are.
+
+        Returns:
+          The model of the standardised outputs; :meth:`belief` is in their own units.
+
+        Warns:
+          UserWarning: when a hyper-parameter ends at the end of the range that is searched.
 
         Raises:
           SessionError: when nothing has been told yet.
         """
         with self._claimed():
-            told = [(record.ticket.index, record.values) for record in self._state.records.values() if record.values]
-            model = fitted_model(self.specification, self.model, told)
-            self._happen("fitted", {"model": model.table(), "told": self._state.complete})
-            self._state.learn_anew()
-            return self.model
+            return self._fit(refit=True)
+
+    def _fit(self, *, refit: bool) -> Model:
+        """Standardise outputs anew, ``refit`` the model, and learn all anew."""
+        state, parts = self._state, self.specification
+        given = parts.outputs, parts.space.domain, self.model if parts.model else parts.first[0]  # the default one starts afresh
+        told = [(record.ticket.index, record.values) for record in state.records.values() if record.values]
+        body: dict[str, object] = {"told": state.complete}
+        if parts.schema == 1:
+            body |= {"model": fitted_in_units(*given, told).table()}
+        elif refit or state.standard is None:
+            model, standard = fitted(*given, state.standard, told)
+            body |= {"model": model.table(), **standard.table()}
+        else:
+            body |= standard_of(parts.outputs, told, state.standard).table()
+        self._happen("fitted", body)
+        state.learn_anew()
+        return self.model
+
+    def _keep_up(self, *, asking: bool = False) -> None:
+        """Fit the model, or standardise its outputs anew, where that is due."""
+        refit = self._state.due(asking=asking)
+        if refit is not None:
+            self._fit(refit=refit)
+
+    def _warn_of_units(self, record: Record, new: Mapping[str, float]) -> None:
+        """Warn where the first value of an output lies far from what a model in the outputs' units expects."""
+        state, outputs = self._state, self.specification.outputs
+        if state.standard is not None:
+            return
+        domain, seen = self.specification.space.domain, {name for other in state.records.values() for name in other.values}
+        point = np.asarray(domain.points)[[record.ticket.index]]
+        for name in new.keys() - seen:
+            mean, kernel, noise = (of_output(field, name, state.model, outputs) for field in ("prior_mean", "kernel", "noise_variance"))
+            deviations = abs(new[name] - mean) / np.sqrt(float(kernel.diag(point)[0]) + float(np.max(noise)))
+            if deviations > UNLIKELY:
+                remedy = "leave the model out, or say standardise=True with one of standardised outputs"
+                words = f"is {deviations:.3g} prior deviations from the prior mean of a model in the outputs' units; {remedy}"
+                warnings.warn(f"tell: {name} = {new[name]:g} {words}", stacklevel=3)
 
     def close(self) -> None:
         """Close the journal; what has happened by then can still be read."""
@@ -337,7 +410,7 @@ class Session:
 
     @property
     def model(self) -> Model:
-        """The GP model in force: that of the specification, or of the last fit."""
+        """The GP model in force: that of the specification, or of the last fit, which is one of standardised outputs."""
         with self._current() as state:
             return state.model
 
@@ -356,8 +429,8 @@ class Session:
 
         space, outputs = self.specification.space, self.specification.outputs
         with self._current() as state:
-            predicted = state.course.predict()
-        mean, sd = outputs.outward(np.asarray(predicted.mean, np.float64), np.asarray(predicted.sd, np.float64))
+            predicted, standard = state.course.predict(), state.standard
+        mean, sd = outputs.outward(np.asarray(predicted.mean, np.float64), np.asarray(predicted.sd, np.float64), standard)
         tables = {"mean": mean, "sd": sd, "lower": mean - float(width) * sd, "upper": mean + float(width) * sd}
         belief = xr.Dataset(
             {name: (("output", "point"), table) for name, table in tables.items()}

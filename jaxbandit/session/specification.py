@@ -1,10 +1,10 @@
-"""All that a session is made of, as one value that its journal holds and from which it can be made again; and the fit of its model."""
+"""All that a session is made of, as one value that its journal holds and from which it can be made again."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 import jax
@@ -24,14 +24,16 @@ from jaxbandit.engine.arguments import Delays, Rounds
 from jaxbandit.engine.cell import Cell
 from jaxbandit.engine.rounds import design_key
 from jaxbandit.engine.trial import Setting
-from jaxbandit.feedback import Policy
+from jaxbandit.feedback import Hallucinate, Policy
 from jaxbandit.problems import from_tables
-from jaxbandit.session.journal import SessionError
-from jaxbandit.session.quantities import Axis, Outputs, Space
+from jaxbandit.session.journal import SCHEMA
+from jaxbandit.session.models import default_model, expanded, spread_out
+from jaxbandit.session.quantities import Axis, Outputs, Space, Standard
 from jaxbandit.study.runs import Model
-from jaxbandit.surrogates import Prior, arithmetic, fit
+from jaxbandit.surrogates import arithmetic
 
-FIELDS = ("objective", "constraints", "seed", "horizon", "capacity", "fit_every")
+NUMBERS = ("horizon", "capacity", "fit_every", "standardise")
+FIELDS = ("objective", "constraints", "seed", *NUMBERS)
 PARTS = ("axis", "algorithm", "model", "feedback", "delay", "initial", "units")
 TAKEN = {"ticket", "state", "round", "index", "asked_at", "told_at", "best_so_far"}
 TAKEN |= {"output", "point", "mean", "sd", "lower", "upper", "probability_of_feasibility"}
@@ -62,20 +64,24 @@ class Specification(Described):
     Attributes:
       space: the points among which it chooses.
       outputs: what is measured.
+      schema: version of the journal, by which earlier ones keep what they meant: models in the outputs' units and the algorithm's own
+        feedback policy where none is named.
     """
 
     described: ClassVar[str] = "a Specification"
     space: Space
     outputs: Outputs
     algorithm: Algorithm
-    model: Annotated[Model, Words("the model of a session, study.Model(...)")]
+    model: Annotated[Model, Words("the model of a session, study.Model(...)")] | None
     key: Key
     horizon: Rounds = 1000
     delay: Delay | None = None
     feedback: Policy | None = None
-    initial: InitialDesign = InitialDesign()
+    initial: InitialDesign | None = None
     capacity: Rounds | None = None
     fit_every: Annotated[int, whole(1)] | None = None
+    standardise: bool = True
+    schema: int = SCHEMA
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -85,7 +91,9 @@ class Specification(Described):
                 place = number - len(self.space.names)
                 where, taken = "domain" if place < 0 else "constraints" if place else "objective", ", ".join(sorted(TAKEN))
                 raise InvalidArgument(f"{where}: outputs and axes must have names of their own, none of {taken}, got {name!r}")
-        if self.model.fit_to is not None:
+        if self.model is None and not self.standardise:
+            raise InvalidArgument("standardise: must be True without a model, for one is fitted to standardised outputs, got False")
+        if self.model is not None and self.model.fit_to is not None:
             raise InvalidArgument(
                 "model.fit_to: a session fits to what it has been told, by Session.fit() and fit_every; fit to earlier data by"
                 " surrogates.fit and give the kernel that it returns"
@@ -98,7 +106,9 @@ class Specification(Described):
         size, axes = self.space.domain.size, self.space.domain.dimension
         functions = len(self.outputs.functions)
         self.algorithm.validate(None, functions, size, axes)
-        self.initial.validate("initial", None, size, axes)
+        if self.initial is None:
+            object.__setattr__(self, "initial", InitialDesign() if self.model else spread_out(self.space.domain, self._design_key))
+        self.design.validate("initial", None, size, axes)
         if self.delay is not None:  # of the outputs that are told, or of the functions that are modelled
             self.delay.validate("delay", functions if functions == len(self.outputs.names) else None)
         if self.at_once and self.feedback is not None:
@@ -108,6 +118,8 @@ class Specification(Described):
                 f"delay: {type(self.algorithm).__name__} needs the values of a round before the next one; give delay=NoDelay(), got"
                 f" {short(self.delay)}"
             )
+        if self.feedback is None and self.schema > 1 and not self.at_once:
+            object.__setattr__(self, "feedback", Hallucinate())
 
     @property
     def at_once(self) -> bool:
@@ -125,22 +137,38 @@ class Specification(Described):
         late = [len(self.outputs.functions) == 1, self.algorithm.traits.joint_arrival, self.delay is not None and self.delay.joint]
         return not self.at_once and any(late)
 
-    def design(self) -> list[int]:
+    @property
+    def design(self) -> InitialDesign:
+        """The initial design in force."""
+        assert self.initial is not None  # for ``None`` stood for a design that is made above
+        return self.initial
+
+    @property
+    def _design_key(self) -> Key:
+        return design_key(trial_key(typed(self.key), 0))
+
+    def design_points(self) -> list[int]:
         """Return the points of the initial design, those of a simulated trial of the same key."""
-        if not self.initial.count:
-            return []  # at once: most sessions have none, and drawing no point would compile programs
-        key = design_key(trial_key(typed(self.key), 0))
-        return [int(index) for index in np.asarray(self.initial.points(key, self.space.domain.size))]
+        if not self.design.count:
+            return []  # at once: many sessions have none, and drawing no point would compile programs
+        return [int(index) for index in np.asarray(self.design.points(self._design_key, self.space.domain.size))]
+
+    @functools.cached_property
+    def first(self) -> tuple[Model, Standard | None]:
+        """The model before any fit, and the location and scale of what it models, of which nothing is known; none in the outputs' units."""
+        outputs = self.outputs
+        unknown = Standard(location=(0.0, *(one.bound for one in outputs.constraints)), scale=(1.0,) * len(outputs.names))
+        return self.model or default_model(self.space.domain), unknown if self.standardise else None
 
     @functools.cached_property
     def setting(self) -> Setting:
         """All that stays the same from round to round: the setting of trial 0 of a simulation with the key."""
-        return self.setting_with(self.model)
+        return self.setting_with(*self.first)
 
-    def setting_with(self, model: Model) -> Setting:
+    def setting_with(self, model: Model, standard: Standard | None) -> Setting:
         """Return the :attr:`setting` with another model."""
         domain, functions = self.space.domain, len(self.outputs.functions)
-        surrogate = _expanded(model, self.outputs, domain.size).of(domain, functions, self.horizon + self.initial.count, "model")
+        surrogate = expanded(model, self.outputs, domain.size, standard).of(domain, functions, self.horizon + self.design.count, "model")
         algorithm, delays = self.algorithm, None
         with arithmetic([surrogate.precision]):
             if not self.at_once:
@@ -149,7 +177,7 @@ class Specification(Described):
                 algorithm = algorithm.with_delays(delay, policy)
                 delays = Delays(model=delay, policy=policy, capacity=self.capacity or self.horizon)
             unknown = from_tables(domain, np.zeros(domain.size), np.zeros((functions - 1, domain.size)))  # for what the user measures
-            cell = Cell.of(unknown, [(algorithm, surrogate, delays)], self.initial, horizon=self.horizon)
+            cell = Cell.of(unknown, [(algorithm, surrogate, delays)], self.design, horizon=self.horizon)
             return jax.jit(Cell.setting)(cell, typed(self.key), np.asarray([0, 0, 1], np.int32))
 
     def table(self) -> dict[str, Any]:
@@ -160,10 +188,11 @@ class Specification(Described):
             "objective": str(self.outputs.objective),
             "constraints": [str(constraint) for constraint in self.outputs.constraints],
             "algorithm": algorithm_table(self.algorithm),
-            "model": self.model.table(),
+            "model": None if self.model is None else self.model.table(),
             "key": {"generator": str(jax.random.key_impl(key)), "data": np.asarray(jax.random.key_data(key)).tolist()},
-            "initial": {name: to_plain(getattr(self.initial, name), f"initial.{name}") for name in ("indices", "random")},
+            "initial": {name: to_plain(getattr(self.design, name), f"initial.{name}") for name in ("indices", "random")},
             **({"units": dict(self.outputs.unit_of)} if self.outputs.unit_of else {}),
+            **({"standardise": self.standardise} if self.schema > 1 else {}),
         } | {name: to_plain(getattr(self, name), name) for name in parts}
 
     @classmethod
@@ -179,19 +208,19 @@ class Specification(Described):
             raise InvalidArgument(f"algorithm: the session was made with another one, {short(written)}, got {short(algorithm)}")
         data: Any = np.asarray(key["data"], np.uint32)  # JAX's own array would take a program to make
         key = jax.random.wrap_key_data(data, impl=key["generator"])
-        return cls._read({**table, "algorithm": written if algorithm is None else algorithm}, Space.from_table(table["space"]), key)
+        schema = SCHEMA if "standardise" in table else 1
+        table, space = {"standardise": False, **table}, Space.from_table(table["space"])
+        return cls._read({**table, "algorithm": written if algorithm is None else algorithm}, space, key, schema)
 
     @classmethod
-    def _read(cls, table: Table, space: Space, key: Key) -> Specification:
+    def _read(cls, table: Table, space: Space, key: Key, schema: int = SCHEMA) -> Specification:
         """Return the specification whose points and key are given, and whose other parts a table of a file or of a journal holds."""
-        numbers = {name: table[name] for name in ("horizon", "capacity", "fit_every") if name in table}
+        given = {name: table[name] for name in NUMBERS if name in table}
         outputs = Outputs.read(table.get("objective", "maximise reward"), table.get("constraints", []), table.get("units"))
-        model, initial = (
-            from_fields(Model, table.get("model", {}), "model"),
-            from_fields(InitialDesign, table.get("initial", {}), "initial"),
-        )
+        for name, kind in (("model", Model), ("initial", InitialDesign)):
+            given[name] = None if table.get(name) is None else from_fields(kind, table[name], name)
         parts = {word_of(role): from_plain(role, table.get(word_of(role)), word_of(role)) for role in (Algorithm, Delay, Policy)}
-        return cls(space=space, outputs=outputs, model=model, key=key, initial=initial, **parts, **numbers)
+        return cls(space=space, outputs=outputs, key=key, schema=schema, **parts, **given)
 
 
 def algorithm_table(algorithm: Algorithm) -> dict[str, Plain]:
@@ -224,48 +253,3 @@ def read_toml(path: FilePath) -> Specification:
     whole(0, 2**32 - 1)("seed", seed)
     space = Space.of([Axis.read(name, axis, f"axis.{name}") for name, axis in table["axis"].items()])
     return Specification._read(table, space, jax.random.key(seed))
-
-
-def fitted_model(specification: Specification, model: Model, told: Sequence[tuple[int, Mapping[str, float]]]) -> Model:
-    """Return ``model`` with kernels and noise variances fitted to ``told``, points with values by name, as ``Session.fit`` describes."""
-    outputs, points = specification.outputs, np.asarray(specification.space.domain.points, np.float64)
-    if not told:
-        raise SessionError("fit: nothing has been told yet; tell some values first")
-    if np.size(model.noise_variance) > len(outputs.names):
-        raise SessionError("fit: fits one noise variance for each output, and the model has a table over the points; give it numbers")
-    prior = Prior(extent=np.ptp(points, axis=0) + (np.ptp(points, axis=0) == 0))
-    means, kernels, noises = (_each(name, model, outputs) for name in ("prior_mean", "kernel", "noise_variance"))
-    for number, name in enumerate(outputs.names):
-        rows = [(index, values[name]) for index, values in told if name in values]
-        if rows:  # otherwise the output keeps what it has
-            places, values = map(np.asarray, zip(*rows, strict=True))
-            fitted = fit(kernels[number], points[places], values - means[number], float(noises[number]), prior=prior)
-            kernels[number], noises[number] = fitted.kernel, fitted.noise_variance
-    return dataclasses.replace(model, kernel=tuple(kernels), noise_variance=tuple(map(float, noises)), prior_mean=tuple(map(float, means)))
-
-
-def _each(name: str, model: Model, outputs: Outputs) -> list[Any]:
-    """Return a field of a model for each output; raises ``InvalidArgument`` unless it holds one for all or one for each."""
-    value = getattr(model, name)  # a single prior mean is the objective's: a constraint at its bound is as likely to hold as not
-    if not isinstance(value, list | tuple | np.ndarray) or np.shape(value) == ():
-        return [value, *(constraint.bound if name == "prior_mean" else value for constraint in outputs.constraints)]
-    if len(value) != len(outputs.names):
-        raise InvalidArgument(f"model.{name}: must hold one for each of the {len(outputs.names)} outputs, got {len(value)}")
-    return list(value)
-
-
-def _expanded(model: Model, outputs: Outputs, size: int) -> Model:
-    """Return the model of the modelled functions on ``size`` points from that of the outputs, of which an equality is modelled twice."""
-
-    def rows_of(name: str) -> list[Any]:
-        each = dict(zip(outputs.names, _each(name, model, outputs), strict=True))
-        return [each[output] for output, *_ in outputs.functions]
-
-    means = outputs.inward(dict(zip(outputs.names, map(float, _each("prior_mean", model, outputs)), strict=True)))
-    changes: dict[str, Any] = {"prior_mean": list(means.values())}
-    if isinstance(model.kernel, list | tuple):
-        changes["kernel"] = rows_of("kernel")
-    noise = np.shape(model.noise_variance)
-    if noise and (noise == (len(outputs.names),) or noise != (size,)):  # a table over the points is that of all outputs
-        changes["noise_variance"] = np.asarray(rows_of("noise_variance")).tolist()
-    return dataclasses.replace(model, **changes)

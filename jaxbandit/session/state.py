@@ -9,29 +9,34 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.algorithms.base import Observation, Seen
+from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import from_fields
 from jaxbandit.core.declare import Array
 from jaxbandit.core.fields import whole
 from jaxbandit.core.files import reason_of
-from jaxbandit.core.status import Status
+from jaxbandit.core.pytree import replace
+from jaxbandit.core.status import Status, healthy
 from jaxbandit.engine.rounds import choose_point, faults, flags_raised, is_far, may_be_infinite, policy_key, surprises_at
 from jaxbandit.engine.trial import Setting, Surprises
-from jaxbandit.feedback import Pending
+from jaxbandit.feedback import DelayedSurrogate, Pending
 from jaxbandit.session.journal import JOURNAL, DamagedSession, Event, Journal
-from jaxbandit.session.quantities import told_values
+from jaxbandit.session.quantities import Standard, told_values
 from jaxbandit.session.specification import Specification
 from jaxbandit.study.runs import Model
 from jaxbandit.surrogates import Prediction, arithmetic
 
+ATTEMPTS = 3  # at a point that is not under way
+Units: TypeAlias = tuple[np.ndarray, np.ndarray]
+"""Shift and scale ``[k]`` of modelled functions, see :meth:`Outputs.units <jaxbandit.session.quantities.Outputs.units>`."""
 Told: TypeAlias = tuple[int, Mapping[int, float]]
 """A point, and values of modelled functions there by number."""
 
@@ -66,10 +71,15 @@ def _far(setting: Setting, indices: Array, values: Array) -> Surprises:
 
 
 @jax.jit
-def _choose(setting: Setting, far: Surprises, t: Array, state: object) -> tuple[Array, object]:
-    """Return the point and the status of round ``t``, ``[2]`` (int32), and the state after the choice."""
-    algorithm, arena = setting.algorithm, setting.arena
-    choice = choose_point(algorithm, arena, state, t, policy_key(setting.key, t))
+def _choose(setting: Setting, far: Surprises, t: Array, state: object, under_way: Array | None = None, attempt: Array | None = None) -> Any:
+    """Return the point and the status of round ``t``, ``[2]`` (int32), and the state after the choice.
+
+    Points ``under_way [M]`` look worst to the algorithm, which draws other random numbers at each further ``attempt``.
+    """
+    algorithm, arena, key = setting.algorithm, setting.arena, policy_key(setting.key, t)
+    if under_way is not None and attempt is not None:
+        arena, key = replace(arena, surrogate=replace(arena.surrogate, under_way=under_way)), jax.random.fold_in(key, attempt)
+    choice = choose_point(algorithm, arena, state, t, key)
     raised = faults(arena, choice, choice.state, may_be_infinite(algorithm.init(arena)))
     if algorithm.traits.learns:
         raised |= {Status.FAR_FROM_PRIOR: is_far(far)}
@@ -109,20 +119,24 @@ class Round:
     """The point of a round, and the values that arrive at its end, by round and output."""
 
     index: int
+    under_way: tuple[int, ...] = ()  # points that were not to be chosen
     arrivals: dict[tuple[int, int], float] = dataclasses.field(default_factory=dict)
 
 
 class Course:
     """The learner in the course of its rounds: what was asked and told, and the state to which that leads, computed when it is needed."""
 
-    def __init__(self, make: Callable[[], Setting]) -> None:
+    def __init__(self, make: Callable[[], Setting], units: Units | None = None) -> None:
         self.rounds: list[Round] = []  # those that have begun; the last one has not ended
         self._design: list[Told] = []
-        self.learn_under(make)
+        self.learn_under(make, units)
 
-    def learn_under(self, make: Callable[[], Setting]) -> None:
-        """Play all rounds anew under the setting that ``make`` returns, when they are next needed: telling a value builds no model."""
-        self._make = make
+    def learn_under(self, make: Callable[[], Setting], units: Units | None = None) -> None:
+        """Play all rounds anew under the setting that ``make`` returns, when they are next needed: telling a value builds no model.
+
+        The model sees values in ``units``, by default as they are.
+        """
+        self._make, self._units = make, units
         self._setting: Setting | None = None  # once it has been needed
         self._play_anew()
 
@@ -146,19 +160,36 @@ class Course:
             self._design = design
             self._play_anew()
 
-    def choose(self) -> tuple[int, Status, object]:
-        """Return point and status of the next round, which :meth:`asked` begins, and the algorithm's state after the choice."""
-        state, _, far = self.settled()
-        with self._arithmetic():
-            chosen, after = _choose(self.setting, far, np.int32(len(self.rounds) + 1), state)
-            index, status = np.asarray(chosen).tolist()
-        return index, Status(status), after
+    def choose(self, under_way: Sequence[int] = ()) -> tuple[int, Status, object]:
+        """Return point and status of the next round, which :meth:`asked` begins, and the algorithm's state after the choice.
 
-    def asked(self, index: int, after: object = None) -> None:
+        It is a point not ``under_way`` wherever the algorithm finds one.
+        """
+        with self._arithmetic():
+            return self._choice(self.settled(), len(self.rounds) + 1, under_way)
+
+    def _choice(self, carry: Carry, t: int, under_way: Sequence[int]) -> tuple[int, Status, object]:
+        setting, domain = self.setting, self.setting.arena.surrogate.domain
+
+        def attempt(*more: object) -> tuple[int, Status, object]:
+            chosen, after = _choose(setting, carry.far, np.int32(t), carry.state, *more)
+            index, status = np.asarray(chosen).tolist()
+            return index, Status(status), after
+
+        first = attempt()
+        if first[0] in under_way and isinstance(setting.arena.surrogate, DelayedSurrogate):
+            mask = np.isin(np.arange(domain.size), under_way)
+            for number in range(1, ATTEMPTS + 1):
+                index, status, after = attempt(mask, np.int32(number))
+                if index not in under_way and healthy(np.asarray(int(status))):
+                    return index, first[1], after  # the flags of the first, for points under way only look bad
+        return first
+
+    def asked(self, index: int, after: object = None, under_way: Sequence[int] = ()) -> None:
         """Begin the next round, whose point is ``index``; ``after`` is the state after that choice if :meth:`choose` has just made it."""
         if after is not None:
             self._carry, self._played = self._now, len(self.rounds)
-        self.rounds.append(Round(index))
+        self.rounds.append(Round(index, tuple(under_way)))
         self._after, self._now = after, None
 
     def tell(self, number: int, values: Mapping[int, float]) -> None:
@@ -195,9 +226,10 @@ class Course:
     def start(self) -> Carry:
         """Return what leads to round 1; raises what the algorithm raises where it cannot begin."""
         arena, points = self.setting.arena, [index for index, _ in self._design]
-        rows = np.zeros((len(points), arena.surrogate.outputs), arena.dtype)
+        rows = np.full((len(points), arena.surrogate.outputs), np.nan, arena.dtype)
         for row, (_, values) in zip(rows, self._design, strict=True):
-            row[list(values)] = list(values.values())
+            for output, value in values.items():
+                row[output] = self._seen(output, value)
         with self._arithmetic():
             return _start(self.setting, np.asarray(points, np.int32), rows)
 
@@ -207,13 +239,20 @@ class Course:
         if self._after is not None:
             carry = carry._replace(state=self._after)
         elif self.choosing_matters:
-            carry = carry._replace(state=_choose(self.setting, carry.far, t, carry.state)[1])
+            carry = carry._replace(state=self._choice(carry, self._played + 1, ended.under_way)[2])
         room = 1 if carry.pending is None else len(carry.pending.values)
         values = np.full((room, arena.surrogate.outputs), np.nan, arena.dtype)
         for (number, output), value in ended.arrivals.items():
             if number > t - room:  # otherwise its place in the buffer is another round's
-                values[(number - 1) % room, output] = value
+                values[(number - 1) % room, output] = self._seen(output, value)
         return _end(self.setting, carry, t, np.int32(ended.index), values)
+
+    def _seen(self, output: int, value: float) -> float:
+        """Return a value of a modelled function as the model sees it."""
+        if self._units is None:
+            return value
+        shift, scale = self._units
+        return float((value - shift[output]) / scale[output])
 
     @functools.cached_property
     def choosing_matters(self) -> bool:
@@ -240,8 +279,9 @@ BODIES = {
     "told": {"ticket", "values"},
     "corrected": {"ticket", "values"},
     "dropped": {"ticket"},
-    "fitted": {"model", "told"},
+    "fitted": {"told"},
 }
+STANDARD = {"location", "scale"}  # further keys of a fit from version 2 on, which has no model where only outputs are standardised anew
 
 
 @dataclasses.dataclass(frozen=True)
@@ -291,10 +331,10 @@ class State:
     """All that the events of a session amount to: its tickets by number, the model in force, and the learner."""
 
     def __init__(self, specification: Specification) -> None:
-        self.specification, self.design, self.model = specification, specification.design(), specification.model
-        self.fitted_at = 0  # number of complete tickets to which the model was fitted
+        self.specification, self.design, (self.model, self.standard) = specification, specification.design_points(), specification.first
+        self.fitted_at = self.standardised_at = 0  # numbers of complete tickets at the last fit, and the last standard
         self.records: dict[int, Record] = {}
-        self.course = Course(lambda: specification.setting)
+        self.course = Course(lambda: specification.setting, self.units)
         self.entered = 1  # number of events that have happened; the first one holds the specification
 
     def follow(self, journal: Journal) -> None:
@@ -311,22 +351,32 @@ class State:
 
     def enter(self, event: Event, after: object = None) -> None:
         """Let an event happen; ``after`` is the algorithm's state after its choice of a point that is asked for."""
-        body = event.body
-        if body.keys() != BODIES[event.kind]:
-            raise InvalidArgument(f"must hold {', '.join(sorted(BODIES[event.kind]))}, got {short(sorted(body))}")
+        body, keys = event.body, BODIES[event.kind]
+        if event.kind == "fitted":
+            keys = keys | ({"model"} if self.specification.schema == 1 else STANDARD | (body.keys() & {"model"}))
+        if body.keys() != keys:
+            raise InvalidArgument(f"must hold {', '.join(sorted(keys))}, got {short(sorted(body))}")
         match event.kind:
             case "asked":
                 self._ask(event, after)
             case "fitted":
-                self.model = from_fields(Model, body["model"], "model")
-                self.model.validate("model")
                 _check_equal("told", body["told"], self.complete)
-                self.fitted_at = self.complete
+                if "model" in body:
+                    self.model = from_fields(Model, body["model"], "model")
+                    self.model.validate("model")
+                    self.fitted_at = self.complete
+                if keys >= STANDARD:
+                    self.standard = Standard(body["location"], body["scale"])
+                    checks.shape("location", self.standard.location, (len(self.specification.outputs.names),))
+                    checks.shape("scale", self.standard.scale, (len(self.specification.outputs.names),))
+                    self.standardised_at = self.complete
             case "dropped":
                 record = self.record(body["ticket"])
                 if record.state in ("complete", "dropped"):
                     raise InvalidArgument(f"ticket: must be one that could be dropped, got {record.ticket.number}, which is {record.state}")
                 record.dropped = True
+                if record.ticket.round == 0:
+                    self._begin()
                 if self.specification.at_once and record.ticket.round == len(self.course.rounds) > 0:
                     self.course.take_back()
             case _:
@@ -339,11 +389,13 @@ class State:
             _check_equal(name, body[name], expected)
         whole(0, space.domain.size - 1)("index", body["index"])
         whole(0, 2 * max(Status) - 1)("status", body["status"])
-        number, index = body["ticket"], body["index"]
+        number, index, under_way = body["ticket"], body["index"], self.under_way
         ticket = Ticket(number, body["round"], index, space.point(index), Status(body["status"]))
         self.records[number] = Record(ticket, event.at, len(self.specification.outputs.names))
         if ticket.round:
-            self.course.asked(index, after)
+            self.course.asked(index, after, under_way)
+        else:
+            self._begin()
 
     def _tell(self, record: Record, event: Event) -> None:
         outputs, values, is_correction = self.specification.outputs, event.body["values"], event.kind == "corrected"
@@ -356,8 +408,7 @@ class State:
         record.dropped, record.told_at = False, event.at
         record.values |= values
         if record.ticket.round == 0:
-            known = [record for record in self.records.values() if record.ticket.round == 0 and record.state == "complete"]
-            self.course.begin([(record.ticket.index, outputs.inward(record.values)) for record in known])
+            self._begin()
         elif is_correction:
             self.course.correct(record.ticket.round, outputs.inward(values))
         elif not self.specification.together:
@@ -372,14 +423,43 @@ class State:
             return {"ticket": number, "round": 0, "index": self.design[number - 1]}
         return {"ticket": number, "round": len(self.course.rounds) + 1}
 
+    def _begin(self) -> None:
+        """Let the learner begin with what has been told of the initial design, and unless values come at once with what is under way."""
+        parts, told = self.specification, list[Told]()
+        for record in self.records.values():
+            is_whole = record.state == "complete"
+            if record.ticket.round == 0 and not record.dropped and (is_whole or not parts.at_once):
+                told.append((record.ticket.index, parts.outputs.inward(record.values if is_whole or not parts.together else {})))
+        self.course.begin(told)
+
     def learn_anew(self) -> None:
         """Let the learner play all rounds under the model in force."""
-        self.course.learn_under(functools.partial(self.specification.setting_with, self.model))
+        self.course.learn_under(functools.partial(self.specification.setting_with, self.model, self.standard), self.units)
 
     @property
-    def begun(self) -> bool:
-        """Return whether a round has ever begun, with which the initial design is used."""
-        return bool(self.records) and self.records[len(self.records)].ticket.round > 0
+    def units(self) -> Units | None:
+        """Shift and scale of the modelled functions, as the model in force sees them; ``None`` in the outputs' units."""
+        return None if self.standard is None else self.specification.outputs.units(self.standard)
+
+    @property
+    def under_way(self) -> list[int]:
+        """Points that have been asked for and lack values; none in journals of version 1, whose sessions did not heed them."""
+        waiting = [record for record in self.records.values() if record.state in ("pending", "partial")]
+        return [record.ticket.index for record in waiting] if self.specification.schema > 1 else []
+
+    def due(self, *, asking: bool) -> bool | None:
+        """Return whether outputs are to be standardised anew before anything else happens (else ``None``), and the model to be refitted.
+
+        That is due after ``fit_every`` complete tickets, when a point of a round is asked for, and at doubling numbers of complete tickets,
+        of which the first is that of the initial design, or of what has been told of it when more is asked for.
+        """
+        parts, complete = self.specification, self.complete
+        if parts.fit_every is not None and asking and complete >= self.fitted_at + parts.fit_every:
+            return True
+        first = 1 if asking or self.course.rounds else len(self.design) - sum(record.dropped for record in self.records.values())
+        if parts.standardise and complete >= max(1, first, 2 * self.standardised_at):
+            return parts.model is None and parts.fit_every is None
+        return None
 
     @property
     def complete(self) -> int:

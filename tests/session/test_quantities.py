@@ -19,7 +19,7 @@ from jaxbandit import InvalidArgument, domains
 from jaxbandit.report.session import render
 from jaxbandit.session import Model, Session
 from jaxbandit.session.figures import belief_figure
-from jaxbandit.session.quantities import Axis, Constraint, Objective, Outputs, Space, told_values
+from jaxbandit.session.quantities import Axis, Constraint, Objective, Outputs, Space, Standard, told_values
 
 OUTPUTS = Outputs.read("minimise loss", ["cost <= 2.5", "purity >= 0.9", "pH = 7 +- 0.2"])
 
@@ -49,7 +49,7 @@ def test_beliefs_are_turned_back() -> None:
     inward = [OUTPUTS.inward({name: float(column[n]) for name, column in values.items()}) for n in range(4)]
     mean = np.array([[own[row] for own in inward] for row in range(5)])
     sd = np.array([[1.0], [2.0], [3.0], [4.0], [4.0]]) * np.ones((1, 4))
-    back, deviation = OUTPUTS.outward(mean, sd)
+    back, deviation = OUTPUTS.outward(mean, sd, None)
     np.testing.assert_allclose(back, np.stack(list(values.values())), atol=1e-12)
     np.testing.assert_array_equal(deviation[:, 0], [1, 2, 3, 4])
 
@@ -255,3 +255,15 @@ def test_maps_show_bounds_and_the_probability_of_feasibility() -> None:
     assert not any(isinstance(found, ContourSet) for found in maps["yield: posterior mean"].collections)
     said = [text.get_text() for text in figure.legends[0].get_texts()]
     assert said == ["measured", "recommended", "mean at the bounds of cost"]
+
+
+def test_standardised_functions_keep_their_bounds_and_are_turned_back() -> None:
+    """The objective is shifted and scaled, constraints are scaled alone: what is at its bound stays at 0."""
+    standard = Standard(location=(50.0, 3.0, 0.8, 6.9), scale=(10.0, 2.0, 0.1, 0.3))
+    shift, scale = OUTPUTS.units(standard)
+    at_bound = OUTPUTS.inward({"loss": 70.0, **{one.name: one.sides[0][0] * one.sides[0][1] for one in OUTPUTS.constraints}})
+    seen = [(value - shift[row]) / scale[row] for row, value in at_bound.items()]
+    assert seen[0] == -2.0 and seen[1:4] == [0.0, 0.0, 0.0]
+    mean, sd = np.asarray(seen)[:, None], np.ones((len(seen), 1))
+    back, deviation = OUTPUTS.outward(mean, sd, standard)
+    assert back[0, 0] == 70.0 and back[1, 0] == OUTPUTS.constraints[0].bound and deviation[:, 0].tolist() == list(standard.scale)

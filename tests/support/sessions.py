@@ -23,9 +23,9 @@ MODEL = Model(kernel=kernels.SquaredExponential(length_scale=0.3), noise_varianc
 
 
 def create(directory: Path, algorithm: Any = None, **options: Any) -> Session:
-    """A session on the domain of the conformance tests, with a loss to minimise and two constraints."""
+    """A session on the domain of the conformance tests, with a loss to minimise and two constraints; the model is in their units."""
     objective, constraints = BOUNDS
-    options = {"key": KEY, "horizon": HORIZON, "objective": objective, "constraints": constraints} | options
+    options = {"key": KEY, "horizon": HORIZON, "objective": objective, "constraints": constraints, "standardise": False} | options
     chosen = jaxbandit.Rpol() if algorithm is None else algorithm
     return Session.create(directory, conformance.study()[0].domain, chosen, options.pop("model", MODEL), **options)
 

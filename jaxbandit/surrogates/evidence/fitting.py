@@ -108,6 +108,28 @@ def fit(
     Raises:
       InvalidArgument: on a hyper-parameter or argument out of range, or a path in ``fixed`` or ``bounds`` that names none.
     """
+    fitted = best_fit(kernel, points, values, noise_variance, prior=prior, fixed=fixed, span=span, bounds=bounds, starts=starts, seed=seed)
+    held = [path for path, at in fitted.at_bound.items() if np.any(at)]
+    if held:
+        words = f"fit: {', '.join(held)} ended at the end of the range that the search was given; widen it, or fix the value"
+        warnings.warn(words, stacklevel=3)
+    return fitted
+
+
+def best_fit(
+    kernel: K,
+    points: Numbers,
+    values: Numbers,
+    noise_variance: float,
+    *,
+    prior: Prior | None,
+    fixed: Sequence[str] = (),
+    span: Scalar = 1e3,
+    bounds: Bounds | None = None,
+    starts: int = 4,
+    seed: int = 0,
+) -> Fit[K]:
+    """Do as :func:`fit` does, without its warning: whoever fits says in their own words what ended at a bound."""
     points, values = np.asarray(points, np.float64), np.asarray(values, np.float64)
     if values.ndim not in (1, 2) or len(values) != len(points) or not values.size:
         raise checks.InvalidArgument(f"values: expected one for each of {len(points)} points, [n] or [n, k], got {list(values.shape)}")
@@ -123,12 +145,7 @@ def fit(
     data = data.padded(-(-len(data.counts) // ROUNDED_TO) * ROUNDED_TO)
     with jax.enable_x64(True):
         given = canonicalise((start, noise_variance, prior, span, bounds, data))
-        fitted = cast(Fit[K], jax.tree.map(np.asarray, _maximised(*given, fixed=tuple(fixed), search=Search(starts=starts, seed=seed))))
-    held = [path for path, at in fitted.at_bound.items() if np.any(at)]
-    if held:
-        words = f"fit: {', '.join(held)} ended at the end of the range that the search was given; widen it, or fix the value"
-        warnings.warn(words, stacklevel=3)
-    return fitted
+        return cast(Fit[K], jax.tree.map(np.asarray, _maximised(*given, fixed=tuple(fixed), search=Search(starts=starts, seed=seed))))
 
 
 @checked

@@ -1,0 +1,167 @@
+"""Models of sessions: the one in force where none is given, the units that models work in, and fits to what was told."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import operator
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from jaxbandit import domains
+from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.declare import Key
+from jaxbandit.domains import Domain
+from jaxbandit.engine import InitialDesign
+from jaxbandit.kernels import Categorical, Kernel, Matern52, OnAxes, Scale
+from jaxbandit.session.journal import SessionError
+from jaxbandit.session.quantities import Outputs, Standard
+from jaxbandit.study.runs import Model
+from jaxbandit.surrogates import Prior
+from jaxbandit.surrogates.evidence.density import NOISE
+from jaxbandit.surrogates.evidence.fitting import best_fit
+
+LENGTH = 0.5  # length-scale before any fit, as a share of an axis
+NOISES = (1e-6, 10.0)  # least and largest noise variance of a fit, in units of the variance of what was told
+Values: TypeAlias = Sequence[tuple[int, Mapping[str, float]]]
+"""Points by number, with the values told there by the names of outputs."""
+
+
+def default_model(domain: Domain) -> Model:
+    """Return the model of standardised outputs that is fitted where none is given: Matern-5/2 with a length-scale for each axis."""
+    numeric = tuple(axis for axis in range(domain.dimension) if not domain.is_categorical(axis))
+    lengths = (LENGTH * _sides(domain)[list(numeric)]).tolist()
+    parts: list[Kernel] = [OnAxes(kernel=Categorical(), axes=(axis,)) for axis in range(domain.dimension) if axis not in numeric]
+    if numeric:
+        smooth = Matern52(length_scale=lengths)
+        parts.append(OnAxes(kernel=smooth, axes=numeric) if parts else smooth)
+    return Model(kernel=Scale(kernel=functools.reduce(operator.mul, parts), variance=1.0), noise_variance=0.02)
+
+
+def spread_out(domain: Domain, key: Key) -> InitialDesign:
+    """Return the initial design where none is given: the ``2 (d + 1)`` points nearest to those of a Sobol sequence."""
+    points = np.asarray(domain.points, np.float64)
+    sides, free, chosen = _sides(domain), np.ones(domain.size, bool), []
+    unit = (points - points.min(axis=0)) / sides
+    low, high = [0.0] * domain.dimension, [1.0] * domain.dimension
+    for target in np.asarray(domains.sobol(low, high, min(2 * (domain.dimension + 1), domain.size), key).points):
+        chosen.append(int(np.argmin(np.where(free, np.sum(np.square(unit - target), axis=1), np.inf))))
+        free[chosen[-1]] = False
+    return InitialDesign(indices=np.asarray(chosen))
+
+
+def _sides(domain: Domain) -> np.ndarray:
+    """Return the sides ``[d]`` of the box that holds all points, 1 where it has none."""
+    sides = np.ptp(np.asarray(domain.points, np.float64), axis=0)
+    return np.where(sides > 0, sides, 1.0)
+
+
+def standard_of(outputs: Outputs, told: Values, before: Standard) -> Standard:
+    """Return mean and standard deviation of what was told of every output; that of ``before`` of one of which nothing was told.
+
+    Equal values are as far from each other as from the bound, or from 0: a unit of their size, while there is no better one.
+    """
+    location, scale = list(before.location), list(before.scale)
+    for number, (name, bound) in enumerate(zip(outputs.names, (0.0, *(one.bound for one in outputs.constraints)), strict=True)):
+        values = np.asarray([values[name] for _, values in told if name in values], np.float64)
+        if values.size:
+            centre, spread = float(np.mean(values)), float(np.std(values))
+            location[number] = centre
+            scale[number] = spread if spread > 1e-9 * abs(centre) else abs(centre - bound) or 1.0
+    return Standard(tuple(location), tuple(scale))
+
+
+def fitted(outputs: Outputs, domain: Domain, model: Model, standard: Standard | None, told: Values) -> tuple[Model, Standard]:
+    """Return ``model`` fitted to ``told``, as one of standardised outputs, and their standard; see ``Session.fit``."""
+    points, prior = _points_for_fit(model, outputs, domain, told), Prior(extent=_sides(domain), scale=1.0)
+    new = standard_of(outputs, told, standard or Standard((0.0,) * len(outputs.names), (1.0,) * len(outputs.names)))
+    means, kernels, noises = (_each(name, model, outputs, new) for name in ("prior_mean", "kernel", "noise_variance"))
+    ends: list[str] = []
+    for number, name in enumerate(outputs.names):
+        rows = [(index, (values[name] - new.location[number]) / new.scale[number]) for index, values in told if name in values]
+        values = np.asarray([value for _, value in rows])
+        means[number] = 0.0
+        if not rows or np.ptp(values) == 0:
+            continue  # nothing to learn: the output keeps what it has
+        kernel, noise, places = kernels[number], float(noises[number]), points[[index for index, _ in rows]]
+        if standard is None:  # the model was in the outputs' units
+            noise = noise / new.scale[number] ** 2
+            kernel = Scale(kernel=kernel.kernel, variance=1.0) if isinstance(kernel, Scale) else kernel
+        for _ in range(2):  # about the mean of the values, then about that of the process
+            found = best_fit(kernel, places, values - means[number], noise, prior=prior, bounds={NOISE: NOISES})
+            kernel, noise = found.kernel, float(found.noise_variance)
+            means[number] = _mean(kernel, places, values, noise)
+        kernels[number], noises[number] = kernel, noise
+        ends += [f"{path.removeprefix('kernel.')} of {name}" for path, at in found.at_bound.items() if np.any(at)]
+    if ends:
+        words = "so far the values do not determine it; look whether they repeat, or do not depend on an axis"
+        warnings.warn(f"fit: {', '.join(ends)} ended at the end of the range that was searched: {words}", stacklevel=4)
+    return dataclasses.replace(model, kernel=tuple(kernels), noise_variance=tuple(noises), prior_mean=tuple(means)), new
+
+
+def _mean(kernel: Kernel, places: np.ndarray, values: np.ndarray, noise: float) -> float:
+    """Return the posterior mean of the process's own mean, which is standard normal before: ``1^T V^-1 y / (1 + 1^T V^-1 1)``."""
+    solved = np.linalg.solve(np.asarray(kernel(places, places), np.float64) + noise * np.eye(len(values)), np.ones(len(values)))
+    return float(solved @ values / (1 + np.sum(solved)))
+
+
+def fitted_in_units(outputs: Outputs, domain: Domain, model: Model, told: Values) -> Model:
+    """Return ``model`` fitted to ``told`` about its prior means, in the outputs' units, as sessions of version 1 do."""
+    points, prior = _points_for_fit(model, outputs, domain, told), Prior(extent=_sides(domain))
+    means, kernels, noises = (_each(name, model, outputs, None) for name in ("prior_mean", "kernel", "noise_variance"))
+    for number, name in enumerate(outputs.names):
+        rows = [(index, values[name]) for index, values in told if name in values]
+        if rows:  # otherwise the output keeps what it has
+            places, values = map(np.asarray, zip(*rows, strict=True))
+            found = best_fit(kernels[number], points[places], values - means[number], float(noises[number]), prior=prior)
+            kernels[number], noises[number] = found.kernel, found.noise_variance
+    return dataclasses.replace(model, kernel=tuple(kernels), noise_variance=tuple(map(float, noises)), prior_mean=tuple(map(float, means)))
+
+
+def _points_for_fit(model: Model, outputs: Outputs, domain: Domain, told: Values) -> np.ndarray:
+    if not told:
+        raise SessionError("fit: nothing has been told yet; tell some values first")
+    if np.size(model.noise_variance) > len(outputs.names):
+        raise SessionError("fit: fits one noise variance for each output, and the model has a table over the points; give it numbers")
+    return np.asarray(domain.points, np.float64)
+
+
+def _each(name: str, model: Model, outputs: Outputs, standard: Standard | None) -> list[Any]:
+    """Return a field of a model for each output; raises ``InvalidArgument`` unless it holds one for all or one for each."""
+    value = getattr(model, name)
+    if not isinstance(value, list | tuple | np.ndarray) or np.shape(value) == ():
+        # A single prior mean is the objective's: a constraint in its own units is as likely to hold as not.
+        means = [0.0 if standard else constraint.bound for constraint in outputs.constraints]
+        return [value, *(means if name == "prior_mean" else [value] * len(means))]
+    if len(value) != len(outputs.names):
+        raise InvalidArgument(f"model.{name}: must hold one for each of the {len(outputs.names)} outputs, got {len(value)}")
+    return list(value)
+
+
+def of_output(field: str, name: str, model: Model, outputs: Outputs) -> Any:
+    """Return a field of a model in the outputs' own units for one of them, by its name."""
+    return _each(field, model, outputs, None)[outputs.names.index(name)]
+
+
+def expanded(model: Model, outputs: Outputs, size: int, standard: Standard | None) -> Model:
+    """Return the model of the modelled functions on ``size`` points from that of the outputs, of which an equality is modelled twice."""
+
+    def rows_of(name: str) -> list[Any]:
+        each = dict(zip(outputs.names, _each(name, model, outputs, standard), strict=True))
+        return [each[output] for output, *_ in outputs.functions]
+
+    means = list(map(float, _each("prior_mean", model, outputs, standard)))
+    if standard is not None:
+        means = [place + scale * mean for place, scale, mean in zip(standard.location, standard.scale, means, strict=True)]
+    inward = np.asarray(list(outputs.inward(dict(zip(outputs.names, means, strict=True))).values()))
+    shift, scale = outputs.units(standard)
+    changes: dict[str, Any] = {"prior_mean": ((inward - shift) / scale).tolist()}
+    if isinstance(model.kernel, list | tuple):
+        changes["kernel"] = rows_of("kernel")
+    noise = np.shape(model.noise_variance)
+    if noise and (noise == (len(outputs.names),) or noise != (size,)):  # a table over the points is that of all outputs
+        changes["noise_variance"] = np.asarray(rows_of("noise_variance")).tolist()
+    return dataclasses.replace(model, **changes)
