@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import csv
 import dataclasses
+import datetime
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -206,8 +207,12 @@ def history_of(session: Session, args: argparse.Namespace) -> Said:
 def rows_of(history: xr.Dataset, names: Sequence[str]) -> list[Said]:
     """Return some columns of a history as a row for each ticket, ``None`` where there is nothing."""
     columns = [history[name].values for name in names]
-    lists = [column.astype("datetime64[s]").astype(str).tolist() if column.dtype.kind == "M" else column.tolist() for column in columns]
-    return [{name: None if x != x or x == "NaT" else x for name, x in zip(names, row, strict=True)} for row in zip(*lists, strict=True)]
+    columns = [(column.astype("datetime64[s]") if column.dtype.kind == "M" else column).tolist() for column in columns]  # None for NaT
+
+    def plain(value: object) -> object:
+        return None if value != value else str(value) if isinstance(value, datetime.datetime) else value
+
+    return [dict(zip(names, map(plain, row), strict=True)) for row in zip(*columns, strict=True)]
 
 
 def plotted(session: Session, path: Path) -> Path:

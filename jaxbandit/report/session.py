@@ -9,9 +9,9 @@ import numpy as np
 
 from jaxbandit.core.files import prepare_file, write_whole
 from jaxbandit.core.status import MESSAGES
-from jaxbandit.report.html import Picture, Section, page
+from jaxbandit.report.html import Picture, Section, page, with_half
 from jaxbandit.session import Session
-from jaxbandit.session.figures import RULE, history_figure
+from jaxbandit.session.figures import history_figure, nearness
 from jaxbandit.session.quantities import STATES, readable
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def render(session: Session, *, reload: int | None = None) -> str:
     history, parts, told = session.history(), session.specification, session.told
     outputs, space, names, states = parts.outputs, parts.space, parts.space.names, history["state"].values
     counts = ", ".join(f"{np.count_nonzero(states == state)} {words}" for state, words in STATES.items())
-    first, last = session.events[0], session.events[-1]
+    begun, last = (session.events[at].at[:16].replace("T", " ") for at in (0, -1))
     waiting = [
         [ticket.number, *(readable(ticket.point[name]) for name in names), ", ".join(told[ticket.number]) or "nothing yet"]
         for ticket in session.pending
@@ -65,9 +65,7 @@ def render(session: Session, *, reload: int | None = None) -> str:
         else {},
         "made-of": [[name, str(value)] for name, value in parts.table().items() if name not in ("space", "key") and value is not None],
     }
-    facts = (
-        f"{len(states)} of at most {parts.horizon + parts.design.count:,} tickets: {counts}; begun {first.at}, last event {last.at} (UTC)"
-    )
+    facts = f"{len(states)} of at most {parts.horizon + parts.design.count:,} tickets: {counts}; begun {begun}, last event {last} (UTC)"
     findings = (
         {} if any(told.values()) else {"pending": ["No value has been told yet; with the first one this page shows what is believed."]}
     )
@@ -77,16 +75,16 @@ def render(session: Session, *, reload: int | None = None) -> str:
 
 def _learnt(session: Session, history: xr.Dataset) -> dict[str, Section]:
     """Return the sections that need a value: recommendation, history and beliefs."""
-    outputs, domain, best = session.specification.outputs, session.specification.space.domain, session.recommend()
+    outputs, space, best = session.specification.outputs, session.specification.space, session.recommend()
     kinds = {1: "Posterior means with bands of two standard deviations", 2: "Posterior means and standard deviations"}
-    shown = kinds.get(domain.dimension, f"{kinds[1]}, in slices through the recommended point with what was {RULE}")
+    shown = kinds.get(space.domain.dimension, f"{kinds[1]}, in slices through the recommended point, with what was {nearness(space)}")
     shown += "; white dots were measured, orange marks what is recommended."
     shown += " The last row is the probability that all constraints hold." if outputs.constraints else ""
     caption = "What was measured by ticket, the best objective where all constraints were measured to hold, and the bounds."
     return {
         "recommendation": {
-            "point": [[session.specification.space.label(name), readable(value)] for name, value in best.point.items()],
-            "outputs": [[outputs.label(name), readable(best.mean[name]), readable(best.sd[name])] for name in outputs.names],
+            "point": [[space.label(name), readable(value)] for name, value in best.point.items()],
+            "outputs": [[outputs.label(name), with_half(best.mean[name], best.sd[name])] for name in outputs.names],
             "probability": f"{best.probability_of_feasibility:.3f}",
             "feasible": best.feasible,
         },

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 WIDE, MAP, SLICE = (6.4, 2.9), (4.6, 3.4), (3.2, 2.7)  # inches of one panel
 FEASIBILITY = "probability of feasibility"
-NEAR = 0.1  # of an axis' range: how far from a slice along another axis points are that are shown in it
-RULE = f"measured within {NEAR:.0%} of the other axes' ranges, in the same categories"
+NEAR = 0.2  # of an axis' range: how far from a slice along another axis points are that are shown in it
 
 
 def belief_figure(
@@ -27,9 +26,9 @@ def belief_figure(
 ) -> Drawing:
     """Return a figure with a row for each output: a band on a line, maps of mean and deviation on a plane, else slices along each axis.
 
-    Slices go through the recommended point, number ``best``, and show what was measured near them, see ``RULE``. A set of points of more
-    than two dimensions that is no grid is shown in the order of the objective. With ``feasibility`` a last row shows the probability that
-    all constraints hold.
+    Slices go through the recommended point, number ``best``, and show what was measured near them (:func:`nearness`). A set of points of
+    more than two dimensions that is no grid is shown in the order of the objective. With ``feasibility`` a last row shows the probability
+    that all constraints hold.
     """
     logarithmic = tuple(number for number, axis in enumerate(space.axes) if axis.scale == "logarithmic")
     numbers = zip(space.columns.values(), np.asarray(space.domain.points).T, strict=True)
@@ -61,7 +60,7 @@ def belief_figure(
                     kept = _near(ground, best, number)[chosen]
                     shown = dataclasses.replace(quantity, seen=(chosen[kept], quantity.seen[1][kept]))
                 joined = number is None or not space.domain.is_categorical(number)
-                drawing.belief_curve(axis, shown, x, along, joined=joined, dots=RULE if sliced else "measured")
+                drawing.belief_curve(axis, shown, x, along, joined=joined, dots=nearness(space) if sliced else "measured")
                 axis.axvline(x[best], color=ORANGE, linestyle=":", label="recommended")
                 if number is None:
                     axis.set_xlabel("points, the best first")
@@ -73,6 +72,12 @@ def belief_figure(
                 axes[0].set_ylim(-0.05, 1.05)
         drawing.place_legend(figure.axes)
     return figure
+
+
+def nearness(space: Space) -> str:
+    """Return in words which measurements are shown in a slice."""
+    same = ", in the same category" if any(map(space.domain.is_categorical, range(space.domain.dimension))) else ""
+    return f"measured within {NEAR:.0%} of the other axes' ranges{same}"
 
 
 def history_figure(outputs: Outputs, history: xr.Dataset) -> Drawing:

@@ -14,7 +14,7 @@ import jaxbandit
 from jaxbandit import kernels
 from jaxbandit.drawing import Ground, figure_of, logarithmic_ticks
 from jaxbandit.session import Axis, Model, Session
-from jaxbandit.session.figures import NEAR, RULE, SLICE
+from jaxbandit.session.figures import NEAR, SLICE, nearness
 from jaxbandit.session.quantities import Space
 
 SCALES = {
@@ -44,7 +44,7 @@ def test_ticks_of_logarithmic_axes_can_be_read(case: str) -> None:
 
 
 def test_slices_show_what_was_measured_near_them(tmp_path: Path) -> None:
-    """Points whose other coordinates are within a tenth of the axes' ranges, on the model's scales, and of the same category."""
+    """Points whose other coordinates are within a fifth of the axes' ranges, on the model's scales, and of the same category."""
     axes = [Axis.between("heat", 0, 100, 21, unit="K"), Axis.between("rate", 0.01, 1.0, 21, "logarithmic")]
     axes += [Axis.of_categories("metal", ["Pd", "Ni"])]
     options: Any = {"key": jax.random.key(0), "objective": "maximise yield", "units": {"yield": "%"}}
@@ -55,12 +55,13 @@ def test_slices_show_what_was_measured_near_them(tmp_path: Path) -> None:
         points = np.stack([session.specification.space.domain.points[session.ask().index] for _ in range(20)])
         for number in range(20):
             session.tell(number + 1, {"yield": float(number)})
-        figure, best = session.plot(), session.specification.space.domain.points[session.recommend().index]
+        space, figure = session.specification.space, session.plot()
+        best = space.domain.points[session.recommend().index]
     near = np.abs(points - best) < [NEAR + 1e-9, NEAR + 1e-9, 0.5]
     assert figure.get_suptitle().startswith("Slices through heat (K) = ")
     assert [axis.get_xlabel() for axis in figure.axes] == ["heat (K)", "rate", "metal"] and figure.axes[0].get_ylabel() == "yield (%)"
     for number, axis in enumerate(figure.axes):
-        [dots] = [line for line in axis.lines if line.get_label() == RULE]
+        [dots] = [line for line in axis.lines if line.get_label() == nearness(space)]
         wanted = np.flatnonzero(np.delete(near, number, axis=1).all(axis=1))
         assert sorted(np.asarray(dots.get_ydata()).tolist()) == wanted.tolist()
     assert 0 < max(len(np.asarray(axis.lines[1].get_xdata())) for axis in figure.axes) < 10
