@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from jaxbandit import cli
@@ -168,6 +169,22 @@ def test_an_example_is_written_to_start_from(tmp_path: Path, capsys: Any) -> Non
     assert "--example writes one" in refused(capsys, "new", file)
     assert said(capsys, "new", file, "--example") == {"wrote": str(file)} and file.read_bytes() == sessions.EXPERIMENT.read_bytes()
     assert "exists" in refused(capsys, "new", file, "--example")
+    assert said(capsys, "new", file)["points"] == 144, "nothing has to be chosen, of the model neither"
+    assert main(["session", "ask", str(tmp_path / "plant")]) == 0
+    assert re.search(r"temperature \(°C\)  \d+\n  catalyst \(mol/L\)  [0-9.]+\n", capsys.readouterr().out)
+
+
+@pytest.mark.full
+def test_the_example_finds_a_yield_in_percent(tmp_path: Path, capsys: Any) -> None:
+    """As it stands: the best of a plant whose values are nowhere near 0 and 1, asked and told on the command line."""
+    for number in range(1, 13):
+        if number == 1:
+            said(capsys, "new", sessions.EXPERIMENT, "--out", tmp_path / "plant")
+        point = said(capsys, "ask", tmp_path / "plant")["point"]
+        heat, dose = point["temperature"], np.log10(point["catalyst"])
+        values = {"yield": 80 - ((heat - 60) / 10) ** 2 - 5 * (dose + 1) ** 2, "cost": 2.2 + dose / 10, "purity": 95 - heat / 20, "pH": 7.0}
+        said(capsys, "tell", tmp_path / "plant", number, *(f"--value={name}={value}" for name, value in values.items()))
+    assert said(capsys, "status", tmp_path / "plant")["best so far"] > 79
 
 
 def test_the_examples_of_the_help_can_be_run() -> None:
