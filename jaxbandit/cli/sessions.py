@@ -52,10 +52,17 @@ def add_session_commands(parser: argparse.ArgumentParser) -> None:
     new = command("new", "begin a session", epilog=EXPERIMENT.read_text(encoding="utf-8"), formatter_class=argparse.RawTextHelpFormatter)
     new.add_argument("experiment", type=Path, metavar="EXPERIMENT.toml")
     new.add_argument("--out", type=Path, metavar="DIR", help="where to write (default the file's name without .toml)")
+    new.add_argument("--history", type=Path, metavar="FILE", help="tell what was measured before, the rows of a CSV file, as tell --csv")
     new.add_argument("--example", action="store_true", help="write the example below to EXPERIMENT.toml, to start from, and stop")
     command("ask", "print the next point to measure")
-    tell = command("tell", "tell what was measured at a ticket's point, or the part that is there")
-    tell.add_argument("ticket", type=int, metavar="TICKET")
+    tell = command("tell", "tell what was measured at a ticket's point, or the part that is there; or at other points, from a file")
+    tell.add_argument("ticket", type=int, nargs="?", metavar="TICKET")
+    words = "tell rows of points that were not asked for: a column for each axis, and for outputs, blank where a value is not there yet"
+    tell.add_argument("--csv", type=Path, metavar="FILE", help=words)
+    for of_rows in (new, tell):
+        of_rows.add_argument("--ignore", action="append", default=[], metavar="NAME", help="a column of the file to leave out")
+        words = "what to do with a point between those of the axes: round takes the nearest (default %(default)s)"
+        of_rows.add_argument("--off-grid", choices=("refuse", "round"), default="refuse", help=words)
     tell.add_argument("--reward", type=decimal, action="append", metavar="X", help="value of the objective")
     words = "value of a constraint, in order; - where it is not there yet"
     tell.add_argument("--constraint", type=number_or_none, action="append", metavar="X", help=words)
@@ -124,7 +131,7 @@ def session(args: argparse.Namespace) -> None:
                 )
             specification = read_toml(args.experiment)
             directory, outputs = args.experiment.with_suffix("") if args.out is None else args.out, specification.outputs
-            Session.begin(directory, specification).close()
+            Session.begin(directory, specification, args.history, off_grid=args.off_grid, ignore=args.ignore).close()
             said = {"session": str(directory), "points": specification.space.domain.size}
             said |= {"outputs": list(map(str, (outputs.objective, *outputs.constraints))), "fingerprint": digest(specification.table())}
         case "report":
@@ -154,7 +161,14 @@ def answer(session: Session, args: argparse.Namespace) -> Said:
     match args.session_command:
         case "ask":
             return described_ticket(session.ask())
+        case "tell" if args.csv is not None:
+            if args.ticket is not None or args.value or args.reward or args.constraint or args.correct:
+                raise InvalidArgument("--csv: tells rows of points that were not asked for; leave the ticket and its values out")
+            tickets = session.observe_all(args.csv, off_grid=args.off_grid, ignore=args.ignore)
+            return {"tickets": [ticket.number for ticket in tickets]}
         case "tell":
+            if args.ticket is None:
+                raise InvalidArgument("ticket: say which, or --csv FILE for points that were not asked for")
             values = {name: given_once(f"--value: {name}", [x for other, x in args.value if other == name]) for name, _ in args.value}
             reward = given_once("--reward:", args.reward) if args.reward else None
             session.tell(args.ticket, values or None, reward=reward, constraints=args.constraint, correct=args.correct)

@@ -15,7 +15,7 @@ import os
 import re
 import sqlite3
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -25,13 +25,14 @@ from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.files import reason_of, replace
 
 JOURNAL, LOCK = "session.sqlite", "session.lock"
-SCHEMA = 2  # of new journals; those of version 1 are read, and written on as they are
+SCHEMA = 2  # of new journals; those of version 1, which lack events in ADDED, are read, and written on as they are until one happens
 APPLICATION = 0x4A584253  # "JXBS" in the file's header
 WAIT = 30.0  # seconds that a call waits for another one on the same session
 MOUNTS = Path("/proc/self/mounts")  # the file systems of Linux, by where they are mounted
 NETWORK = {"afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb3", "smbfs", "9p"}
 NETWORK |= {f"fuse.{name}" for name in ("sshfs", "glusterfs", "ceph", "ceph-fuse", "juicefs", "s3fs", "rclone", "gcsfuse")}
-KINDS = ("created", "asked", "told", "dropped", "corrected", "fitted")
+ADDED = ("observed",)
+KINDS = ("created", "asked", "told", "dropped", "corrected", "fitted", *ADDED)
 BEGINNING = f"""
 CREATE TABLE events (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, at TEXT NOT NULL, body TEXT NOT NULL, digest TEXT NOT NULL);
 CREATE TRIGGER events_stay BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'events are never changed'); END;
@@ -121,6 +122,8 @@ class Journal:
         assert self._lock is not None and self._lock.is_locked, "an event is appended within a claim"
         event = Event.after(self.events[-1], kind, _now(), body)
         try:
+            if kind in ADDED:
+                self._connection.execute(f"PRAGMA user_version = {SCHEMA}")
             _write(self._connection, event)
         except sqlite3.Error as error:
             raise CannotRecord(f"cannot write {self.directory / JOURNAL}: {error}; the event has not happened") from error
@@ -133,8 +136,11 @@ class Journal:
         self._is_open = False
 
 
-def create_journal(directory: Path, specification: Body, *, wait: float = WAIT) -> Journal:
-    """Make the journal of a new session, whose first event holds its specification; nothing is left of one that cannot be written."""
+def create_journal(directory: Path, specification: Body, further: Sequence[tuple[str, Body]] = (), *, wait: float = WAIT) -> Journal:
+    """Make the journal of a new session; nothing is left of one that cannot be written.
+
+    Its first event holds the ``specification``; ``further`` ones, each a kind and a body, follow.
+    """
     path = directory / JOURNAL
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -148,7 +154,10 @@ def create_journal(directory: Path, specification: Body, *, wait: float = WAIT) 
             with tempfile.TemporaryDirectory(prefix=".", dir=directory) as folder:  # a process that dies leaves no half of a journal
                 with contextlib.closing(_connected(Path(folder) / JOURNAL)) as connection:
                     connection.executescript(BEGINNING)
-                    _write(connection, Event.after(None, "created", _now(), specification))
+                    event = None
+                    for kind, body in (("created", specification), *further):
+                        event = Event.after(event, kind, _now(), body)
+                        _write(connection, event)
                 replace(Path(folder) / JOURNAL, path)
         except (sqlite3.Error, OSError) as error:
             raise CannotRecord(f"cannot write {path}: {error}; there is no session") from error

@@ -29,6 +29,7 @@ SCALES = ("linear", "logarithmic", "categorical")
 POSITIVE = "a logarithmic scale has positive values only"
 ON_GRID = 1e-6  # share of an axis, within which a point is that of the grid
 LARGEST = float(np.finfo(np.float64).max) / 4
+LARGEST_TOLD = float(np.finfo(np.float32).max) / 4  # that the arithmetic of every model can work with
 STATES = {"complete": "told", "partial": "told in part", "pending": "asked", "dropped": "dropped"}  # of tickets, in tables for people
 
 
@@ -176,32 +177,27 @@ class Axis:
         numbers = np.log(self.values) if self.scale == "logarithmic" else np.asarray(self.values)
         return (numbers - numbers[0]) / (numbers[-1] - numbers[0])
 
-    def nearest(self, value: object) -> tuple[int, float]:
-        """Return the number of the value nearest to a given one on the axis's scale, and how far it is, as a share of the axis.
+    def apart(self, value: object) -> np.ndarray:
+        """Return how far the axis's values ``[n]`` are from a given one, on its scale, as shares of the axis; infinity between categories.
 
         Raises:
           InvalidArgument: on another category, and on what is no number or lies beyond an end by more than half a step.
         """
         if self.scale == "categorical":
             if value not in self.values:
-                known = ", ".join(map(str, self.values))
-                raise InvalidArgument(
-                    f"{self.name}: there is no category {short(value)}{did_you_mean(str(value), map(str, self.values))}; known are {known}"
-                )
-            return [*self.values].index(value), 0.0
+                near, known = did_you_mean(str(value), map(str, self.values)), ", ".join(map(str, self.values))
+                raise InvalidArgument(f"{self.name}: there is no category {short(value)}{near}; known are {known}")
+            return np.where([value == own for own in self.values], 0.0, np.inf)
         scalar.check(self.name, value)
         checks.finite(self.name, value)
         if self.scale == "logarithmic":
             checks.positive(self.name, value, remedy=POSITIVE)
-        numbers = np.asarray([*self.values, value], np.float64)
-        held = np.log(numbers) if self.scale == "logarithmic" else numbers
-        shares = np.abs(held[:-1] - held[-1]) / (held[-2] - held[0])
-        number = int(np.argmin(shares))
-        steps = np.diff(held[:-1]) / (held[-2] - held[0])
-        if not numbers[0] <= numbers[-1] <= numbers[-2] and shares[number] > steps[min(number, len(steps) - 1)] / 2 + ON_GRID:
+        *held, at = (np.log if self.scale == "logarithmic" else np.asarray)(np.asarray([*self.values, value], np.float64))
+        extent, (first, second), (last, before) = held[-1] - held[0], held[:2], held[:-3:-1]
+        if not first - (second - first) / 2 <= at + ON_GRID * extent or not at - ON_GRID * extent <= last + (last - before) / 2:
             ends = f"{self.values[0]:g} to {self.values[-1]:g}{f' {self.unit}' if self.unit else ''}"
             raise InvalidArgument(f"{self.name}: must lie on its axis, {ends}, got {short(value)}")
-        return number, float(shares[number])
+        return np.abs(np.asarray(held) - at) / extent
 
 
 @dataclasses.dataclass(frozen=True)
@@ -239,17 +235,32 @@ class Space:
         """Return a point by the names of its coordinates, in the user's units, or by the labels of categories."""
         return {name: column[index].item() for name, column in self.columns.items()}
 
-    def nearest(self, point: Mapping[str, object]) -> tuple[int, float]:
-        """Return the number of the point nearest to one in the user's units, and how far it is, as the largest share of an axis.
+    def nearest(self, point: Mapping[str, object]) -> int:
+        """Return the number of the point nearest to one in the user's units.
 
         Raises:
           InvalidArgument: unless ``point`` has a value for every coordinate, which is a category or a number on its axis.
         """
+        apart = self._apart(point)
+        if self.axes:
+            return int(np.ravel_multi_index([int(np.argmin(shares)) for shares in apart], self.domain.grid_shape))
+        squares = np.sum(np.square(apart), axis=0)
+        if not np.isfinite(squares).any():
+            raise InvalidArgument(f"point: there is none of these categories, got {short(dict(point))}")
+        return int(np.argmin(squares))
+
+    def distance(self, point: Mapping[str, object], index: int) -> float:
+        """Return how far the point ``index`` is from one in the user's units, as the largest share of an axis; raises as `nearest`."""
+        apart = self._apart(point)
+        numbers = np.unravel_index(index, self.domain.grid_shape) if self.axes else [index] * len(apart)
+        return float(max(shares[number] for shares, number in zip(apart, numbers, strict=True)))
+
+    def _apart(self, point: Mapping[str, object]) -> list[np.ndarray]:
+        """Return how far coordinates are from those of a point, as shares of their ranges: of axes ``[n]``, or of points ``[M]``."""
         if not isinstance(point, Mapping) or point.keys() != set(self.names):
             raise InvalidArgument(f"point: must be a mapping from the names {', '.join(self.names)} to values, got {short(point)}")
         if self.axes:
-            numbers, shares = zip(*(axis.nearest(point[axis.name]) for axis in self.axes), strict=True)
-            return int(np.ravel_multi_index(numbers, self.domain.grid_shape)), max(shares)
+            return [axis.apart(point[axis.name]) for axis in self.axes]
         apart = []
         for name, column in self.columns.items():
             if column.dtype.kind == "U":
@@ -257,12 +268,8 @@ class Space:
                 continue
             scalar.check(name, point[name])
             checks.finite(name, point[name])
-            apart.append(np.abs(column - float(point[name])) / (np.ptp(column) or 1))  # type: ignore[arg-type]
-        index = int(np.argmin(np.sum(np.square(apart), axis=0)))
-        distance = float(max(column[index] for column in apart))
-        if distance == np.inf:
-            raise InvalidArgument(f"point: there is none of such categories, got {short(dict(point))}")
-        return index, distance
+            apart.append(np.abs(column - checks.numbers(name, point[name])) / (np.ptp(column) or 1))
+        return apart
 
     def label(self, name: str) -> str:
         """Return a coordinate's name with its unit."""

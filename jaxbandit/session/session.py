@@ -28,17 +28,16 @@ from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.rounds import UNLIKELY
 from jaxbandit.feedback import Policy
 from jaxbandit.session.journal import WAIT, Body, DamagedSession, Event, Journal, SessionError, create_journal, open_journal
+from jaxbandit.session.measured import History, Measured, Names, OffGrid, check_placed, observed, rows_of
 from jaxbandit.session.models import fitted, fitted_in_units, of_output, standard_of
-from jaxbandit.session.quantities import Axis, Outputs, Space, told_values
+from jaxbandit.session.quantities import LARGEST_TOLD, Axis, Outputs, Space, told_values
 from jaxbandit.session.specification import Specification
-from jaxbandit.session.state import Course, Record, State, Ticket
+from jaxbandit.session.state import Course, State, Ticket
 from jaxbandit.study.runs import Model
 
 if TYPE_CHECKING:
     import matplotlib.figure
     import xarray as xr
-
-LARGEST_TOLD = float(np.finfo(np.float32).max) / 4  # that the arithmetic of every model can work with
 
 
 class DeclaredInfeasible(UserWarning):
@@ -107,6 +106,9 @@ class Session:
         capacity: int | None = None,
         fit_every: int | None = None,
         standardise: bool = True,
+        history: History | None = None,
+        off_grid: str = "refuse",
+        ignore: Sequence[str] = (),
     ) -> Session:
         """Begin a session, whose journal is written into a directory.
 
@@ -135,6 +137,7 @@ class Session:
           standardise: whether the model is one of standardised outputs, which have mean 0 and variance 1; those in force are computed anew
             whenever the number of complete tickets has doubled. Else it is one of the outputs in their own units: a list of prior means is
             in these, one number is the objective's, and a constraint's is then its bound.
+          history, off_grid, ignore: what was measured before, as for :meth:`observe_all`; enough of it replaces the default of ``initial``.
 
         Raises:
           InvalidArgument: on any argument out of range or any two that do not fit each other.
@@ -154,15 +157,31 @@ class Session:
             fit_every=fit_every,
             standardise=standardise,
         )
-        return cls.begin(directory, specification)
+        return cls.begin(directory, specification, history, off_grid=off_grid, ignore=ignore)
 
     @classmethod
     @checked
-    def begin(cls, directory: FilePath, specification: Specification) -> Session:
-        """Begin a session of a specification, as a file describes it; raises as :meth:`create` does."""
+    def begin(
+        cls,
+        directory: FilePath,
+        specification: Specification,
+        history: History | None = None,
+        *,
+        off_grid: OffGrid = "refuse",
+        ignore: Names = (),
+    ) -> Session:
+        """Begin a session of a specification, as a file describes it; other arguments and what it raises are those of :meth:`create`."""
+        rows = [] if history is None else rows_of(history, specification, ignore)
+        check_placed(rows, specification.space, off_grid, "history")
+        further = [("observed", observed(1, rows))] if rows else []
+        if specification.initial is None and 0 < specification.design.count <= sum(row.is_whole(specification.outputs) for row in rows):
+            specification = dataclasses.replace(specification, initial=InitialDesign())
         setting = specification.setting
         jax.eval_shape(Course(lambda: setting).start)  # refuses what does not fit, or cannot begin, before anything is written
-        return cls(create_journal(Path(directory), specification.table()), specification)
+        session = cls(create_journal(Path(directory), specification.table(), further), specification)
+        with session._claimed():
+            session._keep_up()
+        return session
 
     @classmethod
     @checked
@@ -222,7 +241,7 @@ class Session:
                 return self._ask()
             whole(1)("count", count)
             state, horizon = self._state, self.specification.horizon
-            rounds = count - max(len(state.design) - len(state.records), 0)
+            rounds = count - state.left_of_design
             if len(state.course.rounds) + rounds > horizon:
                 left = horizon - len(state.course.rounds)
                 raise SessionError(f"ask: {left} of the {horizon} rounds of the session's horizon are left, got count={count}")
@@ -234,11 +253,12 @@ class Session:
         body, status, after = self._state.next(), Status.OK, None
         warned = any(record.ticket.status & Status.FAR_FROM_PRIOR for record in self._state.records.values())
         if body["round"] > 0:
-            if self.specification.at_once and not self._state.course.rounds and self.pending:
-                missing = ", ".join(str(ticket.number) for ticket in self.pending)
+            waiting = [ticket for ticket in self.pending if not ticket.observed]
+            if self.specification.at_once and not self._state.course.rounds and waiting:
+                missing = ", ".join(str(ticket.number) for ticket in waiting)
                 raise SessionError(f"ask: values come before the next round here; tell or drop tickets {missing}")
             if not self._state.course.complete:
-                number = len(self._state.records)
+                number = max(number for number, record in self._state.records.items() if record.ticket.round)
                 lacking = ", ".join(name for name in self.specification.outputs.names if name not in self._state.records[number].values)
                 raise SessionError(f"ask: values come before the next round here; tell {lacking} of ticket {number}, or drop it")
             if len(self._state.course.rounds) >= self.specification.horizon:
@@ -298,11 +318,71 @@ class Session:
                 raise SessionError(f"ticket {number}: was told {short(before)}, got {short(changed)}; tell(..., correct=True) replaces it")
             self._keep_up()  # where a process ended before it came to that
             if new or record.dropped:
-                self._warn_of_units(record, new)
+                self._warn_of_units(record.ticket.index, new)
                 self._happen("told", {"ticket": number, "values": new})
             if changed:
                 self._happen("corrected", {"ticket": number, "values": changed})
             self._keep_up()
+
+    @checked
+    def observe(
+        self, point: Mapping[str, float | str], values: Mapping[str, float] | None = None, *, off_grid: OffGrid = "refuse"
+    ) -> Ticket:
+        """Tell what was measured at a point that was not asked for, before the session or beside it.
+
+        The learner believes what it would believe had it known this before round 1; it counts as no round.
+
+        Args:
+          point: the point by the names of its coordinates, in the user's units.
+          values: values by the names of the outputs, those that are there; others may be told later, as of a ticket. ``None`` of a run
+            that is under way.
+          off_grid: what to do with a point that is none of the domain's, ``"refuse"`` or ``"round"``: then the nearest one stands for it,
+            of which a warning says the distance. A point beyond the ends of an axis is always refused.
+
+        Returns:
+          A ticket, which the history holds, and whose values :meth:`tell` corrects, as of one that was asked for.
+
+        Raises:
+          InvalidArgument: on a point that lacks coordinates or is none of the domain's, and on values as :meth:`tell`.
+        """
+        with self._claimed():
+            parts = self.specification
+            row = Measured.of(parts.space, parts.outputs, point, values)
+            check_placed([row], parts.space, off_grid, "point")
+            return self._observed([row])[0]
+
+    @checked
+    def observe_all(self, history: History, *, off_grid: OffGrid = "refuse", ignore: Names = ()) -> tuple[Ticket, ...]:
+        """Tell all rows of a table, as :meth:`observe` does one; all of them are told, or none.
+
+        Args:
+          history: a ``pandas.DataFrame``, a mapping from names to columns, or the path of a CSV file: a column for every coordinate, and
+            for outputs, blank where a value is not there yet.
+          off_grid: as for :meth:`observe`.
+          ignore: names of other columns, such as of dates and remarks.
+
+        Raises:
+          InvalidArgument: on a file that cannot be read, on columns that are missing or unknown, and on an entry that cannot be used, by
+            its row.
+          SessionError: when the same rows have been told before.
+        """
+        with self._claimed():
+            rows = rows_of(history, self.specification, ignore)
+            check_placed(rows, self.specification.space, off_grid, "history")
+            told = [row.table() for row in rows]
+            for event in self._journal.events:
+                if event.kind == "observed" and event.body["rows"] == told:
+                    first = event.body["ticket"]
+                    raise SessionError(f"history: these rows were told before, as tickets {first} to {first + len(told) - 1}")
+            return self._observed(rows)
+
+    def _observed(self, rows: Sequence[Measured]) -> tuple[Ticket, ...]:
+        self._keep_up()  # where a process ended before it came to that
+        number = len(self._state.records) + 1
+        self._warn_of_units(rows[0].index, rows[0].values)
+        self._happen("observed", observed(number, rows))
+        self._keep_up()
+        return tuple(self._state.records[number + place].ticket for place in range(len(rows)))
 
     def drop(self, ticket: Ticket | int) -> None:
         """Give a run up that failed: no value of it will come. Dropping it again changes nothing.
@@ -363,13 +443,13 @@ class Session:
         if refit is not None:
             self._fit(refit=refit)
 
-    def _warn_of_units(self, record: Record, new: Mapping[str, float]) -> None:
+    def _warn_of_units(self, index: int, new: Mapping[str, float]) -> None:
         """Warn where the first value of an output lies far from what a model in the outputs' units expects."""
         state, outputs = self._state, self.specification.outputs
         if state.standard is not None:
             return
         domain, seen = self.specification.space.domain, {name for other in state.records.values() for name in other.values}
-        point = np.asarray(domain.points)[[record.ticket.index]]
+        point = np.asarray(domain.points)[[index]]
         for name in new.keys() - seen:
             mean, kernel, noise = (of_output(field, name, state.model, outputs) for field in ("prior_mean", "kernel", "noise_variance"))
             deviations = abs(new[name] - mean) / np.sqrt(float(kernel.diag(point)[0]) + float(np.max(noise)))
@@ -480,9 +560,9 @@ class Session:
     def history(self) -> xr.Dataset:
         """Return what was asked for and told, one row for each ticket; ``history().to_dataframe()`` is the same in pandas.
 
-        Values that are not there are NaN, times that are not there NaT; variables with a unit have the attribute ``units``. ``best_so_far``
-        is the best objective measured where all constraints were measured to hold; ``violation of NAME`` sums over tickets how far that
-        constraint was measured to be violated.
+        Values that are not there are NaN, times that are not there NaT, as when a point was asked for that never was; variables with a unit
+        have the attribute ``units``. ``best_so_far`` is the best objective measured where all constraints were measured to hold;
+        ``violation of NAME`` sums over tickets how far that constraint was measured to be violated.
         """
         import xarray as xr  # here because opening a session should not pay for it
 
@@ -498,7 +578,7 @@ class Session:
             "state": np.asarray([row.state for row in rows], dtype="U8"),
             "round": np.asarray([row.ticket.round for row in rows], np.int64),
             "index": points,
-            "asked_at": np.asarray([row.asked_at.removesuffix("+00:00") for row in rows], "datetime64[ms]"),
+            "asked_at": np.asarray([row.asked_at.removesuffix("+00:00") or "NaT" for row in rows], "datetime64[ms]"),
             "told_at": np.asarray([row.told_at.removesuffix("+00:00") or "NaT" for row in rows], "datetime64[ms]"),
             "best_so_far": np.where(np.isfinite(best), outputs.objective.sign * best, np.nan),
             # A value that has not been told, or never will be, adds nothing to the sum.

@@ -106,8 +106,6 @@ class Specification(Described):
         size, axes = self.space.domain.size, self.space.domain.dimension
         functions = len(self.outputs.functions)
         self.algorithm.validate(None, functions, size, axes)
-        if self.initial is None:
-            object.__setattr__(self, "initial", InitialDesign() if self.model else spread_out(self.space.domain, self._design_key))
         self.design.validate("initial", None, size, axes)
         if self.delay is not None:  # of the outputs that are told, or of the functions that are modelled
             self.delay.validate("delay", functions if functions == len(self.outputs.names) else None)
@@ -137,10 +135,11 @@ class Specification(Described):
         late = [len(self.outputs.functions) == 1, self.algorithm.traits.joint_arrival, self.delay is not None and self.delay.joint]
         return not self.at_once and any(late)
 
-    @property
+    @functools.cached_property
     def design(self) -> InitialDesign:
         """The initial design in force."""
-        assert self.initial is not None  # for ``None`` stood for a design that is made above
+        if self.initial is None:
+            return InitialDesign() if self.model else spread_out(self.space.domain, self._design_key)
         return self.initial
 
     @property
@@ -165,10 +164,10 @@ class Specification(Described):
         """All that stays the same from round to round: the setting of trial 0 of a simulation with the key."""
         return self.setting_with(*self.first)
 
-    def setting_with(self, model: Model, standard: Standard | None) -> Setting:
-        """Return the :attr:`setting` with another model."""
-        domain, functions = self.space.domain, len(self.outputs.functions)
-        surrogate = expanded(model, self.outputs, domain.size, standard).of(domain, functions, self.horizon + self.design.count, "model")
+    def setting_with(self, model: Model, standard: Standard | None, room: int = 0) -> Setting:
+        """Return the :attr:`setting` with another model, which has room for so many points more."""
+        domain, functions, points = self.space.domain, len(self.outputs.functions), self.horizon + self.design.count + room
+        surrogate = expanded(model, self.outputs, domain.size, standard).of(domain, functions, points, "model")
         algorithm, delays = self.algorithm, None
         with arithmetic([surrogate.precision]):
             if not self.at_once:

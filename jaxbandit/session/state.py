@@ -50,15 +50,16 @@ class Carry(NamedTuple):
 
 
 @jax.jit
-def _start(setting: Setting, indices: Array, values: Array) -> Carry:
-    """Return what leads to round 1: ``values [n, k]`` at the points ``indices [n]`` of an initial design are learnt before."""
+def _start(setting: Setting, indices: Array, values: Array, count: Array) -> Carry:
+    """Return what leads to round 1, before which the first ``count`` of ``values [n, k]`` at points ``indices [n]`` are learnt."""
     algorithm, arena, delays = setting.algorithm, setting.arena, setting.delays
 
-    def learn(state: object, seen: Observation) -> tuple[object, None]:
-        return algorithm.learn(arena, state, seen), None
+    def learn(row: Array, state: object) -> object:
+        return algorithm.learn(arena, state, Observation(index=indices[row], values=values[row]))
 
-    state, _ = jax.lax.scan(learn, algorithm.init(arena), Observation(index=indices, values=values))
-    state = algorithm.begin(arena, state) if len(indices) else state
+    state = algorithm.init(arena)
+    if len(indices):
+        state = algorithm.begin(arena, jax.lax.fori_loop(0, count, learn, state))
     pending = None if delays is None else Pending.empty(delays.capacity, arena.surrogate.outputs, arena.dtype)
     return Carry(state, pending, _far(setting, indices, values))
 
@@ -123,12 +124,17 @@ class Round:
     arrivals: dict[tuple[int, int], float] = dataclasses.field(default_factory=dict)
 
 
+def room_for(count: int) -> int:
+    """Return for how many points known before round 1 there is room, so that few programs are compiled: a power of two, or 0 for none."""
+    return max(16, 1 << (count - 1).bit_length()) if count else 0
+
+
 class Course:
     """The learner in the course of its rounds: what was asked and told, and the state to which that leads, computed when it is needed."""
 
     def __init__(self, make: Callable[[], Setting], units: Units | None = None) -> None:
         self.rounds: list[Round] = []  # those that have begun; the last one has not ended
-        self._design: list[Told] = []
+        self._known: list[Told] = []
         self.learn_under(make, units)
 
     def learn_under(self, make: Callable[[], Setting], units: Units | None = None) -> None:
@@ -154,10 +160,10 @@ class Course:
         self._after: object = None  # the state after the choice of the last round, once that has been made
         self._now: Carry | None = None  # the result of `settled`, until something happens
 
-    def begin(self, design: list[Told]) -> None:
-        """Take in an initial design before round 1, in place of an earlier one."""
-        if design != self._design:
-            self._design = design
+    def begin(self, known: list[Told]) -> None:
+        """Take in before round 1, in place of what was, an initial design, or what was measured before."""
+        if known != self._known:
+            self._known = known
             self._play_anew()
 
     def choose(self, under_way: Sequence[int] = ()) -> tuple[int, Status, object]:
@@ -225,13 +231,14 @@ class Course:
 
     def start(self) -> Carry:
         """Return what leads to round 1; raises what the algorithm raises where it cannot begin."""
-        arena, points = self.setting.arena, [index for index, _ in self._design]
-        rows = np.full((len(points), arena.surrogate.outputs), np.nan, arena.dtype)
-        for row, (_, values) in zip(rows, self._design, strict=True):
+        arena, count = self.setting.arena, len(self._known)
+        points, rows = np.zeros(room_for(count), np.int32), np.full((room_for(count), arena.surrogate.outputs), np.nan, arena.dtype)
+        for number, (index, values) in enumerate(self._known):
+            points[number] = index
             for output, value in values.items():
-                row[output] = self._seen(output, value)
+                rows[number, output] = self._seen(output, value)
         with self._arithmetic():
-            return _start(self.setting, np.asarray(points, np.int32), rows)
+            return _start(self.setting, points, rows, np.int32(count))
 
     def _ended(self, carry: Carry) -> Carry:
         """Return what the end of the round leaves that follows on ``carry``."""
@@ -276,12 +283,14 @@ class Course:
 
 BODIES = {
     "asked": {"ticket", "round", "index", "status"},
+    "observed": {"ticket", "rows"},
     "told": {"ticket", "values"},
     "corrected": {"ticket", "values"},
     "dropped": {"ticket"},
     "fitted": {"told"},
 }
 STANDARD = {"location", "scale"}  # further keys of a fit from version 2 on, which has no model where only outputs are standardised anew
+ROW = {"index", "point", "values"}  # of what is observed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -290,10 +299,12 @@ class Ticket:
 
     Attributes:
       number: number of the ticket, from 1, by which it is told.
-      round: the round that it belongs to, from 1; 0 for a point of the initial design.
+      round: the round that it belongs to, from 1; 0 for a point of the initial design, and for one that was not asked for.
       index: number of the point in the domain.
       point: the point by the names of its coordinates, in the user's units; of categories their labels.
       status: flags that the algorithm has raised, see :mod:`jaxbandit.status`.
+      observed: whether it was told without being asked for, see :meth:`Session.observe <jaxbandit.session.Session.observe>`.
+      distance: how far ``point`` is from where it was measured, as the largest share of an axis; 0 for a point that was asked for.
     """
 
     number: int
@@ -301,6 +312,8 @@ class Ticket:
     index: int
     point: Mapping[str, float | str]
     status: Status = Status.OK
+    observed: bool = False
+    distance: float = 0.0
 
     @property
     def declared_infeasible(self) -> bool:
@@ -313,7 +326,7 @@ class Record:
     """A ticket, and what has been told of it."""
 
     ticket: Ticket
-    asked_at: str
+    asked_at: str  # nothing where it was not asked for
     outputs: int  # number of values of a complete ticket
     values: dict[str, float] = dataclasses.field(default_factory=dict)  # by the names of the outputs, as corrections have left them
     told_at: str = ""  # when the last of them was told
@@ -359,6 +372,8 @@ class State:
         match event.kind:
             case "asked":
                 self._ask(event, after)
+            case "observed":
+                self._observe(event)
             case "fitted":
                 _check_equal("told", body["told"], self.complete)
                 if "model" in body:
@@ -397,6 +412,21 @@ class State:
         else:
             self._begin()
 
+    def _observe(self, event: Event) -> None:
+        space, outputs, room = self.specification.space, self.specification.outputs, self.room
+        rows = event.body["rows"]
+        if not isinstance(rows, list) or any(not isinstance(row, dict) or row.keys() != ROW for row in rows):
+            raise InvalidArgument(f"rows: must be a list of tables of {', '.join(sorted(ROW))}, got {short(rows)}")
+        _check_equal("ticket", event.body["ticket"], len(self.records) + 1)
+        for number, row in enumerate(rows, start=len(self.records) + 1):
+            index, values = row["index"], row["values"] and told_values(outputs, row["values"])
+            whole(0, space.domain.size - 1)("index", index)
+            ticket = Ticket(number, 0, index, space.point(index), observed=True, distance=space.distance(row["point"], index))
+            self.records[number] = Record(ticket, "", len(outputs.names), dict(values), event.at if values else "")
+        if self.room != room:
+            self.learn_anew()
+        self._begin()
+
     def _tell(self, record: Record, event: Event) -> None:
         outputs, values, is_correction = self.specification.outputs, event.body["values"], event.kind == "corrected"
         if values or is_correction or not record.dropped:  # telling nothing takes back that a ticket was dropped
@@ -418,23 +448,34 @@ class State:
 
     def next(self) -> dict[str, int]:
         """Return number and round of the next ticket, and the point of one of the initial design."""
-        number = len(self.records) + 1
-        if number <= len(self.design):
-            return {"ticket": number, "round": 0, "index": self.design[number - 1]}
+        number, left = len(self.records) + 1, self.left_of_design
+        if left:
+            return {"ticket": number, "round": 0, "index": self.design[-left]}
         return {"ticket": number, "round": len(self.course.rounds) + 1}
 
+    @property
+    def left_of_design(self) -> int:
+        """Number of points of the initial design that have not been asked for."""
+        return len(self.design) - sum(one.ticket.round == 0 and not one.ticket.observed for one in self.records.values())
+
     def _begin(self) -> None:
-        """Let the learner begin with what has been told of the initial design, and unless values come at once with what is under way."""
+        """Let the learner begin with what is known before round 1, and unless values come at once with what is under way."""
         parts, told = self.specification, list[Told]()
         for record in self.records.values():
             is_whole = record.state == "complete"
-            if record.ticket.round == 0 and not record.dropped and (is_whole or not parts.at_once):
+            is_dropped = record.dropped and not (record.ticket.observed and record.values)
+            if record.ticket.round == 0 and not is_dropped and (is_whole or not parts.at_once):
                 told.append((record.ticket.index, parts.outputs.inward(record.values if is_whole or not parts.together else {})))
         self.course.begin(told)
 
     def learn_anew(self) -> None:
         """Let the learner play all rounds under the model in force."""
-        self.course.learn_under(functools.partial(self.specification.setting_with, self.model, self.standard), self.units)
+        self.course.learn_under(functools.partial(self.specification.setting_with, self.model, self.standard, self.room), self.units)
+
+    @property
+    def room(self) -> int:
+        """Number of points that the model has room for beside those asked for."""
+        return room_for(sum(record.ticket.observed for record in self.records.values()))
 
     @property
     def units(self) -> Units | None:
@@ -443,8 +484,11 @@ class State:
 
     @property
     def under_way(self) -> list[int]:
-        """Points that have been asked for and lack values; none in journals of version 1, whose sessions did not heed them."""
-        waiting = [record for record in self.records.values() if record.state in ("pending", "partial")]
+        """Points that have been asked for, or observed, and lack values; of these alone those of which nothing was told.
+
+        There are none in journals of version 1, whose sessions did not heed them.
+        """
+        waiting = [one for one in self.records.values() if one.state == "pending" or (one.state == "partial" and not one.ticket.observed)]
         return [record.ticket.index for record in waiting] if self.specification.schema > 1 else []
 
     def due(self, *, asking: bool) -> bool | None:

@@ -32,7 +32,7 @@ LATE = delays.Geometric(mean=1.5)
 
 def played(session: Session, due: Any = None) -> list[int]:
     """The points of all rounds of a session that is told what a simulation observes; ``due [T, 3]`` says at which rounds' ends."""
-    tickets, names = [session.ask() for _ in range(session.specification.initial.count)], session.specification.outputs.names
+    tickets, names = [session.ask() for _ in range(session.specification.design.count)], session.specification.outputs.names
     for ticket in reversed(tickets):
         session.tell(ticket, measured(ticket))
     tickets = []

@@ -1,0 +1,105 @@
+"""What was measured at points that a session has not asked for: one by one, or as the rows of a table."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+from jaxbandit.core.checks import InvalidArgument, naming, short
+from jaxbandit.core.fields import Check, choice, each, of_class, text
+from jaxbandit.problems.data import Columns, are_columns, columns_of, is_blank, number_of, table_of
+from jaxbandit.session.quantities import LARGEST_TOLD, ON_GRID, Outputs, Space, told_values
+from jaxbandit.session.specification import Specification
+
+COLUMNS = Check("a pandas.DataFrame, or a mapping from names to columns", are_columns)
+History: TypeAlias = Annotated[Columns | str | Path, COLUMNS | text | of_class(Path, "the path of a CSV file")]
+OffGrid: TypeAlias = Annotated[str, choice("refuse", "round")]
+Names: TypeAlias = Annotated[Sequence[str], each(text)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """Values, as many as are there, that were measured at a point; the domain's point ``index`` stands for it."""
+
+    index: int
+    point: Mapping[str, object]
+    values: Mapping[str, float]
+    distance: float  # from the point to the domain's, as the largest share of an axis
+
+    @classmethod
+    def of(cls, space: Space, outputs: Outputs, point: Mapping[str, object], values: Mapping[str, float] | None) -> Measured:
+        """Return what is told of a point; raises ``InvalidArgument`` on what is no point of ``space`` or no values of ``outputs``."""
+        index = space.nearest(point)
+        distance, there = space.distance(point, index), space.point(index)
+        if distance > ON_GRID:
+            there = {name: held if isinstance(held, str) else number_of(point[name]) for name, held in there.items()}
+        return cls(index, there, {} if values is None else told_values(outputs, values, largest=LARGEST_TOLD), distance)
+
+    def is_whole(self, outputs: Outputs) -> bool:
+        """Return whether no value is missing."""
+        return len(self.values) == len(outputs.names)
+
+    def table(self) -> dict[str, object]:
+        """Return the plain values that an event holds."""
+        return {"index": self.index, "point": dict(self.point), "values": dict(self.values)}
+
+
+def observed(ticket: int, rows: Sequence[Measured]) -> dict[str, object]:
+    """Return what the event holds by which rows get numbers of tickets from ``ticket`` on."""
+    return {"ticket": ticket, "rows": [row.table() for row in rows]}
+
+
+def rows_of(history: Columns | str | Path, specification: Specification, ignore: Sequence[str]) -> list[Measured]:
+    """Return what the rows of a table tell: coordinates of a point, and values of outputs, blank where one is not there yet.
+
+    Raises:
+      InvalidArgument: on a file that cannot be read, on columns that are missing, or are neither coordinate, nor output, nor among those
+        to ``ignore``, and on an entry that cannot be used, by its row.
+    """
+    space, outputs = specification.space, specification.outputs
+    table = table_of("history", columns_of(history) if isinstance(history, str | Path) else history)
+    table = {name: cells for name, cells in table.items() if name not in ignore}
+    known = [*space.names, *outputs.names]
+    if unknown := [name for name in table if name not in known]:
+        words = f"are neither axes nor outputs, which are {', '.join(known)}"
+        raise InvalidArgument(f"history: the columns {', '.join(map(repr, unknown))} {words}; leave them out by ignore={unknown!r}")
+    if missing := [name for name in space.names if name not in table]:
+        raise InvalidArgument(
+            f"history: must have a column for every axis, lacks {', '.join(map(repr, missing))}; got {short(list(table))}"
+        )
+    if not table.keys() & set(outputs.names):
+        raise InvalidArgument(f"history: must have a column of an output, {', '.join(outputs.names)}; got {short(list(table))}")
+    labels = {name for name, held in space.point(0).items() if isinstance(held, str)}
+    rows = []
+    for number in range(len(table[space.names[0]])):
+        with naming(f"history: row {number + 1}"):
+            row = {name: cells[number] if name in labels else _number(name, cells[number]) for name, cells in table.items()}
+            values = {name: row[name] for name in outputs.names if row.get(name) is not None}
+            rows.append(Measured.of(space, outputs, {name: row[name] for name in space.names}, values or None))
+    return rows
+
+
+def _number(name: str, cell: object) -> float | None:
+    """Return the number that an entry of a table holds, ``None`` for a blank."""
+    number = None if is_blank(cell) else number_of(cell)
+    if number != number:
+        raise InvalidArgument(f"{name}: must be a number, or blank where it is not there, got {short(cell)}")
+    return number
+
+
+def check_placed(rows: Sequence[Measured], space: Space, off_grid: str, argument: str) -> None:
+    """Raise ``InvalidArgument`` on a point off the grid; with ``off_grid="round"`` warn of it, for the nearest one stands for it."""
+    off = [row for row in rows if row.distance > ON_GRID]
+    if not off:
+        return
+    worst = max(off, key=lambda row: row.distance)
+    there = space.point(worst.index)
+    moves = ", ".join(f"{name}={short(own)} for {short(there[name])}" for name, own in worst.point.items() if own != there[name])
+    which = "it lies" if len(rows) == 1 else f"{len(off)} of {len(rows)} points lie"
+    words = f"{argument}: {which} off the grid, by up to {worst.distance:.2g} of an axis ({moves})"
+    if off_grid == "refuse":
+        raise InvalidArgument(f"{words}; with off_grid='round' the nearest point stands for one")
+    warnings.warn(f"{words}; the nearest point stands for one", stacklevel=4)

@@ -1,0 +1,228 @@
+"""What was measured before a session or beside it: told by points, as tables, off the grid, with blanks, corrected and opened again."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pandas
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import jaxbandit
+from jaxbandit import InvalidArgument, delays, domains
+from jaxbandit.session import Axis, Session, SessionError
+from jaxbandit.session.journal import JOURNAL, DamagedSession, open_journal
+from jaxbandit.session.quantities import Space
+from tests.support import conformance
+from tests.support.sessions import create, in_units, measured
+
+AXES = [
+    Axis.between("heat", 20, 80, 13, unit="°C"),
+    Axis("dose", (0.1, 1.0, 10.0), "logarithmic"),
+    Axis.of_categories("metal", ["Pd", "Ni"]),
+]
+SPACE = Space.of(AXES)
+VALUES = in_units(np.array([0.3, -0.1, 0.2]))
+
+
+def point(index: int) -> dict[str, float]:
+    """A point of the domain of ``create``."""
+    return {f"x{number + 1}": float(x) for number, x in enumerate(np.asarray(conformance.study()[0].domain.points)[index])}
+
+
+def table() -> pandas.DataFrame:
+    """Three runs, of which the second lacks a purity."""
+    rows = [point(3) | VALUES, point(9) | VALUES | {"purity": np.nan, "loss": 0.4}, point(3) | VALUES | {"loss": -0.2}]
+    return pandas.DataFrame(rows)
+
+
+@given(index=st.integers(0, SPACE.domain.size - 1), heat=st.floats(-0.49, 0.49), dose=st.floats(-0.49, 0.49))
+def test_the_nearest_point_is_that_of_each_axis(index: int, heat: float, dose: float) -> None:
+    """Half a step away it is another one; distances are shares of an axis, of a logarithmic one on its scale."""
+    there: Any = SPACE.point(index)
+    moved = there | {"heat": there["heat"] + 5 * heat, "dose": there["dose"] * 10**dose}
+    assert SPACE.nearest(there) == SPACE.nearest(moved) == index
+    assert SPACE.distance(there, index) == 0.0
+    np.testing.assert_allclose(SPACE.distance(moved, index), max(abs(heat) / 12, abs(dose) / 2), atol=1e-9)
+
+
+def test_the_nearest_of_bare_points() -> None:
+    bare = Space.of(
+        jaxbandit.replace(domains.points([[0.0, 0.0], [2.0, 1.0], [4.0, 1.0]]), names=("a", "b"), categories=((), ("Pd", "Ni")))
+    )
+    near: Any = {"a": 1.9, "b": "Pd"}
+    assert bare.nearest(near) == 0 and bare.nearest(near | {"b": "Ni"}) == 1
+    assert bare.distance(near | {"b": "Ni"}, 1) == pytest.approx(0.025)
+    with pytest.raises(InvalidArgument, match="point: there is none of these categories"):
+        bare.nearest(near | {"b": "Cu"})
+
+
+def test_it_is_believed_as_an_initial_design_would_be(tmp_path: Path) -> None:
+    """The same bits whether a table tells it at the beginning, or points one by one beside the rounds; and when it is opened again."""
+    own = table().drop(index=1)
+    design = jaxbandit.InitialDesign(indices=np.asarray([3, 3]))
+    with (
+        create(tmp_path / "design", initial=design) as first,
+        create(tmp_path / "beside") as beside,
+        create(tmp_path / "told", history=own) as told,
+    ):
+        for ticket, row in zip([first.ask(), first.ask()], own.to_dict("records"), strict=True):
+            first.tell(ticket, {name: row[name] for name in VALUES})
+        asked = beside.ask()
+        for row in own.to_dict("records"):
+            ticket = beside.observe(point(3), {name: row[name] for name in VALUES})
+            assert ticket.observed and (ticket.round, ticket.index, ticket.distance) == (0, 3, 0.0)
+        np.testing.assert_array_equal(first.belief()["mean"], told.belief()["mean"])
+        others = {session.ask().index for session in (first, told)}
+        assert len(others) == 1 and {session.history()["round"].values[-1] for session in (first, told)} == {1}
+        beside.tell(asked, VALUES)
+        later = beside.ask()
+        assert (asked.round, later.round, later.number) == (1, 2, 4)
+        with Session.open(tmp_path / "beside", read_only=True) as again:
+            assert again.belief().equals(beside.belief()) and again.history().equals(beside.history())
+        assert np.isnat(beside.history()["asked_at"].values).tolist() == [False, True, True, False]
+
+
+@pytest.mark.parametrize("late", [True, False], ids=["values in parts", "values at once"])
+def test_blanks_stay_open(late: bool, tmp_path: Path) -> None:
+    """What is there counts at once where values come in parts, else when the rest is told."""
+    options: dict[str, Any] = {} if late else {"delay": delays.NoDelay()}
+    rows = table()
+    with create(tmp_path / "s", history=rows, **options) as session:
+        assert session.history()["state"].values.tolist() == ["complete", "partial", "complete"]
+        with create(tmp_path / "without", history=rows.drop(index=1), **options) as without:
+            moved = np.abs(session.belief()["mean"] - without.belief()["mean"]).max("point")
+        assert (float(moved.sel(output="loss")) > 1e-3) == late and float(moved.sel(output="purity")) < 1e-6
+        assert session.ask().round == 1, "open tickets of this kind hold nothing up"
+        session.tell(2, {"purity": 0.6})
+        session.tell(1, {"loss": 0.35}, correct=True)
+        filled = rows.assign(purity=rows["purity"].fillna(0.6), loss=[0.35, *rows["loss"][1:]])
+        with create(tmp_path / "filled", history=filled, **options) as other:
+            other.ask()
+            np.testing.assert_array_equal(session.belief()["mean"], other.belief()["mean"])
+
+
+def test_a_table_is_a_frame_or_columns_or_a_file(tmp_path: Path) -> None:
+    rows = table()
+    rows.assign(date="2026-11-23", remark="").to_csv(tmp_path / "runs.csv", index=False)
+    with create(tmp_path / "s") as session:
+        tickets = session.observe_all(tmp_path / "runs.csv", ignore=["date", "remark"])
+        assert [ticket.number for ticket in tickets] == [1, 2, 3] and session.told[2] == ["loss", "cost"]
+        for again in (rows, rows.astype(object).where(rows.notna(), None).to_dict("list")):
+            with pytest.raises(SessionError, match="history: these rows were told before, as tickets 1 to 3"):
+                session.observe_all(again)
+        assert len(session.events) == 2 and session.events[1].kind == "observed"
+        session.observe(point(0), VALUES)
+        session.observe(point(0), VALUES)
+        assert session.observe(point(1)).number == 6 and session.history()["state"].values[-1] == "pending"
+
+
+REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "unknown columns": (
+        {"date": "today", "loss ": 1},
+        {},
+        r"history: the columns 'date', 'loss ' are neither .*ignore=\['date', 'loss '\]",
+    ),
+    "no axis": ({"x1": None}, {}, "history: must have a column for every axis, lacks 'x1'"),
+    "no output": ({name: None for name in VALUES}, {}, "history: must have a column of an output, loss, cost, purity"),
+    "a text": ({"loss": ["1", "2", "low"]}, {}, "history: row 3: loss: must be a number, or blank where it is not there, got 'low'"),
+    "an infinite value": ({"loss": [1.0, np.inf, 2.0]}, {}, "history: row 2: loss: must be a finite number"),
+    "more than float32 holds": ({"loss": 1e39}, {}, "history: row 1: loss: must be a finite number"),
+    "a point that is blank": ({"x1": [0.0, None, 0.0]}, {}, "history: row 2: x1: expected"),
+    "no file": ({}, {"history": "nowhere.csv"}, "path: cannot read 'nowhere.csv'"),
+    "no table": ({}, {"history": 3}, "history: must be a pandas.DataFrame"),
+    "no list": ({}, {"ignore": "date"}, "ignore: must be"),
+    "no choice": ({}, {"off_grid": "near"}, "off_grid: must be one of"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_table_that_cannot_be_used_is_refused_whole(case: str, tmp_path: Path) -> None:
+    changes, options, words = REFUSED[case]
+    rows = table().assign(**{name: held for name, held in changes.items() if held is not None})
+    rows = rows.drop(columns=[name for name, held in changes.items() if held is None])
+    with pytest.raises(InvalidArgument, match=words):
+        create(tmp_path / "s", **({"history": rows} | options))
+    assert not (tmp_path / "s").exists()
+
+
+def on_axes(directory: Path, **options: Any) -> Session:
+    goals = {"objective": "maximise yield", "key": jax.random.key(0)}
+    return Session.create(directory, AXES, jaxbandit.RandomSearch(), jaxbandit.session.Model(), **goals, **options)
+
+
+def test_points_off_the_grid_are_refused_or_rounded_as_asked(tmp_path: Path) -> None:
+    """With the distance, and never from beyond an axis."""
+    where: Any = {"heat": 52, "dose": 1.0, "metal": "Ni"}
+    words = r"it lies off the grid, by up to 0.033 of an axis \(heat=52.0 for 50\)"
+    with on_axes(tmp_path / "s") as session:
+        with pytest.raises(InvalidArgument, match=f"point: {words}; with off_grid='round'"):
+            session.observe(where, {"yield": 1.0})
+        with pytest.warns(UserWarning, match=f"point: {words}"):
+            ticket = session.observe(where, {"yield": 1.0}, off_grid="round")
+        assert repr(ticket.point) == "{'heat': 50, 'dose': 1.0, 'metal': 'Ni'}" and ticket.distance == pytest.approx(1 / 30)
+        assert session.events[-1].body["rows"] == [{"index": ticket.index, "point": where, "values": {"yield": 1.0}}]
+        for change, words in (
+            ({"heat": 83}, "heat: must lie on its axis, 20 to 80 °C, got 83"),
+            ({"dose": 0}, "dose: must be > 0"),
+            ({"metal": "ni"}, "metal: there is no category 'ni', did you mean 'Ni'"),
+            ({"heat": "50"}, "heat: expected"),
+            ({"cold": 3}, "point: must be a mapping from the names heat, dose, metal"),
+        ):
+            with pytest.raises(InvalidArgument, match=words):
+                session.observe(where | change, {"yield": 1.0}, off_grid="round")
+        with pytest.warns(UserWarning, match="history: 1 of 2 points lie off the grid"):
+            session.observe_all({"heat": [20, 81], "dose": [1, 10], "metal": ["Pd", "Ni"], "yield": [1, 2]}, off_grid="round")
+        assert len(session.events) == 3
+    with Session.open(tmp_path / "s", read_only=True) as again:
+        assert again.history()["heat"].values.tolist() == [50, 20, 80]
+        assert again._state.records[1].ticket == ticket
+
+
+def test_events_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    on_axes(tmp_path / "s").close()
+    good = {"index": 0, "point": SPACE.point(0), "values": {"yield": 1.0}}
+    for number, (rows, ticket, words) in enumerate([
+        ([good], 2, "ticket: must be 1"),
+        ([good | {"index": 99}], 1, "index: must be a whole number from 0 to 77"),
+        ([good | {"point": {}}], 1, "point: must be a mapping"),
+        ([good | {"values": {"cost": 1.0}}], 1, "values: there is no output 'cost'"),
+        ([{"index": 0}], 1, "rows: must be a list of tables of index, point, values"),
+    ]):  # fmt: skip
+        with contextlib.closing(open_journal(tmp_path / "s")) as journal, journal.claim():
+            held = list(journal.events)
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        (directory / JOURNAL).write_bytes((tmp_path / "s" / JOURNAL).read_bytes())
+        with contextlib.closing(open_journal(directory)) as journal, journal.claim():
+            assert len(held) == 1
+            journal.append("observed", {"ticket": ticket, "rows": rows})
+        with pytest.raises(DamagedSession, match=words):
+            Session.open(directory)
+
+
+def test_a_journal_of_version_1_becomes_one_of_version_2(tmp_path: Path) -> None:
+    """Only when something happens that version 1 does not know."""
+
+    def version(path: Path, *, to: int | None = None) -> int:
+        with contextlib.closing(sqlite3.connect(path / JOURNAL, isolation_level=None)) as connection:
+            if to is not None:
+                connection.execute(f"PRAGMA user_version = {to}")
+            return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+    create(tmp_path / "s").close()
+    assert version(tmp_path / "s") == 2 and version(tmp_path / "s", to=1) == 1
+    with Session.open(tmp_path / "s") as session:
+        session.tell(session.ask(), measured(session.pending[0]))
+        assert version(tmp_path / "s") == 1
+        session.observe(point(3), VALUES)
+        assert version(tmp_path / "s") == 2
+        belief = session.belief()
+    with Session.open(tmp_path / "s", read_only=True) as again:
+        assert again.belief().equals(belief)
