@@ -372,8 +372,9 @@ class Session:
             told = [row.table() for row in rows]
             for event in self._journal.events:
                 if event.kind == "observed" and event.body["rows"] == told:
-                    first = event.body["ticket"]
-                    raise SessionError(f"history: these rows were told before, as tickets {first} to {first + len(told) - 1}")
+                    first, last = event.body["ticket"], event.body["ticket"] + len(told) - 1
+                    which = f"tickets {first} to {last}" if last > first else f"ticket {first}"
+                    raise SessionError(f"history: these rows were told before, as {which}")
             return self._observed(rows)
 
     def _observed(self, rows: Sequence[Measured]) -> tuple[Ticket, ...]:

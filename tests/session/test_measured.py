@@ -152,9 +152,24 @@ def test_a_table_that_cannot_be_used_is_refused_whole(case: str, tmp_path: Path)
     assert not (tmp_path / "s").exists()
 
 
+def test_enough_of_it_takes_the_place_of_the_default_design(tmp_path: Path) -> None:
+    """A session without a model has a design of 2 (d + 1) = 8 points; from 8 rows on it is fitted to them at once."""
+    rng, indices = np.random.default_rng(0), [0, 7, 15, 23, 38, 44, 59, 77]
+    rows = [SPACE.point(index) | {"yield": 60 + SPACE.point(index)["heat"] / 4 + rng.normal()} for index in indices]  # type: ignore[operator]
+    with on_axes(tmp_path / "few", history=pandas.DataFrame(rows[:7])) as session:
+        assert session.ask().round == 0 and not any(event.kind == "fitted" for event in session.events)
+    with on_axes(tmp_path / "enough", history=pandas.DataFrame(rows)) as session:
+        assert [event.kind for event in session.events] == ["created", "observed", "fitted"]
+        assert abs(float(session.belief()["mean"].mean()) - np.mean([row["yield"] for row in rows])) < 5.0
+        assert session.ask().round == 1
+        again = session.belief()
+    with Session.open(tmp_path / "enough", read_only=True) as session:
+        assert session.belief().equals(again)
+
+
 def on_axes(directory: Path, **options: Any) -> Session:
     goals = {"objective": "maximise yield", "key": jax.random.key(0)}
-    return Session.create(directory, AXES, jaxbandit.RandomSearch(), jaxbandit.session.Model(), **goals, **options)
+    return Session.create(directory, AXES, jaxbandit.RandomSearch(), **goals, **options)
 
 
 def test_points_off_the_grid_are_refused_or_rounded_as_asked(tmp_path: Path) -> None:
