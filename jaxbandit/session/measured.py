@@ -1,4 +1,4 @@
-"""What was measured at points that a session has not asked for: one by one, or as the rows of a table."""
+"""Measurements at points that a session has not asked for: one by one, or as the rows of a table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from jaxbandit.core.checks import InvalidArgument, naming, short
 from jaxbandit.core.fields import Check, choice, each, of_class, text
@@ -14,7 +14,7 @@ from jaxbandit.problems.data import Columns, are_columns, columns_of, is_blank, 
 from jaxbandit.session.quantities import LARGEST_TOLD, ON_GRID, Outputs, Space, told_values
 from jaxbandit.session.specification import Specification
 
-COLUMNS = Check("a pandas.DataFrame, or a mapping from names to columns", are_columns)
+COLUMNS = Check("a pandas.DataFrame, a mapping from names to columns", are_columns)
 History: TypeAlias = Annotated[Columns | str | Path, COLUMNS | text | of_class(Path, "the path of a CSV file")]
 OffGrid: TypeAlias = Annotated[str, choice("refuse", "round")]
 Names: TypeAlias = Annotated[Sequence[str], each(text)]
@@ -77,7 +77,7 @@ def rows_of(history: Columns | str | Path, specification: Specification, ignore:
     for number in range(len(table[space.names[0]])):
         with naming(f"history: row {number + 1}"):
             row = {name: cells[number] if name in labels else _number(name, cells[number]) for name, cells in table.items()}
-            values = {name: row[name] for name in outputs.names if row.get(name) is not None}
+            values: Any = {name: row[name] for name in outputs.names if row.get(name) is not None}
             rows.append(Measured.of(space, outputs, {name: row[name] for name in space.names}, values or None))
     return rows
 

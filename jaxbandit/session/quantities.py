@@ -252,7 +252,7 @@ class Space:
     def distance(self, point: Mapping[str, object], index: int) -> float:
         """Return how far the point ``index`` is from one in the user's units, as the largest share of an axis; raises as `nearest`."""
         apart = self._apart(point)
-        numbers = np.unravel_index(index, self.domain.grid_shape) if self.axes else [index] * len(apart)
+        numbers: Any = np.unravel_index(index, self.domain.grid_shape) if self.axes else [index] * len(apart)
         return float(max(shares[number] for shares, number in zip(apart, numbers, strict=True)))
 
     def _apart(self, point: Mapping[str, object]) -> list[np.ndarray]:

@@ -117,6 +117,28 @@ def test_a_session_from_a_file_to_a_report(tmp_path: Path, capsys: Any) -> None:
     )
 
 
+def test_what_was_measured_before_is_told_from_a_file(tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "trial.toml").write_text(EXPERIMENT)
+    lines = ["date,temperature,catalyst,yield,cost,pH", "2026-11-02,34,0.1,1.5,2.0,7.1", "2026-11-03,50,0.01,1.1,,7.0"]
+    (tmp_path / "runs.csv").write_text("\n".join(lines))
+    where, rows = tmp_path / "trial", tmp_path / "runs.csv"
+    assert "leave them out by ignore=['date']" in refused(capsys, "new", tmp_path / "trial.toml", "--history", rows)
+    words = r"1 of 2 points lie off the grid, by up to 0.029 of an axis \(temperature=50.0 for 48\)"
+    assert re.search(words, refused(capsys, "new", tmp_path / "trial.toml", "--history", rows, "--ignore", "date"))
+    assert not where.exists()
+    with pytest.warns(UserWarning, match=words):
+        said(capsys, "new", tmp_path / "trial.toml", "--history", rows, "--ignore", "date", "--off-grid", "round")
+    status = said(capsys, "status", where)
+    assert [status[name] for name in ("complete", "partial", "best so far")] == [1, 1, 1.5]
+    assert said(capsys, "tell", where, 2, "--value", "cost=2.2")["told"] == ["yield", "cost", "pH"]
+    rows.write_text("\n".join([lines[0], "2026-11-04,20,1.0,0.7,1.0,7.2"]))
+    assert said(capsys, "tell", where, "--csv", rows, "--ignore", "date") == {"tickets": [3]}
+    assert "these rows were told before, as ticket 3" in refused(capsys, "tell", where, "--csv", rows, "--ignore", "date")
+    assert "--csv: tells rows of points" in refused(capsys, "tell", where, 3, "--csv", rows)
+    assert "ticket: say which, or --csv FILE" in refused(capsys, "tell", where, "--reward", 1)
+    assert said(capsys, "ask", where)["ticket"] == 4
+
+
 WRONG = {
     "an unknown word": ("horizon = 12", "horizons = 12", "horizons: unknown field, did you mean 'horizon'?"),
     "an unknown algorithm": ('"Rpol"', '"Rpoll"', "algorithm: there is no algorithm 'Rpoll', did you mean 'Rpol'?"),

@@ -152,6 +152,7 @@ def test_a_table_that_cannot_be_used_is_refused_whole(case: str, tmp_path: Path)
     assert not (tmp_path / "s").exists()
 
 
+@pytest.mark.full
 def test_enough_of_it_takes_the_place_of_the_default_design(tmp_path: Path) -> None:
     """A session without a model has a design of 2 (d + 1) = 8 points; from 8 rows on it is fitted to them at once."""
     rng, indices = np.random.default_rng(0), [0, 7, 15, 23, 38, 44, 59, 77]
