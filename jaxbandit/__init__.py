@@ -52,12 +52,13 @@ __all__ += ["Surrogate", "sweep", "widths"]
 
 if TYPE_CHECKING:
     from jaxbandit import gradients as gradients
+    from jaxbandit import optuna as optuna
     from jaxbandit import report as report
     from jaxbandit import session as session
     from jaxbandit import study as study
     from jaxbandit.session import Session as Session
 
-LATER = ("gradients", "report", "session", "study")  # which need optax, or the extra ``study``
+LATER = ("gradients", "optuna", "report", "session", "study")  # which need optax, or the extras ``study`` and ``optuna``
 __dir__ = [*__all__, "Session", *LATER].copy
 
 

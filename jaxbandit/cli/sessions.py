@@ -7,6 +7,7 @@ import contextlib
 import csv
 import dataclasses
 import datetime
+import importlib.util
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -83,7 +84,9 @@ def add_session_commands(parser: argparse.ArgumentParser) -> None:
         ("report", "write a self-contained HTML report", "report.html"),
         ("export", "write all events as lines of JSON", "events.jsonl"),
     ):
-        command(name, words).add_argument("--out", type=Path, metavar="FILE", help=f"default DIR/{file}")
+        added = command(name, words)
+        added.add_argument("--out", type=Path, metavar="FILE", help=f"default DIR/{file}")
+    added.add_argument("--optuna", metavar="STORAGE", help="write the tickets as trials of Optuna, to a journal FILE or a database's URL")
     command("watch", "keep the report (DIR/report.html) up to date while the session goes on")
 
 
@@ -196,7 +199,14 @@ def answer(session: Session, args: argparse.Namespace) -> Said:
         case "fit":
             return {"model": session.fit().table()}
         case _:
-            return {"wrote": str(session.export(args.out)), "events": len(session.events)}
+            if args.optuna is None:
+                return {"wrote": str(session.export(args.out)), "events": len(session.events)}
+            if importlib.util.find_spec("optuna") is None:
+                raise InvalidArgument("--optuna: Optuna is not installed; pip install 'jaxbandit[optuna]'")
+            from jaxbandit.optuna import export
+
+            study = export(session, args.optuna)
+            return {"wrote": args.optuna, "study": study.study_name, "trials": len(study.trials)}
 
 
 def history_of(session: Session, args: argparse.Namespace) -> Said:

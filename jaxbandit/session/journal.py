@@ -136,6 +136,27 @@ class Journal:
         self._is_open = False
 
 
+class Unwritten(Journal):
+    """A journal in memory, of a session that can be made again from what others keep."""
+
+    def __init__(self, specification: Body) -> None:
+        self.directory, self.events = Path(), [Event.after(None, "created", _now(), specification)]
+
+    def follow(self) -> None:
+        pass
+
+    @contextlib.contextmanager
+    def claim(self) -> Iterator[None]:
+        yield
+
+    def append(self, kind: str, body: Body) -> Event:
+        self.events.append(Event.after(self.events[-1], kind, _now(), body))
+        return self.events[-1]
+
+    def close(self) -> None:
+        pass
+
+
 def create_journal(directory: Path, specification: Body, further: Sequence[tuple[str, Body]] = (), *, wait: float = WAIT) -> Journal:
     """Make the journal of a new session; nothing is left of one that cannot be written.
 

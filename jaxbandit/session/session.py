@@ -249,7 +249,8 @@ class Session:
                 raise SessionError(f"ask: values come before the next round here; ask for one point at a time, got count={count}")
             return [self._ask() for _ in range(count)]
 
-    def _ask(self) -> Ticket:
+    def _ask(self, point: int | None = None) -> Ticket:
+        """Return the ticket of the next point; of ``point``, where somebody else has chosen it."""
         body, status, after = self._state.next(), Status.OK, None
         warned = any(record.ticket.status & Status.FAR_FROM_PRIOR for record in self._state.records.values())
         if body["round"] > 0:
@@ -264,7 +265,8 @@ class Session:
             if len(self._state.course.rounds) >= self.specification.horizon:
                 raise SessionError(f"ask: all {self.specification.horizon} rounds of the session's horizon have been asked for")
             self._keep_up(asking=True)
-            point, status, after = self._state.course.choose(self._state.under_way)
+            if point is None:
+                point, status, after = self._state.course.choose(self._state.under_way)
             if not healthy(np.asarray(int(status))):
                 raise SessionError(f"ask: the algorithm cannot choose: {explain(int(status))}; nothing has happened")
             body |= {"index": point}

@@ -40,6 +40,7 @@ LAYERS = {
     "study": 8,
     "session": 8.5,
     "report": 9,
+    "optuna": 9,
     "cli": 10,
     "__main__": 11,
 }

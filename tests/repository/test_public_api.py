@@ -15,7 +15,7 @@ import pytest
 import jaxbandit
 
 ROOT = Path(jaxbandit.__file__).parent
-OPTIONAL = {"jaxbandit.study", "jaxbandit.session", "jaxbandit.report"}  # need the extras of [study]
+OPTIONAL = {"jaxbandit.study", "jaxbandit.session", "jaxbandit.report", "jaxbandit.optuna"}  # need the extra [study], one of them [optuna]
 
 
 def names():
@@ -48,7 +48,7 @@ def loaded():
 
 
 @pytest.mark.parametrize(
-    "module", ["matplotlib", "xarray", "zarr", "scipy.optimize", "sklearn", "pandas", "rich", "IPython", "experiments"]
+    "module", ["matplotlib", "xarray", "zarr", "scipy.optimize", "sklearn", "pandas", "rich", "IPython", "optuna", "experiments"]
 )
 def test_import_loads_nothing_it_does_not_need(module, loaded):
     assert [name for name in loaded["modules"] if name == module or name.startswith(module + ".")] == []
@@ -65,7 +65,7 @@ def test_import_takes_less_than_a_second_of_its_own(loaded):
     assert loaded["seconds"] < 1.0
 
 
-@pytest.mark.parametrize("name", ["gradients", "report", "session", "study", "report.plots", "report.tables"])
+@pytest.mark.parametrize("name", ["gradients", "optuna", "report", "session", "study", "report.plots", "report.tables"])
 def test_modules_are_loaded_when_they_are_asked_for(name):
     load(f"jaxbandit.{name}")  # skips where the extras are missing
     found = jaxbandit
@@ -97,7 +97,7 @@ def test_import_starts_no_device(loaded):
 
 def load(name):
     if any(name == root or name.startswith(root + ".") for root in OPTIONAL):
-        for needed in ("xarray", "matplotlib"):
+        for needed in ("xarray", "matplotlib", *(["optuna"] if name == "jaxbandit.optuna" else [])):
             pytest.importorskip(needed)
     return importlib.import_module(name)
 

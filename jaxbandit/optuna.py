@@ -1,0 +1,358 @@
+"""Optuna's studies with the algorithms of this library: many workers, RDB and journal storages, pruning, a dashboard and resumption.
+
+:class:`Sampler` chooses the points of a study's trials, and :func:`export` writes the tickets of a session as trials. Needs the extras
+``optuna`` and ``study`` (``pip install "jaxbandit[optuna,study]"``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import math
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import jax
+import numpy as np
+from optuna import Study, create_study
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.exceptions import DuplicatedStudyError
+from optuna.samplers import BaseSampler
+from optuna.samplers._base import _CONSTRAINTS_KEY as CONSTRAINTS  # of a list, the only form that the dashboard shows
+from optuna.search_space import intersection_search_space
+from optuna.storages import BaseStorage, JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from jaxbandit.algorithms import Algorithm
+from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.fields import whole
+from jaxbandit.core.keys import typed
+from jaxbandit.delays import Delay
+from jaxbandit.domains import MOST_POINTS
+from jaxbandit.engine import InitialDesign
+from jaxbandit.feedback import Policy
+from jaxbandit.problems.data import Constraint, Objective
+from jaxbandit.session import Axis, Model, Session, SessionError, Specification
+from jaxbandit.session.journal import Unwritten
+from jaxbandit.session.quantities import Outputs, Space
+
+__all__ = ["Sampler", "export"]
+__dir__ = __all__.copy  # what completion shows
+
+MOST_ON_GRID, MOST_ON_AXIS = 10_000, 50  # points, unless asked for
+OBJECTIVE = "objective"
+
+Excess: TypeAlias = Callable[[FrozenTrial], Sequence[float]]
+"""Function that returns the constraint values of a trial, ``<= 0`` where they hold."""
+SearchSpace: TypeAlias = dict[str, BaseDistribution]
+
+
+@dataclasses.dataclass(frozen=True)
+class Move:
+    """A trial that has begun, ``values`` being ``None``; or one that has ended, with the values that it has by output."""
+
+    number: int
+    index: int | None = None  # of its point, as far as the trial has said it
+    values: Mapping[str, float] | None = None
+
+    def fits(self, made: Move) -> bool:
+        """Return whether a move that was made is this one, as far as this one says."""
+        return self == (made if self.index is not None else dataclasses.replace(made, index=None))
+
+
+class Sampler(BaseSampler):
+    """Sampler of Optuna that chooses as a session does, by an algorithm of this library.
+
+    A trial is a round of the session: its values arrive when it ends, and trials that are running are under way. The values of a trial that
+    fails never arrive; of one that is pruned its constraints do. Each choice follows from the trials of the study and the arguments of the
+    sampler, so that any number of workers may have one each, and a study goes on after a crash. A trial whose worker was killed stays
+    under way until somebody says ``study.tell(number, state=TrialState.FAIL)``.
+
+    Parameters are laid on a grid, evenly on their own scale, logarithmic or not, and in their steps; a trial off the grid counts at the
+    nearest point. The first trial, and parameters that not all complete trials have, such as those under a condition, are drawn uniformly,
+    each by itself. Without a model the next trials are an initial design.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        model: Model | None = None,
+        *,
+        key: jax.Array,
+        constraints: Sequence[str] | Excess | None = None,
+        points: int | Mapping[str, int] | None = None,
+        horizon: int = 1000,
+        delay: Delay | None = None,
+        feedback: Policy | None = None,
+    ) -> None:
+        """Make a sampler.
+
+        Args:
+          algorithm: any algorithm that needs no full information; one that needs the values of a round before the next has one worker.
+          model: the GP model of objective and constraints, as for :meth:`Session.create <jaxbandit.session.Session.create>`.
+          key: a JAX PRNG key (``jax.random.key(seed)``), the same for all workers.
+          constraints: ``"NAME <= c"``, ``"NAME >= c"`` or ``"NAME = c +- tolerance"`` for each, where NAME is an attribute that a trial
+            sets by ``trial.set_user_attr``; or a function of a trial that returns values ``<= 0`` where constraints hold. Both are
+            stored where Optuna and its dashboard look for constraints. Default: what trials set by ``trial.set_constraint``, in the order
+            of names.
+          points: most points of each axis, or of each by its name; default: as many as keep the grid within 10,000 points, at most 50.
+          horizon: most trials.
+          delay: what is known of how late values come, as for :meth:`Session.create <jaxbandit.session.Session.create>`.
+          feedback: what is believed of trials that are running; default: as for a session.
+
+        Raises:
+          InvalidArgument: on arguments out of range, or that do not fit each other.
+        """
+        given = constraints is None or callable(constraints)
+        self._constraints: Any = constraints if given else Outputs.read(f"maximise {OBJECTIVE}", constraints).constraints
+        for name, most in points.items() if isinstance(points, Mapping) else [] if points is None else [("points", points)]:
+            whole(2, MOST_POINTS)(name, most)
+        self._points, self._mutex = points, threading.Lock()  # workers may be threads
+        self._parts: dict[str, Any] = {"algorithm": algorithm, "model": model, "key": key, "horizon": horizon}
+        self._parts |= {"delay": delay, "feedback": feedback}
+        self._begin((Axis("x", (0, 1)),), self._outputs(StudyDirection.MAXIMIZE, ()))
+
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> SearchSpace:
+        """Return the distributions that all complete and pruned trials share."""
+        self._raise_error_if_multi_objective(study)
+        shared = intersection_search_space(study.get_trials(deepcopy=False), include_pruned=True)
+        return {name: shared[name] for name in sorted(shared) if not shared[name].single()}
+
+    def sample_relative(self, study: Study, trial: FrozenTrial, search_space: SearchSpace) -> dict[str, Any]:
+        """Return the point that the algorithm chooses, by parameter; warns and raises as :meth:`~jaxbandit.session.Session.ask` does."""
+        if not search_space:
+            return {}
+        others = [other for other in study.get_trials(deepcopy=False) if other.number != trial.number]
+        axes = _axes(search_space, self._points)
+        told = {other.number: {} if other.state == TrialState.FAIL else self._told(other) for other in others if other.state.is_finished()}
+        outputs = self._outputs(study.direction, sorted({name for values in told.values() for name in values} - {OBJECTIVE}))
+        with self._mutex:
+            parts = self._specification
+            if (parts.space.axes, parts.outputs) != (axes, outputs):
+                self._begin(axes, outputs)
+            moves = _moves(others, trial, search_space, self._specification.space, told)
+            running = {move.number for move in moves if move.values is None} - told.keys()
+            if self._specification.at_once and running:
+                words = f"needs the values of trial {min(running)} first; run one worker, and fail a trial whose worker is dead"
+                raise SessionError(f"sampler: {type(self._specification.algorithm).__name__} {words}")
+            point = self._specification.space.point(self._chosen([*moves, Move(trial.number)]))
+        return {name: _external(search_space[name], axis, point[axis.name]) for name, axis in zip(search_space, axes, strict=True)}
+
+    def sample_independent(self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution) -> Any:
+        """Return a value of a parameter's axis, drawn uniformly by the key, the trial's number and the parameter's name."""
+        if param_distribution.single():
+            only = param_distribution
+            return only.choices[0] if isinstance(only, CategoricalDistribution) else only.low  # type: ignore[attr-defined]
+        [axis] = _axes({param_name: param_distribution}, self._points)
+        entropy = [*np.ravel(jax.random.key_data(typed(self._parts["key"]))).tolist(), trial.number, *param_name.encode()]
+        drawn = axis.values[np.random.default_rng(entropy).integers(len(axis.values))]
+        return _external(param_distribution, axis, drawn)
+
+    def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
+        """Store the constraint values of a trial where Optuna looks for them."""
+        if self._constraints is None or state not in (TrialState.COMPLETE, TrialState.PRUNED):
+            return
+        if callable(self._constraints):
+            found = list(map(float, self._constraints(trial)))
+        else:
+            told = self._told(trial)
+            missing = [constraint.name for constraint in self._constraints if constraint.name not in told]
+            if missing and state == TrialState.COMPLETE:
+                words = f"say trial.set_user_attr({missing[0]!r}, value) before it ends"
+                raise InvalidArgument(f"constraints: trial {trial.number} has no number {', '.join(missing)}; {words}")
+            found = excess_of(self._outputs(study.direction, ()), told)
+        if any(map(math.isnan, found)):
+            raise InvalidArgument(f"constraints: must be numbers, got {short(found)} of trial {trial.number}")
+        study._storage.set_trial_system_attr(trial._trial_id, CONSTRAINTS, found)
+
+    def _told(self, trial: FrozenTrial) -> dict[str, float]:
+        """Return the finite values that a trial has, by output: constraints, and the objective once it is complete."""
+        values: dict[str, Any]
+        if isinstance(self._constraints, tuple):
+            values = {constraint.name: trial.user_attrs.get(constraint.name) for constraint in self._constraints}
+        else:  # numbered ones in the order of their numbers
+            values = {f"constraint {name.zfill(4) if name.isdigit() else name}": value for name, value in trial.constraints.items()}
+        if trial.state == TrialState.COMPLETE:
+            values[OBJECTIVE] = trial.value
+        return {name: float(value) for name, value in values.items() if isinstance(value, int | float) and math.isfinite(value)}
+
+    def _outputs(self, direction: StudyDirection, names: Sequence[str]) -> Outputs:
+        """Return objective and constraints, which have ``names`` where only the trials know them."""
+        known = isinstance(self._constraints, tuple)
+        constraints = self._constraints if known else tuple(Constraint(name, "<=", 0.0) for name in names)
+        return Outputs(Objective(OBJECTIVE, 1 if direction == StudyDirection.MAXIMIZE else -1), constraints)
+
+    def _begin(self, axes: tuple[Axis, ...], outputs: Outputs) -> None:
+        """Go on with a session of other axes and outputs, of which no move has been made."""
+        designed = Specification(space=Space.of(axes), outputs=outputs, **self._parts)
+        self._design, self._specification = designed.design_points(), dataclasses.replace(designed, initial=InitialDesign())
+        self._session: Session | None = None  # that has made the moves
+        self._made: list[Move] = []
+
+    def _chosen(self, moves: list[Move]) -> int:
+        """Return the point of the last of all moves; goes on with the session where the first moves are those that it has made."""
+        session, made = self._session, self._made
+        if session is None or len(made) >= len(moves) or not all(map(Move.fits, moves, made)):
+            session, made = Session(Unwritten(self._specification.table()), self._specification), []
+        self._session = None  # should a move not be possible
+        for move in moves[len(made) :]:
+            begun = [one.number for one in made if one.values is None]
+            if move.values is None:
+                index = self._design[len(begun)] if move.index is None and len(begun) < len(self._design) else move.index
+                made.append(dataclasses.replace(move, index=session._ask(index).index))
+                continue
+            ticket, is_whole = 1 + begun.index(move.number), len(move.values) == len(session.specification.outputs.names)
+            if is_whole or (move.values and not session.specification.at_once):
+                session.tell(ticket, move.values)
+            else:
+                session.drop(ticket)
+            made.append(move)
+        self._session, self._made = session, made
+        assert made[-1].index is not None
+        return made[-1].index
+
+
+def _moves(others: Sequence[FrozenTrial], own: FrozenTrial, space: SearchSpace, grid: Space, told: Mapping[int, Any]) -> list[Move]:
+    """Return what has happened before a trial asks for its point, in order.
+
+    Trials begin in the order of their numbers. Of one that began before and has not said its point the session makes the choice, as its
+    worker is doing; one that began later will know this one.
+    """
+    begun: list[tuple[FrozenTrial, int | None]] = []
+    for trial in sorted(others, key=lambda trial: trial.number):
+        known = {**trial.params, **trial.system_attrs.get("fixed_params", {})}
+        if trial.state != TrialState.WAITING and space.keys() <= known.keys():
+            place = {axis.name: _internal(space[name], axis, known[name]) for name, axis in zip(space, grid.axes, strict=True)}
+            begun.append((trial, grid.nearest(place)[0]))
+        elif trial.state == TrialState.RUNNING and trial.number < own.number:
+            begun.append((trial, None))
+    moves = [((place, 0.0), Move(trial.number, index)) for place, (trial, index) in enumerate(begun)]
+    starts = np.maximum.accumulate([_seconds(trial.datetime_start) for trial, _ in begun])
+    for place, (trial, _) in enumerate(begun):
+        if trial.state.is_finished():
+            end = _seconds(trial.datetime_complete)
+            last = max(place, int(np.searchsorted(starts, end)) - 1)  # the round at whose end its values arrive
+            moves.append(((last, end), Move(trial.number, values=told[trial.number])))
+    return [move for _, move in sorted(moves, key=lambda pair: (pair[0], pair[1].number))]
+
+
+def _seconds(time: datetime.datetime | None) -> float:
+    assert time is not None, "a trial that has begun, or ended, has a time"
+    return time.timestamp()
+
+
+def _axes(space: SearchSpace, points: int | Mapping[str, int] | None) -> tuple[Axis, ...]:
+    """Return the axes of parameters; raises ``InvalidArgument`` on more points than a domain can have."""
+
+    def made(most: int) -> tuple[Axis, ...]:
+        limits = points if isinstance(points, Mapping) else {name: points or most for name in space}
+        return tuple(_axis(f"parameter {name}", distribution, limits.get(name, most)) for name, distribution in space.items())
+
+    def size(axes: tuple[Axis, ...]) -> int:
+        return math.prod(len(axis.values) for axis in axes)
+
+    axes = made(2)
+    for most in range(3, MOST_ON_AXIS + 1):
+        finer = made(most)
+        if size(finer) > MOST_ON_GRID:
+            break
+        axes = finer
+    if size(axes) > MOST_POINTS:
+        words = f"give fewer than {short(points)} for each axis, or less parameters"
+        raise InvalidArgument(f"points: a grid of {size(axes):,} points is more than {MOST_POINTS:,}; {words}")
+    return axes
+
+
+def _axis(name: str, distribution: BaseDistribution, most: int) -> Axis:
+    """Return the axis of a distribution: all categories, or at most ``most`` values, evenly spaced on its scale."""
+    if isinstance(distribution, CategoricalDistribution):
+        return Axis.of_categories(name, [f"{place}: {choice}" for place, choice in enumerate(distribution.choices)])
+    assert isinstance(distribution, FloatDistribution | IntDistribution)
+    low, high, step = distribution.low, distribution.high, distribution.step
+    scale = "logarithmic" if distribution.log else "linear"
+    if isinstance(distribution, FloatDistribution) and step is None:
+        return Axis.between(name, low, high, most, scale)
+    if distribution.log:
+        return Axis(name, tuple(np.unique(np.geomspace(low, high, most).round().astype(int)).tolist()), scale)
+    last = round((high - low) / (step or 1))
+    places = np.unique(np.linspace(0, last, min(most, last + 1)).round().astype(int)).tolist()
+    kind = type(low)  # int, or float, of which 14 digits leave the rounding of sums behind
+    return Axis(name, tuple(kind(f"{min(low + (step or 1) * place, high):.14g}") for place in places))
+
+
+def _internal(distribution: BaseDistribution, axis: Axis, value: Any) -> Any:
+    """Return a parameter's value as its axis has it."""
+    if isinstance(distribution, CategoricalDistribution):
+        return axis.values[int(distribution.to_internal_repr(value))]
+    return min(max(value, axis.values[0]), axis.values[-1])  # values that somebody enqueues may lie outside
+
+
+def _external(distribution: BaseDistribution, axis: Axis, value: Any) -> Any:
+    """Return a value of an axis as the parameter has it."""
+    return distribution.choices[axis.values.index(value)] if isinstance(distribution, CategoricalDistribution) else value
+
+
+def excess_of(outputs: Outputs, values: Mapping[str, float]) -> list[float]:
+    """Return the constraint values that values of outputs amount to, ``<= 0`` where they hold: two of an equality."""
+    return [value for row, value in sorted(outputs.inward(values).items()) if row > 0]
+
+
+def export(session: Session, storage: str | Path | BaseStorage, name: str | None = None) -> Study:
+    """Write the tickets of a session as the trials of a new study, and return it.
+
+    Complete tickets are complete trials, dropped ones failed trials, and all others are running. Values of outputs and the ticket's number
+    are attributes of the trial; constraints are stored where Optuna looks for them, once all are there.
+
+    Args:
+      session: the session.
+      storage: a storage of Optuna, the URL of a database, or the path of a file, which becomes a journal.
+      name: name of the study; default: that of the session's directory.
+
+    Raises:
+      SessionError: where the storage has a study of that name.
+    """
+    if isinstance(storage, Path) or (isinstance(storage, str) and "://" not in storage):
+        storage = JournalStorage(JournalFileBackend(str(storage)))
+    outputs, space = session.specification.outputs, session.specification.space
+    name = session.directory.resolve().name if name is None else name
+    try:
+        study = create_study(storage=storage, study_name=name, direction="maximize" if outputs.objective.sign > 0 else "minimize")
+    except DuplicatedStudyError as error:
+        raise SessionError(f"optuna: the storage holds a study {name!r} already; choose another storage, or another name") from error
+    states = {"complete": TrialState.COMPLETE, "dropped": TrialState.FAIL}
+    distributions = {axis: _distribution(space, axis) for axis in space.names}
+    with session._current() as state:
+        records = list(state.records.values())
+    for record in records:
+        excess = excess_of(outputs, record.values)
+        trial = create_trial(
+            state=states.get(record.state, TrialState.RUNNING),
+            value=record.values[outputs.objective.name] if record.state == "complete" else None,
+            params=dict(record.ticket.point),
+            distributions=distributions,
+            user_attrs={"ticket": record.ticket.number, **record.values},
+            system_attrs={CONSTRAINTS: excess} if 0 < len(excess) == len(outputs.functions) - 1 else {},
+        )
+        trial.datetime_start = _local(record.asked_at)
+        trial.datetime_complete = _local(record.told_at or record.asked_at) if trial.state.is_finished() else None
+        study.add_trial(trial)
+    return study
+
+
+def _distribution(space: Space, name: str) -> BaseDistribution:
+    """Return the distribution of which an axis of a session has values."""
+    column = space.columns[name]
+    axis = next((axis for axis in space.axes if axis.name == name), None)
+    if column.dtype.kind == "U":
+        return CategoricalDistribution(list(dict.fromkeys(column.tolist())))
+    kind = IntDistribution if column.dtype.kind == "i" else FloatDistribution
+    return kind(column.min().item(), column.max().item(), log=axis is not None and axis.scale == "logarithmic")
+
+
+def _local(time: str) -> datetime.datetime:
+    """Return a time of a journal as Optuna keeps times: on the clock of this place, without a zone."""
+    return datetime.datetime.fromisoformat(time).astimezone().replace(tzinfo=None)

@@ -1,0 +1,290 @@
+"""Optuna's studies by the algorithms of this library: workers with a sampler each, constraints where Optuna has them, and crashes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import jaxbandit
+from jaxbandit import InvalidArgument
+from jaxbandit.session import Axis, Model, Session, SessionError
+
+optuna = pytest.importorskip("optuna")
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution  # noqa: E402
+from optuna.trial import TrialState  # noqa: E402
+
+from jaxbandit.optuna import Sampler, _axes, export  # noqa: E402
+
+MODEL = Model(kernel=jaxbandit.kernels.SquaredExponential(length_scale=0.3), noise_variance=0.05, form="features")
+SPACE = {"rate": FloatDistribution(1e-3, 1e-1, log=True), "width": IntDistribution(1, 5)}
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> None:
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+def sampler(algorithm: Any = None, **options: Any) -> Any:
+    options = {"key": jax.random.key(3), "constraints": ["work <= 4.5"], "points": 6, "horizon": 30} | options
+    return Sampler(jaxbandit.Cei() if algorithm is None else algorithm, options.pop("model", MODEL), **options)
+
+
+def study(sampler: Any) -> Any:
+    return optuna.create_study(sampler=sampler, direction="maximize")
+
+
+def train(trial: Any) -> float:
+    rate, width = trial.suggest_float("rate", 1e-3, 1e-1, log=True), trial.suggest_int("width", 1, 5)
+    trial.set_user_attr("work", width + 10 * rate)
+    return float(width - (np.log10(rate) + 2) ** 2)
+
+
+def points(study: Any) -> list[Any]:
+    return [(trial.params.get("rate"), trial.params.get("width")) for trial in study.trials]
+
+
+GRIDS: dict[str, tuple[Any, Any, list[Any]]] = {
+    "evenly": (FloatDistribution(0, 1), 5, [0.0, 0.25, 0.5, 0.75, 1.0]),
+    "a logarithmic scale": (FloatDistribution(0.01, 100, log=True), 5, [0.01, 0.1, 1.0, 10.0, 100.0]),
+    "steps": (FloatDistribution(0.1, 0.5, step=0.1), 9, [0.1, 0.2, 0.3, 0.4, 0.5]),
+    "every other step": (FloatDistribution(0.1, 0.5, step=0.1), 3, [0.1, 0.3, 0.5]),
+    "integers": (IntDistribution(2, 6), 9, [2, 3, 4, 5, 6]),
+    "integers in steps": (IntDistribution(0, 100, step=20), 3, [0, 40, 100]),
+    "integers on a logarithmic scale": (IntDistribution(1, 64, log=True), 4, [1, 4, 16, 64]),
+    "small ones, of which some are equal": (IntDistribution(1, 4, log=True), 9, [1, 2, 3, 4]),
+    "all categories": (CategoricalDistribution(["a", None, 3]), 2, ["0: a", "1: None", "2: 3"]),
+}
+
+
+@pytest.mark.parametrize("case", GRIDS)
+def test_axes_keep_to_scales_and_steps(case: str) -> None:
+    distribution, most, expected = GRIDS[case]
+    [axis] = _axes({"x": distribution}, {"x": most})
+    assert list(axis.values) == expected and [type(value) for value in axis.values] == [type(value) for value in expected]
+    assert axis.scale == ("categorical" if case == "all categories" else "logarithmic" if distribution.log else "linear")
+
+
+def test_the_grid_is_as_fine_as_its_size_allows() -> None:
+    space = {f"x{number}": FloatDistribution(0, 1) for number in range(4)} | {"c": CategoricalDistribution([1, 2])}
+    assert [len(axis.values) for axis in _axes(space, None)] == [8, 8, 8, 8, 2]
+    assert [len(axis.values) for axis in _axes(space, {"x1": 3})] == [11, 3, 11, 11, 2]
+    assert [len(axis.values) for axis in _axes({"x": FloatDistribution(0, 1)}, None)] == [50]
+    with pytest.raises(InvalidArgument, match=r"points: a grid of 20,000,000 points is more than 10,000,000; give fewer than 100"):
+        _axes({f"x{number}": FloatDistribution(0, 1) for number in range(3)} | {"n": IntDistribution(1, 20)}, 100)
+
+
+def test_choices_follow_from_the_trials_alone() -> None:
+    """A worker that has followed all of a study chooses as one that meets it, trial by trial; constraints are where Optuna looks."""
+    whole, broken = study(sampler()), study(sampler())
+    whole.optimize(train, n_trials=12)
+    for _ in range(12):
+        broken.sampler = sampler()
+        broken.optimize(train, n_trials=1)
+    assert points(whole) == points(broken) and len(set(points(whole))) > 6
+    for trial in whole.trials:
+        assert trial.system_attrs["constraints"] == [trial.user_attrs["work"] - 4.5]
+    assert whole.best_trial.user_attrs["work"] <= 4.5 and any(trial.constraints["0"] > 0 for trial in whole.trials)
+    assert whole.best_trials[0].params["width"] == 4, "the best allowed width is found"
+    other = study(sampler(key=jax.random.key(4)))
+    other.optimize(train, n_trials=1)
+    assert points(other)[0] != points(whole)[0]
+
+
+def test_trials_under_way_count_also_those_that_have_not_said_their_point() -> None:
+    """A worker makes the choices of those before, which theirs are making, and none is made twice whoever is first."""
+
+    def played(order: list[int]) -> tuple[Any, list[int]]:
+        run = study(sampler())
+        run.optimize(train, n_trials=3)
+        trials = [run.ask() for _ in range(6)]
+        run.sampler = sampler()
+        for number in order:
+            train(trials[number])
+        return points(run), [move.index for move in run.sampler._made if move.values is None]
+
+    in_order, indices = played([0, 1, 2, 3, 4, 5])
+    assert len(set(in_order[3:])) == 6
+    from_the_last, last = played([5])
+    assert from_the_last[8] == in_order[8] and last == indices
+    backwards, _ = played([5, 4, 3, 2, 1, 0])
+    assert len(set(backwards[3:])) == 6
+
+
+def test_trials_that_fail_are_pruned_or_enqueued() -> None:
+    """A failed trial's point is not tried at once again; constraints of a pruned one are learnt; a point that is enqueued counts."""
+    run = study(sampler())
+    run.enqueue_trial({"rate": 0.0123, "width": 4})
+    run.optimize(train, n_trials=3)
+    assert points(run)[0] == (0.0123, 4)
+    failed, pruned = run.ask(), run.ask()
+    train(failed), train(pruned)
+    run.tell(failed, state=TrialState.FAIL)
+    run.tell(pruned, state=TrialState.PRUNED)
+    run.optimize(train, n_trials=1)
+    assert points(run)[-1] not in points(run)[3:5]
+    records = list(run.sampler._session._state.records.values())
+    assert [record.state for record in records] == 3 * ["complete"] + ["dropped", "partial", "pending"]
+    assert records[4].values == {"work": pruned.user_attrs["work"]}
+    assert run.trials[3].constraints == {} and list(run.trials[4].constraints) == ["0"]
+
+
+def test_parameters_under_a_condition_are_drawn_by_themselves() -> None:
+    def branch(trial: Any) -> float:
+        value = train(trial)
+        return value + (trial.suggest_float("decay", 0, 1) if trial.number % 2 else 0)
+
+    one, other = study(sampler()), study(sampler())
+    for run in (one, other):
+        run.optimize(branch, n_trials=4)
+    drawn = [trial.params["decay"] for trial in one.trials if "decay" in trial.params]
+    assert drawn == [trial.params["decay"] for trial in other.trials if "decay" in trial.params]
+    assert len(set(drawn)) == 2 and set(drawn) <= set(np.linspace(0, 1, 6).round(14).tolist())
+
+
+CONSTRAINTS: dict[str, tuple[Any, Any]] = {
+    "a function": (lambda trial: [trial.user_attrs["work"] - 4.5], {"0"}),
+    "what trials set": (None, {"work"}),
+}
+
+
+@pytest.mark.parametrize("case", CONSTRAINTS)
+def test_constraints_by_a_function_or_as_trials_set_them(case: str) -> None:
+    constraints, names = CONSTRAINTS[case]
+
+    def objective(trial: Any) -> float:
+        value = train(trial)
+        if constraints is None:
+            trial.set_constraint("work", trial.user_attrs["work"] - 4.5)
+        return value
+
+    run, named = study(sampler(constraints=constraints)), study(sampler(constraints=["work <= 4.5"]))
+    run.optimize(objective, n_trials=6)
+    named.optimize(train, n_trials=6)
+    assert all(trial.constraints.keys() == names for trial in run.trials)
+    assert points(run) == points(named)
+
+
+def test_what_cannot_be_used_is_refused_by_name() -> None:
+    for options, words in (
+        ({"constraints": ["work < 3"]}, r"constraints\[0\]: must be 'NAME <= NUMBER'"),
+        ({"points": 1}, "points: must be a whole number"),
+        ({"points": {"rate": 2.5}}, "rate: must be a whole number"),
+        ({"horizon": 0}, "horizon: must be"),
+        ({"algorithm": jaxbandit.Scgp()}, "algorithm: Scgp sees the constraint functions"),
+        ({"model": 3}, "model: must be the model of a session"),
+    ):
+        with pytest.raises(InvalidArgument, match=words):
+            sampler(**options)
+    run = study(sampler())
+    with pytest.raises(InvalidArgument, match=r"constraints: trial 0 has no number work; say trial.set_user_attr\('work', value\)"):
+        run.optimize(lambda trial: trial.suggest_float("rate", 0, 1), n_trials=1)
+    with pytest.raises(ValueError, match="multi-objective"):
+        optuna.create_study(directions=["minimize", "minimize"], sampler=sampler()).optimize(train, n_trials=1)
+
+
+def test_an_algorithm_that_needs_values_at_once_has_one_worker() -> None:
+    run = study(sampler(jaxbandit.Oco()))
+    run.optimize(train, n_trials=2)
+    waiting = run.ask()
+    train(waiting)
+    with pytest.raises(SessionError, match="sampler: Oco needs the values of trial 2 first"):
+        run.optimize(train, n_trials=1)
+
+
+def test_a_session_becomes_a_study(tmp_path: Path) -> None:
+    axes = [Axis("rate", (0.01, 0.1, 1.0), "logarithmic"), Axis("width", (2, 4, 8)), Axis.of_categories("kind", ["a", "b"])]
+    constraints = ["work <= 3", "pH = 7 +- 0.5"]
+    with Session.create(
+        tmp_path / "tuning",
+        axes,
+        jaxbandit.RandomSearch(),
+        None,
+        key=jax.random.key(0),
+        objective="minimise loss",
+        constraints=constraints,
+    ) as session:
+        tickets = [session.ask() for _ in range(4)]
+        session.tell(1, {"loss": 0.5, "work": 2.5, "pH": 7.25})
+        session.tell(2, {"work": 4.0})
+        session.drop(3)
+        made = export(session, tmp_path / "journal.log")
+        with pytest.raises(SessionError, match="holds a study 'tuning' already"):
+            export(session, tmp_path / "journal.log")
+        assert export(session, f"sqlite:///{tmp_path / 'trials.db'}", "again").study_name == "again"
+    storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(tmp_path / "journal.log")))
+    loaded = optuna.load_study(study_name="tuning", storage=storage)
+    assert [trial.state.name for trial in loaded.trials] == ["COMPLETE", "RUNNING", "FAIL", "RUNNING"]
+    assert loaded.best_trial.value == 0.5 and loaded.direction == made.direction == optuna.study.StudyDirection.MINIMIZE
+    assert loaded.trials[0].system_attrs == {"constraints": [-0.5, -0.25, -0.75]}
+    assert [trial.params for trial in loaded.trials] == [dict(ticket.point) for ticket in tickets]
+    assert loaded.trials[1].user_attrs == {"ticket": 2, "work": 4.0} and loaded.trials[1].system_attrs == {}
+    assert loaded.trials[0].distributions["width"] == IntDistribution(2, 8)
+    asked = session.events[1].at
+    assert abs(loaded.trials[0].datetime_start.timestamp() - np.datetime64(asked[:-6], "ms").astype(int) / 1000) < 1
+
+
+WORKER = """
+import sys
+import jax
+import optuna
+import jaxbandit
+from jaxbandit.optuna import Sampler
+
+jaxbandit.enable_cache()
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(sys.argv[1]))
+sampler = Sampler(jaxbandit.Cei(), key=jax.random.key(0), constraints=["work <= 4.5"], points=6)
+study = optuna.create_study(storage=storage, study_name="tuning", direction="maximize", sampler=sampler, load_if_exists=True)
+
+def train(trial):
+    rate, width = trial.suggest_float("rate", 1e-3, 1e-1, log=True), trial.suggest_int("width", 1, 5)
+    trial.set_user_attr("work", width + 10 * rate)
+    print("asked", trial.number, flush=True)
+    return float(width - (rate - 0.01) ** 2)
+
+study.optimize(train, callbacks=[optuna.study.MaxTrialsCallback(int(sys.argv[2]), states=[optuna.trial.TrialState.COMPLETE])])
+"""
+
+
+@pytest.mark.full
+def test_four_workers_are_killed_and_others_go_on(tmp_path: Path) -> None:
+    journal = tmp_path / "journal.log"
+
+    def workers(last: int) -> list[subprocess.Popen[str]]:
+        command = [sys.executable, "-c", WORKER, str(journal), str(last)]
+        return [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+
+    def trials() -> list[Any]:
+        storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(journal)))
+        return list(optuna.load_study(study_name="tuning", storage=storage).get_trials())
+
+    first = workers(10**6)
+    for worker in first:
+        assert worker.stdout is not None and worker.stdout.readline().startswith("asked")
+    deadline = time.monotonic() + 60
+    while sum(trial.state == TrialState.COMPLETE for trial in trials()) < 8 and time.monotonic() < deadline:
+        time.sleep(0.2)
+    for worker in first:
+        worker.send_signal(signal.SIGKILL)
+        worker.communicate()
+    before = [json.dumps([trial.number, trial.params, trial.values]) for trial in trials() if trial.state == TrialState.COMPLETE]
+    assert len(before) >= 8
+    for worker in workers(len(before) + 12):
+        worker.communicate()
+        assert worker.returncode == 0
+    after = trials()
+    complete = [trial for trial in after if trial.state == TrialState.COMPLETE]
+    assert set(before) <= {json.dumps([trial.number, trial.params, trial.values]) for trial in complete}
+    assert len(complete) >= len(before) + 12
+    assert all(trial.system_attrs["constraints"] == [trial.user_attrs["work"] - 4.5] for trial in complete)
+    assert {trial.state for trial in after} <= {TrialState.COMPLETE, TrialState.RUNNING}, "nothing failed"
+    assert sum(trial.state == TrialState.RUNNING for trial in after) <= 4, "those that were killed"
