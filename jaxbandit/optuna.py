@@ -227,7 +227,7 @@ def _moves(others: Sequence[FrozenTrial], own: FrozenTrial, space: SearchSpace, 
         known = {**trial.params, **trial.system_attrs.get("fixed_params", {})}
         if trial.state != TrialState.WAITING and space.keys() <= known.keys():
             place = {axis.name: _internal(space[name], axis, known[name]) for name, axis in zip(space, grid.axes, strict=True)}
-            begun.append((trial, grid.nearest(place)[0]))
+            begun.append((trial, grid.nearest(place)))
         elif trial.state == TrialState.RUNNING and trial.number < own.number:
             begun.append((trial, None))
     moves = [((place, 0.0), Move(trial.number, index)) for place, (trial, index) in enumerate(begun)]
@@ -337,8 +337,10 @@ def export(session: Session, storage: str | Path | BaseStorage, name: str | None
             user_attrs={"ticket": record.ticket.number, **record.values},
             system_attrs={CONSTRAINTS: excess} if 0 < len(excess) == len(outputs.functions) - 1 else {},
         )
-        trial.datetime_start = _local(record.asked_at)
-        trial.datetime_complete = _local(record.told_at or record.asked_at) if trial.state.is_finished() else None
+        began = record.asked_at or record.told_at or session.events[0].at  # what was measured before was never asked for
+        trial.datetime_start, trial.datetime_complete = _local(began), None
+        if trial.state.is_finished():
+            trial.datetime_complete = _local(record.told_at or began)
         study.add_trial(trial)
     return study
 
