@@ -107,8 +107,9 @@ class Sampler(BaseSampler):
         Raises:
           InvalidArgument: on arguments out of range, or that do not fit each other.
         """
-        given = constraints is None or callable(constraints)
-        self._constraints: Any = constraints if given else Outputs.read(f"maximise {OBJECTIVE}", constraints).constraints
+        self._constraints: Any = constraints
+        if constraints is not None and not callable(constraints):
+            self._constraints = Outputs.read(f"maximise {OBJECTIVE}", constraints).constraints
         for name, most in points.items() if isinstance(points, Mapping) else [] if points is None else [("points", points)]:
             whole(2, MOST_POINTS)(name, most)
         self._points, self._mutex = points, threading.Lock()  # workers may be threads
@@ -145,8 +146,8 @@ class Sampler(BaseSampler):
     def sample_independent(self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution) -> Any:
         """Return a value of a parameter's axis, drawn uniformly by the key, the trial's number and the parameter's name."""
         if param_distribution.single():
-            only = param_distribution
-            return only.choices[0] if isinstance(only, CategoricalDistribution) else only.low  # type: ignore[attr-defined]
+            only: Any = param_distribution
+            return only.choices[0] if isinstance(only, CategoricalDistribution) else only.low
         [axis] = _axes({param_name: param_distribution}, self._points)
         entropy = [*np.ravel(jax.random.key_data(typed(self._parts["key"]))).tolist(), trial.number, *param_name.encode()]
         drawn = axis.values[np.random.default_rng(entropy).integers(len(axis.values))]
@@ -226,12 +227,12 @@ def _moves(others: Sequence[FrozenTrial], own: FrozenTrial, space: SearchSpace, 
     for trial in sorted(others, key=lambda trial: trial.number):
         known = {**trial.params, **trial.system_attrs.get("fixed_params", {})}
         if trial.state != TrialState.WAITING and space.keys() <= known.keys():
-            place = {axis.name: _internal(space[name], axis, known[name]) for name, axis in zip(space, grid.axes, strict=True)}
-            begun.append((trial, grid.nearest(place)))
+            point = {axis.name: _internal(space[name], axis, known[name]) for name, axis in zip(space, grid.axes, strict=True)}
+            begun.append((trial, grid.nearest(point)))
         elif trial.state == TrialState.RUNNING and trial.number < own.number:
             begun.append((trial, None))
     moves = [((place, 0.0), Move(trial.number, index)) for place, (trial, index) in enumerate(begun)]
-    starts = np.maximum.accumulate([_seconds(trial.datetime_start) for trial, _ in begun])
+    starts = np.maximum.accumulate(np.asarray([_seconds(trial.datetime_start) for trial, _ in begun]))
     for place, (trial, _) in enumerate(begun):
         if trial.state.is_finished():
             end = _seconds(trial.datetime_complete)
@@ -288,7 +289,8 @@ def _internal(distribution: BaseDistribution, axis: Axis, value: Any) -> Any:
     """Return a parameter's value as its axis has it."""
     if isinstance(distribution, CategoricalDistribution):
         return axis.values[int(distribution.to_internal_repr(value))]
-    return min(max(value, axis.values[0]), axis.values[-1])  # values that somebody enqueues may lie outside
+    low, *_, high = axis.values
+    return min(max(value, low), high)  # values that somebody enqueues may lie outside
 
 
 def _external(distribution: BaseDistribution, axis: Axis, value: Any) -> Any:
