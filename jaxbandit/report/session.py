@@ -65,7 +65,8 @@ def render(session: Session, *, reload: int | None = None) -> str:
         else {},
         "made-of": [[name, str(value)] for name, value in parts.table().items() if name not in ("space", "key") and value is not None],
     }
-    facts = f"{len(states)} of at most {parts.horizon + parts.design.count:,} tickets: {counts}; begun {begun}, last event {last} (UTC)"
+    most = parts.horizon + parts.design.count + np.count_nonzero(np.isnat(history["asked_at"]))  # of those that were not asked for
+    facts = f"{len(states)} of at most {most:,} tickets: {counts}; begun {begun}, last event {last} (UTC)"
     findings = (
         {} if any(told.values()) else {"pending": ["No value has been told yet; with the first one this page shows what is believed."]}
     )

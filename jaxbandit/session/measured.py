@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeAlias
 from jaxbandit.core.checks import InvalidArgument, naming, short
 from jaxbandit.core.fields import Check, choice, each, of_class, text
 from jaxbandit.problems.data import Columns, are_columns, columns_of, is_blank, number_of, table_of
-from jaxbandit.session.quantities import LARGEST_TOLD, ON_GRID, Outputs, Space, told_values
+from jaxbandit.session.quantities import LARGEST_TOLD, ON_GRID, Outputs, Space, readable, told_values
 from jaxbandit.session.specification import Specification
 
 COLUMNS = Check("a pandas.DataFrame, a mapping from names to columns", are_columns)
@@ -97,7 +97,7 @@ def check_placed(rows: Sequence[Measured], space: Space, off_grid: str, argument
         return
     worst = max(off, key=lambda row: row.distance)
     there = space.point(worst.index)
-    moves = ", ".join(f"{name}={short(own)} for {short(there[name])}" for name, own in worst.point.items() if own != there[name])
+    moves = ", ".join(f"{name}={readable(own)} for {readable(there[name])}" for name, own in worst.point.items() if own != there[name])
     which = "it lies" if len(rows) == 1 else f"{len(off)} of {len(rows)} points lie"
     words = f"{argument}: {which} off the grid, by up to {worst.distance:.2g} of an axis ({moves})"
     if off_grid == "refuse":

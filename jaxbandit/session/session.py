@@ -336,8 +336,8 @@ class Session:
 
         Args:
           point: the point by the names of its coordinates, in the user's units.
-          values: values by the names of the outputs, those that are there; others may be told later, as of a ticket. ``None`` of a run
-            that is under way.
+          values: values by the names of the outputs, those that are there; others may be told later, as of a ticket, and count as under
+            way until then. ``None`` of a run that is under way.
           off_grid: what to do with a point that is none of the domain's, ``"refuse"`` or ``"round"``: then the nearest one stands for it,
             of which a warning says the distance. A point beyond the ends of an axis is always refused.
 

@@ -123,7 +123,7 @@ def test_what_was_measured_before_is_told_from_a_file(tmp_path: Path, capsys: An
     (tmp_path / "runs.csv").write_text("\n".join(lines))
     where, rows = tmp_path / "trial", tmp_path / "runs.csv"
     assert "leave them out by ignore=['date']" in refused(capsys, "new", tmp_path / "trial.toml", "--history", rows)
-    words = r"1 of 2 points lie off the grid, by up to 0.029 of an axis \(temperature=50.0 for 48\)"
+    words = r"1 of 2 points lie off the grid, by up to 0.029 of an axis \(temperature=50 for 48\)"
     assert re.search(words, refused(capsys, "new", tmp_path / "trial.toml", "--history", rows, "--ignore", "date"))
     assert not where.exists()
     with pytest.warns(UserWarning, match=words):

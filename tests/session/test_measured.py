@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from jaxbandit.session import Axis, Session, SessionError
 from jaxbandit.session.journal import JOURNAL, DamagedSession, open_journal
 from jaxbandit.session.quantities import Space
 from tests.support import conformance
-from tests.support.sessions import create, in_units, measured
+from tests.support.sessions import create, in_units
 
 AXES = [
     Axis.between("heat", 20, 80, 13, unit="°C"),
@@ -176,7 +175,7 @@ def on_axes(directory: Path, **options: Any) -> Session:
 def test_points_off_the_grid_are_refused_or_rounded_as_asked(tmp_path: Path) -> None:
     """With the distance, and never from beyond an axis."""
     where: Any = {"heat": 52, "dose": 1.0, "metal": "Ni"}
-    words = r"it lies off the grid, by up to 0.033 of an axis \(heat=52.0 for 50\)"
+    words = r"it lies off the grid, by up to 0.033 of an axis \(heat=52 for 50\)"
     with on_axes(tmp_path / "s") as session:
         with pytest.raises(InvalidArgument, match=f"point: {words}; with off_grid='round'"):
             session.observe(where, {"yield": 1.0})
@@ -221,24 +220,3 @@ def test_events_that_do_not_fit_are_refused(tmp_path: Path) -> None:
             journal.append("observed", {"ticket": ticket, "rows": rows})
         with pytest.raises(DamagedSession, match=words):
             Session.open(directory)
-
-
-def test_a_journal_of_version_1_becomes_one_of_version_2(tmp_path: Path) -> None:
-    """Only when something happens that version 1 does not know."""
-
-    def version(path: Path, *, to: int | None = None) -> int:
-        with contextlib.closing(sqlite3.connect(path / JOURNAL, isolation_level=None)) as connection:
-            if to is not None:
-                connection.execute(f"PRAGMA user_version = {to}")
-            return int(connection.execute("PRAGMA user_version").fetchone()[0])
-
-    create(tmp_path / "s").close()
-    assert version(tmp_path / "s") == 2 and version(tmp_path / "s", to=1) == 1
-    with Session.open(tmp_path / "s") as session:
-        session.tell(session.ask(), measured(session.pending[0]))
-        assert version(tmp_path / "s") == 1
-        session.observe(point(3), VALUES)
-        assert version(tmp_path / "s") == 2
-        belief = session.belief()
-    with Session.open(tmp_path / "s", read_only=True) as again:
-        assert again.belief().equals(belief)
