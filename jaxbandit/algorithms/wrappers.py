@@ -217,7 +217,7 @@ class Refitted(Wrapper[S]):
         if not isinstance(policy, Wait):
             raise InvalidArgument(
                 f"feedback: Refitted plays with Wait() under delay, got {type(policy).__name__}, whose belief of points without a value is"
-                " made of updates under one kernel and cannot be fitted anew"
+                " made of updates under one kernel and cannot be fitted anew; give feedback=Wait()"
             )
         return super().with_delays(delay, policy)
 
