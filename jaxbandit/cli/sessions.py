@@ -58,7 +58,7 @@ def add_session_commands(parser: argparse.ArgumentParser) -> None:
     command("ask", "print the next point to measure")
     tell = command("tell", "tell what was measured at a ticket's point, or the part that is there; or at other points, from a file")
     tell.add_argument("ticket", type=int, nargs="?", metavar="TICKET")
-    words = "tell rows of points that were not asked for: a column for each axis, and for outputs, blank where a value is not there yet"
+    words = "tell rows: of tickets by a column ticket, or of other points by one for each axis; values are blank where they are not there"
     tell.add_argument("--csv", type=Path, metavar="FILE", help=words)
     for of_rows in (new, tell):
         of_rows.add_argument("--ignore", action="append", default=[], metavar="NAME", help="a column of the file to leave out")
@@ -165,13 +165,13 @@ def answer(session: Session, args: argparse.Namespace) -> Said:
         case "ask":
             return described_ticket(session.ask())
         case "tell" if args.csv is not None:
-            if args.ticket is not None or args.value or args.reward or args.constraint or args.correct:
-                raise InvalidArgument("--csv: tells rows of points that were not asked for; leave the ticket and its values out")
-            tickets = session.observe_all(args.csv, off_grid=args.off_grid, ignore=args.ignore)
+            if args.ticket is not None or args.value or args.reward or args.constraint:
+                raise InvalidArgument("--csv: the rows of the file are told; leave the ticket and its values out")
+            tickets = session.tell_all(args.csv, off_grid=args.off_grid, ignore=args.ignore, correct=args.correct)
             return {"tickets": [ticket.number for ticket in tickets]}
         case "tell":
             if args.ticket is None:
-                raise InvalidArgument("ticket: say which, or --csv FILE for points that were not asked for")
+                raise InvalidArgument("ticket: say which, or --csv FILE with a row for each")
             values = {name: given_once(f"--value: {name}", [x for other, x in args.value if other == name]) for name, _ in args.value}
             reward = given_once("--reward:", args.reward) if args.reward else None
             session.tell(args.ticket, values or None, reward=reward, constraints=args.constraint, correct=args.correct)

@@ -12,7 +12,7 @@ from jaxbandit.core.checks import InvalidArgument, naming, short
 from jaxbandit.core.fields import Check, choice, each, of_class, text
 from jaxbandit.problems.data import Columns, are_columns, columns_of, is_blank, number_of, table_of
 from jaxbandit.session.quantities import LARGEST_TOLD, ON_GRID, Outputs, Space, readable, told_values
-from jaxbandit.session.specification import Specification
+from jaxbandit.session.specification import TAKEN, Specification
 
 COLUMNS = Check("a pandas.DataFrame, a mapping from names to columns", are_columns)
 History: TypeAlias = Annotated[Columns | str | Path, COLUMNS | text | of_class(Path, "the path of a CSV file")]
@@ -28,6 +28,7 @@ class Measured:
     point: Mapping[str, object]
     values: Mapping[str, float]
     distance: float  # from the point to the domain's, as the largest share of an axis
+    ticket: int | None = None  # of one that was asked for
 
     @classmethod
     def of(cls, space: Space, outputs: Outputs, point: Mapping[str, object], values: Mapping[str, float] | None) -> Measured:
@@ -52,8 +53,13 @@ def observed(ticket: int, rows: Sequence[Measured]) -> dict[str, object]:
     return {"ticket": ticket, "rows": [row.table() for row in rows]}
 
 
-def rows_of(history: Columns | str | Path, specification: Specification, ignore: Sequence[str]) -> list[Measured]:
+def rows_of(
+    history: Columns | str | Path, specification: Specification, ignore: Sequence[str], tickets: Mapping[int, int] | None = None
+) -> list[Measured]:
     """Return what the rows of a table tell: coordinates of a point, and values of outputs, blank where one is not there yet.
+
+    Rows may have the number of one of ``tickets``, whose points are given by number; without any a column of them is left out. So are the
+    other columns of a session's own table.
 
     Raises:
       InvalidArgument: on a file that cannot be read, on columns that are missing, or are neither coordinate, nor output, nor among those
@@ -61,12 +67,16 @@ def rows_of(history: Columns | str | Path, specification: Specification, ignore:
     """
     space, outputs = specification.space, specification.outputs
     table = table_of("history", columns_of(history) if isinstance(history, str | Path) else history)
-    table = {name: cells for name, cells in table.items() if name not in ignore}
+    numbers = table.get("ticket") if tickets is not None and "ticket" not in ignore else None
+    own = {*TAKEN, *(f"violation of {one.name}" for one in outputs.constraints)} if "ticket" in table else set()
+    table = {name: cells for name, cells in table.items() if name not in {*ignore, *own}}
     known = [*space.names, *outputs.names]
     if unknown := [name for name in table if name not in known]:
         words = f"are neither axes nor outputs, which are {', '.join(known)}"
         raise InvalidArgument(f"history: the columns {', '.join(map(repr, unknown))} {words}; leave them out by ignore={unknown!r}")
-    if missing := [name for name in space.names if name not in table]:
+    count = len(next(iter(table.values()), ()))
+    asked = [None] * count if numbers is None else [_number("ticket", cell) for cell in numbers]
+    if missing := [name for name in space.names if name not in table and None in asked]:
         raise InvalidArgument(
             f"history: must have a column for every axis, lacks {', '.join(map(repr, missing))}; got {short(list(table))}"
         )
@@ -74,11 +84,22 @@ def rows_of(history: Columns | str | Path, specification: Specification, ignore:
         raise InvalidArgument(f"history: must have a column of an output, {', '.join(outputs.names)}; got {short(list(table))}")
     labels = {name for name, held in space.point(0).items() if isinstance(held, str)}
     rows = []
-    for number in range(len(table[space.names[0]])):
+    for number, ticket in enumerate(asked):
         with naming(f"history: row {number + 1}"):
             row = {name: cells[number] if name in labels else _number(name, cells[number]) for name, cells in table.items()}
             values: Any = {name: row[name] for name in outputs.names if row.get(name) is not None}
-            rows.append(Measured.of(space, outputs, {name: row[name] for name in space.names}, values or None))
+            point: dict[str, Any] = {name: row.get(name) for name in space.names}
+            if ticket is None:
+                rows.append(Measured.of(space, outputs, point, values or None))
+                continue
+            index = (tickets or {}).get(int(ticket)) if ticket == int(ticket) else None
+            if index is None:
+                raise InvalidArgument(f"ticket: must be one that was asked for, or blank, got {ticket:g}")
+            there = space.point(index)
+            one = Measured.of(space, outputs, there if any(map(is_blank, point.values())) else point, values or None)
+            if one.index != index:
+                raise InvalidArgument(f"ticket: the point is not that of ticket {ticket:g}, {short(there)}")
+            rows.append(dataclasses.replace(one, ticket=int(ticket)))
     return rows
 
 

@@ -32,7 +32,7 @@ from jaxbandit.session.measured import History, Measured, Names, OffGrid, check_
 from jaxbandit.session.models import fitted, fitted_in_units, of_output, standard_of
 from jaxbandit.session.quantities import LARGEST_TOLD, Axis, Outputs, Space, told_values
 from jaxbandit.session.specification import Specification
-from jaxbandit.session.state import Course, State, Ticket
+from jaxbandit.session.state import Course, Record, State, Ticket
 from jaxbandit.study.runs import Model
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Session:
           standardise: whether the model is one of standardised outputs, which have mean 0 and variance 1; those in force are computed anew
             whenever the number of complete tickets has doubled. Else it is one of the outputs in their own units: a list of prior means is
             in these, one number is the objective's, and a constraint's is then its bound.
-          history, off_grid, ignore: what was measured before, as for :meth:`observe_all`; enough of it replaces the default of ``initial``.
+          history, off_grid, ignore: what was measured before, as for :meth:`tell_all`; enough of it replaces the default of ``initial``.
 
         Raises:
           InvalidArgument: on any argument out of range or any two that do not fit each other.
@@ -171,7 +171,7 @@ class Session:
         ignore: Names = (),
     ) -> Session:
         """Begin a session of a specification, as a file describes it; other arguments and what it raises are those of :meth:`create`."""
-        rows = [] if history is None else rows_of(history, specification, ignore)
+        rows = [] if history is None else rows_of(history, specification, ignore)  # whose tickets were another session's
         check_placed(rows, specification.space, off_grid, "history")
         further = [("observed", observed(1, rows))] if rows else []
         if specification.initial is None and 0 < specification.design.count <= sum(row.is_whole(specification.outputs) for row in rows):
@@ -307,24 +307,33 @@ class Session:
         with self._claimed():
             record = self._state.record(ticket)
             boolean("correct", correct)
-            number = record.ticket.number
             given = told_values(self.specification.outputs, values, reward, constraints, LARGEST_TOLD)
-            changed = {name: value for name, value in given.items() if record.values.get(name, value) != value}
-            new = {name: value for name, value in given.items() if name not in record.values}
-            if record.dropped and self.specification.at_once:
-                raise SessionError(f"ticket {number}: was dropped, and its round repeated; its values cannot be used any more")
-            if record.dropped and not correct:
-                raise SessionError(f"ticket {number}: was dropped; tell(..., correct=True) takes that back")
-            if changed and not correct:
-                before = {name: record.values[name] for name in changed}
-                raise SessionError(f"ticket {number}: was told {short(before)}, got {short(changed)}; tell(..., correct=True) replaces it")
-            self._keep_up()  # where a process ended before it came to that
-            if new or record.dropped:
-                self._warn_of_units(record.ticket.index, new)
-                self._happen("told", {"ticket": number, "values": new})
-            if changed:
-                self._happen("corrected", {"ticket": number, "values": changed})
-            self._keep_up()
+            self._check_told(record, given, correct)
+            self._tell(record, given)
+
+    def _check_told(self, record: Record, given: Mapping[str, float], correct: bool) -> None:
+        """Raise ``SessionError`` where values of a ticket cannot be told, see :meth:`tell`."""
+        changed = {name: value for name, value in given.items() if record.values.get(name, value) != value}
+        number = record.ticket.number
+        if record.dropped and self.specification.at_once:
+            raise SessionError(f"ticket {number}: was dropped, and its round repeated; its values cannot be used any more")
+        if record.dropped and not correct:
+            raise SessionError(f"ticket {number}: was dropped; tell(..., correct=True) takes that back")
+        if changed and not correct:
+            before = {name: record.values[name] for name in changed}
+            raise SessionError(f"ticket {number}: was told {short(before)}, got {short(changed)}; tell(..., correct=True) replaces it")
+
+    def _tell(self, record: Record, given: Mapping[str, float]) -> None:
+        """Let values of a ticket happen that can be told."""
+        number, new = record.ticket.number, {name: value for name, value in given.items() if name not in record.values}
+        changed = {name: value for name, value in given.items() if record.values.get(name, value) != value}
+        self._keep_up()  # where a process ended before it came to that
+        if new or record.dropped:
+            self._warn_of_units(record.ticket.index, new)
+            self._happen("told", {"ticket": number, "values": new})
+        if changed:
+            self._happen("corrected", {"ticket": number, "values": changed})
+        self._keep_up()
 
     @checked
     def observe(
@@ -354,30 +363,47 @@ class Session:
             return self._observed([row])[0]
 
     @checked
-    def observe_all(self, history: History, *, off_grid: OffGrid = "refuse", ignore: Names = ()) -> tuple[Ticket, ...]:
-        """Tell all rows of a table, as :meth:`observe` does one; all of them are told, or none.
+    def tell_all(self, history: History, *, off_grid: OffGrid = "refuse", ignore: Names = (), correct: bool = False) -> tuple[Ticket, ...]:
+        """Tell all rows of a table: those with a number in a column ``ticket`` as :meth:`tell` does, others as :meth:`observe` does.
+
+        The table that ``history().to_dataframe().reset_index()`` makes of the session can be told again, once blanks have been filled.
 
         Args:
-          history: a ``pandas.DataFrame``, a mapping from names to columns, or the path of a CSV file: a column for every coordinate, and
-            for outputs, blank where a value is not there yet.
+          history: a ``pandas.DataFrame``, a mapping from names to columns, or the path of a CSV file: a column for every coordinate, which
+            only rows with a ticket can do without, and for outputs, blank where a value is not there yet.
           off_grid: as for :meth:`observe`.
           ignore: names of other columns, such as of dates and remarks.
+          correct: as for :meth:`tell`.
+
+        Returns:
+          The tickets of which something new was told.
 
         Raises:
           InvalidArgument: on a file that cannot be read, on columns that are missing or unknown, and on an entry that cannot be used, by
-            its row.
-          SessionError: when the same rows have been told before.
+            its row; nothing is told then.
+          SessionError: as :meth:`tell`, and when the same rows without tickets have been told before.
         """
         with self._claimed():
-            rows = rows_of(history, self.specification, ignore)
-            check_placed(rows, self.specification.space, off_grid, "history")
-            told = [row.table() for row in rows]
-            for event in self._journal.events:
-                if event.kind == "observed" and event.body["rows"] == told:
-                    first, last = event.body["ticket"], event.body["ticket"] + len(told) - 1
-                    which = f"tickets {first} to {last}" if last > first else f"ticket {first}"
-                    raise SessionError(f"history: these rows were told before, as {which}")
-            return self._observed(rows)
+            known = {number: record.ticket.index for number, record in self._state.records.items()}
+            rows = rows_of(history, self.specification, ignore, known)
+            asked = [(self._state.record(row.ticket), row.values) for row in rows if row.ticket is not None]
+            mine = [(record, values) for record, values in asked if not values.items() <= record.values.items()]
+            for record, values in mine:
+                self._check_told(record, values, correct)
+            others = self._observed_all([row for row in rows if row.ticket is None], off_grid)
+            for record, values in mine:
+                self._tell(record, values)
+            return (*(record.ticket for record, _ in mine), *others)
+
+    def _observed_all(self, rows: Sequence[Measured], off_grid: str) -> tuple[Ticket, ...]:
+        check_placed(rows, self.specification.space, off_grid, "history")
+        told = [row.table() for row in rows]
+        for event in self._journal.events if rows else ():
+            if event.kind == "observed" and event.body["rows"] == told:
+                first, last = event.body["ticket"], event.body["ticket"] + len(told) - 1
+                which = f"tickets {first} to {last}" if last > first else f"ticket {first}"
+                raise SessionError(f"history: these rows were told before, as {which}")
+        return self._observed(rows) if rows else ()
 
     def _observed(self, rows: Sequence[Measured]) -> tuple[Ticket, ...]:
         self._keep_up()  # where a process ended before it came to that

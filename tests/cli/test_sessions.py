@@ -134,9 +134,14 @@ def test_what_was_measured_before_is_told_from_a_file(tmp_path: Path, capsys: An
     rows.write_text("\n".join([lines[0], "2026-11-04,20,1.0,0.7,1.0,7.2"]))
     assert said(capsys, "tell", where, "--csv", rows, "--ignore", "date") == {"tickets": [3]}
     assert "these rows were told before, as ticket 3" in refused(capsys, "tell", where, "--csv", rows, "--ignore", "date")
-    assert "--csv: tells rows of points" in refused(capsys, "tell", where, 3, "--csv", rows)
+    assert "--csv: the rows of the file are told" in refused(capsys, "tell", where, 3, "--csv", rows)
     assert "ticket: say which, or --csv FILE" in refused(capsys, "tell", where, "--reward", 1)
     assert said(capsys, "ask", where)["ticket"] == 4
+    said(capsys, "history", where, "--csv", tmp_path / "all.csv")
+    blank = (tmp_path / "all.csv").read_text()
+    (tmp_path / "all.csv").write_text(filled := re.sub(r"\n(4,pending,[^,]*,[^,]*),,", r"\n\1,1.25,", blank))
+    assert filled != blank and said(capsys, "tell", where, "--csv", tmp_path / "all.csv") == {"tickets": [4]}
+    assert said(capsys, "status", where)["partial"] == 1
 
 
 WRONG = {

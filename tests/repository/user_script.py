@@ -42,7 +42,7 @@ def experimented(directory: Path) -> None:
         ticket = session.ask()
         session.tell(ticket, {"gain": float(ticket.point["dose"]), "heat": 0.5})
         print(session.observe({"dose": 0.1, "time": 2}, {"gain": 0.2}).distance)
-        print([other.number for other in session.observe_all({"dose": [0.2], "time": [4], "gain": [0.3]}, off_grid="round")])
+        print([other.number for other in session.tell_all({"dose": [0.2], "time": [4], "gain": [0.3]}, off_grid="round")])
     with jb.Session.open(directory / "own", read_only=True) as session:
         best = session.recommend(0.9)
         print(best.index, best.point["dose"], best.mean["gain"], session.pending, session.history().to_dataframe().shape)

@@ -111,15 +111,46 @@ def test_a_table_is_a_frame_or_columns_or_a_file(tmp_path: Path) -> None:
     rows = table()
     rows.assign(date="2026-11-23", remark="").to_csv(tmp_path / "runs.csv", index=False)
     with create(tmp_path / "s") as session:
-        tickets = session.observe_all(tmp_path / "runs.csv", ignore=["date", "remark"])
+        tickets = session.tell_all(tmp_path / "runs.csv", ignore=["date", "remark"])
         assert [ticket.number for ticket in tickets] == [1, 2, 3] and session.told[2] == ["loss", "cost"]
         for again in (rows, rows.astype(object).where(rows.notna(), None).to_dict("list")):
             with pytest.raises(SessionError, match="history: these rows were told before, as tickets 1 to 3"):
-                session.observe_all(again)
+                session.tell_all(again)
         assert len(session.events) == 2 and session.events[1].kind == "observed"
         session.observe(point(0), VALUES)
         session.observe(point(0), VALUES)
         assert session.observe(point(1)).number == 6 and session.history()["state"].values[-1] == "pending"
+
+
+def test_a_table_fills_the_blanks_of_tickets(tmp_path: Path) -> None:
+    """As the session's own table, once somebody has filled it, or as that of a laboratory, which knows tickets alone."""
+    with create(tmp_path / "s", history=table()) as session:
+        asked = session.ask()
+        own = session.history().to_dataframe().reset_index()
+        own.loc[1, "purity"], own.loc[3, "loss"] = 0.6, 0.25
+        assert [ticket.number for ticket in session.tell_all(own)] == [2, 4]
+        assert [event.kind for event in session.events[-2:]] == ["told", "told"]
+        assert session.told == {1: [*VALUES], 2: [*VALUES], 3: [*VALUES], 4: ["loss"]}
+        events = len(session.events)
+        assert session.tell_all(own) == () and len(session.events) == events, "telling the same again changes nothing"
+        laboratory = {"ticket": [4, "", 2], "x1": ["", point(5)["x1"], ""], "x2": ["", point(5)["x2"], ""], "purity": [0.7, 0.8, 0.6]}
+        for changes, words in (
+            ({"purity": [0.7, 0.8, 0.9]}, "ticket 2: was told .*correct=True"),
+            ({"ticket": [5, "", 2]}, "history: row 1: ticket: must be one that was asked for, or blank, got 5"),
+            ({"x1": [point(5)["x1"]] * 3, "x2": [point(5)["x2"]] * 3}, f"row 1: ticket: the point is not that of ticket {asked.number}"),
+        ):
+            with pytest.raises(InvalidArgument, match=words):
+                session.tell_all(laboratory | changes)
+        assert len(session.events) == events, "all of a table is told, or nothing"
+        tickets = session.tell_all(laboratory | {"purity": [0.7, 0.8, 0.9]}, correct=True)
+        assert [ticket.number for ticket in tickets] == [4, 2, 5] and session.history()["purity"].values[[1, 3, 4]].tolist() == [
+            0.9,
+            0.7,
+            0.8,
+        ]
+        session.tell_all({"ticket": [4], "cost": [0.1]})
+    with create(tmp_path / "again", history=own) as other:
+        assert [event.kind for event in other.events] == ["created", "observed"] and other.told[4] == ["loss"]
 
 
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
@@ -193,7 +224,7 @@ def test_points_off_the_grid_are_refused_or_rounded_as_asked(tmp_path: Path) -> 
             with pytest.raises(InvalidArgument, match=words):
                 session.observe(where | change, {"yield": 1.0}, off_grid="round")
         with pytest.warns(UserWarning, match="history: 1 of 2 points lie off the grid"):
-            session.observe_all({"heat": [20, 81], "dose": [1, 10], "metal": ["Pd", "Ni"], "yield": [1, 2]}, off_grid="round")
+            session.tell_all({"heat": [20, 81], "dose": [1, 10], "metal": ["Pd", "Ni"], "yield": [1, 2]}, off_grid="round")
         assert len(session.events) == 3
     with Session.open(tmp_path / "s", read_only=True) as again:
         assert again.history()["heat"].values.tolist() == [50, 20, 80]
