@@ -12,7 +12,7 @@ import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import jax
 import numpy as np
@@ -29,16 +29,18 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from jaxbandit.algorithms import Algorithm
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.fields import whole
+from jaxbandit.core.declare import Key, checked
+from jaxbandit.core.fields import Words, whole
 from jaxbandit.core.keys import typed
 from jaxbandit.delays import Delay
 from jaxbandit.domains import MOST_POINTS
 from jaxbandit.engine import InitialDesign
+from jaxbandit.engine.arguments import Rounds
 from jaxbandit.feedback import Policy
 from jaxbandit.problems.data import Constraint, Objective
 from jaxbandit.session import Axis, Model, Session, SessionError, Specification
 from jaxbandit.session.journal import Unwritten
-from jaxbandit.session.quantities import Outputs, Space
+from jaxbandit.session.quantities import LARGEST_TOLD, Outputs, Space
 
 __all__ = ["Sampler", "export"]
 __dir__ = __all__.copy  # what completion shows
@@ -49,6 +51,8 @@ OBJECTIVE = "objective"
 Excess: TypeAlias = Callable[[FrozenTrial], Sequence[float]]
 """Function that returns the constraint values of a trial, ``<= 0`` where they hold."""
 SearchSpace: TypeAlias = dict[str, BaseDistribution]
+Most: TypeAlias = Annotated[int, whole(2, MOST_POINTS)]
+"""Most points of an axis."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,15 +81,16 @@ class Sampler(BaseSampler):
     each by itself. Without a model the next trials are an initial design.
     """
 
+    @checked
     def __init__(
         self,
         algorithm: Algorithm,
-        model: Model | None = None,
+        model: Annotated[Model, Words("the model of a session, study.Model(...)")] | None = None,
         *,
-        key: jax.Array,
+        key: Key,
         constraints: Sequence[str] | Excess | None = None,
-        points: int | Mapping[str, int] | None = None,
-        horizon: int = 1000,
+        points: Most | Mapping[str, Most] | None = None,
+        horizon: Rounds = 1000,
         delay: Delay | None = None,
         feedback: Policy | None = None,
     ) -> None:
@@ -110,12 +115,10 @@ class Sampler(BaseSampler):
         self._constraints: Any = constraints
         if constraints is not None and not callable(constraints):
             self._constraints = Outputs.read(f"maximise {OBJECTIVE}", constraints).constraints
-        for name, most in points.items() if isinstance(points, Mapping) else [] if points is None else [("points", points)]:
-            whole(2, MOST_POINTS)(name, most)
         self._points, self._mutex = points, threading.Lock()  # workers may be threads
         self._parts: dict[str, Any] = {"algorithm": algorithm, "model": model, "key": key, "horizon": horizon}
         self._parts |= {"delay": delay, "feedback": feedback}
-        self._begin((Axis("x", (0, 1)),), self._outputs(StudyDirection.MAXIMIZE, ()))
+        self._specification: Specification | None = None  # until the parameters are known
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> SearchSpace:
         """Return the distributions that all complete and pruned trials share."""
@@ -133,14 +136,14 @@ class Sampler(BaseSampler):
         outputs = self._outputs(study.direction, sorted({name for values in told.values() for name in values} - {OBJECTIVE}))
         with self._mutex:
             parts = self._specification
-            if (parts.space.axes, parts.outputs) != (axes, outputs):
-                self._begin(axes, outputs)
-            moves = _moves(others, trial, search_space, self._specification.space, told)
+            if parts is None or (parts.space.axes, parts.outputs) != (axes, outputs):
+                parts = self._begin(axes, outputs)
+            moves = _moves(others, trial, search_space, parts.space, told)
             running = {move.number for move in moves if move.values is None} - told.keys()
-            if self._specification.at_once and running:
+            if parts.at_once and running:
                 words = f"needs the values of trial {min(running)} first; run one worker, and fail a trial whose worker is dead"
-                raise SessionError(f"sampler: {type(self._specification.algorithm).__name__} {words}")
-            point = self._specification.space.point(self._chosen([*moves, Move(trial.number)]))
+                raise SessionError(f"sampler: {type(parts.algorithm).__name__} {words}")
+            point = parts.space.point(self._chosen(parts, [*moves, Move(trial.number)]))
         return {name: _external(search_space[name], axis, point[axis.name]) for name, axis in zip(search_space, axes, strict=True)}
 
     def sample_independent(self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution) -> Any:
@@ -171,7 +174,7 @@ class Sampler(BaseSampler):
         study._storage.set_trial_system_attr(trial._trial_id, CONSTRAINTS, found)
 
     def _told(self, trial: FrozenTrial) -> dict[str, float]:
-        """Return the finite values that a trial has, by output: constraints, and the objective once it is complete."""
+        """Return the values that a trial has, as far as they are finite, by output: constraints, and the objective once it is complete."""
         values: dict[str, Any]
         if isinstance(self._constraints, tuple):
             values = {constraint.name: trial.user_attrs.get(constraint.name) for constraint in self._constraints}
@@ -179,7 +182,7 @@ class Sampler(BaseSampler):
             values = {f"constraint {name.zfill(4) if name.isdigit() else name}": value for name, value in trial.constraints.items()}
         if trial.state == TrialState.COMPLETE:
             values[OBJECTIVE] = trial.value
-        return {name: float(value) for name, value in values.items() if isinstance(value, int | float) and math.isfinite(value)}
+        return {name: float(value) for name, value in values.items() if isinstance(value, int | float) and abs(value) <= LARGEST_TOLD}
 
     def _outputs(self, direction: StudyDirection, names: Sequence[str]) -> Outputs:
         """Return objective and constraints, which have ``names`` where only the trials know them."""
@@ -187,18 +190,19 @@ class Sampler(BaseSampler):
         constraints = self._constraints if known else tuple(Constraint(name, "<=", 0.0) for name in names)
         return Outputs(Objective(OBJECTIVE, 1 if direction == StudyDirection.MAXIMIZE else -1), constraints)
 
-    def _begin(self, axes: tuple[Axis, ...], outputs: Outputs) -> None:
-        """Go on with a session of other axes and outputs, of which no move has been made."""
+    def _begin(self, axes: tuple[Axis, ...], outputs: Outputs) -> Specification:
+        """Return the specification of sessions of other axes and outputs."""
         designed = Specification(space=Space.of(axes), outputs=outputs, **self._parts)
         self._design, self._specification = designed.design_points(), dataclasses.replace(designed, initial=InitialDesign())
         self._session: Session | None = None  # that has made the moves
         self._made: list[Move] = []
+        return self._specification
 
-    def _chosen(self, moves: list[Move]) -> int:
+    def _chosen(self, parts: Specification, moves: list[Move]) -> int:
         """Return the point of the last of all moves; goes on with the session where the first moves are those that it has made."""
         session, made = self._session, self._made
         if session is None or len(made) >= len(moves) or not all(map(Move.fits, moves, made)):
-            session, made = Session(Unwritten(self._specification.table()), self._specification), []
+            session, made = Session(Unwritten(parts.table()), parts), []
         self._session = None  # should a move not be possible
         for move in moves[len(made) :]:
             begun = [one.number for one in made if one.values is None]
@@ -206,8 +210,8 @@ class Sampler(BaseSampler):
                 index = self._design[len(begun)] if move.index is None and len(begun) < len(self._design) else move.index
                 made.append(dataclasses.replace(move, index=session._ask(index).index))
                 continue
-            ticket, is_whole = 1 + begun.index(move.number), len(move.values) == len(session.specification.outputs.names)
-            if is_whole or (move.values and not session.specification.at_once):
+            ticket, is_whole = 1 + begun.index(move.number), len(move.values) == len(parts.outputs.names)
+            if is_whole or (move.values and not parts.at_once):
                 session.tell(ticket, move.values)
             else:
                 session.drop(ticket)
@@ -246,7 +250,7 @@ def _seconds(time: datetime.datetime | None) -> float:
     return time.timestamp()
 
 
-def _axes(space: SearchSpace, points: int | Mapping[str, int] | None) -> tuple[Axis, ...]:
+def _axes(space: SearchSpace, points: Most | Mapping[str, Most] | None) -> tuple[Axis, ...]:
     """Return the axes of parameters; raises ``InvalidArgument`` on more points than a domain can have."""
 
     def made(most: int) -> tuple[Axis, ...]:

@@ -16,6 +16,7 @@ import pytest
 
 import jaxbandit
 from jaxbandit import InvalidArgument
+from jaxbandit.cli import main
 from jaxbandit.session import Axis, Model, Session, SessionError
 
 optuna = pytest.importorskip("optuna")
@@ -177,13 +178,15 @@ def test_what_cannot_be_used_is_refused_by_name() -> None:
     for options, words in (
         ({"constraints": ["work < 3"]}, r"constraints\[0\]: must be 'NAME <= NUMBER'"),
         ({"points": 1}, "points: must be a whole number"),
-        ({"points": {"rate": 2.5}}, "rate: must be a whole number"),
+        ({"points": {"rate": 2.5}}, "points"),
         ({"horizon": 0}, "horizon: must be"),
-        ({"algorithm": jaxbandit.Scgp()}, "algorithm: Scgp sees the constraint functions"),
+        ({"algorithm": 3}, "algorithm: must be an algorithm"),
         ({"model": 3}, "model: must be the model of a session"),
     ):
         with pytest.raises(InvalidArgument, match=words):
             sampler(**options)
+    with pytest.raises(InvalidArgument, match="algorithm: Scgp sees the constraint functions"):
+        study(sampler(jaxbandit.Scgp())).optimize(train, n_trials=2)
     run = study(sampler())
     with pytest.raises(InvalidArgument, match=r"constraints: trial 0 has no number work; say trial.set_user_attr\('work', value\)"):
         run.optimize(lambda trial: trial.suggest_float("rate", 0, 1), n_trials=1)
@@ -200,7 +203,7 @@ def test_an_algorithm_that_needs_values_at_once_has_one_worker() -> None:
         run.optimize(train, n_trials=1)
 
 
-def test_a_session_becomes_a_study(tmp_path: Path) -> None:
+def test_a_session_becomes_a_study(tmp_path: Path, capsys: Any) -> None:
     axes = [Axis("rate", (0.01, 0.1, 1.0), "logarithmic"), Axis("width", (2, 4, 8)), Axis.of_categories("kind", ["a", "b"])]
     constraints = ["work <= 3", "pH = 7 +- 0.5"]
     with Session.create(
@@ -220,6 +223,8 @@ def test_a_session_becomes_a_study(tmp_path: Path) -> None:
         with pytest.raises(SessionError, match="holds a study 'tuning' already"):
             export(session, tmp_path / "journal.log")
         assert export(session, f"sqlite:///{tmp_path / 'trials.db'}", "again").study_name == "again"
+    assert main(["session", "export", str(tmp_path / "tuning"), "--optuna", str(tmp_path / "other.log"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"wrote": str(tmp_path / "other.log"), "study": "tuning", "trials": 4}
     storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(tmp_path / "journal.log")))
     loaded = optuna.load_study(study_name="tuning", storage=storage)
     assert [trial.state.name for trial in loaded.trials] == ["COMPLETE", "RUNNING", "FAIL", "RUNNING"]

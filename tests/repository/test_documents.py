@@ -54,7 +54,7 @@ class Printed(dict[str, str]):
     """What the README's blocks and the user's script print, each alone, with fewer trials, rounds and points; run when asked for."""
 
     def __init__(self, place: Path) -> None:
-        example, session, study, derivatives, own, data = python_blocks()
+        example, session, _, study, derivatives, own, data = python_blocks()
         self.programs = {
             "example": smaller(example, trials_100="4", horizon_200="40"),
             "session": session.replace("range(30)", "range(3)").replace('"tuning"', repr(str(place / "tuning"))),
@@ -93,6 +93,23 @@ def test_readme_session_runs(printed):
     block = python_blocks()[1]
     assert len([line for line in block.splitlines() if line.strip()]) < 20 and "range(30)" in block
     assert re.match(r"Recommendation\(index=\d+, point={'learning rate': ", printed["session"])
+
+
+@pytest.mark.full
+def test_readme_workers_share_a_study(tmp_path):
+    """The pool of processes, and after it one more worker, as a job of an array is, that goes on."""
+    optuna = pytest.importorskip("optuna")
+    block = python_blocks()[2]
+    assert "[40]" in block
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    for workers, trials in ((2, 6), (1, 9)):
+        (tmp_path / "worker.py").write_text(block.replace("[40]", f"[{trials}]"))
+        command = [sys.executable, "worker.py", str(workers)]
+        result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+        assert result.returncode == 0 and "'rate'" in result.stdout, result.stderr
+        storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(tmp_path / "tuning.log")))
+        study = optuna.load_study(study_name="tuning", storage=storage)
+        assert trials <= len(study.trials) < trials + workers and study.best_trial.system_attrs["constraints"][0] <= 0
 
 
 @pytest.mark.full
