@@ -4,68 +4,40 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, overload
+from typing import Annotated, overload
 
 import jax
 import numpy as np
 
 from jaxbandit.algorithms import Algorithm
-from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.checks import short
 from jaxbandit.core.codec import digest
 from jaxbandit.core.declare import FilePath, checked
-from jaxbandit.core.fields import between, boolean, nonnegative_numbers, scalar, whole
-from jaxbandit.core.files import prepare_file, write_whole
-from jaxbandit.core.pytree import html_fields
+from jaxbandit.core.fields import boolean, nonnegative_numbers, scalar, whole
 from jaxbandit.core.status import Status, explain, flags_in_words, healthy
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain
 from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.rounds import UNLIKELY
 from jaxbandit.feedback import Policy
-from jaxbandit.session.journal import WAIT, Body, DamagedSession, Event, Journal, SessionError, create_journal, open_journal
+from jaxbandit.session.journal import WAIT, Body, DamagedSession, SessionError, create_journal, open_journal
 from jaxbandit.session.measured import History, Measured, Names, OffGrid, check_placed, observed, rows_of
 from jaxbandit.session.models import fitted, fitted_in_units, of_output, standard_of
 from jaxbandit.session.quantities import LARGEST_TOLD, Axis, Outputs, Space, told_values
+from jaxbandit.session.reading import Reading, Recommendation
 from jaxbandit.session.specification import Specification
 from jaxbandit.session.state import Course, Record, State, Ticket
 from jaxbandit.study.runs import Model
-
-if TYPE_CHECKING:
-    import matplotlib.figure
-    import xarray as xr
 
 
 class DeclaredInfeasible(UserWarning):
     """The algorithm has declared that no point satisfies the constraints; it goes on where they are violated least."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Recommendation:
-    """The point that a session recommends.
-
-    Attributes:
-      index: number of the point in the domain.
-      point: the point by the names of its coordinates, in the user's units; of categories their labels.
-      mean: posterior mean of each output, by name, in its own units.
-      sd: posterior standard deviation of each output, by name.
-      probability_of_feasibility: posterior probability that all constraints hold there, by independent normal beliefs.
-      feasible: whether that reaches the probability asked for; otherwise the point is the one most likely to be feasible.
-    """
-
-    index: int
-    point: Mapping[str, float | str]
-    mean: Mapping[str, float]
-    sd: Mapping[str, float]
-    probability_of_feasibility: float
-    feasible: bool
-
-
-class Session:
+class Session(Reading):
     """A real experiment, driven by the algorithms that simulations run; :meth:`create` makes one and :meth:`open` goes on with it.
 
     All that happens is in the session's journal, on the disk, before a call returns. A session may be used from several threads, and by
@@ -80,12 +52,6 @@ class Session:
       directory: where the journal lies.
       specification: what the session is made of.
     """
-
-    def __init__(self, journal: Journal, specification: Specification) -> None:
-        self.directory, self.specification = journal.directory, specification
-        self._journal, self._mutex = journal, threading.RLock()
-        self._state = State(specification)
-        self._state.follow(journal)
 
     @classmethod
     def create(
@@ -486,199 +452,6 @@ class Session:
                 remedy = "leave the model out, or say standardise=True with one of standardised outputs"
                 words = f"is {deviations:.3g} prior deviations from the prior mean of a model in the outputs' units; {remedy}"
                 warnings.warn(f"tell: {name} = {new[name]:g} {words}", stacklevel=3)
-
-    def close(self) -> None:
-        """Close the journal; what has happened by then can still be read."""
-        with self._mutex:
-            self._journal.close()
-
-    def __enter__(self) -> Session:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
-    @property
-    def pending(self) -> tuple[Ticket, ...]:
-        """Tickets that have been asked for and lack values."""
-        with self._current() as state:
-            return tuple(record.ticket for record in state.records.values() if record.state in ("pending", "partial"))
-
-    @property
-    def told(self) -> dict[int, list[str]]:
-        """Names of the outputs whose values have been told, by ticket."""
-        names = self.specification.outputs.names
-        with self._current() as state:
-            return {number: [name for name in names if name in record.values] for number, record in state.records.items()}
-
-    @property
-    def events(self) -> tuple[Event, ...]:
-        """All that has happened, in order."""
-        with self._current():
-            return tuple(self._journal.events)
-
-    @property
-    def model(self) -> Model:
-        """The GP model in force: that of the specification, or of the last fit, which is one of standardised outputs."""
-        with self._current() as state:
-            return state.model
-
-    @checked
-    def belief(self, width: Annotated[float, nonnegative_numbers, scalar] = 2.0) -> xr.Dataset:
-        """Return what is believed of every output at every point, from all that has arrived.
-
-        Args:
-          width: deviations from the mean to the bounds, >= 0.
-
-        Returns:
-          A dataset of ``mean``, ``sd``, ``lower`` and ``upper`` over ``output`` and ``point``, in the outputs' own units, and of
-          ``probability_of_feasibility`` over ``point``; the coordinates of the points are in the user's units.
-        """
-        import xarray as xr  # here because opening a session should not pay for it
-
-        space, outputs = self.specification.space, self.specification.outputs
-        with self._current() as state:
-            predicted, standard = state.course.predict(), state.standard
-        mean, sd = outputs.outward(np.asarray(predicted.mean, np.float64), np.asarray(predicted.sd, np.float64), standard)
-        tables = {"mean": mean, "sd": sd, "lower": mean - float(width) * sd, "upper": mean + float(width) * sd}
-        belief = xr.Dataset(
-            {name: (("output", "point"), table) for name, table in tables.items()}
-            | {"probability_of_feasibility": ("point", outputs.probability_of_feasibility(mean, sd))},
-            coords={"output": list(outputs.names), "point": np.arange(space.domain.size)}
-            | {name: ("point", column) for name, column in space.columns.items()},
-            attrs={"width": float(width)},
-        )
-        return self._with_units(belief)
-
-    @checked
-    def recommend(
-        self, probability: Annotated[float, between(0, 1, open_low=False, host=True)] = 0.5, *, measured: bool = False
-    ) -> Recommendation:
-        """Return the best point by posterior mean among those feasible with at least the given probability.
-
-        Where none is, it is the one most likely to be feasible, and of those the best.
-
-        Args:
-          probability: least posterior probability that all constraints hold, from 0 to 1.
-          measured: whether only points count that have been measured.
-
-        Raises:
-          InvalidArgument: on a probability out of range.
-          SessionError: when only measured points count and there is none.
-        """
-        space, outputs = self.specification.space, self.specification.outputs
-        allowed = np.full(space.domain.size, not measured)
-        with self._current() as state:
-            allowed[[record.ticket.index for record in state.records.values() if record.values]] = True
-            belief = self.belief()
-        mean, sd, feasible = (belief[name].values for name in ("mean", "sd", "probability_of_feasibility"))
-        if not allowed.any():
-            raise SessionError("recommend: no point has been measured yet; tell some values, or leave measured out")
-        fine = allowed & (feasible >= probability)
-        among = fine if fine.any() else allowed & (feasible == np.max(feasible[allowed]))
-        index = int(np.argmax(np.where(among, outputs.objective.sign * mean[0], -np.inf)))
-        return Recommendation(
-            index=index,
-            point=space.point(index),
-            mean=dict(zip(outputs.names, mean[:, index].tolist(), strict=True)),
-            sd=dict(zip(outputs.names, sd[:, index].tolist(), strict=True)),
-            probability_of_feasibility=float(feasible[index]),
-            feasible=bool(fine.any()),
-        )
-
-    def history(self) -> xr.Dataset:
-        """Return what was asked for and told, one row for each ticket; ``history().to_dataframe()`` is the same in pandas.
-
-        Values that are not there are NaN, times that are not there NaT, as when a point was asked for that never was; variables with a unit
-        have the attribute ``units``. ``best_so_far`` is the best objective measured where all constraints were measured to hold;
-        ``violation of NAME`` sums over tickets how far that constraint was measured to be violated.
-        """
-        import xarray as xr  # here because opening a session should not pay for it
-
-        space, outputs = self.specification.space, self.specification.outputs
-        with self._current() as state:
-            rows = [dataclasses.replace(record) for record in state.records.values()]
-        values = {name: np.asarray([row.values.get(name, np.nan) for row in rows], np.float64) for name in outputs.names}
-        points, objective = np.asarray([row.ticket.index for row in rows], np.int64), values[outputs.objective.name]
-        violations = {constraint.name: constraint.violation(values[constraint.name]) for constraint in outputs.constraints}
-        holds = np.all([np.isfinite(objective), *(violation == 0 for violation in violations.values())], axis=0)  # which NaN is not
-        best = np.maximum.accumulate(np.where(holds, outputs.objective.sign * objective, -np.inf))
-        columns = values | {
-            "state": np.asarray([row.state for row in rows], dtype="U8"),
-            "round": np.asarray([row.ticket.round for row in rows], np.int64),
-            "index": points,
-            "asked_at": np.asarray([row.asked_at.removesuffix("+00:00") or "NaT" for row in rows], "datetime64[ms]"),
-            "told_at": np.asarray([row.told_at.removesuffix("+00:00") or "NaT" for row in rows], "datetime64[ms]"),
-            "best_so_far": np.where(np.isfinite(best), outputs.objective.sign * best, np.nan),
-            # A value that has not been told, or never will be, adds nothing to the sum.
-            **{f"violation of {name}": np.cumsum(np.nan_to_num(column)) for name, column in violations.items()},
-        }
-        coordinates = {"ticket": np.asarray([row.ticket.number for row in rows], np.int64)}
-        coordinates |= {name: column[points] for name, column in space.columns.items()}
-        return self._with_units(
-            xr.Dataset(*({name: ("ticket", column) for name, column in table.items()} for table in (columns, coordinates)))
-        )
-
-    def _with_units(self, dataset: xr.Dataset) -> xr.Dataset:
-        """Return a dataset whose variables have the attribute ``units``, which xarray's figures show, where axes and outputs do."""
-        for name in dataset.variables.keys() & self.specification.units.keys():
-            dataset[name].attrs["units"] = self.specification.units[str(name)]
-        return dataset
-
-    @checked
-    def plot(self, *, feasibility: bool = False) -> matplotlib.figure.Figure:
-        """Return a figure of what is believed of every output, and of what was measured: bands on a line, maps on a plane, else slices.
-
-        A notebook shows it; ``plot().savefig("belief.pdf")`` writes it.
-
-        Args:
-          feasibility: whether to add a row with the posterior probability that all constraints hold.
-
-        Raises:
-          InvalidArgument: on ``feasibility`` of a session without constraints.
-        """
-        from jaxbandit.session.figures import belief_figure  # here because matplotlib is slow to load
-
-        space, outputs = self.specification.space, self.specification.outputs
-        if feasibility and not outputs.constraints:
-            raise InvalidArgument("feasibility: must be False in a session without constraints, where every point is feasible, got True")
-        with self._current():
-            return belief_figure(space, outputs, self.belief(), self.history(), self.recommend().index, feasibility=feasibility)
-
-    def export(self, path: FilePath | None = None) -> Path:
-        """Write all events as lines of JSON to a file, by default ``events.jsonl`` beside the journal, and return its path."""
-        file = prepare_file(self.directory / "events.jsonl" if path is None else path, force=True)
-        text = "".join(event.line() + "\n" for event in self.events)
-        write_whole(file, lambda temporary: temporary.write_text(text, encoding="utf-8"))
-        return file
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({'; '.join(f'{name}: {text}' for name, text in self._in_brief()[:4])})".replace("\n", ", ")
-
-    def _repr_html_(self) -> str:
-        """Return a table of what the session is about and how far it is."""
-        return html_fields(type(self).__name__, self._in_brief())
-
-    def _in_brief(self) -> list[tuple[str, str]]:
-        """Return facts by name: those of the text first, then those of the table."""
-        parts, waiting = self.specification, len(self.pending)
-        return [
-            ("directory", str(self.directory)),
-            ("tickets", f"{len(self._state.records)}, {waiting} pending" if waiting else str(len(self._state.records))),
-            ("outputs", "\n".join([str(parts.outputs.objective), *map(str, parts.outputs.constraints)])),
-            ("points", f"{parts.space.domain.size:,} of {', '.join(parts.space.names)}"),
-            ("axes", "\n".join(map(repr, parts.space.axes)) or "those of the domain"),
-            ("algorithm", repr(parts.algorithm)),
-            ("model", repr(self.model)),
-        ]
-
-    @contextlib.contextmanager
-    def _current(self) -> Iterator[State]:
-        """Yield the state after all that has happened, by other processes, too, to one thread at a time."""
-        with self._mutex:
-            self._journal.follow()
-            self._state.follow(self._journal)
-            yield self._state
 
     @contextlib.contextmanager
     def _claimed(self) -> Iterator[State]:

@@ -24,6 +24,7 @@ from jaxbandit.core import fields
 from jaxbandit.core.declare import Declared, parameters
 from jaxbandit.engine.arguments import TRIALS
 from jaxbandit.session.quantities import Axis
+from jaxbandit.session.reading import Reading
 
 MODULES = [
     *(
@@ -120,7 +121,8 @@ def declared_functions() -> Iterator[tuple[str, Any]]:
             if inspect.isfunction(item):
                 yield f"{item.__module__.rpartition('.')[2]}.{name}" if module == "report.plots" else name, item  # curves are measures, too
             elif inspect.isclass(item):
-                methods = [(own, getattr(item, own)) for own in vars(item) if not own.startswith("_")]
+                own_parts = (item, *(base for base in item.__bases__ if base is Reading))  # a part of a class that is not public itself
+                methods = [(own, getattr(item, own)) for kind in own_parts for own in vars(kind) if not own.startswith("_")]
                 yield from ((f"{name}.{own}", method) for own, method in methods if hasattr(method, "is_checked"))
 
 
