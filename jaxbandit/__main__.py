@@ -2,6 +2,7 @@
 
 import gc
 import importlib.metadata
+import os
 import sys
 
 from jaxbandit._version import __version__
@@ -12,6 +13,8 @@ def start() -> int:
     if sys.argv[1:] == ["--version"]:  # which needs no extra, and no command
         print(f"jaxbandit {__version__}, JAX {importlib.metadata.version('jax')}")
         return 0
+    if sys.argv[1:2] == ["session"]:  # whose sums are so short that a second thread of NumPy's does nothing but wait
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.disable()  # what is imported stays, and to look for garbage in it again and again takes a tenth of a second of a short command
     try:
         from jaxbandit.cli import main

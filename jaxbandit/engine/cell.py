@@ -105,8 +105,11 @@ def _equal_but(one: object, other: object, *, largest: int) -> bool:
 
 def laid_out_for(platform: str, cell: Cell) -> Cell:
     """Return a cell whose models keep their rows as devices of a platform want them, see :meth:`RowCache.in_one_block`."""
-    if platform == "cpu":
-        return cell
+    return cell if platform == "cpu" else in_one_block(cell)
+
+
+def in_one_block(cell: Cell) -> Cell:
+    """Return a cell whose models keep their rows in one block: a smaller program, which looks at all rows."""
 
     def laid_out(part: object) -> object:
         return part.in_one_block() if isinstance(part, RowCache) else part

@@ -21,9 +21,10 @@ from jaxbandit.core.pytree import pytree
 from jaxbandit.delays import LONGEST_DELAY, Delay, NoDelay
 from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.arguments import Delays, Rounds
-from jaxbandit.engine.cell import Cell
+from jaxbandit.engine.cell import Cell, in_one_block
 from jaxbandit.engine.rounds import design_key
 from jaxbandit.engine.trial import Setting
+from jaxbandit.estimators import Thompson
 from jaxbandit.feedback import Hallucinate, Policy
 from jaxbandit.problems import from_tables
 from jaxbandit.session.journal import SCHEMA
@@ -35,6 +36,8 @@ from jaxbandit.surrogates import arithmetic
 NUMBERS = ("horizon", "capacity", "fit_every", "standardise")
 FIELDS = ("objective", "constraints", "seed", *NUMBERS)
 PARTS = ("axis", "algorithm", "model", "feedback", "delay", "initial", "units")
+MANY_POINTS = 4096  # of a domain, beyond which its features take longer to find than a command may
+FIRST_ROOM, MOST_ENTRIES = 64, 2**27  # least observations that a model of many points has room for; and most numbers in its rows
 TAKEN = {"ticket", "state", "round", "index", "asked_at", "told_at", "best_so_far"}
 TAKEN |= {"output", "point", "mean", "sd", "lower", "upper", "probability_of_feasibility"}
 """Names of variables of a session's tables, which no output and no axis can have."""
@@ -162,12 +165,31 @@ class Specification(Described):
     @functools.cached_property
     def setting(self) -> Setting:
         """All that stays the same from round to round: the setting of trial 0 of a simulation with the key."""
-        return self.setting_with(*self.first)
+        return self.setting_with(*self.first, self.room())
 
-    def setting_with(self, model: Model, standard: Standard | None, room: int = 0) -> Setting:
-        """Return the :attr:`setting` with another model, which has room for so many points more."""
-        domain, functions, points = self.space.domain, len(self.outputs.functions), self.horizon + self.design.count + room
-        surrogate = expanded(model, self.outputs, domain.size, standard).of(domain, functions, points, "model")
+    def room(self, tickets: int = 0, known: int = 0) -> int:
+        """Return for how many observations the model has room after some tickets, beside points that were ``known`` before.
+
+        It is that of all rounds; but of many points, whose features would take seconds to find in every process that asks for one, a model
+        keeps rows of its covariance for the tickets at hand, and twice as many when these are used up.
+        """
+        every = self.horizon + self.design.count + known
+        grows = self.schema > 1 and self.space.domain.size > MANY_POINTS and not self._draws
+        return min(every, max(FIRST_ROOM, 1 << tickets.bit_length())) if grows else every
+
+    @property
+    def _draws(self) -> bool:
+        """Return whether the algorithm draws from the posterior, which models by rows cannot."""
+        parts = jax.tree.leaves(self.algorithm, is_leaf=lambda part: isinstance(part, Thompson))
+        return any(isinstance(part, Thompson) for part in parts)
+
+    def setting_with(self, model: Model, standard: Standard | None, room: int) -> Setting:
+        """Return the :attr:`setting` with another model, which has room for so many observations."""
+        domain, functions = self.space.domain, len(self.outputs.functions)
+        free = model.form == "auto" and model.rank is None and model.length_scale_range is None and not self._draws
+        by_rows = free and self.schema > 1 and MANY_POINTS < domain.size <= MOST_ENTRIES // room
+        model = dataclasses.replace(model, form="rows") if by_rows else model
+        surrogate = expanded(model, self.outputs, domain.size, standard).of(domain, functions, room, "model")
         algorithm, delays = self.algorithm, None
         with arithmetic([surrogate.precision]):
             if not self.at_once:
@@ -177,6 +199,7 @@ class Specification(Described):
                 delays = Delays(model=delay, policy=policy, capacity=self.capacity or self.horizon)
             unknown = from_tables(domain, np.zeros(domain.size), np.zeros((functions - 1, domain.size)))  # for what the user measures
             cell = Cell.of(unknown, [(algorithm, surrogate, delays)], self.design, horizon=self.horizon)
+            cell = in_one_block(cell) if by_rows else cell
             return jax.jit(Cell.setting)(cell, typed(self.key), np.asarray([0, 0, 1], np.int32))
 
     def table(self) -> dict[str, Any]:

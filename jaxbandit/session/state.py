@@ -404,13 +404,15 @@ class State:
             _check_equal(name, body[name], expected)
         whole(0, space.domain.size - 1)("index", body["index"])
         whole(0, 2 * max(Status) - 1)("status", body["status"])
-        number, index, under_way = body["ticket"], body["index"], self.under_way
+        number, index, under_way, room = body["ticket"], body["index"], self.under_way, self.room
         ticket = Ticket(number, body["round"], index, space.point(index), Status(body["status"]))
         self.records[number] = Record(ticket, event.at, len(self.specification.outputs.names))
         if ticket.round:
             self.course.asked(index, after, under_way)
         else:
             self._begin()
+        if self.room != room:
+            self.learn_anew()
 
     def _observe(self, event: Event) -> None:
         space, outputs, room = self.specification.space, self.specification.outputs, self.room
@@ -474,8 +476,8 @@ class State:
 
     @property
     def room(self) -> int:
-        """Number of points that the model has room for beside those asked for."""
-        return room_for(sum(record.ticket.observed for record in self.records.values()))
+        """Number of observations that the model has room for."""
+        return self.specification.room(len(self.records), room_for(sum(record.ticket.observed for record in self.records.values())))
 
     @property
     def units(self) -> Units | None:

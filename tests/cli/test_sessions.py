@@ -180,7 +180,7 @@ def test_a_value_is_told_without_a_model(tmp_path: Path, capsys: Any, monkeypatc
     said(capsys, "new", tmp_path / "trial.toml")
     where, built = tmp_path / "trial", []
     ticket = said(capsys, "ask", where)["ticket"]
-    monkeypatch.setattr(Specification, "setting_with", lambda self, model: built.append(model))
+    monkeypatch.setattr(Specification, "setting_with", lambda self, *parts: built.append(parts))
     assert said(capsys, "tell", where, ticket, "--value", "yield=2")["told"] == ["yield"]
     assert said(capsys, "tell", where, ticket, "--value", "yield=3", "--correct") and said(capsys, "drop", where, ticket)
     assert said(capsys, "list", where)["tickets"][0]["yield"] == 3 and said(capsys, "status", where)["dropped"] == 1 and built == []
