@@ -106,19 +106,23 @@ class Reading:
         """
         import xarray as xr  # here because opening a session should not pay for it
 
-        space, outputs = self.specification.space, self.specification.outputs
-        with self._current() as state:
-            predicted, standard = state.course.predict(), state.standard
-        mean, sd = outputs.outward(np.asarray(predicted.mean, np.float64), np.asarray(predicted.sd, np.float64), standard)
+        space, outputs, (mean, sd, feasible) = self.specification.space, self.specification.outputs, self._believed()
         tables = {"mean": mean, "sd": sd, "lower": mean - float(width) * sd, "upper": mean + float(width) * sd}
         belief = xr.Dataset(
-            {name: (("output", "point"), table) for name, table in tables.items()}
-            | {"probability_of_feasibility": ("point", outputs.probability_of_feasibility(mean, sd))},
+            {name: (("output", "point"), table) for name, table in tables.items()} | {"probability_of_feasibility": ("point", feasible)},
             coords={"output": list(outputs.names), "point": np.arange(space.domain.size)}
             | {name: ("point", column) for name, column in space.columns.items()},
             attrs={"width": float(width)},
         )
         return self._with_units(belief)
+
+    def _believed(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return mean and deviation ``[n, M]`` of every output in its own units, and the probability ``[M]`` that all constraints hold."""
+        outputs = self.specification.outputs
+        with self._current() as state:
+            predicted, standard = state.course.predict(), state.standard
+        mean, sd = outputs.outward(np.asarray(predicted.mean, np.float64), np.asarray(predicted.sd, np.float64), standard)
+        return mean, sd, outputs.probability_of_feasibility(mean, sd)
 
     @checked
     def recommend(
@@ -140,8 +144,7 @@ class Reading:
         allowed = np.full(space.domain.size, not measured)
         with self._current() as state:
             allowed[[record.ticket.index for record in state.records.values() if record.values]] = True
-            belief = self.belief()
-        mean, sd, feasible = (belief[name].values for name in ("mean", "sd", "probability_of_feasibility"))
+            mean, sd, feasible = self._believed()
         if not allowed.any():
             raise SessionError("recommend: no point has been measured yet; tell some values, or leave measured out")
         fine = allowed & (feasible >= probability)

@@ -174,21 +174,20 @@ class Specification(Described):
         keeps rows of its covariance for the tickets at hand, and twice as many when these are used up.
         """
         every = self.horizon + self.design.count + known
-        grows = self.schema > 1 and self.space.domain.size > MANY_POINTS and not self._draws
-        return min(every, max(FIRST_ROOM, 1 << tickets.bit_length())) if grows else every
+        return min(every, max(FIRST_ROOM, 1 << tickets.bit_length())) if self._grows else every
 
     @property
-    def _draws(self) -> bool:
-        """Return whether the algorithm draws from the posterior, which models by rows cannot."""
+    def _grows(self) -> bool:
+        """Return whether the room of the model grows with the session: not where it is drawn from, which models by rows cannot be."""
         parts = jax.tree.leaves(self.algorithm, is_leaf=lambda part: isinstance(part, Thompson))
-        return any(isinstance(part, Thompson) for part in parts)
+        return self.schema > 1 and self.space.domain.size > MANY_POINTS and not any(isinstance(part, Thompson) for part in parts)
 
     def setting_with(self, model: Model, standard: Standard | None, room: int) -> Setting:
         """Return the :attr:`setting` with another model, which has room for so many observations."""
         domain, functions = self.space.domain, len(self.outputs.functions)
-        free = model.form == "auto" and model.rank is None and model.length_scale_range is None and not self._draws
-        by_rows = free and self.schema > 1 and MANY_POINTS < domain.size <= MOST_ENTRIES // room
-        model = dataclasses.replace(model, form="rows") if by_rows else model
+        free = model.form == "auto" and model.rank is None and model.length_scale_range is None
+        if self._grows and free and domain.size <= MOST_ENTRIES // room:
+            model = dataclasses.replace(model, form="rows")
         surrogate = expanded(model, self.outputs, domain.size, standard).of(domain, functions, room, "model")
         algorithm, delays = self.algorithm, None
         with arithmetic([surrogate.precision]):
@@ -199,7 +198,7 @@ class Specification(Described):
                 delays = Delays(model=delay, policy=policy, capacity=self.capacity or self.horizon)
             unknown = from_tables(domain, np.zeros(domain.size), np.zeros((functions - 1, domain.size)))  # for what the user measures
             cell = Cell.of(unknown, [(algorithm, surrogate, delays)], self.design, horizon=self.horizon)
-            cell = in_one_block(cell) if by_rows else cell
+            cell = in_one_block(cell) if self._grows else cell
             return jax.jit(Cell.setting)(cell, typed(self.key), np.asarray([0, 0, 1], np.int32))
 
     def table(self) -> dict[str, Any]:
