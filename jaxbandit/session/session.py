@@ -23,13 +23,14 @@ from jaxbandit.domains import Domain
 from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.rounds import UNLIKELY
 from jaxbandit.feedback import Policy
+from jaxbandit.session.course import Course
 from jaxbandit.session.journal import WAIT, Body, DamagedSession, SessionError, create_journal, open_journal
 from jaxbandit.session.measured import History, Measured, Names, OffGrid, check_placed, observed, rows_of
 from jaxbandit.session.models import fitted, fitted_in_units, of_output, standard_of
 from jaxbandit.session.quantities import LARGEST_TOLD, Axis, Outputs, Space, told_values
 from jaxbandit.session.reading import Reading, Recommendation
 from jaxbandit.session.specification import Specification
-from jaxbandit.session.state import Course, Record, State, Ticket
+from jaxbandit.session.state import Record, State, Ticket
 from jaxbandit.study.runs import Model
 
 
@@ -451,7 +452,7 @@ class Session(Reading):
             if deviations > UNLIKELY:
                 remedy = "leave the model out, or say standardise=True with one of standardised outputs"
                 words = f"is {deviations:.3g} prior deviations from the prior mean of a model in the outputs' units; {remedy}"
-                warnings.warn(f"tell: {name} = {new[name]:g} {words}", stacklevel=3)
+                warnings.warn(f"tell: {name} = {new[name]:g} {words}", stacklevel=4)
 
     @contextlib.contextmanager
     def _claimed(self) -> Iterator[State]:

@@ -16,8 +16,8 @@ from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
 from jaxbandit.engine.arguments import Delays
 from jaxbandit.engine.cell import Cell
 from jaxbandit.engine.rounds import design_key
+from jaxbandit.session.course import Course
 from jaxbandit.session.specification import UnknownDelay
-from jaxbandit.session.state import Course
 from tests.support import conformance, panel
 from tests.support.algorithms import ALGORITHMS, REPRESENTATIVES, TABLES
 

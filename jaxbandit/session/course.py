@@ -1,0 +1,272 @@
+"""Course of a session: the learner in its rounds, those of :mod:`jaxbandit.engine.rounds`.
+
+A round begins when a point is asked for and ends when the next one is. What is told in between arrives at its end, so that a session which
+is told what a simulation observes, when it observes it, makes the same choices.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbandit.algorithms.base import Observation, Seen
+from jaxbandit.core.declare import Array
+from jaxbandit.core.pytree import replace
+from jaxbandit.core.status import Status, healthy
+from jaxbandit.engine.rounds import choose_point, faults, flags_raised, is_far, may_be_infinite, policy_key, surprises_at
+from jaxbandit.engine.trial import Setting, Surprises
+from jaxbandit.feedback import DelayedSurrogate, Pending
+from jaxbandit.surrogates import Prediction, arithmetic
+
+ATTEMPTS = 3  # at a point that is not under way
+Units: TypeAlias = tuple[np.ndarray, np.ndarray]
+"""Shift and scale ``[k]`` of modelled functions, see :meth:`Outputs.units <jaxbandit.session.quantities.Outputs.units>`."""
+Told: TypeAlias = tuple[int, Mapping[int, float]]
+"""A point, and values of modelled functions there by number."""
+
+
+class Carry(NamedTuple):
+    """All that a round leaves to the next one."""
+
+    state: object
+    pending: Pending | None  # feedback on its way; None where values come before the next round
+    far: Surprises  # how many values that have arrived are unlikely under the prior
+
+
+@jax.jit
+def _start(setting: Setting, indices: Array, values: Array, count: Array) -> Carry:
+    """Return what leads to round 1, before which the first ``count`` of ``values [n, k]`` at points ``indices [n]`` are learnt."""
+    algorithm, arena, delays = setting.algorithm, setting.arena, setting.delays
+
+    def learn(row: Array, state: object) -> object:
+        return algorithm.learn(arena, state, Observation(index=indices[row], values=values[row]))
+
+    state = algorithm.init(arena)
+    if len(indices):
+        state = algorithm.begin(arena, jax.lax.fori_loop(0, count, learn, state))
+    pending = None if delays is None else Pending.empty(delays.capacity, arena.surrogate.outputs, arena.dtype)
+    return Carry(state, pending, _far(setting, indices, values))
+
+
+def _far(setting: Setting, indices: Array, values: Array) -> Surprises:
+    """Return how many of ``values [n, k]`` at points are unlikely, see :func:`~jaxbandit.engine.rounds.surprises_at`; NaN is not there."""
+    each = jax.vmap(functools.partial(surprises_at, setting.arena.surrogate.model))(indices, values)
+    counts: Surprises = jax.tree.map(lambda which: jnp.sum(which, axis=0, dtype=jnp.int32), each)
+    return counts
+
+
+@jax.jit
+def _choose(setting: Setting, far: Surprises, t: Array, state: object, under_way: Array | None = None, attempt: Array | None = None) -> Any:
+    """Return the point and the status of round ``t``, ``[2]`` (int32), and the state after the choice.
+
+    Points ``under_way [M]`` look worst to the algorithm, which draws other random numbers at each further ``attempt``.
+    """
+    algorithm, arena, key = setting.algorithm, setting.arena, policy_key(setting.key, t)
+    if under_way is not None and attempt is not None:
+        arena, key = replace(arena, surrogate=replace(arena.surrogate, under_way=under_way)), jax.random.fold_in(key, attempt)
+    choice = choose_point(algorithm, arena, state, t, key)
+    raised = faults(arena, choice, choice.state, may_be_infinite(algorithm.init(arena)))
+    if algorithm.traits.learns:
+        raised |= {Status.FAR_FROM_PRIOR: is_far(far)}
+    status = flags_raised(algorithm, choice.decision, choice.state)
+    for flag, is_raised in raised.items():
+        status = status | jnp.where(is_raised, int(flag), 0)
+    return jnp.stack([choice.point, status.astype(jnp.int32)]), choice.state
+
+
+@jax.jit
+def _end(setting: Setting, carry: Carry, t: Array, index: Array, values: Array) -> Carry:
+    """Return what the end of round ``t`` leaves, whose point is ``index``.
+
+    ``values [C, k]`` are those that arrive from each of the last ``C`` rounds, NaN for none; where none is late ``C`` is 1.
+    """
+    algorithm, arena, pending = setting.algorithm, setting.arena, carry.pending
+    if pending is None:
+        seen: Seen = Observation(index=index, values=values[0])
+        far = _far(setting, index[None], values)
+    else:
+        pending, seen = pending.received(t, index, values, ~jnp.isnan(values))
+        far = _far(setting, pending.indices, values)
+    state = algorithm.update(arena, carry.state, seen, t)
+    if not algorithm.traits.learns:  # for beliefs alone: such an algorithm looks at no posterior
+        state = algorithm.learn(arena, state, seen)
+    return Carry(state, pending, jax.tree.map(jnp.add, carry.far, far))
+
+
+@jax.jit
+def _predict(setting: Setting, state: object) -> Prediction:
+    """Return mean and deviation ``[k, M]`` given all that has arrived."""
+    return setting.arena.surrogate.arrived(setting.algorithm.belief(state))
+
+
+@dataclasses.dataclass
+class Round:
+    """The point of a round, and the values that arrive at its end, by round and output."""
+
+    index: int
+    under_way: tuple[int, ...] = ()  # points that were not to be chosen
+    arrivals: dict[tuple[int, int], float] = dataclasses.field(default_factory=dict)
+
+
+def room_for(count: int) -> int:
+    """Return for how many points known before round 1 there is room, so that few programs are compiled: a power of two, or 0 for none."""
+    return max(16, 1 << (count - 1).bit_length()) if count else 0
+
+
+class Course:
+    """The learner in the course of its rounds: what was asked and told, and the state to which that leads, computed when it is needed."""
+
+    def __init__(self, make: Callable[[], Setting], units: Units | None = None) -> None:
+        self.rounds: list[Round] = []  # those that have begun; the last one has not ended
+        self._known: list[Told] = []
+        self.learn_under(make, units)
+
+    def learn_under(self, make: Callable[[], Setting], units: Units | None = None) -> None:
+        """Play all rounds anew under the setting that ``make`` returns, when they are next needed: telling a value builds no model.
+
+        The model sees values in ``units``, by default as they are.
+        """
+        self._make, self._units = make, units
+        self._setting: Setting | None = None  # once it has been needed
+        self._play_anew()
+
+    @property
+    def setting(self) -> Setting:
+        """All that stays the same from round to round."""
+        if self._setting is None:
+            self._setting = self._make()
+        return self._setting
+
+    def _play_anew(self) -> None:
+        """Play all rounds anew, when they are next needed."""
+        self._carry: Carry | None = None  # at the end of round `_played`, before round 1 for 0
+        self._played = 0
+        self._after: object = None  # the state after the choice of the last round, once that has been made
+        self._now: Carry | None = None  # the result of `settled`, until something happens
+
+    def begin(self, known: list[Told]) -> None:
+        """Take in before round 1, in place of what was, an initial design, or what was measured before."""
+        if known != self._known:
+            self._known = known
+            self._play_anew()
+
+    def choose(self, under_way: Sequence[int] = ()) -> tuple[int, Status, object]:
+        """Return point and status of the next round, which :meth:`asked` begins, and the algorithm's state after the choice.
+
+        It is a point not ``under_way`` wherever the algorithm finds one.
+        """
+        with self._arithmetic():
+            return self._choice(self.settled(), len(self.rounds) + 1, under_way)
+
+    def _choice(self, carry: Carry, t: int, under_way: Sequence[int]) -> tuple[int, Status, object]:
+        setting, domain = self.setting, self.setting.arena.surrogate.domain
+
+        def attempt(*more: object) -> tuple[int, Status, object]:
+            chosen, after = _choose(setting, carry.far, np.int32(t), carry.state, *more)
+            index, status = np.asarray(chosen).tolist()
+            return index, Status(status), after
+
+        first = attempt()
+        if first[0] in under_way and isinstance(setting.arena.surrogate, DelayedSurrogate):
+            mask = np.isin(np.arange(domain.size), under_way)
+            for number in range(1, ATTEMPTS + 1):
+                index, status, after = attempt(mask, np.int32(number))
+                if index not in under_way and healthy(np.asarray(int(status))):
+                    return index, first[1], after  # the flags of the first, for points under way only look bad
+        return first
+
+    def asked(self, index: int, after: object = None, under_way: Sequence[int] = ()) -> None:
+        """Begin the next round, whose point is ``index``; ``after`` is the state after that choice if :meth:`choose` has just made it."""
+        if after is not None:
+            self._carry, self._played = self._now, len(self.rounds)
+        self.rounds.append(Round(index, tuple(under_way)))
+        self._after, self._now = after, None
+
+    def tell(self, number: int, values: Mapping[int, float]) -> None:
+        """Let ``values``, by output, of the point of round ``number`` arrive."""
+        self.rounds[-1].arrivals |= {(number, output): value for output, value in values.items()}
+        self._now = None
+
+    def correct(self, number: int, values: Mapping[int, float]) -> None:
+        """Put ``values`` in the place of those that have arrived of the point of round ``number``."""
+        for one in self.rounds:
+            one.arrivals |= {(number, output): value for output, value in values.items() if (number, output) in one.arrivals}
+        self._play_anew()
+
+    def take_back(self) -> None:
+        """Go back before the last choice; only where values come before the next round."""
+        self.rounds.pop()
+        self._after = self._now = None
+
+    @property
+    def complete(self) -> bool:
+        """Return whether the values of the last round that the algorithm needs before the next one are there."""
+        return not self.rounds or self.setting.delays is not None or len(self.rounds[-1].arrivals) == self.setting.arena.surrogate.outputs
+
+    def settled(self) -> Carry:
+        """Return what the end of the last round leaves, were it to end now; that of the round before where its values are not complete."""
+        if self._now is None:
+            self._carry = self._carry or self.start()
+            with self._arithmetic():
+                while self._played < len(self.rounds) - 1:
+                    self._carry, self._played = self._ended(self._carry), self._played + 1
+                self._now = self._ended(self._carry) if self._played < len(self.rounds) and self.complete else self._carry
+        return self._now
+
+    def start(self) -> Carry:
+        """Return what leads to round 1; raises what the algorithm raises where it cannot begin."""
+        arena, count = self.setting.arena, len(self._known)
+        points, rows = np.zeros(room_for(count), np.int32), np.full((room_for(count), arena.surrogate.outputs), np.nan, arena.dtype)
+        for number, (index, values) in enumerate(self._known):
+            points[number] = index
+            for output, value in values.items():
+                rows[number, output] = self._seen(output, value)
+        with self._arithmetic():
+            return _start(self.setting, points, rows, np.int32(count))
+
+    def _ended(self, carry: Carry) -> Carry:
+        """Return what the end of the round leaves that follows on ``carry``."""
+        arena, t, ended = self.setting.arena, np.int32(self._played + 1), self.rounds[self._played]
+        if self._after is not None:
+            carry = carry._replace(state=self._after)
+        elif self.choosing_matters:
+            carry = carry._replace(state=self._choice(carry, self._played + 1, ended.under_way)[2])
+        room = 1 if carry.pending is None else len(carry.pending.values)
+        values = np.full((room, arena.surrogate.outputs), np.nan, arena.dtype)
+        for (number, output), value in ended.arrivals.items():
+            if number > t - room:  # otherwise its place in the buffer is another round's
+                values[(number - 1) % room, output] = self._seen(output, value)
+        return _end(self.setting, carry, t, np.int32(ended.index), values)
+
+    def _seen(self, output: int, value: float) -> float:
+        """Return a value of a modelled function as the model sees it."""
+        if self._units is None:
+            return value
+        shift, scale = self._units
+        return float((value - shift[output]) / scale[output])
+
+    @functools.cached_property
+    def choosing_matters(self) -> bool:
+        """Return whether a choice changes the algorithm's state; else playing rounds again makes none, and compiles no program for it."""
+        state, _, far = self.start()
+        with self._arithmetic():
+            graph = _choose.trace(self.setting, far, np.int32(1), state).jaxpr.jaxpr
+        before, after = graph.invars[-len(jax.tree.leaves(state)) :], graph.outvars[1:]
+        return any(one is not other for one, other in zip(before, after, strict=True))
+
+    def predict(self) -> Prediction:
+        """Return mean and deviation ``[k, M]`` given all that has arrived, as NumPy arrays."""
+        state = self.settled().state
+        with self._arithmetic():
+            return jax.tree.map(np.asarray, _predict(self.setting, state))
+
+    def _arithmetic(self) -> contextlib.AbstractContextManager[bool]:
+        """Return the context in which the model has its precision."""
+        return arithmetic([self.setting.arena.surrogate.model.precision])
