@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jaxbandit
-from jaxbandit import InvalidArgument, delays, domains
+from jaxbandit import InvalidArgument, delays, domains, feedback
 from jaxbandit.session import Axis, Session, SessionError
 from jaxbandit.session.journal import JOURNAL, DamagedSession, open_journal
 from jaxbandit.session.quantities import Space
@@ -88,11 +88,17 @@ def test_it_is_believed_as_an_initial_design_would_be(tmp_path: Path) -> None:
         assert np.isnat(beside.history()["asked_at"].values).tolist() == [False, True, True, False]
 
 
-@pytest.mark.parametrize("late", [True, False], ids=["values in parts", "values at once"])
-def test_blanks_stay_open(late: bool, tmp_path: Path) -> None:
+LATENESS: dict[str, dict[str, Any]] = {
+    "hallucinated": {},
+    "waited for": {"feedback": feedback.Wait()},
+    "at once": {"delay": delays.NoDelay()},
+}
+
+
+@pytest.mark.parametrize("case", LATENESS)
+def test_blanks_stay_open(case: str, tmp_path: Path) -> None:
     """What is there counts at once where values come in parts, else when the rest is told."""
-    options: dict[str, Any] = {} if late else {"delay": delays.NoDelay()}
-    rows = table()
+    options, late, rows = LATENESS[case], case != "at once", table()
     with create(tmp_path / "s", history=rows, **options) as session:
         assert session.history()["state"].values.tolist() == ["complete", "partial", "complete"]
         with create(tmp_path / "without", history=rows.drop(index=1), **options) as without:
@@ -216,6 +222,7 @@ def test_points_off_the_grid_are_refused_or_rounded_as_asked(tmp_path: Path) -> 
         assert session.events[-1].body["rows"] == [{"index": ticket.index, "point": where, "values": {"yield": 1.0}}]
         for change, words in (
             ({"heat": 83}, "heat: must lie on its axis, 20 to 80 °C, got 83"),
+            ({"heat": 17}, "heat: must lie on its axis, 20 to 80 °C, got 17"),
             ({"dose": 0}, "dose: must be > 0"),
             ({"metal": "ni"}, "metal: there is no category 'ni', did you mean 'Ni'"),
             ({"heat": "50"}, "heat: expected"),
