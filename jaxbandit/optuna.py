@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import itertools
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -78,7 +79,7 @@ class Sampler(BaseSampler):
 
     Parameters are laid on a grid, evenly on their own scale, logarithmic or not, and in their steps; a trial off the grid counts at the
     nearest point. The first trial, and parameters that not all complete trials have, such as those under a condition, are drawn uniformly,
-    each by itself. Without a model the next trials are an initial design.
+    each by itself. Without a model the first trials are the initial design of the session.
     """
 
     @checked
@@ -118,7 +119,9 @@ class Sampler(BaseSampler):
         self._points, self._mutex = points, threading.Lock()  # workers may be threads
         self._parts: dict[str, Any] = {"algorithm": algorithm, "model": model, "key": key, "horizon": horizon}
         self._parts |= {"delay": delay, "feedback": feedback}
-        self._specification: Specification | None = None  # until the parameters are known
+        self._designed: Specification | None = None  # until the parameters are known
+        self._session: Session | None = None  # that has made the moves
+        self._made: list[Move] = []
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> SearchSpace:
         """Return the distributions that all complete and pruned trials share."""
@@ -135,9 +138,10 @@ class Sampler(BaseSampler):
         told = {other.number: {} if other.state == TrialState.FAIL else self._told(other) for other in others if other.state.is_finished()}
         outputs = self._outputs(study.direction, sorted({name for values in told.values() for name in values} - {OBJECTIVE}))
         with self._mutex:
-            parts = self._specification
+            parts = self._designed
             if parts is None or (parts.space.axes, parts.outputs) != (axes, outputs):
-                parts = self._begin(axes, outputs)
+                parts = self._designed = Specification(space=Space.of(axes), outputs=outputs, **self._parts)
+                self._session = None
             moves = _moves(others, trial, search_space, parts.space, told)
             running = {move.number for move in moves if move.values is None} - told.keys()
             if parts.at_once and running:
@@ -190,27 +194,21 @@ class Sampler(BaseSampler):
         constraints = self._constraints if known else tuple(Constraint(name, "<=", 0.0) for name in names)
         return Outputs(Objective(OBJECTIVE, 1 if direction == StudyDirection.MAXIMIZE else -1), constraints)
 
-    def _begin(self, axes: tuple[Axis, ...], outputs: Outputs) -> Specification:
-        """Return the specification of sessions of other axes and outputs."""
-        designed = Specification(space=Space.of(axes), outputs=outputs, **self._parts)
-        self._design, self._specification = designed.design_points(), dataclasses.replace(designed, initial=InitialDesign())
-        self._session: Session | None = None  # that has made the moves
-        self._made: list[Move] = []
-        return self._specification
-
     def _chosen(self, parts: Specification, moves: list[Move]) -> int:
         """Return the point of the last of all moves; goes on with the session where the first moves are those that it has made."""
-        session, made = self._session, self._made
-        if session is None or len(made) >= len(moves) or not all(map(Move.fits, moves, made)):
+        first, begun = parts.design_points(), [move.index for move in moves if move.values is None]
+        first = [index if known is None else known for index, known in itertools.zip_longest(first, begun[: len(first)])]
+        session, made, self._session = self._session, self._made, None  # in case a move is not possible
+        goes_on = len(made) < len(moves) and all(map(Move.fits, moves, made))
+        if session is None or not goes_on or session.specification.design_points() != first:
+            parts = dataclasses.replace(parts, initial=InitialDesign(indices=np.asarray(first, np.int32)) if first else InitialDesign())
             session, made = Session(Unwritten(parts.table()), parts), []
-        self._session = None  # should a move not be possible
         for move in moves[len(made) :]:
-            begun = [one.number for one in made if one.values is None]
             if move.values is None:
-                index = self._design[len(begun)] if move.index is None and len(begun) < len(self._design) else move.index
-                made.append(dataclasses.replace(move, index=session._ask(index).index))
+                made.append(dataclasses.replace(move, index=session._ask(move.index).index))
                 continue
-            ticket, is_whole = 1 + begun.index(move.number), len(move.values) == len(parts.outputs.names)
+            ticket = 1 + [one.number for one in made if one.values is None].index(move.number)
+            is_whole = len(move.values) == len(parts.outputs.names)
             if is_whole or (move.values and not parts.at_once):
                 session.tell(ticket, move.values)
             else:

@@ -120,6 +120,23 @@ def test_trials_under_way_count_also_those_that_have_not_said_their_point() -> N
     assert len(set(backwards[3:])) == 6
 
 
+def test_without_a_model_the_first_trials_are_the_initial_design() -> None:
+    """The first one is drawn before anything is known of the parameters, and one that is enqueued takes the place of a point."""
+    run = study(sampler(model=None))
+    run.enqueue_trial({"rate": 0.1, "width": 5})
+    run.optimize(train, n_trials=2)
+    run.enqueue_trial({"rate": 0.001, "width": 1})
+    run.optimize(train, n_trials=3)
+    session = run.sampler._session
+    assert [record.ticket.round for record in session._state.records.values()] == 5 * [0]
+    design, own = session.specification.design_points(), run.sampler._designed.design_points()
+    assert len(design) == len(own) == 6 and [index for index, other in zip(design, own, strict=True) if index == other] == [
+        own[1],
+        *own[3:],
+    ]
+    assert (design[0], design[2]) == (29, 0) and len(set(points(run))) == 5
+
+
 def test_trials_that_fail_are_pruned_or_enqueued() -> None:
     """A failed trial's point is not tried at once again; constraints of a pruned one are learnt; a point that is enqueued counts."""
     run = study(sampler())
