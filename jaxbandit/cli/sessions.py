@@ -222,7 +222,7 @@ def history_of(session: Session, args: argparse.Namespace) -> Said:
         with temporary.open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, names)
             writer.writeheader()
-            writer.writerows(rows)
+            writer.writerows({**row, "state": STATES[str(row["state"])]} for row in rows)
 
     write_whole(path, write)
     return {"wrote": str(path), "tickets": len(rows)}

@@ -138,11 +138,13 @@ class Reading:
 
         Raises:
           InvalidArgument: on a probability out of range.
-          SessionError: when only measured points count and there is none.
+          SessionError: when only measured points count and there is none, or nothing has been told of outputs that are standardised.
         """
         space, outputs = self.specification.space, self.specification.outputs
         allowed = np.full(space.domain.size, not measured)
         with self._current() as state:
+            if state.standard is not None and not any(record.values for record in state.records.values()):
+                raise SessionError("recommend: nothing has been told yet, and a model of standardised outputs knows no units before")
             allowed[[record.ticket.index for record in state.records.values() if record.values]] = True
             mean, sd, feasible = self._believed()
         if not allowed.any():

@@ -233,16 +233,17 @@ class State:
     def due(self, *, asking: bool) -> bool | None:
         """Return whether outputs are to be standardised anew before anything else happens (else ``None``), and the model to be refitted.
 
-        That is due after ``fit_every`` complete tickets, when a point of a round is asked for, and at doubling numbers of complete tickets,
-        of which the first is that of the initial design, or of what has been told of it when more is asked for.
+        A fit is due after ``fit_every`` complete tickets, when a point of a round is asked for, and where no model was given at doubling
+        numbers of complete tickets, of which the first is that of the initial design, or of what has been told of it when more is asked
+        for. Outputs are standardised with every fit, and at doubling numbers of complete tickets from the first one on.
         """
         parts, complete = self.specification, self.complete
         if parts.fit_every is not None and asking and complete >= self.fitted_at + parts.fit_every:
             return True
         first = 1 if asking or self.course.rounds else len(self.design) - sum(record.dropped for record in self.records.values())
-        if parts.standardise and complete >= max(1, first, 2 * self.standardised_at):
-            return parts.model is None and parts.fit_every is None
-        return None
+        if parts.standardise and parts.model is None and parts.fit_every is None and complete >= max(1, first, 2 * self.fitted_at):
+            return True
+        return False if parts.standardise and complete >= max(1, 2 * self.standardised_at) else None
 
     @property
     def complete(self) -> int:

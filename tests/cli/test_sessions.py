@@ -94,6 +94,7 @@ def test_a_session_from_a_file_to_a_report(tmp_path: Path, capsys: Any) -> None:
     with (tmp_path / "all.csv").open(encoding="utf-8", newline="") as file:
         lines = list(csv.DictReader(file))
     assert float(lines[0]["catalyst"]) == tickets[0]["point"]["catalyst"] and lines[2]["cost"] == "" and "index" not in lines[0]
+    assert [line["state"] for line in lines] == ["told", "dropped", "asked"]
     assert "exists; choose another name or add --force" in refused(capsys, "history", where, "--csv", tmp_path / "all.csv")
     assert Path(said(capsys, "plot", where)["wrote"]).read_bytes().startswith(b"\x89PNG")
     assert "out: must end in one of" in refused(capsys, "plot", where, "--out", tmp_path / "figure.doc")
@@ -139,7 +140,7 @@ def test_what_was_measured_before_is_told_from_a_file(tmp_path: Path, capsys: An
     assert said(capsys, "ask", where)["ticket"] == 4
     said(capsys, "history", where, "--csv", tmp_path / "all.csv")
     blank = (tmp_path / "all.csv").read_text()
-    (tmp_path / "all.csv").write_text(filled := re.sub(r"\n(4,pending,[^,]*,[^,]*),,", r"\n\1,1.25,", blank))
+    (tmp_path / "all.csv").write_text(filled := re.sub(r"\n(4,asked,[^,]*,[^,]*),,", r"\n\1,1.25,", blank))
     assert filled != blank and said(capsys, "tell", where, "--csv", tmp_path / "all.csv") == {"tickets": [4]}
     assert said(capsys, "status", where)["partial"] == 1
 
@@ -197,6 +198,7 @@ def test_an_example_is_written_to_start_from(tmp_path: Path, capsys: Any) -> Non
     assert said(capsys, "new", file, "--example") == {"wrote": str(file)} and file.read_bytes() == sessions.EXPERIMENT.read_bytes()
     assert "exists" in refused(capsys, "new", file, "--example")
     assert said(capsys, "new", file)["points"] == 144, "nothing has to be chosen, of the model neither"
+    assert "recommend: nothing has been told yet" in refused(capsys, "recommend", tmp_path / "plant")
     assert main(["session", "ask", str(tmp_path / "plant")]) == 0
     assert re.search(r"temperature \(°C\)  \d+\n  catalyst \(mol/L\)  [0-9.]+\n", capsys.readouterr().out)
 
