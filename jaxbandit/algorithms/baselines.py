@@ -80,7 +80,8 @@ class Cei(Algorithm[CeiState]):
         """Condition the posterior; remember the point, and the reward if all costs held."""
 
         def feasible_reward(values: Array) -> Array:
-            return jnp.full_like(values, jnp.where(jnp.all(values[1:] <= 0), values[0], -jnp.inf))
+            is_feasible = jnp.all(values[1:] <= 0) & ~jnp.isnan(values[0])  # a value under way is NaN
+            return jnp.full_like(values, jnp.where(is_feasible, values[0], -jnp.inf))
 
         known = state.posterior
         after = Experience(

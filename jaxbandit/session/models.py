@@ -9,13 +9,16 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
+import jax
 import numpy as np
 
 from jaxbandit import domains
+from jaxbandit.algorithms import Algorithm
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import Key
 from jaxbandit.domains import Domain
 from jaxbandit.engine import InitialDesign
+from jaxbandit.estimators import Thompson
 from jaxbandit.kernels import Categorical, Kernel, Matern52, OnAxes, Scale
 from jaxbandit.session.journal import SessionError
 from jaxbandit.session.quantities import Outputs, Standard
@@ -30,15 +33,20 @@ Values: TypeAlias = Sequence[tuple[int, Mapping[str, float]]]
 """Points by number, with the values told there by the names of outputs."""
 
 
-def default_model(domain: Domain) -> Model:
-    """Return the model of standardised outputs that is fitted where none is given: Matern-5/2 with a length-scale for each axis."""
+def default_model(domain: Domain, algorithm: Algorithm) -> Model:
+    """Return the model of standardised outputs that is fitted where none is given: Matern-5/2 with a length-scale for each axis.
+
+    Its form has the same shapes whatever is fitted, so that nothing is compiled anew; an algorithm that draws jointly needs another one.
+    """
+    parts_of = jax.tree.leaves(algorithm, is_leaf=lambda part: isinstance(part, Thompson))
+    form = "features" if any(isinstance(part, Thompson) for part in parts_of) else "rows"
     numeric = tuple(axis for axis in range(domain.dimension) if not domain.is_categorical(axis))
     lengths = (LENGTH * _sides(domain)[list(numeric)]).tolist()
     parts: list[Kernel] = [OnAxes(kernel=Categorical(), axes=(axis,)) for axis in range(domain.dimension) if axis not in numeric]
     if numeric:
         smooth = Matern52(length_scale=lengths)
         parts.append(OnAxes(kernel=smooth, axes=numeric) if parts else smooth)
-    return Model(kernel=Scale(kernel=functools.reduce(operator.mul, parts), variance=1.0), noise_variance=0.02)
+    return Model(kernel=Scale(kernel=functools.reduce(operator.mul, parts), variance=1.0), noise_variance=0.02, form=form)
 
 
 def spread_out(domain: Domain, key: Key) -> InitialDesign:
@@ -74,38 +82,46 @@ def standard_of(outputs: Outputs, told: Values, before: Standard) -> Standard:
     return Standard(tuple(location), tuple(scale))
 
 
-def fitted(outputs: Outputs, domain: Domain, model: Model, standard: Standard | None, told: Values) -> tuple[Model, Standard]:
-    """Return ``model`` fitted to ``told``, as one of standardised outputs, and their standard; see ``Session.fit``."""
+def fitted(
+    outputs: Outputs, domain: Domain, model: Model, standard: Standard | None, told: Values, *, shared: bool = False
+) -> tuple[Model, Standard]:
+    """Return ``model`` fitted to ``told``, as one of standardised outputs, and their standard; see ``Session.fit``.
+
+    Outputs have kernels and noise variances of their own, or are ``shared`` between all, for algorithms that need that.
+    """
     points, prior = _points_for_fit(model, outputs, domain, told), Prior(extent=_sides(domain), scale=1.0)
     new = standard_of(outputs, told, standard or Standard((0.0,) * len(outputs.names), (1.0,) * len(outputs.names)))
-    means, kernels, noises = (_each(name, model, outputs, new) for name in ("prior_mean", "kernel", "noise_variance"))
-    ends: list[str] = []
-    for number, name in enumerate(outputs.names):
-        rows = [(index, (values[name] - new.location[number]) / new.scale[number]) for index, values in told if name in values]
-        values = np.asarray([value for _, value in rows])
-        means[number] = 0.0
-        if not rows or np.ptp(values) == 0:
-            continue  # nothing to learn: the output keeps what it has
-        kernel, noise, places = kernels[number], float(noises[number]), points[[index for index, _ in rows]]
+    _, kernels, noises = (_each(name, model, outputs, new) for name in ("prior_mean", "kernel", "noise_variance"))
+    means, ends = np.zeros(len(outputs.names)), []
+    location, scale = np.asarray(new.location), np.asarray(new.scale)
+    for group in [[*range(len(means))]] if shared else [[number] for number in range(len(means))]:
+        names = [outputs.names[number] for number in group]
+        rows = [(index, [values[name] for name in names]) for index, values in told if values.keys() >= {*names}]
+        seen = (np.asarray([values for _, values in rows]).reshape(-1, len(group)) - location[group]) / scale[group]
+        if not rows or not np.any(np.ptp(seen, axis=0)):
+            continue  # nothing to learn: the outputs keep what they have
+        kernel, noise, places = kernels[group[0]], float(noises[group[0]]), points[[index for index, _ in rows]]
         if standard is None:  # the model was in the outputs' units
-            noise = noise / new.scale[number] ** 2
+            noise = noise / scale[group[0]] ** 2
             kernel = Scale(kernel=kernel.kernel, variance=1.0) if isinstance(kernel, Scale) else kernel
         for _ in range(2):  # about the mean of the values, then about that of the process
-            found = best_fit(kernel, places, values - means[number], noise, prior=prior, bounds={NOISE: NOISES})
+            found = best_fit(kernel, places, seen - means[group], noise, prior=prior, bounds={NOISE: NOISES})
             kernel, noise = found.kernel, float(found.noise_variance)
-            means[number] = _mean(kernel, places, values, noise)
-        kernels[number], noises[number] = kernel, noise
-        ends += [f"{path.removeprefix('kernel.')} of {name}" for path, at in found.at_bound.items() if np.any(at)]
+            means[group] = _means(kernel, places, seen, noise)
+        for number in group:
+            kernels[number], noises[number] = kernel, noise
+        ends += [f"{path.removeprefix('kernel.')} of {', '.join(names)}" for path, at in found.at_bound.items() if np.any(at)]
     if ends:
         words = "so far the values do not determine it; look whether they repeat, or do not depend on an axis"
         warnings.warn(f"fit: {', '.join(ends)} ended at the end of the range that was searched: {words}", stacklevel=4)
-    return dataclasses.replace(model, kernel=tuple(kernels), noise_variance=tuple(noises), prior_mean=tuple(means)), new
+    return dataclasses.replace(model, kernel=tuple(kernels), noise_variance=tuple(noises), prior_mean=tuple(means.tolist())), new
 
 
-def _mean(kernel: Kernel, places: np.ndarray, values: np.ndarray, noise: float) -> float:
-    """Return the posterior mean of the process's own mean, which is standard normal before: ``1^T V^-1 y / (1 + 1^T V^-1 1)``."""
+def _means(kernel: Kernel, places: np.ndarray, values: np.ndarray, noise: float) -> np.ndarray:
+    """Return the posterior mean of each process's own mean, which is standard normal before: ``1^T V^-1 y / (1 + 1^T V^-1 1)``."""
     solved = np.linalg.solve(np.asarray(kernel(places, places), np.float64) + noise * np.eye(len(values)), np.ones(len(values)))
-    return float(solved @ values / (1 + np.sum(solved)))
+    means: np.ndarray = solved @ values / (1 + np.sum(solved))
+    return means
 
 
 def fitted_in_units(outputs: Outputs, domain: Domain, model: Model, told: Values) -> Model:

@@ -425,7 +425,7 @@ class Session(Reading):
         if parts.schema == 1:
             body |= {"model": fitted_in_units(*given, told).table()}
         elif refit or state.standard is None:
-            model, standard = fitted(*given, state.standard, told)
+            model, standard = fitted(*given, state.standard, told, shared=parts.algorithm.traits.joint_arrival)
             body |= {"model": model.table(), **standard.table()}
         else:
             body |= standard_of(parts.outputs, told, state.standard).table()

@@ -160,7 +160,7 @@ class Specification(Described):
         """The model before any fit, and the location and scale of what it models, of which nothing is known; none in the outputs' units."""
         outputs = self.outputs
         unknown = Standard(location=(0.0, *(one.bound for one in outputs.constraints)), scale=(1.0,) * len(outputs.names))
-        return self.model or default_model(self.space.domain), unknown if self.standardise else None
+        return self.model or default_model(self.space.domain, self.algorithm), unknown if self.standardise else None
 
     @functools.cached_property
     def setting(self) -> Setting:

@@ -100,7 +100,7 @@ def test_a_number_fitted_to_its_bound_is_said(monkeypatch: pytest.MonkeyPatch) -
     outputs, domain = Outputs.read("maximise y", ()), domains.grid([0.0, 0.0], [1.0, 1.0], 4)
     told = [(index, {"y": float(np.sin(domain.points[index, 0]) + domain.points[index, 1])}) for index in range(16)]
     with pytest.warns(UserWarning, match="fit: noise_variance of y ended at the end of the range that was searched"):
-        model, standard = fitted(outputs, domain, default_model(domain), Standard((0.0,), (1.0,)), told)
+        model, standard = fitted(outputs, domain, default_model(domain, jaxbandit.Rpol()), Standard((0.0,), (1.0,)), told)
     assert model.noise_variance[0] == pytest.approx(0.2) and standard.scale[0] < 1
 
 

@@ -518,7 +518,7 @@ def test_a_fit_leads_where_its_model_would_have_led(session: Session, tmp_path: 
     """With another noise variance the arrays of the learner have the same shapes, and other values."""
     louder = dataclasses.replace(MODEL, noise_variance=0.5)
     unknown = Standard(location=(0.0, 0.2, 0.5), scale=(1.0, 1.0, 1.0))
-    monkeypatch.setattr("jaxbandit.session.session.fitted", lambda *given: (louder, unknown))
+    monkeypatch.setattr("jaxbandit.session.session.fitted", lambda *given, **options: (louder, unknown))
     again = reopened(session)
     again.fit()
     with create(tmp_path / "louder", model=louder) as other:
