@@ -44,7 +44,8 @@ class Session(Reading):
     All that happens is in the session's journal, on the disk, before a call returns. A session may be used from several threads, and by
     several processes of a machine: a call that changes it holds it until it returns, and every call sees what others have done before. It
     is a context manager that closes itself. A round begins when a point is asked for and ends when the next one is; what is told in between
-    arrives at its end, as in a simulation, and a session makes the choices of trial 0 of a simulation with its key.
+    arrives at its end, as in a simulation. With a simulation's model, in units, and its feedback policy, a session makes the choices of
+    trial 0 of a simulation with its key, but for those of points under way, which it does not ask for again.
 
     The journal needs a disk of the machine's own: SQLite's write-ahead log cannot be shared between machines, which may share a study of
     Optuna instead, see :class:`jaxbandit.optuna.Sampler`.
