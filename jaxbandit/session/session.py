@@ -180,7 +180,11 @@ class Session(Reading):
             if algorithm is None and digest(specification.table()) != digest(journal.events[0].body):
                 words = "is not what this version of jaxbandit makes of it"
                 raise DamagedSession(f"directory: the specification of {journal.directory} {words}")
-            return cls(journal, specification)
+            session = cls(journal, specification)
+            if not read_only and session._state.due(asking=False) is not None:  # where a process ended before it came to that
+                with session._claimed():
+                    session._keep_up()
+            return session
         except BaseException:
             journal.close()
             raise

@@ -183,3 +183,15 @@ def test_a_plant_in_percent(algorithm: Any, tmp_path: Path) -> None:
             found = plant.best_allowed(session.history()["index"].values)
     assert plant.best_allowed(np.arange(len(plant.everywhere()))) == pytest.approx(92.9, abs=0.01)
     assert found >= 91.5
+
+
+def test_a_fit_that_a_process_did_not_come_to_is_made_up_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that ends between a value and the fit that follows leaves a session which goes on as if it had not."""
+    with create(tmp_path / "whole", GUESS) as whole, create(tmp_path / "broken", GUESS) as broken:
+        step(whole)
+        with monkeypatch.context() as patch:
+            patch.setattr(Session, "_keep_up", lambda *_, **__: None)
+            step(broken)
+        assert broken.events[-1].kind == "told"
+    with Session.open(tmp_path / "broken") as again:
+        assert [event.body for event in again.events[1:]] == [event.body for event in whole.events[1:]]

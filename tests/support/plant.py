@@ -1,8 +1,8 @@
 """A plant of three axes: a yield in percent to maximise, an impurity of at most 3 percent; the best allowed yield is 92.9.
 
-With 40 runs of a session without a model the median over the seeds 0 to 19 of the best allowed yield that was measured is 92.9 with RPOL and
-with constrained EI, whether one run is under way or four: ``best_allowed`` of the points of ``played(algorithm, seed, directory, in_flight)``.
-Of the 40 runs with four under way 15.5 were not allowed with RPOL, and 8.2 with constrained EI (2026-11-23).
+With 40 runs of a session without a model the median over the seeds 0 to 19 of the best allowed yield that was measured is 92.9 with RPOL
+and with constrained EI, whether one run is under way or four: ``best_allowed`` of the points of ``played(algorithm, seed, directory,
+in_flight)``. Of the 40 runs with four under way 15.5 were not allowed with RPOL, and 8.2 with constrained EI (2026-11-23).
 """
 
 from __future__ import annotations
