@@ -75,7 +75,7 @@ class Sampler(BaseSampler):
     A trial is a round of the session: its values arrive when it ends, and trials that are running are under way. The values of a trial that
     fails never arrive; of one that is pruned its constraints do. Each choice follows from the trials of the study and the arguments of the
     sampler, so that any number of workers may have one each, and a study goes on after a crash. A trial whose worker was killed stays
-    under way until somebody says ``study.tell(number, state=TrialState.FAIL)``.
+    under way until somebody says ``study.tell(number, state=TrialState.FAIL)``, as the heartbeat of an RDB storage does by itself.
 
     Parameters are laid on a grid, evenly on their own scale, logarithmic or not, and in their steps; a trial off the grid counts at the
     nearest point. The first trial, and parameters that not all complete trials have, such as those under a condition, are drawn uniformly,
@@ -211,8 +211,8 @@ class Sampler(BaseSampler):
             is_whole = len(move.values) == len(parts.outputs.names)
             if is_whole or (move.values and not parts.at_once):
                 session.tell(ticket, move.values)
-            else:
-                session.drop(ticket)
+            if not is_whole:
+                session.drop(ticket)  # what it lacks will never come
             made.append(move)
         self._session, self._made = session, made
         assert made[-1].index is not None
@@ -227,8 +227,11 @@ def _moves(others: Sequence[FrozenTrial], own: FrozenTrial, space: SearchSpace, 
     """
     begun: list[tuple[FrozenTrial, int | None]] = []
     for trial in sorted(others, key=lambda trial: trial.number):
-        known = {**trial.params, **trial.system_attrs.get("fixed_params", {})}
-        if trial.state != TrialState.WAITING and space.keys() <= known.keys():
+        known = trial.params if trial.state.is_finished() else {**trial.params, **trial.system_attrs.get("fixed_params", {})}
+        is_of_space = all(trial.distributions.get(name, distribution) == distribution for name, distribution in space.items())
+        if trial.state == TrialState.WAITING or not is_of_space:
+            continue
+        if space.keys() <= known.keys():
             point = {axis.name: _internal(space[name], axis, known[name]) for name, axis in zip(space, grid.axes, strict=True)}
             begun.append((trial, grid.nearest(point)))
         elif trial.state == TrialState.RUNNING and trial.number < own.number:

@@ -150,8 +150,8 @@ def test_trials_that_fail_are_pruned_or_enqueued() -> None:
     run.optimize(train, n_trials=1)
     assert points(run)[-1] not in points(run)[3:5]
     records = list(run.sampler._session._state.records.values())
-    assert [record.state for record in records] == 3 * ["complete"] + ["dropped", "partial", "pending"]
-    assert records[4].values == {"work": pruned.user_attrs["work"]}
+    assert [record.state for record in records] == 3 * ["complete"] + ["dropped", "dropped", "pending"]
+    assert records[3].values == {} and records[4].values == {"work": pruned.user_attrs["work"]}
     assert run.trials[3].constraints == {} and list(run.trials[4].constraints) == ["0"]
 
 
@@ -166,6 +166,19 @@ def test_parameters_under_a_condition_are_drawn_by_themselves() -> None:
     drawn = [trial.params["decay"] for trial in one.trials if "decay" in trial.params]
     assert drawn == [trial.params["decay"] for trial in other.trials if "decay" in trial.params]
     assert len(set(drawn)) == 2 and set(drawn) <= set(np.linspace(0, 1, 6).round(14).tolist())
+
+
+def test_trials_of_other_parameters_do_not_count() -> None:
+    """Those that fail at what somebody has enqueued, or whose range was another then."""
+    run = study(sampler())
+    run.optimize(train, n_trials=2)
+    run.enqueue_trial({"rate": "fast", "width": 1})
+    run.optimize(train, n_trials=1, catch=(ValueError,))
+    other = run.ask()
+    other.suggest_float("rate", 1.0, 2.0, log=True), other.suggest_int("width", 7, 9)
+    run.optimize(train, n_trials=2)
+    assert [trial.state.name for trial in run.trials] == ["COMPLETE", "COMPLETE", "FAIL", "RUNNING", "COMPLETE", "COMPLETE"]
+    assert [move.number for move in run.sampler._made if move.values is None] == [0, 1, 4, 5]
 
 
 CONSTRAINTS: dict[str, tuple[Any, Any]] = {
