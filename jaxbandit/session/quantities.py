@@ -49,9 +49,13 @@ def _rounded(value: float, largest: float) -> float:
     return round(value, 13 - math.floor(math.log10(abs(largest)))) + 0.0  # which leaves no -0.0
 
 
-def _shortest(given: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Return ``given`` in float64, in which a 0.3 of float32 is 0.3 and not the number nearest to it; ``numbers`` where it is of others."""
-    return given.astype(str).astype(np.float64) if given.dtype == np.float32 else numbers
+def _decimal(column: np.ndarray) -> np.ndarray:
+    """Return numbers without the rounding of float32, where all come from it, or of even steps: 0.3 for 0.30000001."""
+    held, where = np.unique(column, return_inverse=True)
+    single = np.clip(held, -LARGEST_TOLD, LARGEST_TOLD).astype(np.float32)
+    if np.array_equal(single, held):
+        return single.astype(str).astype(np.float64)[where]
+    return np.asarray([_rounded(value, np.max(np.abs(held))) for value in held.tolist()])[where]
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -102,8 +106,9 @@ class Axis:
             raise refused("increase")
         if self.scale == "logarithmic":
             checks.positive("Axis.values", numbers, remedy=POSITIVE)
-        held = np.asarray(given)
-        object.__setattr__(self, "values", tuple((held if held.dtype.kind in "iu" else _shortest(held, numbers)).tolist()))
+        kind = np.asarray(given).dtype
+        held = np.asarray(given) if kind.kind in "iu" else _decimal(numbers) if kind == np.float32 else numbers
+        object.__setattr__(self, "values", tuple(held.tolist()))
 
     def __repr__(self) -> str:
         few = self.scale == "categorical" or len(self.values) <= MOST_NUMBERS_SHOWN
@@ -226,8 +231,7 @@ class Space:
         if self.axes:
             values = np.meshgrid(*(np.asarray(axis.values) for axis in self.axes), indexing="ij")
             return {name: column.reshape(-1) for name, column in zip(self.names, values, strict=True)}
-        points = np.asarray(self.domain.points)
-        columns = dict(zip(self.names, _shortest(points, points.astype(np.float64)).T, strict=True))
+        columns = {name: _decimal(column) for name, column in zip(self.names, np.asarray(self.domain.points, np.float64).T, strict=True)}
         labels = {name: labels for name, labels in zip(self.names, self.domain.categories, strict=False) if labels}
         return columns | {name: np.asarray(held)[columns[name].astype(int)] for name, held in labels.items()}
 
