@@ -496,17 +496,23 @@ def test_a_fit_is_an_event_and_beliefs_are_made_anew(tmp_path: Path) -> None:
         fitted = [event for event in session.events if event.kind == "fitted"]
         assert len(fitted) == 1 and fitted[0].body["told"] == 4
         history, points = session.history().isel(ticket=slice(4)), np.asarray(conformance.study()[0].domain.points)
-        chosen, prior = points[history["index"].values], jaxbandit.surrogates.Prior(extent=np.ptp(points, axis=0))
+        chosen, prior = points[history["index"].values], jaxbandit.surrogates.Prior(extent=np.ptp(points, axis=0), scale=1.0)
         belief = session.belief()
-        for number, (name, centre) in enumerate({"loss": 0.0, "cost": 0.2, "purity": 0.5}.items()):
-            found: Any = jaxbandit.surrogates.fit(SCALED, chosen, history[name].values - centre, 0.05, prior=prior)
-            noise, length = float(found.noise_variance), float(np.asarray(found.kernel.kernel.length_scale))
-            kernel: Any = session.model.kernel[number]  # type: ignore[index]
+        for number, name in enumerate(("loss", "cost", "purity")):
+            values = history[name].values
+            seen, kernel, noise, own_mean = (values - values.mean()) / values.std(), SCALED, 0.05 / values.var(), 0.0
+            for _ in range(2):  # about the mean of the values, then about that of the process
+                bounds = {"noise_variance": (1e-6, 10.0)}
+                found: Any = jaxbandit.surrogates.fit(kernel, chosen, seen - own_mean, noise, prior=prior, bounds=bounds)
+                kernel, noise, length = found.kernel, float(found.noise_variance), float(np.asarray(found.kernel.kernel.length_scale))
+                cross, gram = (float(kernel.variance) * gp.squared_exponential(x, chosen, length) for x in (points, chosen))
+                solved = np.linalg.solve(gram + noise * np.eye(4), np.ones(4))
+                own_mean = solved @ seen / (1 + solved.sum())
+            own: Any = session.model.kernel[number]  # type: ignore[index]
             assert session.model.noise_variance[number] == pytest.approx(noise)  # type: ignore[index]
-            assert float(kernel.kernel.length_scale) == pytest.approx(length)
-            cross, gram = (float(found.kernel.variance) * gp.squared_exponential(x, chosen, length) for x in (points, chosen))
-            mean = centre + cross @ np.linalg.solve(gram + noise * np.eye(4), history[name].values - centre)
-            np.testing.assert_allclose(belief["mean"].sel(output=name), mean, atol=2e-3)
+            assert float(own.kernel.length_scale) == pytest.approx(length)
+            mean = own_mean + cross @ np.linalg.solve(gram + noise * np.eye(4), seen - own_mean)
+            np.testing.assert_allclose(belief["mean"].sel(output=name), values.mean() + values.std() * mean, atol=2e-3)
         again = reopened(session)
         assert again.belief().equals(belief)
         again.close()
