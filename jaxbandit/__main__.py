@@ -2,7 +2,6 @@
 
 import gc
 import importlib.metadata
-import os
 import sys
 
 from jaxbandit._version import __version__
@@ -13,14 +12,11 @@ def start() -> int:
     if sys.argv[1:] == ["--version"]:  # which needs no extra, and no command
         print(f"jaxbandit {__version__}, JAX {importlib.metadata.version('jax')}")
         return 0
-    if sys.argv[1:2] == ["session"]:  # whose sums are so short that a second thread of NumPy's does nothing but wait
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    gc.disable()  # what is imported stays, and to look for garbage in it again and again takes a tenth of a second of a short command
+    if sys.argv[1:2] == ["session"] and sys.argv[2:3] != ["watch"]:
+        gc.disable()  # a step ends so soon that looking for garbage in what JAX traces would be a quarter of its time
     try:
         from jaxbandit.cli import main
 
-        gc.freeze()
-        gc.enable()
         return main()  # commands load some of what they need themselves
     except ModuleNotFoundError as error:
         if (error.name or "jaxbandit").partition(".")[0] == "jaxbandit":

@@ -38,8 +38,7 @@ def default_model(domain: Domain, algorithm: Algorithm) -> Model:
 
     Its form has the same shapes whatever is fitted, so that nothing is compiled anew; an algorithm that draws jointly needs another one.
     """
-    parts_of = jax.tree.leaves(algorithm, is_leaf=lambda part: isinstance(part, Thompson))
-    form = "features" if any(isinstance(part, Thompson) for part in parts_of) else "rows"
+    form = "features" if draws(algorithm) else "rows"
     numeric = tuple(axis for axis in range(domain.dimension) if not domain.is_categorical(axis))
     lengths = (LENGTH * _sides(domain)[list(numeric)]).tolist()
     parts: list[Kernel] = [OnAxes(kernel=Categorical(), axes=(axis,)) for axis in range(domain.dimension) if axis not in numeric]
@@ -47,6 +46,12 @@ def default_model(domain: Domain, algorithm: Algorithm) -> Model:
         smooth = Matern52(length_scale=lengths)
         parts.append(OnAxes(kernel=smooth, axes=numeric) if parts else smooth)
     return Model(kernel=Scale(kernel=functools.reduce(operator.mul, parts), variance=1.0), noise_variance=0.02, form=form)
+
+
+def draws(algorithm: Algorithm) -> bool:
+    """Return whether an algorithm draws jointly from the posterior, which models by rows cannot."""
+    parts = jax.tree.leaves(algorithm, is_leaf=lambda part: isinstance(part, Thompson))
+    return any(isinstance(part, Thompson) for part in parts)
 
 
 def spread_out(domain: Domain, key: Key) -> InitialDesign:

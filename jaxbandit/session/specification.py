@@ -24,11 +24,10 @@ from jaxbandit.engine.arguments import Delays, Rounds
 from jaxbandit.engine.cell import Cell, in_one_block
 from jaxbandit.engine.rounds import design_key
 from jaxbandit.engine.trial import Setting
-from jaxbandit.estimators import Thompson
 from jaxbandit.feedback import Hallucinate, Policy
 from jaxbandit.problems import from_tables
 from jaxbandit.session.journal import SCHEMA
-from jaxbandit.session.models import default_model, expanded, spread_out
+from jaxbandit.session.models import default_model, draws, expanded, spread_out
 from jaxbandit.session.quantities import Axis, Outputs, Space, Standard
 from jaxbandit.study.runs import Model
 from jaxbandit.surrogates import arithmetic
@@ -178,9 +177,8 @@ class Specification(Described):
 
     @property
     def _grows(self) -> bool:
-        """Return whether the room of the model grows with the session: not where it is drawn from, which models by rows cannot be."""
-        parts = jax.tree.leaves(self.algorithm, is_leaf=lambda part: isinstance(part, Thompson))
-        return self.schema > 1 and self.space.domain.size > MANY_POINTS and not any(isinstance(part, Thompson) for part in parts)
+        """Return whether the room of the model grows with the session."""
+        return self.schema > 1 and self.space.domain.size > MANY_POINTS and not draws(self.algorithm)
 
     def setting_with(self, model: Model, standard: Standard | None, room: int) -> Setting:
         """Return the :attr:`setting` with another model, which has room for so many observations."""
