@@ -20,6 +20,7 @@ import pytest
 
 import jaxbandit
 from jaxbandit.core.files import write_whole
+from jaxbandit.core.memory import cores
 
 pytest.register_assert_rewrite("tests.support")  # before its modules are imported, so that their failures show values too
 
@@ -49,7 +50,6 @@ QUICK_FLAGS = " ".join(
         "--xla_cpu_opt_preset=CPU_OPT_PRESET_FAST_COMPILE",
         "--xla_cpu_use_fusion_emitters=false",
         "--xla_cpu_parallel_codegen_split_count=1",
-        "--xla_backend_optimization_level=0",
     ]
 )
 if jax.__version_info__[:2] == (0, 10) and QUICK_FLAGS not in USERS_FLAGS:
@@ -88,7 +88,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[BEFORE] = config.workerinput["seconds"]
         return
     config.stash[CACHE] = jaxbandit.enable_cache(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxbandit-tests")
-    config.stash[BEFORE] = _seconds_known(config).get(config.option.markexpr, {})
+    known = _seconds_known(config)
+    config.stash[BEFORE] = known.get(config.option.markexpr, known.get("", {}))  # of the quick ring, before the first run of another
     if config.pluginmanager.has_plugin("xdist"):
         config.pluginmanager.register(ToldToWorkers())
     if config.stash[CACHE] is not None:  # child processes inherit it
@@ -104,6 +105,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def golden(request: pytest.FixtureRequest) -> Callable[[str], Any]:
     """Gives golden files by their names."""
     return functools.partial(Golden, write=request.config.option.write_golden)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Return one worker for each core, and for the full ring one more: its tests wait for processes that they start, watch and kill."""
+    return cores() + (config.option.markexpr == "full")
 
 
 class ToldToWorkers:

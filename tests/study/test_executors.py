@@ -610,19 +610,18 @@ class Own(jaxbandit.Rpol):
 
 
 if __name__ == "__main__":
-    study = rpol_lines(algorithms={"own": Own(shift=2)}, trials=20)
-    whole = run_study(study)
+    study = rpol_lines(algorithms={"own": Own(shift=2)}, trials=5)
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        assert_same(run_study(study, executor=pool), whole)
+        by_pool = run_study(study, executor=pool)
     with connected(sys.argv[1]) as client:
-        assert_same(run_study(study, executor=client), whole)
+        assert_same(run_study(study, executor=client), by_pool)
     print("the same bits")
 """
 
 
 @pytest.mark.full
 def test_a_class_of_the_callers_script(client: Any, tmp_path: Path) -> None:
-    """Neither a pool of processes nor a cluster that runs already has ever seen it."""
+    """Neither a pool of processes nor a cluster that runs already has ever seen it; both give the same."""
     (tmp_path / "script.py").write_text(SCRIPT)
     command = [sys.executable, str(tmp_path / "script.py"), client.scheduler_info()["address"]]
     where = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
