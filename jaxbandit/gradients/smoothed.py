@@ -131,6 +131,7 @@ class Estimate:
     value: Array  # [] mean loss of the trials
     gradient: Params  # like the parameters
     standard_error: Params  # like the parameters, of the gradient
+    half_width: Params  # like the parameters, of 95% intervals of the gradient, by Student's t for what few pairs say of their error
     unchanged: Array  # [] share of pairs whose trials chose the same points, which say nothing of the gradient
     failed: Array  # [] int32, pairs left out because a trial failed; beyond 5% value and gradient are NaN
     violation: Array | None = None  # [] mean violation of the trials, where the measure is a SubjectTo
@@ -294,7 +295,7 @@ def _gathered(
 ) -> Estimate:
     """Return the estimate from the ``losses [2n]`` of trials along the ``steps [n, d]`` and against them."""
     _, rebuild = ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), params))
-    pairs = len(steps)
+    pairs, parameters = steps.shape
     losses, chosen, healthy = (jnp.reshape(x, (2, pairs)) for x in (losses, chosen, healthy))
     complete = jnp.all(healthy & jnp.isfinite(losses), axis=0)
     count = jnp.maximum(jnp.sum(complete), 1).astype(steps.dtype)
@@ -309,6 +310,7 @@ def _gathered(
         value=value * usable,
         gradient=rebuild(gradient * usable),
         standard_error=rebuild(error * usable),
+        half_width=rebuild(error * usable * _student(pairs, parameters)),
         unchanged=jnp.mean((chosen[0] == chosen[1]).astype(steps.dtype)),
         failed=failed,
         violation=violated,
@@ -329,6 +331,21 @@ def _standard_error(steps: Array, slopes: Array, gradient: Array) -> Array:
     variance = jnp.sum(jnp.square(gradients - jnp.mean(gradients, axis=0, keepdims=True)), axis=0) / (copies - 1)
     weight = (copies - 1) / (copies - 1 + BORROWED)
     return jnp.sqrt((weight * variance + (1 - weight) * jnp.mean(variance)) / copies)
+
+
+def _student(pairs: int, parameters: int) -> float:
+    """Return how many standard errors the 95% interval of a gradient reaches to each side."""
+    from scipy.special import stdtrit  # comes with JAX; imported here because start-up should not pay for it
+
+    size = design_size(parameters)
+    copies = pairs // size
+    if copies == 1:
+        return float(stdtrit(max(size - parameters, 1), 0.975))
+    # Degrees of freedom of the variance above, a weighted mean of independent ones (Satterthwaite 1946, An approximate distribution of
+    # estimates of variance components).
+    weight = (copies - 1) / (copies - 1 + BORROWED)
+    other = (1 - weight) / parameters
+    return float(stdtrit((copies - 1) / ((weight + other) ** 2 + (parameters - 1) * other**2), 0.975))
 
 
 def design_size(parameters: int) -> int:
