@@ -20,7 +20,6 @@ import pytest
 
 import jaxbandit
 from jaxbandit.core.files import write_whole
-from jaxbandit.core.memory import cores
 
 pytest.register_assert_rewrite("tests.support")  # before its modules are imported, so that their failures show values too
 
@@ -105,12 +104,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def golden(request: pytest.FixtureRequest) -> Callable[[str], Any]:
     """Gives golden files by their names."""
     return functools.partial(Golden, write=request.config.option.write_golden)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Return one worker for each core, and for the full ring one more: its tests wait for processes that they start, watch and kill."""
-    return cores() + (config.option.markexpr == "full")
 
 
 class ToldToWorkers:

@@ -45,10 +45,10 @@ def in_study(algorithm: Any, **options: Any) -> Any:
     return make_plan(Study("safe", runs=(Run("mine", problem(), algorithm, model(), **options),), trials=2, horizon=HORIZON))
 
 
-def in_session(algorithm: Any, directory: Path) -> Any:
+def in_session(algorithm: Any, directory: Path, **options: Any) -> Any:
     own = Model(kernel=kernels.SquaredExponential(length_scale=0.5), noise_variance=0.1)
     axes = [Axis.between("x", 0.0, 1.0, POINTS)]
-    return jaxbandit.Session.create(directory, axes, algorithm, own, key=jax.random.key(0), constraints=["cost <= 1"])
+    return jaxbandit.Session.create(directory, axes, algorithm, own, key=jax.random.key(0), constraints=["cost <= 1"], **options)
 
 
 @pytest.mark.parametrize("kind", CAUTIOUS)
@@ -189,11 +189,12 @@ def test_studies_and_sessions_say_so_too(tmp_path: Path) -> None:
     study = Study("far", runs=(Run("mine", shifted(8.0), jaxbandit.Rpol(), model()),), trials=2, horizon=8, metrics=("reward",))
     [line] = results_in_words(run_study(study, segment=4))
     assert line.startswith(f"mine: 2 of 2 trials: {MESSAGES[Status.FAR_FROM_PRIOR]}")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        session = in_session(jaxbandit.Rpol(), tmp_path / "session")
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        session = in_session(jaxbandit.Rpol(), tmp_path / "session", standardise=False)
         for _ in range(5):
             session.tell(session.ask(), reward=8.0, constraints=0.5)
+    assert [str(one.message).partition(" is ")[0] for one in warned] == ["tell: reward = 8"]  # the first value, and no point
     with session, pytest.warns(UserWarning, match="^ask: observed values lay so far from the prior mean"):
         assert session.ask().status & Status.FAR_FROM_PRIOR
         assert session.ask().status & Status.FAR_FROM_PRIOR
