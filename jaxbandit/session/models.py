@@ -20,6 +20,7 @@ from jaxbandit.domains import Domain
 from jaxbandit.engine import InitialDesign
 from jaxbandit.estimators import Thompson
 from jaxbandit.kernels import Categorical, Kernel, Matern52, OnAxes, Scale
+from jaxbandit.kernels.base import covariances
 from jaxbandit.session.journal import SessionError
 from jaxbandit.session.quantities import Outputs, Standard
 from jaxbandit.study.runs import Model
@@ -124,7 +125,8 @@ def fitted(
 
 def _means(kernel: Kernel, places: np.ndarray, values: np.ndarray, noise: float) -> np.ndarray:
     """Return the posterior mean of each process's own mean, which is standard normal before: ``1^T V^-1 y / (1 + 1^T V^-1 1)``."""
-    solved = np.linalg.solve(np.asarray(kernel(places, places), np.float64) + noise * np.eye(len(values)), np.ones(len(values)))
+    [matrix] = covariances([kernel], [places], [places])
+    solved = np.linalg.solve(matrix + noise * np.eye(len(values)), np.ones(len(values)))
     means: np.ndarray = solved @ values / (1 + np.sum(solved))
     return means
 

@@ -36,7 +36,7 @@ NUMBERS = ("horizon", "capacity", "fit_every", "standardise")
 FIELDS = ("objective", "constraints", "seed", *NUMBERS)
 PARTS = ("axis", "algorithm", "model", "feedback", "delay", "initial", "units")
 MANY_POINTS = 4096  # of a domain, beyond which its features take longer to find than a command may
-FIRST_ROOM, MOST_ENTRIES = 64, 2**27  # least observations that a model of many points has room for; and most numbers in its rows
+FIRST_ROOM, MOST_ENTRIES = 64, 2**27  # least observations that a model by rows has room for; and most numbers in its rows
 TAKEN = {"ticket", "state", "round", "index", "asked_at", "told_at", "best_so_far"}
 TAKEN |= {"output", "point", "mean", "sd", "lower", "upper", "probability_of_feasibility"}
 """Names of variables of a session's tables, which no output and no axis can have."""
@@ -169,8 +169,9 @@ class Specification(Described):
     def room(self, tickets: int = 0, known: int = 0) -> int:
         """Return for how many observations the model has room after some tickets, beside points that were ``known`` before.
 
-        It is that of all rounds; but of many points, whose features would take seconds to find in every process that asks for one, a model
-        keeps rows of its covariance for the tickets at hand, and twice as many when these are used up.
+        It is that of all rounds; but of many points, whose features would take seconds to find in every process that asks for one, and
+        without a model that is given, it keeps rows of its covariance for the tickets at hand, and twice as many when these are used up:
+        programs for all rounds take several times as long to compile.
         """
         every = self.horizon + self.design.count + known
         return min(every, max(FIRST_ROOM, 1 << tickets.bit_length())) if self._grows else every
@@ -178,7 +179,8 @@ class Specification(Described):
     @property
     def _grows(self) -> bool:
         """Return whether the room of the model grows with the session."""
-        return self.schema > 1 and self.space.domain.size > MANY_POINTS and not draws(self.algorithm)
+        of_rows = self.model is None or self.space.domain.size > MANY_POINTS
+        return self.schema > 1 and of_rows and not draws(self.algorithm)
 
     def setting_with(self, model: Model, standard: Standard | None, room: int) -> Setting:
         """Return the :attr:`setting` with another model, which has room for so many observations."""
