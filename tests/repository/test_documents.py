@@ -142,12 +142,15 @@ REDUCED = {
     "differentiable": {"points": "9", "horizon": "8", "pairs": "4", "steps": "2"},
     "first_steps": {"points": "9", "horizon": "8", "trials": "2"},
     "kernels": {"points": "9", "horizon": "8", "trials": "2", "data": "16"},
+    "old_data": {"runs": "6", "late": "1"},
     "one_trial": {"points": "12", "horizon": "12", "frames": "2"},
     "real_experiment": {"levels": "6", "first": "4", "then": "3", "late": "1"},
     "reproduction": {"points": "9", "horizon": "40", "trials": "3"},
     "your_algorithm": {"points": "9", "horizon": "8", "trials": "3"},
     "your_problem": {"levels": "8", "horizon": "20", "trials": "2"},
 }
+# Programs that the first cell may compile which compiles any, where they are more than three: this one fits a model.
+FIRST_CELL = {"old_data": 7}
 # Runs the cells of notebooks as a kernel would, each notebook in a namespace of its own, shows what their last lines give, and counts the
 # programs of the first cell that has any, beside those of JAX that make a key.
 RUN_CELLS = """
@@ -212,7 +215,7 @@ def test_notebooks_run(names, tmp_path):
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
     assert re.findall(r"^== ((?!first cell).*)$", result.stdout, re.MULTILINE) == names
     counts = [int(count) for count in re.findall(r"^== first cell (.*)$", result.stdout, re.MULTILINE)]
-    assert max(counts) <= 3, dict(zip(names, counts, strict=True))
+    assert {name: count for name, count in zip(names, counts, strict=True) if count > FIRST_CELL.get(name, 3)} == {}
 
 
 def test_the_version_stands_in_one_place_and_its_citation():
