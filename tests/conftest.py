@@ -23,6 +23,7 @@ from jaxbandit.core.files import write_whole
 
 pytest.register_assert_rewrite("tests.support")  # before its modules are imported, so that their failures show values too
 
+from tests.support import quick  # noqa: E402
 from tests.support.counted import COMPILED  # noqa: E402
 from tests.support.golden import Golden  # noqa: E402
 
@@ -32,13 +33,6 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 # Programs without the Python lines that each operation comes from, a twelfth of the time to lower and to compile; child processes, too.
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 jax.config.update("jax_traceback_in_locations_limit", int(os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"]))
-
-# JAX loads MLIR's dialects for every program that it lowers, 7 ms each time, half of what a small program takes that has been compiled
-# before. Here all programs of a process are lowered in one context. Of JAX's inside, so only for the versions for which this was tried.
-if jax.__version_info__[:2] == (0, 10):
-    from jax._src.interpreters import mlir
-
-    mlir.make_ir_context = functools.cache(mlir.make_ir_context)
 
 # XLA compiles for a CPU in a quarter of the time without the passes that emit fused loops and in one piece instead of 32, and large
 # programs in two thirds of that by its preset for quick compilation. Read once, when JAX starts its backend; XLA ends a process that gives
@@ -82,7 +76,7 @@ def relative(path: Path) -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    gc.set_threshold(50_000, 20, 50)  # tracing makes many objects and few cycles
+    quick.trace_quickly()
     if hasattr(config, "workerinput"):  # whose environment is that of the process that hands out the tests
         config.stash[BEFORE] = config.workerinput["seconds"]
         return

@@ -1,12 +1,8 @@
-"""Optuna's studies by the algorithms of this library: workers with a sampler each, constraints where Optuna has them, and crashes."""
+"""Optuna's studies by the algorithms of this library: workers with a sampler each, and constraints where Optuna has them."""
 
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -265,61 +261,3 @@ def test_a_session_becomes_a_study(tmp_path: Path, capsys: Any) -> None:
     assert loaded.trials[0].distributions["width"] == IntDistribution(2, 8)
     asked = session.events[1].at
     assert abs(loaded.trials[0].datetime_start.timestamp() - np.datetime64(asked[:-6], "ms").astype(int) / 1000) < 1
-
-
-WORKER = """
-import sys
-import jax
-import optuna
-import jaxbandit
-from jaxbandit.optuna import Sampler
-
-jaxbandit.enable_cache()
-optuna.logging.set_verbosity(optuna.logging.WARNING)
-storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(sys.argv[1]))
-sampler = Sampler(jaxbandit.Cei(), key=jax.random.key(0), constraints=["work <= 4.5"], points=6)
-study = optuna.create_study(storage=storage, study_name="tuning", direction="maximize", sampler=sampler, load_if_exists=True)
-
-def train(trial):
-    rate, width = trial.suggest_float("rate", 1e-3, 1e-1, log=True), trial.suggest_int("width", 1, 5)
-    trial.set_user_attr("work", width + 10 * rate)
-    print("asked", trial.number, flush=True)
-    return float(width - (rate - 0.01) ** 2)
-
-study.optimize(train, callbacks=[optuna.study.MaxTrialsCallback(int(sys.argv[2]), states=[optuna.trial.TrialState.COMPLETE])])
-"""
-
-
-@pytest.mark.full
-def test_four_workers_are_killed_and_others_go_on(tmp_path: Path) -> None:
-    journal = tmp_path / "journal.log"
-
-    def workers(last: int) -> list[subprocess.Popen[str]]:
-        command = [sys.executable, "-c", WORKER, str(journal), str(last)]
-        return [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
-
-    def trials() -> list[Any]:
-        storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(journal)))
-        return list(optuna.load_study(study_name="tuning", storage=storage).get_trials())
-
-    first = workers(10**6)
-    for worker in first:
-        assert worker.stdout is not None and worker.stdout.readline().startswith("asked")
-    deadline = time.monotonic() + 60
-    while sum(trial.state == TrialState.COMPLETE for trial in trials()) < 8 and time.monotonic() < deadline:
-        time.sleep(0.2)
-    for worker in first:
-        worker.send_signal(signal.SIGKILL)
-        worker.communicate()
-    before = [json.dumps([trial.number, trial.params, trial.values]) for trial in trials() if trial.state == TrialState.COMPLETE]
-    assert len(before) >= 8
-    for worker in workers(len(before) + 12):
-        worker.communicate()
-        assert worker.returncode == 0
-    after = trials()
-    complete = [trial for trial in after if trial.state == TrialState.COMPLETE]
-    assert set(before) <= {json.dumps([trial.number, trial.params, trial.values]) for trial in complete}
-    assert len(complete) >= len(before) + 12
-    assert all(trial.system_attrs["constraints"] == [trial.user_attrs["work"] - 4.5] for trial in complete)
-    assert {trial.state for trial in after} <= {TrialState.COMPLETE, TrialState.RUNNING}, "nothing failed"
-    assert sum(trial.state == TrialState.RUNNING for trial in after) <= 4, "those that were killed"

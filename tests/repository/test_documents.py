@@ -3,8 +3,10 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import nbformat
@@ -24,6 +26,8 @@ def python_blocks() -> list[str]:
 # Runs each program given on the command line in a namespace of its own; one that fails ends the others too.
 RUNNER = """
 import json, sys
+from tests.support.quick import trace_quickly
+trace_quickly()
 for name, code in json.loads(sys.argv[1]).items():
     print(f"== {name}", flush=True)
     exec(compile(code, name, "exec"), {"__name__": name})
@@ -96,20 +100,42 @@ def test_readme_session_runs(printed):
 
 
 @pytest.mark.full
-def test_readme_workers_share_a_study(tmp_path):
-    """The pool of processes, and after it one more worker, as a job of an array is, that goes on."""
+def test_readme_workers_share_a_study_are_killed_and_others_go_on(tmp_path):
+    """The pool of processes, killed in the middle, and after it the same command."""
     optuna = pytest.importorskip("optuna")
     block = python_blocks()[2]
     assert "[40]" in block
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    for workers, trials in ((2, 6), (1, 9)):
+
+    def command(trials: int) -> subprocess.Popen[str]:
         (tmp_path / "worker.py").write_text(block.replace("[40]", f"[{trials}]"))
-        command = [sys.executable, "worker.py", str(workers)]
-        result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
-        assert result.returncode == 0 and "'rate'" in result.stdout, result.stderr
+        given = {"cwd": tmp_path, "env": os.environ | {"PYTHONPATH": str(ROOT)}, "start_new_session": True, "text": True}
+        return subprocess.Popen([sys.executable, "worker.py", "2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, **given)
+
+    def trials() -> list:
         storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(tmp_path / "tuning.log")))
-        study = optuna.load_study(study_name="tuning", storage=storage)
-        assert trials <= len(study.trials) < trials + workers and study.best_trial.system_attrs["constraints"][0] <= 0
+        studies = optuna.get_all_study_names(storage)
+        return optuna.load_study(study_name="tuning", storage=storage).trials if studies else []
+
+    def complete() -> list:
+        return [trial for trial in trials() if trial.state.name == "COMPLETE"]
+
+    first, deadline = command(10**6), time.monotonic() + 200
+    while len(complete()) < 8 and first.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.communicate()
+    before = {(trial.number, *trial.params.values(), trial.value) for trial in complete()}
+    assert first.returncode == -signal.SIGKILL and len(before) >= 8
+    last = len(before) + 6
+    again = command(last)
+    said, wrong = again.communicate(timeout=300)
+    assert again.returncode == 0 and said.count("'rate'") == 2, wrong
+    after = complete()
+    assert before <= {(trial.number, *trial.params.values(), trial.value) for trial in after} and last <= len(after) < last + 2
+    assert all(trial.system_attrs["constraints"] == [trial.user_attrs["work"] - 1.2] for trial in after)
+    assert any(trial.system_attrs["constraints"][0] <= 0 for trial in after)
+    others = [trial.state.name for trial in trials() if trial.state.name != "COMPLETE"]
+    assert set(others) <= {"RUNNING"} and len(others) <= 2, "nothing failed; those that were killed"
 
 
 @pytest.mark.full
@@ -159,6 +185,8 @@ import jax
 from IPython.core.interactiveshell import InteractiveShell
 from matplotlib import pyplot
 from tests.support.counted import COMPILED, Counted
+from tests.support.quick import trace_quickly
+trace_quickly()
 shell = InteractiveShell.instance()
 for name, cells in json.loads(sys.argv[1]).items():
     print(f"== {name}", flush=True)

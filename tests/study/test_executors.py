@@ -566,8 +566,13 @@ def test_the_client_is_killed_and_others_go_on(client: Any, tmp_path: Path, caps
     assert from_toml(study).fingerprint() == long_study().fingerprint()
     out, memory = tmp_path / "out", ["--memory", str(small_memory())]
     command = [sys.executable, "-m", "jaxbandit", "run", str(study), "--out", str(out), "--no-cache", *memory, "--dask", "local"]
-    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE)
-    os.sched_setaffinity(process.pid, {min(os.sched_getaffinity(0))})  # before it counts them
+
+    def started() -> subprocess.Popen[str]:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        os.sched_setaffinity(process.pid, {min(os.sched_getaffinity(0))})  # before it counts them
+        return process
+
+    process = started()
     deadline = time.monotonic() + 200
     while len(list(out.glob("parts/*.npz"))) < 2 and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -580,9 +585,11 @@ def test_the_client_is_killed_and_others_go_on(client: Any, tmp_path: Path, caps
         assert_same(found, long_alone())
     assert main(["run", str(study), "--out", str(tmp_path / "copy"), "--no-cache", "--resume"]) == 0
     command[command.index(str(out))] = str(tmp_path / "again")
-    done = subprocess.run([*command, "--resume"], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0 and "dashboard of the workers: http://127.0.0.1:" in done.stderr and "Traceback" not in done.stderr
-    assert capsys.readouterr().out.partition("wrote")[0] == done.stdout.partition("wrote")[0]
+    command.append("--resume")
+    process = started()
+    table, said = process.communicate()
+    assert process.returncode == 0 and "dashboard of the workers: http://127.0.0.1:" in said and "Traceback" not in said
+    assert capsys.readouterr().out.partition("wrote")[0] == table.partition("wrote")[0]
     for name in ("copy", "again"):
         assert_same(xr.load_dataset(tmp_path / name / "results.nc", engine="h5netcdf"), long_alone())
 
@@ -597,7 +604,7 @@ import jax
 import jaxbandit
 from jaxbandit.study import connected, run_study
 from tests.support.paths import ROOT
-from tests.support.small_study import assert_same, rpol_lines
+from tests.support.small_study import assert_same, in_python
 
 
 @jaxbandit.pytree
@@ -610,7 +617,7 @@ class Own(jaxbandit.Rpol):
 
 
 if __name__ == "__main__":
-    study = rpol_lines(algorithms={"own": Own(shift=2)}, trials=5)
+    study = in_python(algorithms={"own": Own(shift=2)}, delays=None, trials=5)
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         by_pool = run_study(study, executor=pool)
     with connected(sys.argv[1]) as client:
