@@ -333,14 +333,16 @@ def test_one_trial_again(label: str) -> None:
 
 
 DEVICES = """
-import sys
+import itertools, sys
 from pathlib import Path
 import jax
 jax.config.update("jax_num_cpu_devices", 4)
-from jaxbandit.study import run_study, write_results
+from jaxbandit.study import make_plan, run_study, write_results
 from jaxbandit.study.play import Player
-from tests.support.small_study import rpol_lines
+from tests.support.quick import trace_quickly
+from tests.support.small_study import assert_same, rpol_lines
 
+trace_quickly()
 real, counts = Player._kept, []
 
 def kept(self, first, *arrays):
@@ -348,26 +350,9 @@ def kept(self, first, *arrays):
     return real(self, first, *arrays)
 
 Player._kept = kept
-write_results(run_study(rpol_lines(), segment=5), Path(sys.argv[1]))
+write_results(run_study(rpol_lines(), segment=5), Path(sys.argv[1]) / "four.nc")
 assert counts and all(count == {4} for count in counts), counts
-"""
-
-
-@pytest.mark.full
-def test_four_devices_give_what_one_does(tmp_path: Path) -> None:
-    path = tmp_path / "four.nc"
-    subprocess.run([sys.executable, "-c", DEVICES, str(path)], check=True, cwd=ROOT, env=os.environ | {"JAX_PLATFORMS": "cpu"})
-    four = xr.load_dataset(path, engine="h5netcdf")
-    assert len(json.loads(four.attrs["devices"])) == 4
-    assert_same(four, whole().isel(algorithm=slice(0, 2)), tolerance=1e-6)
-
-
-RESUMED = """
-import itertools, sys
-import jax
-jax.config.update("jax_num_cpu_devices", 2)
-from jaxbandit.study import make_plan, run_study
-from tests.support.small_study import assert_same, rpol_lines
+Player._kept = real
 
 study = rpol_lines(trials=40)
 for segment, begun, other in ((5, 2, 1), (None, 1, 2)):
@@ -389,11 +374,14 @@ for segment, begun, other in ((5, 2, 1), (None, 1, 2)):
 
 
 @pytest.mark.full
-def test_a_run_goes_on_with_another_number_of_devices(tmp_path: Path) -> None:
+def test_four_devices_give_what_one_does_and_a_run_goes_on_with_another_number(tmp_path: Path) -> None:
     """From a checkpoint in the middle of a batch with fewer, and from its next batch with more, to the same bits."""
-    command = [sys.executable, "-c", RESUMED, str(tmp_path)]
+    command = [sys.executable, "-c", DEVICES, str(tmp_path)]
     done = subprocess.run(command, check=True, cwd=ROOT, env=os.environ | {"JAX_PLATFORMS": "cpu"}, stdout=subprocess.PIPE, text=True)
     assert done.stdout.splitlines() == ["stopped", "['resumed at round 6 of batch 1 of cell 1']", "stopped", "[]"]
+    four = xr.load_dataset(tmp_path / "four.nc", engine="h5netcdf")
+    assert len(json.loads(four.attrs["devices"])) == 4
+    assert_same(four, whole().isel(algorithm=slice(0, 2)), tolerance=1e-6)
 
 
 # The command line.
