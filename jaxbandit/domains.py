@@ -1,4 +1,4 @@
-"""Finite action sets: ``M`` points ``[M, d]``, and for product grids the axes that they are made of, which surrogates exploit.
+"""Action sets: finite ones, ``M`` points ``[M, d]``, for product grids with the axes that surrogates exploit; and continuous boxes.
 
 An axis holds numbers, or categories without an order (:func:`mixed`), which stand in it as ``0, 1, ...``.
 """
@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
@@ -19,7 +20,7 @@ from jaxbandit.core.fields import Place, Words, exactly, finite_numbers, key, ma
 from jaxbandit.core.keys import typed
 from jaxbandit.core.pytree import pytree, replace, static
 
-__all__ = ["MOST_POINTS", "Domain", "arms", "grid", "mixed", "points", "product", "sobol", "tabulate"]
+__all__ = ["MOST_POINTS", "Box", "Domain", "arms", "box", "grid", "integers", "log", "mixed", "points", "product", "sobol", "tabulate"]
 __dir__ = __all__.copy  # what completion shows
 
 MOST_POINTS = 10**7
@@ -220,15 +221,153 @@ def sobol(
     Raises:
       InvalidArgument: on corners of different lengths, ``low >= high``, or too many axes.
     """
+    lower, upper = _corners(low, high)
+    words = np.asarray(key if isinstance(key, int | np.integer) else jax.random.key_data(typed(key)), np.uint64)
+    return points(lower + (upper - lower) * sobol_points(len(lower), count, np.atleast_1d(words).tolist()))
+
+
+def sobol_points(dimension: int, count: int, seed: Sequence[int] = (0,)) -> np.ndarray:
+    """Return the first ``count`` points ``[count, d]`` of a scrambled Sobol sequence in the unit cube, in float64."""
     from scipy.stats import qmc  # comes with JAX; imported here because start-up should not pay for it
 
-    lower, upper = _corners(low, high)
-    if len(lower) > qmc.Sobol.MAXDIM:
-        raise checks.InvalidArgument(f"low, high: must have at most {qmc.Sobol.MAXDIM:,} axes, got {len(lower):,}")
-    words = np.asarray(key if isinstance(key, int | np.integer) else jax.random.key_data(typed(key)), np.uint64)
-    sequence = qmc.Sobol(len(lower), seed=np.random.default_rng(np.atleast_1d(words).tolist()))
-    unit = sequence.random_base2(max(count - 1, 0).bit_length())[:count]
-    return points(lower + (upper - lower) * unit)
+    if dimension > qmc.Sobol.MAXDIM:
+        raise checks.InvalidArgument(f"low, high: must have at most {qmc.Sobol.MAXDIM:,} axes, got {dimension:,}")
+    sequence = qmc.Sobol(dimension, seed=np.random.default_rng(list(seed)))
+    unit: np.ndarray = sequence.random_base2(max(count - 1, 0).bit_length())[:count]
+    return unit
+
+
+@pytree
+class Side(Role):
+    """One side of a box; make one with :func:`log` or :func:`integers`, or give two numbers.
+
+    Attributes:
+      low, high: its ends, ``low < high``.
+      scale: ``"linear"``, ``"log"``, where equal ratios are equally long, or ``"integers"``, of which both ends are some.
+    """
+
+    described: ClassVar[str] = "a side of a box, such as (0.1, 2.0) or domains.log(1e-4, 0.1)"
+    low: float = static()
+    high: float = static()
+    scale: str = static(default="linear")
+
+    def __post_init__(self) -> None:
+        ends = [checks.short(self.low), checks.short(self.high)]
+        for end in (self.low, self.high):
+            finite_numbers("box: an end of a side", end)
+        least = 0.0 if self.scale == "log" else -math.inf
+        whole_ends = self.scale != "integers" or all(float(end).is_integer() for end in (self.low, self.high))
+        if not least < self.low < self.high or not whole_ends:
+            kind = {"linear": "numbers", "log": "numbers > 0", "integers": "whole numbers"}[self.scale]
+            raise checks.InvalidArgument(f"box: a side must go from low to high, {kind} with low < high, got {' and '.join(ends)}")
+
+    def to_unit(self, value: Any) -> Any:
+        """Return values of this side as shares of it, in ``[0, 1]``; whole numbers lie in the middle of equal parts."""
+        if self.scale == "log":
+            return (jnp.log(value) - math.log(self.low)) / math.log(self.high / self.low)
+        if self.scale == "integers":
+            return (value - self.low + 0.5) / (self.high - self.low + 1)
+        return (value - self.low) / (self.high - self.low)
+
+    def from_unit(self, share: Any) -> Any:
+        """Return the values that lie at shares in ``[0, 1]`` of this side."""
+        if self.scale == "log":
+            return self.low * jnp.exp(share * math.log(self.high / self.low))
+        if self.scale == "integers":
+            return self.low + jnp.clip(jnp.floor(share * (self.high - self.low + 1)), 0, self.high - self.low)
+        return self.low + share * (self.high - self.low)
+
+
+@nameable
+@checked
+def log(low: float, high: float) -> Side:
+    """Make a side of a box on a logarithmic scale, ``0 < low < high``; raises ``InvalidArgument`` on other ends."""
+    return Side(low=float(low), high=float(high), scale="log")
+
+
+@nameable
+@checked
+def integers(low: int, high: int) -> Side:
+    """Make a side of a box that holds the whole numbers ``low .. high``; raises ``InvalidArgument`` unless ``low < high``."""
+    return Side(low=float(low), high=float(high), scale="integers")
+
+
+@pytree
+class Box(Domain):
+    """A continuous box in ``d`` dimensions; make one with :func:`box`.
+
+    Its ``points [C, d]`` are a scrambled Sobol set, the candidates that every round scores before it looks for better points between them.
+
+    Attributes:
+      sides: the scale and the ends of each axis.
+      starts: points from which a round ascends its score, the best of the candidates and of those chosen before.
+      steps: steps of each ascent.
+    """
+
+    described: ClassVar[str] = "a box, jaxbandit.domains.box(...)"
+    sides: tuple[Side, ...] = static()
+    starts: int = static(default=6)
+    steps: int = static(default=24)
+
+    def to_unit(self, points: Any) -> Any:
+        """Return ``points [..., d]`` in the units of the axes as points of the unit cube, in which the models of a box compute."""
+        return jnp.stack([side.to_unit(points[..., axis]) for axis, side in enumerate(self.sides)], axis=-1)
+
+    def from_unit(self, points: Any) -> Any:
+        """Return ``points [..., d]`` of the unit cube in the units of the axes."""
+        return jnp.stack([side.from_unit(points[..., axis]) for axis, side in enumerate(self.sides)], axis=-1)
+
+    def snapped(self, points: Any) -> Any:
+        """Return the points of the unit cube that stand for what ``points [..., d]`` are in the units of the axes: integers are rounded."""
+        if all(side.scale != "integers" for side in self.sides):
+            return points
+        return jnp.stack(
+            [
+                side.to_unit(side.from_unit(points[..., axis])) if side.scale == "integers" else points[..., axis]
+                for axis, side in enumerate(self.sides)
+            ],
+            axis=-1,
+        )
+
+
+@nameable
+@checked
+def box(
+    axes: Annotated[Mapping[str, Any], Words("a mapping from the names of axes to (low, high), domains.log or domains.integers")],
+    *,
+    candidates: Annotated[int, whole(2, MOST_POINTS)] = 1024,
+    starts: Annotated[int, whole(1, 1000)] = 6,
+    steps: Annotated[int, whole(0, 10_000)] = 24,
+    key: Annotated[Key | int, key | whole(0)] = 0,
+) -> Box:
+    """Make a continuous box with named axes: ``box({"dose": (0.1, 2.0), "rate": log(1e-4, 1e-1), "layers": integers(1, 8)})``.
+
+    A round scores ``candidates`` points of a scrambled Sobol set and those chosen before, ascends from the best ``starts`` of them by
+    ``steps`` steps, and takes the best point seen: it is never worse than the candidates. Whole numbers are ascended as if they were
+    continuous, and rounded. Models compute in the unit cube, so that a length-scale is a share of a side.
+
+    Args:
+      axes: by name, two numbers ``low < high``, or :func:`log` or :func:`integers` of them.
+      candidates: number of Sobol points.
+      starts: points from which a round ascends.
+      steps: steps of each ascent, 0 to choose among the candidates.
+      key: a PRNG key, or a whole number as a seed, of the Sobol set's scrambling.
+
+    Raises:
+      InvalidArgument: on an axis that is none of these, or without axes.
+    """
+    if not axes or not all(isinstance(name, str) and name for name in axes):
+        raise checks.InvalidArgument(f"axes: must be a mapping from names to sides, at least one, got {checks.short(dict(axes))}")
+    sides = []
+    for name, given in axes.items():
+        pair = isinstance(given, list | tuple) and len(given) == 2 and all(isinstance(end, int | float | np.number) for end in given)
+        if not pair and not isinstance(given, Side):
+            raise checks.InvalidArgument(f"axes[{name!r}]: must be {Side.described}, got {checks.short(given)}")
+        sides.append(given if isinstance(given, Side) else Side(low=float(given[0]), high=float(given[1])))
+    unit = sobol([0.0] * len(sides), [1.0] * len(sides), candidates, key).points
+    made = Box(points=np.zeros((1, len(sides))), names=tuple(axes), sides=tuple(sides), starts=min(starts, candidates), steps=steps)
+    with jax.enable_x64(True):
+        return replace(made, points=np.asarray(made.from_unit(unit), np.float64))
 
 
 def _corners(low: Numbers, high: Numbers) -> tuple[np.ndarray, np.ndarray]:

@@ -90,14 +90,14 @@ def start_tally(constraints: int, shape: tuple[int, ...] = ()) -> Tally:
 
 def extend_tally(problem: AbstractProblem, so_far: Tally, indices: Array, mixed_value: Scalar | None = None) -> tuple[Tally, Curves]:
     """Return the measures after further rounds, in which the points ``indices [..., n]`` were chosen, and their curves over these."""
-    return _extended(as_argument(problem.means), optimum(problem).value, so_far, as_argument(indices), mixed_value)
+    return _extended(problem.means_of(as_argument(indices)), optimum(problem).value, so_far, mixed_value)
 
 
 @partial(jax.jit, inline=True)
-def _extended(means: Array, best: Array, so_far: Tally, indices: Array, mixed_value: Scalar | None) -> tuple[Tally, Curves]:
-    """Return the tally and the curves on the tables ``means [1 + m, M]``, whose best feasible value is ``best``."""
-    reward = means[0][indices]
-    costs = jnp.moveaxis(means[1:][:, indices], 0, -2)  # [..., m, n]
+def _extended(means: Array, best: Array, so_far: Tally, mixed_value: Scalar | None) -> tuple[Tally, Curves]:
+    """Return the tally and the curves of rounds with ``means [1 + m, ..., n]``, where the best feasible value is ``best``."""
+    reward = means[0]
+    costs = jnp.moveaxis(means[1:], 0, -2)  # [..., m, n]
     gap = best - reward
     excess = jnp.sum(jnp.maximum(costs, 0), axis=-2)
     violating = jnp.any(costs > 0, axis=-2).astype(gap.dtype)

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, TypeAlias, TypeVar, cast
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.acquisition import everywhere, pick
+from jaxbandit.ascent import ascend
 from jaxbandit.core.checks import InvalidArgument, blaming
 from jaxbandit.core.declare import Array, Declared, Key, symbols
 from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.core.status import Status
 from jaxbandit.delays import Delay
+from jaxbandit.domains import Box
 from jaxbandit.estimators import Estimate, Strategy
 from jaxbandit.feedback import Feedback, Policy, Wait
-from jaxbandit.surrogates import AbstractSurrogate
+from jaxbandit.surrogates import AbstractSurrogate, Elsewhere
 from jaxbandit.surrogates.posterior import Belief
 
 if TYPE_CHECKING:  # an algorithm named without its state has any; Python's own type variables have defaults from 3.13 on
@@ -48,8 +51,8 @@ class Arena:
 
     @property
     def size(self) -> int:
-        """Number of points ``M``."""
-        return int(self.surrogate.domain.size)
+        """Number of points ``M``; on a box those that the posterior holds."""
+        return self.surrogate.size
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -71,6 +74,7 @@ class Decision:
     widths: Array  # [1 + m] beta_t of the reward and of each constraint
     flags: Array | int = 0  # [] int32 bits of core.status.Status that this round raises, such as a declared infeasibility
     draws: Array | None = None  # what a randomised strategy drew: [1 + m] multiples of sigma, or [1 + m, M] joint draws
+    point: Array | None = None  # [d] coordinates of the point in the unit cube, on a box
 
 
 @pytree
@@ -203,6 +207,13 @@ class Algorithm(Declared, abc.ABC, Generic[S]):
         """Return the posterior of ``arena.surrogate`` that ``state`` holds."""
         return posterior_of(state)
 
+    def place(self, arena: Arena, state: S, point: Array) -> tuple[Array, S]:
+        """Return the index ``[]`` that a point ``[d]`` of the unit cube gets on a box, and the state whose beliefs know it by that."""
+        held = self.belief(state)
+        index, placed = arena.surrogate.place(held, point)
+        after: S = jax.tree.map(lambda part: placed if part is held else part, state, is_leaf=lambda part: part is held)
+        return index, after
+
     def diagnose(self, state: S) -> Shown:
         """Return what a run records of ``state``, by names that are the same for every state; by default the fields named in ``shown``.
 
@@ -258,13 +269,18 @@ class Score(NamedTuple):
 
     def choose(self) -> tuple[Array, Array | int]:
         """Return the index of the point chosen, ``M`` where a score is NaN, and the status bits that the round raises."""
+        raised = [everywhere(mask) for mask, _ in self.flags]
         bits: Array | int = 0
+        for is_so, (_, flag) in zip(raised, self.flags, strict=True):
+            bits = bits | jnp.where(is_so, int(flag), 0)
+        return pick(self.in_force(raised)), bits
+
+    def in_force(self, raised: Sequence[Array]) -> Array:
+        """Return the scores that decide in a round in which these of the flags are raised."""
         values = self.values
-        for mask, flag in self.flags:
-            raised = everywhere(mask)
-            bits = bits | jnp.where(raised, int(flag), 0)
-            values = values if self.otherwise is None else jnp.where(raised, self.otherwise, values)
-        return pick(values), bits
+        for is_so in raised:
+            values = values if self.otherwise is None else jnp.where(is_so, self.otherwise, values)
+        return values
 
 
 class Scored(Algorithm[S]):
@@ -293,6 +309,29 @@ class Scored(Algorithm[S]):
 
     def select(self, arena: Arena, state: S, t: Array, key: Key) -> tuple[Decision, S]:
         estimate = self.estimate(arena, state, t, key)
-        index, flags = self.score(state, estimate).choose()
+        score = self.score(state, estimate)
+        index, flags = score.choose()
         decision = Decision(index=index, widths=estimate.widths, flags=flags, draws=estimate.draws)
-        return decision, self.after_choice(arena, state, estimate, index)
+        if isinstance(arena.surrogate.domain, Box):
+            decision, state = self._refined(arena, state, t, key, score, decision)
+        return decision, self.after_choice(arena, state, estimate, decision.index)
+
+    def _refined(self, arena: Arena, state: S, t: Array, key: Key, score: Score, found: Decision) -> tuple[Decision, S]:
+        """Return the decision for the best point that ascents from the best of the pool find, and the state that knows that point."""
+        box, surrogate = cast(Box, arena.surrogate.domain), arena.surrogate
+        raised = [everywhere(mask) for mask, _ in score.flags]
+        pool = surrogate.pool(self.belief(state))
+        values = score.in_force(raised)
+
+        def scores(points: Array) -> Array:
+            there = replace(arena, surrogate=Elsewhere(surrogate=surrogate, points=points))
+            return self.score(state, self.estimate(there, state, t, key)).in_force(raised)
+
+        best, first = jax.lax.top_k(values, box.starts)
+        points, _ = ascend(scores, pool[first], box.steps)
+        points = jnp.concatenate([box.snapped(points), pool[first[:1]]])
+        reached = jnp.concatenate([scores(points[:-1]), best[:1]])
+        point = points[jnp.argmax(jnp.where(jnp.isnan(reached), -jnp.inf, reached))]
+        index, placed = self.place(arena, state, point)
+        index = jnp.where(found.index == arena.size, found.index, index)  # which marks a NaN score
+        return replace(found, index=index, point=point), placed

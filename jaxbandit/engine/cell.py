@@ -23,7 +23,7 @@ from jaxbandit.fused.plan import Plan as KernelPlan
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.problems.base import without_name
 from jaxbandit.results.dataset import output_names
-from jaxbandit.surrogates import Surrogate
+from jaxbandit.surrogates import BoxSurrogate, Surrogate
 from jaxbandit.surrogates.rows import RowCache
 
 NOISE_OFF = 100  # factor between the noise variances of a model and of a problem beyond which that is said
@@ -186,6 +186,12 @@ def refreshed_in_time(models: Sequence[Surrogate], horizon: int) -> list[Surroga
     refresh = min((period for period in periods if period), default=0)
     known = {number: model if model.refresh == refresh else replace(model, refresh=refresh) for number, model in distinct.items()}
     return [known[id(model)] for model in models]
+
+
+def with_room(models: Sequence[Surrogate], room: int) -> list[Surrogate]:
+    """Return the models, those of a box with room for ``room`` points of a trial's own."""
+    distinct = {id(model): model.with_room(room) if isinstance(model, BoxSurrogate) else model for model in models}
+    return [distinct[id(model)] for model in models]
 
 
 def _check_model(problem: AbstractProblem, model: Surrogate) -> None:

@@ -35,9 +35,14 @@ PURE = set[object]()  # code of algorithms whose select was traced twice
 class Choice(NamedTuple):
     """The point chosen in a round, and the algorithm's state after that."""
 
-    point: Array  # [] int32, a row of the domain's points
+    point: Array  # [] int32, a row of the domain's points, or of those that the posterior of a box holds
     decision: Decision  # as the algorithm made it; its index may mark a NaN score
     state: object
+
+    @property
+    def place(self) -> Array:
+        """What a problem takes for the point: on a box its coordinates ``[d]`` in the unit cube, else its index ``[]``."""
+        return self.point if self.decision.point is None else self.decision.point
 
 
 def policy_key(trial: Key, t: Array) -> Key:

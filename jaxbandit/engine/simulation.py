@@ -24,7 +24,7 @@ from jaxbandit.core.status import Status, flags_in_words
 from jaxbandit.core.sweep import Sweep
 from jaxbandit.delays import Delay
 from jaxbandit.engine.arguments import DIFFERENT_DEVICES, Rounds, Telling, Trials, kernel_of, plan_delays
-from jaxbandit.engine.cell import Cell, check_run, laid_out_for, refreshed_in_time
+from jaxbandit.engine.cell import Cell, check_run, laid_out_for, refreshed_in_time, with_room
 from jaxbandit.engine.programs import begin_all, play_all
 from jaxbandit.engine.trial import InitialDesign, Record
 from jaxbandit.feedback import Policy
@@ -60,6 +60,8 @@ class Trajectory(Described):
     information_gain: Array  # [G] realised, at the end, per group of outputs
     initial_indices: Array  # [n] int32
     initial_values: Array  # [n, 1 + m]
+    initial_points: Array | None = None  # [n, d] in the units of the axes; on a box only
+    points: Array | None = None  # [T, d] in the units of the axes, the points chosen; on a box only
     values: Array | None = None  # [T, 1 + m] noisy rewards and costs
     multipliers: Array | None = None  # [T + 1, m] in force at rounds 1..T+1, zero for algorithms without
     widths: Array | None = None  # [T, 1 + m] beta_t
@@ -180,9 +182,9 @@ class Trajectory(Described):
         shape = (1,) * (2 - len(leading)) + leading
         ended = "status failed_round declared_round candidate_count optimum_kept evaluations lost fitted_length_scales"
         given = {f"end_{name}": getattr(self, name) for name in ended.split()}
-        given |= {f"seen_{name}": getattr(self, name) for name in ("indices", "values", "arrivals")}
+        given |= {f"seen_{name}": getattr(self, name) for name in ("indices", "points", "values", "arrivals")}
         if self.initial_counted:
-            given["before_index"] = self.initial_indices
+            given |= {"before_index": self.initial_indices, "before_points": self.initial_points}
         arrays = {name: np.asarray(array) for name, array in given.items() if array is not None}
         shaped = {name: array.reshape(shape[0] * shape[1], *array.shape[len(leading) :]) for name, array in arrays.items()}
         return Played(arrays=shaped, variants=shape[0], trials=shape[1], precision=str(np.asarray(self.initial_values).dtype))
@@ -261,7 +263,7 @@ def simulate(
     used = list(jax.devices() if devices is None else devices)
 
     with arithmetic(model.precision for model in models) as switched:
-        models = refreshed_in_time(models, horizon)
+        models = with_room(refreshed_in_time(models, horizon), horizon + initial.count)
         algorithms, delays = plan_delays(problem.outputs, algorithms, delay_models, feedback, capacity, horizon)
         variants = list(zip(algorithms, models, [None] * len(models) if delays is None else delays, strict=True))
         cell = Cell.of(problem, variants, initial, horizon=horizon, block=block or 1, informed=informed)

@@ -16,7 +16,7 @@ from jaxbandit.core.fields import how_many_points, points, whole
 from jaxbandit.core.keys import Stream, round_key, stream_key
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.status import Status, healthy
-from jaxbandit.domains import MOST_POINTS
+from jaxbandit.domains import MOST_POINTS, Box, Domain, sobol_points
 from jaxbandit.engine import rounds
 from jaxbandit.engine.arguments import Delays
 from jaxbandit.feedback import Feedback, Pending
@@ -64,6 +64,16 @@ class InitialDesign(Declared):
             return jnp.asarray(self.indices, jnp.int32)
         self.validate("initial", points=size)
         return jax.random.choice(key, size, (self.random,), replace=False).astype(jnp.int32)
+
+    def places(self, key: Key, domain: Domain) -> Array:
+        """Return the indices ``[n]`` of one trial, or on a box its points ``[n, d]`` of the unit cube: Sobol's, shifted at random."""
+        if not isinstance(domain, Box):
+            return self.points(key, domain.size)
+        if self.indices is not None:
+            return domain.to_unit(jnp.asarray(domain.points)[jnp.asarray(self.indices, jnp.int32)])
+        unit = sobol_points(domain.dimension, self.random)
+        dtype = jnp.asarray(domain.points).dtype
+        return domain.snapped((jnp.asarray(unit, dtype) + jax.random.uniform(key, (domain.dimension,), dtype)[None]) % 1)
 
 
 @pytree
@@ -143,25 +153,28 @@ def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Record]
     """Return the state of a trial before round 1, and the points ``[n]`` and values ``[n, 1 + m]`` of its initial design."""
     instance, algorithm, arena = setting.instance, setting.algorithm, setting.arena
     key, dtype = stream_key(setting.key, Stream.DESIGN), arena.dtype
-    points = initial.points(rounds.design_key(setting.key), arena.size)
+    box = instance.domain if isinstance(instance.domain, Box) else None
+    places = initial.places(rounds.design_key(setting.key), instance.domain)
     drawn = jax.vmap(lambda n: instance.draw(round_key(key, n)))(jnp.arange(1, initial.count + 1, dtype=jnp.int32))
-    values = jax.vmap(instance.observe)(points, drawn) if initial.count else jnp.zeros((0, arena.constraints + 1), dtype)
+    values = jax.vmap(instance.observe)(places, drawn) if initial.count else jnp.zeros((0, arena.constraints + 1), dtype)
 
-    def learn(state: object, seen: Observation) -> tuple[object, None]:
-        return algorithm.learn(arena, state, seen), None
+    def learn(state: object, seen: tuple[Array, Array]) -> tuple[object, Array]:
+        place, values = seen
+        index, state = (place, state) if box is None else algorithm.place(arena, state, place)
+        return algorithm.learn(arena, state, Observation(index=index, values=values)), index
 
     with rounds.blaming(algorithm, "algorithm: {name}.init must return a state, a pytree of arrays, for an arena"):
         state = algorithm.init(arena)
         jax.tree.map(jnp.asarray, state)
         rounds.check_diagnostics(algorithm, arena, state)
     with rounds.blaming(algorithm, "algorithm: {name}.learn must return a state like the one it is given"):
-        state, _ = jax.lax.scan(learn, state, Observation(index=points, values=values))
+        state, points = jax.lax.scan(learn, state, (places, values))
     if initial.count:
         with rounds.blaming(algorithm, "algorithm: {name}.begin must return a state like the one it is given"):
             state = algorithm.begin(arena, state)
     means = jnp.asarray(instance.means)
     unless = {
-        Status.NO_FEASIBLE_POINT: jnp.any(jnp.all(means[1:] <= 0, axis=0)),
+        Status.NO_FEASIBLE_POINT: jnp.any(jnp.all(means[1:] <= 0, axis=0)) if box is None else jnp.isfinite(instance.optimum().value),
         Status.NONFINITE_FEEDBACK: jnp.all(jnp.isfinite(values)),
         Status.NONFINITE_TRUTH: jnp.all(jnp.isfinite(means)),
     }
@@ -177,7 +190,8 @@ def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Record]
         declared_round=jnp.int32(0),
         surprises=jax.tree.map(lambda which: jnp.sum(which, axis=0, dtype=jnp.int32), far),
     )
-    return started, {"initial_indices": points, "initial_values": values}
+    record = {"initial_indices": points, "initial_values": values}
+    return started, record if box is None else record | {"initial_points": box.from_unit(places)}
 
 
 class Given(NamedTuple):
@@ -205,7 +219,7 @@ class Round:
             state = algorithm.reveal(arena, state, setting.instance.constraint_sample(given.noise), t)
         choice = rounds.choose_point(algorithm, arena, state, t, given.key)
         point = choice.point
-        values = setting.instance.observe(point, given.noise)
+        values = setting.instance.observe(choice.place, given.noise)
         observation: Observation | Feedback = Observation(index=point, values=values)
         if pending is not None and given.due is not None:
             pending = pending.push(t, point, values, given.due, arena.horizon)
@@ -232,7 +246,9 @@ class Round:
 
     def record(self, shown: Record, choice: rounds.Choice, values: Array) -> Record:
         """Return what is kept of a round."""
-        named = {"indices": choice.point, "values": values, "widths": choice.decision.widths, "draws": choice.decision.draws, **shown}
+        decision, domain = choice.decision, self.setting.instance.domain
+        named = {"indices": choice.point, "values": values, "widths": decision.widths, "draws": decision.draws, **shown}
+        named["points"] = domain.from_unit(decision.point) if isinstance(domain, Box) and decision.point is not None else None
         return {name: named[name] for name in self.recorded if named[name] is not None}
 
     def flags(self, status: Array, state: object, choice: rounds.Choice, values: Array, given: Given) -> tuple[Array, Array, Array]:
@@ -300,8 +316,8 @@ def _played_by_kernel(kernel: KernelPlan, setting: Setting, trial: TrialState, g
 
 
 # Arrays of every round that a record keeps, by its name.
-EVERY_ROUND = ("indices", "values", "multipliers", "widths", "length_scales")
-RECORDED = {"indices": ("indices",), "values": ("indices", "values"), "all": EVERY_ROUND, "audit": (*EVERY_ROUND, "draws")}
+EVERY_ROUND = ("indices", "points", "values", "multipliers", "widths", "length_scales")
+RECORDED = {"indices": ("indices", "points"), "values": ("indices", "points", "values"), "all": EVERY_ROUND, "audit": (*EVERY_ROUND, "draws")}
 SHOWN = ("multipliers", "flags", "length_scales", "candidates", "evaluations")  # by algorithms, with a field of their own in records
 
 

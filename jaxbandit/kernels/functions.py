@@ -13,10 +13,10 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from jaxbandit.core import checks
-from jaxbandit.core.declare import Array, PerAxis, Scalar, Table, checked, parameters
+from jaxbandit.core.declare import Array, Key, PerAxis, Scalar, Table, checked, parameters
 from jaxbandit.core.fields import exactly, finite_numbers, nonnegative, numbers_from, positive, whole
 from jaxbandit.core.pytree import pytree, replace, static
-from jaxbandit.kernels.base import Axes, Kernel, check_gram, on_points, parts
+from jaxbandit.kernels.base import Axes, Kernel, Scale, check_gram, on_points, parts
 
 __all__ = [
     "Categorical", "Constant", "Gram", "Linear", "Matern12", "Matern32", "Matern52", "OnAxes", "Periodic", "RationalQuadratic",
@@ -292,3 +292,21 @@ def parts_on_axes(kernel: Kernel, axes: tuple[Annotated[int, whole(0)], ...]) ->
         yield kernel, axes
     for part in parts(kernel).values():
         yield from parts_on_axes(part, axes)
+
+
+def spectral(kernel: Kernel, key: Key, shape: tuple[int, int], dtype: np.dtype) -> tuple[Array, Scalar] | None:
+    """Return frequencies ``[F, d]`` drawn from the spectral density of a stationary kernel, and its variance; ``None`` of any other.
+
+    Those of a Matern kernel of smoothness ``nu`` are Student's t with ``2 nu`` degrees of freedom (Rahimi and Recht 2007).
+    """
+    if isinstance(kernel, Scale):
+        inner = spectral(kernel.kernel, key, shape, dtype)
+        return None if inner is None else (inner[0], inner[1] * jnp.asarray(kernel.variance))
+    degrees = {SquaredExponential: None, Matern12: 1, Matern32: 3, Matern52: 5}
+    if type(kernel) not in degrees:
+        return None
+    normal, chi = jax.random.split(key)
+    drawn, freedom = jax.random.normal(normal, shape, dtype), degrees[type(kernel)]
+    if freedom is not None:
+        drawn = drawn * jnp.sqrt(freedom / (2 * jax.random.gamma(chi, freedom / 2, shape[:1], dtype)))[:, None]
+    return drawn / jnp.asarray(kernel.length_scale), jnp.ones((), dtype)

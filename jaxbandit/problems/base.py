@@ -103,6 +103,14 @@ class AbstractProblem(OnDomain):
             raise checks.InvalidArgument(f"{where}, got {noise.dtype} {list(noise.shape)}")
         return jnp.asarray(self.means)[:, index] + noise
 
+    def optimum(self) -> Optimum:
+        """Return the best feasible point of an instance, see :func:`optimum`."""
+        return _optimum(as_argument(self.means))
+
+    def means_of(self, chosen: Array) -> Array:
+        """Return the mean values ``[1 + m, ..., T]`` of an instance at the points ``chosen [..., T]``."""
+        return jnp.asarray(self.means)[:, chosen]
+
     def constraint_sample(self, drawn: Drawn) -> Array:
         """Return the round's noisy constraints at every point, ``[m, M]``; costs at the chosen point agree with :meth:`observe`.
 
@@ -271,7 +279,7 @@ def optimum(problem: Instance) -> Optimum:
 
     Pure, so it works on sampled instances under ``vmap``.
     """
-    return _optimum(as_argument(problem.means))
+    return problem.optimum()
 
 
 @functools.partial(jax.jit, inline=True)  # one program where it is called by itself

@@ -155,7 +155,7 @@ def check_alike(runs: Mapping[str, Played], problem: AbstractProblem, trials: in
             raise InvalidArgument(f"runs: all must have equally many {name} to be compared, got {sorted(sizes)}")
     for label, run in runs.items():
         largest, given = int(run.arrays["seen_indices"].max()), run.arrays.get("seen_values", np.empty(problem.outputs)).shape[-1]
-        if largest >= problem.domain.size or given != problem.outputs:
+        if (largest >= problem.domain.size and "seen_points" not in run.arrays) or given != problem.outputs:
             has, did = (f"{problem.outputs} outputs", f"has {given}")
             if largest >= problem.domain.size:
                 has, did = (f"{problem.domain.size} points", f"chose point {largest}")
@@ -187,7 +187,8 @@ def measured(run: Played, problem: AbstractProblem, numbers: Sequence[int], key:
             " them again"
         )
     count, arrays, before = run.variants * run.trials, run.arrays, run.before
-    indices = np.concatenate([arrays["before_index"], arrays["seen_indices"]], axis=1) if before else arrays["seen_indices"]
+    seen, first = ("seen_points", "before_points") if "seen_points" in arrays else ("seen_indices", "before_index")
+    indices = np.concatenate([arrays[first], arrays[seen]], axis=1) if before else arrays[seen]
     blocks, block = equal_blocks(count, SIDE_BY_SIDE, 1)
     pairs = np.stack([np.zeros(count, int), np.tile(numbers, run.variants), np.ones(count, int)], axis=1).astype(np.int32)
     padded = [np.concatenate([array, np.repeat(array[-1:], blocks * block - count, axis=0)]) for array in (pairs, indices)]

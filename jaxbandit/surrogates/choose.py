@@ -16,12 +16,14 @@ from jaxbandit.core.declare import Array, Numbers, Table, checked
 from jaxbandit.core.fields import Check, Place, Shape, between, choice, finite_numbers, function, per_output, positive_numbers, whole
 from jaxbandit.core.memory import check_fits
 from jaxbandit.core.pytree import canonicalise, float_dtype, replace
-from jaxbandit.domains import Domain, tabulate
+from jaxbandit.domains import Box, Domain, tabulate
 from jaxbandit.kernels import Categorical, Constant, Gram, Kernel, White, check_covariance, parts_on_axes, same
 from jaxbandit.surrogates import precision as rules
 from jaxbandit.surrogates.evidence import Prior, fit
 from jaxbandit.surrogates.evidence.fitting import paths, with_arrays
 from jaxbandit.surrogates.features import DenseFeatures, ProductFeatures, affordable_rank, dense_features, prior_variance, product_features
+from jaxbandit.surrogates.boxes import BoxSurrogate
+from jaxbandit.surrogates.pool import Pool
 from jaxbandit.surrogates.posterior import Surrogate
 from jaxbandit.surrogates.precision import HORIZON_IF_UNKNOWN, PRECISIONS, SHARE_LEFT_OUT, Need, arithmetic, in_force, warn_of_float32
 from jaxbandit.surrogates.rows import RowCache, row_cache
@@ -126,6 +128,9 @@ def surrogate(
       InvalidArgument: on hyper-parameters out of range, lists that do not match ``outputs``, an unknown form, a form that the
         kernel or domain does not allow, features that miss the tolerance, or a prior mean beside which float64 has no digits left.
     """
+    if isinstance(domain, Box):
+        asked = {"form": form, "tolerance": tolerance, "rank": rank, "precision": precision, "fit_to": fit_to}
+        return _of_box(domain, kernel, noise_variance, prior_mean, outputs, horizon or HORIZON_IF_UNKNOWN, asked)
     given = Outputs.of(domain, kernel, noise_variance, prior_mean, outputs, fit_to)
 
     @functools.cache  # the second pass below often asks for the same
@@ -150,6 +155,33 @@ def surrogate(
     warn_of_float32(chosen, need)
     asked = {"form": form, "tolerance": tolerance, "rank": rank, "precision": precision, "fit_to": fit_to}
     built = given.model(Surrogate, need, chosen, forms=forms)
+    return remember(built, {"kernel": kernel, "noise_variance": noise_variance, "prior_mean": prior_mean, **asked})
+
+
+def _of_box(
+    box: Box,
+    kernel: Kernel | Sequence[Kernel],
+    noise_variance: Variance,
+    prior_mean: float | Sequence[float],
+    outputs: int,
+    horizon: int,
+    asked: dict[str, Any],
+) -> Surrogate:
+    """Return the model of a box, see :func:`surrogate`; its kernels see the unit cube."""
+    if asked["form"] != "auto" or asked["rank"] is not None or asked["tolerance"] is not None:
+        raise checks.InvalidArgument(f"form: the model of a box is exact and has one form; leave out form, rank and tolerance, got {asked}")
+    with jax.enable_x64(True):
+        cube = Domain(points=np.asarray(box.to_unit(np.asarray(box.points, np.float64))), names=box.names)
+        data = asked["fit_to"] and (np.asarray(box.to_unit(np.asarray(asked["fit_to"][0], np.float64))), asked["fit_to"][1])
+    given = Outputs.of(cube, kernel, noise_variance, prior_mean, outputs, data)
+    if np.ndim(given.noise) > 1:
+        raise checks.InvalidArgument("noise_variance: must be one number, or one for each output, on a box, got a table over points")
+    forms = [Pool(kernel=own, candidates=cube.points) for own in given.members]
+    variances = [float(np.max(prior_variance(own, cube.points))) for own in given.members]
+    need = rules.needed(variances, rules.least(given.noise), given.means, horizon, refreshable=False)
+    chosen = in_force(asked["precision"], need)
+    warn_of_float32(chosen, need)
+    built = dataclasses.replace(given, domain=box).model(BoxSurrogate, need, chosen, forms=tuple(forms))
     return remember(built, {"kernel": kernel, "noise_variance": noise_variance, "prior_mean": prior_mean, **asked})
 
 

@@ -76,6 +76,7 @@ class Form(Described, abc.ABC, Generic[S]):
 
     described: ClassVar[str] = "a form of jaxbandit.surrogates"
     name: ClassVar[str]  # in messages and records
+    refreshable: ClassVar[bool] = True  # whether computing the variance anew costs less than float64 does
 
     if TYPE_CHECKING:  # declared as read-only, for fields and properties of subclasses
 

@@ -46,6 +46,7 @@ class Posterior(HasGain):
     variance: Array  # [G, M]
     gain: Array  # [G] realised information gain, 1/2 sum log(1 + sigma^2 / lam)
     rounds: Array | None = None  # [] int32 rounds since the prior, the same in all trials; None where the variance is never refreshed
+    weights: Array | None = None  # [k, r] of the mean less the prior mean, in the form's basis; None where nobody reads it off the domain
 
 
 @pytree
@@ -150,6 +151,29 @@ class AbstractSurrogate(OnDomain):
     def covariance(self, posterior: Belief, output: int, indices: Array) -> Array:
         """Return the posterior covariance ``[n, M]`` of one output between the points at ``indices [n]`` and every point."""
         raise TypeError(f"{type(self).__name__} must define covariance")
+
+    @property
+    def size(self) -> int:
+        """Number of points ``M`` of a prediction."""
+        return int(self.domain.size)
+
+    # On a box alone, where a posterior is read at any point of the unit cube and takes in points of the trial's own.
+
+    def predict_at(self, posterior: Belief, points: Array) -> Prediction:
+        """Return mean and deviation ``[k, n]`` at ``points [n, d]`` of the unit cube, and the information gain."""
+        raise TypeError(f"{type(self).__name__} is known at the points of its domain alone")
+
+    def draw_at(self, posterior: Belief, key: Key, scale: Array, points: Array) -> Array:
+        """Return the values ``[k, n]`` at ``points [n, d]`` of the unit cube of the functions that :meth:`draw` draws by the same key."""
+        raise TypeError(f"{type(self).__name__} is known at the points of its domain alone")
+
+    def place(self, posterior: Belief, point: Array) -> tuple[Array, Belief]:
+        """Return the index ``[]`` that ``point [d]`` of the unit cube gets, and the posterior that knows it by that."""
+        raise TypeError(f"{type(self).__name__} is known at the points of its domain alone")
+
+    def pool(self, posterior: Belief) -> Array:
+        """Return the points ``[M, d]`` of the unit cube that indices stand for."""
+        raise TypeError(f"{type(self).__name__} is known at the points of its domain alone")
 
 
 @pytree
@@ -258,7 +282,12 @@ class Surrogate(AbstractSurrogate):
         seen = column_of(posterior.shift, jnp.asarray(index)) if jnp.ndim(index) == 0 else posterior.shift[jnp.arange(self.outputs), index]
         innovation = (values - jnp.asarray(self.prior_mean, values.dtype) - seen) * self._by_output([step.precision for step in steps])
         columns = self._by_output([step.column for step in steps])
-        return replace(posterior, shift=posterior.shift + columns * innovation[:, None])
+        return replace(posterior, shift=posterior.shift + columns * innovation[:, None], weights=self._reweighted(posterior, steps, innovation))
+
+    def _reweighted(self, posterior: Posterior, steps: list[Step], innovation: Array) -> Array | None:
+        if posterior.weights is None:
+            return None
+        return posterior.weights + self._by_output([step.weights for step in steps]) * innovation[:, None]
 
     @checked
     def condition_variance(self, posterior: Posterior, index: Point) -> Posterior:
@@ -312,7 +341,7 @@ class Surrogate(AbstractSurrogate):
     @checked
     def needs(self, horizon: Annotated[int, whole(1)]) -> Need:
         """Return the arithmetic that ``horizon`` rounds need."""
-        refreshable = all(form.name != "rows" for form in self.forms)
+        refreshable = all(form.refreshable for form in self.forms)
         return needed(self.largest_variances(), least(self.noise_variance), self.prior_mean, horizon, refreshable=refreshable)
 
     def largest_variances(self) -> list[float]:

@@ -45,6 +45,7 @@ class RowCache(Form[RowState]):
     """The form of a posterior whose basis are rows of the kernel matrix, computed as points are visited."""
 
     name: ClassVar[str] = "rows"
+    refreshable: ClassVar[bool] = False
     kernel: Kernel
     points: Table = dataclasses.field(repr=False)  # [M, d]
     seeds: Table = dataclasses.field(repr=False)  # [seeds, M] rows shared by all trials

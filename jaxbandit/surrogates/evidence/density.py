@@ -126,9 +126,8 @@ def log_evidence(
     return data.log_evidence(kernel, noise_variance)[0]
 
 
-@jax.custom_jvp
-def inverse(matrix: Array) -> tuple[Array, Array]:
-    """Return ``B^-1 [n, n]`` and ``log det B []`` of a symmetric ``B [n, n]`` whose eigenvalues are at least 1.
+def inverse_root(matrix: Array) -> tuple[Array, Array]:
+    """Return ``L^-1 [n, n]`` and ``log det B []`` of a symmetric ``B = L L^T [n, n]`` whose eigenvalues are at least 1.
 
     A block of rows at a time, Cholesky's factorisation ``B = L L^T`` eliminates ``[B, I]`` to ``[L^T, L^-1]``, which share one array. No
     pivot of such a matrix is below 1: one that rounding makes smaller is set to 1, or to what rounding leaves of its entry.
@@ -157,7 +156,13 @@ def inverse(matrix: Array) -> tuple[Array, Array]:
         both, logdet = _eliminated(start, 0, floors)
     else:
         both, logdet = jax.lax.fori_loop(0, blocks, eliminate, (start, jnp.zeros((), matrix.dtype)))
-    root = jnp.tril(both[:size, :size])
+    return jnp.tril(both[:size, :size]), logdet
+
+
+@jax.custom_jvp
+def inverse(matrix: Array) -> tuple[Array, Array]:
+    """Return ``B^-1 [n, n]`` and ``log det B []`` of a symmetric ``B [n, n]`` whose eigenvalues are at least 1."""
+    root, logdet = inverse_root(matrix)
     return jnp.matmul(root.T, root, precision="highest"), logdet
 
 

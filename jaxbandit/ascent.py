@@ -1,0 +1,98 @@
+"""Ascent of a score on the unit cube from several points at once, by a fixed number of projected quasi-Newton steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxbandit.core.declare import Array
+
+__all__ = ["ascend"]
+__dir__ = __all__.copy  # what completion shows
+
+FIRST_STEP = 0.05  # length of an ascent's first step, in sides of the cube
+LONGEST = 0.25  # length of any step
+SHORTER, LONGER = 0.25, 2.0  # factors on the step after one that was taken back, and after one that was not, up to the whole step
+CURVED = 1e-8  # least share of the product of their lengths by which a step and the change of gradient must agree to be learnt from
+
+
+class _Climb(NamedTuple):
+    place: Array  # [n, d]
+    value: Array  # [n]
+    gradient: Array  # [n, d]
+    inverse: Array  # [n, d, d] approximates the inverse of the negative Hessian
+    share: Array  # [n] of the whole step that is tried next
+
+
+def ascend(score: Callable[[Array], Array], starts: Array, steps: int) -> tuple[Array, Array]:
+    """Return points ``[n, d]`` of the unit cube of a score at least that of ``starts [n, d]``, and their scores ``[n]``.
+
+    Each start goes its own way, ``steps`` steps of BFGS on the axes that do not hold it at a face of the cube (Nocedal and Wright 2006,
+    *Numerical optimization*, eq. 6.17); a step that does not ascend, or leads to NaN or minus infinity, is taken back and shortened.
+
+    Args:
+      score: the scores ``[n]`` of points ``[n, d]``, each computed from its own point.
+      starts: points of the unit cube.
+      steps: number of steps.
+    """
+    count, dimension = starts.shape
+
+    def evaluate(points: Array) -> tuple[Array, Array]:
+        def total(points: Array) -> tuple[Array, Array]:
+            values = score(points)
+            return jnp.sum(values), values
+
+        gradient, values = jax.grad(total, has_aux=True)(points)
+        return values, jnp.where(jnp.isfinite(gradient), gradient, 0)
+
+    def held(place: Array, gradient: Array) -> Array:
+        return ((place <= 0) & (gradient < 0)) | ((place >= 1) & (gradient > 0))
+
+    def step(now: _Climb, _: None) -> tuple[_Climb, None]:
+        fixed = held(now.place, now.gradient)
+        slope = jnp.where(fixed, 0, now.gradient)
+        along = jnp.where(fixed, 0, jnp.sum(now.inverse * slope[:, None, :], axis=-1))
+        along = jnp.where(jnp.sum(along * slope, axis=-1, keepdims=True) > 0, along, slope)
+        length = jnp.sqrt(jnp.sum(along * along, axis=-1))
+        whole = jnp.minimum(1, LONGEST / jnp.maximum(length, jnp.finfo(length.dtype).tiny))
+        place = jnp.clip(now.place + (now.share * whole)[:, None] * along, 0, 1)
+        value, gradient = evaluate(place)
+        better = value > now.value
+        moved, turned = place - now.place, now.gradient - gradient
+        inverse = _corrected(now.inverse, moved, turned, better)
+        keep = better[:, None]
+        return _Climb(
+            place=jnp.where(keep, place, now.place),
+            value=jnp.where(better, value, now.value),
+            gradient=jnp.where(keep, gradient, now.gradient),
+            inverse=inverse,
+            share=jnp.where(better, jnp.minimum(1, LONGER * now.share), SHORTER * now.share),
+        ), None
+
+    value, gradient = evaluate(starts)
+    slope = jnp.sqrt(jnp.sum(gradient * gradient, axis=-1))
+    scale = FIRST_STEP / jnp.maximum(slope, jnp.finfo(slope.dtype).tiny)
+    first = _Climb(
+        place=starts,
+        value=value,
+        gradient=gradient,
+        inverse=jnp.broadcast_to(jnp.eye(dimension, dtype=starts.dtype), (count, dimension, dimension)) * scale[:, None, None],
+        share=jnp.ones((count,), starts.dtype),
+    )
+    last, _ = jax.lax.scan(step, first, None, length=steps)
+    return last.place, last.value
+
+
+def _corrected(inverse: Array, moved: Array, turned: Array, usable: Array) -> Array:
+    """Return BFGS's inverse Hessians ``[n, d, d]`` after steps ``moved [n, d]`` that changed the negative gradients by ``turned``."""
+    agree = jnp.sum(moved * turned, axis=-1)
+    sizes = jnp.sqrt(jnp.sum(moved * moved, axis=-1) * jnp.sum(turned * turned, axis=-1))
+    usable = usable & (agree > CURVED * sizes)
+    rho = jnp.where(usable, 1 / jnp.where(usable, agree, 1), 0)
+    along = jnp.sum(inverse * turned[:, None, :], axis=-1)  # H y
+    spread = (1 + rho * jnp.sum(turned * along, axis=-1)) * rho
+    cross = along[:, :, None] * moved[:, None, :]
+    return inverse + spread[:, None, None] * moved[:, :, None] * moved[:, None, :] - rho[:, None, None] * (cross + cross.swapaxes(1, 2))

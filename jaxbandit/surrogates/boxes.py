@@ -1,0 +1,115 @@
+"""The model of a box: a posterior on a pool of candidates and of points of the trial's own, which can be read at any other point, too."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbandit.core.declare import Array, Key
+from jaxbandit.core.pytree import pytree, replace
+from jaxbandit.domains import Box
+from jaxbandit.surrogates.posterior import AbstractSurrogate, Belief, Posterior, Prediction, Surrogate, deviation
+
+__all__ = ["BoxSurrogate", "Elsewhere"]
+
+
+@pytree
+class BoxSurrogate(Surrogate):
+    """A GP model of reward and constraints on a :class:`~jaxbandit.domains.Box`; :func:`jaxbandit.surrogate` makes one of a box.
+
+    Its posteriors are exact. They hold ``M = C + N`` points of the unit cube: the box's ``C`` candidates, and the ``N`` that a trial has
+    chosen or is to choose. A simulation makes as much room as it needs.
+    """
+
+    @property
+    def size(self) -> int:
+        """Number of points ``M`` of a posterior."""
+        return self.domain.size + self.room
+
+    @property
+    def room(self) -> int:
+        """Number of points of its own, ``N``, that a trial has room for."""
+        return int(self.forms[0].room)
+
+    def with_room(self, room: int) -> BoxSurrogate:
+        """Return the model with room for ``room`` points of a trial's own, and as many observations."""
+        return replace(self, forms=tuple(replace(form, room=room) for form in self.forms))
+
+    def init(self) -> Posterior:
+        base = super().init()
+        variance = jnp.stack([form.spread(factor) for form, factor in zip(self.forms_in_force, base.factors, strict=True)])
+        shift = jnp.zeros((self.outputs, self.size), self.dtype)
+        return replace(base, shift=shift, variance=variance, weights=jnp.zeros((self.outputs, self.room), self.dtype))
+
+    def predict_at(self, posterior: Posterior, points: Array) -> Prediction:
+        parts = [form.weights_at(factor, points) for form, factor in zip(self.forms_in_force, posterior.factors, strict=True)]
+        priors = [form.variances_at(points) for form in self.forms_in_force]
+        sd = deviation(jnp.stack([prior - jnp.sum(jnp.square(v), axis=0) for prior, v in zip(priors, parts, strict=True)]))
+        return Prediction(
+            mean=self._means(posterior, parts), sd=self._by_output(list(sd)), gain=posterior.gain[jnp.asarray(self.groups)]
+        )
+
+    def _means(self, posterior: Posterior, parts: list[Array]) -> Array:
+        """Return the means ``[k, n]`` from ``v [N, n]`` of each group."""
+        weights = _known(posterior)
+        shifts = [jnp.matmul(weights[j], parts[g], precision="highest") for j, g in enumerate(self.groups)]
+        return jnp.asarray(self.prior_mean, weights.dtype)[:, None] + jnp.stack(shifts)
+
+    def draw_at(self, posterior: Posterior, key: Key, scale: Array, points: Array) -> Array:
+        keys, forms = jax.random.split(key, self.outputs), self.forms_in_force
+        deviations = [forms[g].draw_at(posterior.factors[g], keys[j], points) for j, g in enumerate(self.groups)]
+        parts = [form.weights_at(factor, points) for form, factor in zip(forms, posterior.factors, strict=True)]
+        return self._means(posterior, parts) + jnp.asarray(scale)[:, None] * jnp.stack(deviations)
+
+    def place(self, posterior: Posterior, point: Array) -> tuple[Array, Posterior]:
+        placed = [form.place(factor, point) for form, factor in zip(self.forms_in_force, posterior.factors, strict=True)]
+        index, weights = placed[0][1], _known(posterior)
+        shifts = [jnp.sum(weights[j] * placed[g][2]) for j, g in enumerate(self.groups)]
+        variances = [
+            form.variances_at(point[None])[0] - jnp.sum(jnp.square(v))
+            for form, (_, _, v) in zip(self.forms_in_force, placed, strict=True)
+        ]
+        return index, replace(
+            posterior,
+            factors=tuple(factor for factor, _, _ in placed),
+            shift=posterior.shift.at[:, index].set(jnp.stack(shifts)),
+            variance=posterior.variance.at[:, index].set(jnp.stack(variances)),
+        )
+
+    def pool(self, posterior: Posterior) -> Array:
+        return posterior.factors[0].points
+
+
+def _known(posterior: Posterior) -> Array:
+    if posterior.weights is None:
+        raise TypeError("a posterior of a box has weights")
+    return posterior.weights
+
+
+@pytree
+class Elsewhere(AbstractSurrogate):
+    """A model of a box as it is read at other points than its pool's: predictions and draws are those at ``points [n, d]``."""
+
+    surrogate: AbstractSurrogate
+    points: Array
+
+    @property
+    def model(self) -> Surrogate:
+        return self.surrogate.model
+
+    @property
+    def domain(self) -> Box:
+        """The box."""
+        return self.surrogate.domain
+
+    @property
+    def size(self) -> int:
+        """Number of points ``n``."""
+        return int(np.shape(self.points)[0])
+
+    def predict(self, posterior: Belief) -> Prediction:
+        return self.surrogate.predict_at(posterior, self.points)
+
+    def draw(self, posterior: Belief, key: Key, scale: Array) -> Array:
+        return self.surrogate.draw_at(posterior, key, scale, self.points)

@@ -1,0 +1,166 @@
+"""The form of a posterior on a box: candidates that all trials share, and points of the trial's own, beside the data's inverse factor.
+
+With ``L L^T = K + lam I`` on the points observed so far, ``v(x) = L^-1 k(X, x)`` gives the posterior at any point of the box: the mean is
+``w . v(x)`` with ``w = L^-1 y``, and the variance ``k(x, x) - v(x) . v(x)`` (Rasmussen and Williams 2006, Algorithm 2.1). ``L^-1`` grows
+by one row for each observation, in matrix-vector products; so do the rows ``v`` of the pool.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.declare import Array, Key, Table
+from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.kernels import Kernel
+from jaxbandit.kernels.functions import spectral
+from jaxbandit.surrogates.evidence.density import inverse_root
+from jaxbandit.surrogates.features import Form, matmul
+
+FEATURES = 512  # random features of a prior draw
+
+
+@pytree
+class PoolState:
+    """Points of one trial, ``M = C + N``, of which ``N`` are its own, and the ``N`` or fewer observations."""
+
+    points: Array  # [M, d] in the unit cube; of those not placed yet each repeats a candidate
+    rows: Array  # [N, M] L^-1 K(X, points), 0 beyond the observations
+    inverse: Array  # [N, N] L^-1, 0 beyond the observations
+    observed: Array  # [N, d] X
+    noises: Array  # [N] noise variance of each observation
+    count: Array  # [] int32 observations
+    placed: Array  # [] int32 points of the trial's own
+
+
+@pytree
+class Pool(Form[PoolState]):
+    """The form of posteriors on a box, with room for ``N`` observations at points of the trial's own."""
+
+    name: ClassVar[str] = "pool"
+    refreshable: ClassVar[bool] = False
+    kernel: Kernel
+    candidates: Table = dataclasses.field(repr=False)  # [C, d] in the unit cube
+    room: int = static(default=1)  # N
+    residual: ClassVar[float] = 0.0
+    trials_per_block: ClassVar[int] = 1
+
+    @property
+    def rank(self) -> int:
+        return self.room
+
+    @property
+    def prior_variance(self) -> Table:
+        return self.variances_at(jnp.asarray(self.candidates))
+
+    def variances_at(self, points: Array) -> Array:
+        """Return the prior variances ``[n]`` at ``points [n, d]`` of the unit cube."""
+        return self.kernel.diag(points)
+
+    def init(self) -> PoolState:
+        candidates = jnp.asarray(self.candidates)
+        (count, dimension), dtype = candidates.shape, candidates.dtype
+        own = candidates[jnp.arange(self.room) % count]
+        return PoolState(
+            points=jnp.concatenate([candidates, own]),
+            rows=jnp.zeros((self.room, count + self.room), dtype),
+            inverse=jnp.zeros((self.room, self.room), dtype),
+            observed=jnp.full((self.room, dimension), 0.5, dtype),
+            noises=jnp.ones((self.room,), dtype),
+            count=jnp.int32(0),
+            placed=jnp.int32(0),
+        )
+
+    def weights_at(self, state: PoolState, points: Array) -> Array:
+        """Return ``v [N, n]`` at ``points [n, d]``, from which come the mean ``w . v`` and the variance."""
+        return matmul(state.inverse, self.kernel(state.observed, points))
+
+    def place(self, state: PoolState, point: Array) -> tuple[PoolState, Array, Array]:
+        """Return the state with ``point [d]`` as the next of the trial's own, its index ``[]`` in the pool, and its ``v [N]``."""
+        index, v = np.shape(self.candidates)[0] + state.placed, self.weights_at(state, point[None])[:, 0]
+        points, rows = state.points.at[index].set(point), state.rows.at[:, index].set(v)
+        return replace(state, points=points, rows=rows, placed=state.placed + 1), index.astype(jnp.int32), v
+
+    def observe(self, state: PoolState, index: Array, noise: Array, present: Array | None = None) -> tuple[PoolState, Array, Array, Array]:
+        state, _, u, s, column = self._absorbed(state, index, noise, present)
+        return state, u, column, s
+
+    def absorb(self, state: PoolState, index: Array, noise: Array, present: Array | None = None) -> tuple[PoolState, Array, Array, Array]:
+        return self._absorbed(state, index, noise, present)[:4]
+
+    def _absorbed(
+        self, state: PoolState, index: Array, noise: Array, present: Array | None
+    ) -> tuple[PoolState, Array, Array, Array, Array]:
+        phi, point, here = state.rows[:, index], state.points[index], True if present is None else present
+        column = self.kernel(point[None], state.points)[0] - matmul(phi, state.rows)
+        s = noise + jnp.maximum(column[index], 0)
+        step, at = jax.lax.rsqrt(s), jnp.arange(self.room, dtype=jnp.int32) == state.count
+        inverse = jnp.where(at, step, -step * matmul(phi, state.inverse))
+
+        def written(table: Array, new: Array) -> Array:
+            return table.at[state.count].set(jnp.where(here, new, table[state.count]))
+
+        after = replace(
+            state,
+            rows=written(state.rows, column * step),
+            inverse=written(state.inverse, inverse),
+            observed=written(state.observed, point),
+            noises=written(state.noises, noise),
+            count=state.count + jnp.asarray(here).astype(jnp.int32),
+        )
+        u = jnp.where(at & here, jnp.sqrt(s), 0)
+        return after, jnp.where(here, phi, 0), u, s, jnp.where(here, column, 0)
+
+    def row(self, state: PoolState, index: Array) -> Array:
+        return state.rows[:, index]
+
+    def expand(self, state: PoolState, weights: Array) -> Array:
+        return matmul(weights, state.rows)
+
+    def spread(self, state: PoolState) -> Array:
+        return self.variances_at(state.points) - jnp.sum(jnp.square(state.rows), axis=0)
+
+    def covariance(self, state: PoolState, indices: Array) -> Array:
+        return self.kernel(state.points[indices], state.points) - matmul(state.rows[:, indices].T, state.rows)
+
+    def draw(self, state: PoolState, key: Key) -> Array:
+        return self.draw_at(state, key, state.points)
+
+    def draw_at(self, state: PoolState, key: Key, points: Array) -> Array:
+        """Draw from the zero-mean posterior at ``points [n, d]``: the same function for the same ``key``.
+
+        A prior draw of random features less what the data explain of it (Wilson et al. 2020, *Efficiently sampling functions from Gaussian
+        process posteriors*, eq. 13).
+        """
+        prior, noise = jax.random.split(key)
+        draw = prior_draw(self.kernel, prior, points.shape[1], points.dtype)
+        seen = draw(state.observed) + jnp.sqrt(state.noises) * jax.random.normal(noise, (self.room,), points.dtype)
+        return draw(points) - matmul(matmul(state.inverse, seen), self.weights_at(state, points))
+
+    def conditioned(self, state: PoolState, noise: Array, values: Array) -> tuple[PoolState, Array, Array]:
+        """Return the state of the same points and observations under this form's kernel and ``noise``, the weights ``[j, N]`` of
+        ``values [j, N]``, less their mean, and the information gain ``[]``."""
+        seen = jnp.arange(self.room) < state.count
+        covariances = self.kernel(state.observed, state.observed) * (seen[:, None] & seen[None])
+        root, logdet = inverse_root(jnp.eye(self.room, dtype=values.dtype) + covariances / noise)
+        inverse = jnp.where(seen[:, None] & seen[None], root, 0) * jax.lax.rsqrt(noise)
+        rows = matmul(inverse, self.kernel(state.observed, state.points))
+        after = replace(state, rows=rows, inverse=inverse, noises=jnp.full_like(state.noises, noise))
+        return after, matmul(jnp.where(seen, values, 0), inverse.T), 0.5 * logdet
+
+
+def prior_draw(kernel: Kernel, key: Key, dimension: int, dtype: np.dtype) -> jax.tree_util.Partial:
+    """Return a draw of the prior as a function of points ``[n, d]``, a sum of cosines with frequencies of the kernel's spectrum."""
+    frequencies, phases, amplitudes = jax.random.split(key, 3)
+    sampled = spectral(kernel, frequencies, (FEATURES, dimension), dtype)
+    if sampled is None:
+        raise InvalidArgument(f"kernel: {type(kernel).__name__} has no draws on a box; use SquaredExponential or a Matern kernel")
+    omega, variance = sampled
+    phase = jax.random.uniform(phases, (FEATURES,), dtype, 0, 2 * np.pi)
+    size = jnp.sqrt(2 * variance / FEATURES) * jax.random.normal(amplitudes, (FEATURES,), dtype)
+    return jax.tree_util.Partial(lambda w, b, a, x: matmul(jnp.cos(matmul(x, w.T) + b[None]), a), omega, phase, size)
