@@ -317,7 +317,12 @@ def _played_by_kernel(kernel: KernelPlan, setting: Setting, trial: TrialState, g
 
 # Arrays of every round that a record keeps, by its name.
 EVERY_ROUND = ("indices", "points", "values", "multipliers", "widths", "length_scales")
-RECORDED = {"indices": ("indices", "points"), "values": ("indices", "points", "values"), "all": EVERY_ROUND, "audit": (*EVERY_ROUND, "draws")}
+RECORDED = {
+    "indices": ("indices", "points"),
+    "values": ("indices", "points", "values"),
+    "all": EVERY_ROUND,
+    "audit": (*EVERY_ROUND, "draws"),
+}
 SHOWN = ("multipliers", "flags", "length_scales", "candidates", "evaluations")  # by algorithms, with a field of their own in records
 
 

@@ -46,9 +46,7 @@ class BoxSurrogate(Surrogate):
         parts = [form.weights_at(factor, points) for form, factor in zip(self.forms_in_force, posterior.factors, strict=True)]
         priors = [form.variances_at(points) for form in self.forms_in_force]
         sd = deviation(jnp.stack([prior - jnp.sum(jnp.square(v), axis=0) for prior, v in zip(priors, parts, strict=True)]))
-        return Prediction(
-            mean=self._means(posterior, parts), sd=self._by_output(list(sd)), gain=posterior.gain[jnp.asarray(self.groups)]
-        )
+        return Prediction(mean=self._means(posterior, parts), sd=self._by_output(list(sd)), gain=posterior.gain[jnp.asarray(self.groups)])
 
     def _means(self, posterior: Posterior, parts: list[Array]) -> Array:
         """Return the means ``[k, n]`` from ``v [N, n]`` of each group."""
@@ -67,8 +65,7 @@ class BoxSurrogate(Surrogate):
         index, weights = placed[0][1], _known(posterior)
         shifts = [jnp.sum(weights[j] * placed[g][2]) for j, g in enumerate(self.groups)]
         variances = [
-            form.variances_at(point[None])[0] - jnp.sum(jnp.square(v))
-            for form, (_, _, v) in zip(self.forms_in_force, placed, strict=True)
+            form.variances_at(point[None])[0] - jnp.sum(jnp.square(v)) for form, (_, _, v) in zip(self.forms_in_force, placed, strict=True)
         ]
         return index, replace(
             posterior,

@@ -282,7 +282,9 @@ class Surrogate(AbstractSurrogate):
         seen = column_of(posterior.shift, jnp.asarray(index)) if jnp.ndim(index) == 0 else posterior.shift[jnp.arange(self.outputs), index]
         innovation = (values - jnp.asarray(self.prior_mean, values.dtype) - seen) * self._by_output([step.precision for step in steps])
         columns = self._by_output([step.column for step in steps])
-        return replace(posterior, shift=posterior.shift + columns * innovation[:, None], weights=self._reweighted(posterior, steps, innovation))
+        return replace(
+            posterior, shift=posterior.shift + columns * innovation[:, None], weights=self._reweighted(posterior, steps, innovation)
+        )
 
     def _reweighted(self, posterior: Posterior, steps: list[Step], innovation: Array) -> Array | None:
         if posterior.weights is None:
