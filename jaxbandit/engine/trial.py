@@ -70,10 +70,12 @@ class InitialDesign(Declared):
         if not isinstance(domain, Box):
             return self.points(key, domain.size)
         if self.indices is not None:
-            return domain.to_unit(jnp.asarray(domain.points)[jnp.asarray(self.indices, jnp.int32)])
-        unit = sobol_points(domain.dimension, self.random)
+            unit: Array = domain.to_unit(jnp.asarray(domain.points)[jnp.asarray(self.indices, jnp.int32)])
+            return unit
         dtype = jnp.asarray(domain.points).dtype
-        return domain.snapped((jnp.asarray(unit, dtype) + jax.random.uniform(key, (domain.dimension,), dtype)[None]) % 1)
+        sobol = jnp.asarray(sobol_points(domain.dimension, self.random), dtype)
+        shifted: Array = domain.snapped((sobol + jax.random.uniform(key, (domain.dimension,), dtype)[None]) % 1)
+        return shifted
 
 
 @pytree

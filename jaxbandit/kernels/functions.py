@@ -31,7 +31,7 @@ class Unit(Kernel, abc.ABC):
 
     @on_points
     def diag(self, x: ArrayLike) -> Array:
-        return jnp.ones(jnp.shape(x)[0], jnp.result_type(x))
+        return jnp.ones(jnp.shape(x)[0], jnp.asarray(x).dtype)
 
 
 class Separable(Unit):
@@ -46,8 +46,13 @@ class Separable(Unit):
 
 @pytree
 class Stationary(Unit):
-    """Abstract base of kernels of ``r = |(x - y) / l|``; ``length_scale`` is ``l``, scalar or ``[d]``."""
+    """Abstract base of kernels of ``r = |(x - y) / l|``; ``length_scale`` is ``l``, scalar or ``[d]``.
 
+    Attributes:
+      spectrum: degrees of freedom of Student's t that is the spectral density, infinite for a Gaussian, ``None`` for any other.
+    """
+
+    spectrum: ClassVar[float | None] = None
     length_scale: Annotated[PerAxis, positive] = 1.0
 
     @abc.abstractmethod
@@ -76,6 +81,7 @@ class SquaredExponential(Stationary, Separable):
     """
 
     short_name: ClassVar[str] = "se"
+    spectrum: ClassVar[float | None] = math.inf
 
     @classmethod
     @checked
@@ -91,6 +97,8 @@ class SquaredExponential(Stationary, Separable):
 class Matern12(Stationary):
     """Matern 1/2 (exponential), ``k = exp(-r)`` with ``r = |(x - y) / l|``."""
 
+    spectrum: ClassVar[float | None] = 1
+
     def _at(self, squared: Array) -> Array:
         return jnp.exp(-distance(squared))
 
@@ -98,6 +106,8 @@ class Matern12(Stationary):
 @pytree
 class Matern32(Stationary):
     """Matern 3/2, ``k = (1 + sqrt(3) r) exp(-sqrt(3) r)`` with ``r = |(x - y) / l|``."""
+
+    spectrum: ClassVar[float | None] = 3
 
     def _at(self, squared: Array) -> Array:
         r = SQRT3 * distance(squared)
@@ -107,6 +117,8 @@ class Matern32(Stationary):
 @pytree
 class Matern52(Stationary):
     """Matern 5/2, ``k = (1 + sqrt(5) r + 5 r^2 / 3) exp(-sqrt(5) r)`` with ``r = |(x - y) / l|``."""
+
+    spectrum: ClassVar[float | None] = 5
 
     def _at(self, squared: Array) -> Array:
         r = SQRT5 * distance(squared)
@@ -302,11 +314,10 @@ def spectral(kernel: Kernel, key: Key, shape: tuple[int, int], dtype: np.dtype) 
     if isinstance(kernel, Scale):
         inner = spectral(kernel.kernel, key, shape, dtype)
         return None if inner is None else (inner[0], inner[1] * jnp.asarray(kernel.variance))
-    degrees = {SquaredExponential: None, Matern12: 1, Matern32: 3, Matern52: 5}
-    if type(kernel) not in degrees:
+    if not isinstance(kernel, Stationary) or kernel.spectrum is None:
         return None
     normal, chi = jax.random.split(key)
-    drawn, freedom = jax.random.normal(normal, shape, dtype), degrees[type(kernel)]
-    if freedom is not None:
+    drawn, freedom = jax.random.normal(normal, shape, dtype), kernel.spectrum
+    if freedom < math.inf:
         drawn = drawn * jnp.sqrt(freedom / (2 * jax.random.gamma(chi, freedom / 2, shape[:1], dtype)))[:, None]
     return drawn / jnp.asarray(kernel.length_scale), jnp.ones((), dtype)

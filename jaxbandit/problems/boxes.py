@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,8 @@ from jaxbandit.problems.base import AbstractProblem, Optimum
 from jaxbandit.problems.noise import Drawn, Gaussian, Noise
 
 __all__ = ["BoxProblem", "Certificate", "certified", "on_box"]
+
+Function: TypeAlias = Callable[[Array], Array | float]  # of one point x [d] in the units of the axes
 
 
 @pytree
@@ -51,7 +53,7 @@ class BoxProblem(AbstractProblem):
     """
 
     domain: Box
-    functions: tuple[Callable[[Array], Array], ...] = static(repr=False)
+    functions: tuple[Function, ...] = static(repr=False)
     means: Table
     best: Certificate
     noise: Noise = Gaussian()
@@ -89,8 +91,8 @@ class BoxProblem(AbstractProblem):
 @checked
 def on_box(
     domain: Box,
-    reward: Callable[[Array], Array | float],
-    constraints: Sequence[Callable[[Array], Array | float]],
+    reward: Function,
+    constraints: Sequence[Function],
     *,
     noise_variance: Annotated[PerOutput, nonnegative] | None = None,
     noise: Noise | None = None,
@@ -121,7 +123,7 @@ def on_box(
     else:
         checks.shape("best", np.asarray(best[1], np.float64), (domain.dimension,), remedy="one coordinate for each axis")
         found = Certificate(value=float(best[0]), point=np.asarray(best[1], np.float64))
-    own = Gaussian(variance=noise_variance) if noise is None else noise
+    own = noise or Gaussian(variance=0.0 if noise_variance is None else noise_variance)
     return BoxProblem(
         domain=domain, functions=functions, means=means, best=found, noise=own, delay=NoDelay() if delay is None else delay, name=name
     )
@@ -132,7 +134,7 @@ STARTS = 32
 APART = 0.05  # distance in sides of the box from which two optima count as of different basins
 
 
-def certified(box: Box, functions: Sequence[Callable[[Array], Array]]) -> Certificate:
+def certified(box: Box, functions: Sequence[Function]) -> Certificate:
     """Return the best feasible point that sequential quadratic programmes find from the best of many Sobol points, in float64.
 
     Sides of whole numbers keep the value that each start has there.

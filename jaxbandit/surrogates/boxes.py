@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -75,7 +77,8 @@ class BoxSurrogate(Surrogate):
         )
 
     def pool(self, posterior: Posterior) -> Array:
-        return posterior.factors[0].points
+        points: Array = posterior.factors[0].points
+        return points
 
 
 def _known(posterior: Posterior) -> Array:
@@ -98,7 +101,7 @@ class Elsewhere(AbstractSurrogate):
     @property
     def domain(self) -> Box:
         """The box."""
-        return self.surrogate.domain
+        return cast(Box, self.surrogate.domain)
 
     @property
     def size(self) -> int:

@@ -140,7 +140,8 @@ class Pool(Form[PoolState]):
         prior, noise = jax.random.split(key)
         draw = prior_draw(self.kernel, prior, points.shape[1], points.dtype)
         seen = draw(state.observed) + jnp.sqrt(state.noises) * jax.random.normal(noise, (self.room,), points.dtype)
-        return draw(points) - matmul(matmul(state.inverse, seen), self.weights_at(state, points))
+        drawn: Array = draw(points) - matmul(matmul(state.inverse, seen), self.weights_at(state, points))
+        return drawn
 
     def conditioned(self, state: PoolState, noise: Array, values: Array) -> tuple[PoolState, Array, Array]:
         """Return the state of the same points and observations under this form's kernel and ``noise``, the weights ``[j, N]`` of
