@@ -16,7 +16,7 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.codec import nameable
 from jaxbandit.core.declare import Key, Numbers, Role, Table, check_fields, checked
-from jaxbandit.core.fields import Place, Words, exactly, finite_numbers, key, matrix, vector, whole
+from jaxbandit.core.fields import Place, Words, exactly, finite_numbers, key, matrix, positive, vector, whole
 from jaxbandit.core.keys import typed
 from jaxbandit.core.pytree import pytree, replace, static
 
@@ -26,6 +26,7 @@ __dir__ = __all__.copy  # what completion shows
 MOST_POINTS = 10**7
 """The most points of a domain: beyond, the posterior of a single trial would take gigabytes."""
 
+WHOLE = whole(-(2**31), 2**31 - 1)  # an end of a side of whole numbers
 COORDINATES, AXIS = matrix("one row per point, one column per axis"), vector("one number per point of the axis")
 
 
@@ -280,14 +281,14 @@ class Side(Role):
 
 @nameable
 @checked
-def log(low: float, high: float) -> Side:
+def log(low: Annotated[float, positive], high: Annotated[float, positive]) -> Side:
     """Make a side of a box on a logarithmic scale, ``0 < low < high``; raises ``InvalidArgument`` on other ends."""
     return Side(low=float(low), high=float(high), scale="log")
 
 
 @nameable
 @checked
-def integers(low: int, high: int) -> Side:
+def integers(low: Annotated[int, WHOLE], high: Annotated[int, WHOLE]) -> Side:
     """Make a side of a box that holds the whole numbers ``low .. high``; raises ``InvalidArgument`` unless ``low < high``."""
     return Side(low=float(low), high=float(high), scale="integers")
 

@@ -41,7 +41,7 @@ class Choice(NamedTuple):
 
     @property
     def place(self) -> Array:
-        """What a problem takes for the point: on a box its coordinates ``[d]`` in the unit cube, else its index ``[]``."""
+        """The point as a problem takes it: on a box its coordinates ``[d]`` in the unit cube, else its index ``[]``."""
         return self.point if self.decision.point is None else self.decision.point
 
 

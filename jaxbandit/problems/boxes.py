@@ -18,7 +18,7 @@ from jaxbandit.domains import Box, tabulate
 from jaxbandit.problems.base import AbstractProblem, Optimum
 from jaxbandit.problems.noise import Drawn, Gaussian, Noise
 
-__all__ = ["BoxProblem", "Certificate", "certified", "on_box"]
+__all__ = ["BoxProblem", "Certificate", "on_box"]
 
 Function: TypeAlias = Callable[[Array], Array | float]  # of one point x [d] in the units of the axes
 
