@@ -265,18 +265,28 @@ class Side(Role):
     def to_unit(self, value: Any) -> Any:
         """Return values of this side as shares of it, in ``[0, 1]``; whole numbers lie in the middle of equal parts."""
         if self.scale == "log":
-            return (jnp.log(value) - math.log(self.low)) / math.log(self.high / self.low)
+            return (_numpy_of(value).log(value) - math.log(self.low)) / math.log(self.high / self.low)
         if self.scale == "integers":
             return (value - self.low + 0.5) / (self.high - self.low + 1)
         return (value - self.low) / (self.high - self.low)
 
     def from_unit(self, share: Any) -> Any:
         """Return the values that lie at shares in ``[0, 1]`` of this side."""
+        module = _numpy_of(share)
         if self.scale == "log":
-            return self.low * jnp.exp(share * math.log(self.high / self.low))
+            return self.low * module.exp(share * math.log(self.high / self.low))
         if self.scale == "integers":
-            return self.low + jnp.clip(jnp.floor(share * (self.high - self.low + 1)), 0, self.high - self.low)
+            return self.low + module.clip(module.floor(share * (self.high - self.low + 1)), 0, self.high - self.low)
         return self.low + share * (self.high - self.low)
+
+    def snapped(self, share: Any) -> Any:
+        """Return the shares that stand for what these are: those of whole numbers in the middle of equal parts."""
+        return self.to_unit(self.from_unit(share)) if self.scale == "integers" else share
+
+
+def _numpy_of(array: Any) -> Any:
+    """Return the module that computes with an array: on the host NumPy, which compiles no programs."""
+    return np if isinstance(array, np.ndarray | np.generic) else jnp
 
 
 @nameable
@@ -312,23 +322,18 @@ class Box(Domain):
 
     def to_unit(self, points: Any) -> Any:
         """Return ``points [..., d]`` in the units of the axes as points of the unit cube, in which the models of a box compute."""
-        return jnp.stack([side.to_unit(points[..., axis]) for axis, side in enumerate(self.sides)], axis=-1)
+        return self._along(points, [side.to_unit for side in self.sides])
 
     def from_unit(self, points: Any) -> Any:
         """Return ``points [..., d]`` of the unit cube in the units of the axes."""
-        return jnp.stack([side.from_unit(points[..., axis]) for axis, side in enumerate(self.sides)], axis=-1)
+        return self._along(points, [side.from_unit for side in self.sides])
 
     def snapped(self, points: Any) -> Any:
         """Return the points of the unit cube that stand for what ``points [..., d]`` are in the units of the axes: integers are rounded."""
-        if all(side.scale != "integers" for side in self.sides):
-            return points
-        return jnp.stack(
-            [
-                side.to_unit(side.from_unit(points[..., axis])) if side.scale == "integers" else points[..., axis]
-                for axis, side in enumerate(self.sides)
-            ],
-            axis=-1,
-        )
+        return self._along(points, [side.snapped for side in self.sides])
+
+    def _along(self, points: Any, changes: Sequence[Callable[[Any], Any]]) -> Any:
+        return _numpy_of(points).stack([change(points[..., axis]) for axis, change in enumerate(changes)], axis=-1)
 
 
 @nameable
@@ -367,8 +372,7 @@ def box(
         sides.append(given if isinstance(given, Side) else Side(low=float(given[0]), high=float(given[1])))
     unit = sobol([0.0] * len(sides), [1.0] * len(sides), candidates, key).points
     made = Box(points=np.zeros((1, len(sides))), names=tuple(axes), sides=tuple(sides), starts=min(starts, candidates), steps=steps)
-    with jax.enable_x64(True):
-        return replace(made, points=np.asarray(made.from_unit(unit), np.float64))
+    return replace(made, points=made.from_unit(np.asarray(unit)))
 
 
 def _corners(low: Numbers, high: Numbers) -> tuple[np.ndarray, np.ndarray]:

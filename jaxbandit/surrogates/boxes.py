@@ -11,6 +11,7 @@ import numpy as np
 from jaxbandit.core.declare import Array, Key
 from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.domains import Box
+from jaxbandit.surrogates.features import prior_variance
 from jaxbandit.surrogates.posterior import AbstractSurrogate, Belief, Posterior, Prediction, Surrogate, deviation
 
 __all__ = ["BoxSurrogate", "Elsewhere"]
@@ -37,6 +38,9 @@ class BoxSurrogate(Surrogate):
     def with_room(self, room: int) -> BoxSurrogate:
         """Return the model with room for ``room`` points of a trial's own, and as many observations."""
         return replace(self, forms=tuple(replace(form, room=room) for form in self.forms))
+
+    def largest_variances(self) -> list[float]:
+        return [float(np.max(prior_variance(form.kernel, np.asarray(form.candidates)))) for form in self.forms]
 
     def init(self) -> Posterior:
         base = super().init()

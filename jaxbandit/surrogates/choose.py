@@ -170,9 +170,8 @@ def _of_box(
     """Return the model of a box, see :func:`surrogate`; its kernels see the unit cube."""
     if asked["form"] != "auto" or asked["rank"] is not None or asked["tolerance"] is not None:
         raise checks.InvalidArgument(f"form: the model of a box is exact and has one form; leave out form, rank and tolerance, got {asked}")
-    with jax.enable_x64(True):
-        cube = Domain(points=np.asarray(box.to_unit(np.asarray(box.points, np.float64))), names=box.names)
-        data = asked["fit_to"] and (np.asarray(box.to_unit(np.asarray(asked["fit_to"][0], np.float64))), asked["fit_to"][1])
+    cube = Domain(points=box.to_unit(np.asarray(box.points, np.float64)), names=box.names)
+    data = asked["fit_to"] and (box.to_unit(np.asarray(asked["fit_to"][0], np.float64)), asked["fit_to"][1])
     given = Outputs.of(cube, kernel, noise_variance, prior_mean, outputs, data)
     if np.ndim(given.noise) > 1:
         raise checks.InvalidArgument("noise_variance: must be one number, or one for each output, on a box, got a table over points")

@@ -147,12 +147,13 @@ class Pool(Form[PoolState]):
         """Return the state of the same points and observations under this form's kernel and ``noise``, the weights ``[j, N]`` of
         ``values [j, N]``, less their mean, and the information gain ``[]``."""
         seen = jnp.arange(self.room) < state.count
-        covariances = self.kernel(state.observed, state.observed) * (seen[:, None] & seen[None])
+        both = seen[:, None] & seen[None]
+        covariances = jnp.where(both, self.kernel(state.observed, state.observed), 0)
         root, logdet = inverse_root(jnp.eye(self.room, dtype=values.dtype) + covariances / noise)
-        inverse = jnp.where(seen[:, None] & seen[None], root, 0) * jax.lax.rsqrt(noise)
+        inverse = jnp.where(both, root, 0) * jax.lax.rsqrt(noise)
         rows = matmul(inverse, self.kernel(state.observed, state.points))
         after = replace(state, rows=rows, inverse=inverse, noises=jnp.full_like(state.noises, noise))
-        return after, matmul(jnp.where(seen, values, 0), inverse.T), 0.5 * logdet
+        return after, matmul(jnp.where(seen[None], values, 0), inverse.T), 0.5 * logdet
 
 
 def prior_draw(kernel: Kernel, key: Key, dimension: int, dtype: np.dtype) -> jax.tree_util.Partial:

@@ -1,0 +1,132 @@
+"""Runs on boxes: what is chosen is the best point of the box, by a dense reference in float64, and regret is against the true optimum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from jaxbandit import Config, InitialDesign, Rpol, Unconstrained, domains, estimators, kernels, problems, simulate, surrogate
+from jaxbandit.algorithms.base import Scored
+from jaxbandit.ascent import ascend
+from tests.oracles.gaussian_process import posterior, squared_exponential
+
+NOISE, LENGTH, ROUNDS, FIRST = 1e-2, 0.3, 12, 4
+BETA = 2.0
+BOX = domains.box({"a": (0.0, 2.0), "b": (-1.0, 1.0)}, candidates=64, steps=30)
+
+
+def reward(x: jax.Array) -> jax.Array:
+    return jnp.sin(3 * x[0]) + jnp.cos(4 * x[1]) * x[0]
+
+
+def cost(x: jax.Array) -> jax.Array:
+    return x[0] ** 2 + x[1] ** 2 - 2.0
+
+
+PROBLEM = problems.on_box(BOX, reward, [cost], noise_variance=NOISE)
+MODEL = surrogate(BOX, kernels.SquaredExponential(length_scale=LENGTH), noise_variance=NOISE, precision="float64")
+
+
+def test_the_optimum_is_certified() -> None:
+    """On the constraint, where the reward's gradient is that of the constraint; no point of a fine grid that is feasible is better."""
+    a, b = np.meshgrid(np.linspace(0, 2, 801), np.linspace(-1, 1, 801), indexing="ij")
+    values = np.where(a**2 + b**2 <= 2, np.sin(3 * a) + np.cos(4 * b) * a, -np.inf)
+    best = PROBLEM.best
+    assert values.max() <= best.value <= values.max() + 1e-4
+    assert best.gradient < 1e-5
+    a, b = best.point
+    assert np.sin(3 * a) + np.cos(4 * b) * a == pytest.approx(best.value, abs=1e-9)
+    assert a**2 + b**2 - 2 <= 1e-7
+
+
+def beliefs(seen: np.ndarray, values: np.ndarray) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """Mean ``[2, n]`` and deviation ``[n]`` at points of the unit cube, from a dense posterior."""
+
+    def at(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        everything = np.concatenate([seen, np.atleast_2d(points)])
+        gram, here = squared_exponential(everything, everything, LENGTH), np.arange(len(seen))
+        (f, covariance), (g, _) = (posterior(gram, here, values[:, output], NOISE) for output in (0, 1))
+        return np.stack([f, g])[:, len(seen) :], np.sqrt(np.maximum(np.diag(covariance)[len(seen) :], 0))
+
+    return at
+
+
+def score_of(algorithm: Scored, mean: np.ndarray, sd: np.ndarray, penalty: float) -> np.ndarray:
+    if isinstance(algorithm, Unconstrained):
+        return np.asarray(mean[0] + BETA * sd)
+    lower = mean[1] - BETA * sd
+    if isinstance(algorithm, Config):
+        return np.where(lower <= 0, mean[0] + BETA * sd, -np.inf)
+    return np.asarray(mean[0] + BETA * sd - penalty * np.maximum(lower, 0))
+
+
+@pytest.mark.parametrize(
+    "algorithm", [Rpol, pytest.param(Config, marks=pytest.mark.full), pytest.param(Unconstrained, marks=pytest.mark.full)]
+)
+def test_every_choice_is_the_best_of_the_box(algorithm: type[Scored]) -> None:
+    """In every round the chosen point's score by the reference is that of the best of many points, polished, within a share of 1e-3."""
+    bounds = estimators.Bounds(reward_width=BETA, cost_width=BETA)
+    run = simulate(PROBLEM, algorithm(estimator=bounds), MODEL, horizon=ROUNDS, key=jax.random.key(1), initial=InitialDesign(random=FIRST))
+    cube = np.asarray(BOX.to_unit(np.concatenate([run.initial_points[0], run.points[0]])), np.float64)
+    values = np.concatenate([run.initial_values[0], run.values[0]]).astype(np.float64)
+    rng, rule = np.random.default_rng(0), algorithm(estimator=bounds)
+    for t in range(ROUNDS):
+        at = beliefs(cube[: FIRST + t], values[: FIRST + t])
+        penalty = float(run.multipliers[0, t, 0])
+        many = rng.uniform(size=(3000, 2))
+        scores = score_of(rule, *at(many), penalty)
+        best = many[np.argmax(scores)]
+        polished = minimize(
+            lambda x, at=at, penalty=penalty: -float(score_of(rule, *at(np.clip(x, 0, 1)), penalty)[0]), best, method="Nelder-Mead"
+        )
+        most = max(scores.max(), -polished.fun)
+        finite = scores[np.isfinite(scores)]
+        mine = float(score_of(rule, *at(cube[FIRST + t]), penalty)[0])
+        if isinstance(rule, Config) and not np.isfinite(mine):  # at the edge of what can hold, within rounding
+            mine = float(score_of(rule, *(lambda m, s: (m - np.array([[0.0], [1e-4]]), s))(*at(cube[FIRST + t])), penalty)[0])
+        assert mine >= most - 1e-3 * np.ptp(finite), (t, mine, most)
+
+
+def test_trials_by_themselves_and_in_a_batch_are_the_same() -> None:
+    """Trial 2 alone chooses bit for bit what it chooses beside others, and a run repeats itself."""
+    start = {"horizon": 5, "key": jax.random.key(2), "initial": InitialDesign(random=3), "record": "indices"}
+    several, alone = (simulate(PROBLEM, Rpol(), MODEL, trials=trials, **start) for trials in (3, [2]))
+    assert np.array_equal(several.points[2], alone.points[0])
+    assert len(np.unique(np.asarray(several.initial_points[:, 0, 0]))) == 3  # a design of its own for each
+
+
+def test_regret_is_against_the_optimum_of_the_box() -> None:
+    """Cumulative regret and violation are those of the functions at the points chosen."""
+    run = simulate(PROBLEM, Rpol(), MODEL, horizon=5, key=jax.random.key(2), initial=InitialDesign(random=3), record="indices", trials=3)
+    points = np.asarray(run.points, np.float64)
+    gaps = PROBLEM.best.value - (np.sin(3 * points[..., 0]) + np.cos(4 * points[..., 1]) * points[..., 0])
+    row = run.summary(PROBLEM).rows[0]
+    assert row["R/t"] == pytest.approx(gaps.mean(), abs=1e-4)
+    assert row["V/t"] == pytest.approx(np.maximum((points**2).sum(-1) - 2, 0).mean(), abs=1e-4)
+
+
+def test_ascents_end_at_maxima_and_never_below_their_starts() -> None:
+    """Of quadratics whose maximum lies inside the cube, on a face and in a corner; where a score is not finite nobody goes."""
+    peaks = jnp.array([[0.3, 0.6], [1.4, 0.2], [-0.5, 1.7]])
+
+    def score(points: jax.Array) -> jax.Array:
+        away = points - peaks
+        return -jnp.sum(jnp.array([[1.0, 30.0]]) * away * away, axis=1) - 10 * away[:, 0] * away[:, 1] * 0.5
+
+    starts = jnp.full((3, 2), 0.5)
+    places, values = jax.jit(lambda x: ascend(score, x, 30))(starts)
+    for place, peak in zip(np.asarray(places), np.asarray(peaks), strict=True):
+        exact = minimize(
+            lambda x, peak=peak: (x[0] - peak[0]) ** 2 + 30 * (x[1] - peak[1]) ** 2 + 5 * (x[0] - peak[0]) * (x[1] - peak[1]),
+            [0.5, 0.5],
+            bounds=[(0, 1), (0, 1)],
+        )
+        assert place == pytest.approx(exact.x, abs=2e-3)
+    assert np.all(np.asarray(values) >= np.asarray(jax.jit(score)(starts)))
+    wall = jax.jit(lambda x: ascend(lambda p: jnp.where(p[:, 0] > 0.6, -jnp.inf, p[:, 0]), x, 20))(starts)
+    assert np.all(np.asarray(wall[0])[:, 0] <= 0.6) and np.all(np.asarray(wall[1]) > 0.59)

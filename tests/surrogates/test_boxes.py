@@ -1,0 +1,126 @@
+"""Posteriors on boxes against dense ones in NumPy: at the points of the pool, anywhere else, and along gradients."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxbandit import domains, kernels, surrogate
+from jaxbandit.surrogates import BoxSurrogate, Posterior
+from tests.oracles.gaussian_process import matern52, posterior, squared_exponential
+
+DIMENSION, SEEN, ELSEWHERE = 3, 12, 7
+NOISES = (0.05, 0.2)
+BOX = domains.box({"dose": (-1.0, 3.0), "rate": domains.log(1e-3, 1e-1), "layers": domains.integers(1, 9)}, candidates=32)
+KERNELS = [kernels.Matern52(length_scale=[0.3, 0.5, 0.4]), 2.0 * kernels.SquaredExponential(length_scale=0.6)]
+
+
+def gram_of(points: np.ndarray, output: int) -> np.ndarray:
+    own = matern52(points, points, np.array([0.3, 0.5, 0.4])) if output == 0 else 2.0 * squared_exponential(points, points, 0.6)
+    return np.asarray(own)
+
+
+def data(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Points observed, one of them twice, their values ``[n, 2]``, and points elsewhere."""
+    rng = np.random.default_rng(seed)
+    seen = rng.uniform(size=(SEEN, DIMENSION))
+    seen[5] = seen[2]
+    return seen, rng.standard_normal((SEEN, 2)) + 1.0, rng.uniform(size=(ELSEWHERE, DIMENSION))
+
+
+predicted = jax.jit(lambda model, belief, points: (model.predict_at(belief, points), model.predict(belief)))
+
+
+@jax.jit
+def taught(model: BoxSurrogate, seen: jax.Array, values: jax.Array) -> Posterior:
+    """The posterior that has placed and observed the points, one after the other."""
+
+    def one(belief: Posterior, given: tuple[jax.Array, jax.Array]) -> tuple[Posterior, None]:
+        index, belief = model.place(belief, given[0])
+        return model.condition(belief, index, given[1]), None
+
+    return jax.lax.scan(one, model.init(), (seen, values))[0]
+
+
+@pytest.mark.parametrize("precision", ["float32", pytest.param("float64", marks=pytest.mark.full)])
+def test_means_and_deviations_are_those_of_a_dense_posterior(precision: str) -> None:
+    """At the candidates, at the trial's own points, and at points of no pool; of two outputs with a kernel and noise of their own."""
+    seen, values, elsewhere = data(0)
+    tolerance = {"float32": 2e-4, "float64": 1e-10}[precision]
+    with jax.enable_x64(precision == "float64"):
+        model = surrogate(BOX, KERNELS, noise_variance=list(NOISES), prior_mean=[0.5, -0.25], precision=precision)
+        assert isinstance(model, BoxSurrogate)
+        model = model.with_room(SEEN + 4)
+        belief = taught(model, seen.astype(model.dtype), values.astype(model.dtype))
+        there, pool = predicted(model, belief, elsewhere.astype(model.dtype))
+        points = np.asarray(model.pool(belief), np.float64)
+    assert points.shape == (len(BOX.points) + SEEN + 4, DIMENSION)
+    assert points[len(BOX.points) :][:SEEN] == pytest.approx(seen, abs=1e-6)
+    for output, (noise, mean) in enumerate(zip(NOISES, (0.5, -0.25), strict=True)):
+        for where, got in ((points, pool), (elsewhere, there)):
+            everything = np.concatenate([seen, where])
+            want, covariance = posterior(gram_of(everything, output), np.arange(SEEN), values[:, output], noise, mean)
+            assert np.asarray(got.mean)[output] == pytest.approx(want[SEEN:], abs=tolerance)
+            assert np.asarray(got.sd)[output] == pytest.approx(np.sqrt(np.diag(covariance))[SEEN:], abs=tolerance)
+
+
+def test_room_that_is_not_used_changes_nothing_but_rounding() -> None:
+    """Of a posterior, whatever room it has."""
+    seen, values, elsewhere = data(1)
+    beliefs = []
+    for room in (SEEN, SEEN + 20):
+        model = surrogate(BOX, KERNELS[0], noise_variance=0.1).with_room(room)
+        belief = taught(model, seen.astype(model.dtype), values.astype(model.dtype))
+        beliefs.append(predicted(model, belief, elsewhere.astype(model.dtype))[0])
+    assert np.asarray(beliefs[0].mean) == pytest.approx(np.asarray(beliefs[1].mean), abs=1e-5)
+    assert np.asarray(beliefs[0].sd) == pytest.approx(np.asarray(beliefs[1].sd), abs=1e-5)
+    assert np.asarray(beliefs[0].gain) == pytest.approx(np.asarray(beliefs[1].gain), abs=1e-5)
+
+
+def test_outputs_that_were_not_observed_learn_nothing() -> None:
+    """Of a point whose second value is missing, the second output's belief stays as it is."""
+    model = surrogate(BOX, KERNELS, noise_variance=list(NOISES)).with_room(2)
+
+    @jax.jit
+    def half_taught(model: BoxSurrogate) -> tuple[Posterior, Posterior]:
+        index, before = model.place(model.init(), jnp.full(DIMENSION, 0.4))
+        return before, model.condition(before, index, jnp.array([1.0, 9.0]), jnp.array([True, False]))
+
+    nowhere = np.full((1, DIMENSION), 0.5, np.float32)
+    before, after = (predicted(model, belief, nowhere)[1] for belief in half_taught(model))
+    assert np.array_equal(np.asarray(before.mean)[1], np.asarray(after.mean)[1])
+    assert np.array_equal(np.asarray(before.sd)[1], np.asarray(after.sd)[1])
+    assert not np.allclose(np.asarray(before.mean)[0], np.asarray(after.mean)[0])
+
+
+def test_a_posterior_under_another_kernel_is_that_of_a_model_with_it() -> None:
+    """Computed anew from all observations at once, as one after the other."""
+    seen, values, elsewhere = data(2)
+    model, other = (
+        surrogate(BOX, kernel, noise_variance=noise).with_room(SEEN + 3) for kernel, noise in zip(KERNELS, (0.1, 0.3), strict=True)
+    )
+    points, table = seen.astype(model.dtype), values.astype(model.dtype)
+    belief, want = taught(model, points, table), taught(other, points, table)
+    padded, where = np.pad(table.T, ((0, 0), (0, 3))), elsewhere.astype(model.dtype)
+    state, weights, gain = jax.jit(other.forms[0].conditioned)(belief.factors[0], np.float32(0.3), padded)
+    mean = np.asarray(weights) @ np.asarray(jax.jit(other.forms[0].weights_at)(state, where))
+    assert mean == pytest.approx(np.asarray(predicted(other, want, where)[0].mean), abs=2e-4)
+    assert np.asarray(state.rows) == pytest.approx(np.asarray(want.factors[0].rows), abs=2e-4)
+    assert float(gain) == pytest.approx(float(want.gain[0]), abs=1e-3)
+
+
+def test_units_there_and_back() -> None:
+    """Points of the cube stand for points in the units of the axes, and back; whole numbers are rounded to the middle of their part."""
+    cube = np.random.default_rng(3).uniform(size=(50, DIMENSION))
+    points, traced = BOX.from_unit(cube), jax.jit(BOX.from_unit)(cube)
+    assert points == pytest.approx(np.asarray(traced), rel=1e-5)
+    assert np.all((points[:, 0] >= -1) & (points[:, 0] <= 3)) and np.all((points[:, 1] >= 1e-3) & (points[:, 1] <= 1e-1))
+    assert points[:, 0] == pytest.approx(-1 + 4 * cube[:, 0], abs=1e-5)
+    assert np.log10(points[:, 1]) == pytest.approx(-3 + 2 * cube[:, 1], abs=1e-5)
+    assert np.array_equal(points[:, 2], 1 + np.floor(9 * cube[:, 2]))
+    back = BOX.to_unit(points)
+    assert back == pytest.approx(BOX.snapped(cube), abs=1e-9)
+    assert np.asarray(jax.jit(BOX.to_unit)(points)) == pytest.approx(back, abs=1e-5)
+    assert BOX.from_unit(back) == pytest.approx(points, rel=1e-9)
