@@ -170,6 +170,19 @@ class Policy(Declared, abc.ABC):
         """Return the mean and standard deviation that algorithms work with."""
         return self.model_of(learner).predict(posterior.belief)
 
+    def predict_at(self, learner: DelayedSurrogate, posterior: Belief, points: Array) -> Prediction:
+        """Return what :meth:`predict` does, at ``points [n, d]`` of the unit cube of a box."""
+        return self.model_of(learner).predict_at(posterior.belief, points)
+
+    def draw_at(self, learner: DelayedSurrogate, posterior: Belief, key: Key, scale: Array, points: Array) -> Array:
+        """Return the values ``[k, n]`` at ``points [n, d]`` of the unit cube of the functions drawn by ``key``."""
+        return self.model_of(learner).draw_at(posterior.belief, key, scale, points)
+
+    def place(self, learner: DelayedSurrogate, posterior: Belief, point: Array) -> tuple[Array, Belief]:
+        """Return the index ``[]`` that ``point [d]`` of the unit cube gets, and the posterior that knows it by that."""
+        index, belief = self.model_of(learner).place(posterior.belief, point)
+        return index, replace(posterior, belief=belief)
+
     def arrived(self, learner: DelayedSurrogate, posterior: Belief) -> Prediction:
         """Return the prediction from the values that have arrived alone."""
         return self.predict(learner, posterior)
@@ -205,6 +218,11 @@ class DelayedSurrogate(AbstractSurrogate):
         """The ``M`` points."""
         return self.chosen.domain
 
+    @property
+    def size(self) -> int:
+        """Number of points ``M`` of a prediction."""
+        return self.chosen.size
+
     def init(self) -> Belief:
         return self.policy.init(self)
 
@@ -233,6 +251,18 @@ class DelayedSurrogate(AbstractSurrogate):
 
     def covariance(self, posterior: Belief, output: int, indices: Array) -> Array:
         return self.policy.model_of(self).covariance(posterior.belief, output, indices)
+
+    def predict_at(self, posterior: Belief, points: Array) -> Prediction:
+        return self.policy.predict_at(self, posterior, points)
+
+    def draw_at(self, posterior: Belief, key: Key, scale: Array, points: Array) -> Array:
+        return self.policy.draw_at(self, posterior, key, scale, points)
+
+    def place(self, posterior: Belief, point: Array) -> tuple[Array, Belief]:
+        return self.policy.place(self, posterior, point)
+
+    def pool(self, posterior: Belief) -> Array:
+        return self.policy.model_of(self).pool(posterior.belief)
 
 
 def _shunned(values: Array, under_way: Array) -> Array:
@@ -331,6 +361,28 @@ class Hallucinate(Policy):
         sd = deviation(jnp.stack([spreads[g] for g in learner.arrivals.groups]))
         return replace(self.predict(learner, posterior), sd=sd)
 
+    # On a box the weights of the model of the points chosen stay 0: its means are the prior's, to which those of what has arrived are added.
+
+    def predict_at(self, learner: DelayedSurrogate, posterior: HallucinatePosterior, points: Array) -> Prediction:
+        belief = super().predict_at(learner, posterior, points)
+        return replace(belief, mean=belief.mean + _shifts_at(learner, posterior, points))
+
+    def draw_at(self, learner: DelayedSurrogate, posterior: HallucinatePosterior, key: Key, scale: Array, points: Array) -> Array:
+        return super().draw_at(learner, posterior, key, scale, points) + _shifts_at(learner, posterior, points)
+
+    def place(self, learner: DelayedSurrogate, posterior: HallucinatePosterior, point: Array) -> tuple[Array, HallucinatePosterior]:
+        index, belief = learner.chosen.place(posterior.belief, point)
+        factors = tuple(form.place(factor, point)[0] for form, factor in zip(learner.arrivals.forms, posterior.factors, strict=True))
+        shift = belief.shift.at[:, index].set(_shifts_at(learner, posterior, point[None])[:, 0])
+        return index, replace(posterior, belief=replace(belief, shift=shift), factors=factors)
+
+
+def _shifts_at(learner: DelayedSurrogate, posterior: HallucinatePosterior, points: Array) -> Array:
+    """Return the means ``[k, n]`` less the prior means of what has arrived, at ``points [n, d]`` of the unit cube."""
+    model = learner.arrivals
+    parts = [form.weights_at(factor, points) for form, factor in zip(model.forms, posterior.factors, strict=True)]
+    return jnp.stack([jnp.matmul(posterior.weights[j], parts[g], precision="highest") for j, g in enumerate(model.groups)])
+
 
 def _arrive(learner: DelayedSurrogate, before: Arrived, points: Array, values: Array, present: Array) -> Arrived:
     """Take in one value of each output that has one: ``weights += u (y - mean - phi.weights) / s``."""
@@ -385,7 +437,7 @@ class Censor(Policy):
     def init(self, learner: DelayedSurrogate) -> CensorPosterior:
         model = learner.chosen
         belief = model.init()
-        recent = jnp.full((self.window,), model.domain.size, jnp.int32)
+        recent = jnp.full((self.window,), model.size, jnp.int32)
         effects = tuple(jnp.zeros((self._open(learner), form.rank), belief.shift.dtype) for form in model.forms)
         return CensorPosterior(belief=belief, recent=recent, effects=effects, chosen=jnp.int32(0))
 
@@ -401,7 +453,7 @@ class Censor(Policy):
         belief, effects = model.moved(belief, steps, feedback.index, target), posterior.effects
         if still_open:
             # P_t phi_s / lambda of the open targets; entries without a point yet are never used.
-            points = jnp.minimum(posterior.recent[self.window - still_open :], learner.domain.size - 1)
+            points = jnp.minimum(posterior.recent[self.window - still_open :], learner.size - 1)
             shares = [step.column[points] * (step.precision * (1 / model.noise_at(g, points))) for g, step in enumerate(steps)]
             pairs = zip(effects, shares, steps, strict=True)
             effects = tuple(old - share[:, None] * step.weights[None, :] for old, share, step in pairs)
@@ -412,7 +464,8 @@ class Censor(Policy):
             excess = jnp.where(present, feedback.values[slots] - minimum[None], 0)
             moved = [jnp.matmul(excess[:, j], effects[g], precision="highest") for j, g in enumerate(model.groups)]
             corrections = [model.forms[g].expand(belief.factors[g], moved[j]) for j, g in enumerate(model.groups)]
-            belief = replace(belief, shift=belief.shift + jnp.stack(corrections))
+            weights = belief.weights if belief.weights is None else belief.weights + jnp.stack(moved)
+            belief = replace(belief, shift=belief.shift + jnp.stack(corrections), weights=weights)
         recent = jnp.append(posterior.recent[1:], feedback.index) if self.window else posterior.recent
         if still_open:  # the newest effect, u_t / s_t, comes in and the oldest goes
             newest = [(step.weights * step.precision)[None] for step in steps]
@@ -422,9 +475,12 @@ class Censor(Policy):
     def predict(self, learner: DelayedSurrogate, posterior: CensorPosterior) -> Prediction:
         """Return mean and deviation under censored targets, with ``recent``: the deviations at the last ``w`` points, summed."""
         belief = super().predict(learner, posterior)
-        size = learner.domain.size
+        size = learner.size
         deviations = belief.sd[:, jnp.minimum(posterior.recent, size - 1)]
         return replace(belief, recent=jnp.sum(jnp.where(posterior.recent < size, deviations, 0), axis=1))
+
+    def predict_at(self, learner: DelayedSurrogate, posterior: CensorPosterior, points: Array) -> Prediction:
+        return replace(super().predict_at(learner, posterior, points), recent=self.predict(learner, posterior).recent)
 
     def _open(self, learner: DelayedSurrogate) -> int:
         """Return how many of the last points can still get a value."""

@@ -320,4 +320,4 @@ def spectral(kernel: Kernel, key: Key, shape: tuple[int, int], dtype: np.dtype) 
     drawn, freedom = jax.random.normal(normal, shape, dtype), kernel.spectrum
     if freedom < math.inf:
         drawn = drawn * jnp.sqrt(freedom / (2 * jax.random.gamma(chi, freedom / 2, shape[:1], dtype)))[:, None]
-    return drawn / jnp.asarray(kernel.length_scale), jnp.ones((), dtype)
+    return drawn / jnp.broadcast_to(jnp.asarray(kernel.length_scale), drawn.shape), jnp.ones((), dtype)
