@@ -361,7 +361,7 @@ class Hallucinate(Policy):
         sd = deviation(jnp.stack([spreads[g] for g in learner.arrivals.groups]))
         return replace(self.predict(learner, posterior), sd=sd)
 
-    # On a box the weights of the model of the points chosen stay 0: its means are the prior's, to which those of what has arrived are added.
+    # On a box the weights of the chosen points' model stay 0: to its means, the prior's, those of what has arrived are added.
 
     def predict_at(self, learner: DelayedSurrogate, posterior: HallucinatePosterior, points: Array) -> Prediction:
         belief = super().predict_at(learner, posterior, points)
