@@ -33,6 +33,7 @@ class Estimate:
     costs: Array  # [m, M]
     widths: Array  # [1 + m] the beta_t of every output
     draws: Array | None = None  # [1 + m] signed multiples of sigma (Randomised), or [1 + m, M] joint draws (Thompson)
+    sd: Array | None = None  # [1 + m, M] deviations, for scores that take means as estimates
 
 
 class Strategy(Declared, abc.ABC):

@@ -290,7 +290,7 @@ class Scored(Algorithm[S]):
     subclass defines :meth:`score`, and overrides of the rest what it needs; its state holds one posterior.
 
     Attributes:
-      estimator: the exploration strategy.
+      estimator: the exploration strategy, where :meth:`estimate` goes by one.
     """
 
     estimator: Strategy
@@ -299,39 +299,47 @@ class Scored(Algorithm[S]):
         """Return the estimates from which points are scored in round ``t``; default: those of every output by the strategy."""
         return self.estimator.estimate(arena.surrogate, posterior_of(state), t, key)
 
+    def shared(self, state: S, estimate: Estimate) -> S:
+        """Return the state with what the scores of this round share, such as an incumbent, from the estimates; default: the same.
+
+        The state that a round leaves behind is without it.
+        """
+        return state
+
     @abc.abstractmethod
     def score(self, state: S, estimate: Estimate) -> Score:
-        """Return the scores ``[M]`` of points, each computed from what ``estimate`` has at that point."""
+        """Return the scores ``[M]`` of points, each computed from what ``estimate`` has at that point and what ``state`` shares."""
 
     def after_choice(self, arena: Arena, state: S, estimate: Estimate, index: Array) -> S:
-        """Return the state once the point ``index`` of ``estimate`` was chosen; default: the same."""
+        """Return the state once the point that ``estimate`` has at ``index`` was chosen; default: the same."""
         return state
 
     def select(self, arena: Arena, state: S, t: Array, key: Key) -> tuple[Decision, S]:
         estimate = self.estimate(arena, state, t, key)
-        score = self.score(state, estimate)
+        ready = self.shared(state, estimate)
+        score = self.score(ready, estimate)
         index, flags = score.choose()
         decision = Decision(index=index, widths=estimate.widths, flags=flags, draws=estimate.draws)
         if isinstance(arena.surrogate.domain, Box):
-            decision, state = self._refined(arena, state, t, key, score, decision)
-        return decision, self.after_choice(arena, state, estimate, decision.index)
+            return self._refined(arena, state, ready, t, key, score, decision)
+        return decision, self.after_choice(arena, state, estimate, index)
 
-    def _refined(self, arena: Arena, state: S, t: Array, key: Key, score: Score, found: Decision) -> tuple[Decision, S]:
+    def _refined(self, arena: Arena, state: S, ready: S, t: Array, key: Key, score: Score, found: Decision) -> tuple[Decision, S]:
         """Return the decision for the best point that ascents from the best of the pool find, and the state that knows that point."""
         box, surrogate = cast(Box, arena.surrogate.domain), arena.surrogate
         raised = [everywhere(mask) for mask, _ in score.flags]
         pool = surrogate.pool(self.belief(state))
-        values = score.in_force(raised)
 
-        def scores(points: Array) -> Array:
+        def look(points: Array) -> tuple[Array, Estimate]:
             there = replace(arena, surrogate=Elsewhere(surrogate=surrogate, points=points))
-            return self.score(state, self.estimate(there, state, t, key)).in_force(raised)
+            estimate = self.estimate(there, state, t, key)
+            return self.score(ready, estimate).in_force(raised), estimate
 
-        best, first = jax.lax.top_k(values, box.starts)
-        points, _ = ascend(scores, pool[first], box.steps)
+        _, first = jax.lax.top_k(score.in_force(raised), box.starts)
+        points, _ = ascend(lambda points: look(points)[0], pool[first], box.steps)
         points = jnp.concatenate([box.snapped(points), pool[first[:1]]])
-        reached = jnp.concatenate([scores(points[:-1]), best[:1]])
-        point = points[jnp.argmax(jnp.where(jnp.isnan(reached), -jnp.inf, reached))]
-        index, placed = self.place(arena, state, point)
+        reached, estimate = look(points)
+        best = jnp.argmax(jnp.where(jnp.isnan(reached), -jnp.inf, reached))
+        index, placed = self.place(arena, state, points[best])
         index = jnp.where(found.index == arena.size, found.index, index)  # which marks a NaN score
-        return replace(found, index=index, point=point), placed
+        return replace(found, index=index, point=points[best]), self.after_choice(arena, placed, estimate, best)

@@ -7,13 +7,14 @@ from typing import Annotated, ClassVar, Literal
 
 import jax.numpy as jnp
 
-from jaxbandit.acquisition import draw_uniformly, log_expected_improvement, log_feasibility, pick, restricted_to
-from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Seen, Traits, posterior_of
+from jaxbandit.acquisition import draw_uniformly, log_expected_improvement, log_feasibility
+from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Score, Scored, Seen, Traits, posterior_of
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import Array, Key, Scalar
 from jaxbandit.core.fields import Letter, mask, nonnegative, point
-from jaxbandit.core.pytree import pytree, static
-from jaxbandit.estimators import Strategy, Thompson
+from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.core.status import Status
+from jaxbandit.estimators import Estimate, Strategy, Thompson
 
 
 @pytree
@@ -33,7 +34,7 @@ class CeiState(BeliefState):
 
 
 @pytree
-class Cei(Algorithm[CeiState]):
+class Cei(Scored[CeiState]):
     r"""Expected improvement over the best feasible point so far, times the probability that the constraints hold.
 
     .. math::
@@ -64,17 +65,24 @@ class Cei(Algorithm[CeiState]):
         nowhere, nothing = jnp.zeros((arena.size,), bool), jnp.asarray(-jnp.inf, arena.dtype)
         return CeiState(posterior=Experience(belief=arena.surrogate.init(), visited=nowhere, best=nothing))
 
-    def select(self, arena: Arena, state: CeiState, t: Array, key: Key) -> tuple[Decision, CeiState]:
-        known = state.posterior
-        belief = arena.surrogate.predict(known.belief)
-        best = known.best
-        if self.incumbent == "mean":
-            eligible = known.visited & jnp.all(belief.mean[1:] <= 0, axis=0)
-            best = jnp.max(jnp.where(eligible, belief.mean[0], -jnp.inf))
+    def estimate(self, arena: Arena, state: CeiState, t: Array, key: Key) -> Estimate:
+        belief = arena.surrogate.predict(self.belief(state))
+        return Estimate(reward=belief.mean[0], costs=belief.mean[1:], widths=jnp.zeros_like(belief.gain), sd=belief.sd)
+
+    def shared(self, state: CeiState, estimate: Estimate) -> CeiState:
+        """Set the incumbent of the round, ``f+``."""
+        if self.incumbent == "observed":
+            return state
+        eligible = state.posterior.visited & jnp.all(estimate.costs <= 0, axis=0)
+        best = jnp.max(jnp.where(eligible, estimate.reward, -jnp.inf))
+        return CeiState(posterior=replace(state.posterior, best=best))
+
+    def score(self, state: CeiState, estimate: Estimate) -> Score:
+        assert estimate.sd is not None
+        best, sd = state.posterior.best, estimate.sd
         exists = best > -jnp.inf
-        gain = log_expected_improvement(belief.mean[0], belief.sd[0], jnp.where(exists, best, 0) + self.improvement)
-        index = pick(log_feasibility(belief.mean[1:], belief.sd[1:]) + jnp.where(exists, gain, 0))
-        return Decision(index=index, widths=jnp.zeros_like(belief.gain)), state
+        gain = log_expected_improvement(estimate.reward, sd[0], jnp.where(exists, best, 0) + self.improvement)
+        return Score(log_feasibility(estimate.costs, sd[1:]) + jnp.where(exists, gain, 0))
 
     def learn(self, arena: Arena, state: CeiState, observation: Seen) -> CeiState:
         """Condition the posterior; remember the point, and the reward if all costs held."""
@@ -97,7 +105,7 @@ class Cei(Algorithm[CeiState]):
 
 
 @pytree
-class ConstrainedThompson(Algorithm[BeliefState]):
+class ConstrainedThompson(Scored[BeliefState]):
     r"""Draw the reward and every constraint; take the best feasible point of the draw, else the least violating one.
 
     .. math::
@@ -113,13 +121,11 @@ class ConstrainedThompson(Algorithm[BeliefState]):
     paper: ClassVar[str] = "Eriksson, Poloczek (2021), *Scalable Constrained Bayesian Optimization*"
     estimator: Strategy = Thompson()
 
-    def select(self, arena: Arena, state: BeliefState, t: Array, key: Key) -> tuple[Decision, BeliefState]:
-        drawn = self.estimator.estimate(arena.surrogate, state.posterior, t, key)
-        violation = jnp.sum(jnp.maximum(drawn.costs, 0), axis=0)
-        feasible = violation <= 0
-        score = jnp.where(jnp.any(feasible), restricted_to(feasible, drawn.reward), -violation)
-        index = pick(jnp.where(jnp.isnan(violation), jnp.nan, score))
-        return Decision(index=index, widths=drawn.widths, draws=drawn.draws), state
+    def score(self, state: BeliefState, estimate: Estimate) -> Score:
+        violation = jnp.sum(jnp.maximum(estimate.costs, 0), axis=0)
+        feasible = jnp.where(violation <= 0, estimate.reward, -jnp.inf)
+        unknown = jnp.isnan(violation) | jnp.isnan(estimate.reward)
+        return Score(jnp.where(unknown, jnp.nan, feasible), flags=((violation > 0, Status.OK),), otherwise=-violation)
 
 
 @pytree

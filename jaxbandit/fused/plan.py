@@ -188,6 +188,8 @@ class Parts(NamedTuple):
 def parts_of(algorithm: Scored[S], arena: Arena, state: S, points: int = 1) -> Parts:
     """Return the parts of a round, traced at one point or more; the algorithm, the arena's numbers and the state may be tracers."""
     (_, leaves_of_state, joined), model = parted(state), arena.surrogate.model
+    if any(jnp.shape(leaf)[-1:] == (arena.size,) for leaf in leaves_of_state):
+        raise Unsupported("its state holds a number for every point")
     constants, structure = jax.tree.flatten((algorithm, arena.horizon, jnp.asarray(model.prior_mean, arena.dtype)))
     leaves, numbers = Numbers.of(leaves_of_state), Numbers.of(constants)
     if leaves.size + numbers.size > MOST_NUMBERS:
@@ -202,7 +204,7 @@ def parts_of(algorithm: Scored[S], arena: Arena, state: S, points: int = 1) -> P
 
     def choose(*given: Any) -> Any:
         algorithm, _, state, estimate = opened(*given)
-        score = algorithm.score(state, estimate)
+        score = algorithm.score(algorithm.shared(state, estimate), estimate)
         flags.append(tuple(int(flag) for _, flag in score.flags))
         return score.values, [mask for mask, _ in score.flags], score.otherwise
 

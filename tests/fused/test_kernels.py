@@ -155,7 +155,8 @@ REASONS = {
     "rpol-thompson": "draws functions",
     "rpol-randomised": "random numbers",
     "se3": "forgets",
-    "cei": "Cei declares no score",
+    "cei": "holds a number for every point",
+    "constrained-thompson": "draws functions",
     "anytime-cbo": "Anytime declares no score",
 }
 
