@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Annotated
 
 import jax
@@ -12,6 +14,7 @@ from jax.scipy.special import log_ndtr, ndtr
 from jax.typing import DTypeLike
 
 from jaxbandit.core import checks
+from jaxbandit.core.blocks import by_platform
 from jaxbandit.core.declare import Array, Key, Table, checked
 from jaxbandit.core.fields import booleans, exactly, finite_numbers, nonnegative_numbers, numbers, vector
 from jaxbandit.core.pytree import float_dtype
@@ -39,8 +42,8 @@ def nearly_best(score: Annotated[Array, numbers, vector("one score per point")])
     so far from all data that they are equally good.
     """
     score = jnp.asarray(score)
-    best = jnp.max(score)
-    return score >= least_of_best(best, jnp.min(score)) if jnp.issubdtype(score.dtype, jnp.floating) else score == best
+    best = largest(score)
+    return score >= least_of_best(best, least(score)) if jnp.issubdtype(score.dtype, jnp.floating) else score == best
 
 
 def least_of_best(best: Array, least: Array) -> Array:
@@ -63,12 +66,30 @@ def pick(score: Annotated[Array, numbers, vector("one score per point")]) -> Arr
     count = score.shape[0]
     # In the score's own precision: XLA's CPU compiler was seen to lose the comparison where float32 indices met a float64 score.
     number = score.dtype.type if count < EXACT_IN_FLOAT32 else jnp.int32
-    return jnp.min(jnp.where(nearly_best(score), jnp.arange(count, dtype=number), number(count))).astype(jnp.int32)
+    return least(jnp.where(nearly_best(score), jnp.arange(count, dtype=number), number(count))).astype(jnp.int32)
+
+
+PARTS = 16  # that are joined element-wise before a reduction on a CPU
+
+
+def _reduction(join: jnp.ufunc, reduce: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """Return a function that reduces ``[M]``; on CPUs parts of it, which may overlap, are joined first, as XLA vectorises that alone."""
+
+    def in_parts(values: Array) -> Array:
+        size = values.shape[0]
+        width = -(-size // PARTS)
+        starts = (min(start, size - width) for start in range(0, size, width))
+        return reduce(functools.reduce(join, [values[start : start + width] for start in starts]))
+
+    return by_platform(reduce, cpu=in_parts)
+
+
+largest, least = _reduction(jnp.maximum, jnp.max), _reduction(jnp.minimum, jnp.min)
 
 
 def everywhere(mask: Array) -> Array:
-    """Return whether ``mask [M]`` holds at every point; by a reduction of floats, which XLA vectorises on CPUs."""
-    return jnp.min(jnp.where(mask, 1.0, 0.0)) > 0
+    """Return whether ``mask [M]`` holds at every point; by a reduction of floats, which is quick on CPUs."""
+    return least(jnp.where(mask, 1.0, 0.0)) > 0
 
 
 @checked
