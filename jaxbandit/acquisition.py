@@ -72,7 +72,7 @@ def pick(score: Annotated[Array, numbers, vector("one score per point")]) -> Arr
 PARTS = 16  # that are joined element-wise before a reduction on a CPU
 
 
-def _reduction(join: jnp.ufunc, reduce: Callable[[Array], Array]) -> Callable[[Array], Array]:
+def _reduction(join: Callable[[Array, Array], Array], reduce: Callable[[Array], Array]) -> Callable[[Array], Array]:
     """Return a function that reduces ``[M]``; on CPUs parts of it, which may overlap, are joined first, as XLA vectorises that alone."""
 
     def in_parts(values: Array) -> Array:
