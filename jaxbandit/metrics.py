@@ -8,6 +8,7 @@ give NumPy's arrays in float64, inside a program of JAX its arrays.
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
@@ -18,11 +19,11 @@ from jax.typing import ArrayLike
 
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import Array, Scalar, checked
-from jaxbandit.core.fields import Described, finite, integers_from, nonnegative
+from jaxbandit.core.fields import Described, Place, finite, finite_numbers, integers_from, nonnegative
 from jaxbandit.core.pytree import as_argument, float_dtype, pytree
 from jaxbandit.core.status import healthy
 from jaxbandit.delays import NEVER
-from jaxbandit.domains import MOST_POINTS
+from jaxbandit.domains import MOST_POINTS, Box
 from jaxbandit.problems import AbstractProblem, optimum
 from jaxbandit.problems.base import Instance, as_exact_as_tables
 
@@ -42,34 +43,48 @@ class Curves(Described):
     violating_rounds: Array  # N, number of rounds with some g_j(x_s) > 0
     best_constrained_regret: Array  # min over s <= t of (f* - f(x_s))^+ + sum_j g_j(x_s)^+
     reward: Array  # sum f(x_s), defined even when no point is feasible
+    best_feasible_value: Array  # max f(x_s) over s <= t with all g_j(x_s) <= 0, NaN before the first of them
     strong_regret: Array | None = None  # sum E_pi f - f(x_s), pi the best mixed policy; None when its value was not given
 
 
-INDICES = integers_from(0, MOST_POINTS)
 ARRIVALS = integers_from(1, 2**31 - 1)
+INDICES = integers_from(0, MOST_POINTS)
+
+
+def _verify(name: str, value: Any, place: Place) -> None:
+    is_floating = isinstance(value, np.ndarray | jax.Array) and value.dtype.kind == "f"  # points of a box; looked at with the problem
+    (finite_numbers if is_floating else INDICES).verify(name, value, place)
+
+
+CHOSEN = dataclasses.replace(INDICES, verify=_verify)
 
 
 @checked
 @as_exact_as_tables
 def curves(
     problem: Instance,
-    indices: Annotated[Array, INDICES],
+    indices: Annotated[Array, CHOSEN],
     *,
     mixed_value: Annotated[Scalar, finite] | None = None,
 ) -> Curves:
-    """Compute the cumulative measures of the points ``indices [..., T]`` chosen on ``problem``.
+    """Compute the cumulative measures of the points ``indices [..., T]`` chosen on ``problem``, on a box of ``[..., T, d]``.
 
     Args:
       problem: the instance that was run (of a random family: the sampled one, under ``vmap``).
-      indices: indices of the chosen points; see :attr:`Trajectory.scored_indices <jaxbandit.Trajectory.scored_indices>`.
+      indices: indices of the chosen points, on a box their coordinates in the units of its axes; see :attr:`Trajectory.scored_indices
+        <jaxbandit.Trajectory.scored_indices>` and :attr:`Trajectory.scored_points <jaxbandit.Trajectory.scored_points>`.
       mixed_value: reward of the best mixed policy (:func:`~jaxbandit.problems.best_mixed_policy`), for strong regret.
     """
-    if np.ndim(indices) == 0:
-        raise InvalidArgument(f"indices: expected shape [..., T], one point for each round, got shape []: {short(indices)}")
-    if 0 in np.shape(indices):
-        raise InvalidArgument(f"indices: expected shape [..., T] with T >= 1, got shape {list(np.shape(indices))}")
-    integers_from(0, problem.domain.size - 1)("indices", indices)
-    return extend_tally(problem, start_tally(problem.constraints, np.shape(indices)[:-1]), indices, mixed_value)[1]
+    on_box, each = isinstance(problem.domain, Box), [problem.domain.dimension] if isinstance(problem.domain, Box) else []
+    (finite_numbers if on_box else INDICES)("indices", indices)
+    shape, expected = np.shape(indices), f"[..., T{''.join(f', {d}' for d in each)}]"
+    if len(shape) <= len(each) or [*shape[len(shape) - len(each) :]] != each:
+        raise InvalidArgument(f"indices: expected shape {expected}, one point for each round, got shape {list(shape)}: {short(indices)}")
+    if 0 in shape:
+        raise InvalidArgument(f"indices: expected shape {expected} with T >= 1, got shape {list(shape)}")
+    if not on_box:
+        integers_from(0, problem.domain.size - 1)("indices", indices)
+    return extend_tally(problem, start_tally(problem.constraints, shape[: len(shape) - len(each) - 1]), indices, mixed_value)[1]
 
 
 @pytree
@@ -79,17 +94,19 @@ class Tally:
     sums: Array  # [..., 4 + m] of regret, positive regret, hard violation, reward and each g_j
     violating_rounds: Array  # [...] int32
     best_constrained_regret: Array  # [...]
+    best_feasible_value: Array  # [...] minus infinity before the first
 
 
 def start_tally(constraints: int, shape: tuple[int, ...] = ()) -> Tally:
     """Return the measures before the first round, for trials with the leading axes ``shape``."""
     sums: Any = np.zeros((*shape, 4 + constraints), float_dtype())
     zero = sums[..., 0]
-    return Tally(sums=sums, violating_rounds=zero.astype(np.int32), best_constrained_regret=zero + sums.dtype.type(np.inf))
+    endless = zero + sums.dtype.type(np.inf)
+    return Tally(sums=sums, violating_rounds=zero.astype(np.int32), best_constrained_regret=endless, best_feasible_value=-endless)
 
 
 def extend_tally(problem: AbstractProblem, so_far: Tally, indices: Array, mixed_value: Scalar | None = None) -> tuple[Tally, Curves]:
-    """Return the measures after further rounds, in which the points ``indices [..., n]`` were chosen, and their curves over these."""
+    """Return the measures after further rounds, and their curves over these, given the points ``indices`` as for :func:`curves`."""
     return _extended(problem.means_of(as_argument(indices)), optimum(problem).value, so_far, mixed_value)
 
 
@@ -107,6 +124,8 @@ def _extended(means: Array, best: Array, so_far: Tally, mixed_value: Scalar | No
     sums = so_far.sums[..., None] + further[..., :-1, :]
     soft = jnp.maximum(sums[..., 4:, :], 0)
     least = jax.lax.cummin(jnp.maximum(gap, 0) + excess, axis=gap.ndim - 1)
+    largest = jax.lax.cummax(jnp.where(violating > 0, -jnp.inf, reward), axis=gap.ndim - 1)
+    largest = jnp.maximum(so_far.best_feasible_value[..., None], largest)
     measures = Curves(
         regret=sums[..., 0, :],
         positive_regret=sums[..., 1, :],
@@ -115,12 +134,14 @@ def _extended(means: Array, best: Array, so_far: Tally, mixed_value: Scalar | No
         violating_rounds=so_far.violating_rounds[..., None] + further[..., -1, :].astype(jnp.int32),
         best_constrained_regret=jnp.minimum(so_far.best_constrained_regret[..., None], least),
         reward=sums[..., 3, :],
+        best_feasible_value=jnp.where(jnp.isneginf(largest), jnp.nan, largest),
         strong_regret=None if mixed_value is None else jnp.cumsum(mixed_value - reward, axis=-1),
     )
     after = Tally(
         sums=sums[..., -1],
         violating_rounds=measures.violating_rounds[..., -1],
         best_constrained_regret=measures.best_constrained_regret[..., -1],
+        best_feasible_value=largest[..., -1],
     )
     return after, measures
 

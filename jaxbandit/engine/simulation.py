@@ -82,6 +82,13 @@ class Trajectory(Described):
         """The points that metrics count: the rounds', after the initial design's where the study counts it."""
         return jnp.concatenate([self.initial_indices, self.indices], axis=-1) if self.initial_counted else self.indices
 
+    @property
+    def scored_points(self) -> Array:
+        """The points ``[..., d]`` that metrics count on a box; raises ``InvalidArgument`` where the run is of none."""
+        if self.points is None or self.initial_points is None:
+            raise InvalidArgument("trajectory: has no points, for its domain is no box; use scored_indices")
+        return jnp.concatenate([self.initial_points, self.points], axis=-2) if self.initial_counted else self.points
+
     @checked
     def trial(self, number: Annotated[int, whole(0)], *, variant: Annotated[int, whole(0)] | None = None) -> Trajectory:
         """Return one trial of many, without leading axes.
@@ -184,7 +191,7 @@ class Trajectory(Described):
         given = {f"end_{name}": getattr(self, name) for name in ended.split()}
         given |= {f"seen_{name}": getattr(self, name) for name in ("indices", "points", "values", "arrivals")}
         if self.initial_counted:
-            given |= {"before_index": self.initial_indices, "before_points": self.initial_points}
+            given |= {"before_index": self.initial_indices, "before_point": self.initial_points}
         arrays = {name: np.asarray(array) for name, array in given.items() if array is not None}
         shaped = {name: array.reshape(shape[0] * shape[1], *array.shape[len(leading) :]) for name, array in arrays.items()}
         return Played(arrays=shaped, variants=shape[0], trials=shape[1], precision=str(np.asarray(self.initial_values).dtype))

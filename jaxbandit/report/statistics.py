@@ -311,12 +311,14 @@ def grouped(keys: Iterable[T]) -> dict[T, list[int]]:
 
 def shared_start(dataset: xr.Dataset) -> list[str]:
     """Return whose trials all begin at one point, as far as the points or the measures of round 1 are there to show it."""
-    names = ["index"] if "index" in dataset else [name for name in ("hard_violation", "regret") if name in dataset and "regret" in dataset]
+    measures = [name for name in ("hard_violation", "regret") if name in dataset and "regret" in dataset]
+    names = next(([name] for name in ("index", "point") if name in dataset), measures)
     over = "played" if names and "played" in dataset[names[0]].dims else "round"
     if not names or 1 not in dataset[over] or dataset.sizes["trial"] < 2:
         return []
-    first = [dataset[name].sel({over: 1}).transpose("algorithm", "trial").values for name in names]
-    shared = np.all([values == values[:, :1] for values in first], axis=(0, 2))
+    first = [dataset[name].sel({over: 1}).transpose("algorithm", "trial", ...).values for name in names]
+    alike = [(values == values[:, :1]) | (values != values) for values in first]
+    shared = np.all([same.reshape(same.shape[0], -1).all(axis=1) for same in alike], axis=0)
     if not shared.any():
         return []
     whose = "every algorithm" if shared.all() and len(shared) > 1 else ", ".join(map(str, dataset.algorithm.values[shared]))

@@ -48,6 +48,7 @@ WORDS = {
     "violating_rounds": "violating rounds $N$",
     "best_constrained_regret": "best regret + violation so far",
     "reward": "sum of rewards",
+    "best_feasible_value": "best feasible value so far",
 }
 
 Summarised: TypeAlias = Given | RunSummary | Sequence[Mapping[str, Any]]

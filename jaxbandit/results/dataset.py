@@ -22,6 +22,7 @@ from jaxbandit.core.fields import Check, Place
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.status import flags_in_words as status_in_words
 from jaxbandit.delays import NEVER
+from jaxbandit.domains import Box
 from jaxbandit.metrics import Curves
 from jaxbandit.problems import AbstractProblem
 
@@ -41,6 +42,7 @@ SOURCES = {
     "candidates": "end_candidate_count",
     **{name: f"end_{name}" for name in ("optimum_kept", "evaluations", "fitted_length_scales", "lost")},
     "index": "seen_indices",
+    "point": "seen_points",
     "observed": "seen_values",
     "arrival": "seen_arrivals",
 }
@@ -50,10 +52,15 @@ FURTHER = {
     "observed": ("played", "output"),
     "arrival": ("played", "output"),
 }
-FILL = {"fitted_length_scales": np.nan, "observed": np.nan, "arrival": NEVER}  # where a cell has fewer outputs than another, and the like
+FILL = {
+    "fitted_length_scales": np.nan,
+    "point": np.nan,
+    "observed": np.nan,
+    "arrival": NEVER,
+}  # where a cell has fewer outputs than another, and the like
 
 # Names in the results that no swept field can have; such a field, as `index` of the oracle, is called `algorithm.index` there.
-TAKEN = frozenset({*SOURCES, *TRIAL, *SECONDS, *LABELS, "round", "played", "output"})
+TAKEN = frozenset({*SOURCES, *TRIAL, *SECONDS, *LABELS, "round", "played", "output", "coordinate"})
 
 LARGE = 2.0**1023  # beyond it an integer has no float
 
@@ -98,6 +105,15 @@ class Contents:
     problems: Sequence[AbstractProblem]  # of every cell, a cell being runs whose arrays come together
 
     @property
+    def coordinate_names(self) -> list[str]:
+        """Names of the coordinates of points, which are kept where some cell is on a box: those of its axes, if all agree."""
+        domains = [problem.domain for problem in self.problems]
+        names = {tuple(map(domain.name_of, range(domain.dimension))) for domain in domains if isinstance(domain, Box)}
+        most = max(domain.dimension for domain in domains)
+        same = len(names) == 1 and len(min(names)) == most
+        return list(min(names)) if same else [f"x{axis + 1}" for axis in range(most)] if names else []
+
+    @property
     def rounds(self) -> np.ndarray:
         """Numbers of the kept rounds, those of counted points before round 1 being 0, -1, and so on downwards."""
         return np.concatenate([np.arange(1 - self.before, 1), self.kept])
@@ -115,14 +131,17 @@ class Contents:
             named["output"] = output_names(max(problem.outputs for problem in self.problems))
         if self.trajectories:
             named["played"] = np.arange(1, self.horizon + 1)
+            named |= {"coordinate": names} if (names := self.coordinate_names) else {}
         return named
 
     def variables(self, examples: Sequence[Arrays]) -> dict[str, Variable]:
         """Return all variables over runs and trials, given arrays of some batch of each cell; those that no cell has are left out."""
         empty, variables = [{name: array[:0] for name, array in arrays.items()} for arrays in examples], {}
         of_round = "round" if len(self.kept) == self.horizon else "played"
-        for name in [*self.metrics, *(name for name in SOURCES if name not in METRICS)]:
-            dims = FURTHER.get(name, ("round",) if name in METRICS else (of_round,) if name == "index" else ())
+        further = {**FURTHER, "index": (of_round,), "point": (of_round, "coordinate")}
+        meaningless = ["index"] if all(isinstance(problem.domain, Box) for problem in self.problems) else []  # of a pool
+        for name in [*self.metrics, *(name for name in SOURCES if name not in (*METRICS, *meaningless))]:
+            dims = further.get(name, ("round",) if name in METRICS else ())
             if any(SOURCES[name] in arrays for arrays in empty) and (self.trajectories or not SOURCES[name].startswith("seen_")):
                 entries = [self.entries(name, cell, arrays) for cell, arrays in enumerate(empty)]
                 sizes = np.max([array.shape[1:] for array in entries], axis=0).astype(int).tolist()
@@ -138,7 +157,10 @@ class Contents:
             return (arrays[source][:, None] * elapsed - _joined(arrays, "reward")).astype(float_dtype())
         if name == MIXED:
             return arrays[source].astype(float_dtype())
-        if name in METRICS or (name == "index" and len(self.kept) == self.horizon):
+        if name == "point" and source not in arrays:  # of a cell on a finite domain
+            table = np.asarray(problem.domain.points, float_dtype())
+            return table[self.entries("index", cell, arrays)]
+        if name in METRICS or (name in ("index", "point") and len(self.kept) == self.horizon):
             return _joined(arrays, source, f"before_{name}")
         if source in arrays:
             return np.minimum(arrays[source], NEVER) if name == "arrival" else arrays[source]
@@ -273,7 +295,8 @@ def to_dataframe(dataset: Results, *, last: bool = False) -> pd.DataFrame:
     """Return results as a tidy table: a row for each run, trial and round.
 
     Columns are the labels of the run (``algorithm``, ``base``, ``problem``, ``delay``), a column for each swept field, NaN where a run has
-    none, then ``trial`` and ``round``, every measure of a round, and what is known of the trial, such as ``status`` and ``optimum``.
+    none, then ``trial`` and ``round``, every measure of a round, on a box the coordinates of its point (``point.dose``), and what is known
+    of the trial, such as ``status`` and ``optimum``.
     ``table.to_csv(path)`` and ``table.to_parquet(path)`` write it; the latter needs the extra ``parquet``.
 
     Args:
@@ -281,6 +304,8 @@ def to_dataframe(dataset: Results, *, last: bool = False) -> pd.DataFrame:
       last: whether to keep the last round only.
     """
     part = dataset.isel(round=[-1]) if last else dataset
+    if "point" in part and "round" in part.point.dims:
+        part = part.assign({f"point.{name}": part.point.sel(coordinate=name, drop=True) for name in part.coordinate.values})
     part = part[[name for name in part.data_vars if set(part[name].dims) <= set(ORDER)]]
     of_round = [str(name) for name in part.data_vars if "round" in part[name].dims]
     of_trial = [str(name) for name in part.data_vars if "round" not in part[name].dims]

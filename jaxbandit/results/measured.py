@@ -41,6 +41,7 @@ COLUMNS = (
     ("soft V/t", "soft_violation", True),
     ("N", "violating_rounds", False),
     ("best R+V", "best_constrained_regret", False),
+    ("best feasible", "best_feasible_value", False),
     ("strong R/t", "strong_regret", True),
 )
 
@@ -68,7 +69,7 @@ def measure_all(
 ) -> Measured:
     """Return the measures of further rounds of ``trials``: their pairs ``[P, 3]``, sums so far and indices ``[P, n]`` chosen then.
 
-    They are measured in blocks of ``block`` side by side.
+    On a box these are points ``[P, n, d]``. They are measured in blocks of ``block`` side by side.
     Cells on problems of one shape share this program. Given ``count``, only so many blocks of each device are measured. Without ``key``
     the problem must not be random; runs with ``common`` random numbers share their instances.
     """
@@ -89,7 +90,7 @@ def measure_all(
 class Played:
     """Arrays of a run's trials by the names that a study's batches have, with entries ``[variants * trials, ...]``."""
 
-    arrays: Mapping[str, np.ndarray]  # end_... at the end of a trial, seen_... of every round, before_index where an initial design counts
+    arrays: Mapping[str, np.ndarray]  # end_... at the end of a trial, seen_... of every round, before_... where an initial design counts
     variants: int
     trials: int
     precision: str
@@ -187,7 +188,7 @@ def measured(run: Played, problem: AbstractProblem, numbers: Sequence[int], key:
             " them again"
         )
     count, arrays, before = run.variants * run.trials, run.arrays, run.before
-    seen, first = ("seen_points", "before_points") if "seen_points" in arrays else ("seen_indices", "before_index")
+    seen, first = ("seen_points", "before_point") if "seen_points" in arrays else ("seen_indices", "before_index")
     indices = np.concatenate([arrays[first], arrays[seen]], axis=1) if before else arrays[seen]
     blocks, block = equal_blocks(count, SIDE_BY_SIDE, 1)
     pairs = np.stack([np.zeros(count, int), np.tile(numbers, run.variants), np.ones(count, int)], axis=1).astype(np.int32)

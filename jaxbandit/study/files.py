@@ -31,7 +31,7 @@ from jaxbandit.core.executors import surroundings
 from jaxbandit.core.files import CannotWrite, ExistingOutput, drop, prepare_directory, reason_of, write_whole
 from jaxbandit.core.pytree import float_dtype
 
-LAYOUT = 7  # of the files; to be raised whenever a checkpoint of the code before cannot go on
+LAYOUT = 8  # of the files; to be raised whenever a checkpoint of the code before cannot go on
 WORDS = {
     "layout": "another layout of checkpoints",
     "jaxbandit": "another version of jaxbandit",

@@ -17,6 +17,7 @@ from jaxbandit.core.declare import Device, checked
 from jaxbandit.core.fields import whole
 from jaxbandit.core.memory import device_memory, host_memory, in_units, tree_bytes
 from jaxbandit.core.pytree import float_dtype, replace
+from jaxbandit.domains import Box
 from jaxbandit.engine.arguments import DIFFERENT_DEVICES, kernel_of, plan_delays
 from jaxbandit.engine.cell import Cell, Variant, check_run, laid_out_for
 from jaxbandit.engine.simulation import COPIES_OF_CARRY, carried_bytes
@@ -408,4 +409,5 @@ def kept_bytes(study: Study, cell: Cell) -> int:
 
 def _seen_bytes(study: Study, cell: Cell) -> int:
     """Return the bytes of a round of a trajectory: the point, and for each output a value and when it arrives."""
-    return 4 + (4 + float_dtype().itemsize) * cell.problem.outputs if study.trajectories else 0
+    point = 4 + (float_dtype().itemsize * cell.problem.domain.dimension if isinstance(cell.problem.domain, Box) else 0)
+    return point + (4 + float_dtype().itemsize) * cell.problem.outputs if study.trajectories else 0

@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike
 from jaxbandit.core.blocks import mesh_of, place
 from jaxbandit.core.memory import cores
 from jaxbandit.core.pytree import canonicalise, float_dtype, signature
+from jaxbandit.domains import Box
 from jaxbandit.engine.programs import advance_all, begin_all, conclude_all, play_all
 from jaxbandit.metrics import Tally, start_tally
 from jaxbandit.problems import best_mixed_policy
@@ -77,7 +78,7 @@ class Player:
         for numbers, blocks, positions in self._calls(batch):
             pairs = self._place(numbers)
             before, seen, ended = self._call(self._playing(cell, pairs, blocks))
-            _, curves, facts = self._call(self._measuring(cell, pairs, self._no_tally(cell), self._indices(1, before, seen), blocks))
+            _, curves, facts = self._call(self._measuring(cell, pairs, self._no_tally(cell), self._places(1, before, seen), blocks))
             calls.append(jax.tree.map(lambda x, positions=positions: np.asarray(x)[positions], (before, seen, ended, curves, facts)))
         before, seen, ended, curves, facts = jax.tree.map(lambda *x: x[0] if len(x) == 1 else np.concatenate(x), *calls)
         return _collected([self._kept(1, before, seen, curves, facts)], ended, batch.size)
@@ -114,23 +115,25 @@ class Player:
         for first, rounds in ((first, rounds) for first, rounds in cell.parts if first >= next_round):
             static = {"rounds": rounds, **self.recording}
             states, seen = self._call((advance_all, (cell.cell, self.key, states, pairs, np.int32(first)), static))
-            tally, curves, facts = self._call(self._measuring(cell, pairs, tally, self._indices(first, before, seen), None))
+            tally, curves, facts = self._call(self._measuring(cell, pairs, tally, self._places(first, before, seen), None))
             kept.append(self._kept(first, before, seen, curves, facts))
             if first + rounds <= horizon:
                 self.report(batch, first + rounds - 1, np.asarray(curves[self.metrics[0]])[: batch.size, -1])
                 self._checkpoint((*batch.place, first + rounds), (states, tally), kept)
         return _collected(kept, conclude_all(cell.cell, self.key, states, pairs, mesh=self.mesh), batch.size)
 
-    def _indices(self, first: int, before: Arrays, seen: Arrays) -> jax.Array:
-        """Return the points that are measured: those chosen from round ``first`` on, in round 1 after those before it that count."""
-        early = [before["initial_indices"]] if first == 1 and self.plan.before else []
-        return self._place(np.concatenate([np.asarray(indices) for indices in (*early, seen["indices"])], axis=1))
+    def _places(self, first: int, before: Arrays, seen: Arrays) -> jax.Array:
+        """Return what is measured, indices or on a box points: chosen from round ``first`` on, in round 1 after those before that count."""
+        name = "points" if "points" in seen else "indices"
+        early = [before[f"initial_{name}"]] if first == 1 and self.plan.before else []
+        return self._place(np.concatenate([np.asarray(places) for places in (*early, seen[name])], axis=1))
 
     def _kept(self, first: int, before: Arrays, seen: Arrays, curves: Arrays, facts: Arrays) -> dict[str, np.ndarray]:
         """Return what is kept of the rounds from ``first`` on; the curves of round 1 begin with the points before it that count."""
         study, early = self.plan.study, self.plan.before if first == 1 else 0
         rounds = study.keep.rounds(study.horizon)
-        kept: dict[str, ArrayLike] = {"before_index": before["initial_indices"]} if early else {}
+        names = {"before_index": "initial_indices", "before_point": "initial_points"}
+        kept: dict[str, ArrayLike] = {name: before[field] for name, field in names.items() if early and field in before}
         for name, curve in ((name, np.asarray(values)) for name, values in curves.items()):
             if early:
                 kept[f"before_{name}"] = curve[:, :early]
@@ -158,11 +161,13 @@ class Player:
 
         def coming() -> Iterator[Call]:
             for cell in dict.fromkeys(batch.cell for batch in self.left() if batch.cell.in_one_part):
-                sizes = 3, cell.cell.horizon + self.plan.before
-                pairs, indices = (self._place(np.zeros((cell.room, size), np.int32)) for size in sizes)
+                shape, domain = (cell.room, cell.cell.horizon + self.plan.before), cell.cell.problem.domain
+                pairs = self._place(np.zeros((cell.room, 3), np.int32))
+                on_box = isinstance(domain, Box)
+                places = self._place(np.zeros((*shape, domain.dimension), float_dtype()) if on_box else np.zeros(shape, np.int32))
                 blocks = np.int32(0) if cell.counts_blocks else None
                 yield self._playing(cell, pairs, blocks)
-                yield self._measuring(cell, pairs, self._no_tally(cell), indices, blocks)
+                yield self._measuring(cell, pairs, self._no_tally(cell), places, blocks)
 
         start = time.perf_counter()
         program = compiled(call, coming, self.note)
@@ -172,9 +177,9 @@ class Player:
     def _playing(self, cell: PlannedCell, pairs: jax.Array, blocks: np.int32 | None) -> Call:
         return play_all, (cell.cell, self.key, pairs, blocks), self.recording
 
-    def _measuring(self, cell: PlannedCell, pairs: jax.Array, tally: Tally, indices: jax.Array, blocks: np.int32 | None) -> Call:
+    def _measuring(self, cell: PlannedCell, pairs: jax.Array, tally: Tally, places: jax.Array, blocks: np.int32 | None) -> Call:
         how = {"metrics": self.metrics, "block": cell.cell.block, "common": cell.cell.common, "mesh": self.mesh}
-        return measure_all, (cell.cell.problem, self.key, (pairs, tally, indices), blocks), how
+        return measure_all, (cell.cell.problem, self.key, (pairs, tally, places), blocks), how
 
     def _place(self, array: ArrayLike) -> jax.Array:
         """Place an array on the devices, sharded over trials, its first axis."""

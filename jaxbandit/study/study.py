@@ -27,14 +27,14 @@ from jaxbandit.core.sweep import Sweep
 from jaxbandit.delays import NoDelay
 from jaxbandit.engine import InitialDesign, Trajectory, simulate
 from jaxbandit.engine.arguments import Rounds, at_once, kernel_of
-from jaxbandit.engine.cell import refreshed_in_time
+from jaxbandit.engine.cell import refreshed_in_time, with_room
 from jaxbandit.fused.plan import Plan as KernelPlan
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.results.dataset import METRICS
 from jaxbandit.study.runs import Learner, Model, Row, Run, check_label, named_by_files, runs_of, table_of
 from jaxbandit.surrogates import RangedSurrogate, Surrogate, arithmetic
 
-DEFAULT_METRICS = tuple(name for name in METRICS if name not in ("reward", "strong_regret"))
+DEFAULT_METRICS = tuple(name for name in METRICS if name not in ("reward", "best_feasible_value", "strong_regret"))
 MOST_ROUNDS_BY_DEFAULT = 1000  # that are kept when nothing is said
 PLAIN = ("name", "trials", "horizon", "seed", "trajectories", "common_random_numbers", "fused")  # as files have them, in this order
 OWN = (*PLAIN, "parameters", "metrics")
@@ -280,7 +280,9 @@ class Study(Described):
 
     def models_in_force(self, *besides: Run) -> list[Surrogate]:
         """Return the models of runs ``besides`` the study's and of these, as they are played in its number of rounds."""
-        return refreshed_in_time([run.model for run in (*besides, *self.runs)], self.horizon)
+        runs = (*besides, *self.runs)
+        room = self.horizon + max(run.initial.count for run in runs)
+        return with_room(refreshed_in_time([run.model for run in runs], self.horizon), room)
 
     @checked
     @in_its_arithmetic
