@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.codec import nameable
+from jaxbandit.core.codec import from_plain, nameable
 from jaxbandit.core.declare import Key, Numbers, Role, Table, check_fields, checked
 from jaxbandit.core.fields import Place, Words, exactly, finite_numbers, key, matrix, positive, vector, whole
 from jaxbandit.core.keys import typed
@@ -365,7 +365,8 @@ def box(
     if not axes or not all(isinstance(name, str) and name for name in axes):
         raise checks.InvalidArgument(f"axes: must be a mapping from names to sides, at least one, got {checks.short(dict(axes))}")
     sides = []
-    for name, given in axes.items():
+    for name, item in axes.items():
+        given = from_plain(Side, item, f"axes[{name!r}]")  # of a study file
         pair = isinstance(given, list | tuple) and len(given) == 2 and all(isinstance(end, int | float | np.number) for end in given)
         if not pair and not isinstance(given, Side):
             raise checks.InvalidArgument(f"axes[{name!r}]: must be {Side.described}, got {checks.short(given)}")

@@ -27,6 +27,7 @@ from jaxbandit.surrogates import BoxSurrogate, Surrogate
 from jaxbandit.surrogates.rows import RowCache
 
 NOISE_OFF = 100  # factor between the noise variances of a model and of a problem beyond which that is said
+ROOM = 16  # points: products over another room round otherwise, so that runs of a few more rounds begin with the same bits
 MIN_UNSHARED_LEAF = 4096  # numbers in a leaf from which runs that differ in it are cells of their own: a variant is copied for every trial
 
 Variant: TypeAlias = tuple[Algorithm, Surrogate, Delays | None]  # what varies between the runs of a cell
@@ -188,8 +189,9 @@ def refreshed_in_time(models: Sequence[Surrogate], horizon: int) -> list[Surroga
     return [known[id(model)] for model in models]
 
 
-def with_room(models: Sequence[Surrogate], room: int) -> list[Surrogate]:
-    """Return the models, those of a box with room for ``room`` points of a trial's own."""
+def with_room(models: Sequence[Surrogate], points: int) -> list[Surrogate]:
+    """Return the models, those of a box with room for ``points`` of a trial's own, up to the next multiple of ``ROOM``."""
+    room = -(-points // ROOM) * ROOM
     distinct = {id(model): model.with_room(room) if isinstance(model, BoxSurrogate) else model for model in models}
     return [distinct[id(model)] for model in models]
 

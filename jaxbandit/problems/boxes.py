@@ -62,7 +62,7 @@ class BoxProblem(AbstractProblem):
 
     def means_of(self, chosen: Array) -> Array:
         """Return the mean values ``[1 + m, ..., T]`` at points ``chosen [..., T, d]`` in the units of the axes."""
-        points = jnp.asarray(chosen)
+        points = jnp.asarray(chosen, jnp.asarray(self.means).dtype)
         flat = jax.vmap(self.values)(points.reshape(-1, points.shape[-1]))
         return jnp.moveaxis(flat.reshape(*points.shape[:-1], self.outputs), -1, 0)
 

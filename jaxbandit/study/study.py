@@ -25,6 +25,7 @@ from jaxbandit.core.keys import Stream, stream_key, trial_key
 from jaxbandit.core.pytree import canonicalise, float_dtype, html_table
 from jaxbandit.core.sweep import Sweep
 from jaxbandit.delays import NoDelay
+from jaxbandit.domains import Box
 from jaxbandit.engine import InitialDesign, Trajectory, simulate
 from jaxbandit.engine.arguments import Rounds, at_once, kernel_of
 from jaxbandit.engine.cell import refreshed_in_time, with_room
@@ -321,6 +322,9 @@ def _counted_model(model: Surrogate) -> Plain:
     names = ["kernels", "noise_variance", "prior_mean", "groups", "domain"]
     names += ["length_scale", "variance", "low", "high"] if isinstance(model, RangedSurrogate) else []
     made_from = {name: stable(getattr(model, name)) for name in names}
+    with contextlib.suppress(InvalidArgument):  # of a key that no table holds
+        if isinstance(model.domain, Box) and origin_of(model.domain) is not None:  # the last bits of its candidates depend on the machine
+            made_from["domain"] = stable(as_given(model.domain))
     return {"class": "Surrogate", **made_from, "forms": [[form.name, form.rank] for form in model.forms]}
 
 

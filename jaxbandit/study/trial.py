@@ -22,6 +22,7 @@ from jaxbandit.core.declare import checked, symbols
 from jaxbandit.core.fields import whole
 from jaxbandit.core.pytree import canonicalise
 from jaxbandit.delays import NEVER
+from jaxbandit.domains import Box
 from jaxbandit.engine.arguments import plan_delays
 from jaxbandit.results.dataset import Results, assembled, header
 from jaxbandit.study.plan import MAX_BYTES, Batch, make_plan
@@ -133,6 +134,10 @@ def audit(study: Study, run: Run, trial: Annotated[int, whole(0)]) -> dict[str, 
     (``[T, m, M]``) as whole functions for Thompson sampling. A model that is fitted on the way adds ``length_scales [T, G, a]``, those in
     force at rounds 1..T, of each group ``G`` of outputs, on each axis or on all.
 
+    On a box ``domain [C, d]`` holds the candidates and ``means`` their values, and the trace adds ``initial_points [n, d]`` and
+    ``points [T, d]``, in the units of the axes. Indices are numbers of the rows of these three tables, one below the other, and the
+    ``meta`` of the algorithm has a ``box``: the names, scales and ends of its sides, and how it is searched.
+
     Raises:
       InvalidArgument: when there is no such trial.
     """
@@ -158,6 +163,8 @@ def audit(study: Study, run: Run, trial: Annotated[int, whole(0)]) -> dict[str, 
         "status": played.status,
         "meta": np.asarray(json.dumps(_meta(study, run, trial))),
     }
+    if played.points is not None:
+        arrays |= {"initial_points": played.initial_points, "points": played.points}
     if played.length_scales is not None:
         arrays["length_scales"] = played.length_scales
     if played.draws is not None:
@@ -195,6 +202,9 @@ def _meta(study: Study, run: Run, trial: int) -> dict[str, object]:
         **algorithm.symbols_in_force(study.horizon),
     }
     named = {"alg": run.name_in_traces, "params": params, "algorithm": describe(algorithm)}
+    if isinstance(box := run.problem.domain, Box):
+        sides = {name: describe(side) for name, side in zip(box.names, box.sides, strict=True)}
+        named |= {"box": {"sides": sides, "starts": box.starts, "steps": box.steps}}
     return {**named, "study": study.name, "seed": study.seed, "trial": trial}
 
 

@@ -1,0 +1,102 @@
+"""Studies on a box: files and objects, the same bits as alone, after a kill and on workers, and what the results hold."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import jaxbandit as jb
+from jaxbandit.study import audit, from_table, from_toml, rerun, run_study
+from tests.support import box_runs
+from tests.support.small_study import assert_same
+
+
+@pytest.fixture(scope="module")
+def straight() -> xr.Dataset:
+    """The study without an interruption, in parts of two rounds."""
+    return run_study(box_runs.study(), segment=2)
+
+
+def test_a_study_file_names_a_problem_on_a_box_with_its_sides(tmp_path: Path) -> None:
+    (tmp_path / "box.toml").write_text(box_runs.TOML)
+    study = from_toml(tmp_path / "box.toml")
+    np.testing.assert_array_equal(study.runs[0].problem.domain.points, box_runs.small_box().points)
+    table = json.loads(json.dumps(study.table()))
+    assert table["problem"]["valley"]["domain"]["axes"] == {"dose": [0.0, 2.0], "rate": {"type": "log", "low": 0.01, "high": 1.0}}
+    assert from_table(table).fingerprint() == study.fingerprint()
+    for change in ({"steps": 4}, {"key": 1}, {"axes": {"dose": [0.0, 2.0], "rate": [0.01, 1.0]}}):
+        changed = json.loads(json.dumps(table))
+        changed["problem"]["valley"]["domain"] |= change
+        assert from_table(changed).fingerprint() != study.fingerprint()
+
+
+def test_a_trial_is_the_same_alone_in_a_study_and_by_simulate(straight: xr.Dataset) -> None:
+    study = box_runs.study()
+    alone = study.trajectory(study.runs[1], trials=[2])
+    np.testing.assert_array_equal(alone.points[0], straight.point.values[1, 2])
+    again = rerun(straight, 2, label=study.runs[1].label)
+    np.testing.assert_array_equal(again.point.values[0, 0], straight.point.values[1, 2])
+    np.testing.assert_array_equal(again.regret.values[0, 0], straight.regret.values[1, 2])
+    assert straight.coordinate.values.tolist() == ["dose", "rate"] and "index" not in straight
+    assert not np.array_equal(straight.point.values[0], straight.point.values[1])  # the swept width matters
+
+
+def test_a_study_that_was_killed_goes_on_to_the_same_bits(straight: xr.Dataset, tmp_path: Path) -> None:
+    class Killed(Exception):
+        pass
+
+    reports = iter(range(10))
+
+    def kill(*progress: Any) -> None:
+        if next(reports) == 1:
+            raise Killed
+
+    how: dict[str, Any] = {"directory": tmp_path / "run", "segment": 2, "checkpoint_share": 1.0}
+    with pytest.raises(Killed):
+        run_study(box_runs.study(), report=kill, **how)
+    notes: list[str] = []
+    assert_same(run_study(box_runs.study(), resume=True, note=notes.append, **how), straight)
+    assert any("resumed at round" in note for note in notes)
+
+
+@pytest.mark.full
+def test_workers_play_a_study_on_a_box_with_the_same_bits() -> None:
+    study = box_runs.study()
+    with ThreadPoolExecutor(2) as pool:
+        assert_same(run_study(study, executor=pool), run_study(study))
+
+
+def test_rounds_beyond_the_horizon_change_no_bit_as_long_as_the_room_is_the_same() -> None:
+    study = box_runs.study(horizon=6)
+    longer = dataclasses.replace(box_runs.study(horizon=9), name="longer")
+    [short], [long] = (each.trajectory(each.runs[0], trials=[1], record="indices").points for each in (study, longer))
+    np.testing.assert_array_equal(short, long[:6])
+
+
+def test_a_trace_has_the_points_and_all_that_a_round_was_computed_from() -> None:
+    study = box_runs.study()
+    trace = audit(study, study.runs[0], 1)
+    assert trace["domain"].shape == (32, 2) and trace["points"].shape == (6, 2) and trace["initial_points"].shape == (3, 2)
+    pool = np.concatenate([trace["domain"], trace["initial_points"], trace["points"]])
+    np.testing.assert_allclose(pool[trace["indices"]], trace["points"])
+    np.testing.assert_allclose(pool[trace["initial_indices"]], trace["initial_points"])
+    box = json.loads(str(trace["meta"]))["box"]
+    assert box["sides"]["rate"] == {"type": "Side", "low": 0.01, "high": 1.0, "scale": "log"} and (box["starts"], box["steps"]) == (2, 3)
+    played = study.trajectory(study.runs[0], trials=[1])
+    np.testing.assert_array_equal(trace["points"], played.points[0])
+
+
+def test_cells_on_a_box_and_on_a_grid_are_one_dataset() -> None:
+    grid_of = jb.problems.from_functions(jb.domains.grid([0.0], [1.0], 5), lambda x: x[0], [lambda x: x[0] - 0.5], noise_variance=0.01)
+    study = box_runs.study(problems={"line": grid_of, "valley": box_runs.valley()}, sweeps={}, trials=1, horizon=3)
+    dataset = run_study(study)
+    line, valley = dataset.point.values
+    np.testing.assert_allclose(line[0, :, 0], np.linspace(0, 1, 5)[dataset["index"].values[0, 0]])
+    assert np.isnan(line[..., 1]).all() and np.isfinite(valley).all()
