@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Annotated, TypeAlias
 
@@ -60,6 +61,7 @@ class BoxProblem(AbstractProblem):
     delay: Delay = NoDelay()
     name: str = static(default="user")
 
+    @functools.partial(jax.jit, inline=True)  # one program where it is called by itself
     def means_of(self, chosen: Array) -> Array:
         """Return the mean values ``[1 + m, ..., T]`` at points ``chosen [..., T, d]`` in the units of the axes."""
         points = jnp.asarray(chosen, jnp.asarray(self.means).dtype)
@@ -74,6 +76,7 @@ class BoxProblem(AbstractProblem):
         """Return the noisy values ``[1 + m]`` at ``index``, here a point ``[d]`` of the unit cube, given the round's randomness."""
         return self.values(self.domain.from_unit(index)) + jnp.asarray(self.noise.apply(drawn, jnp.int32(0)))
 
+    @functools.partial(jax.jit, inline=True)
     def optimum(self) -> Optimum:
         """Return what is known of the best feasible point, in the same form as on a finite domain."""
         feasible = jnp.all(jnp.asarray(self.means)[1:] <= 0, axis=0)

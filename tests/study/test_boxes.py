@@ -73,6 +73,7 @@ def test_workers_play_a_study_on_a_box_with_the_same_bits() -> None:
         assert_same(run_study(study, executor=pool), run_study(study))
 
 
+@pytest.mark.full
 def test_rounds_beyond_the_horizon_change_no_bit_as_long_as_the_room_is_the_same() -> None:
     study = box_runs.study(horizon=6)
     longer = dataclasses.replace(box_runs.study(horizon=9), name="longer")
@@ -93,6 +94,7 @@ def test_a_trace_has_the_points_and_all_that_a_round_was_computed_from() -> None
     np.testing.assert_array_equal(trace["points"], played.points[0])
 
 
+@pytest.mark.full
 def test_cells_on_a_box_and_on_a_grid_are_one_dataset() -> None:
     grid_of = jb.problems.from_functions(jb.domains.grid([0.0], [1.0], 5), lambda x: x[0], [lambda x: x[0] - 0.5], noise_variance=0.01)
     study = box_runs.study(problems={"line": grid_of, "valley": box_runs.valley()}, sweeps={}, trials=1, horizon=3)
