@@ -6,6 +6,8 @@ python tests/session/kill_session.py --kills 50
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
 import os
 import random
@@ -17,58 +19,52 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import jax
+
+import jaxbandit as jb
+from jaxbandit.session import Model, Session, SessionError
 from jaxbandit.session.journal import open_journal
 
-# What is done next follows from what has happened, so that a session which goes on does what an unbroken one would have done.
-DRIVER = """
-import sys
-import jax
-import jaxbandit as jb
-from jaxbandit.session import Model, Session
 
-directory, last = sys.argv[1], int(sys.argv[2])
-try:
-    session = Session.open(directory)
-except jb.session.SessionError:
-    domain = jb.domains.grid([0.0, 0.0], [1.0, 1.0], 12)
-    model = Model(kernel=jb.kernels.SquaredExponential(length_scale=0.3), noise_variance=0.05)
-    session = Session.create(directory, domain, jb.Rpol(), model, key=jax.random.key(1), constraints=["cost <= 0.1"])
+def drive(directory: Path, last: int) -> None:
+    """Go on with a session until ``last`` tickets are told, and say what is done once it is.
 
-def value(ticket, output):
-    return (ticket.index * (37 + output) + ticket.number * 13) % 101 / 50 - 1
-
-while True:
-    asked = sum(event.kind == "asked" for event in session.events)
-    partial = {event.body["ticket"] for event in session.events if event.kind == "told"}
-    pending = session.pending
-    if len(pending) < 4 and asked < last:
-        ticket = session.ask()
-        print("asked", ticket.number, ticket.index, flush=True)
-    elif not pending:
-        break
-    else:
-        ticket = pending[len(session.events) % len(pending)]
-        name = "cost" if ticket.number in partial else "reward"
-        told = value(ticket, name == "cost")
-        session.tell(ticket, {name: told})
-        print("told", ticket.number, name, repr(told), flush=True)
-print("done", flush=True)
-session.close()
-"""
+    What is done next follows from what has happened, so that a session which goes on does what an unbroken one would have done.
+    """
+    try:
+        session = Session.open(directory)
+    except SessionError:
+        domain = jb.domains.grid([0.0, 0.0], [1.0, 1.0], 12)
+        model = Model(kernel=jb.kernels.SquaredExponential(length_scale=0.3), noise_variance=0.05)
+        session = Session.create(directory, domain, jb.Rpol(), model, key=jax.random.key(1), constraints=["cost <= 0.1"])
+    while True:
+        asked = sum(event.kind == "asked" for event in session.events)
+        partial = {event.body["ticket"] for event in session.events if event.kind == "told"}
+        pending = session.pending
+        if len(pending) < 4 and asked < last:
+            ticket = session.ask()
+            print("asked", ticket.number, ticket.index, flush=True)
+        elif not pending:
+            break
+        else:
+            ticket = pending[len(session.events) % len(pending)]
+            name = "cost" if ticket.number in partial else "reward"
+            told = (ticket.index * (37 + (name == "cost")) + ticket.number * 13) % 101 / 50 - 1
+            session.tell(ticket, {name: told})
+            print("told", ticket.number, name, repr(told), flush=True)
+    session.close()
 
 
-def driven(directory: Path, last: int, after: float | None) -> list[str]:
-    """Return what a process said before it was killed, ``after`` so many seconds of work, or at its end."""
-    command = [sys.executable, "-c", DRIVER, str(directory), str(last)]
+def killed(directory: Path, last: int, after: float) -> list[str]:
+    """Return what a process said before it was killed, ``after`` so many seconds of work."""
     keep = {"JAX_COMPILATION_CACHE_DIR": str(directory.parent / "compiled"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    command = [sys.executable, __file__, "--drive", str(directory), "--tickets", str(last)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=keep | os.environ) as process:
         assert process.stdout is not None
         said = [process.stdout.readline()]
-        if after is not None:
-            time.sleep(after)
-            process.send_signal(signal.SIGKILL)
+        time.sleep(after)
+        process.send_signal(signal.SIGKILL)
         said += process.stdout.readlines()
-    assert after is not None or said[-1] == "done\n", said[-3:]
     return [line.strip() for line in said if line.endswith("\n")]
 
 
@@ -88,7 +84,7 @@ def lost(said: list[str], events: list[str]) -> list[str]:
             known.add(f"asked {body['ticket']} {body['index']}")
         elif kind == "told":
             known |= {f"told {body['ticket']} {name} {value!r}" for name, value in body["values"].items()}
-    return [line for line in said if line and line != "done" and line not in known]
+    return [line for line in said if line not in known]
 
 
 def kill_and_compare(kills: int, last: int, seconds: float, seed: int, report: Callable[[str], object] = print) -> int:
@@ -96,17 +92,19 @@ def kill_and_compare(kills: int, last: int, seconds: float, seed: int, report: C
     rng, wrong = random.Random(seed), 0
     with tempfile.TemporaryDirectory() as folder:
         whole, broken = Path(folder) / "whole", Path(folder) / "broken"
-        driven(whole, last, None)
+        with contextlib.redirect_stdout(io.StringIO()):
+            drive(whole, last)
         expected = happened(whole)
         for number in range(kills):
             after = rng.uniform(0, seconds)
-            said = driven(broken, last, after)
+            said = killed(broken, last, after)
             events = happened(broken)
             missing, other = lost(said, events), events != expected[: len(events)]
             wrong += len(missing) + other
             words = f"lost {missing}" if missing else "differs from the unbroken session" if other else "nothing lost, the same choices"
             report(f"kill {number + 1} after {after:.3f} s and {len(events)} events: {words}")
-        driven(broken, last, None)
+        with contextlib.redirect_stdout(io.StringIO()):
+            drive(broken, last)
         wrong += happened(broken) != expected
         report(f"went on to the end: {'the same' if happened(broken) == expected else 'other'} {len(expected)} events")
     return wrong
@@ -118,7 +116,10 @@ if __name__ == "__main__":
     parser.add_argument("--tickets", type=int, default=900, metavar="T", help="at most 1000, the horizon")
     parser.add_argument("--seconds", type=float, default=0.5, metavar="X", help="of work between two kills, at most")
     parser.add_argument("--seed", type=int, default=0, metavar="S")
+    parser.add_argument("--drive", type=Path, metavar="DIRECTORY", help="be the process that is killed")
     options = parser.parse_args()
+    if options.drive is not None:
+        sys.exit(drive(options.drive, options.tickets))
     wrong = kill_and_compare(options.kills, options.tickets, options.seconds, options.seed)
     print(f"{wrong} things went wrong in {options.kills} kills")
     sys.exit(bool(wrong))

@@ -6,9 +6,10 @@ python tests/study/kill_study.py --kills 20
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,9 @@ from pathlib import Path
 
 import numpy as np
 import xarray as xr
+
+from jaxbandit.cli import main
+from jaxbandit.study.files import AT_WORK, LOCK
 
 ONE_CELL = """
 trials = 12
@@ -57,7 +61,14 @@ def command(base: Path, out: str, *options: str) -> list[str]:
     """A run in parts of a few rounds, in two batches of each cell, with a checkpoint after each part."""
     cache = os.environ.get("JAX_COMPILATION_CACHE_DIR", str(base / "cache"))  # that of the tests, when it is one of them
     fixed = ["--segment", "10", "--checkpoint-share", "1", "--cache", cache, "--memory", "6MiB"]
-    return [sys.executable, "-m", "jaxbandit", "run", str(base / "study.toml"), "--out", str(base / out), *fixed, *options]
+    return ["run", str(base / "study.toml"), "--out", str(base / out), *fixed, *options]
+
+
+def done(arguments: list[str]) -> tuple[int, str, str]:
+    """Exit status of a command in this process, and what it prints."""
+    with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.redirect_stderr(io.StringIO()) as said:
+        status = main(arguments)
+    return status, printed.getvalue(), said.getvalue()
 
 
 def differences(base: Path, out: str) -> list[str]:
@@ -68,9 +79,11 @@ def differences(base: Path, out: str) -> list[str]:
     return [name for name in whole.data_vars if name not in timed and whole[name].values.tobytes() != resumed[name].values.tobytes()]
 
 
-def killed(arguments: list[str], after: float) -> bool:
-    """Whether the process was still running when it was killed."""
-    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def killed(arguments: list[str], since: Path, after: float) -> bool:
+    """Whether the process was still running when it was killed, ``after`` so many seconds from when a file of it was there."""
+    process = subprocess.Popen([sys.executable, "-m", "jaxbandit", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not since.exists() and process.poll() is None:
+        time.sleep(0.01)
     try:
         process.wait(after)
         return False
@@ -82,14 +95,14 @@ def killed(arguments: list[str], after: float) -> bool:
 
 def resume(base: Path, out: str) -> str:
     """Go on to the end; returns what the run said of where it was."""
-    done = subprocess.run(command(base, out, "--resume"), capture_output=True, text=True)
-    if "--force runs again" in done.stdout:
+    status, printed, said = done(command(base, out, "--resume"))
+    if "--force runs again" in printed:
         return "after the results were written"
-    if done.returncode == 2 and ("holds no run" in done.stderr or "is no directory" in done.stderr):
-        subprocess.run(command(base, out, "--force"), check=True, capture_output=True)
+    if status == 2 and ("holds no run" in said or "is no directory" in said):
+        assert done(command(base, out, "--force"))[0] == 0
         return "before the first checkpoint"
-    assert done.returncode == 0, done.stderr
-    return next((line for line in done.stderr.splitlines() if line.startswith("resumed")), "between two batches")
+    assert status == 0, said
+    return next((line for line in said.splitlines() if line.startswith("resumed")), "between two batches")
 
 
 def kill_and_compare(kills: int, horizon: int, seed: int, report: object = print, study: str = TWO_CELLS) -> int:
@@ -98,17 +111,17 @@ def kill_and_compare(kills: int, horizon: int, seed: int, report: object = print
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder)
         (base / "study.toml").write_text(study.format(horizon=horizon))
-        start = time.perf_counter()
-        said = subprocess.run(command(base, "whole"), check=True, capture_output=True, text=True).stderr
-        compiling = sum(float(seconds) for seconds in re.findall(r"^compiled .*in ([\d.]+) s$", said, flags=re.MULTILINE))
-        seconds = time.perf_counter() - start - compiling  # the runs that are killed find their programs in the cache
+        status, _, said = done(command(base, "whole"))
+        assert status == 0, said
+        seconds = float(xr.load_dataset(base / "whole" / "results.nc", engine="h5netcdf").playing_seconds.max())
         for number in range(kills):
-            after = rng.uniform(0.3, 1.0) * seconds
-            while not killed(command(base, f"run{number}"), after):
+            after, out = rng.uniform(0.0, 1.0) * seconds, f"run{number}"
+            since = base / out / (LOCK if number % 5 == 4 else AT_WORK)  # when it has its directory, or its first checkpoint
+            while not killed(command(base, out), since, after):
                 after *= 0.8
-                subprocess.run(["rm", "-r", str(base / f"run{number}")], check=True)
-            where = resume(base, f"run{number}")
-            different = differences(base, f"run{number}")
+                subprocess.run(["rm", "-r", str(base / out)], check=True)
+            where = resume(base, out)
+            different = differences(base, out)
             wrong += bool(different)
             report(f"kill {number + 1} after {after:.2f} of {seconds:.2f} s, {where}: {different or 'the same bits'}")  # type: ignore[operator]
     return wrong

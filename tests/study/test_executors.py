@@ -463,7 +463,7 @@ def test_without_dask(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
 
 # Processes of this machine.
 
-LONG: dict[str, Any] = {"trials": 100, "horizon": 400, "trajectories": False}  # some tenths of a second for each batch
+LONG: dict[str, Any] = {"trials": 100, "horizon": 160, "trajectories": False}  # a tenth of a second for each batch
 
 
 @functools.cache
@@ -556,7 +556,7 @@ def test_a_pool_of_processes_breaks_and_the_run_goes_on_without_one(tmp_path: Pa
         assert len(reports) < json.loads(found.attrs["batches"])[0][1] == 10
 
 
-LONG_TOML = ONE_CELL.replace("trials = 11", "trials = 100").replace("horizon = 20", "horizon = 400").replace("trajectories = true", "")
+LONG_TOML = ONE_CELL.replace("trials = 11", "trials = 100").replace("horizon = 20", "horizon = 160").replace("trajectories = true", "")
 
 
 @pytest.mark.full
