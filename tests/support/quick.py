@@ -13,6 +13,7 @@ def trace_quickly() -> None:
     before. Of JAX's inside, so only for the versions for which this was tried.
     """
     gc.set_threshold(50_000, 20, 50)  # tracing makes many objects and few cycles
+    gc.freeze()  # what has been imported stays
     if jax.__version_info__[:2] == (0, 10):
         from jax._src.interpreters import mlir
 
