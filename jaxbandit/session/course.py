@@ -20,16 +20,29 @@ from jaxbandit.algorithms.base import Observation, Seen
 from jaxbandit.core.declare import Array
 from jaxbandit.core.pytree import replace
 from jaxbandit.core.status import Status, healthy
+from jaxbandit.domains import Box
 from jaxbandit.engine.rounds import choose_point, faults, flags_raised, is_far, may_be_infinite, policy_key, surprises_at
 from jaxbandit.engine.trial import Setting, Surprises
 from jaxbandit.feedback import DelayedSurrogate, Pending
 from jaxbandit.surrogates import Prediction, arithmetic
+from jaxbandit.surrogates.pool import with_next
 
 ATTEMPTS = 3  # at a point that is not under way
 Units: TypeAlias = tuple[np.ndarray, np.ndarray]
 """Shift and scale ``[k]`` of modelled functions, see :meth:`Outputs.units <jaxbandit.session.quantities.Outputs.units>`."""
-Told: TypeAlias = tuple[int, Mapping[int, float]]
+Place: TypeAlias = tuple[float, ...]
+"""A point of the unit cube of a box; nothing on a finite domain, whose points numbers stand for."""
+Told: TypeAlias = tuple[int, Place, Mapping[int, float]]
 """A point, and values of modelled functions there by number."""
+
+
+class Chosen(NamedTuple):
+    """The point of a round, the flags that the algorithm raised, and its state after the choice."""
+
+    point: int
+    place: Place
+    status: Status
+    after: object
 
 
 class Carry(NamedTuple):
@@ -41,11 +54,16 @@ class Carry(NamedTuple):
 
 
 @jax.jit
-def _start(setting: Setting, indices: Array, values: Array, count: Array) -> Carry:
-    """Return what leads to round 1, before which the first ``count`` of ``values [n, k]`` at points ``indices [n]`` are learnt."""
+def _start(setting: Setting, indices: Array, values: Array, count: Array, places: Array | None = None) -> Carry:
+    """Return what leads to round 1, before which the first ``count`` of ``values [n, k]`` at points ``indices [n]`` are learnt.
+
+    On a box ``places [n, d]`` are these points in the unit cube.
+    """
     algorithm, arena, delays = setting.algorithm, setting.arena, setting.delays
 
     def learn(row: Array, state: object) -> object:
+        if places is not None:
+            state = _placed(setting, state, indices[row], places[row])
         return algorithm.learn(arena, state, Observation(index=indices[row], values=values[row]))
 
     state = algorithm.init(arena)
@@ -53,6 +71,12 @@ def _start(setting: Setting, indices: Array, values: Array, count: Array) -> Car
         state = algorithm.begin(arena, jax.lax.fori_loop(0, count, learn, state))
     pending = None if delays is None else Pending.empty(delays.capacity, arena.surrogate.outputs, arena.dtype)
     return Carry(state, pending, _far(setting, indices, values))
+
+
+def _placed(setting: Setting, state: Any, index: Array, place: Array) -> object:
+    """Return the state that knows a point of the unit cube of a box by its number, in place of what had that number before."""
+    state = with_next(state, index - setting.arena.surrogate.domain.size)
+    return setting.algorithm.place(setting.arena, state, place)[1]
 
 
 def _far(setting: Setting, indices: Array, values: Array) -> Surprises:
@@ -63,12 +87,23 @@ def _far(setting: Setting, indices: Array, values: Array) -> Surprises:
 
 
 @jax.jit
-def _choose(setting: Setting, far: Surprises, t: Array, state: object, under_way: Array | None = None, attempt: Array | None = None) -> Any:
-    """Return the point and the status of round ``t``, ``[2]`` (int32), and the state after the choice.
+def _choose(
+    setting: Setting,
+    far: Surprises,
+    t: Array,
+    index: Array | None,
+    state: object,
+    under_way: Array | None = None,
+    attempt: Array | None = None,
+) -> Any:
+    """Return the point and the status of round ``t``, ``[2]`` (int32), on a box its place ``[d]``, and the state after the choice.
 
-    Points ``under_way [M]`` look worst to the algorithm, which draws other random numbers at each further ``attempt``.
+    On a box ``index`` is the number that its point is to have. Points ``under_way [M]`` look worst to the algorithm, which draws other
+    random numbers at each further ``attempt``.
     """
     algorithm, arena, key = setting.algorithm, setting.arena, policy_key(setting.key, t)
+    if index is not None:
+        state = with_next(state, index - arena.surrogate.domain.size)
     if under_way is not None and attempt is not None:
         arena, key = replace(arena, surrogate=replace(arena.surrogate, under_way=under_way)), jax.random.fold_in(key, attempt)
     choice = choose_point(algorithm, arena, state, t, key)
@@ -78,16 +113,18 @@ def _choose(setting: Setting, far: Surprises, t: Array, state: object, under_way
     status = flags_raised(algorithm, choice.decision, choice.state)
     for flag, is_raised in raised.items():
         status = status | jnp.where(is_raised, int(flag), 0)
-    return jnp.stack([choice.point, status.astype(jnp.int32)]), choice.state
+    return jnp.stack([choice.point, status.astype(jnp.int32)]), choice.decision.point, choice.state
 
 
 @jax.jit
-def _end(setting: Setting, carry: Carry, t: Array, index: Array, values: Array) -> Carry:
-    """Return what the end of round ``t`` leaves, whose point is ``index``.
+def _end(setting: Setting, carry: Carry, t: Array, index: Array, values: Array, place: Array | None = None) -> Carry:
+    """Return what the end of round ``t`` leaves, whose point is ``index``, on a box ``place [d]`` of the unit cube.
 
     ``values [C, k]`` are those that arrive from each of the last ``C`` rounds, NaN for none; where none is late ``C`` is 1.
     """
     algorithm, arena, pending = setting.algorithm, setting.arena, carry.pending
+    if place is not None:  # written down by then: whoever plays the round again makes the same state
+        carry = carry._replace(state=_placed(setting, carry.state, index, place))
     if pending is None:
         seen: Seen = Observation(index=index, values=values[0])
         far = _far(setting, index[None], values)
@@ -111,6 +148,7 @@ class Round:
     """The point of a round, and the values that arrive at its end, by round and output."""
 
     index: int
+    place: Place = ()
     under_way: tuple[int, ...] = ()  # points that were not to be chosen
     arrivals: dict[tuple[int, int], float] = dataclasses.field(default_factory=dict)
 
@@ -157,36 +195,37 @@ class Course:
             self._known = known
             self._play_anew()
 
-    def choose(self, under_way: Sequence[int] = ()) -> tuple[int, Status, object]:
-        """Return point and status of the next round, which :meth:`asked` begins, and the algorithm's state after the choice.
+    def choose(self, under_way: Sequence[int] = (), index: int | None = None) -> Chosen:
+        """Return the choice of the next round, which :meth:`asked` begins; on a box its point is to have the number ``index``.
 
         It is a point not ``under_way`` wherever the algorithm finds one.
         """
         with self._arithmetic():
-            return self._choice(self.settled(), len(self.rounds) + 1, under_way)
+            return self._choice(self.settled(), len(self.rounds) + 1, under_way, index)
 
-    def _choice(self, carry: Carry, t: int, under_way: Sequence[int]) -> tuple[int, Status, object]:
+    def _choice(self, carry: Carry, t: int, under_way: Sequence[int], index: int | None) -> Chosen:
         setting, domain = self.setting, self.setting.arena.surrogate.domain
 
-        def attempt(*more: object) -> tuple[int, Status, object]:
-            chosen, after = _choose(setting, carry.far, np.int32(t), carry.state, *more)
-            index, status = np.asarray(chosen).tolist()
-            return index, Status(status), after
+        def attempt(*more: object) -> Chosen:
+            own = None if index is None else np.int32(index)
+            chosen, place, after = _choose(setting, carry.far, np.int32(t), own, carry.state, *more)
+            point, status = np.asarray(chosen).tolist()
+            return Chosen(point, () if place is None else tuple(np.asarray(place, np.float64).tolist()), Status(status), after)
 
         first = attempt()
-        if first[0] in under_way and isinstance(setting.arena.surrogate, DelayedSurrogate):
+        if first.point in under_way and isinstance(setting.arena.surrogate, DelayedSurrogate):
             mask = np.isin(np.arange(domain.size), under_way)
             for number in range(1, ATTEMPTS + 1):
-                index, status, after = attempt(mask, np.int32(number))
-                if index not in under_way and healthy(np.asarray(int(status))):
-                    return index, first[1], after  # the flags of the first, for points under way only look bad
+                other = attempt(mask, np.int32(number))
+                if other.point not in under_way and healthy(np.asarray(int(other.status))):
+                    return other._replace(status=first.status)  # for points under way only look bad
         return first
 
-    def asked(self, index: int, after: object = None, under_way: Sequence[int] = ()) -> None:
+    def asked(self, index: int, after: object = None, under_way: Sequence[int] = (), place: Place = ()) -> None:
         """Begin the next round, whose point is ``index``; ``after`` is the state after that choice if :meth:`choose` has just made it."""
         if after is not None:
             self._carry, self._played = self._now, len(self.rounds)
-        self.rounds.append(Round(index, tuple(under_way)))
+        self.rounds.append(Round(index, place, tuple(under_way)))
         self._after, self._now = after, None
 
     def tell(self, number: int, values: Mapping[int, float]) -> None:
@@ -224,12 +263,16 @@ class Course:
         """Return what leads to round 1; raises what the algorithm raises where it cannot begin."""
         arena, count = self.setting.arena, len(self._known)
         points, rows = np.zeros(room_for(count), np.int32), np.full((room_for(count), arena.surrogate.outputs), np.nan, arena.dtype)
-        for number, (index, values) in enumerate(self._known):
+        box = arena.surrogate.domain if isinstance(arena.surrogate.domain, Box) else None
+        places = None if box is None or not count else np.full((len(points), box.dimension), 0.5, arena.dtype)
+        for number, (index, place, values) in enumerate(self._known):
             points[number] = index
+            if places is not None:
+                places[number] = place
             for output, value in values.items():
                 rows[number, output] = self._seen(output, value)
         with self._arithmetic():
-            return _start(self.setting, points, rows, np.int32(count))
+            return _start(self.setting, points, rows, np.int32(count), places)
 
     def _ended(self, carry: Carry) -> Carry:
         """Return what the end of the round leaves that follows on ``carry``."""
@@ -237,13 +280,15 @@ class Course:
         if self._after is not None:
             carry = carry._replace(state=self._after)
         elif self.choosing_matters:
-            carry = carry._replace(state=self._choice(carry, self._played + 1, ended.under_way)[2])
+            chosen = self._choice(carry, self._played + 1, ended.under_way, ended.index if ended.place else None)
+            carry = carry._replace(state=chosen.after)
         room = 1 if carry.pending is None else len(carry.pending.values)
         values = np.full((room, arena.surrogate.outputs), np.nan, arena.dtype)
         for (number, output), value in ended.arrivals.items():
             if number > t - room:  # otherwise its place in the buffer is another round's
                 values[(number - 1) % room, output] = self._seen(output, value)
-        return _end(self.setting, carry, t, np.int32(ended.index), values)
+        place = np.asarray(ended.place, arena.dtype) if ended.place else None
+        return _end(self.setting, carry, t, np.int32(ended.index), values, place)
 
     def _seen(self, output: int, value: float) -> float:
         """Return a value of a modelled function as the model sees it."""
@@ -257,9 +302,12 @@ class Course:
         """Return whether a choice changes the algorithm's state; else playing rounds again makes none, and compiles no program for it."""
         state, _, far = self.start()
         with self._arithmetic():
-            graph = _choose.trace(self.setting, far, np.int32(1), state).jaxpr.jaxpr
-        before, after = graph.invars[-len(jax.tree.leaves(state)) :], graph.outvars[1:]
-        return any(one is not other for one, other in zip(before, after, strict=True))
+            graph = _choose.trace(self.setting, far, np.int32(1), None, state).jaxpr.jaxpr
+        leaves, held = jax.tree.leaves(state), self.setting.algorithm.belief(state)
+        # On a box every choice is placed in the belief, and so it is when its round is played again.
+        placed = {id(leaf) for leaf in jax.tree.leaves(held)} if isinstance(self.setting.arena.surrogate.domain, Box) else set()
+        before, after = graph.invars[-len(leaves) :], graph.outvars[-len(leaves) :]
+        return any(x is not y for x, y, leaf in zip(before, after, leaves, strict=True) if id(leaf) not in placed)
 
     def predict(self) -> Prediction:
         """Return mean and deviation ``[k, M]`` given all that has arrived, as NumPy arrays."""

@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from jaxbandit import drawing
+from jaxbandit.domains import Box, Domain
 from jaxbandit.drawing import ORANGE, Drawing, Ground, Quantity, figure_of, plain, styled
 from jaxbandit.session.quantities import Outputs, Space, readable
 
@@ -31,9 +32,10 @@ def belief_figure(
     that all constraints hold.
     """
     logarithmic = tuple(number for number, axis in enumerate(space.axes) if axis.scale == "logarithmic")
-    numbers = zip(space.columns.values(), np.asarray(space.domain.points).T, strict=True)
+    domain = Domain(points=space.modelled) if isinstance(space.domain, Box) else space.domain
+    numbers = zip(space.columns.values(), space.modelled.T, strict=True)
     places = np.stack([scaled if column.dtype.kind == "U" else column for column, scaled in numbers], axis=-1)
-    ground = Ground(space.domain, places, tuple(plain(space.label(name)) for name in space.names), logarithmic)
+    ground = Ground(domain, places, tuple(plain(space.label(name)) for name in space.names), logarithmic)
     chosen, rows = history["index"].values, []
     for row, name in enumerate(outputs.names):
         held = belief.isel(output=row)

@@ -8,8 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
+import numpy as np
+
 from jaxbandit.core.checks import InvalidArgument, naming, short
 from jaxbandit.core.fields import Check, choice, each, of_class, text
+from jaxbandit.domains import Box
 from jaxbandit.problems.data import Columns, are_columns, columns_of, is_blank, number_of, table_of
 from jaxbandit.session.quantities import LARGEST_TOLD, ON_GRID, Outputs, Space, readable, told_values
 from jaxbandit.session.specification import TAKEN, Specification
@@ -24,7 +27,7 @@ Names: TypeAlias = Annotated[Sequence[str], each(text)]
 class Measured:
     """Values, as many as are there, that were measured at a point; the domain's point ``index`` stands for it."""
 
-    index: int
+    index: int  # -1 of a point of a box, which gets a number of its own
     point: Mapping[str, object]
     values: Mapping[str, float]
     distance: float  # from the point to the domain's, as the largest share of an axis
@@ -33,6 +36,10 @@ class Measured:
     @classmethod
     def of(cls, space: Space, outputs: Outputs, point: Mapping[str, object], values: Mapping[str, float] | None) -> Measured:
         """Return what is told of a point; raises ``InvalidArgument`` on what is no point of ``space`` or no values of ``outputs``."""
+        if isinstance(space.domain, Box):
+            space.place(point)  # which refuses what lies beyond it
+            numbers = {name: number_of(point[name]) for name in space.names}
+            return cls(-1, numbers, {} if values is None else told_values(outputs, values, largest=LARGEST_TOLD), 0.0)
         index = space.nearest(point)
         distance, there = space.distance(point, index), space.point(index)
         if distance > ON_GRID:
@@ -54,18 +61,22 @@ def observed(ticket: int, rows: Sequence[Measured]) -> dict[str, object]:
 
 
 def rows_of(
-    history: Columns | str | Path, specification: Specification, ignore: Sequence[str], tickets: Mapping[int, int] | None = None
+    history: Columns | str | Path,
+    specification: Specification,
+    ignore: Sequence[str],
+    tickets: Mapping[int, int] | None = None,
+    space: Space | None = None,
 ) -> list[Measured]:
     """Return what the rows of a table tell: coordinates of a point, and values of outputs, blank where one is not there yet.
 
-    Rows may have the number of one of ``tickets``, whose points are given by number; without any a column of them is left out. So are the
-    other columns of a session's own table.
+    Rows may have the number of one of ``tickets``, whose points are given by number in the session's own ``space``; without any a column of
+    them is left out. So are the other columns of a session's own table.
 
     Raises:
       InvalidArgument: on a file that cannot be read, on columns that are missing, or are neither coordinate, nor output, nor among those
         to ``ignore``, and on an entry that cannot be used, by its row.
     """
-    space, outputs = specification.space, specification.outputs
+    space, outputs = space or specification.space, specification.outputs
     table = table_of("history", columns_of(history) if isinstance(history, str | Path) else history)
     numbers = table.get("ticket") if tickets is not None and "ticket" not in ignore else None
     own = {*TAKEN, *(f"violation of {one.name}" for one in outputs.constraints)} if "ticket" in table else set()
@@ -97,9 +108,11 @@ def rows_of(
                 raise InvalidArgument(f"ticket: must be one that was asked for, or blank, got {ticket:g}")
             there = space.point(index)
             one = Measured.of(space, outputs, there if any(map(is_blank, point.values())) else point, values or None)
-            if one.index != index:
+            if one.index != index and (
+                one.index >= 0 or not np.allclose(space.place(one.point), space.modelled[index], atol=ON_GRID, rtol=0)
+            ):
                 raise InvalidArgument(f"ticket: the point is not that of ticket {ticket:g}, {short(there)}")
-            rows.append(dataclasses.replace(one, ticket=int(ticket)))
+            rows.append(dataclasses.replace(one, index=index, ticket=int(ticket)))
     return rows
 
 

@@ -16,13 +16,13 @@ from jaxbandit import domains
 from jaxbandit.algorithms import Algorithm
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import Key
-from jaxbandit.domains import Domain
+from jaxbandit.domains import Box, Domain
 from jaxbandit.engine import InitialDesign
 from jaxbandit.estimators import Thompson
 from jaxbandit.kernels import Categorical, Kernel, Matern52, OnAxes, Scale
 from jaxbandit.kernels.base import covariances
 from jaxbandit.session.journal import SessionError
-from jaxbandit.session.quantities import Outputs, Standard
+from jaxbandit.session.quantities import Outputs, Space, Standard
 from jaxbandit.study.runs import Model
 from jaxbandit.surrogates import Prior
 from jaxbandit.surrogates.evidence.density import NOISE
@@ -39,7 +39,7 @@ def default_model(domain: Domain, algorithm: Algorithm) -> Model:
 
     Its form has the same shapes whatever is fitted, so that nothing is compiled anew; an algorithm that draws jointly needs another one.
     """
-    form = "features" if draws(algorithm) else "rows"
+    form = "auto" if isinstance(domain, Box) else "features" if draws(algorithm) else "rows"
     numeric = tuple(axis for axis in range(domain.dimension) if not domain.is_categorical(axis))
     lengths = (LENGTH * _sides(domain)[list(numeric)]).tolist()
     parts: list[Kernel] = [OnAxes(kernel=Categorical(), axes=(axis,)) for axis in range(domain.dimension) if axis not in numeric]
@@ -57,6 +57,8 @@ def draws(algorithm: Algorithm) -> bool:
 
 def spread_out(domain: Domain, key: Key) -> InitialDesign:
     """Return the initial design where none is given: the ``2 (d + 1)`` points nearest to those of a Sobol sequence."""
+    if isinstance(domain, Box):
+        return InitialDesign(random=2 * (domain.dimension + 1))
     points = np.asarray(domain.points, np.float64)
     sides, free, chosen = _sides(domain), np.ones(domain.size, bool), []
     unit = (points - points.min(axis=0)) / sides
@@ -68,7 +70,9 @@ def spread_out(domain: Domain, key: Key) -> InitialDesign:
 
 
 def _sides(domain: Domain) -> np.ndarray:
-    """Return the sides ``[d]`` of the box that holds all points, 1 where it has none."""
+    """Return the sides ``[d]`` of the box that holds all points as the model sees them, 1 where it has none."""
+    if isinstance(domain, Box):
+        return np.ones(domain.dimension)
     sides = np.ptp(np.asarray(domain.points, np.float64), axis=0)
     return np.where(sides > 0, sides, 1.0)
 
@@ -89,13 +93,13 @@ def standard_of(outputs: Outputs, told: Values, before: Standard) -> Standard:
 
 
 def fitted(
-    outputs: Outputs, domain: Domain, model: Model, standard: Standard | None, told: Values, *, shared: bool = False
+    outputs: Outputs, space: Space, model: Model, standard: Standard | None, told: Values, *, shared: bool = False
 ) -> tuple[Model, Standard]:
     """Return ``model`` fitted to ``told``, as one of standardised outputs, and their standard; see ``Session.fit``.
 
     Outputs have kernels and noise variances of their own, or are ``shared`` between all, for algorithms that need that.
     """
-    points, prior = _points_for_fit(model, outputs, domain, told), Prior(extent=_sides(domain), scale=1.0)
+    points, prior = _points_for_fit(model, outputs, space, told), Prior(extent=_sides(space.domain), scale=1.0)
     new = standard_of(outputs, told, standard or Standard((0.0,) * len(outputs.names), (1.0,) * len(outputs.names)))
     _, kernels, noises = (_each(name, model, outputs, new) for name in ("prior_mean", "kernel", "noise_variance"))
     means, ends = np.zeros(len(outputs.names)), []
@@ -131,9 +135,9 @@ def _means(kernel: Kernel, places: np.ndarray, values: np.ndarray, noise: float)
     return means
 
 
-def fitted_in_units(outputs: Outputs, domain: Domain, model: Model, told: Values) -> Model:
+def fitted_in_units(outputs: Outputs, space: Space, model: Model, told: Values) -> Model:
     """Return ``model`` fitted to ``told`` about its prior means, in the outputs' units, as sessions of version 1 do."""
-    points, prior = _points_for_fit(model, outputs, domain, told), Prior(extent=_sides(domain))
+    points, prior = _points_for_fit(model, outputs, space, told), Prior(extent=_sides(space.domain))
     means, kernels, noises = (_each(name, model, outputs, None) for name in ("prior_mean", "kernel", "noise_variance"))
     for number, name in enumerate(outputs.names):
         rows = [(index, values[name]) for index, values in told if name in values]
@@ -144,12 +148,12 @@ def fitted_in_units(outputs: Outputs, domain: Domain, model: Model, told: Values
     return dataclasses.replace(model, kernel=tuple(kernels), noise_variance=tuple(map(float, noises)), prior_mean=tuple(map(float, means)))
 
 
-def _points_for_fit(model: Model, outputs: Outputs, domain: Domain, told: Values) -> np.ndarray:
+def _points_for_fit(model: Model, outputs: Outputs, space: Space, told: Values) -> np.ndarray:
     if not told:
         raise SessionError("fit: nothing has been told yet; tell some values first")
     if np.size(model.noise_variance) > len(outputs.names):
         raise SessionError("fit: fits one noise variance for each output, and the model has a table over the points; give it numbers")
-    return np.asarray(domain.points, np.float64)
+    return space.modelled
 
 
 def _each(name: str, model: Model, outputs: Outputs, standard: Standard | None) -> list[Any]:

@@ -1,7 +1,7 @@
 """Axes and outputs of an experiment in the user's own words and units, and as the model sees them.
 
-The model works on a grid over the axes, scaled to ``[0, 1]``. Algorithms maximise a reward subject to constraints ``<= 0``: values are
-turned when they come in, and beliefs when they go out.
+The model works on a grid over the axes, scaled to ``[0, 1]``, or on the unit cube where all axes are continuous. Algorithms maximise a
+reward subject to constraints ``<= 0``: values are turned when they come in, and beliefs when they go out.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, check_known, did_you_mean, short
-from jaxbandit.core.codec import Table, from_fields, to_fields, to_plain
+from jaxbandit.core.codec import Table, from_fields, from_plain, to_fields, to_plain
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import AtLeast, finite, scalar, whole
 from jaxbandit.core.pytree import MOST_NUMBERS_SHOWN, replace
-from jaxbandit.domains import MOST_POINTS, Domain, product
+from jaxbandit.domains import MOST_POINTS, Box, Domain, box, log, product
 from jaxbandit.domains import points as bare_points
 from jaxbandit.problems.data import Constraint, Objective
 
@@ -71,17 +71,22 @@ class Axis:
         categorical scale distinct texts.
       scale: ``"linear"`` or ``"logarithmic"``: on which scale near values have near results; or ``"categorical"``.
       unit: unit of the values, as tables and figures show it; ``None`` for none.
+      continuous: ``True`` where any number between the two ``values`` can be taken; ``None`` for the values alone.
     """
 
     name: str
     values: tuple[float, ...] | tuple[str, ...]
     scale: str = "linear"
     unit: str | None = None
+    continuous: bool | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
             raise InvalidArgument(f"Axis.name: must be text that is not empty, got {short(self.name)}")
         checks.one_of("Axis.scale", self.scale, SCALES)
+        if self.continuous is not None and (self.continuous is not True or self.scale == "categorical" or len(self.values) != 2):
+            words = "of two numbers, the ends of a scale, or None"
+            raise InvalidArgument(f"Axis.continuous: must be True {words}, got {short(self.continuous)} of {short(self.values)}")
         if self.unit is not None:
             check_unit("Axis.unit", self.unit)
         given: Any = self.values
@@ -114,6 +119,7 @@ class Axis:
         few = self.scale == "categorical" or len(self.values) <= MOST_NUMBERS_SHOWN
         first, last = self.values[0], self.values[-1]
         values = ", ".join(map(str, self.values)) if few else f"{len(self.values)} values from {first:g} to {last:g}"
+        values = f"any number from {first:g} to {last:g}" if self.continuous else values
         return f"Axis({self.name!r}: {values}{f' {self.unit}' if self.unit else ''}; {self.scale})"
 
     @property
@@ -134,11 +140,11 @@ class Axis:
         name: str,
         low: Annotated[float, finite],
         high: Annotated[float, finite],
-        points: Annotated[int, whole(2, MOST_POINTS)],
+        points: Annotated[int, whole(2, MOST_POINTS)] | None = None,
         scale: str = "linear",
         unit: str | None = None,
     ) -> Self:
-        """Return an axis of evenly spaced values from ``low`` to ``high``, both included, on its scale.
+        """Return an axis of evenly spaced values from ``low`` to ``high``, both included, on its scale; of any number without ``points``.
 
         They are integers where ``low`` and ``high`` are and all between them are whole.
 
@@ -150,6 +156,8 @@ class Axis:
             raise InvalidArgument(f"low: must be below high, got {short(low)} and {short(high)}")
         if scale == "logarithmic":
             checks.positive("low", low, remedy=POSITIVE)
+        if points is None:
+            return cls(name=name, values=(float(low), float(high)), scale=scale, unit=unit, continuous=True)
         spaced = (np.geomspace if scale == "logarithmic" else np.linspace)(low, high, points)[1:-1].tolist()
         largest = max(abs(low), abs(high))  # whose rounding values on a linear scale carry: the fourth of 11 from 0 to 1 is 0.3
         values: list[Any] = [low, *(_rounded(value, value if scale == "logarithmic" else largest) for value in spaced), high]
@@ -168,7 +176,9 @@ class Axis:
             check_known(field, [known.name for known in fields], f"{where}.{field}", "such an axis has")
         for field in [known.name for known in fields if known.default is known.empty]:
             if field not in table:
-                raise InvalidArgument(f"{where}.{field}: give values, or low, high and points, or categories, got {short(dict(table))}")
+                raise InvalidArgument(
+                    f"{where}.{field}: give values, or low and high, with points or without, or categories, got {short(dict(table))}"
+                )
         try:
             return make(name, **table)
         except InvalidArgument as error:
@@ -199,19 +209,29 @@ class Axis:
             checks.positive(self.name, value, remedy=POSITIVE)
         *held, at = (np.log if self.scale == "logarithmic" else np.asarray)(np.asarray([*self.values, value], np.float64))
         extent, (first, second), (last, before) = held[-1] - held[0], held[:2], held[:-3:-1]
+        if self.continuous:
+            second, before = first, last
         if not first - (second - first) / 2 <= at + ON_GRID * extent or not at - ON_GRID * extent <= last + (last - before) / 2:
             ends = f"{self.values[0]:g} to {self.values[-1]:g}{f' {self.unit}' if self.unit else ''}"
             raise InvalidArgument(f"{self.name}: must lie on its axis, {ends}, got {short(value)}")
         return np.abs(np.asarray(held) - at) / extent
 
 
+def _ends(axis: Axis) -> Any:
+    """Return what makes the side of a box of a continuous axis: its ends, or a tuple of them."""
+    return axis.values if axis.scale == "logarithmic" else (axis.values,)
+
+
 @dataclasses.dataclass(frozen=True)
 class Space:
     """The points among which an experiment chooses: as the user names them, and as the model sees them."""
 
-    domain: Domain  # as the model sees them
+    domain: Domain  # as the model sees them; on a box its candidates
     axes: tuple[Axis, ...]  # the user's; none where a domain was given as it is
     names: tuple[str, ...]  # of the coordinates
+    own: tuple[
+        tuple[float, ...], ...
+    ] = ()  # on a box the points of a session's tickets, in the unit cube; their numbers follow on those above
 
     @classmethod
     def of(cls, domain: Domain | Sequence[Axis]) -> Space:
@@ -221,6 +241,12 @@ class Space:
         if not isinstance(domain, list | tuple) or not domain or not all(isinstance(axis, Axis) for axis in domain):
             raise InvalidArgument(f"domain: must be a domain of jaxbandit.domains, or a list of session.Axis, got {short(domain)}")
         names = tuple(axis.name for axis in domain)
+        if any(axis.continuous for axis in domain):
+            if gridded := [axis.name for axis in domain if not axis.continuous]:
+                words = "have values of their own beside continuous ones; give points to all axes that are between two numbers, or to none"
+                raise InvalidArgument(f"domain: the axes {', '.join(gridded)} {words}")
+            sides = {axis.name: (log if axis.scale == "logarithmic" else tuple)(*_ends(axis)) for axis in domain}
+            return cls(domain=box(sides), axes=tuple(domain), names=names)
         grid = product([axis.scaled for axis in domain])
         labels = tuple(tuple(map(str, axis.values)) if axis.scale == "categorical" else () for axis in domain)
         return cls(domain=replace(grid, names=names, categories=labels) if any(labels) else grid, axes=tuple(domain), names=names)
@@ -228,12 +254,38 @@ class Space:
     @functools.cached_property
     def columns(self) -> dict[str, np.ndarray]:
         """The coordinates ``[M]`` of all points by name, in the user's units: integers, other numbers, or the labels of categories."""
+        if isinstance(self.domain, Box):
+            return dict(zip(self.names, self.domain.from_unit(self.modelled).T, strict=True))
         if self.axes:
             values = np.meshgrid(*(np.asarray(axis.values) for axis in self.axes), indexing="ij")
             return {name: column.reshape(-1) for name, column in zip(self.names, values, strict=True)}
         columns = {name: _decimal(column) for name, column in zip(self.names, np.asarray(self.domain.points, np.float64).T, strict=True)}
         labels = {name: labels for name, labels in zip(self.names, self.domain.categories, strict=False) if labels}
         return columns | {name: np.asarray(held)[columns[name].astype(int)] for name, held in labels.items()}
+
+    @functools.cached_property
+    def modelled(self) -> np.ndarray:
+        """The points ``[M, d]`` as the model sees them, in float64."""
+        points = np.asarray(self.domain.points, np.float64)
+        if not isinstance(self.domain, Box):
+            return points
+        return np.concatenate([self.domain.to_unit(points), np.asarray(self.own, np.float64).reshape(-1, points.shape[1])])
+
+    @property
+    def size(self) -> int:
+        """Number of points ``M``."""
+        return self.domain.size + len(self.own)
+
+    def place(self, point: Mapping[str, object]) -> tuple[float, ...]:
+        """Return a point of a box, in the user's units, as one of the unit cube; raises as :meth:`nearest`."""
+        self._apart(point)
+        held = np.asarray([point[name] for name in self.names], np.float64)
+        if not isinstance(self.domain, Box):
+            return ()
+        unit = self.domain.to_unit(held)
+        if np.any(np.abs(unit - 0.5) > 0.5 + ON_GRID):
+            raise InvalidArgument(f"point: must lie in the box, got {short(dict(point))}")
+        return tuple(np.clip(unit, 0, 1).tolist())
 
     def point(self, index: int) -> dict[str, float | str]:
         """Return a point by the names of its coordinates, in the user's units, or by the labels of categories."""
@@ -284,6 +336,8 @@ class Space:
         if self.axes:
             return {"axes": [to_fields(axis, "axis") for axis in self.axes]}
         domain = self.domain
+        if isinstance(domain, Box):
+            return {"box": to_plain(domain)}
         held = {"product": [np.asarray(axis).tolist() for axis in domain.axes]} if domain.axes else {"points": to_plain(domain.points)}
         return held | {name: value for name in ("names", "categories") if (value := getattr(domain, name))}
 
@@ -292,6 +346,8 @@ class Space:
         """Return the space that :meth:`table` describes."""
         if "axes" in table:
             return cls.of([from_fields(Axis, axis, "axis") for axis in table["axes"]])
+        if "box" in table:
+            return cls.of(from_plain(Domain, table["box"], "box"))
         domain = product(table["product"]) if "product" in table else bare_points(table["points"])
         return cls.of(replace(domain, names=tuple(table.get("names", ())), categories=tuple(map(tuple, table.get("categories", ())))))
 

@@ -17,6 +17,7 @@ from jaxbandit.core.declare import FilePath, checked
 from jaxbandit.core.fields import between, nonnegative_numbers, scalar
 from jaxbandit.core.files import prepare_file, write_whole
 from jaxbandit.core.pytree import html_fields
+from jaxbandit.domains import Box
 from jaxbandit.session.journal import Event, Journal, SessionError
 from jaxbandit.session.specification import Specification
 from jaxbandit.session.state import State, Ticket
@@ -106,11 +107,12 @@ class Reading:
         """
         import xarray as xr  # here because opening a session should not pay for it
 
-        space, outputs, (mean, sd, feasible) = self.specification.space, self.specification.outputs, self._believed()
+        with self._current() as state:
+            space, outputs, (mean, sd, feasible) = state.space, self.specification.outputs, self._believed()
         tables = {"mean": mean, "sd": sd, "lower": mean - float(width) * sd, "upper": mean + float(width) * sd}
         belief = xr.Dataset(
             {name: (("output", "point"), table) for name, table in tables.items()} | {"probability_of_feasibility": ("point", feasible)},
-            coords={"output": list(outputs.names), "point": np.arange(space.domain.size)}
+            coords={"output": list(outputs.names), "point": np.arange(space.size)}
             | {name: ("point", column) for name, column in space.columns.items()},
             attrs={"width": float(width)},
         )
@@ -120,8 +122,9 @@ class Reading:
         """Return mean and deviation ``[n, M]`` of every output in its own units, and the probability ``[M]`` that all constraints hold."""
         outputs = self.specification.outputs
         with self._current() as state:
-            predicted, standard = state.course.predict(), state.standard
-        mean, sd = outputs.outward(np.asarray(predicted.mean, np.float64), np.asarray(predicted.sd, np.float64), standard)
+            predicted, standard, known = state.course.predict(), state.standard, slice(state.space.size)
+        mean, sd = (np.asarray(table, np.float64)[:, known] for table in (predicted.mean, predicted.sd))  # of a box, not free places
+        mean, sd = outputs.outward(mean, sd, standard)
         return mean, sd, outputs.probability_of_feasibility(mean, sd)
 
     @checked
@@ -140,9 +143,9 @@ class Reading:
           InvalidArgument: on a probability out of range.
           SessionError: when only measured points count and there is none, or nothing has been told of outputs that are standardised.
         """
-        space, outputs = self.specification.space, self.specification.outputs
-        allowed = np.full(space.domain.size, not measured)
+        outputs = self.specification.outputs
         with self._current() as state:
+            space, allowed = state.space, np.full(state.space.size, not measured)
             if state.standard is not None and not any(record.values for record in state.records.values()):
                 raise SessionError("recommend: nothing has been told yet, and a model of standardised outputs knows no units before")
             allowed[[record.ticket.index for record in state.records.values() if record.values]] = True
@@ -170,8 +173,9 @@ class Reading:
         """
         import xarray as xr  # here because opening a session should not pay for it
 
-        space, outputs = self.specification.space, self.specification.outputs
+        outputs = self.specification.outputs
         with self._current() as state:
+            space = state.space
             rows = [dataclasses.replace(record) for record in state.records.values()]
         values = {name: np.asarray([row.values.get(name, np.nan) for row in rows], np.float64) for name in outputs.names}
         points, objective = np.asarray([row.ticket.index for row in rows], np.int64), values[outputs.objective.name]
@@ -214,11 +218,11 @@ class Reading:
         """
         from jaxbandit.session.figures import belief_figure  # here because matplotlib is slow to load
 
-        space, outputs = self.specification.space, self.specification.outputs
+        outputs = self.specification.outputs
         if feasibility and not outputs.constraints:
             raise InvalidArgument("feasibility: must be False in a session without constraints, where every point is feasible, got True")
-        with self._current():
-            return belief_figure(space, outputs, self.belief(), self.history(), self.recommend().index, feasibility=feasibility)
+        with self._current() as state:
+            return belief_figure(state.space, outputs, self.belief(), self.history(), self.recommend().index, feasibility=feasibility)
 
     def export(self, path: FilePath | None = None) -> Path:
         """Write all events as lines of JSON to a file, by default ``events.jsonl`` beside the journal, and return its path."""
@@ -241,7 +245,10 @@ class Reading:
             ("directory", str(self.directory)),
             ("tickets", f"{len(self._state.records)}, {waiting} pending" if waiting else str(len(self._state.records))),
             ("outputs", "\n".join([str(parts.outputs.objective), *map(str, parts.outputs.constraints)])),
-            ("points", f"{parts.space.domain.size:,} of {', '.join(parts.space.names)}"),
+            (
+                "points",
+                f"{'any' if isinstance(parts.space.domain, Box) else f'{parts.space.domain.size:,}'} of {', '.join(parts.space.names)}",
+            ),
             ("axes", "\n".join(map(repr, parts.space.axes)) or "those of the domain"),
             ("algorithm", repr(parts.algorithm)),
             ("model", repr(self.model)),

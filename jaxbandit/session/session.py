@@ -19,7 +19,7 @@ from jaxbandit.core.declare import FilePath, checked
 from jaxbandit.core.fields import boolean, nonnegative_numbers, scalar, whole
 from jaxbandit.core.status import Status, explain, flags_in_words, healthy
 from jaxbandit.delays import Delay
-from jaxbandit.domains import Domain
+from jaxbandit.domains import Box, Domain
 from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.rounds import UNLIKELY
 from jaxbandit.feedback import Policy
@@ -144,6 +144,9 @@ class Session(Reading):
         further = [("observed", observed(1, rows))] if rows else []
         if specification.initial is None and 0 < specification.design.count <= sum(row.is_whole(specification.outputs) for row in rows):
             specification = dataclasses.replace(specification, initial=InitialDesign())
+        if isinstance(specification.space.domain, Box):
+            rows = [dataclasses.replace(row, index=specification.space.size + place) for place, row in enumerate(rows)]
+            further = [("observed", observed(1, rows))] if rows else []
         setting = specification.setting
         jax.eval_shape(Course(lambda: setting).start)  # refuses what does not fit, or cannot begin, before anything is written
         session = cls(create_journal(Path(directory), specification.table(), further), specification)
@@ -238,10 +241,12 @@ class Session(Reading):
                 raise SessionError(f"ask: all {self.specification.horizon} rounds of the session's horizon have been asked for")
             self._keep_up(asking=True)
             if point is None:
-                point, status, after = self._state.course.choose(self._state.under_way)
+                chosen = self._state.course.choose(self._state.under_way, body.get("index"))
+                point, status, after = chosen.point, chosen.status, chosen.after
+                body |= {"place": list(chosen.place)} if chosen.place else {}
             if not healthy(np.asarray(int(status))):
                 raise SessionError(f"ask: the algorithm cannot choose: {explain(int(status))}; nothing has happened")
-            body |= {"index": point}
+            body |= {} if "index" in body else {"index": point}
         self._happen("asked", body | {"status": int(status)}, after)
         if status & Status.FAR_FROM_PRIOR and not warned:
             [line] = flags_in_words(np.asarray(int(Status.FAR_FROM_PRIOR)))
@@ -330,7 +335,7 @@ class Session(Reading):
         """
         with self._claimed():
             parts = self.specification
-            row = Measured.of(parts.space, parts.outputs, point, values)
+            row = Measured.of(self._state.space, parts.outputs, point, values)
             check_placed([row], parts.space, off_grid, "point")
             return self._observed([row])[0]
 
@@ -357,7 +362,7 @@ class Session(Reading):
         """
         with self._claimed():
             known = {number: record.ticket.index for number, record in self._state.records.items()}
-            rows = rows_of(history, self.specification, ignore, known)
+            rows = rows_of(history, self.specification, ignore, known, self._state.space)
             asked = [(self._state.record(row.ticket), row.values) for row in rows if row.ticket is not None]
             mine = [(record, values) for record, values in asked if not values.items() <= record.values.items()]
             for record, values in mine:
@@ -379,9 +384,10 @@ class Session(Reading):
 
     def _observed(self, rows: Sequence[Measured]) -> tuple[Ticket, ...]:
         self._keep_up()  # where a process ended before it came to that
-        number = len(self._state.records) + 1
-        self._warn_of_units(rows[0].index, rows[0].values)
+        number, size = len(self._state.records) + 1, self._state.space.size
+        rows = [dataclasses.replace(row, index=size + place) if row.index < 0 else row for place, row in enumerate(rows)]
         self._happen("observed", observed(number, rows))
+        self._warn_of_units(rows[0].index, rows[0].values)
         self._keep_up()
         return tuple(self._state.records[number + place].ticket for place in range(len(rows)))
 
@@ -424,7 +430,7 @@ class Session(Reading):
     def _fit(self, *, refit: bool) -> Model:
         """Standardise outputs anew, ``refit`` the model, and learn all anew."""
         state, parts = self._state, self.specification
-        given = parts.outputs, parts.space.domain, self.model if parts.model else parts.first[0]  # the default one starts afresh
+        given = parts.outputs, state.space, self.model if parts.model else parts.first[0]  # the default one starts afresh
         told = [(record.ticket.index, record.values) for record in state.records.values() if record.values]
         body: dict[str, object] = {"told": state.complete}
         if parts.schema == 1:
@@ -449,8 +455,8 @@ class Session(Reading):
         state, outputs = self._state, self.specification.outputs
         if state.standard is not None:
             return
-        domain, seen = self.specification.space.domain, {name for other in state.records.values() for name in other.values}
-        point = np.asarray(domain.points)[[index]]
+        seen = {name for other in state.records.values() for name in other.values}
+        point = state.space.modelled[[index]]
         for name in new.keys() - seen:
             mean, kernel, noise = (of_output(field, name, state.model, outputs) for field in ("prior_mean", "kernel", "noise_variance"))
             deviations = abs(new[name] - mean) / np.sqrt(float(kernel.diag(point)[0]) + float(np.max(noise)))

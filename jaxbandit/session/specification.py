@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.algorithms import Algorithm
@@ -19,18 +20,19 @@ from jaxbandit.core.files import toml_table
 from jaxbandit.core.keys import trial_key, typed
 from jaxbandit.core.pytree import pytree
 from jaxbandit.delays import LONGEST_DELAY, Delay, NoDelay
+from jaxbandit.domains import Box, Domain
 from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.arguments import Delays, Rounds
 from jaxbandit.engine.cell import Cell, in_one_block
 from jaxbandit.engine.rounds import design_key
 from jaxbandit.engine.trial import Setting
 from jaxbandit.feedback import Hallucinate, Policy
-from jaxbandit.problems import from_tables
+from jaxbandit.problems import AbstractProblem, BoxProblem, Certificate, from_tables
 from jaxbandit.session.journal import SCHEMA
 from jaxbandit.session.models import default_model, draws, expanded, spread_out
 from jaxbandit.session.quantities import Axis, Outputs, Space, Standard
 from jaxbandit.study.runs import Model
-from jaxbandit.surrogates import arithmetic
+from jaxbandit.surrogates import BoxSurrogate, arithmetic
 
 NUMBERS = ("horizon", "capacity", "fit_every", "standardise")
 FIELDS = ("objective", "constraints", "seed", *NUMBERS)
@@ -154,6 +156,14 @@ class Specification(Described):
             return []  # at once: many sessions have none, and drawing no point would compile programs
         return [int(index) for index in np.asarray(self.design.points(self._design_key, self.space.domain.size))]
 
+    def design_places(self) -> list[tuple[float, ...]]:
+        """Return the points of the initial design in the unit cube of a box, those of a simulated trial of the same key."""
+        domain = self.space.domain
+        if not isinstance(domain, Box) or not self.design.count:
+            return []
+        with arithmetic([self.setting.arena.surrogate.model.precision]):
+            return [tuple(place) for place in np.asarray(self.design.places(self._design_key, domain), np.float64).tolist()]
+
     @functools.cached_property
     def first(self) -> tuple[Model, Standard | None]:
         """The model before any fit, and the location and scale of what it models, of which nothing is known; none in the outputs' units."""
@@ -186,7 +196,7 @@ class Specification(Described):
         """Return the :attr:`setting` with another model, which has room for so many observations."""
         domain, functions = self.space.domain, len(self.outputs.functions)
         free = model.form == "auto" and model.rank is None and model.length_scale_range is None
-        if self._grows and free and domain.size <= MOST_ENTRIES // room:
+        if self._grows and free and not isinstance(domain, Box) and domain.size <= MOST_ENTRIES // room:
             model = dataclasses.replace(model, form="rows")
         surrogate = expanded(model, self.outputs, domain.size, standard).of(domain, functions, room, "model")
         algorithm, delays = self.algorithm, None
@@ -196,7 +206,9 @@ class Specification(Described):
                 policy.validate(outputs=functions)
                 algorithm = algorithm.with_delays(delay, policy)
                 delays = Delays(model=delay, policy=policy, capacity=self.capacity or self.horizon)
-            unknown = from_tables(domain, np.zeros(domain.size), np.zeros((functions - 1, domain.size)))  # for what the user measures
+            if isinstance(surrogate, BoxSurrogate):
+                surrogate = surrogate.with_room(room)
+            unknown = _unknown(domain, functions)  # what the user measures
             cell = Cell.of(unknown, [(algorithm, surrogate, delays)], self.design, horizon=self.horizon)
             cell = in_one_block(cell) if self._grows else cell
             return jax.jit(Cell.setting)(cell, typed(self.key), np.asarray([0, 0, 1], np.int32))
@@ -242,6 +254,19 @@ class Specification(Described):
             given[name] = None if table.get(name) is None else from_fields(kind, table[name], name)
         parts = {word_of(role): from_plain(role, table.get(word_of(role)), word_of(role)) for role in (Algorithm, Delay, Policy)}
         return cls(space=space, outputs=outputs, key=key, schema=schema, **parts, **given)
+
+
+def _unknown(domain: Domain, functions: int) -> AbstractProblem:
+    """Return a problem of so many functions on a domain whose values nobody looks at."""
+    means = np.zeros((functions, domain.size))
+    if isinstance(domain, Box):
+        nowhere = Certificate(value=np.float64(0), point=np.zeros(domain.dimension))
+        return BoxProblem(domain=domain, functions=(_nothing,) * functions, means=means, best=nowhere)
+    return from_tables(domain, means[0], means[1:])
+
+
+def _nothing(point: Array) -> Array:
+    return jnp.zeros((), point.dtype)
 
 
 def algorithm_table(algorithm: Algorithm) -> dict[str, Plain]:

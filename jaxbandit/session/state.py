@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
@@ -12,7 +15,8 @@ from jaxbandit.core.codec import from_fields
 from jaxbandit.core.fields import whole
 from jaxbandit.core.files import reason_of
 from jaxbandit.core.status import Status
-from jaxbandit.session.course import Course, Told, Units, room_for
+from jaxbandit.domains import Box
+from jaxbandit.session.course import Course, Place, Told, Units, room_for
 from jaxbandit.session.journal import JOURNAL, DamagedSession, Event, Journal
 from jaxbandit.session.quantities import Standard, told_values
 from jaxbandit.session.specification import Specification
@@ -28,6 +32,7 @@ BODIES = {
 }
 STANDARD = {"location", "scale"}  # further keys of a fit from version 2 on, which has no model where only outputs are standardised anew
 ROW = {"index", "point", "values"}  # of what is observed
+PLACE = {"place"}  # further key of a point of a box that was asked for: its coordinates in the unit cube
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,10 +86,11 @@ class State:
     """All that the events of a session amount to: its tickets by number, the model in force, and the learner."""
 
     def __init__(self, specification: Specification) -> None:
-        self.specification, self.design, (self.model, self.standard) = specification, specification.design_points(), specification.first
+        self.specification, (self.model, self.standard), self.space = specification, specification.first, specification.space
         self.fitted_at = self.standardised_at = 0  # numbers of complete tickets at the last fit, and the last standard
         self.records: dict[int, Record] = {}
         self.course = Course(lambda: specification.setting, self.units)
+        self._is_box = isinstance(self.space.domain, Box)
         self.entered = 1  # number of events that have happened; the first one holds the specification
 
     def follow(self, journal: Journal) -> None:
@@ -101,7 +107,7 @@ class State:
 
     def enter(self, event: Event, after: object = None) -> None:
         """Let an event happen; ``after`` is the algorithm's state after its choice of a point that is asked for."""
-        body, keys = event.body, BODIES[event.kind]
+        body, keys = event.body, BODIES[event.kind] | (PLACE if self._is_box and event.kind == "asked" else set())
         if event.kind == "fitted":
             keys = keys | ({"model"} if self.specification.schema == 1 else STANDARD | (body.keys() & {"model"}))
         if body.keys() != keys:
@@ -136,31 +142,36 @@ class State:
         self.entered = event.number
 
     def _ask(self, event: Event, after: object) -> None:
-        body, space = event.body, self.specification.space
+        body = event.body
         for name, expected in self.next().items():
             _check_equal(name, body[name], expected)
-        whole(0, space.domain.size - 1)("index", body["index"])
+        place = self._owned(body["place"]) if self._is_box else ()
+        whole(0, self.space.size - 1)("index", body["index"])
         whole(0, 2 * max(Status) - 1)("status", body["status"])
         number, index, under_way, room = body["ticket"], body["index"], self.under_way, self.room
-        ticket = Ticket(number, body["round"], index, space.point(index), Status(body["status"]))
+        ticket = Ticket(number, body["round"], index, self.space.point(index), Status(body["status"]))
         self.records[number] = Record(ticket, event.at, len(self.specification.outputs.names))
         if ticket.round:
-            self.course.asked(index, after, under_way)
+            self.course.asked(index, after, under_way, place)
         else:
             self._begin()
         if self.room != room:
             self.learn_anew()
 
     def _observe(self, event: Event) -> None:
-        space, outputs, room = self.specification.space, self.specification.outputs, self.room
+        outputs, room = self.specification.outputs, self.room
         rows = event.body["rows"]
         if not isinstance(rows, list) or any(not isinstance(row, dict) or row.keys() != ROW for row in rows):
             raise InvalidArgument(f"rows: must be a list of tables of {', '.join(sorted(ROW))}, got {short(rows)}")
         _check_equal("ticket", event.body["ticket"], len(self.records) + 1)
         for number, row in enumerate(rows, start=len(self.records) + 1):
             index, values = row["index"], row["values"] and told_values(outputs, row["values"])
-            whole(0, space.domain.size - 1)("index", index)
-            ticket = Ticket(number, 0, index, space.point(index), observed=True, distance=space.distance(row["point"], index))
+            if self._is_box:
+                _check_equal("index", index, self.space.size)
+                self._owned(self.space.place(row["point"]))
+            whole(0, self.space.size - 1)("index", index)
+            distance = 0.0 if self._is_box else self.space.distance(row["point"], index)
+            ticket = Ticket(number, 0, index, self.space.point(index), observed=True, distance=distance)
             self.records[number] = Record(ticket, "", len(outputs.names), dict(values), event.at if values else "")
         if self.room != room:
             self.learn_anew()
@@ -185,12 +196,27 @@ class State:
         elif record.state == "complete" and values:
             self.course.tell(record.ticket.round, outputs.inward(record.values))
 
-    def next(self) -> dict[str, int]:
-        """Return number and round of the next ticket, and the point of one of the initial design."""
+    def _owned(self, place: Sequence[float]) -> Place:
+        """Take a point of the unit cube of a box, that of the next ticket, among those that the session knows."""
+        own = tuple(map(float, place))
+        checks.shape("place", own, (self.space.domain.dimension,))
+        checks.finite("place", np.asarray(own))
+        self.space = dataclasses.replace(self.space, own=(*self.space.own, own))
+        return own
+
+    @functools.cached_property
+    def design(self) -> Sequence[int | Place]:
+        """The points of the initial design, by number; on a box in the unit cube."""
+        return self.specification.design_places() if self._is_box else self.specification.design_points()
+
+    def next(self) -> dict[str, Any]:
+        """Return number and round of the next ticket, and the point of one of the initial design, or the number of any on a box."""
         number, left = len(self.records) + 1, self.left_of_design
-        if left:
-            return {"ticket": number, "round": 0, "index": self.design[-left]}
-        return {"ticket": number, "round": len(self.course.rounds) + 1}
+        own: dict[str, Any] = {"index": self.space.size} if self._is_box else {}
+        if not left:
+            return {"ticket": number, "round": len(self.course.rounds) + 1, **own}
+        point = self.design[-left]
+        return {"ticket": number, "round": 0, **own, **({"place": list(point)} if isinstance(point, tuple) else {"index": point})}
 
     @property
     def left_of_design(self) -> int:
@@ -204,8 +230,18 @@ class State:
             is_whole = record.state == "complete"
             is_dropped = record.dropped and not (record.ticket.observed and record.values)
             if record.ticket.round == 0 and not is_dropped and (is_whole or not parts.at_once):
-                told.append((record.ticket.index, parts.outputs.inward(record.values if is_whole or not parts.together else {})))
+                told.append(
+                    (
+                        record.ticket.index,
+                        self.place_of(record.ticket.index),
+                        parts.outputs.inward(record.values if is_whole or not parts.together else {}),
+                    )
+                )
         self.course.begin(told)
+
+    def place_of(self, index: int) -> Place:
+        """Return a point of a box in the unit cube by its number; nothing on a finite domain."""
+        return self.space.own[index - self.space.domain.size] if self._is_box else ()
 
     def learn_anew(self) -> None:
         """Let the learner play all rounds under the model in force."""
@@ -259,7 +295,7 @@ class State:
         return self.records[number]
 
 
-def _check_equal(name: str, value: object, expected: int) -> None:
-    """Raise ``InvalidArgument`` unless a value is the whole number that follows from the events before."""
-    if type(value) is not int or value != expected:
+def _check_equal(name: str, value: object, expected: object) -> None:
+    """Raise ``InvalidArgument`` unless a value is what follows from the events before, such as a whole number."""
+    if type(value) is not type(expected) or value != expected:
         raise InvalidArgument(f"{name}: must be {expected} after the events before, got {short(value)}")

@@ -8,7 +8,7 @@ by one row for each observation, in matrix-vector products; so do the rows ``v``
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,8 @@ from jaxbandit.kernels import Kernel
 from jaxbandit.kernels.functions import spectral
 from jaxbandit.surrogates.evidence.density import inverse_root
 from jaxbandit.surrogates.features import Form, matmul
+
+T = TypeVar("T")
 
 FEATURES = 512  # random features of a prior draw
 
@@ -154,6 +156,16 @@ class Pool(Form[PoolState]):
         rows = matmul(inverse, self.kernel(state.observed, state.points))
         after = replace(state, rows=rows, inverse=inverse, noises=jnp.full_like(state.noises, noise))
         return after, matmul(jnp.where(seen[None], values, 0), inverse.T), 0.5 * logdet
+
+
+def with_next(tree: T, number: Array) -> T:
+    """Return a state in which the next point of the trial's own, wherever posteriors hold such, is that of ``number``, from 0."""
+
+    def moved(part: object) -> object:
+        return replace(part, placed=number) if isinstance(part, PoolState) else part
+
+    after: T = jax.tree.map(moved, tree, is_leaf=lambda part: isinstance(part, PoolState))
+    return after
 
 
 def prior_draw(kernel: Kernel, key: Key, dimension: int, dtype: np.dtype) -> jax.tree_util.Partial:

@@ -73,8 +73,9 @@ def course_of(problem: Any, algorithm: Any, model: Any, horizon: int, *, policy:
 
 def asked(course: Course) -> int:
     """The point of the next round, which begins."""
-    point, _, after = course.choose()
-    course.asked(point, after)
+    chosen = course.choose()
+    point = chosen.point
+    course.asked(point, chosen.after)
     return point
 
 
@@ -89,7 +90,7 @@ def session(algorithm: Any, policy: str, initial: Any = None, model: Any = None)
     if initial is not None:
         points = [int(index) for index in initial.points(design_key(key), model.domain.size)]
         extra = [conformance.study()[0].draw(round_key(stream_key(key, Stream.DESIGN), number + 1)) for number in range(len(points))]
-        course.begin([(index, dict(enumerate(means[:, index] + np.asarray(own)))) for index, own in zip(points, extra, strict=True)])
+        course.begin([(index, (), dict(enumerate(means[:, index] + np.asarray(own)))) for index, own in zip(points, extra, strict=True)])
     for t in range(1, HORIZON + 1):
         chosen.append(asked(course))
         for earlier in range(t, 0, -1):  # the latest first, as a user may

@@ -1,0 +1,159 @@
+"""Sessions on continuous boxes: choices of a simulation, points off any grid, reopening, corrections, and what is under way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxbandit import InitialDesign, InvalidArgument, Rpol, delays, domains, kernels, problems, simulate
+from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
+from jaxbandit.session import Axis, Model, Session
+
+AXES = [Axis.between("dose", 0.1, 2.0, unit="mg"), Axis.between("rate", 1e-4, 1e-1, scale="logarithmic")]
+BOX = domains.box({"dose": (0.1, 2.0), "rate": domains.log(1e-4, 1e-1)})
+MODEL = Model(kernel=kernels.SquaredExponential(length_scale=0.3), noise_variance=0.01)
+KEY, HORIZON, FIRST = jax.random.key(4), 6, 3
+OPTIONS: dict[str, Any] = {
+    "key": KEY,
+    "horizon": HORIZON,
+    "objective": "maximise yield",
+    "constraints": ["heat <= 0"],
+    "standardise": False,
+}
+
+
+def reward(x: Any) -> jax.Array:
+    return jnp.exp(-((x[0] - 1.3) ** 2) / 0.3 - (jnp.log10(x[1]) + 2) ** 2 / 0.5)
+
+
+def cost(x: Any) -> jax.Array:
+    return x[0] - 1.2 + 0.2 * (jnp.log10(x[1]) + 2)
+
+
+PROBLEM = problems.on_box(BOX, reward, [cost], noise_variance=0.01)
+values_at = jax.jit(lambda x: jnp.stack([reward(x), cost(x)]))
+
+
+def told(point: Mapping[str, Any], noise: np.ndarray | float = 0.0) -> dict[str, float]:
+    values = np.asarray(values_at(np.asarray([point["dose"], point["rate"]], np.float32))) + noise
+    return {"yield": float(values[0]), "heat": float(values[1])}
+
+
+def noises(stream: Stream, count: int) -> np.ndarray:
+    """The noise ``[count, 2]`` of trial 0 of a simulation."""
+    key = stream_key(trial_key(KEY, 0), stream)
+    return np.asarray([PROBLEM.draw(round_key(key, t)) for t in range(1, count + 1)])
+
+
+def points_of(session: Session) -> np.ndarray:
+    held = session.history()
+    return np.stack([held["dose"].values, held["rate"].values], axis=-1)
+
+
+def test_choices_are_those_of_a_simulation(tmp_path: Path) -> None:
+    """With the key, the model and the values of a simulation on the same box, told before the next round; and when it is opened again."""
+    design = InitialDesign(random=FIRST)
+    session = Session.create(tmp_path, AXES, Rpol(), MODEL, delay=delays.NoDelay(), initial=design, **OPTIONS)
+    first, later = noises(Stream.DESIGN, FIRST), noises(Stream.NOISE, HORIZON)
+    for number in range(FIRST + 3):
+        ticket = session.ask()
+        session.tell(ticket, told(ticket.point, first[ticket.number - 1] if ticket.round == 0 else later[ticket.round - 1]))
+        assert (ticket.index, ticket.round) == (BOX.size + number, max(0, number - FIRST + 1))
+    session.close()
+    with Session.open(tmp_path) as again:
+        while len(points_of(again)) < FIRST + HORIZON:
+            ticket = again.ask()
+            again.tell(ticket, told(ticket.point, later[ticket.round - 1]))
+        chosen = points_of(again)
+    run = simulate(PROBLEM, Rpol(), MODEL.of(BOX, 2, HORIZON, "model"), horizon=HORIZON, key=KEY, initial=design, record="indices")
+    assert chosen == pytest.approx(np.concatenate([run.initial_points[0], run.points[0]]), rel=1e-3)
+
+
+def test_points_of_no_grid_are_believed_where_they_are(tmp_path: Path) -> None:
+    """What is told of any point of the box moves the belief there, under its own number; beyond the box nothing is told."""
+    with Session.create(tmp_path, AXES, Rpol(), MODEL, **OPTIONS) as session:
+        place = {"dose": 0.7310, "rate": 3.21e-3}
+        ticket = session.observe(place, {"yield": 2.0, "heat": -1.0})
+        assert (ticket.point, ticket.distance, ticket.observed) == (pytest.approx(place), 0.0, True)
+        belief = session.belief()
+        assert belief.sizes["point"] == BOX.size + 1 == ticket.index + 1
+        mean, sd = 2.0 / 1.01, np.sqrt(1 - 1 / 1.01)  # one value under noise 0.01, about a prior mean of 0 and a variance of 1
+        assert float(belief["mean"].sel(output="yield")[ticket.index]) == pytest.approx(mean, abs=1e-4)
+        assert float(belief["sd"].sel(output="yield")[ticket.index]) == pytest.approx(sd, abs=1e-4)
+        assert session.recommend(measured=True).index == ticket.index
+        for wrong in ({"dose": 2.5, "rate": 1e-3}, {"dose": 1.0, "rate": 2e-1}, {"dose": 1.0}):
+            with pytest.raises(InvalidArgument, match=r"dose|rate|point"):
+                session.observe(wrong, {"yield": 1.0})
+    with pytest.raises(InvalidArgument, match=r"step.*continuous"):
+        Session.create(tmp_path / "mixed", [*AXES, Axis("step", (1, 2, 3))], Rpol(), MODEL, **OPTIONS)
+
+
+def test_a_session_that_is_opened_again_chooses_as_if_it_had_not_been_closed(tmp_path: Path) -> None:
+    """With late values, an observation in between, which has a number between those of two rounds, and a correction: bit for bit."""
+
+    def play(directory: Path, *, close: bool) -> np.ndarray:
+        session = Session.create(directory, AXES, Rpol(), MODEL, **OPTIONS)
+        waiting = []
+        for number in range(5):
+            waiting.append(session.ask())
+            if number == 1:
+                session.observe({"dose": 0.4, "rate": 5e-4}, {"yield": 0.1, "heat": -0.5})
+            if number >= 2:
+                session.tell(waiting[-2], told(waiting[-2].point))
+            if number == 3:
+                session.tell(waiting[-2], {"yield": 0.9, "heat": -0.4}, correct=True)
+            if close:
+                session.close()
+                session = Session.open(directory)
+        with session:
+            return points_of(session)
+
+    kept, reopened = play(tmp_path / "kept", close=False), play(tmp_path / "reopened", close=True)
+    assert np.array_equal(kept, reopened)
+    assert len(np.unique(kept, axis=0)) == 6
+
+
+@pytest.mark.full
+def test_a_session_without_a_model_finds_the_best_point(tmp_path: Path) -> None:
+    """Fitted from six Sobol points on, with three runs under way, none of which repeats another."""
+    options = OPTIONS | {"horizon": 100, "standardise": True}
+    with Session.create(tmp_path, AXES, Rpol(), **options) as session:
+        for _ in range(9):
+            tickets = session.ask(3)
+            for one in tickets:
+                session.tell(one, told(one.point))
+        places = np.stack([np.asarray(BOX.to_unit(row)) for row in points_of(session)])
+        apart = np.abs(places[:, None] - places[None]).max(-1) + np.eye(len(places))
+        assert apart.min() > 1e-4
+        best = session.recommend()
+        assert best.feasible
+        assert float(reward(np.asarray([best.point["dose"], best.point["rate"]]))) > PROBLEM.best.value - 0.05
+
+
+@pytest.mark.full
+def test_a_table_of_a_session_can_be_told_and_looked_at(tmp_path: Path) -> None:
+    """The history of one session is another's, by its points; figures of one, two and three axes are drawn."""
+    more = [*AXES, Axis.between("time", 1.0, 5.0)]
+    for axes in (AXES[:1], AXES, more):
+        names = [axis.name for axis in axes]
+        with Session.create(tmp_path / str(len(axes)), axes, Rpol(), MODEL, **OPTIONS) as session:
+            for share in (0.2, 0.5, 0.7):
+                session.observe(
+                    {axis.name: axis.values[0] + share * (axis.values[1] - axis.values[0]) for axis in axes},
+                    {"yield": share, "heat": -share},
+                )
+            session.ask()
+            table = session.history().to_dataframe().reset_index()
+            assert session.plot().axes
+        with Session.create(
+            tmp_path / f"again {len(axes)}", axes, Rpol(), MODEL, history=table[[*names, "yield", "heat"]], **OPTIONS
+        ) as other:
+            assert np.allclose(other.history()["dose"].values, table["dose"].values)
+            ticket = session.told
+            assert list(other.told.values()) == list(ticket.values())
