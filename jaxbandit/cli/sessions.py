@@ -135,7 +135,7 @@ def session(args: argparse.Namespace) -> None:
             specification = read_toml(args.experiment)
             directory, outputs = args.experiment.with_suffix("") if args.out is None else args.out, specification.outputs
             Session.begin(directory, specification, args.history, off_grid=args.off_grid, ignore=args.ignore).close()
-            said = {"session": str(directory), "points": specification.space.domain.size}
+            said = {"session": str(directory), "points": specification.space.choices}
             said |= {"outputs": list(map(str, (outputs.objective, *outputs.constraints))), "fingerprint": digest(specification.table())}
         case "report":
             from jaxbandit.report.session import write_session_report

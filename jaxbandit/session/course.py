@@ -24,14 +24,13 @@ from jaxbandit.domains import Box
 from jaxbandit.engine.rounds import choose_point, faults, flags_raised, is_far, may_be_infinite, policy_key, surprises_at
 from jaxbandit.engine.trial import Setting, Surprises
 from jaxbandit.feedback import DelayedSurrogate, Pending
+from jaxbandit.session.quantities import Place
 from jaxbandit.surrogates import Prediction, arithmetic
 from jaxbandit.surrogates.pool import with_next
 
 ATTEMPTS = 3  # at a point that is not under way
 Units: TypeAlias = tuple[np.ndarray, np.ndarray]
 """Shift and scale ``[k]`` of modelled functions, see :meth:`Outputs.units <jaxbandit.session.quantities.Outputs.units>`."""
-Place: TypeAlias = tuple[float, ...]
-"""A point of the unit cube of a box; nothing on a finite domain, whose points numbers stand for."""
 Told: TypeAlias = tuple[int, Place, Mapping[int, float]]
 """A point, and values of modelled functions there by number."""
 

@@ -11,7 +11,7 @@ import functools
 import inspect
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeAlias
 
 import numpy as np
 
@@ -25,6 +25,8 @@ from jaxbandit.domains import MOST_POINTS, Box, Domain, box, log, product
 from jaxbandit.domains import points as bare_points
 from jaxbandit.problems.data import Constraint, Objective
 
+Place: TypeAlias = tuple[float, ...]
+"""A point of the unit cube of a box; nothing on a finite domain, whose points numbers stand for."""
 SCALES = ("linear", "logarithmic", "categorical")
 POSITIVE = "a logarithmic scale has positive values only"
 ON_GRID = 1e-6  # share of an axis, within which a point is that of the grid
@@ -276,7 +278,12 @@ class Space:
         """Number of points ``M``."""
         return self.domain.size + len(self.own)
 
-    def place(self, point: Mapping[str, object]) -> tuple[float, ...]:
+    @property
+    def choices(self) -> int | str:
+        """Number of points to choose among, ``"any"`` of a box."""
+        return "any" if isinstance(self.domain, Box) else self.domain.size
+
+    def place(self, point: Mapping[str, object]) -> Place:
         """Return a point of a box, in the user's units, as one of the unit cube; raises as :meth:`nearest`."""
         self._apart(point)
         held = np.asarray([point[name] for name in self.names], np.float64)
@@ -286,6 +293,15 @@ class Space:
         if np.any(np.abs(unit - 0.5) > 0.5 + ON_GRID):
             raise InvalidArgument(f"point: must lie in the box, got {short(dict(point))}")
         return tuple(np.clip(unit, 0, 1).tolist())
+
+    def readable(self, place: Sequence[float]) -> Place:
+        """Return the point of the unit cube of a box near ``place`` with six digits in the user's units, as people read it."""
+        held = (
+            [float(f"{value:.6g}") for value in self.domain.from_unit(np.asarray(place, np.float64))]
+            if isinstance(self.domain, Box)
+            else []
+        )
+        return self.place(dict(zip(self.names, held, strict=True)))
 
     def point(self, index: int) -> dict[str, float | str]:
         """Return a point by the names of its coordinates, in the user's units, or by the labels of categories."""

@@ -17,7 +17,6 @@ from jaxbandit.core.declare import FilePath, checked
 from jaxbandit.core.fields import between, nonnegative_numbers, scalar
 from jaxbandit.core.files import prepare_file, write_whole
 from jaxbandit.core.pytree import html_fields
-from jaxbandit.domains import Box
 from jaxbandit.session.journal import Event, Journal, SessionError
 from jaxbandit.session.specification import Specification
 from jaxbandit.session.state import State, Ticket
@@ -240,14 +239,14 @@ class Reading:
 
     def _in_brief(self) -> list[tuple[str, str]]:
         """Return facts by name: those of the text first, then those of the table."""
-        parts, waiting = self.specification, len(self.pending)
+        parts, waiting, choices = self.specification, len(self.pending), self.specification.space.choices
         return [
             ("directory", str(self.directory)),
             ("tickets", f"{len(self._state.records)}, {waiting} pending" if waiting else str(len(self._state.records))),
             ("outputs", "\n".join([str(parts.outputs.objective), *map(str, parts.outputs.constraints)])),
             (
                 "points",
-                f"{'any' if isinstance(parts.space.domain, Box) else f'{parts.space.domain.size:,}'} of {', '.join(parts.space.names)}",
+                f"{choices if isinstance(choices, str) else f'{choices:,}'} of {', '.join(parts.space.names)}",
             ),
             ("axes", "\n".join(map(repr, parts.space.axes)) or "those of the domain"),
             ("algorithm", repr(parts.algorithm)),

@@ -243,7 +243,7 @@ class Session(Reading):
             if point is None:
                 chosen = self._state.course.choose(self._state.under_way, body.get("index"))
                 point, status, after = chosen.point, chosen.status, chosen.after
-                body |= {"place": list(chosen.place)} if chosen.place else {}
+                body |= {"place": list(self._state.space.readable(chosen.place))} if chosen.place else {}
             if not healthy(np.asarray(int(status))):
                 raise SessionError(f"ask: the algorithm cannot choose: {explain(int(status))}; nothing has happened")
             body |= {} if "index" in body else {"index": point}

@@ -30,7 +30,7 @@ from jaxbandit.feedback import Hallucinate, Policy
 from jaxbandit.problems import AbstractProblem, BoxProblem, Certificate, from_tables
 from jaxbandit.session.journal import SCHEMA
 from jaxbandit.session.models import default_model, draws, expanded, spread_out
-from jaxbandit.session.quantities import Axis, Outputs, Space, Standard
+from jaxbandit.session.quantities import Axis, Outputs, Place, Space, Standard
 from jaxbandit.study.runs import Model
 from jaxbandit.surrogates import BoxSurrogate, arithmetic
 
@@ -156,13 +156,13 @@ class Specification(Described):
             return []  # at once: many sessions have none, and drawing no point would compile programs
         return [int(index) for index in np.asarray(self.design.points(self._design_key, self.space.domain.size))]
 
-    def design_places(self) -> list[tuple[float, ...]]:
+    def design_places(self) -> list[Place]:
         """Return the points of the initial design in the unit cube of a box, those of a simulated trial of the same key."""
         domain = self.space.domain
         if not isinstance(domain, Box) or not self.design.count:
             return []
         with arithmetic([self.setting.arena.surrogate.model.precision]):
-            return [tuple(place) for place in np.asarray(self.design.places(self._design_key, domain), np.float64).tolist()]
+            return [self.space.readable(place) for place in np.asarray(self.design.places(self._design_key, domain)).tolist()]
 
     @functools.cached_property
     def first(self) -> tuple[Model, Standard | None]:
