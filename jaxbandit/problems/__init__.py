@@ -4,8 +4,9 @@ Functions that make a problem raise ``InvalidArgument`` on an argument outside t
 """
 
 from jaxbandit.core.codec import nameable
-from jaxbandit.problems import base, boxes, data, data_sets, families, fixed, modified, noise
+from jaxbandit.problems import base, benchmarks, boxes, data, data_sets, families, fixed, modified, noise
 from jaxbandit.problems.base import *  # noqa: F403
+from jaxbandit.problems.benchmarks import *  # noqa: F403
 from jaxbandit.problems.boxes import *  # noqa: F403
 from jaxbandit.problems.data import *  # noqa: F403
 from jaxbandit.problems.data_sets import *  # noqa: F403
@@ -17,6 +18,7 @@ from jaxbandit.problems.noise import *  # noqa: F403
 __all__ = [
     "nameable",
     *base.__all__,
+    *benchmarks.__all__,
     *boxes.__all__,
     *data.__all__,
     *data_sets.__all__,
