@@ -27,6 +27,7 @@ MOST_POINTS = 10**7
 """The most points of a domain: beyond, the posterior of a single trial would take gigabytes."""
 
 WHOLE = whole(-(2**31), 2**31 - 1)  # an end of a side of whole numbers
+EXACT = 2.0**16  # parts of a side: so many halves of it every floating type holds
 COORDINATES, AXIS = matrix("one row per point, one column per axis"), vector("one number per point of the axis")
 
 
@@ -240,17 +241,19 @@ def sobol_points(dimension: int, count: int, seed: Sequence[int] = (0,)) -> np.n
 
 @pytree
 class Side(Role):
-    """One side of a box; make one with :func:`log` or :func:`integers`, or give two numbers.
+    """One side of a box; make one with :func:`log` or :func:`integers`, or give two numbers or the labels of categories.
 
     Attributes:
       low, high: its ends, ``low < high``.
       scale: ``"linear"``, ``"log"``, where equal ratios are equally long, or ``"integers"``, of which both ends are some.
+      labels: of categories, which are the integers ``0, 1, ...`` without an order; ``()`` for numbers.
     """
 
-    described: ClassVar[str] = "a side of a box, such as (0.1, 2.0) or domains.log(1e-4, 0.1)"
+    described: ClassVar[str] = "a side of a box, such as (0.1, 2.0), domains.log(1e-4, 0.1) or the texts of categories"
     low: float = static()
     high: float = static()
     scale: str = static(default="linear")
+    labels: tuple[str, ...] = static(default=())
 
     def __post_init__(self) -> None:
         ends = [checks.short(self.low), checks.short(self.high)]
@@ -263,7 +266,10 @@ class Side(Role):
             raise checks.InvalidArgument(f"box: a side must go from low to high, {kind} with low < high, got {' and '.join(ends)}")
 
     def to_unit(self, value: Any) -> Any:
-        """Return values of this side as shares of it, in ``[0, 1]``; whole numbers lie in the middle of equal parts."""
+        """Return values of this side as shares of it, in ``[0, 1]``; whole numbers lie in the middle of equal parts, but for rounding."""
+        if self.labels:  # the same number in every precision and program, for kernels ask whether two are equal
+            middles = np.floor((np.arange(len(self.labels)) + 0.5) / len(self.labels) * EXACT) / EXACT
+            return _numpy_of(value).asarray(middles, value.dtype)[value.astype(np.int32)]
         if self.scale == "log":
             return (_numpy_of(value).log(value) - math.log(self.low)) / math.log(self.high / self.low)
         if self.scale == "integers":
@@ -336,10 +342,17 @@ class Box(Domain):
         return _numpy_of(points).stack([change(points[..., axis]) for axis, change in enumerate(changes)], axis=-1)
 
 
+def _are_categories(given: object) -> bool:
+    is_listed = isinstance(given, list | tuple) and all(isinstance(item, str) and item for item in given)
+    return is_listed and len(set(given)) == len(given) > 1  # type: ignore[arg-type, call-overload]
+
+
 @nameable
 @checked
 def box(
-    axes: Annotated[Mapping[str, Any], Words("a mapping from the names of axes to (low, high), domains.log or domains.integers")],
+    axes: Annotated[
+        Mapping[str, Any], Words("a mapping from the names of axes to (low, high), domains.log, domains.integers or categories")
+    ],
     *,
     candidates: Annotated[int, whole(2, MOST_POINTS)] = 1024,
     starts: Annotated[int, whole(1, 1000)] = 6,
@@ -348,12 +361,15 @@ def box(
 ) -> Box:
     """Make a continuous box with named axes: ``box({"dose": (0.1, 2.0), "rate": log(1e-4, 1e-1), "layers": integers(1, 8)})``.
 
+    Two texts or more are categories, which stand in points as ``0, 1, ...`` and need a kernel of their own, as in :func:`mixed`; no ascent
+    moves them: they are chosen among the candidates and the points chosen before.
+
     A round scores ``candidates`` points of a scrambled Sobol set and those chosen before, ascends from the best ``starts`` of them by
     ``steps`` steps, and takes the best point seen: it is never worse than the candidates. Whole numbers are ascended as if they were
     continuous, and rounded. Models compute in the unit cube, so that a length-scale is a share of a side.
 
     Args:
-      axes: by name, two numbers ``low < high``, or :func:`log` or :func:`integers` of them.
+      axes: by name, two numbers ``low < high``, or :func:`log` or :func:`integers` of them, or distinct texts.
       candidates: number of Sobol points.
       starts: points from which a round ascends.
       steps: steps of each ascent, 0 to choose among the candidates.
@@ -368,11 +384,15 @@ def box(
     for name, item in axes.items():
         given = from_plain(Side, item, f"axes[{name!r}]")  # of a study file
         pair = isinstance(given, list | tuple) and len(given) == 2 and all(isinstance(end, int | float | np.number) for end in given)
+        if _are_categories(given):
+            given = Side(low=0.0, high=len(given) - 1.0, scale="integers", labels=tuple(given))
         if not pair and not isinstance(given, Side):
             raise checks.InvalidArgument(f"axes[{name!r}]: must be {Side.described}, got {checks.short(given)}")
         sides.append(given if isinstance(given, Side) else Side(low=float(given[0]), high=float(given[1])))
     unit = sobol([0.0] * len(sides), [1.0] * len(sides), candidates, key).points
-    made = Box(points=np.zeros((1, len(sides))), names=tuple(axes), sides=tuple(sides), starts=min(starts, candidates), steps=steps)
+    labels = tuple(side.labels for side in sides)
+    nowhere, named = np.zeros((1, len(sides))), labels if any(labels) else ()
+    made = Box(points=nowhere, names=tuple(axes), categories=named, sides=tuple(sides), starts=min(starts, candidates), steps=steps)
     return replace(made, points=made.from_unit(np.asarray(unit)))
 
 

@@ -38,7 +38,7 @@ class Measured:
         """Return what is told of a point; raises ``InvalidArgument`` on what is no point of ``space`` or no values of ``outputs``."""
         if isinstance(space.domain, Box):
             space.place(point)  # which refuses what lies beyond it
-            numbers = {name: number_of(point[name]) for name in space.names}
+            numbers = {name: held if isinstance(held, str) else number_of(held) for name, held in point.items()}
             return cls(-1, numbers, {} if values is None else told_values(outputs, values, largest=LARGEST_TOLD), 0.0)
         index = space.nearest(point)
         distance, there = space.distance(point, index), space.point(index)

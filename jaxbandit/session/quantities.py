@@ -219,11 +219,6 @@ class Axis:
         return np.abs(np.asarray(held) - at) / extent
 
 
-def _ends(axis: Axis) -> Any:
-    """Return what makes the side of a box of a continuous axis: its ends, or a tuple of them."""
-    return axis.values if axis.scale == "logarithmic" else (axis.values,)
-
-
 @dataclasses.dataclass(frozen=True)
 class Space:
     """The points among which an experiment chooses: as the user names them, and as the model sees them."""
@@ -244,10 +239,10 @@ class Space:
             raise InvalidArgument(f"domain: must be a domain of jaxbandit.domains, or a list of session.Axis, got {short(domain)}")
         names = tuple(axis.name for axis in domain)
         if any(axis.continuous for axis in domain):
-            if gridded := [axis.name for axis in domain if not axis.continuous]:
+            if gridded := [axis.name for axis in domain if not axis.continuous and axis.scale != "categorical"]:
                 words = "have values of their own beside continuous ones; give points to all axes that are between two numbers, or to none"
                 raise InvalidArgument(f"domain: the axes {', '.join(gridded)} {words}")
-            sides = {axis.name: (log if axis.scale == "logarithmic" else tuple)(*_ends(axis)) for axis in domain}
+            sides = {axis.name: log(*axis.values) if axis.scale == "logarithmic" else axis.values for axis in domain}
             return cls(domain=box(sides), axes=tuple(domain), names=names)
         grid = product([axis.scaled for axis in domain])
         labels = tuple(tuple(map(str, axis.values)) if axis.scale == "categorical" else () for axis in domain)
@@ -257,7 +252,9 @@ class Space:
     def columns(self) -> dict[str, np.ndarray]:
         """The coordinates ``[M]`` of all points by name, in the user's units: integers, other numbers, or the labels of categories."""
         if isinstance(self.domain, Box):
-            return dict(zip(self.names, self.domain.from_unit(self.modelled).T, strict=True))
+            held, labels = self.domain.from_unit(self.modelled).T, self.domain.categories or ((),) * len(self.names)
+            named = zip(self.names, held, labels, strict=True)
+            return {name: np.asarray(own)[column.astype(int)] if own else column for name, column, own in named}
         if self.axes:
             values = np.meshgrid(*(np.asarray(axis.values) for axis in self.axes), indexing="ij")
             return {name: column.reshape(-1) for name, column in zip(self.names, values, strict=True)}
@@ -286,9 +283,12 @@ class Space:
     def place(self, point: Mapping[str, object]) -> Place:
         """Return a point of a box, in the user's units, as one of the unit cube; raises as :meth:`nearest`."""
         self._apart(point)
-        held = np.asarray([point[name] for name in self.names], np.float64)
         if not isinstance(self.domain, Box):
             return ()
+        labels = self.domain.categories or ((),) * len(self.names)
+        held = np.asarray(
+            [own.index(point[name]) if own else point[name] for name, own in zip(self.names, labels, strict=True)], np.float64
+        )
         unit = self.domain.to_unit(held)
         if np.any(np.abs(unit - 0.5) > 0.5 + ON_GRID):
             raise InvalidArgument(f"point: must lie in the box, got {short(dict(point))}")
@@ -296,12 +296,8 @@ class Space:
 
     def readable(self, place: Sequence[float]) -> Place:
         """Return the point of the unit cube of a box near ``place`` with six digits in the user's units, as people read it."""
-        held = (
-            [float(f"{value:.6g}") for value in self.domain.from_unit(np.asarray(place, np.float64))]
-            if isinstance(self.domain, Box)
-            else []
-        )
-        return self.place(dict(zip(self.names, held, strict=True)))
+        there = dataclasses.replace(self, own=(tuple(place),)).point(self.domain.size)
+        return self.place({name: value if isinstance(value, str) else float(f"{value:.6g}") for name, value in there.items()})
 
     def point(self, index: int) -> dict[str, float | str]:
         """Return a point by the names of its coordinates, in the user's units, or by the labels of categories."""

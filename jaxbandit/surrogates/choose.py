@@ -170,7 +170,7 @@ def _of_box(
     """Return the model of a box, see :func:`surrogate`; its kernels see the unit cube."""
     if asked["form"] != "auto" or asked["rank"] is not None or asked["tolerance"] is not None:
         raise checks.InvalidArgument(f"form: the model of a box is exact and has one form; leave out form, rank and tolerance, got {asked}")
-    cube = Domain(points=box.to_unit(np.asarray(box.points, np.float64)), names=box.names)
+    cube = Domain(points=box.to_unit(np.asarray(box.points, np.float64)), names=box.names, categories=box.categories)
     data = asked["fit_to"] and (box.to_unit(np.asarray(asked["fit_to"][0], np.float64)), asked["fit_to"][1])
     given = Outputs.of(cube, kernel, noise_variance, prior_mean, outputs, data)
     if np.ndim(given.noise) > 1:

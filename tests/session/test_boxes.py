@@ -155,3 +155,22 @@ def test_a_table_of_a_session_can_be_told_and_looked_at(tmp_path: Path) -> None:
             assert np.allclose(other.history()["dose"].values, table["dose"].values)
             ticket = session.told
             assert list(other.told.values()) == list(ticket.values())
+
+
+@pytest.mark.full
+def test_categories_beside_continuous_axes(tmp_path: Path) -> None:
+    """The category that serves best is found, and points say their labels; a label that is none is refused."""
+    axes = [AXES[0], Axis.of_categories("catalyst", ["none", "nickel", "palladium"])]
+    gains = {"none": 0.0, "nickel": 0.5, "palladium": 1.0}
+    with Session.create(tmp_path, axes, Rpol(), key=KEY, objective="maximise yield") as session:
+        for _ in range(16):
+            ticket = session.ask()
+            point: Mapping[str, Any] = ticket.point
+            session.tell(ticket, {"yield": gains[point["catalyst"]] - (point["dose"] - 1.0) ** 2})
+        asked = session.history()["catalyst"].values
+        assert {*asked} == {*gains}
+        best = session.recommend()
+        assert best.point["catalyst"] == "palladium" and abs(float(best.point["dose"]) - 1.0) < 0.1
+        assert session.observe({"dose": 0.5, "catalyst": "nickel"}, {"yield": 0.25}).point["catalyst"] == "nickel"
+        with pytest.raises(InvalidArgument, match="catalyst"):
+            session.observe({"dose": 0.5, "catalyst": "iron"}, {"yield": 0.25})

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxbandit import domains, kernels, surrogate
+from jaxbandit import InvalidArgument, domains, kernels, surrogate
 from jaxbandit.surrogates import BoxSurrogate, Posterior
 from tests.oracles.gaussian_process import matern52, posterior, squared_exponential
 
@@ -124,3 +124,23 @@ def test_units_there_and_back() -> None:
     assert back == pytest.approx(BOX.snapped(cube), abs=1e-9)
     assert np.asarray(jax.jit(BOX.to_unit)(points)) == pytest.approx(back, abs=1e-5)
     assert BOX.from_unit(back) == pytest.approx(points, rel=1e-9)
+
+
+def test_categories_are_equal_to_themselves_in_every_program() -> None:
+    """Their shares are the same numbers on the host and in programs of either precision, and no rounding takes one for another."""
+    box = domains.box({"dose": (0.0, 1.0), "metal": ["Pd", "Ni", "Cu", "Fe", "Co", "Zn", "Ag"]}, candidates=128)
+    codes = box.points[:, 1]
+    assert {*codes} == {*map(float, range(7))} and box.label(0).startswith("dose=")
+    host = box.to_unit(box.points)[:, 1]
+    for double in (False, True):
+        with jax.enable_x64(double):
+            shares = np.asarray(jax.jit(box.to_unit)(box.points.astype(np.float64 if double else np.float32)))
+            again = np.asarray(jax.jit(box.snapped)(shares))
+        assert np.array_equal(shares[:, 1], host.astype(shares.dtype)) and np.array_equal(again[:, 1], shares[:, 1])
+    with pytest.raises(InvalidArgument, match="metal"):
+        surrogate(box, kernels.Matern52(), noise_variance=0.1)
+    surrogate(
+        box,
+        kernels.OnAxes(kernel=kernels.Matern52(), axes=(0,)) * kernels.OnAxes(kernel=kernels.Categorical(), axes=(1,)),
+        noise_variance=0.1,
+    )
