@@ -252,9 +252,8 @@ class Space:
     def columns(self) -> dict[str, np.ndarray]:
         """The coordinates ``[M]`` of all points by name, in the user's units: integers, other numbers, or the labels of categories."""
         if isinstance(self.domain, Box):
-            held, labels = self.domain.from_unit(self.modelled).T, self.domain.categories or ((),) * len(self.names)
-            named = zip(self.names, held, labels, strict=True)
-            return {name: np.asarray(own)[column.astype(int)] if own else column for name, column, own in named}
+            named = zip(self.names, self.domain.from_unit(self.modelled).T, self.domain.sides, strict=True)
+            return {name: np.asarray(side.labels)[column.astype(int)] if side.labels else column for name, column, side in named}
         if self.axes:
             values = np.meshgrid(*(np.asarray(axis.values) for axis in self.axes), indexing="ij")
             return {name: column.reshape(-1) for name, column in zip(self.names, values, strict=True)}
@@ -285,10 +284,10 @@ class Space:
         self._apart(point)
         if not isinstance(self.domain, Box):
             return ()
-        labels = self.domain.categories or ((),) * len(self.names)
-        held = np.asarray(
-            [own.index(point[name]) if own else point[name] for name, own in zip(self.names, labels, strict=True)], np.float64
-        )
+        named = list(zip(self.names, self.domain.sides, strict=True))
+        if unknown := [name for name, side in named if side.labels and point[name] not in side.labels]:
+            raise InvalidArgument(f"{unknown[0]}: there is no such category, got {short(dict(point))}")
+        held = np.asarray([side.labels.index(str(point[name])) if side.labels else point[name] for name, side in named], np.float64)
         unit = self.domain.to_unit(held)
         if np.any(np.abs(unit - 0.5) > 0.5 + ON_GRID):
             raise InvalidArgument(f"point: must lie in the box, got {short(dict(point))}")
