@@ -8,7 +8,6 @@ give NumPy's arrays in float64, inside a program of JAX its arrays.
 
 from __future__ import annotations
 
-import dataclasses
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
@@ -19,7 +18,7 @@ from jax.typing import ArrayLike
 
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import Array, Scalar, checked
-from jaxbandit.core.fields import Described, Place, finite, finite_numbers, integers_from, nonnegative
+from jaxbandit.core.fields import Described, finite, finite_numbers, integers_from, nonnegative, or_points
 from jaxbandit.core.pytree import as_argument, float_dtype, pytree
 from jaxbandit.core.status import healthy
 from jaxbandit.delays import NEVER
@@ -51,19 +50,11 @@ ARRIVALS = integers_from(1, 2**31 - 1)
 INDICES = integers_from(0, MOST_POINTS)
 
 
-def _verify(name: str, value: Any, place: Place) -> None:
-    is_floating = isinstance(value, np.ndarray | jax.Array) and value.dtype.kind == "f"  # points of a box; looked at with the problem
-    (finite_numbers if is_floating else INDICES).verify(name, value, place)
-
-
-CHOSEN = dataclasses.replace(INDICES, verify=_verify)
-
-
 @checked
 @as_exact_as_tables
 def curves(
     problem: Instance,
-    indices: Annotated[Array, CHOSEN],
+    indices: Annotated[Array, or_points(INDICES)],
     *,
     mixed_value: Annotated[Scalar, finite] | None = None,
 ) -> Curves:

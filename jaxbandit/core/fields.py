@@ -25,7 +25,7 @@ from jaxbandit.core.checks import FINITE, NONNEGATIVE, POSITIVE, Interval, Inval
 __all__ = ["INT32_MAX", "MOST_ROUNDS", "AtLeast", "Check", "Described", "Letter", "Place", "Words", "anything"]
 __all__ += ["between", "finite", "nonnegative", "point", "positive", "whole_numbers"]
 __all__ += ["booleans", "finite_numbers", "floating_type", "index", "integers", "integers_from", "key", "mask", "nonnegative_numbers"]
-__all__ += ["numbers", "numbers_from", "points", "positive_numbers"]
+__all__ += ["numbers", "numbers_from", "or_points", "points", "positive_numbers"]
 __all__ += ["boolean", "choice", "each", "function", "how_many_points", "mapping", "nothing", "of_class", "path", "text", "whole"]
 __all__ += ["Shape", "any_shape", "each_axis", "each_output", "exactly", "leading", "matrix", "one_function", "per_axis", "per_constraint"]
 __all__ += ["per_function", "per_output", "per_output_of_two", "scalar", "unknown", "vector"]
@@ -270,6 +270,16 @@ def numbers_from(low: float, high: float) -> Check:
 def integers_from(low: int, high: int) -> Check:
     """Return the check for an array of whole numbers from ``low`` to ``high``, both allowed."""
     return _numbers(f"whole numbers from {low} to {high}", Interval(low, high, False, False), whole=True)
+
+
+def or_points(check: Check) -> Check:
+    """Return the check for numbers of points that lets arrays of floating-point numbers pass, too: points of a box, if finite."""
+
+    def verify(name: str, value: Any, place: Place) -> None:
+        is_floating = isinstance(value, np.ndarray | jax.Array) and value.dtype.kind == "f"
+        (finite_numbers if is_floating else check).verify(name, value, place)
+
+    return dataclasses.replace(check, verify=verify)
 
 
 def _without_fraction(allowed: str, interval: Interval, words: str) -> Check:

@@ -17,6 +17,7 @@ from jaxbandit.core.fields import nothing, of_class
 from jaxbandit.core.keys import pair_key
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, replace, signature, static
 from jaxbandit.core.sweep import Sweep, gather_variants
+from jaxbandit.domains import Box
 from jaxbandit.engine.arguments import INFORMED, Delays
 from jaxbandit.engine.trial import Informed, InitialDesign, Setting, prepare
 from jaxbandit.fused.plan import Plan as KernelPlan
@@ -174,9 +175,13 @@ def check_run(
                 " does not give; wrap it by problems.full_information"
             )
         algorithm.validate(None, problem.outputs, size, axes)
-    initial.validate("initial", None, size, axes)
+    on_box = isinstance(problem.domain, Box)
+    initial.validate("initial", None, None if on_box and initial.indices is None else size, axes)
     (INFORMED | nothing)("informed", informed)
     if isinstance(informed, Declared):
+        if on_box:
+            rule = f"{type(informed).__name__} tells numbers of points, which a box has not"
+            raise checks.InvalidArgument(f"informed: {rule}; give a function of (instance, algorithm, surrogate), or points in the box")
         informed.validate(None, None, size, axes)
 
 
@@ -207,6 +212,12 @@ def _check_model(problem: AbstractProblem, model: Surrogate) -> None:
         )
     if problem.domain is model.domain:
         return
+    boxes = [(each.names, each.sides) if isinstance(each, Box) else None for each in (model.domain, problem.domain)]
+    if boxes[0] != boxes[1]:
+        words = "a box and the other is not, or their sides differ"
+        raise checks.InvalidArgument(
+            f"surrogate: of its domain and that of problem {problem.name!r} one is {words}; build it on problem.domain"
+        )
     x, y = (np.asarray(domain.points, np.float64) for domain in (problem.domain, model.domain))
     if x.shape != y.shape or np.any(np.abs(x - y) > 1e-6 * np.max(np.abs(x), initial=0.0)):  # float32's rounding
         raise checks.InvalidArgument(

@@ -19,7 +19,7 @@ from jaxbandit.core.checks import InvalidArgument, blaming
 from jaxbandit.core.declare import Array
 from jaxbandit.core.keys import trial_key
 from jaxbandit.engine.arguments import Delays
-from jaxbandit.engine.cell import Cell
+from jaxbandit.engine.cell import Cell, with_room
 from jaxbandit.engine.trial import Informed, InitialDesign, Record, TrialState, advance, begin, conclude, multipliers_of, prepare
 from jaxbandit.metrics import Curves, curves, healthy
 from jaxbandit.problems import AbstractProblem
@@ -128,6 +128,7 @@ def measure_each(
         problem, initial, delays, key = shared
         with blaming("build: must make an algorithm and a surrogate of traced parameters"):
             algorithm, surrogate = build(item[0])
+        [surrogate] = with_room([surrogate], horizon + initial.count)
         if delays is not None:
             algorithm = algorithm.with_delays(delays.model, delays.policy)
         setting = prepare(
@@ -141,10 +142,12 @@ def measure_each(
         )
         trial, before = begin(setting, initial)
         trial, seen = advance(setting, trial, 1, horizon, record="indices")
-        indices = jnp.concatenate([before["initial_indices"], seen["indices"]]) if initial.counted else seen["indices"]
-        weights = 2 * jax.random.bits(jax.random.key(0), indices.shape, jnp.uint32) + 1
+        name = "points" if "points" in seen else "indices"
+        places = jnp.concatenate([before[f"initial_{name}"], seen[name]]) if initial.counted else seen[name]
+        words = jax.lax.bitcast_convert_type(places, jnp.uint32)
+        weights = 2 * jax.random.bits(jax.random.key(0), words.shape, jnp.uint32) + 1
         status: Array = conclude(setting, trial)["status"]
-        return measure(curves(setting.instance, indices)), jnp.sum(weights * indices.astype(jnp.uint32)), healthy(status)
+        return measure(curves(setting.instance, places)), jnp.sum(weights * words), healthy(status)
 
     played: tuple[Array, Array, Array] = map_blocks(one, (*game, key), padded, block=block, mesh=None)
     first: tuple[Array, Array, Array] = jax.tree.map(lambda x: x[:count], played)

@@ -53,7 +53,7 @@ class Trajectory(Described):
     """
 
     described: ClassVar[str] = "what simulate returns, a Trajectory"
-    indices: Array  # [T] int32, the points chosen
+    indices: Array  # [T] int32, the points chosen; on a box numbers of its candidates and, after them, of the trial's own points
     status: Array  # [] int32, bits of core.status.Status
     failed_round: Array  # [] int32, first round with a failure flag, 0 for none
     declared_round: Array  # [] int32, first round in which infeasibility was declared, 0 for none
@@ -84,9 +84,9 @@ class Trajectory(Described):
 
     @property
     def scored_points(self) -> Array:
-        """The points ``[..., d]`` that metrics count on a box; raises ``InvalidArgument`` where the run is of none."""
+        """What :func:`jaxbandit.metrics.curves` takes: :attr:`scored_indices`, on a box the points ``[n + T, d]`` or ``[T, d]``."""
         if self.points is None or self.initial_points is None:
-            raise InvalidArgument("trajectory: has no points, for its domain is no box; use scored_indices")
+            return self.scored_indices
         return jnp.concatenate([self.initial_points, self.points], axis=-2) if self.initial_counted else self.points
 
     @checked

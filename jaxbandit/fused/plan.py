@@ -23,7 +23,7 @@ from jaxbandit.domains import Domain
 from jaxbandit.feedback import Policy
 from jaxbandit.fused.cells import CALLS, Cells, Rows, Unsupported, Value, boxed, called_by, compute
 from jaxbandit.problems import AbstractProblem, FullInformation, Problem
-from jaxbandit.surrogates import AbstractSurrogate, Posterior, Prediction, RangedSurrogate, Surrogate
+from jaxbandit.surrogates import AbstractSurrogate, BoxSurrogate, Posterior, Prediction, RangedSurrogate, Surrogate
 from jaxbandit.surrogates.features import ProductFeatures, SquareRoot
 from jaxbandit.surrogates.posterior import deviation
 
@@ -312,6 +312,8 @@ def plan_of(algorithm: Algorithm, surrogate: Surrogate, problem: AbstractProblem
         raise Unsupported(f"{type(algorithm).__name__} declares no score of single points")
     if feedback is not None:
         raise Unsupported("its feedback is late")
+    if isinstance(surrogate, BoxSurrogate):
+        raise Unsupported("its domain is a box, and kernels play on points")
     if float_dtype() != np.float32 or surrogate.precision != "float32":
         raise Unsupported("kernels compute in float32")
     counts = _counts(surrogate)

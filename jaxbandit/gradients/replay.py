@@ -15,9 +15,9 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, is_traced
 from jaxbandit.core.declare import Array, Indices, Table, checked
-from jaxbandit.core.fields import Words, integers, numbers
+from jaxbandit.core.fields import Words, integers, numbers, or_points
 from jaxbandit.core.pytree import canonicalise, pytree
-from jaxbandit.surrogates import Posterior, Prediction, Surrogate
+from jaxbandit.surrogates import BoxSurrogate, Posterior, Prediction, Surrogate
 
 
 @pytree
@@ -34,7 +34,7 @@ class Replay:
 @checked
 def replay(
     model: Annotated[Surrogate, Words("a model, jaxbandit.surrogate(...)")],
-    indices: Annotated[Indices, integers],
+    indices: Annotated[Indices, or_points(integers)],
     values: Annotated[Table, numbers],
 ) -> Replay:
     """Return beliefs along fixed observations, differentiable in every floating-point leaf of ``model`` that is traced.
@@ -43,28 +43,34 @@ def replay(
     and in reverse mode; reverse mode keeps about ``2 sqrt(T)`` posteriors. Points may repeat. So it is with respect to ``length_scale`` and
     ``variance`` of a model of :func:`~jaxbandit.ranged`, whose features stand for the kernel up to its ``tolerance``; their derivative is
     some thirty times less accurate at the shortest length-scale, so choose a small one. Every other form (dense features, products, rows)
-    is made on the host from one kernel and has no derivative in it.
+    is made on the host from one kernel and has no derivative in it; that of a box is exact in the numbers of ``model.forms[g].kernel``.
 
     Args:
       model: the GP model; ``jaxbandit.replace(model, noise_variance=...)`` puts a traced number in.
-      indices: ``[T]`` numbers of the points observed.
+      indices: ``[T]`` numbers of the points observed, on a box the points ``[T, d]`` in the units of its axes.
       values: ``[T, k]`` values observed there, one for each output.
 
     Raises:
       InvalidArgument: on shapes that do not fit, points outside the domain or values that are not finite, where they are not traced.
     """
-    if np.ndim(indices) != 1 or np.shape(values) != (np.shape(indices)[0], model.outputs):
+    each = (model.domain.dimension,) if isinstance(model, BoxSurrogate) else ()
+    if np.shape(indices)[1:] != each or np.shape(values) != (*np.shape(indices)[:1], model.outputs):
+        expected = f"[T, {each[0]}]" if each else "[T]"
         raise InvalidArgument(
-            f"values: expected [T, {model.outputs}] for indices [T], got {list(np.shape(values))} for {list(np.shape(indices))}"
+            f"values: expected [T, {model.outputs}] for indices {expected}, got {list(np.shape(values))} for {list(np.shape(indices))}"
         )
-    if not is_traced(indices):
+    if not is_traced(indices) and not each:
         given = np.asarray(indices)
         if given.dtype.kind not in "iu" or np.any(given < 0) or np.any(given >= model.domain.size):
             raise InvalidArgument(f"indices: must be whole numbers in [0, {model.domain.size - 1}], got {checks.short(given.tolist())}")
     if not is_traced(values):
         checks.finite("values", values)
     model = canonicalise(model.without_kernels()).factorised()
-    points, values = jnp.asarray(indices, jnp.int32), jnp.asarray(values, model.dtype)
+    values = jnp.asarray(values, model.dtype)
+    if isinstance(model, BoxSurrogate):
+        model, prior, points = model.holding(jnp.asarray(indices))
+    else:
+        prior, points = model.init(), jnp.asarray(indices, jnp.int32)
 
     def observe(posterior: Posterior, seen: tuple[Array, Array]) -> tuple[Posterior, tuple[Array, Array, Array]]:
         index, value = seen
@@ -83,7 +89,7 @@ def replay(
     length = max(1, math.isqrt(rounds))
     covered = rounds // length * length
     parts = jax.tree.map(lambda x: x[:covered].reshape(rounds // length, length, *x.shape[1:]), (points, values))
-    posterior, beliefs = jax.lax.scan(stretch, model.init(), parts)
+    posterior, beliefs = jax.lax.scan(stretch, prior, parts)
     beliefs = jax.tree.map(lambda x: x.reshape(covered, *x.shape[2:]), beliefs)
     posterior, rest = stretch(posterior, (points[covered:], values[covered:]))
     mean, sd, density = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), beliefs, rest)

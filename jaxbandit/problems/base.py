@@ -16,7 +16,7 @@ from jaxbandit.core.declare import Array, Key, Numbers, OnDomain, PerOutput, Sca
 from jaxbandit.core.fields import Check, Place, exactly, finite, finite_numbers, nonnegative, nothing, of_class, text, whole
 from jaxbandit.core.pytree import as_argument, fields_in_brief, float_dtype, html_fields, pytree, replace, static
 from jaxbandit.delays import Delay, NoDelay
-from jaxbandit.domains import Domain, tabulate
+from jaxbandit.domains import Box, Domain, tabulate
 from jaxbandit.problems.noise import DRAWN, Drawn, Gaussian, Index, Noise, is_real
 
 __all__ = ["AbstractProblem", "Family", "Optimum", "Problem", "best_mixed_policy", "from_functions", "from_tables", "optimum"]
@@ -40,6 +40,7 @@ class AbstractProblem(OnDomain):
       is_random: whether each trial has its own instance; default: no.
       has_means: whether ``means`` are known, as those of an instance are; default: yes.
       reveals_constraints: whether :meth:`constraint_sample` shows each round's noisy constraint functions before the choice; default: no.
+      on_boxes: whether :meth:`observe` takes a point of the unit cube, and the domain is a box; default: no.
     """
 
     described: ClassVar[str] = "a problem of jaxbandit.problems, such as sine()"
@@ -47,6 +48,7 @@ class AbstractProblem(OnDomain):
     is_random: ClassVar[bool] = False
     has_means: ClassVar[bool] = True
     reveals_constraints: ClassVar[bool] = False
+    on_boxes: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         self.validate()
@@ -131,6 +133,11 @@ class AbstractProblem(OnDomain):
         parts = {"domain": of_class(Domain), "noise": of_class(Noise), "delay": of_class(Delay), "name": text, "norm": finite | nothing}
         for name, check in parts.items():  # fields or properties
             check(f"{type(self).__name__}.{name}", getattr(self, name))
+        if isinstance(self.domain, Box) and not self.on_boxes:
+            raise checks.InvalidArgument(
+                f"{type(self).__name__}.domain: must have points that tables can be of, which a box has not; use problems.on_box, or points"
+                f" in it, such as domains.sobol, got {checks.short(self.domain)}"
+            )
         self.noise.validate(outputs=self.outputs, points=self.domain.size)
         self.delay.validate(outputs=self.outputs)
 
@@ -302,10 +309,14 @@ def best_mixed_policy(problem: Instance) -> tuple[float, np.ndarray]:
     """Find the distribution over points of largest mean reward that satisfies the constraints *in expectation*.
 
     Solves ``max_pi E f  s.t.  E g_j <= 0`` on the grid by linear programming, on the host (the benchmark of strong regret; Zhou and
-    Ji 2022, sec. 2). Returns the mean reward and ``pi [M]``; a problem without any such distribution gives NaN and zeros.
+    Ji 2022, sec. 2); a box is refused. Returns the mean reward and ``pi [M]``; a problem without any such distribution gives NaN and zeros.
     """
     from scipy.optimize import linprog  # comes with JAX; imported here because start-up should not pay for it
 
+    if isinstance(problem.domain, Box):
+        raise checks.InvalidArgument(
+            f"problem: {problem.name!r} is on a box, where no table gives its best mixed policy; use one on points"
+        )
     means = np.asarray(problem.means, np.float64)
     size, limits = means.shape[1], np.zeros(len(means) - 1)
     solution = linprog(-means[0], means[1:], limits, np.ones((1, size)), [1.0], bounds=(0, None), method="highs")

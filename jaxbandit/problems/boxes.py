@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Annotated, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, ClassVar, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -53,6 +53,7 @@ class BoxProblem(AbstractProblem):
       noise, delay, name: as of :class:`~jaxbandit.problems.Problem`.
     """
 
+    on_boxes: ClassVar[bool] = True
     domain: Box
     functions: tuple[Function, ...] = static(repr=False)
     means: Table
@@ -60,6 +61,13 @@ class BoxProblem(AbstractProblem):
     noise: Noise = Gaussian()
     delay: Delay = NoDelay()
     name: str = static(default="user")
+
+    def validate(self) -> None:
+        super().validate()
+        for part in _parts(self.noise):
+            if part.by_point:
+                words = "has a number for each point of a domain, which a box has not; use one that is alike everywhere"
+                raise checks.InvalidArgument(f"{type(self).__name__}.noise: {type(part).__name__} {words}, got {checks.short(self.noise)}")
 
     @functools.partial(jax.jit, inline=True)  # one program where it is called by itself
     def means_of(self, chosen: Array) -> Array:
@@ -78,17 +86,25 @@ class BoxProblem(AbstractProblem):
 
     @functools.partial(jax.jit, inline=True)
     def optimum(self) -> Optimum:
-        """Return what is known of the best feasible point, in the same form as on a finite domain."""
+        """Return what is known of the best feasible point, in the form of finite domains; the index is that of the best candidate."""
         feasible = jnp.all(jnp.asarray(self.means)[1:] <= 0, axis=0)
         means = jnp.asarray(self.means)
         slack = jnp.max(jnp.min(-means[1:], axis=0)) if len(means) > 1 else jnp.asarray(jnp.inf, means.dtype)
         return Optimum(
             value=jnp.asarray(self.best.value, means.dtype),
-            index=jnp.int32(0),
+            index=jnp.argmax(jnp.where(feasible, means[0], -jnp.inf)).astype(jnp.int32),
             feasible_fraction=jnp.mean(feasible.astype(means.dtype)),
             slater_slack=slack,
             unconstrained_value=jnp.max(means[0]),
         )
+
+
+def _parts(noise: Noise) -> Iterator[Noise]:
+    """Return a noise model and those that it is made of."""
+    yield noise
+    for part in jax.tree.leaves(noise, is_leaf=lambda part: isinstance(part, Noise) and part is not noise):
+        if isinstance(part, Noise):
+            yield from _parts(part)
 
 
 @checked

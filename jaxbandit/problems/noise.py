@@ -52,6 +52,7 @@ class Noise(Declared, abc.ABC):
 
     described: ClassVar[str] = "a noise model of jaxbandit.problems, such as Gaussian(variance=0.05)"
     in_files: ClassVar[bool] = True
+    by_point: ClassVar[bool] = False  # whether :meth:`apply` depends on the number of the point
 
     @abc.abstractmethod
     def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Drawn:
@@ -168,6 +169,7 @@ class Residuals(Noise):
       weights: factor of a residual, one number or ``[k]``; ``[1, -1]`` goes with a constraint ``g = -f + h``.
     """
 
+    by_point: ClassVar[bool] = True
     table: Annotated[Table, fields.finite, _one_per_point("shape [n, M], one row per sample, one column for each of {n} points", 2)]
     weights: Annotated[declare.PerOutput, fields.finite] = 1.0
 
@@ -215,6 +217,7 @@ class PerPoint(Noise):
     and ``apply`` draws from it and the point's number, so nothing of size ``M`` is stored.
     """
 
+    by_point: ClassVar[bool] = True
     model: Noise = Gaussian()
 
     @checked
@@ -242,6 +245,7 @@ class Heteroscedastic(Noise):
       model: the noise where ``variance`` is 1, by default standard Gaussian.
     """
 
+    by_point: ClassVar[bool] = True
     variance: Annotated[Table, fields.nonnegative, _one_per_point("shape [M] or [k, M], one number for each of {n} points", 1, 2)]
     model: Annotated[Noise, fields.per_output] = Gaussian()
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias, cast
 
 import jax
 import jax.numpy as jnp
@@ -20,13 +21,13 @@ from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import Array, checked
 from jaxbandit.core.fields import MOST_ROUNDS, function, integers_from, nonnegative, positive, scalar, vector
-from jaxbandit.core.pytree import canonicalise, float_dtype
-from jaxbandit.domains import Domain
+from jaxbandit.core.pytree import canonicalise, float_dtype, replace
+from jaxbandit.domains import Box, Domain, product
 from jaxbandit.engine import Trajectory
-from jaxbandit.problems import AbstractProblem, optimum
+from jaxbandit.problems import AbstractProblem, BoxProblem, optimum
 from jaxbandit.problems.base import Instance
 from jaxbandit.results.dataset import output_names
-from jaxbandit.surrogates import Posterior, Prediction, Surrogate, arithmetic
+from jaxbandit.surrogates import BoxSurrogate, Posterior, Prediction, Surrogate, arithmetic
 
 if TYPE_CHECKING:
     from matplotlib.animation import FuncAnimation
@@ -36,6 +37,9 @@ Score: TypeAlias = Annotated[Callable[[Prediction, np.ndarray, int], Array], fun
 
 Positive: TypeAlias = Annotated[float, positive, scalar]
 RoundNumbers: TypeAlias = Annotated[Sequence[int], integers_from(0, MOST_ROUNDS), vector("the numbers of rounds")]
+
+
+SHOWN_ON_LINE, SHOWN_ON_AXIS = 201, 61  # points of a box that figures show, along a line and along each axis of a plane
 
 
 @checked
@@ -51,24 +55,31 @@ def posterior_after(surrogate: Surrogate, trajectory: Trajectory, rounds: RoundN
       rounds: ``n`` rounds in ``[0, T]``; 0 means before the first.
 
     Returns:
-      Means and standard deviations ``[n, k, M]``, information gains ``[n, k]``.
+      Means and standard deviations ``[n, k, M]``, information gains ``[n, k]``; on a box at its candidates and after them the trial's own
+      points, those of the initial design first.
 
     Raises:
       InvalidArgument: on a trajectory of many trials or without values, or a round out of range.
     """
-    indices, values, due = _course(trajectory)
+    return _after(surrogate, trajectory, rounds)
+
+
+def _after(surrogate: Surrogate, trajectory: Trajectory, rounds: Sequence[int], where: np.ndarray | None = None) -> Prediction:
+    """Return the posterior of :func:`posterior_after`, on a box at the points ``where [M, d]`` in the units of its axes."""
+    places, values, due = _course(trajectory)
     horizon = len(np.asarray(trajectory.indices))
     if np.max(rounds) > horizon:
         raise InvalidArgument(f"rounds: must be at most {horizon}, the last round, got {checks.short(rounds)}")
     # Values of one point that arrive at different times need a factor for each output.
     model = surrogate if (due == due[:, :1]).all() else surrogate.separate()
     with arithmetic([model.precision]) as switched:
-        belief = _replayed(canonicalise(model).factorised(), indices, values.astype(float_dtype()), due, np.asarray(rounds, np.int32))
+        model = canonicalise(model).factorised()
+        belief = _replayed(model, places, values.astype(float_dtype()), due, np.asarray(rounds, np.int32), where)
     return jax.tree.map(np.asarray, belief) if switched else belief  # outside, JAX would round its own arrays
 
 
 def _course(trajectory: Trajectory) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return points ``[N]``, values ``[N, k]`` and rounds of arrival ``[N, k]`` of one trial, those of its initial design first."""
+    """Return one trial's points ``[N]``, on a box ``[N, d]``, values ``[N, k]`` and their arrivals ``[N, k]``, initial design first."""
     if trajectory.values is None:
         raise InvalidArgument("trajectory: has no values; run it with record='all'")
     if np.ndim(trajectory.indices) != 1:
@@ -76,20 +87,29 @@ def _course(trajectory: Trajectory) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     first, values = np.asarray(trajectory.initial_values), np.asarray(trajectory.values)
     at_once = np.broadcast_to(np.arange(1, len(values) + 1, dtype=np.int32)[:, None], values.shape)
     due = at_once if trajectory.arrivals is None else np.asarray(trajectory.arrivals)
-    indices = np.concatenate([np.asarray(trajectory.initial_indices), np.asarray(trajectory.indices)]).astype(np.int32)
-    return indices, np.concatenate([first, values]), np.concatenate([np.zeros(first.shape, np.int32), due])
+    places = np.concatenate([np.asarray(trajectory.initial_indices), np.asarray(trajectory.indices)]).astype(np.int32)
+    if trajectory.points is not None:
+        places = np.concatenate([np.asarray(trajectory.initial_points), np.asarray(trajectory.points)])
+    return places, np.concatenate([first, values]), np.concatenate([np.zeros(first.shape, np.int32), due])
 
 
 @jax.jit
-def _replayed(surrogate: Surrogate, indices: Array, values: Array, due: Array, rounds: Array) -> Prediction:
-    """Return the predictions after each of ``rounds [n]``, from ``indices [N]``, ``values [N, k]`` and rounds of arrival ``due [N, k]``."""
+def _replayed(surrogate: Surrogate, places: Array, values: Array, due: Array, rounds: Array, where: Array | None) -> Prediction:
+    """Return the predictions after each of ``rounds [n]``, from points ``places``, ``values [N, k]`` and their rounds ``due [N, k]``."""
+    if isinstance(surrogate, BoxSurrogate):
+        surrogate, prior, indices = surrogate.holding(places)
+    else:
+        prior, indices = surrogate.init(), places
 
     def after(last: Array) -> Prediction:
         def observe(posterior: Posterior, seen: tuple[Array, Array, Array]) -> tuple[Posterior, None]:
             index, value, when = seen
             return surrogate.condition(posterior, index, value, when <= last), None
 
-        return surrogate.predict(jax.lax.scan(observe, surrogate.init(), (indices, values, due))[0])
+        last_belief, _ = jax.lax.scan(observe, prior, (indices, values, due))
+        if where is None or not isinstance(surrogate, BoxSurrogate):
+            return surrogate.predict(last_belief)
+        return surrogate.predict_at(last_belief, cast(Box, surrogate.domain).to_unit(jnp.asarray(where, surrogate.dtype)))
 
     return jax.lax.map(after, rounds)
 
@@ -115,7 +135,7 @@ def problem_maps(problem: Instance, *, axes: drawing.GivenAxes = None) -> np.nda
     """Draw the mean reward and constraints of a problem on a line or a plane: the star is the optimum, infeasible points are shaded.
 
     Args:
-      problem: one instance, on a one-dimensional domain or a two-dimensional product grid.
+      problem: one instance, on a one-dimensional domain, a two-dimensional product grid, or a box of one or two dimensions.
       axes: an Axes for each output; default new ones.
 
     Returns:
@@ -124,13 +144,14 @@ def problem_maps(problem: Instance, *, axes: drawing.GivenAxes = None) -> np.nda
     Raises:
       InvalidArgument: on a domain of more dimensions.
     """
-    means, ground = np.asarray(problem.means), drawing.Ground.of(problem.domain)
+    ground = _ground(problem.domain)
+    means, star = _means(problem, ground), _star(problem)
     on_line = problem.domain.dimension == 1
     if not on_line:
         _check_plane("problem", problem.domain)
     row: np.ndarray = drawing.grid_of_axes(axes, 1, len(means), (3.9, 3.1))[0]
-    best, feasible, x, order = _best(problem), np.all(means[1:] <= 0, axis=0), ground.points[:, 0], np.argsort(ground.points[:, 0])
-    for axis, values, name in zip(row, means, output_names(len(means)), strict=True):
+    feasible, x, order = np.all(means[1:] <= 0, axis=0), ground.points[:, 0], np.argsort(ground.points[:, 0])
+    for j, (axis, values, name) in enumerate(zip(row, means, output_names(len(means)), strict=True)):
         axis.set_title(name)
         if on_line:
             axis.plot(x[order], values[order], color=drawing.COLOURS[0])
@@ -142,8 +163,8 @@ def problem_maps(problem: Instance, *, axes: drawing.GivenAxes = None) -> np.nda
         else:
             axis.figure.colorbar(drawing.shade(axis, ground, values), ax=axis)
             drawing.outline(axis, ground, _worst(means), "edge of the feasible region", dash="-")
-        if best is not None:
-            axis.plot(*ground.points[best], *([values[best]] if on_line else []), "*", label="optimum", **drawing.STAR)
+        if star is not None:
+            axis.plot(*star[0], *([star[1][j]] if on_line else []), "*", label="optimum", **drawing.STAR)
     drawing.place_legend(row, new=axes is None)
     return row
 
@@ -204,7 +225,7 @@ def posterior_maps(
     the same colour scales.
 
     Args:
-      surrogate, trajectory, rounds: as for :func:`posterior_after`; the domain is a two-dimensional product grid.
+      surrogate, trajectory, rounds: as for :func:`posterior_after`; the domain is a two-dimensional product grid or box.
       problem: the instance that was run, for the optimum and the outline of the truly feasible region.
       score: the acquisition, such as :func:`penalised_bounds`.
       axes: Axes ``[rounds, columns]``; default new ones.
@@ -282,10 +303,15 @@ class _Shown:
         score: Score | None,
         width: float = 2.0,
     ) -> None:
-        self.ground, self.on_line, self.width = drawing.Ground.of(surrogate.domain), surrogate.domain.dimension == 1, width
-        self.best, self.truth = _best(problem), None if problem is None else np.asarray(problem.means)
+        self.ground, self.on_line, self.width = _ground(surrogate.domain), surrogate.domain.dimension == 1, width
+        self.star = None if problem is None else _star(problem)
+        self.truth = None if problem is None else _means(problem, self.ground)
         self.size = (4.2, 2.6) if self.on_line else (3.1, 2.7)  # inches of a panel
-        beliefs, (indices, values, due) = posterior_after(surrogate, trajectory, rounds), _course(trajectory)
+        on_box, (indices, values, due) = isinstance(surrogate.domain, Box), _course(trajectory)
+        beliefs = _after(surrogate, trajectory, rounds, self.ground.points) if on_box else posterior_after(surrogate, trajectory, rounds)
+        self.places = np.concatenate([self.ground.points, indices]) if on_box else self.ground.points  # which panels number
+        if on_box:
+            indices = len(self.ground.points) + np.arange(len(indices))
         before, self.frames = len(indices) - len(np.asarray(trajectory.indices)), list[_Frame]()
         for place, t in enumerate(rounds):
             belief: Prediction = jax.tree.map(lambda x, place=place: np.asarray(x[place]), beliefs)
@@ -310,10 +336,10 @@ class _Shown:
         """Draw the panels of one round."""
         for number, (axis, (heading, quantity), (low, high)) in enumerate(zip(axes, frame.panels, self.limits, strict=True)):
             if self.on_line:
-                x, margin = self.ground.points[:, 0], 0.05 * (high - low)
-                drawing.belief_curve(axis, quantity, x, np.argsort(x), band=f"± {self.width:g} sd")
-                if self.best is not None and quantity.truth is not None:
-                    axis.plot(x[self.best], quantity.truth[self.best], "*", label="optimum", **drawing.STAR)
+                x, margin = self.places[:, 0], 0.05 * (high - low)
+                drawing.belief_curve(axis, quantity, x, np.argsort(self.ground.points[:, 0]), band=f"± {self.width:g} sd")
+                if self.star is not None and quantity.truth is not None:
+                    axis.plot(self.star[0], self.star[1][number], "*", label="optimum", **drawing.STAR)
                 axis.set(xlim=(x.min(), x.max()), ylim=(low - margin, high + margin))
                 self.ground.dress(axis, 0)
                 if frame.chosen is not None:
@@ -322,11 +348,11 @@ class _Shown:
                 drawing.shade(axis, self.ground, quantity.mean, (low, high))
                 drawing.outline(axis, self.ground, _worst(self.truth), "truly feasible", dash="-")
                 drawing.outline(axis, self.ground, frame.believed, "believed feasible")
-                tried = self.ground.points[frame.tried]
+                tried = self.places[frame.tried]
                 axis.plot(*tried[:-1].T, label="tried", **drawing.DOT | {"markersize": 3.2})
                 axis.plot(*tried[-1:].T, label="latest", **drawing.DOT | {"markersize": 6, "markerfacecolor": drawing.COLOURS[5]})
-                if self.best is not None:
-                    axis.plot(*self.ground.points[self.best], "*", label="optimum", **drawing.STAR)
+                if self.star is not None:
+                    axis.plot(*self.star[0], "*", label="optimum", **drawing.STAR)
                 axis.set_ylabel("" if number else axis.get_ylabel())
             axis.set_title(heading)
 
@@ -366,10 +392,31 @@ def _extent(quantities: Sequence[drawing.Quantity]) -> tuple[float, float]:
     return (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
 
 
-def _best(problem: AbstractProblem | None) -> int | None:
-    """Return the number of the best feasible point, ``None`` without one."""
-    best = None if problem is None else optimum(problem)
-    return None if best is None or np.isnan(float(best.value)) else int(best.index)
+def _ground(domain: Domain) -> drawing.Ground:
+    """Return the points of a domain, of a box those of a fine grid in it."""
+    if not isinstance(domain, Box):
+        return drawing.Ground.of(domain)
+    with jax.enable_x64(True):
+        shares = jnp.linspace(0, 1, SHOWN_ON_LINE if domain.dimension == 1 else SHOWN_ON_AXIS)
+        fine = replace(product([np.unique(side.from_unit(shares)) for side in domain.sides]), names=domain.names)
+    logarithmic = tuple(axis for axis, side in enumerate(domain.sides) if side.scale == "log")
+    return dataclasses.replace(drawing.Ground.of(fine), logarithmic=logarithmic)
+
+
+def _means(problem: AbstractProblem, ground: drawing.Ground) -> np.ndarray:
+    """Return the means ``[k, M]`` of a problem at the points of a figure."""
+    return np.asarray(problem.means_of(jnp.asarray(ground.points)) if isinstance(problem.domain, Box) else problem.means)
+
+
+def _star(problem: AbstractProblem) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the best feasible point ``[d]`` and its means ``[k]``, ``None`` without one."""
+    best = optimum(problem)
+    if np.isnan(float(best.value)):
+        return None
+    if isinstance(problem, BoxProblem):
+        point = np.asarray(problem.best.point)
+        return point, np.asarray(problem.means_of(jnp.asarray(point[None])))[:, 0]
+    return np.asarray(problem.domain.points)[int(best.index)], np.asarray(problem.means)[:, int(best.index)]
 
 
 def _worst(means: np.ndarray | None) -> np.ndarray | None:
@@ -379,7 +426,9 @@ def _worst(means: np.ndarray | None) -> np.ndarray | None:
 
 def _check_plane(name: str, domain: Domain) -> None:
     """Raise ``InvalidArgument`` unless a domain, of the argument ``name``, is a two-dimensional product grid."""
-    if len(domain.grid_shape) != 2:
+    if isinstance(domain, Box) and domain.dimension != 2:
+        raise InvalidArgument(f"{name}: maps need a box of two dimensions, not of {domain.dimension}")
+    if not isinstance(domain, Box) and len(domain.grid_shape) != 2:
         raise InvalidArgument(
             f"{name}: maps need a two-dimensional product grid (domains.grid), not"
             f" {domain.size} points of dimension {domain.dimension}{'' if domain.axes else ' without axes'}"

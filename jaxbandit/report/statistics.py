@@ -105,7 +105,8 @@ def healthy(dataset: Results) -> np.ndarray:
 
 def check_measure(argument: str, dataset: xr.Dataset, measure: str) -> None:
     """Raise ``InvalidArgument`` unless a dataset has a measure per trial and round, which was given as ``argument``."""
-    known = [str(name) for name, variable in dataset.data_vars.items() if {"trial", "round"} <= set(variable.dims)]
+    of_round = ({"trial", "round"}, {"algorithm", "trial", "round"})
+    known = [str(name) for name, variable in dataset.data_vars.items() if set(variable.dims) in of_round]
     checks.one_of(argument, measure, known)
 
 

@@ -299,6 +299,8 @@ def cell_of(study: Study, run: Run, model: Surrogate) -> Cell:
     """Return the cell of one run, checked as :func:`~jaxbandit.simulate` checks it."""
     with naming(f"run {run.label!r}"):
         check_run(run.problem, [run.algorithm], [run.model], study.horizon, run.initial, run.informed)
+        if isinstance(run.problem.domain, Box) and "strong_regret" in study.metrics:
+            raise InvalidArgument("metrics: 'strong_regret' needs a table of means, which no problem on a box has; leave it out")
         delay, policy = run.delay_in_force, run.policy_in_force
         algorithms, delays = plan_delays(run.problem.outputs, [run.algorithm], [delay], policy, None, study.horizon)
     late = None if delays is None else policy

@@ -180,8 +180,10 @@ class Study(Described):
         return html_table(["run", "algorithm", "problem", "delay"], rows, caption=repr(self))
 
     def keeping_everything(self) -> Study:
-        """Return the study whose results keep every metric in every round, and trajectories."""
-        return dataclasses.replace(self, metrics=METRICS, keep=Keep(every=1), trajectories=True)
+        """Return the study whose results keep every metric that it has in every round, and trajectories."""
+        tables = not any(isinstance(run.problem.domain, Box) for run in self.runs)
+        metrics = tuple(name for name in METRICS if tables or name != "strong_regret")
+        return dataclasses.replace(self, metrics=metrics, keep=Keep(every=1), trajectories=True)
 
     @property
     def recorded(self) -> Table:

@@ -65,7 +65,7 @@ def tune(
     over_trials = 0 if run.problem.is_random else None
     by_trial = jax.jit(jax.vmap(curves, (over_trials, 1), 1))  # curves of [variants, T] points in each trial
     # On the host first: one after the other, small operations on what several CPU devices share can wait for each other for ever.
-    points = jnp.asarray(np.asarray(played.scored_indices))
+    points = jnp.asarray(np.asarray(played.scored_points))
     measures = np.asarray(measure(by_trial(apart.instances(run.problem), points)), np.float64)
     scores, errors = np.mean(measures, axis=1), np.std(measures, axis=1, ddof=min(1, apart.trials - 1)) / np.sqrt(apart.trials)
     usable = np.all(np.asarray(healthy(played.status)), axis=1)

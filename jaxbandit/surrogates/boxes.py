@@ -42,6 +42,17 @@ class BoxSurrogate(Surrogate):
     def largest_variances(self) -> list[float]:
         return [float(np.max(prior_variance(form.kernel, np.asarray(form.candidates)))) for form in self.forms]
 
+    def holding(self, points: Array) -> tuple[BoxSurrogate, Posterior, Array]:
+        """Return the model with room for ``points [n, d]``, in the units of the axes, its prior with them, and their indices ``[n]``."""
+        model = self.with_room(points.shape[0])
+
+        def place(posterior: Posterior, point: Array) -> tuple[Posterior, Array]:
+            index, placed = model.place(posterior, point)
+            return placed, index
+
+        posterior, indices = jax.lax.scan(place, model.init(), cast(Box, self.domain).to_unit(jnp.asarray(points, self.dtype)))
+        return model, posterior, indices
+
     def init(self) -> Posterior:
         base = super().init()
         variance = jnp.stack([form.spread(factor) for form, factor in zip(self.forms_in_force, base.factors, strict=True)])

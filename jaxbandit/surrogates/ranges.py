@@ -28,7 +28,7 @@ from jaxbandit.core.declare import Array, Numbers, PerAxis, Table, checked
 from jaxbandit.core.fields import AtLeast, between, choice, finite_numbers, per_output, positive_numbers, whole
 from jaxbandit.core.memory import check_fits
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, replace, static
-from jaxbandit.domains import Domain
+from jaxbandit.domains import Box, Domain
 from jaxbandit.kernels import Kernel, OnAxes, Scale, same
 from jaxbandit.kernels.base import covariances, parts
 from jaxbandit.surrogates import precision as rules
@@ -373,6 +373,9 @@ def ranged(
       InvalidArgument: as :func:`jaxbandit.surrogate` does, and on ``low >= high``, a kernel that is no product or has not exactly one
         length-scale, or one whose length-scale lies outside the range.
     """
+    if isinstance(domain, Box):
+        words = "the model of a box has any length-scale; vary that of the kernel, in a study by a sweep over model.kernel.length_scale"
+        raise checks.InvalidArgument(f"domain: must be a product grid, for {words}, got {checks.short(domain)}")
     for name, value in (("low", low), ("high", high)):
         if np.shape(value) not in ((), (domain.dimension,)):
             allowed_shape = f"one number, or one for each of the {domain.dimension} axes"

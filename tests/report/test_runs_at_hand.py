@@ -110,7 +110,7 @@ def test_the_tidy_table_has_a_row_for_each_round_and_columns_for_what_was_run():
     at = dataset.sel(algorithm="RPOL reward_width=4", trial=1, round=5)
     assert row["delay"] == "Poisson(mean 2)" and row["problem"] == "sine" and row["base"] == "RPOL"
     for name in (*METRICS, "optimum", "status", "index"):
-        assert row[name] == at[name].item(), name
+        np.testing.assert_equal(row[name], at[name].item(), err_msg=name)  # NaN, too
     assert len(to_dataframe(dataset, last=True)) == 6 and set(to_dataframe(dataset, last=True)["round"]) == {7}
 
 
@@ -270,3 +270,23 @@ def test_problems_and_beliefs_on_a_line_and_a_plane(tmp_path):
     plots.posterior_animation(model, trial, [1, 2], title="t", **words).save(tmp_path / "line.gif", writer="pillow", dpi=30)
     with Image.open(tmp_path / "line.gif") as image:
         assert image.n_frames == 2
+
+
+@pytest.mark.full
+def test_beliefs_on_a_box_are_drawn_on_a_line_and_on_a_plane_alone() -> None:
+    from tests.support import box_runs  # beside the few that need it
+
+    problem, model = box_runs.valley(), box_runs.model()
+    run = jb.simulate(problem, jb.Rpol(), model, horizon=3, key=jax.random.key(0), initial=jb.InitialDesign(random=2)).trial(0)
+    axes = plots.posterior_maps(model, run, [0, 3], problem=problem)
+    assert axes.shape == (2, 4) and axes[1, 0].get_xlabel() == "dose" and axes[0, 0].get_yscale() == "log"
+    drawn = {line.get_label(): line.get_xydata() for line in axes[1, 0].lines}
+    np.testing.assert_allclose(drawn["optimum"], [problem.best.point])
+    tried = np.concatenate([run.initial_points, run.points])
+    np.testing.assert_allclose(np.concatenate([drawn["tried"], drawn["latest"]]), tried, rtol=1e-6)
+    belief = plots.posterior_after(model, run, [3])
+    np.testing.assert_allclose(belief.mean[0][:, 32:].T, np.concatenate([run.initial_values, run.values]), atol=0.3)  # noise has sd 0.1
+    assert plots.problem_maps(problem).shape == (2,)
+    cube = jb.domains.box({name: (0.0, 1.0) for name in "abc"}, candidates=8)
+    with pytest.raises(jb.InvalidArgument, match="problem: maps need a box of two dimensions, not of 3"):
+        plots.problem_maps(jb.problems.on_box(cube, lambda x: x[0], [], noise_variance=0.1, best=(1.0, (1.0, 0.0, 0.0))))
