@@ -84,7 +84,7 @@ class Trajectory(Described):
 
     @property
     def scored_points(self) -> Array:
-        """What :func:`jaxbandit.metrics.curves` takes: :attr:`scored_indices`, on a box the points ``[n + T, d]`` or ``[T, d]``."""
+        """Argument of :func:`jaxbandit.metrics.curves`: :attr:`scored_indices`, on a box the points ``[n + T, d]`` or ``[T, d]``."""
         if self.points is None or self.initial_points is None:
             return self.scored_indices
         return jnp.concatenate([self.initial_points, self.points], axis=-2) if self.initial_counted else self.points
