@@ -6,6 +6,7 @@ Every posterior is a fresh Cholesky factorisation of ``K_XX + lam I`` on all dat
 from __future__ import annotations
 
 import numpy as np
+from scipy import linalg
 
 Matrix = np.ndarray
 
@@ -53,8 +54,9 @@ def mean_and_sd(gram: Matrix, indices: Matrix, values: Matrix, noise: float | Ma
     if len(indices) == 0:
         return np.full(len(gram), float(prior_mean)), np.sqrt(np.diag(gram))
     factor = np.linalg.cholesky(gram[np.ix_(indices, indices)] + np.diag(np.broadcast_to(noise, len(indices))))
-    rows = np.linalg.solve(factor, gram[indices])
-    mean = prior_mean + rows.T @ np.linalg.solve(factor, values - prior_mean)
+    solved = linalg.solve_triangular(factor, np.column_stack([gram[indices], values - prior_mean]), lower=True, check_finite=False)
+    rows, white = solved[:, :-1], solved[:, -1]
+    mean = prior_mean + rows.T @ white
     return mean, np.sqrt(np.maximum(np.diag(gram) - (rows**2).sum(0), 0))
 
 
