@@ -92,8 +92,8 @@ CASES: dict[str, Case] = {
     "sgp-ucb": Case(lambda b, m: SgpUcb(estimator=b, seeds=SEEDS, warm_up=6.0), {"rule": "sgp_ucb", "seeds": SEEDS, "stage": 6}, USUAL),
 }
 KNOWN = (2, "known", "float64")
-# One case of each algorithm is played on the reference's beliefs, too, in the quick ring; what else is asked of a case is asked of that run,
-# and in the full ring of the engine's for the other cases, whose steps nobody need compile.
+# One case of each algorithm is played on the reference's beliefs, too, in the quick ring; what else is asked of a case is asked of that
+# run, and in the full ring of the engine's for the other cases, whose steps nobody need compile.
 QUICK = ["primal-dual", "cei", "constrained-thompson", "safeopt", "safeopt-lipschitz", "stageopt", "sgp-ucb"]
 RUNS = [
     pytest.param(name, *run, id="-".join([name, *map(str, run)]), marks=() if run == KNOWN else pytest.mark.full)
