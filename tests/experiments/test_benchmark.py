@@ -12,7 +12,7 @@ import pytest
 
 from experiments import benchmark
 from experiments.__main__ import main
-from experiments.benchmark import child, command, device, measure
+from experiments.benchmark import child, cluster, command, device, measure
 
 TINY = {
     "engine": {"points_per_axis": 5, "repeats": 1},
@@ -24,7 +24,7 @@ TINY = {
 }
 
 
-APART = ("engine.measure_devices", "study.measure_study", "cluster.measure_cluster")  # which need devices of their own
+APART = ("engine.measure_devices", "study.measure_study")  # which need devices of their own
 
 
 def most_here(own_process, spec, *, pinned, cores=1):
@@ -39,6 +39,8 @@ def test_every_key_of_the_file_is_documented(tmp_path, monkeypatch, capsys):
         for name, size in sizes.items():
             monkeypatch.setitem(command.QUICK[part], name, size)
     monkeypatch.setattr(measure, "DROPPED", ("JAX_NUM_CPU_DEVICES",))
+    monkeypatch.setattr(cluster, "use_all_cores", lambda: None)  # this process has started its devices
+    monkeypatch.setattr(cluster, "WARMING", 2)
     monkeypatch.setattr(measure, "run_child", partial(most_here, measure.run_child))
     file = tmp_path / "figures.json"
     assert main(["bench", "--quick", "--skip-peers", "--trials", "2", "--horizon", "1", "--json", str(file)]) == 0
