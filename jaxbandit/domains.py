@@ -369,7 +369,8 @@ def box(
     continuous, and rounded. Models compute in the unit cube, so that a length-scale is a share of a side.
 
     Args:
-      axes: by name, two numbers ``low < high``, or :func:`log` or :func:`integers` of them, or distinct texts.
+      axes: by name, two numbers ``low < high``, or :func:`log` or :func:`integers` of them, or distinct texts; in a study file
+        ``{type = "log", low = 1e-4, high = 0.1}``.
       candidates: number of Sobol points.
       starts: points from which a round ascends.
       steps: steps of each ascent, 0 to choose among the candidates.

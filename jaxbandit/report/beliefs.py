@@ -398,7 +398,9 @@ def _ground(domain: Domain) -> drawing.Ground:
         return drawing.Ground.of(domain)
     with jax.enable_x64(True):
         shares = jnp.linspace(0, 1, SHOWN_ON_LINE if domain.dimension == 1 else SHOWN_ON_AXIS)
-        fine = replace(product([np.unique(side.from_unit(shares)) for side in domain.sides]), names=domain.names)
+        fine = replace(
+            product([np.unique(side.from_unit(shares)) for side in domain.sides]), names=domain.names, categories=domain.categories
+        )
     logarithmic = tuple(axis for axis, side in enumerate(domain.sides) if side.scale == "log")
     return dataclasses.replace(drawing.Ground.of(fine), logarithmic=logarithmic)
 

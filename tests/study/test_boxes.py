@@ -48,7 +48,14 @@ def test_a_trial_is_the_same_alone_in_a_study_and_by_simulate(straight: xr.Datas
     assert not np.array_equal(straight.point.values[0], straight.point.values[1])  # the swept width matters
 
 
-def test_a_study_that_was_killed_goes_on_to_the_same_bits(straight: xr.Dataset, tmp_path: Path) -> None:
+LATE: dict[str, Any] = {"delays": {"late": jb.delays.Poisson(mean=1.0)}, "feedback": {"rpol": jb.feedback.Hallucinate()}}
+
+
+@pytest.mark.full(but=("at once",))
+@pytest.mark.parametrize("late", [False, True], ids=["at once", "late"])
+def test_a_study_that_was_killed_goes_on_to_the_same_bits(late: bool, straight: xr.Dataset, tmp_path: Path) -> None:
+    study = box_runs.study(**LATE) if late else box_runs.study()
+
     class Killed(Exception):
         pass
 
@@ -60,9 +67,9 @@ def test_a_study_that_was_killed_goes_on_to_the_same_bits(straight: xr.Dataset, 
 
     how: dict[str, Any] = {"directory": tmp_path / "run", "segment": 2, "checkpoint_share": 1.0}
     with pytest.raises(Killed):
-        run_study(box_runs.study(), report=kill, **how)
+        run_study(study, report=kill, **how)
     notes: list[str] = []
-    assert_same(run_study(box_runs.study(), resume=True, note=notes.append, **how), straight)
+    assert_same(run_study(study, resume=True, note=notes.append, **how), run_study(study, segment=2) if late else straight)
     assert any("resumed at round" in note for note in notes)
 
 
@@ -89,7 +96,10 @@ def test_a_trace_has_the_points_and_all_that_a_round_was_computed_from() -> None
     np.testing.assert_allclose(pool[trace["indices"]], trace["points"])
     np.testing.assert_allclose(pool[trace["initial_indices"]], trace["initial_points"])
     box = json.loads(str(trace["meta"]))["box"]
-    assert box["sides"]["rate"] == {"type": "Side", "low": 0.01, "high": 1.0, "scale": "log"} and (box["starts"], box["steps"]) == (2, 3)
+    assert box["sides"]["rate"] == {"type": "Side", "low": 0.01, "high": 1.0, "scale": "log", "labels": []} and (
+        box["starts"],
+        box["steps"],
+    ) == (2, 3)
     played = study.trajectory(study.runs[0], trials=[1])
     np.testing.assert_array_equal(trace["points"], played.points[0])
 

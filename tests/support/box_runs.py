@@ -71,7 +71,7 @@ def study(**changes: Any) -> Study:
         "model": Model(kernel=SquaredExponential(length_scale=0.3), noise_variance=0.01, precision="float32"),
         "initial": jb.InitialDesign(random=3),
     }
-    axes |= {name: changes.pop(name) for name in axes if name in changes}
+    axes |= {name: changes.pop(name) for name in (*axes, "delays", "feedback") if name in changes}
     own: dict[str, Any] = {
         "name": "on a box",
         "trials": 3,
