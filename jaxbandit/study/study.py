@@ -22,7 +22,7 @@ from jaxbandit.core.declare import Array, FilePath, Key, check_fields, checked, 
 from jaxbandit.core.fields import INT32_MAX, MOST_ROUNDS, Check, Described, boolean, of_class, whole
 from jaxbandit.core.files import toml_table
 from jaxbandit.core.keys import Stream, stream_key, trial_key
-from jaxbandit.core.pytree import canonicalise, float_dtype, html_table
+from jaxbandit.core.pytree import canonicalise, float_dtype, html_table, replace
 from jaxbandit.core.sweep import Sweep
 from jaxbandit.delays import NoDelay
 from jaxbandit.domains import Box
@@ -324,9 +324,8 @@ def _counted_model(model: Surrogate) -> Plain:
     names = ["kernels", "noise_variance", "prior_mean", "groups", "domain"]
     names += ["length_scale", "variance", "low", "high"] if isinstance(model, RangedSurrogate) else []
     made_from = {name: stable(getattr(model, name)) for name in names}
-    with contextlib.suppress(InvalidArgument):  # of a key that no table holds
-        if isinstance(model.domain, Box) and origin_of(model.domain) is not None:  # the last bits of its candidates depend on the machine
-            made_from["domain"] = stable(as_given(model.domain))
+    if isinstance(box := model.domain, Box):  # so do those of candidates
+        made_from["domain"] = stable(replace(box, points=np.round(box.to_unit(np.asarray(box.points, np.float64)), 6)))
     return {"class": "Surrogate", **made_from, "forms": [[form.name, form.rank] for form in model.forms]}
 
 

@@ -41,6 +41,8 @@ def test_a_trial_is_the_same_alone_in_a_study_and_by_simulate(straight: xr.Datas
     study = box_runs.study()
     alone = study.trajectory(study.runs[1], trials=[2])
     np.testing.assert_array_equal(alone.points[0], straight.point.values[1, 2])
+    measured = jb.metrics.curves(study.runs[1].problem, alone.scored_points).best_feasible_value[0]
+    np.testing.assert_allclose(straight.best_feasible_value.values[1, 2], measured, rtol=1e-5)
     again = rerun(straight, 2, label=study.runs[1].label)
     np.testing.assert_array_equal(again.point.values[0, 0], straight.point.values[1, 2])
     np.testing.assert_array_equal(again.regret.values[0, 0], straight.regret.values[1, 2])
@@ -73,6 +75,13 @@ def test_a_study_that_was_killed_goes_on_to_the_same_bits(late: bool, straight: 
     assert any("resumed at round" in note for note in notes)
 
 
+def test_fingerprints_do_not_depend_on_the_last_bits_of_candidates() -> None:
+    domain = box_runs.small_box()
+    object.__setattr__(domain, "points", np.nextafter(domain.points, 9.0))
+    moved, same = (box_runs.study(problems={"valley": box_runs.valley(each)}) for each in (domain, box_runs.small_box()))
+    assert moved.fingerprint() == same.fingerprint()
+
+
 @pytest.mark.full
 def test_workers_play_a_study_on_a_box_with_the_same_bits() -> None:
     study = box_runs.study()
@@ -84,6 +93,7 @@ def test_workers_play_a_study_on_a_box_with_the_same_bits() -> None:
 def test_rounds_beyond_the_horizon_change_no_bit_as_long_as_the_room_is_the_same() -> None:
     study = box_runs.study(horizon=6)
     longer = dataclasses.replace(box_runs.study(horizon=9), name="longer")
+    assert {model.room for each in (study, longer) for model in each.models_in_force()} == {16}
     [short], [long] = (each.trajectory(each.runs[0], trials=[1], record="indices").points for each in (study, longer))
     np.testing.assert_array_equal(short, long[:6])
 
