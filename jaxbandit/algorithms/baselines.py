@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
+import jax
 import jax.numpy as jnp
 
 from jaxbandit.acquisition import draw_uniformly, log_expected_improvement, log_feasibility
@@ -14,6 +15,7 @@ from jaxbandit.core.declare import Array, Key, Scalar
 from jaxbandit.core.fields import Letter, mask, nonnegative, point
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.status import Status
+from jaxbandit.domains import Box
 from jaxbandit.estimators import Estimate, Strategy, Thompson
 
 
@@ -130,7 +132,7 @@ class ConstrainedThompson(Scored[BeliefState]):
 
 @pytree
 class RandomSearch(Algorithm[BeliefState]):
-    """Draw points uniformly from the grid, or from those allowed; nothing is learnt, and the information gain stays 0.
+    """Draw points uniformly from the grid, from those allowed, or from a box; nothing is learnt, and the information gain stays 0.
 
     Attributes:
       allowed: ``[M]`` booleans, the points that may be drawn; default all. ``informed=jaxbandit.informed.FeasiblePoints()`` allows the
@@ -143,9 +145,15 @@ class RandomSearch(Algorithm[BeliefState]):
     allowed: Annotated[Array, mask] | None = None
 
     def select(self, arena: Arena, state: BeliefState, t: Array, key: Key) -> tuple[Decision, BeliefState]:
+        widths, domain = jnp.zeros((1 + arena.constraints,), arena.dtype), arena.surrogate.domain
+        if isinstance(domain, Box):
+            if self.allowed is not None:
+                raise InvalidArgument("RandomSearch.allowed: is a mask of points, which a box has none of; leave it out")
+            drawn = domain.snapped(jax.random.uniform(key, (domain.dimension,), arena.dtype))
+            index, placed = self.place(arena, state, drawn)
+            return Decision(index=index, widths=widths, point=drawn), placed
         everywhere = jnp.ones((arena.size,), bool)
         allowed = everywhere if self.allowed is None else jnp.where(jnp.any(self.allowed), self.allowed, everywhere)
-        widths = jnp.zeros((1 + arena.constraints,), arena.dtype)
         return Decision(index=draw_uniformly(key, allowed), widths=widths), state
 
 

@@ -10,7 +10,20 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from jaxbandit import Config, InitialDesign, Rpol, Unconstrained, domains, estimators, kernels, problems, simulate, surrogate
+from jaxbandit import (
+    Config,
+    InitialDesign,
+    InvalidArgument,
+    RandomSearch,
+    Rpol,
+    Unconstrained,
+    domains,
+    estimators,
+    kernels,
+    problems,
+    simulate,
+    surrogate,
+)
 from jaxbandit.algorithms.base import Scored
 from jaxbandit.ascent import ascend
 from tests.oracles.gaussian_process import posterior, squared_exponential
@@ -130,3 +143,15 @@ def test_ascents_end_at_maxima_and_never_below_their_starts() -> None:
     assert np.all(np.asarray(values) >= np.asarray(jax.jit(score)(starts)))
     wall = jax.jit(lambda x: ascend(lambda p: jnp.where(p[:, 0] > 0.6, -jnp.inf, p[:, 0]), x, 20))(starts)
     assert np.all(np.asarray(wall[0])[:, 0] <= 0.6) and np.all(np.asarray(wall[1]) > 0.59)
+
+
+def test_random_search_draws_all_over_the_box() -> None:
+    box = domains.box({"a": (0.0, 2.0), "b": domains.integers(1, 3)}, candidates=4)
+    problem = problems.on_box(box, lambda x: x[0], [lambda x: x[1] - 2], noise_variance=NOISE, best=(2.0, (2.0, 1.0)))
+    model = surrogate(box, kernels.SquaredExponential(length_scale=LENGTH), noise_variance=NOISE)
+    options = {"horizon": 40, "key": jax.random.key(0), "trials": 2}
+    a, b = np.moveaxis(np.asarray(simulate(problem, RandomSearch(), model, **options).points), -1, 0)
+    assert a.min() >= 0 and 1.8 < a.max() <= 2 and len(np.unique(a)) == a.size
+    assert set(np.unique(b)) == {1.0, 2.0, 3.0} and np.abs(np.mean(b) - 2) < 0.3, "2 +- 0.3, 3 standard errors of 80 draws"
+    with pytest.raises(InvalidArgument, match=r"RandomSearch.allowed: is a mask of points, which a box has none of"):
+        simulate(problem, RandomSearch(allowed=np.ones(box.size, bool)), model, **options)
