@@ -40,8 +40,9 @@ from jaxbandit.engine.arguments import Rounds
 from jaxbandit.feedback import Policy
 from jaxbandit.problems.data import Constraint, Objective
 from jaxbandit.session import Axis, Model, Session, SessionError, Specification
+from jaxbandit.session.axes import LARGEST_TOLD, Space
 from jaxbandit.session.journal import Unwritten
-from jaxbandit.session.quantities import LARGEST_TOLD, Outputs, Space
+from jaxbandit.session.quantities import Outputs
 
 __all__ = ["Sampler", "export"]
 __dir__ = __all__.copy  # what completion shows

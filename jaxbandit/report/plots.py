@@ -45,32 +45,10 @@ from jaxbandit.report.tables import PANELS, WORDS
 from jaxbandit.results.dataset import OneResult
 
 __all__ = [
-    "COLOURS",
-    "DASHES",
-    "DPI",
-    "PANELS",
-    "SHADES",
-    "STYLE",
-    "boxes_over_time",
-    "compose",
-    "cumulative",
-    "curves",
-    "delay_histogram",
-    "distribution",
-    "figure_of",
-    "multiplier_paths",
-    "penalised_bounds",
-    "plain",
-    "posterior_after",
-    "posterior_animation",
-    "posterior_curves",
-    "posterior_maps",
-    "problem_maps",
-    "rounds_of_declaration",
-    "sweep",
-    "trade_off",
-    "win_map",
-]
+    "COLOURS", "DASHES", "DPI", "PANELS", "SHADES", "STYLE", "boxes_over_time", "compose", "cumulative", "curves", "delay_histogram",
+    "distribution", "figure_of", "multiplier_paths", "penalised_bounds", "plain", "posterior_after", "posterior_animation",
+    "posterior_curves", "posterior_maps", "problem_maps", "rounds_of_declaration", "sweep", "trade_off", "win_map",
+]  # fmt: skip
 __dir__ = __all__.copy  # what completion shows
 
 FEW = 10  # values up to it are drawn on a linear scale, also in a figure of larger ones

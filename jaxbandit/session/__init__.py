@@ -4,8 +4,8 @@ A session plays the rounds of a simulation on values that its user tells. Its pa
 ``journal``, and what they amount to is its ``state``. Needs the ``study`` extra (``pip install "jaxbandit[study]"``).
 """
 
+from jaxbandit.session.axes import Axis
 from jaxbandit.session.journal import CannotRecord, DamagedSession, SessionError, SessionInUse
-from jaxbandit.session.quantities import Axis
 from jaxbandit.session.session import DeclaredInfeasible, Recommendation, Session
 from jaxbandit.session.specification import Specification, read_toml
 from jaxbandit.session.state import Ticket

@@ -24,7 +24,7 @@ from jaxbandit.domains import Box
 from jaxbandit.engine.rounds import choose_point, faults, flags_raised, is_far, may_be_infinite, policy_key, surprises_at
 from jaxbandit.engine.trial import Setting, Surprises
 from jaxbandit.feedback import DelayedSurrogate, Pending
-from jaxbandit.session.quantities import Place
+from jaxbandit.session.axes import Place
 from jaxbandit.surrogates import Prediction, arithmetic
 from jaxbandit.surrogates.pool import with_next
 

@@ -12,7 +12,8 @@ from matplotlib.ticker import MaxNLocator
 from jaxbandit import drawing
 from jaxbandit.domains import Box, Domain
 from jaxbandit.drawing import ORANGE, Drawing, Ground, Quantity, figure_of, plain, styled
-from jaxbandit.session.quantities import Outputs, Space, readable
+from jaxbandit.session.axes import Space
+from jaxbandit.session.quantities import Outputs, readable
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -14,7 +14,8 @@ from jaxbandit.core.checks import InvalidArgument, naming, short
 from jaxbandit.core.fields import Check, choice, each, of_class, text
 from jaxbandit.domains import Box
 from jaxbandit.problems.data import Columns, are_columns, columns_of, is_blank, number_of, table_of
-from jaxbandit.session.quantities import LARGEST_TOLD, ON_GRID, Outputs, Space, readable, told_values
+from jaxbandit.session.axes import LARGEST_TOLD, ON_GRID, Space
+from jaxbandit.session.quantities import Outputs, readable, told_values
 from jaxbandit.session.specification import TAKEN, Specification
 
 COLUMNS = Check("a pandas.DataFrame, a mapping from names to columns", are_columns)

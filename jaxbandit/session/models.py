@@ -21,8 +21,9 @@ from jaxbandit.engine import InitialDesign
 from jaxbandit.estimators import Thompson
 from jaxbandit.kernels import Categorical, Kernel, Matern52, OnAxes, Scale
 from jaxbandit.kernels.base import covariances
+from jaxbandit.session.axes import Space
 from jaxbandit.session.journal import SessionError
-from jaxbandit.session.quantities import Outputs, Space, Standard
+from jaxbandit.session.quantities import Outputs, Standard
 from jaxbandit.study.runs import Model
 from jaxbandit.surrogates import Prior
 from jaxbandit.surrogates.evidence.density import NOISE

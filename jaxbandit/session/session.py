@@ -23,11 +23,12 @@ from jaxbandit.domains import Box, Domain
 from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.rounds import UNLIKELY
 from jaxbandit.feedback import Policy
+from jaxbandit.session.axes import LARGEST_TOLD, Axis, Space
 from jaxbandit.session.course import Course
 from jaxbandit.session.journal import WAIT, Body, DamagedSession, SessionError, create_journal, open_journal
 from jaxbandit.session.measured import History, Measured, Names, OffGrid, check_placed, observed, rows_of
 from jaxbandit.session.models import fitted, fitted_in_units, of_output, standard_of
-from jaxbandit.session.quantities import LARGEST_TOLD, Axis, Outputs, Space, told_values
+from jaxbandit.session.quantities import Outputs, told_values
 from jaxbandit.session.reading import Reading, Recommendation
 from jaxbandit.session.specification import Specification
 from jaxbandit.session.state import Record, State, Ticket

@@ -28,9 +28,10 @@ from jaxbandit.engine.rounds import design_key
 from jaxbandit.engine.trial import Setting
 from jaxbandit.feedback import Hallucinate, Policy
 from jaxbandit.problems import AbstractProblem, BoxProblem, Certificate, from_tables
+from jaxbandit.session.axes import Axis, Place, Space
 from jaxbandit.session.journal import SCHEMA
 from jaxbandit.session.models import default_model, draws, expanded, spread_out
-from jaxbandit.session.quantities import Axis, Outputs, Place, Space, Standard
+from jaxbandit.session.quantities import Outputs, Standard
 from jaxbandit.study.runs import Model
 from jaxbandit.surrogates import BoxSurrogate, arithmetic
 

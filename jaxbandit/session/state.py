@@ -16,9 +16,10 @@ from jaxbandit.core.fields import whole
 from jaxbandit.core.files import reason_of
 from jaxbandit.core.status import Status
 from jaxbandit.domains import Box
+from jaxbandit.session.axes import Place
 from jaxbandit.session.course import Course, Told, Units, room_for
 from jaxbandit.session.journal import JOURNAL, DamagedSession, Event, Journal
-from jaxbandit.session.quantities import Place, Standard, told_values
+from jaxbandit.session.quantities import Standard, told_values
 from jaxbandit.session.specification import Specification
 from jaxbandit.study.runs import Model
 

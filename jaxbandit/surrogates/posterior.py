@@ -400,7 +400,9 @@ class Surrogate(AbstractSurrogate):
         lines = []
         for g, form in enumerate(self.forms):
             names = ", ".join("reward" if j == 0 else f"constraint {j}" for j, group in enumerate(self.groups) if group == g)
-            if form.name == "rows":
+            if form.name == "pool":
+                said = "exact at every point of the box"
+            elif form.name == "rows":
                 said = f"room for {form.capacity} of {self.domain.size} points, exact at visited points"
             else:
                 said = f"rank {form.rank} of {self.domain.size} points, residual {float(form.residual):.1e}"

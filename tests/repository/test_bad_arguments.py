@@ -23,7 +23,7 @@ from jaxbandit import InvalidArgument, delays, drawing, kernels, problems, simul
 from jaxbandit.core import fields
 from jaxbandit.core.declare import Declared, parameters
 from jaxbandit.engine.arguments import TRIALS
-from jaxbandit.session.quantities import Axis
+from jaxbandit.session.axes import Axis
 from jaxbandit.session.reading import Reading
 
 MODULES = [

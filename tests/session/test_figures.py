@@ -14,8 +14,8 @@ import jaxbandit
 from jaxbandit import kernels
 from jaxbandit.drawing import Ground, figure_of, logarithmic_ticks
 from jaxbandit.session import Axis, Model, Session
+from jaxbandit.session.axes import Space
 from jaxbandit.session.figures import NEAR, SLICE, nearness
-from jaxbandit.session.quantities import Space
 
 SCALES = {
     "powers of two": (np.asarray([16.0, 32, 64, 128, 256, 512]), [16, 32, 64, 128, 256, 512]),

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import jaxbandit
 from jaxbandit import InvalidArgument, delays, domains, feedback
 from jaxbandit.session import Axis, Session, SessionError
+from jaxbandit.session.axes import Space
 from jaxbandit.session.journal import JOURNAL, DamagedSession, open_journal
-from jaxbandit.session.quantities import Space
 from tests.support import conformance
 from tests.support.sessions import create, in_units
 

@@ -18,8 +18,9 @@ import jaxbandit
 from jaxbandit import InvalidArgument, domains
 from jaxbandit.report.session import render
 from jaxbandit.session import Model, Session
+from jaxbandit.session.axes import Axis, Space
 from jaxbandit.session.figures import belief_figure
-from jaxbandit.session.quantities import Axis, Constraint, Objective, Outputs, Space, Standard, told_values
+from jaxbandit.session.quantities import Constraint, Objective, Outputs, Standard, told_values
 
 OUTPUTS = Outputs.read("minimise loss", ["cost <= 2.5", "purity >= 0.9", "pH = 7 +- 0.2"])
 

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from jaxbandit.session import Axis, Session
-from jaxbandit.session.quantities import Space
+from jaxbandit.session.axes import Space
 
 AXES = [Axis.between("temperature", 40, 120, 17), Axis.between("time", 10, 120, 12), Axis.between("catalyst", 0.1, 2.0, 10)]
 GOALS: dict[str, Any] = {"objective": "maximise yield", "constraints": ["impurity <= 3"]}

@@ -1,0 +1,359 @@
+"""Axes of an experiment in the user's own words and units, and the points among which it chooses, as the model sees them.
+
+The model works on a grid over the axes, scaled to ``[0, 1]``, or on the unit cube where all axes are continuous.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Self, TypeAlias
+
+import numpy as np
+
+from jaxbandit.core import checks
+from jaxbandit.core.checks import InvalidArgument, check_known, did_you_mean, short
+from jaxbandit.core.codec import Table, from_fields, from_plain, to_fields, to_plain
+from jaxbandit.core.declare import checked
+from jaxbandit.core.fields import AtLeast, finite, scalar, whole
+from jaxbandit.core.pytree import MOST_NUMBERS_SHOWN, replace
+from jaxbandit.domains import MOST_POINTS, Box, Domain, box, log, product
+from jaxbandit.domains import points as bare_points
+
+Place: TypeAlias = tuple[float, ...]
+"""A point of the unit cube of a box; nothing on a finite domain, whose points numbers stand for."""
+SCALES = ("linear", "logarithmic", "categorical")
+POSITIVE = "a logarithmic scale has positive values only"
+ON_GRID = 1e-6  # share of an axis, within which a point is that of the grid
+LARGEST_TOLD = float(np.finfo(np.float32).max) / 4  # that the arithmetic of every model can work with
+
+
+def labelled(name: str, unit: str | None) -> str:
+    """Return a name with its unit, where it has one, as tables and figures show it."""
+    return f"{name} ({unit})" if unit else name
+
+
+def check_unit(where: str, unit: object) -> None:
+    """Raise ``InvalidArgument`` unless a unit is text."""
+    if not isinstance(unit, str) or not unit.strip():
+        raise InvalidArgument(f"{where}: must be text that is not empty, got {short(unit)}")
+
+
+def _rounded(value: float, largest: float) -> float:
+    """Return a number to 14 digits of ``largest``, which leaves the rounding of evenly spaced numbers behind."""
+    return round(value, 13 - math.floor(math.log10(abs(largest)))) + 0.0  # which leaves no -0.0
+
+
+def _decimal(column: np.ndarray) -> np.ndarray:
+    """Return numbers without the rounding of float32, where all come from it, or of even steps: 0.3 for 0.30000001."""
+    held, where = np.unique(column, return_inverse=True)
+    single = np.clip(held, -LARGEST_TOLD, LARGEST_TOLD).astype(np.float32)
+    if np.array_equal(single, held):
+        return single.astype(str).astype(np.float64)[where]
+    return np.asarray([_rounded(value, np.max(np.abs(held))) for value in held.tolist()])[where]
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Axis:
+    """One quantity that is chosen: its name and the values that it can take.
+
+    The model sees numbers scaled to ``[0, 1]``, so that a kernel's length-scale is a share of the axis, and categories, which have no
+    order, as ``0, 1, ...``; these need a kernel of their own, see :class:`~jaxbandit.kernels.OnAxes`.
+
+    Attributes:
+      name: its name.
+      values: increasing values ``[n]``, at least two; positive on a logarithmic scale. Where all are integers points have integers. On a
+        categorical scale distinct texts.
+      scale: ``"linear"`` or ``"logarithmic"``: on which scale near values have near results; or ``"categorical"``.
+      unit: unit of the values, as tables and figures show it; ``None`` for none.
+      continuous: ``True`` where any number between the two ``values`` can be taken; ``None`` for the values alone.
+    """
+
+    name: str
+    values: tuple[float, ...] | tuple[str, ...]
+    scale: str = "linear"
+    unit: str | None = None
+    continuous: bool | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name.strip():
+            raise InvalidArgument(f"Axis.name: must be text that is not empty, got {short(self.name)}")
+        checks.one_of("Axis.scale", self.scale, SCALES)
+        if self.continuous is not None and (self.continuous is not True or self.scale == "categorical" or len(self.values) != 2):
+            words = "of two numbers, the ends of a scale, or None"
+            raise InvalidArgument(f"Axis.continuous: must be True {words}, got {short(self.continuous)} of {short(self.values)}")
+        if self.unit is not None:
+            check_unit("Axis.unit", self.unit)
+        given: Any = self.values
+
+        def refused(words: str) -> InvalidArgument:
+            return InvalidArgument(f"Axis.values: must {words}, got {short(given)}")
+
+        if self.scale == "categorical":
+            if self.unit is not None:
+                raise InvalidArgument(f"Axis.unit: categories have none, got {short(self.unit)}")
+            if not isinstance(given, list | tuple) or len(given) < 2 or not all(isinstance(item, str) and item for item in given):
+                raise refused("be at least two texts, the names of categories")
+            if len(set(given)) < len(given):
+                raise refused("be different categories")
+            object.__setattr__(self, "values", tuple(given))
+            return
+        numbers = checks.numbers("Axis.values", given)
+        if numbers.ndim != 1 or numbers.size < 2:
+            raise refused("be at least two numbers")
+        checks.finite("Axis.values", numbers)
+        if np.any(np.diff(numbers) <= 0):
+            raise refused("increase")
+        if self.scale == "logarithmic":
+            checks.positive("Axis.values", numbers, remedy=POSITIVE)
+        kind = np.asarray(given).dtype
+        held = np.asarray(given) if kind.kind in "iu" else _decimal(numbers) if kind == np.float32 else numbers
+        object.__setattr__(self, "values", tuple(held.tolist()))
+
+    def __repr__(self) -> str:
+        few = self.scale == "categorical" or len(self.values) <= MOST_NUMBERS_SHOWN
+        first, last = self.values[0], self.values[-1]
+        values = ", ".join(map(str, self.values)) if few else f"{len(self.values)} values from {first:g} to {last:g}"
+        values = f"any number from {first:g} to {last:g}" if self.continuous else values
+        return f"Axis({self.name!r}: {values}{f' {self.unit}' if self.unit else ''}; {self.scale})"
+
+    @property
+    def label(self) -> str:
+        """The name with the unit, such as ``"temperature (°C)"``."""
+        return labelled(self.name, self.unit)
+
+    @classmethod
+    @checked
+    def of_categories(cls, name: str, categories: Annotated[Sequence[str], AtLeast(2)]) -> Self:
+        """Return an axis of categories without an order; raises ``InvalidArgument`` unless they are at least two different texts."""
+        return cls(name=name, values=tuple(categories), scale="categorical")
+
+    @classmethod
+    @checked
+    def between(
+        cls,
+        name: str,
+        low: Annotated[float, finite],
+        high: Annotated[float, finite],
+        points: Annotated[int, whole(2, MOST_POINTS)] | None = None,
+        scale: str = "linear",
+        unit: str | None = None,
+    ) -> Self:
+        """Return an axis of evenly spaced values from ``low`` to ``high``, both included, on its scale; of any number without ``points``.
+
+        They are integers where ``low`` and ``high`` are and all between them are whole.
+
+        Raises:
+          InvalidArgument: unless ``low < high`` are finite, and positive on a logarithmic scale, and ``points >= 2``.
+        """
+        checks.one_of("scale", scale, SCALES[:2])
+        if not low < high:
+            raise InvalidArgument(f"low: must be below high, got {short(low)} and {short(high)}")
+        if scale == "logarithmic":
+            checks.positive("low", low, remedy=POSITIVE)
+        if points is None:
+            return cls(name=name, values=(float(low), float(high)), scale=scale, unit=unit, continuous=True)
+        spaced = (np.geomspace if scale == "logarithmic" else np.linspace)(low, high, points)[1:-1].tolist()
+        largest = max(abs(low), abs(high))  # whose rounding values on a linear scale carry: the fourth of 11 from 0 to 1 is 0.3
+        values: list[Any] = [low, *(_rounded(value, value if scale == "logarithmic" else largest) for value in spaced), high]
+        if isinstance(low, int | np.integer) and isinstance(high, int | np.integer) and all(value == int(value) for value in values):
+            values = [int(value) for value in values]
+        return cls(name=name, values=tuple(values), scale=scale, unit=unit)
+
+    @classmethod
+    def read(cls, name: str, table: Table, where: str) -> Self:
+        """Return the axis of a table: ``values``, or ``low``, ``high`` and ``points``, with ``scale`` and ``unit``; or ``categories``."""
+        if not isinstance(table, Mapping):
+            raise InvalidArgument(f"{where}: must be a table, got {short(table)}")
+        make = cls.of_categories if "categories" in table else cls if "values" in table else cls.between
+        _, *fields = inspect.signature(make).parameters.values()
+        for field in table:
+            check_known(field, [known.name for known in fields], f"{where}.{field}", "such an axis has")
+        for field in [known.name for known in fields if known.default is known.empty]:
+            if field not in table:
+                raise InvalidArgument(
+                    f"{where}.{field}: give values, or low and high, with points or without, or categories, got {short(dict(table))}"
+                )
+        try:
+            return make(name, **table)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"{where}.{error}") from error
+
+    @property
+    def scaled(self) -> np.ndarray:
+        """The values as the model sees them, ``[n]`` from 0 to 1; categories as ``0, 1, ...``."""
+        if self.scale == "categorical":
+            return np.arange(len(self.values), dtype=np.float64)
+        numbers = np.log(self.values) if self.scale == "logarithmic" else np.asarray(self.values)
+        return (numbers - numbers[0]) / (numbers[-1] - numbers[0])
+
+    def apart(self, value: object) -> np.ndarray:
+        """Return how far the axis's values ``[n]`` are from a given one, on its scale, as shares of the axis; infinity between categories.
+
+        Raises:
+          InvalidArgument: on another category, and on what is no number or lies beyond an end by more than half a step.
+        """
+        if self.scale == "categorical":
+            if value not in self.values:
+                near, known = did_you_mean(str(value), map(str, self.values)), ", ".join(map(str, self.values))
+                raise InvalidArgument(f"{self.name}: there is no category {short(value)}{near}; known are {known}")
+            return np.where([value == own for own in self.values], 0.0, np.inf)
+        scalar.check(self.name, value)
+        checks.finite(self.name, value)
+        if self.scale == "logarithmic":
+            checks.positive(self.name, value, remedy=POSITIVE)
+        *held, at = (np.log if self.scale == "logarithmic" else np.asarray)(np.asarray([*self.values, value], np.float64))
+        extent, (first, second), (last, before) = held[-1] - held[0], held[:2], held[:-3:-1]
+        if self.continuous:
+            second, before = first, last
+        if not first - (second - first) / 2 <= at + ON_GRID * extent or not at - ON_GRID * extent <= last + (last - before) / 2:
+            ends = f"{self.values[0]:g} to {self.values[-1]:g}{f' {self.unit}' if self.unit else ''}"
+            raise InvalidArgument(f"{self.name}: must lie on its axis, {ends}, got {short(value)}")
+        return np.abs(np.asarray(held) - at) / extent
+
+
+@dataclasses.dataclass(frozen=True)
+class Space:
+    """The points among which an experiment chooses: as the user names them, and as the model sees them."""
+
+    domain: Domain  # as the model sees them; on a box its candidates
+    axes: tuple[Axis, ...]  # the user's; none where a domain was given as it is
+    names: tuple[str, ...]  # of the coordinates
+    own: tuple[
+        tuple[float, ...], ...
+    ] = ()  # on a box the points of a session's tickets, in the unit cube; their numbers follow on those above
+
+    @classmethod
+    def of(cls, domain: Domain | Sequence[Axis]) -> Space:
+        """Return the space of a domain, whose coordinates are called ``x1``, ``x2`` ... without names of theirs, or of axes."""
+        if isinstance(domain, Domain):
+            return cls(domain=domain, axes=(), names=tuple(domain.name_of(number) for number in range(domain.dimension)))
+        if not isinstance(domain, list | tuple) or not domain or not all(isinstance(axis, Axis) for axis in domain):
+            raise InvalidArgument(f"domain: must be a domain of jaxbandit.domains, or a list of session.Axis, got {short(domain)}")
+        names = tuple(axis.name for axis in domain)
+        if any(axis.continuous for axis in domain):
+            if gridded := [axis.name for axis in domain if not axis.continuous and axis.scale != "categorical"]:
+                words = "have values of their own beside continuous ones; give points to all axes that are between two numbers, or to none"
+                raise InvalidArgument(f"domain: the axes {', '.join(gridded)} {words}")
+            sides = {axis.name: log(*axis.values) if axis.scale == "logarithmic" else axis.values for axis in domain}
+            return cls(domain=box(sides), axes=tuple(domain), names=names)
+        grid = product([axis.scaled for axis in domain])
+        labels = tuple(tuple(map(str, axis.values)) if axis.scale == "categorical" else () for axis in domain)
+        return cls(domain=replace(grid, names=names, categories=labels) if any(labels) else grid, axes=tuple(domain), names=names)
+
+    @functools.cached_property
+    def columns(self) -> dict[str, np.ndarray]:
+        """The coordinates ``[M]`` of all points by name, in the user's units: integers, other numbers, or the labels of categories."""
+        if isinstance(self.domain, Box):
+            named = zip(self.names, self.domain.from_unit(self.modelled).T, self.domain.sides, strict=True)
+            return {name: np.asarray(side.labels)[column.astype(int)] if side.labels else column for name, column, side in named}
+        if self.axes:
+            values = np.meshgrid(*(np.asarray(axis.values) for axis in self.axes), indexing="ij")
+            return {name: column.reshape(-1) for name, column in zip(self.names, values, strict=True)}
+        columns = {name: _decimal(column) for name, column in zip(self.names, np.asarray(self.domain.points, np.float64).T, strict=True)}
+        labels = {name: labels for name, labels in zip(self.names, self.domain.categories, strict=False) if labels}
+        return columns | {name: np.asarray(held)[columns[name].astype(int)] for name, held in labels.items()}
+
+    @functools.cached_property
+    def modelled(self) -> np.ndarray:
+        """The points ``[M, d]`` as the model sees them, in float64."""
+        points = np.asarray(self.domain.points, np.float64)
+        if not isinstance(self.domain, Box):
+            return points
+        return np.concatenate([self.domain.to_unit(points), np.asarray(self.own, np.float64).reshape(-1, points.shape[1])])
+
+    @property
+    def size(self) -> int:
+        """Number of points ``M``."""
+        return self.domain.size + len(self.own)
+
+    @property
+    def choices(self) -> int | str:
+        """Number of points to choose among, ``"any"`` of a box."""
+        return "any" if isinstance(self.domain, Box) else self.domain.size
+
+    def place(self, point: Mapping[str, object]) -> Place:
+        """Return a point of a box, in the user's units, as one of the unit cube; raises as :meth:`nearest`."""
+        self._apart(point)
+        if not isinstance(self.domain, Box):
+            return ()
+        named = list(zip(self.names, self.domain.sides, strict=True))
+        if unknown := [name for name, side in named if side.labels and point[name] not in side.labels]:
+            raise InvalidArgument(f"{unknown[0]}: there is no such category, got {short(dict(point))}")
+        held = np.asarray([side.labels.index(str(point[name])) if side.labels else point[name] for name, side in named], np.float64)
+        unit = self.domain.to_unit(held)
+        if np.any(np.abs(unit - 0.5) > 0.5 + ON_GRID):
+            raise InvalidArgument(f"point: must lie in the box, got {short(dict(point))}")
+        return tuple(np.clip(unit, 0, 1).tolist())
+
+    def readable(self, place: Sequence[float]) -> Place:
+        """Return the point of the unit cube of a box near ``place`` with six digits in the user's units, as people read it."""
+        there = dataclasses.replace(self, own=(tuple(place),)).point(self.domain.size)
+        return self.place({name: value if isinstance(value, str) else float(f"{value:.6g}") for name, value in there.items()})
+
+    def point(self, index: int) -> dict[str, float | str]:
+        """Return a point by the names of its coordinates, in the user's units, or by the labels of categories."""
+        return {name: column[index].item() for name, column in self.columns.items()}
+
+    def nearest(self, point: Mapping[str, object]) -> int:
+        """Return the number of the point nearest to one in the user's units.
+
+        Raises:
+          InvalidArgument: unless ``point`` has a value for every coordinate, which is a category or a number on its axis.
+        """
+        apart = self._apart(point)
+        if self.axes:
+            return int(np.ravel_multi_index([int(np.argmin(shares)) for shares in apart], self.domain.grid_shape))
+        squares = np.sum(np.square(apart), axis=0)
+        if not np.isfinite(squares).any():
+            raise InvalidArgument(f"point: there is none of these categories, got {short(dict(point))}")
+        return int(np.argmin(squares))
+
+    def distance(self, point: Mapping[str, object], index: int) -> float:
+        """Return how far the point ``index`` is from one in the user's units, as the largest share of an axis; raises as `nearest`."""
+        apart = self._apart(point)
+        numbers: Any = np.unravel_index(index, self.domain.grid_shape) if self.axes else [index] * len(apart)
+        return float(max(shares[number] for shares, number in zip(apart, numbers, strict=True)))
+
+    def _apart(self, point: Mapping[str, object]) -> list[np.ndarray]:
+        """Return how far coordinates are from those of a point, as shares of their ranges: of axes ``[n]``, or of points ``[M]``."""
+        if not isinstance(point, Mapping) or point.keys() != set(self.names):
+            raise InvalidArgument(f"point: must be a mapping from the names {', '.join(self.names)} to values, got {short(point)}")
+        if self.axes:
+            return [axis.apart(point[axis.name]) for axis in self.axes]
+        apart = []
+        for name, column in self.columns.items():
+            if column.dtype.kind == "U":
+                apart.append(np.where(column == point[name], 0.0, np.inf))
+                continue
+            scalar.check(name, point[name])
+            checks.finite(name, point[name])
+            apart.append(np.abs(column - checks.numbers(name, point[name])) / (np.ptp(column) or 1))
+        return apart
+
+    def label(self, name: str) -> str:
+        """Return a coordinate's name with its unit."""
+        return next((axis.label for axis in self.axes if axis.name == name), name)
+
+    def table(self) -> dict[str, object]:
+        """Return plain values from which :meth:`from_table` makes the same space."""
+        if self.axes:
+            return {"axes": [to_fields(axis, "axis") for axis in self.axes]}
+        domain = self.domain
+        if isinstance(domain, Box):
+            return {"box": to_plain(domain)}
+        held = {"product": [np.asarray(axis).tolist() for axis in domain.axes]} if domain.axes else {"points": to_plain(domain.points)}
+        return held | {name: value for name in ("names", "categories") if (value := getattr(domain, name))}
+
+    @classmethod
+    def from_table(cls, table: Table) -> Space:
+        """Return the space that :meth:`table` describes."""
+        if "axes" in table:
+            return cls.of([from_fields(Axis, axis, "axis") for axis in table["axes"]])
+        if "box" in table:
+            return cls.of(from_plain(Domain, table["box"], "box"))
+        domain = product(table["product"]) if "product" in table else bare_points(table["points"])
+        return cls.of(replace(domain, names=tuple(table.get("names", ())), categories=tuple(map(tuple, table.get("categories", ())))))
