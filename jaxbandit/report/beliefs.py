@@ -67,6 +67,8 @@ def posterior_after(surrogate: Surrogate, trajectory: Trajectory, rounds: RoundN
 def _after(surrogate: Surrogate, trajectory: Trajectory, rounds: Sequence[int], where: np.ndarray | None = None) -> Prediction:
     """Return the posterior of :func:`posterior_after`, on a box at the points ``where [M, d]`` in the units of its axes."""
     places, values, due = _course(trajectory)
+    if (trajectory.points is not None) != isinstance(surrogate, BoxSurrogate):
+        raise InvalidArgument("trajectory: of it and the surrogate one is on a box and the other is not; give the model that was run")
     horizon = len(np.asarray(trajectory.indices))
     if np.max(rounds) > horizon:
         raise InvalidArgument(f"rounds: must be at most {horizon}, the last round, got {checks.short(rounds)}")
@@ -406,8 +408,12 @@ def _ground(domain: Domain) -> drawing.Ground:
 
 
 def _means(problem: AbstractProblem, ground: drawing.Ground) -> np.ndarray:
-    """Return the means ``[k, M]`` of a problem at the points of a figure."""
-    return np.asarray(problem.means_of(jnp.asarray(ground.points)) if isinstance(problem.domain, Box) else problem.means)
+    """Return the means ``[k, M]`` of a problem at the points of a figure; raise ``InvalidArgument`` where it has not these."""
+    if problem.domain.dimension == ground.domain.dimension:
+        means = np.asarray(problem.means_of(jnp.asarray(ground.points)) if isinstance(problem.domain, Box) else problem.means)
+        if means.shape[1] == len(ground.points):
+            return means
+    raise InvalidArgument(f"problem: {problem.name!r} is not on the domain of the surrogate; give the one that was run")
 
 
 def _star(problem: AbstractProblem) -> tuple[np.ndarray, np.ndarray] | None:

@@ -22,6 +22,7 @@ from jaxbandit.core.pytree import aligned, canonicalise, html_table
 from jaxbandit.core.status import Status, healthy
 from jaxbandit.core.sweep import combinations
 from jaxbandit.delays import Delay, NoDelay
+from jaxbandit.domains import Box
 from jaxbandit.metrics import Tally, extend_tally, start_tally
 from jaxbandit.problems import AbstractProblem, optimum
 from jaxbandit.results.dataset import METRICS, Contents, Row, assembled, header, value_words
@@ -154,13 +155,18 @@ def check_alike(runs: Mapping[str, Played], problem: AbstractProblem, trials: in
         sizes = {getattr(run, field) for run in runs.values()}
         if len(sizes) != 1:
             raise InvalidArgument(f"runs: all must have equally many {name} to be compared, got {sorted(sizes)}")
+    size, axes = problem.domain.size, problem.domain.dimension if isinstance(problem.domain, Box) else 0
     for label, run in runs.items():
         largest, given = int(run.arrays["seen_indices"].max()), run.arrays.get("seen_values", np.empty(problem.outputs)).shape[-1]
-        if (largest >= problem.domain.size and "seen_points" not in run.arrays) or given != problem.outputs:
-            has, did = (f"{problem.outputs} outputs", f"has {given}")
-            if largest >= problem.domain.size:
-                has, did = (f"{problem.domain.size} points", f"chose point {largest}")
-            raise InvalidArgument(f"problem: {problem.name!r} has {has}, but run {label!r} {did}; give the one that was run")
+        axes_given = run.arrays["seen_points"].shape[-1] if "seen_points" in run.arrays else 0
+        wrong = {
+            f"is on {f'a box of {axes} axes' if axes else 'points'}, but run {label!r} on {axes_given or 'no'} axes of one": axes
+            != axes_given,
+            f"has {size} points, but run {label!r} chose point {largest}": not axes and largest >= size,
+            f"has {problem.outputs} outputs, but run {label!r} has {given}": given != problem.outputs,
+        }
+        for words in (words for words, is_so in wrong.items() if is_so):
+            raise InvalidArgument(f"problem: {problem.name!r} {words}; give the one that was run")
     count = next(iter(runs.values())).trials
     chosen = count if trials is None else trials
     numbers = [int(number) for number in (range(chosen) if isinstance(chosen, int | np.integer) else chosen)]

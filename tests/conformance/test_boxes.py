@@ -17,6 +17,7 @@ from jaxbandit import gradients, informed, problems
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.domains import grid
 from jaxbandit.kernels import SquaredExponential
+from jaxbandit.report import plots
 from jaxbandit.study import Model, run_study, tune
 from tests.support import box_runs
 
@@ -77,6 +78,22 @@ def test_what_needs_points_refuses_a_box_by_name(name: str) -> None:
 @functools.cache
 def played() -> jb.Trajectory:
     return run(horizon=5, initial=jb.InitialDesign(random=3)).trial(0)
+
+
+@pytest.mark.full
+def test_a_run_on_a_box_goes_with_its_problem_and_its_model_alone() -> None:
+    trajectory, model = run(trials=2), jb.surrogate(problems.sine(4).domain, KERNEL, noise_variance=0.1)
+    for make, words in (
+        (lambda: trajectory.summary(problems.sine(4)), "problem: 'sine' is on points, but run 'run' on 2 axes of one"),
+        (lambda: trajectory.summary(problems.hartmann6()), "problem: 'hartmann6' is on a box of 6 axes, but run 'run' on 2 axes of one"),
+        (lambda: plots.posterior_after(model, trajectory.trial(0), [1]), "trajectory: of it and the surrogate one is on a box"),
+        (
+            lambda: plots.posterior_maps(box_runs.model(), trajectory.trial(0), [1], problem=problems.sine(4)),
+            "problem: 'sine' is not on the",
+        ),
+    ):
+        with pytest.raises(InvalidArgument, match=words):
+            make()
 
 
 @pytest.mark.full
