@@ -15,7 +15,7 @@ from jaxbandit.core.fields import MOST_ROUNDS, between, whole
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.delays import Delay
 from jaxbandit.feedback import DelayedSurrogate, LatePosterior, Policy, Wait
-from jaxbandit.surrogates import AbstractSurrogate, Prior, RangedSurrogate, RefittedPosterior, RefittedSurrogate
+from jaxbandit.surrogates import AbstractSurrogate, BoxSurrogate, Prior, RangedSurrogate, RefittedBox, RefittedPosterior, RefittedSurrogate
 
 
 class Wrapper(Algorithm[S]):
@@ -201,6 +201,9 @@ class Refitted(Wrapper[S]):
     def reset(self, arena: Arena, state: S) -> S:
         return self.algorithm.reset(self._fitting(arena), state)
 
+    def place(self, arena: Arena, state: S, point: Array) -> tuple[Array, S]:
+        return self.algorithm.place(self._fitting(arena), state, point)
+
     def belief(self, state: S) -> object:
         return self.algorithm.belief(state)
 
@@ -230,10 +233,15 @@ class Refitted(Wrapper[S]):
         """Return the arena in which the model fits its hyper-parameters, or takes in data from which it will."""
         surrogate = arena.surrogate
         model = surrogate.arrivals if isinstance(surrogate, DelayedSurrogate) else surrogate
-        if not isinstance(model, RangedSurrogate):
-            raise InvalidArgument("surrogate: Refitted fits the length-scale of a model of jaxbandit.ranged; make it by that")
+        if not isinstance(model, RangedSurrogate | BoxSurrogate):
+            words = "a model of jaxbandit.ranged, or of a box; make it by that"
+            raise InvalidArgument(f"surrogate: Refitted fits the length-scale of {words}")
         if model.noise_differs:
             raise InvalidArgument("surrogate.noise_variance: Refitted fits one number for each output, got a table over the points")
         how = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name not in ("algorithm", "at_start")}
-        refitted: AbstractSurrogate = RefittedSurrogate(ranged=replace(model, forms=model.forms_in_force), fits=fits, **how)
+        refitted: AbstractSurrogate
+        if isinstance(model, RangedSurrogate):
+            refitted = RefittedSurrogate(ranged=replace(model, forms=model.forms_in_force), fits=fits, **how)
+        else:
+            refitted = RefittedBox(box=model.separate(), fits=fits, **how)
         return replace(arena, surrogate=replace(surrogate, arrivals=refitted) if isinstance(surrogate, DelayedSurrogate) else refitted)

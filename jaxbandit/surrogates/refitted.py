@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,7 @@ from jaxbandit.surrogates.ranges import NystroemFeatures, RangedSurrogate, lengt
 
 __all__ = ["RefittedPosterior", "RefittedSurrogate"]
 
+P = TypeVar("P", bound="RefittedPosterior")
 NOISE, VARIANCE = "noise_variance", "variance"
 
 
@@ -59,12 +60,10 @@ class Seen:
 
 @pytree
 class RefittedPosterior(HasGain):
-    """Belief under the hyper-parameters in force, and the data from which the next ones are fitted."""
+    """Belief under the hyper-parameters in force; with the data from which the next ones are fitted, in subclasses."""
 
     belief: Posterior
-    seen: Seen
     hyper_parameters: HyperParameters
-    features: tuple[tuple[tuple[Table, ...], Table], ...]  # of each group, on each axis [n_a, q_a], and prior variances [M]
     flags: Array  # [] int32 bits of core.status.Status, whether a fit has ended at a bound
     rounds: Array  # [] int32 rounds and points of the initial design, the same for every trial of a batch
 
@@ -75,16 +74,24 @@ class RefittedPosterior(HasGain):
 
 
 @pytree
-class RefittedSurrogate(AbstractSurrogate):
-    """A model whose length-scale, variance and noise variance are fitted anew from time to time; see :class:`jaxbandit.Refitted`.
+class RangedPosterior(RefittedPosterior):
+    """Posterior of a :class:`RefittedSurrogate`."""
+
+    seen: Seen
+    features: tuple[tuple[tuple[Table, ...], Table], ...]  # of each group, on each axis [n_a, q_a], and prior variances [M]
+
+
+@pytree
+class Refits(AbstractSurrogate):
+    """Abstract base of models whose length-scale, variance and noise variance are fitted anew from time to time.
+
+    A subclass has ``in_force(posterior)``, the model with the hyper-parameters in force, ``observe`` and ``fitted``.
 
     Attributes:
-      ranged: the model, with the hyper-parameters before the first fit; groups of outputs are fitted separately.
       prior, span, every, first, points, steps, fit_noise: as of :class:`jaxbandit.Refitted`.
       fits: whether fits follow rounds at all; without them a program that only takes in data is smaller.
     """
 
-    ranged: RangedSurrogate
     prior: Prior
     span: Scalar
     every: int | None = static()
@@ -94,51 +101,29 @@ class RefittedSurrogate(AbstractSurrogate):
     fit_noise: bool = static()
     fits: bool = static(default=True)
 
-    @property
-    def model(self) -> Surrogate:
-        return self.ranged
+    def in_force(self, posterior: Any) -> Surrogate:
+        """Return the model with the hyper-parameters in force."""
+        raise TypeError(f"{type(self).__name__} must define in_force")
 
-    @property
-    def domain(self) -> Domain:
-        return self.ranged.domain
+    def observe(self, posterior: Any, index: Array, values: Array, present: Array | None = None) -> Any:
+        """Take in values within a round that ends with :meth:`refreshed`, as :meth:`Surrogate.observe <jaxbandit.Surrogate.observe>`."""
+        raise TypeError(f"{type(self).__name__} must define observe")
 
-    def init(self) -> RefittedPosterior:
-        model, size, groups = self.ranged, self.domain.size, len(self.ranged.forms)
-        scale = jnp.asarray(model.length_scale, self.dtype)
-        counts, means, within = (jnp.zeros((count, size), self.dtype) for count in (groups, self.outputs, self.outputs))
-        parameters = HyperParameters(
-            length_scale=jnp.broadcast_to(scale, (groups, 1 if scale.ndim == 0 else self.domain.dimension)),
-            variance=jnp.asarray(model.variance, self.dtype),
-            noise_variance=jnp.asarray(model.noise_variance, self.dtype),
-        )
-        return RefittedPosterior(
-            belief=model.init(),
-            seen=Seen(counts=counts, means=means, within=within),
-            hyper_parameters=parameters,
-            features=tuple((form.axes, form.prior_variance) for form in model.forms),
-            flags=jnp.int32(0),
-            rounds=jnp.int32(0),
-        )
+    def fitted(self, posterior: Any) -> Any:
+        """Return the posterior under the hyper-parameters of maximum posterior, given all values so far."""
+        raise TypeError(f"{type(self).__name__} must define fitted")
 
-    def condition(self, posterior: RefittedPosterior, index: Array, values: Array, present: Array | None = None) -> RefittedPosterior:
+    def condition(self, posterior: P, index: Array, values: Array, present: Array | None = None) -> P:
         return self.refreshed(self.observe(posterior, index, values, present))
 
-    def observe(self, posterior: RefittedPosterior, index: Array, values: Array, present: Array | None = None) -> RefittedPosterior:
-        """Take in values within a round that ends with :meth:`refreshed`, as :meth:`Surrogate.observe <jaxbandit.Surrogate.observe>`."""
-        observed = jnp.ones((self.outputs,), bool) if present is None else present
-        belief = self.in_force(posterior).observe(posterior.belief, index, values, present)
-        values = values - jnp.asarray(self.ranged.prior_mean, values.dtype)
-        seen = posterior.seen.add(self.ranged.groups, jnp.broadcast_to(index, (self.outputs,)), values, observed)
-        return replace(posterior, belief=belief, seen=seen)
-
-    def refreshed(self, posterior: RefittedPosterior) -> RefittedPosterior:
+    def refreshed(self, posterior: P) -> P:
         """Return the posterior at the end of a round, in some rounds after a fit."""
         belief = self.in_force(posterior).refreshed(posterior.belief)
         posterior = replace(posterior, belief=belief, rounds=posterior.rounds + 1)
         if not self.fits:
             return posterior
         # The same in all trials, so that it stays a branch.
-        ended: RefittedPosterior = jax.lax.cond(self._is_due(in_step(posterior.rounds)), self.fitted, lambda same: same, posterior)
+        ended: P = jax.lax.cond(self._is_due(in_step(posterior.rounds)), self.fitted, lambda same: same, posterior)
         return ended
 
     def _is_due(self, rounds: Array) -> Array:
@@ -147,8 +132,64 @@ class RefittedSurrogate(AbstractSurrogate):
         times = rounds // self.first
         return (rounds % self.first == 0) & (times > 0) & ((times & (times - 1)) == 0)
 
-    def fitted(self, posterior: RefittedPosterior) -> RefittedPosterior:
-        """Return the posterior under the hyper-parameters of maximum posterior, given all values so far."""
+    def predict(self, posterior: RefittedPosterior) -> Prediction:
+        return self.in_force(posterior).predict(posterior.belief)
+
+    @checked
+    def gain(self, posterior: HasGain) -> Array:
+        return cast(RefittedPosterior, posterior).gain
+
+    def draw(self, posterior: RefittedPosterior, key: Key, scale: Array) -> Array:
+        return self.in_force(posterior).draw(posterior.belief, key, scale)
+
+    def covariance(self, posterior: RefittedPosterior, output: int, indices: Array) -> Array:
+        return self.in_force(posterior).covariance(posterior.belief, output, indices)
+
+
+@pytree
+class RefittedSurrogate(Refits):
+    """A model of :func:`jaxbandit.ranged` whose hyper-parameters are fitted anew from time to time; see :class:`jaxbandit.Refitted`.
+
+    Attributes:
+      ranged: the model, with the hyper-parameters before the first fit; groups of outputs are fitted separately.
+    """
+
+    ranged: RangedSurrogate
+
+    @property
+    def model(self) -> Surrogate:
+        return self.ranged
+
+    @property
+    def domain(self) -> Domain:
+        return self.ranged.domain
+
+    def init(self) -> RangedPosterior:
+        model, size, groups = self.ranged, self.domain.size, len(self.ranged.forms)
+        scale = jnp.asarray(model.length_scale, self.dtype)
+        counts, means, within = (jnp.zeros((count, size), self.dtype) for count in (groups, self.outputs, self.outputs))
+        parameters = HyperParameters(
+            length_scale=jnp.broadcast_to(scale, (groups, 1 if scale.ndim == 0 else self.domain.dimension)),
+            variance=jnp.asarray(model.variance, self.dtype),
+            noise_variance=jnp.asarray(model.noise_variance, self.dtype),
+        )
+        return RangedPosterior(
+            belief=model.init(),
+            seen=Seen(counts=counts, means=means, within=within),
+            hyper_parameters=parameters,
+            features=tuple((form.axes, form.prior_variance) for form in model.forms),
+            flags=jnp.int32(0),
+            rounds=jnp.int32(0),
+        )
+
+    def observe(self, posterior: RangedPosterior, index: Array, values: Array, present: Array | None = None) -> RangedPosterior:
+        observed = jnp.ones((self.outputs,), bool) if present is None else present
+        belief = self.in_force(posterior).observe(posterior.belief, index, values, present)
+        values = values - jnp.asarray(self.ranged.prior_mean, values.dtype)
+        seen = posterior.seen.add(self.ranged.groups, jnp.broadcast_to(index, (self.outputs,)), values, observed)
+        return replace(posterior, belief=belief, seen=seen)
+
+    def fitted(self, posterior: RangedPosterior) -> RangedPosterior:
         (best, at_bound), seen = self._fits(posterior), posterior.seen
         model = replace(
             self.ranged,
@@ -176,26 +217,12 @@ class RefittedSurrogate(AbstractSurrogate):
         )
 
     @checked
-    def in_force(self, posterior: RefittedPosterior) -> RangedSurrogate:
-        """Return the model with the hyper-parameters in force."""
+    def in_force(self, posterior: RangedPosterior) -> RangedSurrogate:
         given = zip(self.ranged.forms, posterior.features, strict=True)
         forms = tuple(replace(form, axes=axes, prior_variance=variance) for form, (axes, variance) in given)
         return replace(self.ranged, forms=forms, noise_variance=posterior.hyper_parameters.noise_variance)
 
-    def predict(self, posterior: RefittedPosterior) -> Prediction:
-        return self.in_force(posterior).predict(posterior.belief)
-
-    @checked
-    def gain(self, posterior: HasGain) -> Array:
-        return cast(RefittedPosterior, posterior).gain
-
-    def draw(self, posterior: RefittedPosterior, key: Key, scale: Array) -> Array:
-        return self.in_force(posterior).draw(posterior.belief, key, scale)
-
-    def covariance(self, posterior: RefittedPosterior, output: int, indices: Array) -> Array:
-        return self.in_force(posterior).covariance(posterior.belief, output, indices)
-
-    def _fits(self, posterior: RefittedPosterior) -> tuple[HyperParameters, Array]:
+    def _fits(self, posterior: RangedPosterior) -> tuple[HyperParameters, Array]:
         """Return the hyper-parameters of maximum posterior of every group of outputs, and whether any is at a bound, ``[G]``."""
         members = [np.flatnonzero(np.asarray(self.ranged.groups) == group) for group in range(len(self.ranged.forms))]
         batches: dict[object, list[int]] = {}  # groups whose fits differ in numbers only: one program does them side by side
@@ -209,7 +236,7 @@ class RefittedSurrogate(AbstractSurrogate):
         stacked: tuple[HyperParameters, Array] = jax.tree.map(lambda *parts: jnp.stack(parts), *(fits[group] for group in range(len(fits))))
         return stacked
 
-    def _start(self, posterior: RefittedPosterior, group: int, members: np.ndarray) -> tuple[Collapsed, Scale, Array, Array, Array]:
+    def _start(self, posterior: RangedPosterior, group: int, members: np.ndarray) -> tuple[Collapsed, Scale, Array, Array, Array]:
         model, seen, now = self.ranged, posterior.seen, posterior.hyper_parameters
         _, chosen = jax.lax.top_k(seen.counts[group], min(self.points, self.domain.size))
         data = Collapsed(

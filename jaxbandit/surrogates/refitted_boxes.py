@@ -1,0 +1,180 @@
+"""A model of a box that fits a length-scale for each axis, variance, noise variance and mean of each output to the data as they come in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxbandit.core.declare import Array, Key
+from jaxbandit.core.pytree import pytree, replace
+from jaxbandit.core.status import Status
+from jaxbandit.domains import Box
+from jaxbandit.kernels import Kernel, Scale
+from jaxbandit.surrogates.boxes import BoxSurrogate
+from jaxbandit.surrogates.evidence.density import Collapsed
+from jaxbandit.surrogates.evidence.fitting import Search, maximise, paths
+from jaxbandit.surrogates.pool import PoolState
+from jaxbandit.surrogates.posterior import Prediction
+from jaxbandit.surrogates.ranges import length_scales, with_length_scale
+from jaxbandit.surrogates.refitted import NOISE, VARIANCE, HyperParameters, RefittedPosterior, Refits
+
+__all__ = ["RefittedBox"]
+
+SHORTEST, LONGEST, SHORT = 0.05, 100.0, 0.3  # length-scales: the least and the largest, and where a search for short ones starts
+LEAST_NOISE, MOST_NOISE, LITTLE_NOISE = 1e-6, 1.0, 1e-3  # noise variances in units of the values' variance, likewise
+
+
+@pytree
+class BoxPosterior(RefittedPosterior):
+    """Posterior of a :class:`RefittedBox`."""
+
+    values: Array  # [k, N] as they were observed, in the order of the observations of each output
+    prior_mean: Array  # [k] in force
+
+
+@pytree
+class RefittedBox(Refits):
+    """A model of a box whose hyper-parameters are fitted anew from time to time; see :class:`jaxbandit.Refitted`.
+
+    Each fit is one of values less their mean, in units of their standard deviation, which become prior mean and unit of the belief.
+
+    Attributes:
+      box: the model, with the hyper-parameters before the first fit and a factor for each output.
+    """
+
+    box: BoxSurrogate
+
+    @property
+    def model(self) -> BoxSurrogate:
+        return self.box
+
+    @property
+    def domain(self) -> Box:
+        """The box."""
+        return self.box.domain
+
+    @property
+    def size(self) -> int:
+        return self.box.size
+
+    def init(self) -> BoxPosterior:
+        model = self.box
+        base, variances = zip(*(_taken_apart(form.kernel) for form in model.forms), strict=True)
+        scales = [jnp.broadcast_to(jnp.asarray(length_scales(kernel)[0], self.dtype), (self.domain.dimension,)) for kernel in base]
+        parameters = HyperParameters(
+            length_scale=jnp.stack(scales),
+            variance=jnp.stack([jnp.asarray(variance, self.dtype) for variance in variances]),
+            noise_variance=jnp.asarray(model.noise_variance, self.dtype),
+        )
+        return BoxPosterior(
+            belief=model.init(),
+            hyper_parameters=parameters,
+            flags=jnp.int32(0),
+            rounds=jnp.int32(0),
+            values=jnp.zeros((self.outputs, model.room), self.dtype),
+            prior_mean=jnp.asarray(model.prior_mean, self.dtype),
+        )
+
+    def in_force(self, posterior: BoxPosterior) -> BoxSurrogate:
+        return self._with(posterior.hyper_parameters, posterior.prior_mean)
+
+    def _with(self, given: HyperParameters, prior_mean: Array) -> BoxSurrogate:
+        kernels = [_kernel(form.kernel, given.length_scale[output], given.variance[output]) for output, form in enumerate(self.box.forms)]
+        forms = tuple(replace(form, kernel=kernel) for form, kernel in zip(self.box.forms, kernels, strict=True))
+        return replace(self.box, forms=forms, noise_variance=given.noise_variance, prior_mean=prior_mean)
+
+    def observe(self, posterior: BoxPosterior, index: Array, values: Array, present: Array | None = None) -> BoxPosterior:
+        observed = jnp.ones((self.outputs,), bool) if present is None else present
+        counts, outputs = jnp.stack([factor.count for factor in posterior.belief.factors]), jnp.arange(self.outputs)
+        kept = jnp.where(observed, values, posterior.values[outputs, counts])
+        belief = self.in_force(posterior).observe(posterior.belief, index, values, present)
+        return replace(posterior, belief=belief, values=posterior.values.at[outputs, counts].set(kept))
+
+    def fitted(self, posterior: BoxPosterior) -> BoxPosterior:
+        seen = jnp.stack([jnp.arange(self.box.room) < factor.count for factor in posterior.belief.factors])  # [k, N]
+        counts = jnp.maximum(jnp.sum(seen, axis=1, dtype=self.dtype), 1)
+        mean = jnp.sum(jnp.where(seen, posterior.values, 0), axis=1) / counts
+        centred = jnp.where(seen, posterior.values - mean[:, None], 0)
+        variance = jnp.sum(jnp.square(centred), axis=1) / counts
+        unit = jnp.where(variance > 0, variance, posterior.hyper_parameters.variance)  # [k]
+        now = posterior.hyper_parameters
+        starts = [
+            (
+                Collapsed(
+                    points=factor.observed,
+                    counts=seen[j].astype(self.dtype),
+                    means=(centred[j] / jnp.sqrt(unit[j]))[None],
+                    within=jnp.zeros((1,), self.dtype),
+                ),
+                _kernel(self.box.forms[j].kernel, now.length_scale[j], now.variance[j] / unit[j]),
+                now.noise_variance[j] / unit[j],
+            )
+            for j, factor in enumerate(posterior.belief.factors)
+        ]
+        best, at_bound = jax.lax.map(lambda given: self._fit(*given), jax.tree.map(lambda *parts: jnp.stack(parts), *starts))
+        best = replace(best, variance=best.variance * unit, noise_variance=best.noise_variance * unit)
+        model = self._with(best, mean)
+        anew = [
+            form.conditioned(factor, best.noise_variance[j], centred[j][None])
+            for j, (form, factor) in enumerate(zip(model.forms, posterior.belief.factors, strict=True))
+        ]
+        belief = replace(
+            posterior.belief,
+            factors=tuple(factor for factor, _, _ in anew),
+            shift=jnp.stack([form.expand(factor, weights[0]) for form, (factor, weights, _) in zip(model.forms, anew, strict=True)]),
+            variance=jnp.stack([form.spread(factor) for form, (factor, _, _) in zip(model.forms, anew, strict=True)]),
+            gain=jnp.stack([gain for _, _, gain in anew]),
+            weights=jnp.stack([weights[0] for _, weights, _ in anew]),
+        )
+        flags = posterior.flags | jnp.where(jnp.any(at_bound), int(Status.FIT_AT_BOUND), 0)
+        return replace(posterior, belief=belief, hyper_parameters=best, prior_mean=mean, flags=flags)
+
+    def _fit(self, data: Collapsed, kernel: Scale, noise_variance: Array) -> tuple[HyperParameters, Array]:
+        """Return the hyper-parameters of maximum posterior of standardised values, and whether a length-scale is at its least."""
+        scale = next(name for name in paths(kernel) if name.endswith("length_scale"))
+        fitted = {scale: (SHORTEST, LONGEST), VARIANCE: (1 / self.span, self.span)}
+        fitted |= {NOISE: (LEAST_NOISE, MOST_NOISE)} if self.fit_noise else {}
+        prior = replace(
+            self.prior,
+            extent=1.0 if self.prior.extent is None else self.prior.extent,
+            scale=1.0 if self.prior.scale is None else self.prior.scale,
+        )
+        best = maximise(
+            kernel,
+            noise_variance,
+            data,
+            prior=prior,
+            fixed=tuple(name for name in (*paths(kernel), NOISE) if name not in fitted),
+            bounds=fitted,
+            search=Search({scale: SHORT, VARIANCE: 1.0, NOISE: LITTLE_NOISE}, 1, self.steps, errors=False),
+        )
+        found = jnp.asarray(length_scales(best.kernel)[0])
+        parameters = HyperParameters(
+            length_scale=found, variance=jnp.asarray(best.kernel.variance), noise_variance=jnp.asarray(best.noise_variance)
+        )
+        return parameters, jnp.any(found <= 1.001 * SHORTEST)
+
+    def predict_at(self, posterior: BoxPosterior, points: Array) -> Prediction:
+        return self.in_force(posterior).predict_at(posterior.belief, points)
+
+    def draw_at(self, posterior: BoxPosterior, key: Key, scale: Array, points: Array) -> Array:
+        return self.in_force(posterior).draw_at(posterior.belief, key, scale, points)
+
+    def place(self, posterior: BoxPosterior, point: Array) -> tuple[Array, BoxPosterior]:
+        index, belief = self.in_force(posterior).place(posterior.belief, point)
+        return index, replace(posterior, belief=belief)
+
+    def pool(self, posterior: BoxPosterior) -> Array:
+        return self.box.pool(posterior.belief)
+
+
+def _taken_apart(kernel: Kernel) -> tuple[Kernel, Any]:
+    """Return the kernel inside a scaled one, and its variance or 1."""
+    return (kernel.kernel, kernel.variance) if isinstance(kernel, Scale) else (kernel, 1.0)
+
+
+def _kernel(kernel: Kernel, length_scale: Array, variance: Array) -> Scale:
+    """Return a kernel with other hyper-parameters."""
+    return Scale(kernel=with_length_scale(_taken_apart(kernel)[0], length_scale), variance=variance)
