@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import functools
 import math
 from collections.abc import Iterator
 from typing import Annotated, ClassVar
@@ -44,6 +45,9 @@ class Separable(Unit):
         return tuple(replace(self, **{name: value[axis] for name, value in several.items()}) for axis in range(dimension))
 
 
+FEW = 16  # axes
+
+
 @pytree
 class Stationary(Unit):
     """Abstract base of kernels of ``r = |(x - y) / l|``; ``length_scale`` is ``l``, scalar or ``[d]``.
@@ -61,10 +65,15 @@ class Stationary(Unit):
 
     @on_points
     def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
-        # From differences, because the expanded square loses digits for near points.
-        scale = jnp.broadcast_to(jnp.asarray(self.length_scale), (1, 1, jnp.shape(x)[-1]))
-        difference = (jnp.asarray(x)[:, None, :] - jnp.asarray(y)[None, :, :]) / scale
-        return self._at(jnp.sum(difference * difference, axis=-1))
+        # From differences, because the expanded square loses digits for near points; and one axis after the other where those are few, because
+        # a sum over axes inside a loop over pairs keeps CPUs from several exponentials at once.
+        axes, x, y = jnp.shape(x)[-1], jnp.asarray(x), jnp.asarray(y)
+        scale = jnp.broadcast_to(jnp.asarray(self.length_scale), (axes,))
+        if axes > FEW:
+            difference = (x[:, None, :] - y[None, :, :]) / scale[None, None]
+            return self._at(jnp.sum(difference * difference, axis=-1))
+        differences = [(x[:, axis, None] - y[None, :, axis]) / scale[axis] for axis in range(axes)]
+        return self._at(functools.reduce(jnp.add, [difference * difference for difference in differences]))
 
 
 def distance(squared: Array) -> Array:
