@@ -124,7 +124,14 @@ class Refitted(Wrapper[S]):
     """Run ``algorithm`` on a model whose length-scale, variance and noise variance are fitted to the data by maximum posterior.
 
     It takes a model of :func:`jaxbandit.ranged`; the fit stays within its range, and has one length-scale for each axis where the model
-    has. Outputs that share kernel and noise variance share a fit, unless the model is ``separate()``. The confidence bounds of the papers
+    has. Outputs that share kernel and noise variance share a fit, unless the model is ``separate()``.
+
+    It takes a model of a box, too, whose kernel has one length-scale. Each output then has a fit of its own, with a length-scale for each
+    axis, of its values less their mean and in units of their standard deviation; these become its prior mean and its unit. Length-scales
+    stay between 0.05 and 100 sides. The noise variance is taken to be about the model's own, so give the observations' as it is: where
+    fits may take for noise what is none, they smooth the optimum away.
+
+    The confidence bounds of the papers
     hold for a kernel that is known: with a fitted one nothing is promised, and data that an algorithm has chosen can mislead the fit for
     good (Berkenkamp, Schoellig and Krause 2019, *No-regret Bayesian optimization with unknown hyperparameters*).
 
@@ -144,9 +151,11 @@ class Refitted(Wrapper[S]):
       every: rounds between fits; by default they follow rounds ``first``, ``2 first``, ``4 first``, ...
       first: rounds before the first of these fits. Points of the initial design count as rounds, but none of these fits follows one.
       prior: prior of the hyper-parameters; by default the length-scale's median is some four times the diagonal of the domain, and those
-        of the variances are in units of the model's own variance.
-      span: largest factor by which variance and noise variance may differ from the model's own.
-      points: most distinct points that a fit looks at, those visited most; its cost grows with their third power.
+        of the variances are in units of the model's own variance; on a box, of the values' variance, and the noise variance's median is
+        the model's own.
+      span: largest factor by which variance and noise variance may differ from the model's own; on a box the variance from the values'.
+      points: most distinct points that a fit looks at, those visited most, on a box evenly spaced in time; its cost grows with their
+        third power.
       steps: most steps of each of a fit's two searches, one from the last fit and one from short length-scales and little noise.
       fit_noise: whether the noise variance is fitted, too.
       at_start: whether there is a fit to the initial design, too, before round 1; without a design there is nothing to fit to.
@@ -234,8 +243,7 @@ class Refitted(Wrapper[S]):
         surrogate = arena.surrogate
         model = surrogate.arrivals if isinstance(surrogate, DelayedSurrogate) else surrogate
         if not isinstance(model, RangedSurrogate | BoxSurrogate):
-            words = "a model of jaxbandit.ranged, or of a box; make it by that"
-            raise InvalidArgument(f"surrogate: Refitted fits the length-scale of {words}")
+            raise InvalidArgument("surrogate: Refitted fits the length-scale of a model of jaxbandit.ranged, or of a box; make it by that")
         if model.noise_differs:
             raise InvalidArgument("surrogate.noise_variance: Refitted fits one number for each output, got a table over the points")
         how = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name not in ("algorithm", "at_start")}

@@ -65,8 +65,8 @@ class Stationary(Unit):
 
     @on_points
     def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
-        # From differences, because the expanded square loses digits for near points; and one axis after the other where those are few, because
-        # a sum over axes inside a loop over pairs keeps CPUs from several exponentials at once.
+        # From differences, because the expanded square loses digits for near points; and one axis after the other where those are few,
+        # because a sum over axes inside a loop over pairs keeps CPUs from several exponentials at once.
         axes, x, y = jnp.shape(x)[-1], jnp.asarray(x), jnp.asarray(y)
         scale = jnp.broadcast_to(jnp.asarray(self.length_scale), (axes,))
         if axes > FEW:

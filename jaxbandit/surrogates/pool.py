@@ -148,7 +148,7 @@ class Pool(Form[PoolState]):
     def conditioned(self, state: PoolState, noise: Array, values: Array) -> tuple[PoolState, Array, Array]:
         """Return the state of the same points and observations under this form's kernel and ``noise``, the weights ``[j, N]`` of
         ``values [j, N]``, less their mean, and the information gain ``[]``."""
-        seen = jnp.arange(self.room) < state.count
+        seen = jnp.arange(self.room, dtype=jnp.int32) < state.count
         both = seen[:, None] & seen[None]
         covariances = jnp.where(both, self.kernel(state.observed, state.observed), 0)
         root, logdet = inverse_root(jnp.eye(self.room, dtype=values.dtype) + covariances / noise)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxbandit.core.declare import Array, Key
 from jaxbandit.core.pytree import pytree, replace
@@ -14,16 +16,18 @@ from jaxbandit.domains import Box
 from jaxbandit.kernels import Kernel, Scale
 from jaxbandit.surrogates.boxes import BoxSurrogate
 from jaxbandit.surrogates.evidence.density import Collapsed
-from jaxbandit.surrogates.evidence.fitting import Search, maximise, paths
+from jaxbandit.surrogates.evidence.fitting import AT_BOUND, Search, maximise, paths
 from jaxbandit.surrogates.pool import PoolState
 from jaxbandit.surrogates.posterior import Prediction
 from jaxbandit.surrogates.ranges import length_scales, with_length_scale
-from jaxbandit.surrogates.refitted import NOISE, VARIANCE, HyperParameters, RefittedPosterior, Refits
+from jaxbandit.surrogates.refitted import NOISE, VARIANCE, HyperParameters, Refits, RefittedPosterior
 
 __all__ = ["RefittedBox"]
 
-SHORTEST, LONGEST, SHORT = 0.05, 100.0, 0.3  # length-scales: the least and the largest, and where a search for short ones starts
-LEAST_NOISE, MOST_NOISE, LITTLE_NOISE = 1e-6, 1.0, 1e-3  # noise variances in units of the values' variance, likewise
+SHORTEST, LONGEST = 0.05, 100.0  # length-scales that fits may find, in sides of the box
+SHORT = 0.3  # where a fit's second search starts
+LEAST_NOISE = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-7}  # noise variance in units of the values' variance
+RESOLVED = 0.01  # nats that a search does not go on for
 
 
 @pytree
@@ -87,74 +91,79 @@ class RefittedBox(Refits):
 
     def observe(self, posterior: BoxPosterior, index: Array, values: Array, present: Array | None = None) -> BoxPosterior:
         observed = jnp.ones((self.outputs,), bool) if present is None else present
-        counts, outputs = jnp.stack([factor.count for factor in posterior.belief.factors]), jnp.arange(self.outputs)
+        counts, outputs = jnp.stack([factor.count for factor in posterior.belief.factors]), jnp.arange(self.outputs, dtype=jnp.int32)
         kept = jnp.where(observed, values, posterior.values[outputs, counts])
         belief = self.in_force(posterior).observe(posterior.belief, index, values, present)
         return replace(posterior, belief=belief, values=posterior.values.at[outputs, counts].set(kept))
 
     def fitted(self, posterior: BoxPosterior) -> BoxPosterior:
-        seen = jnp.stack([jnp.arange(self.box.room) < factor.count for factor in posterior.belief.factors])  # [k, N]
+        factors, now = posterior.belief.factors, posterior.hyper_parameters
+        seen = jnp.arange(self.box.room, dtype=jnp.int32)[None] < jnp.stack([factor.count for factor in factors])[:, None]  # [k, N]
         counts = jnp.maximum(jnp.sum(seen, axis=1, dtype=self.dtype), 1)
         mean = jnp.sum(jnp.where(seen, posterior.values, 0), axis=1) / counts
         centred = jnp.where(seen, posterior.values - mean[:, None], 0)
         variance = jnp.sum(jnp.square(centred), axis=1) / counts
-        unit = jnp.where(variance > 0, variance, posterior.hyper_parameters.variance)  # [k]
-        now = posterior.hyper_parameters
-        starts = [
+        unit = jnp.where(variance > 0, variance, now.variance)  # [k]
+        given = [
             (
-                Collapsed(
-                    points=factor.observed,
-                    counts=seen[j].astype(self.dtype),
-                    means=(centred[j] / jnp.sqrt(unit[j]))[None],
-                    within=jnp.zeros((1,), self.dtype),
-                ),
-                _kernel(self.box.forms[j].kernel, now.length_scale[j], now.variance[j] / unit[j]),
+                self._data(factor, centred[j] / jnp.sqrt(unit[j])),
+                _kernel(form.kernel, now.length_scale[j], now.variance[j] / unit[j]),
                 now.noise_variance[j] / unit[j],
+                jnp.asarray(self.box.noise_variance, self.dtype)[j] / unit[j],
             )
-            for j, factor in enumerate(posterior.belief.factors)
+            for j, (form, factor) in enumerate(zip(self.box.forms, factors, strict=True))
         ]
-        best, at_bound = jax.lax.map(lambda given: self._fit(*given), jax.tree.map(lambda *parts: jnp.stack(parts), *starts))
+        best, at_bound = jax.lax.map(lambda one: self._fit(*one), jax.tree.map(lambda *parts: jnp.stack(parts), *given))
         best = replace(best, variance=best.variance * unit, noise_variance=best.noise_variance * unit)
-        model = self._with(best, mean)
-        anew = [
-            form.conditioned(factor, best.noise_variance[j], centred[j][None])
-            for j, (form, factor) in enumerate(zip(model.forms, posterior.belief.factors, strict=True))
-        ]
+        forms = self._with(best, mean).forms
+        anew = [form.conditioned(factors[j], best.noise_variance[j], centred[j][None]) for j, form in enumerate(forms)]
         belief = replace(
             posterior.belief,
             factors=tuple(factor for factor, _, _ in anew),
-            shift=jnp.stack([form.expand(factor, weights[0]) for form, (factor, weights, _) in zip(model.forms, anew, strict=True)]),
-            variance=jnp.stack([form.spread(factor) for form, (factor, _, _) in zip(model.forms, anew, strict=True)]),
+            shift=jnp.stack([form.expand(factor, weights[0]) for form, (factor, weights, _) in zip(forms, anew, strict=True)]),
+            variance=jnp.stack([form.spread(factor) for form, (factor, _, _) in zip(forms, anew, strict=True)]),
             gain=jnp.stack([gain for _, _, gain in anew]),
             weights=jnp.stack([weights[0] for _, weights, _ in anew]),
         )
         flags = posterior.flags | jnp.where(jnp.any(at_bound), int(Status.FIT_AT_BOUND), 0)
         return replace(posterior, belief=belief, hyper_parameters=best, prior_mean=mean, flags=flags)
 
-    def _fit(self, data: Collapsed, kernel: Scale, noise_variance: Array) -> tuple[HyperParameters, Array]:
-        """Return the hyper-parameters of maximum posterior of standardised values, and whether a length-scale is at its least."""
+    def _data(self, factor: PoolState, values: Array) -> Collapsed:
+        """Return the observations of an output, with ``values [N]``; of more than a fit looks at, some evenly spaced in time."""
+        slots = jnp.arange(min(self.points, self.box.room), dtype=jnp.int32)
+        which = jnp.where(factor.count > len(slots), slots * factor.count // len(slots), slots)
+        counts = (which < factor.count).astype(self.dtype)
+        return Collapsed(points=factor.observed[which], counts=counts, means=values[which][None], within=jnp.zeros((1,), self.dtype))
+
+    def _fit(self, data: Collapsed, kernel: Scale, noise_variance: Array, own_noise: Array) -> tuple[HyperParameters, Array]:
+        """Return the hyper-parameters of maximum posterior of standardised values, and whether a length-scale is the least allowed."""
         scale = next(name for name in paths(kernel) if name.endswith("length_scale"))
+        own_noise = jnp.maximum(own_noise, LEAST_NOISE[self.dtype])
         fitted = {scale: (SHORTEST, LONGEST), VARIANCE: (1 / self.span, self.span)}
-        fitted |= {NOISE: (LEAST_NOISE, MOST_NOISE)} if self.fit_noise else {}
+        if self.fit_noise:
+            fitted[NOISE] = jnp.maximum(own_noise / self.span, LEAST_NOISE[self.dtype]), own_noise * self.span
+        # In units of the cube and of the values' variance; the noise is about what the model takes it for.
+        extent, unit, noise = self.prior.extent, self.prior.scale, self.prior.noise_variance
         prior = replace(
             self.prior,
-            extent=1.0 if self.prior.extent is None else self.prior.extent,
-            scale=1.0 if self.prior.scale is None else self.prior.scale,
+            extent=1.0 if extent is None else extent,
+            scale=1.0 if unit is None else unit,
+            noise_variance=None if noise is None else replace(noise, median=own_noise),
         )
         best = maximise(
             kernel,
-            noise_variance,
+            jnp.maximum(noise_variance, LEAST_NOISE[self.dtype]),
             data,
             prior=prior,
             fixed=tuple(name for name in (*paths(kernel), NOISE) if name not in fitted),
             bounds=fitted,
-            search=Search({scale: SHORT, VARIANCE: 1.0, NOISE: LITTLE_NOISE}, 1, self.steps, errors=False),
+            search=Search({scale: SHORT, VARIANCE: 1.0, NOISE: own_noise}, 1, self.steps, errors=False, tolerance=RESOLVED),
         )
         found = jnp.asarray(length_scales(best.kernel)[0])
         parameters = HyperParameters(
             length_scale=found, variance=jnp.asarray(best.kernel.variance), noise_variance=jnp.asarray(best.noise_variance)
         )
-        return parameters, jnp.any(found <= 1.001 * SHORTEST)
+        return parameters, jnp.any(found <= SHORTEST * math.exp(AT_BOUND))
 
     def predict_at(self, posterior: BoxPosterior, points: Array) -> Prediction:
         return self.in_force(posterior).predict_at(posterior.belief, points)

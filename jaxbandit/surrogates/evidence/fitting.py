@@ -232,6 +232,7 @@ class Search(NamedTuple):
     steps: int = 60  # of each start, at most
     seed: int = 0
     errors: bool = True  # whether standard errors are computed, which cost about as much as five steps
+    tolerance: float | None = None  # nats that a search does not go on for; default those that arithmetic resolves
 
 
 def maximise(
@@ -301,7 +302,8 @@ def maximise(
         if search.second:
             other = jnp.clip(like_leaves(now | dict(search.second)), low, high)
             groups = jnp.concatenate([groups, jnp.broadcast_to(other, (1, *groups.shape[1:]))])
-        reached = jax.lax.map(lambda group: _minimised(expansion, group, low, high, steps=search.steps, tolerance=TOLERANCE[dtype]), groups)
+        tolerance = TOLERANCE[dtype] if search.tolerance is None else search.tolerance
+        reached = jax.lax.map(lambda group: _minimised(expansion, group, low, high, steps=search.steps, tolerance=tolerance), groups)
         best: Minimum = jax.tree.map(lambda leaf: leaf[jnp.argmin(reached.value)], reached)
     else:
         best = Minimum(start, loss(start), jnp.ones((), bool))
