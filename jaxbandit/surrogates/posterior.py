@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any, ClassVar, TypeAlias, cast
+from typing import Annotated, Any, ClassVar, Self, TypeAlias, cast
 
 import jax
 import jax.numpy as jnp
@@ -329,7 +329,7 @@ class Surrogate(AbstractSurrogate):
         """Return whether points have noise variances of their own."""
         return jnp.ndim(self.noise_variance) == 2
 
-    def separate(self) -> Surrogate:
+    def separate(self) -> Self:
         """Return the same model with a factor for every output, which outputs observed at different points need."""
         groups = np.asarray(self.groups)
         apart: dict[str, Any] = {"forms": tuple(self.forms[g] for g in groups), "groups": tuple(range(self.outputs))}

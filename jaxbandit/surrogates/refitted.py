@@ -114,7 +114,8 @@ class Refits(AbstractSurrogate):
         raise TypeError(f"{type(self).__name__} must define fitted")
 
     def condition(self, posterior: P, index: Array, values: Array, present: Array | None = None) -> P:
-        return self.refreshed(self.observe(posterior, index, values, present))
+        after: P = self.observe(posterior, index, values, present)
+        return self.refreshed(after)
 
     def refreshed(self, posterior: P) -> P:
         """Return the posterior at the end of a round, in some rounds after a fit."""

@@ -12,7 +12,7 @@ import numpy as np
 from jaxbandit.core.declare import Array, Key
 from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.core.status import Status
-from jaxbandit.domains import Box
+from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel, Scale
 from jaxbandit.surrogates.boxes import BoxSurrogate
 from jaxbandit.surrogates.evidence.density import Collapsed
@@ -55,7 +55,7 @@ class RefittedBox(Refits):
         return self.box
 
     @property
-    def domain(self) -> Box:
+    def domain(self) -> Domain:
         """The box."""
         return self.box.domain
 
