@@ -1,5 +1,6 @@
 """The command line, as ``python -m jaxbandit`` and as ``jaxbandit``."""
 
+import atexit
 import gc
 import importlib.metadata
 import sys
@@ -14,6 +15,7 @@ def start() -> int:
         return 0
     if sys.argv[1:2] == ["session"] and sys.argv[2:3] != ["watch"]:
         gc.disable()  # a step ends so soon that looking for garbage in what JAX traces would be a quarter of its time
+        atexit.register(gc.freeze)  # and so would looking for what is left at its end
     try:
         from jaxbandit.cli import main
 

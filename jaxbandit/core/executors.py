@@ -6,7 +6,6 @@ task returns must depend on its argument alone: a task that was lost with its wo
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 import functools
@@ -164,6 +163,8 @@ class _Cluster:
 
 
 def _outcome(future: Future[Answer]) -> Answer | Exception:
+    import asyncio  # here because commands without an executor should not pay for it
+
     try:
         return future.result(SECONDS_TO_SEND)
     except asyncio.CancelledError as error:  # Dask's own kind of cancellation

@@ -10,14 +10,16 @@ import dataclasses
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend import core
 
 from jaxbandit.acquisition import least_of_best
+
+if TYPE_CHECKING:
+    from jax.extend import core
 
 Value: TypeAlias = Any  # a number or a row of a kernel: an array of JAX, or one of NumPy's numbers
 Ref: TypeAlias = Any  # memory that a kernel reads and writes, of Pallas
@@ -122,6 +124,8 @@ CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_v
 
 def compute(closed: core.ClosedJaxpr, arguments: Sequence[Cells], rows: Rows) -> list[Cells]:
     """Return the results of a traced function on cells; raises :class:`Unsupported` on an operation that no kernel has."""
+    from jax.extend import core  # here because it loads Pallas, which most processes do not need
+
     known: dict[core.Var | core.Literal, Cells] = {
         var: cells_of(value, var.aval) for var, value in zip(closed.jaxpr.constvars, closed.consts, strict=True)
     }
@@ -188,6 +192,8 @@ def _computed(equation: core.JaxprEqn, inputs: list[Cells], rows: Rows) -> list[
 
 def called_by(equation: core.JaxprEqn) -> core.ClosedJaxpr:
     """Return the function that an equation of ``CALLS`` calls."""
+    from jax.extend import core  # as above
+
     called: Any = next(equation.params[name] for name in ("jaxpr", "call_jaxpr", "fun_jaxpr") if name in equation.params)
     return called if isinstance(called, core.ClosedJaxpr) else core.ClosedJaxpr(called, ())
 

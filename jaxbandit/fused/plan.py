@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import custom_vmap
-from jax.extend import core
 
 from jaxbandit.algorithms.base import Algorithm, Arena, Observation, Scored
 from jaxbandit.core.checks import InvalidArgument, is_traced
@@ -26,6 +25,9 @@ from jaxbandit.problems import AbstractProblem, FullInformation, Problem
 from jaxbandit.surrogates import AbstractSurrogate, BoxSurrogate, Posterior, Prediction, RangedSurrogate, Surrogate
 from jaxbandit.surrogates.features import ProductFeatures, SquareRoot
 from jaxbandit.surrogates.posterior import deviation
+
+if TYPE_CHECKING:
+    from jax.extend import core
 
 S = TypeVar("S")  # state of an algorithm
 Form: TypeAlias = Any  # of the posterior that holds a root of the covariance of the weights of features

@@ -114,7 +114,7 @@ class AbstractSurrogate(OnDomain):
     @property
     def dtype(self) -> np.dtype:
         """Floating type of beliefs."""
-        return np.dtype(jnp.asarray(self.model.noise_variance).dtype)
+        return np.dtype(jnp.result_type(self.model.noise_variance))
 
     def init(self) -> Belief:
         """Return the posterior before any observation, which is the prior."""

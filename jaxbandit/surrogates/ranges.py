@@ -19,7 +19,6 @@ from typing import Annotated, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.polynomial import chebyshev
 
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, is_traced, short
@@ -190,7 +189,7 @@ class _Axis(NamedTuple):
         for nodes in NODES:
             at = np.cos(np.pi * np.arange(nodes) / (nodes - 1)).round(15)
             values = np.stack([features(low * (high / low) ** ((place + 1) / 2)) for place in at])
-            coefficients = np.tensordot(np.linalg.inv(chebyshev.chebvander(at, nodes - 1)), values, axes=1)
+            coefficients = np.tensordot(np.linalg.inv(np.polynomial.chebyshev.chebvander(at, nodes - 1)), values, axes=1)
             distance, before = distance_of(coefficients), least
             if distance < least:
                 best, least = coefficients, distance
