@@ -1,0 +1,185 @@
+"""Constrained benchmarks on continuous boxes with hyper-parameters fitted as the data come in: best feasible value and violation.
+
+Measured PLACEHOLDER
+
+Every algorithm begins with the same 12 points of a shifted Sobol sequence, which count as evaluations, and knows neither length-scales
+nor the scale of rewards and constraints: a Matern-5/2 kernel with a length-scale for each axis is fitted to each output before round 1
+and every fourth round (``Refitted``). Evaluations have no noise. Boxes and constants differ between repositories under one name, so the
+boxes are printed with the table; rewards are minus the cost in the papers' units. RPOL and CONFIG have widths 2. ``--parameters`` and
+``--points-per-axis`` have no effect.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import jaxbandit as jb
+from experiments.common.experiment import Experiment, Options, study
+from experiments.shootout.page import markdown_table
+from jaxbandit import checks
+from jaxbandit.estimators import Bounds
+from jaxbandit.problems import BoxProblem
+from jaxbandit.report import plots
+from jaxbandit.report.statistics import elapsed, healthy_values
+from jaxbandit.study import Run, Study
+
+# Of each problem: the best point that others publish.
+PROBLEMS: dict[str, tuple[Callable[[], BoxProblem], str]] = {
+    "Gramacy": (jb.problems.gramacy, "optimum -0.5998 (Gramacy et al. 2016)"),
+    "Hartmann-6": (jb.problems.hartmann6, "optimum 3.32237"),
+    "Ackley-10": (jb.problems.ackley10, "optimum 0; a run of SCBO: -0.32 after 178 evaluations"),
+    "pressure vessel": (jb.problems.pressure_vessel, "optimum -6059.714335"),
+    "welded beam": (jb.problems.welded_beam, "-1.728226 (Coello and Mezura-Montes 2002); optimum -1.724852"),
+    "tension spring": (jb.problems.tension_spring, "-0.012681 (Coello and Mezura-Montes 2002); optimum -0.012665"),
+    "speed reducer": (jb.problems.speed_reducer, "optimum -2996.348165 (Lemonge et al. 2010)"),
+    "Keane bump": (jb.problems.keane_bump, "best known 0.747310 (Mishra 2007)"),
+}
+BOUNDS = Bounds(reward_width=2.0, cost_width=2.0)
+LEARNERS: dict[str, jb.Algorithm] = {
+    "CEI": jb.Cei(),
+    "RPOL": jb.Rpol(estimator=BOUNDS),
+    "CONFIG": jb.Config(estimator=BOUNDS),
+    "Thompson": jb.ConstrainedThompson(),
+}
+RANDOM = "Random"
+NAMES = {"algorithms": (*LEARNERS, RANDOM), "problems": tuple(PROBLEMS)}
+FIRST = 12  # points before round 1
+EVERY = 4  # rounds between fits
+MARKS = (25, 50, 100, 200)  # evaluations at which the table looks
+
+
+def build(options: Options) -> Study:
+    """Return the study of the chosen algorithms on the chosen problems."""
+    for what, known in NAMES.items():
+        for name in options.extra[what]:
+            checks.one_of(f"--{what}", name, known)
+    return study("boxes", runs(options.extra["problems"], options.extra["algorithms"]), options, options.extra)
+
+
+def runs(problems: Sequence[str], algorithms: Sequence[str]) -> list[Run]:
+    """Return a run of each algorithm on each problem, with a model of each problem that knows nothing of it."""
+    first, made = jb.InitialDesign(random=FIRST, counted=True), []
+    for name in problems:
+        problem = PROBLEMS[name][0]()
+        model = jb.surrogate(problem.domain, jb.kernels.Matern52(length_scale=0.5), noise_variance=1e-4, outputs=problem.outputs)
+        for label in algorithms:
+            learner = jb.RandomSearch() if label == RANDOM else jb.Refitted(algorithm=LEARNERS[label], at_start=True, every=EVERY)
+            made.append(Run(f"{name}: {label}", problem, learner, model, initial=first))
+    return made
+
+
+def described(problem: BoxProblem) -> str:
+    """Return the axes of a problem's box in words."""
+    sides = zip(problem.domain.names, problem.domain.sides, strict=True)
+    words = [f"{name} {side.low:g} to {side.high:g}{'' if side.scale == 'linear' else f' ({side.scale})'}" for name, side in sides]
+    same = len({word.partition(" ")[2] for word in words}) == 1 and len(words) > 2
+    return f"{words[0]} .. {words[-1]}" if same else ", ".join(words)
+
+
+def quartiles(values: np.ndarray) -> np.ndarray:
+    """Return lower quartile, median and upper quartile ``[3, ...]`` over trials, the worst standing for those without a feasible point."""
+    with np.errstate(invalid="ignore"):
+        found = np.quantile(np.where(np.isnan(values), -np.inf, values), [0.25, 0.5, 0.75], axis=0, method="nearest")
+    return np.where(np.isinf(found), np.nan, found)
+
+
+def rows(dataset: Any) -> list[dict[str, str]]:
+    """Return a row for each problem, algorithm and number of evaluations that the table looks at."""
+    made, counts = [], elapsed(dataset)
+    marks = [mark for mark in MARKS if counts[0] <= mark < counts[-1]] + [int(counts[-1])]
+    for label in dataset.algorithm.values:
+        problem, algorithm = str(label).split(": ")
+        part = dataset.sel(algorithm=label)
+        best, violating = (healthy_values(part, name) for name in ("best_feasible_value", "violating_rounds"))
+        for mark in marks:
+            at = int(np.searchsorted(counts, mark))
+            low, median, high = (f"{value:.6g}" if np.isfinite(value) else "-" for value in quartiles(best[:, at]))
+            made.append(
+                {
+                    "problem": problem,
+                    "algorithm": algorithm,
+                    "evaluations": str(mark),
+                    "best feasible, median": median,
+                    "quartiles": f"{low} to {high}",
+                    "feasible found": f"{np.mean(~np.isnan(best[:, at])):.0%}",
+                    "violating": f"{np.mean(violating[:, at]) / mark:.0%}",
+                    "trials": str(len(best)),
+                }
+            )
+    return made
+
+
+def notes(dataset: Any) -> list[str]:
+    """Return the box of each problem, what is known of its best point, and the time that was taken."""
+    names = dict.fromkeys(str(label).split(": ")[0] for label in dataset.algorithm.values)
+    lines = [f"{name}: {described(PROBLEMS[name][0]())}; {PROBLEMS[name][1]}" for name in names]
+    seconds = dataset.playing_seconds.values / (dataset.sizes["trial"] * int(dataset["round"][-1]))
+    speeds = {name: [] for name in NAMES["algorithms"]}
+    for label, speed in zip(dataset.algorithm.values, seconds, strict=True):
+        speeds[str(label).split(": ")[1]].append(1e3 * float(speed))
+    words = ", ".join(f"{name} {min(each):.2g} to {max(each):.2g}" for name, each in speeds.items() if each)
+    return [*lines, f"milliseconds a trial-round, all trials together on all cores: {words}"]
+
+
+def files(dataset: Any, rows: Sequence[dict[str, str]]) -> Mapping[str, Callable[[Path], object]]:
+    """Return the function that writes the table as Markdown, with the boxes."""
+    lines = [*(f"- {note}" for note in notes(dataset)), "", markdown_table([list(rows[0]), *(list(row.values()) for row in rows)])]
+    return {"boxes.md": lambda path: path.write_text("\n".join(lines) + "\n", encoding="utf-8")}
+
+
+def draw(dataset: Any) -> Any:
+    """Draw best feasible values, medians with quartiles, and violating evaluations of each problem against evaluations."""
+    counts = elapsed(dataset)
+
+    def panel(ax: Any, problem: str, measure: str) -> None:
+        algorithms = [name for name in NAMES["algorithms"] if f"{problem}: {name}" in dataset.algorithm.values]
+        for name in algorithms:
+            part, colour = dataset.sel(algorithm=f"{problem}: {name}"), plots.COLOURS[NAMES["algorithms"].index(name)]
+            if measure == "best":
+                low, middle, high = quartiles(healthy_values(part, "best_feasible_value"))
+                ax.fill_between(counts, low, high, color=colour, alpha=0.15, linewidth=0)
+            else:
+                middle = healthy_values(part, "violating_rounds").mean(axis=0)
+            ax.plot(counts, middle, color=colour, label=name)
+        if measure == "best":
+            best = float(dataset.optimum.sel(algorithm=f"{problem}: {algorithms[0]}").values[0])
+            ax.axhline(best, color="0.3", linewidth=0.8, linestyle=":", label="best known")
+            ends = [quartiles(healthy_values(dataset.sel(algorithm=f"{problem}: {name}"), "best_feasible_value")) for name in algorithms]
+            shown = np.concatenate([end[:, len(counts) // 4 :].ravel() for end in ends])
+            if np.isfinite(shown).any():
+                span = best - np.nanmin(shown)
+                ax.set_ylim(np.nanmin(shown) - 0.05 * span, best + 0.05 * span)
+            ax.legend(loc="lower right", fontsize=7)
+        ax.set(xlabel="evaluations", ylabel="best feasible value" if measure == "best" else "violating evaluations", title=problem)
+
+    names = list(dict.fromkeys(str(label).split(": ")[0] for label in dataset.algorithm.values))
+    panels = [[functools.partial(panel, problem=name, measure=measure) for measure in ("best", "violating")] for name in names]
+    pairs = [[panel for pair in panels[n : n + 2] for panel in pair] for n in range(0, len(panels), 2)]
+    return plots.compose(f"Median and quartiles of {dataset.sizes['trial']} trials, models fitted as they play", pairs)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that choose algorithms and problems."""
+    for what, known in NAMES.items():
+        parser.add_argument(f"--{what}", nargs="+", default=known, metavar="NAME", help=f"some of {', '.join(known)} (default: all)")
+
+
+EXPERIMENT = Experiment(
+    module=__name__,
+    title="Constrained benchmarks on continuous boxes, models fitted as they play",
+    position=95,
+    defaults=Options(trials=30, horizon=88, extra=NAMES),
+    quick=Options(trials=4, horizon=16, extra={"algorithms": ("CEI", RANDOM), "problems": ("Gramacy", "Hartmann-6")}),
+    build=build,
+    notes=notes,
+    draw=draw,
+    rows=rows,
+    add_arguments=add_arguments,
+    files=files,
+)
