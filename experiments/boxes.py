@@ -83,9 +83,8 @@ def described(problem: BoxProblem) -> str:
 
 
 def quartiles(values: np.ndarray) -> np.ndarray:
-    """Return lower quartile, median and upper quartile ``[3, ...]`` over trials, the worst standing for those without a feasible point."""
-    with np.errstate(invalid="ignore"):
-        found = np.quantile(np.where(np.isnan(values), -np.inf, values), [0.25, 0.5, 0.75], axis=0, method="nearest")
+    """Return lower quartile, median and upper quartile ``[3, ...]`` over trials, of which those without a feasible point are the worst."""
+    found = np.quantile(np.where(np.isnan(values), -np.inf, values), [0.25, 0.5, 0.75], axis=0, method="lower")
     return np.where(np.isinf(found), np.nan, found)
 
 

@@ -30,6 +30,10 @@ The file of ``--json`` is one object. Its keys:
   ``precision`` in force, rounds between two refreshes of the variance (``refresh``, 0 for none), ``rank``, the largest error of a mean in
   posterior deviations (``mean_error``) and of a deviation relative to itself (``sd_error``), and microseconds per update of one trial
   (``update_us``).
+- ``boxes``: constrained EI on a continuous box (Hartmann-6), ``trials`` side by side for ``horizon`` rounds: ``us`` per trial-round with
+  ``fixed`` kernels, with ``fitted`` ones, and of ``botorch`` (constrained log-EI, kernels fitted in each round) in ``rival_trials``
+  trials of ``rival_horizon`` rounds; ``best``, medians over trials of the best feasible value after as many rounds;
+  ``botorch_over_fitted`` (at least 150), with its ``version``, or a ``note`` where it is not installed.
 - ``session``: a session of ``tickets`` questions and answers, each on the disk before it returns: milliseconds of both together
   (``ask_tell_ms``, the median; ``ask_tell_worst_ms``; ``ask_tell_cpu_ms``, the mean of CPU time), ``open_s`` to open it again with all
   ``events``; ``optuna_ms``: the same of Optuna's TPE in memory; ``ax_ms`` and ``ax_cpu_ms``: of Ax in memory, the median of

@@ -18,6 +18,7 @@ TINY = {
     "engine": {"points_per_axis": 5, "repeats": 1},
     "study": {"points_per_axis": 5, "values": 2, "trials": 2, "many": 2, "horizon": 2, "few": 2, "long": 2},
     "accuracy": {"points_per_axis": 5, "horizon": 12},
+    "boxes": {"horizon": 2, "rival_horizon": 1},
     "session": {"points_per_axis": 5, "tickets": 3},
     "tuning": {"horizon": 2, "refits": True},
     "cluster": {"points_per_axis": 5, "trials": 2, "horizon": 2},
@@ -60,6 +61,8 @@ def test_every_key_of_the_file_is_documented(tmp_path, monkeypatch, capsys):
     tuned = figures["tuning"]
     assert set(tuned) <= documented
     assert tuned["gradient_over_plain"] > 0 and len(tuned["gradient_mb"]) == 2 and tuned["refitted_round_us"] > 0
+    boxes = figures["boxes"]
+    assert set(boxes) | set(boxes["us"]) <= documented and boxes["us"]["fixed"] > 0 and boxes["us"]["fitted"] > 0
     levels = figures["accuracy"]["levels"]
     assert {key for level in levels.values() for key in level} <= documented
     assert all(0 < level["mean_error"] <= 0.1 and 0 < level["sd_error"] <= 0.1 for level in levels.values())
