@@ -43,6 +43,7 @@ def smaller(code: str, **numbers: str) -> str:
 
 # The numbers that a notebook is run with here, in place of those in its cell with the tag ``parameters``.
 REDUCED = {
+    "boxes": {"trials": "2", "horizon": "3", "first": "6"},
     "clusters": {"points": "9", "horizon": "8", "trials": "20", "tasks": "4"},
     "delays": {"points": "9", "horizon": "8", "trials": "2"},
     "differentiable": {"points": "9", "horizon": "8", "pairs": "4", "steps": "2"},
@@ -85,7 +86,7 @@ for name, cells in json.loads(sys.argv[1]).items():
     gc.freeze()  # what is left of it, which nobody need look through again
 """
 # What a process runs together: the first one in the quick ring.
-BLOCKS = (("own", "data"), ("example", "session", "study", "derivatives", "script"))
+BLOCKS = (("own", "data"), ("example", "session", "study", "derivatives", "box", "script"))
 FIRST = ("real_experiment",)
 TOGETHER = ((*FIRST, *BLOCKS[0]), (*sorted({*REDUCED} - {*FIRST}), *BLOCKS[1]))
 
@@ -105,7 +106,7 @@ class Printed(dict[str, str]):
     """What notebooks, the README's blocks and the user's script print, with fewer trials, rounds and points; run when asked for."""
 
     def __init__(self, place: Path) -> None:
-        example, session, _, study, derivatives, own, data = python_blocks()
+        example, session, _, study, derivatives, own, data, on_box = python_blocks()
         self.place, self.counts = place, dict[str, int]()
         self.programs = {path.stem: code_of(path) for path in NOTEBOOKS}
         self.programs |= {
@@ -115,6 +116,7 @@ class Printed(dict[str, str]):
             "derivatives": [smaller(derivatives, sine_50="10", horizon_100="6", pairs_32="4")],
             "own": [own + USE],
             "data": [data],
+            "box": [smaller(on_box, horizon_20="2", trials_50="2", random_8="3")],
             "script": [SCRIPT.read_text() + f"main({str(place)!r})"],
         }
 
@@ -193,6 +195,11 @@ def test_readme_workers_share_a_study_are_killed_and_others_go_on(tmp_path):
     assert any(trial.system_attrs["constraints"][0] <= 0 for trial in after)
     others = [trial.state.name for trial in trials() if trial.state.name != "COMPLETE"]
     assert set(others) <= {"RUNNING"} and len(others) <= 2, "nothing failed; those that were killed"
+
+
+@pytest.mark.full
+def test_readme_box_runs(printed):
+    assert re.match(r"Certificate\(value=", printed["box"]) and "(2, 2, 3)" in printed["box"]
 
 
 @pytest.mark.full
