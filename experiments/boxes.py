@@ -51,6 +51,7 @@ RANDOM = "Random"
 NAMES = {"algorithms": (*LEARNERS, RANDOM), "problems": tuple(PROBLEMS)}
 FIRST = 12  # points before round 1
 EVERY = 4  # rounds between fits
+LEAST_GAP = 1e-6  # that is drawn, in units of the best value
 MARKS = (25, 50, 100, 200)  # evaluations at which the table looks
 
 
@@ -133,32 +134,30 @@ def files(dataset: Any, rows: Sequence[dict[str, str]]) -> Mapping[str, Callable
 
 
 def draw(dataset: Any) -> Any:
-    """Draw best feasible values, medians with quartiles, and violating evaluations of each problem against evaluations."""
+    """Draw how far the best feasible value is from the best known, medians with quartiles, and violating evaluations, by problem."""
     counts = elapsed(dataset)
 
     def panel(ax: Any, problem: str, measure: str) -> None:
-        algorithms = [name for name in NAMES["algorithms"] if f"{problem}: {name}" in dataset.algorithm.values]
-        for name in algorithms:
-            part, colour = dataset.sel(algorithm=f"{problem}: {name}"), plots.COLOURS[NAMES["algorithms"].index(name)]
-            if measure == "best":
-                low, middle, high = quartiles(healthy_values(part, "best_feasible_value"))
+        for number, name in enumerate(NAMES["algorithms"]):
+            label, colour = f"{problem}: {name}", plots.COLOURS[number]
+            if label not in dataset.algorithm.values:
+                continue
+            part = dataset.sel(algorithm=label)
+            if measure == "gap":
+                best = float(part.optimum.values[0])
+                low, middle, high = np.maximum(best - quartiles(healthy_values(part, "best_feasible_value")), LEAST_GAP * max(1, abs(best)))
                 ax.fill_between(counts, low, high, color=colour, alpha=0.15, linewidth=0)
             else:
                 middle = healthy_values(part, "violating_rounds").mean(axis=0)
             ax.plot(counts, middle, color=colour, label=name)
-        if measure == "best":
-            best = float(dataset.optimum.sel(algorithm=f"{problem}: {algorithms[0]}").values[0])
-            ax.axhline(best, color="0.3", linewidth=0.8, linestyle=":", label="best known")
-            ends = [quartiles(healthy_values(dataset.sel(algorithm=f"{problem}: {name}"), "best_feasible_value")) for name in algorithms]
-            shown = np.concatenate([end[:, len(counts) // 4 :].ravel() for end in ends])
-            if np.isfinite(shown).any():
-                span = best - np.nanmin(shown)
-                ax.set_ylim(np.nanmin(shown) - 0.05 * span, best + 0.05 * span)
-            ax.legend(loc="lower right", fontsize=7)
-        ax.set(xlabel="evaluations", ylabel="best feasible value" if measure == "best" else "violating evaluations", title=problem)
+        if measure == "gap":
+            ax.set_yscale("log")
+            ax.legend(loc="lower left", fontsize=7)
+        words = "best known - best feasible value" if measure == "gap" else "violating evaluations"
+        ax.set(xlabel="evaluations", ylabel=words, title=problem, xlim=(1, counts[-1]))
 
     names = list(dict.fromkeys(str(label).split(": ")[0] for label in dataset.algorithm.values))
-    panels = [[functools.partial(panel, problem=name, measure=measure) for measure in ("best", "violating")] for name in names]
+    panels = [[functools.partial(panel, problem=name, measure=measure) for measure in ("gap", "violating")] for name in names]
     pairs = [[panel for pair in panels[n : n + 2] for panel in pair] for n in range(0, len(panels), 2)]
     return plots.compose(f"Median and quartiles of {dataset.sizes['trial']} trials, models fitted as they play", pairs)
 
@@ -172,7 +171,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 EXPERIMENT = Experiment(
     module=__name__,
     title="Constrained benchmarks on continuous boxes, models fitted as they play",
-    position=95,
+    position=32,
     defaults=Options(trials=30, horizon=88, extra=NAMES),
     quick=Options(trials=4, horizon=16, extra={"algorithms": ("CEI", RANDOM), "problems": ("Gramacy", "Hartmann-6")}),
     build=build,
