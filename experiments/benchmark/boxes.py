@@ -22,7 +22,8 @@ def measure_boxes(spec: dict[str, Any]) -> dict[str, Any]:
 
     ``best`` are medians over trials of the best feasible value after as many evaluations as a trial of BoTorch has.
     """
-    us, best = {}, {}
+    us: dict[str, Any] = {}
+    best: dict[str, Any] = {}
     for name, learner in {"fixed": jb.Cei(), "fitted": jb.Refitted(algorithm=jb.Cei(), at_start=True, every=4)}.items():
         us[name], best[name] = _ours(learner, spec)
     rival = _botorch(spec) if importlib.util.find_spec("botorch") else {"note": 'not installed: pip install "jaxbandit[rivals]"'}
