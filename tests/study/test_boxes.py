@@ -83,10 +83,12 @@ def test_fingerprints_do_not_depend_on_the_last_bits_of_candidates() -> None:
 
 
 @pytest.mark.full
-def test_workers_play_a_study_on_a_box_with_the_same_bits() -> None:
+def test_workers_play_a_study_on_a_box_with_the_same_bits_and_its_points_come_back_from_a_file(tmp_path: Path) -> None:
     study = box_runs.study()
     with ThreadPoolExecutor(2) as pool:
-        assert_same(run_study(study, executor=pool), run_study(study))
+        written = run_study(study, executor=pool, directory=tmp_path / "run", results=tmp_path / "results.nc")
+    assert_same(written, run_study(study))
+    assert written.coordinate.values.tolist() == ["dose", "rate"]
 
 
 @pytest.mark.full
