@@ -338,6 +338,15 @@ class Box(Domain):
         """Return the points of the unit cube that stand for what ``points [..., d]`` are in the units of the axes: integers are rounded."""
         return self._along(points, [side.snapped for side in self.sides])
 
+    @checked
+    def sobol(self, count: Annotated[int, whole(1, MOST_POINTS)], key: Annotated[Key | int, key | whole(0)]) -> Domain:
+        """Return a finite domain of ``count`` points of the box, in the units of its axes, the first of a scrambled Sobol sequence.
+
+        Raises ``InvalidArgument`` on a count or a key, which may be a whole number as a seed, that are none.
+        """
+        unit = sobol([0.0] * self.dimension, [1.0] * self.dimension, count, key).points
+        return Domain(points=self.from_unit(np.asarray(unit)), names=self.names, categories=self.categories)
+
     def _along(self, points: Any, changes: Sequence[Callable[[Any], Any]]) -> Any:
         return _numpy_of(points).stack([change(points[..., axis]) for axis, change in enumerate(changes)], axis=-1)
 

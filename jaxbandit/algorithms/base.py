@@ -172,6 +172,11 @@ class Algorithm(Declared, abc.ABC, Generic[S]):
         """Facts that a run goes by; a class whose facts depend on no field sets ``traits = Traits(...)``."""
         return Traits()
 
+    @property
+    def on_boxes(self) -> bool:
+        """Whether it chooses any point of a box, not only among the points of a finite domain."""
+        return False
+
     def init(self, arena: Arena) -> S:
         """Return the state before the first observation."""
         return cast(S, BeliefState(posterior=arena.surrogate.init()))
@@ -294,6 +299,10 @@ class Scored(Algorithm[S]):
     """
 
     estimator: Strategy
+
+    @property
+    def on_boxes(self) -> bool:
+        return True
 
     def estimate(self, arena: Arena, state: S, t: Array, key: Key) -> Estimate:
         """Return the estimates from which points are scored in round ``t``; default: those of every output by the strategy."""

@@ -124,10 +124,17 @@ class ConstrainedThompson(Scored[BeliefState]):
     estimator: Strategy = Thompson()
 
     def score(self, state: BeliefState, estimate: Estimate) -> Score:
-        violation = jnp.sum(jnp.maximum(estimate.costs, 0), axis=0)
-        feasible = jnp.where(violation <= 0, estimate.reward, -jnp.inf)
-        unknown = jnp.isnan(violation) | jnp.isnan(estimate.reward)
-        return Score(jnp.where(unknown, jnp.nan, feasible), flags=((violation > 0, Status.OK),), otherwise=-violation)
+        return best_of_draw(estimate)
+
+
+def best_of_draw(drawn: Estimate, allowed: Array | bool = True) -> Score:
+    """Return the score of the best feasible point of a draw ``[M]``, else of the least violating one, among those ``allowed [M]``."""
+    violation = jnp.sum(jnp.maximum(drawn.costs, 0), axis=0)
+    feasible = jnp.where((violation <= 0) & allowed, drawn.reward, -jnp.inf)
+    unknown = jnp.isnan(violation) | jnp.isnan(drawn.reward)
+    infeasible = (violation > 0) | ~jnp.asarray(allowed)
+    least = jnp.where(allowed, -violation, -jnp.inf)
+    return Score(jnp.where(unknown, jnp.nan, feasible), flags=((infeasible, Status.OK),), otherwise=least)
 
 
 @pytree
@@ -143,6 +150,10 @@ class RandomSearch(Algorithm[BeliefState]):
     title: ClassVar[str] = "random search"
     traits = Traits(learns=False)
     allowed: Annotated[Array, mask] | None = None
+
+    @property
+    def on_boxes(self) -> bool:
+        return self.allowed is None
 
     def select(self, arena: Arena, state: BeliefState, t: Array, key: Key) -> tuple[Decision, BeliefState]:
         widths, domain = jnp.zeros((1 + arena.constraints,), arena.dtype), arena.surrogate.domain

@@ -19,6 +19,7 @@ from jaxbandit.algorithms.rpol import Rpol as Rpol
 from jaxbandit.algorithms.safe_sets import SafeOpt as SafeOpt
 from jaxbandit.algorithms.safe_sets import SgpUcb as SgpUcb
 from jaxbandit.algorithms.safe_sets import StageOpt as StageOpt
+from jaxbandit.algorithms.scbo import Scbo as Scbo
 from jaxbandit.algorithms.upper_bounds import Config as Config
 from jaxbandit.algorithms.upper_bounds import Epbo as Epbo
 from jaxbandit.algorithms.upper_bounds import Unconstrained as Unconstrained

@@ -27,6 +27,10 @@ class Wrapper(Algorithm[S]):
     def traits(self) -> Traits:
         return self.algorithm.traits
 
+    @property
+    def on_boxes(self) -> bool:
+        return self.algorithm.on_boxes
+
     def with_delays(self, delay: Delay, policy: Policy) -> Self:
         return replace(self, algorithm=self.algorithm.with_delays(delay, policy))
 

@@ -175,6 +175,11 @@ def check_run(
                 " does not give; wrap it by problems.full_information"
             )
         algorithm.validate(None, problem.outputs, size, axes)
+        if isinstance(problem.domain, Box) and not algorithm.on_boxes:
+            raise checks.InvalidArgument(
+                f"algorithm: {type(algorithm).__name__} chooses among the points of a finite domain, and problem {problem.name!r} is on a"
+                " box; make it by problems.from_functions on points of the box, such as domain.sobol(4096, 0)"
+            )
     on_box = isinstance(problem.domain, Box)
     initial.validate("initial", None, None if on_box and initial.indices is None else size, axes)
     (INFORMED | nothing)("informed", informed)

@@ -74,8 +74,10 @@ class BoxSurrogate(Surrogate):
     def draw_at(self, posterior: Posterior, key: Key, scale: Array, points: Array) -> Array:
         keys, forms = jax.random.split(key, self.outputs), self.forms_in_force
         deviations = [forms[g].draw_at(posterior.factors[g], keys[j], points) for j, g in enumerate(self.groups)]
-        parts = [form.weights_at(factor, points) for form, factor in zip(forms, posterior.factors, strict=True)]
-        return self._means(posterior, parts) + jnp.asarray(scale)[:, None] * jnp.stack(deviations)
+        weights = _known(posterior)
+        shifts = [forms[g].shift_at(posterior.factors[g], weights[j], points) for j, g in enumerate(self.groups)]
+        means = jnp.asarray(self.prior_mean, weights.dtype)[:, None] + jnp.stack(shifts)
+        return means + jnp.asarray(scale)[:, None] * jnp.stack(deviations)
 
     def place(self, posterior: Posterior, point: Array) -> tuple[Array, Posterior]:
         placed = [form.place(factor, point) for form, factor in zip(self.forms_in_force, posterior.factors, strict=True)]

@@ -1,0 +1,147 @@
+"""SCBO, scalable constrained Bayesian optimisation in a trust region (Eriksson and Poloczek 2021)."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbandit.acquisition import unit_box
+from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Seen
+from jaxbandit.algorithms.baselines import best_of_draw
+from jaxbandit.core.declare import Array, Key, Scalar
+from jaxbandit.core.fields import Letter, positive, whole
+from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.domains import Box, sobol_points
+from jaxbandit.estimators import Strategy, Thompson
+from jaxbandit.surrogates import Elsewhere
+
+PERTURBED = 20  # coordinates of the best point that a candidate changes, in the mean, where there are more
+
+
+@pytree
+class ScboState(BeliefState):
+    """State of SCBO: its trust region, and the points that it was learnt from."""
+
+    visited: Array  # [M] whether a point was observed
+    best: Array  # [] int32, the point in the middle of the trust region; M before there is one
+    length: Array  # [] side of the trust region, in sides of the domain
+    successes: Array  # [] int32 rounds in a row that found a better point
+    failures: Array  # [] int32 rounds in a row that did not
+
+
+@pytree
+class Scbo(Algorithm[ScboState]):
+    r"""SCBO: constrained Thompson sampling among candidates in a trust region around the best point so far.
+
+    .. math::
+        x_t = \arg\max \{ f_t(x) : g_{t,j}(x) \le 0 \;\forall j,\; x \in C_t \}, \quad\text{or}\quad
+        \arg\min_{x \in C_t} \sum_j g_{t,j}(x)^+ \;\text{ if there is no such candidate}
+
+    On a box the candidates ``C_t`` are ``min(5000, max(2000, 200 d))`` points of the trust region, a cube of side ``L`` around the best
+    point, which beyond 20 axes differ from it in 20 coordinates in the mean; on a finite domain they are the points there. ``L`` doubles
+    after 3 rounds in a row that found a better point, and is halved after ``d`` that did not; below its least length it begins anew.
+
+    Best is the point of the largest posterior mean among those whose means satisfy every constraint, else of the least violation, which
+    noise does not fool and which feedback may reach late. The paper's restarts begin with points and data of their own; here the trust
+    region alone does, around the best point. Its transformations of outputs and its scaling of sides by length-scales are left out.
+
+    Attributes:
+      estimator: the strategy that draws; default joint draws from the posterior.
+      length: ``L`` at the start.
+      longest, shortest: ends of the range of ``L``.
+      successes: rounds in a row that found a better point, after which ``L`` doubles.
+      failures: rounds in a row that did not, after which ``L`` is halved; default ``d``.
+    """
+
+    name: ClassVar[str] = "scbo"
+    title: ClassVar[str] = "SCBO"
+    paper: ClassVar[str] = "Eriksson, Poloczek (2021), *Scalable Constrained Bayesian Optimization*, Algorithm 1"
+    shown = ("length",)
+    estimator: Strategy = Thompson()
+    length: Annotated[Scalar, positive, Letter("L_init")] = 0.8
+    longest: Annotated[Scalar, positive, Letter("L_max")] = 1.6
+    shortest: Annotated[Scalar, positive, Letter("L_min")] = 2.0**-7
+    successes: Annotated[int, whole(1), Letter("tau_s")] = static(default=3)
+    failures: Annotated[int, whole(1), Letter("tau_f")] | None = static(default=None)
+
+    @property
+    def on_boxes(self) -> bool:
+        return True
+
+    def init(self, arena: Arena) -> ScboState:
+        return ScboState(
+            posterior=arena.surrogate.init(),
+            visited=jnp.zeros((arena.size,), bool),
+            best=jnp.int32(arena.size),
+            length=jnp.asarray(self.length, arena.dtype),
+            successes=jnp.int32(0),
+            failures=jnp.int32(0),
+        )
+
+    def select(self, arena: Arena, state: ScboState, t: Array, key: Key) -> tuple[Decision, ScboState]:
+        domain, surrogate = arena.surrogate.domain, arena.surrogate
+        among, drawing = jax.random.split(key)
+        state = self.moved(arena, state)
+        box = domain if isinstance(domain, Box) else None
+        pool = unit_box(domain.points) if box is None else surrogate.pool(state.posterior)
+        known = state.best < arena.size
+        middle = jnp.where(known, pool[jnp.minimum(state.best, arena.size - 1)], 0.5)
+        half = jnp.where(known, state.length, 1) / 2
+        if box is None:
+            inside = jnp.all(jnp.abs(pool - middle[None]) <= half, axis=-1)
+            drawn = self.estimator.estimate(surrogate, state.posterior, t, drawing)
+            index, _ = best_of_draw(drawn, inside).choose()
+            return Decision(index=index, widths=drawn.widths, draws=drawn.draws), state
+        low, high = jnp.clip(middle - half, 0, 1), jnp.clip(middle + half, 0, 1)
+        points = cast(Array, box.snapped(candidates(among, middle, low, high)))
+        drawn = self.estimator.estimate(Elsewhere(surrogate=surrogate, points=points), state.posterior, t, drawing)
+        chosen, _ = best_of_draw(drawn).choose()
+        point = points[jnp.minimum(chosen, len(points) - 1)]
+        index, state = self.place(arena, state, point)
+        index = jnp.where(chosen < len(points), index, arena.size)
+        return Decision(index=index, widths=drawn.widths, draws=drawn.draws, point=point), state
+
+    def moved(self, arena: Arena, state: ScboState) -> ScboState:
+        """Return the state whose trust region follows what has been learnt since the last round."""
+        belief = arena.surrogate.predict(state.posterior)
+        violation = jnp.sum(jnp.maximum(belief.mean[1:], 0), axis=0)
+        feasible = state.visited & (violation <= 0)
+        value = jnp.where(jnp.any(feasible), jnp.where(feasible, belief.mean[0], -jnp.inf), jnp.where(state.visited, -violation, -jnp.inf))
+        best = jnp.where(jnp.any(state.visited), jnp.argmax(value).astype(jnp.int32), jnp.int32(arena.size))
+        counts, found = state.best < arena.size, best != state.best
+        successes = jnp.where(found & counts, state.successes + 1, 0)
+        failures = jnp.where(found | ~counts, 0, state.failures + 1)
+        patience = arena.surrogate.domain.dimension if self.failures is None else self.failures
+        longer, shorter = successes >= self.successes, failures >= patience
+        length = jnp.where(longer, jnp.minimum(2 * state.length, self.longest), jnp.where(shorter, state.length / 2, state.length))
+        return replace(
+            state,
+            best=best,
+            length=jnp.where(length < self.shortest, jnp.asarray(self.length, length.dtype), length),
+            successes=jnp.where(longer, 0, successes),
+            failures=jnp.where(shorter, 0, failures),
+        )
+
+    def learn(self, arena: Arena, state: ScboState, observation: Seen) -> ScboState:
+        learnt = super().learn(arena, state, observation)
+        return replace(learnt, visited=state.visited.at[observation.index].set(True))
+
+    def reset(self, arena: Arena, state: ScboState) -> ScboState:
+        return replace(super().reset(arena, state), visited=state.visited)
+
+
+def candidates(key: Key, middle: Array, low: Array, high: Array) -> Array:
+    """Return candidates ``[n, d]`` in the box from ``low [d]`` to ``high [d]``, of which each coordinate may be that of ``middle [d]``."""
+    shifting, changing, one = jax.random.split(key, 3)
+    dimension, dtype = len(middle), middle.dtype
+    count = min(5000, max(2000, 200 * dimension))
+    unit = np.asarray(sobol_points(dimension, count), dtype)
+    points = low + (high - low) * ((unit + jax.random.uniform(shifting, (1, dimension), dtype)) % 1)
+    if dimension <= PERTURBED:
+        return points
+    changed = jax.random.uniform(changing, points.shape) < PERTURBED / dimension
+    changed |= jnp.arange(dimension)[None] == jax.random.randint(one, (count, 1), 0, dimension)  # at least one
+    return jnp.where(changed, points, middle)
