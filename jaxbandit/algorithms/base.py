@@ -174,7 +174,7 @@ class Algorithm(Declared, abc.ABC, Generic[S]):
 
     @property
     def on_boxes(self) -> bool:
-        """Whether it chooses any point of a box, not only among the points of a finite domain."""
+        """Return whether it chooses any point of a box, not only among the points of a finite domain."""
         return False
 
     def init(self, arena: Arena) -> S:
@@ -271,6 +271,16 @@ class Score(NamedTuple):
     values: Array  # [M] minus infinity where a point is excluded
     flags: tuple[tuple[Array, Status], ...] = ()  # masks [M], each with the flag that it raises where it holds at every point
     otherwise: Array | None = None  # [M] scores that decide instead in a round that raises a flag
+
+    @classmethod
+    def of_draw(cls, drawn: Estimate, allowed: Array | bool = True) -> Score:
+        """Return the scores by which the best feasible point of a draw is chosen, else the least violating, of those ``allowed [M]``."""
+        violation = jnp.sum(jnp.maximum(drawn.costs, 0), axis=0)
+        feasible = jnp.where((violation <= 0) & allowed, drawn.reward, -jnp.inf)
+        unknown = jnp.isnan(violation) | jnp.isnan(drawn.reward)
+        infeasible = (violation > 0) | ~jnp.asarray(allowed)
+        least = jnp.where(allowed, -violation, -jnp.inf)
+        return cls(jnp.where(unknown, jnp.nan, feasible), flags=((infeasible, Status.OK),), otherwise=least)
 
     def choose(self) -> tuple[Array, Array | int]:
         """Return the index of the point chosen, ``M`` where a score is NaN, and the status bits that the round raises."""

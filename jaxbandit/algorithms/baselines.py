@@ -14,7 +14,6 @@ from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import Array, Key, Scalar
 from jaxbandit.core.fields import Letter, mask, nonnegative, point
 from jaxbandit.core.pytree import pytree, replace, static
-from jaxbandit.core.status import Status
 from jaxbandit.domains import Box
 from jaxbandit.estimators import Estimate, Strategy, Thompson
 
@@ -124,17 +123,7 @@ class ConstrainedThompson(Scored[BeliefState]):
     estimator: Strategy = Thompson()
 
     def score(self, state: BeliefState, estimate: Estimate) -> Score:
-        return best_of_draw(estimate)
-
-
-def best_of_draw(drawn: Estimate, allowed: Array | bool = True) -> Score:
-    """Return the score of the best feasible point of a draw ``[M]``, else of the least violating one, among those ``allowed [M]``."""
-    violation = jnp.sum(jnp.maximum(drawn.costs, 0), axis=0)
-    feasible = jnp.where((violation <= 0) & allowed, drawn.reward, -jnp.inf)
-    unknown = jnp.isnan(violation) | jnp.isnan(drawn.reward)
-    infeasible = (violation > 0) | ~jnp.asarray(allowed)
-    least = jnp.where(allowed, -violation, -jnp.inf)
-    return Score(jnp.where(unknown, jnp.nan, feasible), flags=((infeasible, Status.OK),), otherwise=least)
+        return Score.of_draw(estimate)
 
 
 @pytree

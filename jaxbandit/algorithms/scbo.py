@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.acquisition import unit_box
-from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Seen
-from jaxbandit.algorithms.baselines import best_of_draw
+from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Score, Seen
 from jaxbandit.core.declare import Array, Key, Scalar
 from jaxbandit.core.fields import Letter, positive, whole
 from jaxbandit.core.pytree import pytree, replace, static
@@ -93,12 +92,12 @@ class Scbo(Algorithm[ScboState]):
         if box is None:
             inside = jnp.all(jnp.abs(pool - middle[None]) <= half, axis=-1)
             drawn = self.estimator.estimate(surrogate, state.posterior, t, drawing)
-            index, _ = best_of_draw(drawn, inside).choose()
+            index, _ = Score.of_draw(drawn, inside).choose()
             return Decision(index=index, widths=drawn.widths, draws=drawn.draws), state
         low, high = jnp.clip(middle - half, 0, 1), jnp.clip(middle + half, 0, 1)
         points = cast(Array, box.snapped(candidates(among, middle, low, high)))
         drawn = self.estimator.estimate(Elsewhere(surrogate=surrogate, points=points), state.posterior, t, drawing)
-        chosen, _ = best_of_draw(drawn).choose()
+        chosen, _ = Score.of_draw(drawn).choose()
         point = points[jnp.minimum(chosen, len(points) - 1)]
         index, state = self.place(arena, state, point)
         index = jnp.where(chosen < len(points), index, arena.size)
@@ -139,9 +138,9 @@ def candidates(key: Key, middle: Array, low: Array, high: Array) -> Array:
     dimension, dtype = len(middle), middle.dtype
     count = min(5000, max(2000, 200 * dimension))
     unit = np.asarray(sobol_points(dimension, count), dtype)
-    points = low + (high - low) * ((unit + jax.random.uniform(shifting, (1, dimension), dtype)) % 1)
+    points = low[None] + (high - low)[None] * ((unit + jax.random.uniform(shifting, (1, dimension), dtype)) % 1)
     if dimension <= PERTURBED:
         return points
     changed = jax.random.uniform(changing, points.shape) < PERTURBED / dimension
-    changed |= jnp.arange(dimension)[None] == jax.random.randint(one, (count, 1), 0, dimension)  # at least one
-    return jnp.where(changed, points, middle)
+    changed |= jnp.arange(dimension, dtype=jnp.int32)[None] == jax.random.randint(one, (count, 1), 0, dimension, jnp.int32)  # at least one
+    return jnp.where(changed, points, middle[None])

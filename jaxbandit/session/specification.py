@@ -108,6 +108,10 @@ class Specification(Described):
                 f"algorithm: {type(self.algorithm).__name__} sees the constraint functions before it chooses (full information), which no"
                 " experiment can show; take an algorithm that learns them from measurements"
             )
+        if isinstance(self.space.domain, Box) and not self.algorithm.on_boxes:
+            raise InvalidArgument(
+                f"algorithm: {type(self.algorithm).__name__} chooses among the points of a grid; give every axis a number of points"
+            )
         size, axes = self.space.domain.size, self.space.domain.dimension
         functions = len(self.outputs.functions)
         self.algorithm.validate(None, functions, size, axes)

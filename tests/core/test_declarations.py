@@ -489,6 +489,12 @@ DECLARED: dict[type, dict[str, Any]] = {
     },
     jaxbandit.Rpol: {"estimator": STRATEGY, "initial_penalty": POSITIVE_COSTS, "penalty_growth": POSITIVE},
     jaxbandit.SafeOpt: SEEDS | LIPSCHITZ | {"threshold": NONNEGATIVE},
+    jaxbandit.Scbo: {
+        "estimator": STRATEGY,
+        **{name: POSITIVE for name in ("length", "longest", "shortest")},
+        "successes": Whole(1, 2**31 - 1),
+        "failures": Whole(1, 2**31 - 1, optional=True),
+    },
     jaxbandit.Scgp: {
         "estimator": STRATEGY,
         "reward_clip": POSITIVE,

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxbandit import InitialDesign, InvalidArgument, Rpol, delays, domains, kernels, problems, simulate
+from jaxbandit import InitialDesign, InvalidArgument, Rpol, SafeOpt, delays, domains, kernels, problems, simulate
 from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
 from jaxbandit.session import Axis, Model, Session
 
@@ -92,6 +92,8 @@ def test_points_of_no_grid_are_believed_where_they_are(tmp_path: Path) -> None:
                 session.observe(wrong, {"yield": 1.0})
     with pytest.raises(InvalidArgument, match=r"step.*continuous"):
         Session.create(tmp_path / "mixed", [*AXES, Axis("step", (1, 2, 3))], Rpol(), MODEL, **OPTIONS)
+    with pytest.raises(InvalidArgument, match=r"algorithm: SafeOpt chooses among the points of a grid"):
+        Session.create(tmp_path / "sets", AXES, SafeOpt(count=2), MODEL, **OPTIONS)
 
 
 def test_a_session_that_is_opened_again_chooses_as_if_it_had_not_been_closed(tmp_path: Path) -> None:
