@@ -29,7 +29,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from jaxbandit.algorithms import Algorithm
-from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.checks import InvalidArgument, did_you_mean, short
 from jaxbandit.core.declare import Key, checked
 from jaxbandit.core.fields import Words, whole
 from jaxbandit.core.keys import typed
@@ -135,6 +135,11 @@ class Sampler(BaseSampler):
         if not search_space:
             return {}
         others = [other for other in study.get_trials(deepcopy=False) if other.number != trial.number]
+        if isinstance(self._points, Mapping):  # of names that a later trial may suggest nothing is known
+            known = {name for other in others for name in other.distributions}
+            for name in self._points.keys() - known:
+                if words := did_you_mean(name, known - self._points.keys()):
+                    raise InvalidArgument(f"points: no trial has a parameter {name!r}{words}")
         axes = _axes(search_space, self._points)
         told = {other.number: {} if other.state == TrialState.FAIL else self._told(other) for other in others if other.state.is_finished()}
         outputs = self._outputs(study.direction, sorted({name for values in told.values() for name in values} - {OBJECTIVE}))

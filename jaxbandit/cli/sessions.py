@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -27,9 +27,6 @@ from jaxbandit.session import Session, Specification, Ticket, read_toml
 from jaxbandit.session.journal import WAIT
 from jaxbandit.session.quantities import STATES, readable
 from jaxbandit.session.snapshot import remembered
-
-if TYPE_CHECKING:
-    import xarray as xr
 
 EXPERIMENT = Path(__file__).parents[1] / "examples" / "experiment.toml"
 READING = ("status", "list", "history", "recommend", "plot", "export")  # commands that change nothing
@@ -185,16 +182,16 @@ def answer(session: Session, args: argparse.Namespace) -> Said:
             session.drop(args.ticket)
             return {"ticket": args.ticket, "state": "dropped"}
         case "status":
-            history = session.history()
-            counts = Counter(history["state"].values.tolist())
+            history = session.columns()
+            counts = Counter(history["state"].tolist())
             numbers = {state: counts[state] for state in STATES}
-            best = history["best_so_far"].dropna("ticket").values.tolist()
+            best = history["best_so_far"][np.isfinite(history["best_so_far"])].tolist()
             waiting = [described_ticket(ticket) | {"told": session.told[ticket.number]} for ticket in session.pending]
             summary = {"best so far": best[-1] if best else None, "under way": waiting}
             return {"session": str(args.directory), "tickets": counts.total(), **numbers, **summary}
         case "list":
             names = ("ticket", "state", *session.specification.space.names, *session.specification.outputs.names)
-            return {"tickets": rows_of(session.history(), [*names, "asked_at", "told_at"])}
+            return {"tickets": rows_of(session.columns(), [*names, "asked_at", "told_at"])}
         case "history":
             return history_of(session, args)
         case "plot":
@@ -216,11 +213,11 @@ def answer(session: Session, args: argparse.Namespace) -> Said:
 
 def history_of(session: Session, args: argparse.Namespace) -> Said:
     """Return what was measured by ticket; or write it, with all tickets, as CSV, and return where."""
-    history, outputs = session.history(), session.specification.outputs
+    history, outputs = session.columns(), session.specification.outputs
     measured = [*session.specification.space.names, *outputs.names, "best_so_far", *(f"violation of {c.name}" for c in outputs.constraints)]
     if args.csv is None:
-        values = np.stack([history[name].values for name in outputs.names])
-        return {"measured": rows_of(history.isel(ticket=np.isfinite(values).any(axis=0)), ["ticket", *measured])}
+        is_told = np.isfinite([history[name] for name in outputs.names]).any(axis=0)
+        return {"measured": rows_of({name: column[is_told] for name, column in history.items()}, ["ticket", *measured])}
     path, rows = prepare_file(args.csv, force=args.force), rows_of(history, names := ["ticket", "state", *measured, "asked_at", "told_at"])
 
     def write(temporary: Path) -> None:
@@ -233,9 +230,9 @@ def history_of(session: Session, args: argparse.Namespace) -> Said:
     return {"wrote": str(path), "tickets": len(rows)}
 
 
-def rows_of(history: xr.Dataset, names: Sequence[str]) -> list[Said]:
+def rows_of(history: Mapping[str, np.ndarray], names: Sequence[str]) -> list[Said]:
     """Return some columns of a history as a row for each ticket, ``None`` where there is nothing."""
-    columns = [history[name].values for name in names]
+    columns = [history[name] for name in names]
     columns = [(column.astype("datetime64[s]") if column.dtype.kind == "M" else column).tolist() for column in columns]  # None for NaT
 
     def plain(value: object) -> object:

@@ -79,6 +79,11 @@ class Constraint:
         return cls(name=name, relation=relation, bound=bound, tolerance=tolerance)
 
     def __str__(self) -> str:
+        return self.written.replace(".0 +-", " +-").removesuffix(".0")
+
+    @property
+    def written(self) -> str:
+        """The text of a journal, in which a whole number is written as ``3.0``."""
         return f"{self.name} {self.relation} {self.bound!r}" + (f" +- {self.tolerance!r}" if self.tolerance else "")
 
     @property

@@ -128,6 +128,15 @@ def fitted(
     return dataclasses.replace(model, kernel=tuple(kernels), noise_variance=tuple(noises), prior_mean=tuple(means.tolist())), new
 
 
+def warn_of_constraints_that_held(outputs: Outputs, told: Values) -> None:
+    """Warn of constraints whose measured values have never violated them: their models have not seen where they do not hold."""
+    measured = {one: [values[one.name] for _, values in told if one.name in values] for one in outputs.constraints}
+    held = [str(one) for one, values in measured.items() if values and not np.any(one.violation(np.asarray(values)))]
+    if held:
+        remedy = "tell a run that broke it, or expect the first ones that do"
+        warnings.warn(f"fit: {', '.join(held)} held in all that was told, so where it does not is a guess; {remedy}", stacklevel=4)
+
+
 def _means(kernel: Kernel, places: np.ndarray, values: np.ndarray, noise: float) -> np.ndarray:
     """Return the posterior mean of each process's own mean, which is standard normal before: ``1^T V^-1 y / (1 + 1^T V^-1 1)``."""
     [matrix] = covariances([kernel], [places], [places])

@@ -172,6 +172,13 @@ class Reading:
         """
         import xarray as xr  # here because opening a session should not pay for it
 
+        columns, places = self.columns(), {"ticket", *self._state.space.names}
+        return self._with_units(
+            xr.Dataset(*({name: ("ticket", column) for name, column in columns.items() if (name in places) is at} for at in (False, True)))
+        )
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """Return the variables and coordinates of :meth:`history` by name, as NumPy arrays with an entry for each ticket."""
         outputs = self.specification.outputs
         with self._current() as state:
             space = state.space
@@ -181,7 +188,9 @@ class Reading:
         violations = {constraint.name: constraint.violation(values[constraint.name]) for constraint in outputs.constraints}
         holds = np.all([np.isfinite(objective), *(violation == 0 for violation in violations.values())], axis=0)  # which NaN is not
         best = np.maximum.accumulate(np.where(holds, outputs.objective.sign * objective, -np.inf))
-        columns = values | {
+        columns = {"ticket": np.asarray([row.ticket.number for row in rows], np.int64)}
+        columns |= {name: column[points] for name, column in space.columns.items()} | values
+        return columns | {
             "state": np.asarray([row.state for row in rows], dtype="U8"),
             "round": np.asarray([row.ticket.round for row in rows], np.int64),
             "index": points,
@@ -191,11 +200,6 @@ class Reading:
             # A value that has not been told, or never will be, adds nothing to the sum.
             **{f"violation of {name}": np.cumsum(np.nan_to_num(column)) for name, column in violations.items()},
         }
-        coordinates = {"ticket": np.asarray([row.ticket.number for row in rows], np.int64)}
-        coordinates |= {name: column[points] for name, column in space.columns.items()}
-        return self._with_units(
-            xr.Dataset(*({name: ("ticket", column) for name, column in table.items()} for table in (columns, coordinates)))
-        )
 
     def _with_units(self, dataset: xr.Dataset) -> xr.Dataset:
         """Return a dataset whose variables have the attribute ``units``, which xarray's figures show, where axes and outputs do."""

@@ -27,7 +27,7 @@ from jaxbandit.session.axes import LARGEST_TOLD, Axis, Space
 from jaxbandit.session.course import Course
 from jaxbandit.session.journal import WAIT, Body, DamagedSession, SessionError, create_journal, open_journal
 from jaxbandit.session.measured import History, Measured, Names, OffGrid, check_placed, observed, rows_of
-from jaxbandit.session.models import fitted, fitted_in_units, of_output, standard_of
+from jaxbandit.session.models import fitted, fitted_in_units, of_output, standard_of, warn_of_constraints_that_held
 from jaxbandit.session.quantities import Outputs, told_values
 from jaxbandit.session.reading import Reading, Recommendation
 from jaxbandit.session.specification import Specification
@@ -344,6 +344,8 @@ class Session(Reading):
     def tell_all(self, history: History, *, off_grid: OffGrid = "refuse", ignore: Names = (), correct: bool = False) -> tuple[Ticket, ...]:
         """Tell all rows of a table: those with a number in a column ``ticket`` as :meth:`tell` does, others as :meth:`observe` does.
 
+        Enough of them replace the default initial design where nothing else has happened, as the ``history`` of :meth:`create` does.
+
         The table that ``history().to_dataframe().reset_index()`` makes of the session can be told again, once blanks have been filled.
 
         Args:
@@ -387,7 +389,10 @@ class Session(Reading):
         self._keep_up()  # where a process ended before it came to that
         number, size = len(self._state.records) + 1, self._state.space.size
         rows = [dataclasses.replace(row, index=size + place) if row.index < 0 else row for place, row in enumerate(rows)]
-        self._happen("observed", observed(number, rows))
+        body, parts = observed(number, rows), self.specification
+        if number == 1 and 0 < parts.design.count <= sum(row.is_whole(parts.outputs) for row in rows) and parts.design_is_default:
+            body |= {"initial": 0}
+        self._happen("observed", body)
         self._warn_of_units(rows[0].index, rows[0].values)
         self._keep_up()
         return tuple(self._state.records[number + place].ticket for place in range(len(rows)))
@@ -420,7 +425,8 @@ class Session(Reading):
           The model of the standardised outputs; :meth:`belief` is in their own units.
 
         Warns:
-          UserWarning: when a hyper-parameter ends at the end of the range that is searched.
+          UserWarning: when a hyper-parameter ends at the end of the range that is searched, and at the first fit when a constraint has
+            never been measured to be violated.
 
         Raises:
           SessionError: when nothing has been told yet.
@@ -439,6 +445,8 @@ class Session(Reading):
         elif refit or state.standard is None:
             model, standard = fitted(*given, state.standard, told, shared=parts.algorithm.traits.joint_arrival)
             body |= {"model": model.table(), **standard.table()}
+            if not state.fitted_at:
+                warn_of_constraints_that_held(parts.outputs, told)
         else:
             body |= standard_of(parts.outputs, told, state.standard).table()
         self._happen("fitted", body)

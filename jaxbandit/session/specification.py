@@ -152,6 +152,12 @@ class Specification(Described):
         return self.initial
 
     @property
+    def design_is_default(self) -> bool:
+        """Return whether the initial design is the one where none is given."""
+        default = dataclasses.replace(self, initial=None).design
+        return design_table(self.design) == design_table(default)
+
+    @property
     def _design_key(self) -> Key:
         return design_key(trial_key(typed(self.key), 0))
 
@@ -224,11 +230,11 @@ class Specification(Described):
         return {
             "space": self.space.table(),
             "objective": str(self.outputs.objective),
-            "constraints": [str(constraint) for constraint in self.outputs.constraints],
+            "constraints": [constraint.written for constraint in self.outputs.constraints],
             "algorithm": algorithm_table(self.algorithm),
             "model": None if self.model is None else self.model.table(),
             "key": {"generator": str(jax.random.key_impl(key)), "data": np.asarray(jax.random.key_data(key)).tolist()},
-            "initial": {name: to_plain(getattr(self.design, name), f"initial.{name}") for name in ("indices", "random")},
+            "initial": design_table(self.design),
             **({"units": dict(self.outputs.unit_of)} if self.outputs.unit_of else {}),
             **({"standardise": self.standardise} if self.schema > 1 else {}),
         } | {name: to_plain(getattr(self, name), name) for name in parts}
@@ -272,6 +278,11 @@ def _unknown(domain: Domain, functions: int) -> AbstractProblem:
 
 def _nothing(point: Array) -> Array:
     return jnp.zeros((), point.dtype)
+
+
+def design_table(design: InitialDesign) -> dict[str, Plain]:
+    """Return an initial design as plain values."""
+    return {name: to_plain(getattr(design, name), f"initial.{name}") for name in ("indices", "random")}
 
 
 def algorithm_table(algorithm: Algorithm) -> dict[str, Plain]:

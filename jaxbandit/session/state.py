@@ -32,6 +32,7 @@ BODIES = {
     "fitted": {"told"},
 }
 STANDARD = {"location", "scale"}  # further keys of a fit from version 2 on, which has no model where only outputs are standardised anew
+REPLACED = {"initial"}  # further key of what is observed before anything else, in place of the default initial design: the rest of it, 0
 ROW = {"index", "point", "values"}  # of what is observed
 PLACE = {"place"}  # further key of a point of a box that was asked for: its coordinates in the unit cube
 
@@ -109,6 +110,8 @@ class State:
     def enter(self, event: Event, after: object = None) -> None:
         """Let an event happen; ``after`` is the algorithm's state after its choice of a point that is asked for."""
         body, keys = event.body, BODIES[event.kind] | (PLACE if self._is_box and event.kind == "asked" else set())
+        if event.kind == "observed":
+            keys = keys | (body.keys() & REPLACED)
         if event.kind == "fitted":
             keys = keys | ({"model"} if self.specification.schema == 1 else STANDARD | (body.keys() & {"model"}))
         if body.keys() != keys:
@@ -165,6 +168,9 @@ class State:
         if not isinstance(rows, list) or any(not isinstance(row, dict) or row.keys() != ROW for row in rows):
             raise InvalidArgument(f"rows: must be a list of tables of {', '.join(sorted(ROW))}, got {short(rows)}")
         _check_equal("ticket", event.body["ticket"], len(self.records) + 1)
+        if event.body.keys() & REPLACED:
+            _check_equal("initial", event.body["initial"], 0)
+            self.design = ()
         for number, row in enumerate(rows, start=len(self.records) + 1):
             index, values = row["index"], row["values"] and told_values(outputs, row["values"])
             if self._is_box:

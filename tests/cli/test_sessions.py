@@ -68,7 +68,7 @@ def refused(capsys: Any, *words: Any) -> str:
 def test_a_session_from_a_file_to_a_report(tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "trial.toml").write_text(EXPERIMENT)
     made, where = said(capsys, "new", tmp_path / "trial.toml"), tmp_path / "trial"
-    assert made["points"] == 24 and made["outputs"] == ["maximise yield", "cost <= 2.5", "pH = 7.0 +- 0.2"]
+    assert made["points"] == 24 and made["outputs"] == ["maximise yield", "cost <= 2.5", "pH = 7 +- 0.2"]
     tickets = [said(capsys, "ask", where) for _ in range(2)]
     assert [ticket["round"] for ticket in tickets] == [0, 0] and set(tickets[0]["point"]) == {"temperature", "catalyst"}
     assert said(capsys, "tell", where, 1, "--reward", 1.3, "--constraint", 2.2, "--constraint", "-")["told"] == ["yield", "cost"]

@@ -213,6 +213,8 @@ def test_what_cannot_be_used_is_refused_by_name() -> None:
             sampler(**options)
     with pytest.raises(InvalidArgument, match="algorithm: Scgp sees the constraint functions"):
         study(sampler(jaxbandit.Scgp())).optimize(train, n_trials=2)
+    with pytest.raises(InvalidArgument, match="points: no trial has a parameter 'widht', did you mean 'width'"):
+        study(sampler(points={"rate": 3, "widht": 3})).optimize(train, n_trials=2)
     run = study(sampler())
     with pytest.raises(InvalidArgument, match=r"constraints: trial 0 has no number work; say trial.set_user_attr\('work', value\)"):
         run.optimize(lambda trial: trial.suggest_float("rate", 0, 1), n_trials=1)

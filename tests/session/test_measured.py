@@ -202,6 +202,29 @@ def test_enough_of_it_takes_the_place_of_the_default_design(tmp_path: Path) -> N
         again = session.belief()
     with Session.open(tmp_path / "enough", read_only=True) as session:
         assert session.belief().equals(again)
+    on_axes(tmp_path / "later").close()
+    with Session.open(tmp_path / "later") as session:  # a journal, which holds the design as if it were given
+        session.tell_all(pandas.DataFrame(rows))
+        assert [event.kind for event in session.events] == ["created", "observed", "fitted"]
+        np.testing.assert_allclose(session.belief()["mean"], again["mean"], rtol=1e-5)
+    with Session.open(tmp_path / "later") as session:
+        assert session._state.left_of_design == 0 and session.ask().round == 1
+
+
+def test_rows_take_the_place_of_no_design_that_was_given_or_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Session, "_keep_up", lambda self, **options: None)
+    rows = {"heat": [20] * 8, "dose": [1.0] * 8, "metal": ["Pd"] * 8, "yield": range(8)}
+    for initial, asked, left in ((None, 0, 0), (None, 1, 7), (jaxbandit.InitialDesign(random=8), 0, 8)):
+        with on_axes(tmp_path / f"{left}", initial=initial) as session:
+            for _ in range(asked):
+                session.ask()
+            session.tell_all(rows)
+            assert session._state.left_of_design == left
+        with Session.open(tmp_path / f"{left}") as session:
+            assert session._state.left_of_design == left
+    with on_axes(tmp_path / "few") as session:
+        session.tell_all({name: column[:7] for name, column in rows.items()})
+        assert session._state.left_of_design == 8
 
 
 def on_axes(directory: Path, **options: Any) -> Session:

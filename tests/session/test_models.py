@@ -13,6 +13,7 @@ import pytest
 import jaxbandit
 from jaxbandit import InvalidArgument, delays, domains, feedback, kernels
 from jaxbandit.session import Axis, Model, Session, SessionError
+from jaxbandit.session.axes import Space
 from jaxbandit.session.models import default_model, fitted, spread_out, standard_of
 from jaxbandit.session.quantities import Outputs, Standard
 from tests.support import plant
@@ -100,8 +101,21 @@ def test_a_number_fitted_to_its_bound_is_said(monkeypatch: pytest.MonkeyPatch) -
     outputs, domain = Outputs.read("maximise y", ()), domains.grid([0.0, 0.0], [1.0, 1.0], 4)
     told = [(index, {"y": float(np.sin(domain.points[index, 0]) + domain.points[index, 1])}) for index in range(16)]
     with pytest.warns(UserWarning, match="fit: noise_variance of y ended at the end of the range that was searched"):
-        model, standard = fitted(outputs, domain, default_model(domain, jaxbandit.Rpol()), Standard((0.0,), (1.0,)), told)
+        model, standard = fitted(outputs, Space.of(domain), default_model(domain, jaxbandit.Rpol()), Standard((0.0,), (1.0,)), told)
     assert model.noise_variance[0] == pytest.approx(0.2) and standard.scale[0] < 1
+
+
+def test_a_constraint_that_was_never_violated_is_said_at_the_first_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jaxbandit.session.session.fitted", lambda *given, **options: (GUESS, Standard((0.0,) * 3, (1.0,) * 3)))
+    options = {"objective": "maximise y", "constraints": ["z <= 2", "w = 7 +- 0.5"], "key": KEY}
+    with Session.create(tmp_path, domains.grid([0.0], [1.0], 8), jaxbandit.Rpol(), GUESS, **options) as session:
+        session.observe({"x1": 0.0}, {"y": 1.0, "z": 2.0, "w": 6.0})
+        with pytest.warns(UserWarning, match="fit: z <= 2 held in all that was told, so where it does not is a guess; tell a run") as said:
+            session.fit()
+        assert len(said) == 1 and "w =" not in str(said[0].message)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            session.fit()
 
 
 def test_standards_of_few_values() -> None:
