@@ -16,6 +16,7 @@ from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.delays import Delay
 from jaxbandit.feedback import DelayedSurrogate, LatePosterior, Policy, Wait
 from jaxbandit.surrogates import AbstractSurrogate, BoxSurrogate, Prior, RangedSurrogate, RefittedBox, RefittedPosterior, RefittedSurrogate
+from jaxbandit.surrogates.evidence.density import LogNormal
 
 
 class Wrapper(Algorithm[S]):
@@ -123,6 +124,9 @@ def _stretch(arena: Arena, t: Array) -> tuple[Arena, Array]:
     return replace(arena, horizon=start), start
 
 
+ON_BOXES = Prior(length_scale=LogNormal(median=0.4, spread=0.7))
+
+
 @pytree
 class Refitted(Wrapper[S]):
     """Run ``algorithm`` on a model whose length-scale, variance and noise variance are fitted to the data by maximum posterior.
@@ -154,9 +158,10 @@ class Refitted(Wrapper[S]):
       algorithm: any algorithm that learns by the posterior it is given.
       every: rounds between fits; by default they follow rounds ``first``, ``2 first``, ``4 first``, ...
       first: rounds before the first of these fits. Points of the initial design count as rounds, but none of these fits follows one.
-      prior: prior of the hyper-parameters; by default the length-scale's median is some four times the diagonal of the domain, and those
-        of the variances are in units of the model's own variance; on a box, of the values' variance, and the noise variance's median is
-        the model's own.
+      prior: prior of the hyper-parameters; default ``Prior()``, whose length-scale's median is some four times the diagonal of the
+        domain, and whose variances are in units of the model's own variance; on a box, of the values' variance, and the noise variance's
+        median is the model's own. There the default's length-scales have a median of 0.4 diagonals and a spread of 0.7, for longer ones
+        leave more trials in a lower basin.
       span: largest factor by which variance and noise variance may differ from the model's own; on a box the variance from the values'.
       points: most distinct points that a fit looks at, those visited most, on a box evenly spaced in time; its cost grows with their
         third power.
@@ -171,7 +176,7 @@ class Refitted(Wrapper[S]):
         "Hvarfner, Hellsten, Nardi (2024), *Vanilla Bayesian optimization performs great in high dimensions*, sec. 5 (the prior)"
     )
     algorithm: Algorithm[S]
-    prior: Prior = Prior()
+    prior: Prior | None = None
     span: Annotated[Scalar, between(1, float("inf"), open_high=True)] = 30.0
     every: Annotated[int, whole(1, MOST_ROUNDS)] | None = static(default=None)
     first: Annotated[int, whole(1, MOST_ROUNDS)] = static(default=8)
@@ -239,7 +244,12 @@ class Refitted(Wrapper[S]):
 
     def symbols_in_force(self, horizon: int) -> dict[str, object]:
         """Return the letters of the wrapped algorithm."""
-        fits = {"refitted": True, "every": self.every, "first": self.first, "prior": type(self.prior).__name__}
+        fits = {
+            "refitted": True,
+            "every": self.every,
+            "first": self.first,
+            "prior": Prior.__name__ if self.prior is None else type(self.prior).__name__,
+        }
         return fits | self.algorithm.symbols_in_force(horizon)
 
     def _fitting(self, arena: Arena, *, fits: bool = True) -> Arena:
@@ -253,7 +263,9 @@ class Refitted(Wrapper[S]):
         how = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name not in ("algorithm", "at_start")}
         refitted: AbstractSurrogate
         if isinstance(model, RangedSurrogate):
+            how |= {"prior": self.prior or Prior()}
             refitted = RefittedSurrogate(ranged=replace(model, forms=model.forms_in_force), fits=fits, **how)
         else:
+            how |= {"prior": self.prior or ON_BOXES}
             refitted = RefittedBox(box=model.separate(), fits=fits, **how)
         return replace(arena, surrogate=replace(surrogate, arrivals=refitted) if isinstance(surrogate, DelayedSurrogate) else refitted)
