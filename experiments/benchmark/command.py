@@ -49,10 +49,12 @@ SIZES: dict[str, dict[str, tuple[Any, Any, Any]]] = {
     },
     "accuracy": {"points_per_axis": (8, 16, 30), "horizon": (60, 300, 3000)},
     "boxes": {"trials": (2, 20, 100), "horizon": (3, 48, 100), "rival_trials": (1, 1, 12), "rival_horizon": (2, 6, 48)},
+    "data_rate": {"points_per_axis": (3, 6, 11), "trials": (2, 2, 8), "horizon": (20, 60, 350), "repeats": (1, 1, 3)},
     "session": {"points_per_axis": (8, 20, 50), "tickets": (10, 50, 1000), "ax_trials": (1, 3, 10)},
     "tuning": {
         "points_per_axis": (5, 10, 20),
         "horizon": (5, 30, 100),
+        "keys": ({}, {}, {"rpol4": 200, "rpol16": 16}),  # of gradients
         "refits": (False, False, True),  # half a minute to compile
         "fits": (4, 100, 1000),
         "precisions": ([], [], ["float32", "float64"]),  # of fits, which take a quarter of a minute to compile in each

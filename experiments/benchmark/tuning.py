@@ -1,4 +1,4 @@
-"""Cost of gradients of simulated studies, and of fits of hyper-parameters."""
+"""Worth and cost of gradients of simulated studies, and of fits of hyper-parameters."""
 
 from __future__ import annotations
 
@@ -8,30 +8,50 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 
 import jaxbandit as jb
 from experiments.benchmark.engine import interleaved
-from experiments.differentiable.settings import Setting, four, sine
+from experiments.differentiable.settings import Setting, four, sine, sixteen
 from jaxbandit.gradients import SmoothedLoss
 from jaxbandit.surrogates import fit_many, log_evidence
 
-PAIRS = 32  # of trials of a gradient
+PAIRS, WIDE_PAIRS, STEP = 32, 512, 0.3  # 64 trials of a gradient for up to eight parameters, 1,024 for sixteen
 LENGTH_SCALES = (0.7, 1.4)  # range of the ranged model
 
 
 def measure_tuning(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return the cost of smoothed gradients and of fits.
+    """Return accuracy and cost of smoothed gradients and of fits.
 
-    ``spec`` holds ``points_per_axis`` and ``horizon`` of the studies, ``fits`` and ``fit_points`` of a batch of data sets that is fitted in
-    each of the ``precisions``, whether fits between rounds are timed (``refits``), and ``repeats``. Times are the best of these.
+    ``spec`` holds by setting the number of gradients whose accuracy is measured (``keys``), ``points_per_axis`` and ``horizon`` of the
+    studies, ``fits`` and ``fit_points`` of a batch of data sets that is fitted in each of the ``precisions``, whether fits between rounds
+    are timed (``refits``), and ``repeats``. Times are the best of these.
     """
     problem, model = sine(spec["points_per_axis"], spec["horizon"])
+    settings = {"rpol4": (four(model), PAIRS), "rpol16": (sixteen(model, spec["horizon"]), WIDE_PAIRS)}
+    gradients = {}
+    for name, keys in spec["keys"].items():
+        (start, build), pairs = settings[name]
+        loss = SmoothedLoss(problem, build, horizon=spec["horizon"], pairs=pairs, step=STEP)
+        gradients[name] = _against_the_mean(loss, start, keys)
     return {
+        "gradients": gradients,
         **_cost(problem, four(model), spec["horizon"], spec["repeats"]),
         "fit_many_s": {name: _fits(spec["fits"], spec["fit_points"], name, spec["repeats"]) for name in spec["precisions"]},
         "evidence_us": _evidence(spec["fit_points"], spec["repeats"]),
         **(_refits(problem, spec["horizon"], spec["repeats"]) if spec["refits"] else {}),
     }
+
+
+def _against_the_mean(loss: SmoothedLoss, start: Any, keys: int) -> dict[str, Any]:
+    """Return the mean cosine of gradients to the mean of all others, and how often their 95% intervals hold the mean of the others."""
+    found = [loss.estimate(start, jax.random.key(number)) for number in range(keys)]
+    each, halves = (np.stack([ravel_pytree(getattr(one, name))[0] for one in found]).astype(float) for name in ("gradient", "half_width"))
+    others = (each.sum(axis=0)[None] - each) / max(keys - 1, 1)
+    cosines = np.sum(each * others, axis=1) / (np.linalg.norm(each, axis=1) * np.linalg.norm(others, axis=1))
+    held = np.abs(each - others) <= halves * np.sqrt(1 + 1 / max(keys - 1, 1))
+    facts = {"parameters": each.shape[1], "trials": 2 * loss.pairs, "keys": keys}
+    return facts | {"cosine": float(cosines.mean()), "coverage": float(held.mean())}
 
 
 def _cost(problem: Any, setting: Setting, horizon: int, repeats: int) -> dict[str, Any]:
