@@ -54,7 +54,8 @@ SIZES: dict[str, dict[str, tuple[Any, Any, Any]]] = {
     "tuning": {
         "points_per_axis": (5, 10, 20),
         "horizon": (5, 30, 100),
-        "keys": ({}, {}, {"rpol4": 200, "rpol16": 16}),  # of gradients
+        "keys": (2, 0, 200),  # gradients whose accuracy is measured
+        "wide_keys": (0, 0, 16),
         "refits": (False, False, True),  # half a minute to compile
         "fits": (4, 100, 1000),
         "precisions": ([], [], ["float32", "float64"]),  # of fits, which take a quarter of a minute to compile in each

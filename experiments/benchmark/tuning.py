@@ -23,15 +23,16 @@ LENGTH_SCALES = (0.7, 1.4)  # range of the ranged model
 def measure_tuning(spec: dict[str, Any]) -> dict[str, Any]:
     """Return accuracy and cost of smoothed gradients and of fits.
 
-    ``spec`` holds by setting the number of gradients whose accuracy is measured (``keys``), ``points_per_axis`` and ``horizon`` of the
-    studies, ``fits`` and ``fit_points`` of a batch of data sets that is fitted in each of the ``precisions``, whether fits between rounds
+    ``spec`` holds the number of gradients with 4 and with 16 parameters whose accuracy is measured (``keys``, ``wide_keys``),
+    ``points_per_axis`` and ``horizon`` of the studies, ``fits`` and ``fit_points`` of a batch of data sets that is fitted in each of the ``precisions``, whether fits between rounds
     are timed (``refits``), and ``repeats``. Times are the best of these.
     """
     problem, model = sine(spec["points_per_axis"], spec["horizon"])
-    settings = {"rpol4": (four(model), PAIRS), "rpol16": (sixteen(model, spec["horizon"]), WIDE_PAIRS)}
+    settings = {"rpol4": (four(model), PAIRS, spec["keys"]), "rpol16": (sixteen(model, spec["horizon"]), WIDE_PAIRS, spec["wide_keys"])}
     gradients = {}
-    for name, keys in spec["keys"].items():
-        (start, build), pairs = settings[name]
+    for name, ((start, build), pairs, keys) in settings.items():
+        if not keys:
+            continue
         loss = SmoothedLoss(problem, build, horizon=spec["horizon"], pairs=pairs, step=STEP)
         gradients[name] = _against_the_mean(loss, start, keys)
     return {
