@@ -40,10 +40,10 @@ The file of ``--json`` is one object. Its keys:
   (``ask_tell_ms``, the median; ``ask_tell_worst_ms``; ``ask_tell_cpu_ms``, the mean of CPU time), ``open_s`` to open it again with all
   ``events``; ``optuna_ms``: the same of Optuna's TPE in memory; ``ax_ms`` and ``ax_cpu_ms``: of Ax in memory, the median of
   ``ax_trials`` trials that its model proposes. What is not installed (``pip install "jaxbandit[rivals]"``) is null.
-- ``tuning``: ``gradients`` of RPOL with 4 and 16 hyper-parameters, by name: ``parameters``, ``trials`` of a gradient, ``keys`` (number of
-  gradients), mean ``cosine`` to the mean of all others (at least 0.98), and ``coverage``, the share of 95% intervals that hold it, none in
-  the usual benchmark; ``gradient_over_plain``, time of value and gradient of ``gradient_trials`` trials beside these trials alone, and
-  ``gradient_mb``, its working memory by number of rounds; ``fit_many_s``: seconds of ``fits`` fits to ``fit_points`` points, by
+- ``tuning``: ``gradients`` of RPOL with 4 hyper-parameters, and of ``wide_keys`` with 16 not in the usual benchmark, by name:
+  ``parameters``, ``trials`` of a gradient, ``keys`` (number of gradients), mean ``cosine`` to the mean of all others (at least 0.98), and
+  ``coverage``, the share of 95% intervals that hold it; ``gradient_over_plain``, time of value and gradient of ``gradient_trials`` trials
+  beside these trials alone, and ``gradient_mb``, its working memory by number of rounds; ``fit_many_s``: seconds of ``fits`` fits to ``fit_points`` points, by
   ``precisions``, none in the usual benchmark; ``evidence_us``: microseconds of a log evidence and its gradient, ``ranged_round_us`` and
   ``refitted_round_us``: microseconds per trial-round on a ranged model without and with fits, where ``refits`` are timed, which is not in
   the usual benchmark.

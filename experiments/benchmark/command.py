@@ -54,7 +54,7 @@ SIZES: dict[str, dict[str, tuple[Any, Any, Any]]] = {
     "tuning": {
         "points_per_axis": (5, 10, 20),
         "horizon": (5, 30, 100),
-        "keys": (2, 0, 200),  # gradients whose accuracy is measured
+        "keys": (2, 8, 200),  # gradients whose accuracy is measured
         "wide_keys": (0, 0, 16),
         "refits": (False, False, True),  # half a minute to compile
         "fits": (4, 100, 1000),

@@ -24,8 +24,8 @@ def measure_tuning(spec: dict[str, Any]) -> dict[str, Any]:
     """Return accuracy and cost of smoothed gradients and of fits.
 
     ``spec`` holds the number of gradients with 4 and with 16 parameters whose accuracy is measured (``keys``, ``wide_keys``),
-    ``points_per_axis`` and ``horizon`` of the studies, ``fits`` and ``fit_points`` of a batch of data sets that is fitted in each of the ``precisions``, whether fits between rounds
-    are timed (``refits``), and ``repeats``. Times are the best of these.
+    ``points_per_axis`` and ``horizon`` of the studies, ``fits`` and ``fit_points`` of a batch of data sets that is fitted in each of the
+    ``precisions``, whether fits between rounds are timed (``refits``), and ``repeats``. Times are the best of these.
     """
     problem, model = sine(spec["points_per_axis"], spec["horizon"])
     settings = {"rpol4": (four(model), PAIRS, spec["keys"]), "rpol16": (sixteen(model, spec["horizon"]), WIDE_PAIRS, spec["wide_keys"])}
