@@ -43,10 +43,10 @@ The file of ``--json`` is one object. Its keys:
 - ``tuning``: ``gradients`` of RPOL with 4 hyper-parameters, and of ``wide_keys`` with 16 not in the usual benchmark, by name:
   ``parameters``, ``trials`` of a gradient, ``keys`` (number of gradients), mean ``cosine`` to the mean of all others (at least 0.98), and
   ``coverage``, the share of 95% intervals that hold it; ``gradient_over_plain``, time of value and gradient of ``gradient_trials`` trials
-  beside these trials alone, and ``gradient_mb``, its working memory by number of rounds; ``fit_many_s``: seconds of ``fits`` fits to ``fit_points`` points, by
-  ``precisions``, none in the usual benchmark; ``evidence_us``: microseconds of a log evidence and its gradient, ``ranged_round_us`` and
-  ``refitted_round_us``: microseconds per trial-round on a ranged model without and with fits, where ``refits`` are timed, which is not in
-  the usual benchmark.
+  beside these trials alone, and ``gradient_mb``, its working memory by number of rounds; ``fit_many_s``: seconds of ``fits`` fits to
+  ``fit_points`` points, by ``precisions``, none in the usual benchmark; ``evidence_us``: microseconds of a log evidence and its gradient,
+  ``ranged_round_us`` and ``refitted_round_us``: microseconds per trial-round on a ranged model without and with fits, where ``refits``
+  are timed, which is not in the usual benchmark.
 - ``cluster``: workers of Dask, on this machine or where ``dask`` says: ``workers``, how many there are; ``tasks`` without work:
   ``tasks_a_second``, ``task_ms`` and by how much they made the memory of the process that hands them out grow (``grown_mb``); and a
   study of ``trials``: seconds by workers (``workers_s``) and by one process on all cores (``here_s``), programs being compiled, and their

@@ -40,7 +40,7 @@ def _ours(learner: jb.Algorithm, spec: dict[str, Any]) -> tuple[float, float]:
     for _ in range(2):  # the first compiles
         started = time.perf_counter()
         run = jb.simulate(
-            problem, learner, model, horizon=spec["horizon"], trials=spec["trials"], key=jax.random.key(0), initial=first, record="values"
+            problem, learner, model, horizon=spec["horizon"], trials=spec["trials"], key=jax.random.key(0), initial=first, record="indices"
         )
         jax.block_until_ready(run.points)
         seconds.append(time.perf_counter() - started)
