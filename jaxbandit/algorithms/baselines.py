@@ -142,7 +142,7 @@ class RandomSearch(Algorithm[BeliefState]):
 
     @property
     def on_boxes(self) -> bool:
-        return self.allowed is None
+        return True
 
     def select(self, arena: Arena, state: BeliefState, t: Array, key: Key) -> tuple[Decision, BeliefState]:
         widths, domain = jnp.zeros((1 + arena.constraints,), arena.dtype), arena.surrogate.domain

@@ -52,7 +52,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "an algorithm on sets": (lambda: run(algorithm=jb.SafeOpt(count=2)), "algorithm: SafeOpt .*sobol"),
     "a wrapped algorithm on sets": (lambda: run(algorithm=jb.Anytime(algorithm=jb.Oco())), "algorithm"),
     "an oracle": (lambda: run(algorithm=jb.Oracle(index=3)), "algorithm"),
-    "allowed points": (lambda: run(algorithm=jb.RandomSearch(allowed=np.ones(32, bool))), "algorithm"),
+    "allowed points": (lambda: run(algorithm=jb.RandomSearch(allowed=np.ones(32, bool))), "allowed"),
     "a fused kernel": (lambda: run(fused=True), "fused"),
     "seeds": (lambda: run(informed=informed.SafestSeeds()), "informed"),
     "a model of points": (lambda: run(surrogate=jb.surrogate(grid([0.0] * 2, [1.0] * 2, 4), KERNEL, noise_variance=0.1)), "surrogate"),
