@@ -76,7 +76,7 @@ def expected(name: str, at: Matrix) -> tuple[Matrix, Matrix]:
     return np.stack(means), np.stack(deviations)
 
 
-@pytest.mark.full(but=("hallucinate", "censor"))
+@pytest.mark.full(but=("hallucinate",))
 @pytest.mark.parametrize("name", POLICIES)
 def test_beliefs_on_a_box_are_those_of_dense_solves_at_its_pool_and_elsewhere(name: str) -> None:
     with jax.enable_x64(True):

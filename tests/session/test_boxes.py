@@ -96,6 +96,7 @@ def test_points_of_no_grid_are_believed_where_they_are(tmp_path: Path) -> None:
         Session.create(tmp_path / "sets", AXES, SafeOpt(count=2), MODEL, **OPTIONS)
 
 
+@pytest.mark.full
 def test_a_session_that_is_opened_again_chooses_as_if_it_had_not_been_closed(tmp_path: Path) -> None:
     """With late values, an observation in between, which has a number between those of two rounds, and a correction: bit for bit."""
 

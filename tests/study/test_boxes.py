@@ -53,7 +53,7 @@ def test_a_trial_is_the_same_alone_in_a_study_and_by_simulate(straight: xr.Datas
 LATE: dict[str, Any] = {"delays": {"late": jb.delays.Poisson(mean=1.0)}, "feedback": {"rpol": jb.feedback.Hallucinate()}}
 
 
-@pytest.mark.full(but=("at once",))
+@pytest.mark.full
 @pytest.mark.parametrize("late", [False, True], ids=["at once", "late"])
 def test_a_study_that_was_killed_goes_on_to_the_same_bits(late: bool, straight: xr.Dataset, tmp_path: Path) -> None:
     study = box_runs.study(**LATE) if late else box_runs.study()
@@ -100,6 +100,7 @@ def test_rounds_beyond_the_horizon_change_no_bit_as_long_as_the_room_is_the_same
     np.testing.assert_array_equal(short, long[:6])
 
 
+@pytest.mark.full
 def test_a_trace_has_the_points_and_all_that_a_round_was_computed_from() -> None:
     study = box_runs.study()
     trace = audit(study, study.runs[0], 1)
