@@ -3,55 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jaxbandit.core.declare import Array
 
-__all__ = ["ascend", "hoisted"]
+__all__ = ["ascend"]
 __dir__ = __all__.copy  # what completion shows
 
 FIRST_STEP = 0.05  # length of an ascent's first step, in sides of the cube
 LONGEST = 0.25  # length of any step
 SHORTER, LONGER = 0.25, 2.0  # factors on the step after one that was taken back, and after one that was not, up to the whole step
 CURVED = 1e-8  # least share of the product of their lengths by which a step and the change of gradient must agree to be learnt from
-
-
-def hoisted(function: Callable[[Array], Array], example: Array) -> Callable[[Array], Array]:
-    """Return ``function`` of arrays like ``example``, whose parts that do not depend on its argument are computed here, once for all calls.
-
-    In a loop a compiler would compute them in every turn: the frequencies of a random function, say.
-    """
-    from jax.extend import core  # here because it loads Pallas, which most processes do not need
-
-    closed = jax.make_jaxpr(function)(example)
-    moving, later = set(closed.jaxpr.invars), list[Any]()
-    values: dict[Any, Any] = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
-
-    def run(equation: Any, known: dict[Any, Any]) -> None:
-        given = [atom.val if isinstance(atom, core.Literal) else known[atom] for atom in equation.invars]
-        functions, parameters = equation.primitive.get_bind_params(equation.params)
-        found = equation.primitive.bind(*functions, *given, **parameters)
-        known.update(zip(equation.outvars, found if equation.primitive.multiple_results else [found], strict=True))
-
-    for equation in closed.jaxpr.eqns:
-        if any(atom in moving for atom in equation.invars if not isinstance(atom, core.Literal)):
-            moving.update(equation.outvars)
-            later.append(equation)
-        else:
-            run(equation, values)
-    [result] = closed.jaxpr.outvars
-
-    def remaining(argument: Array) -> Array:
-        known = values | {closed.jaxpr.invars[0]: argument}
-        for equation in later:
-            run(equation, known)
-        done: Array = result.val if isinstance(result, core.Literal) else known[result]
-        return done
-
-    return remaining
 
 
 class _Climb(NamedTuple):

@@ -98,12 +98,18 @@ def start_tally(constraints: int, shape: tuple[int, ...] = ()) -> Tally:
 
 def extend_tally(problem: AbstractProblem, so_far: Tally, indices: Array, mixed_value: Scalar | None = None) -> tuple[Tally, Curves]:
     """Return the measures after further rounds, and their curves over these, given the points ``indices`` as for :func:`curves`."""
-    return _extended(problem.means_of(as_argument(indices)), optimum(problem).value, so_far, mixed_value)
+    if isinstance(problem.domain, Box):
+        return _extended(problem.means_of(as_argument(indices)), None, optimum(problem).value, so_far, mixed_value)
+    return _extended(as_argument(problem.means), as_argument(indices), optimum(problem).value, so_far, mixed_value)
 
 
 @partial(jax.jit, inline=True)
-def _extended(means: Array, best: Array, so_far: Tally, mixed_value: Scalar | None) -> tuple[Tally, Curves]:
-    """Return the tally and the curves of rounds with ``means [1 + m, ..., n]``, where the best feasible value is ``best``."""
+def _extended(means: Array, chosen: Array | None, best: Array, so_far: Tally, mixed_value: Scalar | None) -> tuple[Tally, Curves]:
+    """Return the tally and the curves of rounds at ``chosen [..., n]`` of ``means [1 + m, M]``, or of all means, ``[1 + m, ..., n]``.
+
+    The best feasible value is ``best``.
+    """
+    means = means if chosen is None else means[:, chosen]
     reward = means[0]
     costs = jnp.moveaxis(means[1:], 0, -2)  # [..., m, n]
     gap = best - reward

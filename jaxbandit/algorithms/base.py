@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.acquisition import everywhere, pick
-from jaxbandit.ascent import ascend, hoisted
+from jaxbandit.ascent import ascend
 from jaxbandit.core.checks import InvalidArgument, blaming
 from jaxbandit.core.declare import Array, Declared, Key, symbols
 from jaxbandit.core.pytree import pytree, replace
@@ -298,13 +298,6 @@ class Score(NamedTuple):
         return values
 
 
-NEAR, SPREAD = 16, 0.05  # points beside each of the two best of the pool, from which a box is ascended, too, and how far in sides
-
-
-def _ranked(scores: Array) -> Array:
-    return jnp.where(jnp.isnan(scores), -jnp.inf, scores)
-
-
 class Scored(Algorithm[S]):
     """Algorithm that chooses the point of the best score, which depends on what is believed of that point alone; abstract.
 
@@ -362,15 +355,10 @@ class Scored(Algorithm[S]):
             return self.score(ready, estimate).in_force(raised), estimate
 
         _, first = jax.lax.top_k(score.in_force(raised), box.starts)
-        beside = jnp.repeat(pool[first[:2]], NEAR, axis=0)  # where the pool is sparse
-        beside = beside + SPREAD * jax.random.normal(jax.random.fold_in(key, 0), beside.shape, beside.dtype)
-        starts = jnp.concatenate([pool[first], box.snapped(jnp.clip(beside, 0, 1))])
-        _, best_starts = jax.lax.top_k(_ranked(look(starts)[0]), box.starts)
-        starts = starts[best_starts]
-        points, _ = ascend(hoisted(lambda points: look(points)[0], starts), starts, box.steps)
+        points, _ = ascend(lambda points: look(points)[0], pool[first], box.steps)
         points = jnp.concatenate([box.snapped(points), pool[first[:1]]])
         reached, estimate = look(points)
-        best = jnp.argmax(_ranked(reached))
+        best = jnp.argmax(jnp.where(jnp.isnan(reached), -jnp.inf, reached))
         index, placed = self.place(arena, state, points[best])
         index = jnp.where(found.index == arena.size, found.index, index)  # which marks a NaN score
         return replace(found, index=index, point=points[best]), self.after_choice(arena, placed, estimate, best)
