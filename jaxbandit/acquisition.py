@@ -70,15 +70,15 @@ def pick(score: Annotated[Array, numbers, vector("one score per point")]) -> Arr
 
 
 PARTS = 16  # that are joined element-wise before a reduction on a CPU
-MOST_IN_PARTS = 512  # numbers: rounds on 400 points take a sixth less so, on 2,500 a sixth more
+FEWEST_IN_PARTS, MOST_IN_PARTS = 128, 512  # numbers: rounds on 400 points take a sixth less so, on 2,500 a sixth more
 
 
 def _reduction(join: Callable[[Array, Array], Array], reduce: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """Return a function that reduces ``[M]``; on CPUs parts of few numbers, which may overlap, are joined first, which XLA vectorises."""
+    """Return a function that reduces ``[M]``; on CPUs parts of some hundred numbers are joined first, which XLA vectorises."""
 
     def in_parts(values: Array) -> Array:
         size = values.shape[0]
-        width = -(-size // PARTS) if size <= MOST_IN_PARTS else size
+        width = -(-size // PARTS) if FEWEST_IN_PARTS <= size <= MOST_IN_PARTS else size
         starts = (min(start, size - width) for start in range(0, size, width))
         return reduce(functools.reduce(join, [values[start : start + width] for start in starts]))
 

@@ -16,15 +16,7 @@ from jaxbandit.problems.modified import *  # noqa: F403
 from jaxbandit.problems.noise import *  # noqa: F403
 
 __all__ = [
-    "nameable",
-    *base.__all__,
-    *benchmarks.__all__,
-    *boxes.__all__,
-    *data.__all__,
-    *data_sets.__all__,
-    *families.__all__,
-    *fixed.__all__,
-    *modified.__all__,
-    *noise.__all__,
-]
+    "nameable", *base.__all__, *benchmarks.__all__, *boxes.__all__, *data.__all__, *data_sets.__all__, *families.__all__,
+    *fixed.__all__, *modified.__all__, *noise.__all__,
+]  # fmt: skip
 __dir__ = __all__.copy  # what completion shows

@@ -29,20 +29,9 @@ from jaxbandit.results.dataset import ONE, RESULTS, OneResult, Results
 from jaxbandit.results.measured import results_of
 
 __all__ = [
-    "elapsed",
-    "final_values",
-    "growth_exponent",
-    "half_width",
-    "healthy",
-    "healthy_values",
-    "holm",
-    "over_trials",
-    "paired_differences",
-    "paired_final_values",
-    "problem_groups",
-    "resampling",
-    "win_matrix",
-]
+    "elapsed", "final_values", "growth_exponent", "half_width", "healthy", "healthy_values", "holm", "over_trials", "paired_differences",
+    "paired_final_values", "problem_groups", "resampling", "win_matrix",
+]  # fmt: skip
 __dir__ = __all__.copy  # what completion shows
 
 
