@@ -10,7 +10,7 @@ What we get (rewards, medians and quartiles of constrained EI):
 - ``--horizon 48 --trials 10`` (earlier fits) after 60: welded beam -1.818 (-1.977 to -1.730), published -1.728226, optimum -1.724852;
   tension spring -0.012673 (-0.012674 to -0.012672), published -0.012681, optimum -0.012665; pressure vessel -6456 (-6483 to -6317),
   optimum -6059.7: whole sixteenths of an inch, which ascents treat as continuous, are where it loses most.
-Not measured yet: Ackley-10, the speed reducer, Keane's bump, and the other algorithms. A trust region (SCBO) is not here.
+Not measured yet: Ackley-10, the speed reducer, Keane's bump, and the other algorithms, SCBO among them.
 
 Every algorithm begins with the same 12 points of a shifted Sobol sequence, which count as evaluations, and knows neither length-scales
 nor the scale of rewards and constraints: a Matern-5/2 kernel with a length-scale for each axis is fitted to each output before round 1

@@ -139,9 +139,9 @@ class Refitted(Wrapper[S]):
     stay between 0.05 and 100 sides. The noise variance is taken to be about the model's own, so give the observations' as it is: where
     fits may take for noise what is none, they smooth the optimum away.
 
-    The confidence bounds of the papers
-    hold for a kernel that is known: with a fitted one nothing is promised, and data that an algorithm has chosen can mislead the fit for
-    good (Berkenkamp, Schoellig and Krause 2019, *No-regret Bayesian optimization with unknown hyperparameters*).
+    The confidence bounds of the papers hold for a kernel that is known: with a fitted one nothing is promised, and data that an algorithm
+    has chosen can mislead the fit for good (Berkenkamp, Schoellig and Krause 2019, *No-regret Bayesian optimization with unknown
+    hyperparameters*).
 
     This is how each trial of a study fits hyper-parameters to what it has seen: with ``at_start`` to its initial design, before round 1,
     and then at doubling times or every so many rounds. (A fit to data that are there before the study, the same for all trials, is
@@ -244,12 +244,7 @@ class Refitted(Wrapper[S]):
 
     def symbols_in_force(self, horizon: int) -> dict[str, object]:
         """Return the letters of the wrapped algorithm."""
-        fits = {
-            "refitted": True,
-            "every": self.every,
-            "first": self.first,
-            "prior": Prior.__name__ if self.prior is None else type(self.prior).__name__,
-        }
+        fits = {"refitted": True, "every": self.every, "first": self.first, "prior": type(self.prior or Prior()).__name__}
         return fits | self.algorithm.symbols_in_force(horizon)
 
     def _fitting(self, arena: Arena, *, fits: bool = True) -> Arena:

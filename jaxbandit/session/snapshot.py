@@ -88,6 +88,7 @@ class _Store:
 
     def write(self, name: str, value: object) -> None:
         """Keep a value by a name, in place of an earlier one, where it can be kept."""
+        # What cannot be written or pickled is made anew next time: a cache must not end the command that fills it.
         with contextlib.suppress(CannotWrite, pickle.PicklingError, TypeError, AttributeError):
             leaves, structure = jax.tree.flatten(value)
             held = dict[Any, Any]()  # equal arrays once, as each output's model has those of the domain
