@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-import textwrap
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -22,7 +21,6 @@ from jaxbandit.core.checks import InvalidArgument, did_you_mean
 from jaxbandit.core.executors import WORKERS, WorkersLost, connected
 from jaxbandit.core.files import ended
 from jaxbandit.core.pytree import float_dtype
-from jaxbandit.results.measured import LEGEND
 from jaxbandit.session import CannotRecord
 from jaxbandit.study.run import BatchFailed
 from jaxbandit.surrogates import PRECISIONS
@@ -165,7 +163,7 @@ def show(dataset: xr.Dataset, path: Path, args: argparse.Namespace, words: str) 
     rows, folder = tables.summary_rows(dataset), path.parent
     write_whole(folder / "summary.csv", lambda path: tables.write_csv(rows, path))
     notes = [f"- {line}" for line in (*flags_in_words(dataset), *sweeps_without_effect(dataset), *statistics.shared_start(dataset))]
-    print("\n".join(["", tables.text_table(rows), "", *textwrap.wrap(LEGEND, 110), *notes, ""]))
+    print("\n".join(["", tables.text_table(rows), *notes, ""]))
     files = [str(path), "summary.csv"]
     for number, picture in enumerate([] if args.no_figure else curve_pictures(dataset), start=1):
         files.append(FIGURE if number == 1 else FIGURE.replace(".", f"-{number}."))

@@ -9,6 +9,7 @@ import dataclasses
 import datetime
 import importlib.util
 import json
+import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -268,7 +269,7 @@ def in_lines(said: Said, labels: Mapping[str, str], indent: str = "") -> str:
         if isinstance(value, list) and value and all(isinstance(item, dict) and not isinstance(item.get("point"), dict) for item in value):
             rows = [{**row, "state": STATES[row["state"]]} if "state" in row else row for row in value]
             cells = [[readable(cell) or "-" for cell in row.values()] for row in rows]
-            lines.append(aligned([[known.get(head, head) for head in value[0]], *cells]))
+            lines.append(aligned([[known.get(head, head) for head in value[0]], *cells], width=shutil.get_terminal_size().columns))
         elif nested := [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, dict)]:
             lines += [f"{indent}{name}", *(in_lines(item, labels, indent + "  ") for item in nested)]
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import textwrap
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, TypeVar, dataclass_transform
@@ -189,16 +190,26 @@ CAPTION = "caption-side:top;text-align:left"
 LEFT = "text-align:left"
 
 
-def aligned(lines: Sequence[Sequence[str]]) -> str:
-    """Format lines of cells as text in columns: the first left-aligned, the others right-aligned, a rule under the first line."""
+def aligned(lines: Sequence[Sequence[str]], *, width: int | None = None) -> str:
+    """Format lines of cells as text in columns: the first left-aligned, the others right-aligned, a rule under the first line.
+
+    What is wider than ``width`` letters is cut into blocks of columns, one below the other, each with the first column, which is wrapped
+    where it would leave no room.
+    """
     widths = [max(len(line[c]) for line in lines) for c in range(len(lines[0]))]
+    widths[0] = widths[0] if width is None else min(widths[0], max(width - 2 - max(widths[1:], default=0), 20))
+    blocks = list[list[int]]([[]])
+    for column in range(1, len(widths)):
+        if width is not None and blocks[-1] and sum(widths[c] + 2 for c in [*blocks[-1], column]) + widths[0] > width:
+            blocks.append([])
+        blocks[-1].append(column)
 
-    def joined(line: Sequence[str]) -> str:
-        first, *rest = (cell.rjust(width) for cell, width in zip(line, widths, strict=True))
-        return "  ".join([first.strip().ljust(widths[0]), *rest])
+    def joined(line: Sequence[str], block: Sequence[int]) -> str:
+        first, *more = textwrap.wrap(line[0], widths[0], drop_whitespace=False) if len(line[0]) > widths[0] else [line[0]]
+        return "\n".join(["  ".join([first.ljust(widths[0]), *(line[c].rjust(widths[c]) for c in block)]).rstrip(), *more])
 
-    text = [joined(line) for line in lines]
-    return "\n".join([text[0], "-" * len(text[0]), *text[1:]])
+    texts = [[joined(line, block) for line in lines] for block in blocks]
+    return "\n\n".join("\n".join([head, "-" * len(head.split("\n")[0]), *body]) for head, *body in texts)
 
 
 def html_table(head: Sequence[str], body: Sequence[Sequence[str]], *, caption: str = "") -> str:

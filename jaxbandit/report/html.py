@@ -26,9 +26,10 @@ from jaxbandit.drawing import COLOURS, Drawing, compose, figure_of, plain
 from jaxbandit.report import statistics
 from jaxbandit.report.plots import boxes_over_time, delay_histogram, mean_curves
 from jaxbandit.report.sweeps import sweep, sweeps_of, win_map
-from jaxbandit.report.tables import COLUMNS, PANELS, summary_rows
+from jaxbandit.report.tables import PANELS, decimals, summary_rows, with_half
 from jaxbandit.results.dataset import RESULTS, flags_in_words, sweeps_without_effect
 from jaxbandit.results.files import read_results
+from jaxbandit.results.measured import groups_of, legend_of, measures_shown, note_of
 
 __all__ = ["render", "write_report"]
 __dir__ = __all__.copy  # what completion shows
@@ -144,12 +145,16 @@ def page(kind: str, sections: Mapping[str, Section], **head: object) -> str:
 
 
 def _summary(dataset: xr.Dataset) -> Section:
-    shown = [heading for heading, name, _ in COLUMNS if name in dataset]
-    rows = [
-        [row["algorithm"], f"{row['trials'] - row['failed']} of {row['trials']}", *(with_half(row[h], row[f"{h} +-"]) for h in shown)]
-        for row in summary_rows(dataset)
-    ]
-    return {"heads": ["algorithm", "trials", *shown], "rows": rows, "rounds": f"{int(statistics.elapsed(dataset)[-1]):,}"}
+    found = summary_rows(dataset)
+    shown = measures_shown(found)
+    rows: list[list[Cell]] = []
+    for heading, members in groups_of(found).items():
+        rows += [[{"text": heading, "tag": "i"}, *[""] * (len(shown) + 1)]] if heading else []
+        for label, row in members:
+            numbers = (with_half(row[name], row[f"{name} +-"]) + note_of(row, name) for name in shown)
+            rows.append([label, f"{row['trials'] - row['failed']} of {row['trials']}", *numbers])
+    legend = f"{legend_of(found)} Rounds: {int(statistics.elapsed(dataset)[-1]):,}. Trials that failed are left out."
+    return {"heads": ["algorithm", "trials", *shown], "rows": rows, "legend": legend}
 
 
 def _measures(dataset: xr.Dataset, known: Panels = PANELS) -> Panels:
@@ -182,7 +187,7 @@ def _difference(pair: xr.Dataset, corrected: float) -> Cell:
         return "undefined" if int(pair["count"]) else "no common trial"
     if not np.isfinite(low):
         return f"{mean:z,.3f} (one trial)"
-    digits = _decimals((high - low) / 2)
+    digits = decimals((high - low) / 2)
     p, holms = ("< 0.0001" if value < 1e-4 else f"{value:.2g}" for value in (float(pair.p), corrected))
     return {
         "text": f"{mean:z,.{digits}f}",
@@ -224,19 +229,6 @@ def _parsed(value: object) -> object:
         return json.loads(value) if isinstance(value, str) and value[:1] in ("{", "[") else value
     except (ValueError, RecursionError):
         return value
-
-
-def _decimals(half: float) -> int:
-    """Return the number of decimals that show two digits of an uncertainty."""
-    return int(np.clip(1 - np.floor(np.log10(half)), 0, 9)) if np.isfinite(half) and half > 0 else 3
-
-
-def with_half(mean: float, half: float) -> str:
-    """Return a mean and its half-width as text, such as ``0.52 ± 0.13``."""
-    if not np.isfinite(mean):
-        return "undefined"
-    digits = _decimals(half)
-    return f"{mean:z,.{digits}f}" + (f" ± {half:z,.{digits}f}" if np.isfinite(half) else "")
 
 
 # Figures.

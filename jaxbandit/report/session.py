@@ -9,7 +9,8 @@ import numpy as np
 
 from jaxbandit.core.files import prepare_file, write_whole
 from jaxbandit.core.status import MESSAGES
-from jaxbandit.report.html import Picture, Section, page, with_half
+from jaxbandit.report.html import Picture, Section, page
+from jaxbandit.report.tables import with_half
 from jaxbandit.session import Session
 from jaxbandit.session.figures import history_figure, nearness
 from jaxbandit.session.quantities import STATES, readable

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import re
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import IO, Annotated, Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 
+from jaxbandit.core.checks import one_of
 from jaxbandit.core.declare import Key
+from jaxbandit.core.fields import whole
 from jaxbandit.core.pytree import aligned
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.report.statistics import Given, elapsed, results_at_hand
-from jaxbandit.results.dataset import to_dataframe
-from jaxbandit.results.measured import COLUMNS, RunSummary, summary_cells, summary_row
+from jaxbandit.results.dataset import LABELS, to_dataframe
+from jaxbandit.results.measured import COLUMNS, RunSummary, measures_shown, note_of, summary_row, summary_text
 
 __all__ = ["COLUMNS", "aligned", "latex_table", "summary_rows", "text_table", "to_dataframe", "write_csv"]
 __dir__ = __all__.copy  # what completion shows
@@ -28,8 +30,13 @@ FORMULAS = {
     "soft V/t": "$V_{\\mathrm{soft}}/t$",
     "N": "$N$",
     "best R+V": "$\\min(R^+ + V)$",
+    "best feasible": "best feasible $f$",
     "strong R/t": "$R_{\\mathrm{strong}}/t$",
 }
+
+# Letters that mean something to LaTeX.
+ESCAPES = str.maketrans({letter: f"\\{letter}" for letter in "&%$#_{}"} | {"~": r"\textasciitilde ", "^": r"\textasciicircum "})
+ESCAPES |= {ord("\\"): r"\textbackslash "}
 
 # Axis labels of measures divided by the rounds, as figures have a panel for each.
 PANELS = (
@@ -76,6 +83,8 @@ def summary_rows(results: Summarised, problem: AbstractProblem | None = None, *,
         part = dataset.sel(algorithm=label)
         last = {name: part[name].isel(round=-1).values for _, name, _ in COLUMNS if name in part}
         row = summary_row(str(label), last, elapsed(part)[-1], part.status.values, part.declared_round.values)
+        row |= {name: str(part[name].item()) for name in LABELS if name in part.coords}
+        row |= {name: float(part[name]) for name in json.loads(dataset.attrs.get("swept", "[]")) if name in part.coords}
         played = part.sizes["trial"] * int(part["round"][-1])
         seconds = float(part.run_seconds) if "run_seconds" in part else float("nan")
         row["us per trial-round, compiling included"] = seconds / played * 1e6
@@ -83,29 +92,102 @@ def summary_rows(results: Summarised, problem: AbstractProblem | None = None, *,
     return rows
 
 
-def write_csv(rows: Sequence[dict[str, Any]], path: Path) -> None:
+def write_csv(rows: Sequence[dict[str, Any]], path: Path | IO[str]) -> None:
     """Write rows as CSV, with their keys as header."""
     pd.DataFrame(rows).to_csv(path, index=False, na_rep="nan")
 
 
-def text_table(results: Summarised, problem: AbstractProblem | None = None, *, key: Key | None = None) -> str:
-    """Return an aligned text table, with ``mean +- half-width`` of every measure that some row has; arguments as :func:`summary_rows`."""
-    return aligned(summary_cells(summary_rows(results, problem, key=key)))
+def text_table(
+    results: Summarised, problem: AbstractProblem | None = None, *, key: Key | None = None, width: Annotated[int, whole(20)] | None = None
+) -> str:
+    """Return an aligned text table, with ``mean +- half-width`` of every measure that some row has, and the legend of its letters.
+
+    Wide tables are cut into blocks of columns, and many rows are grouped by problem and sweep.
+
+    Args:
+      results, problem, key: as for :func:`summary_rows`.
+      width: letters in a line; default those of the terminal, 80 where there is none.
+    """
+    return summary_text(summary_rows(results, problem, key=key), width)
+
+
+def decimals(half: float) -> int:
+    """Return the number of decimals that show two digits of an uncertainty."""
+    return int(np.clip(1 - np.floor(np.log10(half)), 0, 9)) if np.isfinite(half) and half > 0 else 3
+
+
+def with_half(mean: float, half: float, joint: str = " ± ") -> str:
+    """Return a mean and its half-width as text, such as ``0.52 ± 0.13``."""
+    if not np.isfinite(mean):
+        return "undefined"
+    digits = decimals(half)
+    return f"{mean:z,.{digits}f}" + (f"{joint}{half:z,.{digits}f}" if np.isfinite(half) else "")
 
 
 def latex_table(
-    results: Summarised, problem: AbstractProblem | None = None, *, key: Key | None = None, caption: str = "", label: str = ""
+    results: Summarised,
+    problem: AbstractProblem | None = None,
+    *,
+    key: Key | None = None,
+    caption: str = "",
+    label: str = "",
+    measures: Sequence[str] = (),
 ) -> str:
     """Return a table of results as a LaTeX ``tabular``, which needs no package; with a caption or label as a ``table``.
+
+    Of one problem it has a column for each measure; of several a column for each problem, and the measures one below the other. Numbers
+    have two digits of their half-width, and the best mean of those on one problem is bold.
 
     Args:
       results, problem, key: as for :func:`summary_rows`.
       caption: text of the caption, in LaTeX.
       label: name for references, such as ``tab:sine``.
+      measures: those to show, by heading or name (``"R/t"`` or ``"regret"``); default all, and how many trials declared infeasibility.
+
+    Raises:
+      InvalidArgument: on unknown measures, or where :func:`summary_rows` raises it.
     """
-    head, *body = summary_cells(summary_rows(results, problem, key=key), joint=r" \pm ")
-    lines = [[first, *(f"${cell}$" if r"\pm" in cell else cell for cell in others)] for first, *others in body]
-    frame = pd.DataFrame(lines, columns=[FORMULAS.get(cell, cell) for cell in head]).style.hide(axis="index")
-    form = {"column_format": f"l{'r' * (len(head) - 1)}", "position_float": "centering" if caption or label else None}
-    text = frame.format(escape="latex", subset=["algorithm"]).to_latex(hrules=True, caption=caption or None, label=label or None, **form)
-    return re.sub(r"\\(top|mid|bottom)rule", r"\\hline", text).strip()
+    rows = summary_rows(results, problem, key=key)
+    named = {word: heading for heading, name, _ in COLUMNS for word in (heading, name)}
+    for number, measure in enumerate(measures):
+        one_of(f"measures[{number}]", measure, named)
+    shown = [named[measure] for measure in measures] or measures_shown(rows)
+    problems = list(dict.fromkeys(str(row.get("problem", "")) for row in rows))
+
+    def cell(row: Mapping[str, Any], heading: str) -> str:
+        rivals = [other[heading] for other in rows if other.get("problem", "") == row.get("problem", "") and np.isfinite(other[heading])]
+        best = len(rivals) > 1 and row[heading] == (max if heading == "best feasible" else min)(rivals)
+        text = with_half(row[heading], row[f"{heading} +-"], r" \pm ").replace(",", "{,}")
+        return (f"$\\mathbf{{{text}}}$" if best else f"${text}$" if np.isfinite(row[heading]) else text) + note_of(row, heading)
+
+    def failed(row: Mapping[str, Any]) -> str:
+        return f" ({row['failed']} failed)" if row["failed"] else ""
+
+    if len(problems) > 1:
+        head, lines = ["algorithm", *map(_escaped, problems)], list[list[str]]()
+        members = [(row["algorithm"].replace(f" on {row['problem']}", "", 1), str(row["problem"]), row) for row in rows]
+        for heading in shown:
+            lines.append([f"\\multicolumn{{{len(head)}}}{{l}}{{{FORMULAS.get(heading, heading)}}}"])
+            cells = {(name, place): cell(row, heading) + failed(row) for name, place, row in members}
+            names = dict.fromkeys(name for name, _, _ in members)
+            lines += [[_escaped(name), *(cells.get((name, place), "--") for place in problems)] for name in names]
+    else:
+        head = ["algorithm", *(FORMULAS.get(heading, heading) for heading in shown), *([] if measures else ["declared"])]
+        lines = [
+            [_escaped(row["algorithm"] + failed(row)), *(cell(row, heading) for heading in shown)]
+            + ([] if measures else [f"{row['declared infeasible']}/{row['trials']}"])
+            for row in rows
+        ]
+    body = [" & ".join(line) + r" \\" for line in (head, *lines)]
+    text = "\n".join(
+        [f"\\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}", r"\hline", body[0], r"\hline", *body[1:], r"\hline", r"\end{tabular}"]
+    )
+    if not (caption or label):
+        return text
+    said = [f"\\caption{{{caption}}}"] * bool(caption) + [f"\\label{{{label}}}"] * bool(label)
+    return "\n".join([r"\begin{table}", r"\centering", *said, text, r"\end{table}"])
+
+
+def _escaped(text: str) -> str:
+    """Return text as LaTeX prints it."""
+    return text.translate(ESCAPES)

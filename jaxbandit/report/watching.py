@@ -17,10 +17,10 @@ from jaxbandit.core.declare import FilePath, checked
 from jaxbandit.core.fields import between, function
 from jaxbandit.core.files import CannotWrite, reason_of, write_whole
 from jaxbandit.core.intervals import NORMAL_95
-from jaxbandit.report.html import MOST_LINES, Section, mean_pictures, page, parts_of, with_half, write_report
+from jaxbandit.report.html import MOST_LINES, Section, mean_pictures, page, parts_of, write_report
 from jaxbandit.report.session import write_session_report
 from jaxbandit.report.statistics import grouped
-from jaxbandit.report.tables import COLUMNS, PANELS, WORDS
+from jaxbandit.report.tables import COLUMNS, PANELS, WORDS, with_half
 from jaxbandit.session.journal import open_journal
 from jaxbandit.study.files import PROGRESS, RECORD, is_held
 from jaxbandit.study.progress import Progress

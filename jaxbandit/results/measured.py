@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
+import textwrap
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -46,10 +49,17 @@ COLUMNS = (
     ("strong R/t", "strong_regret", True),
 )
 
-LEGEND = (
-    "Means over trials after the last round with half-widths of 95% intervals; /t: divided by the number of rounds. R regret, R+ its"
-    " positive part, V violation, N violating rounds, declared: trials that declared the instance infeasible."
-)
+LETTERS = {
+    "R/t": "R regret",
+    "R+/t": "R+ positive regret",
+    "V/t": "V violation",
+    "soft V/t": "soft V violation of the sums over rounds",
+    "N": "N violating rounds",
+    "best R+V": "best R+V the least sum of positive regret and violation in a round",
+    "best feasible": "best feasible the largest reward at a feasible point",
+    "strong R/t": "strong R regret against the best mixed policy",
+}
+FEW_ROWS = 8  # of a table without groups
 
 
 Measured: TypeAlias = tuple[Tally, dict[str, Array], dict[str, Array]]
@@ -223,11 +233,11 @@ class RunSummary:
     rows: tuple[dict[str, Any], ...]
 
     def __repr__(self) -> str:
-        return aligned(summary_cells(self.rows))
+        return summary_text(self.rows)
 
     def _repr_html_(self) -> str:
         head, *body = summary_cells(self.rows, " ± ")
-        return html_table(head, body, caption=LEGEND)
+        return html_table(head, body, caption=legend_of(self.rows))
 
 
 def summary_row(label: str, last: Mapping[str, np.ndarray], elapsed: int, status: np.ndarray, declared: np.ndarray) -> dict[str, Any]:
@@ -236,6 +246,9 @@ def summary_row(label: str, last: Mapping[str, np.ndarray], elapsed: int, status
     row: dict[str, Any] = {"algorithm": label, "trials": len(ok), "failed": int((~ok).sum())}
     for heading, name, averaged in COLUMNS:
         final = last[name][ok].astype(np.float64) / (elapsed if averaged else 1) if name in last else np.zeros(0)
+        if name == "best_feasible_value":  # of the trials that have one
+            final = final[np.isfinite(final)]
+            row["ever feasible"] = len(final)
         row[heading] = float(final.mean()) if len(final) else float("nan")
         row[f"{heading} +-"] = float(half_width(final))
     row["declared infeasible"] = int(np.count_nonzero(status & int(Status.DECLARED_INFEASIBLE)))
@@ -264,16 +277,59 @@ def summary_of(
     return RunSummary(rows=tuple(rows))
 
 
+def measures_shown(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the headings of the measures that some row has."""
+    return [heading for heading, _, _ in COLUMNS if any(np.isfinite(row[heading]) for row in rows)]
+
+
+def legend_of(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the legend of a table of rows: what its numbers and letters are."""
+    shown = measures_shown(rows)
+    few = any(note_of(row, heading) for row in rows for heading in shown)
+    return (
+        "Means over trials after the last round with half-widths of 95% intervals; /t: divided by the number of rounds. "
+        f"{', '.join([*map(LETTERS.__getitem__, shown), 'declared: trials that declared the instance infeasible'])}"
+        f"{'; (3/10): over the 3 of 10 trials that ever were at a feasible point' if few else ''}."
+    )
+
+
+def note_of(row: Mapping[str, Any], heading: str) -> str:
+    """Return over how many of its trials a measure of a row is a mean, ``" (3/10)"``, where that is not all that did not fail."""
+    ok = row["trials"] - row["failed"]
+    return f" ({row['ever feasible']}/{ok})" if heading == "best feasible" and row["ever feasible"] < ok else ""
+
+
+def groups_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[str, Mapping[str, Any]]]]:
+    """Return rows by the heading that they stand under, with their labels there: by problem and by sweep, where there are many."""
+    on_several = len({row.get("problem", "") for row in rows}) > 1
+    sizes, groups = Counter((row.get("problem"), row.get("base")) for row in rows), dict[str, list[tuple[str, Mapping[str, Any]]]]()
+    for row in rows:
+        base, on = row.get("base", ""), f"on {row['problem']}" if on_several else ""
+        label = row["algorithm"].replace(f" {on}", "", 1) if on else row["algorithm"]
+        of = base if sizes[row.get("problem"), base] > 1 and label.startswith(f"{base} ") else ""
+        groups.setdefault(" ".join(filter(None, (of, on))), []).append((label.removeprefix(f"{of} ") if of else label, row))
+    return groups if len(groups) > 1 and len(rows) > FEW_ROWS else {"": [(row["algorithm"], row) for row in rows]}
+
+
 def summary_cells(rows: Sequence[Mapping[str, Any]], joint: str = " +- ") -> list[list[str]]:
     """Return the cells of a table of rows as text, the heading first, with every measure that some row has."""
-    shown = [heading for heading, _, _ in COLUMNS if any(np.isfinite(row[heading]) for row in rows)]
+    shown = measures_shown(rows)
 
     def cell(row: Mapping[str, Any], heading: str) -> str:
         value, half = row[heading], row[f"{heading} +-"]
-        return "undefined" if not np.isfinite(value) else f"{value:.3f}" + (f"{joint}{half:.3f}" if np.isfinite(half) else "")
+        text = "undefined" if not np.isfinite(value) else f"{value:.3f}" + (f"{joint}{half:.3f}" if np.isfinite(half) else "")
+        return text + note_of(row, heading)
 
     body = []
-    for row in rows:
-        name = row["algorithm"] + (f" ({row['failed']} failed)" if row["failed"] else "")
-        body.append([name, *(cell(row, heading) for heading in shown), f"{row['declared infeasible']}/{row['trials']}"])
+    for heading, members in groups_of(rows).items():
+        body += [[heading, *[""] * (len(shown) + 1)]] if heading else []
+        for label, row in members:
+            name = ("  " if heading else "") + label + (f" ({row['failed']} failed)" if row["failed"] else "")
+            body.append([name, *(cell(row, measure) for measure in shown), f"{row['declared infeasible']}/{row['trials']}"])
     return [["algorithm", *shown, "declared"], *body]
+
+
+def summary_text(rows: Sequence[Mapping[str, Any]], width: int | None = None) -> str:
+    """Return a table of rows as text with its legend, in so many letters; default those of the terminal, 80 where there is none."""
+    width = shutil.get_terminal_size().columns if width is None else width
+    return "\n".join([aligned(summary_cells(rows), width=width), "", *textwrap.wrap(legend_of(rows), width)])

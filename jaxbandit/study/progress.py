@@ -22,7 +22,7 @@ SECONDS_BETWEEN_LINES = 2.0  # where lines are plain
 LEAST_SECONDS_BETWEEN_WRITES = 1.0
 SHARE_OF_WRITES = 0.02  # of the time
 LEAST_SECONDS = 1e-9  # a clock may stand still
-MOST_MEANS = 6  # in a line
+MOST_MEANS = 3  # in a line
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +47,8 @@ class Progress:
     def __str__(self) -> str:
         """``[1/3] rpol: round 1,000, batch 2 of 4: 200,000 trial-rounds/s, 3 s left; mean regret: rpol 12.5``."""
         batch = f", batch {self.batch + 1:,} of {self.batches:,}" if self.batches > 1 else ""
-        means = ", ".join(f"{label} {value:.4g}" for label, value in list(self.lines.items())[-MOST_MEANS:])
+        means = ", ".join(f"{label} {value:.4g}" for label, value in list(self.lines.items())[:MOST_MEANS])
+        means += f" and {len(self.lines) - MOST_MEANS} more" if len(self.lines) > MOST_MEANS else ""
         return (
             f"[{self.cell + 1}/{self.cells}] {self.title}: round {self.round:,}{batch}: {self.rate:,.0f} trial-rounds/s,"
             f" {self.left:,.0f} s left; mean {self.metric.replace('_', ' ')}: {means}"
