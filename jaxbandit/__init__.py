@@ -57,15 +57,17 @@ if TYPE_CHECKING:
     from jaxbandit import session as session
     from jaxbandit import study as study
     from jaxbandit.session import Session as Session
+    from jaxbandit.session import optimise as optimise
 
 LATER = ("gradients", "optuna", "report", "session", "study")  # which need optax, or the extras ``study`` and ``optuna``
-__dir__ = [*__all__, "Session", *LATER].copy
+FROM = {"Session": "session", "optimise": "session"}  # the modules of further names
+__dir__ = [*__all__, *FROM, *LATER].copy
 
 
 def __getattr__(name: str) -> Any:
-    """Load ``Session`` and some modules when they are first asked for: the engine does not need what they need."""
-    if name == "Session":
-        return importlib.import_module("jaxbandit.session").Session
+    """Load some names and modules when they are first asked for: the engine does not need what they need."""
+    if name in FROM:
+        return getattr(importlib.import_module(f"jaxbandit.{FROM[name]}"), name)
     if name in LATER:
         return importlib.import_module(f"jaxbandit.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

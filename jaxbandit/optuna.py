@@ -30,7 +30,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from jaxbandit.algorithms import Algorithm
 from jaxbandit.core.checks import InvalidArgument, did_you_mean, short
-from jaxbandit.core.declare import Key, checked
+from jaxbandit.core.declare import KeyOrSeed, checked
 from jaxbandit.core.fields import Words, whole
 from jaxbandit.core.keys import typed
 from jaxbandit.delays import Delay
@@ -89,7 +89,7 @@ class Sampler(BaseSampler):
         algorithm: Algorithm,
         model: Annotated[Model, Words("the model of a session, study.Model(...)")] | None = None,
         *,
-        key: Key,
+        key: KeyOrSeed,
         constraints: Sequence[str] | Excess | None = None,
         points: Most | Mapping[str, Most] | None = None,
         horizon: Rounds = 1000,

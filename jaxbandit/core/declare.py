@@ -41,6 +41,9 @@ Array: TypeAlias = jax.Array
 Key: TypeAlias = Annotated[jax.Array, fields.key]
 """A PRNG key of ``jax.random.key``, shape ``[]``."""
 
+KeyOrSeed: TypeAlias = Annotated[jax.Array | int, fields.key]
+"""A PRNG key, or its seed, from which :func:`checked` makes it; of functions that users call, and call only."""
+
 Device: TypeAlias = Any
 """A ``jax.Device``, of which jaxlib tells type checkers nothing."""
 
@@ -298,23 +301,26 @@ def symbols(item: Declared) -> dict[str, object]:
 def checked(function: Callable[P, T]) -> Callable[P, T]:
     """Let a function check its arguments by their annotations before it runs.
 
-    An argument that is left out is not checked, so that a default may be anything. Arguments of the methods of an object on a domain have
-    to fit that and its number of outputs, too. A traced number that the function has to know raises ``InvalidArgument`` by its name.
+    An argument that is left out is not checked, so that a default may be anything. A seed in place of a key becomes one.
+    Arguments of the methods of an object on a domain have to fit that and its number of outputs, too. A traced number that the function has
+    to know raises ``InvalidArgument`` by its name.
     """
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            given: Mapping[str, object] = _signature(function).bind_partial(*args, **kwargs).arguments
+            bound = _signature(function).bind_partial(*args, **kwargs)
         except TypeError:
-            given = {}  # the call below fails in Python's own words, which name the function
+            bound = None  # the call below fails in Python's own words, which name the function
+        given: dict[str, object] = {} if bound is None else bound.arguments
         owner = given.get("self")
         place = Place(None, owner.outputs, owner.domain.size, owner.domain.dimension) if isinstance(owner, OnDomain) else Place()
         for parameter in parameters(function):
             if parameter.name in given:
-                parameter.check(parameter.name, given[parameter.name], place)
+                parameter.check(parameter.name, value := given[parameter.name], place)
+                given[parameter.name] = parameter.check.convert(value)
         try:
-            return function(*args, **kwargs)
+            return function(*args, **kwargs) if bound is None else function(*bound.args, **bound.kwargs)
         except (jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:
             traced = [name for name, value in given.items() if is_traced(value)]
             if not traced:

@@ -152,6 +152,7 @@ class Check:
     verify: Verify = lambda name, value, place: None
     classes: tuple[type, ...] = ()  # base classes of the objects that the field may hold; none for numbers
     interval: Interval | None = None  # where its numbers lie; None where that is not all that it asks of them
+    convert: Callable[[Any], Any] = lambda value: value  # what a function whose argument it is gets in place of a value
 
     def __call__(self, name: str, value: object, place: Place = Place()) -> None:
         """Raise ``InvalidArgument`` unless ``value``, called ``name``, may stand at a place."""
@@ -171,6 +172,7 @@ class Check:
             lambda name, value, place: (self if self.takes(value) else other).verify(name, value, place),
             (*self.classes, *other.classes),
             self.interval or other.interval,  # of what is optional, or a number or an object
+            lambda value: (self if self.takes(value) else other).convert(value),
         )
 
     def of(self, shape: Shape) -> Check:
@@ -362,7 +364,13 @@ def _is_floating_type(value: object) -> bool:
         return False
 
 
+def _is_seed(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
 def _is_key(value: object) -> bool:
+    if _is_seed(value):
+        return True
     if not isinstance(value, jax.Array | np.ndarray):
         return False
     if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
@@ -371,13 +379,23 @@ def _is_key(value: object) -> bool:
     return value.dtype == np.uint32 and value.shape == ((2,) if default == "threefry2x32" else (4,))
 
 
+def check_seed(name: str, value: object) -> None:
+    """Raise ``InvalidArgument`` unless a seed is one that JAX tells from all others: without 64-bit numbers it drops further bits."""
+    checks.integer(name, value, least=0, most=2**63 - 1 if float_dtype().itemsize == 8 else 2**32 - 1)
+
+
 boolean = _plain("true or false", (bool, np.bool_))
 text = _plain("text", (str,))
 whole_number = _plain("a whole number", (int, np.integer))
 nothing = Check("None", lambda value: value is None)
 floating_type = Check("a floating type, such as jnp.float32", _is_floating_type)
-key = Check("one PRNG key, jax.random.key(seed)", _is_key)
-"""A key of ``jax.random.key``, or one in the older form of ``jax.random.PRNGKey``."""
+key = Check(
+    "one PRNG key, jax.random.key(seed)",
+    _is_key,
+    lambda name, value, place: check_seed(name, value) if _is_seed(value) else None,
+    convert=lambda value: jax.random.key(int(value)) if _is_seed(value) else value,
+)
+"""A key of ``jax.random.key``, one in the older form of ``jax.random.PRNGKey``, or the seed of one."""
 path = Check("text that is not empty, or a path", lambda value: isinstance(value, str | os.PathLike) and bool(str(value).strip()))
 """Text, or a ``Path``; the rest shows when it is opened."""
 

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.core.declare import Array, Key, checked
+from jaxbandit.core.declare import Array, Key, KeyOrSeed, checked
 from jaxbandit.core.fields import integers_from, of_class, scalar, whole
 
 __all__ = ["Stream", "round_key", "stream_key", "trial_key", "typed"]
@@ -35,8 +35,9 @@ STREAM = of_class(Stream, "a Stream, one of " + ", ".join(stream.name for stream
 
 
 @checked
-def typed(given: Key) -> Key:
-    """Return a key as ``jax.random.key`` makes it; one of ``jax.random.PRNGKey``, which holds the same numbers, is converted."""
+def typed(given: KeyOrSeed) -> Key:
+    """Return a key as ``jax.random.key`` makes it, of a seed or of one of ``jax.random.PRNGKey``, which holds the same numbers, too."""
+    assert isinstance(given, jax.Array | np.ndarray)  # as `checked` has made it
     if jax.dtypes.issubdtype(given.dtype, jax.dtypes.prng_key):
         return given
     return jax.random.wrap_key_data(jnp.asarray(given))  # type: ignore[no-any-return]

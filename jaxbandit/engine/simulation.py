@@ -15,7 +15,7 @@ from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.blocks import equal_blocks, least_block, mesh_of, place
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.declare import Array, Device, Key, checked
+from jaxbandit.core.declare import Array, Device, KeyOrSeed, checked
 from jaxbandit.core.fields import Described, Words, choice, of_class, whole
 from jaxbandit.core.keys import typed
 from jaxbandit.core.memory import device_memory, tree_bytes
@@ -129,7 +129,7 @@ class Trajectory(Described):
         problem: AbstractProblem,
         *,
         label: str = "run",
-        key: Key | None = None,
+        key: KeyOrSeed | None = None,
         trials: Trials | None = None,
         delay: Delay | None = None,
         swept: Annotated[Mapping[str, Sequence[Any]], Words("a mapping from fields to values")] | None = None,
@@ -173,7 +173,7 @@ class Trajectory(Described):
         problem: AbstractProblem,
         *,
         label: str = "run",
-        key: Key | None = None,
+        key: KeyOrSeed | None = None,
         trials: Trials | None = None,
         swept: Annotated[Mapping[str, Sequence[Any]], Words("a mapping from fields to values")] | None = None,
     ) -> RunSummary:
@@ -207,7 +207,7 @@ def simulate(
     surrogate: Surrogate | Sweep,
     *,
     horizon: Rounds,
-    key: Key,
+    key: KeyOrSeed,
     trials: Trials = 1,
     initial: InitialDesign | None = None,
     informed: Telling | None = None,

@@ -17,7 +17,7 @@ from jax.flatten_util import ravel_pytree
 
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core.checks import Interval, InvalidArgument, check_known, short
-from jaxbandit.core.declare import Array, Key, Scalar, checked, parameters
+from jaxbandit.core.declare import Array, KeyOrSeed, Scalar, checked, parameters
 from jaxbandit.core.fields import Words, between, positive, whole
 from jaxbandit.core.fields import text as text_check
 from jaxbandit.core.intervals import NORMAL_95
@@ -119,7 +119,7 @@ def _positive(algorithm: Algorithm, model: Surrogate, path: str) -> np.ndarray:
 def descend(
     loss: SmoothedLoss,
     params: Params,
-    key: Key,
+    key: KeyOrSeed,
     *,
     optimizer: Annotated[optax.GradientTransformation, Words("an optimiser of optax, such as optax.adam(0.1)")] | None = None,
     steps: Annotated[int, whole(1, MAX_COUNT)] = 40,

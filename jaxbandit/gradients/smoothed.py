@@ -19,8 +19,9 @@ from jax.flatten_util import ravel_pytree
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, blaming, is_traced
-from jaxbandit.core.declare import Array, Declared, Key, Scalar, check_fields, checked
+from jaxbandit.core.declare import Array, Declared, Key, KeyOrSeed, Scalar, check_fields, checked
 from jaxbandit.core.fields import Described, between, finite, function, integers_from, nonnegative, numbers, vector, whole
+from jaxbandit.core.keys import typed
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, static
 from jaxbandit.delays import Delay
 from jaxbandit.engine import InitialDesign
@@ -195,19 +196,19 @@ class SmoothedLoss(Described):
             raise InvalidArgument(f"measure: must make one number [] of the Curves of a trial, got {checks.short(loss)}")
 
     @checked
-    def __call__(self, params: Params, key: Key) -> Array:
+    def __call__(self, params: Params, key: KeyOrSeed) -> Array:
         """Return the mean loss ``[]`` of a round, whose gradient is the smoothed one; raises as the class says."""
         self._check(params)
         return _value(self, params, key)
 
     @checked
-    def estimate(self, params: Params, key: Key) -> Estimate:
+    def estimate(self, params: Params, key: KeyOrSeed) -> Estimate:
         """Return value, gradient, its standard error, and the shares of unchanged and failed pairs.
 
         Raises ``InvalidArgument`` as the class says, and unless it is traced when more than 5% of the pairs failed.
         """
         self._check(params)
-        estimate = _estimate(self, params, key)
+        estimate = _estimate(self, params, typed(key))
         if not is_traced(estimate.failed) and int(estimate.failed) > int(MOST_FAILED * self.pairs):
             raise InvalidArgument(
                 f"params: a trial failed in {int(estimate.failed)} of {self.pairs} pairs around them, at most {MOST_FAILED:.0%} may; the"

@@ -17,7 +17,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from jaxbandit.core.checks import InvalidArgument, one_of, shape
-from jaxbandit.core.declare import Key, Numbers, checked
+from jaxbandit.core.declare import KeyOrSeed, Numbers, checked
 from jaxbandit.core.fields import AtLeast, Words, numbers, whole
 from jaxbandit.core.status import healthy
 from jaxbandit.delays import NEVER
@@ -67,7 +67,7 @@ def curves(
     problem: AbstractProblem | None = None,
     *,
     measures: Annotated[Sequence[tuple[str, str]], AtLeast(1)] = PANELS,
-    key: Key | None = None,
+    key: KeyOrSeed | None = None,
     axes: GivenAxes = None,
 ) -> np.ndarray:
     """Draw averages over time, ``measure(t) / t``, as mean lines with 95% confidence bands over trials; failed trials are left out.
@@ -126,7 +126,7 @@ def cumulative(
     lines: Lines | None = None,
     *,
     problem: AbstractProblem | None = None,
-    key: Key | None = None,
+    key: KeyOrSeed | None = None,
     heading: str = "",
     ylabel: str | None = None,
     log: Literal["", "x", "y", "xy"] = "",
@@ -210,7 +210,7 @@ def distribution(
     lines: Lines | None = None,
     *,
     problem: AbstractProblem | None = None,
-    key: Key | None = None,
+    key: KeyOrSeed | None = None,
     heading: str = "",
     ylabel: str | None = None,
     ax: Axes | None = None,
@@ -284,7 +284,7 @@ def trade_off(
     y: tuple[str, str] = PANELS[1],
     *,
     problem: AbstractProblem | None = None,
-    key: Key | None = None,
+    key: KeyOrSeed | None = None,
     heading: str = "",
     ax: Axes | None = None,
 ) -> Axes:
@@ -314,7 +314,12 @@ def trade_off(
 @styled()
 @checked
 def rounds_of_declaration(
-    results: statistics.Given, *, problem: AbstractProblem | None = None, key: Key | None = None, heading: str = "", ax: Axes | None = None
+    results: statistics.Given,
+    *,
+    problem: AbstractProblem | None = None,
+    key: KeyOrSeed | None = None,
+    heading: str = "",
+    ax: Axes | None = None,
 ) -> Axes:
     """Draw a histogram of the rounds in which trials declared infeasibility, for one or more algorithms, on one axis.
 
@@ -389,7 +394,12 @@ def multiplier_paths(
 @styled()
 @checked
 def delay_histogram(
-    results: statistics.Given, problem: AbstractProblem | None = None, *, key: Key | None = None, heading: str = "", ax: Axes | None = None
+    results: statistics.Given,
+    problem: AbstractProblem | None = None,
+    *,
+    key: KeyOrSeed | None = None,
+    heading: str = "",
+    ax: Axes | None = None,
 ) -> Axes:
     """Draw a histogram of the delays of values, in rounds: a line for each delay model and each output whose delays differ.
 

@@ -18,7 +18,7 @@ from scipy.special import stdtr
 
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.declare import Key, checked
+from jaxbandit.core.declare import KeyOrSeed, checked
 from jaxbandit.core.fields import Check, numbers, whole
 from jaxbandit.core.intervals import half_width, standard_deviation
 from jaxbandit.core.memory import check_fits
@@ -63,7 +63,7 @@ def runs_of(results: object) -> dict[str, Trajectory] | None:
     return None
 
 
-def results_at_hand(results: Given, problem: AbstractProblem | None = None, *, key: Key | None = None) -> xr.Dataset:
+def results_at_hand(results: Given, problem: AbstractProblem | None = None, *, key: KeyOrSeed | None = None) -> xr.Dataset:
     """Return a dataset of results: of trajectories given the problem that was run, and of a random family the key of ``simulate``."""
     runs = runs_of(results)
     if runs is None:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from jaxbandit.core.checks import one_of
-from jaxbandit.core.declare import Key
+from jaxbandit.core.declare import KeyOrSeed
 from jaxbandit.core.fields import whole
 from jaxbandit.core.pytree import aligned
 from jaxbandit.problems import AbstractProblem
@@ -64,7 +64,7 @@ Summarised: TypeAlias = Given | RunSummary | Sequence[Mapping[str, Any]]
 ROW = summary_row("", {}, 0, np.zeros(0, np.int32), np.zeros(0, np.int32)).keys()
 
 
-def summary_rows(results: Summarised, problem: AbstractProblem | None = None, *, key: Key | None = None) -> list[dict[str, Any]]:
+def summary_rows(results: Summarised, problem: AbstractProblem | None = None, *, key: KeyOrSeed | None = None) -> list[dict[str, Any]]:
     """Return a row per algorithm: mean and 95% half-width of every measure after the last round, over trials that did not fail.
 
     Args:
@@ -98,7 +98,11 @@ def write_csv(rows: Sequence[dict[str, Any]], path: Path | IO[str]) -> None:
 
 
 def text_table(
-    results: Summarised, problem: AbstractProblem | None = None, *, key: Key | None = None, width: Annotated[int, whole(20)] | None = None
+    results: Summarised,
+    problem: AbstractProblem | None = None,
+    *,
+    key: KeyOrSeed | None = None,
+    width: Annotated[int, whole(20)] | None = None,
 ) -> str:
     """Return an aligned text table, with ``mean +- half-width`` of every measure that some row has, and the legend of its letters.
 
@@ -128,7 +132,7 @@ def latex_table(
     results: Summarised,
     problem: AbstractProblem | None = None,
     *,
-    key: Key | None = None,
+    key: KeyOrSeed | None = None,
     caption: str = "",
     label: str = "",
     measures: Sequence[str] = (),

@@ -18,7 +18,7 @@ from jax.sharding import Mesh
 from jaxbandit.core.blocks import equal_blocks, map_blocks
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.codec import describe, in_words
-from jaxbandit.core.declare import Array, Key
+from jaxbandit.core.declare import Array, KeyOrSeed
 from jaxbandit.core.intervals import half_width
 from jaxbandit.core.keys import Stream, pair_key, stream_key, typed
 from jaxbandit.core.pytree import aligned, canonicalise, html_table
@@ -121,7 +121,7 @@ def results_of(
     runs: Mapping[str, Played],
     problem: AbstractProblem,
     *,
-    key: Key | None = None,
+    key: KeyOrSeed | None = None,
     trials: int | Sequence[int] | None = None,
     delay: Delay | None = None,
     swept: Mapping[str, Sequence[object]] | None = None,
@@ -196,7 +196,7 @@ def variants_named(label: str, run: Played, swept: Mapping[str, Sequence[object]
     return [(" ".join([label, *value_words(values)]), values) for values in chosen]
 
 
-def measured(run: Played, problem: AbstractProblem, numbers: Sequence[int], key: Key | None) -> dict[str, np.ndarray]:
+def measured(run: Played, problem: AbstractProblem, numbers: Sequence[int], key: KeyOrSeed | None) -> dict[str, np.ndarray]:
     """Return the measures of every round and facts of each instance by the names that a study's batches have."""
     if key is None and problem.is_random:
         raise InvalidArgument(
@@ -260,7 +260,7 @@ def summary_of(
     runs: Mapping[str, Played],
     problem: AbstractProblem,
     *,
-    key: Key | None = None,
+    key: KeyOrSeed | None = None,
     trials: int | Sequence[int] | None = None,
     swept: Mapping[str, Sequence[object]] | None = None,
 ) -> RunSummary:

@@ -6,6 +6,7 @@ A session plays the rounds of a simulation on values that its user tells. Its pa
 
 from jaxbandit.session.axes import Axis
 from jaxbandit.session.journal import CannotRecord, DamagedSession, SessionError, SessionInUse
+from jaxbandit.session.optimised import Optimised, optimise
 from jaxbandit.session.session import DeclaredInfeasible, Recommendation, Session
 from jaxbandit.session.specification import Specification, read_toml
 from jaxbandit.session.state import Ticket
@@ -17,12 +18,14 @@ __all__ = [
     "DamagedSession",
     "DeclaredInfeasible",
     "Model",
+    "Optimised",
     "Recommendation",
     "Session",
     "SessionError",
     "SessionInUse",
     "Specification",
     "Ticket",
+    "optimise",
     "read_toml",
 ]
 __dir__ = __all__.copy  # what completion shows

@@ -20,7 +20,7 @@ from jaxbandit.core.codec import Table, from_fields, from_plain, to_fields, to_p
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import AtLeast, finite, scalar, whole
 from jaxbandit.core.pytree import MOST_NUMBERS_SHOWN, replace
-from jaxbandit.domains import MOST_POINTS, Box, Domain, box, log, product
+from jaxbandit.domains import MOST_POINTS, Box, Domain, Side, box, log, product
 from jaxbandit.domains import points as bare_points
 
 Place: TypeAlias = tuple[float, ...]
@@ -54,6 +54,14 @@ def _decimal(column: np.ndarray) -> np.ndarray:
     if np.array_equal(single, held):
         return single.astype(str).astype(np.float64)[where]
     return np.asarray([_rounded(value, np.max(np.abs(held))) for value in held.tolist()])[where]
+
+
+def _of_side(column: np.ndarray, side: Side) -> np.ndarray:
+    """Return values of a side of a box as people read them: labels, integers, or numbers without the rounding of the unit cube."""
+    if side.scale == "integers":
+        return np.asarray(side.labels)[column.astype(int)] if side.labels else column.astype(int)
+    parts = 10.0 ** (13 - np.floor(np.log10(column if side.scale == "log" else max(abs(side.low), abs(side.high)))))  # as _rounded does
+    return np.asarray(np.rint(column * parts) / parts + 0.0)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -227,12 +235,15 @@ class Space:
     ] = ()  # on a box the points of a session's tickets, in the unit cube; their numbers follow on those above
 
     @classmethod
-    def of(cls, domain: Domain | Sequence[Axis]) -> Space:
-        """Return the space of a domain, whose coordinates are called ``x1``, ``x2`` ... without names of theirs, or of axes."""
+    def of(cls, domain: Domain | Sequence[Axis] | Mapping[str, Any]) -> Space:
+        """Return the space of a domain, whose coordinates are called ``x1``, ``x2`` ... without names of theirs, of axes, or of a box's."""
+        if isinstance(domain, Mapping):
+            domain = box(domain)
         if isinstance(domain, Domain):
             return cls(domain=domain, axes=(), names=tuple(domain.name_of(number) for number in range(domain.dimension)))
         if not isinstance(domain, list | tuple) or not domain or not all(isinstance(axis, Axis) for axis in domain):
-            raise InvalidArgument(f"domain: must be a domain of jaxbandit.domains, or a list of session.Axis, got {short(domain)}")
+            words = "a domain of jaxbandit.domains, a list of session.Axis, or a mapping from names to (low, high) and the like"
+            raise InvalidArgument(f"domain: must be {words}, got {short(domain)}")
         names = tuple(axis.name for axis in domain)
         if any(axis.continuous for axis in domain):
             if gridded := [axis.name for axis in domain if not axis.continuous and axis.scale != "categorical"]:
@@ -249,7 +260,7 @@ class Space:
         """The coordinates ``[M]`` of all points by name, in the user's units: integers, other numbers, or the labels of categories."""
         if isinstance(self.domain, Box):
             named = zip(self.names, self.domain.from_unit(self.modelled).T, self.domain.sides, strict=True)
-            return {name: np.asarray(side.labels)[column.astype(int)] if side.labels else column for name, column, side in named}
+            return {name: _of_side(column, side) for name, column, side in named}
         if self.axes:
             values = np.meshgrid(*(np.asarray(axis.values) for axis in self.axes), indexing="ij")
             return {name: column.reshape(-1) for name, column in zip(self.names, values, strict=True)}

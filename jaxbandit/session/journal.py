@@ -137,10 +137,12 @@ class Journal:
 
 
 class Unwritten(Journal):
-    """A journal in memory, of a session that can be made again from what others keep."""
+    """A journal in memory, of a session that ends with the process, or that can be made again from what others keep."""
 
-    def __init__(self, specification: Body) -> None:
+    def __init__(self, specification: Body, further: Sequence[tuple[str, Body]] = ()) -> None:
         self.directory, self.events = Path(), [Event.after(None, "created", _now(), specification)]
+        for kind, body in further:
+            self.append(kind, body)
 
     def follow(self) -> None:
         pass

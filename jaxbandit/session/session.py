@@ -7,7 +7,7 @@ import dataclasses
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, overload
+from typing import Annotated, Any, overload
 
 import jax
 import numpy as np
@@ -25,7 +25,7 @@ from jaxbandit.engine.rounds import UNLIKELY
 from jaxbandit.feedback import Policy
 from jaxbandit.session.axes import LARGEST_TOLD, Axis, Space
 from jaxbandit.session.course import Course
-from jaxbandit.session.journal import WAIT, Body, DamagedSession, SessionError, create_journal, open_journal
+from jaxbandit.session.journal import WAIT, Body, DamagedSession, SessionError, Unwritten, create_journal, open_journal
 from jaxbandit.session.measured import History, Measured, Names, OffGrid, check_placed, observed, rows_of
 from jaxbandit.session.models import fitted, fitted_in_units, of_output, standard_of, warn_of_constraints_that_held
 from jaxbandit.session.quantities import Outputs, told_values
@@ -59,12 +59,12 @@ class Session(Reading):
     @classmethod
     def create(
         cls,
-        directory: str | Path,
-        domain: Domain | Sequence[Axis],
+        directory: str | Path | None,
+        domain: Domain | Sequence[Axis] | Mapping[str, Any],
         algorithm: Algorithm,
         model: Model | None = None,
         *,
-        key: jax.Array,
+        key: jax.Array | int,
         objective: str = "maximise reward",
         constraints: Sequence[str] = (),
         units: Mapping[str, str] | None = None,
@@ -79,12 +79,12 @@ class Session(Reading):
         off_grid: str = "refuse",
         ignore: Sequence[str] = (),
     ) -> Session:
-        """Begin a session, whose journal is written into a directory.
+        """Begin a session, whose journal is written into a directory, or kept in memory.
 
         Args:
-          directory: where to write; made unless it is there.
+          directory: where to write; made unless it is there. ``None`` for a session that ends with the process.
           domain: the ``M`` points to choose among: a domain, or a list of :class:`Axis` in the user's own units, which the model sees
-            scaled to ``[0, 1]``.
+            scaled to ``[0, 1]``; or what :func:`domains.box <jaxbandit.domains.box>` takes, ``{"dose": (0.1, 2.0)}``.
           algorithm: any algorithm that needs no full information.
           model: the GP model of the outputs; lists in it have an entry for each output, the objective first. Default: a Matern-5/2 kernel
             with a length-scale for each axis, whose hyper-parameters, noise and mean are fitted from the initial design on, and again
@@ -132,7 +132,7 @@ class Session(Reading):
     @checked
     def begin(
         cls,
-        directory: FilePath,
+        directory: FilePath | None,
         specification: Specification,
         history: History | None = None,
         *,
@@ -150,7 +150,8 @@ class Session(Reading):
             further = [("observed", observed(1, rows))] if rows else []
         setting = specification.setting
         jax.eval_shape(Course(lambda: setting).start)  # refuses what does not fit, or cannot begin, before anything is written
-        session = cls(create_journal(Path(directory), specification.table(), further), specification)
+        written = specification.table(), further
+        session = cls(Unwritten(*written) if directory is None else create_journal(Path(directory), *written), specification)
         with session._claimed():
             session._keep_up()
         return session

@@ -14,7 +14,7 @@ import numpy as np
 from jaxbandit.algorithms import Algorithm
 from jaxbandit.core.checks import InvalidArgument, check_known, short
 from jaxbandit.core.codec import Plain, Table, digest, exact, from_fields, from_plain, name_of, to_plain, word_of
-from jaxbandit.core.declare import Array, FilePath, Key, check_fields, checked
+from jaxbandit.core.declare import Array, FilePath, Key, KeyOrSeed, check_fields, checked
 from jaxbandit.core.fields import Described, Words, whole
 from jaxbandit.core.files import toml_table
 from jaxbandit.core.keys import trial_key, typed
@@ -78,7 +78,7 @@ class Specification(Described):
     outputs: Outputs
     algorithm: Algorithm
     model: Annotated[Model, Words("the model of a session, study.Model(...)")] | None
-    key: Key
+    key: KeyOrSeed
     horizon: Rounds = 1000
     delay: Delay | None = None
     feedback: Policy | None = None
@@ -257,7 +257,7 @@ class Specification(Described):
         return cls._read({**table, "algorithm": written if algorithm is None else algorithm}, space, key, schema)
 
     @classmethod
-    def _read(cls, table: Table, space: Space, key: Key, schema: int = SCHEMA) -> Specification:
+    def _read(cls, table: Table, space: Space, key: KeyOrSeed, schema: int = SCHEMA) -> Specification:
         """Return the specification whose points and key are given, and whose other parts a table of a file or of a journal holds."""
         given = {name: table[name] for name in NUMBERS if name in table}
         outputs = Outputs.read(table.get("objective", "maximise reward"), table.get("constraints", []), table.get("units"))

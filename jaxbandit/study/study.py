@@ -19,7 +19,7 @@ from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, check_known, did_you_mean, short
 from jaxbandit.core.codec import Plain, Table, as_given, check_table, digest, from_fields, in_words, origin_of, says_all, stable, to_fields
 from jaxbandit.core.declare import Array, FilePath, Key, check_fields, checked, parameters
-from jaxbandit.core.fields import INT32_MAX, MOST_ROUNDS, Check, Described, boolean, of_class, whole
+from jaxbandit.core.fields import INT32_MAX, MOST_ROUNDS, Check, Described, boolean, check_seed, of_class, whole
 from jaxbandit.core.files import toml_table
 from jaxbandit.core.keys import Stream, stream_key, trial_key
 from jaxbandit.core.pytree import canonicalise, float_dtype, html_table, replace
@@ -98,11 +98,6 @@ def _by(test: Callable[[str, Any], object]) -> Check:
     return Check("", lambda value: True, lambda name, value, place: test(name, value))
 
 
-def _check_seed(name: str, value: object) -> None:
-    """Raise ``InvalidArgument`` unless a seed is one that JAX tells from all others: without 64-bit numbers it drops further bits."""
-    checks.integer(name, value, least=0, most=2**63 - 1 if float_dtype().itemsize == 8 else 2**32 - 1)
-
-
 def _check_metrics(field: str, names: object) -> None:
     """Raise ``InvalidArgument`` on unknown names of metrics, on none, and on one that stands twice."""
     known = f"known are {', '.join(METRICS)}"
@@ -156,7 +151,7 @@ class Study(Described):
     runs: Sequence[Run]
     trials: Annotated[int, _by(partial(checks.integer, least=1, most=INT32_MAX))] = 100
     horizon: Rounds = 1000
-    seed: Annotated[int, _by(_check_seed)] = 0
+    seed: Annotated[int, _by(check_seed)] = 0
     metrics: Annotated[tuple[str, ...], _by(_check_metrics)] = DEFAULT_METRICS
     keep: Keep = Keep()
     trajectories: bool = False

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxbandit import InvalidArgument, delays, problems
+from jaxbandit import InvalidArgument, delays, domains, problems
 from jaxbandit.core import keys
 
 # -- keys and flags ------------------------------------------------------------------------------------------------------------------
@@ -41,6 +41,16 @@ def test_counts_are_drawn_under_every_generator(generator):
             model.draw(jax.random.fold_in(root, t), 3, *([np.float32] if isinstance(model, problems.Noise) else [])) for t in range(30)
         ]
         assert len(np.unique(drawn)) > 5 and np.std(drawn) < 4
+
+
+def test_a_seed_is_a_key_wherever_users_give_one():
+    family = problems.gp_draws(domain=domains.grid([0.0], [1.0], 3))
+    for seed in (5, np.int64(5)):
+        assert data(keys.typed(seed)) == data(jax.random.key(5))
+        np.testing.assert_array_equal(family.sample(seed).means, family.sample(key=jax.random.key(5)).means)
+    for wrong in (-1, 2**32, True, 5.0):
+        with pytest.raises(InvalidArgument, match="^key: must be"):
+            family.sample(wrong)
 
 
 def test_a_raw_key_of_another_generator_is_refused():

@@ -276,7 +276,7 @@ OF_OBJECTS: list[tuple[Any, str, str, dict[str, Any]]] = [
     *((MODEL, name, "values", NOT_EACH_OUTPUT) for name in ("condition", "observe")),
     *((MODEL, name, "posterior", NO_BELIEF) for name in ("condition", "predict", "gain", "draw", "covariance", "refreshed", "arrived")),
     (MODEL, "draw", "scale", NOT_EACH_OUTPUT | {"negative": [-1.0, 1.0]}),
-    (MODEL, "draw", "key", {"a seed": 0}),
+    (MODEL, "draw", "key", {"a negative seed": -1}),
     (MODEL, "covariance", "output", {"beyond": 2, "negative": -1, "a float": 0.0}),
     (MODEL, "covariance", "indices", {"beyond": [3], "a number": 1, "floats": [0.5], "none": []}),
     (MODEL, "needs", "horizon", {"none": 0, "a float": 3.0}),
