@@ -49,7 +49,7 @@ def test_a_seed_is_a_key_wherever_users_give_one():
         assert data(keys.typed(seed)) == data(jax.random.key(5))
         np.testing.assert_array_equal(family.sample(seed).means, family.sample(key=jax.random.key(5)).means)
     for wrong in (-1, 2**32, True, 5.0):
-        with pytest.raises(InvalidArgument, match="^key: must be"):
+        with pytest.raises(InvalidArgument, match=r"^key: must be"):
             family.sample(wrong)
 
 
