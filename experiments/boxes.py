@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 import jaxbandit as jb
-from experiments.common.experiment import Experiment, Options, study
+from experiments.common.experiment import Experiment, Options, spelling, study
 from experiments.shootout.page import markdown_table
 from jaxbandit import checks
 from jaxbandit.estimators import Bounds
@@ -175,7 +175,9 @@ def draw(dataset: Any) -> Any:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that choose algorithms and problems."""
     for what, known in NAMES.items():
-        parser.add_argument(f"--{what}", nargs="+", default=known, metavar="NAME", help=f"some of {', '.join(known)} (default: all)")
+        parser.add_argument(
+            f"--{what}", type=spelling(known), nargs="+", default=known, metavar="NAME", help=f"some of {', '.join(known)} (default: all)"
+        )
 
 
 EXPERIMENT = Experiment(

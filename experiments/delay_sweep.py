@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 
 import jaxbandit as jb
-from experiments.common.experiment import Experiment, Options, study, with_defaults
+from experiments.common.experiment import Experiment, Options, spelling, study, with_defaults
 from experiments.guo_2022.rpol import LENGTH_SCALE, NOISE_VARIANCE
 from jaxbandit import checks
 from jaxbandit.delays import Poisson
@@ -128,7 +128,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this experiment to a parser."""
     extra = EXPERIMENT.defaults.extra
     parser.add_argument(
-        "--algorithm", default=extra["algorithm"], metavar="NAME", help=f"one of {', '.join(names())} (default %(default)s)"
+        "--algorithm",
+        type=spelling(names()),
+        default=extra["algorithm"],
+        metavar="NAME",
+        help=f"one of {', '.join(names())} (default %(default)s)",
     )
     parser.add_argument("--feedback", choices=POLICIES, default=extra["feedback"], help="policy under delay (default: the algorithm's)")
     words = f"mean delays; the least is the reference (default {' '.join(f'{mean:g}' for mean in extra['means'])})"

@@ -33,7 +33,7 @@ from functools import partial
 from typing import Any
 
 import jaxbandit as jb
-from experiments.common.experiment import Experiment, Options, study
+from experiments.common.experiment import Experiment, Options, spelling, study
 from jaxbandit import checks
 from jaxbandit.estimators import Bounds
 from jaxbandit.report import plots
@@ -93,7 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     words = "factor by which wrong length-scales are too short or too long (default %(default)s)"
     parser.add_argument("--factor", type=float, default=extra["factor"], metavar="F", help=words)
     words = f"some of {', '.join(algorithms())} (default {', '.join(extra['algorithms'])})"
-    parser.add_argument("--algorithms", nargs="+", default=extra["algorithms"], metavar="NAME", help=words)
+    parser.add_argument("--algorithms", type=spelling(algorithms()), nargs="+", default=extra["algorithms"], metavar="NAME", help=words)
 
 
 def notes(dataset: Any) -> list[str]:

@@ -133,6 +133,12 @@ def no_code_note(dataset: Any) -> list[str]:
     return ["no code was published with this paper: --parameters code runs the paper's set"] if known["set"] == "code" else []
 
 
+def spelling(known: Iterable[str]) -> Callable[[str], str]:
+    """Return a function that gives the known name of an algorithm for any spelling of it: ``rpol``, ``Rpol`` or ``RPOL-UCB``."""
+    alike = [(name, *kind.also_called()) for name, kind in ALGORITHMS.items()]
+    return lambda name: checks.spelled(name, tuple(known), alike)
+
+
 def add_options(parser: argparse.ArgumentParser, of: Experiment) -> None:
     """Add the options of an experiment, its own ones too."""
     defaults = of.defaults

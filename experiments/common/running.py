@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.common.experiment import Experiment, Options
+from experiments.common.experiment import Experiment, Options, spelling
 from jaxbandit import InvalidArgument
 from jaxbandit.report import tables
 from jaxbandit.study import (
@@ -146,11 +146,10 @@ def write_trace(experiment: Experiment, options: Options, algorithm: str, trial:
 
 def pick_run(study: Study, name: str) -> Run:
     """Return the run of that algorithm's name, or of that label in lower case with hyphens; raises ``InvalidArgument`` unless it is one."""
-    labels = {re.sub("[^a-z0-9]+", "-", run.label.lower()).strip("-"): run for run in study.runs}
+    labels = [re.sub("[^a-z0-9]+", "-", run.label.lower()).strip("-") for run in study.runs]
     names = [run.name_in_traces.replace("_", "-") for run in study.runs]
-    if names.count(name) == 1:
-        return study.runs[names.index(name)]
-    if name in labels:
-        return labels[name]
     known = [own if names.count(own) == 1 else label for own, label in zip(names, labels, strict=True)]
+    for own in (known, labels):
+        if (found := spelling(own)(name)) in own:
+            return study.runs[own.index(found)]
     raise InvalidArgument(f"--algorithm: {study.name} runs {', '.join(known)}; got {name!r}")

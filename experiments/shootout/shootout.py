@@ -43,7 +43,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.common.experiment import Experiment, Options, study
+from experiments.common.experiment import Experiment, Options, spelling, study
 from experiments.shootout import arenas, contestants
 from experiments.shootout.page import heat_maps, markdown_table, short
 from jaxbandit import checks
@@ -149,7 +149,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that choose algorithms and problems."""
     for what, known in NAMES.items():
         words = f"some of {', '.join(known)} (default: all)".replace("%", "%%")
-        parser.add_argument(f"--{what}", nargs="+", default=known, metavar="NAME", help=words)
+        parser.add_argument(f"--{what}", type=spelling(known), nargs="+", default=known, metavar="NAME", help=words)
 
 
 # At reduced size compiling takes the time, of some 130 programs for all of them: one algorithm of each kind on two problems will do.

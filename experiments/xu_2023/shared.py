@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxbandit as jb
-from experiments.common.experiment import Options, study
+from experiments.common.experiment import Options, spelling, study
 from jaxbandit import checks
 from jaxbandit.estimators import Bounds
 from jaxbandit.informed import SafestSeeds
@@ -67,7 +67,7 @@ def algorithms(options: Options, *, seeds: Any = None, draws: bool = True) -> li
 def chosen(options: Options, known: Iterable[tuple[str, T]]) -> list[tuple[str, T]]:
     """Return the algorithms that the options name, all of those known unless they name some."""
     found = dict(known)
-    names = options.extra.get("algorithms") or tuple(found)
+    names = [spelling(found)(name) for name in options.extra.get("algorithms") or found]
     for name in names:
         checks.one_of("--algorithms", name, tuple(found))
     return [(name, algorithm) for name, algorithm in found.items() if name in names]

@@ -167,6 +167,10 @@ class Algorithm(Declared, abc.ABC, Generic[S]):
     paper: ClassVar[str] = ""
     shown: ClassVar[tuple[str, ...]] = ()
 
+    @classmethod
+    def also_called(cls) -> tuple[str, ...]:
+        return (cls.name, cls.title) if cls.title else (cls.name,)
+
     @property
     def traits(self) -> Traits:
         """Facts that a run goes by; a class whose facts depend on no field sets ``traits = Traits(...)``."""

@@ -25,8 +25,11 @@ from jaxbandit.algorithms.upper_bounds import Epbo as Epbo
 from jaxbandit.algorithms.upper_bounds import Unconstrained as Unconstrained
 from jaxbandit.algorithms.wrappers import Anytime as Anytime
 from jaxbandit.algorithms.wrappers import Refitted as Refitted
+from jaxbandit.core.codec import Named
 
-ALGORITHMS: dict[str, type[Algorithm[Any]]] = {
-    name: kind for name, kind in list(globals().items()) if isinstance(kind, type) and issubclass(kind, Algorithm) and kind is not Algorithm
-}
-"""The algorithms above by their class names."""
+ALGORITHMS: Named[type[Algorithm[Any]]] = Named(
+    (name, kind)
+    for name, kind in list(globals().items())
+    if isinstance(kind, type) and issubclass(kind, Algorithm) and kind is not Algorithm
+)
+"""The algorithms above by their class names; ``ALGORITHMS["RPOL-UCB"]`` finds one by its title, too."""

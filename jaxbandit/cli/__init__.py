@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from jaxbandit._version import __version__
 from jaxbandit.cli.sessions import add_session_commands, session
 from jaxbandit.core.cache import enable_cache
 from jaxbandit.core.checks import InvalidArgument, did_you_mean
+from jaxbandit.core.codec import Named
 from jaxbandit.core.executors import WORKERS, WorkersLost, connected
 from jaxbandit.core.files import ended
 from jaxbandit.core.pytree import float_dtype
@@ -242,13 +243,19 @@ def names(args: argparse.Namespace) -> None:
     """Print what a study file can name: the command ``names``."""
     from jaxbandit.study.catalogue import catalogue, described, places
 
-    known: Mapping[str, object] = places()
-    for argument, name in (("place", args.kind), ("name", args.name)):
-        if name is not None and name not in known:
-            what = f"{args.kind} {name!r}" if argument == "name" else repr(name)
-            raise InvalidArgument(f"{argument}: there is no {what}{did_you_mean(name, known)}; known are {', '.join(known)}")
-        known = known if name is None else places()[args.kind]
-    if args.kind is None:
-        print("\n".join(f"{place:14s} {', '.join(things)}" for place, things in places().items()))
-    else:
-        print(catalogue(args.kind) if args.name is None else described(args.name, places()[args.kind][args.name]))
+    known: Named[Any] = places()
+    found = list[str]()
+    for argument, given in (("place", args.kind), ("name", args.name)):
+        if given is not None:
+            if (name := known.spelled(given)) not in known:
+                what = f"{found[0]} {given!r}" if found else repr(given)
+                raise InvalidArgument(f"{argument}: there is no {what}{did_you_mean(given, known)}; known are {', '.join(known)}")
+            found.append(name)
+            known = known[name] if argument == "place" else known
+    match found:
+        case [place, name]:
+            print(described(name, known[name]))
+        case [place]:
+            print(catalogue(place))
+        case _:
+            print("\n".join(f"{place:14s} {', '.join(things)}" for place, things in known.items()))

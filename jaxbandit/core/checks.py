@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import difflib
 import math
+import re
 import reprlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -212,6 +213,20 @@ def check_known(name: str, known: Iterable[str], where: str, words: str) -> None
         raise InvalidArgument(f"{where}: must be named by text, got {short(name)}; {words} {', '.join(known) or 'none'}")
     if name not in known:
         raise InvalidArgument(f"{where}: unknown field{did_you_mean(name, known)}; {words} {', '.join(known) or 'none'}")
+
+
+def spelled(name: str, known: Iterable[str], alike: Iterable[Sequence[str]] = ()) -> str:
+    """Return the one of the ``known`` names that is ``name`` but for case and punctuation, or goes by a name ``alike``; else ``name``."""
+    known, groups = list(known), [{_bare(word) for word in words} for words in alike]
+    for same in ({_bare(name)}, set[str]().union(*(group for group in groups if _bare(name) in group))):
+        found = [other for other in known if _bare(other) in same]
+        if name not in known and len(found) == 1:
+            return found[0]
+    return name
+
+
+def _bare(word: str) -> str:
+    return re.sub(r"[\W_]+", "", word).casefold()
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

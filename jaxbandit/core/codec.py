@@ -22,7 +22,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 import jax
 import numpy as np
 
-from jaxbandit.core.checks import InvalidArgument, check_known, did_you_mean, short
+from jaxbandit.core.checks import InvalidArgument, check_known, did_you_mean, short, spelled
 from jaxbandit.core.declare import Declared, Parameter, Role, parameters
 from jaxbandit.core.declare import Maker as Maker
 from jaxbandit.core.fields import Words
@@ -87,14 +87,28 @@ def origin_of(item: object) -> Table | None:
     return item.made_from if isinstance(item, Role) else None
 
 
-def makers(*roles: type[Role]) -> dict[str, Maker]:
+class Named(dict[str, T]):
+    """Classes and functions by name; ``named["RPOL-UCB"]`` is ``Rpol``, too: other names count, and neither case nor punctuation do."""
+
+    def spelled(self, name: str) -> str:
+        """Return the name of what ``name`` asks for; itself where there is nothing."""
+        kinds = ((word, maker) for word, maker in self.items() if isinstance(maker, type) and issubclass(maker, Role))
+        return spelled(name, self, [(word, *kind.also_called()) for word, kind in kinds])
+
+    def __missing__(self, name: str) -> T:
+        if (found := self.spelled(name)) in self:
+            return self[found]
+        raise InvalidArgument(f"there is no {name!r}{did_you_mean(name, self)}; known are {', '.join(self)}")
+
+
+def makers(*roles: type[Role]) -> Named[Maker]:
     """Return the package's classes and functions that a table can name where an object of one of ``roles`` is wanted, by name.
 
     The classes are those of a role that has opted in (``in_files = True``).
     """
     classes = {kind.__name__: kind for role in roles for kind in _final_classes(role) if kind.in_files and ":" not in _name(kind)}
     functions = {name: maker for name, maker in _FUNCTIONS.items() if ":" not in name and issubclass(_returned(maker), roles)}
-    return dict(sorted((classes | functions).items()))
+    return Named(sorted((classes | functions).items()))
 
 
 def _final_classes(role: type[Role]) -> Iterator[type[Role]]:
@@ -255,7 +269,7 @@ def from_plain(role: type[Role] | Sequence[type[Role]], table: object, where: st
     fields = check_fields(maker, values, where, f"{maker.__name__} takes")
     arguments = {name: _value(name, fields[name].roles, fields[name].static, value, f"{where}.{name}") for name, value in values.items()}
     try:
-        return remember(maker(**arguments), table)
+        return remember(maker(**arguments), {**table, "type": _name(maker)})
     except InvalidArgument as error:
         raise InvalidArgument(f"{where}: {error}") from error
     except (TypeError, ValueError, ArithmeticError) as error:
@@ -300,7 +314,7 @@ def _look_up(word: str, roles: tuple[type[Role], ...], name: object, where: str)
     if not isinstance(name, str):
         raise InvalidArgument(f"{where}.type: expected the name of a {word} as text, got {short(name)}")
     known = makers(*roles)
-    maker = _imported(name, roles) if ":" in name else known.get(name)
+    maker = _imported(name, roles) if ":" in name else known.get(known.spelled(name))
     if maker is not None:
         return maker
     words = f"{where}: there is no {word} {short(name)}"

@@ -92,6 +92,11 @@ class Role(Described):
     in_files: ClassVar[bool] = False
     made_from: ClassVar[Mapping[str, Any] | None] = None
 
+    @classmethod
+    def also_called(cls) -> tuple[str, ...]:
+        """Return the names, beside the class's own, under which it can be asked for, such as those of papers."""
+        return ()
+
 
 class OnDomain(Role):
     """Base of objects that serve some outputs at the points of a domain, which arguments of their methods have to fit."""

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Mapping
 
 from jaxbandit.algorithms import Algorithm
-from jaxbandit.core.codec import Maker, makers, word_of
+from jaxbandit.core.codec import Maker, Named, makers, word_of
 from jaxbandit.core.declare import Role, parameters
 from jaxbandit.core.fields import anything
 from jaxbandit.delays import Delay
@@ -24,7 +24,7 @@ WIDTH = 110  # characters of a line
 FIELD = re.compile(r"^      (\w+(?:, \w+)*): (.+)$")  # of a docstring's list of attributes or arguments
 
 
-def places() -> dict[str, Mapping[str, Maker]]:
+def places() -> Named[Named[Maker]]:
     """Return, for each place in a study file, the makers that a table there can name, by name.
 
     The places are those of a study's own tables, and after them the objects that fields of these hold, by the name of their role.
@@ -37,7 +37,7 @@ def places() -> dict[str, Mapping[str, Maker]]:
                 known[role] = makers(role)
                 todo += makers(role).values()
     by_word = sorted((word_of(role), named) for role, named in known.items())
-    return {word: {name: maker for name, maker in named.items() if not _needs_code(maker)} for word, named in by_word}
+    return Named((word, Named((name, maker) for name, maker in named.items() if not _needs_code(maker))) for word, named in by_word)
 
 
 def _needs_code(maker: Maker) -> bool:
