@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 __all__ = ["InvalidArgument", "blaming", "broadcast", "finite", "integer", "is_sequence_of_numbers", "is_traced", "nonnegative"]
-__all__ += ["numbers", "one_of", "positive", "shape", "shape_of", "short", "within"]
+__all__ += ["numbers", "one_of", "positive", "shape", "shape_of", "short", "spelled", "within"]
 __dir__ = __all__.copy  # what completion shows
 
 
