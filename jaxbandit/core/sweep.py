@@ -32,6 +32,7 @@ class Sweep(Described):
     differing: tuple[Array | np.ndarray | None, ...]  # [size, ...] where they do, else None
     structure: jax.tree_util.PyTreeDef = static()
     size: int = static()
+    tried: ClassVar[Sequence[Mapping[str, object]]] = ()  # the values of every variant by their paths, where they are known
 
     def __repr__(self) -> str:
         numbered = jax.tree.unflatten(self.structure, range(len(self.differing)))
@@ -72,8 +73,8 @@ def sweep(base: object, values: Mapping[str, Sequence[object]], *, zipped: bool 
     if not isinstance(values, Mapping) or not values or not all(isinstance(path, str) for path in values):
         example = '{"estimator.reward_width": [1.0, 2.0]}'
         raise InvalidArgument(f"sweep: as values give a mapping from fields to values, as in {example}, got {short(values)}")
-    variants = []
-    for chosen in combinations(values, zipped=zipped, where="sweep"):
+    variants, tried = [], combinations(values, zipped=zipped, where="sweep")
+    for chosen in tried:
         variant = base
         for path, value in chosen.items():
             variant = set_field(variant, path, value, f"sweep.{path}")
@@ -83,7 +84,9 @@ def sweep(base: object, values: Mapping[str, Sequence[object]], *, zipped: bool 
             raise InvalidArgument(f"sweep: values: expected numbers, or objects that hold numbers, got {short(chosen)}") from error
     for path, given in values.items():
         gather_variants([canonicalise(value) for value in given], f"sweep.{path}")  # refuses values of several shapes or kinds
-    return gather_variants(variants)
+    swept = gather_variants(variants)
+    object.__setattr__(swept, "tried", tried)
+    return swept
 
 
 def combinations(values: Mapping[str, Sequence[object]], *, zipped: bool, where: str) -> list[dict[str, object]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -30,7 +32,7 @@ from jaxbandit.engine.trial import InitialDesign, Record
 from jaxbandit.feedback import Policy
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.results.dataset import to_dataframe
-from jaxbandit.results.measured import Played, RunSummary, results_of, summary_of
+from jaxbandit.results.measured import Made, Played, RunSummary, results_of, summary_of
 from jaxbandit.surrogates import Surrogate, arithmetic
 
 if TYPE_CHECKING:
@@ -76,6 +78,15 @@ class Trajectory(Described):
     fitted_length_scales: Array | None = None  # [G, a] in force at the end; of models that are fitted on the way only
     shown: Mapping[str, Array] | None = None  # arrays of other names that the algorithm shows at the end; with record="all" and "audit"
     initial_counted: bool = static(default=False)
+    made: ClassVar[Made | None] = None  # what simulate knows of it; a changed copy, and one that JAX has made, knows nothing
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "made"}  # of objects that no file need hold
+
+    @property
+    def label(self) -> str:
+        """Name of the run in tables and figures, where none is given: that of its algorithm."""
+        return self.made.label if self.made else "run"
 
     @property
     def scored_indices(self) -> Array:
@@ -121,14 +132,18 @@ class Trajectory(Described):
         if number >= leading[0]:
             raise InvalidArgument(f"number: the run has {axis} 0 to {leading[0] - 1}, got {checks.short(number)}")
         entry: Trajectory = _at(self, number)
-        return entry
+        return entry if self.made is None else entry._remember(self.made.entry(axis, number))
+
+    def _remember(self, made: Made) -> Trajectory:
+        object.__setattr__(self, "made", made)
+        return self
 
     @checked
     def to_xarray(
         self,
-        problem: AbstractProblem,
+        problem: AbstractProblem | None = None,
         *,
-        label: str = "run",
+        label: str | None = None,
         key: KeyOrSeed | None = None,
         trials: Trials | None = None,
         delay: Delay | None = None,
@@ -136,12 +151,14 @@ class Trajectory(Described):
     ) -> xr.Dataset:
         """Return the run with all measures in every round, labelled as the results of a study are.
 
+        A run knows what :func:`~jaxbandit.simulate` was given, until it is changed or written to a file. Then, and to say something else:
+
         Args:
           problem: the problem that was run.
-          label: name of the run along ``algorithm``.
-          key: the key that :func:`~jaxbandit.simulate` was given; needed for a random family, whose instances it draws again.
-          trials: numbers of the trials, where :func:`~jaxbandit.simulate` was given such; default from 0.
-          delay: the delay model that :func:`~jaxbandit.simulate` was given, which names the run's delay; default the problem's own.
+          label: name of the run along ``algorithm``; default the algorithm's.
+          key: the key; needed for a random family, whose instances it draws again.
+          trials: numbers of the trials; default from 0.
+          delay: the delay model, which names the run's delay; default the problem's own.
           swept: the values that :func:`~jaxbandit.sweep` was given, by their dotted paths; of a run of variants. Lists with a value for
             each variant go together; others make every combination, the last field varying fastest.
 
@@ -152,13 +169,13 @@ class Trajectory(Described):
         Raises:
           InvalidArgument: when the problem, the trials or the swept values are not those of the run, or a key is missing.
         """
-        return results_of({label: self.played()}, problem, key=key, trials=trials, delay=delay, swept=swept)
+        return results_of({label or self.label: self.played()}, problem, key=key, trials=trials, delay=delay, swept=swept)
 
-    def to_dataframe(self, problem: AbstractProblem, *, last: bool = False, **labelled: Any) -> pd.DataFrame:
+    def to_dataframe(self, problem: AbstractProblem | None = None, *, last: bool = False, **labelled: Any) -> pd.DataFrame:
         """Return the run as a tidy table: a row for each variant, trial and round, a column for each label and measure.
 
         Args:
-          problem: the problem that was run.
+          problem: the problem that was run, as for :meth:`to_xarray`.
           last: whether to keep the last round only.
           **labelled: further arguments of :meth:`to_xarray`.
 
@@ -170,9 +187,9 @@ class Trajectory(Described):
     @checked
     def summary(
         self,
-        problem: AbstractProblem,
+        problem: AbstractProblem | None = None,
         *,
-        label: str = "run",
+        label: str | None = None,
         key: KeyOrSeed | None = None,
         trials: Trials | None = None,
         swept: Annotated[Mapping[str, Sequence[Any]], Words("a mapping from fields to values")] | None = None,
@@ -181,7 +198,7 @@ class Trajectory(Described):
 
         Arguments and errors are those of :meth:`to_xarray`. Trials that failed are counted and left out.
         """
-        return summary_of({label: self.played()}, problem, key=key, trials=trials, swept=swept)
+        return summary_of({label or self.label: self.played()}, problem, key=key, trials=trials, swept=swept)
 
     def played(self) -> Played:
         """Return the arrays of all trials by name, with leading axes ``[variants, trials]`` whatever the run's own axes."""
@@ -194,7 +211,8 @@ class Trajectory(Described):
             given |= {"before_index": self.initial_indices, "before_point": self.initial_points}
         arrays = {name: np.asarray(array) for name, array in given.items() if array is not None}
         shaped = {name: array.reshape(shape[0] * shape[1], *array.shape[len(leading) :]) for name, array in arrays.items()}
-        return Played(arrays=shaped, variants=shape[0], trials=shape[1], precision=str(np.asarray(self.initial_values).dtype))
+        precision = str(np.asarray(self.initial_values).dtype)
+        return Played(arrays=shaped, variants=shape[0], trials=shape[1], precision=precision, made=self.made)
 
 
 _at = jax.jit(lambda run, number: jax.tree.map(lambda x: x[number], run))
@@ -291,7 +309,11 @@ def simulate(
         result = result if shape == (len(pairs),) else _shaped(result, count=count, shape=shape)
         played = Trajectory(**result, initial_counted=initial.counted)
     _warn_of_flags(played.status, played.lost, 0 if delays is None else delays[0].capacity)
-    return jax.tree.map(np.asarray, played) if switched else played  # outside, JAX would round its own arrays
+    played = jax.tree.map(np.asarray, played) if switched else played  # outside, JAX would round its own arrays
+    if checks.is_traced((key, played.status)):
+        return played
+    own, tried = problem.delay if isinstance(late, Sweep) else late, _tried({"": algorithm, "model.": surrogate, "delay.": late})
+    return played._remember(Made(problem, algorithms[0].name, key, numbers.tolist(), own, tried))
 
 
 @partial(jax.jit, static_argnames=("count", "shape"))
@@ -308,6 +330,16 @@ def _variants(**items: Any) -> tuple[int, list[list[Any]]]:
         raise InvalidArgument(f"{', '.join(items)}: sweeps of different sizes {sorted(sizes)}; pair them one to one")
     swept = sizes.pop() if sizes else 0
     return swept, [item.unstack() if isinstance(item, Sweep) else [item] * max(swept, 1) for item in items.values()]
+
+
+def _tried(items: Mapping[str, object]) -> list[dict[str, object]]:
+    """Return the values of every variant of sweeps that go together, by their paths, which begin as ``items`` say."""
+    swept = [
+        [{start + path: value for path, value in each.items()} for each in item.tried]
+        for start, item in items.items()
+        if isinstance(item, Sweep)
+    ]
+    return [functools.reduce(operator.or_, each) for each in zip(*swept, strict=False)]
 
 
 def _pairs(variants: int, numbers: np.ndarray, block: int, least: int, devices: int) -> tuple[np.ndarray, int]:

@@ -3,7 +3,7 @@
 import importlib
 from typing import Any
 
-__all__ = ["html", "plots", "session", "statistics", "tables", "watching"]
+__all__ = ["comparison", "html", "plots", "session", "statistics", "tables", "watching"]
 __dir__ = __all__.copy  # what completion shows
 
 

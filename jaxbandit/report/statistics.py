@@ -55,7 +55,7 @@ PAIRS = ("algorithm", "versus")
 def runs_of(results: object) -> dict[str, Trajectory] | None:
     """Return runs by their labels, ``None`` for a dataset or anything else."""
     if isinstance(results, Trajectory):
-        return {"run": results}
+        return {results.label: results}
     if isinstance(results, Mapping) and not isinstance(results, xr.Dataset):
         if results and all(isinstance(label, str) and isinstance(run, Trajectory) for label, run in results.items()):
             return dict(results)
@@ -64,7 +64,7 @@ def runs_of(results: object) -> dict[str, Trajectory] | None:
 
 
 def results_at_hand(results: Given, problem: AbstractProblem | None = None, *, key: KeyOrSeed | None = None) -> xr.Dataset:
-    """Return a dataset of results: of trajectories given the problem that was run, and of a random family the key of ``simulate``."""
+    """Return a dataset of results: of trajectories by the problem and the key that they know, or that are given."""
     runs = runs_of(results)
     if runs is None:
         if isinstance(results, xr.Dataset) and "algorithm" not in results.dims and "trial" in results.dims:
@@ -73,8 +73,6 @@ def results_at_hand(results: Given, problem: AbstractProblem | None = None, *, k
             return results.expand_dims("algorithm").assign_coords({name: ("algorithm", [results[name].item()]) for name in labels})
         RESULTS("results", results)
         return results  # type: ignore[return-value]
-    if problem is None:
-        raise InvalidArgument("problem: give the problem that was run, with which regret and violation are measured")
     return results_of({label: run.played() for label, run in runs.items()}, problem, key=key)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jaxbandit.core.blocks import equal_blocks, map_blocks
-from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import describe, in_words
 from jaxbandit.core.declare import Array, KeyOrSeed
 from jaxbandit.core.intervals import half_width
@@ -98,6 +98,24 @@ def measure_all(
 
 
 @dataclasses.dataclass(frozen=True)
+class Made:
+    """Facts of a run that its arrays do not hold."""
+
+    problem: AbstractProblem
+    label: str  # the algorithm's name
+    key: Array
+    trials: Sequence[int]  # their numbers
+    delay: Delay
+    variants: Sequence[Mapping[str, object]] = ()  # swept values of each by their paths; nothing where they are not known
+
+    def entry(self, axis: str, number: int) -> Made:
+        """Return the facts of one of the ``"trials"`` or the ``"variants"``, whose label has its swept values."""
+        held = getattr(self, axis)[number : number + 1]
+        words = [word for values in held for word in value_words(values)] if axis == "variants" else []
+        return dataclasses.replace(self, **{axis: held, "label": " ".join([self.label, *words])})
+
+
+@dataclasses.dataclass(frozen=True)
 class Played:
     """Arrays of a run's trials by the names that a study's batches have, with entries ``[variants * trials, ...]``."""
 
@@ -105,6 +123,7 @@ class Played:
     variants: int
     trials: int
     precision: str
+    made: Made | None = None  # where it is known
 
     @property
     def horizon(self) -> int:
@@ -119,7 +138,7 @@ class Played:
 
 def results_of(
     runs: Mapping[str, Played],
-    problem: AbstractProblem,
+    problem: AbstractProblem | None = None,
     *,
     key: KeyOrSeed | None = None,
     trials: int | Sequence[int] | None = None,
@@ -127,15 +146,20 @@ def results_of(
     swept: Mapping[str, Sequence[object]] | None = None,
 ) -> xr.Dataset:
     """Return runs on one problem as one dataset; arguments and errors as for :meth:`~jaxbandit.Trajectory.to_xarray`."""
+    problem = problem_of(runs, problem)
     numbers = check_alike(runs, problem, trials)
-    late = problem.delay if delay is None else delay
     unknown = "late" if any("seen_arrivals" in run.arrays for run in runs.values()) else ""
-    words = unknown if isinstance(late, NoDelay) else in_words(late)
-    cells = [variants_named(label, run, swept) for label, run in runs.items()]
+    rows, late = list[Row](), dict[str, Delay]()
+    for label, run in runs.items():
+        of_run = delay or (run.made.delay if run.made else problem.delay)
+        words = unknown if isinstance(of_run, NoDelay) else in_words(of_run)
+        cell = [Row(name, label, str(problem.name), words, values) for name, values in variants_named(label, run, swept)]
+        rows += cell
+        late |= {row.label: of_run for row in cell}
     first = next(iter(runs.values()))
     contents = Contents(
-        rows=[Row(name, label, str(problem.name), words, values) for label, cell in zip(runs, cells, strict=True) for name, values in cell],
-        swept=list(swept or {}),
+        rows=rows,
+        swept=list(dict.fromkeys(path for row in rows for path in row.swept)),
         trials=numbers,
         horizon=first.horizon,
         kept=np.arange(1, first.horizon + 1),
@@ -150,13 +174,22 @@ def results_of(
         "study": "",
         "table": "",  # no study that could be run again
         "problems": json.dumps({str(problem.name): describe(problem)}),
-        "delays": json.dumps({row.label: describe(late) for row in contents.rows}),
+        "delays": json.dumps({label: describe(each) for label, each in late.items()}),
         "precision": first.precision,
     }
     sizes = [len(run.arrays["end_status"]) for run in runs.values()]
     pairs = np.split(np.argwhere(np.ones((len(contents.rows), first.trials))), np.cumsum(sizes)[:-1])
     pieces = (piece for cell, rows in enumerate(pairs) for piece in contents.pieces(variables, cell, batches[cell], rows))
     return assembled(header(contents, attributes, variables), variables, pieces)
+
+
+def problem_of(runs: Mapping[str, Played], problem: AbstractProblem | None) -> AbstractProblem:
+    """Return the problem that runs are measured on, where none is given the one that all were played on."""
+    known = {id(run.made.problem): run.made.problem for run in runs.values() if run.made}
+    if problem is None and len(known) != 1:
+        words = "give the problem that was run, with which regret and violation are measured"
+        raise InvalidArgument(f"problem: {words}{f'; the runs were on {len(known)} objects' if known else ''}")
+    return next(iter(known.values())) if problem is None else problem
 
 
 def check_alike(runs: Mapping[str, Played], problem: AbstractProblem, trials: int | Sequence[int] | None) -> list[int]:
@@ -178,7 +211,9 @@ def check_alike(runs: Mapping[str, Played], problem: AbstractProblem, trials: in
         for words in (words for words, is_so in wrong.items() if is_so):
             raise InvalidArgument(f"problem: {problem.name!r} {words}; give the one that was run")
     count = next(iter(runs.values())).trials
-    chosen = count if trials is None else trials
+    if len(played := {tuple(run.made.trials) for run in runs.values() if run.made}) > 1:
+        raise InvalidArgument(f"runs: all must be of the same trials to be compared, got {' and '.join(map(short, sorted(played)))}")
+    chosen = trials if trials is not None else next(iter(played), count)
     numbers = [int(number) for number in (range(chosen) if isinstance(chosen, int | np.integer) else chosen)]
     if len(numbers) != count:
         raise InvalidArgument(f"trials: the run has {count} trials, got numbers of {len(numbers)}")
@@ -187,6 +222,9 @@ def check_alike(runs: Mapping[str, Played], problem: AbstractProblem, trials: in
 
 def variants_named(label: str, run: Played, swept: Mapping[str, Sequence[object]] | None) -> list[tuple[str, dict[str, object]]]:
     """Return the label and the swept values of each variant of a run; variants without known values are numbered."""
+    if not swept and run.made and run.made.variants:
+        words = value_words if run.variants > 1 else lambda values: []  # of one, which has a label of its own
+        return [(" ".join([label, *words(values)]), dict(values)) for values in run.made.variants]
     if not swept:
         return [(label, {})] if run.variants == 1 else [(f"{label} variant {n}", {}) for n in range(run.variants)]
     zipped = all(isinstance(values, Sequence | np.ndarray) and len(values) == run.variants for values in swept.values())
@@ -198,6 +236,7 @@ def variants_named(label: str, run: Played, swept: Mapping[str, Sequence[object]
 
 def measured(run: Played, problem: AbstractProblem, numbers: Sequence[int], key: KeyOrSeed | None) -> dict[str, np.ndarray]:
     """Return the measures of every round and facts of each instance by the names that a study's batches have."""
+    key = run.made.key if key is None and run.made else key
     if key is None and problem.is_random:
         raise InvalidArgument(
             f"key: problem {problem.name!r} draws an instance for each trial; give the key that simulate was given (key=...), which draws"
@@ -258,13 +297,14 @@ def summary_row(label: str, last: Mapping[str, np.ndarray], elapsed: int, status
 
 def summary_of(
     runs: Mapping[str, Played],
-    problem: AbstractProblem,
+    problem: AbstractProblem | None = None,
     *,
     key: KeyOrSeed | None = None,
     trials: int | Sequence[int] | None = None,
     swept: Mapping[str, Sequence[object]] | None = None,
 ) -> RunSummary:
     """Return the summary of runs on one problem; arguments and errors as for :meth:`~jaxbandit.Trajectory.to_xarray`."""
+    problem = problem_of(runs, problem)
     numbers = check_alike(runs, problem, trials)
     rows = []
     for label, run in runs.items():

@@ -88,8 +88,8 @@ def played() -> jb.Trajectory:
 def test_a_run_on_a_box_goes_with_its_problem_and_its_model_alone() -> None:
     trajectory, model = run(trials=2), jb.surrogate(problems.sine(4).domain, KERNEL, noise_variance=0.1)
     for make, words in (
-        (lambda: trajectory.summary(problems.sine(4)), "problem: 'sine' is on points, but run 'run' on 2 axes of one"),
-        (lambda: trajectory.summary(problems.hartmann6()), "problem: 'hartmann6' is on a box of 6 axes, but run 'run' on 2 axes of one"),
+        (lambda: trajectory.summary(problems.sine(4)), "problem: 'sine' is on points, but run 'rpol' on 2 axes of one"),
+        (lambda: trajectory.summary(problems.hartmann6()), "problem: 'hartmann6' is on a box of 6 axes, but run 'rpol' on 2 axes of one"),
         (lambda: plots.posterior_after(model, trajectory.trial(0), [1]), "trajectory: of it and the surrogate one is on a box"),
         (
             lambda: plots.posterior_maps(box_runs.model(), trajectory.trial(0), [1], problem=problems.sine(4)),

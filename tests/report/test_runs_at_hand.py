@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import pickle
 
 import jax
 import matplotlib.pyplot as plt
@@ -14,7 +15,7 @@ from PIL import Image
 import jaxbandit as jb
 from jaxbandit import InvalidArgument
 from jaxbandit.core.keys import Stream, stream_key, trial_key
-from jaxbandit.report import plots, tables
+from jaxbandit.report import plots, statistics, tables
 from jaxbandit.study import Run, Study, run_study, to_dataframe
 
 PROBLEM = jb.problems.sine(9)
@@ -90,7 +91,7 @@ def test_summaries_and_tables_are_those_of_the_study():
     summary = swept().summary(PROBLEM, label="RPOL", swept=WIDTHS)
     given = [(summary,), (want,), (studied(),), (labelled(),), ({"RPOL": swept()}, PROBLEM)]  # what plots take, and summaries
     texts = [tables.text_table(*each).replace("RPOL reward_width=1", "1") for each in given]
-    assert repr(summary) == tables.text_table(want) and len(set(texts[:4])) == 1 and "RPOL variant 1" in texts[4]
+    assert repr(summary) == tables.text_table(want) and len(set(texts)) == 1 and "RPOL variant" not in texts[4]
     assert "±" in summary._repr_html_() and summary._repr_html_().count("<tr>") == 3
 
 
@@ -114,6 +115,45 @@ def test_the_tidy_table_has_a_row_for_each_round_and_columns_for_what_was_run():
     assert len(to_dataframe(dataset, last=True)) == 6 and set(to_dataframe(dataset, last=True)["round"]) == {7}
 
 
+def test_a_run_knows_what_simulate_was_given():
+    run, other = swept(), swept().variant(1)
+    rows = run.summary().rows
+    assert [row["algorithm"] for row in rows] == ["rpol reward_width=1", "rpol reward_width=4"]
+    np.testing.assert_equal(other.summary().rows, rows[1:])  # NaN, too
+    dataset = run.to_xarray()
+    assert dataset["estimator.reward_width"].values.tolist() == [1.0, 4.0] and set(dataset.delay.values) == {"Poisson(mean 2)"}
+    assert other.trial(2).to_xarray().trial.values.tolist() == [2]
+    forgotten = pickle.loads(pickle.dumps(other))  # as from a file; and where JAX has made it
+    for copy in (forgotten, jax.jit(lambda x: x)(other)):
+        assert copy.label == "run" and copy.made is None
+        with pytest.raises(InvalidArgument, match="problem: give the problem that was run"):
+            copy.summary()
+
+
+def test_a_comparison_is_a_table_differences_and_a_figure():
+    found = jb.compare({"mine": swept().variant(0), "other": swept().variant(1)})
+    (regret, *_), pairs = (
+        found.differences.to_dict("records"),
+        statistics.paired_differences(found.results, "regret", seed=0, averaged=True),
+    )
+    want = pairs.sel(algorithm="other", versus="mine")
+    for name in ("mean", "low", "high", "p", "count"):
+        np.testing.assert_equal(regret[name], want[name].item())
+    assert (regret["algorithm"], regret["versus"], regret["holm"]) == ("other", "mine", regret["p"])  # of one pair
+    assert repr(found).startswith(repr(found.table)) and "other - mine" in repr(found) and "Holm" in repr(found)
+    assert len(found.plot().axes) == len(found.measures) == len(found.differences) == 3
+    assert found._repr_html_().count("<table>") == 2 and "data:image/png" in found._repr_html_()
+    three = jb.compare(xr.concat([found.results, found.results.sel(algorithm=["mine"]).assign_coords(algorithm=["x"])], "algorithm"))
+    p = three.differences.query("measure == 'regret'")
+    assert p.holm.tolist() == statistics.holm(p.p).tolist() and [*zip(p.algorithm, p.versus, strict=True)][2] == ("x", "other")
+    with pytest.raises(InvalidArgument, match=r"measures\[0\]: must be one of"):
+        jb.compare(found.results, measures=["regrets"])
+    other = dataclasses.replace(swept().variant(1))  # which knows nothing
+    object.__setattr__(other, "made", dataclasses.replace(swept().variant(1).made, trials=[4, 5, 6]))
+    with pytest.raises(InvalidArgument, match="runs: all must be of the same trials"):
+        jb.compare({"a": swept().variant(0), "b": other})
+
+
 def test_latex_needs_no_package_and_escapes_labels():
     rows = [dict(row, algorithm="50%_a&b~c") for row in swept().summary(PROBLEM).rows[:1]]
     text = tables.latex_table(rows, caption="All.", label="tab:a")
@@ -131,7 +171,7 @@ def test_latex_needs_no_package_and_escapes_labels():
         with pytest.raises(InvalidArgument, match="results"):
             tables.text_table(wrong)
     with pytest.raises(InvalidArgument, match="problem: give the problem"):
-        tables.latex_table(swept())
+        tables.latex_table(dataclasses.replace(swept()))
     assert len(columns) == line.count(" & ") + 1 and tables.latex_table(rows).startswith(r"\begin{tabular}")
 
 
@@ -178,11 +218,11 @@ def test_a_random_family_is_measured_on_the_instances_of_the_key():
 def test_what_does_not_fit_the_run_is_named():
     run = swept()
     for wrong, words in (
-        (lambda: run.to_xarray(LINE), "has 9 points, but run 'run' chose"),
+        (lambda: run.to_xarray(LINE), "has 9 points, but run 'rpol' chose"),
         (lambda: run.to_xarray(PROBLEM, trials=[1]), "has 3 trials, got numbers of 1"),
         (lambda: run.to_xarray(PROBLEM, swept={"a": [1.0, 2.0, 3.0]}), "has 2 variants, got values of 3"),
         (lambda: run.to_xarray("sine"), "problem"),
-        (lambda: plots.curves(run), "problem: give the problem that was run"),
+        (lambda: plots.curves(dataclasses.replace(run)), "problem: give the problem that was run"),
         (lambda: plots.curves({"a": 3}, PROBLEM), "results: a mapping must have labels"),
         (lambda: plots.curves(3.0), "results"),
         (lambda: plots.curves(labelled(), axes=plt.subplots(1, 2)[1]), "axes: must be 3 Axes"),

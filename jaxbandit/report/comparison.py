@@ -1,0 +1,129 @@
+"""``compare``: runs beside each other in one call, as a table, paired differences with their tests, and a figure."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import functools
+import itertools
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import xarray as xr
+
+from jaxbandit.core.declare import KeyOrSeed, checked
+from jaxbandit.core.pytree import aligned, html_table
+from jaxbandit.problems import AbstractProblem
+from jaxbandit.report import statistics
+from jaxbandit.report.tables import PANELS, WORDS, decimals, summary_rows
+from jaxbandit.results.measured import RunSummary
+
+if TYPE_CHECKING:
+    from jaxbandit.drawing import Drawing
+
+__all__ = ["Comparison", "compare"]
+__dir__ = __all__.copy  # what completion shows
+
+MOST_EACH_WITH_EACH = 7  # runs; more are all compared with the first
+HEADS = ("measure", "difference", "mean", "95% interval", "p (Holm)")
+LEGEND = (
+    "Differences of measures divided by the number of rounds, trial by trial; p by Student's paired t test, corrected for the number of"
+    " pairs by Holm; * below 0.05."
+)
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Comparison:
+    """Runs beside each other; it shows itself as text and, in notebooks, as tables and a figure.
+
+    Attributes:
+      results: the dataset of all runs.
+      measures: names of the measures that are compared.
+    """
+
+    results: xr.Dataset
+    measures: tuple[str, ...]
+
+    @functools.cached_property
+    def table(self) -> RunSummary:
+        """Means over trials after the last round with 95% confidence half-widths, a row for each run."""
+        return RunSummary(rows=tuple(summary_rows(self.results)))
+
+    @functools.cached_property
+    def differences(self) -> pd.DataFrame:
+        """A row for each measure and pair of runs on one problem: ``algorithm`` minus ``versus``, after the last round, by trials.
+
+        Columns are ``mean``, ``low`` and ``high`` (a 95% interval), ``p`` and ``holm``, corrected for the number of pairs of a measure, and
+        ``count``, the trials that failed in neither; see :func:`~jaxbandit.report.statistics.paired_differences`. Up to seven runs are
+        compared each with each, more with the first.
+        """
+        labels, columns = self.results.algorithm.values.tolist(), ["mean", "low", "high", "p", "count"]
+        firsts = labels if len(labels) <= MOST_EACH_WITH_EACH else labels[:1]
+        chosen = [(a, b) for b, a in itertools.combinations(labels, 2) if b in firsts]
+        tables = [pd.DataFrame(columns=["measure", "algorithm", "versus", *columns, "holm"])]
+        for measure in self.measures:
+            pairs = statistics.paired_differences(self.results, measure, seed=0, averaged=True)
+            found = [pairs.sel(algorithm=a, versus=b) for a, b in chosen if bool(pairs.comparable.sel(algorithm=a, versus=b))]
+            rows = [{"measure": measure, **{name: pair[name].item() for name in ("algorithm", "versus", *columns)}} for pair in found]
+            if rows:
+                tables.append(pd.DataFrame(rows).assign(holm=statistics.holm([row["p"] for row in rows])))
+        return pd.concat(tables[1:] or tables, ignore_index=True)
+
+    def plot(self) -> Drawing:
+        """Return a figure of the averages over time, with 95% confidence bands over trials; ``plot().savefig(path)`` writes it."""
+        from jaxbandit.drawing import Drawing  # needs matplotlib, which tables do not
+        from jaxbandit.report.plots import curves
+
+        figure, words = Drawing(layout="constrained"), dict(PANELS)
+        curves(self.results, measures=[(name, words.get(name, f"{WORDS.get(name, name)} / t")) for name in self.measures], axes=figure)
+        return figure
+
+    def _cells(self) -> list[list[str]]:
+        body = []
+        for row in self.differences.to_dict("records"):
+            digits = decimals((row["high"] - row["low"]) / 2)
+            mean, low, high = (f"{row[name]:z,.{digits}f}" for name in ("mean", "low", "high"))
+            p = "< 0.0001" if row["holm"] < 1e-4 else f"{row['holm']:.2g}".replace("nan", "undefined")
+            pair = f"{row['algorithm']} - {row['versus']}"
+            body.append([row["measure"].replace("_", " "), pair, mean, f"[{low}, {high}]", p + ("*" if row["holm"] < 0.05 else "")])
+        return [list(HEADS), *body]
+
+    def __repr__(self) -> str:
+        cells = self._cells()
+        return "\n\n".join([repr(self.table), *([f"{aligned(cells)}\n\n{textwrap.fill(LEGEND, 80)}"] if len(cells) > 1 else [])])
+
+    def _repr_html_(self) -> str:
+        head, *body = self._cells()
+        picture = base64.b64encode(self.plot()._repr_png_()).decode()
+        image = f'<img src="data:image/png;base64,{picture}" alt="averages over time">'
+        return self.table._repr_html_() + (html_table(head, body, caption=LEGEND) if body else "") + image
+
+
+@checked
+def compare(
+    results: statistics.Given,
+    problem: AbstractProblem | None = None,
+    *,
+    measures: Sequence[str] = (),
+    key: KeyOrSeed | None = None,
+) -> Comparison:
+    """Compare runs on one problem: ``compare({"mine": run, "RPOL": other})``; or the runs of a study.
+
+    Runs with one key see the same noise, delays and instances in trials of one number, so that differences trial by trial say more than
+    the means.
+
+    Args:
+      results: runs by their labels, a run of a sweep, or a study's dataset.
+      problem, key: what was run, where runs do not know it, see :meth:`Trajectory.to_xarray <jaxbandit.Trajectory.to_xarray>`.
+      measures: names of measures that sum over rounds; default regret, its positive part and, with constraints, violation.
+
+    Raises:
+      InvalidArgument: on runs of several problems, sizes or trials, and on results without such a measure.
+    """
+    dataset = statistics.results_at_hand(results, problem, key=key)
+    for number, name in enumerate(measures):
+        statistics.check_measure(f"measures[{number}]", dataset, name)
+    usual = [name for name, _ in PANELS if name in dataset and (name != "hard_violation" or bool((dataset[name] > 0).any()))]
+    return Comparison(dataset, tuple(measures or usual))
