@@ -63,7 +63,7 @@ FORBIDDEN = {
 LISTS = {"jaxbandit.algorithms", "jaxbandit.algorithms.registry"}  # import all algorithms
 TOPS = {"report", "cli", "__main__"}  # imported by nothing in the package but one another
 GATHERED = LAYERS["engine"]  # the package's own __init__ imports no higher layer, so higher layers may import the package
-FOR_TYPES = [f"jaxbandit.{name}" for name in jaxbandit.LATER]  # which it loads when asked for; test_public_api sees what is loaded
+FOR_TYPES = [f"jaxbandit.{name}" for name in (*jaxbandit.LATER, *jaxbandit.FROM.values())]  # loaded when asked for; test_public_api sees what is
 
 
 def module_name(path, root=ROOT.parent):
