@@ -37,7 +37,7 @@ def tie_share(dtype: DTypeLike) -> float:
 def nearly_best(score: Annotated[Array, numbers, vector("one score per point")]) -> Array:
     """Return where ``score [M]`` is the largest but for rounding, as ``[M]``; nowhere when a score is NaN.
 
-    Points tie that are within :func:`tie_share` of the best score or of the scores' range, whichever is less: neither a large mean of all
+    Points tie that are within ``tie_share`` of the best score or of the scores' range, whichever is less: neither a large mean of all
     scores nor a large penalty on some makes others equal. Without it rounding, which differs between programs, would choose among points
     so far from all data that they are equally good.
     """

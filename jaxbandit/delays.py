@@ -25,9 +25,9 @@ __all__ = ["LONGEST_DELAY", "NEVER", "POISSON_MEAN", "Constant", "Delay", "Empir
 __all__ += ["LogNormal", "NoDelay", "Pareto", "PerOutput", "Poisson", "Uniform"]
 __dir__ = __all__.copy  # what completion shows
 
-NEVER = 2**30  # stands for feedback that never arrives; added to a round below 2^30 it stays an int32
-LONGEST_DELAY = NEVER // 2  # the longest delay that is drawn; a float32 holds it exactly
-POISSON_MEAN = between(0, LONGEST_DELAY / 2, open_low=False)  # check of the mean of Poisson delays
+NEVER = 2**30  #: stands for feedback that never arrives; added to a round below 2^30 it stays an int32
+LONGEST_DELAY = NEVER // 2  #: the longest delay that is drawn; a float32 holds it exactly
+POISSON_MEAN = between(0, LONGEST_DELAY / 2, open_low=False)  #: check of the mean of Poisson delays
 ROUNDS = whole_numbers(0, LONGEST_DELAY, "rounds")
 
 Outputs: TypeAlias = Annotated[int, whole(1, 1000)]

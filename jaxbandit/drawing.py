@@ -25,10 +25,12 @@ from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import between, each, of_class, scalar, whole
 from jaxbandit.domains import Domain
 
-# Okabe and Ito's palette, without yellow, which is too light for lines.
+#: Okabe and Ito's palette, without yellow, which is too light for lines.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 LINE_COLOURS = (*COLOURS, "#8C510A", "#5E3C99", "#7F7F7F", "#882255")  # brown, violet, grey and wine, where there are many lines
+#: Dashes of lines, beside their colours.
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
+#: Settings of Matplotlib under which figures are drawn.
 STYLE: Any = {
     "font.size": 10,
     "axes.spines.top": False,
@@ -38,8 +40,8 @@ STYLE: Any = {
     "legend.frameon": False,
     "figure.dpi": 100,
 }
-DPI = 160  # of figures in files
-SHADES = "cividis"  # colour map of heat maps; its lightness increases for colour-blind people and in grey print too
+DPI = 160  #: of figures in files
+SHADES = "cividis"  #: colour map of heat maps; its lightness increases for colour-blind people and in grey print too
 Count: TypeAlias = Annotated[int, whole(1, 1000)]  # of rows or columns of a figure
 PANEL = (4.6, 3.5)  # inches
 LETTERS = 28  # along the axis of a small panel

@@ -130,7 +130,7 @@ class Policy(Declared, abc.ABC):
     """Rule for what a learner believes while feedback is on its way; abstract.
 
     A policy is a pytree of its parameters. It works on a :class:`DelayedSurrogate`, which holds the Gaussian-process model, and on a
-    posterior, a :class:`LatePosterior` that ``init`` makes. Algorithms see neither: they ask the surrogate, which asks the policy.
+    posterior, a ``LatePosterior`` that ``init`` makes. Algorithms see neither: they ask the surrogate, which asks the policy.
     """
 
     described: ClassVar[str] = "a policy of jaxbandit.feedback, such as Wait()"

@@ -166,8 +166,8 @@ def delay_counts(
     Args:
       arrivals: ``[..., T, k]`` rounds, counted from 1, at whose ends values arrive; ``delays.NEVER`` and more for those that never do.
       window: window ``m`` in rounds of a censoring learner; ``None``: nothing is censored.
-      lost: ``[..., k]`` numbers of values that the buffer had no place for, :attr:`Trajectory.lost
-        <jaxbandit.Trajectory.lost>`; default none. A buffer loses the values of the longest delays.
+      lost: ``[..., k]`` numbers of values that the buffer had no place for, ``Trajectory.lost``; default
+        none. A buffer loses the values of the longest delays.
     """
     arrivals = jnp.asarray(arrivals)
     if arrivals.ndim < 2:

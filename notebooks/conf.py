@@ -18,9 +18,9 @@ nb_execution_mode = "off"
 myst_enable_extensions = ["colon_fence", "dollarmath", "deflist"]
 myst_heading_anchors = 3
 
-autodoc_default_options = {"members": True, "show-inheritance": False}
 autodoc_member_order = "groupwise"
 autodoc_class_signature = "mixed"
+autodoc_inherit_docstrings = False  # a method that does what its base says is described there
 autodoc_typehints = "none"
 autodoc_preserve_defaults = True
 napoleon_numpy_docstring = False

@@ -148,7 +148,7 @@ class Algorithm(Declared, abc.ABC, Generic[S]):
     """Rule that chooses points and learns from what comes back; abstract, and every algorithm is a final pytree dataclass.
 
     A subclass defines ``name`` and :meth:`select`, and overrides of the rest what it needs. Hyper-parameters are declared beside their
-    fields, see :mod:`jaxbandit.core.declare`; from that come ``validate``, the letters of audit traces and what study files can set. A
+    fields, see ``jaxbandit.core.declare``; from that come ``validate``, the letters of audit traces and what study files can set. A
     state, of type ``S``, is a pytree dataclass; the defaults below work with one that holds the posterior of ``arena.surrogate`` as
     ``posterior``. ``update`` conditions by ``arena.learn`` and takes sums over what came in by ``observation.total``; that is all it
     takes to run under delay.

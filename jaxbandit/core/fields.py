@@ -4,7 +4,7 @@
 A :class:`Check` says in words what is allowed and raises ``InvalidArgument`` on anything else: first on a value of the wrong type, then on
 a wrong shape, then on NaN and infinity, then on a number out of range, and last on what the domain lacks. Numbers of leaves may be tracers,
 whose values cannot be looked at; then only the shape is checked. What a plain type says (``int | None``, a literal, a class of objects)
-needs no check beside it, see :func:`jaxbandit.core.declare.parameters`.
+needs no check beside it, see ``jaxbandit.core.declare.parameters``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ += ["Shape", "any_shape", "each_axis", "each_output", "exactly", "leadin
 __all__ += ["per_function", "per_output", "per_output_of_two", "scalar", "unknown", "vector"]
 __dir__ = __all__.copy  # what completion shows
 
-INT32_MAX = 2**31 - 1  # the largest whole number that the engine counts with
+INT32_MAX = 2**31 - 1  #: the largest whole number that the engine counts with
 MOST_ROUNDS = 2**24
 """The most rounds of a trial: measures count rounds in floating point, and float32 counts to here."""
 

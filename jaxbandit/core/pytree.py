@@ -34,7 +34,7 @@ def pytree(cls: type[T]) -> type[T]:
 
     Fields are leaves unless they are declared with :func:`static`. Nothing is converted. Its text, and its table in notebooks, name the
     fields, with the type and shape of an array in place of its numbers, unless they are few. What the class checks on construction (see
-    :class:`~jaxbandit.core.declare.Declared`) is not checked where JAX rebuilds the object, inside ``jit`` and ``vmap``, with tracers and
+    ``jaxbandit.core.declare.Declared``) is not checked where JAX rebuilds the object, inside ``jit`` and ``vmap``, with tracers and
     with ``None`` in place of numbers.
     """
     if not isinstance(cls, type):

@@ -38,9 +38,11 @@ class Status(enum.IntFlag):
     OUT_OF_RANGE = 131072
 
 
+#: Bits of which each alone means that a trial has failed, so that averages leave it out.
 FAILED = Status.NONFINITE_FEEDBACK | Status.NONFINITE_SCORE | Status.NONFINITE_TRUTH | Status.NONFINITE_STATE
 FAILED |= Status.NEGATIVE_DELAY | Status.NEGATIVE_WIDTH | Status.NO_SUCH_POINT | Status.OUT_OF_RANGE
 
+#: The flags in words.
 MESSAGES = {
     Status.NONFINITE_FEEDBACK: "the problem returned NaN or infinity",
     Status.NONFINITE_SCORE: "the acquisition score was NaN",
@@ -62,6 +64,7 @@ MESSAGES = {
     Status.OUT_OF_RANGE: "a user's function gave the algorithm a hyper-parameter outside its range",
 }
 
+#: What to do about a flag.
 REMEDIES = {
     Status.NONFINITE_FEEDBACK: "look at the problem's tables and noise; failed_round is the round of each trial",
     Status.NONFINITE_SCORE: "look at the model and the algorithm's parameters; precision='float64' helps where float32 resolves too little",

@@ -32,7 +32,7 @@ class AbstractProblem(OnDomain):
 
     Attributes (fields or properties of the subclass):
       domain: the ``M`` points.
-      noise: a noise model, see :mod:`jaxbandit.problems.noise`.
+      noise: a noise model, see ``jaxbandit.problems.noise``.
       delay: a delay model, see :mod:`jaxbandit.delays`; feedback arrives after it unless a run is given another. Default: no delay.
       name: label of the problem in tables, figures and files. Compiled programs do not see it, so that problems of one shape share them.
       means: ``[1 + m, M]`` mean reward, then mean constraints, of an instance; a random family has none.
@@ -117,7 +117,7 @@ class AbstractProblem(OnDomain):
         """Return the round's noisy constraints at every point, ``[m, M]``; costs at the chosen point agree with :meth:`observe`.
 
         Raises:
-          InvalidArgument: by default; only problems with :attr:`reveals_constraints` have such samples.
+          InvalidArgument: by default; only problems with ``reveals_constraints`` have such samples.
         """
         raise checks.InvalidArgument(
             f"problem: {self.name!r} does not show its constraint functions before the choice; wrap it by problems.full_information"
@@ -191,7 +191,7 @@ class Problem(AbstractProblem):
     Attributes:
       domain: the ``M`` points.
       means: ``[1 + m, M]`` mean reward, then mean constraints (``<= 0`` is feasible).
-      noise: a noise model, see :mod:`jaxbandit.problems.noise`.
+      noise: a noise model, see ``jaxbandit.problems.noise``.
       delay: a delay model, see :mod:`jaxbandit.delays`; feedback arrives after it unless a run is given another.
       norm: ``[]`` RKHS norm of the reward before any shift, under the kernel it was made with; ``None`` where it is unknown.
       name: label of the problem in tables, figures and files.

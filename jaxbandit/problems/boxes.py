@@ -127,7 +127,7 @@ def on_box(
       constraints: mean constraints, each ``<= 0`` where it holds.
       noise_variance, noise, delay, name: as for :func:`~jaxbandit.problems.from_functions`.
       best: the value and the coordinates of the best feasible point; default: looked for in float64, from many starts, by
-        :func:`certified`.
+        ``certified``.
 
     Raises:
       InvalidArgument: when a function does not give one finite number per point, or without noise.

@@ -32,7 +32,7 @@ __all__ = ["RKHS_2D_LENGTH_SCALES", "gp_draws", "gp_draws_infeasible", "rkhs_1d"
 
 T = TypeVar("T")
 EXACT = jax.lax.Precision.HIGHEST  # regret is measured against these tables, so no TF32 on accelerators
-RKHS_2D_LENGTH_SCALES = {"f1": 0.8, "f2": 1.0}  # of the kernels that the two kinds of function are drawn with
+RKHS_2D_LENGTH_SCALES = {"f1": 0.8, "f2": 1.0}  #: of the kernels that the two kinds of function are drawn with
 SHARE = between(0, 1)
 CONSTRAINTS = whole(1, 1000)
 

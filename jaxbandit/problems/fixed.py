@@ -29,9 +29,9 @@ __all__ += ["building_day", "data_rate", "queueing", "sine", "sine_delayed"]
 Resolution: TypeAlias = Annotated[int, fields.whole(2)]
 NoiseVariance: TypeAlias = Annotated[OneOrEach, fields.nonnegative, fields.per_output_of_two]
 
-# At the optimum over the whole square, x1 = 3 pi / 2, where sin x1 = -1 and the constraint reads sin x2 >= 0.95.
+#: The optimum of :func:`sine` over the whole square: x1 = 3 pi / 2, where sin x1 = -1 and the constraint reads sin x2 >= 0.95.
 CONTINUUM_POINT = (1.5 * math.pi, math.asin(0.95))
-CONTINUUM_OPTIMUM = 1.0 - math.asin(0.95)
+CONTINUUM_OPTIMUM = 1.0 - math.asin(0.95)  #: the reward there
 
 
 @nameable
@@ -88,7 +88,7 @@ CONSTRAINTS = {
     "Bowl": (_bowl, -7.75),
 }
 _DEFINITIONS = {f"P{n}": pair for n, pair in enumerate(((f, c) for c in CONSTRAINTS.values() for f in OBJECTIVES.values()), start=1)}
-ARTIFICIAL = tuple(_DEFINITIONS)
+ARTIFICIAL = tuple(_DEFINITIONS)  #: names of the problems of :func:`artificial`
 
 
 @nameable
@@ -194,7 +194,7 @@ def queueing(
 DAY = 24.0  # h
 # Least and greatest gain in kW/K, daytime set-point in deg C, time of switching from night to day in h.
 LIMITS = ((0.5, 18.0, 0.0), (5.0, 25.0, 8.0))
-# A choice that ignores energy: full gain, a set-point a little above the comfortable 21 deg C, an early switch.
+#: A choice of :func:`building` that ignores energy: full gain, a set-point a little above the comfortable 21 deg C, an early switch.
 NAIVE_CONTROLLER = (5.0, 21.5, 2.0)
 HOUR = fields.between(0, DAY, open_low=False)
 STEP = fields.choice(1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60)  # minutes that divide an hour

@@ -31,8 +31,8 @@ class FullInformation(AbstractProblem):
     """A problem, or family, whose rounds show ``g_t(.)`` on the whole domain; make one with :func:`full_information`.
 
     A round goes ``drawn = draw(key)``; ``constraint_sample(drawn)``, which the learner may see; its choice; ``observe(index, drawn)``,
-    whose costs are the sample's at ``index``. The reward stays bandit feedback. All else (:attr:`domain`, :attr:`means`, :attr:`noise`,
-    :attr:`delay`, :attr:`name` ...) is as in the problem inside.
+    whose costs are the sample's at ``index``. The reward stays bandit feedback. All else (``domain``, ``means``, ``noise``,
+    ``delay``, ``name`` ...) is as in the problem inside.
 
     Attributes:
       problem: the problem inside; its noise says what a round's sample of the constraints is.

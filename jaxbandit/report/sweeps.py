@@ -91,7 +91,7 @@ def sweep(
     Args:
       dataset: results of a study with a sweep, or of ``run.to_xarray(problem, swept=...)``.
       measures: pairs of a dataset variable and its axis label, a panel each.
-      parameters: one or two of :func:`swept_parameters`; default its first two. Other swept parameters distinguish families.
+      parameters: one or two of ``swept_parameters``; default its first two. Other swept parameters distinguish families.
       axes: as many Axes, or an empty figure; default new ones.
 
     Returns:

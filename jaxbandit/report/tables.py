@@ -38,7 +38,7 @@ FORMULAS = {
 ESCAPES = str.maketrans({letter: f"\\{letter}" for letter in "&%$#_{}"} | {"~": r"\textasciitilde ", "^": r"\textasciicircum "})
 ESCAPES |= {ord("\\"): r"\textbackslash "}
 
-# Axis labels of measures divided by the rounds, as figures have a panel for each.
+#: Axis labels of measures divided by the rounds, as figures have a panel for each.
 PANELS = (
     ("regret", "average regret $R(t)/t$"),
     ("positive_regret", "average positive regret $R^+(t)/t$"),
@@ -68,7 +68,7 @@ def summary_rows(results: Summarised, problem: AbstractProblem | None = None, *,
     """Return a row per algorithm: mean and 95% half-width of every measure after the last round, over trials that did not fail.
 
     Args:
-      results: what plots take, see :func:`~jaxbandit.report.statistics.results_at_hand`; rows, and those of a summary, stay as they are.
+      results: what plots take, see ``jaxbandit.report.statistics.results_at_hand``; rows, and those of a summary, stay as they are.
       problem, key: of trajectories, as for plots.
 
     Raises:

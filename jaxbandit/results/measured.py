@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 MEASURED = tuple(name for name in METRICS if name != "strong_regret")  # which takes a linear programme for each instance
 SIDE_BY_SIDE = 64  # trials measured in one block, which bounds the memory that instances of a random family take
 
-# Columns of a table: heading, measure, and true if it is divided by the number of rounds.
+#: Columns of a table: heading, measure, and true if it is divided by the number of rounds.
 COLUMNS = (
     ("R/t", "regret", True),
     ("R+/t", "positive_regret", True),

@@ -423,7 +423,7 @@ class Session(Reading):
         been asked for stay as they are.
 
         Returns:
-          The model of the standardised outputs; :meth:`belief` is in their own units.
+          The model of the standardised outputs; ``belief`` is in their own units.
 
         Warns:
           UserWarning: when a hyper-parameter ends at the end of the range that is searched, and at the first fit when a constraint has

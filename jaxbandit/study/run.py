@@ -86,7 +86,7 @@ def run_study(
       memory, segment, devices: as for :func:`make_plan`; a run that is resumed keeps its own. Of workers the memory is that of each.
       checkpoint_share: share of the time that checkpoints may take, in (0, 1]; they are left out where they would take more. Workers
         make none: a batch that they lose is played again.
-      executor: an executor of :mod:`concurrent.futures`, whose processes must be spawned and not forked, or a client of Dask,
+      executor: an executor of ``concurrent.futures``, whose processes must be spawned and not forked, or a client of Dask,
         ``distributed.Client``; default none, for this process.
       report: called after each part, of workers after each batch.
       note: called with a line of text when something is compiled, resumed, dropped or done.

@@ -190,7 +190,7 @@ class Surrogate(AbstractSurrogate):
       prior_mean: ``[k]`` constant prior mean per output.
       kernels: kernel of each output, as it was given; records are made from it, the forms were. Empty after :meth:`without_kernels`.
       groups: for each output the number of its group.
-      precision: floating type of beliefs, ``"float32"`` or ``"float64"``, see :mod:`jaxbandit.surrogates.precision`.
+      precision: floating type of beliefs, ``"float32"`` or ``"float64"``, see ``jaxbandit.surrogates.precision``.
       refresh: number of rounds after which the variance is computed anew from the factors, 0 for never.
     """
 

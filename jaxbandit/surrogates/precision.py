@@ -24,7 +24,7 @@ from jaxbandit.core.pytree import float_dtype
 
 __all__ = ["PRECISIONS", "arithmetic"]
 
-PRECISIONS = ("auto", "float32", "float64")
+PRECISIONS = ("auto", "float32", "float64")  #: what ``precision`` may be; "auto" chooses by noise, rounds and kernel
 HORIZON_IF_UNKNOWN = 1000
 
 # Largest share of prior variance that features may leave out: below what the arithmetic of a long run loses anyway. In float32 it is less

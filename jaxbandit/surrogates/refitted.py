@@ -106,7 +106,7 @@ class Refits(AbstractSurrogate):
         raise TypeError(f"{type(self).__name__} must define in_force")
 
     def observe(self, posterior: Any, index: Array, values: Array, present: Array | None = None) -> Any:
-        """Take in values within a round that ends with :meth:`refreshed`, as :meth:`Surrogate.observe <jaxbandit.Surrogate.observe>`."""
+        """Take in values within a round that ends with ``refreshed``, as :meth:`Surrogate.observe <jaxbandit.Surrogate.observe>`."""
         raise TypeError(f"{type(self).__name__} must define observe")
 
     def fitted(self, posterior: Any) -> Any:
