@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, Concatenate, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +17,13 @@ from jaxbandit.core.fields import Check, Place, exactly, finite, finite_numbers,
 from jaxbandit.core.pytree import as_argument, fields_in_brief, float_dtype, html_fields, pytree, replace, static
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Box, Domain, tabulate
+from jaxbandit.kernels import Kernel
 from jaxbandit.problems.noise import DRAWN, Drawn, Gaussian, Index, Noise, is_real
+from jaxbandit.surrogates import Surrogate, surrogate
 
 __all__ = ["AbstractProblem", "Family", "Optimum", "Problem", "best_mixed_policy", "from_functions", "from_tables", "optimum"]
+
+NOISE_OF_NOISELESS = 1e-6  # of a model, as a share of the prior variance
 
 
 class AbstractProblem(OnDomain):
@@ -40,6 +44,7 @@ class AbstractProblem(OnDomain):
       is_random: whether each trial has its own instance; default: no.
       has_means: whether ``means`` are known, as those of an instance are; default: yes.
       reveals_constraints: whether :meth:`constraint_sample` shows each round's noisy constraint functions before the choice; default: no.
+      drawn_from: kernel whose functions a random family draws, ``None`` (the default) where there is none; see :meth:`model`.
       on_boxes: whether :meth:`observe` takes a point of the unit cube, and the domain is a box; default: no.
     """
 
@@ -48,6 +53,7 @@ class AbstractProblem(OnDomain):
     is_random: ClassVar[bool] = False
     has_means: ClassVar[bool] = True
     reveals_constraints: ClassVar[bool] = False
+    drawn_from: ClassVar[Kernel | None] = None
     on_boxes: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -104,6 +110,31 @@ class AbstractProblem(OnDomain):
         if noise.shape != (self.outputs,) or not is_real(noise.dtype):
             raise checks.InvalidArgument(f"{where}, got {noise.dtype} {list(noise.shape)}")
         return jnp.asarray(self.means)[:, index] + noise
+
+    @checked
+    def model(self, kernel: Kernel | None = None, **options: Any) -> Surrogate:
+        """Return the GP model that knows what is so: the kernel that a random family draws its functions with, and the noise variance.
+
+        Args:
+          kernel: another kernel; needed where functions come from no kernel, as those of ``sine``.
+          **options: further arguments of :func:`jaxbandit.surrogate`, in place of what is known. Without noise the variance is a millionth
+            of the prior's, for a model needs some.
+
+        Raises:
+          InvalidArgument: where the problem knows no kernel, or no variance of its noise, and none is given.
+        """
+        kernel = self.drawn_from if kernel is None else kernel
+        if kernel is None:
+            ways = "give one, problem.model(kernels.Matern52()), or fit one: surrogates.fit, study.Model(fit_to=...) or jaxbandit.Refitted"
+            raise checks.InvalidArgument(f"kernel: {self.name!r} has none; {ways}")
+        if options.get("noise_variance") is None:
+            variances = self.noise.variances(self.outputs)
+            if variances is None or not np.all(np.isfinite(variances)):
+                raise checks.InvalidArgument(f"noise_variance: must be given, for {checks.short(self.noise)} has none that is known")
+            least = NOISE_OF_NOISELESS * float(np.max(np.asarray(kernel.diag(jnp.asarray(self.domain.points)))))
+            each = np.maximum(variances, least).tolist()
+            options["noise_variance"] = each[0] if len(set(each)) == 1 else each
+        return surrogate(self.domain, kernel, **{"outputs": self.outputs, **options})
 
     def optimum(self) -> Optimum:
         """Return the best feasible point of an instance, see :func:`optimum`."""

@@ -25,7 +25,7 @@ from jaxbandit.delays import Delay, NoDelay, Poisson
 from jaxbandit.domains import Domain, grid
 from jaxbandit.kernels import Kernel, Scale, SquaredExponential, check_covariance
 from jaxbandit.kernels.base import covariances
-from jaxbandit.problems.base import Family, Problem, Seed
+from jaxbandit.problems.base import AbstractProblem, Family, Problem, Seed
 from jaxbandit.problems.noise import Gaussian, Noise, Noiseless
 
 __all__ = ["RKHS_2D_LENGTH_SCALES", "gp_draws", "gp_draws_infeasible", "rkhs_1d", "rkhs_1d_binding", "rkhs_2d", "rkhs_2d_draws"]
@@ -90,7 +90,17 @@ class Draws(Family):
 
     def instance(self, means: Table, norm: Scalar | None = None) -> Problem:
         """Return the problem of the tables ``means [1 + m, M]``, with the family's domain, noise, delay and name."""
-        return Problem(domain=self.domain, means=means, noise=self.noise, delay=self.delay, norm=norm, name=self.name)
+        problem = Problem(domain=self.domain, means=means, noise=self.noise, delay=self.delay, norm=norm, name=self.name)
+        return _drawing(problem, self.drawn_from)
+
+
+P = TypeVar("P", bound=AbstractProblem)
+
+
+def _drawing(problem: P, kernel: Kernel | None) -> P:
+    """Return a problem that knows the kernel that its functions are drawn with; a changed copy of it does not."""
+    object.__setattr__(problem, "drawn_from", kernel)
+    return problem
 
 
 @pytree
@@ -166,7 +176,7 @@ def gp_draws(
         kernel = Scale(kernel=SquaredExponential(length_scale=1.0 if code else 1.0 / math.sqrt(2.0)), variance=2.0)
     if noise is None:
         noise = Noiseless() if code else Gaussian.from_sd(0.05)
-    return GpDraws(
+    family = GpDraws(
         domain=domain,
         root=square_root(kernel, domain),
         noise=noise,
@@ -176,6 +186,7 @@ def gp_draws(
         attempts=attempts,
         name="gp_draws-code" if code else "gp_draws",
     )
+    return _drawing(family, kernel)
 
 
 @nameable
@@ -199,7 +210,7 @@ def gp_draws_infeasible(
       variant, domain, kernel, noise, constraints, attempts: as for :func:`gp_draws`.
     """
     base = gp_draws(variant, domain=domain, kernel=kernel, noise=noise, constraints=constraints, attempts=attempts)
-    return replace(base, slack=slack, name=base.name.replace("gp_draws", "gp_draws_infeasible"))
+    return _drawing(replace(base, slack=slack, name=base.name.replace("gp_draws", "gp_draws_infeasible")), base.drawn_from)
 
 
 def rkhs_function(key: Key, kernel_matrix: Table, centres: int) -> tuple[Array, Array]:
@@ -291,8 +302,9 @@ def rkhs_1d(
       centres: number of terms, ``p >= 1`` (paper: 100).
       attempts: most draws of an instance, ``>= 1``; if none is accepted, its constraint is 1 everywhere, and the trial is flagged.
     """
+    kernel = SquaredExponential(length_scale=0.2) if kernel is None else kernel
     given = _on_interval(points_per_axis, noise, kernel) | {"centres": centres, "attempts": attempts, "name": "rkhs_1d"}
-    return RkhsThreshold(**given, threshold=threshold, least_peak=least_peak, bound=bound)
+    return _drawing(RkhsThreshold(**given, threshold=threshold, least_peak=least_peak, bound=bound), kernel)
 
 
 @nameable
@@ -315,16 +327,16 @@ def rkhs_1d_binding(
       least_slack: smallest Slater slack accepted, as a share of ``max |g|``, in ``[0, 1]``.
       points_per_axis, noise, kernel, centres, attempts: as for :func:`rkhs_1d`.
     """
+    kernel = SquaredExponential(length_scale=0.2) if kernel is None else kernel
     given = _on_interval(points_per_axis, noise, kernel)
-    return RkhsBinding(**given, least_slack=least_slack, centres=centres, attempts=attempts, name="rkhs_1d_binding")
+    return _drawing(RkhsBinding(**given, least_slack=least_slack, centres=centres, attempts=attempts, name="rkhs_1d_binding"), kernel)
 
 
-def _on_interval(points_per_axis: int, noise: Noise | None, kernel: Kernel | None) -> dict[str, Any]:
+def _on_interval(points_per_axis: int, noise: Noise | None, kernel: Kernel) -> dict[str, Any]:
     """Return the domain, the kernel matrix and the noise of a family on ``[0, 1]``."""
     size = checks.short(points_per_axis)
     check_fits("points_per_axis", 3 * 8 * int(points_per_axis) ** 2, f"the kernel matrix of {size} points and its factors", "take fewer")
     domain = grid([0.0], [1.0], points_per_axis)
-    kernel = SquaredExponential(length_scale=0.2) if kernel is None else kernel
     return {"domain": domain, "matrix": gram(kernel, domain), "noise": Gaussian.from_sd(0.1) if noise is None else noise}
 
 
@@ -410,7 +422,7 @@ def rkhs_2d_draws(
     domain = grid([0.0, 0.0], [side, side], points_per_axis)
     whole(1, domain.size)("centres", centres)
     kernel = SquaredExponential(length_scale=RKHS_2D_LENGTH_SCALES[variant]) if kernel is None else kernel
-    return RkhsInterpolants(
+    family = RkhsInterpolants(
         domain=domain,
         root=square_root(kernel, domain),
         noise=Gaussian.from_sd(0.02) if noise is None else noise,
@@ -419,6 +431,7 @@ def rkhs_2d_draws(
         shift_to_zero=shift_to_zero,
         name=f"rkhs_2d_draws-{variant}",
     )
+    return _drawing(family, kernel)
 
 
 @nameable
@@ -435,4 +448,5 @@ def rkhs_2d(
       seed: seed of NumPy's generator, ``>= 0``.
       **options: ``side``, ``kernel``, ``noise``, ``delay``, ``centres`` and ``shift_to_zero``, as for :func:`rkhs_2d_draws`.
     """
-    return replace(rkhs_2d_draws(variant, points_per_axis, **options), name=f"rkhs_2d-{variant}").fixed(seed)
+    family = rkhs_2d_draws(variant, points_per_axis, **options)
+    return _drawing(replace(family, name=f"rkhs_2d-{variant}").fixed(seed), family.drawn_from)

@@ -43,7 +43,7 @@ class FullInformation(AbstractProblem):
 
     if not TYPE_CHECKING:  # the base class declares their types
         domain, means, noise, delay = _inside("domain"), _inside("means"), _inside("noise"), _inside("delay")
-        norm, name, constraints = _inside("norm"), _inside("name"), _inside("constraints")
+        norm, name, constraints, drawn_from = _inside("norm"), _inside("name"), _inside("constraints"), _inside("drawn_from")
         is_random, has_means, draw, observe = _inside("is_random"), _inside("has_means"), _inside("draw"), _inside("observe")
 
     @checked

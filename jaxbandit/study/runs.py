@@ -16,7 +16,7 @@ from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import Table, as_given, digest, from_plain, from_value, origin_of, stable, to_fields
 from jaxbandit.core.declare import PerAxis, PerOutput, check_fields, checked
-from jaxbandit.core.fields import AtLeast, Described, Words, between, choice, finite_numbers, of_class, positive_numbers, text, whole
+from jaxbandit.core.fields import AtLeast, Check, Described, Words, between, choice, finite_numbers, of_class, positive_numbers, text, whole
 from jaxbandit.core.pytree import set_field
 from jaxbandit.core.sweep import combinations
 from jaxbandit.delays import Delay, NoDelay
@@ -148,7 +148,9 @@ class Model:
         return {name: table[name] for name in sorted(table, key="kernel".__eq__)}  # the kernel last
 
 
-GridModel: TypeAlias = Annotated[Model, Words("the models of a grid, Model(...)")]
+GridModel: TypeAlias = Annotated[
+    Model | Surrogate, Check("the models of a grid, Model(...)", lambda value: isinstance(value, Model | Surrogate))
+]
 Facts: TypeAlias = Telling | None
 
 
@@ -279,12 +281,13 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """How a grid made a run: its learner and model, for how many rounds, and the fields of the run that came of them."""
+    """How a grid made a run: its learner and models, for how many rounds, and the fields of the run that came of them."""
 
     learner: Learner
-    model: Model
+    model: Model  # of all learners on all problems that have none of their own
     horizon: int
     made: Mapping[str, object]
+    of_problem: Model | None = None
 
     @staticmethod
     def of(run: Run, horizon: int) -> Origin:
@@ -323,11 +326,12 @@ def grid(
       algorithms: algorithms by label.
       horizon: rounds of the study, ``T``, for which models are made.
       delays: delay models by label; default no delay, whatever the problems' own.
-      model: GP model of all learners that have none of their own.
+      model: GP model of all learners that have none of their own, on problems that have none; a :func:`~jaxbandit.surrogate`, such as
+        ``problem.model()``, stands for what it was built by.
       sweeps: by the label of an algorithm, the values to try of hyper-parameters named by dotted paths
         (``{"rpol": {"estimator.reward_width": [1.0, 2.0], "model.noise_variance": [0.05, 0.1]}}``); every combination is a run.
       zipped: labels of the algorithms whose swept values go together instead, first with first.
-      models: own models, by the label of an algorithm.
+      models: own models, by the label of a problem or of an algorithm, whose own comes first.
       feedback: own feedback policies, by the label of an algorithm; default what each algorithm says.
       informed: what learners are told of each instance, by the label of an algorithm.
       initial: points observed before round 1.
@@ -338,12 +342,22 @@ def grid(
     own = {"sweep": sweeps, "model": models, "feedback": feedback, "informed": informed}
     for name, labels in {"sweeps": sweeps, "zipped": zipped, "models": models, "feedback": feedback, "informed": informed}.items():
         for label in labels or ():
-            checks.one_of(name, label, tuple(algorithms))
+            checks.one_of(name, label, (*algorithms, *(problems if name == "models" else ())))
+    if both := algorithms.keys() & problems.keys() & (models or {}).keys():
+        raise InvalidArgument(f"models: {short(min(both))} is a problem and an algorithm; call one of them by another label")
+    built = {label: _behind(item) for label, item in (models or {}).items()}
+    own["model"] = {label: item for label, item in built.items() if label in algorithms}
     learners = {
         label: Learner.of(label, item, {"zipped": label in zipped, **{name: (items or {}).get(label) for name, items in own.items()}})
         for label, item in algorithms.items()
     }
-    return runs_of(problems, {"none": NoDelay()} if delays is None else delays, learners, model, initial, horizon)
+    of_problems = {label: item for label, item in built.items() if label in problems}
+    late = {"none": NoDelay()} if delays is None else delays
+    return runs_of(problems, late, learners, _behind(model), initial, horizon, models=of_problems)
+
+
+def _behind(model: Model | Surrogate) -> Model:
+    return model if isinstance(model, Model) else Model.behind(model)
 
 
 def rows_of(problems: Sequence[str], learners: Mapping[str, Learner], delays: Sequence[str]) -> list[Row]:
@@ -369,8 +383,9 @@ def runs_of(
     initial: InitialDesign,
     horizon: int,
     rows: Sequence[Row] | None = None,
+    models: Mapping[str, Model] | None = None,
 ) -> list[Run]:
-    """Return the runs of a grid, or of some ``rows`` of it; equal models on one problem are made once."""
+    """Return the runs of a grid, or of some ``rows`` of it, with ``models`` of problems; equal ones on one problem are made once."""
     for name, items in {"problem": given_problems, "algorithm": learners, "delay": given_delays}.items():
         if not items:
             raise InvalidArgument(f"{name}s: there is none, got {{}}; give at least one by a label")
@@ -385,10 +400,11 @@ def runs_of(
     for row in rows_of(list(problems), learners, list(delays)) if rows is None else rows:
         where, learner, problem = f"algorithm.{row.algorithm}", learners[row.algorithm], problems[row.problem]
         swept = {path: from_value(value, f"{where}.sweep.{path}") for path, value in row.sweep.items()}
-        algorithm, model = learner.changed(swept, learner.model or common_model, where)
+        own = (models or {}).get(row.problem)
+        algorithm, model = learner.changed(swept, learner.model or own or common_model, where)
         if algorithm.traits.sees_constraints and not problem.reveals_constraints:
             problem = revealed.setdefault(row.problem, full_information(problem))
-        where = "model" if model is common_model else f"{where}.model"
+        where = "model" if model is common_model else f"problem.{row.problem}.model" if model is own else f"{where}.model"
         model.validate(where)
         of = (row.problem, problem is problems[row.problem])
         key, common = ((*of, digest(stable(each))) for each in (model, model.at_middle()))
@@ -407,7 +423,8 @@ def runs_of(
             "swept": swept,
         }
         labels: dict[str, Any] = {"algorithm_label": row.algorithm, "problem_label": row.problem, "delay_label": row.delay}
-        runs.append(Run(row.label, **made, **labels, trace_name=row.trace_name, origin=Origin(learner, common_model, horizon, made)))
+        origin = Origin(learner, common_model, horizon, made, own)
+        runs.append(Run(row.label, **made, **labels, trace_name=row.trace_name, origin=origin))
     return runs
 
 
@@ -432,6 +449,8 @@ def table_of(runs: Sequence[Run], horizon: int) -> dict[str, object]:
         learners.setdefault(row.algorithm, origin.learner)
         held: dict[str, Any] = {"problem": named_by_files(run.problem), "delay": run.delay_in_force}
         tables = {kind: as_given(item, f"{kind}.{getattr(row, kind)}") for kind, item in held.items()}
+        if origin.of_problem is not None:
+            tables["problem"] = {**tables["problem"], "model": origin.of_problem.table()}
         tables["algorithm"] = origin.learner.table(f"algorithm.{row.algorithm}")
         if origin.learner.model is None and models[id(origin.model)] != model:
             tables["algorithm"] = {**tables["algorithm"], "model": models[id(origin.model)]}

@@ -388,7 +388,9 @@ def from_table(table: Table, *, precision: str | None = None) -> Study:
     for number, row in enumerate(rows or ()):
         check_table(row.sweep, f"run[{number}].sweep")
     delays, horizon = table.get("delay", {"none": {"type": "NoDelay"}}), table.get("horizon", Study.horizon)
-    runs = runs_of(table["problem"], delays, learners, model, initial, horizon, rows)
+    of_problems = {label: model_of(item["model"], f"problem.{label}.model") for label, item in table["problem"].items() if "model" in item}
+    problems = {label: {name: value for name, value in item.items() if name != "model"} for label, item in table["problem"].items()}
+    runs = runs_of(problems, delays, learners, model, initial, horizon, rows, of_problems)
     return Study(runs=runs, keep=keep, **given)
 
 

@@ -138,6 +138,25 @@ def test_a_grid_of_tables_is_made_again_from_its_table() -> None:
     assert isinstance(again.runs[4].problem, problems.FullInformation) and again.recorded == {"set": "any"}
 
 
+def test_a_problem_has_a_model_of_its_own() -> None:
+    """For the learners that have none; in a file, too, and as ``problem.model()`` gives it."""
+    drawn = problems.gp_draws(domain=jaxbandit.domains.grid([0.0], [1.0], 5), kernel=KERNEL)
+    both = {"problems": {"sine": SINE, "drawn": drawn}, "algorithms": {"rpol": RPOL, "scgp": jaxbandit.Scgp()}}
+    runs = small(**both, models={"drawn": drawn.model(), "scgp": Model(noise_variance=0.2)}, model=Model(noise_variance=0.1))
+    assert [np.max(run.model.noise_variance) for run in runs] == pytest.approx([0.1, 0.2, 0.05**2, 0.2])
+    assert [type(run.model.kernels[0]).__name__ for run in runs] == ["SquaredExponential"] * 2 + ["Matern32", "SquaredExponential"]
+    study = Study("models", runs=runs, horizon=9)
+    table = json.loads(json.dumps(study.table()))
+    assert set(table["problem"]["drawn"]) >= {"type", "model"} and "model" not in table["problem"]["sine"] and "run" not in table
+    again = from_table(table)
+    assert again.fingerprint() == study.fingerprint() and again.table() == study.table()
+    table["problem"]["drawn"]["model"]["length_scale"] = 1.0
+    with pytest.raises(InvalidArgument, match=r"^problem\.drawn\.model\.length_scale: needs"):
+        from_table(table)
+    with pytest.raises(InvalidArgument, match="models: 'drawn' is a problem and an algorithm"):
+        small(problems={"drawn": drawn}, algorithms={"drawn": RPOL}, models={"drawn": Model()})
+
+
 def test_any_list_of_the_runs_of_grids_has_a_table() -> None:
     """Which names them one by one where they are not all combinations."""
     sweep = {"rpol": {"estimator.reward_width": [1.0, 2.0], "initial_penalty": np.asarray([[0.5], [1.5]])}}
