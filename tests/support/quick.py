@@ -2,19 +2,82 @@
 
 import functools
 import gc
+import zlib
+from typing import Any
 
 import jax
 
 
 def trace_quickly() -> None:
-    """Look for garbage seldom, and lower all programs of this process in one context.
+    """Look for garbage seldom, batch loops at once, and lower all programs of this process in one context.
 
     JAX loads MLIR's dialects for every program that it lowers, 7 ms each time, half of what a small program takes that has been compiled
-    before. Of JAX's inside, so only for the versions for which this was tried.
+    before. Of JAX's inside, so only for the versions for which this was tried; the programs are the same.
     """
     gc.set_threshold(50_000, 20, 50)  # tracing makes many objects and few cycles
     gc.freeze()  # what has been imported stays
     if jax.__version_info__[:2] == (0, 10):
-        from jax._src.interpreters import mlir
+        from jax._src import compilation_cache
+        from jax._src.interpreters import batching, mlir
+        from jax._src.lax.control_flow import loops
 
         mlir.make_ir_context = functools.cache(mlir.make_ir_context)
+        compilation_cache.compress_executable = functools.partial(zlib.compress, level=1)
+        for loop in (loops.scan_p, loops.while_p):
+            batching.fancy_primitive_batchers[loop] = functools.partial(_batch_at_once, batching.fancy_primitive_batchers[loop])
+
+
+def _batch_at_once(rule: Any, axis: Any, arguments: Any, axes: Any, **params: Any) -> Any:
+    """Batch a loop whose carry starts as it will end: JAX batches the whole body again whenever it finds one more part to be batched."""
+    from jax._src.interpreters import batching
+
+    before = [place is not None for place in axes]
+    after = _carried(params, before)
+    changed = [now and not was for now, was in zip(after, before, strict=True)]
+    arguments = [batching.broadcast(x, axis.size, 0, axis.explicit_mesh_axis) if new else x for x, new in zip(arguments, changed, strict=True)]
+    return rule(axis, arguments, [0 if new else place for place, new in zip(axes, changed, strict=True)], **params)
+
+
+def _carried(params: Any, given: list[bool]) -> list[bool]:
+    """Which arguments of a loop depend on those given, after any number of rounds."""
+    if "body_jaxpr" in params:
+        head, body, first = params["cond_nconsts"], params["body_jaxpr"], params["body_nconsts"]
+        count = len(given) - head - first
+    else:
+        head, body, first, count = 0, params["jaxpr"], params["num_consts"], params["num_carry"]
+    start, end = head + first, head + first + count
+    while True:
+        found = _reached(body.jaxpr, given[head:])[:count]
+        carry = [a or b for a, b in zip(given[start:end], found, strict=True)]
+        if carry == given[start:end]:
+            return given
+        given = [*given[:start], *carry, *given[end:]]
+
+
+def _reached(jaxpr: Any, given: list[bool]) -> list[bool]:
+    """Which results of a program depend on the arguments given; not those of parts that are neither loops nor functions."""
+    known = dict(zip(jaxpr.invars, given, strict=True))
+
+    def of(variables: Any) -> list[bool]:
+        return [not hasattr(variable, "val") and known.get(variable, False) for variable in variables]
+
+    for equation in jaxpr.eqns:
+        name, params, inputs = equation.primitive.name, equation.params, of(equation.invars)
+        if not any(inputs):
+            continue
+        if name == "jit":
+            outputs = _reached(params["jaxpr"].jaxpr, inputs)
+        elif name == "scan":
+            outputs = _reached(params["jaxpr"].jaxpr, _carried(params, inputs))
+        elif name == "while":
+            head, first = params["cond_nconsts"], params["body_nconsts"]
+            carry = _carried(params, inputs)[head + first :]
+            (on,) = _reached(params["cond_jaxpr"].jaxpr, [*inputs[:head], *carry])
+            outputs = [on or one for one in carry]
+        elif name == "cond":
+            branches = [_reached(branch.jaxpr, inputs[1:]) for branch in params["branches"]]
+            outputs = [inputs[0] or any(of_each) for of_each in zip(*branches, strict=True)]
+        else:
+            outputs = [not any(part.endswith("jaxpr") for part in params)] * len(equation.outvars)
+        known.update(zip(equation.outvars, outputs, strict=True))
+    return of(jaxpr.outvars)
