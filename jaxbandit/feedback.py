@@ -381,7 +381,8 @@ def _shifts_at(learner: DelayedSurrogate, posterior: HallucinatePosterior, point
     """Return the means ``[k, n]`` less the prior means of what has arrived, at ``points [n, d]`` of the unit cube."""
     model = learner.arrivals
     parts = [form.weights_at(factor, points) for form, factor in zip(model.forms, posterior.factors, strict=True)]
-    return jnp.stack([jnp.matmul(posterior.weights[j], parts[g], precision="highest") for j, g in enumerate(model.groups)])
+    shifts: Array = model.moments(jnp.stack(posterior.weights), parts, points)[0]
+    return shifts
 
 
 def _arrive(learner: DelayedSurrogate, before: Arrived, points: Array, values: Array, present: Array) -> Arrived:

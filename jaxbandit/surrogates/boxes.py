@@ -12,6 +12,7 @@ from jaxbandit.core.declare import Array, Key
 from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.domains import Box
 from jaxbandit.surrogates.features import prior_variance
+from jaxbandit.surrogates.pool import added
 from jaxbandit.surrogates.posterior import AbstractSurrogate, Belief, Posterior, Prediction, Surrogate, deviation
 
 __all__ = ["BoxSurrogate", "Elsewhere"]
@@ -61,15 +62,19 @@ class BoxSurrogate(Surrogate):
 
     def predict_at(self, posterior: Posterior, points: Array) -> Prediction:
         parts = [form.weights_at(factor, points) for form, factor in zip(self.forms_in_force, posterior.factors, strict=True)]
-        priors = [form.variances_at(points) for form in self.forms_in_force]
-        sd = deviation(jnp.stack([prior - jnp.sum(jnp.square(v), axis=0) for prior, v in zip(priors, parts, strict=True)]))
-        return Prediction(mean=self._means(posterior, parts), sd=self._by_output(list(sd)), gain=posterior.gain[jnp.asarray(self.groups)])
+        shifts, variances = self.moments(_known(posterior), parts, points)
+        mean = jnp.asarray(self.prior_mean, shifts.dtype)[:, None] + shifts
+        return Prediction(mean=mean, sd=self._by_output(list(deviation(variances))), gain=posterior.gain[jnp.asarray(self.groups)])
 
-    def _means(self, posterior: Posterior, parts: list[Array]) -> Array:
-        """Return the means ``[k, n]`` from ``v [N, n]`` of each group."""
-        weights = _known(posterior)
-        shifts = [jnp.matmul(weights[j], parts[g], precision="highest") for j, g in enumerate(self.groups)]
-        return jnp.asarray(self.prior_mean, weights.dtype)[:, None] + jnp.stack(shifts)
+    def moments(self, weights: Array, parts: list[Array], points: Array) -> tuple[Array, Array]:
+        """Return the means ``[k, n]``, less the prior's, and variances ``[G, n]`` of weights ``[k, N]``, from ``v [n, N]`` of each group."""
+        shifts, variances = dict[int, Array](), []
+        for g, (form, v) in enumerate(zip(self.forms_in_force, parts, strict=True)):
+            outputs = [j for j, group in enumerate(self.groups) if group == g]
+            *sums, squares = added(jnp.stack([*(weights[j][None] * v for j in outputs), v * v]))
+            shifts.update(zip(outputs, sums, strict=True))
+            variances.append(form.variances_at(points) - squares)
+        return jnp.stack([shifts[j] for j in range(self.outputs)]), jnp.stack(variances)
 
     def draw_at(self, posterior: Posterior, key: Key, scale: Array, points: Array) -> Array:
         keys, forms = jax.random.split(key, self.outputs), self.forms_in_force
@@ -81,16 +86,13 @@ class BoxSurrogate(Surrogate):
 
     def place(self, posterior: Posterior, point: Array) -> tuple[Array, Posterior]:
         placed = [form.place(factor, point) for form, factor in zip(self.forms_in_force, posterior.factors, strict=True)]
-        index, weights = placed[0][1], _known(posterior)
-        shifts = [jnp.sum(weights[j] * placed[g][2]) for j, g in enumerate(self.groups)]
-        variances = [
-            form.variances_at(point[None])[0] - jnp.sum(jnp.square(v)) for form, (_, _, v) in zip(self.forms_in_force, placed, strict=True)
-        ]
+        index = placed[0][1]
+        shifts, variances = self.moments(_known(posterior), [v[None] for _, _, v in placed], point[None])
         return index, replace(
             posterior,
             factors=tuple(factor for factor, _, _ in placed),
-            shift=posterior.shift.at[:, index].set(jnp.stack(shifts)),
-            variance=posterior.variance.at[:, index].set(jnp.stack(variances)),
+            shift=posterior.shift.at[:, index].set(shifts[:, 0]),
+            variance=posterior.variance.at[:, index].set(variances[:, 0]),
         )
 
     def pool(self, posterior: Posterior) -> Array:

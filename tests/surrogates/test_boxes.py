@@ -105,7 +105,7 @@ def test_a_posterior_under_another_kernel_is_that_of_a_model_with_it() -> None:
     belief, want = taught(model, points, table), taught(other, points, table)
     padded, where = np.pad(table.T, ((0, 0), (0, 3))), elsewhere.astype(model.dtype)
     state, weights, gain = jax.jit(other.forms[0].conditioned)(belief.factors[0], np.float32(0.3), padded)
-    mean = np.asarray(weights) @ np.asarray(jax.jit(other.forms[0].weights_at)(state, where))
+    mean = np.asarray(weights) @ np.asarray(jax.jit(other.forms[0].weights_at)(state, where)).T
     assert mean == pytest.approx(np.asarray(predicted(other, want, where)[0].mean), abs=2e-4)
     assert np.asarray(state.rows) == pytest.approx(np.asarray(want.factors[0].rows), abs=2e-4)
     assert float(gain) == pytest.approx(float(want.gain[0]), abs=1e-3)
