@@ -19,6 +19,7 @@ from jaxbandit.core.fields import MOST_ROUNDS, Letter, finite, whole
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.domains import Domain
 from jaxbandit.surrogates import AbstractSurrogate, Posterior, Prediction, Surrogate
+from jaxbandit.surrogates.pool import added
 from jaxbandit.surrogates.posterior import Belief, deviation
 
 __all__ = ["Censor", "DelayedSurrogate", "Feedback", "Hallucinate", "Pending", "Policy", "Wait"]
@@ -381,8 +382,7 @@ def _shifts_at(learner: DelayedSurrogate, posterior: HallucinatePosterior, point
     """Return the means ``[k, n]`` less the prior means of what has arrived, at ``points [n, d]`` of the unit cube."""
     model = learner.arrivals
     parts = [form.weights_at(factor, points) for form, factor in zip(model.forms, posterior.factors, strict=True)]
-    shifts: Array = model.moments(jnp.stack(posterior.weights), parts, points)[0]
-    return shifts
+    return added(jnp.stack([posterior.weights[j][None] * parts[g] for j, g in enumerate(model.groups)]))
 
 
 def _arrive(learner: DelayedSurrogate, before: Arrived, points: Array, values: Array, present: Array) -> Arrived:

@@ -359,8 +359,9 @@ class Scored(Algorithm[S]):
             return self.score(ready, estimate).in_force(raised), estimate
 
         _, first = jax.lax.top_k(score.in_force(raised), box.starts)
-        points, _ = ascend(lambda points: look(points)[0], pool[first], box.steps)
-        points = jnp.concatenate([box.snapped(points), pool[first[:1]]])
+        starts = pool[first]
+        points, _ = ascend(lambda points: look(points)[0], starts, box.steps)
+        points = jnp.concatenate([box.snapped(points), starts[:1]])
         reached, estimate = look(points)
         best = jnp.argmax(jnp.where(jnp.isnan(reached), -jnp.inf, reached))
         index, placed = self.place(arena, state, points[best])
