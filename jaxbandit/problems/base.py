@@ -18,6 +18,7 @@ from jaxbandit.core.pytree import as_argument, fields_in_brief, float_dtype, htm
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Box, Domain, tabulate
 from jaxbandit.kernels import Kernel
+from jaxbandit.kernels.base import covariances
 from jaxbandit.problems.noise import DRAWN, Drawn, Gaussian, Index, Noise, is_real
 from jaxbandit.surrogates import Surrogate, surrogate
 
@@ -131,8 +132,10 @@ class AbstractProblem(OnDomain):
             variances = self.noise.variances(self.outputs)
             if variances is None or not np.all(np.isfinite(variances)):
                 raise checks.InvalidArgument(f"noise_variance: must be given, for {checks.short(self.noise)} has none that is known")
-            least = NOISE_OF_NOISELESS * float(np.max(np.asarray(kernel.diag(jnp.asarray(self.domain.points)))))
-            each = np.maximum(variances, least).tolist()
+            if not np.all(variances):
+                (prior,) = covariances([kernel], [self.domain.points[:1]], [self.domain.points[:1]])
+                variances = np.maximum(variances, NOISE_OF_NOISELESS * prior[0, 0])
+            each = np.asarray(variances).tolist()
             options["noise_variance"] = each[0] if len(set(each)) == 1 else each
         return surrogate(self.domain, kernel, **{"outputs": self.outputs, **options})
 

@@ -22,25 +22,25 @@ FAMILIES = {
 }
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_a_family_knows_the_model_of_its_functions(name):
-    """Its kernel is that of the table that it draws with; instances know it, too, and changed copies do not."""
-    family = FAMILIES[name]()
-    model = family.model(horizon=5)
-    kernel = model.kernels[0]
-    drawn_with = family.matrix if hasattr(family, "matrix") else family.root @ family.root.T
-    np.testing.assert_allclose(gram(kernel, family.domain), drawn_with, atol=1e-9)
-    noise = family.noise.variances(1)[0] or 1e-6 * np.max(np.diag(drawn_with))
-    assert model.outputs == family.outputs and np.allclose(model.noise_variance, noise)
-    with pytest.raises(InvalidArgument, match=r"^kernel: .* has none; give one"):
-        replace(family, name="mine").model()
+def test_a_family_knows_the_model_of_its_functions():
+    """Its kernel is that of the table that it draws with; a changed copy does not know it."""
+    small = {"domain": domains.grid([0.0], [1.0], 5)}
+    makers = [problems.rkhs_1d(5), problems.rkhs_1d_binding(5), problems.gp_draws("code", **small), problems.gp_draws_infeasible(**small)]
+    for family in makers:
+        model = family.model()
+        drawn_with = family.matrix if hasattr(family, "matrix") else family.root @ family.root.T
+        np.testing.assert_allclose(gram(model.kernels[0], family.domain), drawn_with, atol=1e-9)
+        noise = family.noise.variances(1)[0] or 1e-6 * np.max(np.diag(drawn_with))
+        assert model.outputs == family.outputs and np.allclose(model.noise_variance, noise)
+        with pytest.raises(InvalidArgument, match=r"^kernel: .* has none; give one"):
+            replace(family, name="mine").model()
 
 
 def test_a_model_of_a_problem_takes_what_it_does_not_know():
     sine = problems.sine(5, noise_variance=[0.1, 0.2])
     model = sine.model(kernels.Matern52(), prior_mean=0.5)
     assert np.allclose(model.noise_variance, [0.1, 0.2]) and model.outputs == 2 and np.allclose(model.prior_mean, 0.5)
-    (fixed,) = problems.rkhs_2d(points_per_axis=3).model().kernels
+    (fixed,) = problems.rkhs_2d(points_per_axis=2, centres=4).model().kernels
     shown = problems.full_information(problems.gp_draws(domain=domains.grid([0.0], [1.0], 3)))
     assert fixed.length_scale == problems.RKHS_2D_LENGTH_SCALES["f1"] and shown.model().outputs == 2
     with pytest.raises(InvalidArgument, match=r"^noise_variance: must be given"):
