@@ -1,6 +1,5 @@
-"""Tests that run what the documents show: the README's Python blocks and every notebook."""
+"""Tests that run what the documents show, many in one process: Python blocks of the README and of every page, and every notebook."""
 
-import json
 import os
 import re
 import signal
@@ -13,32 +12,39 @@ import nbformat
 import pytest
 
 import jaxbandit
+from tests.support.documents import Shown, python_blocks, run_together, smaller
 from tests.support.paths import ROOT
 
 SCRIPT = ROOT / "tests" / "repository" / "user_script.py"
+README = ROOT / "README.md"
+PAGES = {
+    path.stem: path for path in (README, *sorted((ROOT / "notebooks").glob("pages/*.md")), *sorted((ROOT / "notebooks").glob("howto/*.md")))
+}
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-
-
-def python_blocks() -> list[str]:
-    return re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
-
-
-USE = """
-problem = jb.problems.sine(20)
-model = jb.surrogate(problem.domain, jb.kernels.SquaredExponential(length_scale=1.0), noise_variance=0.05)
-run = jb.simulate(problem, Greedy(), model, horizon=20, trials=3, key=jax.random.key(0))
-print(run.indices.shape, int(run.status.max()))
-"""
-
-
-def smaller(code: str, **numbers: str) -> str:
-    """The code with other numbers in place of some that it must hold."""
-    for old, new in numbers.items():
-        name, _, value = old.partition("_")
-        given = f"{name}({value})" if name == "sine" else f"{name}={value}"
-        assert given in code
-        code = code.replace(given, given.replace(value, new))
-    return code
+# Numbers that pages are run with here, by what they are numbers of: those of notebooks, with which pages share programs.
+SMALLER = {"sine": 9, "points_per_axis": 9, "horizon": 8, "trials": 2, "every": 4, "pairs": 4, "random": 3}
+SMALLER |= {"range": 3, "evaluations": 4, "n_trials": 4, "left": 1}
+# What pages print, in parts; those that have no Python blocks, or are tested by themselves, are not here.
+RECOMMENDED = r"Recommendation\(index=\d+, point=\{'"
+PRINTED = {
+    "boxes": r"^Certificate\(value=.*\(2, 8, 3\)",
+    "delays": r"^0\.\d+\n$",
+    "derivatives": r"'penalty_growth': .* wins -?\d+\.\d+ a round, 95% interval \(",
+    "float32": r"precision float32\n.*precision float64",
+    "models": r"^\(Scale\(kernel=SquaredExponential\(length_scale=",
+    "problems": r"^dose=0.2, catalyst=Ni reward: form 'product'.*by point",
+    "reproducibility": r"^$",
+    "scaling": r"reward: form 'product'.*constraint 1: form",
+    "sessions": rf"^{RECOMMENDED}learning rate': ",
+    "studies": r"'algorithm': 7, 'trial': 2, 'round': 2",
+    "four_jobs": rf"^{RECOMMENDED}rate': ",
+    "from_optuna": r"'width': \d+\} 0\.\d+\n.*'accuracy': 0\.",
+    "in_a_notebook": r"rank \d+ of 81 points.*RPOL-UCB.*mean regret: rpol",
+    "own_algorithm": r"(?s)\ngreedy .*\nRPOL-UCB .*hard violation +RPOL-UCB - greedy ",
+    "plant_csv": rf"missing of runs \[8\]\ntry Ticket\(number=9, .*\n{RECOMMENDED}temperature': ",
+    "sweep_table": r"\\begin\{table\}.*\\end\{table\}",
+    "ten_parameters": r"^Optimised\(evaluations: 4; ",
+}
 
 
 # The numbers that a notebook is run with here, in place of those in its cell with the tag ``parameters``.
@@ -56,39 +62,12 @@ REDUCED = {
     "your_algorithm": {"points": "9", "horizon": "8", "trials": "3"},
     "your_problem": {"levels": "8", "horizon": "20", "trials": "2"},
 }
-# Programs that the first cell may compile which compiles any, where they are more than three: one fits a model, one looks for an optimum.
-FIRST_CELL = {"boxes": 7, "old_data": 7}
-# Runs the cells of notebooks as a kernel would, and the README's blocks as such cells, each in a namespace of its own, shows what their
-# last lines give, and counts the programs of the first cell that has any, beside those of JAX that make a key. One that fails ends all.
-RUN_CELLS = """
-import gc, json, sys, warnings
-import jax
-from IPython.core.interactiveshell import InteractiveShell
-from matplotlib import pyplot
-from tests.support.counted import COMPILED, Counted
-from tests.support.quick import trace_quickly
-trace_quickly()
-shell = InteractiveShell.instance()
-for name, cells in json.loads(sys.argv[1]).items():
-    print(f"== {name}", flush=True)
-    shell.reset(new_session=True)
-    shell.user_ns["__spec__"] = None  # as a kernel's main module has it, which processes that are spawned look for
-    if len(cells) > 1:  # a notebook, which compiles its own; blocks share what they can
-        jax.clear_caches()
-        jax.random.key(0)
-    first = 0
-    for cell in cells:
-        with Counted() as events:
-            shell.run_cell(cell).raise_error()
-        first = first or events[COMPILED]
-        pyplot.close("all")
-    print(f"== first cell {first}", flush=True)
-    gc.freeze()  # what is left of it, which nobody need look through again
-"""
+# Programs that the first cell may compile which compiles any, where they are more than three: one fits a model, one looks for an optimum,
+# and in three the first is one with several algorithms, since those before it find what earlier notebooks have compiled.
+FIRST_CELL = {"boxes": 7, "old_data": 7, "delays": 5, "reproduction": 4, "your_algorithm": 5}
 # What a process runs together: the first one in the quick ring.
-BLOCKS = (("own", "data"), ("example", "session", "study", "derivatives", "box", "script"))
-FIRST = ("real_experiment",)
-TOGETHER = ((*FIRST, *BLOCKS[0]), (*sorted({*REDUCED} - {*FIRST}), *BLOCKS[1]))
+FIRST = ("real_experiment", "problems")
+TOGETHER = (FIRST, ("first_steps", *sorted({*REDUCED} - {*FIRST, "first_steps"}), "README", *sorted({*PRINTED} - {*FIRST}), "script"))
 
 
 def code_of(path):
@@ -102,40 +81,24 @@ def code_of(path):
     return [cell.source for cell in cells]
 
 
-class Printed(dict[str, str]):
-    """What notebooks, the README's blocks and the user's script print, with fewer trials, rounds and points; run when asked for."""
+def blocks_of(path):
+    """The Python blocks of a page with smaller numbers, each of which begins with nothing but the files of those before it."""
+    return [cell for block in python_blocks(path) for cell in ("%reset -f", smaller(block, SMALLER))]
+
+
+class Printed(dict[str, Shown]):
+    """What notebooks, the blocks of pages and the user's script print, with fewer trials, rounds and points; run when asked for."""
 
     def __init__(self, place: Path) -> None:
-        example, session, _, study, derivatives, own, data, on_box = python_blocks()
-        self.place, self.counts = place, dict[str, int]()
+        self.place = place
         self.programs = {path.stem: code_of(path) for path in NOTEBOOKS}
-        self.programs |= {
-            "example": [smaller(example, trials_100="4", horizon_200="40")],
-            "session": [session.replace("range(30)", "range(3)").replace('"tuning"', repr(str(place / "tuning")))],
-            "study": [smaller(study, sine_50="5", trials_1000="6", horizon_1000="6", every_10="2") + "print(dataset.regret.shape)"],
-            "derivatives": [smaller(derivatives, sine_50="10", horizon_100="6", pairs_32="4")],
-            "own": [own + USE],
-            "data": [data],
-            "box": [smaller(on_box, horizon_20="2", trials_50="2", random_8="3")],
-            "script": [SCRIPT.read_text() + f"main({str(place)!r})"],
-        }
+        self.programs |= {name: blocks_of(PAGES[name]) for name in ("README", *PRINTED)}
+        self.programs["script"] = [SCRIPT.read_text() + "main('.')"]
 
-    def __missing__(self, name: str) -> str:
-        """Several in one process: what takes long is the start and the compilation."""
-        programs = {own: self.programs[own] for own in next(names for names in TOGETHER if name in names)}
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "agg", "IPYTHONDIR": str(self.place / "ipython")}
-        command = [sys.executable, "-c", RUN_CELLS, json.dumps(programs)]
-        result = subprocess.run(command, cwd=self.place, env=environment, capture_output=True, text=True, timeout=900)
-        assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
-        for own, said, count in re.findall(r"^== (.*)\n((?s:.*?))^== first cell (\d+)\n", result.stdout, flags=re.MULTILINE):
-            self[own], self.counts[own] = said, int(count)
-        assert self.keys() >= programs.keys()
+    def __missing__(self, name: str) -> Shown:
+        together = next(names for names in TOGETHER if name in names)
+        self |= run_together({own: self.programs[own] for own in together}, self.place)
         return self[name]
-
-    def first_cell(self, name: str) -> int:
-        """The number of programs of a notebook's first cell that has any."""
-        assert name in self.counts or self[name] is not None  # which runs it
-        return self.counts[name]
 
 
 @pytest.fixture(scope="module")
@@ -145,24 +108,34 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> Printed:
 
 @pytest.mark.full
 def test_readme_example_runs_and_prints_small_violations(printed):
-    assert len([line for line in python_blocks()[0].splitlines() if line.strip()]) <= 15
-    numbers = [float(x) for x in re.findall(r"\d+\.\d+", printed["example"])]
+    (block,) = python_blocks(README)
+    assert len([line for line in block.splitlines() if line.strip()]) <= 15
+    numbers = [float(x) for x in re.findall(r"\d+\.\d+", printed["README"].text)]
     assert len(numbers) == 5  # one for the run, one for each of the four widths
     assert all(0 < value < 1 for value in numbers)
 
 
-@pytest.mark.full
-def test_readme_session_runs(printed):
-    block = python_blocks()[1]
-    assert len([line for line in block.splitlines() if line.strip()]) < 20 and "range(30)" in block
-    assert re.match(r"Recommendation\(index=\d+, point={'learning rate': ", printed["session"])
+@pytest.mark.full(but=FIRST)
+@pytest.mark.parametrize("name", PRINTED)
+def test_blocks_of_pages_run(name, printed):
+    assert re.search(PRINTED[name], printed[name].text, flags=re.DOTALL), printed[name].text
+
+
+def test_every_page_is_run_and_linked():
+    readme = README.read_text(encoding="utf-8")
+    shown = {name: "".join(python_blocks(path)) for name, path in PAGES.items()}
+    assert {name for name, code in shown.items() if code} == {"README", "optuna", *PRINTED}
+    assert [name for name in SMALLER if all(smaller(code, {name: 0}) == code for code in shown.values())] == []
+    assert [name for name, path in PAGES.items() if path != README and f"({path.relative_to(ROOT)})" not in readme] == []
+    assert len(readme.splitlines()) <= 150
+    assert len([line for line in python_blocks(PAGES["sessions"])[0].splitlines() if line.strip()]) < 20
 
 
 @pytest.mark.full
-def test_readme_workers_share_a_study_are_killed_and_others_go_on(tmp_path):
+def test_workers_share_a_study_are_killed_and_others_go_on(tmp_path):
     """The pool of two processes, killed in the middle, and after it the same with one."""
     optuna = pytest.importorskip("optuna")
-    block = python_blocks()[2]
+    (block,) = python_blocks(PAGES["optuna"])
     assert "[40]" in block
 
     def command(trials: int, workers: str) -> subprocess.Popen[str]:
@@ -198,36 +171,13 @@ def test_readme_workers_share_a_study_are_killed_and_others_go_on(tmp_path):
 
 
 @pytest.mark.full
-def test_readme_box_runs(printed):
-    assert re.match(r"Certificate\(value=", printed["box"]) and "(2, 2, 3)" in printed["box"]
-
-
-@pytest.mark.full
-def test_readme_study_of_runs_runs(printed):
-    assert printed["study"].split() == ["(7,", "6,", "3)"]
-
-
-@pytest.mark.full
-def test_readme_derivatives_run(printed):
-    assert re.search(r"'penalty_growth': .* wins -?\d+\.\d+ a round, 95% interval \(", printed["derivatives"])
-
-
-def test_readme_algorithm_of_ones_own_runs(printed):
-    assert printed["own"].split() == ["(3,", "20)", "0"]
-
-
-@pytest.mark.full
 def test_the_script_that_ci_checks_the_types_of_runs(printed):
-    assert "RPOL" in printed["script"] and "report.html" in printed["script"]
-
-
-def test_readme_mixed_domain_runs(printed):
-    assert printed["data"].startswith("dose=0.2, catalyst=Ni reward: form 'product'") and "by point" in printed["data"]
+    assert "RPOL" in printed["script"].text and "report.html" in printed["script"].text
 
 
 def test_every_notebook_is_run_and_linked():
     assert {path.stem for path in NOTEBOOKS} == set(REDUCED)
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    readme = README.read_text(encoding="utf-8")
     assert [path.stem for path in NOTEBOOKS if f"(notebooks/{path.name})" not in readme] == []
 
 
@@ -245,7 +195,7 @@ def test_notebooks_are_committed_with_their_outputs(path):
 @pytest.mark.full(but=FIRST)
 @pytest.mark.parametrize("name", sorted(REDUCED))
 def test_notebooks_run_and_compile_little_in_their_first_cell(name, printed):
-    assert 0 < printed.first_cell(name) <= FIRST_CELL.get(name, 3)
+    assert 0 < printed[name].first_cell <= FIRST_CELL.get(name, 3)
 
 
 def test_the_version_stands_in_one_place_and_its_citation():

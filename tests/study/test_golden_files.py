@@ -66,11 +66,11 @@ feedback = {type = "Censor", window = 2, minimum = -1.0}
 """
 
 
-def readme() -> str:
-    return re.findall(r"```toml\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)[0]
+def page() -> str:
+    return re.findall(r"```toml\n(.*?)```", (ROOT / "notebooks" / "pages" / "studies.md").read_text(), flags=re.S)[0]
 
 
-FILES: dict[str, Callable[[], str]] = {"small": lambda: small_study.TOML, "everything": lambda: EVERYTHING, "readme": readme}
+FILES: dict[str, Callable[[], str]] = {"small": lambda: small_study.TOML, "everything": lambda: EVERYTHING, "readme": page}
 
 
 @pytest.mark.parametrize("name", FILES)
