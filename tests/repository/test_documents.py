@@ -39,7 +39,7 @@ PRINTED = {
     "studies": r"'algorithm': 7, 'trial': 2, 'round': 2",
     "four_jobs": rf"^{RECOMMENDED}rate': ",
     "from_optuna": r"'width': \d+\} 0\.\d+\n.*'accuracy': 0\.",
-    "in_a_notebook": r"rank \d+ of 81 points.*RPOL-UCB.*mean regret: rpol",
+    "in_a_notebook": r"Surrogate\(.*RPOL-UCB.*mean regret: rpol",
     "own_algorithm": r"(?s)\ngreedy .*\nRPOL-UCB .*hard violation +RPOL-UCB - greedy ",
     "plant_csv": rf"missing of runs \[8\]\ntry Ticket\(number=9, .*\n{RECOMMENDED}temperature': ",
     "sweep_table": r"\\begin\{table\}.*\\end\{table\}",
