@@ -38,12 +38,14 @@ def parser(*, quick: bool = False) -> argparse.ArgumentParser:
         command.add_argument("--force", action="store_true", help="replace files that are there")
         command.add_argument("--resume", action="store_true", help="go on with the interrupted run of the same options in DIR")
         command.add_argument("--dask", metavar="WHERE", help=WORKERS)
+        _add_figure(command)
         _add_cache(command)
     everything = commands.add_parser("all", help="run every experiment, or go on with those that are missing")
     everything.add_argument("--quick", action="store_true", help="at reduced size: minutes, and figures that only show that it works")
     everything.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="where to write (default %(default)s)")
     everything.add_argument("--force", action="store_true", help="replace files that are there")
     everything.add_argument("--dask", metavar="WHERE", help=WORKERS)
+    _add_figure(everything)
     _add_cache(everything)
     trace = commands.add_parser("trace", help="write one trial as arrays that anybody can recompute (.npz)")
     which = trace.add_subparsers(dest="experiment", required=True, metavar="EXPERIMENT")
@@ -59,6 +61,14 @@ def parser(*, quick: bool = False) -> argparse.ArgumentParser:
     return top
 
 
+def _add_figure(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what the figure is like."""
+    parser.add_argument("--format", choices=("png", "pdf", "svg"), default="png", help="of the figure (default %(default)s)")
+    parser.add_argument(
+        "--style", choices=("screen", "paper"), default="screen", help="paper: as wide as its columns, in 8 pt, no headline"
+    )
+
+
 def _add_cache(parser: argparse.ArgumentParser) -> None:
     """Add the options that say where compiled programs are kept."""
     parser.add_argument("--cache", type=Path, metavar="DIR", help="where compiled programs are kept (default ~/.cache/jaxbandit)")
@@ -71,7 +81,8 @@ def run_all(args: argparse.Namespace, executor: Client | None) -> None:
         options = (experiment.reduced() if args.quick else experiment).defaults
         out = args.out / name
         anew = experiment.play is not None and not (out / "results.nc").exists()  # it cannot be resumed
-        run_experiment(experiment, options, out, force=args.force or anew, resume=interrupted(out) and not args.force, executor=executor)
+        resume = interrupted(out) and not args.force
+        run_experiment(experiment, options, out, (args.format, args.style), force=args.force or anew, resume=resume, executor=executor)
         print()
 
 
@@ -102,7 +113,8 @@ def _command(argv: list[str] | None) -> int:
         experiment = find_experiments()[args.command]
         out = args.out or Path("results") / experiment.name
         with connected(args.dask) as client:
-            run_experiment(experiment, options_from(args), out, force=args.force, resume=args.resume, executor=client)
+            figure = (args.format, args.style)
+            run_experiment(experiment, options_from(args), out, figure, force=args.force, resume=args.resume, executor=client)
     return 0
 
 

@@ -46,6 +46,9 @@ MODELS = ("right", "too short", "too long", "fitted, from too short", "fitted, f
 MEASURES = {"positive_regret": "R+(T)", "hard_violation": "V(T)"}
 
 
+MEASURED = (("positive_regret", "positive regret $R^+(t)$"), ("hard_violation", "violation $V(t)$"))
+
+
 def algorithms() -> dict[str, jb.Algorithm]:
     """Return the algorithms by their labels, with the widths of the other experiments."""
     bounds = Bounds(reward_width=3.0, cost_width=3.0)
@@ -125,12 +128,15 @@ def draw(dataset: Any) -> Any:
         plots.cumulative(dataset, measure, lines, heading=name, ylabel=words, ax=ax)
         ax.get_legend().remove()  # one for all panels stands below them
 
-    rows = [
-        [partial(panel, name=name, measure=measure, words=words) for name in names]
-        for measure, words in (("positive_regret", "positive regret $R^+(t)$"), ("hard_violation", "violation $V(t)$"))
-    ]
-    figure = plots.compose("Length-scales right, wrong and fitted:\nmeans with 95% intervals (thin: medians)", rows, one_scale=True)
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5 if len(names) > 1 else 2)
+    panels = [partial(panel, measure=measure, words=words) for measure, words in MEASURED]
+    rows = (
+        [[partial(each, name=name) for name in names] for each in panels]
+        if len(names) > 1
+        else [[partial(each, name=names[0]) for each in panels]]
+    )
+    title = "Length-scales right, wrong and fitted: means with 95% intervals (thin: medians)"
+    figure = plots.compose(title, rows, one_scale=len(names) > 1)
+    plots.legend_below(figure)
     return figure
 
 

@@ -1,5 +1,6 @@
 """The style of all figures, readable by colour-blind people and in grey print, their axes, and panels over a line or a plane.
 
+What a user has set in matplotlib, other than to its defaults, is left as it is: sizes of letters and lines follow it.
 New axes are pyplot's, so that a notebook shows them; no backend is ever chosen here. A function that returns a whole figure, for a file or
 a notebook, makes a :class:`Drawing`, without pyplot; whoever asked for one writes it.
 """
@@ -8,22 +9,28 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Annotated, Any, TypeAlias
+import itertools
+import string
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Annotated, Any, Literal, TypeAlias
 
+import matplotlib
 import numpy as np
-from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator, NullFormatter
 
-from jaxbandit.core.checks import InvalidArgument, short, short_enough
-from jaxbandit.core.declare import checked
+from jaxbandit.core.checks import InvalidArgument, one_of, short, short_enough
+from jaxbandit.core.declare import FilePath, checked
 from jaxbandit.core.fields import between, each, of_class, scalar, whole
 from jaxbandit.domains import Domain
+
+SETTINGS: Any = matplotlib.rcParams
+DEFAULTS: Any = matplotlib.rcParamsDefault  # whose keys a type checker knows one by one
 
 #: Okabe and Ito's palette, without yellow, which is too light for lines.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -41,11 +48,30 @@ STYLE: Any = {
     "figure.dpi": 100,
 }
 DPI = 160  #: of figures in files
+# For a column of a page: new figures are as wide as it, those of several panels side by side as two columns.
+PAPER: Any = STYLE | {
+    "figure.figsize": (3.35, 2.6),
+    "font.size": 8,
+    "axes.labelsize": "medium",
+    "axes.titlesize": "medium",
+    "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "lines.linewidth": 1.0,
+    "lines.markersize": 4,
+    "legend.fontsize": "small",
+    "savefig.dpi": 300,
+    "pdf.fonttype": 42,  # letters that programs can change
+}
+STYLES = {"screen": STYLE, "paper": PAPER}
+LETTERS_OF_AN_INCH = 125  # of text, over the size of its letters in points
+LONG_HEADING = 24  # letters above a panel, beyond which they are moved to the caption
 SHADES = "cividis"  #: colour map of heat maps; its lightness increases for colour-blind people and in grey print too
 Count: TypeAlias = Annotated[int, whole(1, 1000)]  # of rows or columns of a figure
 PANEL = (4.6, 3.5)  # inches
 LETTERS = 28  # along the axis of a small panel
 GivenAxes: TypeAlias = Any  # one of matplotlib's Axes, an array of them, an empty figure, or None for new ones
+Shown: TypeAlias = Annotated[Figure, of_class(Figure, "matplotlib's Figure")]
 Size: TypeAlias = Annotated[tuple[float, float], each(between(0, 1000, host=True).of(scalar), length=2)]  # in inches
 DRAWN = each(each(of_class(Callable, "a function of an argument ax"), least=1), least=1)  # type: ignore[arg-type]  # a class at run time
 # The optimum, where a figure shows it.
@@ -61,7 +87,7 @@ class Drawing(Figure):
 
     def _repr_png_(self) -> bytes:
         buffer = io.BytesIO()
-        self.savefig(buffer, format="png", dpi=STYLE["figure.dpi"])
+        self.savefig(buffer, format="png", dpi=100)
         return buffer.getvalue()
 
 
@@ -76,18 +102,61 @@ def plain(label: object) -> str:
 
 
 @contextmanager
-def styled() -> Iterator[None]:
-    """Set the figures' style for a while, or while a decorated function draws, whatever the user's settings are.
+def styled(settings: Mapping[str, Any] | None = None) -> Iterator[None]:
+    """Set matplotlib's ``settings`` for a while, by default the figures' style where the user has left matplotlib's defaults.
 
     Unlike ``matplotlib.rc_context`` this restores nothing else: a notebook's backend, which is loaded with the first figure, then makes
     settings of its own that have to stay.
     """
-    before = {name: rcParams[name] for name in STYLE}
-    rcParams.update(STYLE)
+    wanted = {name: value for name, value in STYLE.items() if _untouched(name)} if settings is None else settings
+    before = {name: SETTINGS[name] for name in wanted}
+    SETTINGS.update(wanted)
     try:
         yield
     finally:
-        rcParams.update(before)
+        SETTINGS.update(before)
+
+
+def _untouched(name: str) -> bool:
+    return bool(SETTINGS[name] == DEFAULTS[name])
+
+
+@checked
+def style(name: Literal["paper", "screen"] = "paper") -> AbstractContextManager[None]:
+    """Return a context in which all figures, the user's own too, have a style of the library; settings changed within it hold, too.
+
+    Args:
+      name: ``"paper"``: as wide as a column (two, where panels stand side by side), 8 pt, thin lines, 300 dpi; or ``"screen"``.
+
+    For figures with headlines, such as those of experiments, :func:`caption_of` takes the sentences off.
+    """
+    return styled(STYLES[name])
+
+
+def pen(factor: float = 1.0) -> float:
+    """Return the width of a line, relative to that of matplotlib's settings."""
+    return float(SETTINGS["lines.linewidth"]) * factor
+
+
+@checked
+def caption_of(figure: Shown) -> str:
+    """Take a figure's headline off it and, where some are long, the headings of its panels, which get letters; return them as a caption."""
+    said = [figure.get_suptitle()]
+    figure.suptitle("")
+    headed = [axis for axis in figure.axes if axis.get_title()]
+    long = any(len(axis.get_title()) > LONG_HEADING for axis in headed)
+    for letter, axis in zip(itertools.cycle(string.ascii_lowercase), headed if long else (), strict=False):
+        said.append(f"({letter}) {axis.get_title()}")
+        axis.set_title(f"({letter})")
+    return "; ".join(" ".join(words.split()) for words in said if words)
+
+
+@checked
+def write_figure(figure: Shown, path: FilePath, kind: str) -> None:
+    """Write a figure to a file of a ``kind`` that matplotlib knows, such as ``"pdf"``."""
+    one_of("kind", kind, figure.canvas.get_supported_filetypes())
+    dpi = DPI if _untouched("savefig.dpi") else SETTINGS["savefig.dpi"]
+    figure.savefig(path, format=kind, dpi=dpi)
 
 
 def one_axis(ax: Axes | None, size: tuple[float, float] = PANEL) -> Axes:
@@ -125,17 +194,20 @@ def figure_of(rows: Count, columns: Count, size: Size = PANEL, *, title: str = "
     """
     figure = Drawing(layout="constrained")  # of no backend: notebooks keep theirs
     axes = _panels(figure, rows, columns, size, one_scale=one_scale)
-    figure.suptitle(title, fontsize=11)
+    size_of_letters = 1.1 * float(SETTINGS["font.size"])
+    across = max(20, int(figure.get_figwidth() * LETTERS_OF_AN_INCH / size_of_letters))
+    figure.suptitle("\n".join(textwrap.fill(line, across) for line in title.splitlines()), fontsize=size_of_letters)
     return figure, axes
 
 
 @styled()
 def _panels(figure: Figure, rows: int, columns: int, size: tuple[float, float], *, one_scale: bool = False) -> np.ndarray:
-    """Return axes ``[rows, columns]`` of an empty figure, ``size`` inches each."""
-    figure.set_size_inches(size[0] * columns, size[1] * rows)
+    """Return axes ``[rows, columns]`` of an empty figure, ``size`` inches each, or of this shape where the user has set a width."""
+    width = size[0] * columns if _untouched("figure.figsize") else SETTINGS["figure.figsize"][0] * min(columns, 2)
+    figure.set_size_inches(width, width / columns * size[1] / size[0] * rows)
     axes: np.ndarray = figure.subplots(rows, columns, squeeze=False, sharey="row" if one_scale else "none")
     for axis in axes.flat:  # ticks are made when a figure is drawn, and would look up the settings of that time
-        axis.grid(True, alpha=STYLE["grid.alpha"])
+        axis.grid(SETTINGS["axes.grid"], alpha=SETTINGS["grid.alpha"])
     return axes
 
 
@@ -159,16 +231,27 @@ def compose(
     return figure
 
 
+@checked
+def legend_below(figure: Shown) -> None:
+    """Add a legend below the panels of a figure, with each line and mark once."""
+    if shown := _labelled(figure.axes):
+        across = int(LETTERS_OF_AN_INCH * figure.get_figwidth() / float(SETTINGS["font.size"]) / (max(map(len, shown)) + 7))
+        figure.legend(list(shown.values()), list(shown), loc="outside lower center", ncols=max(1, min(across, len(shown))))
+
+
 def place_legend(axes: Iterable[Axes], *, new: bool = True) -> None:
-    """Add a legend with each line and mark of panels once: under the panels of a ``new`` figure, else in the first panel."""
-    panels = list(axes)
-    shown = {label: handle for axis in panels for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
-    if not shown:
-        return
+    """Add a legend with each line and mark of panels once: under the panels of a ``new`` figure, which are all, else in the first panel."""
+    first, *others = axes
     if new:
-        panels[0].figure.legend(list(shown.values()), list(shown), loc="outside lower center", ncols=min(len(shown), 6), fontsize=9)
-    else:
-        panels[0].legend(list(shown.values()), list(shown), loc="best", fontsize=7, frameon=True)
+        figure: Any = first.figure
+        legend_below(figure)
+    elif shown := _labelled([first, *others]):
+        first.legend(list(shown.values()), list(shown), loc="best", fontsize="small", frameon=True)
+
+
+def _labelled(axes: Sequence[Axes]) -> dict[str, Any]:
+    """Return lines and marks by their labels."""
+    return {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -257,11 +340,11 @@ def belief_curve(
         else:
             axis.vlines(at, quantity.low[along], quantity.high[along], color=BLUE, alpha=0.4, linewidth=6)
     if quantity.truth is not None:
-        axis.plot(at, quantity.truth[along], color="black", linestyle=":", linewidth=1.2, label="truth")
+        axis.plot(at, quantity.truth[along], color="black", linestyle=":", linewidth=pen(0.8), label="truth")
     if quantity.seen is not None:
         axis.plot(x[quantity.seen[0]], quantity.seen[1], label=dots, **DOT)
     for limit, label in quantity.limits:
-        axis.axhline(limit, color=GREEN, linestyle="--", linewidth=1, label=label)
+        axis.axhline(limit, color=GREEN, linestyle="--", linewidth=pen(0.7), label=label)
     axis.set_ylabel(plain(quantity.label))
 
 
@@ -284,7 +367,7 @@ def outline(
     """Draw the lines on a grid on a plane where values ``[M]`` cross ``levels``, if they do anywhere."""
     if values is None or min(ground.domain.grid_shape, default=0) < 2:
         return
-    axis.plot([], [], color="black", linewidth=1.4, linestyle=dash, label=label)
+    axis.plot([], [], color="black", linewidth=pen(0.9), linestyle=dash, label=label)
     crossed = sorted({level for level in levels if np.nanmin(values, initial=np.inf) < level < np.nanmax(values, initial=-np.inf)})
     table, (x, y) = values.reshape(ground.domain.grid_shape).T, (np.unique(ground.points[:, number]) for number in (0, 1))
     if any(ground.domain.is_categorical(number) for number in (0, 1)):  # between which there is nothing: along the edges of cells

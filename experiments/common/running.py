@@ -47,10 +47,18 @@ def progress(line: str) -> None:
 
 
 def run_experiment(
-    experiment: Experiment, options: Options, out: Path, *, force: bool, resume: bool = False, executor: Client | None = None
+    experiment: Experiment,
+    options: Options,
+    out: Path,
+    figure: tuple[str, str] = ("png", "screen"),
+    *,
+    force: bool,
+    resume: bool = False,
+    executor: Client | None = None,
 ) -> None:
     """Run an experiment, write ``results.nc``, ``summary.csv``, ``figure.png`` and its further files to ``out``, and print the table.
 
+    The ``figure`` is of that format and style; in the style of papers its headline is printed as a caption.
     Workers of the executor, if one is given, play the study; an experiment that is no study plays by itself.
     Where ``out`` holds the results of the same options, nothing is run unless ``force`` is on.
 
@@ -63,7 +71,7 @@ def run_experiment(
     made = None if force else made_before(out / "results.nc", attributes)
     if made is not None:
         with made:
-            _show(experiment, options, made, _write(experiment, made, out), f"made {made.attrs['created']}; --force runs again")
+            _show(experiment, options, made, _write(experiment, made, out, *figure), f"made {made.attrs['created']}; --force runs again")
         return
     if resume and experiment.play is not None:
         raise InvalidArgument(f"--resume: {experiment.name} is no study, and cannot be resumed; start it anew with --force")
@@ -82,19 +90,26 @@ def run_experiment(
             write_results(dataset, out / "results.nc")
         else:  # a dataset of its own form, which is no study's results
             write_whole(out / "results.nc", lambda path: dataset.to_netcdf(path, engine="h5netcdf"))
-        files = _write(experiment, dataset, out)
+        files = _write(experiment, dataset, out, *figure)
         forget(held)  # only now: until here a run that is cut off can be resumed
         _show(experiment, options, dataset, files, f"written in {time.perf_counter() - started:.1f} s")
 
 
-def _write(experiment: Experiment, dataset: Any, out: Path) -> list[str]:
+def _write(experiment: Experiment, dataset: Any, out: Path, kind: str, look: str) -> list[str]:
     """Write all files of an experiment but its results; return the paths of all."""
-    from jaxbandit.report import plots  # matplotlib is slow to import: not for --help
+    from jaxbandit.report import plots, style  # matplotlib is slow to import: not for --help
+
+    def draw(path: Path) -> None:
+        with style(look):
+            figure = experiment.draw(dataset)
+            if look == "paper":
+                print(f"figure.{kind}: {plots.caption_of(figure)}")
+            plots.write_figure(figure, path, kind)
 
     rows = experiment.rows(dataset)
     files: dict[str, Callable[[Path], object]] = {
         "summary.csv": lambda path: tables.write_csv(rows, path),
-        "figure.png": lambda path: experiment.draw(dataset).savefig(path, dpi=plots.DPI),
+        f"figure.{kind}": draw,
         **({} if experiment.files is None else experiment.files(dataset, rows)),
     }
     for name, write in files.items():

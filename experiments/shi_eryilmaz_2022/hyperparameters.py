@@ -39,7 +39,7 @@ import jaxbandit as jb
 from experiments.common.experiment import Experiment, Options
 from experiments.common.running import progress
 from experiments.shi_eryilmaz_2022.digits import UNIT, Trained, train
-from jaxbandit.report.plots import COLOURS, DASHES, figure_of
+from jaxbandit.report.plots import COLOURS, DASHES, figure_of, legend_below
 from jaxbandit.report.statistics import half_width
 from jaxbandit.session import Axis, Model, Session
 
@@ -207,9 +207,9 @@ def notes(dataset: Any) -> list[str]:
 
 def draw(dataset: Any) -> Any:
     """Draw the test accuracy of the best feasible network and the cumulative violation of the budget, by trainings that ended."""
-    panels = (("best", "test accuracy, best within the budget"), ("violation", "cumulative excess work"))
+    panels = (("best", "test accuracy, best in budget"), ("violation", "cumulative excess work"))
     lowest = 1.0
-    figure, axes = figure_of(1, len(panels), (5.0, 3.8), title=EXPERIMENT.title)
+    figure, axes = figure_of(1, len(panels), (5.0, 4.0), title=EXPERIMENT.title)
     for axis, (name, label) in zip(axes[0], panels, strict=True):
         for number, algorithm in enumerate(dataset["algorithm"].values):
             values = dataset[name].sel(algorithm=algorithm).values
@@ -222,10 +222,11 @@ def draw(dataset: Any) -> Any:
                 axis.fill_between(trainings, mean - half, mean + half, color=colour, alpha=0.15, linewidth=0)
             if name == "best":
                 lowest = min(lowest, float((mean - (half if len(values) > 1 else 0))[trainings >= FIRST].min()))
-        axis.axvline(FIRST, color="0.6", linewidth=0.8, label="end of the common random points")
+        axis.axvline(FIRST, color="0.6", linewidth=1, label="end of the common random points")
         axis.set(xlabel="trainings that have ended", ylabel=label)
+        axis.xaxis.get_major_locator().set_params(integer=True)
     axes[0][0].set_ylim(bottom=lowest - 0.005)  # what the design had found by its end; before, it is worse
-    axes[0][1].legend(loc="upper left", fontsize=8, frameon=False)  # where the sums are small yet
+    legend_below(figure)
     return figure
 
 

@@ -41,7 +41,7 @@ def draw(dataset: Any) -> Any:
     """Draw average regret against average violation at the end, as in the paper's Figure 1, and the same with positive regret."""
     panels = [("regret", "average regret $R(T)/T$"), ("positive_regret", "average positive regret $R^+(T)/T$")]
     violation = ("soft_violation", "average violation $V(T)/T$")
-    drawers = [partial(plots.trade_off, results=dataset, x=violation, y=panel, heading="") for panel in panels]
+    drawers = [partial(plots.trade_off, results=dataset, x=violation, y=panel, joined=True) for panel in panels]
     return plots.compose("Epochs of S rounds: regret against violation (means, 95% intervals)", [drawers])
 
 

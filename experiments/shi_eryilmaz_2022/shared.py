@@ -119,6 +119,8 @@ def violation_notes(dataset: Any) -> list[str]:
 def boxes(dataset: Any, *, title: str, panels: Sequence[tuple[str, str]]) -> Any:
     """Draw a row per algorithm, a panel per measure: box plots over trials every 20 rounds, as in the paper's appendix; then all means.
 
+    Box plots of a measure have one scale.
+
     The boxes of an algorithm that stops by itself end where its last trial has, with one every 5 rounds.
     """
     held = until_stopped(dataset)
@@ -128,10 +130,21 @@ def boxes(dataset: Any, *, title: str, panels: Sequence[tuple[str, str]]) -> Any
         if ends.min() < dataset.sizes["round"]:
             every, heading = BOXES_EVERY_IF_STOPPED, f"{label},\nstopped after {ends.min()} to {ends.max()} evaluations"
         part = held.sel(algorithm=label).isel(round=slice(0, int(ends.max())))
-        box: partial[Any] = partial(plots.boxes_over_time, part=part, heading=heading, every=min(every, max(1, part.sizes["round"] // 5)))
+        every = min(every, max(1, part.sizes["round"] // 5))
+        box: partial[Any] = partial(plots.boxes_over_time, part=part, heading=plots.plain(heading), every=every)
         rows.append([partial(box, name=name, ylabel=words) for name, words in panels])
     rows.append([partial(means, dataset=dataset, name=name, ylabel=words) for name, words in panels])
-    return plots.compose(f"{title}\n(boxes: trials, orange: medians, blue line: means)", rows)
+    words = f"{title}\n(boxes: trials, orange: medians, blue: means; below: means of all, cross: all have stopped)"
+    figure = plots.compose(words, rows, size=(4.6, 2.5))
+    grid = np.asarray(figure.axes, object).reshape(len(rows), len(panels))
+    for column in grid[:-1].T:  # of one measure, to be compared
+        low, high = zip(*(axis.get_ylim() for axis in column), strict=True)
+        for axis in column:
+            axis.set(xlim=(0, dataset.sizes["round"] + 0.4 * BOXES_EVERY), ylim=(min(low), max(high)))
+    for axis in grid[:-1].flat:
+        axis.set_xlabel("")
+    plots.legend_below(figure)
+    return figure
 
 
 def means(ax: Any, dataset: Any, name: str, ylabel: str) -> None:
@@ -149,5 +162,4 @@ def means(ax: Any, dataset: Any, name: str, ylabel: str) -> None:
         ax.plot(elapsed[:end], average[:end], color=colour, linestyle=DASHES[number % len(DASHES)], label=label)
         if end < rounds:
             ax.plot(end, average[end - 1], "X", color=colour, markersize=8)
-    ax.set(title="means over trials (cross: all have stopped)", xlabel="round $t$", ylabel=ylabel, xlim=(1, rounds))
-    ax.legend(loc="best")
+    ax.set(xlabel="round $t$", ylabel=ylabel, xlim=(0, rounds + 0.4 * BOXES_EVERY))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,7 +10,7 @@ import pandas as pd
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from jaxbandit.report.plots import STYLE
+from jaxbandit.report.plots import figure_of
 
 # Runs from best to worst; light, so that black numbers can be read on it.
 COLOUR_MAP = "RdYlBu_r"
@@ -48,21 +49,20 @@ def heat_maps(
     Cells that are NaN, pairs that were not run, stay empty.
     """
     down = -(-len(panels) // across)
-    size = (across * (1.2 + 0.46 * len(columns)), 0.6 + down * (1.35 + 0.21 * len(rows)))
-    with rc_context({**STYLE, "axes.grid": False, "font.size": 7}):
-        figure = Figure(figsize=size, layout="constrained")
-        axes = figure.subplots(down, across, squeeze=False)
+    size = (1.2 + 0.46 * len(columns), 1.35 + 0.21 * len(rows))
+    with rc_context({"font.size": 7}):
+        figure, axes = figure_of(down, across, size, title=title)
         for axis in axes.flat[len(panels) :]:
             axis.set_axis_off()
         for axis, (heading, table) in zip(axes.flat, panels, strict=False):
             values = np.asarray(table, np.float64)
             axis.imshow(ranks(values), cmap=COLOUR_MAP, alpha=ALPHA, vmin=0, vmax=1, aspect="auto")
             for row, column in zip(*np.nonzero(np.isfinite(values)), strict=True):
-                axis.text(column, row, short(values[row, column]), ha="center", va="center", fontsize=6)
-            axis.set_title(heading, fontsize=9)
+                axis.text(column, row, short(values[row, column]), ha="center", va="center", fontsize="small")
+            axis.set_title(textwrap.fill(heading, max(12, int(10 * size[0]))), fontsize="large")
             axis.set_xticks(range(len(columns)), columns, rotation=40, ha="right")
             axis.set_yticks(range(len(rows)), rows)
             axis.tick_params(length=0)
+            axis.grid(False)
             axis.spines[:].set_visible(False)
-        figure.suptitle(title, fontsize=11)
     return figure

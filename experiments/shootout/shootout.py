@@ -62,6 +62,7 @@ MEASURES = {
     "best R+V": "best constrained regret",
     SPEED: "microseconds per trial and round",
 }
+LABELS = ("algorithm", "base", "problem", "delay")  # of rows
 OF_VIOLATION = ("V/t", "soft V/t", "N")
 
 
@@ -82,7 +83,7 @@ def page_rows(dataset: Any, rows: Sequence[dict[str, Any]]) -> list[dict[str, An
     result = []
     for row, seconds, slack in zip(rows, dataset.playing_seconds.values, dataset.slater_slack.values[:, 0], strict=True):
         problem, algorithm = row["algorithm"].split(": ")
-        measured = {key: value for key, value in row.items() if key != "algorithm" and not key.startswith("us per")}
+        measured = {key: value for key, value in row.items() if key not in LABELS and not key.startswith("us per")}
         if np.isinf(slack):
             measured |= {name + end: float("nan") for name in OF_VIOLATION for end in ("", " +-")}
         speed = float(seconds) / (dataset.sizes["trial"] * dataset.sizes["played"]) * 1e6

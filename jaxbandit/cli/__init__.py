@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from jaxbandit.study import Plan
 
 FORMATS = {"nc": "results.nc", "zarr": "results.zarr"}
-FIGURE = "curves.png"
+FIGURE = "curves"
+FIGURE_FORMATS = ("png", "pdf", "svg")
+STYLES = ("screen", "paper")
 MEMORY_OF_COMPILER = "some 220 MiB of the process, 100 MiB of the compiler and 10 to 25 MiB for each program, as measured on CPUs"
 EXAMPLE = Path(__file__).parents[1] / "examples" / "study.toml"
 
@@ -63,10 +65,12 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--segment", type=int, metavar="N", help="rounds between two checkpoints (default some seconds' worth)")
     add("--checkpoint-share", type=float, default=0.04, metavar="X", help="share of time for checkpoints (default %(default)s)")
-    add("--no-figure", action="store_true", help=f"draw no figure of the averages (default DIR/{FIGURE})")
+    add("--no-figure", action="store_true", help=f"draw no figure of the averages (default DIR/{FIGURE}.png)")
     add("--report", action="store_true", help="write the report, too (DIR/report.html, as the command report does)")
     add("--watch", action="store_true", help="keep a page of the study (DIR/report.html) while it runs; its report at the end")
-    add("--format", choices=sorted(FORMATS), default="nc", help="NetCDF or Zarr (default %(default)s)")
+    words = "of results, NetCDF or Zarr (default nc), or, given again, of the figure (default png)"
+    add("--format", choices=[*FORMATS, *FIGURE_FORMATS], action="append", default=[], help=words)
+    add("--style", choices=STYLES, default="screen", help="paper: for a column of a page, in 8 pt (default %(default)s)")
     add("--precision", choices=PRECISIONS, default="auto", help="auto: float64 where float32 would not do (the default)")
     add("--cache", type=Path, metavar="DIR", help="where compiled programs are kept (default ~/.cache/jaxbandit)")
     add("--no-cache", action="store_true", help="keep no compiled programs")
@@ -128,7 +132,7 @@ def run(args: argparse.Namespace) -> None:
         plan = make_plan(study, memory=args.memory, segment=args.segment, streamed=True, by_workers=args.dask is not None)
         print(dry_run(plan))
         return
-    path = out / FORMATS[args.format]
+    path = out / FORMATS[chosen("--format", args.format, FORMATS)]
     same = {"fingerprint": study.fingerprint(), "jax_enable_x64": str(float_dtype() == np.float64)}
     made = None if args.force else made_before(path, same)
     if made is not None:
@@ -156,7 +160,7 @@ def run(args: argparse.Namespace) -> None:
 
 def show(dataset: xr.Dataset, path: Path, args: argparse.Namespace, words: str) -> None:
     """Print the table of a study, with notes on it, and in ``words`` the files that go with its results at ``path``, which are written."""
-    from jaxbandit.drawing import DPI
+    from jaxbandit.drawing import caption_of, style, write_figure
     from jaxbandit.report import statistics, tables
     from jaxbandit.report.html import curve_pictures, write_report
     from jaxbandit.study import flags_in_words, sweeps_without_effect, write_whole
@@ -165,13 +169,24 @@ def show(dataset: xr.Dataset, path: Path, args: argparse.Namespace, words: str) 
     write_whole(folder / "summary.csv", lambda path: tables.write_csv(rows, path))
     notes = [f"- {line}" for line in (*flags_in_words(dataset), *sweeps_without_effect(dataset), *statistics.shared_start(dataset))]
     print("\n".join(["", tables.text_table(rows), *notes, ""]))
-    files = [str(path), "summary.csv"]
-    for number, picture in enumerate([] if args.no_figure else curve_pictures(dataset), start=1):
-        files.append(FIGURE if number == 1 else FIGURE.replace(".", f"-{number}."))
-        write_whole(folder / files[-1], partial(picture.figure.savefig, format="png", dpi=DPI))
+    files, kind = [str(path), "summary.csv"], chosen("--format", args.format, FIGURE_FORMATS)
+    with style(args.style):
+        for number, picture in enumerate([] if args.no_figure else curve_pictures(dataset), start=1):
+            files.append(f"{FIGURE}.{kind}" if number == 1 else f"{FIGURE}-{number}.{kind}")
+            if args.style == "paper":
+                print(f"{files[-1]}: {caption_of(picture.figure) or picture.caption}")
+            write_whole(folder / files[-1], partial(write_figure, picture.figure, kind=kind))
     print(words.format(f"{', '.join(files[:-1])} and {files[-1]}"))
     if args.report or args.watch:
         print(f"wrote {write_report(folder)}")
+
+
+def chosen(option: str, given: list[str], among: Collection[str]) -> str:
+    """Return the one of the given values that is among some, the first of them where none is given."""
+    found = [value for value in given if value in among]
+    if len(set(found)) > 1:
+        raise InvalidArgument(f"{option}: must be one of {', '.join(among)}, got {' and '.join(found)}")
+    return found[0] if found else next(iter(among))
 
 
 def dry_run(plan: Plan) -> str:

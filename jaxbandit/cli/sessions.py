@@ -244,13 +244,13 @@ def rows_of(history: Mapping[str, np.ndarray], names: Sequence[str]) -> list[Sai
 
 def plotted(session: Session, path: Path) -> Path:
     """Draw what is believed into a file and return its path; raises ``InvalidArgument`` on one of a kind that cannot be drawn."""
-    from jaxbandit.drawing import DPI  # here because matplotlib is slow to load
+    from jaxbandit.drawing import write_figure  # here because matplotlib is slow to load
 
     figure, kind = session.plot(feasibility=bool(session.specification.outputs.constraints)), path.suffix[1:]
     if kind not in (known := figure.canvas.get_supported_filetypes()):
         raise InvalidArgument(f"out: must end in one of {', '.join(f'.{kind}' for kind in known)}, got {str(path)!r}")
     prepare_file(path, force=True)
-    write_whole(path, lambda temporary: figure.savefig(temporary, format=kind, dpi=DPI))
+    write_whole(path, partial(write_figure, figure, kind=kind))
     return path
 
 

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
+from matplotlib import rcParams
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
@@ -272,9 +273,9 @@ def posterior_animation(
     def draw(frame: _Frame) -> list[Artist]:
         for axis in grid.flat:
             axis.clear()
-            axis.grid(True, alpha=drawing.STYLE["grid.alpha"])  # which clearing has taken away
+            axis.grid(rcParams["axes.grid"], alpha=rcParams["grid.alpha"])  # which clearing has taken away
         shown.draw(grid[0], frame)
-        figure.suptitle(f"{drawing.plain(title)}{', ' if title else ''}after round {frame.round}", fontsize=11)
+        figure.suptitle(f"{drawing.plain(title)}{', ' if title else ''}after round {frame.round}")
         return []
 
     draw(shown.frames[0])
@@ -345,7 +346,7 @@ class _Shown:
                 axis.set(xlim=(x.min(), x.max()), ylim=(low - margin, high + margin))
                 self.ground.dress(axis, 0)
                 if frame.chosen is not None:
-                    axis.axvline(x[frame.chosen], color=drawing.COLOURS[1], linewidth=1.2, linestyle="--", label="chosen next")
+                    axis.axvline(x[frame.chosen], color=drawing.COLOURS[1], linewidth=drawing.pen(0.8), linestyle="--", label="chosen next")
             else:
                 drawing.shade(axis, self.ground, quantity.mean, (low, high))
                 drawing.outline(axis, self.ground, _worst(self.truth), "truly feasible", dash="-")

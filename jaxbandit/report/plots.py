@@ -28,13 +28,17 @@ from jaxbandit.drawing import (
     SHADES,
     STYLE,
     GivenAxes,
+    caption_of,
     compose,
     figure_of,
     grid_of_axes,
+    legend_below,
     look,
     one_axis,
+    pen,
     plain,
     styled,
+    write_figure,
 )
 from jaxbandit.engine import Trajectory
 from jaxbandit.problems import AbstractProblem
@@ -45,9 +49,10 @@ from jaxbandit.report.tables import PANELS, WORDS
 from jaxbandit.results.dataset import OneResult
 
 __all__ = [
-    "COLOURS", "DASHES", "DPI", "PANELS", "SHADES", "STYLE", "boxes_over_time", "compose", "cumulative", "curves", "delay_histogram",
-    "distribution", "figure_of", "multiplier_paths", "penalised_bounds", "plain", "posterior_after", "posterior_animation",
-    "posterior_curves", "posterior_maps", "problem_maps", "rounds_of_declaration", "sweep", "trade_off", "win_map",
+    "COLOURS", "DASHES", "DPI", "PANELS", "SHADES", "STYLE", "boxes_over_time", "caption_of", "compose", "cumulative", "curves",
+    "delay_histogram", "distribution", "figure_of", "legend_below", "multiplier_paths", "penalised_bounds", "plain", "posterior_after",
+    "posterior_animation", "posterior_curves", "posterior_maps", "problem_maps", "rounds_of_declaration", "sweep", "trade_off", "win_map",
+    "write_figure",
 ]  # fmt: skip
 __dir__ = __all__.copy  # what completion shows
 
@@ -55,8 +60,7 @@ FEW = 10  # values up to it are drawn on a linear scale, also in a figure of lar
 MARKS = 8  # error bars on a line
 WIDE = 20  # values beyond, too, that span no more than this factor
 MOST_BINS = 40  # of a histogram of delays
-IN_A_PANEL = 60  # letters of a legend that finds room between lines
-LETTERS_PER_INCH = 12
+IN_A_PANEL = 14  # letters of a legend that finds room between lines, for every inch of a panel's width
 Lines: TypeAlias = Annotated[Mapping[str, str], Words("a mapping from legend labels to labels of algorithms in the results"), AtLeast(1)]
 
 
@@ -102,18 +106,17 @@ def mean_curves(axes: np.ndarray, rounds: np.ndarray, measures: Sequence[tuple[s
                 axis.plot([], [], label=f"{plain(algorithm)} (undefined)")
                 continue
             # Later lines are thinner, so that an earlier line stays visible on both sides of a later one that coincides with it.
-            axis.plot(rounds, line["mean"], **style, linewidth=max(3.4 - 0.9 * number, 1.5), label=plain(algorithm))
+            axis.plot(rounds, line["mean"], **style, linewidth=pen(max(1.9 - 0.45 * number, 1)), label=plain(algorithm))
             axis.fill_between(rounds, line.low, line.high, color=style["color"], alpha=0.18, linewidth=0)
         axis.set(xlabel="round $t$", ylabel=label, xlim=(rounds[0], max(rounds[-1], 2)))
         if name != "regret":
             axis.set_ylim(bottom=0)
         else:
-            axis.axhline(0, color="0.4", linewidth=0.8)
-    figure, (handles, labels) = axes[-1].figure, axes[-1].get_legend_handles_labels()
+            axis.axhline(0, color="0.4", linewidth=pen(0.5))
+    figure, (_, labels) = axes[-1].figure, axes[-1].get_legend_handles_labels()
     fits_below = isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine) and set(figure.axes) == set(axes)
-    if fits_below and len("".join(labels)) > IN_A_PANEL:
-        across = int(LETTERS_PER_INCH * figure.get_figwidth() / (max(map(len, labels)) + 8))
-        figure.legend(handles, labels, loc="outside lower center", ncols=max(1, min(across, len(labels))))
+    if fits_below and len("".join(labels)) > IN_A_PANEL * figure.get_figwidth() / len(axes):
+        legend_below(figure)
     else:
         axes[-1].legend(loc="best")
 
@@ -171,12 +174,14 @@ def cumulative(
         at = np.unique(np.searchsorted(rounds, (last**places if "x" in log else places * last).astype(int).clip(min(2, last), last)))
         mean, half = values.mean(axis=0), statistics.half_width(values[:, at])
         style = look(order.index(label))
-        axis.plot(rounds, mean, **style, linewidth=1.8, label=label)
+        axis.plot(rounds, mean, **style, linewidth=pen(1.2), label=label)
         if "y" in log:  # below and above a mean whose logarithm has the half width half / mean
             factor = np.exp(np.divide(half, mean[at], out=np.zeros_like(half), where=mean[at] > 0))
             half = np.stack([mean[at] * (1 - 1 / factor), mean[at] * (factor - 1)])
-        axis.errorbar(rounds[at], mean[at], half, color=style["color"], linestyle="none", capsize=2.5, linewidth=1.1)
-        axis.plot(rounds, np.median(values, axis=0), color=style["color"], linewidth=0.8, alpha=0.7)
+        elif values.min() >= 0:  # as the mean of what is never negative is
+            half = np.stack([np.minimum(half, mean[at]), half])
+        axis.errorbar(rounds[at], mean[at], half, color=style["color"], linestyle="none", capsize=2.5, linewidth=pen(0.7))
+        axis.plot(rounds, np.median(values, axis=0), color=style["color"], linewidth=pen(0.5), alpha=0.7)
     axis.set(title=heading, xlabel="round $t$", ylabel=_words(name, ylabel), xlim=(rounds[0], max(last, 2)))
     if "x" in log:
         axis.set_xscale("log")
@@ -231,7 +236,7 @@ def distribution(
             continue
         top, least = max(top, final.max()), min(least, final.min())
         colour = COLOURS[number % len(COLOURS)]
-        axis.boxplot(final, positions=[number], widths=0.6, showfliers=False, medianprops={"color": colour, "linewidth": 2})
+        axis.boxplot(final, positions=[number], widths=0.6, showfliers=False, medianprops={"color": colour, "linewidth": pen(1.3)})
         jitter = np.linspace(-0.22, 0.22, len(final)) if len(final) > 1 else np.zeros(1)
         axis.plot(number + jitter, final, ".", color=colour, markersize=4, alpha=0.6)
         axis.plot(number, final.mean(), "D", color=colour, markeredgecolor="white", markersize=7)
@@ -269,10 +274,10 @@ def boxes_over_time(
     axis.boxplot(
         values[:, at], positions=rounds[at], widths=0.6 * every, manage_ticks=False, flierprops=fliers, medianprops={"color": COLOURS[1]}
     )
-    axis.plot(rounds[at], values.mean(axis=0)[at], color=COLOURS[0], linewidth=1.2)
-    axis.set_xlim(0, rounds[at][-1] + every)
+    axis.plot(rounds[at], values.mean(axis=0)[at], color=COLOURS[0], linewidth=pen(0.8))
+    axis.set_xlim(0, rounds[at][-1] + every / 2)
     if "violation" in name:  # a line at zero shows how large the violation is
-        axis.axhline(0, color="0.4", linewidth=0.8, zorder=0)
+        axis.axhline(0, color="0.4", linewidth=pen(0.5), zorder=0)
     return axis
 
 
@@ -283,15 +288,16 @@ def trade_off(
     x: tuple[str, str] = PANELS[2],
     y: tuple[str, str] = PANELS[1],
     *,
+    joined: bool = False,
     problem: AbstractProblem | None = None,
     key: KeyOrSeed | None = None,
     heading: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw two measures at the last round, averaged over rounds, against each other: a point per algorithm, joined in their order.
+    """Draw two measures at the last round, averaged over rounds, against each other: a point per algorithm.
 
-    ``x`` and ``y`` are pairs of a measure and its axis label; bars are 95% intervals over the trials that did not fail. The other
-    arguments, result and errors are as for :func:`cumulative`.
+    With ``joined`` a line goes through them in their order. ``x`` and ``y`` are pairs of a measure and its axis label; bars are 95%
+    intervals over the trials that did not fail. The other arguments, result and errors are as for :func:`cumulative`.
     """
     dataset, axis = statistics.results_at_hand(results, problem, key=key), one_axis(ax)
     for argument, (name, _) in (("x", x), ("y", y)):
@@ -305,8 +311,11 @@ def trade_off(
         axis.errorbar(
             middle[0], middle[1], xerr=half[0], yerr=half[1], fmt="o", capsize=3, color=COLOURS[number % len(COLOURS)], label=plain(label)
         )
-    axis.plot(*zip(*means, strict=True), color="0.6", linewidth=0.9, zorder=0)
+    if joined:
+        axis.plot(*zip(*means, strict=True), color="0.6", linewidth=pen(0.6), zorder=0)
     axis.set(title=heading, xlabel=x[1], ylabel=y[1])
+    for ticks in (axis.xaxis, axis.yaxis):
+        ticks.set_major_locator(MaxNLocator(5))
     axis.legend(loc="best")
     return axis
 
@@ -382,7 +391,7 @@ def multiplier_paths(
         for j, path in enumerate(np.moveaxis(paths, 2, 0) if len(paths) else ()):
             rounds, style = np.arange(1, paths.shape[1] + 1), look(number)
             words = ", ".join(filter(None, (label, f"constraint {j + 1}" if paths.shape[2] > 1 else "")))
-            axis.plot(rounds, path.mean(axis=0), **style, linewidth=1.8, label=plain(words) or None)
+            axis.plot(rounds, path.mean(axis=0), **style, linewidth=pen(1.2), label=plain(words) or None)
             axis.fill_between(rounds, *np.quantile(path, (0.05, 0.95), axis=0), color=style["color"], alpha=0.18, linewidth=0)
             number += 1
     axis.set(title=heading, xlabel="round $t$", ylabel=ylabel, xlim=(1, last))
@@ -438,8 +447,8 @@ def delay_histogram(
         share = np.histogram(delays, edges)[0] / max(len(delays), 1)
         mean = f"mean {delays.mean():.1f}" if len(delays) else "none arrived"
         label = f"{plain(words)}: {mean}{note}"
-        axis.stairs(share, edges, **look(number), linewidth=1.5, label=label, fill=False)
+        axis.stairs(share, edges, **look(number), linewidth=pen(), label=label, fill=False)
     axis.set(title=heading, xlabel="delay in rounds", ylabel="share of the values that arrived", xlim=(edges[0], edges[-1]))
     axis.set_ylim(0, 1.25 * max(axis.get_ylim()[1], 1e-12))
-    axis.legend(loc="upper right", fontsize=8)
+    axis.legend(loc="upper right", fontsize="small")
     return axis

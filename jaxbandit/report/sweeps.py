@@ -170,7 +170,8 @@ def _shade_cells(
             axis.add_patch(Rectangle((c, r), 1, 1, facecolor="0.92", edgecolor="0.7", hatch="///", linewidth=0))
         elif written:
             dark = value < low + 0.55 * (high - low)
-            axis.text(c + 0.5, r + 0.5, f"{value:.{decimals}f}", ha="center", va="center", fontsize=8, color="white" if dark else "black")
+            centred: Any = {"ha": "center", "va": "center", "fontsize": "small", "color": "white" if dark else "black"}
+            axis.text(c + 0.5, r + 0.5, f"{value:.{decimals}f}", **centred)
     for names, set_ticks in ((columns, axis.set_xticks), (rows, axis.set_yticks)):
         step = -(-len(names) // FEW)
         set_ticks(np.arange(0, len(names), step) + 0.5, list(names)[::step])

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from jaxbandit import drawing
 from jaxbandit.domains import Box, Domain
-from jaxbandit.drawing import ORANGE, Drawing, Ground, Quantity, figure_of, plain, styled
+from jaxbandit.drawing import ORANGE, Drawing, Ground, Quantity, figure_of, pen, plain, styled
 from jaxbandit.session.axes import Space
 from jaxbandit.session.quantities import Outputs, readable
 
@@ -94,9 +94,9 @@ def history_figure(outputs: Outputs, history: xr.Dataset) -> Drawing:
             if name == outputs.objective.name:
                 axis.step(tickets, history["best_so_far"].values, where="post", color=ORANGE, label="best feasible so far")
             for limit, label in _limits(outputs, name):
-                axis.axhline(limit, color=drawing.GREEN, linestyle="--", linewidth=1, label=label)
+                axis.axhline(limit, color=drawing.GREEN, linestyle="--", linewidth=pen(0.7), label=label)
             axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-            axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
+            axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize="small")
         grid[-1, 0].set_xlabel("ticket")
     return figure
 
