@@ -317,7 +317,7 @@ class Box(Domain):
 
     Attributes:
       sides: the scale and the ends of each axis.
-      starts: points from which a round ascends its score, the best of the candidates and of those chosen before.
+      starts: points from which a round ascends its score, most of them candidates, a quarter beside the best point chosen before.
       steps: steps of each ascent.
     """
 
@@ -373,7 +373,7 @@ def box(
     Two texts or more are categories, which stand in points as ``0, 1, ...`` and need a kernel of their own, as in :func:`mixed`; no ascent
     moves them: they are chosen among the candidates and the points chosen before.
 
-    A round scores ``candidates`` points of a scrambled Sobol set and those chosen before, ascends from the best ``starts`` of them by
+    A round scores ``candidates`` points of a scrambled Sobol set and those chosen before, ascends from ``starts`` of them or beside them by
     ``steps`` steps, and takes the best point seen: it is never worse than the candidates. Whole numbers are ascended as if they were
     continuous, and rounded. Models compute in the unit cube, so that a length-scale is a share of a side.
 

@@ -30,10 +30,11 @@ The file of ``--json`` is one object. Its keys:
   ``precision`` in force, rounds between two refreshes of the variance (``refresh``, 0 for none), ``rank``, the largest error of a mean in
   posterior deviations (``mean_error``) and of a deviation relative to itself (``sd_error``), and microseconds per update of one trial
   (``update_us``).
-- ``boxes``: constrained EI on a continuous box (Hartmann-6), ``trials`` side by side for ``horizon`` rounds: ``us`` per trial-round with
-  ``fixed`` kernels, with ``fitted`` ones, and of ``botorch`` (constrained log-EI, kernels fitted in each round) in ``rival_trials``
-  trials of ``rival_horizon`` rounds; ``best``, medians over trials of the best feasible value after as many rounds;
-  ``botorch_over_fitted`` (at least 150), with its ``version``, or a ``note`` where it is not installed.
+- ``boxes``: a continuous box (Hartmann-6), ``trials`` side by side for ``horizon`` rounds: ``us`` per trial-round of constrained EI with
+  ``fixed`` kernels and with ``fitted`` ones, and of ``scbo`` with fitted ones, which is not in the quick benchmark; and of BoTorch, whose
+  kernels are fitted in each round, in ``rival_trials`` trials of ``rival_horizon`` rounds: ``botorch_fitted`` (constrained log-EI) and
+  ``botorch_scbo``; ``best``, medians over trials of the best feasible value after as many rounds; ``botorch_over_fitted`` (at least 150)
+  and ``botorch_over_scbo``, with its ``version``, or a ``note`` where it is not installed.
 - ``data_rate``: Algorithm 3 in the experiment ``data-rate``, by rows on one core: ``us`` per trial-round, ``build_s``, ``compile_s``,
   ``peak_rss_mb``, ``points`` and ``rank``.
 - ``session``: a session of ``tickets`` questions and answers, each on the disk before it returns: milliseconds of both together

@@ -48,7 +48,13 @@ SIZES: dict[str, dict[str, tuple[Any, Any, Any]]] = {
         "repeats": (1, 1, 2),
     },
     "accuracy": {"points_per_axis": (8, 16, 30), "horizon": (60, 300, 3000)},
-    "boxes": {"trials": (2, 20, 100), "horizon": (3, 48, 100), "rival_trials": (1, 1, 12), "rival_horizon": (2, 6, 48)},
+    "boxes": {
+        "trials": (2, 20, 100),
+        "horizon": (3, 48, 100),
+        "rival_trials": (1, 1, 12),
+        "rival_horizon": (2, 6, 48),
+        "scbo": (False, True, True),
+    },
     "data_rate": {"points_per_axis": (3, 6, 11), "trials": (2, 2, 8), "horizon": (20, 60, 350), "repeats": (1, 1, 3)},
     "session": {"points_per_axis": (8, 20, 50), "tickets": (10, 50, 1000), "ax_trials": (1, 3, 10)},
     "tuning": {

@@ -66,6 +66,9 @@ class Arena:
         return self.surrogate.learn(posterior, observation)
 
 
+BESIDE = 4  # points on each axis through a trial's best point where ascents may start
+
+
 @pytree
 class Decision:
     """The point chosen for a round, and what led to it. Diagnostics are recorded, never read back."""
@@ -358,12 +361,27 @@ class Scored(Algorithm[S]):
             estimate = self.estimate(there, state, t, key)
             return self.score(ready, estimate).in_force(raised), estimate
 
-        _, first = jax.lax.top_k(score.in_force(raised), box.starts)
-        starts = pool[first]
-        points, _ = ascend(lambda points: look(points)[0], starts, box.steps)
-        points = jnp.concatenate([box.snapped(points), starts[:1]])
+        # Most starts are candidates, for all of the trial's own points may lie in one basin; a quarter are beside the best of them.
+        values, few = score.in_force(raised), min(box.starts // 4, 1 + BESIDE * box.dimension)
+        best = pool[box.size + jnp.argmax(values[box.size :])]
+        near = box.snapped(jnp.concatenate([best[None], beside(jax.random.fold_in(key, BESIDE), best)]))
+        starts = [
+            pool[jax.lax.top_k(values[: box.size], box.starts - few)[1]],
+            near[jax.lax.top_k(look(near)[0], few)[1]],
+        ]
+        points, _ = ascend(lambda points: look(points)[0], jnp.concatenate(starts), box.steps)
+        points = jnp.concatenate([box.snapped(points), pool[jnp.argmax(values)][None]])
         reached, estimate = look(points)
         best = jnp.argmax(jnp.where(jnp.isnan(reached), -jnp.inf, reached))
         index, placed = self.place(arena, state, points[best])
         index = jnp.where(found.index == arena.size, found.index, index)  # which marks a NaN score
         return replace(found, index=index, point=points[best]), self.after_choice(arena, placed, estimate, best)
+
+
+def beside(key: Key, point: Array) -> Array:
+    """Return points ``[BESIDE d, d]`` of the unit cube that differ from ``point [d]`` in one coordinate, which is spread over its axis."""
+    dimension = len(point)
+    shifts = jax.random.uniform(key, (dimension, BESIDE), point.dtype)
+    along = (jnp.arange(BESIDE, dtype=point.dtype)[None] + shifts) / BESIDE
+    moved = jnp.where(jnp.eye(dimension, dtype=bool)[:, None], along[..., None], point)
+    return moved.reshape(-1, dimension)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,8 +25,11 @@ from jaxbandit import (
     simulate,
     surrogate,
 )
-from jaxbandit.algorithms.base import Scored
+from jaxbandit.algorithms.base import BESIDE, Arena, Scored, beside
 from jaxbandit.ascent import ascend
+from jaxbandit.core.pytree import canonicalise, pytree
+from jaxbandit.estimators import Estimate
+from jaxbandit.surrogates import Elsewhere
 from tests.oracles.gaussian_process import posterior, squared_exponential
 
 NOISE, LENGTH, ROUNDS, FIRST = 1e-2, 0.3, 12, 4
@@ -143,6 +147,43 @@ def test_ascents_end_at_maxima_and_never_below_their_starts() -> None:
     assert np.all(np.asarray(values) >= np.asarray(jax.jit(score)(starts)))
     wall = jax.jit(lambda x: ascend(lambda p: jnp.where(p[:, 0] > 0.6, -jnp.inf, p[:, 0]), x, 20))(starts)
     assert np.all(np.asarray(wall[0])[:, 0] <= 0.6) and np.all(np.asarray(wall[1]) > 0.59)
+
+
+@pytree
+class Peaks(Unconstrained):
+    """Scores by a broad hill around (0.2, 0.2) and a higher, narrow one around (0.7, 0.7), of which candidates see the foot alone."""
+
+    def estimate(self, arena: Arena, state: Any, t: jax.Array, key: jax.Array) -> Estimate:
+        points = arena.surrogate.points if isinstance(arena.surrogate, Elsewhere) else arena.surrogate.pool(self.belief(state))
+        low, high = (jnp.sum((points - centre) ** 2, axis=1) for centre in (0.2, 0.7))
+        reward = jnp.exp(-4 * low) + 3 * jnp.exp(-60 * high)
+        return Estimate(reward=reward, costs=jnp.zeros((1, len(points))), widths=jnp.zeros((2,)))
+
+
+def test_ascents_start_away_from_the_trials_own_points_too() -> None:
+    """Of which more than there are starts lie on the lower hill, all better than any candidate."""
+    box = domains.box({"a": (0.0, 1.0), "b": (0.0, 1.0)}, candidates=32, starts=6)
+    model = surrogate(box, kernels.SquaredExponential(length_scale=LENGTH), noise_variance=NOISE).with_room(9)
+    arena, rule = Arena(surrogate=canonicalise(model.without_kernels()), horizon=jnp.int32(9)), Peaks()
+
+    @jax.jit
+    def chosen(own: jax.Array) -> jax.Array:
+        state = rule.init(arena)
+        for point in own:
+            _, state = rule.place(arena, state, point)
+        point = rule.select(arena, state, jnp.int32(1), jax.random.key(0))[0].point
+        assert point is not None
+        return point
+
+    own = 0.2 + 0.01 * np.random.default_rng(0).standard_normal((8, 2))
+    assert chosen(jnp.asarray(own, model.dtype)) == pytest.approx([0.7, 0.7], abs=0.01)
+
+
+def test_points_beside_another_differ_from_it_on_one_axis_all_along_it() -> None:
+    around = np.asarray(jax.jit(beside)(jax.random.key(0), jnp.asarray([0.1, 0.5, 0.9]))).reshape(3, BESIDE, 3)
+    for axis in range(3):
+        assert np.all(np.delete(around[axis], axis, axis=1) == np.delete(np.float32([0.1, 0.5, 0.9]), axis))
+        assert np.floor(BESIDE * around[axis][:, axis]).tolist() == list(range(BESIDE))
 
 
 def test_random_search_draws_all_over_the_box() -> None:

@@ -233,6 +233,7 @@ class Search(NamedTuple):
     seed: int = 0
     errors: bool = True  # whether standard errors are computed, which cost about as much as five steps
     tolerance: float | None = None  # nats that a search does not go on for; default those that arithmetic resolves
+    again: Scalar = True  # whether it takes steps from ``second``, which it looks at in any case
 
 
 def maximise(
@@ -303,7 +304,12 @@ def maximise(
             other = jnp.clip(like_leaves(now | dict(search.second)), low, high)
             groups = jnp.concatenate([groups, jnp.broadcast_to(other, (1, *groups.shape[1:]))])
         tolerance = TOLERANCE[dtype] if search.tolerance is None else search.tolerance
-        reached = jax.lax.map(lambda group: _minimised(expansion, group, low, high, steps=search.steps, tolerance=tolerance), groups)
+        steps = jnp.full((len(groups),), search.steps, jnp.int32)
+        if search.second:
+            steps = steps.at[-1].set(jnp.where(search.again, search.steps, 0))
+        reached = jax.lax.map(
+            lambda group: _minimised(expansion, group[0], low, high, steps=group[1], tolerance=tolerance), (groups, steps)
+        )
         best: Minimum = jax.tree.map(lambda leaf: leaf[jnp.argmin(reached.value)], reached)
     else:
         best = Minimum(start, loss(start), jnp.ones((), bool))
@@ -359,7 +365,7 @@ class _State(NamedTuple):
 
 
 def _minimised(
-    function: Callable[[Array], tuple[Array, Array, Array]], starts: Array, low: Array, high: Array, *, steps: int, tolerance: float
+    function: Callable[[Array], tuple[Array, Array, Array]], starts: Array, low: Array, high: Array, *, steps: Array, tolerance: float
 ) -> Minimum:
     """Return where projected scoring gets from the best of ``starts [S, P]`` within ``[low, high]``, each ``[P]``.
 
