@@ -116,7 +116,7 @@ class RefittedBox(Refits):
         # The second search seldom finds more than the first once there are data: the first, second, fourth, eighth ... of equal times.
         number = posterior.rounds // (self.every or self.first)
         again = (number & (number - 1)) == 0
-        best, at_bound = jax.lax.map(lambda one: self._fit(*one, again), jax.tree.map(lambda *parts: jnp.stack(parts), *given))
+        best, at_bound = jax.lax.map(lambda one: self._fit(again, *one), jax.tree.map(lambda *parts: jnp.stack(parts), *given))
         best = replace(best, variance=best.variance * unit, noise_variance=best.noise_variance * unit)
         forms = self._with(best, mean).forms
         anew = [form.conditioned(factors[j], best.noise_variance[j], centred[j][None]) for j, form in enumerate(forms)]
@@ -138,7 +138,7 @@ class RefittedBox(Refits):
         counts = (which < factor.count).astype(self.dtype)
         return Collapsed(points=factor.observed[which], counts=counts, means=values[which][None], within=jnp.zeros((1,), self.dtype))
 
-    def _fit(self, data: Collapsed, kernel: Scale, noise_variance: Array, own_noise: Array, again: Array) -> tuple[HyperParameters, Array]:
+    def _fit(self, again: Array, data: Collapsed, kernel: Scale, noise_variance: Array, own_noise: Array) -> tuple[HyperParameters, Array]:
         """Return the hyper-parameters of maximum posterior of standardised values, and whether a length-scale is the least allowed."""
         scale = next(name for name in paths(kernel) if name.endswith("length_scale"))
         own_noise = jnp.maximum(own_noise, LEAST_NOISE[self.dtype])
