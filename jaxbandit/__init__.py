@@ -56,12 +56,13 @@ if TYPE_CHECKING:
     from jaxbandit import report as report
     from jaxbandit import session as session
     from jaxbandit import study as study
+    from jaxbandit.citations import cite as cite
     from jaxbandit.report.comparison import compare as compare
     from jaxbandit.session import Session as Session
     from jaxbandit.session import optimise as optimise
 
 LATER = ("gradients", "optuna", "report", "session", "study")  # which need optax, or the extras ``study`` and ``optuna``
-FROM = {"Session": "session", "compare": "report.comparison", "optimise": "session"}  # the modules of further names
+FROM = {"Session": "session", "cite": "citations", "compare": "report.comparison", "optimise": "session"}  # the modules of further names
 __dir__ = [*__all__, *FROM, *LATER].copy
 
 

@@ -7,6 +7,7 @@ For ``min F(x) + sum_j H_j(z_j)`` subject to ``x = z_j`` with multipliers ``y_j`
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
@@ -33,6 +34,7 @@ class Agreement(Declared):
     described: ClassVar[str] = "tolerances, consensus.Agreement(...)"
     in_files: ClassVar[bool] = True
 
+    papers: ClassVar[Mapping[str, str]] = {"boyd2011": "sec. 3.3.1 and 3.4.1"}
     absolute: Annotated[Scalar, positive, Letter("eps_abs")] = 0.05
     relative: Annotated[Scalar, positive, Letter("eps_rel")] = 0.05
     relaxation: Annotated[Scalar, positive, Letter("relaxation")] = 1.5

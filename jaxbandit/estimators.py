@@ -6,6 +6,7 @@ Algorithms take the strategy as a parameter. It also estimates one combination o
 from __future__ import annotations
 
 import abc
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import jax
@@ -105,6 +106,7 @@ class Thompson(Strategy):
       reward_width, cost_width: the factor ``beta`` on the posterior standard deviation, as in :class:`Bounds`.
     """
 
+    papers: ClassVar[Mapping[str, str]] = {"chowdhury2017": "Algorithm 2"}
     reward_width: Annotated[WidthLike, one_function] = 1.0
     cost_width: Annotated[WidthLike, per_constraint] = 1.0
 
@@ -198,6 +200,7 @@ class Randomised(Strategy):
       distribution: the distribution of ``Z / beta``: :class:`Gaussian`, :class:`DiscreteUniform` or :class:`DiscreteGaussian`.
     """
 
+    papers: ClassVar[Mapping[str, str]] = {"zhou2022": "Def. 2"}
     reward_width: Annotated[WidthLike, one_function] = 1.0
     cost_width: Annotated[WidthLike, per_constraint] = 1.0
     distribution: Distribution = Gaussian()

@@ -6,7 +6,7 @@ Any algorithm runs under any policy: :class:`Wait` for feedback, :class:`Halluci
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, ClassVar, TypeAlias, TypeVar
 
@@ -338,6 +338,7 @@ class Hallucinate(Policy):
     """
 
     name: ClassVar[str] = "hallucinate"
+    papers: ClassVar[Mapping[str, str]] = {"desautels2014": ""}
 
     def init(self, learner: DelayedSurrogate) -> HallucinatePosterior:
         forms, groups = learner.arrivals.forms, learner.arrivals.groups
@@ -432,6 +433,7 @@ class Censor(Policy):
     """
 
     name: ClassVar[str] = "censor"
+    papers: ClassVar[Mapping[str, str]] = {"verma2022": ""}
     window: Annotated[int, whole(0, MOST_ROUNDS), Letter("m")] = static(default=30)
     minimum: Annotated[PerOutput, finite, Letter("min")] = 0.0
 

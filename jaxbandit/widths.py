@@ -7,7 +7,7 @@ is the round (from 1) and ``gain`` the realised information gain of the rounds b
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, ClassVar, TypeAlias
 
 import jax.numpy as jnp
@@ -49,6 +49,7 @@ class ImprovedGPUCB(Width):
         (Xu et al. 2023, Def. 2.5), 1 for Shi and Eryilmaz (2022).
     """
 
+    papers: ClassVar[Mapping[str, str]] = {"chowdhury2017": "Theorem 2"}
     norm_bound: Annotated[PerFunction, positive] = 1.0
     noise_scale: Annotated[PerFunction, positive] = 1.0
     delta: Annotated[PerFunction, between(0, 1, open_high=True)] = 0.1
@@ -69,6 +70,7 @@ class SqrtLog(Width):
       b: factor of the round, > 1 (at 1 the first width would be 0).
     """
 
+    papers: ClassVar[Mapping[str, str]] = {"srinivas2010": "Theorem 1"}
     a: Annotated[PerFunction, positive] = 2.0
     b: Annotated[PerFunction, between(1, float("inf"), open_high=True)] = 2.0
 
@@ -114,6 +116,7 @@ class Censored(Width):
     """
 
     base: WidthLike = 3.0
+    papers: ClassVar[Mapping[str, str]] = {"verma2022": ""}
     feedback_bound: Annotated[PerFunction, positive] = 1.0
     scale: Annotated[PerFunction, nonnegative] = 0.01
 

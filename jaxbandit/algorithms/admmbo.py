@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, ClassVar, TypeAlias
 
@@ -77,7 +78,7 @@ class Admmbo(Algorithm[AdmmboState]):
 
     name: ClassVar[str] = "admmbo"
     title: ClassVar[str] = "ADMMBO"
-    paper: ClassVar[str] = "Ariafar, Coll-Font, Brooks, Dy (2019), *ADMMBO: Bayesian Optimization with Unknown Constraints using ADMM*"
+    papers: ClassVar[Mapping[str, str]] = {"ariafar2019": ""}
     shown = ("flags", "evaluations")
     penalty: Annotated[Scalar, positive, Letter("rho")] = 0.1
     weight: Annotated[Scalar, positive, Letter("M")] = 50.0

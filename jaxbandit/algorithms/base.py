@@ -159,7 +159,6 @@ class Algorithm(Declared, abc.ABC, Generic[S]):
     Attributes:
       name: short name, such as "rpol"; it names traces and messages.
       title: name in tables, such as "RPOL-UCB".
-      paper: citation as in the README's table; empty where there is no paper.
       shown: fields of the state that a run records under their names, see :meth:`diagnose`.
     """
 
@@ -167,7 +166,6 @@ class Algorithm(Declared, abc.ABC, Generic[S]):
     in_files: ClassVar[bool] = True
     name: ClassVar[str]
     title: ClassVar[str] = ""
-    paper: ClassVar[str] = ""
     shown: ClassVar[tuple[str, ...]] = ()
 
     @classmethod

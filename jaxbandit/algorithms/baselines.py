@@ -3,6 +3,7 @@ rule of SCBO without its trust region."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 import jax
@@ -54,7 +55,7 @@ class Cei(Scored[CeiState]):
 
     name: ClassVar[str] = "cei"
     title: ClassVar[str] = "constrained EI"
-    paper: ClassVar[str] = "Gardner et al. (2014), *Bayesian Optimization with Inequality Constraints*"
+    papers: ClassVar[Mapping[str, str]] = {"gardner2014": "", "gelbart2014": ""}
     improvement: Annotated[Scalar, nonnegative, Letter("xi")] = 0.0
     incumbent: Annotated[Literal["mean", "observed"], Letter("incumbent")] = static(default="mean")
 
@@ -119,7 +120,7 @@ class ConstrainedThompson(Scored[BeliefState]):
 
     name: ClassVar[str] = "constrainedthompson"
     title: ClassVar[str] = "constrained Thompson sampling"
-    paper: ClassVar[str] = "Eriksson, Poloczek (2021), *Scalable Constrained Bayesian Optimization*"
+    papers: ClassVar[Mapping[str, str]] = {"eriksson2021": "without trust region"}
     estimator: Strategy = Thompson()
 
     def score(self, state: BeliefState, estimate: Estimate) -> Score:

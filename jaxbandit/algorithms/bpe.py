@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 import jax
@@ -38,6 +39,7 @@ class Elimination(Declared):
 
     described: ClassVar[str] = "the theory's bounds, algorithms.Elimination(...)"
     in_files: ClassVar[bool] = True
+    papers: ClassVar[Mapping[str, str]] = {"vakili2023": "Theorems 6.1 and 6.2"}
     norm_bound: Annotated[Scalar, positive] = 1.0
     noise_scale: Annotated[Scalar, positive] = 1.0
     delta: Annotated[Scalar, between(0, 1, open_high=True)] = 0.1
@@ -100,7 +102,7 @@ class Bpe(Algorithm[BpeState]):
 
     name: ClassVar[str] = "bpe"
     title: ClassVar[str] = "BPE-Delay"
-    paper: ClassVar[str] = "Vakili et al. (2023), *Delayed Feedback in Kernel Bandits*, Algorithm 1"
+    papers: ClassVar[Mapping[str, str]] = {"vakili2023": "Algorithm 1", "li2022": ""}
     shown = ("candidates",)
     width: Annotated[Scalar, positive] | Elimination = 2.0
     mean_delay: Annotated[Scalar, nonnegative, Letter("E_tau")] | None = None

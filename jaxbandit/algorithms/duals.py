@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 import jax.numpy as jnp
@@ -37,7 +38,7 @@ class Cbo(Scored[DualState]):
 
     name: ClassVar[str] = "cbo"
     title: ClassVar[str] = "CBO-UCB"
-    paper: ClassVar[str] = "Zhou, Ji (2022), *On Kernelized Multi-Armed Bandits with Constraints*, Algorithm 1"
+    papers: ClassVar[Mapping[str, str]] = {"zhou2022": "Algorithm 1"}
     shown = ("multipliers",)  # the dual variables phi_t, each in [0, rho]
     estimator: Strategy = Bounds()
     reward_clip: Annotated[Scalar, positive, Letter("B")] = 1.0
@@ -94,7 +95,7 @@ class PrimalDual(Scored[DualState]):
 
     name: ClassVar[str] = "primaldual"
     title: ClassVar[str] = "primal-dual on observations"
-    paper: ClassVar[str] = "CBO with a dual that the observed cost moves, as in the experiments of Xu et al. (2023)"
+    papers: ClassVar[Mapping[str, str]] = {"xu2023": "sec. 6, its rival", "zhou2022": "Algorithm 1, which it varies"}
     shown = ("multipliers",)  # the dual variables phi_t >= 0
     estimator: Strategy = Bounds()
     initial_multiplier: Annotated[PerConstraint, nonnegative, Letter("phi1")] = 1.0
@@ -139,7 +140,7 @@ class Scgp(Algorithm[ScgpState]):
 
     name: ClassVar[str] = "scgp"
     title: ClassVar[str] = "SCGP-UCB"
-    paper: ClassVar[str] = "Zhou, Ji (2022), *On Kernelized Multi-Armed Bandits with Constraints*, Algorithm 2"
+    papers: ClassVar[Mapping[str, str]] = {"zhou2022": "Algorithm 2"}
     shown = ("multipliers",)
     estimator: Strategy = Bounds()
     reward_clip: Annotated[Scalar, positive, Letter("B")] = 1.0

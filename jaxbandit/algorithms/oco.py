@@ -5,6 +5,7 @@ The paper is not at hand: the scheme is that of the literature on it, and detail
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import jax
@@ -54,7 +55,7 @@ class Oco(Algorithm[OcoState]):
 
     name: ClassVar[str] = "oco"
     title: ClassVar[str] = "bandit OCO"
-    paper: ClassVar[str] = "Cao, Liu (2018), *Online Convex Optimization with Time-Varying Constraints and Bandit Feedback*"
+    papers: ClassVar[Mapping[str, str]] = {"cao2018": ""}
     shown = ("multipliers",)
     step: Annotated[Scalar, positive] = 1.0
     regulariser: Annotated[Scalar, nonnegative] = 1.0

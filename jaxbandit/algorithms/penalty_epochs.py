@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Self
 
 import jax
@@ -82,9 +83,7 @@ class Se2(Scored[Se2State]):
 
     name: ClassVar[str] = "se2"
     title: ClassVar[str] = "GP-UCB with noiseless constraints"
-    paper: ClassVar[str] = (
-        "Shi, Eryilmaz (2022), *A Bayesian Approach for Stochastic Continuum-armed Bandit with Long-term Constraints*, Algorithm 2"
-    )
+    papers: ClassVar[Mapping[str, str]] = {"shi2022": "Algorithm 2"}
     shown = ("multipliers", "flags")
     estimator: Strategy = Bounds(reward_width=1.0, cost_width=1.0)
     psi: Annotated[Penalty, Letter("psi")] = Exponential()
@@ -140,9 +139,7 @@ class Se3(Scored[EpochState]):
 
     name: ClassVar[str] = "se3"
     title: ClassVar[str] = "GP-UCB with noisy constraints"
-    paper: ClassVar[str] = (
-        "Shi, Eryilmaz (2022), *A Bayesian Approach for Stochastic Continuum-armed Bandit with Long-term Constraints*, Algorithm 3"
-    )
+    papers: ClassVar[Mapping[str, str]] = {"shi2022": "Algorithm 3"}
     shown = ("multipliers",)
     estimator: Strategy = Bounds()
     step: Annotated[Scalar, positive, Letter("mu")] = 0.5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
@@ -31,9 +32,7 @@ class Rpol(Scored[DualState]):
 
     name: ClassVar[str] = "rpol"
     title: ClassVar[str] = "RPOL-UCB"
-    paper: ClassVar[str] = (
-        "Guo, Zhu, Liu (2022), *Rectified Pessimistic-Optimistic Learning for Stochastic Continuum-armed Bandit with Constraints*, sec. 3-4"
-    )
+    papers: ClassVar[Mapping[str, str]] = {"guo2022": "sec. 3-4"}
     shown = ("multipliers",)  # the rectified penalty factors Q_t
     estimator: Strategy = Bounds()
     initial_penalty: Annotated[PerConstraint, positive, Letter("Q1")] = 1.0

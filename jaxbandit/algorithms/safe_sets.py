@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import jax
@@ -103,7 +104,7 @@ class SafeOpt(Safe):
 
     name: ClassVar[str] = "safeopt"
     title: ClassVar[str] = "SafeOpt"
-    paper: ClassVar[str] = "Sui et al. (2015), *Safe Exploration for Optimization with Gaussian Processes*"
+    papers: ClassVar[Mapping[str, str]] = {"sui2015": "", "berkenkamp2021": "without a Lipschitz constant"}
     lipschitz: Annotated[PerConstraint, positive, Letter("L")] | None = None
     threshold: Annotated[Scalar, nonnegative, Letter("threshold")] = 0.0
     together: Annotated[bool, Letter("together")] = static(default=True)
@@ -138,7 +139,7 @@ class StageOpt(Safe):
 
     name: ClassVar[str] = "stageopt"
     title: ClassVar[str] = "StageOpt"
-    paper: ClassVar[str] = "Sui et al. (2018), *Stagewise Safe Bayesian Optimization with Gaussian Processes*"
+    papers: ClassVar[Mapping[str, str]] = {"sui2018": ""}
     lipschitz: Annotated[PerConstraint, positive, Letter("L")] | None = None
     exploration: Annotated[Scalar, nonnegative, Letter("T0")] = 50.0
     together: Annotated[bool, Letter("together")] = static(default=True)
@@ -168,7 +169,7 @@ class SgpUcb(Safe):
 
     name: ClassVar[str] = "sgpucb"
     title: ClassVar[str] = "SGP-UCB"
-    paper: ClassVar[str] = "Amani, Alizadeh, Thrampoulidis (2020), *Regret Bound for Safe Gaussian Process Bandit Optimization*"
+    papers: ClassVar[Mapping[str, str]] = {"amani2020": ""}
     warm_up: Annotated[Scalar, nonnegative, Letter("T'")] = 50.0
 
     def choose(self, arena: Arena, state: SafeState, known: Intervals, safe: Array, t: Array, key: Key) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, cast
 
 import jax
@@ -57,7 +58,7 @@ class Scbo(Algorithm[ScboState]):
 
     name: ClassVar[str] = "scbo"
     title: ClassVar[str] = "SCBO"
-    paper: ClassVar[str] = "Eriksson, Poloczek (2021), *Scalable Constrained Bayesian Optimization*, Algorithm 1"
+    papers: ClassVar[Mapping[str, str]] = {"eriksson2021": "Algorithm 1"}
     shown = ("length",)
     estimator: Strategy = Thompson()
     length: Annotated[Scalar, positive, Letter("L_init")] = 0.8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
@@ -28,7 +29,7 @@ class Unconstrained(Scored[BeliefState]):
 
     name: ClassVar[str] = "unconstrained"
     title: ClassVar[str] = "IGP-UCB"
-    paper: ClassVar[str] = "Chowdhury, Gopalan (2017), *On Kernelized Multi-armed Bandits*, Algorithms 1-2"
+    papers: ClassVar[Mapping[str, str]] = {"chowdhury2017": "Algorithms 1-2"}
     estimator: Strategy = Bounds()
 
     def score(self, state: BeliefState, estimate: Estimate) -> Score:
@@ -51,9 +52,7 @@ class Config(Scored[BeliefState]):
 
     name: ClassVar[str] = "config"
     title: ClassVar[str] = "CONFIG"
-    paper: ClassVar[str] = (
-        "Xu, Jiang, Svetozarevic, Jones (2023), *Constrained Efficient Global Optimization of Expensive Black-box Functions*, Algorithm 1"
-    )
+    papers: ClassVar[Mapping[str, str]] = {"xu2023": "Algorithm 1"}
     estimator: Strategy = Bounds()
 
     def score(self, state: BeliefState, estimate: Estimate) -> Score:
@@ -76,10 +75,7 @@ class Epbo(Scored[BeliefState]):
 
     name: ClassVar[str] = "epbo"
     title: ClassVar[str] = "EPBO"
-    paper: ClassVar[str] = (
-        "Lu, Paulson (2022), *No-regret Bayesian Optimization with Unknown Equality and Inequality Constraints using Exact "
-        "Penalty Functions*"
-    )
+    papers: ClassVar[Mapping[str, str]] = {"lu2022": ""}
     estimator: Strategy = Bounds()
     penalty: Annotated[PerConstraint, nonnegative, Letter("rho")] = 1.0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Self
 
 import jax
@@ -62,7 +63,7 @@ class Anytime(Wrapper[AnytimeState]):
 
     name: ClassVar[str] = "anytime"
     title: ClassVar[str] = "doubling trick"
-    paper: ClassVar[str] = "Zhou, Ji (2022), *On Kernelized Multi-Armed Bandits with Constraints*, Remark 1"
+    papers: ClassVar[Mapping[str, str]] = {"zhou2022": "Remark 1"}
     algorithm: Algorithm[Any]
     keep_data: bool = static(default=False)
 
@@ -172,9 +173,7 @@ class Refitted(Wrapper[S]):
 
     name: ClassVar[str] = "refitted"
     title: ClassVar[str] = "maximum-posterior refits"
-    paper: ClassVar[str] = (
-        "Hvarfner, Hellsten, Nardi (2024), *Vanilla Bayesian optimization performs great in high dimensions*, sec. 5 (the prior)"
-    )
+    papers: ClassVar[Mapping[str, str]] = {"hvarfner2024": "sec. 5 (the prior)"}
     algorithm: Algorithm[S]
     prior: Prior | None = None
     span: Annotated[Scalar, between(1, float("inf"), open_high=True)] = 30.0

@@ -1,4 +1,4 @@
-"""The command line: ``python -m jaxbandit run STUDY.toml | rerun RESULTS | report DIR | watch DIR | names [PLACE] | session COMMAND``."""
+"""The command line: ``python -m jaxbandit run STUDY.toml | rerun RESULTS | report DIR | watch DIR | cite FILE | names | session ...``."""
 
 from __future__ import annotations
 
@@ -86,6 +86,8 @@ def parser() -> argparse.ArgumentParser:
     reported.add_argument("--out", type=Path, metavar="FILE", help="where to write (default DIR/report.html)")
     watching = command(watch, "keep a page of a study (DIR/report.html) while it runs elsewhere; its report at the end")
     watching.add_argument("directory", type=Path, metavar="DIR")
+    cited = command(cite, "BibTeX of what a study uses: its algorithms' papers, and jaxbandit")
+    cited.add_argument("file", type=Path, metavar="FILE", help="a study file (STUDY.toml) or results")
     add_session_commands(command(session, "a real experiment: ask for points, tell what was measured"))
     named = command(names, "what a study file can name at a place", description="List what a study file can name, with fields.")
     named.add_argument("kind", nargs="?", metavar="PLACE", help="such as algorithm, problem, kernel or noise (default: list the places)")
@@ -252,6 +254,19 @@ def watch(args: argparse.Namespace) -> None:
 
     with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is how a user stops watching
         follow(args.directory, say=partial(print, flush=True))
+
+
+def cite(args: argparse.Namespace) -> None:
+    """Print BibTeX for what a study uses: the command ``cite``."""
+    from jaxbandit.citations import cite as bibtex
+    from jaxbandit.study import from_toml, read_results
+    from jaxbandit.study.trial import study_of
+
+    if args.file.suffix == ".toml":
+        print(bibtex(from_toml(args.file)))
+    else:
+        with read_results(args.file, load=False) as dataset:
+            print(bibtex(study_of(dataset)))
 
 
 def names(args: argparse.Namespace) -> None:

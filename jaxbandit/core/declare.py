@@ -82,6 +82,7 @@ class Role(Described):
     """Base of the classes of objects that play one role, such as kernels or delay models.
 
     Attributes:
+      papers: the BibTeX keys in ``jaxbandit/references.bib`` of the papers that it is of, with the part of each, such as "sec. 3-4".
       in_files: whether study files can name the subclasses that the package defines.
       called: an object of the role in a word, as study files have it; by default the class's name in lower case.
       made_from: the table, or the call as a table, that an object was made by, where that is known; a changed copy of it has none.
@@ -91,6 +92,7 @@ class Role(Described):
     called: ClassVar[str] = ""
     in_files: ClassVar[bool] = False
     made_from: ClassVar[Mapping[str, Any] | None] = None
+    papers: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
     def also_called(cls) -> tuple[str, ...]:

@@ -313,7 +313,8 @@ def simulate(
     if checks.is_traced((key, played.status)):
         return played
     own, tried = problem.delay if isinstance(late, Sweep) else late, _tried({"": algorithm, "model.": surrogate, "delay.": late})
-    return played._remember(Made(problem, algorithms[0].name, key, numbers.tolist(), own, tried))
+    learner = algorithms[0], None if delays is None else delays[0].policy
+    return played._remember(Made(problem, algorithms[0].name, key, numbers.tolist(), own, learner, tried))
 
 
 @partial(jax.jit, static_argnames=("count", "shape"))

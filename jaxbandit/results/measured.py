@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from jaxbandit.algorithms import Algorithm
 from jaxbandit.core.blocks import equal_blocks, map_blocks
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import describe, in_words
@@ -26,6 +27,7 @@ from jaxbandit.core.status import Status, healthy
 from jaxbandit.core.sweep import combinations
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Box
+from jaxbandit.feedback import Policy
 from jaxbandit.metrics import Tally, extend_tally, start_tally
 from jaxbandit.problems import AbstractProblem, optimum
 from jaxbandit.results.dataset import METRICS, Contents, Row, assembled, header, value_words
@@ -106,6 +108,7 @@ class Made:
     key: Array
     trials: Sequence[int]  # their numbers
     delay: Delay
+    learner: tuple[Algorithm[Any], Policy | None]  # the first variant's, and how it takes late feedback
     variants: Sequence[Mapping[str, object]] = ()  # swept values of each by their paths; nothing where they are not known
 
     def entry(self, axis: str, number: int) -> Made:

@@ -66,19 +66,20 @@ def rerun(dataset: Results, trial: Annotated[int, whole(0)], *, label: str | Non
     Raises:
       InvalidArgument: when there is no such run or trial, or the results do not hold the study and none is given, or another.
     """
-    if study is None:
-        if not str(dataset.attrs.get("table", "")):
-            raise InvalidArgument(
-                "results: they do not hold the study, for no table describes its runs; build the Study in Python as it was and"
-                " call rerun(dataset, trial, study=...)"
-            )
-        try:
-            study = from_table(_parsed(dataset, "table"))
-        except InvalidArgument as error:
-            raise InvalidArgument(
-                f"results: the study that they hold cannot be made here: {error}{_of_another_version(dataset)}"
-            ) from error
-    return _again(study, dataset, trial, label)
+    return _again(study_of(dataset) if study is None else study, dataset, trial, label)
+
+
+def study_of(dataset: xr.Dataset) -> Study:
+    """Return the study that results hold; raises ``InvalidArgument`` where they hold none that can be made here."""
+    if not str(dataset.attrs.get("table", "")):
+        raise InvalidArgument(
+            "results: they do not hold the study, for no table describes its runs; build the Study in Python as it was and"
+            " call rerun(dataset, trial, study=...)"
+        )
+    try:
+        return from_table(_parsed(dataset, "table"))
+    except InvalidArgument as error:
+        raise InvalidArgument(f"results: the study that they hold cannot be made here: {error}{_of_another_version(dataset)}") from error
 
 
 @in_its_arithmetic

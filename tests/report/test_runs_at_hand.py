@@ -120,6 +120,7 @@ def test_a_run_knows_what_simulate_was_given():
     rows = run.summary().rows
     assert [row["algorithm"] for row in rows] == ["rpol reward_width=1", "rpol reward_width=4"]
     np.testing.assert_equal(other.summary().rows, rows[1:])  # NaN, too
+    assert jb.cite(other).count("\n@") == 1 and "{guo2022," in jb.cite(other)
     dataset = run.to_xarray()
     assert dataset["estimator.reward_width"].values.tolist() == [1.0, 4.0] and set(dataset.delay.values) == {"Poisson(mean 2)"}
     assert other.trial(2).to_xarray().trial.values.tolist() == [2]

@@ -37,6 +37,7 @@ LAYERS = {
     "engine": 6,
     "results": 5.8,
     "metrics": 3,
+    "citations": 6.5,
     "gradients": 7,
     "study": 8,
     "session": 8.5,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,10 @@ import pytest
 import jaxbandit
 from experiments.common.experiment import spelling
 from jaxbandit.algorithms import ALGORITHMS
+from jaxbandit.citations import cite, entries, in_words
 from jaxbandit.core.codec import to_plain
+from jaxbandit.core.declare import Role
+from jaxbandit.study import Run, Study
 from tests.support.algorithms import ALGORITHMS as CONFORMING
 from tests.support.paths import ROOT
 from tests.support.study_files import build, names
@@ -57,9 +61,35 @@ def test_it_is_public(name: str) -> None:
 @every_algorithm
 def test_the_readme_has_a_row_with_its_title_maker_and_paper(name: str) -> None:
     kind = ALGORITHMS[name]
-    rows = [row for row in readme_rows() if kind.title in row[0] and f"`{name}(" in row[1] and kind.paper in row[2]]
-    assert kind.title and rows, f"| {kind.title} | `{name}()` | {kind.paper} |"
-    assert bool(kind.paper) == (name not in WITHOUT_A_PAPER)
+    rows = [row for row in readme_rows() if kind.title in row[0] and f"`{name}(" in row[1] and in_words(kind.papers) in row[2]]
+    assert kind.title and rows, f"| {kind.title} | `{name}()` | {in_words(kind.papers)} |"
+    assert bool(kind.papers) == (name not in WITHOUT_A_PAPER)
+
+
+def test_every_entry_of_the_bibliography_is_of_a_class_and_the_librarys_own_is_its_citation_file() -> None:
+    kinds, named = [Role], set[str]()
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+        named |= kind.papers.keys()
+    assert named | {"jaxbandit"} == set(entries())
+    own = (ROOT / ".github" / "CITATION.cff").read_text(encoding="utf-8")
+    for field, word in (("title", "title"), ("author", "  - name"), ("version", "version")):
+        (words,) = re.findall(rf"^  {field} = {{+(.*?)}}+,$", entries()["jaxbandit"], re.MULTILINE)
+        assert words == re.search(rf'^{word}: "?(.*?)"?$', own, re.MULTILINE)[1]
+
+
+def test_what_was_used_is_cited_once_with_what_is_inside() -> None:
+    wrapped = jaxbandit.Anytime(algorithm=jaxbandit.Cbo(estimator=jaxbandit.estimators.Thompson()))
+    problem = jaxbandit.problems.sine(5)
+    model = jaxbandit.surrogate(problem.domain, jaxbandit.kernels.White(), noise_variance=0.1)
+    run = Run("it", problem, wrapped, model, feedback=jaxbandit.feedback.Hallucinate())
+    for used in (run, [run], Study("one", runs=[run], trials=1, horizon=1)):
+        assert re.findall(r"^@\w+{(\w+),$", cite(used), re.MULTILINE) == ["jaxbandit", "zhou2022", "chowdhury2017", "desautels2014"]
+    swept = jaxbandit.sweep(jaxbandit.Rpol(), {"penalty_growth": [1.0, 2.0]})
+    assert cite(swept) == cite("rpol-ucb") == cite(jaxbandit.Rpol) and "Hengquan" in cite(swept)
+    for wrong in (3, {}, problem.domain.points):
+        with pytest.raises(jaxbandit.InvalidArgument, match="used: must be an algorithm, a run, a study"):
+            cite(wrong)
 
 
 def test_every_spelling_finds_one_algorithm() -> None:

@@ -58,6 +58,8 @@ def test_a_study_in_zarr_from_the_command_line(tmp_path: Path, capsys: Any) -> N
     assert sorted(file.name for file in out.iterdir()) == ["report.html", "results.zarr", "results.zarr.sha256", "summary.csv"]
     (out / "report.html").unlink()
     assert main(["rerun", str(out), "--trial", "3"]) == 0 and "the same bits" in capsys.readouterr().out
+    for file in (str(out), str(tmp_path / "small.toml")):
+        assert main(["cite", file]) == 0 and "@article{guo2022,\n  author = {Guo, Hengquan" in capsys.readouterr().out
     assert main(["report", str(out)]) == 0 and (out / "report.html").stat().st_size > 10_000
 
 

@@ -1,0 +1,70 @@
+"""The papers that an algorithm, a run or a study goes by: their BibTeX entries, from ``references.bib``, and in words.
+
+Each class names its papers itself, as ``papers = {"guo2022": "sec. 3-4"}``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from jaxbandit._version import __version__
+from jaxbandit.algorithms.registry import ALGORITHMS
+from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.declare import Role
+from jaxbandit.core.sweep import Sweep
+from jaxbandit.engine import Trajectory
+
+
+@functools.cache
+def entries() -> Mapping[str, str]:
+    """Return the BibTeX entries of all papers by their keys, after that of jaxbandit itself."""
+    text = (Path(__file__).parent / "references.bib").read_text(encoding="utf-8").replace("VERSION", __version__)
+    return {re.split("[{,]", entry)[1]: entry.strip() for entry in re.split(r"\n(?=@)", text)}
+
+
+def in_words(papers: Mapping[str, str]) -> str:
+    """Return papers in words, ``"Lu, Paulson (2022), *No-regret ...*"``, from the part of each that is meant, by its key."""
+    return "; ".join(", ".join(filter(None, [_named(entries()[key]), part])) for key, part in papers.items())
+
+
+def _named(entry: str) -> str:
+    authors, title, year = (re.search(rf"^  {name} = {{+(.*?)}}+,$", entry, re.MULTILINE)[1] for name in ("author", "title", "year"))
+    families = [author.partition(",")[0] for author in authors.split(" and ")]
+    return f"{', '.join(families) if len(families) < 5 else families[0] + ' et al.'} ({year}), *{title}*"
+
+
+def cite(used: object) -> str:
+    """Return BibTeX for what was used: jaxbandit itself, and the papers of each part that has some.
+
+    Args:
+      used: an algorithm, its class or its name, such as ``"rpol"``; a run of :func:`jaxbandit.simulate`; a run of a study, a study, or
+        several of these. Algorithms inside others, strategies, widths and feedback policies count, too.
+
+    Raises:
+      InvalidArgument: on anything else.
+    """
+    kinds = list(_kinds(ALGORITHMS[used] if isinstance(used, str) else used))
+    if not kinds:
+        raise InvalidArgument(f"used: must be an algorithm, a run, a study or several of these, got {short(used)}")
+    keys = {"jaxbandit": "", **{key: "" for kind in kinds for key in kind.papers}}
+    return "\n\n".join(entries()[key] for key in keys)
+
+
+def _kinds(part: object) -> Iterator[type[Role]]:
+    """Yield the class of everything with a role that ``part`` is made of."""
+    if isinstance(part, type) and issubclass(part, Role):
+        yield part
+    elif isinstance(part, Sweep | Trajectory):
+        yield from _kinds(part.pick(0) if isinstance(part, Sweep) else part.made)
+    elif isinstance(part, Mapping | Sequence) and not isinstance(part, str):
+        for item in part.values() if isinstance(part, Mapping) else part:
+            yield from _kinds(item)
+    elif dataclasses.is_dataclass(part):
+        if isinstance(part, Role):
+            yield type(part)
+        for field in dataclasses.fields(part):
+            yield from _kinds(getattr(part, field.name))
