@@ -32,9 +32,10 @@ def in_words(papers: Mapping[str, str]) -> str:
 
 
 def _named(entry: str) -> str:
-    authors, title, year = (re.search(rf"^  {name} = {{+(.*?)}}+,$", entry, re.MULTILINE)[1] for name in ("author", "title", "year"))
-    families = [author.partition(",")[0] for author in authors.split(" and ")]
-    return f"{', '.join(families) if len(families) < 5 else families[0] + ' et al.'} ({year}), *{title}*"
+    fields = dict(re.findall(r"^  (\w+) = {+(.*?)}+,$", entry, re.MULTILINE))
+    families = [author.partition(",")[0] for author in fields["author"].split(" and ")]
+    authors = ", ".join(families) if len(families) < 5 else f"{families[0]} et al."
+    return f"{authors} ({fields['year']}), *{fields['title']}*"
 
 
 def cite(used: object) -> str:
