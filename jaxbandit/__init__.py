@@ -38,6 +38,7 @@ from jaxbandit.algorithms.registry import ALGORITHMS, Algorithm
 from jaxbandit.core import checks, fields, keys, status
 from jaxbandit.core.cache import enable_cache
 from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.hints import missing
 from jaxbandit.core.pytree import canonicalise, pytree, replace, static
 from jaxbandit.core.status import Status, explain
 from jaxbandit.core.sweep import Sweep, sweep
@@ -64,6 +65,8 @@ if TYPE_CHECKING:
 LATER = ("gradients", "optuna", "report", "session", "study")  # which need optax, or the extras ``study`` and ``optuna``
 FROM = {"Session": "session", "cite": "citations", "compare": "report.comparison", "optimise": "session"}  # the modules of further names
 __dir__ = [*__all__, *FROM, *LATER].copy
+HOLDING = {"kernels": kernels, "delays": delays, "problems": problems, "domains": domains, "estimators": estimators}
+_missing = missing(__name__, __dir__(), HOLDING)
 
 
 def __getattr__(name: str) -> Any:
@@ -72,4 +75,4 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module(f"jaxbandit.{FROM[name]}"), name)
     if name in LATER:
         return importlib.import_module(f"jaxbandit.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _missing(name)

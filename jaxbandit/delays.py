@@ -18,12 +18,14 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.declare import Array, Declared, Key, Scalar, Table, checked
 from jaxbandit.core.fields import between, nonnegative, one_function, positive, unknown, vector, whole, whole_numbers
+from jaxbandit.core.hints import missing
 from jaxbandit.core.keys import threefry
 from jaxbandit.core.pytree import float_dtype, pytree, static
 
 __all__ = ["LONGEST_DELAY", "NEVER", "POISSON_MEAN", "Constant", "Delay", "Empirical", "Geometric", "Lossy", "Mirrored"]
 __all__ += ["LogNormal", "NoDelay", "Pareto", "PerOutput", "Poisson", "Uniform"]
 __dir__ = __all__.copy  # what completion shows
+__getattr__ = missing(__name__, __all__)
 
 NEVER = 2**30  #: stands for feedback that never arrives; added to a round below 2^30 it stays an int32
 LONGEST_DELAY = NEVER // 2  #: the longest delay that is drawn; a float32 holds it exactly

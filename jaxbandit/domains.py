@@ -17,11 +17,13 @@ from jaxbandit.core import checks
 from jaxbandit.core.codec import from_plain, nameable
 from jaxbandit.core.declare import Key, Numbers, Role, Table, check_fields, checked
 from jaxbandit.core.fields import Place, Words, exactly, finite_numbers, key, matrix, positive, vector, whole
+from jaxbandit.core.hints import missing
 from jaxbandit.core.keys import typed
 from jaxbandit.core.pytree import pytree, replace, static
 
 __all__ = ["MOST_POINTS", "Box", "Domain", "arms", "box", "grid", "integers", "log", "mixed", "points", "product", "sobol", "tabulate"]
 __dir__ = __all__.copy  # what completion shows
+__getattr__ = missing(__name__, __all__)
 
 MOST_POINTS = 10**7
 """The most points of a domain: beyond, the posterior of a single trial would take gigabytes."""

@@ -18,12 +18,14 @@ from jaxbandit import widths
 from jaxbandit.core import checks
 from jaxbandit.core.declare import Array, Declared, Key, Scalar
 from jaxbandit.core.fields import finite, one_function, per_constraint, positive, whole
+from jaxbandit.core.hints import missing
 from jaxbandit.core.pytree import float_dtype, pytree, static
 from jaxbandit.surrogates import AbstractSurrogate, Prediction
 from jaxbandit.widths import WidthLike
 
 __all__ = ["Bounds", "DiscreteGaussian", "DiscreteUniform", "Distribution", "Estimate", "Gaussian", "Randomised", "Strategy", "Thompson"]
 __dir__ = __all__.copy  # what completion shows
+__getattr__ = missing(__name__, __all__)
 
 
 @pytree

@@ -16,6 +16,7 @@ from jax.typing import DTypeLike
 
 from jaxbandit.core.declare import Array, Declared, Key, PerOutput, checked
 from jaxbandit.core.fields import MOST_ROUNDS, Letter, finite, whole
+from jaxbandit.core.hints import missing
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.domains import Domain
 from jaxbandit.surrogates import AbstractSurrogate, Posterior, Prediction, Surrogate
@@ -24,6 +25,7 @@ from jaxbandit.surrogates.posterior import Belief, deviation
 
 __all__ = ["Censor", "DelayedSurrogate", "Feedback", "Hallucinate", "Pending", "Policy", "Wait"]
 __dir__ = __all__.copy  # what completion shows
+__getattr__ = missing(__name__, __all__)
 
 T = TypeVar("T")
 FAR = 1e4  # times the largest value, or times 1: where points under way lie for whoever chooses

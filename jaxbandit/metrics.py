@@ -19,6 +19,7 @@ from jax.typing import ArrayLike
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import Array, Scalar, checked
 from jaxbandit.core.fields import Described, finite, finite_numbers, integers_from, nonnegative, or_points
+from jaxbandit.core.hints import missing
 from jaxbandit.core.pytree import as_argument, float_dtype, pytree
 from jaxbandit.core.status import healthy
 from jaxbandit.delays import NEVER
@@ -28,6 +29,7 @@ from jaxbandit.problems.base import Instance, as_exact_as_tables
 
 __all__ = ["Curves", "DelayCounts", "curves", "delay_counts", "healthy"]
 __dir__ = __all__.copy  # what completion shows
+__getattr__ = missing(__name__, __all__)
 
 
 @pytree

@@ -16,10 +16,12 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.declare import Array, Declared, PerFunction, checked
 from jaxbandit.core.fields import between, finite_numbers, function, nonnegative, numbers, of_class, positive, whole
+from jaxbandit.core.hints import missing
 from jaxbandit.core.pytree import pytree, replace, static
 
 __all__ = ["Censored", "Custom", "ImprovedGPUCB", "SqrtLog", "Width", "WidthLike", "evaluate", "finite_set", "with_noise"]
 __dir__ = __all__.copy  # what completion shows
+__getattr__ = missing(__name__, __all__)
 
 
 class Width(Declared, abc.ABC):

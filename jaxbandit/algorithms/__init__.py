@@ -4,6 +4,8 @@ from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Observation, S
 from jaxbandit.algorithms.bpe import Elimination
 from jaxbandit.algorithms.registry import *  # noqa: F403  # the algorithms themselves, listed there
 from jaxbandit.algorithms.registry import ALGORITHMS
+from jaxbandit.core.hints import missing
 
 __all__ = ["ALGORITHMS", "Algorithm", "Arena", "Decision", "Elimination", "Observation", "Shown", "Traits", *ALGORITHMS]
 __dir__ = __all__.copy  # what completion shows
+__getattr__ = missing(__name__, __all__)

@@ -18,7 +18,7 @@ from jaxbandit.core.declare import Array, Declared, Key, symbols
 from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.core.status import Status
 from jaxbandit.delays import Delay
-from jaxbandit.domains import Box
+from jaxbandit.domains import Box, Domain
 from jaxbandit.estimators import Estimate, Strategy
 from jaxbandit.feedback import Feedback, Policy, Wait
 from jaxbandit.surrogates import AbstractSurrogate, Elsewhere
@@ -48,6 +48,12 @@ class Arena:
     def constraints(self) -> int:
         """Number of constraints ``m``."""
         return self.surrogate.constraints
+
+    @property
+    def domain(self) -> Domain:
+        """The points among which it chooses, or the box."""
+        domain: Domain = self.surrogate.domain
+        return domain
 
     @property
     def size(self) -> int:

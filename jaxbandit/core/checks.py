@@ -7,7 +7,6 @@ tracer, because the user wrapped a call in ``jit`` or ``vmap``, is passed over: 
 from __future__ import annotations
 
 import contextlib
-import difflib
 import math
 import re
 import reprlib
@@ -16,6 +15,8 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+
+from jaxbandit.core.hints import did_you_mean as did_you_mean
 
 __all__ = ["InvalidArgument", "blaming", "broadcast", "finite", "integer", "is_sequence_of_numbers", "is_traced", "nonnegative"]
 __all__ += ["numbers", "one_of", "positive", "shape", "shape_of", "short", "spelled", "within"]
@@ -227,10 +228,3 @@ def spelled(name: str, known: Iterable[str], alike: Iterable[Sequence[str]] = ()
 
 def _bare(word: str) -> str:
     return re.sub(r"[\W_]+", "", word).casefold()
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return ``", did you mean ...?"`` with the known name nearest to ``name``, or nothing when none is near."""
-    lowered = {other.lower(): other for other in known}
-    found = difflib.get_close_matches(name.lower(), lowered, n=1)
-    return f", did you mean {lowered[found[0]]!r}?" if found else ""

@@ -25,6 +25,7 @@ import numpy.typing
 from jaxbandit.core import fields
 from jaxbandit.core.checks import InvalidArgument, is_traced, short
 from jaxbandit.core.fields import AtLeast, Check, Described, Letter, Place, Shape, Words, anything
+from jaxbandit.core.hints import arguments
 
 Hint: TypeAlias = Any
 """An annotation at run time, for which Python has no type."""
@@ -327,7 +328,12 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
                 parameter.check(parameter.name, value := given[parameter.name], place)
                 given[parameter.name] = parameter.check.convert(value)
         try:
-            return function(*args, **kwargs) if bound is None else function(*bound.args, **bound.kwargs)
+            if bound is not None:
+                return function(*bound.args, **bound.kwargs)
+            try:
+                return function(*args, **kwargs)
+            except TypeError as error:
+                raise arguments(error, function, args, kwargs, list(_signature(function).parameters)) from None
         except (jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:
             traced = [name for name, value in given.items() if is_traced(value)]
             if not traced:

@@ -7,9 +7,11 @@ per axis (``[d]``, ARD), in the units of the inputs. A kernel that is a product 
 Reference for the formulas: Rasmussen and Williams (2006), *Gaussian Processes for Machine Learning*, chapter 4.
 """
 
+from jaxbandit.core.hints import missing
 from jaxbandit.kernels import base, functions
 from jaxbandit.kernels.base import *  # noqa: F403
 from jaxbandit.kernels.functions import *  # noqa: F403
 
 __all__ = [*base.__all__, *functions.__all__]
 __dir__ = __all__.copy  # what completion shows
+__getattr__ = missing(__name__, __all__)

@@ -4,6 +4,7 @@ Functions that make a problem raise ``InvalidArgument`` on an argument outside t
 """
 
 from jaxbandit.core.codec import nameable
+from jaxbandit.core.hints import missing
 from jaxbandit.problems import base, benchmarks, boxes, data, data_sets, families, fixed, modified, noise
 from jaxbandit.problems.base import *  # noqa: F403
 from jaxbandit.problems.benchmarks import *  # noqa: F403
@@ -20,3 +21,4 @@ __all__ = [
     *fixed.__all__, *modified.__all__, *noise.__all__,
 ]  # fmt: skip
 __dir__ = __all__.copy  # what completion shows
+__getattr__ = missing(__name__, __all__)

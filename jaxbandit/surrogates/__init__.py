@@ -1,5 +1,6 @@
 """Gaussian-process posteriors on finite domains, in three interchangeable forms behind one interface."""
 
+from jaxbandit.core.hints import missing
 from jaxbandit.surrogates import boxes, choose, evidence, posterior, precision, ranges, refitted, refitted_boxes
 from jaxbandit.surrogates.boxes import *  # noqa: F403
 from jaxbandit.surrogates.choose import *  # noqa: F403
@@ -15,3 +16,4 @@ __all__ = [
     *refitted_boxes.__all__,
 ]  # fmt: skip
 __dir__ = __all__.copy  # what completion shows
+__getattr__ = missing(__name__, __all__)

@@ -1,0 +1,103 @@
+"""Hints after a name that is not there: names of other libraries and papers, the nearest known one, and fields of what an object holds.
+
+They follow on Python's own errors, too: of a module, an attribute, or the arguments of a class or function.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+# Names elsewhere, in lower case, and what stands for them here: the first of these that is known where the name was looked for.
+ALIASES = {
+    "alpha": ("noise_variance",),
+    "budget": ("evaluations", "horizon"),
+    "ei": ("Cei",),
+    "expectedimprovement": ("Cei",),
+    "gaussianprocess": ("surrogate",),
+    "gp": ("surrogate",),
+    "iterations": ("horizon", "evaluations", "steps"),
+    "kernel_length_scale": ("length_scale",),
+    "lengthscale": ("length_scale",),
+    "lengthscales": ("length_scale",),
+    "matern": ("Matern52",),
+    "minimise": ("optimise",),
+    "minimize": ("optimise",),
+    "n_trials": ("evaluations", "trials"),
+    "noise_std": ("noise_variance",),
+    "num_trials": ("trials",),
+    "optimize": ("optimise",),
+    "outputscale": ("variance",),
+    "random_state": ("key", "seed"),
+    "rate": ("mean",),
+    "rbf": ("SquaredExponential",),
+    "rng": ("key", "seed"),
+    "rounds": ("horizon",),
+    "seed": ("key",),
+    "se": ("SquaredExponential",),
+    "sigma": ("sd",),
+    "std": ("sd",),
+    "stddev": ("sd",),
+    "ts": ("ConstrainedThompson",),
+    "ucb": ("Unconstrained",),
+    "var": ("sd",),
+    "variance": ("noise_variance", "sd"),
+}
+
+
+def did_you_mean(name: str, known: Iterable[str], places: Mapping[str, str] | None = None) -> str:
+    """Return ``", did you mean ...?"`` with what stands for a name here, or the known one nearest to it; nothing where none is near.
+
+    Names that are known in other ``places`` are shown with these.
+    """
+    shown = dict(places or {}) | {other: other for other in known}
+    lowered = {other.lower(): other for other in shown}
+    found = [other for other in ALIASES.get(name.lower(), ()) if other in shown]
+    found += [lowered[near] for near in difflib.get_close_matches(name.lower(), lowered, n=1)]
+    return f", did you mean {shown[found[0]]!r}?" if found else ""
+
+
+def missing(namespace: str, names: Iterable[str], modules: Mapping[str, ModuleType] | None = None) -> Callable[[str], Any]:
+    """Return the ``__getattr__`` of a module with public ``names``, which says which of these, or of its ``modules``, was meant."""
+
+    def missing(name: str) -> Any:
+        within = {other: f"{place}.{other}" for place, module in (modules or {}).items() for other in vars(module)["__all__"]}
+        words = "" if name.startswith("_") else did_you_mean(name, names, within)
+        raise AttributeError(f"module {namespace!r} has no attribute {name!r}{words}")
+
+    return missing
+
+
+def attribute(item: object, name: str) -> Any:
+    """Raise ``AttributeError`` on an attribute that an object lacks, with what was meant: the ``__getattr__`` of classes."""
+    kind = type(item)
+    if name in dir(kind):
+        return object.__getattribute__(item, name)  # a property that has failed, or a field that is not set; it says why
+    words = "" if name.startswith("_") else did_you_mean(name, [other for other in dir(item) if not other.startswith("_")])
+    raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}{words}")
+
+
+def arguments(
+    error: TypeError, made: Callable[..., Any], args: Sequence[object], given: Mapping[str, object], known: Sequence[str]
+) -> TypeError:
+    """Return an error of Python's about arguments of a class or function, whose names are ``known``, with what was meant."""
+    words = ""
+    fields = dataclasses.fields(made) if isinstance(made, type) and dataclasses.is_dataclass(made) else ()
+    for name in [name for name in given if name not in known][:1]:
+        path = next((path for field in fields for path in _inside(field, name)), "")
+        words = f", did you mean {path!r}?" if path else did_you_mean(name, known)
+    if fields and args:
+        own = sorted(known, key=lambda name: name not in vars(made).get("__annotations__", {}))  # before those of its bases
+        by_name = ", ".join(f"{name}={value!r}" for name, value in zip(own, args, strict=False))
+        words = f"; fields are given by name: {made.__name__}({by_name})"
+    return TypeError(f"{error}{words}")
+
+
+def _inside(field: dataclasses.Field[Any], name: str) -> list[str]:
+    """Return the path of a field called ``name`` within the default of another one, or of one that stands for it."""
+    default = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
+    held = [each.name for each in dataclasses.fields(default)] if dataclasses.is_dataclass(default) else []
+    return [f"{field.name}.{other}" for other in (name, *ALIASES.get(name.lower(), ())) if other in held]
