@@ -72,7 +72,8 @@ class OneOf(jaxbandit.Algorithm):
             algorithm.validate(f"{name}.algorithms[{number}]", outputs)
 
     def _of(self, options: list[Any]) -> Any:
-        return jax.tree.map(lambda *x: jnp.stack(x)[self.which.astype(jnp.int32)], *options)
+        which = self.which.astype(jnp.bool_ if len(options) == 2 else jnp.int32)
+        return jax.tree.map(lambda *x: jax.lax.select_n(which, *map(jnp.asarray, x)), *options)
 
     def _split(self, state: OneOfState) -> list[tuple[Any, Any]]:
         return [(own, with_posterior(part, state.posterior)) for own, part in zip(self.algorithms, state.parts, strict=True)]

@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import types
 import zlib
 from typing import Any
 
@@ -17,12 +18,15 @@ def trace_quickly() -> None:
     gc.set_threshold(50_000, 20, 50)  # tracing makes many objects and few cycles
     gc.freeze()  # what has been imported stays
     if jax.__version_info__[:2] == (0, 10):
-        from jax._src import compilation_cache
-        from jax._src.interpreters import batching, mlir
+        from jax._src import compilation_cache, config
+        from jax._src.interpreters import batching, mlir, partial_eval
         from jax._src.lax.control_flow import loops
 
         mlir.make_ir_context = functools.cache(mlir.make_ir_context)
         compilation_cache.compress_executable = functools.partial(zlib.compress, level=1)
+        traced = functools.cache(lambda settings, function, kinds: partial_eval.trace_to_jaxpr_dynamic(function, kinds, lower=True))
+        once = {"trace_to_jaxpr_dynamic": lambda function, kinds, lower: traced(config.trace_context(), function, tuple(kinds))}
+        mlir.pe = types.SimpleNamespace(**vars(partial_eval) | once)  # random numbers, of which a program draws in many places
         for loop in (loops.scan_p, loops.while_p):
             batching.fancy_primitive_batchers[loop] = functools.partial(_batch_at_once, batching.fancy_primitive_batchers[loop])
 
@@ -34,7 +38,9 @@ def _batch_at_once(rule: Any, axis: Any, arguments: Any, axes: Any, **params: An
     before = [place is not None for place in axes]
     after = _carried(params, before)
     changed = [now and not was for now, was in zip(after, before, strict=True)]
-    arguments = [batching.broadcast(x, axis.size, 0, axis.explicit_mesh_axis) if new else x for x, new in zip(arguments, changed, strict=True)]
+    arguments = [
+        batching.broadcast(x, axis.size, 0, axis.explicit_mesh_axis) if new else x for x, new in zip(arguments, changed, strict=True)
+    ]
     return rule(axis, arguments, [0 if new else place for place, new in zip(axes, changed, strict=True)], **params)
 
 
