@@ -67,7 +67,7 @@ def build(options: Options) -> Study:
         "errors": errors_of_gradients(problem, four(model), horizon, effort["batches"], keys[ERRORS]),
         "failure": failing_descent(*sizes, keys[FAILURE]),
     }
-    settings = {"the paper's": setting[0], "descended": found.best, "random search": searched}
+    settings = {"the paper's": setting[0], "descended": found.params, "random search": searched}
     runs = [Run(label, problem, *setting[1](jax.tree.map(jax.device_get, params))) for label, params in settings.items()]
     return study("differentiable", runs, options, {"points_per_axis": grid, **measured})
 

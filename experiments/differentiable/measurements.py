@@ -124,8 +124,8 @@ def failing_descent(points_per_axis: int, horizon: int, steps: int, validate: in
     settings = {
         "the paper's": start,
         "rash, last step": last.values,
-        "rash, validated": bare.best,
-        "screened, validated": guarded.best,
+        "rash, validated": bare.params,
+        "screened, validated": guarded.params,
     }
     points = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *settings.values())
     each = losses_of(loss, points, held_out, jax.random.fold_in(key, 1))

@@ -35,12 +35,15 @@ class Tuned(Generic[T]):
     """Best hyper-parameters of a search.
 
     Attributes:
-      best: what did best: a run with its hyper-parameters for a grid, parameters for a descent.
+      best: what did best: a run with its hyper-parameters for a grid, parameters for a descent; where these are
+        :func:`~jaxbandit.gradients.logarithms` the hyper-parameters by path, in their own units.
       candidates: all that were compared, in the order tried.
       improvement: mean loss of the start less that of ``best``, on trials that nothing was chosen by; NaN for a grid.
       interval: 95% confidence interval of the improvement, ``(low, high)``, from paired trials.
       history: of a descent, arrays by name over its steps: ``value``, ``standard_error``, ``unchanged``, ``failed``, all ``[steps]``,
         and ``params [steps, d]`` before each step; empty for a grid.
+      params: the parameters of ``best`` as the loss of a descent takes them; ``None`` for a grid.
+      algorithm, model: the learner that did best.
     """
 
     best: T
@@ -48,6 +51,9 @@ class Tuned(Generic[T]):
     improvement: float = float("nan")
     interval: tuple[float, float] = (float("nan"), float("nan"))
     history: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    params: Any = None
+    algorithm: Any = None
+    model: Any = None
 
     def to_xarray(self) -> Any:
         """Return the history as an ``xarray.Dataset`` along ``step``, with the improvement as attributes."""

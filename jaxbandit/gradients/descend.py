@@ -243,9 +243,18 @@ def descend(
     start_within, best_within = (budget is None or float(np.mean(losses[:, 1])) <= budget for losses in pair)
     better, half = _paired(pair if budget is None else pair[..., 0 if start_within else 1])
     if best == 0 or not better > half or (start_within and not best_within):  # nor where it is NaN
-        return Tuned(rebuild(flat), candidates, 0.0, (0.0, 0.0), history)
+        return _tuned(loss, rebuild(flat), (candidates, 0.0, (0.0, 0.0), history))
     better, half = _paired(pair if budget is None else pair[..., 0])
-    return Tuned(candidates[best].values, candidates, better, (better - half, better + half), history)
+    return _tuned(loss, candidates[best].values, (candidates, better, (better - half, better + half), history))
+
+
+def _tuned(
+    loss: SmoothedLoss, params: Params, found: tuple[tuple[Candidate, ...], float, tuple[float, float], dict[str, np.ndarray]]
+) -> Tuned[Params]:
+    """Return the result of a descent whose best parameters are these."""
+    best = jax.tree.map(jnp.exp, params) if isinstance(loss.build, Logarithms) else params
+    algorithm, model = loss.build(params)
+    return Tuned(best, *found, params, algorithm, model)
 
 
 def _best(losses: np.ndarray, budget: float | None) -> int:

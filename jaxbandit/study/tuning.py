@@ -75,7 +75,8 @@ def tune(
         raise checks.InvalidArgument(f"values: none of the {len(scores)} combinations gave a finite measure; give others")
     chosen = dataclasses.replace(run, algorithm=variants.pick(best))
     rows = zip(combinations(values, zipped=False, where="values"), scores.tolist(), errors.tolist(), strict=True)
-    return Tuned(chosen, tuple(Candidate(combination, loss, error, "grid") for combination, loss, error in rows))
+    tried = tuple(Candidate(combination, loss, error, "grid") for combination, loss, error in rows)
+    return Tuned(chosen, tried, algorithm=chosen.algorithm, model=chosen.model)
 
 
 def _check_measure(measure: Measure, trials: tuple[int, int], rounds: int) -> None:

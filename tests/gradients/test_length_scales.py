@@ -85,6 +85,8 @@ def test_a_smoothed_loss_of_the_length_scale_is_the_difference_of_simulated_tria
     # Screening within a factor of 10 and steps of 5 lead out of the range at once; all that is played stays a step inside it.
     options = {"screen": 8, "steps": 3, "every": 1, "validate": 4, "optimizer": optax.sgd(5.0)}
     tuned = descend(loss, params, jax.random.key(6), **options)
+    length = tuned.best["model.length_scale"]  # in its own unit
+    assert length == np.exp(tuned.params["model.length_scale"]) == tuned.model.length_scale and isinstance(tuned.algorithm, jb.Rpol)
     inside = np.log([0.7, 1.4]) + np.asarray([0.3, -0.3])
     visited = np.asarray(tuned.history["params"]).ravel()
     assert np.all((visited >= inside[0]) & (visited <= inside[1])) and np.any(np.isclose(visited[:, None], inside[None], atol=1e-5))
