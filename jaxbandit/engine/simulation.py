@@ -24,6 +24,7 @@ from jaxbandit.core.memory import device_memory, tree_bytes
 from jaxbandit.core.pytree import float_dtype, pytree, replace, static
 from jaxbandit.core.status import Status, flags_in_words
 from jaxbandit.core.sweep import Sweep
+from jaxbandit.core.waiting import shown
 from jaxbandit.delays import Delay
 from jaxbandit.engine.arguments import DIFFERENT_DEVICES, Rounds, Telling, Trials, kernel_of, plan_delays
 from jaxbandit.engine.cell import Cell, check_run, laid_out_for, refreshed_in_time, with_room
@@ -304,7 +305,12 @@ def simulate(
         wanted = default_block(cell, models[0].trials_per_block, count, used) if block is None else block
         pairs, block = _pairs(len(algorithms), numbers, wanted, 1 if block else least_block(wanted), len(used))
         cell = replace(cell, block=block)
-        before, seen, ended = play_all(cell, key, place(pairs, used), record=record, mesh=mesh_of(used))
+        doing = ["compiling"]
+        with shown(lambda seconds: f"simulate: {doing[0]} {count:,} trials of {horizon:,} rounds of {algorithms[0].name}, {seconds:.0f} s"):
+            before, seen, ended = play_all(cell, key, place(pairs, used), record=record, mesh=mesh_of(used))
+            doing[0] = "playing"
+            if not checks.is_traced(ended) and ended["status"].is_fully_addressable:
+                jax.block_until_ready(ended["status"])  # as the look at its flags below does
         result, shape = before | seen | ended, (swept, len(numbers)) if swept else (len(numbers),)
         result = result if shape == (len(pairs),) else _shaped(result, count=count, shape=shape)
         played = Trajectory(**result, initial_counted=initial.counted)

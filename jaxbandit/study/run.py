@@ -20,6 +20,7 @@ from jaxbandit.core.executors import EXECUTOR, VERSIONS_AND_DEVICE, AnyExecutor,
 from jaxbandit.core.fields import Words, between, function, of_class
 from jaxbandit.core.fields import path as path_check
 from jaxbandit.core.pytree import float_dtype
+from jaxbandit.core.waiting import shown
 from jaxbandit.results.dataset import SECONDS, Arrays, Contents, Row, assembled, header
 from jaxbandit.results.files import check_results, open_results, read_results, stream_results
 from jaxbandit.study.files import CheckpointMismatch, Files, HeldDirectory, hold_directory, identity, interrupted
@@ -52,6 +53,10 @@ class Options(NamedTuple):
     note: Callable[[str], None]
 
 
+def _unsaid(told: object) -> None:
+    """Say nothing; where nobody is told of a run, a terminal or a notebook shows a line once it takes long."""
+
+
 @checked
 def run_study(
     study: Study,
@@ -65,8 +70,8 @@ def run_study(
     devices: Sequence[Device] | None = None,
     checkpoint_share: Annotated[float, between(0, 1, host=True)] = CHECKPOINT_SHARE,
     executor: Annotated[AnyExecutor, EXECUTOR] | None = None,
-    report: Annotated[Callable[[Progress], None], function("(progress)")] = lambda progress: None,
-    note: Annotated[Callable[[str], None], function("(line)")] = lambda line: None,
+    report: Annotated[Callable[[Progress], None], function("(progress)")] = _unsaid,
+    note: Annotated[Callable[[str], None], function("(line)")] = _unsaid,
 ) -> xr.Dataset:
     """Run a study and return its results.
 
@@ -88,7 +93,7 @@ def run_study(
         make none: a batch that they lose is played again.
       executor: an executor of ``concurrent.futures``, whose processes must be spawned and not forked, or a client of Dask,
         ``distributed.Client``; default none, for this process.
-      report: called after each part, of workers after each batch.
+      report: called after each part, of workers after each batch; without it and ``note`` a terminal and a notebook show a line of it.
       note: called with a line of text when something is compiled, resumed, dropped or done.
 
     Raises:
@@ -109,9 +114,13 @@ def run_study(
     # Problems are built in the arithmetic of the caller, which a trial that is played again needs, too.
     said = {"jax_enable_x64": str(float_dtype() == np.float64), **(attributes or {})}
     file, bounds = None if results is None else Path(results), {"memory": memory, "segment": segment}
+    waited: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    line = [f"{study.name}: compiling"]
+    if report is note is _unsaid:
+        report, waited = lambda progress: line.__setitem__(0, str(progress)), shown(lambda seconds: line[0])
     options = Options(resume, file, said, bounds, checkpoint_share, executor, report, note)
     how: dict[str, Any] = {**bounds, "devices": devices, "streamed": file is not None, "by_workers": executor is not None}
-    with arithmetic_of(study), Store.of(make_plan(study, **how), directory, options) as store:
+    with arithmetic_of(study), waited, Store.of(make_plan(study, **how), directory, options) as store:
         with contextlib.closing(store.played()) as played:  # which calls workers off, however the run ends
             for batch, arrays, seconds in played:
                 store.finish(batch, arrays, seconds)
