@@ -8,11 +8,13 @@ import time
 from functools import partial
 from pathlib import Path
 
+import jax
 import pytest
+from distributed import LocalCluster
 
 from experiments import benchmark
-from experiments.__main__ import main
-from experiments.benchmark import child, cluster, command, device, measure
+from experiments.__main__ import main, parser
+from experiments.benchmark import child, cluster, command, device, measure, study
 
 TINY = {
     "engine": {"points_per_axis": 5, "repeats": 1},
@@ -25,12 +27,17 @@ TINY = {
 }
 
 
-APART = ("engine.measure_devices", "study.measure_study")  # which need devices of their own
+APART = ("engine.measure_devices",)  # which needs devices of its own
 
 
 def most_here(own_process, spec, *, pinned, cores=1):
-    """Measure in a process of its own what needs it, and all else in this one, which has started already."""
-    return own_process(spec, pinned=pinned, cores=cores) if spec["task"] in APART else child.measure(spec)
+    """Measure in a process of its own what needs it, and all else in this one, which has started already and keeps its compile cache."""
+    if spec["task"] in APART:
+        return own_process(spec, pinned=pinned, cores=cores)
+    with pytest.MonkeyPatch.context() as patch:
+        if spec["task"] == "study.measure_study":
+            patch.setattr(jax.config, "update", lambda name, value: None)
+        return child.measure(spec)
 
 
 @pytest.mark.full
@@ -40,11 +47,14 @@ def test_every_key_of_the_file_is_documented(tmp_path, monkeypatch, capsys):
         for name, size in sizes.items():
             monkeypatch.setitem(command.QUICK[part], name, size)
     monkeypatch.setattr(measure, "DROPPED", ("JAX_NUM_CPU_DEVICES",))
-    monkeypatch.setattr(cluster, "use_all_cores", lambda: None)  # this process has started its devices
+    for part in (cluster, study):
+        monkeypatch.setattr(part, "use_all_cores", lambda: None)  # this process has started its devices
     monkeypatch.setattr(cluster, "WARMING", 2)
     monkeypatch.setattr(measure, "run_child", partial(most_here, measure.run_child))
-    file = tmp_path / "figures.json"
-    assert main(["bench", "--quick", "--skip-peers", "--trials", "2", "--horizon", "1", "--json", str(file)]) == 0
+    file, options = tmp_path / "figures.json", {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(processes=False, **options) as own:  # threads, which share programs, too
+        where = ["--dask", own.scheduler_address, "--json", str(file)]
+        assert main(["bench", "--quick", "--skip-peers", "--trials", "2", "--horizon", "1", *where]) == 0
     printed, figures = capsys.readouterr().out, json.loads(file.read_text())
     documented = set(re.findall("``([a-z0-9_]+)``", benchmark.__doc__))
     keys = {key for key in figures if not re.search(r"_T\d+$", key)}  # a peer's have its name and the number of rounds in them
@@ -73,6 +83,7 @@ def test_sizes_of_the_usual_the_full_and_the_quick_benchmark(capsys):
     for name, sizes in command.USUAL.items():
         for size, number in sizes.items():
             assert command.QUICK[name][size] <= number <= command.FULL[name][size], (name, size)
+    assert command._sizes(parser().parse_args(["bench"]))["cluster"]["dask"] == "local", "workers are processes"
     assert main(["bench", "--full", "--quick"]) == 2
     assert "error: --full: everything at full size, but --quick asks for small sizes" in capsys.readouterr().err
 
