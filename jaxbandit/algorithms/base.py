@@ -143,6 +143,7 @@ class Traits:
       joint_arrival: whether it needs all values of a point together; under delay they then arrive with the last of them.
       needs_feedback_at_once: whether it needs the feedback of a round before the next one, so that it cannot run under delay.
       sees_constraints: whether ``reveal`` is to be called before ``select``, as under stochastic full information.
+      standardises: whether models of boxes take mean and unit of the values from the initial design, before round 1.
       learns: whether the posterior of its state takes in what is observed; else it stays the prior, which says nothing to a user.
     """
 
@@ -150,6 +151,7 @@ class Traits:
     joint_arrival: bool = False
     needs_feedback_at_once: bool = False
     sees_constraints: bool = False
+    standardises: bool = False
     learns: bool = True
 
 

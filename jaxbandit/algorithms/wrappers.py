@@ -186,7 +186,7 @@ class Refitted(Wrapper[S]):
 
     @property
     def traits(self) -> Traits:
-        return dataclasses.replace(self.algorithm.traits, feedback=Wait())
+        return dataclasses.replace(self.algorithm.traits, feedback=Wait(), standardises=self.at_start)
 
     def init(self, arena: Arena) -> S:
         state = self.algorithm.init(self._fitting(arena))

@@ -23,7 +23,7 @@ from jaxbandit.core.keys import Stream, round_key, stream_key
 from jaxbandit.core.pytree import replace
 from jaxbandit.core.status import Status
 from jaxbandit.problems import AbstractProblem
-from jaxbandit.surrogates import Posterior, Surrogate
+from jaxbandit.surrogates import BoxSurrogate, Posterior, Surrogate
 
 # Prior deviations, noise included, beyond which the model calls a value unlikely, and impossible; the papers' functions reach 14.
 UNLIKELY, IMPOSSIBLE = 5.0, 20.0
@@ -162,6 +162,11 @@ def surprises_at(model: Surrogate, index: Array, values: Array) -> tuple[Array, 
     away = values - jnp.asarray(model.prior_mean, values.dtype)
     square = away * away
     return square == square, square > UNLIKELY**2 * variance, square > IMPOSSIBLE**2 * variance
+
+
+def goes_by_prior(algorithm: Algorithm, model: Surrogate) -> bool:
+    """Return whether beliefs go by the model's own prior mean and variance, so that values far from them tell of a mistake."""
+    return algorithm.traits.learns and not (algorithm.traits.standardises and isinstance(model, BoxSurrogate))
 
 
 def is_far(counts: tuple[Array, Array, Array]) -> Array:

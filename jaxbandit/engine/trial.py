@@ -331,7 +331,7 @@ SHOWN = ("multipliers", "flags", "length_scales", "candidates", "evaluations")  
 def conclude(setting: Setting, trial: TrialState, *, whole: bool = False) -> Record:
     """Return the quantities of a trial that has ended, by the fields of :class:`~jaxbandit.Trajectory`; if ``whole``, also large ones."""
     lost, status = None if trial.pending is None else trial.pending.lost, trial.status
-    if setting.algorithm.traits.learns:
+    if rounds.goes_by_prior(setting.algorithm, setting.arena.surrogate.model):
         status = status | jnp.where(rounds.is_far(trial.surprises), int(Status.FAR_FROM_PRIOR), 0)
     if lost is not None:
         status = status | jnp.where(jnp.any(lost > 0), int(Status.FEEDBACK_LOST), 0)

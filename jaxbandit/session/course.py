@@ -21,7 +21,7 @@ from jaxbandit.core.declare import Array
 from jaxbandit.core.pytree import replace
 from jaxbandit.core.status import Status, healthy
 from jaxbandit.domains import Box
-from jaxbandit.engine.rounds import choose_point, faults, flags_raised, is_far, may_be_infinite, policy_key, surprises_at
+from jaxbandit.engine.rounds import choose_point, faults, flags_raised, goes_by_prior, is_far, may_be_infinite, policy_key, surprises_at
 from jaxbandit.engine.trial import Setting, Surprises
 from jaxbandit.feedback import DelayedSurrogate, Pending
 from jaxbandit.session.axes import Place
@@ -107,7 +107,7 @@ def _choose(
         arena, key = replace(arena, surrogate=replace(arena.surrogate, under_way=under_way)), jax.random.fold_in(key, attempt)
     choice = choose_point(algorithm, arena, state, t, key)
     raised = faults(arena, choice, choice.state, may_be_infinite(algorithm.init(arena)))
-    if algorithm.traits.learns:
+    if goes_by_prior(algorithm, arena.surrogate.model):
         raised |= {Status.FAR_FROM_PRIOR: is_far(far)}
     status = flags_raised(algorithm, choice.decision, choice.state)
     for flag, is_raised in raised.items():

@@ -77,12 +77,10 @@ class BoxSurrogate(Surrogate):
         return jnp.stack([shifts[j] for j in range(self.outputs)]), jnp.stack(variances)
 
     def draw_at(self, posterior: Posterior, key: Key, scale: Array, points: Array) -> Array:
-        keys, forms = jax.random.split(key, self.outputs), self.forms_in_force
-        deviations = [forms[g].draw_at(posterior.factors[g], keys[j], points) for j, g in enumerate(self.groups)]
-        weights = _known(posterior)
-        shifts = [forms[g].shift_at(posterior.factors[g], weights[j], points) for j, g in enumerate(self.groups)]
-        means = jnp.asarray(self.prior_mean, weights.dtype)[:, None] + jnp.stack(shifts)
-        return means + jnp.asarray(scale)[:, None] * jnp.stack(deviations)
+        keys, forms, weights = jax.random.split(key, self.outputs), self.forms_in_force, _known(posterior)
+        size = jnp.broadcast_to(jnp.asarray(scale, weights.dtype), (self.outputs,))
+        drawn = [forms[g].draw_at(posterior.factors[g], keys[j], points, weights[j], size[j]) for j, g in enumerate(self.groups)]
+        return jnp.asarray(self.prior_mean, weights.dtype)[:, None] + jnp.stack(drawn)
 
     def place(self, posterior: Posterior, point: Array) -> tuple[Array, Posterior]:
         placed = [form.place(factor, point) for form, factor in zip(self.forms_in_force, posterior.factors, strict=True)]

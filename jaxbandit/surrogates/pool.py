@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.declare import Array, Key, Table
+from jaxbandit.core.declare import Array, Key, Scalar, Table
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.kernels import Kernel
 from jaxbandit.kernels.functions import spectral
@@ -140,10 +140,10 @@ class Pool(Form[PoolState]):
         return shift
 
     def draw(self, state: PoolState, key: Key) -> Array:
-        return self.draw_at(state, key, state.points)
+        return self.draw_at(state, key, state.points, jnp.zeros((self.room,), state.points.dtype), 1.0)
 
-    def draw_at(self, state: PoolState, key: Key, points: Array) -> Array:
-        """Draw from the zero-mean posterior at ``points [n, d]``: the same function for the same ``key``.
+    def draw_at(self, state: PoolState, key: Key, points: Array, weights: Array, scale: Scalar) -> Array:
+        """Return the shift of ``weights [N]`` and ``scale`` deviations at ``points [n, d]``: the same function for the same ``key``.
 
         A prior draw of random features less what the data explain of it (Wilson et al. 2020, *Efficiently sampling functions from Gaussian
         process posteriors*, eq. 13).
@@ -151,7 +151,7 @@ class Pool(Form[PoolState]):
         prior, noise = jax.random.split(key)
         draw = prior_draw(self.kernel, prior, points.shape[1], points.dtype)
         seen = draw(state.observed) + jnp.sqrt(state.noises) * jax.random.normal(noise, (self.room,), points.dtype)
-        drawn: Array = draw(points) - self.shift_at(state, matmul(state.inverse, seen), points)
+        drawn: Array = scale * draw(points) + self.shift_at(state, weights - scale * matmul(state.inverse, seen), points)
         return drawn
 
     def conditioned(self, state: PoolState, noise: Array, values: Array) -> tuple[PoolState, Array, Array]:
