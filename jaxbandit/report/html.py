@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import dataclasses
 import io
+import itertools
 import json
+import textwrap
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,17 +19,18 @@ import matplotlib
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
+from PIL import Image
 
 import jaxbandit
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import FilePath, checked
 from jaxbandit.core.files import prepare_file, reason_of, write_whole
-from jaxbandit.drawing import COLOURS, Drawing, compose, figure_of, plain
+from jaxbandit.drawing import COLOURS, DPI, Drawing, compose, figure_of, plain
 from jaxbandit.report import statistics
 from jaxbandit.report.plots import boxes_over_time, delay_histogram, mean_curves
 from jaxbandit.report.sweeps import sweep, sweeps_of, win_map
-from jaxbandit.report.tables import PANELS, decimals, summary_rows, with_half
-from jaxbandit.results.dataset import RESULTS, flags_in_words, sweeps_without_effect
+from jaxbandit.report.tables import PANELS, decimals, latex_table, summary_rows, with_half, write_csv
+from jaxbandit.results.dataset import RESULTS, Results, flags_in_words, sweeps_without_effect
 from jaxbandit.results.files import read_results
 from jaxbandit.results.measured import groups_of, legend_of, measures_shown, note_of
 
@@ -45,6 +48,9 @@ MOST_FIGURES = 4  # most figures of one kind: a hundred swept variants are shown
 BOXES = 10  # box plots over time in one panel
 MOST_RIVALS = 24  # most algorithms in a heat map of wins
 ACROSS = 3  # panels side by side
+HEADING = 42  # letters in a line above a panel
+MOST_BYTES = 150_000  # of a figure as SVG
+MOST_PIXELS, SHADES_OF_PICTURES = 2400, 128  # across a figure as PNG, and its colours
 
 MEASURES = (("regret", "regret R"), ("positive_regret", "positive regret R+"), ("hard_violation", "violation V"))
 CUMULATIVE = (*MEASURES, ("soft_violation", "soft violation"), ("strong_regret", "strong regret"))
@@ -73,12 +79,12 @@ class Picture:
 
 
 @checked
-def write_report(directory: FilePath, out: FilePath | None = None) -> Path:
+def write_report(directory: FilePath | Results, out: FilePath | None = None) -> Path:
     """Write the report of a study's results as one HTML file.
 
     Args:
-      directory: directory with ``results.nc`` or ``results.zarr``, as studies write it.
-      out: path of the report, which is overwritten; default ``report.html`` in ``directory``.
+      directory: directory with ``results.nc`` or ``results.zarr``, as studies write it, or a dataset of results.
+      out: path of the report, which is overwritten; default ``report.html`` in ``directory``, or in the one at hand.
 
     Returns:
       The path of the report, which refers to no other file or address.
@@ -86,10 +92,10 @@ def write_report(directory: FilePath, out: FilePath | None = None) -> Path:
     Raises:
       InvalidArgument: when the directory or its results are missing or cannot be read, or the results are not those of a study.
     """
-    folder = Path(directory)
+    folder = Path(".") if isinstance(directory, xr.Dataset) else Path(directory)
     if not folder.is_dir():
         raise InvalidArgument(f"directory: {folder} is no directory; give one that a study wrote its results to")
-    dataset = read_results(folder)
+    dataset = directory if isinstance(directory, xr.Dataset) else read_results(folder)
     if missing := [name for name in NEEDED if name not in dataset.variables or not dataset[name].size]:
         raise InvalidArgument(f"directory: {folder} holds no results of a study: {', '.join(missing)} missing")
     RESULTS("directory", dataset)
@@ -154,7 +160,10 @@ def _summary(dataset: xr.Dataset) -> Section:
             numbers = (with_half(row[name], row[f"{name} +-"]) + note_of(row, name) for name in shown)
             rows.append([label, f"{row['trials'] - row['failed']} of {row['trials']}", *numbers])
     legend = f"{legend_of(found)} Rounds: {int(statistics.elapsed(dataset)[-1]):,}. Trials that failed are left out."
-    return {"heads": ["algorithm", "trials", *shown], "rows": rows, "legend": legend}
+    written = io.StringIO()
+    write_csv(found, written)
+    copies = {"CSV": written.getvalue(), "LaTeX": latex_table(found)}
+    return {"heads": ["algorithm", "trials", *shown], "rows": rows, "legend": legend, "copies": copies}
 
 
 def _measures(dataset: xr.Dataset, known: Panels = PANELS) -> Panels:
@@ -165,20 +174,26 @@ def _measures(dataset: xr.Dataset, known: Panels = PANELS) -> Panels:
 def _differences(dataset: xr.Dataset) -> Section:
     tables: list[tuple[str, list[str], list[list[Cell]]]] = []
     for labels, note in _groups(dataset):
-        part, all_pairs = dataset.sel(algorithm=labels), len(labels) <= MOST_COLUMNS
-        rows, columns = (labels, labels) if all_pairs else (labels[1:], labels[:1])
-        for name, words in _measures(part, MEASURES) if len(labels) > 1 else ():
-            pairs = statistics.paired_differences(part, name, seed=SEED, averaged=True, resamples=RESAMPLES).sel(
-                algorithm=rows, versus=columns
-            )
-            shown = np.triu(np.ones(pairs.p.shape, bool), 1) if all_pairs else np.ones(pairs.p.shape, bool)  # each pair once
-            corrected = statistics.holm(np.where(shown, pairs.p.values, np.nan))
-            cells = [["" for _ in columns] for _ in rows]
-            body: list[list[Cell]] = [[label, *row] for label, row in zip(rows, cells, strict=True)]
-            for r, c in np.argwhere(shown).tolist():
-                body[r][c + 1] = _difference(pairs.isel(algorithm=r, versus=c), corrected[r, c])
-            tables.append((words + note, ["row minus column", *columns], body))
+        part = _named(dataset.sel(algorithm=labels), note)
+        names, measures = part.algorithm.values.tolist(), _measures(part, MEASURES) if len(labels) > 1 else []
+        pairs = [statistics.paired_differences(part, name, seed=SEED, averaged=True, resamples=RESAMPLES) for name, _ in measures]
+        if len(names) <= MOST_COLUMNS:  # each with each, a table for each measure
+            for (_, words), every in zip(measures, pairs, strict=True):
+                shown = [(r, c) for r in range(len(names)) for c in range(r + 1, len(names))]
+                found = dict(zip(shown, _column(every, shown), strict=True))
+                body = [[name, *(found.get((r, c), "") for c in range(len(names)))] for r, name in enumerate(names)]
+                tables.append((words + note, ["row minus column", *names], body))
+        elif measures:  # all with the first, a column for each measure
+            columns = [_column(every, [(r, 0) for r in range(1, len(names))]) for every in pairs]
+            body = [list(row) for row in zip(names[1:], *columns, strict=True)]
+            tables.append((note.removeprefix(", "), [f"row minus {names[0]}", *(words for _, words in measures)], body))
     return {"tables": tables, "resamples": f"{RESAMPLES:,}", "seed": SEED} if tables else {}
+
+
+def _column(pairs: xr.Dataset, shown: Sequence[tuple[int, int]]) -> list[Cell]:
+    """Return the cells of some pairs, row and column, whose p-values are corrected for their number."""
+    corrected = statistics.holm([pairs.p.values[pair] for pair in shown])
+    return [_difference(pairs.isel(algorithm=r, versus=c), p) for (r, c), p in zip(shown, corrected, strict=True)]
 
 
 def _difference(pair: xr.Dataset, corrected: float) -> Cell:
@@ -249,7 +264,7 @@ def mean_pictures(parts: Sequence[tuple[Sequence[int], str]], panels: Panels, me
         figure, axes = figure_of(-(-len(panels) // across), across, (4.2, 3.6))
         for axis in axes.flat[len(panels) :]:
             axis.remove()
-        shown = [_thinned(mean.isel(algorithm=list(numbers))) for mean in means]
+        shown = [_named(_thinned(mean.isel(algorithm=list(numbers))), note) for mean in means]
         mean_curves(axes.flat[: len(panels)], shown[0]["round"].values, panels, shown)
         pictures.append(Picture(f"{caption}{note}.", figure))
     return pictures
@@ -261,8 +276,12 @@ def _box_pictures(dataset: xr.Dataset) -> list[Picture]:
     caption = "Spread over trials: boxes hold the middle half of the trials, orange lines are medians, blue lines means"
     pictures, panels = [], _measures(dataset)
     for labels, note in parts_of(_groups(dataset), MOST_BOXES) if panels else ():
-        columns = [(dataset.sel(algorithm=label), plain(label)) for label in labels]
-        rows = [[partial(box, part, name, heading=heading, ylabel=words) for part, heading in columns] for name, words in panels]
+        names = _named(dataset.sel(algorithm=labels), note).algorithm.values
+        columns = [(dataset.sel(algorithm=label), textwrap.fill(plain(name), HEADING)) for label, name in zip(labels, names, strict=True)]
+        rows = [
+            [partial(box, part, name, heading="" if number else heading, ylabel=words) for part, heading in columns]
+            for number, (name, words) in enumerate(panels)
+        ]
         pictures.append(Picture(f"{caption}{note}.", compose("", rows, size=(4.2, 3.0), one_scale=True)))
     return pictures
 
@@ -282,7 +301,7 @@ def _win_pictures(dataset: xr.Dataset) -> list[Picture]:
     """Draw the shares of trials won after the last round, for each measure, of 2 to ``MOST_RIVALS`` algorithms on one problem."""
     pictures = []
     for labels, note in _groups(dataset):
-        part, side = dataset.sel(algorithm=labels), 2.9 + 0.32 * len(labels)
+        part, side = _named(dataset.sel(algorithm=labels), note), 2.9 + 0.32 * len(labels)
         if 2 <= len(labels) <= MOST_RIVALS and (panels := _measures(part)):
             row = [partial(win_map, statistics.win_matrix(part, name), heading=words) for name, words in panels]
             pictures.append(Picture(f"Share of trials that the row wins{note}.", compose("", [row], size=(side + 0.8, side))))
@@ -298,11 +317,20 @@ def _thinned(dataset: xr.Dataset) -> xr.Dataset:
 def parts_of(groups: Sequence[tuple[Sequence[T], str]], most: int) -> list[tuple[list[T], str]]:
     """Return the members of each figure, up to ``most`` of one group, with the note on the group; at most ``MOST_FIGURES`` of them."""
     split = [(np.array_split(np.asarray(members, object), -(-len(members) // most)), note) for members, note in groups]
-    parts = [(list(chunk), note) for chunks, note in split for chunk in chunks]
+    rounds = itertools.zip_longest(*([(list(chunk), note) for chunk in chunks] for chunks, note in split))
+    parts = [part for each in rounds for part in each if part is not None]  # the first of every group, then the second
     if hidden := sum(len(members) for members, _ in parts[MOST_FIGURES:]):
         members, note = parts[MOST_FIGURES - 1]
         parts[MOST_FIGURES - 1] = members, f"{note}; {hidden:,} more runs are in the tables only"
     return parts[:MOST_FIGURES]
+
+
+def _named(part: xr.Dataset, note: str) -> xr.Dataset:
+    """Return runs on one problem with labels that leave it out, where the note on them says it."""
+    start, _, problem = note.split(";")[0].partition(", problem ")
+    on = "" if start or not problem else f" on {problem}"
+    labels = [str(label).replace(on, "", 1) for label in part.algorithm.values]
+    return part.assign_coords(algorithm=labels) if len(set(labels)) == len(labels) else part
 
 
 def _groups(dataset: xr.Dataset) -> list[tuple[list[str], str]]:
@@ -312,11 +340,16 @@ def _groups(dataset: xr.Dataset) -> list[tuple[list[str], str]]:
 
 
 def address_of(picture: Picture) -> str:
-    """Return a figure as an address that holds it, as SVG."""
-    buffer = io.BytesIO()
+    """Return a figure as an address that holds it: as SVG, or as PNG where that would be large."""
+    buffer, kind = io.BytesIO(), "svg+xml"
     with matplotlib.rc_context(SVG):
         picture.figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return f"data:image/svg+xml;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    if buffer.tell() > MOST_BYTES:
+        figure, kind, painted = picture.figure, "png", io.BytesIO()
+        figure.savefig(painted, format="png", dpi=min(DPI, MOST_PIXELS / figure.get_figwidth()))
+        buffer = io.BytesIO()
+        Image.open(painted).convert("RGB").quantize(SHADES_OF_PICTURES, Image.Quantize.FASTOCTREE).save(buffer, "png", optimize=True)
+    return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
 _ENVIRONMENT = jinja2.Environment(

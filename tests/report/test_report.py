@@ -22,7 +22,7 @@ from jaxbandit import drawing
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.status import Status
 from jaxbandit.report import plots, sweeps, tables
-from jaxbandit.report.html import curve_pictures, write_report
+from jaxbandit.report.html import curve_pictures, parts_of, write_report
 from jaxbandit.report.plots import penalised_bounds, posterior_after, posterior_animation, posterior_maps
 from jaxbandit.report.statistics import over_trials, paired_differences, win_matrix
 from jaxbandit.results.files import save
@@ -92,10 +92,11 @@ def full_report(tmp_path_factory):
 def test_a_report_has_every_section_and_needs_nothing_else(full_report):
     _, reader, text = full_report
     assert reader.sections == SECTIONS
-    assert [link for link in reader.links if not link.startswith(("#", "data:image/svg+xml;base64,"))] == []
+    assert [link for link in reader.links if not link.startswith(("#", "data:image/svg+xml;base64,", "data:image/png;base64,"))] == []
     assert {link[1:] for link in reader.links if link.startswith("#")} == set(SECTIONS)
     assert not re.search(r"https?://|url\((?!#)|@import", text) and not {"script", "link", "iframe", "object"} & reader.tags
-    assert len(reader.figures) == 6 and len(text) < 2_000_000
+    assert len(reader.figures) == 6 and len(text) < 600_000
+    assert re.search(r"@media screen and \(prefers-color-scheme: dark\) {\s+:root { --ink: #e4e4e4; --page: #17191c;", text)
 
 
 def test_a_report_says_what_was_run_and_what_failed(full_report):
@@ -112,6 +113,8 @@ def test_a_report_says_what_was_run_and_what_failed(full_report):
         "TFRT_CPU_0",
         "row minus column",
         "2,000 resamples, seed 0",
+        "CSV to copy algorithm,trials,failed,R/t,R/t +-",
+        r"LaTeX to copy \begin{tabular}{lrrrrrrr}",
     ):
         assert phrase in words, phrase
 
@@ -137,7 +140,7 @@ def test_numbers_of_a_report_are_those_of_the_statistics(full_report):
 
 def test_a_report_of_little_leaves_out_what_it_cannot_say(tmp_path):
     dataset = results(1, labels=["alone"], trials=1, rounds=2).drop_vars(["regret", "soft_violation"])
-    reader, _ = read(write_report(saved(dataset, tmp_path / "in"), tmp_path / "new" / "page.html"))
+    reader, _ = read(write_report(dataset, tmp_path / "new" / "page.html"))
     assert reader.sections == ["summary", "flags", "curves", "boxes", "growth", "parameters"]
     assert (tmp_path / "new" / "page.html").is_file()
 
@@ -173,6 +176,7 @@ def test_many_algorithms_get_few_figures():
     dataset = results(0, labels=[f"a{n}" for n in range(50)], trials=2, rounds=4)
     *_, last = curve_pictures(dataset)
     assert last.caption.endswith(f"; {50 - (7 + 7 + 6 + 6)} more runs are in the tables only.")  # 8 parts, of which 4 are shown
+    assert parts_of([([1, 2, 3], ", one"), ([4], ", two")], 2) == [([1, 2], ", one"), ([4], ", two"), ([3], ", one")]
     few = results(0, labels=[f"a{n}" for n in range(8)], trials=2, rounds=4)
     assert len(curve_pictures(few)) == 2 and "more runs" not in curve_pictures(few)[-1].caption
 
