@@ -35,7 +35,7 @@ PRINTED = {
     "problems": r"^dose=0.2, catalyst=Ni reward: form 'product'.*by point",
     "reproducibility": r"^$",
     "scaling": r"reward: form 'product'.*constraint 1: form",
-    "sessions": rf"^{RECOMMENDED}learning rate': ",
+    "sessions": rf"^{RECOMMENDED}rate': ",
     "studies": r"'algorithm': 7, 'trial': 2, 'round': 2",
     "four_jobs": rf"^{RECOMMENDED}rate': ",
     "from_optuna": r"'width': \d+\} 0\.\d+\n.*'accuracy': 0\.",
