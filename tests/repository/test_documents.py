@@ -41,7 +41,7 @@ PRINTED = {
     "from_optuna": r"'width': \d+\} 0\.\d+\n.*'accuracy': 0\.",
     "in_a_notebook": r"Surrogate\(.*RPOL-UCB.*mean regret: rpol",
     "own_algorithm": r"(?s)\ngreedy .*\nRPOL-UCB .*hard violation +RPOL-UCB - greedy ",
-    "plant_csv": rf"missing of runs \[8\]\ntry Ticket\(number=9, .*\n{RECOMMENDED}temperature': ",
+    "plant_csv": rf"incomplete runs: \[8\]\ntry Ticket\(number=9, .*\n{RECOMMENDED}temperature': ",
     "sweep_table": r"\\begin\{table\}.*\\end\{table\}",
     "ten_parameters": r"^Optimised\(evaluations: 4; ",
 }
