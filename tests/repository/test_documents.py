@@ -17,9 +17,7 @@ from tests.support.paths import ROOT
 
 SCRIPT = ROOT / "tests" / "repository" / "user_script.py"
 README = ROOT / "README.md"
-PAGES = {
-    path.stem: path for path in (README, *sorted((ROOT / "notebooks").glob("pages/*.md")), *sorted((ROOT / "notebooks").glob("howto/*.md")))
-}
+PAGES = {f"{folder}/{path.stem}": path for folder in ("pages", "howto") for path in sorted((ROOT / "notebooks" / folder).glob("*.md"))}
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 # Numbers that pages are run with here, by what they are numbers of: those of notebooks, with which pages share programs.
 SMALLER = {"sine": 9, "points_per_axis": 9, "horizon": 8, "trials": 2, "every": 4, "pairs": 4, "random": 3}
@@ -27,23 +25,23 @@ SMALLER |= {"range": 3, "evaluations": 4, "n_trials": 4, "left": 1}
 # What pages print, in parts; those that have no Python blocks, or are tested by themselves, are not here.
 RECOMMENDED = r"Recommendation\(index=\d+, point=\{'"
 PRINTED = {
-    "boxes": r"^Certificate\(value=.*\(2, 8, 3\)",
-    "delays": r"^0\.\d+\n$",
-    "derivatives": r"'penalty_growth': .* wins -?\d+\.\d+ a round, 95% interval \(",
-    "float32": r"precision float32\n.*precision float64",
-    "models": r"^\(Scale\(kernel=SquaredExponential\(length_scale=",
-    "problems": r"^dose=0.2, catalyst=Ni reward: form 'product'.*by point",
-    "reproducibility": r"^$",
-    "scaling": r"reward: form 'product'.*constraint 1: form",
-    "sessions": rf"^{RECOMMENDED}rate': ",
-    "studies": r"'algorithm': 7, 'trial': 2, 'round': 2",
-    "four_jobs": rf"^{RECOMMENDED}rate': ",
-    "from_optuna": r"'width': \d+\} 0\.\d+\n.*'accuracy': 0\.",
-    "in_a_notebook": r"Surrogate\(.*RPOL-UCB.*mean regret: rpol",
-    "own_algorithm": r"(?s)\ngreedy .*\nRPOL-UCB .*hard violation +RPOL-UCB - greedy ",
-    "plant_csv": rf"incomplete runs: \[8\]\ntry Ticket\(number=9, .*\n{RECOMMENDED}temperature': ",
-    "sweep_table": r"\\begin\{table\}.*\\end\{table\}",
-    "ten_parameters": r"^Optimised\(evaluations: 4; ",
+    "pages/boxes": r"^Certificate\(value=.*\(2, 8, 3\)",
+    "pages/delays": r"^0\.\d+\n$",
+    "pages/derivatives": r"'penalty_growth': .* wins -?\d+\.\d+ a round, 95% interval \(",
+    "pages/float32": r"precision float32\n.*precision float64",
+    "pages/models": r"^\(Scale\(kernel=SquaredExponential\(length_scale=",
+    "pages/problems": r"^dose=0.2, catalyst=Ni reward: form 'product'.*by point",
+    "pages/reproducibility": r"^$",
+    "pages/scaling": r"reward: form 'product'.*constraint 1: form",
+    "pages/sessions": rf"^{RECOMMENDED}rate': ",
+    "pages/studies": r"'algorithm': 7, 'trial': 2, 'round': 2",
+    "howto/four_jobs": rf"^{RECOMMENDED}rate': ",
+    "howto/from_optuna": r"'width': \d+\} 0\.\d+\n.*'accuracy': 0\.",
+    "howto/in_a_notebook": r"Surrogate\(.*\nrpol .*mean regret: rpol",
+    "howto/own_algorithm": r"(?s)\ngreedy .*\nRPOL-UCB .*hard violation +RPOL-UCB - greedy ",
+    "howto/plant_csv": rf"incomplete runs: \[8\]\ntry Ticket\(number=9, .*\n{RECOMMENDED}temperature': ",
+    "howto/sweep_table": r"\\begin\{table\}.*\\end\{table\}",
+    "howto/ten_parameters": r"^Optimised\(evaluations: 4; ",
 }
 
 
@@ -66,7 +64,7 @@ REDUCED = {
 # and in three the first is one with several algorithms, since those before it find what earlier notebooks have compiled.
 FIRST_CELL = {"boxes": 7, "old_data": 7, "delays": 5, "reproduction": 4, "your_algorithm": 5}
 # What a process runs together: the first one in the quick ring.
-FIRST = ("real_experiment", "problems")
+FIRST = ("real_experiment", "pages/problems")
 TOGETHER = (FIRST, ("first_steps", *sorted({*REDUCED} - {*FIRST, "first_steps"}), "README", *sorted({*PRINTED} - {*FIRST}), "script"))
 
 
@@ -92,7 +90,7 @@ class Printed(dict[str, Shown]):
     def __init__(self, place: Path) -> None:
         self.place = place
         self.programs = {path.stem: code_of(path) for path in NOTEBOOKS}
-        self.programs |= {name: blocks_of(PAGES[name]) for name in ("README", *PRINTED)}
+        self.programs |= {name: blocks_of(path) for name, path in {"README": README, **PAGES}.items()}
         self.programs["script"] = [SCRIPT.read_text() + "main('.')"]
 
     def __missing__(self, name: str) -> Shown:
@@ -124,18 +122,18 @@ def test_blocks_of_pages_run(name, printed):
 def test_every_page_is_run_and_linked():
     readme = README.read_text(encoding="utf-8")
     shown = {name: "".join(python_blocks(path)) for name, path in PAGES.items()}
-    assert {name for name, code in shown.items() if code} == {"README", "optuna", *PRINTED}
+    assert {name for name, code in shown.items() if code} == {"pages/optuna", *PRINTED}
     assert [name for name in SMALLER if all(smaller(code, {name: 0}) == code for code in shown.values())] == []
-    assert [name for name, path in PAGES.items() if path != README and f"({path.relative_to(ROOT)})" not in readme] == []
+    assert [name for name, path in PAGES.items() if f"({path.relative_to(ROOT)})" not in readme] == []
     assert len(readme.splitlines()) <= 150
-    assert len([line for line in python_blocks(PAGES["sessions"])[0].splitlines() if line.strip()]) < 20
+    assert len([line for line in python_blocks(PAGES["pages/sessions"])[0].splitlines() if line.strip()]) < 20
 
 
 @pytest.mark.full
 def test_workers_share_a_study_are_killed_and_others_go_on(tmp_path):
     """The pool of two processes, killed in the middle, and after it the same with one."""
     optuna = pytest.importorskip("optuna")
-    (block,) = python_blocks(PAGES["optuna"])
+    (block,) = python_blocks(PAGES["pages/optuna"])
     assert "[40]" in block
 
     def command(trials: int, workers: str) -> subprocess.Popen[str]:
