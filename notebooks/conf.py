@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 project = "jaxbandit"
 author = "The jaxbandit developers"
 version = release = jaxbandit.__version__
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "extension"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "extension", "papers"]
 exclude_patterns = [".ipynb_checkpoints", "__pycache__"]
 nitpicky = True
 

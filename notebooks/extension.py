@@ -146,7 +146,10 @@ def _say_fields(app: Sphinx, what: str, name: str, value: object, options: Any, 
 
 def _formula(writer: Any, node: nodes.Node, display: str) -> None:
     """Write a formula as MathML, which browsers show without a script from elsewhere."""
-    writer.body.append(convert(node.astext(), display=display))
+    written = convert(node.astext().replace(r"\arg\m", r"\operatorname{arg}\m"), display=display)
+    if "\\" in written:
+        LOGGER.warning("a formula has a command that MathML lacks: %s", node.astext(), location=node)
+    writer.body.append(written)
     raise nodes.SkipNode
 
 

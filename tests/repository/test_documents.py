@@ -28,6 +28,7 @@ PRINTED = {
     "pages/boxes": r"^Certificate\(value=.*\(2, 8, 3\)",
     "pages/delays": r"^0\.\d+\n$",
     "pages/derivatives": r"'penalty_growth': .* wins -?\d+\.\d+ a round, 95% interval \(",
+    "pages/figures": r"^$",
     "pages/float32": r"precision float32\n.*precision float64",
     "pages/models": r"^\(Scale\(kernel=SquaredExponential\(length_scale=",
     "pages/problems": r"^dose=0.2, catalyst=Ni reward: form 'product'.*by point",

@@ -1,0 +1,44 @@
+"""Draw the figures of the algorithms' pages: ``python notebooks/figures.py [NAME ...]``, all without names; they are the same each time."""
+
+import io
+import re
+import sys
+from pathlib import Path
+
+import matplotlib
+import xarray as xr
+
+import jaxbandit as jb
+from jaxbandit import report
+
+PANELS = [("positive_regret", "average positive regret"), ("hard_violation", "average violation")]
+safest = {"informed": jb.informed.SafestSeeds(count=1)}
+TOLD = {"Oracle": {"informed": jb.informed.BestPoint()}, "SafeOpt": safest, "StageOpt": safest, "SgpUcb": safest}
+FIELDS = {
+    "Cbo": {"reward_clip": 7.0, "cost_clip": 2.0},
+    "Scgp": {"reward_clip": 7.0},
+    "Anytime": {"algorithm": jb.Cbo(reward_clip=7.0, cost_clip=2.0)},
+    "Refitted": {"algorithm": jb.Rpol()},
+}
+
+matplotlib.use("svg")
+matplotlib.rcParams |= {"svg.hashsalt": "jaxbandit", "svg.fonttype": "none"}
+problem = jb.problems.sine(30)
+kernel = jb.kernels.SquaredExponential(length_scale=1.0)
+model = jb.surrogate(problem.domain, kernel, noise_variance=0.05)
+fitted = jb.ranged(problem.domain, kernel, noise_variance=0.05, low=0.2, high=10.0)
+setting = {"horizon": 200, "trials": 30, "key": 0}
+floor = jb.simulate(problem, jb.RandomSearch(), model, **setting).to_xarray(problem, label="random search")
+for name in sys.argv[1:] or jb.ALGORITHMS:
+    kind = jb.ALGORITHMS[name]
+    played = jb.problems.full_information(problem) if kind is jb.Scgp else problem
+    known = fitted if kind is jb.Refitted else model
+    run = jb.simulate(played, kind(**FIELDS.get(kind.__name__, {})), known, **setting, **TOLD.get(kind.__name__, {}))
+    own = run.to_xarray(played, label=kind.title)
+    runs = own if kind is jb.RandomSearch else xr.concat([own, floor], "algorithm", join="inner", compat="override", coords="minimal")
+    with report.style("screen"):
+        figure = report.plots.curves(runs.isel(round=slice(4, None, 5)), measures=PANELS)[0].figure
+    drawn = io.StringIO()
+    figure.savefig(drawn, format="svg", metadata={"Date": None}, bbox_inches="tight")
+    file = Path(__file__).parent / "algorithms" / f"{kind.name}.svg"
+    file.write_text(re.sub(r"(\.\d)\d+", r"\1", drawn.getvalue()), encoding="utf-8")  # a tenth of a point is fine enough

@@ -1,0 +1,154 @@
+"""Pages from what the library says of itself: one for each algorithm, the bibliography, and the experiments.
+
+An algorithm's page is what its class says, with the text in ``algorithms/NAME.md``: difference from the paper, cost, and when it fails.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from pathlib import Path
+
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.util import logging
+
+import jaxbandit as jb
+from jaxbandit.citations import entries, in_words
+from jaxbandit.core.declare import Role, parameters
+
+LOGGER = logging.getLogger(__name__)
+ROOT = Path(__file__).parents[1]
+KINDS = {kind.name: kind for kind in jb.ALGORITHMS.values()}
+SECTIONS = ("## Difference from the paper", "## Cost of a round", "## When it fails")
+GREEK = {"eps": r"\epsilon", **{name: rf"\{name}" for name in ("beta", "delta", "eta", "phi", "rho", "tau", "xi", "zeta")}}
+LETTERS = {"E_tau": r"E[\tau]", "eta_over_sqrt_t": r"\eta_t / \sqrt t", "min": r"\min"}
+WIDTHS = {"reward_width": r"\beta_t", "cost_width": r"\beta_t"}  # of strategies, whose letters papers share
+
+
+def said_of_fields(kind: type) -> tuple[str, dict[str, str]]:
+    """Return the docstring of a class before its fields, and what it says of each, as Markdown."""
+    text, _, attributes = inspect.getdoc(kind).partition("\nAttributes:\n")
+    found = re.findall(r"^  (\w[\w, ]*): (.*(?:\n    .*)*)", attributes, re.MULTILINE)
+    words = {names: re.sub(r":(\w+):`", r"{py:\1}`", " ".join(said.split())).replace("|", r"\|") for names, said in found}
+    return text, {name: said for names, said in words.items() for name in names.split(", ")}
+
+
+def letter(symbol: str) -> str:
+    """Return a letter of a paper, such as ``L_init`` or ``phi1``, as a formula."""
+    name, index, prime = re.fullmatch(r"([A-Za-z]+?)_?(\d*|(?<=_)\w+)('?)", symbol).groups()
+    return f"${LETTERS.get(symbol) or GREEK.get(name, name) + (f'_{{{index}}}' if index else '') + prime}$"
+
+
+def letters_of(kind: type) -> str:
+    """Return the table from a paper's symbols to the fields of the class, and of its strategy's widths."""
+    said, rows = said_of_fields(kind)[1], list[str]()
+    for given in parameters(kind):
+        name, symbol = given.name, letter(given.symbol) if given.symbol and given.symbol != given.name else ""
+        default = inspect.signature(kind).parameters[name].default
+        shown = "" if default is inspect.Parameter.empty else f"`{default!r}`"
+        rows.append(f"| {symbol} | `{name}` | {shown} | {said.get(name, '')} |")
+        if isinstance(default, jb.estimators.Strategy):
+            own = {field: inspect.signature(type(default)).parameters[field].default for field in WIDTHS}
+            rows += [
+                f"| ${WIDTHS[field]}$ | `estimator.{field}` | `{value!r}` | see {{py:mod}}`jaxbandit.widths` |"
+                for field, value in own.items()
+            ]
+    return "\n".join(["| In the paper | In the code | Default | |", "| --- | --- | --- | --- |", *rows])
+
+
+def algorithm_page(kind: type, beside: str) -> str:
+    """Return the page of an algorithm, with the text beside the class."""
+    name, text = kind.__name__, said_of_fields(kind)[0]
+    kept = re.search(r"^    shown = .*?# (.*)$", inspect.getsource(kind), re.MULTILINE)
+    return f"""# {kind.title}
+
+{{py:class}}`jb.{name} <jaxbandit.algorithms.{name}>`{": " * bool(kind.papers)}{in_words(kind.papers)}
+
+```{{eval-rst}}
+.. currentmodule:: jaxbandit.algorithms
+
+{text}
+```
+
+```{{figure}} {kind.name}.svg
+:alt: average positive regret and violation over 200 rounds, beside random search
+:width: 100%
+
+Means of 30 trials on {{py:func}}`~jaxbandit.problems.sine` with 95% intervals, beside random search (`python notebooks/figures.py {name}`).
+```
+
+## From symbols to code
+
+{letters_of(kind)}
+
+{f"Runs record `multipliers`: {kept[1]}." if kept else ""}
+
+{beside}
+
+## Cite
+
+{bibtex(kind.papers) if kind.papers else "There is no paper; "}`jb.cite("{kind.name}")` prints jaxbandit's own entry, too.
+"""
+
+
+def bibtex(keys: object) -> str:
+    """Return the entries of some papers as a block."""
+    return "```bibtex\n" + "\n\n".join(entries()[key] for key in keys) + "\n```\n\n"
+
+
+def bibliography() -> str:
+    """Return all papers in words, with the classes that go by them, and as BibTeX."""
+    kinds, lines = [Role], list[str]()
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    for key in sorted(entries().keys() - {"jaxbandit"}):
+        users = sorted(
+            {kind.__name__: kind for kind in kinds if key in vars(kind).get("papers", {})}.values(), key=lambda kind: kind.__name__
+        )
+        named = ", ".join(f"{{py:class}}`~{kind.__module__}.{kind.__name__}`" for kind in users)
+        lines.append(f"- {in_words({key: ''})}. {named}")
+    return "\n".join(lines) + "\n\n## As BibTeX\n\n" + bibtex(entries())
+
+
+def experiments() -> str:
+    """Return what every experiment says of itself, by the folders of the papers."""
+    parts = list[str]()
+    for file in sorted((ROOT / "experiments").rglob("*.py"), key=lambda file: (file.parent.name == "experiments", file)):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        names = [getattr(target, "id", "") for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
+        if "EXPERIMENT" in names:
+            name, (first, _, rest) = file.stem.replace("_", "-"), ast.get_docstring(tree).partition("\n")
+            figure = ROOT / "experiments" / "figures" / f"{file.stem}.png"
+            shown = f"![]({'../../' + figure.relative_to(ROOT).as_posix()})\n\n" if figure.exists() else ""
+            parts.append(f"## {first.rstrip('.')}\n\n`python -m experiments {name}`\n\n{shown}{rest.strip()}\n")
+    return "\n".join(parts)
+
+
+def _compose(app: Sphinx, name: str, source: list[str]) -> None:
+    """Put what is generated into a page."""
+    folder, _, last = name.rpartition("/")
+    if folder == "algorithms" and last in KINDS:
+        source[0] = algorithm_page(KINDS[last], source[0])
+    elif name == "algorithms/index":
+        rows = [f"| [{kind.title}]({short}.md) | `{kind.__name__}` | {in_words(kind.papers)} |" for short, kind in KINDS.items()]
+        source[0] = source[0].replace("ALGORITHMS", "\n".join(["| Algorithm | Class | Paper |", "| --- | --- | --- |", *rows]))
+    elif name in ("bibliography", "pages/figures"):
+        source[0] += "\n" + (bibliography() if name == "bibliography" else experiments())
+
+
+def _check_pages(app: Sphinx, env: BuildEnvironment) -> None:
+    """Warn of algorithms without a page, or whose page lacks a section."""
+    for name, kind in KINDS.items():
+        file = Path(env.srcdir, "algorithms", f"{name}.md")
+        lacking = [words for words in SECTIONS if not file.exists() or words not in file.read_text(encoding="utf-8")]
+        if lacking:
+            LOGGER.warning("notebooks/algorithms/%s.md, the page of %s, lacks %s", name, kind.__name__, ", ".join(lacking))
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Connect the pages with Sphinx."""
+    app.connect("source-read", _compose)
+    app.connect("env-check-consistency", _check_pages)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
