@@ -38,6 +38,8 @@ def parser(*, quick: bool = False) -> argparse.ArgumentParser:
         command.add_argument("--force", action="store_true", help="replace files that are there")
         command.add_argument("--resume", action="store_true", help="go on with the interrupted run of the same options in DIR")
         command.add_argument("--dask", metavar="WHERE", help=WORKERS)
+        words = "play an algorithm of your own, too, on each problem with the model of its first run; the file's code is run"
+        command.add_argument("--with", dest="own", metavar="FILE.py:NAME", action="append", default=[], help=words)
         _add_figure(command)
         _add_cache(command)
     everything = commands.add_parser("all", help="run every experiment, or go on with those that are missing")
@@ -114,7 +116,8 @@ def _command(argv: list[str] | None) -> int:
         out = args.out or Path("results") / experiment.name
         with connected(args.dask) as client:
             figure = (args.format, args.style)
-            run_experiment(experiment, options_from(args), out, figure, force=args.force, resume=args.resume, executor=client)
+            how = {"force": args.force, "resume": args.resume, "executor": client, "own": args.own}
+            run_experiment(experiment, options_from(args), out, figure, **how)
     return 0
 
 

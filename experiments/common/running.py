@@ -9,7 +9,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.common.experiment import Experiment, Options, spelling
-from jaxbandit import InvalidArgument
+from jaxbandit import Algorithm, InvalidArgument
+from jaxbandit.core.codec import digest, from_plain, stable
+from jaxbandit.core.own import load
 from jaxbandit.report import tables
 from jaxbandit.study import (
     HeldDirectory,
@@ -55,11 +57,13 @@ def run_experiment(
     force: bool,
     resume: bool = False,
     executor: Client | None = None,
+    own: Sequence[str] = (),
 ) -> None:
     """Run an experiment, write ``results.nc``, ``summary.csv``, ``figure.png`` and its further files to ``out``, and print the table.
 
     The ``figure`` is of that format and style; in the style of papers its headline is printed as a caption.
-    Workers of the executor, if one is given, play the study; an experiment that is no study plays by itself.
+    Workers of the executor, if one is given, play the study; an experiment that is no study plays by itself. Algorithms of a user's
+    ``own``, ``"mine.py:FixedPenalty"`` each, are played, too.
     Where ``out`` holds the results of the same options, nothing is run unless ``force`` is on.
 
     Raises:
@@ -67,6 +71,9 @@ def run_experiment(
         run that is going on holds it.
     """
     asked = {"name": experiment.name, "precision": str(jnp.result_type(float)), **dataclasses.asdict(options)}
+    algorithms = [own_algorithm(given) for given in own]
+    if own:
+        asked["with"] = [digest(stable(algorithm)) for algorithm in algorithms]
     attributes = {"options": json.dumps(asked, sort_keys=True)}
     made = None if force else made_before(out / "results.nc", attributes)
     if made is not None:
@@ -75,12 +82,17 @@ def run_experiment(
         return
     if resume and experiment.play is not None:
         raise InvalidArgument(f"--resume: {experiment.name} is no study, and cannot be resumed; start it anew with --force")
+    if own and experiment.play is not None:
+        raise InvalidArgument(f"--with: {experiment.name} is no study, to which an algorithm could be added")
     with hold_directory(out, force=force or resume) as held:
         started = time.perf_counter()
-        own = experiment.play
-        play = partial(_studied, experiment.study(options), held, resume, executor) if own is None else partial(own, options, held.path)
+        alone = experiment.play
+        if alone is None:
+            play = partial(_studied, with_algorithms(experiment.study(options), algorithms), held, resume, executor)
+        else:
+            play = partial(alone, options, held.path)
         progress(f"{experiment.name}: {experiment.title}")
-        if own is not None and executor is not None:
+        if alone is not None and executor is not None:
             progress(f"{experiment.name} is no study of batches: this process plays it, without the workers")
         dataset = play()
         attributes["command"] = " ".join(["python -m experiments", experiment.name, *sys.argv[2:]])
@@ -131,6 +143,28 @@ def _show(experiment: Experiment, options: Options, dataset: Any, files: list[st
     for line in (*experiment.notes(dataset), *(sweeps_without_effect(dataset) if experiment.play is None else [])):
         print(f"- {line}")
     print(f"\n{', '.join(files)}: {ending}")
+
+
+def own_algorithm(given: str) -> Algorithm:
+    """Return an algorithm of a user's own class, with its defaults; raises ``InvalidArgument`` where the file has none of that name."""
+    module, name = load(given)
+    kind = vars(module).get(name)
+    if not (isinstance(kind, type) and issubclass(kind, Algorithm)):
+        raise InvalidArgument(f"--with: must name a class of algorithms, such as mine.py:FixedPenalty, got {given}")
+    return from_plain(Algorithm, {"type": f"{module.__name__}:{name}"}, "--with")
+
+
+def with_algorithms(study: Study, algorithms: Sequence[Algorithm]) -> Study:
+    """Return a study whose further runs play ``algorithms`` on each of its problems, with the model and all else of the first run there."""
+    first = {(run.problem_label, run.delay_label): run for run in reversed(study.named_runs())}
+    (problems, delays), runs = map(set, zip(*first, strict=True)), list(study.runs)
+    for algorithm in algorithms:
+        for run in reversed(first.values()):
+            name = type(algorithm).__name__
+            words = [name, f"on {run.problem_label}" if len(problems) > 1 else "", run.delay_label if len(delays) > 1 else ""]
+            made: dict[str, Any] = {"label": " ".join(filter(None, words)), "algorithm": algorithm, "algorithm_label": name, "swept": {}}
+            runs.append(dataclasses.replace(run, **made, feedback=None, informed=None, trace_name=None, origin=None))
+    return dataclasses.replace(study, runs=tuple(runs))
 
 
 def _studied(study: Study, held: HeldDirectory, resume: bool, executor: Client | None) -> Any:

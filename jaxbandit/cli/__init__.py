@@ -21,6 +21,7 @@ from jaxbandit.core.checks import InvalidArgument, did_you_mean
 from jaxbandit.core.codec import Named
 from jaxbandit.core.executors import WORKERS, WorkersLost, connected
 from jaxbandit.core.files import ended
+from jaxbandit.core.own import load
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.session import CannotRecord
 from jaxbandit.study.run import BatchFailed
@@ -36,6 +37,7 @@ FIGURE = "curves"
 FIGURE_FORMATS = ("png", "pdf", "svg")
 STYLES = ("screen", "paper")
 MEMORY_OF_COMPILER = "some 220 MiB of the process, 100 MiB of the compiler and 10 to 25 MiB for each program, as measured on CPUs"
+OWN = "a file of your own classes, which the study names; its code is run"
 EXAMPLE = Path(__file__).parents[1] / "examples" / "study.toml"
 
 
@@ -47,6 +49,8 @@ def parser() -> argparse.ArgumentParser:
 
     def command(handler: Callable[[argparse.Namespace], None], words: str, **options: Any) -> argparse.ArgumentParser:
         added = commands.add_parser(handler.__name__, help=words, **options)
+        if handler in (run, rerun, cite):
+            added.add_argument("--with", dest="own", metavar="FILE.py", action="append", default=[], help=OWN)
         added.set_defaults(handler=handler)
         return added
 
@@ -104,6 +108,8 @@ def main(argv: list[str] | None = None) -> int:
 
     def command() -> None:
         args = parser().parse_args(argv)
+        for file in getattr(args, "own", ()):
+            load(file)
         args.handler(args)
 
     return ended(

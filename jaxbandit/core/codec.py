@@ -2,8 +2,9 @@
 
 A table ``{"type": "Rpol", "penalty_growth": 0.5}`` names a class that has declared its fields, or a function that is marked by
 :func:`nameable`, and holds values, or tables in turn, for its fields. The package's are named as they are called, a user's
-``"module:Name"``: whoever reads such a name has to have imported the module before, for reading a table imports nothing. What could not be
-found again, defined within a function or in ``__main__``, is refused when it is written.
+``"module:Name"``: whoever reads such a name has to have imported the module before, for reading a table imports nothing; of a file that a
+command has named the name alone is enough, see :mod:`jaxbandit.core.own`. What could not be found again, defined within a function or in
+``__main__``, is refused when it is written.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from jaxbandit.core.checks import InvalidArgument, check_known, did_you_mean, sh
 from jaxbandit.core.declare import Declared, Parameter, Role, parameters
 from jaxbandit.core.declare import Maker as Maker
 from jaxbandit.core.fields import Words
+from jaxbandit.core.own import LOADED
 
 Plain: TypeAlias = "bool | int | float | str | Sequence[Plain] | Mapping[str, Plain] | None"
 """Values that JSON and TOML have."""
@@ -230,7 +232,13 @@ def exact(item: object, name: Callable[[type], str] = name_of) -> Any:
     raise InvalidArgument(f"study: a {type(item).__name__} has no fingerprint; use numbers, arrays and dataclasses")
 
 
-stable = functools.partial(exact, name=_name)  # whose classes, with the names of tables, may move within the package
+def _with_text(maker: Maker) -> str:
+    """Return the name of a class in tables, with what the text of a file of the user's own counts for."""
+    own = LOADED.get(maker.__module__)
+    return _name(maker) + (f"@{own.digest}" if own else "")
+
+
+stable = functools.partial(exact, name=_with_text)  # whose classes, with the names of tables, may move within the package
 
 
 def to_fields(item: Any, where: str) -> dict[str, Any]:
@@ -315,11 +323,14 @@ def _look_up(word: str, roles: tuple[type[Role], ...], name: object, where: str)
         raise InvalidArgument(f"{where}.type: expected the name of a {word} as text, got {short(name)}")
     known = makers(*roles)
     maker = _imported(name, roles) if ":" in name else known.get(known.spelled(name))
+    if maker is None and ":" not in name:  # of a file that the command has named
+        maker = next((found for module in LOADED if (found := _imported(f"{module}:{name}", roles)) is not None), None)
     if maker is not None:
         return maker
     words = f"{where}: there is no {word} {short(name)}"
     if ":" in name:
-        raise InvalidArgument(f"{words} in the modules that have been imported; import its module first")
+        way = f"import its module first, on the command line by --with {name.partition(':')[0]}.py"
+        raise InvalidArgument(f"{words} in the modules that have been imported; {way}")
     raise InvalidArgument(f"{words}{did_you_mean(name, known)}; known are {', '.join(known)}")
 
 

@@ -35,6 +35,7 @@ from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import Check, Words, function
 from jaxbandit.core.files import reason_of
 from jaxbandit.core.memory import cores
+from jaxbandit.core.own import LOADED, run_all
 from jaxbandit.core.pytree import PYTREES, register
 
 if TYPE_CHECKING:
@@ -275,7 +276,7 @@ def pickled(work: Work) -> bytes:
     buffer = io.BytesIO()
     try:
         if importlib.util.find_spec("cloudpickle") is None:
-            return pickle.dumps((work, classes))
+            return _sent(pickle.dumps((work, classes)))
         import cloudpickle
 
         class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # of a package without types
@@ -285,9 +286,14 @@ def pickled(work: Work) -> bytes:
                 return super().reducer_override(item)
 
         Pickler(buffer).dump((work, classes))
-        return buffer.getvalue()
+        return _sent(buffer.getvalue())
     except Exception as error:  # any of a user's class
         raise InvalidArgument(f"executor: what is to be done cannot be sent to workers ({reason_of(error)}); run without one") from error
+
+
+def _sent(work: bytes) -> bytes:
+    """Return what was pickled after the files of a user's own classes, which a worker has to run before."""
+    return pickle.dumps((list(LOADED.values()), work))
 
 
 # In a worker.
@@ -297,8 +303,10 @@ _AT_WORK = threading.Lock()  # a process does one task at a time, whatever its e
 
 @functools.lru_cache(WORKS_KEPT)
 def _loaded(work: bytes) -> Work:
-    """Return what was pickled, with the pytrees within known to JAX."""
-    loaded, classes = pickle.loads(work)
+    """Return what was pickled, with the pytrees within known to JAX, once files of the user's own classes have run."""
+    sources, inner = pickle.loads(work)
+    run_all(sources)
+    loaded, classes = pickle.loads(inner)
     for kind in classes:
         register(kind)
     return cast(Work, loaded)

@@ -1,0 +1,83 @@
+"""Files of a user's own classes, which a command names by ``--with mine.py``; a study file that names a class runs no code.
+
+The classes of such a file are then known by their names, ``type = "FixedPenalty"``, and by ``"mine:FixedPenalty"``, as results have them.
+Workers are sent the file's text, and fingerprints count it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import sys
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+
+from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.files import reason_of
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A file of classes: where it was, and its text."""
+
+    path: str
+    text: bytes
+
+    @property
+    def module(self) -> str:
+        """Name of its module."""
+        return Path(self.path).stem
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the text, in short."""
+        return hashlib.sha256(self.text).hexdigest()[:16]
+
+
+LOADED = dict[str, Source]()  # the files that this process has run, by the names of their modules
+
+
+def load(given: str) -> tuple[ModuleType, str]:
+    """Run a file, ``mine.py`` or ``mine.py:Name``, unless it has been; return its module and the name, empty where there is none.
+
+    Raises ``InvalidArgument`` on a file that cannot be read, that fails, or whose module's name is another's.
+    """
+    path, _, name = given.rpartition(":") if given.rpartition(":")[0].endswith(".py") else (given, "", "")
+    if not path.endswith(".py") or not Path(path).stem.isidentifier():
+        raise InvalidArgument(f"with: must be a file of Python, such as mine.py, or a name in it, mine.py:FixedPenalty, got {given!r}")
+    try:
+        module = run(Source(path, Path(path).read_bytes()))
+    except OSError as error:
+        raise InvalidArgument(f"with: cannot read {path}: {reason_of(error)}") from error
+    if name and name not in vars(module):
+        raise InvalidArgument(f"with: {path} defines no {name!r}")
+    return module, name
+
+
+def run(source: Source) -> ModuleType:
+    """Run a file's text as the module of its name, unless that has been done, and return the module."""
+    name, known = source.module, LOADED.get(source.module)
+    if known is not None and known.text == source.text:
+        return sys.modules[name]
+    if name in sys.modules or name in sys.stdlib_module_names:
+        raise InvalidArgument(f"with: there is another module called {name!r}; give {source.path} another name")
+    module = ModuleType(name)
+    module.__file__ = source.path
+    sys.modules[name] = module  # where dataclasses look annotations up
+    try:
+        exec(compile(source.text, source.path, "exec"), vars(module))
+    except Exception as error:  # any of a user's code
+        del sys.modules[name]
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == source.path]
+        where = f", line {lines[-1]}" if lines else ""
+        raise InvalidArgument(f"with: {source.path}{where} fails: {reason_of(error)}") from error
+    LOADED[name] = source
+    return module
+
+
+def run_all(sources: Iterable[Source]) -> None:
+    """Run files that another process has run."""
+    for source in sources:
+        run(source)
