@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import hashlib
 import json
 import re
 import shutil
@@ -19,8 +20,6 @@ import numpy as np
 
 from experiments.common.experiment import Experiment, Options, spelling
 from jaxbandit import Algorithm, InvalidArgument
-from jaxbandit.core.codec import digest, from_plain, stable
-from jaxbandit.core.own import load
 from jaxbandit.report import tables
 from jaxbandit.study import (
     HeldDirectory,
@@ -32,6 +31,7 @@ from jaxbandit.study import (
     forget,
     hold_directory,
     made_before,
+    own_algorithm,
     prepare_file,
     run_study,
     sweeps_without_effect,
@@ -73,7 +73,7 @@ def run_experiment(
     asked = {"name": experiment.name, "precision": str(jnp.result_type(float)), **dataclasses.asdict(options)}
     algorithms = [own_algorithm(given) for given in own]
     if own:
-        asked["with"] = [digest(stable(algorithm)) for algorithm in algorithms]
+        asked["with"] = [[given, hashlib.sha256(Path(given.rpartition(":")[0]).read_bytes()).hexdigest()] for given in own]
     attributes = {"options": json.dumps(asked, sort_keys=True)}
     made = None if force else made_before(out / "results.nc", attributes)
     if made is not None:
@@ -143,15 +143,6 @@ def _show(experiment: Experiment, options: Options, dataset: Any, files: list[st
     for line in (*experiment.notes(dataset), *(sweeps_without_effect(dataset) if experiment.play is None else [])):
         print(f"- {line}")
     print(f"\n{', '.join(files)}: {ending}")
-
-
-def own_algorithm(given: str) -> Algorithm:
-    """Return an algorithm of a user's own class, with its defaults; raises ``InvalidArgument`` where the file has none of that name."""
-    module, name = load(given)
-    kind = vars(module).get(name)
-    if not (isinstance(kind, type) and issubclass(kind, Algorithm)):
-        raise InvalidArgument(f"--with: must name a class of algorithms, such as mine.py:FixedPenalty, got {given}")
-    return from_plain(Algorithm, {"type": f"{module.__name__}:{name}"}, "--with")
 
 
 def with_algorithms(study: Study, algorithms: Sequence[Algorithm]) -> Study:

@@ -108,7 +108,7 @@ def main(argv: list[str] | None = None) -> int:
 
     def command() -> None:
         args = parser().parse_args(argv)
-        for file in getattr(args, "own", ()):
+        for file in vars(args).get("own", ()):
             load(file)
         args.handler(args)
 

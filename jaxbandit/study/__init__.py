@@ -10,6 +10,7 @@ from jaxbandit.core.executors import TaskFailed, WorkerMismatch, WorkersLost, co
 from jaxbandit.core.files import CannotWrite, ExistingOutput, ended, prepare_directory, prepare_file, write_whole
 from jaxbandit.results.dataset import flags_in_words, sweeps_without_effect, to_dataframe
 from jaxbandit.results.files import read_results, write_results
+from jaxbandit.study.catalogue import own_algorithm
 from jaxbandit.study.files import CheckpointMismatch, DirectoryInUse, HeldDirectory, hold_directory, interrupted
 from jaxbandit.study.plan import Plan, make_plan
 from jaxbandit.study.play import compile_quickly, use_all_cores
@@ -23,7 +24,17 @@ from jaxbandit.study.tuning import tune
 __all__ = ["BatchFailed", "CannotWrite", "CheckpointMismatch", "DirectoryInUse", "ExistingOutput", "HeldDirectory", "Keep", "Model"]
 __all__ += ["Plan", "Policy", "Progress", "Reporter", "Run", "Study", "TaskFailed", "WorkerMismatch", "WorkersLost"]
 __all__ += ["audit", "compile_quickly", "connected", "ended", "flags_in_words", "forget", "from_table"]
-__all__ += ["from_toml", "grid", "hold_directory", "interrupted", "made_before", "make_plan", "prepare_directory", "prepare_file"]
+__all__ += [
+    "from_toml",
+    "grid",
+    "hold_directory",
+    "interrupted",
+    "made_before",
+    "make_plan",
+    "own_algorithm",
+    "prepare_directory",
+    "prepare_file",
+]
 __all__ += ["read_results", "rerun", "run_study", "spread", "sweeps_without_effect", "to_dataframe", "tune", "use_all_cores"]
 __all__ += ["write_results", "write_whole"]
 __dir__ = __all__.copy  # what completion shows

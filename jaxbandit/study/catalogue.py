@@ -9,9 +9,11 @@ import textwrap
 from collections.abc import Mapping
 
 from jaxbandit.algorithms import Algorithm
-from jaxbandit.core.codec import Maker, Named, makers, word_of
-from jaxbandit.core.declare import Role, parameters
+from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.codec import Maker, Named, from_plain, makers, word_of
+from jaxbandit.core.declare import Role, checked, parameters
 from jaxbandit.core.fields import anything
+from jaxbandit.core.own import load
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain
 from jaxbandit.feedback import Policy
@@ -22,6 +24,22 @@ from jaxbandit.problems import AbstractProblem, Noise
 ROLES = (Algorithm, AbstractProblem, Delay, Domain, Kernel, Noise, Policy, Rule)  # of a study's own tables
 WIDTH = 110  # characters of a line
 FIELD = re.compile(r"^      (\w+(?:, \w+)*): (.+)$")  # of a docstring's list of attributes or arguments
+
+
+@checked
+def own_algorithm(given: str) -> Algorithm:
+    """Return an algorithm of a class of the user's own, ``"mine.py:FixedPenalty"``, with its defaults; the file's code is run.
+
+    Study files can name the file's classes from then on, by their names alone.
+
+    Raises:
+      InvalidArgument: on a file that cannot be read or fails, or that has no algorithm of that name.
+    """
+    module, name = load(given)
+    if not name:
+        raise InvalidArgument(f"with: must name a class in the file, such as mine.py:FixedPenalty, got {given!r}")
+    algorithm: Algorithm = from_plain(Algorithm, {"type": f"{module.__name__}:{name}"}, "with")
+    return algorithm
 
 
 def places() -> Named[Named[Maker]]:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from experiments.common.running import own_algorithm, with_algorithms
+from experiments.common.running import with_algorithms
 from jaxbandit import InvalidArgument
 from jaxbandit.cli import main
 from jaxbandit.core import executors, own
-from jaxbandit.study import Study, from_table, grid
+from jaxbandit.study import Study, from_table, grid, own_algorithm
 
 TEXT = """
 import dataclasses
@@ -77,8 +77,8 @@ def test_an_experiment_plays_an_algorithm_of_a_user(mine: Path) -> None:
     assert [run.label for run in study.runs[4:]] == ["FixedPenalty on fine", "FixedPenalty on coarse"]
     assert study.runs[4].model is study.runs[0].model and study.runs[5].problem is study.runs[2].problem
     for given, words in (
-        (str(mine), "must name a class"),
-        (f"{mine}:Bounds", "must name a class"),
+        (str(mine), "must name a class in the file"),
+        (f"{mine}:Bounds", "there is no algorithm"),
         (f"{mine}:None_", "defines no 'None_'"),
     ):
         with pytest.raises(InvalidArgument, match=words):
