@@ -158,7 +158,7 @@ class Traits:
 class Algorithm(Declared, abc.ABC, Generic[S]):
     """Rule that chooses points and learns from what comes back; abstract, and every algorithm is a final pytree dataclass.
 
-    A subclass defines ``name`` and :meth:`select`, and overrides of the rest what it needs. Hyper-parameters are declared beside their
+    A subclass defines :meth:`select`, and overrides of the rest what it needs. Hyper-parameters are declared beside their
     fields, see ``jaxbandit.core.declare``; from that come ``validate``, the letters of audit traces and what study files can set. A
     state, of type ``S``, is a pytree dataclass; the defaults below work with one that holds the posterior of ``arena.surrogate`` as
     ``posterior``. ``update`` conditions by ``arena.learn`` and takes sums over what came in by ``observation.total``; that is all it
@@ -172,13 +172,18 @@ class Algorithm(Declared, abc.ABC, Generic[S]):
 
     described: ClassVar[str] = "an algorithm of jaxbandit, or of a subclass of jaxbandit.Algorithm"
     in_files: ClassVar[bool] = True
-    name: ClassVar[str]
+    name: ClassVar[str] = ""
     title: ClassVar[str] = ""
     shown: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def also_called(cls) -> tuple[str, ...]:
-        return (cls.name, cls.title) if cls.title else (cls.name,)
+        return tuple(filter(None, (cls.name, cls.title)))
+
+    @property
+    def label(self) -> str:
+        """Name of its runs and traces: ``name``, or that of a class without one."""
+        return self.name or type(self).__name__
 
     @property
     def traits(self) -> Traits:

@@ -214,7 +214,7 @@ class Run(Described):
     @property
     def name_in_traces(self) -> str:
         """Name of the algorithm in audit traces."""
-        return self.algorithm.name if self.trace_name is None else self.trace_name
+        return self.algorithm.label if self.trace_name is None else self.trace_name
 
 
 def check_label(name: str, value: object, *, empty: bool = False) -> None:
