@@ -306,7 +306,9 @@ def simulate(
         pairs, block = _pairs(len(algorithms), numbers, wanted, 1 if block else least_block(wanted), len(used))
         cell = replace(cell, block=block)
         doing = ["compiling"]
-        with shown(lambda seconds: f"simulate: {doing[0]} {count:,} trials of {horizon:,} rounds of {algorithms[0].label}, {seconds:.0f} s"):
+        with shown(
+            lambda seconds: f"simulate: {doing[0]} {count:,} trials of {horizon:,} rounds of {algorithms[0].label}, {seconds:.0f} s"
+        ):
             before, seen, ended = play_all(cell, key, place(pairs, used), record=record, mesh=mesh_of(used))
             doing[0] = "playing"
             if not checks.is_traced(ended) and ended["status"].is_fully_addressable:
