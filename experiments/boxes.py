@@ -8,8 +8,8 @@ quartiles, constrained EI and SCBO refitted every fourth round unless said other
   quartiles 2.25 and 3.18.
 - Ackley-10, SCBO (18 trials in two pieces, medians): -0.49 and -0.72 after 200, -2.9 and -2.7 after 100; a published run: -0.32 after 178.
 - welded beam, SCBO (15 trials): -1.758 (-1.791 to -1.747) after 100, -1.846 after 60; published -1.728, optimum -1.725.
-- ``--problems Gramacy --horizon 88`` (constrained EI, 30 trials, earlier fits): -0.599809 after 50, -0.599793 (-0.599804 to -0.599791) after
-  100; the optimum is -0.599788. It loses in violation: 85% of the evaluations violate, by less and less, for the optimum lies on a
+- ``--problems Gramacy --horizon 88`` (constrained EI, 30 trials, earlier fits): -0.599809 after 50, -0.599793 (-0.599804 to -0.599791)
+  after 100; the optimum is -0.599788. It loses in violation: 85% of the evaluations violate, by less and less, for the optimum lies on a
   constraint.
 - tension spring, constrained EI after 60 (10 trials, earlier fits): -0.012673 (-0.012674 to -0.012672), published -0.012681, optimum
   -0.012665; pressure vessel: -6456 (-6483 to -6317), optimum -6059.7: whole sixteenths of an inch, which ascents treat as continuous.

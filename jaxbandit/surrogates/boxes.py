@@ -67,7 +67,7 @@ class BoxSurrogate(Surrogate):
         return Prediction(mean=mean, sd=self._by_output(list(deviation(variances))), gain=posterior.gain[jnp.asarray(self.groups)])
 
     def moments(self, weights: Array, parts: list[Array], points: Array) -> tuple[Array, Array]:
-        """Return the means ``[k, n]``, less the prior's, and variances ``[G, n]`` of weights ``[k, N]``, from ``v [n, N]`` of each group."""
+        """Return means ``[k, n]``, less the prior's, and variances ``[G, n]`` of weights ``[k, N]``, from ``v [n, N]`` of each group."""
         shifts, variances = dict[int, Array](), []
         for g, (form, v) in enumerate(zip(self.forms_in_force, parts, strict=True)):
             outputs = [j for j, group in enumerate(self.groups) if group == g]
