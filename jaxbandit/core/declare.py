@@ -326,20 +326,21 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
         for parameter in parameters(function):
             if parameter.name in given:
                 parameter.check(parameter.name, value := given[parameter.name], place)
-                given[parameter.name] = parameter.check.convert(value)
+                if (made := parameter.check.convert(value)) is not value and bound is not None:
+                    given[parameter.name] = made
+                    args, kwargs = bound.args, bound.kwargs  # type: ignore[assignment]  # of a seed, which is rare
         try:
-            if bound is not None:
-                return function(*bound.args, **bound.kwargs)
-            try:
-                return function(*args, **kwargs)
-            except TypeError as error:
-                raise arguments(error, function, args, kwargs, list(_signature(function).parameters)) from None
+            return function(*args, **kwargs)
         except (jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:
             traced = [name for name, value in given.items() if is_traced(value)]
             if not traced:
                 raise
             words = ", ".join(f"{name}={short(given[name])}" for name in traced)
             raise InvalidArgument(f"{', '.join(traced)}: must be known here, not traced by jit or vmap, got {words}") from error
+        except TypeError as error:
+            if bound is not None:
+                raise
+            raise arguments(error, function, args, kwargs, list(_signature(function).parameters)) from None
 
     call.is_checked = True  # type: ignore[attr-defined]
     return call
