@@ -396,7 +396,11 @@ def test_run_report_and_rerun(tmp_path: Path, capsys: Any) -> None:
     assert sorted(path.name for path in out.iterdir()) == ["curves.png", "results.nc", "results.nc.sha256", "summary.csv"]
     assert_same(xr.load_dataset(out / "results.nc", engine="h5netcdf"), whole(), tolerance=1e-5)
     told = capsys.readouterr().out
-    assert "rpol reward_width=2.5" in told and "R regret, soft V violation of the sums over rounds" in " ".join(told.split()) and "summary.csv and curves.png in" in told
+    assert (
+        "rpol reward_width=2.5" in told
+        and "R regret, soft V violation of the sums over rounds" in " ".join(told.split())
+        and "summary.csv and curves.png in" in told
+    )
     for again in ([], ["--resume"], ["--segment", "7"]):  # what is there is shown again
         before = (out / "results.nc").read_bytes()
         assert main(["run", str(study), "--out", str(out), "--no-cache", *again]) == 0
