@@ -189,6 +189,8 @@ import numpy as np
 import jaxbandit
 from tests.support.algorithms import REPRESENTATIVES
 from tests.support.conformance import beside, named, simulate
+from tests.support.quick import trace_quickly
+trace_quickly()
 assert len(jax.devices()) == 4
 runs = beside(REPRESENTATIVES, "float64", block=1)
 with jax.enable_x64(True):
