@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--horizon", type=_positive, metavar="T", help="rounds per trial (default 120, full 500, quick 40)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
     parser.add_argument("--force", action="store_true", help="replace a file that is there")
-    parser.add_argument("--full", action="store_true", help="everything at the size of the README's figures: over ten minutes")
+    parser.add_argument("--full", action="store_true", help="everything at the size of the documentation's figures: over ten minutes")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works; the figures mean little")
     parser.add_argument("--device", action="store_true", help="measure an accelerator instead, part by part, within nine minutes")
     parser.add_argument("--cpu-rehearsal", action="store_true", help="with --device: play its parts small, on the CPU")
