@@ -1,6 +1,6 @@
 """Constrained benchmarks on continuous boxes with hyper-parameters fitted as the data come in: best feasible value and violation.
 
-Measured 2026-11-24 on two cores of an Intel Xeon under load, in pieces of this experiment's runs with other keys. Rewards, medians and
+Measured 2026-11-24 by ``python -m experiments boxes``, in pieces and with other keys, on two cores of an Intel Xeon. Rewards, medians and
 quartiles, constrained EI and SCBO refitted every fourth round unless said otherwise:
 - Hartmann-6, constrained EI (96 trials): 3.322 after 50 and after 60 evaluations (quartiles 3.322 to 3.322); the optimum is 3.322. It loses
   in 17% of the trials, which are at 2.6 after 60: each in the basin at (0.38, 0.77, 0, 0.51, 0, 0.04), on the constraint, where they choose

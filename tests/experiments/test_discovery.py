@@ -77,7 +77,11 @@ def test_figures_in_texts_have_a_date_and_a_command():
         start, command = measured(experiment.text, commands)
         table = TABLE.search(experiment.text)
         assert command == name and (table is None or start < table.start())
-    files = [*ROOT.glob("*.md"), *(path for part in ("jaxbandit", "experiments") for path in (ROOT / part).rglob("*.py"))]
+    files = [
+        *ROOT.glob("*.md"),
+        *(ROOT / "notebooks").rglob("*.md"),
+        *(path for part in ("jaxbandit", "experiments") for path in (ROOT / part).rglob("*.py")),
+    ]
     tables = {path: TABLE.search(path.read_text(encoding="utf-8")) for path in files}
     tables = {path.name: measured(path.read_text(encoding="utf-8"), commands)[0] < found.start() for path, found in tables.items() if found}
-    assert {"README.md", "config_gp.py"} <= set(tables) and all(tables.values())
+    assert {"speed.md", "config_gp.py"} <= set(tables) and all(tables.values())

@@ -78,7 +78,7 @@ def problem(**options: Any) -> problems.Problem:
         lambda key: gradients.SmoothedLoss(problem(), lambda p: (jaxbandit.Rpol(), model()), horizon=2).estimate({"a": 1.0}, key),
     ],
 )
-@pytest.mark.parametrize("key", [0, "0", None])
+@pytest.mark.parametrize("key", [0.5, "0", None])
 def test_what_is_no_key_is_refused_by_name_everywhere(entry: Callable[[Any], Any], key: Any) -> None:
     with pytest.raises(InvalidArgument, match=r"^key: must be one PRNG key, jax\.random\.key\(seed\), got "):
         entry(key)
