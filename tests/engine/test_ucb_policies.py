@@ -8,7 +8,6 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-import chex
 import jax
 import numpy as np
 import pytest
@@ -33,7 +32,6 @@ KERNELS: dict[str, tuple[Callable[..., Any], Callable[..., np.ndarray]]] = {
     "matern52": (kernels.Matern52, gp.matern52),
 }
 KNOWN = ("se", "known")  # beliefs of the reference: the algorithms' steps alone
-PAIRS = [("se", "features"), ("se", "product"), ("matern52", "features"), ("se", "auto"), ("matern52", "auto"), ("matern52", "rows")]
 
 Estimator = jaxbandit.estimators.Bounds
 
@@ -98,12 +96,12 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {"rpol": jaxbandit.Rpol, "cbo": jaxb
 # CBO's clips lie inside the range of the bounds, so that they act, and its step is small enough for the dual not to sit at a cap.
 PARAMETERS: dict[str, dict[str, Any]] = {"rpol": {}, "cbo": {"reward_clip": 2.0, "cost_clip": 1.5, "dual_cap": 4.0}, "config": {}}
 BETA = np.array([2.0, 1.5, 1.0, 0.5])
-# The steps of every algorithm, and the engine with every pair, in one precision or the other.
-ENGINE = [(*pair, list(TOLERANCE)[number % 2]) for number, pair in enumerate(PAIRS)]
+# The steps of every algorithm, and each in a program of the engine's own, CONFIG where nothing is feasible; forms and precisions are the
+# surrogates' own tests.
+ENGINE = [("rpol", "se", "auto", "float32"), ("cbo", "matern52", "auto", "float64")]
 CASES = [
-    pytest.param(algorithm, *run, id="-".join([algorithm, *run]), marks=() if run[1] == "known" else pytest.mark.full)
-    for run in [(*KNOWN, "float64"), *ENGINE]
-    for algorithm in ALGORITHMS
+    pytest.param(*case, id="-".join(case), marks=() if case[2] == "known" else pytest.mark.full)
+    for case in [*((algorithm, *KNOWN, "float64") for algorithm in ALGORITHMS), *ENGINE]
 ]
 
 
@@ -118,12 +116,6 @@ def model_of(points: np.ndarray, kernel: str, outputs: int, noise: float, width:
     return bandit.Model(grams=np.stack([gram] * outputs), noise=np.full(outputs, noise), prior_mean=np.zeros(outputs), width=width)
 
 
-def constraints_of(kernel: str, form: str) -> int:
-    """One to three, in turn; with the form ``auto`` as many as with the form that it chooses, so that they share a program."""
-    chosen = {"se": "product", "matern52": "features"}[kernel] if form == "auto" else form
-    return 2 if form == "known" else 1 + PAIRS.index((kernel, chosen)) % 3
-
-
 def by_steps(problem: Any, members: dict[str, Any], model: bandit.Model, *, seed: int, initial: tuple[int, ...] = ()) -> Any:
     """The trials of some algorithms with the reference's beliefs."""
     with precision_of("float64"):
@@ -133,48 +125,35 @@ def by_steps(problem: Any, members: dict[str, Any], model: bandit.Model, *, seed
 
 
 @functools.cache
-def recorded(kernel: str, form: str, precision: str) -> dict[str, jaxbandit.Trajectory]:
-    """The runs of all algorithms, from one program."""
-    constraints = constraints_of(kernel, form)
-    problem, points = random_problem(constraints, f"{kernel}-{form}")
-    all_learners = learners(BETA[0], BETA[1 : 1 + constraints])
-    if form == "known":
-        model = model_of(points, kernel, 1 + constraints, NOISE, bandit.constant(BETA[: 1 + constraints]))
-        return by_steps(problem, all_learners, model, seed=1)
-    with precision_of(precision):
-        surrogate = jaxbandit.surrogate(
-            problem.domain,
-            KERNELS[kernel][0](length_scale=LENGTH_SCALE),
-            noise_variance=NOISE,
-            outputs=1 + constraints,
-            form=form,
-            horizon=HORIZON,
-        )
-        return panel.play(problem, all_learners, surrogate, horizon=HORIZON, trials=TRIALS, key=jax.random.key(1))
+def known() -> dict[str, jaxbandit.Trajectory]:
+    """The runs of all algorithms by their steps."""
+    problem, points = random_problem(2, "control")
+    return by_steps(problem, learners(BETA[0], BETA[1:3]), model_of(points, "se", 3, NOISE, bandit.constant(BETA[:3])), seed=5)
+
+
+def alone(problem: problems.Problem, learner: Any, kernel: str, form: str, outputs: int, precision: str) -> jaxbandit.Trajectory:
+    """A run of a program of the algorithm's own."""
+    surrogate = jaxbandit.surrogate(
+        problem.domain,
+        KERNELS[kernel][0](length_scale=LENGTH_SCALE),
+        noise_variance=NOISE,
+        outputs=outputs,
+        form=form,
+        horizon=HORIZON,
+        precision=precision,
+    )
+    return jaxbandit.simulate(problem, learner, surrogate, horizon=HORIZON, trials=TRIALS, key=jax.random.key(1))
 
 
 @pytest.mark.parametrize(("algorithm", "kernel", "form", "precision"), CASES)
 def test_every_round_is_the_papers(algorithm: str, kernel: str, form: str, precision: str) -> None:
-    run, constraints = recorded(kernel, form, precision)[algorithm], constraints_of(kernel, form)
+    constraints = 2 if form == "known" else 1
+    problem, points = random_problem(constraints, "control" if form == "known" else f"{kernel}-{form}")
+    learner = learners(BETA[0], BETA[1 : 1 + constraints])[algorithm]
+    run = known()[algorithm] if form == "known" else alone(problem, learner, kernel, form, 1 + constraints, precision)
     assert run.values.dtype == precision
-    points = random_problem(constraints, f"{kernel}-{form}")[1]
     model = model_of(points, kernel, 1 + constraints, NOISE, bandit.constant(BETA[: 1 + constraints]))
     check(run, algorithm, model, TOLERANCE[precision], **PARAMETERS[algorithm])
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_run_of_its_own_is_that_of_the_panel(algorithm: str) -> None:
-    """An algorithm in a program of its own does what it does beside others."""
-    kernel, form, precision = ENGINE[1]
-    constraints = constraints_of(kernel, form)
-    problem, _ = random_problem(constraints, f"{kernel}-{form}")
-    with precision_of(precision):
-        model = KERNELS[kernel][0](length_scale=LENGTH_SCALE)
-        surrogate = jaxbandit.surrogate(problem.domain, model, noise_variance=NOISE, outputs=1 + constraints, form=form, horizon=HORIZON)
-        learner = learners(BETA[0], BETA[1 : 1 + constraints])[algorithm]
-        alone = jaxbandit.simulate(problem, learner, surrogate, horizon=HORIZON, trials=TRIALS, key=jax.random.key(1))
-    chex.assert_trees_all_close(jax.tree.map(np.asarray, alone), recorded(kernel, form, precision)[algorithm], rtol=1e-9, atol=1e-9)
 
 
 SCHEDULES: dict[str, tuple[Any, bandit.Width]] = {
@@ -190,24 +169,21 @@ def schedule_model(schedule: str) -> bandit.Model:
 
 
 @functools.cache
-def scheduled(precision: str) -> dict[str, jaxbandit.Trajectory]:
-    """The runs of algorithms under schedules, by "algorithm-schedule": in float64 by their steps, in float32 from one program."""
+def scheduled() -> dict[str, jaxbandit.Trajectory]:
+    """The runs of algorithms under schedules, by "algorithm-schedule", from one program."""
     problem, _ = random_problem(2, "schedules")
-    members = {f"{name}-{schedule}": learners(*[SCHEDULES[schedule][0]] * 2)[name] for name, schedule in SCHEDULED}
-    if precision == "float64":
-        return by_steps(problem, members, schedule_model("constant"), seed=2)
-    with precision_of(precision):
+    with precision_of("float64"):
         kernel = kernels.SquaredExponential(length_scale=LENGTH_SCALE)
         surrogate = jaxbandit.surrogate(problem.domain, kernel, noise_variance=1 + 2 / HORIZON, outputs=3, form="product")
+        members = {f"{name}-{schedule}": learners(*[SCHEDULES[schedule][0]] * 2)[name] for name, schedule in SCHEDULED}
         return panel.play(problem, members, surrogate, horizon=HORIZON, trials=TRIALS, key=jax.random.key(2))
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("precision", TOLERANCE)
 @pytest.mark.parametrize(("algorithm", "schedule"), SCHEDULED)
-def test_width_schedules(algorithm: str, schedule: str, precision: str) -> None:
-    run = scheduled(precision)[f"{algorithm}-{schedule}"]
-    check(run, algorithm, schedule_model(schedule), TOLERANCE[precision], **PARAMETERS[algorithm])
+def test_width_schedules(algorithm: str, schedule: str) -> None:
+    run = scheduled()[f"{algorithm}-{schedule}"]
+    check(run, algorithm, schedule_model(schedule), TOLERANCE["float64"], **PARAMETERS[algorithm])
 
 
 # Another kernel, regulariser and prior mean for every output; points seen before round 1; per-constraint parameters.
@@ -218,30 +194,29 @@ PER_CONSTRAINT: dict[str, dict[str, Any]] = {
     "cbo": {"reward_clip": 1.5, "cost_clip": np.array([0.1, 0.3, 2.0]), "dual_cap": 0.1, "step_divisor": np.array([2.0, 3.0, 9.0])},
     "config": {},
 }
-INITIAL = {"given": jaxbandit.InitialDesign(indices=np.array([3, 77, 3, 140])), "random": jaxbandit.InitialDesign(random=5)}
+INITIAL = np.array([3, 77, 3, 140])
 
 
 @functools.cache
-def separate(design: str, precision: str) -> dict[str, jaxbandit.Trajectory]:
+def separate() -> dict[str, jaxbandit.Trajectory]:
     problem, _ = random_problem(3, "separate")
     theory = widths.ImprovedGPUCB(norm_bound=1.0, noise_scale=0.2)
     bounds = Estimator(reward_width=theory, cost_width=theory)
-    with precision_of(precision):
+    with precision_of("float64"):
         covariances = [KERNELS[name][0](length_scale=scale) for name, scale in zip(SEPARATE_KERNELS, SCALES, strict=True)]
         options = {"noise_variance": SEPARATE_NOISE, "outputs": 4, "prior_mean": PRIOR_MEAN}
         surrogate = jaxbandit.surrogate(problem.domain, covariances, **options, form="features")
         assert len(surrogate.forms) == 4
         members = {name: build(estimator=bounds, **PER_CONSTRAINT[name]) for name, build in ALGORITHMS.items()}
-        options = {"horizon": HORIZON, "trials": TRIALS, "key": jax.random.key(3), "initial": INITIAL[design]}
+        options = {"horizon": HORIZON, "trials": TRIALS, "key": jax.random.key(3), "initial": jaxbandit.InitialDesign(indices=INITIAL)}
         return panel.play(problem, members, surrogate, **options)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("design", "precision"), [("given", "float64"), ("random", "float32")])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_separate_models_and_an_initial_design(algorithm: str, design: str, precision: str) -> None:
-    run, (_, points) = separate(design, precision)[algorithm], random_problem(3, "separate")
-    assert run.initial_indices.shape == (TRIALS, INITIAL[design].count)
+def test_separate_models_and_an_initial_design(algorithm: str) -> None:
+    run, (_, points) = separate()[algorithm], random_problem(3, "separate")
+    np.testing.assert_array_equal(run.initial_indices, [INITIAL] * TRIALS)
     if algorithm == "cbo":
         assert np.isclose(run.multipliers, 0.1).any(), "the dual must reach its cap"
     model = bandit.Model(
@@ -250,35 +225,28 @@ def test_separate_models_and_an_initial_design(algorithm: str, design: str, prec
         prior_mean=np.array(PRIOR_MEAN),
         width=bandit.improved_gp_ucb(1.0, 0.2, 0.1, 2.0),
     )
-    check(run, algorithm, model, TOLERANCE[precision], **PER_CONSTRAINT[algorithm])
+    check(run, algorithm, model, TOLERANCE["float64"], **PER_CONSTRAINT[algorithm])
 
 
-@pytest.mark.full(but=("float64",))
-@pytest.mark.parametrize("precision", TOLERANCE)
-def test_config_on_an_infeasible_problem(precision: str) -> None:
+@pytest.mark.parametrize("form", ["known", pytest.param("rows", marks=pytest.mark.full)])
+def test_config_on_an_infeasible_problem(form: str) -> None:
     """Declares in the right round, and goes on at the point of least worst-case lower bound."""
     problem, points = random_problem(2, "infeasible", shift=4.0)
-    with precision_of(precision):
-        learner = jaxbandit.Config(estimator=Estimator(reward_width=1.0, cost_width=1.0))
-        kernel = kernels.SquaredExponential(length_scale=LENGTH_SCALE)
-        surrogate = jaxbandit.surrogate(problem.domain, kernel, noise_variance=NOISE, outputs=3, form="product")
-        run = jaxbandit.simulate(problem, learner, surrogate, horizon=HORIZON, trials=TRIALS, key=jax.random.key(4))
-    model = model_of(points, "se", 3, NOISE, bandit.constant(1.0))
+    model = model_of(points, "matern52" if form == "rows" else "se", 3, NOISE, bandit.constant(1.0))
+    learner = jaxbandit.Config(estimator=Estimator(reward_width=1.0, cost_width=np.ones(2)))
+    run = (
+        by_steps(problem, {"config": learner}, model, seed=4)["config"]
+        if form == "known"
+        else alone(problem, learner, "matern52", form, 3, "float64")
+    )
     declared = np.asarray(run.declared_round)
     assert np.all((declared > 1) & (declared < HORIZON)), "the case must visit both branches"
-    check(run, "config", model, TOLERANCE[precision])
-
-
-@functools.cache
-def control() -> dict[str, jaxbandit.Trajectory]:
-    problem, points = random_problem(2, "control")
-    model = model_of(points, "se", 3, NOISE, bandit.constant([2.0, 1.5, 1.5]))
-    return by_steps(problem, learners(2.0, 1.5), model, seed=5)
+    check(run, "config", model, TOLERANCE["float64"])
 
 
 def one_run(algorithm: str) -> tuple[list[bandit.Record], bandit.Model]:
     points = random_problem(2, "control")[1]
-    return records(control()[algorithm]), model_of(points, "se", 3, NOISE, bandit.constant([2.0, 1.5, 1.5]))
+    return records(known()[algorithm]), model_of(points, "se", 3, NOISE, bandit.constant(BETA[:3]))
 
 
 @pytest.mark.parametrize("algorithm", ["rpol", "cbo"])

@@ -110,8 +110,7 @@ def _drawn(grams: Any, noise: Any, prior_mean: Any, indices: Any, values: Any, n
     drawn = []
     for j, gram in enumerate(grams):
         mean, covariance = gp.posterior(gram, indices, values[:, j], noise[j], prior_mean[j])
-        variances, directions = np.linalg.eigh(covariance)
-        drawn.append(mean + scale[j] * directions @ (np.sqrt(np.maximum(variances, 0)) * normals[j]))
+        drawn.append(mean + scale[j] * np.linalg.cholesky(covariance + 1e-9 * np.eye(len(gram))) @ normals[j])
     return (np.stack(drawn),)
 
 
