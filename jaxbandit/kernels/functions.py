@@ -328,5 +328,6 @@ def spectral(kernel: Kernel, key: Key, shape: tuple[int, int], dtype: np.dtype) 
     normal, chi = jax.random.split(key)
     drawn, freedom = jax.random.normal(normal, shape, dtype), kernel.spectrum
     if freedom < math.inf:
-        drawn = drawn * jnp.sqrt(freedom / (2 * jax.random.gamma(chi, freedom / 2, shape[:1], dtype)))[:, None]
+        squares = jnp.square(jax.random.normal(chi, (int(freedom), shape[0]), dtype))  # sums of which are chi-squared
+        drawn = drawn * jnp.sqrt(freedom / jnp.sum(squares, axis=0))[:, None]
     return drawn / jnp.broadcast_to(jnp.asarray(kernel.length_scale), drawn.shape), jnp.ones((), dtype)

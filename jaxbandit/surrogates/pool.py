@@ -26,6 +26,7 @@ from jaxbandit.surrogates.features import Form, matmul
 T = TypeVar("T")
 
 FEATURES = 512  # random features of a prior draw
+MANY, AT_ONCE = 512, 8  # points at which they are summed in a loop, and by how many
 
 
 @pytree
@@ -206,7 +207,23 @@ def prior_draw(kernel: Kernel, key: Key, dimension: int, dtype: np.dtype) -> jax
     omega, variance = sampled
     phase = jax.random.uniform(phases, (FEATURES,), dtype)
     size = jnp.sqrt(2 * variance / FEATURES) * jax.random.normal(amplitudes, (FEATURES,), dtype)
-    return jax.tree_util.Partial(lambda w, b, a, x: matmul(_cosine(matmul(x, w.T) + b[None]), a), omega / (2 * np.pi), phase, size)
+    return jax.tree_util.Partial(_waves, omega / (2 * np.pi), phase, size)
+
+
+def _waves(frequencies: Array, phases: Array, sizes: Array, points: Array) -> Array:
+    """Return sums of cosines ``[n]`` at ``points [n, d]``; of many points a few at a time, so that each loop keeps its terms in registers."""
+    if len(points) < MANY:
+        return matmul(_cosine(matmul(points, frequencies.T) + phases[None]), sizes)
+    axes = [points[:, k] for k in range(points.shape[1])]
+
+    def add(total: Array, some: tuple[Array, Array, Array]) -> tuple[Array, None]:
+        for frequency, phase, size in zip(*some, strict=True):
+            total += size * _cosine(sum((f * x for f, x in zip(frequency, axes, strict=True)), phase))
+        return total, None
+
+    parts = (frequencies.reshape(-1, AT_ONCE, len(axes)), phases.reshape(-1, AT_ONCE), sizes.reshape(-1, AT_ONCE))
+    drawn: Array = jax.lax.scan(add, jnp.zeros(len(points), points.dtype), parts)[0]
+    return drawn
 
 
 COSINE = [(-1) ** n * (2 * math.pi) ** (2 * n) / math.factorial(2 * n) for n in range(9, -1, -1)]  # Taylor's, in turns: 1e-8 at a half
