@@ -11,6 +11,7 @@ The same algorithms drive a real experiment: ``jaxbandit.Session`` asks for poin
 Sign rule everywhere: maximise the reward; a constraint holds where its value is ``<= 0``.
 """
 
+import contextlib
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +67,6 @@ LATER = ("gradients", "optuna", "report", "session", "study")  # which need opta
 FROM = {"Session": "session", "cite": "citations", "compare": "report.comparison", "optimise": "session"}  # the modules of further names
 __dir__ = [*__all__, *FROM, *LATER].copy
 HOLDING = {"kernels": kernels, "delays": delays, "problems": problems, "domains": domains, "estimators": estimators}
-_missing = missing(__name__, __dir__(), HOLDING)
 
 
 def __getattr__(name: str) -> Any:
@@ -75,4 +75,8 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module(f"jaxbandit.{FROM[name]}"), name)
     if name in LATER:
         return importlib.import_module(f"jaxbandit.{name}")
-    return _missing(name)
+    held = dict(HOLDING)
+    for module in () if name.startswith("_") else LATER:
+        with contextlib.suppress(ImportError):  # an extra is not installed
+            held[module] = importlib.import_module(f"jaxbandit.{module}")
+    return missing(__name__, __dir__(), held)(name)

@@ -331,7 +331,7 @@ def _look_up(word: str, roles: tuple[type[Role], ...], name: object, where: str)
     if ":" in name:
         way = f"import its module first, on the command line by --with {name.partition(':')[0]}.py"
         raise InvalidArgument(f"{words} in the modules that have been imported; {way}")
-    raise InvalidArgument(f"{words}{did_you_mean(name, known)}; known are {', '.join(known)}")
+    raise InvalidArgument(f"{words}{did_you_mean(name, known)}; known are {', '.join(known)}; your own class comes by --with FILE.py")
 
 
 def _value(word: str, roles: Sequence[type[Role]], is_static: bool, value: object, where: str) -> Any:

@@ -7,13 +7,20 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar, cast
+
+C = TypeVar("C", bound=Callable[..., Any])
 
 # Names elsewhere, in lower case, and what stands for them here: the first of these that is known where the name was looked for.
 ALIASES = {
     "alpha": ("noise_variance",),
+    "axes": ("domain",),
+    "axis": ("axes", "domain"),
+    "bounds": ("axes", "domain"),
     "budget": ("evaluations", "horizon"),
     "ei": ("Cei",),
     "expectedimprovement": ("Cei",),
@@ -37,8 +44,10 @@ ALIASES = {
     "rng": ("key", "seed"),
     "rounds": ("horizon",),
     "seed": ("key",),
+    "search_space": ("axes", "domain"),
     "se": ("SquaredExponential",),
     "sigma": ("sd",),
+    "space": ("axes", "domain"),
     "std": ("sd",),
     "stddev": ("sd",),
     "ts": ("ConstrainedThompson",),
@@ -80,6 +89,29 @@ def attribute(item: object, name: str) -> Any:
     raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}{words}")
 
 
+def hinted(made: C) -> C:
+    """Let what Python says of wrong arguments of a dataclass or function say what was meant, and of wrong attributes; a decorator."""
+    kind: Any = made
+    called = kind.__init__ if isinstance(made, type) else made
+    names = list(inspect.signature(called).parameters)
+
+    @functools.wraps(called)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return called(*args, **kwargs)
+        except TypeError as error:
+            if kwargs.keys() <= set(names) and not (isinstance(made, type) and args[1:]):
+                raise  # of what is called
+            raise arguments(error, made, args[1:], kwargs, names[1:]) from None
+
+    if not isinstance(made, type):
+        return cast(C, call)
+    kind.__init__ = call
+    if not any("__getattr__" in vars(base) for base in kind.__mro__):
+        kind.__getattr__ = attribute
+    return made
+
+
 def arguments(
     error: TypeError, made: Callable[..., Any], args: Sequence[object], given: Mapping[str, object], known: Sequence[str]
 ) -> TypeError:
@@ -89,7 +121,7 @@ def arguments(
     for name in [name for name in given if name not in known][:1]:
         path = next((path for field in fields for path in _inside(field, name)), "")
         words = f", did you mean {path!r}?" if path else did_you_mean(name, known)
-    if fields and args:
+    if args and fields and all(field.kw_only for field in fields):
         own = sorted(known, key=lambda name: name not in vars(made).get("__annotations__", {}))  # before those of its bases
         by_name = ", ".join(f"{name}={value!r}" for name, value in zip(own, args, strict=False))
         words = f"; fields are given by name: {made.__name__}({by_name})"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import functools
 import textwrap
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -14,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.core import hints
 from jaxbandit.core.checks import InvalidArgument, check_known, is_sequence_of_numbers, naming, shape_of, short
 from jaxbandit.core.checks import float_dtype as float_dtype
+from jaxbandit.core.hints import hinted
 
 T = TypeVar("T")
 
@@ -46,28 +45,9 @@ def pytree(cls: type[T]) -> type[T]:
         cls.__repr__ = lambda self: f"{type(self).__name__}({', '.join(map('='.join, fields_in_brief(self)))})"  # type: ignore[method-assign]
     if not any("_repr_html_" in vars(base) for base in cls.__mro__):
         cls._repr_html_ = lambda self: html_fields(type(self).__name__, fields_in_brief(self))  # type: ignore[attr-defined]
-    _hint(cls)
+    hinted(cls)
     register(cls)
     return cls
-
-
-def _hint(cls: Any) -> None:
-    """Let what Python says of wrong arguments and attributes of a class say what was meant."""
-    made = cls.__init__
-
-    @functools.wraps(made)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        try:
-            made(self, *args, **kwargs)
-        except TypeError as error:
-            names = [field.name for field in dataclasses.fields(cls)]
-            if not args and kwargs.keys() <= set(names):
-                raise
-            raise hints.arguments(error, cls, args, kwargs, names) from None
-
-    cls.__init__ = init
-    if not any("__getattr__" in vars(base) for base in cls.__mro__):
-        cls.__getattr__ = hints.attribute
 
 
 PYTREES = set[type]()  # all classes that are registered

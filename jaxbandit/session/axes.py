@@ -19,6 +19,7 @@ from jaxbandit.core.checks import InvalidArgument, check_known, did_you_mean, sh
 from jaxbandit.core.codec import Table, from_fields, from_plain, to_fields, to_plain
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import AtLeast, finite, scalar, whole
+from jaxbandit.core.hints import hinted
 from jaxbandit.core.pytree import MOST_NUMBERS_SHOWN, replace
 from jaxbandit.domains import MOST_POINTS, Box, Domain, Side, box, log, product
 from jaxbandit.domains import points as bare_points
@@ -64,6 +65,7 @@ def _of_side(column: np.ndarray, side: Side) -> np.ndarray:
     return np.asarray(np.rint(column * parts) / parts + 0.0)
 
 
+@hinted
 @dataclasses.dataclass(frozen=True, repr=False)
 class Axis:
     """One quantity that is chosen: its name and the values that it can take.

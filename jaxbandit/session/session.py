@@ -17,6 +17,7 @@ from jaxbandit.core.checks import short
 from jaxbandit.core.codec import digest
 from jaxbandit.core.declare import FilePath, checked
 from jaxbandit.core.fields import boolean, nonnegative_numbers, scalar, whole
+from jaxbandit.core.hints import hinted
 from jaxbandit.core.status import Status, explain, flags_in_words, healthy
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Box, Domain
@@ -57,6 +58,7 @@ class Session(Reading):
     """
 
     @classmethod
+    @hinted
     def create(
         cls,
         directory: str | Path | None,

@@ -211,7 +211,7 @@ def prior_draw(kernel: Kernel, key: Key, dimension: int, dtype: np.dtype) -> jax
 
 
 def _waves(frequencies: Array, phases: Array, sizes: Array, points: Array) -> Array:
-    """Return sums of cosines ``[n]`` at ``points [n, d]``; of many points a few at a time, so that each loop keeps its terms in registers."""
+    """Return sums of cosines ``[n]`` at ``points [n, d]``; of many points a few at a time, in registers."""
     if len(points) < MANY:
         return matmul(_cosine(matmul(points, frequencies.T) + phases[None]), sizes)
     axes = [points[:, k] for k in range(points.shape[1])]
