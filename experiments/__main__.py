@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,12 +12,21 @@ from experiments.benchmark import command as bench
 from experiments.common.experiment import add_options, find_experiments, options_from
 from experiments.common.running import run_experiment, write_trace
 from jaxbandit import enable_cache
+from jaxbandit.report.tables import filled
 from jaxbandit.study import BatchFailed, WorkersLost, compile_quickly, connected, ended, interrupted, use_all_cores
 
 if TYPE_CHECKING:
     from distributed import Client
 
 WORKERS = "let workers of Dask play: local for some of this machine, or the address or the scheduler file of a cluster"
+
+
+def _refilled(paragraph: str) -> str:
+    """Return a paragraph or a list in lines of the terminal's length; tables, whose lines are indented further, stay as they are."""
+    if re.search(r"^ {3}", paragraph, re.MULTILINE):
+        return paragraph
+    lines = re.sub(r"\n(?!- |\d\.)\s*", " ", paragraph).split("\n")
+    return "\n".join(filled(line, indent="  " * line.startswith("- ")) for line in lines)
 
 
 def parser(*, quick: bool = False) -> argparse.ArgumentParser:
@@ -29,7 +39,7 @@ def parser(*, quick: bool = False) -> argparse.ArgumentParser:
         command = commands.add_parser(
             experiment.name,
             help=experiment.title,
-            description=experiment.text,
+            description="\n\n".join(map(_refilled, experiment.text.split("\n\n"))),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         add_options(command, experiment.reduced() if quick else experiment)
@@ -102,7 +112,7 @@ def _command(argv: list[str] | None) -> int:
         enable_cache(args.cache)
     if args.command in (None, "list"):
         for name, experiment in find_experiments().items():
-            print(f"{name:20s} {experiment.title}")
+            print(filled(f"{name:20s} {experiment.title}", indent=21 * " "))
     elif args.command == "bench":
         return bench.run(args)
     elif args.command == "all":

@@ -135,14 +135,11 @@ def _show(experiment: Experiment, options: Options, dataset: Any, files: list[st
     cells = [list(rows[0]), *([str(cell) for cell in row.values()] for row in rows)]
     trials = f"{options.trials} trial{'' if options.trials == 1 else 's'}"
     print(f"\n{experiment.title}\n{trials}, T = {options.horizon}, {options.parameters} parameters, seed {options.seed}\n")
-    print(
-        tables.text_table(rows)
-        if experiment.rows is tables.summary_rows
-        else tables.aligned(cells, width=shutil.get_terminal_size().columns)
-    )
+    own = experiment.rows is not tables.summary_rows
+    print(tables.aligned(cells, width=shutil.get_terminal_size().columns) if own else tables.text_table(rows))
     for line in (*experiment.notes(dataset), *(sweeps_without_effect(dataset) if experiment.play is None else [])):
-        print(f"- {line}")
-    print(f"\n{', '.join(files)}: {ending}")
+        print(tables.filled(f"- {line}", indent="  "))
+    print("\n" + tables.filled(f"{', '.join(files)}: {ending}"))
 
 
 def with_algorithms(study: Study, algorithms: Sequence[Algorithm]) -> Study:

@@ -22,7 +22,7 @@ from jaxbandit.core.codec import Named
 from jaxbandit.core.executors import WORKERS, WorkersLost, connected
 from jaxbandit.core.files import ended
 from jaxbandit.core.own import load
-from jaxbandit.core.pytree import float_dtype
+from jaxbandit.core.pytree import filled, float_dtype
 from jaxbandit.session import CannotRecord
 from jaxbandit.study.run import BatchFailed
 from jaxbandit.surrogates import PRECISIONS
@@ -54,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
         added.set_defaults(handler=handler)
         return added
 
-    example = {"epilog": EXAMPLE.read_text(encoding="utf-8"), "formatter_class": argparse.RawTextHelpFormatter}
+    example = {"epilog": EXAMPLE.read_text(encoding="utf-8"), "formatter_class": argparse.RawDescriptionHelpFormatter}
     running = command(run, "run a study", description="Run the study of a TOML file.", **example)
     add = running.add_argument
     add("study", type=Path, metavar="STUDY.toml")
@@ -175,7 +175,8 @@ def show(dataset: xr.Dataset, path: Path, args: argparse.Namespace, words: str) 
 
     rows, folder = tables.summary_rows(dataset), path.parent
     write_whole(folder / "summary.csv", lambda path: tables.write_csv(rows, path))
-    notes = [f"- {line}" for line in (*flags_in_words(dataset), *sweeps_without_effect(dataset), *statistics.shared_start(dataset))]
+    said = (*flags_in_words(dataset), *sweeps_without_effect(dataset), *statistics.shared_start(dataset))
+    notes = [tables.filled(f"- {line}", indent="  ") for line in said]
     print("\n".join(["", tables.text_table(rows), *notes, ""]))
     files, kind = [str(path), "summary.csv"], chosen("--format", args.format, FIGURE_FORMATS)
     with style(args.style):
@@ -294,4 +295,4 @@ def names(args: argparse.Namespace) -> None:
         case [place]:
             print(catalogue(place))
         case _:
-            print("\n".join(f"{place:14s} {', '.join(things)}" for place, things in known.items()))
+            print("\n".join(filled(f"{place:14s} {', '.join(things)}", indent=15 * " ") for place, things in known.items()))

@@ -50,7 +50,8 @@ def add_session_commands(parser: argparse.ArgumentParser) -> None:
         added.add_argument("--wait", type=float, default=WAIT, metavar="S", help="seconds to wait for others (default %(default)s)")
         return added
 
-    new = command("new", "begin a session", epilog=EXPERIMENT.read_text(encoding="utf-8"), formatter_class=argparse.RawTextHelpFormatter)
+    example = {"epilog": EXPERIMENT.read_text(encoding="utf-8"), "formatter_class": argparse.RawDescriptionHelpFormatter}
+    new = command("new", "begin a session", **example)
     new.add_argument("experiment", type=Path, metavar="EXPERIMENT.toml")
     new.add_argument("--out", type=Path, metavar="DIR", help="where to write (default the file's name without .toml)")
     new.add_argument("--history", type=Path, metavar="FILE", help="tell what was measured before, the rows of a CSV file, as tell --csv")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import shutil
 import textwrap
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -212,6 +213,12 @@ def aligned(lines: Sequence[Sequence[str]], *, width: int | None = None) -> str:
 
     texts = [[joined(line, block) for line in lines] for block in blocks]
     return "\n\n".join("\n".join([head, "-" * len(head.split("\n")[0]), *body]) for head, *body in texts)
+
+
+def filled(line: str, width: int | None = None, indent: str = "") -> str:
+    """Return a line as several of at most so many letters, by default those of the terminal, the further ones after an indent."""
+    width = shutil.get_terminal_size().columns if width is None else width
+    return textwrap.fill(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def html_table(head: Sequence[str], body: Sequence[Sequence[str]], *, caption: str = "") -> str:

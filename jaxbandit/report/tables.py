@@ -13,13 +13,13 @@ import pandas as pd
 from jaxbandit.core.checks import one_of
 from jaxbandit.core.declare import KeyOrSeed
 from jaxbandit.core.fields import whole
-from jaxbandit.core.pytree import aligned
+from jaxbandit.core.pytree import aligned, filled
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.report.statistics import Given, elapsed, results_at_hand
 from jaxbandit.results.dataset import LABELS, to_dataframe
 from jaxbandit.results.measured import COLUMNS, RunSummary, measures_shown, note_of, summary_row, summary_text
 
-__all__ = ["COLUMNS", "aligned", "latex_table", "summary_rows", "text_table", "to_dataframe", "write_csv"]
+__all__ = ["COLUMNS", "aligned", "filled", "latex_table", "summary_rows", "text_table", "to_dataframe", "write_csv"]
 __dir__ = __all__.copy  # what completion shows
 
 # The measures' headings as formulas of LaTeX.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -22,7 +21,7 @@ from jaxbandit.core.codec import describe, in_words
 from jaxbandit.core.declare import Array, KeyOrSeed
 from jaxbandit.core.intervals import half_width
 from jaxbandit.core.keys import Stream, pair_key, stream_key, typed
-from jaxbandit.core.pytree import aligned, canonicalise, html_table
+from jaxbandit.core.pytree import aligned, canonicalise, filled, html_table
 from jaxbandit.core.status import Status, healthy
 from jaxbandit.core.sweep import combinations
 from jaxbandit.delays import Delay, NoDelay
@@ -375,4 +374,4 @@ def summary_cells(rows: Sequence[Mapping[str, Any]], joint: str = " +- ") -> lis
 def summary_text(rows: Sequence[Mapping[str, Any]], width: int | None = None) -> str:
     """Return a table of rows as text with its legend, in so many letters; default those of the terminal, 80 where there is none."""
     width = shutil.get_terminal_size().columns if width is None else width
-    return "\n".join([aligned(summary_cells(rows), width=width), "", *textwrap.wrap(legend_of(rows), width)])
+    return "\n".join([aligned(summary_cells(rows), width=width), "", filled(legend_of(rows), width)])

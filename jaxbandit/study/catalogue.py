@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-import textwrap
 from collections.abc import Mapping
 
 from jaxbandit.algorithms import Algorithm
@@ -14,6 +13,7 @@ from jaxbandit.core.codec import Maker, Named, from_plain, makers, word_of
 from jaxbandit.core.declare import Role, checked, parameters
 from jaxbandit.core.fields import anything
 from jaxbandit.core.own import load
+from jaxbandit.core.pytree import filled
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain
 from jaxbandit.feedback import Policy
@@ -22,7 +22,6 @@ from jaxbandit.kernels import Kernel
 from jaxbandit.problems import AbstractProblem, Noise
 
 ROLES = (Algorithm, AbstractProblem, Delay, Domain, Kernel, Noise, Policy, Rule)  # of a study's own tables
-WIDTH = 110  # characters of a line
 FIELD = re.compile(r"^      (\w+(?:, \w+)*): (.+)$")  # of a docstring's list of attributes or arguments
 
 
@@ -86,8 +85,8 @@ def described(name: str, maker: Maker) -> str:
         says = [words.get(field, "").rstrip(".;") or ruled, f"a table of {', '.join(tables)}" if tables else ruled]
         text = "; ".join(part for part in dict.fromkeys(says) if part)
         lines.append(f"  {field}" + ("  (required)" if defaults[field] is inspect.Parameter.empty else f" = {_shown(defaults[field])}"))
-        lines += (f"      {line}" for line in textwrap.wrap(text, WIDTH - 6, break_on_hyphens=False))
-    return "\n".join(lines)
+        lines += [6 * " " + text] if text else []
+    return "\n".join(filled(line, indent="      ") for line in lines)
 
 
 def _plain(text: str) -> str:
