@@ -10,13 +10,14 @@ import jax.numpy as jnp
 
 from jaxbandit.core.declare import Array
 
-__all__ = ["ascend"]
+__all__ = ["ascend", "to_edge"]
 __dir__ = __all__.copy  # what completion shows
 
 FIRST_STEP = 0.05  # length of an ascent's first step, in sides of the cube
 LONGEST = 0.25  # length of any step
 SHORTER, LONGER = 0.25, 2.0  # factors on the step after one that was taken back, and after one that was not, up to the whole step
 CURVED = 1e-8  # least share of the product of their lengths by which a step and the change of gradient must agree to be learnt from
+TO_EDGE, WITHIN = 3, 1e-5  # Newton's steps to the edge of a set, and how far within it they end, in sides of the cube
 
 
 class _Climb(NamedTuple):
@@ -27,7 +28,7 @@ class _Climb(NamedTuple):
     share: Array  # [n] of the whole step that is tried next
 
 
-def ascend(score: Callable[[Array], Array], starts: Array, steps: int) -> tuple[Array, Array]:
+def ascend(score: Callable[[Array], Array], starts: Array, steps: int, *, first: int = 0, best: int | None = None) -> tuple[Array, Array]:
     """Return points ``[n, d]`` of the unit cube of a score at least that of ``starts [n, d]``, and their scores ``[n]``.
 
     Each start goes its own way, ``steps`` steps of BFGS on the axes that do not hold it at a face of the cube (Nocedal and Wright 2006,
@@ -37,6 +38,8 @@ def ascend(score: Callable[[Array], Array], starts: Array, steps: int) -> tuple[
       score: the scores ``[n]`` of points ``[n, d]``, each computed from its own point.
       starts: points of the unit cube.
       steps: number of steps.
+      first: steps after which only the ``best`` go on, of which there are ``n`` then; default: all do.
+      best: number of those.
     """
     count, dimension = starts.shape
 
@@ -75,15 +78,37 @@ def ascend(score: Callable[[Array], Array], starts: Array, steps: int) -> tuple[
     value, gradient = evaluate(starts)
     slope = jnp.sqrt(jnp.sum(gradient * gradient, axis=-1))
     scale = FIRST_STEP / jnp.maximum(slope, jnp.finfo(slope.dtype).tiny)
-    first = _Climb(
+    climb = _Climb(
         place=starts,
         value=value,
         gradient=gradient,
         inverse=jnp.broadcast_to(jnp.eye(dimension, dtype=starts.dtype), (count, dimension, dimension)) * scale[:, None, None],
         share=jnp.ones((count,), starts.dtype),
     )
-    last, _ = jax.lax.scan(step, first, None, length=steps)
+    if best is not None and best < count:
+        brief, _ = jax.lax.scan(step, climb, None, length=min(first, steps))
+        _, kept = jax.lax.top_k(jnp.where(jnp.isnan(brief.value), -jnp.inf, brief.value), best)
+        climb, steps = jax.tree.map(lambda part: part[kept], brief), steps - min(first, steps)
+    last, _ = jax.lax.scan(step, climb, None, length=steps)
     return last.place, last.value
+
+
+def to_edge(cost: Callable[[Array], Array], points: Array) -> Array:
+    """Return ``points [n, d]`` of the unit cube moved by Newton's method to where ``cost``, as ``[n]``, is zero or just below."""
+
+    def total(points: Array) -> tuple[Array, Array]:
+        values = cost(points)
+        return jnp.sum(values), values
+
+    def step(points: Array, _: None) -> tuple[Array, None]:
+        slope, value = jax.grad(total, has_aux=True)(points)
+        squared = jnp.sum(slope * slope, axis=-1)
+        known = jnp.isfinite(value) & jnp.isfinite(squared) & (squared > 0)
+        share = jnp.where(known, value + WITHIN * jnp.sqrt(squared), 0) / jnp.where(known, squared, 1)
+        return jnp.where(known[:, None], jnp.clip(points - share[:, None] * slope, 0, 1), points), None
+
+    moved, _ = jax.lax.scan(step, points, None, length=TO_EDGE)
+    return moved
 
 
 def _corrected(inverse: Array, moved: Array, turned: Array, usable: Array) -> Array:

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.acquisition import everywhere, pick
-from jaxbandit.ascent import ascend
+from jaxbandit.acquisition import everywhere, pick, weighted_sum
+from jaxbandit.ascent import ascend, to_edge
 from jaxbandit.core.checks import InvalidArgument, blaming
 from jaxbandit.core.declare import Array, Declared, Key, symbols
 from jaxbandit.core.pytree import pytree, replace
@@ -72,7 +72,8 @@ class Arena:
         return self.surrogate.learn(posterior, observation)
 
 
-BESIDE = 4  # points on each axis through a trial's best point where ascents may start
+FEW_STEPS = 4  # of an ascent, after which only as many go on as a box has starts; before, as many for each axis and one
+PRICE = 300.0  # ranges of the reward that the square of the largest cost is worth to an ascent
 
 
 @pytree
@@ -289,6 +290,7 @@ class Score(NamedTuple):
     values: Array  # [M] minus infinity where a point is excluded
     flags: tuple[tuple[Array, Status], ...] = ()  # masks [M], each with the flag that it raises where it holds at every point
     otherwise: Array | None = None  # [M] scores that decide instead in a round that raises a flag
+    limited: tuple[Array, Array] | None = None  # a reward [M] and costs [m, M], positive where `values` exclude a point for them
 
     @classmethod
     def of_draw(cls, drawn: Estimate, allowed: Array | bool = True) -> Score:
@@ -298,7 +300,8 @@ class Score(NamedTuple):
         unknown = jnp.isnan(violation) | jnp.isnan(drawn.reward)
         infeasible = (violation > 0) | ~jnp.asarray(allowed)
         least = jnp.where(allowed, -violation, -jnp.inf)
-        return cls(jnp.where(unknown, jnp.nan, feasible), flags=((infeasible, Status.OK),), otherwise=least)
+        limited = (drawn.reward, drawn.costs)
+        return cls(jnp.where(unknown, jnp.nan, feasible), flags=((infeasible, Status.OK),), otherwise=least, limited=limited)
 
     def choose(self) -> tuple[Array, Array | int]:
         """Return the index of the point chosen, ``M`` where a score is NaN, and the status bits that the round raises."""
@@ -314,6 +317,25 @@ class Score(NamedTuple):
         for is_so in raised:
             values = values if self.otherwise is None else jnp.where(is_so, self.otherwise, values)
         return values
+
+    def softened(self, prices: Array) -> Score:
+        """Return smooth scores, with ``prices [m]`` of squared positive costs in place of exclusion; the same where nothing is limited."""
+        if self.limited is None:
+            return self
+        reward, costs = self.limited
+        return self._replace(values=reward - weighted_sum(prices, jnp.square(jnp.maximum(costs, 0))))
+
+    def largest_cost(self) -> Array:
+        """Return the largest cost ``[M]``, which excludes a point where it is positive; nothing does where nothing is limited."""
+        return jnp.full_like(self.values, -jnp.inf) if self.limited is None else jnp.max(self.limited[1], axis=0, initial=-jnp.inf)
+
+    def prices(self) -> Array:
+        """Return the prices ``[m]`` of :meth:`softened` from the ranges of reward and costs over the points of these scores."""
+        if self.limited is None:
+            return jnp.zeros((0,), self.values.dtype)
+        reward, costs = self.limited
+        worst = jnp.max(costs, axis=-1)
+        return jnp.where(worst > 0, PRICE * (jnp.max(reward) - jnp.min(reward)) / jnp.square(jnp.where(worst > 0, worst, 1)), 0)
 
 
 class Scored(Algorithm[S]):
@@ -367,32 +389,33 @@ class Scored(Algorithm[S]):
         raised = [everywhere(mask) for mask, _ in score.flags]
         pool = surrogate.pool(self.belief(state))
 
-        def look(points: Array) -> tuple[Array, Estimate]:
+        def look(points: Array) -> tuple[Score, Estimate]:
             there = replace(arena, surrogate=Elsewhere(surrogate=surrogate, points=points))
             estimate = self.estimate(there, state, t, key)
-            return self.score(ready, estimate).in_force(raised), estimate
+            return self.score(ready, estimate), estimate
 
-        # Most starts are candidates, for all of the trial's own points may lie in one basin; a quarter are beside the best of them.
-        values, few = score.in_force(raised), min(box.starts // 4, 1 + BESIDE * box.dimension)
-        best = pool[box.size + jnp.argmax(values[box.size :])]
-        near = box.snapped(jnp.concatenate([best[None], beside(jax.random.fold_in(key, BESIDE), best)]))
-        starts = [
-            pool[jax.lax.top_k(values[: box.size], box.starts - few)[1]],
-            near[jax.lax.top_k(look(near)[0], few)[1]],
-        ]
-        points, _ = ascend(lambda points: look(points)[0], jnp.concatenate(starts), box.steps)
-        points = jnp.concatenate([box.snapped(points), pool[jnp.argmax(values)][None]])
-        reached, estimate = look(points)
+        prices = score.prices()
+
+        def climbed(points: Array) -> Array:
+            return look(points)[0].softened(prices).in_force(raised)
+
+        # Starts lie apart, and some are candidates, for all of the trial's own points may lie in one basin.
+        heights, wide = score.softened(prices).in_force(raised), (1 + box.dimension) * box.starts
+        starts = jnp.concatenate([spread(heights[: box.size], wide), box.size + spread(heights[box.size :], box.starts)])
+        ends, _ = ascend(climbed, pool[starts], box.steps, first=FEW_STEPS, best=box.starts)
+        if score.limited is not None:  # whose best points are often on the edge of what is excluded
+            ends = jnp.concatenate([ends, to_edge(lambda points: look(points)[0].largest_cost(), ends)])
+        points = jnp.concatenate([box.snapped(ends), pool[jnp.argmax(score.in_force(raised))][None]])
+        found_there, estimate = look(points)
+        reached = found_there.in_force(raised)
         best = jnp.argmax(jnp.where(jnp.isnan(reached), -jnp.inf, reached))
         index, placed = self.place(arena, state, points[best])
         index = jnp.where(found.index == arena.size, found.index, index)  # which marks a NaN score
         return replace(found, index=index, point=points[best]), self.after_choice(arena, placed, estimate, best)
 
 
-def beside(key: Key, point: Array) -> Array:
-    """Return points ``[BESIDE d, d]`` of the unit cube that differ from ``point [d]`` in one coordinate, which is spread over its axis."""
-    dimension = len(point)
-    shifts = jax.random.uniform(key, (dimension, BESIDE), point.dtype)
-    along = (jnp.arange(BESIDE, dtype=point.dtype)[None] + shifts) / BESIDE
-    moved = jnp.where(jnp.eye(dimension, dtype=bool)[:, None], along[..., None], point)
-    return moved.reshape(-1, dimension)
+def spread(values: Array, count: int) -> Array:
+    """Return the indices ``[count]`` of the best of ``values [M]`` among every so many, so that points of a Sobol sequence lie apart."""
+    count = min(count, len(values))
+    rows = jnp.pad(jnp.where(jnp.isnan(values), -jnp.inf, values), (0, -len(values) % count), constant_values=-jnp.inf).reshape(-1, count)
+    return jnp.argmax(rows, axis=0) * count + jnp.arange(count)

@@ -59,7 +59,8 @@ class Config(Scored[BeliefState]):
         worst = jnp.max(estimate.costs, axis=0, initial=-jnp.inf)  # without constraints every point is feasible
         optimistic = jnp.where(worst > 0, -jnp.inf, jnp.where(worst <= 0, estimate.reward, jnp.nan))
         # Infeasible where it is > 0 everywhere, not where it is <= 0 nowhere: a NaN declares nothing.
-        return Score(optimistic, flags=((worst > 0, Status.DECLARED_INFEASIBLE),), otherwise=-worst)
+        limited = (estimate.reward, estimate.costs)
+        return Score(optimistic, flags=((worst > 0, Status.DECLARED_INFEASIBLE),), otherwise=-worst, limited=limited)
 
 
 @pytree

@@ -25,8 +25,8 @@ from jaxbandit import (
     simulate,
     surrogate,
 )
-from jaxbandit.algorithms.base import BESIDE, Arena, Scored, beside
-from jaxbandit.ascent import ascend
+from jaxbandit.algorithms.base import Arena, Scored, spread
+from jaxbandit.ascent import ascend, to_edge
 from jaxbandit.core.pytree import canonicalise, pytree
 from jaxbandit.estimators import Estimate
 from jaxbandit.surrogates import Elsewhere
@@ -178,11 +178,19 @@ def test_ascents_start_away_from_the_trials_own_points_too() -> None:
     assert chosen(jnp.asarray(own, model.dtype)) == pytest.approx([0.7, 0.7], abs=0.01)
 
 
-def test_points_beside_another_differ_from_it_on_one_axis_all_along_it() -> None:
-    around = np.asarray(jax.jit(beside)(jax.random.key(0), jnp.asarray([0.1, 0.5, 0.9]))).reshape(3, BESIDE, 3)
-    for axis in range(3):
-        assert np.all(np.delete(around[axis], axis, axis=1) == np.delete(np.float32([0.1, 0.5, 0.9]), axis))
-        assert np.floor(BESIDE * around[axis][:, axis]).tolist() == list(range(BESIDE))
+def test_starts_are_the_best_of_every_so_many() -> None:
+    values = np.random.default_rng(0).standard_normal(50).astype(np.float32)
+    values[3] = np.nan
+    expected = [max((n for n in range(start, 50, 7) if n != 3), key=lambda n: values[n]) for start in range(7)]
+    assert jax.jit(lambda v: spread(v, 7))(values).tolist() == expected
+    assert jax.jit(lambda v: spread(v, 80))(values).tolist() == list(range(50))
+
+
+def test_points_go_to_just_within_an_edge_from_both_sides_and_stay_where_there_is_none() -> None:
+    points = np.float32([[0.5, 0.3], [0.9, 0.7], [0.0, 0.0]])
+    moved = np.asarray(jax.jit(lambda x: to_edge(lambda p: jnp.sum(p * p, axis=1) - 0.64, x))(points))
+    assert np.all(np.abs(np.linalg.norm(moved[:2], axis=1) - 0.8) < 2e-5) and np.all(np.linalg.norm(moved[:2], axis=1) <= 0.8)
+    assert np.array_equal(moved[2], points[2])  # where the gradient vanishes
 
 
 def test_random_search_draws_all_over_the_box() -> None:
