@@ -39,15 +39,18 @@ def default_model(domain: Domain, algorithm: Algorithm) -> Model:
     """Return the model of standardised outputs that is fitted where none is given: Matern-5/2 with a length-scale for each axis.
 
     Its form has the same shapes whatever is fitted, so that nothing is compiled anew; an algorithm that draws jointly needs another one.
+    On a box it is in float64 from the start, for fits of functions without noise ask for that.
     """
-    form = "auto" if isinstance(domain, Box) else "features" if draws(algorithm) else "rows"
+    is_box = isinstance(domain, Box)
+    form = "auto" if is_box else "features" if draws(algorithm) else "rows"
     numeric = tuple(axis for axis in range(domain.dimension) if not domain.is_categorical(axis))
     lengths = (LENGTH * _sides(domain)[list(numeric)]).tolist()
     parts: list[Kernel] = [OnAxes(kernel=Categorical(), axes=(axis,)) for axis in range(domain.dimension) if axis not in numeric]
     if numeric:
         smooth = Matern52(length_scale=lengths)
         parts.append(OnAxes(kernel=smooth, axes=numeric) if parts else smooth)
-    return Model(kernel=Scale(kernel=functools.reduce(operator.mul, parts), variance=1.0), noise_variance=0.02, form=form)
+    kernel, precision = Scale(kernel=functools.reduce(operator.mul, parts), variance=1.0), "float64" if is_box else "auto"
+    return Model(kernel=kernel, noise_variance=0.02, form=form, precision=precision)
 
 
 def draws(algorithm: Algorithm) -> bool:
