@@ -1,5 +1,6 @@
 """Tracing and lowering in less time, in the process of tests and in those that run many small programs for them."""
 
+import atexit
 import functools
 import gc
 import types
@@ -18,7 +19,7 @@ def trace_quickly() -> None:
     gc.set_threshold(50_000, 20, 50)  # tracing makes many objects and few cycles
     gc.freeze()  # what has been imported stays
     if jax.__version_info__[:2] == (0, 10):
-        from jax._src import compilation_cache, config
+        from jax._src import api, compilation_cache, config
         from jax._src.interpreters import batching, mlir, partial_eval
         from jax._src.lax.control_flow import loops
 
@@ -27,6 +28,7 @@ def trace_quickly() -> None:
         traced = functools.cache(lambda settings, function, kinds: partial_eval.trace_to_jaxpr_dynamic(function, kinds, lower=True))
         once = {"trace_to_jaxpr_dynamic": lambda function, kinds, lower: traced(config.trace_context(), function, tuple(kinds))}
         mlir.pe = types.SimpleNamespace(**vars(partial_eval) | once)  # random numbers, of which a program draws in many places
+        atexit.unregister(api.clean_up)  # a process that ends need not let go of thousands of programs one by one
         for loop in (loops.scan_p, loops.while_p):
             batching.fancy_primitive_batchers[loop] = functools.partial(_batch_at_once, batching.fancy_primitive_batchers[loop])
 
