@@ -29,6 +29,7 @@ Present: TypeAlias = Annotated[jax.Array, fields.booleans, fields.each_output]  
 Scale: TypeAlias = Annotated[jax.Array, fields.nonnegative_numbers, fields.each_output]  # factors [k] of standard deviations
 Several: TypeAlias = Annotated[jax.Array, fields.index, fields.vector("one number per point")]  # numbers of points, [n]
 Number: TypeAlias = Annotated[int, whole(0)]  # of an output or of a group of outputs
+ROUNDING = 1e-13  # share of the prior variance that may be rounding of float64, which differs between processors
 
 
 class HasGain(Described):
@@ -405,7 +406,8 @@ class Surrogate(AbstractSurrogate):
             elif form.name == "rows":
                 said = f"room for {form.capacity} of {self.domain.size} points, exact at visited points"
             else:
-                said = f"rank {form.rank} of {self.domain.size} points, residual {float(form.residual):.1e}"
+                left = float(form.residual)
+                said = f"rank {form.rank} of {self.domain.size} points, residual {left if left > ROUNDING else 0:.1e}"
             lines.append(f"{names}: form {form.name!r}, {said}")
         if self.noise_differs:
             lines.append(f"noise variance {np.min(self.noise_variance):.3g} to {np.max(self.noise_variance):.3g}, by point")
