@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from jaxbandit._version import __version__
-from jaxbandit.cli.sessions import add_session_commands, session
+from jaxbandit.cli.sessions import FIGURE_FORMATS, STYLE, STYLES, add_session_commands, session
 from jaxbandit.core.cache import enable_cache
 from jaxbandit.core.checks import InvalidArgument, did_you_mean
 from jaxbandit.core.codec import Named
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 FORMATS = {"nc": "results.nc", "zarr": "results.zarr"}
 FIGURE = "curves"
-FIGURE_FORMATS = ("png", "pdf", "svg")
-STYLES = ("screen", "paper")
 MEMORY_OF_COMPILER = "some 220 MiB of the process, 100 MiB of the compiler and 10 to 25 MiB for each program, as measured on CPUs"
 OWN = "a file of your own classes, which the study names; its code is run"
 EXAMPLE = Path(__file__).parents[1] / "examples" / "study.toml"
@@ -74,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
     add("--watch", action="store_true", help="keep a page of the study (DIR/report.html) while it runs; its report at the end")
     words = "of results, NetCDF or Zarr (default nc), or, given again, of the figure (default png)"
     add("--format", choices=[*FORMATS, *FIGURE_FORMATS], action="append", default=[], help=words)
-    add("--style", choices=STYLES, default="screen", help="paper: for a column of a page, in 8 pt (default %(default)s)")
+    add("--style", choices=STYLES, default="screen", help=STYLE)
     add("--precision", choices=PRECISIONS, default="auto", help="auto: float64 where float32 would not do (the default)")
     add("--cache", type=Path, metavar="DIR", help="where compiled programs are kept (default ~/.cache/jaxbandit)")
     add("--no-cache", action="store_true", help="keep no compiled programs")

@@ -30,6 +30,9 @@ from jaxbandit.session.quantities import STATES, readable
 from jaxbandit.session.snapshot import remembered
 
 EXPERIMENT = Path(__file__).parents[1] / "examples" / "experiment.toml"
+FIGURE_FORMATS = ("png", "pdf", "svg")
+STYLES = ("screen", "paper")
+STYLE = "paper: for a column of a page, in 8 pt (default %(default)s)"
 READING = ("status", "list", "history", "recommend", "plot", "export")  # commands that change nothing
 CHOOSING = ("ask", "recommend")  # commands that need what the learner believes
 INNER = ("index", "round", "fingerprint")  # what programs read, in JSON, and people do not need
@@ -87,6 +90,9 @@ def add_session_commands(parser: argparse.ArgumentParser) -> None:
     ):
         added = command(name, words)
         added.add_argument("--out", type=Path, metavar="FILE", help=f"default DIR/{file}")
+        if name == "plot":
+            added.add_argument("--format", choices=FIGURE_FORMATS, help="of the figure (default as FILE ends, or png)")
+            added.add_argument("--style", choices=STYLES, default="screen", help=STYLE)
     added.add_argument("--optuna", metavar="STORAGE", help="write the tickets as trials of Optuna, to a journal FILE or a database's URL")
     command("watch", "keep the report (DIR/report.html) up to date while the session goes on")
 
@@ -197,7 +203,7 @@ def answer(session: Session, args: argparse.Namespace) -> Said:
         case "history":
             return history_of(session, args)
         case "plot":
-            return {"wrote": str(plotted(session, args.directory / "belief.png" if args.out is None else args.out))}
+            return plotted(session, args)
         case "recommend":
             return dataclasses.asdict(session.recommend(args.probability, measured=args.measured))
         case "fit":
@@ -243,16 +249,20 @@ def rows_of(history: Mapping[str, np.ndarray], names: Sequence[str]) -> list[Sai
     return [dict(zip(names, map(plain, row), strict=True)) for row in zip(*columns, strict=True)]
 
 
-def plotted(session: Session, path: Path) -> Path:
-    """Draw what is believed into a file and return its path; raises ``InvalidArgument`` on one of a kind that cannot be drawn."""
-    from jaxbandit.drawing import write_figure  # here because matplotlib is slow to load
+def plotted(session: Session, args: argparse.Namespace) -> Said:
+    """Draw what is believed into a file; return its path, and in the style of papers the figure's headlines as its caption."""
+    from jaxbandit.drawing import caption_of, style, write_figure  # here because matplotlib is slow to load
 
-    figure, kind = session.plot(feasibility=bool(session.specification.outputs.constraints)), path.suffix[1:]
-    if kind not in (known := figure.canvas.get_supported_filetypes()):
-        raise InvalidArgument(f"out: must end in one of {', '.join(f'.{kind}' for kind in known)}, got {str(path)!r}")
-    prepare_file(path, force=True)
-    write_whole(path, partial(write_figure, figure, kind=kind))
-    return path
+    path = args.directory / f"belief.{args.format or 'png'}" if args.out is None else args.out
+    kind = args.format or path.suffix[1:]
+    with style(args.style):
+        figure = session.plot(feasibility=bool(session.specification.outputs.constraints))
+        if kind not in (known := figure.canvas.get_supported_filetypes()):
+            raise InvalidArgument(f"out: must end in one of {', '.join(f'.{kind}' for kind in known)}, got {str(path)!r}")
+        caption = {"caption": caption_of(figure)} if args.style == "paper" else {}
+        prepare_file(path, force=True)
+        write_whole(path, partial(write_figure, figure, kind=kind))
+    return {"wrote": str(path), **caption}
 
 
 def described_ticket(ticket: Ticket) -> Said:

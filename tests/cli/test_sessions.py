@@ -98,6 +98,9 @@ def test_a_session_from_a_file_to_a_report(tmp_path: Path, capsys: Any) -> None:
     assert "exists; choose another name or add --force" in refused(capsys, "history", where, "--csv", tmp_path / "all.csv")
     assert Path(said(capsys, "plot", where)["wrote"]).read_bytes().startswith(b"\x89PNG")
     assert "out: must end in one of" in refused(capsys, "plot", where, "--out", tmp_path / "figure.doc")
+    printed = said(capsys, "plot", where, "--format", "pdf", "--style", "paper")
+    assert printed["wrote"].endswith("belief.pdf") and Path(printed["wrote"]).read_bytes().startswith(b"%PDF")
+    assert printed["caption"].startswith("(a) yield")
     best = said(capsys, "recommend", where, "--measured")
     assert best["point"] == tickets[0]["point"] and best["mean"]["yield"] == pytest.approx(1.4, abs=0.1)
 

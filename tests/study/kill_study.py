@@ -58,10 +58,11 @@ cost_clip = 2.0
 
 
 def command(base: Path, out: str, *options: str) -> list[str]:
-    """A run in parts of a few rounds, in two batches of each cell, with a checkpoint after each part."""
+    """A run in parts of a few rounds, in two batches of each cell, with a checkpoint after each part, and classes of files in ``base``."""
     cache = os.environ.get("JAX_COMPILATION_CACHE_DIR", str(base / "cache"))  # that of the tests, when it is one of them
     fixed = ["--segment", "10", "--checkpoint-share", "1", "--cache", cache, "--memory", "6MiB"]
-    return ["run", str(base / "study.toml"), "--out", str(base / out), *fixed, *options]
+    own = [word for path in base.glob("*.py") for word in ("--with", str(path))]
+    return ["run", str(base / "study.toml"), "--out", str(base / out), *fixed, *own, *options]
 
 
 def done(arguments: list[str]) -> tuple[int, str, str]:
@@ -105,12 +106,14 @@ def resume(base: Path, out: str) -> str:
     return next((line for line in said.splitlines() if line.startswith("resumed")), "between two batches")
 
 
-def kill_and_compare(kills: int, horizon: int, seed: int, report: object = print, study: str = TWO_CELLS) -> int:
-    """How many of the resumed runs differ from the uninterrupted one; 0 if all is well."""
+def kill_and_compare(kills: int, horizon: int, seed: int, report: object = print, study: str = TWO_CELLS, own: str = "") -> int:
+    """How many of the resumed runs differ from the uninterrupted one, 0 if all is well; ``own`` is the text of a file of classes."""
     rng, wrong = random.Random(seed), 0
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder)
         (base / "study.toml").write_text(study.format(horizon=horizon))
+        if own:
+            (base / "rules_of_mine.py").write_text(own)
         status, _, said = done(command(base, "whole"))
         assert status == 0, said
         seconds = float(xr.load_dataset(base / "whole" / "results.nc", engine="h5netcdf").playing_seconds.max())

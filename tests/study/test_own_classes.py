@@ -14,6 +14,7 @@ from jaxbandit import InvalidArgument
 from jaxbandit.cli import main
 from jaxbandit.core import executors, own
 from jaxbandit.study import Study, from_table, grid, own_algorithm
+from tests.study import kill_study
 
 TEXT = """
 import dataclasses
@@ -83,6 +84,16 @@ def test_an_experiment_plays_an_algorithm_of_a_user(mine: Path) -> None:
     ):
         with pytest.raises(InvalidArgument, match=words):
             own_algorithm(given)
+
+
+@pytest.mark.full
+def test_a_study_of_a_class_of_a_user_is_killed_and_goes_on_to_the_same_bits() -> None:
+    study, said = kill_study.ONE_CELL.replace('"Rpol"', '"FixedPenalty"'), list[str]()
+    try:
+        assert kill_study.kill_and_compare(1, 60, seed=1, report=said.append, study=study, own=TEXT) == 0
+    finally:
+        forget()
+    assert len(said) == 1
 
 
 @pytest.mark.parametrize(
