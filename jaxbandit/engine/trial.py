@@ -176,7 +176,7 @@ def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Record]
             state = algorithm.begin(arena, state)
     means = jnp.asarray(instance.means)
     unless = {
-        Status.NO_FEASIBLE_POINT: jnp.any(jnp.all(means[1:] <= 0, axis=0)) if box is None else jnp.isfinite(instance.optimum().value),
+        Status.NO_FEASIBLE_POINT: instance.has_feasible_point(),
         Status.NONFINITE_FEEDBACK: jnp.all(jnp.isfinite(values)),
         Status.NONFINITE_TRUTH: jnp.all(jnp.isfinite(means)),
     }

@@ -143,6 +143,10 @@ class AbstractProblem(OnDomain):
         """Return the best feasible point of an instance, see :func:`optimum`."""
         return _optimum(as_argument(self.means))
 
+    def has_feasible_point(self) -> Array:
+        """Return whether an instance has a feasible point, ``[]``."""
+        return jnp.any(jnp.all(jnp.asarray(self.means)[1:] <= 0, axis=0))
+
     def means_of(self, chosen: Array) -> Array:
         """Return the mean values ``[1 + m, ..., T]`` of an instance at the points ``chosen [..., T]``."""
         return jnp.asarray(self.means)[:, chosen]
@@ -205,7 +209,7 @@ class Family(AbstractProblem):
         return 1
 
     @checked
-    def sample(self, key: Key) -> Problem:
+    def sample(self, key: Key) -> AbstractProblem:
         """Return the instance that belongs to ``key``, distinct under ``vmap`` over keys; every family defines it."""
         raise TypeError(f"{type(self).__name__} must define sample(key)")
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import abc
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Annotated, ClassVar, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -41,33 +42,31 @@ class Certificate:
     gap: Scalar = float("nan")
 
 
-@pytree
-class BoxProblem(AbstractProblem):
-    """A problem on a :class:`~jaxbandit.domains.Box`; make one with :func:`on_box`. Maximise ``f`` subject to ``g_j <= 0``.
+class OnBox(AbstractProblem):
+    """A problem on a :class:`~jaxbandit.domains.Box`, whose means are functions of a point; abstract. A subclass defines :meth:`values`.
 
-    Attributes:
+    Attributes (fields of the subclass):
       domain: the box.
-      functions: the reward, then the constraints, functions of ``jax.numpy`` of one point ``x [d]`` in the units of the axes.
-      means: ``[1 + m, C]`` their values at the box's candidates.
+      means: ``[1 + m, C]`` the functions' values at the box's candidates.
       best: the best feasible point, against which regret is measured, with its certificate.
-      noise, delay, name: as of :class:`~jaxbandit.problems.Problem`.
     """
 
     on_boxes: ClassVar[bool] = True
-    domain: Box
-    functions: tuple[Function, ...] = static(repr=False)
-    means: Table
-    best: Certificate
-    noise: Noise = Gaussian()
-    delay: Delay = NoDelay()
-    name: str = static(default="user")
+
+    if TYPE_CHECKING:
+
+        @property
+        def domain(self) -> Box: ...
+        @property
+        def best(self) -> Certificate: ...
 
     def validate(self) -> None:
         super().validate()
-        for part in _parts(self.noise):
-            if part.by_point:
-                words = "has a number for each point of a domain, which a box has not; use one that is alike everywhere"
-                raise checks.InvalidArgument(f"{type(self).__name__}.noise: {type(part).__name__} {words}, got {checks.short(self.noise)}")
+        check_noise(self)
+
+    @abc.abstractmethod
+    def values(self, point: Array) -> Array:
+        """Return the mean values ``[1 + m]`` at one point ``[d]`` in the units of the axes."""
 
     @functools.partial(jax.jit, inline=True)  # one program where it is called by itself
     def means_of(self, chosen: Array) -> Array:
@@ -76,13 +75,12 @@ class BoxProblem(AbstractProblem):
         flat = jax.vmap(self.values)(points.reshape(-1, points.shape[-1]))
         return jnp.moveaxis(flat.reshape(*points.shape[:-1], self.outputs), -1, 0)
 
-    def values(self, point: Array) -> Array:
-        """Return the mean values ``[1 + m]`` at one point ``[d]`` in the units of the axes."""
-        return jnp.stack([jnp.asarray(function(point), point.dtype) for function in self.functions])
-
     def observe(self, index: Array, drawn: Drawn) -> Array:
         """Return the noisy values ``[1 + m]`` at ``index``, here a point ``[d]`` of the unit cube, given the round's randomness."""
         return self.values(self.domain.from_unit(index)) + jnp.asarray(self.noise.apply(drawn, jnp.int32(0)))
+
+    def has_feasible_point(self) -> Array:
+        return jnp.isfinite(jnp.asarray(self.best.value))
 
     @functools.partial(jax.jit, inline=True)
     def optimum(self) -> Optimum:
@@ -97,6 +95,40 @@ class BoxProblem(AbstractProblem):
             slater_slack=slack,
             unconstrained_value=jnp.max(means[0]),
         )
+
+
+@pytree
+class BoxProblem(OnBox):
+    """A problem on a :class:`~jaxbandit.domains.Box`; make one with :func:`on_box`. Maximise ``f`` subject to ``g_j <= 0``.
+
+    Attributes:
+      domain: the box.
+      functions: the reward, then the constraints, functions of ``jax.numpy`` of one point ``x [d]`` in the units of the axes.
+      means: ``[1 + m, C]`` their values at the box's candidates.
+      best: the best feasible point, against which regret is measured, with its certificate.
+      noise, delay, name: as of :class:`~jaxbandit.problems.Problem`.
+    """
+
+    domain: Box
+    functions: tuple[Function, ...] = static(repr=False)
+    means: Table
+    best: Certificate
+    noise: Noise = Gaussian()
+    delay: Delay = NoDelay()
+    name: str = static(default="user")
+
+    def values(self, point: Array) -> Array:
+        return jnp.stack([jnp.asarray(function(point), point.dtype) for function in self.functions])
+
+
+def check_noise(problem: AbstractProblem) -> None:
+    """Raise ``InvalidArgument`` where a problem's noise differs between the points of a finite domain."""
+    for part in _parts(problem.noise):
+        if part.by_point:
+            words = "has a number for each point of a domain, which a box has not; use one that is alike everywhere"
+            raise checks.InvalidArgument(
+                f"{type(problem).__name__}.noise: {type(part).__name__} {words}, got {checks.short(problem.noise)}"
+            )
 
 
 def _parts(noise: Noise) -> Iterator[Noise]:

@@ -7,9 +7,11 @@ everywhere: it has no feasible point, and the trial is flagged.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -22,11 +24,14 @@ from jaxbandit.core.fields import between, choice, finite, finite_numbers, matri
 from jaxbandit.core.memory import check_fits
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, replace, static
 from jaxbandit.delays import Delay, NoDelay, Poisson
-from jaxbandit.domains import Domain, grid
+from jaxbandit.domains import Box, Domain, grid
 from jaxbandit.kernels import Kernel, Scale, SquaredExponential, check_covariance
 from jaxbandit.kernels.base import covariances
 from jaxbandit.problems.base import AbstractProblem, Family, Problem, Seed
+from jaxbandit.problems.boxes import check_noise
+from jaxbandit.problems.drawn import BoxDraw, Waves, at, instance, look_out
 from jaxbandit.problems.noise import Gaussian, Noise, Noiseless
+from jaxbandit.surrogates.pool import prior_draw
 
 __all__ = ["RKHS_2D_LENGTH_SCALES", "gp_draws", "gp_draws_infeasible", "rkhs_1d", "rkhs_1d_binding", "rkhs_2d", "rkhs_2d_draws"]
 
@@ -104,10 +109,9 @@ def _drawing(problem: P, kernel: Kernel | None) -> P:
 
 
 @pytree
-class GpDraws(Draws):
-    """A family whose ``f`` and ``g_j`` are independent GP draws on a domain; of the draws only those of ``g`` are rejected."""
+class FeasibleDraws(Draws):
+    """Abstract base of families whose ``f`` and ``g_j`` are independent GP draws, of which only those of ``g`` are rejected."""
 
-    root: Root
     start_level: Annotated[Scalar, finite] = 0.0  # an instance is accepted when all g_j(start) are below
     slack: Annotated[Scalar, positive] | None = None  # eps to shift each g_j by eps - min g_j, which makes the instance infeasible
     start: int | None = static(default=None)  # number of the point that must be well inside; without it some point must be feasible
@@ -118,6 +122,19 @@ class GpDraws(Draws):
     def constraints(self) -> int:
         return self.constraint_count
 
+    def accept(self, costs: Array) -> Array:
+        """Return whether a draw of ``costs [m, M]`` is accepted, ``[]``."""
+        if self.start is None:
+            return jnp.any(jnp.all(costs <= 0, axis=0))
+        return jnp.all(costs[:, self.start] < jnp.asarray(self.start_level, costs.dtype))
+
+
+@pytree
+class GpDraws(FeasibleDraws):
+    """A family of GP draws on the points of a domain."""
+
+    root: Root
+
     @checked
     def sample(self, key: Key) -> Problem:
         def draw(key: Key) -> Array:
@@ -126,14 +143,9 @@ class GpDraws(Draws):
         def draw_costs(key: Key) -> Array:
             return jnp.stack([draw(part) for part in jax.random.split(key, self.constraints)])
 
-        def accept(costs: Array) -> Array:
-            if self.start is None:
-                return jnp.any(jnp.all(costs <= 0, axis=0))
-            return jnp.all(costs[:, self.start] < jnp.asarray(self.start_level, costs.dtype))
-
         reward_key, costs_key = jax.random.split(key)
         reward = draw(reward_key)
-        costs, accepted = reject(costs_key, draw_costs, accept, self.attempts)
+        costs, accepted = reject(costs_key, draw_costs, self.accept, self.attempts)
         if self.slack is not None:
             costs = costs - jnp.min(costs, axis=1, keepdims=True) + jnp.asarray(self.slack, costs.dtype)
         return self.instance(jnp.concatenate([reward[None], jnp.where(accepted, costs, 1)]))
@@ -141,6 +153,47 @@ class GpDraws(Draws):
     def validate(self) -> None:
         super().validate()
         (whole(0, self.domain.size - 1) | nothing)("GpDraws.start", self.start)
+
+
+@pytree
+class BoxDraws(FeasibleDraws):
+    """A family of GP draws on a box: sums of cosines with frequencies drawn from the spectrum of a kernel, which sees the unit cube.
+
+    Given its frequencies a draw is Gaussian; over all draws the covariance is the kernel.
+    """
+
+    on_boxes: ClassVar[bool] = True
+    domain: Box
+    kernel: Kernel
+    looked_at: Table = dataclasses.field(
+        repr=False
+    )  # [L, d] of the unit cube, the candidates first: from the best the optimum is looked for
+
+    @property
+    def drawn_from(self) -> Kernel:  # type: ignore[override]  # a field of each
+        return self.kernel
+
+    def validate(self) -> None:
+        super().validate()
+        check_noise(self)
+
+    @checked
+    def sample(self, key: Key) -> BoxDraw:
+        return _drawing(self._sampled(key), self.kernel)
+
+    @partial(jax.jit, inline=True)  # one program where it is called by itself
+    def _sampled(self, key: Key) -> BoxDraw:
+        points = jnp.asarray(self.looked_at, float_dtype())
+        reward_key, costs_key = jax.random.split(key)
+
+        def draw(key: Key) -> tuple[Waves, Array]:  # the reward each time anew, so that one program draws and tabulates all
+            keys = jnp.concatenate([reward_key[None], jax.random.split(key, self.constraints)])
+            waves = jax.vmap(lambda key: prior_draw(self.kernel, key, points.shape[1], points.dtype))(keys)
+            return waves, at(waves, points)
+
+        (waves, table), accepted = reject(costs_key, draw, lambda drawn: self.accept(drawn[1][1:]), self.attempts)
+        known = {"noise": self.noise, "delay": self.delay, "name": self.name}
+        return instance(self.domain, waves, points, table, accepted=accepted, slack=self.slack, **known)
 
 
 @nameable
@@ -153,7 +206,7 @@ def gp_draws(
     noise: Noise | None = None,
     constraints: Annotated[int, CONSTRAINTS] = 1,
     attempts: Count = 100,
-) -> GpDraws:
+) -> FeasibleDraws:
     """Make a family of feasible instances with ``f`` and ``g`` drawn from a GP (CONFIG, sec. 6.1); the paper ran 48 of them.
 
     ``"recommended"``: 201 points of ``[-5, 5]`` (the paper gives no domain), ``k = 2 exp(-|x - y|^2 / l^2)`` with ``l = 1``, Gaussian
@@ -161,31 +214,49 @@ def gp_draws(
     ``[-10, 10]``, ``k = 2 exp(-|x - y|^2 / (2 l^2))``, no noise; ``g`` is drawn again until ``g(0) < -0.2``, at the grid's point
     nearest to 0 (-0.101, because 0 is not on an even grid); that point is the field ``start``.
 
+    On a box, ``gp_draws(domain=box({"x": (-5.0, 5.0)}))``, each instance is a function of every point, and knows its best feasible point,
+    with a certificate, from ascents in the program that draws it; see :class:`BoxDraws`.
+
     Args:
       variant: ``"recommended"`` or ``"code"``; each of the following arguments replaces a part of it.
-      domain: other points, ``[M, d]``.
-      kernel: another kernel, its variance included.
+      domain: other points, ``[M, d]``, or a box.
+      kernel: another kernel, its variance included; on a box a stationary one that sees the unit cube, so that length-scales are shares of
+        sides. The default has its length-scale in the units of the axes, which then must be linear.
       noise: another noise model.
       constraints: number of independent constraints, ``m >= 1`` (the paper has one).
       attempts: most draws of ``g`` for an instance, ``>= 1``.
     """
-    code = variant == "code"
+    code, sides = variant == "code", domain.sides if isinstance(domain, Box) else ()
+    if kernel is None and any(side.scale != "linear" for side in sides):
+        words = "must be given on a box with sides that are not linear, with length-scales as shares of sides"
+        raise checks.InvalidArgument(f"kernel: {words}, such as kernels.Matern52(length_scale=0.3), got None")
     if domain is None:
         domain = grid([-10.0], [10.0], 100) if code else grid([-5.0], [5.0], 201)
     if kernel is None:
-        kernel = Scale(kernel=SquaredExponential(length_scale=1.0 if code else 1.0 / math.sqrt(2.0)), variance=2.0)
+        length_scale: Any = 1.0 if code else 1.0 / math.sqrt(2.0)
+        if sides:
+            length_scale = length_scale / np.asarray([side.high - side.low for side in sides])
+        kernel = Scale(kernel=SquaredExponential(length_scale=length_scale), variance=2.0)
     if noise is None:
         noise = Noiseless() if code else Gaussian.from_sd(0.05)
-    family = GpDraws(
-        domain=domain,
-        root=square_root(kernel, domain),
-        noise=noise,
-        start_level=-0.2 if code else 0.0,
-        start=domain.nearest(np.zeros(domain.dimension)) if code else None,
-        constraint_count=constraints,
-        attempts=attempts,
-        name="gp_draws-code" if code else "gp_draws",
-    )
+    start = np.zeros(domain.dimension) if code else None
+    shared: dict[str, Any] = {
+        "domain": domain,
+        "noise": noise,
+        "start_level": -0.2 if code else 0.0,
+        "constraint_count": constraints,
+        "attempts": attempts,
+        "name": "gp_draws-code" if code else "gp_draws",
+    }
+    if isinstance(domain, Box):
+        kernel.check_axes(domain.dimension)
+        with checks.blaming("kernel: must have a spectrum, as SquaredExponential and the Matern kernels have, on a box"):
+            jax.eval_shape(lambda key: prior_draw(kernel, key, domain.dimension, float_dtype()), jax.random.key(0))
+        if start is not None:
+            start = np.clip(domain.to_unit(start), 0, 1)
+        looked_at = look_out(domain, [] if start is None else [start])
+        return BoxDraws(kernel=kernel, looked_at=looked_at, start=None if start is None else len(looked_at) - 1, **shared)
+    family = GpDraws(root=square_root(kernel, domain), start=None if start is None else domain.nearest(start), **shared)
     return _drawing(family, kernel)
 
 
@@ -200,7 +271,7 @@ def gp_draws_infeasible(
     noise: Noise | None = None,
     constraints: int = 1,
     attempts: int = 100,
-) -> GpDraws:
+) -> FeasibleDraws:
     """Make a family of infeasible instances: those of :func:`gp_draws` with ``g`` shifted by ``eps - min g`` (CONFIG, sec. 6.1).
 
     The same key gives the same ``f``, and the same ``g`` before the shift, as :func:`gp_draws`. The paper ran 50 of them.
@@ -210,7 +281,8 @@ def gp_draws_infeasible(
       variant, domain, kernel, noise, constraints, attempts: as for :func:`gp_draws`.
     """
     base = gp_draws(variant, domain=domain, kernel=kernel, noise=noise, constraints=constraints, attempts=attempts)
-    return _drawing(replace(base, slack=slack, name=base.name.replace("gp_draws", "gp_draws_infeasible")), base.drawn_from)
+    shifted = replace(base, slack=slack, name=base.name.replace("gp_draws", "gp_draws_infeasible"))
+    return shifted if isinstance(base, BoxDraws) else _drawing(shifted, base.drawn_from)
 
 
 def rkhs_function(key: Key, kernel_matrix: Table, centres: int) -> tuple[Array, Array]:

@@ -32,8 +32,8 @@ def run(**changes: Any) -> Any:
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "tables": (lambda: problems.from_tables(BOX, np.zeros(32), [np.zeros(32)]), "domain"),
     "tabulated functions": (lambda: problems.from_functions(BOX, box_runs.reward, [], noise_variance=0.1), "domain"),
-    "a random family": (lambda: problems.gp_draws(domain=BOX), "domain"),
-    "a random family without feasible points": (lambda: problems.gp_draws_infeasible(domain=BOX), "domain"),
+    "a random family": (lambda: problems.gp_draws(domain=BOX), "kernel"),
+    "a random family without feasible points": (lambda: problems.gp_draws_infeasible(domain=BOX), "kernel"),
     "functions on points": (lambda: problems.on_box(grid([0.0], [1.0], 4), box_runs.reward, [], noise_variance=0.1), "domain"),  # type: ignore[arg-type]
     "constraints that are seen": (lambda: problems.full_information(box_runs.valley()), "domain"),
     "equalities": (lambda: problems.with_equalities(box_runs.valley(), tolerance=0.1), "problem"),  # type: ignore[arg-type]

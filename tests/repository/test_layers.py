@@ -26,7 +26,7 @@ LAYERS = {
     "widths": 3,
     "estimators": 4,
     "acquisition": 4,
-    "ascent": 4,
+    "ascent": 1,
     "feedback": 4,
     "penalties": 4,
     "consensus": 4.5,
