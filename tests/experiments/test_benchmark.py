@@ -12,6 +12,7 @@ import jax
 import pytest
 from distributed import LocalCluster
 
+import jaxbandit
 from experiments import benchmark
 from experiments.__main__ import main, parser
 from experiments.benchmark import child, cluster, command, device, measure, study
@@ -42,7 +43,7 @@ def most_here(own_process, spec, *, pinned, cores=1):
 
 @pytest.mark.full
 def test_every_key_of_the_file_is_documented(tmp_path, monkeypatch, capsys):
-    """At sizes at which the figures mean nothing: most measurements share their programs, and processes compile quickly."""
+    """At sizes at which the figures mean nothing, and without fits, so that most measurements share their programs."""
     for part, sizes in TINY.items():
         for name, size in sizes.items():
             monkeypatch.setitem(command.QUICK[part], name, size)
@@ -50,6 +51,8 @@ def test_every_key_of_the_file_is_documented(tmp_path, monkeypatch, capsys):
     for part in (cluster, study):
         monkeypatch.setattr(part, "use_all_cores", lambda: None)  # this process has started its devices
     monkeypatch.setattr(cluster, "WARMING", 2)
+    refitted = jaxbandit.Refitted
+    monkeypatch.setattr(jaxbandit, "Refitted", lambda **given: refitted(**given).algorithm)
     monkeypatch.setattr(measure, "run_child", partial(most_here, measure.run_child))
     file, options = tmp_path / "figures.json", {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
     with LocalCluster(processes=False, **options) as own:  # threads, which share programs, too
