@@ -221,11 +221,11 @@ def draw(dataset: Any) -> Any:
             if len(values) > 1:
                 axis.fill_between(trainings, mean - half, mean + half, color=colour, alpha=0.15, linewidth=0)
             if name == "best":
-                lowest = min(lowest, float((mean - (half if len(values) > 1 else 0))[trainings >= FIRST].min()))
+                lowest = min(lowest, float(mean[trainings >= FIRST].min()))
         axis.axvline(FIRST, color="0.6", linewidth=1, label="end of the common random points")
         axis.set(xlabel="trainings that have ended", ylabel=label)
         axis.xaxis.get_major_locator().set_params(integer=True)
-    axes[0][0].set_ylim(bottom=lowest - 0.005)  # what the design had found by its end; before, it is worse
+    axes[0][0].set_ylim(lowest - 0.02, 1.0)  # from what the design had found by its end; before, it is worse
     legend_below(figure)
     return figure
 

@@ -78,7 +78,11 @@ def draw(dataset: Any, *, name: str) -> Any:
     synthetic = "synthetic" in json.loads(dataset.attrs["parameters"])["source"]
     subject = f"SYNTHETIC stand-in for {name}" if synthetic else name.capitalize()
     title = f"{subject}: mean with 95% error bars (thin: median); N in every trial, diamonds: means"
-    return plots.compose(title, [row], size=(4.2, 3.6))
+    figure: Any = plots.compose(title, [row], size=(4.2, 3.6))
+    for axis in figure.axes[:2]:
+        axis.get_legend().remove()  # one for both stands below them
+    plots.legend_below(figure)
+    return figure
 
 
 def add_arguments(parser: argparse.ArgumentParser, *, variable: str, what: str) -> None:

@@ -115,7 +115,7 @@ def render(dataset: xr.Dataset, *, name: str) -> str:
     """Return the report of a dataset as HTML; ``name`` is its title if the dataset has none."""
     attributes = {name: _parsed(value) for name, value in dataset.attrs.items()}
     sizes = dataset.sizes
-    facts = f"{sizes['algorithm']} algorithms, {sizes['trial']} trials, {int(dataset['round'][-1]):,} rounds"
+    facts = f"{sizes['algorithm']} runs of {sizes['trial']} trials, {int(dataset['round'][-1]):,} rounds"
     facts += "".join(f"{words}{attributes[key]}" for key, words in (("seed", ", seed "), ("created", "; made ")) if key in attributes)
     delays = compose("", [[partial(delay_histogram, dataset)]], size=(7.0, 3.6)) if "arrival" in dataset else None
     sections: dict[str, Section] = {
@@ -316,8 +316,9 @@ def _thinned(dataset: xr.Dataset) -> xr.Dataset:
 
 def parts_of(groups: Sequence[tuple[Sequence[T], str]], most: int) -> list[tuple[list[T], str]]:
     """Return the members of each figure, up to ``most`` of one group, with the note on the group; at most ``MOST_FIGURES`` of them."""
-    split = [(np.array_split(np.asarray(members, object), -(-len(members) // most)), note) for members, note in groups]
-    rounds = itertools.zip_longest(*([(list(chunk), note) for chunk in chunks] for chunks, note in split))
+    counts = [-(-len(members) // most) for members, _ in groups]  # of figures, each with members from all over the group
+    chunks = [[(list(members[n::count]), note) for n in range(count)] for (members, note), count in zip(groups, counts, strict=True)]
+    rounds = itertools.zip_longest(*chunks)
     parts = [part for each in rounds for part in each if part is not None]  # the first of every group, then the second
     if hidden := sum(len(members) for members, _ in parts[MOST_FIGURES:]):
         members, note = parts[MOST_FIGURES - 1]

@@ -316,12 +316,18 @@ def to_dataframe(dataset: Results, *, last: bool = False) -> pd.DataFrame:
 
 # Flags of trials.
 
+MOST_LABELS = 3  # of runs in a line about them
+
 
 @checked
 def flags_in_words(dataset: Results) -> list[str]:
-    """Return a line for each run and flag of its trials: ``rpol: 3 of 100 trials: why (what to do)``."""
-    statuses = zip(dataset.algorithm.values, dataset.status.transpose("algorithm", "trial").values, strict=True)
-    return [f"{label}: {line}" for label, status in statuses for line in status_in_words(status)]
+    """Return a line for each flag of trials, with the runs that it is the same in: ``rpol, cbo: 3 of 100 trials: why (what to do)``."""
+    runs: dict[str, list[str]] = {}
+    for label, status in zip(dataset.algorithm.values, dataset.status.transpose("algorithm", "trial").values, strict=True):
+        for line in status_in_words(status):
+            runs.setdefault(line, []).append(str(label))
+    more = {line: f" and {len(labels) - MOST_LABELS:,} more, each" for line, labels in runs.items() if len(labels) > MOST_LABELS}
+    return [f"{', '.join(labels[:MOST_LABELS])}{more.get(line, '')}: {line}" for line, labels in runs.items()]
 
 
 @checked

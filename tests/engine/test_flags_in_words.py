@@ -18,6 +18,7 @@ from jaxbandit.core.status import MESSAGES, REMEDIES, flags_in_words
 from jaxbandit.session import Axis
 from jaxbandit.study import Model, Run, Study, from_toml, make_plan, run_study
 from jaxbandit.study import flags_in_words as results_in_words
+from tests.support.synthetic_results import results
 
 POINTS, HORIZON, TRIALS = 6, 4, 3
 KEY = jax.random.key(0)
@@ -144,6 +145,10 @@ def test_lines_of_flags() -> None:
     ]
     assert flags_in_words(np.zeros(3, np.int32)) == []
     assert flags_in_words(np.array([both]))[0].startswith("1 of 1 trial: ")
+    dataset = results(labels=["a", "b", "c", "d", "e"], trials=2, rounds=3)
+    dataset["status"] = dataset.status + int(Status.STOPPED) * (dataset.algorithm != "b")
+    [line] = results_in_words(dataset)  # the same in four of the five
+    assert line.startswith(f"a, c, d and 1 more, each: 2 of 2 trials: {MESSAGES[Status.STOPPED]}")
 
 
 def shifted(offset: float, factor: float = 1.0) -> problems.Problem:

@@ -106,12 +106,14 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> Printed:
 
 
 @pytest.mark.full
-def test_readme_example_runs_and_prints_small_violations(printed):
-    (block,) = python_blocks(README)
-    assert len([line for line in block.splitlines() if line.strip()]) <= 15
-    numbers = [float(x) for x in re.findall(r"\d+\.\d+", printed["README"].text)]
+def test_readme_examples_run_and_print_small_violations_and_a_point(printed):
+    for block in python_blocks(README):
+        assert len([line for line in block.splitlines() if line.strip()]) <= 15
+    violations, point = printed["README"].text.split("{", 1)
+    numbers = [float(x) for x in re.findall(r"\d+\.\d+", violations)]
     assert len(numbers) == 5  # one for the run, one for each of the four widths
     assert all(0 < value < 1 for value in numbers)
+    assert re.match(r"'rate': .*'share 2': .* \{'accuracy': ", point)
 
 
 @pytest.mark.full(but=FIRST)
