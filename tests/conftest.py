@@ -100,6 +100,13 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str], Any]:
     return functools.partial(Golden, write=request.config.option.write_golden)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> Any:
+    """Run everything within one frame that is large: see :func:`roomy`."""
+    hook = config.pluginmanager.subset_hook_caller("pytest_cmdline_main", [config.pluginmanager.get_plugin(__file__)])
+    return quick.roomy(lambda: hook(config=config))
+
+
 class ToldToWorkers:
     """Tells workers how long files took: all have to collect the tests in one order."""
 

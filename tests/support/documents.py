@@ -79,4 +79,6 @@ def run(programs: dict[str, list[str]]) -> None:
 
 
 if __name__ == "__main__":
-    run(json.loads(sys.argv[1]))
+    from tests.support.quick import roomy
+
+    roomy(lambda: run(json.loads(sys.argv[1])))
