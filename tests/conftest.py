@@ -37,7 +37,6 @@ jax.config.update("jax_traceback_in_locations_limit", int(os.environ["JAX_TRACEB
 # XLA compiles for a CPU in a quarter of the time without the passes that emit fused loops and in one piece instead of 32, and large
 # programs in two thirds of that by its preset for quick compilation. Read once, when JAX starts its backend; XLA ends a process that gives
 # it a flag which it does not know, so only versions that know them get them.
-USERS_FLAGS = os.environ.get("XLA_FLAGS", "")
 QUICK_FLAGS = " ".join(
     [
         "--xla_cpu_opt_preset=CPU_OPT_PRESET_FAST_COMPILE",
@@ -45,11 +44,12 @@ QUICK_FLAGS = " ".join(
         "--xla_cpu_parallel_codegen_split_count=1",
     ]
 )
-if jax.__version_info__[:2] == (0, 10) and QUICK_FLAGS not in USERS_FLAGS:
-    os.environ["XLA_FLAGS"] = f"{USERS_FLAGS} {QUICK_FLAGS}".strip()
+flags = os.environ.get("XLA_FLAGS", "")
+if jax.__version_info__[:2] == (0, 10) and QUICK_FLAGS not in flags:
+    os.environ["XLA_FLAGS"] = f"{flags} {QUICK_FLAGS}".strip()
 
-# Files whose programs are compiled with all of XLA's passes, and whose child processes compile as users' do. The others go without most
-# passes, which change the order of sums and nothing else: what they check holds up to rounding.
+# Files whose programs, and those of whose child processes, LLVM optimises as it does users'. The others go without most passes, which
+# change the order of sums and nothing else: what they check holds up to rounding.
 OPTIMISED = {"experiments/test_command_line.py"}  # 1,000 rounds on 2,500 points
 
 TESTS = Path(__file__).parent
@@ -159,7 +159,6 @@ def _compilation(request: pytest.FixtureRequest) -> Iterator[None]:
     jax.config.update("jax_disable_most_optimizations", quick)
     with pytest.MonkeyPatch.context() as patch:  # for child processes, whose results are compared with this one's
         patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", str(int(quick)))
-        patch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", "") if quick else USERS_FLAGS)
         yield
     gc.freeze()  # programs and their traces stay: nobody need look through them again and again
     made, budget = PROGRAMS["compiled"] - before, BUDGETS.get(name, USUAL)

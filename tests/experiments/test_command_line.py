@@ -77,7 +77,7 @@ def test_the_same_command_shows_what_it_made(reduced_run, capsys):
     assert main(["rpol", *SIZE, "--out", str(out)]) == 0
     table, _, ending = capsys.readouterr().out.rpartition(f"{out}/results.nc")
     assert table and table == printed.rpartition(f"{out}/results.nc")[0]
-    assert re.search(rf"{out}/figure.png: made \d{{4}}-\d\d-\d\dT\S+; --force runs again$", ending.strip())
+    assert re.search(rf"{out}/figure.png: made \d{{4}}-\d\d-\d\dT\S+; --force runs again$", " ".join(ending.split()))
     assert (out / "results.nc").read_bytes() == before
     for other in (["--seed", "4"], ["--horizon", "999"], ["--parameters", "paper"]):
         assert main(["rpol", *SIZE, *other, "--out", str(out)]) == 2 and "not empty" in capsys.readouterr().err
