@@ -190,6 +190,10 @@ class Policy(Declared, abc.ABC):
         """Return the prediction from the values that have arrived alone."""
         return self.predict(learner, posterior)
 
+    def arrived_at(self, learner: DelayedSurrogate, posterior: Belief, points: Array) -> Prediction:
+        """Return what :meth:`arrived` does, at ``points [n, d]`` of the unit cube of a box."""
+        return self.predict_at(learner, posterior, points)
+
 
 @pytree
 class DelayedSurrogate(AbstractSurrogate):
@@ -244,6 +248,9 @@ class DelayedSurrogate(AbstractSurrogate):
 
     def arrived(self, posterior: Belief) -> Prediction:
         return self.policy.arrived(self, posterior)
+
+    def arrived_at(self, posterior: Belief, points: Array) -> Prediction:
+        return self.policy.arrived_at(self, posterior, points)
 
     def gain(self, posterior: LatePosterior) -> Array:
         return posterior.belief.gain
@@ -370,6 +377,12 @@ class Hallucinate(Policy):
     def predict_at(self, learner: DelayedSurrogate, posterior: HallucinatePosterior, points: Array) -> Prediction:
         belief = super().predict_at(learner, posterior, points)
         return replace(belief, mean=belief.mean + _shifts_at(learner, posterior, points))
+
+    def arrived_at(self, learner: DelayedSurrogate, posterior: HallucinatePosterior, points: Array) -> Prediction:
+        pairs = zip(learner.arrivals.forms, posterior.factors, strict=True)
+        spreads = [form.variances_at(points) - added(jnp.square(form.weights_at(factor, points))[None])[0] for form, factor in pairs]
+        sd = deviation(jnp.stack([spreads[g] for g in learner.arrivals.groups]))
+        return replace(self.predict_at(learner, posterior, points), sd=sd)
 
     def draw_at(self, learner: DelayedSurrogate, posterior: HallucinatePosterior, key: Key, scale: Array, points: Array) -> Array:
         return super().draw_at(learner, posterior, key, scale, points) + _shifts_at(learner, posterior, points)

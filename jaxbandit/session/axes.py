@@ -304,8 +304,12 @@ class Space:
 
     def readable(self, place: Sequence[float]) -> Place:
         """Return the point of the unit cube of a box near ``place`` with six digits in the user's units, as people read it."""
-        there = dataclasses.replace(self, own=(tuple(place),)).point(self.domain.size)
+        there = self.point_at(place)
         return self.place({name: value if isinstance(value, str) else float(f"{value:.6g}") for name, value in there.items()})
+
+    def point_at(self, place: Sequence[float]) -> dict[str, float | str]:
+        """Return a point of the unit cube of a box as :meth:`point` does."""
+        return dataclasses.replace(self, own=(tuple(place),)).point(self.domain.size)
 
     def point(self, index: int) -> dict[str, float | str]:
         """Return a point by the names of its coordinates, in the user's units, or by the labels of categories."""

@@ -25,6 +25,7 @@ from jaxbandit.engine.rounds import choose_point, faults, flags_raised, goes_by_
 from jaxbandit.engine.trial import Setting, Surprises
 from jaxbandit.feedback import DelayedSurrogate, Pending
 from jaxbandit.session.axes import Place
+from jaxbandit.session.best import believed_at, best_place
 from jaxbandit.surrogates import Prediction, arithmetic
 from jaxbandit.surrogates.pool import with_next
 
@@ -327,6 +328,18 @@ class Course:
         state = self.settled().state
         with self._arithmetic():
             return jax.tree.map(np.asarray, self.run(_predict, self.setting, state))
+
+    def best(self, probability: float) -> np.ndarray:
+        """Return the point ``[d]`` of the unit cube of a box that is best by what has arrived, see :mod:`jaxbandit.session.best`."""
+        belief = self.setting.algorithm.belief(self.settled().state)
+        with self._arithmetic():
+            return np.asarray(self.run(best_place, self.setting, belief, np.asarray(probability, self.setting.arena.dtype)), np.float64)
+
+    def predict_at(self, place: Place) -> Prediction:
+        """Return mean and deviation ``[k, 1]`` at a point of the unit cube of a box given all that has arrived, as NumPy arrays."""
+        belief = self.setting.algorithm.belief(self.settled().state)
+        with self._arithmetic():
+            return jax.tree.map(np.asarray, self.run(believed_at, self.setting, belief, np.asarray(place, self.setting.arena.dtype)))
 
     def kept(self) -> tuple[Setting | None, Kept | None]:
         """Return what another process may :meth:`recall`, ``None`` where it has not been needed."""

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Self, TypeAlias
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from jaxbandit.core.declare import FilePath, checked
 from jaxbandit.core.fields import between, nonnegative_numbers, scalar
 from jaxbandit.core.files import prepare_file, write_whole
 from jaxbandit.core.pytree import html_fields
+from jaxbandit.domains import Box
+from jaxbandit.session.axes import Place
 from jaxbandit.session.journal import Event, Journal, SessionError
 from jaxbandit.session.specification import Specification
 from jaxbandit.session.state import State, Ticket
@@ -27,12 +29,15 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
+Believed: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
 @dataclasses.dataclass(frozen=True)
 class Recommendation:
     """The point that a session recommends.
 
     Attributes:
-      index: number of the point in the domain.
+      index: number of the point in the domain; ``None`` of a point of a box between its candidates and those measured.
       point: the point by the names of its coordinates, in the user's units; of categories their labels.
       mean: posterior mean of each output, by name, in its own units.
       sd: posterior standard deviation of each output, by name.
@@ -40,7 +45,7 @@ class Recommendation:
       feasible: whether that reaches the probability asked for; otherwise the point is the one most likely to be feasible.
     """
 
-    index: int
+    index: int | None
     point: Mapping[str, float | str]
     mean: Mapping[str, float]
     sd: Mapping[str, float]
@@ -117,11 +122,15 @@ class Reading:
         )
         return self._with_units(belief)
 
-    def _believed(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return mean and deviation ``[n, M]`` of every output in its own units, and the probability ``[M]`` that all constraints hold."""
+    def _believed(self, place: Place = ()) -> Believed:
+        """Return mean and deviation ``[n, M]`` of every output in its own units, and the probability ``[M]`` that all constraints hold.
+
+        Of a ``place`` in the unit cube of a box they are ``[n, 1]`` and ``[1]``.
+        """
         outputs = self.specification.outputs
         with self._current() as state:
-            predicted, standard, known = state.course.predict(), state.standard, slice(state.space.size)
+            predicted = state.course.predict_at(place) if place else state.course.predict()
+            standard, known = state.standard, slice(1 if place else state.space.size)
         mean, sd = (np.asarray(table, np.float64)[:, known] for table in (predicted.mean, predicted.sd))  # of a box, not free places
         mean, sd = outputs.outward(mean, sd, standard)
         return mean, sd, outputs.probability_of_feasibility(mean, sd)
@@ -130,9 +139,10 @@ class Reading:
     def recommend(
         self, probability: Annotated[float, between(0, 1, open_low=False, host=True)] = 0.5, *, measured: bool = False
     ) -> Recommendation:
-        """Return the best point by posterior mean among those feasible with at least the given probability.
+        """Return the best point by posterior mean among those feasible with at least the given probability; on a box of all its points.
 
-        Where none is, it is the one most likely to be feasible, and of those the best.
+        It is found by ascents from the best candidates and points measured, and never worse than these. Where none is feasible, it is the
+        one most likely to be feasible, and of those the best.
 
         Args:
           probability: least posterior probability that all constraints hold, from 0 to 1.
@@ -142,25 +152,45 @@ class Reading:
           InvalidArgument: on a probability out of range.
           SessionError: when only measured points count and there is none, or nothing has been told of outputs that are standardised.
         """
-        outputs = self.specification.outputs
+        with self._current() as state:
+            space, known, sign = state.space, self._best_known(probability, measured=measured), self.specification.outputs.objective.sign
+            if measured or not isinstance(space.domain, Box):
+                return known
+            place = space.readable(state.course.best(probability).tolist())
+            found = self._recommended(None, space.point_at(place), self._believed(place), 0, probability)
+
+            def worth(one: Recommendation) -> tuple[bool, float, float]:
+                reward = sign * next(iter(one.mean.values()))
+                return (True, reward, 0.0) if one.feasible else (False, one.probability_of_feasibility, reward)
+
+            return found if worth(found) > worth(known) else known
+
+    def _best_known(self, probability: float = 0.5, *, measured: bool = False) -> Recommendation:
+        """Return the best of the points of the domain, on a box of its candidates and of those measured, see :meth:`recommend`."""
         with self._current() as state:
             space, allowed = state.space, np.full(state.space.size, not measured)
             if state.standard is not None and not any(record.values for record in state.records.values()):
                 raise SessionError("recommend: nothing has been told yet, and a model of standardised outputs knows no units before")
             allowed[[record.ticket.index for record in state.records.values() if record.values]] = True
-            mean, sd, feasible = self._believed()
+            mean, _, feasible = believed = self._believed()
         if not allowed.any():
             raise SessionError("recommend: no point has been measured yet; tell some values, or leave measured out")
         fine = allowed & (feasible >= probability)
         among = fine if fine.any() else allowed & (feasible == np.max(feasible[allowed]))
-        index = int(np.argmax(np.where(among, outputs.objective.sign * mean[0], -np.inf)))
+        index = int(np.argmax(np.where(among, self.specification.outputs.objective.sign * mean[0], -np.inf)))
+        return self._recommended(index, space.point(index), believed, index, probability)
+
+    def _recommended(
+        self, index: int | None, point: Mapping[str, float | str], believed: Believed, at: int, probability: float
+    ) -> Recommendation:
+        names, (mean, sd, feasible) = self.specification.outputs.names, believed
         return Recommendation(
             index=index,
-            point=space.point(index),
-            mean=dict(zip(outputs.names, mean[:, index].tolist(), strict=True)),
-            sd=dict(zip(outputs.names, sd[:, index].tolist(), strict=True)),
-            probability_of_feasibility=float(feasible[index]),
-            feasible=bool(fine.any()),
+            point=point,
+            mean=dict(zip(names, mean[:, at].tolist(), strict=True)),
+            sd=dict(zip(names, sd[:, at].tolist(), strict=True)),
+            probability_of_feasibility=float(feasible[at]),
+            feasible=bool(feasible[at] >= probability),
         )
 
     def history(self) -> xr.Dataset:
@@ -225,7 +255,9 @@ class Reading:
         if feasibility and not outputs.constraints:
             raise InvalidArgument("feasibility: must be False in a session without constraints, where every point is feasible, got True")
         with self._current() as state:
-            return belief_figure(state.space, outputs, self.belief(), self.history(), self.recommend().index, feasibility=feasibility)
+            best = self._best_known().index
+            assert best is not None  # as no ascent was made
+            return belief_figure(state.space, outputs, self.belief(), self.history(), best, feasibility=feasibility)
 
     def export(self, path: FilePath | None = None) -> Path:
         """Write all events as lines of JSON to a file, by default ``events.jsonl`` beside the journal, and return its path."""

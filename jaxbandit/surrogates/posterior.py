@@ -164,6 +164,10 @@ class AbstractSurrogate(OnDomain):
         """Return mean and deviation ``[k, n]`` at ``points [n, d]`` of the unit cube, and the information gain."""
         raise TypeError(f"{type(self).__name__} is known at the points of its domain alone")
 
+    def arrived_at(self, posterior: Belief, points: Array) -> Prediction:
+        """Return what :meth:`arrived` does, at ``points [n, d]`` of the unit cube."""
+        return self.predict_at(posterior, points)
+
     def draw_at(self, posterior: Belief, key: Key, scale: Array, points: Array) -> Array:
         """Return the values ``[k, n]`` at ``points [n, d]`` of the unit cube of the functions that :meth:`draw` draws by the same key."""
         raise TypeError(f"{type(self).__name__} is known at the points of its domain alone")

@@ -10,10 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.optimize import minimize
+from scipy.stats import norm
 
 from jaxbandit import InitialDesign, InvalidArgument, Rpol, SafeOpt, delays, domains, kernels, problems, simulate
 from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
 from jaxbandit.session import Axis, Model, Session
+from tests.oracles.gaussian_process import squared_exponential
 
 AXES = [Axis.between("dose", 0.1, 2.0, unit="mg"), Axis.between("rate", 1e-4, 1e-1, scale="logarithmic")]
 BOX = domains.box({"dose": (0.1, 2.0), "rate": domains.log(1e-4, 1e-1)})
@@ -94,6 +97,42 @@ def test_points_of_no_grid_are_believed_where_they_are(tmp_path: Path) -> None:
         Session.create(tmp_path / "mixed", [*AXES, Axis("step", (1, 2, 3))], Rpol(), MODEL, **OPTIONS)
     with pytest.raises(InvalidArgument, match=r"algorithm: SafeOpt chooses among the points of a grid"):
         Session.create(tmp_path / "sets", AXES, SafeOpt(count=2), MODEL, **OPTIONS)
+
+
+@pytest.mark.full
+def test_the_recommended_point_is_the_best_of_the_box() -> None:
+    """Against a dense posterior, of which SciPy finds the best mean where the constraint holds with a probability; one run is under way.
+
+    Shares of 1e-3 are where six digits of a point lie, and 1e-5 within the edge of what is feasible.
+    """
+    unit, values = np.random.default_rng(3).uniform(size=(9, 2)), []
+    with Session.create(None, AXES, Rpol(), MODEL, **OPTIONS) as session:
+        for place in unit:
+            point = dict(zip(("dose", "rate"), BOX.from_unit(place).tolist(), strict=True))
+            values.append(told(point))
+            session.observe(point, values[-1])
+        session.observe({"dose": 1.0, "rate": 1e-2}, None)
+        table = np.asarray([[one["yield"], one["heat"]] for one in values]).T
+        root = np.linalg.inv(squared_exponential(unit, unit, 0.3) + 0.01 * np.eye(9))
+
+        def at(x: np.ndarray) -> tuple[np.ndarray, float]:
+            cross = squared_exponential(x[None], unit, 0.3)[0]
+            return table @ (root @ cross), float(np.sqrt(1 - cross @ root @ cross))
+
+        for probability in (0.5, 0.9):
+            best = session.recommend(probability)
+            assert best.index is None and best.feasible and best.probability_of_feasibility < probability + 1e-3
+            limit = {"type": "ineq", "fun": lambda x, level=norm.ppf(probability): -at(x)[0][1] - level * at(x)[1]}
+            starts = np.random.default_rng(0).uniform(size=(20, 2))
+            solved = [minimize(lambda x: -at(x)[0][0], x, bounds=[(0, 1)] * 2, constraints=limit) for x in starts]
+            most = max(-one.fun for one in solved if limit["fun"](one.x) > -1e-6)
+            place = BOX.to_unit(np.asarray([best.point["dose"], best.point["rate"]], np.float64))
+            mean, sd = at(place)
+            assert most - 1e-3 < mean[0] < most + 1e-6
+            assert [*best.mean.values()] == pytest.approx(mean, abs=1e-5) and best.sd["heat"] == pytest.approx(sd, abs=1e-5)
+            known = session.recommend(probability, measured=True)
+            assert known.index is not None and known.mean["yield"] < best.mean["yield"]
+        assert session.plot().axes
 
 
 @pytest.mark.full
