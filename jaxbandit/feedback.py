@@ -29,6 +29,7 @@ __getattr__ = missing(__name__, __all__)
 
 T = TypeVar("T")
 FAR = 1e4  # times the largest value, or times 1: where points under way lie for whoever chooses
+BESIDE = 1e-3  # of the sides of a box: how near to one under way points look as bad
 
 
 @pytree
@@ -205,7 +206,8 @@ class DelayedSurrogate(AbstractSurrogate):
       policy: a policy of :mod:`jaxbandit.feedback`.
       capacity: rounds of pending feedback that are kept.
       axis: name of the batch axis of trials, ``None`` for a trial by itself.
-      under_way: ``[M]`` booleans, points that are to look worst to whoever chooses, or ``None`` where all count as they are believed.
+      under_way: ``[M]`` booleans, points that are to look worst to whoever chooses, on a box with what lies beside them, or ``None`` where
+        all count as they are believed.
     """
 
     chosen: Surrogate
@@ -241,10 +243,7 @@ class DelayedSurrogate(AbstractSurrogate):
         return self.policy.learn(self, posterior, feedback)
 
     def predict(self, posterior: Belief) -> Prediction:
-        belief = self.policy.predict(self, posterior)
-        if self.under_way is None:
-            return belief
-        return replace(belief, mean=_shunned(belief.mean, self.under_way), sd=jnp.where(self.under_way[None], 0, belief.sd))
+        return self._shunning(self.policy.predict(self, posterior), self.under_way)
 
     def arrived(self, posterior: Belief) -> Prediction:
         return self.policy.arrived(self, posterior)
@@ -263,10 +262,23 @@ class DelayedSurrogate(AbstractSurrogate):
         return self.policy.model_of(self).covariance(posterior.belief, output, indices)
 
     def predict_at(self, posterior: Belief, points: Array) -> Prediction:
-        return self.policy.predict_at(self, posterior, points)
+        return self._shunning(self.policy.predict_at(self, posterior, points), self._beside(posterior, points))
 
     def draw_at(self, posterior: Belief, key: Key, scale: Array, points: Array) -> Array:
-        return self.policy.draw_at(self, posterior, key, scale, points)
+        drawn, beside = self.policy.draw_at(self, posterior, key, scale, points), self._beside(posterior, points)
+        return drawn if beside is None else _shunned(drawn, beside)
+
+    def _shunning(self, belief: Prediction, under_way: Array | None) -> Prediction:
+        if under_way is None:
+            return belief
+        return replace(belief, mean=_shunned(belief.mean, under_way), sd=jnp.where(under_way[None], 0, belief.sd))
+
+    def _beside(self, posterior: Belief, points: Array) -> Array | None:
+        """Return which of ``points [n, d]`` of the unit cube lie beside one under way, ``[n]``."""
+        if self.under_way is None:
+            return None
+        apart = jnp.max(jnp.abs(points[:, None] - self.pool(posterior)[None]), axis=-1)
+        return jnp.any((apart < BESIDE) & self.under_way[None], axis=1)
 
     def place(self, posterior: Belief, point: Array) -> tuple[Array, Belief]:
         return self.policy.place(self, posterior, point)

@@ -6,6 +6,7 @@ from typing import cast
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import ndtri
 
 from jaxbandit.acquisition import log_feasibility
 from jaxbandit.algorithms.base import Arena, BeliefState, Score, Scored, posterior_of
@@ -17,6 +18,8 @@ from jaxbandit.engine.trial import Setting
 from jaxbandit.estimators import Estimate
 from jaxbandit.surrogates import AbstractSurrogate, Prediction, Surrogate
 from jaxbandit.surrogates.posterior import Belief
+
+FAR = -30.0  # logarithm of a probability below which its quantile is worked out about
 
 
 @pytree
@@ -55,7 +58,7 @@ class _Arrived(AbstractSurrogate):
 class _BestMean(Scored[BeliefState]):
     """The point of the best mean among those feasible with a probability, else the one most likely to be feasible."""
 
-    least: Scalar  # logarithm of the probability
+    probability: Scalar
 
     def estimate(self, arena: Arena, state: BeliefState, t: Array, key: Key) -> Estimate:
         belief = arena.surrogate.predict(posterior_of(state))
@@ -63,16 +66,26 @@ class _BestMean(Scored[BeliefState]):
 
     def score(self, state: BeliefState, estimate: Estimate) -> Score:
         assert estimate.sd is not None
-        lacking = self.least - log_feasibility(estimate.costs, estimate.sd[1:])
-        fine = jnp.where(lacking <= 0, estimate.reward, -jnp.inf)
-        return Score(fine, flags=((lacking > 0, Status.OK),), otherwise=-lacking, limited=(estimate.reward, lacking[None]))
+        costs, sd = estimate.costs, estimate.sd[1:]
+        logarithm = log_feasibility(costs, sd)
+        lacks = logarithm < jnp.log(self.probability)
+        # In deviations, times the largest: of one constraint its mean and so many deviations, as smooth as these.
+        excess = (_quantile(jnp.log(self.probability)) - _quantile(logarithm)) * jnp.max(sd, axis=0, initial=0)
+        fine = jnp.where(lacks, -jnp.inf, estimate.reward)
+        return Score(fine, flags=((lacks, Status.OK),), otherwise=logarithm, limited=(estimate.reward, excess[None]))
+
+
+def _quantile(logarithm: Array) -> Array:
+    """Return the standard normal quantile of a probability from its logarithm, of small ones about, and of 1 a large one."""
+    largest = -jnp.finfo(logarithm.dtype).eps
+    return jnp.where(logarithm > FAR, ndtri(jnp.exp(jnp.clip(logarithm, FAR, largest))), -jnp.sqrt(-2 * jnp.minimum(logarithm, FAR)))
 
 
 @jax.jit
 def best_place(setting: Setting, belief: Belief, probability: Array) -> Array:
     """Return the point ``[d]`` of the unit cube of a box of the best mean from what has arrived, see :class:`_BestMean`."""
     arena = Arena(surrogate=_Arrived(surrogate=setting.arena.surrogate), horizon=setting.arena.horizon)
-    rule = _BestMean(least=jnp.log(probability))
+    rule = _BestMean(probability=probability)
     decision, _ = rule.select(arena, BeliefState(posterior=belief), jnp.int32(1), setting.key)
     assert decision.point is not None
     return decision.point

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -30,6 +30,7 @@ from jaxbandit.surrogates import Prediction, arithmetic
 from jaxbandit.surrogates.pool import with_next
 
 ATTEMPTS = 3  # at a point that is not under way
+SAME = 1e-5  # of the sides of a box: how near points are the same but for rounding
 Units: TypeAlias = tuple[np.ndarray, np.ndarray]
 """Shift and scale ``[k]`` of modelled functions, see :meth:`Outputs.units <jaxbandit.session.quantities.Outputs.units>`."""
 Told: TypeAlias = tuple[int, Place, Mapping[int, float]]
@@ -218,7 +219,7 @@ class Course:
             return self._choice(self.settled(), len(self.rounds) + 1, under_way, index)
 
     def _choice(self, carry: Carry, t: int, under_way: Sequence[int], index: int | None) -> Chosen:
-        setting, domain = self.setting, self.setting.arena.surrogate.domain
+        setting = self.setting
 
         def attempt(*more: object) -> Chosen:
             own = None if index is None else np.int32(index)
@@ -226,14 +227,26 @@ class Course:
             point, status = np.asarray(chosen).tolist()
             return Chosen(point, () if place is None else tuple(np.asarray(place, np.float64).tolist()), Status(status), after)
 
+        waiting = np.asarray([place for number, place in self._places() if number in under_way], np.float64)
+
+        def repeats(chosen: Chosen) -> bool:
+            if not chosen.place:
+                return chosen.point in under_way
+            return bool(np.any(np.all(np.abs(waiting - chosen.place) < SAME, axis=1))) if waiting.size else False
+
         first = attempt()
-        if first.point in under_way and isinstance(setting.arena.surrogate, DelayedSurrogate):
-            mask = np.isin(np.arange(domain.size), under_way)
+        if isinstance(setting.arena.surrogate, DelayedSurrogate) and repeats(first):
+            mask = np.isin(np.arange(setting.arena.size), under_way)
             for number in range(1, ATTEMPTS + 1):
                 other = attempt(mask, np.int32(number))
-                if other.point not in under_way and healthy(np.asarray(int(other.status))):
+                if not repeats(other) and healthy(np.asarray(int(other.status))):
                     return other._replace(status=first.status)  # for points under way only look bad
         return first
+
+    def _places(self) -> Iterator[tuple[int, Place]]:
+        """Yield all points of a box that are known, by number."""
+        yield from ((one.index, one.place) for one in self.rounds if one.place)
+        yield from ((index, place) for index, place, _ in self._known if place)
 
     def asked(self, index: int, after: object = None, under_way: Sequence[int] = (), place: Place = ()) -> None:
         """Begin the next round, whose point is ``index``; ``after`` is the state after that choice if :meth:`choose` has just made it."""

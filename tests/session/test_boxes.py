@@ -13,8 +13,10 @@ import pytest
 from scipy.optimize import minimize
 from scipy.stats import norm
 
-from jaxbandit import InitialDesign, InvalidArgument, Rpol, SafeOpt, delays, domains, kernels, problems, simulate
+from jaxbandit import InitialDesign, InvalidArgument, Rpol, SafeOpt, Unconstrained, delays, domains, kernels, problems, simulate
 from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
+from jaxbandit.estimators import Bounds
+from jaxbandit.feedback import Wait
 from jaxbandit.session import Axis, Model, Session
 from tests.oracles.gaussian_process import squared_exponential
 
@@ -133,6 +135,29 @@ def test_the_recommended_point_is_the_best_of_the_box() -> None:
             known = session.recommend(probability, measured=True)
             assert known.index is not None and known.mean["yield"] < best.mean["yield"]
         assert session.plot().axes
+
+
+@pytest.mark.full
+def test_no_point_under_way_is_asked_for_again(tmp_path: Path) -> None:
+    """Of a learner that takes no notice of what is under way: it would repeat itself; and when the session is opened again."""
+
+    rule = Unconstrained(estimator=Bounds(reward_width=2.0, cost_width=2.0))
+
+    def begun(directory: Path | None) -> Session:
+        session = Session.create(directory, AXES, rule, MODEL, feedback=Wait(), **OPTIONS)
+        session.observe({"dose": 0.7, "rate": 1e-2}, {"yield": 0.5, "heat": -0.5})
+        return session
+
+    with begun(None) as session:
+        session.ask(3)
+        asked = BOX.to_unit(points_of(session)[1:])
+    apart = np.max(np.abs(asked[:, None] - asked[None]), axis=-1)[np.triu_indices(3, 1)]
+    assert np.all(apart > 9e-4), apart  # what lies within 1e-3 is shunned, but for six digits
+    with begun(tmp_path) as other:
+        other.ask(2)
+    with Session.open(tmp_path) as again:
+        again.ask()
+        assert np.array_equal(BOX.to_unit(points_of(again)[1:]), asked)
 
 
 @pytest.mark.full
