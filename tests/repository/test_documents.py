@@ -20,7 +20,7 @@ README = ROOT / "README.md"
 PAGES = {f"{folder}/{path.stem}": path for folder in ("pages", "howto") for path in sorted((ROOT / "notebooks" / folder).glob("*.md"))}
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 # Numbers that pages are run with here, by what they are numbers of: those of notebooks, with which pages share programs.
-SMALLER = {"sine": 9, "points_per_axis": 9, "horizon": 8, "trials": 2, "every": 4, "pairs": 4, "random": 3}
+SMALLER = {"sine": 9, "points_per_axis": 9, "horizon": 8, "trials": 2, "every": 4, "pairs": 4, "random": 5}
 SMALLER |= {"range": 3, "evaluations": 4, "n_trials": 4, "left": 1}
 # What pages print, in parts; those that have no Python blocks, or are tested by themselves, are not here.
 RECOMMENDED = r"Recommendation\(index=\d+, point=\{'"

@@ -213,7 +213,8 @@ def test_a_table_of_a_session_can_be_told_and_looked_at(tmp_path: Path) -> None:
                     {axis.name: axis.values[0] + share * (axis.values[1] - axis.values[0]) for axis in axes},
                     {"yield": share, "heat": -share},
                 )
-            session.ask()
+            if axes is AXES:  # whose programs other tests have, too
+                session.ask()
             table = session.history().to_dataframe().reset_index()
             assert session.plot().axes
         with Session.create(
