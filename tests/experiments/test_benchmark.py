@@ -10,7 +10,6 @@ from pathlib import Path
 
 import jax
 import pytest
-from distributed import LocalCluster
 
 import jaxbandit
 from experiments import benchmark
@@ -44,6 +43,8 @@ def most_here(own_process, spec, *, pinned, cores=1):
 @pytest.mark.full
 def test_every_key_of_the_file_is_documented(tmp_path, monkeypatch, capsys):
     """At sizes at which the figures mean nothing, and without fits, so that most measurements share their programs."""
+    from distributed import LocalCluster
+
     for part, sizes in TINY.items():
         for name, size in sizes.items():
             monkeypatch.setitem(command.QUICK[part], name, size)
