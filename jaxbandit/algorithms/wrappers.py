@@ -136,9 +136,9 @@ class Refitted(Wrapper[S]):
     has. Outputs that share kernel and noise variance share a fit, unless the model is ``separate()``.
 
     It takes a model of a box, too, whose kernel has one length-scale. Each output then has a fit of its own, with a length-scale for each
-    axis, of its values less their mean and in units of their standard deviation; these become its prior mean and its unit. Length-scales
-    stay between 0.05 and 100 sides. The noise variance is taken to be about the model's own, so give the observations' as it is: where
-    fits may take for noise what is none, they smooth the optimum away.
+    axis, of its values in units of their standard deviation, and its prior mean with it, by generalised least squares: many values at one
+    place count as one. Length-scales stay between 0.05 and 100 sides. The noise variance is taken to be about the model's own, so give the
+    observations' as it is: where fits may take for noise what is none, they smooth the optimum away.
 
     The confidence bounds of the papers hold for a kernel that is known: with a fitted one nothing is promised, and data that an algorithm
     has chosen can mislead the fit for good (Berkenkamp, Schoellig and Krause 2019, *No-regret Bayesian optimization with unknown

@@ -28,6 +28,7 @@ SHORTEST, LONGEST = 0.05, 100.0  # length-scales that fits may find, in sides of
 SHORT = 0.3  # where a fit's second search starts
 LEAST_NOISE = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-7}  # noise variance in units of the values' variance
 RESOLVED = 0.01  # nats that a search does not go on for
+MEAN = 1.0  # prior variance of what an output is about, in units of the values' variance
 
 
 @pytree
@@ -42,7 +43,9 @@ class BoxPosterior(RefittedPosterior):
 class RefittedBox(Refits):
     """A model of a box whose hyper-parameters are fitted anew from time to time; see :class:`jaxbandit.Refitted`.
 
-    Each fit is one of values less their mean, in units of their standard deviation, which become prior mean and unit of the belief.
+    Each fit is one of values less their mean, in units of their standard deviation, with a constant of prior variance ``MEAN`` beside the
+    kernel. Prior mean of the belief becomes what the fit expects of that constant, to which values count by what each tells: where an
+    algorithm has chosen many points in one place they are one, and do not draw the mean elsewhere to what they have in common.
 
     Attributes:
       box: the model, with the hyper-parameters before the first fit and a factor for each output.
@@ -119,24 +122,30 @@ class RefittedBox(Refits):
         best, at_bound = jax.lax.map(lambda one: self._fit(again, *one), jax.tree.map(lambda *parts: jnp.stack(parts), *given))
         best = replace(best, variance=best.variance * unit, noise_variance=best.noise_variance * unit)
         forms = self._with(best, mean).forms
-        anew = [form.conditioned(factors[j], best.noise_variance[j], centred[j][None]) for j, form in enumerate(forms)]
+        both = jnp.stack([centred, seen.astype(self.dtype)], axis=1)  # [k, 2, N]
+        anew = [form.conditioned(factors[j], best.noise_variance[j], both[j]) for j, form in enumerate(forms)]
+        # The constant c ~ N(0, s) beside K expects 1^T K^-1 y / (1^T K^-1 1 + 1 / s) (Rasmussen and Williams 2006, eq. 2.41).
+        whites, ones = jnp.moveaxis(jnp.stack([weights for _, weights, _ in anew]), 1, 0)  # [k, N] each
+        constant = jnp.sum(ones * whites, axis=1) / (jnp.sum(ones * ones, axis=1) + 1 / (MEAN * unit))
+        weights = whites - constant[:, None] * ones
         belief = replace(
             posterior.belief,
             factors=tuple(factor for factor, _, _ in anew),
-            shift=jnp.stack([form.expand(factor, weights[0]) for form, (factor, weights, _) in zip(forms, anew, strict=True)]),
+            shift=jnp.stack([form.expand(factor, own) for form, (factor, _, _), own in zip(forms, anew, weights, strict=True)]),
             variance=jnp.stack([form.spread(factor) for form, (factor, _, _) in zip(forms, anew, strict=True)]),
             gain=jnp.stack([gain for _, _, gain in anew]),
-            weights=jnp.stack([weights[0] for _, weights, _ in anew]),
+            weights=weights,
         )
         flags = posterior.flags | jnp.where(jnp.any(at_bound), int(Status.FIT_AT_BOUND), 0)
-        return replace(posterior, belief=belief, hyper_parameters=best, prior_mean=mean, flags=flags)
+        return replace(posterior, belief=belief, hyper_parameters=best, prior_mean=mean + constant, flags=flags)
 
     def _data(self, factor: PoolState, values: Array) -> Collapsed:
         """Return the observations of an output, with ``values [N]``; of more than a fit looks at, some evenly spaced in time."""
         slots = jnp.arange(min(self.points, self.box.room), dtype=jnp.int32)
         which = jnp.where(factor.count > len(slots), slots * factor.count // len(slots), slots)
         counts = (which < factor.count).astype(self.dtype)
-        return Collapsed(points=factor.observed[which], counts=counts, means=values[which][None], within=jnp.zeros((1,), self.dtype))
+        within, constant = jnp.zeros((1,), self.dtype), jnp.asarray(MEAN, self.dtype)
+        return Collapsed(points=factor.observed[which], counts=counts, means=values[which][None], within=within, constant=constant)
 
     def _fit(self, again: Array, data: Collapsed, kernel: Scale, noise_variance: Array, own_noise: Array) -> tuple[HyperParameters, Array]:
         """Return the hyper-parameters of maximum posterior of standardised values, and whether a length-scale is the least allowed."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.optimize import minimize
 
@@ -12,13 +14,14 @@ Matrix = np.ndarray
 LENGTH_SCALE, VARIANCE, NOISE = (np.sqrt(2.0), np.sqrt(3.0)), (0.0, 1.5), (-4.0, 1.5)  # log median and spread, in units of what follows
 
 
-def loss(logs: Matrix, points: Matrix, values: Matrix, sides: Matrix, scale: float) -> float:
+def loss(logs: Matrix, points: Matrix, values: Matrix, sides: Matrix, scale: float, constant: float = 0.0) -> float:
     """Negative log posterior density, but for a constant, of the logarithms of ``(length-scales, variance, noise variance)``.
 
-    ``points [n, d]``; ``values [n, k]`` of outputs that share them; one length-scale for all axes or ``d``.
+    ``points [n, d]``; ``values [n, k]`` of outputs that share them; one length-scale for all axes or ``d``; a ``constant`` of that prior
+    variance is added to the values of each output.
     """
     lengths, variance, noise = np.exp(logs[:-2]), np.exp(logs[-2]), np.exp(logs[-1])
-    root = np.linalg.cholesky(variance * squared_exponential(points, points, lengths) + noise * np.eye(len(points)))
+    root = np.linalg.cholesky(variance * squared_exponential(points, points, lengths) + constant + noise * np.eye(len(points)))
     white = np.linalg.solve(root, values)
     evidence = -0.5 * np.sum(white**2) - values.shape[1] * (np.log(np.diag(root)).sum() + 0.5 * len(points) * np.log(2 * np.pi))
     diagonal = np.log(sides * np.sqrt(len(sides)))
@@ -29,10 +32,8 @@ def loss(logs: Matrix, points: Matrix, values: Matrix, sides: Matrix, scale: flo
     return float(-evidence - prior)
 
 
-def fit(start: Matrix, low: Matrix, high: Matrix, points: Matrix, values: Matrix, sides: Matrix, scale: float) -> tuple[Matrix, float]:
-    """The hyper-parameters of least :func:`loss` between ``low`` and ``high``, from ``start``, and that loss."""
+def fit(start: Matrix, low: Matrix, high: Matrix, *data: Any) -> tuple[Matrix, float]:
+    """The hyper-parameters of least :func:`loss` of ``data`` between ``low`` and ``high``, from ``start``, and that loss."""
     bounds = list(zip(np.log(low), np.log(high), strict=True))
-    found = minimize(
-        loss, np.log(start), (points, values, sides, scale), bounds=bounds, method="L-BFGS-B", options={"ftol": 1e-14, "gtol": 1e-9}
-    )
+    found = minimize(loss, np.log(start), data, bounds=bounds, method="L-BFGS-B", options={"ftol": 1e-14, "gtol": 1e-9})
     return np.exp(found.x), float(found.fun)

@@ -18,7 +18,7 @@ from jax.typing import ArrayLike
 from jaxbandit.core import checks
 from jaxbandit.core.declare import Array, Declared, PerAxis, Scalar, Table, checked, parameters
 from jaxbandit.core.fields import exactly, finite_numbers, positive, vector
-from jaxbandit.core.pytree import pytree
+from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.kernels import Categorical, Kernel, Linear, OnAxes, Periodic
 
 WHOLE = 56  # rows up to which all are eliminated at once, in place: two such matrices of float64 fit into the fastest cache of a core
@@ -36,12 +36,13 @@ class Collapsed:
     counts: Table  # [n] number of values at each point, 0 for padding
     means: Table  # [k, n] mean of these values, any finite number where there are none
     within: Table  # [k] sum of the squared deviations of values from the mean of their point
+    constant: Scalar = 0.0  # prior variance of a constant that is added to the values of each output
 
     def padded(self, size: int) -> Collapsed:
         """Return the same data with rows for ``size`` points, on the host."""
         more = (0, size - len(self.counts))
         points, means = np.pad(self.points, (more, (0, 0))), np.pad(self.means, ((0, 0), more))
-        return Collapsed(points=points, counts=np.pad(self.counts, more), means=means, within=self.within)
+        return replace(self, points=points, counts=np.pad(self.counts, more), means=means)
 
     def log_evidence(self, kernel: Kernel, noise_variance: Scalar) -> Array:
         """Return the log density ``[k]`` of the values of each output under ``N(0, K + noise_variance I)``.
@@ -52,7 +53,8 @@ class Collapsed:
         points, means = jnp.asarray(self.points), jnp.asarray(self.means)
         counts, noise = jnp.asarray(self.counts, means.dtype), jnp.asarray(noise_variance, means.dtype)
         roots = jnp.sqrt(counts)
-        matrix = jnp.eye(len(roots), dtype=means.dtype) + _covariances(kernel, points) * (roots[:, None] * roots[None] / noise)
+        covariances = _covariances(kernel, points) + self.constant
+        matrix = jnp.eye(len(roots), dtype=means.dtype) + covariances * (roots[:, None] * roots[None] / noise)
         white = roots[None] * means / jnp.sqrt(noise)
         inverted, logdet = inverse(matrix)
         fit = -0.5 * (jnp.sum(jnp.matmul(white, inverted, precision="highest") * white, axis=1) + logdet)
@@ -69,7 +71,7 @@ class Collapsed:
 
         def parts(at: Array) -> tuple[Array, Array]:
             kernel, noise = model(at)
-            return _covariances(kernel, points), jnp.log(jnp.asarray(noise, means.dtype))
+            return _covariances(kernel, points) + self.constant, jnp.log(jnp.asarray(noise, means.dtype))
 
         (covariances, log_noise), along = jax.linearize(parts, place)
         changes, noises = jax.vmap(along)(jnp.eye(len(place), dtype=place.dtype))
