@@ -222,7 +222,7 @@ def test_a_run_that_was_cut_off_is_waited_for(tmp_path: Path) -> None:
             told.wait("damaged")
             progress(json.dumps(said(run("a", 3), study="\ud800")))
             told.wait("surrogates")
-            write_results(results(trials=2, rounds=4), tmp_path / "results.nc")
+            write_results(results(labels=["a"], trials=2, rounds=4), tmp_path / "results.nc")
             forget(held)
 
     with beside(go_on):
@@ -234,7 +234,7 @@ def test_a_run_that_was_cut_off_is_waited_for(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_results_of_a_run_before_do_not_end_it(tmp_path: Path) -> None:
-    write_results(results(trials=2, rounds=4), tmp_path / "results.nc")
+    write_results(results(labels=["a"], trials=2, rounds=4), tmp_path / "results.nc")
     told = Told(tmp_path / "report.html")
     assert watch(tmp_path, say=told) == tmp_path / "report.html" and len(told.lines) == 1
     held = hold_directory(tmp_path, force=True)  # run again: the old results stay until the new ones are there
@@ -244,7 +244,7 @@ def test_results_of_a_run_before_do_not_end_it(tmp_path: Path) -> None:
         (tmp_path / RECORD).write_text("{}")
         held.release()
         told.wait("cut off")
-        write_results(results(trials=2, rounds=4), tmp_path / "results.nc")
+        write_results(results(labels=["a"], trials=2, rounds=4), tmp_path / "results.nc")
 
     with beside(run_again):
         watch(tmp_path, seconds=0.02, say=told)
