@@ -146,7 +146,7 @@ def test_no_delay_is_a_delay_of_nothing(policy: str) -> None:
         late = beside(REPRESENTATIVES, **options, **under(policy, LATE))
     for name, run in at_once.items():
         for field in ("indices", "multipliers", "widths"):
-            expected = getattr(baseline(name), field)
+            expected = getattr(one_by_one(name), field)
             np.testing.assert_allclose(getattr(run, field), expected, rtol=1e-9, atol=1e-9, err_msg=f"{name} {field}")
         assert not np.array_equal(late[name].indices, run.indices), name
         assert np.all(jaxbandit.metrics.healthy(late[name].status)), name
