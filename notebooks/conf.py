@@ -5,7 +5,7 @@ from pathlib import Path
 
 import jaxbandit
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = map(str, Path(__file__).parents[:2])  # for the extensions beside this file, and the experiments
 
 project = "jaxbandit"
 author = "The jaxbandit developers"

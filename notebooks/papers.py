@@ -5,9 +5,11 @@ An algorithm's page is what its class says, with the text in ``algorithms/NAME.m
 
 from __future__ import annotations
 
-import ast
+import dataclasses
 import inspect
 import re
+import sys
+import textwrap
 from pathlib import Path
 
 from sphinx.application import Sphinx
@@ -15,11 +17,31 @@ from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 
 import jaxbandit as jb
+from experiments.common.experiment import Experiment, Options, find_experiments
 from jaxbandit.citations import entries, in_words
 from jaxbandit.core.declare import Role, parameters
 
 LOGGER = logging.getLogger(__name__)
 ROOT = Path(__file__).parents[1]
+OTHERS = "Comparisons that no paper makes"
+FIGURES = ROOT / "experiments" / "figures"
+# Sizes at which figures of the page are made, where the whole study takes more than some minutes of one core.
+SHOWN = {
+    "bpe": "replace(EXPERIMENT.quick, trials=10, points_per_axis=25)",
+    "bpe-vs-bpe": "replace(EXPERIMENT.quick, trials=10, points_per_axis=25)",
+    "bpe-delays": "replace(EXPERIMENT.quick, trials=8, points_per_axis=16)",
+    "delay-sweep": "replace(EXPERIMENT.defaults, trials=20)",
+    "misspecified": "replace(EXPERIMENT.quick, trials=24, horizon=150, points_per_axis=20)",
+    "boxes": "replace(EXPERIMENT.quick, trials=10, horizon=40)",
+    "differentiable": "replace(EXPERIMENT.quick, trials=200)",
+    "zj22": "replace(EXPERIMENT.defaults, trials=20, horizon=1000)",
+    "zj22-stocks": "replace(EXPERIMENT.defaults, horizon=2000)",
+    "scgp": "replace(EXPERIMENT.defaults, trials=20, horizon=2000)",
+    "data-rate": "replace(EXPERIMENT.defaults, trials=20, points_per_axis=7)",
+    "hyperparameters": "replace(EXPERIMENT.defaults, trials=3)",
+    "config-p": "replace(EXPERIMENT.quick, trials=20, horizon=100, points_per_axis=50)",
+    "shootout": "replace(EXPERIMENT.quick, trials=20, horizon=100)",
+}
 KINDS = {kind.name: kind for kind in jb.ALGORITHMS.values()}
 SECTIONS = ("## Difference from the paper", "## Cost of a round", "## When it fails")
 GREEK = {"eps": r"\epsilon", **{name: rf"\{name}" for name in ("beta", "delta", "eta", "phi", "rho", "tau", "xi", "zeta")}}
@@ -112,18 +134,64 @@ def bibliography() -> str:
     return "\n".join(lines) + "\n\n## As BibTeX\n\n" + bibtex(entries())
 
 
+def options_of(experiment: Experiment) -> str:
+    """Return what makes the options that an experiment's figure of the page is made with."""
+    return SHOWN.get(experiment.name, "EXPERIMENT.defaults")
+
+
+def lines_of(experiment: Experiment) -> str:
+    """Return the lines that make an experiment's figure of the page, by which ``gallery.py`` makes it."""
+    options, plays = options_of(experiment), experiment.play is not None
+    return "\n".join(
+        [
+            *["from dataclasses import replace"] * ("replace" in options),
+            *["from pathlib import Path"] * plays,
+            f"from {experiment.module} import EXPERIMENT",
+            *["from jaxbandit.study import run_study"] * (not plays),
+            "",
+            *textwrap.wrap(f"options = {options}", 80, subsequent_indent="    ", break_on_hyphens=False),
+            f"dataset = {'EXPERIMENT.play(options, Path())' if plays else 'run_study(EXPERIMENT.study(options))'}",
+            'EXPERIMENT.draw(dataset).savefig("figure.png")',
+            'print(*EXPERIMENT.notes(dataset), sep="\\n")',
+        ]
+    )
+
+
+def size_of(options: Options) -> str:
+    """Return the size of a study in words."""
+    grid = f", {options.points_per_axis} points on an axis" if options.points_per_axis else ""
+    return f"{options.trials:,} trials, {options.horizon:,} rounds{grid}"
+
+
 def experiments() -> str:
-    """Return what every experiment says of itself, by the folders of the papers."""
-    parts = list[str]()
-    for file in sorted((ROOT / "experiments").rglob("*.py"), key=lambda file: (file.parent.name == "experiments", file)):
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-        names = [getattr(target, "id", "") for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
-        if "EXPERIMENT" in names:
-            name, (first, _, rest) = file.stem.replace("_", "-"), ast.get_docstring(tree).partition("\n")
-            figure = ROOT / "experiments" / "figures" / f"{file.stem}.png"
-            shown = f"![]({'../../' + figure.relative_to(ROOT).as_posix()})\n\n" if figure.exists() else ""
-            parts.append(f"## {first.rstrip('.')}\n\n`python -m experiments {name}`\n\n{shown}{rest.strip()}\n")
-    return "\n".join(parts)
+    """Return by paper what every experiment says of itself, its figure, and the lines that make it."""
+    parts: dict[str, list[str]] = {}
+    for experiment in find_experiments().values():
+        first, _, rest = experiment.text.partition("\n")
+        paper = inspect.getdoc(sys.modules[experiment.module.rpartition(".")[0]]).partition("\n")[0].rstrip(".")
+        heading = paper if re.search(r"\(\d{4}\)", paper) else OTHERS
+        full, shown = experiment.defaults, eval(options_of(experiment), {"EXPERIMENT": experiment, "replace": dataclasses.replace})
+        more = "more parts and " if shown.extra != full.extra else ""
+        said = "the size of the study" if shown == full else f"the study has {more}{size_of(full)}"
+        parts.setdefault(heading, []).append(f"""### {experiment.title}
+
+{first}
+
+```{{figure}} ../../{(FIGURES / experiment.name).relative_to(ROOT).as_posix()}.png
+:alt: {experiment.title}
+:width: 100%
+
+{size_of(shown)}; {said}: `python -m experiments {experiment.name}`
+```
+
+```python
+{lines_of(experiment)}
+```
+
+{rest.strip()}
+""")
+    papers = sorted(parts, key=lambda heading: heading == OTHERS)
+    return "\n".join(f"## {heading}\n\n" + "\n".join(parts[heading]) for heading in papers)
 
 
 def _compose(app: Sphinx, name: str, source: list[str]) -> None:
