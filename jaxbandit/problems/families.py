@@ -215,7 +215,7 @@ def gp_draws(
     nearest to 0 (-0.101, because 0 is not on an even grid); that point is the field ``start``.
 
     On a box, ``gp_draws(domain=box({"x": (-5.0, 5.0)}))``, each instance is a function of every point, and knows its best feasible point,
-    with a certificate, from ascents in the program that draws it; see :class:`BoxDraws`.
+    with a certificate, from ascents in the program that draws it.
 
     Args:
       variant: ``"recommended"`` or ``"code"``; each of the following arguments replaces a part of it.
