@@ -38,6 +38,7 @@ def trace_quickly() -> None:
         from jax._src.lax.control_flow import loops
 
         mlir.make_ir_context = functools.cache(mlir.make_ir_context)
+        mlir._cached_lowering_miss = functools.partial(_lowered_before, mlir._cached_lowering_miss, {})
         compilation_cache.compress_executable = functools.partial(zlib.compress, level=1)
         traced = functools.cache(lambda settings, function, kinds: partial_eval.trace_to_jaxpr_dynamic(function, kinds, lower=True))
         once = {"trace_to_jaxpr_dynamic": lambda function, kinds, lower: traced(config.trace_context(), function, tuple(kinds))}
@@ -45,6 +46,21 @@ def trace_quickly() -> None:
         atexit.unregister(api.clean_up)  # a process that ends need not let go of thousands of programs one by one
         for loop in (loops.scan_p, loops.while_p):
             batching.fancy_primitive_batchers[loop] = functools.partial(_batch_at_once, batching.fancy_primitive_batchers[loop])
+
+
+def _lowered_before(lower: Any, known: dict[Any, Any], ctx: Any, eqn: Any, key: Any, avals_in: Any, **params: Any) -> Any:
+    """Lower an operation as an earlier program did: JAX keeps what it has lowered for one program, of operations that are copied inline."""
+    from jax._src import config, core
+
+    if eqn.effects or ctx.host_callbacks or next(core.jaxprs_in_params(params), None) is not None:
+        return lower(ctx, eqn, key, avals_in, **params)
+    place = (key, config.trace_context(), ctx.axis_context, ctx.lowering_parameters, tuple(ctx.shape_poly_state.dim_vars))
+    if place not in known:
+        entry = lower(ctx, eqn, key, avals_in, **params)
+        if not entry.inline or entry.const_args or "call @" in str(entry.func):  # what refers to its program is of no use to others
+            return entry
+        known[place] = entry
+    return ctx.lowering_cache.setdefault(key, known[place])
 
 
 def _batch_at_once(rule: Any, axis: Any, arguments: Any, axes: Any, **params: Any) -> Any:
