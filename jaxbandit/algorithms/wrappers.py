@@ -162,7 +162,8 @@ class Refitted(Wrapper[S]):
       prior: prior of the hyper-parameters; default ``Prior()``, whose length-scale's median is some four times the diagonal of the
         domain, and whose variances are in units of the model's own variance; on a box, of the values' variance, and the noise variance's
         median is the model's own. There the default's length-scales have a median of 0.4 diagonals and a spread of 0.7, for longer ones
-        leave more trials in a lower basin.
+        leave more trials in a lower basin. Data that lie in one basin can make axes seem not to matter that do elsewhere; under
+        ``LogNormal(median=0.2, spread=0.7, apart=0.1)`` all axes have about one length-scale, which is worse where they differ.
       span: largest factor by which variance and noise variance may differ from the model's own; on a box the variance from the values'.
       points: most distinct points that a fit looks at, those visited most, on a box evenly spaced in time; its cost grows with their
         third power.

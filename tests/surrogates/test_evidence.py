@@ -38,6 +38,16 @@ def gaussian_log_density(covariance, values):
     return -0.5 * (values @ np.linalg.solve(covariance, values) + logdet + len(values) * np.log(2 * np.pi))
 
 
+def test_numbers_that_share_one_are_jointly_normal_in_logarithms():
+    """By the dense covariance, spread^2 between any two and apart^2 more of each, but for the constant."""
+    spread, apart, units = 0.7, 0.1, np.array([1.0, 2.0, 0.5])
+    prior, covariance = LogNormal(median=0.4, spread=spread, apart=apart), np.full((3, 3), spread**2) + apart**2 * np.eye(3)
+    values = np.array([[0.3, 0.9, 0.2], [3.0, 6.2, 1.4]])
+    want = [gaussian_log_density(covariance, np.log(own / (0.4 * units))) - gaussian_log_density(covariance, np.zeros(3)) for own in values]
+    own = jax.jit(jax.vmap(prior.log_density, (0, None)))(jnp.asarray(values, jnp.float32), jnp.asarray(units, jnp.float32))
+    np.testing.assert_allclose(own, want, rtol=1e-5)  # of float32
+
+
 def dense(points, values, length_scale, variance, noise):
     """Log evidence of all values, repeats included, from one dense matrix."""
     return gaussian_log_density(variance * squared_exponential(points, points, length_scale) + noise * np.eye(len(values)), values)
@@ -285,6 +295,7 @@ def test_priors_count_what_is_a_length_or_a_variance():
     want = -0.5 * ((np.log(5.0) - centre) / np.sqrt(3)) ** 2 - 0.5 * ((np.log(0.2 / float(scale)) + 4) / 1.5) ** 2
     np.testing.assert_allclose(got, want, rtol=1e-5)
     assert LogNormal(median=2.0, spread=0.5).log_density(jnp.float32(2.0), jnp.float32(1.0)) == 0
+    assert LogNormal(median=2.0, spread=0.5, apart=0.1).log_density(jnp.float32(2.0), jnp.float32(1.0)) == 0
 
 
 HANGING = """

@@ -205,15 +205,27 @@ def inverse_diagonal(matrix: Array) -> Array:
 
 @pytree
 class LogNormal(Declared):
-    """Log-normal distribution: the logarithm is normal about ``log(median)`` with standard deviation ``spread``."""
+    """Log-normal distribution: the logarithm is normal about ``log(median)`` with standard deviation ``spread``.
+
+    Attributes:
+      median, spread: of each number; several, such as the length-scales of all axes, are independent.
+      apart: standard deviation of the logarithms of several numbers about one that they share, which ``spread`` is of then: axes are
+        alike, but for that, unless the data say otherwise. Default ``None``: they share none.
+    """
 
     in_files: ClassVar[bool] = True
     median: Annotated[Scalar, positive] = 1.0
     spread: Annotated[Scalar, positive] = 1.0
+    apart: Annotated[Scalar, positive] | None = None
 
     def log_density(self, value: Table, unit: Table) -> Array:
-        """Return the log density ``[]`` of ``log(value)``, summed over entries, without its constant; the median is in ``unit``."""
-        return -0.5 * jnp.sum(jnp.square((jnp.log(jnp.asarray(value)) - jnp.log(self.median * jnp.asarray(unit))) / self.spread))
+        """Return the log density ``[]`` of ``log(value)``, of all entries, without its constant; the median is in ``unit``."""
+        away = jnp.log(jnp.asarray(value)) - jnp.log(self.median * jnp.asarray(unit))
+        if self.apart is None or away.ndim == 0:
+            return -0.5 * jnp.sum(jnp.square(away / self.spread))
+        # The mean of c + e_i is independent of the rest; its variance is that of c and of the mean of e_i.
+        mean, variance = jnp.mean(away), jnp.square(self.spread) + jnp.square(self.apart) / away.size
+        return -0.5 * (jnp.sum(jnp.square((away - mean) / self.apart)) + jnp.square(mean) / variance)
 
 
 @pytree
