@@ -401,7 +401,7 @@ class Scored(Algorithm[S]):
 
         # Starts lie apart, and some are candidates, for all of the trial's own points may lie in one basin.
         heights, wide = score.softened(prices).in_force(raised), (1 + box.dimension) * box.starts
-        starts = jnp.concatenate([spread(heights[: box.size], wide), box.size + spread(heights[box.size :], box.starts)])
+        starts = jnp.concatenate([spread(heights[: box.size], wide), own_starts(heights, pool, box)])
         ends, _ = ascend(climbed, pool[starts], box.steps, first=FEW_STEPS, best=box.starts)
         if score.limited is not None:  # whose best points are often on the edge of what is excluded
             ends = jnp.concatenate([ends, to_edge(lambda points: look(points)[0].largest_cost(), ends)])
@@ -412,6 +412,16 @@ class Scored(Algorithm[S]):
         index, placed = self.place(arena, state, points[best])
         index = jnp.where(found.index == arena.size, found.index, index)  # which marks a NaN score
         return replace(found, index=index, point=points[best]), self.after_choice(arena, placed, estimate, best)
+
+
+def own_starts(heights: Array, pool: Array, box: Box) -> Array:
+    """Return the indices of starts among the trial's own points, the highest placed ones; candidates where too few are placed yet."""
+    own = pool[box.size :]
+    placed = jnp.any(own != pool[jnp.arange(len(own)) % box.size], axis=1)  # one that is not repeats a candidate
+    known = jnp.where(placed, heights[box.size :], -jnp.inf)
+    known = jnp.pad(known, (0, max(box.starts - len(own), 0)), constant_values=-jnp.inf)
+    best = spread(known, box.starts)
+    return jnp.where(known[best] > -jnp.inf, box.size + best, jnp.arange(box.starts))
 
 
 def spread(values: Array, count: int) -> Array:

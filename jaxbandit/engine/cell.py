@@ -28,7 +28,7 @@ from jaxbandit.surrogates import BoxSurrogate, Surrogate
 from jaxbandit.surrogates.rows import RowCache
 
 NOISE_OFF = 100  # factor between the noise variances of a model and of a problem beyond which that is said
-ROOM = 16  # points: products over another room round otherwise, so that runs of a few more rounds begin with the same bits
+ROOM = 64  # points: XLA sums by windows of 32, and multiplies by panels of 64, so that room in such steps changes no bit
 MIN_UNSHARED_LEAF = 4096  # numbers in a leaf from which runs that differ in it are cells of their own: a variant is copied for every trial
 
 Variant: TypeAlias = tuple[Algorithm, Surrogate, Delays | None]  # what varies between the runs of a cell

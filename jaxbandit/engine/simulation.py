@@ -247,8 +247,7 @@ def simulate(
       problem: a :class:`~jaxbandit.problems.Problem`, or a family with ``sample(key)`` that gives every trial its own.
       algorithm: an algorithm, or a :func:`~jaxbandit.sweep` of one.
       surrogate: the GP model, or a sweep of it; several sweeps are paired element by element.
-      horizon: ``T >= 1`` rounds. On a box trials have room for as many points, with those of ``initial``, up to the next multiple of 16;
-        another room changes results by rounding.
+      horizon: ``T >= 1`` rounds. A longer run on a box begins with the same rounds, see :class:`~jaxbandit.surrogates.BoxSurrogate`.
       key: a JAX PRNG key (``jax.random.key(seed)``).
       trials: how many, or the numbers of the trials to run (to repeat some of a larger study).
       initial: points observed before round 1; default none.

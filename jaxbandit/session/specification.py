@@ -23,7 +23,7 @@ from jaxbandit.delays import LONGEST_DELAY, Delay, NoDelay
 from jaxbandit.domains import Box, Domain
 from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.arguments import Delays, Rounds
-from jaxbandit.engine.cell import Cell, in_one_block
+from jaxbandit.engine.cell import Cell, in_one_block, with_room
 from jaxbandit.engine.rounds import design_key
 from jaxbandit.engine.trial import Setting
 from jaxbandit.feedback import Hallucinate, Policy
@@ -33,7 +33,7 @@ from jaxbandit.session.journal import SCHEMA
 from jaxbandit.session.models import default_model, draws, expanded, spread_out
 from jaxbandit.session.quantities import Outputs, Standard
 from jaxbandit.study.runs import Model
-from jaxbandit.surrogates import BoxSurrogate, arithmetic
+from jaxbandit.surrogates import arithmetic
 
 NUMBERS = ("horizon", "capacity", "fit_every", "standardise")
 FIELDS = ("objective", "constraints", "seed", *NUMBERS)
@@ -217,8 +217,7 @@ class Specification(Described):
                 policy.validate(outputs=functions)
                 algorithm = algorithm.with_delays(delay, policy)
                 delays = Delays(model=delay, policy=policy, capacity=self.capacity or self.horizon)
-            if isinstance(surrogate, BoxSurrogate):
-                surrogate = surrogate.with_room(room)
+            [surrogate] = with_room([surrogate], room)
             unknown = _unknown(domain, functions)  # what the user measures
             cell = Cell.of(unknown, [(algorithm, surrogate, delays)], self.design, horizon=self.horizon)
             cell = in_one_block(cell) if self._grows else cell

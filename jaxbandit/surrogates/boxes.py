@@ -23,7 +23,15 @@ class BoxSurrogate(Surrogate):
     """A GP model of reward and constraints on a :class:`~jaxbandit.domains.Box`; :func:`jaxbandit.surrogate` makes one of a box.
 
     Its posteriors are exact. They hold ``M = C + N`` points of the unit cube: the box's ``C`` candidates, and the ``N`` that a trial has
-    chosen or is to choose. A simulation makes as much room as it needs.
+    chosen or is to choose. A simulation makes as much room as it needs, in steps of 64 points.
+
+    How much room there is changes no bit of what a trial chooses, but for three sums whose order goes by their size:
+
+    - On CPUs jaxlib 0.10 leaves sums of more than some 4,000 numbers to a library (YNNPACK) that adds in another order: in six dimensions
+      those of the first steps of ascents, where there is room for 128 points. With
+      ``XLA_FLAGS=--xla_cpu_experimental_ynn_fusion_type=`` in the environment it does not, at the same speed.
+    - A fit of :class:`~jaxbandit.Refitted` that is to look at more than 64 points looks at no more than there is room for.
+    - Draws on fewer than 512 points, those of the trial included, are summed otherwise than on more.
     """
 
     @property

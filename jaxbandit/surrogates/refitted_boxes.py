@@ -17,7 +17,7 @@ from jaxbandit.kernels import Kernel, Scale
 from jaxbandit.surrogates.boxes import BoxSurrogate
 from jaxbandit.surrogates.evidence.density import Collapsed
 from jaxbandit.surrogates.evidence.fitting import AT_BOUND, Search, maximise, paths
-from jaxbandit.surrogates.pool import PoolState
+from jaxbandit.surrogates.pool import PoolState, added
 from jaxbandit.surrogates.posterior import Prediction
 from jaxbandit.surrogates.ranges import length_scales, with_length_scale
 from jaxbandit.surrogates.refitted import NOISE, VARIANCE, HyperParameters, Refits, RefittedPosterior
@@ -27,6 +27,7 @@ __all__ = ["RefittedBox"]
 SHORTEST, LONGEST = 0.05, 100.0  # length-scales that fits may find, in sides of the box
 SHORT = 0.3  # where a fit's second search starts
 LEAST_NOISE = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-7}  # noise variance in units of the values' variance
+ALIKE = 64  # observations that fits have slots for even where there is less room, so that room changes no bit
 RESOLVED = 0.01  # nats that a search does not go on for
 MEAN = 1.0  # prior variance of what an output is about, in units of the values' variance
 
@@ -103,9 +104,9 @@ class RefittedBox(Refits):
         factors, now = posterior.belief.factors, posterior.hyper_parameters
         seen = jnp.arange(self.box.room, dtype=jnp.int32)[None] < jnp.stack([factor.count for factor in factors])[:, None]  # [k, N]
         counts = jnp.maximum(jnp.sum(seen, axis=1, dtype=self.dtype), 1)
-        mean = jnp.sum(jnp.where(seen, posterior.values, 0), axis=1) / counts
+        mean = added(jnp.where(seen, posterior.values, 0)[None])[0] / counts
         centred = jnp.where(seen, posterior.values - mean[:, None], 0)
-        variance = jnp.sum(jnp.square(centred), axis=1) / counts
+        variance = added(jnp.square(centred)[None])[0] / counts
         unit = jnp.where(variance > 0, variance, now.variance)  # [k]
         given = [
             (
@@ -141,7 +142,7 @@ class RefittedBox(Refits):
 
     def _data(self, factor: PoolState, values: Array) -> Collapsed:
         """Return the observations of an output, with ``values [N]``; of more than a fit looks at, some evenly spaced in time."""
-        slots = jnp.arange(min(self.points, self.box.room), dtype=jnp.int32)
+        slots = jnp.arange(min(self.points, max(self.box.room, ALIKE)), dtype=jnp.int32)
         which = jnp.where(factor.count > len(slots), slots * factor.count // len(slots), slots)
         counts = (which < factor.count).astype(self.dtype)
         within, constant = jnp.zeros((1,), self.dtype), jnp.asarray(MEAN, self.dtype)

@@ -12,10 +12,12 @@ import pytest
 from scipy.optimize import minimize
 
 from jaxbandit import (
+    Cei,
     Config,
     InitialDesign,
     InvalidArgument,
     RandomSearch,
+    Refitted,
     Rpol,
     Unconstrained,
     domains,
@@ -25,7 +27,7 @@ from jaxbandit import (
     simulate,
     surrogate,
 )
-from jaxbandit.algorithms.base import Arena, Scored, spread
+from jaxbandit.algorithms.base import Algorithm, Arena, Scored, spread
 from jaxbandit.ascent import ascend, to_edge
 from jaxbandit.core.pytree import canonicalise, pytree
 from jaxbandit.estimators import Estimate
@@ -114,6 +116,17 @@ def test_trials_by_themselves_and_in_a_batch_are_the_same() -> None:
     several, alone = (simulate(PROBLEM, Rpol(), MODEL, trials=trials, **start) for trials in (3, [2]))
     assert np.array_equal(several.points[2], alone.points[0])
     assert len(np.unique(np.asarray(several.initial_points[:, 0, 0]))) == 3  # a design of its own for each
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("algorithm", [Rpol(), Refitted(algorithm=Cei(), every=4, at_start=True)], ids=["fixed", "refitted"])
+def test_a_longer_run_begins_with_the_same_bits(algorithm: Algorithm, precision: str) -> None:
+    """Whatever room its posteriors have: that for 64 points, all in use at the end, or for 128."""
+    model = surrogate(BOX, kernels.SquaredExponential(length_scale=LENGTH), noise_variance=NOISE, precision=precision)
+    start = {"key": jax.random.key(2), "initial": InitialDesign(random=FIRST), "trials": 2, "record": "all"}
+    short, long = (simulate(PROBLEM, algorithm, model, horizon=room - FIRST, **start) for room in (64, 128))
+    assert np.array_equal(long.points[:, : 64 - FIRST], short.points) and np.array_equal(long.values[:, : 64 - FIRST], short.values)
 
 
 def test_regret_is_against_the_optimum_of_the_box() -> None:

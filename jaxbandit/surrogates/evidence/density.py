@@ -128,14 +128,14 @@ def log_evidence(
     return data.log_evidence(kernel, noise_variance)[0]
 
 
-def inverse_root(matrix: Array) -> tuple[Array, Array]:
+def inverse_root(matrix: Array, block: int | None = None) -> tuple[Array, Array]:
     """Return ``L^-1 [n, n]`` and ``log det B []`` of a symmetric ``B = L L^T [n, n]`` whose eigenvalues are at least 1.
 
     A block of rows at a time, Cholesky's factorisation ``B = L L^T`` eliminates ``[B, I]`` to ``[L^T, L^-1]``, which share one array. No
     pivot of such a matrix is below 1: one that rounding makes smaller is set to 1, or to what rounding leaves of its entry.
     """
     size = matrix.shape[0]
-    blocks = 1 if size <= WHOLE else -(-size // (BLOCK if size < LARGE else LARGE_BLOCK))
+    blocks = 1 if size <= WHOLE else -(-size // (block or (BLOCK if size < LARGE else LARGE_BLOCK)))
     block = -(-size // blocks)  # as equal as can be, so that little is padded
     padded = blocks * block
     rows = jnp.arange(padded)
