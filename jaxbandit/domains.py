@@ -5,6 +5,7 @@ An axis holds numbers, or categories without an order (:func:`mixed`), which sta
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar
@@ -15,7 +16,7 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.codec import from_plain, nameable
-from jaxbandit.core.declare import Key, Numbers, Role, Table, check_fields, checked
+from jaxbandit.core.declare import Array, Key, Numbers, Role, Table, check_fields, checked
 from jaxbandit.core.fields import Place, Words, exactly, finite_numbers, key, matrix, positive, vector, whole
 from jaxbandit.core.hints import missing
 from jaxbandit.core.keys import typed
@@ -27,6 +28,7 @@ __getattr__ = missing(__name__, __all__)
 
 MOST_POINTS = 10**7
 """The most points of a domain: beyond, the posterior of a single trial would take gigabytes."""
+MOST_CORNERS = 4  # axes of whole numbers, all of whose combinations beside a point are looked at
 
 WHOLE = whole(-(2**31), 2**31 - 1)  # an end of a side of whole numbers
 EXACT = 2.0**16  # parts of a side: so many halves of it every floating type holds
@@ -340,6 +342,28 @@ class Box(Domain):
         """Return the points of the unit cube that stand for what ``points [..., d]`` are in the units of the axes: integers are rounded."""
         return self._along(points, [side.snapped for side in self.sides])
 
+    @property
+    def counted(self) -> list[int]:
+        """Numbers of the axes of whole numbers."""
+        return [axis for axis, side in enumerate(self.sides) if side.scale == "integers" and not side.labels]
+
+    def corners(self, points: Array) -> Array:
+        """Return the points ``[n, c, d]`` of the unit cube whose whole numbers are those next to each of ``points [n, d]``.
+
+        All combinations of up to ``MOST_CORNERS`` axes; of more the nearest whole numbers, and those of one axis at a time.
+        """
+        axes, kind = np.asarray(self.counted), points.dtype
+        levels = np.asarray([self.sides[axis].high - self.sides[axis].low + 1 for axis in axes], kind)[None, None]
+        places = points[:, None, axes] * levels
+        if len(axes) <= MOST_CORNERS:
+            numbers = jnp.floor(places - 0.5) + np.asarray(list(itertools.product((0, 1), repeat=len(axes))), kind)[None]
+        else:
+            one_by_one = np.concatenate([np.zeros((1, len(axes)), kind), np.eye(len(axes), dtype=kind)])[None]
+            numbers = jnp.floor(places) + jnp.where(places % 1 < 0.5, -1, 1).astype(kind) * one_by_one
+        shares = (jnp.clip(numbers, 0, levels - 1) + 0.5) / levels
+        beside: Array = jnp.repeat(points[:, None], shares.shape[1], axis=1).at[:, :, axes].set(shares)
+        return beside
+
     @checked
     def sobol(self, count: Annotated[int, whole(1, MOST_POINTS)], key: Annotated[Key | int, key | whole(0)]) -> Domain:
         """Return a finite domain of ``count`` points of the box, in the units of its axes, the first of a scrambled Sobol sequence.
@@ -377,7 +401,8 @@ def box(
 
     A round scores ``candidates`` points of a scrambled Sobol set and those chosen before, ascends from ``starts`` of them or beside them by
     ``steps`` steps, and takes the best point seen: it is never worse than the candidates. Whole numbers are ascended as if they were
-    continuous, and rounded. Models compute in the unit cube, so that a length-scale is a share of a side.
+    continuous; then those next to the ends are scored, and from the best of them the other axes are ascended once more. Models
+    compute in the unit cube, so that a length-scale is a share of a side.
 
     Args:
       axes: by name, two numbers ``low < high``, or :func:`log` or :func:`integers` of them, or distinct texts; in a study file

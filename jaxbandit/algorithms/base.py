@@ -73,6 +73,7 @@ class Arena:
 
 
 FEW_STEPS = 4  # of an ascent, after which only as many go on as a box has starts; before, as many for each axis and one
+KEPT_CORNERS = 2  # of those beside an end of an ascent
 PRICE = 300.0  # ranges of the reward that the square of the largest cost is worth to an ascent
 
 
@@ -403,6 +404,13 @@ class Scored(Algorithm[S]):
         heights, wide = score.softened(prices).in_force(raised), (1 + box.dimension) * box.starts
         starts = jnp.concatenate([spread(heights[: box.size], wide), own_starts(heights, pool, box)])
         ends, _ = ascend(climbed, pool[starts], box.steps, first=FEW_STEPS, best=box.starts)
+        if box.counted:  # ascended as if continuous: of the whole numbers beside each end the best few, from where the other axes go on
+            corners = box.corners(ends)
+            levels = climbed(corners.reshape(-1, box.dimension)).reshape(corners.shape[:2])
+            _, kept = jax.lax.top_k(jnp.where(jnp.isnan(levels), -jnp.inf, levels), min(KEPT_CORNERS, levels.shape[1]))
+            begun = jnp.take_along_axis(corners, kept[:, :, None], axis=1).reshape(-1, box.dimension)
+            still = np.isin(np.arange(box.dimension), box.counted)
+            ends, _ = ascend(lambda points: climbed(jnp.where(still[None], jax.lax.stop_gradient(points), points)), begun, box.steps)
         if score.limited is not None:  # whose best points are often on the edge of what is excluded
             ends = jnp.concatenate([ends, to_edge(lambda points: look(points)[0].largest_cost(), ends)])
         points = jnp.concatenate([box.snapped(ends), pool[jnp.argmax(score.in_force(raised))][None]])

@@ -172,6 +172,36 @@ class Peaks(Unconstrained):
         return Estimate(reward=reward, costs=jnp.zeros((1, len(points))), widths=jnp.zeros((2,)))
 
 
+@pytree
+class Ridge(Unconstrained):
+    """Scores ``-(a - 2.4)^2 - 25 (x - a / 10)^2`` of a whole number ``a`` and ``x``."""
+
+    def estimate(self, arena: Arena, state: Any, t: jax.Array, key: jax.Array) -> Estimate:
+        points = arena.surrogate.points if isinstance(arena.surrogate, Elsewhere) else arena.surrogate.pool(self.belief(state))
+        a, x = 4 * points[:, 0] + 0.5, points[:, 1]
+        return Estimate(
+            reward=-jnp.square(a - 2.4) - 25 * jnp.square(x - a / 10), costs=jnp.zeros((1, len(points))), widths=jnp.zeros((2,))
+        )
+
+
+def test_other_axes_are_ascended_again_once_whole_numbers_are_chosen() -> None:
+    """The best of the box is at (2, 0.2), of rounded ascents at (2, 0.24)."""
+    box = domains.box({"a": domains.integers(1, 4), "x": (0.0, 1.0)}, candidates=4, starts=2)
+    model = surrogate(box, kernels.SquaredExponential(length_scale=LENGTH), noise_variance=NOISE).with_room(1)
+    arena, rule = Arena(surrogate=canonicalise(model.without_kernels()), horizon=jnp.int32(9)), Ridge()
+    point = jax.jit(lambda: rule.select(arena, rule.init(arena), jnp.int32(1), jax.random.key(0))[0].point)()
+    assert point is not None and box.from_unit(np.asarray(point)) == pytest.approx([2.0, 0.2], abs=1e-3)
+
+
+def test_the_whole_numbers_beside_points() -> None:
+    two = domains.box({"a": domains.integers(1, 4), "x": (0.0, 1.0), "b": domains.integers(0, 9), "c": ["u", "v"]}, candidates=2)
+    found = two.from_unit(np.asarray(jax.jit(two.corners)(np.float32([[0.5, 0.3, 0.03, 0.25]]))))  # 2.5 and -0.2
+    assert found[0] == pytest.approx(np.asarray([[a, 0.3, b, 0.0] for a in (2, 3) for b in (0, 0)]))
+    five = domains.box({name: domains.integers(1, 4) for name in "abcde"}, candidates=2)  # each at 2.1: 2, and in turn 3
+    found = five.from_unit(np.asarray(jax.jit(five.corners)(np.full((1, 5), 0.4, np.float32))))
+    assert np.array_equal(found[0], 2 + np.concatenate([np.zeros((1, 5)), np.eye(5)]))
+
+
 def test_ascents_start_away_from_the_trials_own_points_too() -> None:
     """Of which more than there are starts lie on the lower hill, all better than any candidate."""
     box = domains.box({"a": (0.0, 1.0), "b": (0.0, 1.0)}, candidates=4, starts=4)
