@@ -71,7 +71,8 @@ def test_the_best_feasible_point_is_that_of_scipy_from_many_starts() -> None:
 @pytest.mark.full
 def test_draws_have_the_covariance_of_the_kernel() -> None:
     """Means of products over 400 draws, within 5 of their standard errors."""
-    draw = jax.jit(lambda keys: jax.vmap(FAMILY.sample)(keys).means)
+    family = jb.replace(FAMILY, looked_at=FAMILY.looked_at[:256])  # of 4,112, for nobody looks at optima here
+    draw = jax.jit(lambda keys: jax.vmap(family.sample)(keys).means)
     reward = np.asarray(draw(jax.random.split(jax.random.key(1), 400)), np.float64)[:, 0]
     unit = np.asarray(BOX.to_unit(BOX.points))
     distance = np.sqrt(5 * np.sum((unit[:, None] - unit[None]) ** 2, axis=-1)) / 0.3
