@@ -5,8 +5,8 @@ Poisson(15) numbers of rounds; RPOL-CensoredUCB best in both, then RPOL-UCB.
 
 Measured 2026-11-21 by ``python -m experiments rpol-delayed`` and the options that are named:
 What we get (recommended parameters, 100 trials, 50x50, T = 1,000) and why:
-- RPOL-CensoredUCB is best: reproduces. R+/t and V/t are 0.20 and 0.20, for RPOL-UCB 0.44 and 0.29, for CBO-UCB 0.47 and 0.38; the
-  differences are 15 standard errors or more. In signed regret, too: -0.01 against 0.24 and 0.12.
+- RPOL-CensoredUCB is best: reproduces. R+/t and V/t are 0.26 and 0.22, for RPOL-UCB 0.45 and 0.27, for CBO-UCB 0.45 and 0.36
+  (2026-11-25); the differences are 7 standard errors or more. In signed regret, too: 0.04 against 0.25 and 0.10.
 - RPOL-UCB is not better than CONFIG, to three digits, as without delay (see ``rpol``). CBO-UCB has more violation, and for it less
   signed regret.
 - The gain is from the deviations, not from the censored targets. The others repeat a point until its feedback arrives, since nothing
