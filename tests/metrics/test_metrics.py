@@ -77,6 +77,20 @@ def test_curves_match_loops_over_rounds(constraints, dtype):
         assert jnp.issubdtype(got.violating_rounds.dtype, jnp.integer)
 
 
+def test_rounds_in_two_parts_have_the_curves_of_all():
+    """Whatever the measure, by what is kept after the first part."""
+    problem, indices = random_case(2)
+    kept, first = metrics.extend_tally(problem, metrics.start_tally(2, (3,)), indices[:, :9])
+    _, second = metrics.extend_tally(problem, kept, indices[:, 9:])
+    whole = curves_of(problem, indices)
+    for name, curve in vars(whole).items():
+        if curve is not None:
+            parts = np.concatenate([getattr(first, name), getattr(second, name)], axis=-1)
+            np.testing.assert_allclose(parts, curve, rtol=1e-5, atol=1e-5, err_msg=name)  # sums in another order
+    best = np.asarray(whole.best_feasible_value)
+    assert np.any((best[:, 9] == best[:, 8]) & (best[:, 8] > best[:, 0])), "the best of the first part stays the best for a while"
+
+
 def test_leading_axes_and_vmap_give_what_single_trials_give():
     problem, indices = random_case(2)
     whole = curves_of(problem, np.stack([indices, indices[::-1]]))  # [variants, trials, T]

@@ -99,6 +99,15 @@ def test_golden_dataset(golden: Any) -> None:
     golden("dataset").check("attributes", {name: None if name in changing else text for name, text in sorted(data.attrs.items())})
 
 
+def test_measures_are_those_of_the_points_kept() -> None:
+    """The two points of the initial design count."""
+    reward, cost = np.asarray(jaxbandit.problems.sine(9).means, np.float64)
+    chosen = whole()["index"].values
+    regret = np.cumsum(np.max(reward[cost <= 0]) - reward[chosen], axis=-1)
+    np.testing.assert_allclose(whole().regret.values, regret, atol=1e-4)  # of float32, up to 100
+    np.testing.assert_array_equal(whole().violating_rounds.values, np.cumsum(cost[chosen] > 0, axis=-1))
+
+
 @pytest.mark.full
 def test_it_is_what_simulate_gives() -> None:
     """Both lines of a sweep under delay, to the rounding of sums; ``test_comparison.py`` has runs written by hand."""
