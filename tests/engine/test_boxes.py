@@ -139,6 +139,10 @@ def test_regret_is_against_the_optimum_of_the_box() -> None:
     assert row["V/t"] == pytest.approx(np.maximum((points**2).sum(-1) - 2, 0).mean(), abs=1e-4)
 
 
+def _ripples(points: jax.Array) -> jax.Array:
+    return 0.2 * jnp.sum(jnp.cos(60 * points), axis=1)
+
+
 def test_ascents_end_at_maxima_and_never_below_their_starts() -> None:
     """Of quadratics whose maximum lies inside the cube, on a face and in a corner; where a score is not finite nobody goes."""
     peaks = jnp.array([[0.3, 0.6], [1.4, 0.2], [-0.5, 1.7]])
@@ -157,6 +161,9 @@ def test_ascents_end_at_maxima_and_never_below_their_starts() -> None:
         )
         assert place == pytest.approx(exact.x, abs=2e-3)
     assert np.all(np.asarray(values) >= np.asarray(jax.jit(score)(starts)))
+    many = np.random.default_rng(0).uniform(size=(64, 2)).astype(np.float32)
+    before, after = jax.jit(lambda x: (_ripples(x), ascend(_ripples, x, 3)[1]))(many)  # whose first steps lead over crests into troughs
+    assert np.all(np.asarray(after) >= np.asarray(before) - 1e-6)  # of one value in two programs
     wall = jax.jit(lambda x: ascend(lambda p: jnp.where(p[:, 0] > 0.6, -jnp.inf, p[:, 0]), x, 20))(starts)
     assert np.all(np.asarray(wall[0])[:, 0] <= 0.6) and np.all(np.asarray(wall[1]) > 0.59)
 
