@@ -164,7 +164,8 @@ def _shade_cells(
     image = axis.pcolormesh(np.ma.masked_invalid(table), cmap=SHADES, vmin=low, vmax=high, edgecolors="white", linewidth=0.6)
     axis.grid(False)
     axis.figure.colorbar(image, ax=axis, label=label, shrink=0.9)
-    written, decimals = max(table.shape) <= FEW, int(np.clip(2 - np.floor(np.log10(max(abs(low), abs(high), 1e-6))), 0, 6))
+    largest = np.max(np.abs(table[np.isfinite(table)]), initial=1e-6)  # of this map: another problem's values may be far larger
+    written, decimals = max(table.shape) <= FEW, int(np.clip(2 - np.floor(np.log10(largest)), 0, 6))
     for (r, c), value in np.ndenumerate(table):
         if not np.isfinite(value):
             axis.add_patch(Rectangle((c, r), 1, 1, facecolor="0.92", edgecolor="0.7", hatch="///", linewidth=0))

@@ -258,6 +258,12 @@ def test_two_swept_parameters_give_a_map_with_their_means():
     assert label == "RPOL-UCB" and part.sizes["algorithm"] == 5
     table = drawn_sweep(dataset, *names).collections[0].get_array()
     last = over_trials(part, "regret", averaged=True)["mean"].values[:, -1]
+    far = part.assign_coords(algorithm=[f"far {n}" for n in range(5)])
+    far = xr.concat([part, far.assign(regret=1e4 * far.regret)], "algorithm")
+    far = far.assign_coords(base=("algorithm", ["near"] * 5 + ["far"] * 5))
+    maps = sweeps.sweep(far, measures=[("regret", "")], parameters=names, axes=plots.figure_of(2, 1)[1])
+    [axis] = [axis for axis in maps.flat if axis.get_title() == "near"]
+    assert sorted(cell.get_text() for cell in axis.texts) == sorted(f"{value:.3g}" for value in last), "in digits of their own"
     assert table.mask[0, 0] and table.mask.sum() == 1
     np.testing.assert_allclose(table[1], last[[0, 2, 4]])
     np.testing.assert_allclose(table[0, 1:], last[[1, 3]])
