@@ -30,8 +30,7 @@ class BoxSurrogate(Surrogate):
     - On CPUs jaxlib 0.10 leaves sums of more than some 4,000 numbers to a library (YNNPACK) that adds in another order: in six dimensions
       those of the first steps of ascents, where there is room for 128 points, and not where there is room for 64. With
       ``XLA_FLAGS=--xla_cpu_experimental_ynn_fusion_type=`` in the environment it does not, at the same speed.
-    - Under :class:`~jaxbandit.Refitted` runs of more than 32 evaluations were seen to differ in float32 (Hartmann-6, noise variance 1e-4,
-      room for 64 or for 128 points); and a fit that is to look at more than 64 points looks at no more than there is room for.
+    - A fit of :class:`~jaxbandit.Refitted` that is to look at more than 64 points looks at no more than there is room for.
     - Draws on fewer than 512 points, those of the trial included, are summed otherwise than on more.
     """
 

@@ -20,7 +20,7 @@ from jaxbandit.core.declare import Array, Key, Scalar, Table
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.kernels import Kernel
 from jaxbandit.kernels.functions import spectral
-from jaxbandit.surrogates.evidence.density import BLOCK, inverse_root
+from jaxbandit.surrogates.evidence.density import inverse_root
 from jaxbandit.surrogates.features import Form, matmul
 
 T = TypeVar("T")
@@ -161,7 +161,7 @@ class Pool(Form[PoolState]):
         seen = jnp.arange(self.room, dtype=jnp.int32) < state.count
         both = seen[:, None] & seen[None]
         covariances = jnp.where(both, self.kernel(state.observed, state.observed), 0)
-        root, logdet = inverse_root(jnp.eye(self.room, dtype=values.dtype) + covariances / noise, BLOCK)
+        root, logdet = inverse_root(jnp.eye(self.room, dtype=values.dtype) + covariances / noise, is_padded=True)
         inverse = jnp.where(both, root, 0) * jax.lax.rsqrt(noise)
         rows = matmul(inverse, self.kernel(state.observed, state.points))
         after = replace(state, rows=rows, inverse=inverse, transposed=inverse.T, noises=jnp.full_like(state.noises, noise))

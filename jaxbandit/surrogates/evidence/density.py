@@ -24,6 +24,7 @@ from jaxbandit.kernels import Categorical, Kernel, Linear, OnAxes, Periodic
 WHOLE = 56  # rows up to which all are eliminated at once, in place: two such matrices of float64 fit into the fastest cache of a core
 BLOCK, LARGE_BLOCK = 16, 32  # rows that are eliminated at once of more; measured on CPU, the larger one from LARGE rows on
 LARGE = 400
+USUAL = 128  # rows for whose rounding there is a floor under pivots of a padded matrix
 NOISE = "noise_variance"  # path of the noise variance among hyper-parameters, which are otherwise fields of the kernel
 POINTS = finite_numbers.of(exactly(None, None, words="one row per point"))
 
@@ -128,20 +129,21 @@ def log_evidence(
     return data.log_evidence(kernel, noise_variance)[0]
 
 
-def inverse_root(matrix: Array, block: int | None = None) -> tuple[Array, Array]:
+def inverse_root(matrix: Array, *, is_padded: bool = False) -> tuple[Array, Array]:
     """Return ``L^-1 [n, n]`` and ``log det B []`` of a symmetric ``B = L L^T [n, n]`` whose eigenvalues are at least 1.
 
     A block of rows at a time, Cholesky's factorisation ``B = L L^T`` eliminates ``[B, I]`` to ``[L^T, L^-1]``, which share one array. No
-    pivot of such a matrix is below 1: one that rounding makes smaller is set to 1, or to what rounding leaves of its entry.
+    pivot of such a matrix is below 1: one that rounding makes smaller is set to 1, or to what rounding leaves of its entry. Where the
+    matrix ``is_padded``, with rows of the identity, how many rows there are changes no bit of the others.
     """
     size = matrix.shape[0]
-    blocks = 1 if size <= WHOLE else -(-size // (block or (BLOCK if size < LARGE else LARGE_BLOCK)))
+    blocks = 1 if size <= WHOLE else -(-size // (BLOCK if size < LARGE or is_padded else LARGE_BLOCK))
     block = -(-size // blocks)  # as equal as can be, so that little is padded
     padded = blocks * block
     rows = jnp.arange(padded)
     start = jnp.pad(matrix, (0, padded - size)) + jnp.diag((rows >= size).astype(matrix.dtype)) if padded > size else matrix
 
-    floors = jnp.maximum(1, size * float(np.finfo(matrix.dtype).eps) * jnp.diagonal(start))
+    floors = jnp.maximum(1, (USUAL if is_padded else size) * float(np.finfo(matrix.dtype).eps) * jnp.diagonal(start))
 
     def eliminate(number: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         both, logdet = carry
