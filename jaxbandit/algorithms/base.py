@@ -232,6 +232,10 @@ class Algorithm(Declared, abc.ABC, Generic[S]):
         """Return the posterior of ``arena.surrogate`` that ``state`` holds."""
         return posterior_of(state)
 
+    def reading(self, arena: Arena) -> Arena:
+        """Return the arena whose surrogate reads the posteriors of :meth:`belief`; default: the same."""
+        return arena
+
     def place(self, arena: Arena, state: S, point: Array) -> tuple[Array, S]:
         """Return the index ``[]`` that a point ``[d]`` of the unit cube gets on a box, and the state whose beliefs know it by that."""
         held = self.belief(state)

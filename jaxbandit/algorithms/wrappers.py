@@ -33,6 +33,9 @@ class Wrapper(Algorithm[S]):
     def on_boxes(self) -> bool:
         return self.algorithm.on_boxes
 
+    def reading(self, arena: Arena) -> Arena:
+        return self.algorithm.reading(arena)
+
     def with_delays(self, delay: Delay, policy: Policy) -> Self:
         return replace(self, algorithm=self.algorithm.with_delays(delay, policy))
 
@@ -221,6 +224,9 @@ class Refitted(Wrapper[S]):
 
     def place(self, arena: Arena, state: S, point: Array) -> tuple[Array, S]:
         return self.algorithm.place(self._fitting(arena), state, point)
+
+    def reading(self, arena: Arena) -> Arena:
+        return self.algorithm.reading(self._fitting(arena, fits=False))
 
     def belief(self, state: S) -> object:
         return self.algorithm.belief(state)

@@ -84,7 +84,8 @@ def _quantile(logarithm: Array) -> Array:
 @jax.jit
 def best_place(setting: Setting, belief: Belief, probability: Array) -> Array:
     """Return the point ``[d]`` of the unit cube of a box of the best mean from what has arrived, see :class:`_BestMean`."""
-    arena = Arena(surrogate=_Arrived(surrogate=setting.arena.surrogate), horizon=setting.arena.horizon)
+    surrogate = setting.algorithm.reading(setting.arena).surrogate
+    arena = Arena(surrogate=_Arrived(surrogate=surrogate), horizon=setting.arena.horizon)
     rule = _BestMean(probability=probability)
     decision, _ = rule.select(arena, BeliefState(posterior=belief), jnp.int32(1), setting.key)
     assert decision.point is not None
@@ -94,4 +95,4 @@ def best_place(setting: Setting, belief: Belief, probability: Array) -> Array:
 @jax.jit
 def believed_at(setting: Setting, belief: Belief, point: Array) -> Prediction:
     """Return mean and deviation ``[k, 1]`` at a point ``[d]`` of the unit cube from what has arrived."""
-    return setting.arena.surrogate.arrived_at(belief, point[None])
+    return setting.algorithm.reading(setting.arena).surrogate.arrived_at(belief, point[None])

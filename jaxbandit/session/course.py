@@ -141,7 +141,7 @@ def _end(setting: Setting, carry: Carry, t: Array, index: Array, values: Array, 
 @jax.jit
 def _predict(setting: Setting, state: object) -> Prediction:
     """Return mean and deviation ``[k, M]`` given all that has arrived."""
-    return setting.arena.surrogate.arrived(setting.algorithm.belief(state))
+    return setting.algorithm.reading(setting.arena).surrogate.arrived(setting.algorithm.belief(state))
 
 
 @dataclasses.dataclass

@@ -13,7 +13,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.stats import norm
 
-from jaxbandit import InitialDesign, InvalidArgument, Rpol, SafeOpt, Unconstrained, delays, domains, kernels, problems, simulate
+from jaxbandit import InitialDesign, InvalidArgument, Refitted, Rpol, SafeOpt, Unconstrained, delays, domains, kernels, problems, simulate
 from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
 from jaxbandit.estimators import Bounds
 from jaxbandit.feedback import Wait
@@ -135,6 +135,20 @@ def test_the_recommended_point_is_the_best_of_the_box() -> None:
             known = session.recommend(probability, measured=True)
             assert known.index is not None and known.mean["yield"] < best.mean["yield"]
         assert session.plot().axes
+
+
+@pytest.mark.full
+def test_a_learner_that_fits_its_own_model_recommends_by_that() -> None:
+    """The best point is on the edge, at a dose of 1.2."""
+    learner = Refitted(algorithm=Rpol(), every=4, at_start=True)
+    options = OPTIONS | {"delay": delays.NoDelay(), "initial": InitialDesign(random=FIRST)}
+    with Session.create(None, domains.box({"dose": (0.0, 2.0)}, candidates=16), learner, MODEL, **options) as session:
+        for _ in range(FIRST + 4):
+            ticket = session.ask()
+            dose = float(ticket.point["dose"])
+            session.tell(ticket, {"yield": -((dose - 1.5) ** 2), "heat": dose - 1.2})
+        best = session.recommend()
+        assert best.feasible and best.point["dose"] == pytest.approx(1.2, abs=0.05)
 
 
 @pytest.mark.full
