@@ -321,7 +321,7 @@ class Box(Domain):
 
     Attributes:
       sides: the scale and the ends of each axis.
-      starts: points from which a round ascends its score, most of them candidates, a quarter beside the best point chosen before.
+      starts: ascents of a round that go on to their end, the best of many brief ones from candidates and points chosen before.
       steps: steps of each ascent.
     """
 
@@ -399,16 +399,16 @@ def box(
     Two texts or more are categories, which stand in points as ``0, 1, ...`` and need a kernel of their own, as in :func:`mixed`; no ascent
     moves them: they are chosen among the candidates and the points chosen before.
 
-    A round scores ``candidates`` points of a scrambled Sobol set and those chosen before, ascends from ``starts`` of them or beside them by
-    ``steps`` steps, and takes the best point seen: it is never worse than the candidates. Whole numbers are ascended as if they were
-    continuous; then those next to the ends are scored, and from the best of them the other axes are ascended once more. Models
-    compute in the unit cube, so that a length-scale is a share of a side.
+    A round scores ``candidates`` points of a scrambled Sobol set and those chosen before, ascends briefly from many of them and from the
+    ``starts`` best on by ``steps`` steps in all, and takes the best point seen: it is never worse than the candidates. Whole numbers are
+    ascended as if they were continuous; then those next to the ends are scored, and from the best of them the other axes are ascended once
+    more. Models compute in the unit cube, so that a length-scale is a share of a side.
 
     Args:
       axes: by name, two numbers ``low < high``, or :func:`log` or :func:`integers` of them, or distinct texts; in a study file
         ``{type = "log", low = 1e-4, high = 0.1}``.
       candidates: number of Sobol points.
-      starts: points from which a round ascends.
+      starts: ascents of a round that go on to their end.
       steps: steps of each ascent, 0 to choose among the candidates.
       key: a PRNG key, or a whole number as a seed, of the Sobol set's scrambling.
 

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, TypeAlias, TypeVar, cast
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.acquisition import everywhere, pick, weighted_sum
-from jaxbandit.ascent import ascend, to_edge
 from jaxbandit.core.checks import InvalidArgument, blaming
 from jaxbandit.core.declare import Array, Declared, Key, symbols
 from jaxbandit.core.pytree import pytree, replace
-from jaxbandit.core.status import Status
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Box, Domain
 from jaxbandit.estimators import Estimate, Strategy
 from jaxbandit.feedback import Feedback, Policy, Wait
+from jaxbandit.scores import Score, best_of_box
 from jaxbandit.surrogates import AbstractSurrogate, Elsewhere
 from jaxbandit.surrogates.posterior import Belief
 
@@ -70,11 +68,6 @@ class Arena:
         if isinstance(observation, Observation):
             return self.surrogate.condition(posterior, observation.index, observation.values)
         return self.surrogate.learn(posterior, observation)
-
-
-FEW_STEPS = 4  # of an ascent, after which only as many go on as a box has starts; before, as many for each axis and one
-KEPT_CORNERS = 2  # of those beside an end of an ascent
-PRICE = 300.0  # ranges of the reward that the square of the largest cost is worth to an ascent
 
 
 @pytree
@@ -289,60 +282,6 @@ def posterior_of(state: Any, name: str = "posterior") -> Any:
         return getattr(state, name)
 
 
-class Score(NamedTuple):
-    """Scores of points, the best of which is chosen, see :func:`~jaxbandit.acquisition.pick`."""
-
-    values: Array  # [M] minus infinity where a point is excluded
-    flags: tuple[tuple[Array, Status], ...] = ()  # masks [M], each with the flag that it raises where it holds at every point
-    otherwise: Array | None = None  # [M] scores that decide instead in a round that raises a flag
-    limited: tuple[Array, Array] | None = None  # a reward [M] and costs [m, M], positive where `values` exclude a point for them
-
-    @classmethod
-    def of_draw(cls, drawn: Estimate, allowed: Array | bool = True) -> Score:
-        """Return the scores by which the best feasible point of a draw is chosen, else the least violating, of those ``allowed [M]``."""
-        violation = jnp.sum(jnp.maximum(drawn.costs, 0), axis=0)
-        feasible = jnp.where((violation <= 0) & allowed, drawn.reward, -jnp.inf)
-        unknown = jnp.isnan(violation) | jnp.isnan(drawn.reward)
-        infeasible = (violation > 0) | ~jnp.asarray(allowed)
-        least = jnp.where(allowed, -violation, -jnp.inf)
-        limited = (drawn.reward, drawn.costs)
-        return cls(jnp.where(unknown, jnp.nan, feasible), flags=((infeasible, Status.OK),), otherwise=least, limited=limited)
-
-    def choose(self) -> tuple[Array, Array | int]:
-        """Return the index of the point chosen, ``M`` where a score is NaN, and the status bits that the round raises."""
-        raised = [everywhere(mask) for mask, _ in self.flags]
-        bits: Array | int = 0
-        for is_so, (_, flag) in zip(raised, self.flags, strict=True):
-            bits = bits | jnp.where(is_so, int(flag), 0)
-        return pick(self.in_force(raised)), bits
-
-    def in_force(self, raised: Sequence[Array]) -> Array:
-        """Return the scores that decide in a round in which these of the flags are raised."""
-        values = self.values
-        for is_so in raised:
-            values = values if self.otherwise is None else jnp.where(is_so, self.otherwise, values)
-        return values
-
-    def softened(self, prices: Array) -> Score:
-        """Return smooth scores, with ``prices [m]`` of squared positive costs in place of exclusion; the same where nothing is limited."""
-        if self.limited is None:
-            return self
-        reward, costs = self.limited
-        return self._replace(values=reward - weighted_sum(prices, jnp.square(jnp.maximum(costs, 0))))
-
-    def largest_cost(self) -> Array:
-        """Return the largest cost ``[M]``, which excludes a point where it is positive; nothing does where nothing is limited."""
-        return jnp.full_like(self.values, -jnp.inf) if self.limited is None else jnp.max(self.limited[1], axis=0, initial=-jnp.inf)
-
-    def prices(self) -> Array:
-        """Return the prices ``[m]`` of :meth:`softened` from the ranges of reward and costs over the points of these scores."""
-        if self.limited is None:
-            return jnp.zeros((0,), self.values.dtype)
-        reward, costs = self.limited
-        worst = jnp.max(costs, axis=-1)
-        return jnp.where(worst > 0, PRICE * (jnp.max(reward) - jnp.min(reward)) / jnp.square(jnp.where(worst > 0, worst, 1)), 0)
-
-
 class Scored(Algorithm[S]):
     """Algorithm that chooses the point of the best score, which depends on what is believed of that point alone; abstract.
 
@@ -391,53 +330,13 @@ class Scored(Algorithm[S]):
     def _refined(self, arena: Arena, state: S, ready: S, t: Array, key: Key, score: Score, found: Decision) -> tuple[Decision, S]:
         """Return the decision for the best point that ascents from the best of the pool find, and the state that knows that point."""
         box, surrogate = cast(Box, arena.surrogate.domain), arena.surrogate
-        raised = [everywhere(mask) for mask, _ in score.flags]
-        pool = surrogate.pool(self.belief(state))
 
         def look(points: Array) -> tuple[Score, Estimate]:
             there = replace(arena, surrogate=Elsewhere(surrogate=surrogate, points=points))
             estimate = self.estimate(there, state, t, key)
             return self.score(ready, estimate), estimate
 
-        prices = score.prices()
-
-        def climbed(points: Array) -> Array:
-            return look(points)[0].softened(prices).in_force(raised)
-
-        # Starts lie apart, and some are candidates, for all of the trial's own points may lie in one basin.
-        heights, wide = score.softened(prices).in_force(raised), (1 + box.dimension) * box.starts
-        starts = jnp.concatenate([spread(heights[: box.size], wide), own_starts(heights, pool, box)])
-        ends, _ = ascend(climbed, pool[starts], box.steps, first=FEW_STEPS, best=box.starts)
-        if box.counted:  # ascended as if continuous: of the whole numbers beside each end the best few, from where the other axes go on
-            corners = box.corners(ends)
-            levels = climbed(corners.reshape(-1, box.dimension)).reshape(corners.shape[:2])
-            _, kept = jax.lax.top_k(jnp.where(jnp.isnan(levels), -jnp.inf, levels), min(KEPT_CORNERS, levels.shape[1]))
-            begun = jnp.take_along_axis(corners, kept[:, :, None], axis=1).reshape(-1, box.dimension)
-            still = np.isin(np.arange(box.dimension), box.counted)
-            ends, _ = ascend(lambda points: climbed(jnp.where(still[None], jax.lax.stop_gradient(points), points)), begun, box.steps)
-        if score.limited is not None:  # whose best points are often on the edge of what is excluded
-            ends = jnp.concatenate([ends, to_edge(lambda points: look(points)[0].largest_cost(), ends)])
-        points = jnp.concatenate([box.snapped(ends), pool[jnp.argmax(score.in_force(raised))][None]])
-        found_there, estimate = look(points)
-        reached = found_there.in_force(raised)
-        best = jnp.argmax(jnp.where(jnp.isnan(reached), -jnp.inf, reached))
+        points, best, estimate = best_of_box(box, surrogate.pool(self.belief(state)), score, look)
         index, placed = self.place(arena, state, points[best])
         index = jnp.where(found.index == arena.size, found.index, index)  # which marks a NaN score
         return replace(found, index=index, point=points[best]), self.after_choice(arena, placed, estimate, best)
-
-
-def own_starts(heights: Array, pool: Array, box: Box) -> Array:
-    """Return the indices of starts among the trial's own points, the highest placed ones; candidates where too few are placed yet."""
-    own = pool[box.size :]
-    placed = jnp.any(own != pool[jnp.arange(len(own)) % box.size], axis=1)  # one that is not repeats a candidate
-    known = jnp.where(placed, heights[box.size :], -jnp.inf)
-    known = jnp.pad(known, (0, max(box.starts - len(own), 0)), constant_values=-jnp.inf)
-    best = spread(known, box.starts)
-    return jnp.where(known[best] > -jnp.inf, box.size + best, jnp.arange(box.starts))
-
-
-def spread(values: Array, count: int) -> Array:
-    """Return the indices ``[count]`` of the best of ``values [M]`` among every so many, so that points of a Sobol sequence lie apart."""
-    count = min(count, len(values))
-    rows = jnp.pad(jnp.where(jnp.isnan(values), -jnp.inf, values), (0, -len(values) % count), constant_values=-jnp.inf).reshape(-1, count)
-    return jnp.argmax(rows, axis=0) * count + jnp.arange(count)

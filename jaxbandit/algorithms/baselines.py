@@ -10,13 +10,14 @@ import jax
 import jax.numpy as jnp
 
 from jaxbandit.acquisition import draw_uniformly, log_expected_improvement, log_feasibility
-from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Score, Scored, Seen, Traits, posterior_of
+from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Scored, Seen, Traits, posterior_of
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import Array, Key, Scalar
 from jaxbandit.core.fields import Letter, mask, nonnegative, point
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.domains import Box
 from jaxbandit.estimators import Estimate, Strategy, Thompson
+from jaxbandit.scores import Score
 
 
 @pytree

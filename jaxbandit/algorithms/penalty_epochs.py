@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxbandit import widths
-from jaxbandit.algorithms.base import Arena, DualState, Score, Scored, Seen, Traits
+from jaxbandit.algorithms.base import Arena, DualState, Scored, Seen, Traits
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import Array, Key, Scalar
 from jaxbandit.core.fields import Letter, between, positive, whole
@@ -17,6 +17,7 @@ from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.status import Status
 from jaxbandit.estimators import Bounds, Estimate, Strategy
 from jaxbandit.penalties import Exponential, Penalty
+from jaxbandit.scores import Score
 
 
 @pytree

@@ -10,12 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.acquisition import unit_box
-from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Score, Seen
+from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Seen
 from jaxbandit.core.declare import Array, Key, Scalar
 from jaxbandit.core.fields import Letter, positive, whole
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.domains import Box, sobol_points
 from jaxbandit.estimators import Strategy, Thompson
+from jaxbandit.scores import Score
 from jaxbandit.surrogates import Elsewhere
 
 PERTURBED = 20  # coordinates of the best point that a candidate changes, in the mean, where there are more

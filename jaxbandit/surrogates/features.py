@@ -48,6 +48,7 @@ FIRST_LOOK = 128  # columns: enough to have gone round a domain's corners
 DOUBT = 4.0  # at the first look a factorisation goes on unless it would need so many times the columns that it may have
 COPIES = 3  # of features in memory: themselves, rotated, and their squares; of a kernel matrix: itself, its eigenvectors, the solver's own
 LANES = 16  # float32 numbers in the widest vector register: rows of W that fill whole registers are cheaper than slightly shorter ones
+EQUAL = 1e-12  # shares of the largest eigenvalue by which two differ that are equal but for rounding
 
 
 def _update(root: Array, phi: Array, noise: Array) -> tuple[Array, Array, Array]:
@@ -288,6 +289,19 @@ def pivots(kernel: Kernel, points: Table, tolerance: float, most: int, look: Loo
     return phi[: len(chosen)].T, np.asarray(chosen, np.int64), float(residual.max()) / scale
 
 
+def determined(values: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Return the columns ``[M, r]`` of decreasing eigenvalues ``values [r]``, those of equal ones rotated so that nothing is left open.
+
+    LAPACK's signs, and its bases of equal eigenvalues, differ between processors, and so would draws from features. Here the products of
+    such columns with the first of some fixed directions are a positive triangle.
+    """
+    directions, bases = np.random.default_rng(0).standard_normal((len(columns), min(columns.shape))), []
+    for basis in np.split(columns, np.flatnonzero(-np.diff(values) > EQUAL * values[0]) + 1, axis=1):
+        rotation, triangle = np.linalg.qr(basis.T @ directions[:, : basis.shape[1]])
+        bases.append(basis @ (rotation * np.where(np.diag(triangle) < 0, -1, 1)))
+    return np.concatenate(bases, axis=1)
+
+
 def rotated(kernel: Kernel, points: Table, tolerance: float, most: int, look: Look | None = None) -> tuple[np.ndarray, float]:
     """Return features ``Phi [M, r]`` of the kernel on the points, columns of decreasing norm, and the relative residual reached."""
     # The basis is computed a hundred times more accurately than asked, so that the rotation, not the pivot order, decides the rank.
@@ -295,8 +309,8 @@ def rotated(kernel: Kernel, points: Table, tolerance: float, most: int, look: Lo
     basis, _, reached = pivots(kernel, points, tolerance / 100, most, look)
     if reached > tolerance:  # no rotation leaves out less than all of the basis does
         return basis, reached
-    values, vectors = np.linalg.eigh(basis.T @ basis)
-    rotated, diagonal = basis @ vectors[:, np.argsort(values)[::-1]], prior_variance(kernel, points)
+    values, vectors = (part[..., ::-1] for part in np.linalg.eigh(basis.T @ basis))
+    rotated, diagonal = determined(values, basis @ vectors), prior_variance(kernel, points)
     residual = rotated**2
     np.cumsum(residual, axis=1, out=residual)
     np.subtract(diagonal[:, None], residual, out=residual)  # in place: of many points it is the largest array of all
@@ -335,7 +349,7 @@ def product_features(kernel: Kernel, domain: Domain, tolerance: float, most: int
     for matrix in covariances(parts, points, points):
         values, vectors = (part[..., ::-1] for part in np.linalg.eigh(matrix))
         resolved = values > 1e-15 * values[0]  # as many as float64 resolves
-        axes.append(vectors[:, resolved] * np.sqrt(values[resolved]))
+        axes.append(determined(values, vectors)[:, resolved] * np.sqrt(values[resolved]))
     shape, sizes = tuple(axis.shape[1] for axis in axes), outer([np.sum(axis * axis, axis=0) for axis in axes])
     variance_of_all = outer([np.sum(axis * axis, axis=1) for axis in axes])
 
@@ -358,7 +372,7 @@ def kept_products(
 
     Products have squared norms ``sizes``; ``residual_of`` tells the share of prior variance left out from a table, 1 for what is kept.
     """
-    order = np.argsort(-sizes, kind="stable")
+    order = np.argsort(-np.float32(sizes), kind="stable")  # where axes are alike products are equal but for rounding of float64
     ranks = np.argsort(order, kind="stable").reshape(shape)
     low, high = 1, min(most, sizes.size)
     while low < high:  # the residual falls as products are added: bisect for the fewest within tolerance

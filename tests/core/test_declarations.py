@@ -432,7 +432,7 @@ KERNEL = Role(
     (unchecked(kernels.Matern12, length_scale=-1.0), kernels.SquaredExponential),
 )
 DECLARED: dict[type, dict[str, Any]] = {
-    LogNormal: {"median": POSITIVE, "spread": POSITIVE},
+    LogNormal: {"median": POSITIVE, "spread": POSITIVE, "apart": dataclasses.replace(POSITIVE, optional=True)},
     Prior: {
         **{name: LOG_NORMAL for name in ("length_scale", "variance", "noise_variance")},
         "extent": dataclasses.replace(PER_AXIS, optional=True),

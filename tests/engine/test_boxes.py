@@ -27,10 +27,11 @@ from jaxbandit import (
     simulate,
     surrogate,
 )
-from jaxbandit.algorithms.base import Algorithm, Arena, Scored, spread
+from jaxbandit.algorithms.base import Algorithm, Arena, Scored
 from jaxbandit.ascent import ascend, to_edge
 from jaxbandit.core.pytree import canonicalise, pytree
 from jaxbandit.estimators import Estimate
+from jaxbandit.scores import spread
 from jaxbandit.surrogates import Elsewhere
 from tests.oracles.gaussian_process import squared_exponential
 

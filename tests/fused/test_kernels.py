@@ -15,12 +15,13 @@ import pytest
 
 import jaxbandit
 from jaxbandit import domains, feedback, fused, kernels, problems
-from jaxbandit.algorithms import base
-from jaxbandit.algorithms.base import Algorithm, Arena, Observation, Score, Scored
+from jaxbandit import scores as scoring
+from jaxbandit.algorithms.base import Algorithm, Arena, Observation, Scored
 from jaxbandit.core.pytree import canonicalise
 from jaxbandit.engine import arguments, programs, simulation
 from jaxbandit.engine.rounds import choose_point
 from jaxbandit.fused import gpu, plan, tpu
+from jaxbandit.scores import Score
 from tests.support.algorithms import ALGORITHMS
 from tests.support.compiled import SCORED, Program, lowered
 
@@ -66,7 +67,7 @@ def judged_by_xla(algorithm: Algorithm) -> Callable[..., Any]:
         def one(state: Any, given: Any) -> Any:
             t, index, values = given
             scores: list[Any] = []
-            with mock.patch.object(base, "pick", lambda score, pick=base.pick: (scores.append(score), pick(score))[1]):
+            with mock.patch.object(scoring, "pick", lambda score, pick=scoring.pick: (scores.append(score), pick(score))[1]):
                 choice = choose_point(algorithm, arena, state, t, jax.random.key(0))
             gaps = [jnp.max(scores[-1]) - scores[-1][(index + beside) % arena.size] for beside in (0, 1)]
             shown = algorithm.diagnose(state).get("multipliers")

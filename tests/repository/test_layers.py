@@ -31,6 +31,7 @@ LAYERS = {
     "penalties": 4,
     "consensus": 4.5,
     "safety": 4.5,
+    "scores": 4.5,
     "algorithms": 5,
     "fused": 5.5,
     "informed": 6,
@@ -59,6 +60,7 @@ FORBIDDEN = {
     "penalties": {"problems", "delays"},
     "consensus": {"problems", "delays"},
     "safety": {"problems", "delays"},
+    "scores": {"problems", "delays"},
     "algorithms": {"problems"},  # they see an Arena, never the truth
 }
 LISTS = {"jaxbandit.algorithms", "jaxbandit.algorithms.registry"}  # import all algorithms

@@ -95,7 +95,7 @@ def test_workers_play_a_study_on_a_box_with_the_same_bits_and_its_points_come_ba
 def test_rounds_beyond_the_horizon_change_no_bit_as_long_as_the_room_is_the_same() -> None:
     study = box_runs.study(horizon=6)
     longer = dataclasses.replace(box_runs.study(horizon=9), name="longer")
-    assert {model.room for each in (study, longer) for model in each.models_in_force()} == {16}
+    assert {model.room for each in (study, longer) for model in each.models_in_force()} == {64}
     [short], [long] = (each.trajectory(each.runs[0], trials=[1], record="indices").points for each in (study, longer))
     np.testing.assert_array_equal(short, long[:6])
 

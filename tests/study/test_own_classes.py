@@ -20,7 +20,8 @@ TEXT = """
 import dataclasses
 from typing import ClassVar
 import jaxbandit as jb
-from jaxbandit.algorithms.base import BeliefState, Score, Scored
+from jaxbandit.algorithms.base import BeliefState, Scored
+from jaxbandit.scores import Score
 from jaxbandit.estimators import Bounds, Strategy
 
 @jb.pytree
