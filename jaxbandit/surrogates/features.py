@@ -48,7 +48,7 @@ FIRST_LOOK = 128  # columns: enough to have gone round a domain's corners
 DOUBT = 4.0  # at the first look a factorisation goes on unless it would need so many times the columns that it may have
 COPIES = 3  # of features in memory: themselves, rotated, and their squares; of a kernel matrix: itself, its eigenvectors, the solver's own
 LANES = 16  # float32 numbers in the widest vector register: rows of W that fill whole registers are cheaper than slightly shorter ones
-EQUAL = 1e-12  # shares of the largest eigenvalue by which two differ that are equal but for rounding
+EQUAL, SMALL = 2e-14, 1e-12  # shares of the largest eigenvalue by which two differ that are equal but for rounding, unless they are less
 
 
 def _update(root: Array, phi: Array, noise: Array) -> tuple[Array, Array, Array]:
@@ -296,7 +296,8 @@ def determined(values: np.ndarray, columns: np.ndarray) -> np.ndarray:
     such columns with the first of some fixed directions are a positive triangle.
     """
     directions, bases = np.random.default_rng(0).standard_normal((len(columns), min(columns.shape))), []
-    for basis in np.split(columns, np.flatnonzero(-np.diff(values) > EQUAL * values[0]) + 1, axis=1):
+    apart = (-np.diff(values) > EQUAL * values[0]) | (values[1:] < SMALL * values[0])
+    for basis in np.split(columns, np.flatnonzero(apart) + 1, axis=1):
         rotation, triangle = np.linalg.qr(basis.T @ directions[:, : basis.shape[1]])
         bases.append(basis @ (rotation * np.where(np.diag(triangle) < 0, -1, 1)))
     return np.concatenate(bases, axis=1)
