@@ -392,7 +392,8 @@ class Hallucinate(Policy):
 
     def arrived_at(self, learner: DelayedSurrogate, posterior: HallucinatePosterior, points: Array) -> Prediction:
         pairs = zip(learner.arrivals.forms, posterior.factors, strict=True)
-        spreads = [form.variances_at(points) - added(jnp.square(form.weights_at(factor, points))[None])[0] for form, factor in pairs]
+        terms = [(form, form.terms(factor, form.weights_at(factor, points))) for form, factor in pairs]
+        spreads = [form.variances_at(points) + added(own[None])[0] for form, own in terms]
         sd = deviation(jnp.stack([spreads[g] for g in learner.arrivals.groups]))
         return replace(self.predict_at(learner, posterior, points), sd=sd)
 

@@ -18,6 +18,7 @@ from jaxbandit.delays import Delay
 from jaxbandit.feedback import DelayedSurrogate, LatePosterior, Policy, Wait
 from jaxbandit.surrogates import AbstractSurrogate, BoxSurrogate, Prior, RangedSurrogate, RefittedBox, RefittedPosterior, RefittedSurrogate
 from jaxbandit.surrogates.evidence.density import LogNormal
+from jaxbandit.surrogates.pool import Pool
 
 
 class Wrapper(Algorithm[S]):
@@ -261,6 +262,9 @@ class Refitted(Wrapper[S]):
             raise InvalidArgument("surrogate: Refitted fits the length-scale of a model of jaxbandit.ranged, or of a box; make it by that")
         if model.noise_differs:
             raise InvalidArgument("surrogate.noise_variance: Refitted fits one number for each output, got a table over the points")
+        if isinstance(model, BoxSurrogate) and not all(isinstance(form, Pool) for form in model.forms):
+            words = "whose features were made of one kernel; build the model without form='features', which is exact"
+            raise InvalidArgument(f"surrogate: Refitted fits kernels anew, and this model is one {words}")
         how = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name not in ("algorithm", "at_start")}
         refitted: AbstractSurrogate
         if isinstance(model, RangedSurrogate):

@@ -43,7 +43,8 @@ def replay(
     and in reverse mode; reverse mode keeps about ``2 sqrt(T)`` posteriors. Points may repeat. So it is with respect to ``length_scale`` and
     ``variance`` of a model of :func:`~jaxbandit.ranged`, whose features stand for the kernel up to its ``tolerance``; their derivative is
     some thirty times less accurate at the shortest length-scale, so choose a small one. Every other form (dense features, products, rows)
-    is made on the host from one kernel and has no derivative in it; that of a box is exact in the numbers of ``model.forms[g].kernel``.
+    is made on the host from one kernel and has no derivative in it; the exact one of a box has it in the numbers of
+    ``model.forms[g].kernel``.
 
     Args:
       model: the GP model; ``jaxbandit.replace(model, noise_variance=...)`` puts a traced number in.

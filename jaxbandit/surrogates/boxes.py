@@ -22,8 +22,9 @@ __all__ = ["BoxSurrogate", "Elsewhere"]
 class BoxSurrogate(Surrogate):
     """A GP model of reward and constraints on a :class:`~jaxbandit.domains.Box`; :func:`jaxbandit.surrogate` makes one of a box.
 
-    Its posteriors are exact. They hold ``M = C + N`` points of the unit cube: the box's ``C`` candidates, and the ``N`` that a trial has
-    chosen or is to choose. A simulation makes as much room as it needs, in steps of 64 points.
+    Its posteriors are exact, or those of features that are computed at every point. They hold ``M = C + N`` points of the unit cube: the
+    box's ``C`` candidates, and the ``N`` that a trial has chosen or is to choose. A simulation makes as much room as it needs, in steps of
+    64 points.
 
     How much room there is changes no bit of what a trial chooses, but for these cases:
 
@@ -66,22 +67,22 @@ class BoxSurrogate(Surrogate):
         base = super().init()
         variance = jnp.stack([form.spread(factor) for form, factor in zip(self.forms_in_force, base.factors, strict=True)])
         shift = jnp.zeros((self.outputs, self.size), self.dtype)
-        return replace(base, shift=shift, variance=variance, weights=jnp.zeros((self.outputs, self.room), self.dtype))
+        return replace(base, shift=shift, variance=variance, weights=jnp.zeros((self.outputs, self.forms[0].rank), self.dtype))
 
     def predict_at(self, posterior: Posterior, points: Array) -> Prediction:
         parts = [form.weights_at(factor, points) for form, factor in zip(self.forms_in_force, posterior.factors, strict=True)]
-        shifts, variances = self.moments(_known(posterior), parts, points)
+        shifts, variances = self.moments(posterior, parts, points)
         mean = jnp.asarray(self.prior_mean, shifts.dtype)[:, None] + shifts
         return Prediction(mean=mean, sd=self._by_output(list(deviation(variances))), gain=posterior.gain[jnp.asarray(self.groups)])
 
-    def moments(self, weights: Array, parts: list[Array], points: Array) -> tuple[Array, Array]:
-        """Return means ``[k, n]``, less the prior's, and variances ``[G, n]`` of weights ``[k, N]``, from ``v [n, N]`` of each group."""
-        shifts, variances = dict[int, Array](), []
+    def moments(self, posterior: Posterior, parts: list[Array], points: Array) -> tuple[Array, Array]:
+        """Return means ``[k, n]``, less the prior's, and variances ``[G, n]``, from ``v [n, r]`` of each group."""
+        weights, shifts, variances = _known(posterior), dict[int, Array](), []
         for g, (form, v) in enumerate(zip(self.forms_in_force, parts, strict=True)):
             outputs = [j for j, group in enumerate(self.groups) if group == g]
-            *sums, squares = added(jnp.stack([*(weights[j][None] * v for j in outputs), v * v]))
+            *sums, more = added(jnp.stack([*(weights[j][None] * v for j in outputs), form.terms(posterior.factors[g], v)]))
             shifts.update(zip(outputs, sums, strict=True))
-            variances.append(form.variances_at(points) - squares)
+            variances.append(form.variances_at(points) + more)
         return jnp.stack([shifts[j] for j in range(self.outputs)]), jnp.stack(variances)
 
     def draw_at(self, posterior: Posterior, key: Key, scale: Array, points: Array) -> Array:
@@ -93,7 +94,7 @@ class BoxSurrogate(Surrogate):
     def place(self, posterior: Posterior, point: Array) -> tuple[Array, Posterior]:
         placed = [form.place(factor, point) for form, factor in zip(self.forms_in_force, posterior.factors, strict=True)]
         index = placed[0][1]
-        shifts, variances = self.moments(_known(posterior), [v[None] for _, _, v in placed], point[None])
+        shifts, variances = self.moments(posterior, [v[None] for _, _, v in placed], point[None])
         return index, replace(
             posterior,
             factors=tuple(factor for factor, _, _ in placed),

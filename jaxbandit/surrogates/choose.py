@@ -19,6 +19,7 @@ from jaxbandit.core.pytree import canonicalise, float_dtype, replace
 from jaxbandit.domains import Box, Domain, tabulate
 from jaxbandit.kernels import Categorical, Constant, Gram, Kernel, White, check_covariance, parts_on_axes, same
 from jaxbandit.surrogates import precision as rules
+from jaxbandit.surrogates.box_features import BoxFeatures, box_features
 from jaxbandit.surrogates.boxes import BoxSurrogate
 from jaxbandit.surrogates.evidence import Prior, fit
 from jaxbandit.surrogates.evidence.fitting import paths, with_arrays
@@ -111,9 +112,11 @@ def surrogate(
       outputs: ``1 + m``; 1 is an unconstrained problem.
       prior_mean: constant prior mean, one number or one per output.
       form: ``"features"`` (square-root features), ``"product"`` (the same per axis, for product kernels on product grids),
-        ``"rows"`` (Cholesky row cache, exact for rough kernels) or ``"auto"``: the cheapest by estimated cost.
-      tolerance: largest share of prior variance that features may leave out; default 1e-13 in float64, and in float32 1e-6, or less at low
-        noise: a hundredth of ``noise_variance / (horizon prior_variance)``.
+        ``"rows"`` (Cholesky row cache, exact for rough kernels) or ``"auto"``: the cheapest by estimated cost. On a box ``"auto"`` is
+        exact, and a round costs as much as the square of the number of observations; ``"features"``, of at most a quarter of the
+        candidates, cost the same in every round, for long runs under smooth kernels in few dimensions.
+      tolerance: largest share of prior variance that features may leave out; default 1e-13 in float64, and in float32 1e-6, or on a finite
+        domain less at low noise: a hundredth of ``noise_variance / (horizon prior_variance)``. On a box it holds at the candidates.
       rank: most features allowed; a residual above ``tolerance`` is then an error.
       horizon: number of rounds to come, for the choice of form and precision (default 1000), and for the capacity of ``rows`` (default:
         every point of the domain).
@@ -168,18 +171,30 @@ def _of_box(
     asked: dict[str, Any],
 ) -> Surrogate:
     """Return the model of a box, see :func:`surrogate`; its kernels see the unit cube."""
-    if asked["form"] != "auto" or asked["rank"] is not None or asked["tolerance"] is not None:
-        raise checks.InvalidArgument(f"form: the model of a box is exact and has one form; leave out form, rank and tolerance, got {asked}")
+    form, rank, tolerance = (asked[name] for name in ("form", "rank", "tolerance"))
+    if form not in ("auto", "features") or (form == "auto" and (rank is not None or tolerance is not None)):
+        raise checks.InvalidArgument(
+            f"form: the model of a box is exact, without rank and tolerance, or made of 'features', got {form!r}, rank={rank} and"
+            f" tolerance={tolerance}"
+        )
     cube = Domain(points=box.to_unit(np.asarray(box.points, np.float64)), names=box.names, categories=box.categories)
     data = asked["fit_to"] and (box.to_unit(np.asarray(asked["fit_to"][0], np.float64)), asked["fit_to"][1])
     given = Outputs.of(cube, kernel, noise_variance, prior_mean, outputs, data)
     if np.ndim(given.noise) > 1:
         raise checks.InvalidArgument("noise_variance: must be one number, or one for each output, on a box, got a table over points")
-    forms = [Pool(kernel=own, candidates=cube.points) for own in given.members]
     variances = [float(np.max(prior_variance(own, cube.points))) for own in given.members]
     need = rules.needed(variances, rules.least(given.noise), given.means, horizon, refreshable=False)
     chosen = in_force(asked["precision"], need)
     warn_of_float32(chosen, need)
+    forms: Sequence[Pool | BoxFeatures] = [Pool(kernel=own, candidates=cube.points) for own in given.members]
+    if form == "features":
+        least = SHARE_LEFT_OUT[np.dtype(chosen)]  # less is a matter of rounding, of which features are the root divided by their size
+        allowed = least if tolerance is None else tolerance
+        features = box_features(given.members, np.asarray(cube.points), max(allowed, least), rank)
+        for own in features:
+            limit = f" with {len(own.pivots)} of the {box.size} candidates, of which it takes a quarter at most,"
+            _check_residual(own, allowed, limit, "raise rank or candidates, loosen tolerance, or use form='auto', which is exact")
+        forms = features
     built = dataclasses.replace(given, domain=box).model(BoxSurrogate, need, chosen, forms=tuple(forms))
     return remember(built, {"kernel": kernel, "noise_variance": noise_variance, "prior_mean": prior_mean, **asked})
 
@@ -220,13 +235,19 @@ def _build(kernel: Kernel, domain: Domain, form: str, tolerance: float, rank: in
     if isinstance(built, RowCache):
         remedy = f"give horizon=, the number of rounds (now {built.capacity:,} rows), fewer points, or a smoother kernel"
         check_fits("form", built.trial_bytes, f"the rows of one trial on {size:,} points", remedy)
-    elif float(built.residual) > tolerance:
+    else:
         limit = f" with rank={rank}" if rank is not None else ""
+        _check_residual(built, tolerance, limit, "raise rank, loosen tolerance, or use form='rows', which is exact")
+    return built
+
+
+def _check_residual(built: Built | BoxFeatures, tolerance: float, limit: str, remedy: str) -> None:
+    """Raise where features leave out more than the tolerance."""
+    if float(built.residual) > tolerance:
         raise checks.InvalidArgument(
             f"form: {built.name!r}{limit} leaves out {float(built.residual):.2e} of the prior variance, above tolerance={tolerance:.0e};"
-            " raise rank, loosen tolerance, or use form='rows', which is exact"
+            f" {remedy}"
         )
-    return built
 
 
 @dataclasses.dataclass(frozen=True)

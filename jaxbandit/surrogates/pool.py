@@ -1,4 +1,4 @@
-"""The form of a posterior on a box: candidates that all trials share, and points of the trial's own, beside the data's inverse factor.
+"""Forms of a posterior on a box: on candidates that all trials share and points of the trial's own; the exact one, and what all share.
 
 With ``L L^T = K + lam I`` on the points observed so far, ``v(x) = L^-1 k(X, x)`` gives the posterior at any point of the box: the mean is
 ``w . v(x)`` with ``w = L^-1 y``, and the variance ``k(x, x) - v(x) . v(x)`` (Rasmussen and Williams 2006, Algorithm 2.1). ``L^-1`` grows
@@ -7,6 +7,7 @@ by one row for each observation, in matrix-vector products; so do the rows ``v``
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import math
 from typing import ClassVar, TypeVar
@@ -24,40 +25,28 @@ from jaxbandit.surrogates.evidence.density import inverse_root
 from jaxbandit.surrogates.features import Form, matmul
 
 T = TypeVar("T")
+P = TypeVar("P", bound="OwnPoints")
 
 FEATURES = 512  # random features of a prior draw
 MANY, AT_ONCE = 512, 8  # points at which they are summed in a loop, and by how many
 
 
 @pytree
-class PoolState:
-    """Points of one trial, ``M = C + N``, of which ``N`` are its own, and the ``N`` or fewer observations."""
+class OwnPoints:
+    """Points of one trial, ``M = C + N``, of which ``N`` are its own."""
 
     points: Array  # [M, d] in the unit cube; of those not placed yet each repeats a candidate
-    rows: Array  # [N, M] L^-1 K(X, points), 0 beyond the observations
-    inverse: Array  # [N, N] L^-1, 0 beyond the observations
-    transposed: Array  # [N, N] L^-T
-    observed: Array  # [N, d] X
-    noises: Array  # [N] noise variance of each observation
-    count: Array  # [] int32 observations
     placed: Array  # [] int32 points of the trial's own
 
 
-@pytree
-class Pool(Form[PoolState]):
-    """The form of posteriors on a box, with room for ``N`` observations at points of the trial's own."""
+class BoxForm(Form[P]):
+    """Form of posteriors on a box, with room for ``N`` points of the trial's own; abstract."""
 
-    name: ClassVar[str] = "pool"
     refreshable: ClassVar[bool] = False
-    kernel: Kernel
-    candidates: Table = dataclasses.field(repr=False)  # [C, d] in the unit cube
-    room: int = static(default=1)  # N
-    residual: ClassVar[float] = 0.0
     trials_per_block: ClassVar[int] = 1
-
-    @property
-    def rank(self) -> int:
-        return self.room
+    kernel: Kernel
+    candidates: Table  # [C, d] in the unit cube
+    room: int  # N
 
     @property
     def prior_variance(self) -> Table:
@@ -67,12 +56,65 @@ class Pool(Form[PoolState]):
         """Return the prior variances ``[n]`` at ``points [n, d]`` of the unit cube."""
         return self.kernel.diag(points)
 
+    def numbers(self) -> Array:
+        """Return the candidate ``[M]`` that every point is or repeats before any is placed."""
+        count = np.shape(self.candidates)[0]
+        return jnp.concatenate([jnp.arange(count), jnp.arange(self.room) % count])
+
+    @abc.abstractmethod
+    def weights_at(self, state: P, points: Array) -> Array:
+        """Return ``v [n, r]`` at ``points [n, d]``, from which come the mean ``w . v`` of weights ``w [r]`` and :meth:`terms`."""
+
+    @abc.abstractmethod
+    def terms(self, state: P, v: Array) -> Array:
+        """Return what data add to the variances at points of ``v [n, r]``: ``[n, r]``, to be summed by :func:`added`."""
+
+    @abc.abstractmethod
+    def written(self, state: P, index: Array, v: Array) -> P:
+        """Return the state that holds ``v [r]`` of the point ``index []``."""
+
+    @abc.abstractmethod
+    def draw_at(self, state: P, key: Key, points: Array, weights: Array, scale: Scalar) -> Array:
+        """Return the shift of ``weights [r]`` and ``scale`` deviations at ``points [n, d]``: the same function for the same ``key``."""
+
+    def place(self, state: P, point: Array) -> tuple[P, Array, Array]:
+        """Return the state with ``point [d]`` as the next of the trial's own, its index ``[]`` in the pool, and its ``v [r]``."""
+        index, v = np.shape(self.candidates)[0] + state.placed, self.weights_at(state, point[None])[0]
+        after = replace(self.written(state, index, v), points=state.points.at[index].set(point), placed=state.placed + 1)
+        return after, index.astype(jnp.int32), v
+
+
+@pytree
+class PoolState(OwnPoints):
+    """Points of one trial, and its ``N`` or fewer observations."""
+
+    rows: Array  # [N, M] L^-1 K(X, points), 0 beyond the observations
+    inverse: Array  # [N, N] L^-1, 0 beyond the observations
+    transposed: Array  # [N, N] L^-T
+    observed: Array  # [N, d] X
+    noises: Array  # [N] noise variance of each observation
+    count: Array  # [] int32 observations
+
+
+@pytree
+class Pool(BoxForm[PoolState]):
+    """The exact form, with room for ``N`` observations, too."""
+
+    name: ClassVar[str] = "pool"
+    kernel: Kernel
+    candidates: Table = dataclasses.field(repr=False)  # [C, d] in the unit cube
+    room: int = static(default=1)  # N
+    residual: ClassVar[float] = 0.0
+
+    @property
+    def rank(self) -> int:
+        return self.room
+
     def init(self) -> PoolState:
         candidates = jnp.asarray(self.candidates)
         (count, dimension), dtype = candidates.shape, candidates.dtype
-        own = candidates[jnp.arange(self.room) % count]
         return PoolState(
-            points=jnp.concatenate([candidates, own]),
+            points=candidates[self.numbers()],
             rows=jnp.zeros((self.room, count + self.room), dtype),
             inverse=jnp.zeros((self.room, self.room), dtype),
             transposed=jnp.zeros((self.room, self.room), dtype),
@@ -83,14 +125,13 @@ class Pool(Form[PoolState]):
         )
 
     def weights_at(self, state: PoolState, points: Array) -> Array:
-        """Return ``v [n, N]`` at ``points [n, d]``, from which come the mean ``w . v`` and the variance, see :func:`added`."""
         return product(self.kernel(points, state.observed), state.transposed, state.inverse)
 
-    def place(self, state: PoolState, point: Array) -> tuple[PoolState, Array, Array]:
-        """Return the state with ``point [d]`` as the next of the trial's own, its index ``[]`` in the pool, and its ``v [N]``."""
-        index, v = np.shape(self.candidates)[0] + state.placed, self.weights_at(state, point[None])[0]
-        points, rows = state.points.at[index].set(point), state.rows.at[:, index].set(v)
-        return replace(state, points=points, rows=rows, placed=state.placed + 1), index.astype(jnp.int32), v
+    def terms(self, state: PoolState, v: Array) -> Array:
+        return -v * v
+
+    def written(self, state: PoolState, index: Array, v: Array) -> PoolState:
+        return replace(state, rows=state.rows.at[:, index].set(v))
 
     def observe(self, state: PoolState, index: Array, noise: Array, present: Array | None = None) -> tuple[PoolState, Array, Array, Array]:
         state, _, u, s, column = self._absorbed(state, index, noise, present)
@@ -144,11 +185,8 @@ class Pool(Form[PoolState]):
         return self.draw_at(state, key, state.points, jnp.zeros((self.room,), state.points.dtype), 1.0)
 
     def draw_at(self, state: PoolState, key: Key, points: Array, weights: Array, scale: Scalar) -> Array:
-        """Return the shift of ``weights [N]`` and ``scale`` deviations at ``points [n, d]``: the same function for the same ``key``.
-
-        A prior draw of random features less what the data explain of it (Wilson et al. 2020, *Efficiently sampling functions from Gaussian
-        process posteriors*, eq. 13).
-        """
+        # A prior draw of random features less what the data explain of it (Wilson et al. 2020, *Efficiently sampling functions from
+        # Gaussian process posteriors*, eq. 13).
         prior, noise = jax.random.split(key)
         draw = prior_draw(self.kernel, prior, points.shape[1], points.dtype)
         seen = draw(state.observed) + jnp.sqrt(state.noises) * jax.random.normal(noise, (self.room,), points.dtype)
@@ -192,9 +230,9 @@ def with_next(tree: T, number: Array) -> T:
     """Return a state in which the next point of the trial's own, wherever posteriors hold such, is that of ``number``, from 0."""
 
     def moved(part: object) -> object:
-        return replace(part, placed=number) if isinstance(part, PoolState) else part
+        return replace(part, placed=number) if isinstance(part, OwnPoints) else part
 
-    after: T = jax.tree.map(moved, tree, is_leaf=lambda part: isinstance(part, PoolState))
+    after: T = jax.tree.map(moved, tree, is_leaf=lambda part: isinstance(part, OwnPoints))
     return after
 
 

@@ -14,7 +14,7 @@ from jaxbandit.core.blocks import by_platform
 from jaxbandit.core.declare import Array, Key, OnDomain, Table, check_fields, checked
 from jaxbandit.core.fields import AtLeast, Described, choice, of_class, whole
 from jaxbandit.core.pytree import pytree, replace, static
-from jaxbandit.domains import Domain
+from jaxbandit.domains import Box, Domain
 from jaxbandit.kernels import Kernel
 from jaxbandit.surrogates.features import Form
 from jaxbandit.surrogates.precision import Need, in_step, least, needed, require
@@ -411,7 +411,8 @@ class Surrogate(AbstractSurrogate):
                 said = f"room for {form.capacity} of {self.domain.size} points, exact at visited points"
             else:
                 left = float(form.residual)
-                said = f"rank {form.rank} of {self.domain.size} points, residual {left if left > ROUNDING else 0:.1e}"
+                of = "candidates, residual there" if isinstance(self.domain, Box) else "points, residual"
+                said = f"rank {form.rank} of {self.domain.size} {of} {left if left > ROUNDING else 0:.1e}"
             lines.append(f"{names}: form {form.name!r}, {said}")
         if self.noise_differs:
             lines.append(f"noise variance {np.min(self.noise_variance):.3g} to {np.max(self.noise_variance):.3g}, by point")

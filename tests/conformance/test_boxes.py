@@ -16,7 +16,7 @@ import jaxbandit as jb
 from jaxbandit import gradients, informed, problems
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.domains import grid
-from jaxbandit.kernels import SquaredExponential
+from jaxbandit.kernels import Matern52, SquaredExponential
 from jaxbandit.report import plots
 from jaxbandit.study import Model, run_study, tune
 from tests.support import box_runs
@@ -64,6 +64,15 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a range of length-scales": (lambda: jb.ranged(BOX, KERNEL, low=0.1, high=1.0, noise_variance=0.1), "domain"),
     "a range in a study": (lambda: box_runs.study(model=Model(kernel=KERNEL, length_scale_range=(0.1, 1.0))), "model: domain"),
     "a form": (lambda: jb.surrogate(BOX, KERNEL, noise_variance=0.1, form="rows"), "form"),
+    "a rank of the exact form": (lambda: jb.surrogate(BOX, KERNEL, noise_variance=0.1, rank=4), "form"),
+    "features of a rough kernel": (
+        lambda: jb.surrogate(BOX, Matern52(length_scale=0.3), noise_variance=0.1, form="features"),
+        "form: .features. with 8 of the 32 candidates, .* leaves out [0-9.]+e-01 of .* form='auto', which is exact",
+    ),
+    "refits of features": (
+        lambda: run(algorithm=jb.Refitted(algorithm=jb.Rpol()), surrogate=box_runs.model(form="features", tolerance=0.5)),
+        "surrogate: Refitted .* without form='features'",
+    ),
     "a table of noise": (lambda: jb.surrogate(BOX, KERNEL, noise_variance=np.full(32, 0.1)), "noise_variance"),
     "numbers of points to replay": (
         lambda: gradients.replay(box_runs.model(), jnp.zeros(3, jnp.int32), jnp.zeros((3, 2))),

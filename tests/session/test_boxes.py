@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -61,10 +62,12 @@ def points_of(session: Session) -> np.ndarray:
     return np.stack([held["dose"].values, held["rate"].values], axis=-1)
 
 
-def test_choices_are_those_of_a_simulation(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["auto", pytest.param("features", marks=pytest.mark.full)])
+def test_choices_are_those_of_a_simulation(form: str, tmp_path: Path) -> None:
     """With the key, the model and the values of a simulation on the same box, told before the next round; and when it is opened again."""
     design = InitialDesign(random=FIRST)
-    session = Session.create(tmp_path, AXES, Rpol(), MODEL, delay=delays.NoDelay(), initial=design, **OPTIONS)
+    model = dataclasses.replace(MODEL, form=form)
+    session = Session.create(tmp_path, AXES, Rpol(), model, delay=delays.NoDelay(), initial=design, **OPTIONS)
     first, later = noises(Stream.DESIGN, FIRST), noises(Stream.NOISE, HORIZON)
     for number in range(FIRST + 3):
         ticket = session.ask()
@@ -76,7 +79,7 @@ def test_choices_are_those_of_a_simulation(tmp_path: Path) -> None:
             ticket = again.ask()
             again.tell(ticket, told(ticket.point, later[ticket.round - 1]))
         chosen = points_of(again)
-    run = simulate(PROBLEM, Rpol(), MODEL.of(BOX, 2, HORIZON, "model"), horizon=HORIZON, key=KEY, initial=design, record="indices")
+    run = simulate(PROBLEM, Rpol(), model.of(BOX, 2, HORIZON, "model"), horizon=HORIZON, key=KEY, initial=design, record="indices")
     assert chosen == pytest.approx(np.concatenate([run.initial_points[0], run.points[0]]), rel=1e-3)
 
 

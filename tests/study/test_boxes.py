@@ -50,6 +50,17 @@ def test_a_trial_is_the_same_alone_in_a_study_and_by_simulate(straight: xr.Datas
     assert not np.array_equal(straight.point.values[0], straight.point.values[1])  # the swept width matters
 
 
+@pytest.mark.full
+def test_a_study_file_asks_for_features_of_a_box(tmp_path: Path) -> None:
+    """Whose trials are the same alone and in the study, and not those of the exact form."""
+    (tmp_path / "box.toml").write_text(box_runs.TOML.replace("[model]", '[model]\nform = "features"\ntolerance = 0.5'))
+    study = from_toml(tmp_path / "box.toml")
+    assert "'features'" in study.models_in_force()[0].describe() and study.fingerprint() != box_runs.study().fingerprint()
+    dataset = run_study(study)
+    alone = study.trajectory(study.runs[1], trials=[2])
+    np.testing.assert_array_equal(alone.points[0], dataset.point.values[1, 2])
+
+
 LATE: dict[str, Any] = {"delays": {"late": jb.delays.Poisson(mean=1.0)}, "feedback": {"rpol": jb.feedback.Hallucinate()}}
 
 

@@ -1,0 +1,112 @@
+"""The feature form of a posterior on a box: features of the candidates that are computed at any other point, too.
+
+``phi(x) = L^-1 k(Z, x)`` (Nystroem) has an entry for each pivot in ``Z``, which are chosen greedily among the candidates, with
+``L L^T = K(Z, Z)``. What it leaves out of the prior variance, ``k(x, x) - phi(x) . phi(x)``, no observation takes away. A round costs the
+same however many observations there are, and the state holds none of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbandit.core.declare import Array, Key, Scalar, Table
+from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.kernels import Kernel
+from jaxbandit.surrogates.features import DenseFeatures, matmul, pivots
+from jaxbandit.surrogates.pool import BoxForm, OwnPoints
+
+SHARE = 4  # candidates for each pivot at least, so that the others tell what is left out between them
+
+
+@pytree
+class FeatureState(OwnPoints):
+    """Points of one trial with their features, and what it has learnt."""
+
+    features: Array  # [M, r]
+    root: Array  # [r, r] W, see ``features``
+
+
+@pytree
+class BoxFeatures(BoxForm[FeatureState]):
+    """The form of posteriors on a box by features."""
+
+    name: ClassVar[str] = "features"
+    kernel: Kernel
+    candidates: Table = dataclasses.field(repr=False)  # [C, d] in the unit cube
+    phi: Table = dataclasses.field(repr=False)  # [C, r]
+    pivots: Table = dataclasses.field(repr=False)  # [q, d]
+    whitening: Table = dataclasses.field(repr=False)  # [q, r] L^-T, with zeros where another group of outputs has more features
+    residual: Scalar
+    room: int = static(default=1)  # N
+
+    @property
+    def rank(self) -> int:
+        return int(np.shape(self.phi)[1])
+
+    def init(self) -> FeatureState:
+        numbers, phi = self.numbers(), jnp.asarray(self.phi)
+        points = jnp.asarray(self.candidates)[numbers]
+        return FeatureState(points=points, placed=jnp.int32(0), features=phi[numbers], root=jnp.eye(self.rank, dtype=phi.dtype))
+
+    def _dense(self, state: FeatureState) -> DenseFeatures:
+        variances = self.variances_at(state.points)
+        left_out = variances - jnp.sum(jnp.square(state.features), axis=1)
+        return DenseFeatures(phi=state.features, prior_variance=variances, residual=self.residual, left_out=left_out)
+
+    def weights_at(self, state: FeatureState, points: Array) -> Array:
+        v: Array = matmul(self.kernel(points, jnp.asarray(self.pivots)), self.whitening)
+        return v
+
+    def terms(self, state: FeatureState, v: Array) -> Array:
+        return jnp.square(matmul(v, state.root)) - v * v
+
+    def written(self, state: FeatureState, index: Array, v: Array) -> FeatureState:
+        return replace(state, features=state.features.at[index].set(v))
+
+    def absorb(
+        self, state: FeatureState, index: Array, noise: Array, present: Array | None = None
+    ) -> tuple[FeatureState, Array, Array, Array]:
+        root, phi, u, s = self._dense(state).absorb(state.root, index, noise, present)
+        return replace(state, root=root), phi, u, s
+
+    def row(self, state: FeatureState, index: Array) -> Array:
+        return state.features[index]
+
+    def expand(self, state: FeatureState, weights: Array) -> Array:
+        return self._dense(state).expand(state.root, weights)
+
+    def covariance(self, state: FeatureState, indices: Array) -> Array:
+        return self._dense(state).covariance(state.root, indices)
+
+    def spread(self, state: FeatureState) -> Array:
+        return self._dense(state).spread(state.root)
+
+    def draw(self, state: FeatureState, key: Key) -> Array:
+        return self._dense(state).draw(state.root, key)
+
+    def draw_at(self, state: FeatureState, key: Key, points: Array, weights: Array, scale: Scalar) -> Array:
+        z = jax.random.normal(key, (self.rank,), points.dtype)
+        drawn: Array = matmul(self.weights_at(state, points), weights + scale * matmul(state.root, z))
+        return drawn
+
+
+def box_features(kernels: list[Kernel], candidates: np.ndarray, tolerance: float, most: int | None) -> list[BoxFeatures]:
+    """Build features of each kernel, with at most ``most`` pivots and never more than a share of the candidates, all of the same rank."""
+    made = []
+    for kernel in kernels:
+        phi, chosen, residual = pivots(kernel, candidates, tolerance, min(most or len(candidates), len(candidates) // SHARE))
+        made.append((kernel, phi, candidates[chosen], np.linalg.inv(np.tril(phi[chosen])).T, residual))
+    rank = max(phi.shape[1] for _, phi, *_ in made)
+
+    def padded(table: np.ndarray) -> np.ndarray:
+        return np.pad(table, ((0, 0), (0, rank - table.shape[1])))
+
+    return [
+        BoxFeatures(kernel=kernel, candidates=candidates, phi=padded(phi), pivots=at, whitening=padded(inverse), residual=np.float64(left))
+        for kernel, phi, at, inverse, left in made
+    ]
