@@ -17,7 +17,7 @@ import numpy as np
 from jaxbandit.core.declare import Array, Key, Scalar, Table
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.kernels import Kernel
-from jaxbandit.surrogates.features import DenseFeatures, matmul, pivots
+from jaxbandit.surrogates.features import DenseFeatures, affordable_rank, matmul, pivots
 from jaxbandit.surrogates.pool import BoxForm, OwnPoints
 
 SHARE = 4  # candidates for each pivot at least, so that the others tell what is left out between them
@@ -97,9 +97,9 @@ class BoxFeatures(BoxForm[FeatureState]):
 
 def box_features(kernels: list[Kernel], candidates: np.ndarray, tolerance: float, most: int | None) -> list[BoxFeatures]:
     """Build features of each kernel, with at most ``most`` pivots and never more than a share of the candidates, all of the same rank."""
-    made = []
+    count, made = len(candidates), []
     for kernel in kernels:
-        phi, chosen, residual = pivots(kernel, candidates, tolerance, min(most or len(candidates), len(candidates) // SHARE))
+        phi, chosen, residual = pivots(kernel, candidates, tolerance, min(most or count, count // SHARE, affordable_rank(count)))
         made.append((kernel, phi, candidates[chosen], np.linalg.inv(np.tril(phi[chosen])).T, residual))
     rank = max(phi.shape[1] for _, phi, *_ in made)
 

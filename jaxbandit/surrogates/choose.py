@@ -188,7 +188,7 @@ def _of_box(
     warn_of_float32(chosen, need)
     forms: Sequence[Pool | BoxFeatures] = [Pool(kernel=own, candidates=cube.points) for own in given.members]
     if form == "features":
-        least = SHARE_LEFT_OUT[np.dtype(chosen)]  # less is a matter of rounding, of which features are the root divided by their size
+        least = SHARE_LEFT_OUT[np.dtype(chosen)]  # features of less would be rounding, which is divided by the root of that share
         allowed = least if tolerance is None else tolerance
         features = box_features(given.members, np.asarray(cube.points), max(allowed, least), rank)
         for own in features:
