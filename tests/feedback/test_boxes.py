@@ -19,6 +19,7 @@ ROUNDS, FIRST, CAPACITY, WINDOW, MINIMUM = 9, 2, 6, 3, -1.5
 LENGTH_SCALE, NOISE, MEANS = np.asarray([0.5, 0.3]), 0.02, np.asarray([0.4, -0.3])
 FORMS: dict[str, dict[str, Any]] = {"exact": {}, "features": {"form": "features", "tolerance": 0.9}}  # coarse: two of eight candidates
 POLICIES = {"wait": feedback.Wait(), "hallucinate": feedback.Hallucinate(), "censor": feedback.Censor(window=WINDOW, minimum=MINIMUM)}
+CASES = [(name, form) for name in POLICIES for form in FORMS]
 RNG = np.random.default_rng(3)
 POINTS, VALUES = RNG.random((FIRST + ROUNDS, 2)), RNG.standard_normal((FIRST + ROUNDS, 2))
 ELSEWHERE = np.concatenate([RNG.random((4, 2)), POINTS[-1:] + 1e-3])
@@ -87,9 +88,8 @@ def expected(name: str, at: Matrix, form: str) -> tuple[Matrix, Matrix]:
     return np.stack(means), np.stack(deviations)
 
 
-@pytest.mark.full(but=("hallucinate-exact",))
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.full(but=("hallucinate exact",))
+@pytest.mark.parametrize(("name", "form"), CASES, ids=map(" ".join, CASES))
 def test_beliefs_on_a_box_are_those_of_dense_solves_at_its_pool_and_elsewhere(name: str, form: str) -> None:
     with jax.enable_x64(True):
         pool, here, there, draws = jax.tree.map(np.asarray, played(name, model(form).without_kernels(), POINTS, VALUES, DUE))
