@@ -6,11 +6,12 @@ import abc
 import functools
 import math
 from collections.abc import Iterator
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_derivatives import SymbolicZero
 from jax.typing import ArrayLike
 
 from jaxbandit.core import checks
@@ -24,6 +25,7 @@ __all__ = [
     "SquaredExponential", "White", "parts_on_axes",
 ]  # fmt: skip
 
+matmul = functools.partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)  # accelerators round the factors of a product by default
 SQRT3, SQRT5 = math.sqrt(3.0), math.sqrt(5.0)
 
 
@@ -65,15 +67,47 @@ class Stationary(Unit):
 
     @on_points
     def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
-        # From differences, because the expanded square loses digits for near points; and one axis after the other where those are few,
-        # because a sum over axes inside a loop over pairs keeps CPUs from several exponentials at once.
-        axes, x, y = jnp.shape(x)[-1], jnp.asarray(x), jnp.asarray(y)
-        scale = jnp.broadcast_to(jnp.asarray(self.length_scale), (axes,))
-        if axes > FEW:
-            difference = (x[:, None, :] - y[None, :, :]) / scale[None, None]
-            return self._at(jnp.sum(difference * difference, axis=-1))
-        differences = [(x[:, axis, None] - y[None, :, axis]) / scale[axis] for axis in range(axes)]
-        return self._at(functools.reduce(jnp.add, [difference * difference for difference in differences]))
+        x, y = jnp.asarray(x), jnp.asarray(y)
+        return self._at(squared_distances(x, y, jnp.broadcast_to(jnp.asarray(self.length_scale), jnp.shape(x)[-1:])))
+
+
+@jax.custom_jvp
+def squared_distances(x: Array, y: Array, scale: Array) -> Array:
+    """Return ``|(x - y) / scale|^2 [n, p]`` of points ``[n, d]`` and ``[p, d]``, whose derivative by points is computed by products.
+
+    The values are from differences, because the expanded square loses digits for near points; and one axis after the other where those
+    are few, because a sum over axes inside a loop over pairs keeps CPUs from several exponentials at once.
+    """
+    axes = x.shape[1]
+    if axes > FEW:
+        difference = (x[:, None, :] - y[None, :, :]) / scale[None, None]
+        return jnp.sum(difference * difference, axis=-1)
+    differences = [(x[:, axis, None] - y[None, :, axis]) / scale[axis] for axis in range(axes)]
+    return functools.reduce(jnp.add, [difference * difference for difference in differences])
+
+
+def _moved(primals: tuple[Array, Array, Array], tangents: tuple[Any, Any, Any]) -> tuple[Array, Array]:
+    """Return squared distances and ``2 (x - y) . (dx - dy) / scale^2`` with the products expanded, about ``y[0]``; and the rest."""
+    (x, y, scale), (dx, dy, dscale) = primals, tangents
+    squared, origin = squared_distances(x, y, scale), y[:1]
+    moved = jnp.zeros_like(squared)
+    near, far = ((points - origin) / jnp.square(scale)[None] for points in (x, y))
+    if not isinstance(dx, SymbolicZero):
+        moved = moved + _of_pairs(dx, near, far)
+    if not isinstance(dy, SymbolicZero):
+        moved = moved + _of_pairs(dy, far, near).T
+    if not isinstance(dscale, SymbolicZero):
+        moved = moved + jax.jvp(lambda scale: squared_distances.fun(x, y, scale), (scale,), (dscale,))[1]
+    return squared, moved
+
+
+def _of_pairs(moves: Array, near: Array, far: Array) -> Array:
+    """Return ``2 (near - far) . moves [n, p]``; as one product, whose transpose is one, too."""
+    along = jnp.sum(near * moves, axis=1, keepdims=True)
+    return 2 * matmul(jnp.concatenate([along, moves], axis=1), jnp.concatenate([jnp.ones_like(far[:, :1]), -far], axis=1).T)
+
+
+squared_distances.defjvp(_moved, symbolic_zeros=True)
 
 
 def distance(squared: Array) -> Array:
@@ -226,7 +260,7 @@ class Linear(Kernel):
     @on_points
     def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
         scale = jnp.broadcast_to(jnp.asarray(self.length_scale), (1, jnp.shape(x)[-1]))
-        product = jnp.matmul(jnp.asarray(x) / scale, (jnp.asarray(y) / scale).T, precision=jax.lax.Precision.HIGHEST)
+        product = matmul(jnp.asarray(x) / scale, (jnp.asarray(y) / scale).T)
         return jnp.asarray(self.bias) + product
 
 

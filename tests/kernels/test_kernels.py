@@ -187,6 +187,17 @@ def test_gradients_are_finite_at_coinciding_points(name):
         assert np.all(np.isfinite(gradient)), name
 
 
+def test_gradients_by_points_are_those_of_differences():
+    """Of ``sum_ij w_ij k(x_i, y_j)``, ``-sum_j w_ij k_ij (x_i - y_j) / l^2`` by ``x_i``, far from the origin."""
+    weights, x, y = RANDOM.standard_normal((len(X), len(Y))), X + 1e6, Y + 1e6
+    apart = (x[:, None] - y[None]) / ARD**2
+    slopes = (weights * np.exp(-0.5 * np.sum(apart**2 * ARD**2, axis=-1)))[:, :, None] * apart
+    with jax.enable_x64(True):
+        by_points = jax.jit(jax.grad(lambda x, y: jnp.sum(weights * SE(length_scale=ARD)(x, y)), (0, 1)))(x, y)
+    for gradient, want in zip(by_points, (-slopes.sum(axis=1), slopes.sum(axis=0)), strict=True):
+        np.testing.assert_allclose(gradient, want, rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.parametrize("name", ["se", "matern12", "matern32", "matern52", "rational-quadratic", "periodic"])
 def test_length_scale_gradient_matches_scikit_learn(name):
     kernel, reference = (PAIRS | PERIODIC)[name]
