@@ -23,12 +23,14 @@ from jaxbandit.kernels import Kernel
 from jaxbandit.kernels.functions import spectral
 from jaxbandit.surrogates.evidence.density import inverse_root
 from jaxbandit.surrogates.features import Form, matmul
+from jaxbandit.surrogates.precision import in_step
 
 T = TypeVar("T")
 P = TypeVar("P", bound="OwnPoints")
 
-FEATURES = 512  # random features of a prior draw
-MANY, AT_ONCE = 512, 8  # points at which they are summed in a loop, and by how many
+BLOCK = 16  # observations whose covariances with many points are computed at once, as far as there are any
+FEATURES = 256  # random features of a prior draw, whose mean and covariances are the prior's whatever their number
+MANY, AT_ONCE = 512, 8  # points at which draws are summed in loops, and by how many features
 
 
 @pytree
@@ -178,7 +180,21 @@ class Pool(BoxForm[PoolState]):
 
     def shift_at(self, state: PoolState, weights: Array, points: Array) -> Array:
         """Return ``weights . v [n]`` at ``points [n, d]`` of weights ``[N]``, by fewer products than :meth:`weights_at`, less exactly."""
-        shift: Array = matmul(self.kernel(points, state.observed), matmul(weights, state.inverse))
+        weights = matmul(weights, state.inverse)
+        if len(points) < MANY:
+            shift: Array = matmul(self.kernel(points, state.observed), weights)
+            return shift
+        more = -self.room % BLOCK
+        observed, weights = jnp.pad(state.observed, ((0, more), (0, 0))), jnp.pad(weights, (0, more))
+        count, start = in_step(state.count), jnp.zeros(len(points), weights.dtype)
+
+        def add(total: Array, some: tuple[Array, Array, Array]) -> tuple[Array, None]:
+            first, own, weight = some
+            return total + jax.lax.cond(first < count, lambda: matmul(self.kernel(points, own), weight), lambda: start), None
+
+        firsts = jnp.arange(0, self.room, BLOCK, dtype=jnp.int32)
+        blocks = (firsts, observed.reshape(len(firsts), BLOCK, -1), weights.reshape(-1, BLOCK))
+        shift = jax.lax.scan(add, start, blocks)[0]
         return shift
 
     def draw(self, state: PoolState, key: Key) -> Array:
@@ -199,11 +215,35 @@ class Pool(BoxForm[PoolState]):
         seen = jnp.arange(self.room, dtype=jnp.int32) < state.count
         both = seen[:, None] & seen[None]
         covariances = jnp.where(both, self.kernel(state.observed, state.observed), 0)
-        root, logdet = inverse_root(jnp.eye(self.room, dtype=values.dtype) + covariances / noise, is_padded=True)
+        root, logdet = inverse_root(jnp.eye(self.room, dtype=values.dtype) + covariances / noise, count=state.count)
         inverse = jnp.where(both, root, 0) * jax.lax.rsqrt(noise)
-        rows = matmul(inverse, self.kernel(state.observed, state.points))
+        rows = self._rows(inverse, state)
         after = replace(state, rows=rows, inverse=inverse, transposed=inverse.T, noises=jnp.full_like(state.noises, noise))
         return after, matmul(jnp.where(seen[None], values, 0), inverse.T), 0.5 * logdet
+
+    def _rows(self, inverse: Array, state: PoolState) -> Array:
+        """Return ``inverse K(X, points)``, block by block up to the last observation, below the diagonal of ``inverse`` and on it."""
+        blocks = -(-self.room // BLOCK)
+        more = blocks * BLOCK - self.room
+        inverse, observed = jnp.pad(inverse, ((0, more), (0, more))), jnp.pad(state.observed, ((0, more), (0, 0)))
+        used = -(-in_step(state.count) // BLOCK)
+
+        def block(table: Array, number: Array) -> Array:
+            return jax.lax.dynamic_slice_in_dim(table, number * BLOCK, BLOCK)
+
+        def column(k: Array, rows: Array) -> Array:
+            own = self.kernel(block(observed, k), state.points)
+            weights = jax.lax.dynamic_slice_in_dim(inverse, k * BLOCK, BLOCK, axis=1)
+
+            def add(j: Array, rows: Array) -> Array:
+                return jax.lax.dynamic_update_slice_in_dim(rows, block(rows, j) + matmul(block(weights, j), own), j * BLOCK, axis=0)
+
+            after: Array = jax.lax.fori_loop(k, used, add, rows)
+            return after
+
+        start = jnp.zeros((blocks * BLOCK, len(state.points)), inverse.dtype)
+        rows: Array = jax.lax.fori_loop(jnp.zeros_like(used), used, column, start)
+        return rows[: self.room]
 
 
 @jax.custom_vjp

@@ -170,7 +170,9 @@ class RefittedBox(Refits):
             prior=prior,
             fixed=tuple(name for name in (*paths(kernel), NOISE) if name not in fitted),
             bounds=fitted,
-            search=Search({scale: SHORT, VARIANCE: 1.0, NOISE: own_noise}, 1, self.steps, errors=False, tolerance=RESOLVED, again=again),
+            search=Search(
+                {scale: SHORT, VARIANCE: 1.0, NOISE: own_noise}, 1, self.steps, errors=False, tolerance=RESOLVED, again=again, informed=4
+            ),
         )
         found = jnp.asarray(length_scales(best.kernel)[0])
         parameters = HyperParameters(

@@ -74,7 +74,7 @@ def test_candidates_beyond_twenty_axes_change_twenty_coordinates() -> None:
 
 @pytest.mark.full
 def test_draws_on_a_box_have_the_mean_and_covariance_of_the_dense_posterior() -> None:
-    """Within 5 standard errors of 4,000 draws, and what 512 features leave out, which their mean over draws does not have."""
+    """Within 5 standard errors of 4,000 draws, and what 256 features leave out, which their mean over draws does not have."""
     draws, rng = 4000, np.random.default_rng(0)
     seen, values, at = rng.random((5, 2)), rng.standard_normal((5, 2)), rng.random((6, 2))
     surrogate = box_runs.model()

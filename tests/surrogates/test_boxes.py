@@ -9,9 +9,10 @@ import pytest
 
 from jaxbandit import InvalidArgument, domains, kernels, surrogate
 from jaxbandit.surrogates import BoxSurrogate, Posterior
+from jaxbandit.surrogates.pool import MANY
 from tests.oracles.gaussian_process import matern52, posterior, squared_exponential
 
-DIMENSION, SEEN, ELSEWHERE = 3, 12, 7
+DIMENSION, SEEN, ELSEWHERE = 3, 20, 7  # observations in more than one block
 NOISES = (0.05, 0.2)
 BOX = domains.box({"dose": (-1.0, 3.0), "rate": domains.log(1e-3, 1e-1), "layers": domains.integers(1, 9)}, candidates=32)
 KERNELS = [kernels.Matern52(length_scale=[0.3, 0.5, 0.4]), 2.0 * kernels.SquaredExponential(length_scale=0.6)]
@@ -108,6 +109,16 @@ def test_a_posterior_under_another_kernel_is_that_of_a_model_with_it() -> None:
     assert mean == pytest.approx(np.asarray(predicted(other, want, where)[0].mean), abs=2e-4)
     assert np.asarray(state.rows) == pytest.approx(np.asarray(want.factors[0].rows), abs=2e-4)
     assert float(gain) == pytest.approx(float(want.gain[0]), abs=1e-3)
+
+
+def test_draws_at_many_points_are_the_functions_drawn_at_few() -> None:
+    """Sums over blocks of observations and of features in loops are those of one product, to the rounding of float32."""
+    seen, values, _ = data(4)
+    model = surrogate(BOX, KERNELS, noise_variance=list(NOISES)).with_room(SEEN + 3)
+    belief = taught(model, seen.astype(model.dtype), values.astype(model.dtype))
+    many = np.random.default_rng(5).uniform(size=(MANY, DIMENSION)).astype(model.dtype)
+    drawn = jax.jit(lambda belief, points: model.draw_at(belief, jax.random.key(6), jnp.ones(2, model.dtype), points))
+    assert np.asarray(drawn(belief, many))[:, :ELSEWHERE] == pytest.approx(np.asarray(drawn(belief, many[:ELSEWHERE])), abs=2e-4)
 
 
 def test_units_there_and_back() -> None:

@@ -20,6 +20,7 @@ from jaxbandit.core.declare import Array, Declared, PerAxis, Scalar, Table, chec
 from jaxbandit.core.fields import exactly, finite_numbers, positive, vector
 from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.kernels import Categorical, Kernel, Linear, OnAxes, Periodic
+from jaxbandit.surrogates.precision import in_step
 
 WHOLE = 56  # rows up to which all are eliminated at once, in place: two such matrices of float64 fit into the fastest cache of a core
 BLOCK, LARGE_BLOCK = 16, 32  # rows that are eliminated at once of more; measured on CPU, the larger one from LARGE rows on
@@ -61,11 +62,14 @@ class Collapsed:
         fit = -0.5 * (jnp.sum(jnp.matmul(white, inverted, precision="highest") * white, axis=1) + logdet)
         return fit + (-0.5 * self.within / noise - 0.5 * jnp.sum(counts) * (jnp.log(noise) + math.log(2 * math.pi)))
 
-    def expansion(self, model: Callable[[Array], tuple[Kernel, Array]], place: Array) -> tuple[Array, Array, Array]:
+    def expansion(
+        self, model: Callable[[Array], tuple[Kernel, Array]], place: Array, informed: Array | bool = True
+    ) -> tuple[Array, Array, Array]:
         """Return the log evidence ``[]`` of all outputs under ``model(place)``, its gradient ``[P]`` and Fisher's information ``[P, P]``.
 
-        The information is ``tr(V^-1 dV_i V^-1 dV_j) / 2`` for each output, ``V`` the covariance of its values. Derivatives of the
-        covariances are taken forwards: backwards, sums over pairs of points keep a compiler from computing several exponentials at once.
+        The information is ``tr(V^-1 dV_i V^-1 dV_j) / 2`` for each output, ``V`` the covariance of its values; it costs more than all else,
+        and is 0 unless ``informed []``. Derivatives of the covariances are taken forwards: backwards, sums over pairs of points keep a
+        compiler from computing several exponentials at once.
         """
         points, means = jnp.asarray(self.points), jnp.asarray(self.means)
         counts, (outputs, size) = jnp.asarray(self.counts, means.dtype), means.shape
@@ -89,11 +93,19 @@ class Collapsed:
         solved += jnp.matmul(rest, inverted, precision="highest")
         slopes = 0.5 * (jnp.matmul(solved.T, solved, precision="highest") - outputs * inverted)
         gradient = jnp.matmul(changes, slopes.reshape(-1), precision="highest") + 0.5 * (fit + spread - outputs * total) * noises
-        # V^-1 dV is B^-1 dB + dlog(noise) between the points, and dlog(noise) within them.
-        along_all = jnp.matmul(changes.reshape(-1, size), inverted, precision="highest").reshape(len(place), size, size)
-        along_all = along_all + noises[:, None, None] * jnp.eye(size, dtype=means.dtype)[None]
-        both = jnp.matmul(along_all.reshape(len(place), -1), along_all.transpose(0, 2, 1).reshape(len(place), -1).T, precision="highest")
-        return value, gradient, 0.5 * outputs * (both + (total - size) * noises[:, None] * noises[None])
+
+        def informing() -> Array:
+            # V^-1 dV is B^-1 dB + dlog(noise) between the points, and dlog(noise) within them.
+            along_all = jnp.matmul(changes.reshape(-1, size), inverted, precision="highest").reshape(len(place), size, size)
+            along_all = along_all + noises[:, None, None] * jnp.eye(size, dtype=means.dtype)[None]
+            turned = along_all.transpose(0, 2, 1).reshape(len(place), -1)
+            both = jnp.matmul(along_all.reshape(len(place), -1), turned.T, precision="highest")
+            information: Array = 0.5 * outputs * (both + (total - size) * noises[:, None] * noises[None])
+            return information
+
+        if informed is True:
+            return value, gradient, informing()
+        return value, gradient, jax.lax.cond(informed, informing, lambda: jnp.zeros((len(place), len(place)), means.dtype))
 
 
 def _covariances(kernel: Kernel, points: Array) -> Array:
@@ -129,16 +141,16 @@ def log_evidence(
     return data.log_evidence(kernel, noise_variance)[0]
 
 
-def inverse_root(matrix: Array, *, is_padded: bool = False) -> tuple[Array, Array]:
+def inverse_root(matrix: Array, *, count: Array | None = None) -> tuple[Array, Array]:
     """Return ``L^-1 [n, n]`` and ``log det B []`` of a symmetric ``B = L L^T [n, n]`` whose eigenvalues are at least 1.
 
     A block of rows at a time, Cholesky's factorisation ``B = L L^T`` eliminates ``[B, I]`` to ``[L^T, L^-1]``, which share one array. No
-    pivot of such a matrix is below 1: one that rounding makes smaller is set to 1, or to what rounding leaves of its entry. Where the
-    matrix ``is_padded``, with rows of the identity, how many rows there are changes no bit of the others.
+    pivot of such a matrix is below 1: one that rounding makes smaller is set to 1, or to what rounding leaves of its entry. A matrix whose
+    rows from ``count []`` on are those of the identity is eliminated up to there, and how many more there are changes no bit.
     """
-    size = matrix.shape[0]
-    blocks = 1 if size <= WHOLE else -(-size // (BLOCK if size < LARGE or is_padded else LARGE_BLOCK))
-    block = -(-size // blocks)  # as equal as can be, so that little is padded
+    size, is_padded = matrix.shape[0], count is not None
+    blocks = 1 if size <= WHOLE and not is_padded else -(-size // (BLOCK if size < LARGE or is_padded else LARGE_BLOCK))
+    block = BLOCK if is_padded else -(-size // blocks)  # as equal as can be, so that little is padded
     padded = blocks * block
     rows = jnp.arange(padded)
     start = jnp.pad(matrix, (0, padded - size)) + jnp.diag((rows >= size).astype(matrix.dtype)) if padded > size else matrix
@@ -159,7 +171,8 @@ def inverse_root(matrix: Array, *, is_padded: bool = False) -> tuple[Array, Arra
     if blocks == 1:
         both, logdet = _eliminated(start, 0, floors)
     else:
-        both, logdet = jax.lax.fori_loop(0, blocks, eliminate, (start, jnp.zeros((), matrix.dtype)))
+        used = blocks if count is None else -(-in_step(count).astype(rows.dtype) // block)
+        both, logdet = jax.lax.fori_loop(0, used, eliminate, (start, jnp.zeros((), matrix.dtype)))
     return jnp.tril(both[:size, :size]), logdet
 
 

@@ -234,6 +234,7 @@ class Search(NamedTuple):
     errors: bool = True  # whether standard errors are computed, which cost about as much as five steps
     tolerance: float | None = None  # nats that a search does not go on for; default those that arithmetic resolves
     again: Scalar = True  # whether it takes steps from ``second``, which it looks at in any case
+    informed: int = 1  # steps after which information is computed anew
 
 
 def maximise(
@@ -288,8 +289,8 @@ def maximise(
     def loss(place: Array) -> Array:
         return -jnp.sum(data.log_evidence(*rebuild(place))) - prior_density(place)
 
-    def expansion(place: Array) -> tuple[Array, Array, Array]:
-        evidence, gradient, information = data.expansion(rebuild, place)
+    def expansion(place: Array, informed: Array | bool) -> tuple[Array, Array, Array]:
+        evidence, gradient, information = data.expansion(rebuild, place, informed)
         slope, curvature = jax.grad(prior_density)(place), jax.hessian(prior_density)(place)
         return -evidence - prior_density(place), -gradient - slope, information - curvature
 
@@ -307,9 +308,11 @@ def maximise(
         steps = jnp.full((len(groups),), search.steps, jnp.int32)
         if search.second:
             steps = steps.at[-1].set(jnp.where(search.again, search.steps, 0))
-        reached = jax.lax.map(
-            lambda group: _minimised(expansion, group[0], low, high, steps=group[1], tolerance=tolerance), (groups, steps)
-        )
+
+        def searched(group: tuple[Array, Array]) -> Minimum:
+            return _minimised(expansion, group[0], (low, high), steps=group[1], tolerance=tolerance, every=search.informed)
+
+        reached = jax.lax.map(searched, (groups, steps))
         best: Minimum = jax.tree.map(lambda leaf: leaf[jnp.argmin(reached.value)], reached)
     else:
         best = Minimum(start, loss(start), jnp.ones((), bool))
@@ -365,19 +368,26 @@ class _State(NamedTuple):
 
 
 def _minimised(
-    function: Callable[[Array], tuple[Array, Array, Array]], starts: Array, low: Array, high: Array, *, steps: Array, tolerance: float
+    function: Callable[[Array, Array | bool], tuple[Array, Array, Array]],
+    starts: Array,
+    bounds: tuple[Array, Array],
+    *,
+    steps: Array,
+    tolerance: float,
+    every: int,
 ) -> Minimum:
-    """Return where projected scoring gets from the best of ``starts [S, P]`` within ``[low, high]``, each ``[P]``.
+    """Return where projected scoring gets from the best of ``starts [S, P]`` within ``bounds``, the least and the largest, ``[P]``.
 
-    ``function`` returns its value ``[]``, gradient ``[P]`` and a positive semi-definite matrix ``[P, P]`` in place of its Hessian. Steps
-    are damped as Levenberg's and Marquardt's (Nocedal and Wright 2006, *Numerical optimization*, sec. 10.3); one that does not descend is
-    taken back. It ends after ``steps``, or where the next promises less than ``tolerance``, and what rounding hides.
+    ``function`` returns its value ``[]``, gradient ``[P]`` and, where it is asked for, a positive semi-definite matrix ``[P, P]`` in place
+    of its Hessian: at the starts and every so many steps, between which BFGS's formula corrects it. Steps are damped as Levenberg's and
+    Marquardt's (Nocedal and Wright 2006, *Numerical optimization*, sec. 10.3); one that does not descend is taken back. It ends after
+    ``steps``, or where the next promises less than ``tolerance``, and what rounding hides.
     """
-    size, dtype = starts.shape[1], starts.dtype
+    (low, high), size, dtype = bounds, starts.shape[1], starts.dtype
     resolution = RESOLUTION * float(np.finfo(dtype).eps)
 
-    def evaluate(place: Array) -> tuple[Array, Array, Array]:
-        value, gradient, information = function(place)
+    def evaluate(place: Array, informed: Array | bool) -> tuple[Array, Array, Array]:
+        value, gradient, information = function(place, informed)
         usable = jnp.isfinite(value) & jnp.all(jnp.isfinite(gradient)) & jnp.all(jnp.isfinite(information))
         return jnp.where(usable, value, jnp.inf), jnp.where(usable, gradient, 0), jnp.where(usable, information, 0)
 
@@ -396,9 +406,11 @@ def _minimised(
         start = jax.lax.dynamic_index_in_dim(starts, jnp.minimum(now.evaluations, len(starts) - 1), keepdims=False)
         place = jnp.where(screening, start, jnp.clip(now.place + now.step, low, high))
         wanted = jnp.where(screening, 0, ARMIJO * jnp.sum(now.gradient * (place - now.place)))
-        reached = (place, *evaluate(place))
+        informed: Array | bool = True if every == 1 else (steps > 0) & (screening | (now.evaluations % every == 0))
+        reached = (place, *evaluate(place, informed))
         better = reached[1] <= now.value + wanted
-        reached = (*reached[:3], _corrected(reached[3], place - now.place, reached[2] - now.gradient, ~screening))
+        information = jnp.where(informed, reached[3], now.information)
+        reached = (*reached[:3], _corrected(information, place - now.place, reached[2] - now.gradient, ~screening))
         place, value, gradient, information = (jnp.where(better, new, old) for new, old in zip(reached, now, strict=False))
         damping = jnp.where(better, jnp.maximum(EASED * now.damping, LEAST_DAMPING), STIFFENED * now.damping)
         damping = jnp.where(screening, now.damping, damping)
