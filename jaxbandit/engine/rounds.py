@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -29,7 +29,7 @@ from jaxbandit.surrogates import BoxSurrogate, Posterior, Surrogate
 UNLIKELY, IMPOSSIBLE = 5.0, 20.0
 A_FEW = 5  # values
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of functions, in the text of a program
-PURE = set[object]()  # code of algorithms whose select was traced twice
+PURE = set[object]()  # code of users' algorithms whose select was traced twice
 
 
 class Choice(NamedTuple):
@@ -83,7 +83,9 @@ def _check_pure(where: str, algorithm: Algorithm, *given: object) -> None:
         constants = [x for x in program.consts if not checks.is_traced(x) and not jnp.issubdtype(x.dtype, jax.dtypes.extended)]
         return ADDRESS.sub("", str(program.jaxpr)), [np.asarray(value).tobytes() for value in constants]
 
-    code = _code(algorithm)
+    code = tuple(_code(algorithm))
+    if all(isinstance(item, type) and item.__module__.startswith("jaxbandit.") for item in code):
+        return  # the library's own, whose sessions make the choices of simulations, traced anew
     if code not in PURE and traced() != traced():
         raise checks.InvalidArgument(
             f"{where} must be a pure function, for it is traced once and then compiled, but it gives another program each time: keep what"
@@ -92,11 +94,14 @@ def _check_pure(where: str, algorithm: Algorithm, *given: object) -> None:
     PURE.add(code)
 
 
-def _code(item: object) -> object:
-    """Return the class of an object with those of the dataclasses in its fields, and the functions there: all that ``select`` may run."""
-    if isinstance(item, type) or not dataclasses.is_dataclass(item):
-        return item if callable(item) else None
-    return type(item), *(_code(getattr(item, field.name)) for field in dataclasses.fields(item))
+def _code(item: object) -> Iterator[object]:
+    """Yield the class of an object with those of the dataclasses in its fields, and the functions there: all that ``select`` may run."""
+    if not isinstance(item, type) and dataclasses.is_dataclass(item):
+        yield type(item)
+        for field in dataclasses.fields(item):
+            yield from _code(getattr(item, field.name))
+    elif callable(item):
+        yield item
 
 
 def faults(
