@@ -13,10 +13,12 @@ from jaxbandit.core.declare import Array
 __all__ = ["ascend", "to_edge"]
 __dir__ = __all__.copy  # what completion shows
 
-FIRST_STEP = 0.05  # length of an ascent's first step, in sides of the cube
-LONGEST = 0.25  # length of any step
+FIRST_STEP = 0.2  # length of an ascent's first step, in sides of the cube
+LONGEST = 0.5  # length of any step
 SHORTER, LONGER = 0.25, 2.0  # factors on the step after one that was taken back, and after one that was not, up to the whole step
+BOLDER = 4.0  # factor on the whole step after one along which the score is not concave
 CURVED = 1e-8  # least share of the product of their lengths by which a step and the change of gradient must agree to be learnt from
+NEAR = 0.05  # sides of the cube on each axis within which ascents lead to the same place
 TO_EDGE, WITHIN = 3, 1e-5  # Newton's steps to the edge of a set, and how far within it they end, in sides of the cube
 
 
@@ -87,10 +89,21 @@ def ascend(score: Callable[[Array], Array], starts: Array, steps: int, *, first:
     )
     if best is not None and best < count:
         brief, _ = jax.lax.scan(step, climb, None, length=min(first, steps))
-        _, kept = jax.lax.top_k(jnp.where(jnp.isnan(brief.value), -jnp.inf, brief.value), best)
+        _, kept = jax.lax.top_k(_apart(brief.place, brief.value), best)
         climb, steps = jax.tree.map(lambda part: part[kept], brief), steps - min(first, steps)
     last, _ = jax.lax.scan(step, climb, None, length=steps)
     return last.place, last.value
+
+
+def _apart(places: Array, values: Array) -> Array:
+    """Return ``values [n]``, less by twice their range, and so below all others, where a better one is near in ``places [n, d]``."""
+    known = values > -jnp.inf
+    values = jnp.where(known, values, -jnp.inf)
+    number = jnp.arange(len(values))
+    better = (values[None] > values[:, None]) | ((values[None] == values[:, None]) & (number[None] < number[:, None]))
+    near = jnp.sum(jnp.square(places[:, None] - places[None]), axis=-1) < places.shape[1] * NEAR**2
+    extent = jnp.max(values) - jnp.min(jnp.where(known, values, jnp.inf))
+    return jnp.where(jnp.any(better & near, axis=1), values - 2 * extent, values)
 
 
 def to_edge(cost: Callable[[Array], Array], points: Array) -> Array:
@@ -111,11 +124,15 @@ def to_edge(cost: Callable[[Array], Array], points: Array) -> Array:
     return moved
 
 
-def _corrected(inverse: Array, moved: Array, turned: Array, usable: Array) -> Array:
-    """Return BFGS's inverse Hessians ``[n, d, d]`` after steps ``moved [n, d]`` that changed the negative gradients by ``turned``."""
+def _corrected(inverse: Array, moved: Array, turned: Array, better: Array) -> Array:
+    """Return BFGS's inverse Hessians ``[n, d, d]`` after steps ``moved [n, d]`` that changed the negative gradients by ``turned``.
+
+    Where a step was ``better [n]`` and the score is not concave along it, longer ones are tried.
+    """
     agree = jnp.sum(moved * turned, axis=-1)
     sizes = jnp.sqrt(jnp.sum(moved * moved, axis=-1) * jnp.sum(turned * turned, axis=-1))
-    usable = usable & (agree > CURVED * sizes)
+    usable = better & (agree > CURVED * sizes)
+    inverse = jnp.where(better & ~usable, BOLDER, 1)[:, None, None] * inverse
     rho = jnp.where(usable, 1 / jnp.where(usable, agree, 1), 0)
     along = jnp.sum(inverse * turned[:, None, :], axis=-1)  # H y
     spread = (1 + rho * jnp.sum(turned * along, axis=-1)) * rho

@@ -28,6 +28,8 @@ __getattr__ = missing(__name__, __all__)
 
 MOST_POINTS = 10**7
 """The most points of a domain: beyond, the posterior of a single trial would take gigabytes."""
+OUTWARDS = 1 / 8  # power of the distances from a box's centre, in half sides, by which every second candidate is moved to its faces
+FEW_AXES = 3  # of a box whose candidates stay where they are: enough of them lie near its faces
 MOST_CORNERS = 4  # axes of whole numbers, all of whose combinations beside a point are looked at
 
 WHOLE = whole(-(2**31), 2**31 - 1)  # an end of a side of whole numbers
@@ -317,7 +319,8 @@ def integers(low: Annotated[int, WHOLE], high: Annotated[int, WHOLE]) -> Side:
 class Box(Domain):
     """A continuous box in ``d`` dimensions; make one with :func:`box`.
 
-    Its ``points [C, d]`` are a scrambled Sobol set, the candidates that every round scores before it looks for better points between them.
+    Its ``points [C, d]`` are the candidates that every round scores before it looks for better points between them: a scrambled Sobol set,
+    of which every second point, where there are more than three axes, is moved away from the centre, in most axes to near the faces.
 
     Attributes:
       sides: the scale and the ends of each axis.
@@ -426,11 +429,15 @@ def box(
         if not pair and not isinstance(given, Side):
             raise checks.InvalidArgument(f"axes[{name!r}]: must be {Side.described}, got {checks.short(given)}")
         sides.append(given if isinstance(given, Side) else Side(low=float(given[0]), high=float(given[1])))
-    unit = sobol([0.0] * len(sides), [1.0] * len(sides), candidates, key).points
+    unit = np.asarray(sobol([0.0] * len(sides), [1.0] * len(sides), candidates, key).points)
     labels = tuple(side.labels for side in sides)
+    # Scores are often best on faces and in corners of a box, near which few points lie where there are many axes.
+    away, second = 2 * unit - 1, (np.arange(candidates) % 2 == 1) & (len(sides) > FEW_AXES)
+    moved = second[:, None] & np.asarray([not texts for texts in labels])[None]
+    unit = np.where(moved, 0.5 + 0.5 * np.sign(away) * np.abs(away) ** OUTWARDS, unit)
     nowhere, named = np.zeros((1, len(sides))), labels if any(labels) else ()
     made = Box(points=nowhere, names=tuple(axes), categories=named, sides=tuple(sides), starts=min(starts, candidates), steps=steps)
-    return replace(made, points=made.from_unit(np.asarray(unit)))
+    return replace(made, points=made.from_unit(unit))
 
 
 def _corners(low: Numbers, high: Numbers) -> tuple[np.ndarray, np.ndarray]:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.acquisition import everywhere, pick, weighted_sum
+from jaxbandit.acquisition import everywhere, pick
 from jaxbandit.ascent import ascend, to_edge
 from jaxbandit.core.declare import Array
 from jaxbandit.core.status import Status
@@ -18,9 +18,9 @@ from jaxbandit.estimators import Estimate
 
 T = TypeVar("T")
 
-FEW_STEPS = 4  # of an ascent, after which only as many go on as a box has starts; before, as many for each axis and one
+FEW_STEPS = 6  # of an ascent, after which only as many go on as a box has starts; before, as many for each axis and one
 KEPT_CORNERS = 2  # of those beside an end of an ascent
-PRICE = 300.0  # ranges of the reward that the square of the largest cost is worth to an ascent
+PRICE = 100.0  # ranges of the reward that the square of the largest cost is worth to an ascent
 
 
 class Score(NamedTuple):
@@ -30,6 +30,7 @@ class Score(NamedTuple):
     flags: tuple[tuple[Array, Status], ...] = ()  # masks [M], each with the flag that it raises where it holds at every point
     otherwise: Array | None = None  # [M] scores that decide instead in a round that raises a flag
     limited: tuple[Array, Array] | None = None  # a reward [M] and costs [m, M], positive where `values` exclude a point for them
+    slopes: Array | None = None  # [m] of positive costs, less which `values` are the reward of `limited`, where they exclude nothing
 
     @classmethod
     def of_draw(cls, drawn: Estimate, allowed: Array | bool = True) -> Score:
@@ -62,11 +63,24 @@ class Score(NamedTuple):
         if self.limited is None:
             return self
         reward, costs = self.limited
-        return self._replace(values=reward - weighted_sum(prices, jnp.square(jnp.maximum(costs, 0))))
+        positive = jnp.maximum(costs, 0)
+        penalty = prices[:, None] * jnp.square(positive)
+        if self.slopes is not None:  # up to where the parabola is as steep
+            penalty = jnp.where(costs <= self._bends(prices), penalty, self.slopes[:, None] * (positive - self._bends(prices) / 2))
+        return self._replace(values=reward - jnp.sum(penalty, axis=0))
 
-    def largest_cost(self) -> Array:
-        """Return the largest cost ``[M]``, which excludes a point where it is positive; nothing does where nothing is limited."""
-        return jnp.full_like(self.values, -jnp.inf) if self.limited is None else jnp.max(self.limited[1], axis=0, initial=-jnp.inf)
+    def _bends(self, prices: Array) -> Array:
+        """Return the costs ``[m, 1]`` up to which softened penalties are parabolas."""
+        if self.slopes is None:
+            return jnp.full((len(prices), 1), jnp.inf, prices.dtype)
+        return jnp.where(prices > 0, self.slopes / (2 * jnp.where(prices > 0, prices, 1)), 0)[:, None]
+
+    def largest_cost(self, prices: Array) -> Array:
+        """Return the largest cost ``[M]`` of those on whose edge the best point may lie; minus infinity where there is none."""
+        if self.limited is None:
+            return jnp.full_like(self.values, -jnp.inf)
+        costs = self.limited[1]
+        return jnp.max(jnp.where(costs <= self._bends(prices), costs, -jnp.inf), axis=0, initial=-jnp.inf)
 
     def prices(self) -> Array:
         """Return the prices ``[m]`` of :meth:`softened` from the ranges of reward and costs over the points of these scores."""
@@ -101,7 +115,7 @@ def best_of_box(box: Box, pool: Array, score: Score, look: Callable[[Array], tup
     if box.counted:
         ends = _at_whole_numbers(box, climbed, ends)
     if score.limited is not None:  # whose best points are often on the edge of what is excluded
-        ends = jnp.concatenate([ends, to_edge(lambda points: look(points)[0].largest_cost(), ends)])
+        ends = jnp.concatenate([ends, to_edge(lambda points: look(points)[0].largest_cost(prices), ends)])
     points = jnp.concatenate([box.snapped(ends), pool[jnp.argmax(score.in_force(raised))][None]])
     found_there, about = look(points)
     reached = found_there.in_force(raised)

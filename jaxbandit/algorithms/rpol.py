@@ -44,7 +44,8 @@ class Rpol(Scored[DualState]):
         return DualState(posterior=arena.surrogate.init(), multipliers=penalty)
 
     def score(self, state: DualState, estimate: Estimate) -> Score:
-        return Score(estimate.reward - weighted_sum(state.multipliers, jnp.maximum(estimate.costs, 0)))  # eq. (7)
+        values = estimate.reward - weighted_sum(state.multipliers, jnp.maximum(estimate.costs, 0))  # eq. (7)
+        return Score(values, limited=(estimate.reward, estimate.costs), slopes=state.multipliers)
 
     def update(self, arena: Arena, state: DualState, observation: Seen, t: Array) -> DualState:
         violation = observation.map(lambda values: jnp.maximum(values, 0)).total()[1:]

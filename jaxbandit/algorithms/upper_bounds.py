@@ -83,4 +83,5 @@ class Epbo(Scored[BeliefState]):
 
     def score(self, state: BeliefState, estimate: Estimate) -> Score:
         penalty = jnp.broadcast_to(jnp.asarray(self.penalty, estimate.reward.dtype), (len(estimate.costs),))
-        return Score(estimate.reward - weighted_sum(penalty, jnp.maximum(estimate.costs, 0)))
+        values = estimate.reward - weighted_sum(penalty, jnp.maximum(estimate.costs, 0))
+        return Score(values, limited=(estimate.reward, estimate.costs), slopes=penalty)

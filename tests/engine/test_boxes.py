@@ -31,7 +31,7 @@ from jaxbandit.algorithms.base import Algorithm, Arena, Scored
 from jaxbandit.ascent import ascend, to_edge
 from jaxbandit.core.pytree import canonicalise, pytree
 from jaxbandit.estimators import Estimate
-from jaxbandit.scores import spread
+from jaxbandit.scores import Score, spread
 from jaxbandit.surrogates import Elsewhere
 from tests.oracles.gaussian_process import squared_exponential
 
@@ -235,6 +235,25 @@ def test_starts_are_the_best_of_every_so_many() -> None:
     expected = [max((n for n in range(start, 50, 7) if n != 3), key=lambda n: values[n]) for start in range(7)]
     assert jax.jit(lambda v: spread(v, 7))(values).tolist() == expected
     assert jax.jit(lambda v: spread(v, 80))(values).tolist() == list(range(50))
+
+
+def test_penalties_are_softened_to_parabolas_up_to_where_those_are_as_steep() -> None:
+    """Of slope 4 and price 2: ``2 c^2`` up to 1, the line ``4 c - 2`` beyond; edges are sought from costs below 1 alone."""
+    costs, prices = jnp.array([[-1.0, 0.5, 1.0, 3.0], [-2.0, -2.0, -2.0, 0.5]]), jnp.array([2.0, 2.0])
+    score = Score(jnp.zeros(4), limited=(jnp.full(4, 7.0), costs), slopes=jnp.array([4.0, 4.0]))
+    assert score.softened(prices).values == pytest.approx([7.0, 6.5, 5.0, -3.5])
+    assert score.largest_cost(prices) == pytest.approx([-1.0, 0.5, 1.0, 0.5])
+    assert score.softened(0 * prices).values == pytest.approx([7.0, 5.0, 3.0, -7.0]), "where no point of the pool has a positive cost"
+
+
+def test_every_second_candidate_of_many_axes_lies_near_faces() -> None:
+    sides = {"a": (0.0, 2.0), "b": (-1.0, 1.0), "c": (1.0, 3.0), "d": ["u", "v", "w"]}
+    box, few = domains.box(sides, candidates=256), domains.box({"a": (0.0, 2.0)}, candidates=256)
+    unit = box.to_unit(np.asarray(box.points))
+    near = np.mean(np.abs(unit[:, :3] - 0.5) > 0.45, axis=1)
+    assert near[::2].mean() < 0.15 and 0.5 < near[1::2].mean() < 0.65, "0.1, and 1 - 0.9^8 = 0.57, of uniform points"
+    assert len(np.unique(unit[:, :3], axis=0)) == 256 and np.bincount(box.points[1::2, 3].astype(int)).min() > 35
+    assert np.mean(np.abs(few.points - 1) > 0.9) < 0.15, "one axis has enough"
 
 
 def test_points_go_to_just_within_an_edge_from_both_sides_and_stay_where_there_is_none() -> None:
