@@ -239,11 +239,16 @@ def test_starts_are_the_best_of_every_so_many() -> None:
 
 def test_penalties_are_softened_to_parabolas_up_to_where_those_are_as_steep() -> None:
     """Of slope 4 and price 2: ``2 c^2`` up to 1, the line ``4 c - 2`` beyond; edges are sought from costs below 1 alone."""
-    costs, prices = jnp.array([[-1.0, 0.5, 1.0, 3.0], [-2.0, -2.0, -2.0, 0.5]]), jnp.array([2.0, 2.0])
-    score = Score(jnp.zeros(4), limited=(jnp.full(4, 7.0), costs), slopes=jnp.array([4.0, 4.0]))
-    assert score.softened(prices).values == pytest.approx([7.0, 6.5, 5.0, -3.5])
-    assert score.largest_cost(prices) == pytest.approx([-1.0, 0.5, 1.0, 0.5])
-    assert score.softened(0 * prices).values == pytest.approx([7.0, 5.0, 3.0, -7.0]), "where no point of the pool has a positive cost"
+
+    @jax.jit
+    def softened(prices: jax.Array) -> tuple[jax.Array, jax.Array]:
+        costs = jnp.array([[-1.0, 0.5, 1.0, 3.0], [-2.0, -2.0, -2.0, 0.5]])
+        score = Score(jnp.zeros(4), limited=(jnp.full(4, 7.0), costs), slopes=jnp.array([4.0, 4.0]))
+        return score.softened(prices).values, score.largest_cost(prices)
+
+    values, largest = softened(np.float32([2.0, 2.0]))
+    assert values == pytest.approx([7.0, 6.5, 5.0, -3.5]) and largest == pytest.approx([-1.0, 0.5, 1.0, 0.5])
+    assert softened(np.float32([0.0, 0.0]))[0] == pytest.approx([7.0, 5.0, 3.0, -7.0]), "where no point of the pool has a positive cost"
 
 
 def test_every_second_candidate_of_many_axes_lies_near_faces() -> None:
