@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import math
 from typing import ClassVar, TypeVar
 
 import jax
@@ -30,7 +29,7 @@ P = TypeVar("P", bound="OwnPoints")
 
 BLOCK = 16  # observations whose covariances with many points are computed at once, as far as there are any
 FEATURES = 256  # random features of a prior draw, whose mean and covariances are the prior's whatever their number
-MANY, AT_ONCE = 512, 8  # points at which draws are summed in loops, and by how many features
+MANY, AT_ONCE, IN_TURN = 512, 8, 4  # points at which draws are summed in loops, and by how many features and observations
 
 
 @pytree
@@ -188,12 +187,15 @@ class Pool(BoxForm[PoolState]):
         observed, weights = jnp.pad(state.observed, ((0, more), (0, 0))), jnp.pad(weights, (0, more))
         count, start = in_step(state.count), jnp.zeros(len(points), weights.dtype)
 
-        def add(total: Array, some: tuple[Array, Array, Array]) -> tuple[Array, None]:
-            first, own, weight = some
-            return total + jax.lax.cond(first < count, lambda: matmul(self.kernel(points, own), weight), lambda: start), None
+        def one(total: Array, some: tuple[Array, Array]) -> tuple[Array, None]:
+            return total + some[1] * self.kernel(some[0][None], points)[0], None
+
+        def add(total: Array, some: tuple[Array, tuple[Array, Array]]) -> tuple[Array, None]:
+            first, own = some
+            return jax.lax.cond(first < count, lambda: jax.lax.scan(one, total, own, unroll=IN_TURN)[0], lambda: total), None
 
         firsts = jnp.arange(0, self.room, BLOCK, dtype=jnp.int32)
-        blocks = (firsts, observed.reshape(len(firsts), BLOCK, -1), weights.reshape(-1, BLOCK))
+        blocks = (firsts, (observed.reshape(len(firsts), BLOCK, -1), weights.reshape(-1, BLOCK)))
         shift = jax.lax.scan(add, start, blocks)[0]
         return shift
 
@@ -304,11 +306,13 @@ def _waves(frequencies: Array, phases: Array, sizes: Array, points: Array) -> Ar
     return drawn
 
 
-COSINE = [(-1) ** n * (2 * math.pi) ** (2 * n) / math.factorial(2 * n) for n in range(9, -1, -1)]  # Taylor's, in turns: 1e-8 at a half
+# Of a polynomial in squared turns that interpolates at Chebyshev's nodes: 1.2e-8 up to a half, where Taylor's takes three terms more.
+COSINE = [6.527705962902734, -25.966884612550658, 60.16742979194585, -85.45011342750767]
+COSINE += [64.93911592834692, -19.739204466576158, 0.9999999889445765]
 
 
 def _cosine(turns: Array) -> Array:
-    """Return ``cos(2 pi turns)`` to 1e-8 and rounding, which CPUs compute ten times as fast as the exact one."""
+    """Return ``cos(2 pi turns)`` to 1.2e-8 and rounding, which CPUs compute ten times as fast as the exact one."""
     square, value = jnp.square(turns - jnp.round(turns)), jnp.full_like(turns, COSINE[0])
     for c in COSINE[1:]:
         value = value * square + c
