@@ -8,7 +8,6 @@ give NumPy's arrays in float64, inside a program of JAX its arrays.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import jax
@@ -16,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from jaxbandit.core.blocks import one_program
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import Array, Scalar, checked
 from jaxbandit.core.fields import Described, finite, finite_numbers, integers_from, nonnegative, or_points
@@ -105,7 +105,7 @@ def extend_tally(problem: AbstractProblem, so_far: Tally, indices: Array, mixed_
     return _extended(as_argument(problem.means), as_argument(indices), optimum(problem).value, so_far, mixed_value)
 
 
-@partial(jax.jit, inline=True)
+@one_program
 def _extended(means: Array, chosen: Array | None, best: Array, so_far: Tally, mixed_value: Scalar | None) -> tuple[Tally, Curves]:
     """Return the tally and the curves of rounds at ``chosen [..., n]`` of ``means [1 + m, M]``, or of all means, ``[1 + m, ..., n]``.
 

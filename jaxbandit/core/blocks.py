@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ from jaxbandit.core.declare import Device
 S = TypeVar("S")
 T = TypeVar("T")
 R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 BLOCK_AXIS = "trials"  # name of a block's batch axis, for what its trials decide together
 MESH_AXIS = "trial"
@@ -111,3 +112,8 @@ def by_platform(default: Callable[..., R], **others: Callable[..., R]) -> Callab
         return pair
 
     return function
+
+
+def one_program(function: F) -> F:
+    """Return the same function, compiled as a whole where it is called by itself, not operation by operation, and a part of programs."""
+    return cast(F, jax.jit(function, inline=True))

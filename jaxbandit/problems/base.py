@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
+from jaxbandit.core.blocks import one_program
 from jaxbandit.core.declare import Array, Key, Numbers, OnDomain, PerOutput, Scalar, Table, check_fields, checked, parameters
 from jaxbandit.core.fields import Check, Place, exactly, finite, finite_numbers, nonnegative, nothing, of_class, text, whole
 from jaxbandit.core.pytree import as_argument, fields_in_brief, float_dtype, html_fields, pytree, replace, static
@@ -327,7 +328,7 @@ def optimum(problem: Instance) -> Optimum:
     return problem.optimum()
 
 
-@functools.partial(jax.jit, inline=True)  # one program where it is called by itself
+@one_program
 def _optimum(means: Array) -> Optimum:
     reward = means[0]
     feasible = jnp.all(means[1:] <= 0, axis=0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, TypeAlias
 
@@ -12,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
+from jaxbandit.core.blocks import one_program
 from jaxbandit.core.declare import Array, PerOutput, Scalar, Table, checked
 from jaxbandit.core.fields import nonnegative
 from jaxbandit.core.pytree import pytree, static
@@ -68,8 +68,8 @@ class OnBox(AbstractProblem):
     def values(self, point: Array) -> Array:
         """Return the mean values ``[1 + m]`` at one point ``[d]`` in the units of the axes."""
 
-    @functools.partial(jax.jit, inline=True)  # one program where it is called by itself
-    def means_of(self, chosen: Array) -> Array:
+    @one_program
+    def means_of(self, chosen: Table) -> Array:
         """Return the mean values ``[1 + m, ..., T]`` at points ``chosen [..., T, d]`` in the units of the axes."""
         points = jnp.asarray(chosen, jnp.asarray(self.means).dtype)
         flat = jax.vmap(self.values)(points.reshape(-1, points.shape[-1]))
@@ -82,7 +82,7 @@ class OnBox(AbstractProblem):
     def has_feasible_point(self) -> Array:
         return jnp.isfinite(jnp.asarray(self.best.value))
 
-    @functools.partial(jax.jit, inline=True)
+    @one_program
     def optimum(self) -> Optimum:
         """Return what is known of the best feasible point, in the form of finite domains; the index is that of the best candidate."""
         feasible = jnp.all(jnp.asarray(self.means)[1:] <= 0, axis=0)

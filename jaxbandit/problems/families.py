@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import jax
@@ -18,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
+from jaxbandit.core.blocks import one_program
 from jaxbandit.core.codec import nameable
 from jaxbandit.core.declare import Array, Key, Scalar, Table, checked
 from jaxbandit.core.fields import between, choice, finite, finite_numbers, matrix, nothing, positive, whole
@@ -181,7 +181,7 @@ class BoxDraws(FeasibleDraws):
     def sample(self, key: Key) -> BoxDraw:
         return _drawing(self._sampled(key), self.kernel)
 
-    @partial(jax.jit, inline=True)  # one program where it is called by itself
+    @one_program
     def _sampled(self, key: Key) -> BoxDraw:
         points = jnp.asarray(self.looked_at, float_dtype())
         reward_key, costs_key = jax.random.split(key)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks, fields
-from jaxbandit.core.blocks import by_platform
+from jaxbandit.core.blocks import by_platform, one_program
 from jaxbandit.core.declare import Array, Key, OnDomain, Table, check_fields, checked
 from jaxbandit.core.fields import AtLeast, Described, choice, of_class, whole
 from jaxbandit.core.pytree import pytree, replace, static
@@ -234,6 +234,7 @@ class Surrogate(AbstractSurrogate):
         """Number of trials that run side by side on a CPU core."""
         return int(min(form.trials_per_block for form in self.forms))
 
+    @one_program
     def init(self) -> Posterior:
         require(self.precision)
         dtype, forms = self.dtype, self.forms_in_force
@@ -246,6 +247,7 @@ class Surrogate(AbstractSurrogate):
         )
 
     @checked
+    @one_program
     def condition(self, posterior: Posterior, index: Points, values: Values, present: Present | None = None) -> Posterior:
         """Return the posterior with ``values [k]`` observed at grid ``index``, one point ``[]`` for all outputs or one for each ``[k]``.
 
@@ -369,6 +371,7 @@ class Surrogate(AbstractSurrogate):
         return replace(self, kernels=())
 
     @checked
+    @one_program
     def predict(self, posterior: Posterior) -> Prediction:
         sd = deviation(posterior.variance)
         gain = posterior.gain[jnp.asarray(self.groups)]
@@ -379,6 +382,7 @@ class Surrogate(AbstractSurrogate):
         return cast(Posterior, posterior).gain
 
     @checked
+    @one_program
     def draw(self, posterior: Posterior, key: Key, scale: Scale) -> Array:
         keys = jax.random.split(key, self.outputs)
         forms = self.forms_in_force
