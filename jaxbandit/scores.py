@@ -18,7 +18,7 @@ from jaxbandit.estimators import Estimate
 
 T = TypeVar("T")
 
-FEW_STEPS = 5  # of an ascent, after which only as many go on as a box has starts; before, as many for each axis and one
+FEW_STEPS = 6  # of an ascent, after which only as many go on as a box has starts; before, as many for each axis and one
 KEPT_CORNERS = 2  # of those beside an end of an ascent
 PRICE = 100.0  # ranges of the reward that the square of the largest cost is worth to an ascent
 
