@@ -21,7 +21,7 @@ from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import AtLeast, finite, scalar, whole
 from jaxbandit.core.hints import hinted
 from jaxbandit.core.pytree import MOST_NUMBERS_SHOWN, replace
-from jaxbandit.domains import MOST_POINTS, Box, Domain, Side, box, log, product
+from jaxbandit.domains import MOST_POINTS, Box, Domain, Side, box, integers, log, product
 from jaxbandit.domains import points as bare_points
 
 Place: TypeAlias = tuple[float, ...]
@@ -79,7 +79,8 @@ class Axis:
         categorical scale distinct texts.
       scale: ``"linear"`` or ``"logarithmic"``: on which scale near values have near results; or ``"categorical"``.
       unit: unit of the values, as tables and figures show it; ``None`` for none.
-      continuous: ``True`` where any number between the two ``values`` can be taken; ``None`` for the values alone.
+      continuous: ``True`` where any number between the two ``values`` can be taken; ``None`` for the values alone. Beside such an axis
+        others may have categories, or all whole numbers of a range.
     """
 
     name: str
@@ -200,6 +201,18 @@ class Axis:
         numbers = np.log(self.values) if self.scale == "logarithmic" else np.asarray(self.values)
         return (numbers - numbers[0]) / (numbers[-1] - numbers[0])
 
+    def side(self) -> Side | tuple[float, ...] | tuple[str, ...]:
+        """Return the axis as a side of a box; raises ``InvalidArgument`` where it has values of its own, which leave out some between."""
+        if self.continuous:
+            return log(*self.values) if self.scale == "logarithmic" else self.values
+        if self.scale == "categorical":
+            return self.values
+        low, high = int(self.values[0]), int(self.values[-1])
+        if self.scale == "logarithmic" or list(self.values) != list(range(low, high + 1)):
+            words = "has values of its own beside continuous ones, where there may be categories and all whole numbers of a range"
+            raise InvalidArgument(f"domain: the axis {self.name} {words}; give points to all axes between two numbers, or to none")
+        return integers(low, high)
+
     def apart(self, value: object) -> np.ndarray:
         """Return how far the axis's values ``[n]`` are from a given one, on its scale, as shares of the axis; infinity between categories.
 
@@ -248,11 +261,7 @@ class Space:
             raise InvalidArgument(f"domain: must be {words}, got {short(domain)}")
         names = tuple(axis.name for axis in domain)
         if any(axis.continuous for axis in domain):
-            if gridded := [axis.name for axis in domain if not axis.continuous and axis.scale != "categorical"]:
-                words = "have values of their own beside continuous ones; give points to all axes that are between two numbers, or to none"
-                raise InvalidArgument(f"domain: the axes {', '.join(gridded)} {words}")
-            sides = {axis.name: log(*axis.values) if axis.scale == "logarithmic" else axis.values for axis in domain}
-            return cls(domain=box(sides), axes=tuple(domain), names=names)
+            return cls(domain=box({axis.name: axis.side() for axis in domain}), axes=tuple(domain), names=names)
         grid = product([axis.scaled for axis in domain])
         labels = tuple(tuple(map(str, axis.values)) if axis.scale == "categorical" else () for axis in domain)
         return cls(domain=replace(grid, names=names, categories=labels) if any(labels) else grid, axes=tuple(domain), names=names)

@@ -19,6 +19,7 @@ from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
 from jaxbandit.estimators import Bounds
 from jaxbandit.feedback import Wait
 from jaxbandit.session import Axis, Model, Session
+from jaxbandit.session.axes import Space
 from tests.oracles.gaussian_process import squared_exponential
 
 AXES = [Axis.between("dose", 0.1, 2.0, unit="mg"), Axis.between("rate", 1e-4, 1e-1, scale="logarithmic")]
@@ -240,6 +241,16 @@ def test_a_table_of_a_session_can_be_told_and_looked_at(tmp_path: Path) -> None:
             assert np.allclose(other.history()["dose"].values, table["dose"].values)
             ticket = session.told
             assert list(other.told.values()) == list(ticket.values())
+
+
+def test_whole_numbers_beside_continuous_axes() -> None:
+    """They are a side of the box; an axis that leaves some out is none."""
+    space = Space.of([AXES[0], Axis.between("layers", 1, 5, 5)])
+    assert isinstance(space.domain, domains.Box) and space.domain.sides[1] == domains.integers(1, 5)
+    assert space.point_at(space.place({"dose": 0.5, "layers": 4})) == {"dose": 0.5, "layers": 4}
+    for values, scale in (((1, 2, 4), "linear"), ((1.5, 2.5), "linear"), ((1, 2, 3), "logarithmic")):
+        with pytest.raises(InvalidArgument, match=r"^domain: the axis layers has values of its own beside continuous ones"):
+            Space.of([AXES[0], Axis("layers", values, scale=scale)])
 
 
 @pytest.mark.full
