@@ -65,7 +65,11 @@ def points_of(session: Session) -> np.ndarray:
 
 @pytest.mark.parametrize("form", ["auto", pytest.param("features", marks=pytest.mark.full)])
 def test_choices_are_those_of_a_simulation(form: str, tmp_path: Path) -> None:
-    """With the key, the model and the values of a simulation on the same box, told before the next round; and when it is opened again."""
+    """With the key, the model and the values of a simulation on the same box, told before the next round; and when it is opened again.
+
+    To 1e-3 sides, three times what float32 resolves of where a maximum lies (the root of its rounding error): points of sessions have six
+    digits, and programs of their own; from there on both learn from points that far apart. Seen: 1.4e-4 and 3.8e-4 sides.
+    """
     design = InitialDesign(random=FIRST)
     model = dataclasses.replace(MODEL, form=form)
     session = Session.create(tmp_path, AXES, Rpol(), model, delay=delays.NoDelay(), initial=design, **OPTIONS)
@@ -81,7 +85,8 @@ def test_choices_are_those_of_a_simulation(form: str, tmp_path: Path) -> None:
             again.tell(ticket, told(ticket.point, later[ticket.round - 1]))
         chosen = points_of(again)
     run = simulate(PROBLEM, Rpol(), model.of(BOX, 2, HORIZON, "model"), horizon=HORIZON, key=KEY, initial=design, record="indices")
-    assert chosen == pytest.approx(np.concatenate([run.initial_points[0], run.points[0]]), rel=1e-3)
+    played = np.concatenate([run.initial_points[0], run.points[0]])
+    np.testing.assert_allclose(BOX.to_unit(chosen), BOX.to_unit(np.asarray(played, np.float64)), rtol=0, atol=1e-3)
 
 
 def test_points_of_no_grid_are_believed_where_they_are(tmp_path: Path) -> None:
@@ -100,7 +105,7 @@ def test_points_of_no_grid_are_believed_where_they_are(tmp_path: Path) -> None:
             with pytest.raises(InvalidArgument, match=r"dose|rate|point"):
                 session.observe(wrong, {"yield": 1.0})
     with pytest.raises(InvalidArgument, match=r"step.*continuous"):
-        Session.create(tmp_path / "mixed", [*AXES, Axis("step", (1, 2, 3))], Rpol(), MODEL, **OPTIONS)
+        Session.create(tmp_path / "mixed", [*AXES, Axis("step", (1, 2, 4))], Rpol(), MODEL, **OPTIONS)
     with pytest.raises(InvalidArgument, match=r"algorithm: SafeOpt chooses among the points of a grid"):
         Session.create(tmp_path / "sets", AXES, SafeOpt(count=2), MODEL, **OPTIONS)
 
