@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from jaxbandit.core.declare import Array
 
-__all__ = ["ascend", "to_edge"]
+__all__ = ["Climb", "ascend", "to_edge"]
 __dir__ = __all__.copy  # what completion shows
 
 FIRST_STEP = 0.2  # length of an ascent's first step, in sides of the cube
@@ -22,7 +22,9 @@ NEAR = 0.05  # sides of the cube on each axis within which ascents lead to the s
 TO_EDGE, WITHIN = 3, 1e-5  # Newton's steps to the edge of a set, and how far within it they end, in sides of the cube
 
 
-class _Climb(NamedTuple):
+class Climb(NamedTuple):
+    """Places that ascents have reached, and what they go on by."""
+
     place: Array  # [n, d]
     value: Array  # [n]
     gradient: Array  # [n, d]
@@ -30,8 +32,16 @@ class _Climb(NamedTuple):
     share: Array  # [n] of the whole step that is tried next
 
 
-def ascend(score: Callable[[Array], Array], starts: Array, steps: int, *, first: int = 0, best: int | None = None) -> tuple[Array, Array]:
-    """Return points ``[n, d]`` of the unit cube of a score at least that of ``starts [n, d]``, and their scores ``[n]``.
+def ascend(
+    score: Callable[[Array], Array],
+    starts: Array,
+    steps: int,
+    *,
+    first: int = 0,
+    best: int | None = None,
+    inverse: Array | None = None,
+) -> Climb:
+    """Return where ascents end: points ``[n, d]`` of the unit cube of a score at least that of ``starts [n, d]``, and their scores ``[n]``.
 
     Each start goes its own way, ``steps`` steps of BFGS on the axes that do not hold it at a face of the cube (Nocedal and Wright 2006,
     *Numerical optimization*, eq. 6.17); a step that does not ascend, or leads to NaN or minus infinity, is taken back and shortened.
@@ -42,6 +52,7 @@ def ascend(score: Callable[[Array], Array], starts: Array, steps: int, *, first:
       steps: number of steps.
       first: steps after which only the ``best`` go on, of which there are ``n`` then; default: all do.
       best: number of those.
+      inverse: ``[n, d, d]`` for the inverses of the negative Hessians at the starts, of an earlier ascent from there; default: none known.
     """
     count, dimension = starts.shape
 
@@ -56,7 +67,7 @@ def ascend(score: Callable[[Array], Array], starts: Array, steps: int, *, first:
     def held(place: Array, gradient: Array) -> Array:
         return ((place <= 0) & (gradient < 0)) | ((place >= 1) & (gradient > 0))
 
-    def step(now: _Climb, _: None) -> tuple[_Climb, None]:
+    def step(now: Climb, _: None) -> tuple[Climb, None]:
         fixed = held(now.place, now.gradient)
         slope = jnp.where(fixed, 0, now.gradient)
         along = jnp.where(fixed, 0, jnp.sum(now.inverse * slope[:, None, :], axis=-1))
@@ -69,7 +80,7 @@ def ascend(score: Callable[[Array], Array], starts: Array, steps: int, *, first:
         moved, turned = place - now.place, now.gradient - gradient
         inverse = _corrected(now.inverse, moved, turned, better)
         keep = better[:, None]
-        return _Climb(
+        return Climb(
             place=jnp.where(keep, place, now.place),
             value=jnp.where(better, value, now.value),
             gradient=jnp.where(keep, gradient, now.gradient),
@@ -80,11 +91,13 @@ def ascend(score: Callable[[Array], Array], starts: Array, steps: int, *, first:
     value, gradient = evaluate(starts)
     slope = jnp.sqrt(jnp.sum(gradient * gradient, axis=-1))
     scale = FIRST_STEP / jnp.maximum(slope, jnp.finfo(slope.dtype).tiny)
-    climb = _Climb(
+    if inverse is None:
+        inverse = jnp.broadcast_to(jnp.eye(dimension, dtype=starts.dtype), (count, dimension, dimension)) * scale[:, None, None]
+    climb = Climb(
         place=starts,
         value=value,
         gradient=gradient,
-        inverse=jnp.broadcast_to(jnp.eye(dimension, dtype=starts.dtype), (count, dimension, dimension)) * scale[:, None, None],
+        inverse=inverse,
         share=jnp.ones((count,), starts.dtype),
     )
     if best is not None and best < count:
@@ -92,7 +105,7 @@ def ascend(score: Callable[[Array], Array], starts: Array, steps: int, *, first:
         _, kept = jax.lax.top_k(_apart(brief.place, brief.value), best)
         climb, steps = jax.tree.map(lambda part: part[kept], brief), steps - min(first, steps)
     last, _ = jax.lax.scan(step, climb, None, length=steps)
-    return last.place, last.value
+    return last
 
 
 def _apart(places: Array, values: Array) -> Array:

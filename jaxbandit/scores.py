@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.acquisition import everywhere, pick
-from jaxbandit.ascent import ascend, to_edge
+from jaxbandit.ascent import Climb, ascend, to_edge
 from jaxbandit.core.declare import Array
 from jaxbandit.core.status import Status
 from jaxbandit.domains import Box
@@ -19,6 +19,7 @@ from jaxbandit.estimators import Estimate
 T = TypeVar("T")
 
 FEW_STEPS = 6  # of an ascent, after which only as many go on as a box has starts; before, as many for each axis and one
+EDGE_STEPS = 8  # along the edge of what is excluded
 KEPT_CORNERS = 2  # of those beside an end of an ascent
 PRICE = 100.0  # ranges of the reward that the square of the largest cost is worth to an ascent
 
@@ -58,11 +59,15 @@ class Score(NamedTuple):
             values = values if self.otherwise is None else jnp.where(is_so, self.otherwise, values)
         return values
 
-    def softened(self, prices: Array) -> Score:
-        """Return smooth scores, with ``prices [m]`` of squared positive costs in place of exclusion; the same where nothing is limited."""
+    def softened(self, prices: Array, beyond: Array | float = 0.0) -> Score:
+        """Return smooth scores, with ``prices [m]`` of squared positive costs in place of exclusion; the same where nothing is limited.
+
+        Costs count as larger by ``beyond [m, M]``: where that is what they are at the best point of these scores without it, the best
+        point with it lies on the edge.
+        """
         if self.limited is None:
             return self
-        reward, costs = self.limited
+        reward, costs = self.limited[0], self.limited[1] + beyond
         positive = jnp.maximum(costs, 0)
         penalty = prices[:, None] * jnp.square(positive)
         if self.slopes is not None:  # up to where the parabola is as steep
@@ -74,6 +79,11 @@ class Score(NamedTuple):
         if self.slopes is None:
             return jnp.full((len(prices), 1), jnp.inf, prices.dtype)
         return jnp.where(prices > 0, self.slopes / (2 * jnp.where(prices > 0, prices, 1)), 0)[:, None]
+
+    def past_edge(self, prices: Array) -> Array:
+        """Return the positive costs ``[m, M]``, at most those up to which softened penalties are parabolas."""
+        assert self.limited is not None
+        return jnp.clip(self.limited[1], 0, self._bends(prices))
 
     def largest_cost(self, prices: Array) -> Array:
         """Return the largest cost ``[M]`` of those on whose edge the best point may lie; minus infinity where there is none."""
@@ -105,17 +115,18 @@ def best_of_box(box: Box, pool: Array, score: Score, look: Callable[[Array], tup
     raised = [everywhere(mask) for mask, _ in score.flags]
     prices = score.prices()
 
-    def climbed(points: Array) -> Array:
-        return look(points)[0].softened(prices).in_force(raised)
+    def climbed(points: Array, beyond: Array | float = 0.0) -> Array:
+        return look(points)[0].softened(prices, beyond).in_force(raised)
 
     # Starts lie apart, and some are candidates, for all of the trial's own points may lie in one basin.
     heights, wide = score.softened(prices).in_force(raised), (1 + box.dimension) * box.starts
     starts = jnp.concatenate([spread(heights[: box.size], wide), own_starts(heights, pool, box)])
-    ends, _ = ascend(climbed, pool[starts], box.steps, first=FEW_STEPS, best=box.starts)
+    ended = ascend(climbed, pool[starts], box.steps, first=FEW_STEPS, best=box.starts)
     if box.counted:
-        ends = _at_whole_numbers(box, climbed, ends)
+        ended = _at_whole_numbers(box, climbed, ended.place)
+    ends = ended.place
     if score.limited is not None:  # whose best points are often on the edge of what is excluded
-        ends = jnp.concatenate([ends, to_edge(lambda points: look(points)[0].largest_cost(prices), ends)])
+        ends = jnp.concatenate([ends, _along_edge(box, climbed, lambda points: look(points)[0], prices, ended)])
     points = jnp.concatenate([box.snapped(ends), pool[jnp.argmax(score.in_force(raised))][None]])
     found_there, about = look(points)
     reached = found_there.in_force(raised)
@@ -123,14 +134,30 @@ def best_of_box(box: Box, pool: Array, score: Score, look: Callable[[Array], tup
     return points, best, about
 
 
-def _at_whole_numbers(box: Box, climbed: Callable[[Array], Array], ends: Array) -> Array:
+def _along_edge(box: Box, climbed: Callable[[Array, Array], Array], scores: Callable[[Array], Score], prices: Array, ended: Climb) -> Array:
+    """Return where ascents end that go on from where others did by the method of multipliers, and points beside these on the edge.
+
+    Ends lie beyond the edge by their multipliers over twice the prices (Nocedal and Wright 2006, *Numerical optimization*, eq. 17.38),
+    so costs that count as larger by as much have their best point on it. Sides of whole numbers stay.
+    """
+    still = np.isin(np.arange(box.dimension), box.counted)[None]
+
+    def held(points: Array) -> Array:
+        return jnp.where(still, jax.lax.stop_gradient(points), points)
+
+    beyond = scores(ended.place).past_edge(prices)
+    along = ascend(lambda points: climbed(held(points), beyond), ended.place, EDGE_STEPS, inverse=ended.inverse).place
+    return jnp.concatenate([along, to_edge(lambda points: scores(held(points)).largest_cost(prices), along)])
+
+
+def _at_whole_numbers(box: Box, climbed: Callable[[Array], Array], ends: Array) -> Climb:
     """Return where ascents end whose sides of whole numbers stay at the best of those beside ``ends``, where they were continuous."""
     corners = box.corners(ends)
     levels = climbed(corners.reshape(-1, box.dimension)).reshape(corners.shape[:2])
     _, kept = jax.lax.top_k(jnp.where(jnp.isnan(levels), -jnp.inf, levels), min(KEPT_CORNERS, levels.shape[1]))
     begun = jnp.take_along_axis(corners, kept[:, :, None], axis=1).reshape(-1, box.dimension)
     still = np.isin(np.arange(box.dimension), box.counted)
-    return ascend(lambda points: climbed(jnp.where(still[None], jax.lax.stop_gradient(points), points)), begun, box.steps)[0]
+    return ascend(lambda points: climbed(jnp.where(still[None], jax.lax.stop_gradient(points), points)), begun, box.steps)
 
 
 def own_starts(heights: Array, pool: Array, box: Box) -> Array:

@@ -77,7 +77,7 @@ def look_out(box: Box, others: Sequence[np.ndarray]) -> np.ndarray:
 def least(wave: Callable[[Array], Array], box: Box, looked_at: Array, values: Array) -> Array:
     """Return the least value ``[]`` of a function, from those ``[L]`` at the points looked at."""
     starts = looked_at[jax.lax.top_k(-values, STARTS)[1]]
-    _, reached = ascend(lambda points: -wave(box.snapped(points)), starts, BRIEF + 2 * LONG, first=BRIEF, best=BEST)
+    reached = ascend(lambda points: -wave(box.snapped(points)), starts, BRIEF + 2 * LONG, first=BRIEF, best=BEST).value
     return -jnp.max(reached)
 
 
@@ -100,13 +100,13 @@ def solved(functions: Callable[[Array], Array], box: Box, looked_at: Array, tabl
     def again(now: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
         points, multipliers = now
         multipliers = jnp.maximum(0, multipliers + PRICE * parts(points)[1])
-        return (ascend(lambda points: lagrangian(points, multipliers), points, STEPS)[0], multipliers), None
+        return (ascend(lambda points: lagrangian(points, multipliers), points, STEPS).place, multipliers), None
 
     none = jnp.zeros((1, len(table) - 1), table.dtype)
     violated = jnp.maximum(0, table[1:] / unit[1:, None])
     height = table[0] / unit[0] - PRICE / 2 * jnp.sum(jnp.square(violated), axis=0)
     starts = looked_at[jax.lax.top_k(height, STARTS)[1]]
-    begun, reached = ascend(lambda points: lagrangian(points, none), starts, BRIEF + LONG, first=BRIEF, best=BEST)
+    begun, reached, *_ = ascend(lambda points: lagrangian(points, none), starts, BRIEF + LONG, first=BRIEF, best=BEST)
     near = jnp.linalg.norm(begun[:, None] - begun[None], axis=-1) < APART / 5 * np.sqrt(box.dimension)
     better = (reached[None] > reached[:, None]) | ((reached[None] == reached[:, None]) & jnp.tri(BEST, k=-1, dtype=bool))
     begun = begun[jax.lax.top_k(jnp.where(jnp.any(near & better, axis=1), -jnp.inf, reached), LAST)[1]]  # one of each basin

@@ -31,7 +31,7 @@ from jaxbandit.algorithms.base import Algorithm, Arena, Scored
 from jaxbandit.ascent import ascend, to_edge
 from jaxbandit.core.pytree import canonicalise, pytree
 from jaxbandit.estimators import Estimate
-from jaxbandit.scores import Score, spread
+from jaxbandit.scores import Score, best_of_box, spread
 from jaxbandit.surrogates import Elsewhere
 from tests.oracles.gaussian_process import squared_exponential
 
@@ -153,7 +153,7 @@ def test_ascents_end_at_maxima_and_never_below_their_starts() -> None:
         return -jnp.sum(jnp.array([[1.0, 30.0]]) * away * away, axis=1) - 10 * away[:, 0] * away[:, 1] * 0.5
 
     starts = jnp.full((3, 2), 0.5)
-    places, values = jax.jit(lambda x: ascend(score, x, 30))(starts)
+    places, values = jax.jit(lambda x: ascend(score, x, 30)[:2])(starts)
     for place, peak in zip(np.asarray(places), np.asarray(peaks), strict=True):
         exact = minimize(
             lambda x, peak=peak: (x[0] - peak[0]) ** 2 + 30 * (x[1] - peak[1]) ** 2 + 5 * (x[0] - peak[0]) * (x[1] - peak[1]),
@@ -235,6 +235,22 @@ def test_starts_are_the_best_of_every_so_many() -> None:
     expected = [max((n for n in range(start, 50, 7) if n != 3), key=lambda n: values[n]) for start in range(7)]
     assert jax.jit(lambda v: spread(v, 7))(values).tolist() == expected
     assert jax.jit(lambda v: spread(v, 80))(values).tolist() == list(range(50))
+
+
+def test_choices_on_the_edge_are_the_best_of_it() -> None:
+    """The best point of a steep reward within a circle, by Lagrange's conditions: scores of penalties end 1e-3 sides away from it."""
+
+    def look(points: jax.Array) -> tuple[Score, None]:
+        reward, cost = -30 * (points[:, 0] - 0.9) ** 2 - 2 * (points[:, 1] - 0.8) ** 2, jnp.sum(points**2, axis=1)[None] - 0.6
+        return Score(jnp.where(cost[0] <= 0, reward, -jnp.inf), limited=(reward, cost)), None
+
+    with jax.enable_x64(True):
+        box = domains.box({"a": (0.0, 1.0), "b": (0.0, 1.0)}, candidates=64)
+        points, best, _ = jax.jit(lambda pool: best_of_box(box, pool, look(pool)[0], look))(jnp.asarray(np.tile(box.points, (2, 1))))
+        x = np.asarray(points[best])
+    multiplier = 30 * (0.9 - x[0]) / x[0]
+    assert multiplier > 0 and abs(np.sum(x**2) - 0.6) < 1e-4
+    assert 2 * (0.8 - x[1]) / x[1] == pytest.approx(multiplier, rel=1e-3)
 
 
 def test_penalties_are_softened_to_parabolas_up_to_where_those_are_as_steep() -> None:
