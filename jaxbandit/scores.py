@@ -140,14 +140,9 @@ def _along_edge(box: Box, climbed: Callable[[Array, Array], Array], scores: Call
     Ends lie beyond the edge by their multipliers over twice the prices (Nocedal and Wright 2006, *Numerical optimization*, eq. 17.38),
     so costs that count as larger by as much have their best point on it. Sides of whole numbers stay.
     """
-    still = np.isin(np.arange(box.dimension), box.counted)[None]
-
-    def held(points: Array) -> Array:
-        return jnp.where(still, jax.lax.stop_gradient(points), points)
-
     beyond = scores(ended.place).past_edge(prices)
-    along = ascend(lambda points: climbed(held(points), beyond), ended.place, EDGE_STEPS, inverse=ended.inverse).place
-    return jnp.concatenate([along, to_edge(lambda points: scores(held(points)).largest_cost(prices), along)])
+    along = ascend(lambda points: climbed(_held(box, points), beyond), ended.place, EDGE_STEPS, inverse=ended.inverse).place
+    return jnp.concatenate([along, to_edge(lambda points: scores(_held(box, points)).largest_cost(prices), along)])
 
 
 def _at_whole_numbers(box: Box, climbed: Callable[[Array], Array], ends: Array) -> Climb:
@@ -156,8 +151,13 @@ def _at_whole_numbers(box: Box, climbed: Callable[[Array], Array], ends: Array) 
     levels = climbed(corners.reshape(-1, box.dimension)).reshape(corners.shape[:2])
     _, kept = jax.lax.top_k(jnp.where(jnp.isnan(levels), -jnp.inf, levels), min(KEPT_CORNERS, levels.shape[1]))
     begun = jnp.take_along_axis(corners, kept[:, :, None], axis=1).reshape(-1, box.dimension)
+    return ascend(lambda points: climbed(_held(box, points)), begun, box.steps)
+
+
+def _held(box: Box, points: Array) -> Array:
+    """Return the same points, along whose sides of whole numbers there is no derivative, so that ascents leave them."""
     still = np.isin(np.arange(box.dimension), box.counted)
-    return ascend(lambda points: climbed(jnp.where(still[None], jax.lax.stop_gradient(points), points)), begun, box.steps)
+    return jnp.where(still[None], jax.lax.stop_gradient(points), points)
 
 
 def own_starts(heights: Array, pool: Array, box: Box) -> Array:
