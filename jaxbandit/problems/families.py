@@ -1,5 +1,4 @@
-"""Random families: draws of a Gaussian process (CONFIG, Xu et al. 2023), kernel expansions on ``[0, 1]`` (Zhou and Ji 2022), and
-interpolants on a square (Vakili et al. 2023).
+"""Random families: draws of a Gaussian process on the points of a domain, or on a box (CONFIG, Xu et al. 2023).
 
 Families that reject instances draw again, at most ``attempts`` times. If no draw is accepted, every constraint of the instance is 1
 everywhere: it has no feasible point, and the trial is flagged.
@@ -10,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -20,30 +19,25 @@ from jaxbandit.core import checks
 from jaxbandit.core.blocks import one_program
 from jaxbandit.core.codec import nameable
 from jaxbandit.core.declare import Array, Key, Scalar, Table, checked
-from jaxbandit.core.fields import between, choice, finite, finite_numbers, matrix, nothing, positive, whole
-from jaxbandit.core.memory import check_fits
-from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, replace, static
-from jaxbandit.delays import Delay, NoDelay, Poisson
+from jaxbandit.core.fields import choice, finite, finite_numbers, matrix, nothing, positive, whole
+from jaxbandit.core.pytree import float_dtype, pytree, replace, static
+from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Box, Domain, grid
 from jaxbandit.kernels import Kernel, Scale, SquaredExponential, check_covariance
 from jaxbandit.kernels.base import covariances
-from jaxbandit.problems.base import AbstractProblem, Family, Problem, Seed
+from jaxbandit.problems.base import AbstractProblem, Family, Problem
 from jaxbandit.problems.boxes import check_noise
 from jaxbandit.problems.drawn import BoxDraw, Waves, at, instance, look_out
 from jaxbandit.problems.noise import Gaussian, Noise, Noiseless
 from jaxbandit.surrogates.pool import prior_draw
 
-__all__ = ["RKHS_2D_LENGTH_SCALES", "gp_draws", "gp_draws_infeasible", "rkhs_1d", "rkhs_1d_binding", "rkhs_2d", "rkhs_2d_draws"]
+__all__ = ["gp_draws", "gp_draws_infeasible"]
 
 T = TypeVar("T")
 EXACT = jax.lax.Precision.HIGHEST  # regret is measured against these tables, so no TF32 on accelerators
-RKHS_2D_LENGTH_SCALES = {"f1": 0.8, "f2": 1.0}  #: of the kernels that the two kinds of function are drawn with
-SHARE = between(0, 1)
 CONSTRAINTS = whole(1, 1000)
 
 Count: TypeAlias = Annotated[int, whole(1, 10**6)]  # of centres of a function, or of draws of an instance
-Points: TypeAlias = Annotated[int, whole(2, 20_000)]  # on an interval, with a kernel matrix of all pairs
-PointsPerAxis: TypeAlias = Annotated[int, whole(2, 140)]  # of a square, with a kernel matrix of all pairs
 Root: TypeAlias = Annotated[Table, finite_numbers, matrix("one row per point of the domain")]  # or the kernel matrix itself
 
 
@@ -96,13 +90,13 @@ class Draws(Family):
     def instance(self, means: Table, norm: Scalar | None = None) -> Problem:
         """Return the problem of the tables ``means [1 + m, M]``, with the family's domain, noise, delay and name."""
         problem = Problem(domain=self.domain, means=means, noise=self.noise, delay=self.delay, norm=norm, name=self.name)
-        return _drawing(problem, self.drawn_from)
+        return drawing(problem, self.drawn_from)
 
 
 P = TypeVar("P", bound=AbstractProblem)
 
 
-def _drawing(problem: P, kernel: Kernel | None) -> P:
+def drawing(problem: P, kernel: Kernel | None) -> P:
     """Return a problem that knows the kernel that its functions are drawn with; a changed copy of it does not."""
     object.__setattr__(problem, "drawn_from", kernel)
     return problem
@@ -179,7 +173,7 @@ class BoxDraws(FeasibleDraws):
 
     @checked
     def sample(self, key: Key) -> BoxDraw:
-        return _drawing(self._sampled(key), self.kernel)
+        return drawing(self._sampled(key), self.kernel)
 
     @one_program
     def _sampled(self, key: Key) -> BoxDraw:
@@ -257,7 +251,7 @@ def gp_draws(
         looked_at = look_out(domain, [] if start is None else [start])
         return BoxDraws(kernel=kernel, looked_at=looked_at, start=None if start is None else len(looked_at) - 1, **shared)
     family = GpDraws(root=square_root(kernel, domain), start=None if start is None else domain.nearest(start), **shared)
-    return _drawing(family, kernel)
+    return drawing(family, kernel)
 
 
 @nameable
@@ -282,243 +276,4 @@ def gp_draws_infeasible(
     """
     base = gp_draws(variant, domain=domain, kernel=kernel, noise=noise, constraints=constraints, attempts=attempts)
     shifted = replace(base, slack=slack, name=base.name.replace("gp_draws", "gp_draws_infeasible"))
-    return shifted if isinstance(base, BoxDraws) else _drawing(shifted, base.drawn_from)
-
-
-def rkhs_function(key: Key, kernel_matrix: Table, centres: int) -> tuple[Array, Array]:
-    """Draw ``f = sum_i a_i k(., x_i)`` as ``[M]``, with its RKHS norm ``[]``: ``a_i ~ U[-1, 1]``, ``x_i`` uniform, with repeats."""
-    where_key, weight_key = jax.random.split(key)
-    size = np.shape(kernel_matrix)[0]
-    where = jax.random.randint(where_key, (centres,), 0, size)
-    weights = jax.random.uniform(weight_key, (centres,), float_dtype(), -1, 1)
-    coefficients = jnp.zeros((size,), weights.dtype).at[where].add(weights)
-    values = times(kernel_matrix, coefficients)
-    return values, jnp.sqrt(jnp.maximum(jnp.sum(coefficients * values), 0))  # |f|^2 = a^T K a
-
-
-@pytree
-class RkhsThreshold(Draws):
-    """A family with ``f = sum_i a_i k(., x_i)`` and ``g = -f + h``, ``h = threshold * B``, drawn until ``max f >= least_peak * B``."""
-
-    matrix: Root
-    centres: Count = static(default=100)
-    attempts: Count = static(default=100)
-    threshold: Annotated[Scalar, SHARE] = 0.5
-    least_peak: Annotated[Scalar, SHARE] = 0.52
-    bound: Literal["norm", "max"] = static(default="norm")
-
-    @checked
-    def sample(self, key: Key) -> Problem:
-        def bound(values: Array, norm: Array) -> Array:
-            return norm if self.bound == "norm" else jnp.max(jnp.abs(values))
-
-        def accept(drawn: tuple[Array, Array]) -> Array:
-            return jnp.max(drawn[0]) >= jnp.asarray(self.least_peak, drawn[0].dtype) * bound(*drawn)
-
-        (reward, norm), accepted = reject(key, lambda key: rkhs_function(key, self.matrix, self.centres), accept, self.attempts)
-        cost = jnp.where(accepted, jnp.asarray(self.threshold, reward.dtype) * bound(reward, norm) - reward, 1)
-        return self.instance(jnp.stack([reward, cost]), norm)
-
-
-@pytree
-class RkhsBinding(Draws):
-    """A family with independent ``f`` and ``g``, drawn until the best ``f`` is infeasible and ``min g <= -least_slack * max |g|``."""
-
-    matrix: Root
-    centres: Count = static(default=100)
-    attempts: Count = static(default=100)
-    least_slack: Annotated[Scalar, between(0, 1, open_low=False)] = 0.25
-
-    @checked
-    def sample(self, key: Key) -> Problem:
-        def draw(key: Key) -> tuple[Array, Array, Array]:
-            (reward, norm), (cost, _) = (rkhs_function(part, self.matrix, self.centres) for part in jax.random.split(key))
-            return reward, cost, norm
-
-        def accept(drawn: tuple[Array, Array, Array]) -> Array:
-            reward, cost, _ = drawn
-            slack = jnp.asarray(self.least_slack, cost.dtype) * jnp.max(jnp.abs(cost))
-            return (cost[jnp.argmax(reward)] > 0) & (jnp.min(cost) <= -slack)
-
-        (reward, cost, norm), accepted = reject(key, draw, accept, self.attempts)
-        return self.instance(jnp.stack([reward, jnp.where(accepted, cost, 1)]), norm)
-
-
-@nameable
-@checked
-def rkhs_1d(
-    points_per_axis: Points = 100,
-    *,
-    threshold: Annotated[Scalar, SHARE] = 0.5,
-    bound: Literal["norm", "max"] = "norm",
-    least_peak: Annotated[Scalar, SHARE] = 0.52,
-    noise: Noise | None = None,
-    kernel: Kernel | None = None,
-    centres: Count = 100,
-    attempts: Count = 100,
-) -> RkhsThreshold:
-    """Make the family that asks for the best point of ``{f >= h}``, ``f`` random in an RKHS on ``[0, 1]`` (Zhou and Ji 2022, App. F.1).
-
-    ``f = sum_{i=1}^{p} a_i k(., x_i)``, ``a_i ~ U[-1, 1]``, ``x_i`` uniform on the grid with repeats (the paper does not say), and
-    ``g = -f + h``. The paper does not define ``B`` either: here it is the RKHS norm, or ``max |f|``. Instances with
-    ``max f < 0.52 B`` are drawn again (our addition: ``{f >= h}`` is often empty otherwise); 57% of draws pass with the norm, 64% with
-    the maximum. The constraint does not bind: the best point is also the safest.
-
-    Args:
-      points_per_axis: ``M >= 2`` evenly spaced points, ends included (paper: 100).
-      threshold: ``h / B`` in ``(0, 1]`` (paper: 1/4 and 1/2); above ``least_peak`` instances may be infeasible.
-      bound: ``"norm"`` or ``"max"``.
-      least_peak: smallest ``max f / B`` accepted, in ``(0, 1]``.
-      noise: noise model; default Gaussian of sd ``R = 0.1`` on reward and cost.
-      kernel: default squared exponential, ``l = 0.2``.
-      centres: number of terms, ``p >= 1`` (paper: 100).
-      attempts: most draws of an instance, ``>= 1``; if none is accepted, its constraint is 1 everywhere, and the trial is flagged.
-    """
-    kernel = SquaredExponential(length_scale=0.2) if kernel is None else kernel
-    given = _on_interval(points_per_axis, noise, kernel) | {"centres": centres, "attempts": attempts, "name": "rkhs_1d"}
-    return _drawing(RkhsThreshold(**given, threshold=threshold, least_peak=least_peak, bound=bound), kernel)
-
-
-@nameable
-@checked
-def rkhs_1d_binding(
-    points_per_axis: Points = 100,
-    *,
-    least_slack: Annotated[Scalar, between(0, 1, open_low=False)] = 0.25,
-    noise: Noise | None = None,
-    kernel: Kernel | None = None,
-    centres: Count = 100,
-    attempts: Count = 100,
-) -> RkhsBinding:
-    """Make a family of functions as in :func:`rkhs_1d` with an independent, binding constraint; ours, to show the trade-off with cost.
-
-    ``f`` and ``g`` are two independent draws; an instance counts when the best point of ``f`` alone violates ``g`` and the Slater slack
-    is at least a quarter of ``max |g|``.
-
-    Args:
-      least_slack: smallest Slater slack accepted, as a share of ``max |g|``, in ``[0, 1]``.
-      points_per_axis, noise, kernel, centres, attempts: as for :func:`rkhs_1d`.
-    """
-    kernel = SquaredExponential(length_scale=0.2) if kernel is None else kernel
-    given = _on_interval(points_per_axis, noise, kernel)
-    return _drawing(RkhsBinding(**given, least_slack=least_slack, centres=centres, attempts=attempts, name="rkhs_1d_binding"), kernel)
-
-
-def _on_interval(points_per_axis: int, noise: Noise | None, kernel: Kernel) -> dict[str, Any]:
-    """Return the domain, the kernel matrix and the noise of a family on ``[0, 1]``."""
-    size = checks.short(points_per_axis)
-    check_fits("points_per_axis", 3 * 8 * int(points_per_axis) ** 2, f"the kernel matrix of {size} points and its factors", "take fewer")
-    domain = grid([0.0], [1.0], points_per_axis)
-    return {"domain": domain, "matrix": gram(kernel, domain), "noise": Gaussian.from_sd(0.1) if noise is None else noise}
-
-
-@pytree
-class RkhsInterpolants(Draws):
-    """A family with ``f`` the least-norm interpolant of ``y ~ N(0, K)`` at random points.
-
-    Its squared RKHS norm ``y^T K^{-1} y`` is chi-squared with one degree of freedom for each centre (or the rank of ``K``, if lower).
-    """
-
-    root: Root
-    centres: int = static(default=100)
-    shift_to_zero: bool = static(default=False)
-
-    constraints = 0
-
-    @checked
-    def sample(self, key: Key) -> Problem:
-        where_key, weight_key = jax.random.split(key)
-        where = jax.random.choice(where_key, self.domain.size, (self.centres,), replace=False)
-        reward, norm = self._values(where, jax.random.normal(weight_key, (self.centres,), float_dtype()))
-        return self.instance(reward[None], norm)
-
-    @checked
-    def fixed(self, seed: Seed) -> Problem:
-        """Return the instance of a seed ``>= 0`` of NumPy's generator, in float64: the same function on every machine."""
-        rng = np.random.default_rng(seed)
-        where, weights = rng.choice(self.domain.size, self.centres, replace=False), rng.standard_normal(self.centres)
-        with jax.enable_x64(True):
-            reward, norm = _values(canonicalise(self), where, weights)
-            return self.instance(np.asarray(reward)[None], np.asarray(norm).item())
-
-    def _values(self, where: Array, weights: Array) -> tuple[Array, Array]:
-        """Return ``f = k(., Z) L^{-T} w`` and its norm ``|w|``, with ``L L^T = k(Z, Z)`` and centres ``Z = points[where]``."""
-        # L^T is the triangular factor of root[Z]^T = Q L^T, and so f = root Q w, without solving with a nearly singular matrix.
-        basis, triangle = _qr(jnp.asarray(self.root, float_dtype())[where].T)
-        signs = jnp.where(jnp.diagonal(triangle) < 0, -1, 1).astype(weights.dtype)
-        weights = signs * weights[: signs.shape[0]]  # fewer than centres where the kernel matrix has a lower rank
-        reward = times(self.root, times(basis, weights))
-        norm = jnp.sqrt(jnp.sum(weights**2))
-        return reward - jnp.min(reward) if self.shift_to_zero else reward, norm
-
-
-_values = jax.jit(RkhsInterpolants._values)
-
-
-@jax.custom_batching.sequential_vmap
-def _qr(matrix: Array) -> tuple[Array, Array]:
-    """Return the reduced QR factors, one instance at a time under ``vmap``: a batched QR on several CPU devices can hang in jaxlib 0.10."""
-    basis, triangle = jnp.linalg.qr(matrix)
-    return basis, triangle
-
-
-@nameable
-@checked
-def rkhs_2d_draws(
-    variant: Annotated[str, choice(*RKHS_2D_LENGTH_SCALES)] = "f1",
-    points_per_axis: PointsPerAxis = 50,
-    *,
-    side: Annotated[float, positive] = 10.0,
-    kernel: Kernel | None = None,
-    noise: Noise | None = None,
-    delay: Delay | None = None,
-    centres: Annotated[int, whole(1)] = 100,
-    shift_to_zero: bool = False,
-) -> RkhsInterpolants:
-    """Make the family of random functions of BPE-Delay (Vakili et al. 2023, sec. 7), a new one for every trial; no constraints.
-
-    ``f`` interpolates 100 values of a Gaussian process at random points of the grid. Its RKHS norm, the ``norm`` of an instance, is
-    10 on average with a standard deviation of 0.7. The paper does not state the domain (its published code: a square of side 10), the
-    number of points or their places.
-
-    Args:
-      variant: ``"f1"`` or ``"f2"``, squared exponential of length-scale 0.8 or 1.
-      points_per_axis: grid resolution ``n >= 2``, ``M = n^2`` (paper: 50).
-      side: side ``> 0`` of the domain ``[0, side]^2``.
-      kernel: another kernel.
-      noise: noise model; default Gaussian of sd 0.02.
-      delay: delay model; default Poisson of mean 50.
-      centres: number of points that are interpolated, 1 to ``M``.
-      shift_to_zero: subtract ``min f`` from ``f``, as learners that read 0 for missing feedback need; ``norm`` is that of ``f`` before.
-    """
-    domain = grid([0.0, 0.0], [side, side], points_per_axis)
-    whole(1, domain.size)("centres", centres)
-    kernel = SquaredExponential(length_scale=RKHS_2D_LENGTH_SCALES[variant]) if kernel is None else kernel
-    family = RkhsInterpolants(
-        domain=domain,
-        root=square_root(kernel, domain),
-        noise=Gaussian.from_sd(0.02) if noise is None else noise,
-        delay=Poisson(mean=50.0) if delay is None else delay,
-        centres=centres,
-        shift_to_zero=shift_to_zero,
-        name=f"rkhs_2d_draws-{variant}",
-    )
-    return _drawing(family, kernel)
-
-
-@nameable
-@checked
-def rkhs_2d(
-    variant: Annotated[str, choice(*RKHS_2D_LENGTH_SCALES)] = "f1", points_per_axis: PointsPerAxis = 50, *, seed: Seed = 0, **options: Any
-) -> Problem:
-    """Make one fixed function of the kind ``f1`` or ``f2`` of BPE-Delay's experiments, a sample of :func:`rkhs_2d_draws`.
-
-    The paper's own functions are not published; a seed gives one like them, the same on every machine.
-
-    Args:
-      variant, points_per_axis: as for :func:`rkhs_2d_draws`.
-      seed: seed of NumPy's generator, ``>= 0``.
-      **options: ``side``, ``kernel``, ``noise``, ``delay``, ``centres`` and ``shift_to_zero``, as for :func:`rkhs_2d_draws`.
-    """
-    family = rkhs_2d_draws(variant, points_per_axis, **options)
-    return _drawing(replace(family, name=f"rkhs_2d-{variant}").fixed(seed), family.drawn_from)
+    return shifted if isinstance(base, BoxDraws) else drawing(shifted, base.drawn_from)

@@ -157,7 +157,7 @@ def test_rkhs_threshold_against_a_transcription():
 def test_rkhs_norm_and_variance():
     """Without rejection ``E f(x)^2 = p / 3 mean_i k(x, x_i)^2``, and the norm is that of the least-norm interpolant."""
     matrix = problems.rkhs_1d().matrix
-    draw = jax.jit(jax.vmap(lambda key: problems.families.rkhs_function(key, matrix, 100)))
+    draw = jax.jit(jax.vmap(lambda key: problems.rkhs.rkhs_function(key, matrix, 100)))
     values, norms = draw(jax.random.split(jax.random.key(1), 2000))
     values = np.asarray(values, np.float64)
     expected = 100 / 3 * np.mean(matrix**2, axis=1)
