@@ -212,6 +212,8 @@ def _added_to_file(file: h5netcdf.File, name: str, variable: Variable, coordinat
     options: dict[str, Any] = {"compression": "gzip", "compression_opts": LEVEL, "shuffle": True} if numeric else {}
     kind = np.dtype(np.int8) if variable.dtype == bool else variable.dtype
     fill = kind.type(np.nan) if kind.kind == "f" else None
+    sizes = zip(variable.dims, variable.shape, strict=True)
+    file.dimensions.update({dim: size for dim, size in sizes if dim not in file.dimensions})  # of those without a coordinate
     made = file.create_variable(name, variable.dims, kind, chunks=chunks_of(variable), fillvalue=fill, **options)
     made.attrs["coordinates"] = coordinates
     if variable.dtype == bool:

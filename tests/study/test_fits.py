@@ -79,7 +79,7 @@ def test_fits_are_those_of_the_data_that_results_hold(tmp_path: Path) -> None:
     points, values = rows()[:, :2], rows()[:, 2:]
     start = np.asarray([1.0, 1.0, NOISE])
     before = fitted(start, [LOW, 1e-3, NOISE / 1e3], [HIGH, 1e3, NOISE * 1e3], points, values, float(np.mean(values**2)))
-    results = run_study(study)
+    results = run_study(study, tmp_path, results=tmp_path / "results.nc")  # whose groups of outputs have no coordinate
     recorded = json.loads(results.attrs["kernels"])["rpol"]
     assert recorded[0] == recorded[1] and LOW < before[0] < HIGH
     own = [recorded[0]["kernel"]["length_scale"], recorded[0]["variance"], json.loads(results.attrs["noise_variance_of_model"])["rpol"][0]]
