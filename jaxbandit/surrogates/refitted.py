@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxbandit.core.blocks import one_program
 from jaxbandit.core.declare import Array, Key, Scalar, Table, checked
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.status import Status
@@ -190,6 +191,7 @@ class RefittedSurrogate(Refits):
         seen = posterior.seen.add(self.ranged.groups, jnp.broadcast_to(index, (self.outputs,)), values, observed)
         return replace(posterior, belief=belief, seen=seen)
 
+    @one_program
     def fitted(self, posterior: RangedPosterior) -> RangedPosterior:
         (best, at_bound), seen = self._fits(posterior), posterior.seen
         model = replace(

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxbandit.core.blocks import one_program
 from jaxbandit.core.declare import Array, Key
 from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.core.status import Status
@@ -100,6 +101,7 @@ class RefittedBox(Refits):
         belief = self.in_force(posterior).observe(posterior.belief, index, values, present)
         return replace(posterior, belief=belief, values=posterior.values.at[outputs, counts].set(kept))
 
+    @one_program
     def fitted(self, posterior: BoxPosterior) -> BoxPosterior:
         factors, now = posterior.belief.factors, posterior.hyper_parameters
         seen = jnp.arange(self.box.room, dtype=jnp.int32)[None] < jnp.stack([factor.count for factor in factors])[:, None]  # [k, N]
