@@ -37,7 +37,8 @@ from tests.oracles.gaussian_process import squared_exponential
 
 NOISE, LENGTH, ROUNDS, FIRST = 1e-2, 0.3, 12, 4
 BETA = 2.0
-BOX = domains.box({"a": (0.0, 2.0), "b": (-1.0, 1.0)}, candidates=64, steps=30)
+SIDES = {"a": (0.0, 2.0), "b": (-1.0, 1.0)}
+BOX = domains.box(SIDES, candidates=64, steps=30)
 
 
 def reward(x: jax.Array) -> jax.Array:
@@ -123,10 +124,15 @@ def test_trials_by_themselves_and_in_a_batch_are_the_same() -> None:
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 @pytest.mark.parametrize("algorithm", [Rpol(), Refitted(algorithm=Cei(), every=4)], ids=["fixed", "refitted"])
 def test_a_longer_run_begins_with_the_same_bits(algorithm: Algorithm, precision: str) -> None:
-    """Whatever room its posteriors have: that for 64 points, all in use at the end, or for 128."""
-    model = surrogate(BOX, kernels.SquaredExponential(length_scale=LENGTH), noise_variance=NOISE, precision=precision)
+    """Whatever room its posteriors have: that for 64 points, all in use at the end, or for 128, as a run of one round more has."""
+    model = surrogate(
+        domains.box(SIDES, candidates=64, steps=3),
+        kernels.SquaredExponential(length_scale=LENGTH),
+        noise_variance=NOISE,
+        precision=precision,
+    )
     start = {"key": jax.random.key(2), "initial": InitialDesign(random=FIRST), "trials": 2, "record": "all"}
-    short, long = (simulate(PROBLEM, algorithm, model, horizon=room - FIRST, **start) for room in (64, 128))
+    short, long = (simulate(PROBLEM, algorithm, model, horizon=points - FIRST, **start) for points in (64, 65))
     assert np.array_equal(long.points[:, : 64 - FIRST], short.points) and np.array_equal(long.values[:, : 64 - FIRST], short.values)
 
 
