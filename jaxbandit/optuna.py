@@ -35,12 +35,11 @@ from jaxbandit.core.fields import Words, whole
 from jaxbandit.core.keys import typed
 from jaxbandit.delays import Delay
 from jaxbandit.domains import MOST_POINTS
-from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.arguments import Rounds
 from jaxbandit.feedback import Policy
 from jaxbandit.problems.data import Constraint, Objective
 from jaxbandit.session import Axis, Model, Session, SessionError, Specification
-from jaxbandit.session.axes import LARGEST_TOLD, Space
+from jaxbandit.session.axes import LARGEST_TOLD, Place, Space
 from jaxbandit.session.journal import Unwritten
 from jaxbandit.session.quantities import Outputs
 
@@ -53,6 +52,8 @@ OBJECTIVE = "objective"
 Excess: TypeAlias = Callable[[FrozenTrial], Sequence[float]]
 """Function that returns the constraint values of a trial, ``<= 0`` where they hold."""
 SearchSpace: TypeAlias = dict[str, BaseDistribution]
+Point: TypeAlias = int | Place
+"""A point of a grid by its number, or of a box by its place."""
 Most: TypeAlias = Annotated[int, whole(2, MOST_POINTS)]
 """Most points of an axis."""
 
@@ -62,12 +63,12 @@ class Move:
     """A trial that has begun, ``values`` being ``None``; or one that has ended, with the values that it has by output."""
 
     number: int
-    index: int | None = None  # of its point, as far as the trial has said it
+    point: Point | None = None  # as far as the trial has said it
     values: Mapping[str, float] | None = None
 
     def fits(self, made: Move) -> bool:
         """Return whether a move that was made is this one, as far as this one says."""
-        return self == (made if self.index is not None else dataclasses.replace(made, index=None))
+        return self == (made if self.point is not None else dataclasses.replace(made, point=None))
 
 
 class Sampler(BaseSampler):
@@ -78,9 +79,11 @@ class Sampler(BaseSampler):
     sampler, so that any number of workers may have one each, and a study goes on after a crash. A trial whose worker was killed stays
     under way until somebody says ``study.tell(number, state=TrialState.FAIL)``, as the heartbeat of an RDB storage does by itself.
 
-    Parameters are laid on a grid, evenly on their own scale, logarithmic or not, and in their steps; a trial off the grid counts at the
-    nearest point. The first trial, and parameters that not all complete trials have, such as those under a condition, are drawn uniformly,
-    each by itself. Without a model the first trials are the initial design of the session.
+    Where a number without a step is among the parameters, they are a box: whole numbers by one and categories are sides of their own, and
+    what has other steps, or is whole on a logarithmic scale, is rounded to it. Else, for an algorithm that knows no boxes, and with
+    ``points``, they are laid on a grid, evenly on their own scale, logarithmic or not, and in their steps; a trial off the grid counts at
+    the nearest point. The first trial, and parameters that not all complete trials have, such as those under a condition, are drawn
+    uniformly, each by itself. Without a model the first trials are the initial design of the session.
     """
 
     @checked
@@ -106,7 +109,8 @@ class Sampler(BaseSampler):
             sets by ``trial.set_user_attr``; or a function of a trial that returns values ``<= 0`` where constraints hold. Both are
             stored where Optuna and its dashboard look for constraints. Default: what trials set by ``trial.set_constraint``, in the order
             of names.
-          points: most points of each axis, or of each by its name; default: as many as keep the grid within 10,000 points, at most 50.
+          points: most points of each axis of a grid, or of each by its name; default: a box, or as many as keep the grid within 10,000
+            points, at most 50.
           horizon: most trials.
           delay: what is known of how late values come, as for :meth:`Session.create <jaxbandit.session.Session.create>`.
           feedback: what is believed of trials that are running; default: as for a session.
@@ -120,7 +124,9 @@ class Sampler(BaseSampler):
         self._points, self._mutex = points, threading.Lock()  # workers may be threads
         self._parts: dict[str, Any] = {"algorithm": algorithm, "model": model, "key": key, "horizon": horizon}
         self._parts |= {"delay": delay, "feedback": feedback}
+        self._continuous = points is None and algorithm.on_boxes
         self._designed: Specification | None = None  # until the parameters are known
+        self._first: list[Point] = []  # its initial design
         self._session: Session | None = None  # that has made the moves
         self._made: list[Move] = []
 
@@ -140,20 +146,22 @@ class Sampler(BaseSampler):
             for name in self._points.keys() - known:
                 if words := did_you_mean(name, known - self._points.keys()):
                     raise InvalidArgument(f"points: no trial has a parameter {name!r}{words}")
-        axes = _axes(search_space, self._points)
+        axes = _axes(search_space, self._points, continuous=self._continuous)
         told = {other.number: {} if other.state == TrialState.FAIL else self._told(other) for other in others if other.state.is_finished()}
         outputs = self._outputs(study.direction, sorted({name for values in told.values() for name in values} - {OBJECTIVE}))
         with self._mutex:
             parts = self._designed
             if parts is None or (parts.space.axes, parts.outputs) != (axes, outputs):
                 parts = self._designed = Specification(space=Space.of(axes), outputs=outputs, **self._parts)
+                design = parts.design_points()
+                self._first = [_in_steps(search_space, parts.space, point) if isinstance(point, tuple) else point for point in design]
                 self._session = None
             moves = _moves(others, trial, search_space, parts.space, told)
             running = {move.number for move in moves if move.values is None} - told.keys()
             if parts.at_once and running:
                 words = f"needs the values of trial {min(running)} first; run one worker, and fail a trial whose worker is dead"
                 raise SessionError(f"sampler: {type(parts.algorithm).__name__} {words}")
-            point = parts.space.point(self._chosen(parts, [*moves, Move(trial.number)]))
+            point = self._chosen(parts, search_space, [*moves, Move(trial.number)])
         return {name: _external(search_space[name], axis, point[axis.name]) for name, axis in zip(search_space, axes, strict=True)}
 
     def sample_independent(self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution) -> Any:
@@ -161,10 +169,11 @@ class Sampler(BaseSampler):
         if param_distribution.single():
             only: Any = param_distribution
             return only.choices[0] if isinstance(only, CategoricalDistribution) else only.low
-        [axis] = _axes({param_name: param_distribution}, self._points)
+        [axis] = _axes({param_name: param_distribution}, self._points, continuous=self._continuous)
         entropy = [*np.ravel(jax.random.key_data(typed(self._parts["key"]))).tolist(), trial.number, *param_name.encode()]
-        drawn = axis.values[np.random.default_rng(entropy).integers(len(axis.values))]
-        return _external(param_distribution, axis, drawn)
+        rng, space = np.random.default_rng(entropy), Space.of([axis])
+        drawn = space.point_at(space.readable([rng.uniform()])) if axis.continuous else space.point(int(rng.integers(space.size)))
+        return _external(param_distribution, axis, drawn[axis.name])
 
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
         """Store the constraint values of a trial where Optuna looks for them."""
@@ -200,49 +209,49 @@ class Sampler(BaseSampler):
         constraints = self._constraints if known else tuple(Constraint(name, "<=", 0.0) for name in names)
         return Outputs(Objective(OBJECTIVE, 1 if direction == StudyDirection.MAXIMIZE else -1), constraints)
 
-    def _chosen(self, parts: Specification, moves: list[Move]) -> int:
+    def _chosen(self, parts: Specification, space: SearchSpace, moves: list[Move]) -> Mapping[str, Any]:
         """Return the point of the last of all moves; goes on with the session where the first moves are those that it has made."""
-        first, begun = parts.design_points(), [move.index for move in moves if move.values is None]
-        first = [index if known is None else known for index, known in itertools.zip_longest(first, begun[: len(first)])]
+        begun = [move.point for move in moves if move.values is None][: len(self._first)]
+        first = [own if known is None else known for own, known in itertools.zip_longest(self._first, begun)]
         session, made, self._session = self._session, self._made, None  # in case a move is not possible
         goes_on = len(made) < len(moves) and all(map(Move.fits, moves, made))
-        if session is None or not goes_on or session.specification.design_points() != first:
-            parts = dataclasses.replace(parts, initial=InitialDesign(indices=np.asarray(first, np.int32)) if first else InitialDesign())
+        if session is None or not goes_on or list(session._state.design) != first:
             session, made = Session(Unwritten(parts.table()), parts), []
+            session._state.design = first
         for move in moves[len(made) :]:
             if move.values is None:
-                made.append(dataclasses.replace(move, index=session._ask(move.index).index))
+                ticket = session._ask(move.point, lambda place: _in_steps(space, parts.space, place))
+                made.append(dataclasses.replace(move, point=session._state.place_of(ticket.index) or ticket.index))
                 continue
-            ticket = 1 + [one.number for one in made if one.values is None].index(move.number)
+            number = 1 + [one.number for one in made if one.values is None].index(move.number)
             is_whole = len(move.values) == len(parts.outputs.names)
             if is_whole or (move.values and not parts.at_once):
-                session.tell(ticket, move.values)
+                session.tell(number, move.values)
             if not is_whole:
-                session.drop(ticket)  # what it lacks will never come
+                session.drop(number)  # what it lacks will never come
             made.append(move)
         self._session, self._made = session, made
-        assert made[-1].index is not None
-        return made[-1].index
+        return ticket.point
 
 
-def _moves(others: Sequence[FrozenTrial], own: FrozenTrial, space: SearchSpace, grid: Space, told: Mapping[int, Any]) -> list[Move]:
+def _moves(others: Sequence[FrozenTrial], asking: FrozenTrial, space: SearchSpace, own: Space, told: Mapping[int, Any]) -> list[Move]:
     """Return what has happened before a trial asks for its point, in order.
 
     Trials begin in the order of their numbers. Of one that began before and has not said its point the session makes the choice, as its
     worker is doing; one that began later will know this one.
     """
-    begun: list[tuple[FrozenTrial, int | None]] = []
+    begun: list[tuple[FrozenTrial, Point | None]] = []
     for trial in sorted(others, key=lambda trial: trial.number):
         known = trial.params if trial.state.is_finished() else {**trial.params, **trial.system_attrs.get("fixed_params", {})}
         is_of_space = all(trial.distributions.get(name, distribution) == distribution for name, distribution in space.items())
         if trial.state == TrialState.WAITING or not is_of_space:
             continue
         if space.keys() <= known.keys():
-            point = {axis.name: _internal(space[name], axis, known[name]) for name, axis in zip(space, grid.axes, strict=True)}
-            begun.append((trial, grid.nearest(point)))
-        elif trial.state == TrialState.RUNNING and trial.number < own.number:
+            point = {axis.name: _internal(space[name], axis, known[name]) for name, axis in zip(space, own.axes, strict=True)}
+            begun.append((trial, own.place(point) or own.nearest(point)))
+        elif trial.state == TrialState.RUNNING and trial.number < asking.number:
             begun.append((trial, None))
-    moves = [((place, 0.0), Move(trial.number, index)) for place, (trial, index) in enumerate(begun)]
+    moves = [((place, 0.0), Move(trial.number, point)) for place, (trial, point) in enumerate(begun)]
     starts = np.maximum.accumulate(np.asarray([_seconds(trial.datetime_start) for trial, _ in begun]))
     for place, (trial, _) in enumerate(begun):
         if trial.state.is_finished():
@@ -257,8 +266,13 @@ def _seconds(time: datetime.datetime | None) -> float:
     return time.timestamp()
 
 
-def _axes(space: SearchSpace, points: Most | Mapping[str, Most] | None) -> tuple[Axis, ...]:
-    """Return the axes of parameters; raises ``InvalidArgument`` on more points than a domain can have."""
+def _axes(space: SearchSpace, points: Most | Mapping[str, Most] | None, *, continuous: bool) -> tuple[Axis, ...]:
+    """Return the axes of parameters, where they may be ``continuous`` as sides of a box if a number without a step is among them.
+
+    Raises ``InvalidArgument`` on more points than a domain can have.
+    """
+    if continuous and any(isinstance(each, FloatDistribution) and each.step is None for each in space.values()):
+        return tuple(_side(f"parameter {name}", distribution) for name, distribution in space.items())
 
     def made(most: int) -> tuple[Axis, ...]:
         limits = points if isinstance(points, Mapping) else {name: points or most for name in space}
@@ -279,6 +293,15 @@ def _axes(space: SearchSpace, points: Most | Mapping[str, Most] | None) -> tuple
     return axes
 
 
+def _side(name: str, distribution: BaseDistribution) -> Axis:
+    """Return the axis of a distribution as a side of a box: its categories or whole numbers by one, or any number between its ends."""
+    if isinstance(distribution, FloatDistribution | IntDistribution):
+        low, high = distribution.low, distribution.high
+        if isinstance(distribution, FloatDistribution) or distribution.log or distribution.step > 1 or high - low >= MOST_ON_GRID:
+            return Axis.between(name, low, high, scale="logarithmic" if distribution.log else "linear")
+    return _axis(name, distribution, MOST_ON_GRID)
+
+
 def _axis(name: str, distribution: BaseDistribution, most: int) -> Axis:
     """Return the axis of a distribution: all categories, or at most ``most`` values, evenly spaced on its scale."""
     if isinstance(distribution, CategoricalDistribution):
@@ -291,9 +314,8 @@ def _axis(name: str, distribution: BaseDistribution, most: int) -> Axis:
     if distribution.log:
         return Axis(name, tuple(np.unique(np.geomspace(low, high, most).round().astype(int)).tolist()), scale)
     last = round((high - low) / (step or 1))
-    places = np.unique(np.linspace(0, last, min(most, last + 1)).round().astype(int)).tolist()
-    kind = type(low)  # int, or float, of which 14 digits leave the rounding of sums behind
-    return Axis(name, tuple(kind(f"{min(low + (step or 1) * place, high):.14g}") for place in places))
+    numbers = np.unique(np.linspace(0, last, min(most, last + 1)).round().astype(int)).tolist()
+    return Axis(name, tuple(_at_step(distribution, number) for number in numbers))
 
 
 def _internal(distribution: BaseDistribution, axis: Axis, value: Any) -> Any:
@@ -305,8 +327,25 @@ def _internal(distribution: BaseDistribution, axis: Axis, value: Any) -> Any:
 
 
 def _external(distribution: BaseDistribution, axis: Axis, value: Any) -> Any:
-    """Return a value of an axis as the parameter has it."""
-    return distribution.choices[axis.values.index(value)] if isinstance(distribution, CategoricalDistribution) else value
+    """Return a value of an axis as the parameter has it, which is in its steps."""
+    if isinstance(distribution, CategoricalDistribution):
+        return distribution.choices[axis.values.index(value)]
+    assert isinstance(distribution, FloatDistribution | IntDistribution)
+    if isinstance(distribution, IntDistribution) and distribution.log:
+        return min(max(round(value), distribution.low), distribution.high)
+    return value if distribution.step is None else _at_step(distribution, round((value - distribution.low) / distribution.step))
+
+
+def _at_step(distribution: FloatDistribution | IntDistribution, number: int) -> int | float:
+    """Return the value of a step, of which 14 digits leave the rounding of sums behind: an integer, where these are such."""
+    low, step = distribution.low, distribution.step or 1
+    return type(low)(f"{min(low + step * number, distribution.high):.14g}")
+
+
+def _in_steps(space: SearchSpace, own: Space, place: Place) -> Place:
+    """Return the place nearby, in the unit cube of a box, of parameters in their steps and of few digits."""
+    there, named = own.point_at(own.readable(place)), zip(space.items(), own.axes, strict=True)
+    return own.place({axis.name: _internal(each, axis, _external(each, axis, there[axis.name])) for (_, each), axis in named})
 
 
 def excess_of(outputs: Outputs, values: Mapping[str, float]) -> list[float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, overload
 
@@ -24,7 +24,7 @@ from jaxbandit.domains import Box, Domain
 from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.rounds import UNLIKELY
 from jaxbandit.feedback import Policy
-from jaxbandit.session.axes import LARGEST_TOLD, Axis, Space
+from jaxbandit.session.axes import LARGEST_TOLD, Axis, Place, Space
 from jaxbandit.session.course import Course
 from jaxbandit.session.journal import WAIT, Body, DamagedSession, SessionError, Unwritten, create_journal, open_journal
 from jaxbandit.session.measured import History, Measured, Names, OffGrid, check_placed, observed, rows_of
@@ -228,8 +228,11 @@ class Session(Reading):
                 raise SessionError(f"ask: values come before the next round here; ask for one point at a time, got count={count}")
             return [self._ask() for _ in range(count)]
 
-    def _ask(self, point: int | None = None) -> Ticket:
-        """Return the ticket of the next point; of ``point``, where somebody else has chosen it."""
+    def _ask(self, point: int | Place | None = None, readable: Callable[[Place], Place] | None = None) -> Ticket:
+        """Return the ticket of the next point; of ``point``, on a box its place, where somebody else has chosen it.
+
+        The place of one that is chosen here is made ``readable``, by default of six digits.
+        """
         body, status, after = self._state.next(), Status.OK, None
         warned = any(record.ticket.status & Status.FAR_FROM_PRIOR for record in self._state.records.values())
         if body["round"] > 0:
@@ -246,11 +249,11 @@ class Session(Reading):
             self._keep_up(asking=True)
             if point is None:
                 chosen = self._state.course.choose(self._state.under_way, body.get("index"))
-                point, status, after = chosen.point, chosen.status, chosen.after
-                body |= {"place": list(self._state.space.readable(chosen.place))} if chosen.place else {}
+                status, after = chosen.status, chosen.after
+                point = (readable or self._state.space.readable)(chosen.place) if chosen.place else chosen.point
             if not healthy(np.asarray(int(status))):
                 raise SessionError(f"ask: the algorithm cannot choose: {explain(int(status))}; nothing has happened")
-            body |= {} if "index" in body else {"index": point}
+            body |= {"place": list(point)} if isinstance(point, tuple) else {"index": point}
         self._happen("asked", body | {"status": int(status)}, after)
         if status & Status.FAR_FROM_PRIOR and not warned:
             [line] = flags_in_words(np.asarray(int(Status.FAR_FROM_PRIOR)))

@@ -161,17 +161,13 @@ class Specification(Described):
     def _design_key(self) -> Key:
         return design_key(trial_key(typed(self.key), 0))
 
-    def design_points(self) -> list[int]:
-        """Return the points of the initial design, those of a simulated trial of the same key."""
+    def design_points(self) -> list[int | Place]:
+        """Return the points of the initial design, those of a simulated trial of the same key: by number, on a box in the unit cube."""
+        domain = self.space.domain
         if not self.design.count:
             return []  # at once: many sessions have none, and drawing no point would compile programs
-        return [int(index) for index in np.asarray(self.design.points(self._design_key, self.space.domain.size))]
-
-    def design_places(self) -> list[Place]:
-        """Return the points of the initial design in the unit cube of a box, those of a simulated trial of the same key."""
-        domain = self.space.domain
-        if not isinstance(domain, Box) or not self.design.count:
-            return []
+        if not isinstance(domain, Box):
+            return [int(index) for index in np.asarray(self.design.points(self._design_key, domain.size))]
         with arithmetic([self.setting.arena.surrogate.model.precision]):
             return [self.space.readable(place) for place in np.asarray(self.design.places(self._design_key, domain)).tolist()]
 

@@ -214,7 +214,7 @@ class State:
     @functools.cached_property
     def design(self) -> Sequence[int | Place]:
         """The points of the initial design, by number; on a box in the unit cube."""
-        return self.specification.design_places() if self._is_box else self.specification.design_points()
+        return self.specification.design_points()
 
     def next(self) -> dict[str, Any]:
         """Return number and round of the next ticket, and the point of one of the initial design, or the number of any on a box."""

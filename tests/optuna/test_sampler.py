@@ -14,12 +14,13 @@ import jaxbandit
 from jaxbandit import InvalidArgument
 from jaxbandit.cli import main
 from jaxbandit.session import Axis, Model, Session, SessionError
+from jaxbandit.session.axes import Space
 
 optuna = pytest.importorskip("optuna")
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution  # noqa: E402
 from optuna.trial import TrialState  # noqa: E402
 
-from jaxbandit.optuna import Sampler, _axes, export  # noqa: E402
+from jaxbandit.optuna import Sampler, _axes, _external, _in_steps, export  # noqa: E402
 
 MODEL = Model(kernel=jaxbandit.kernels.SquaredExponential(length_scale=0.3), noise_variance=0.05, form="features")
 SPACE = {"rate": FloatDistribution(1e-3, 1e-1, log=True), "width": IntDistribution(1, 5)}
@@ -65,35 +66,78 @@ GRIDS: dict[str, tuple[Any, Any, list[Any]]] = {
 @pytest.mark.parametrize("case", GRIDS)
 def test_axes_keep_to_scales_and_steps(case: str) -> None:
     distribution, most, expected = GRIDS[case]
-    [axis] = _axes({"x": distribution}, {"x": most})
+    [axis] = _axes({"x": distribution}, {"x": most}, continuous=False)
     assert list(axis.values) == expected and [type(value) for value in axis.values] == [type(value) for value in expected]
     assert axis.scale == ("categorical" if case == "all categories" else "logarithmic" if distribution.log else "linear")
 
 
 def test_the_grid_is_as_fine_as_its_size_allows() -> None:
     space = {f"x{number}": FloatDistribution(0, 1) for number in range(4)} | {"c": CategoricalDistribution([1, 2])}
-    assert [len(axis.values) for axis in _axes(space, None)] == [8, 8, 8, 8, 2]
-    assert [len(axis.values) for axis in _axes(space, {"x1": 3})] == [11, 3, 11, 11, 2]
-    assert [len(axis.values) for axis in _axes({"x": FloatDistribution(0, 1)}, None)] == [50]
+    assert [len(axis.values) for axis in _axes(space, None, continuous=False)] == [8, 8, 8, 8, 2]
+    assert [len(axis.values) for axis in _axes(space, {"x1": 3}, continuous=False)] == [11, 3, 11, 11, 2]
+    assert [len(axis.values) for axis in _axes({"x": FloatDistribution(0, 1)}, None, continuous=False)] == [50]
     with pytest.raises(InvalidArgument, match=r"points: a grid of 20,000,000 points is more than 10,000,000; give fewer than 100"):
-        _axes({f"x{number}": FloatDistribution(0, 1) for number in range(3)} | {"n": IntDistribution(1, 20)}, 100)
+        _axes({f"x{number}": FloatDistribution(0, 1) for number in range(3)} | {"n": IntDistribution(1, 20)}, 100, continuous=False)
 
 
-def test_choices_follow_from_the_trials_alone() -> None:
+@pytest.mark.full(but=("grid",))
+@pytest.mark.parametrize("space", ["grid", "box"])
+def test_choices_follow_from_the_trials_alone(space: str) -> None:
     """A worker that has followed all of a study chooses as one that meets it, trial by trial; constraints are where Optuna looks."""
-    whole, broken = study(sampler()), study(sampler())
+    options = {} if space == "grid" else {"points": None}
+    whole, broken = study(sampler(**options)), study(sampler(**options))
     whole.optimize(train, n_trials=12)
     for _ in range(12):
-        broken.sampler = sampler()
+        broken.sampler = sampler(**options)
         broken.optimize(train, n_trials=1)
     assert points(whole) == points(broken) and len(set(points(whole))) > 6
+    assert (len({trial.params["rate"] for trial in whole.trials}) <= 6) == (space == "grid")
     for trial in whole.trials:
         assert trial.system_attrs["constraints"] == [trial.user_attrs["work"] - 4.5]
     assert whole.best_trial.user_attrs["work"] <= 4.5 and any(trial.constraints["0"] > 0 for trial in whole.trials)
     assert whole.best_trials[0].params["width"] == 4, "the best allowed width is found"
-    other = study(sampler(key=jax.random.key(4)))
+    other = study(sampler(key=jax.random.key(4), **options))
     other.optimize(train, n_trials=1)
     assert points(other)[0] != points(whole)[0]
+
+
+def test_the_initial_design_of_a_box_is_in_the_steps_of_parameters() -> None:
+    """A session goes on from trial to trial, for trials say what it has asked for; but for the first, which is drawn before it begins."""
+
+    def objective(trial: Any) -> float:
+        return float(trial.suggest_float("rate", 1e-4, 1e-1, log=True) + trial.suggest_int("width", 4, 128, log=True))
+
+    run, sessions = study(sampler(points=None, model=None, constraints=None)), []
+    for _ in range(5):
+        run.optimize(objective, n_trials=1)
+        sessions.append(run.sampler._session)
+    assert sessions[0] is None and sessions[1] is not None and all(session is sessions[1] for session in sessions[2:])
+    asked = [record.ticket.point for record in sessions[1]._state.records.values()]
+    assert [{f"parameter {name}": value for name, value in trial.params.items()} for trial in run.trials] == asked
+    assert all(4 <= width <= 128 and isinstance(width, int) for _, width in points(run)) and len(set(points(run))) == 5
+
+
+STEPS: dict[str, tuple[Any, Any, Any]] = {
+    "any number": (FloatDistribution(0, 1), 0.123456789, 0.123457),
+    "steps": (FloatDistribution(0.1, 0.5, step=0.1), 0.6, 0.3),
+    "whole numbers on a logarithmic scale": (IntDistribution(1, 64, log=True), 0.5, 8),
+    "whole numbers in steps": (IntDistribution(0, 100, step=20), 0.52, 60),
+    "whole numbers": (IntDistribution(2, 6), 0.7, 5),
+    "many whole numbers": (IntDistribution(0, 10**6), 0.1234567, 123457),
+    "categories": (CategoricalDistribution(["a", None]), 0.9, None),
+}
+
+
+@pytest.mark.parametrize("case", STEPS)
+def test_places_of_a_box_are_in_the_steps_of_parameters(case: str) -> None:
+    distribution, share, expected = STEPS[case]
+    space = {"x": distribution, "y": FloatDistribution(0, 1)}
+    axes = _axes(space, None, continuous=True)
+    own = Space.of(axes)
+    place = _in_steps(space, own, (share, 0.5))
+    value = _external(distribution, axes[0], own.point_at(place)["parameter x"])
+    assert value == expected and type(value) is type(expected)
+    assert _in_steps(space, own, place) == place
 
 
 def test_trials_under_way_count_also_those_that_have_not_said_their_point() -> None:
@@ -106,7 +150,7 @@ def test_trials_under_way_count_also_those_that_have_not_said_their_point() -> N
         run.sampler = sampler()
         for number in order:
             train(trials[number])
-        return points(run), [move.index for move in run.sampler._made if move.values is None]
+        return points(run), [move.point for move in run.sampler._made if move.values is None]
 
     in_order, indices = played([0, 1, 2, 3, 4, 5])
     assert len(set(in_order[3:])) == 6
@@ -125,7 +169,7 @@ def test_without_a_model_the_first_trials_are_the_initial_design() -> None:
     run.optimize(train, n_trials=3)
     session = run.sampler._session
     assert [record.ticket.round for record in session._state.records.values()] == 5 * [0]
-    design, own = session.specification.design_points(), run.sampler._designed.design_points()
+    design, own = session._state.design, run.sampler._first
     assert len(design) == len(own) == 6 and [index for index, other in zip(design, own, strict=True) if index == other] == [
         own[1],
         *own[3:],
