@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Annotated, ClassVar, TypeAlias, TypeVar
+from typing import Annotated, ClassVar, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import DTypeLike
 
 from jaxbandit.core.declare import Array, Declared, Key, PerOutput, checked
@@ -19,9 +19,8 @@ from jaxbandit.core.fields import MOST_ROUNDS, Letter, finite, whole
 from jaxbandit.core.hints import missing
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.domains import Domain
-from jaxbandit.surrogates import AbstractSurrogate, Posterior, Prediction, Surrogate
-from jaxbandit.surrogates.pool import added
-from jaxbandit.surrogates.posterior import Belief, deviation
+from jaxbandit.surrogates import AbstractSurrogate, BoxSurrogate, Posterior, Prediction, Surrogate
+from jaxbandit.surrogates.posterior import Arrived, Belief, deviation
 
 __all__ = ["Censor", "DelayedSurrogate", "Feedback", "Hallucinate", "Pending", "Policy", "Wait"]
 __dir__ = __all__.copy  # what completion shows
@@ -348,9 +347,6 @@ class HallucinatePosterior(LatePosterior):
     weights: tuple[Array, ...]  # [r] for each output: the mean less the prior mean
 
 
-Arrived: TypeAlias = tuple[tuple[object, ...], tuple[Array, ...]]  # factors and weights of what has arrived
-
-
 @pytree
 class Hallucinate(Policy):
     """The mean of what has arrived, with the deviation of all points chosen, as GP-BUCB (Desautels, Krause and Burdick 2014).
@@ -362,76 +358,57 @@ class Hallucinate(Policy):
     papers: ClassVar[Mapping[str, str]] = {"desautels2014": ""}
 
     def init(self, learner: DelayedSurrogate) -> HallucinatePosterior:
-        forms, groups = learner.arrivals.forms, learner.arrivals.groups
-        belief = learner.chosen.init()
-        factors = tuple(form.init() for form in forms)
-        weights = tuple(jnp.zeros((forms[g].rank,), belief.shift.dtype) for g in groups)
+        model, belief = learner.arrivals, learner.chosen.init()
+        factors = tuple(form.init() for form in model.forms_in_force)
+        weights = tuple(jnp.zeros((model.forms[g].rank,), belief.shift.dtype) for g in model.groups)
         return HallucinatePosterior(belief=belief, factors=factors, weights=weights, chosen=jnp.int32(0))
 
     def condition(self, learner: DelayedSurrogate, posterior: HallucinatePosterior, index: Array, values: Array) -> HallucinatePosterior:
         points, present = jnp.broadcast_to(index, (learner.outputs,)), ~jnp.isnan(values)  # NaN is under way
-        arrived = _arrive(learner, (posterior.factors, posterior.weights), points, values, present)
+        arrived = learner.arrivals.arrive((posterior.factors, posterior.weights), points, values, present)
         return _moved(learner, posterior.belief, index, arrived, posterior.chosen)
 
     def learn(self, learner: DelayedSurrogate, posterior: HallucinatePosterior, feedback: Feedback) -> HallucinatePosterior:
         chosen, before = posterior.chosen + 1, (posterior.factors, posterior.weights)
-        arrived = fold_arrivals(partial(_arrive, learner), before, feedback, self.taken(feedback, chosen), learner.axis)
+        arrived = fold_arrivals(learner.arrivals.arrive, before, feedback, self.taken(feedback, chosen), learner.axis)
         return _moved(learner, posterior.belief, feedback.index, arrived, chosen)
 
     def arrived(self, learner: DelayedSurrogate, posterior: HallucinatePosterior) -> Prediction:
         """Return mean and deviation of what has arrived, at a cost of ``O(M r^2)``; the gain is that of all points chosen."""
-        spreads = [form.spread(factor) for form, factor in zip(learner.arrivals.forms, posterior.factors, strict=True)]
-        sd = deviation(jnp.stack([spreads[g] for g in learner.arrivals.groups]))
+        sd = deviation(learner.arrivals.spread(posterior.factors))[np.asarray(learner.arrivals.groups)]
         return replace(self.predict(learner, posterior), sd=sd)
 
     # On a box the weights of the chosen points' model stay 0: to its means, the prior's, those of what has arrived are added.
 
     def predict_at(self, learner: DelayedSurrogate, posterior: HallucinatePosterior, points: Array) -> Prediction:
         belief = super().predict_at(learner, posterior, points)
-        return replace(belief, mean=belief.mean + _shifts_at(learner, posterior, points))
+        return replace(belief, mean=belief.mean + _moments(learner, posterior, points)[0])
 
     def arrived_at(self, learner: DelayedSurrogate, posterior: HallucinatePosterior, points: Array) -> Prediction:
-        pairs = zip(learner.arrivals.forms, posterior.factors, strict=True)
-        terms = [(form, form.terms(factor, form.weights_at(factor, points))) for form, factor in pairs]
-        spreads = [form.variances_at(points) + added(own[None])[0] for form, own in terms]
-        sd = deviation(jnp.stack([spreads[g] for g in learner.arrivals.groups]))
+        sd = deviation(_moments(learner, posterior, points)[1])[np.asarray(learner.arrivals.groups)]
         return replace(self.predict_at(learner, posterior, points), sd=sd)
 
     def draw_at(self, learner: DelayedSurrogate, posterior: HallucinatePosterior, key: Key, scale: Array, points: Array) -> Array:
-        return super().draw_at(learner, posterior, key, scale, points) + _shifts_at(learner, posterior, points)
+        return super().draw_at(learner, posterior, key, scale, points) + _moments(learner, posterior, points)[0]
 
     def place(self, learner: DelayedSurrogate, posterior: HallucinatePosterior, point: Array) -> tuple[Array, HallucinatePosterior]:
         index, belief = learner.chosen.place(posterior.belief, point)
-        factors = tuple(form.place(factor, point)[0] for form, factor in zip(learner.arrivals.forms, posterior.factors, strict=True))
-        shift = belief.shift.at[:, index].set(_shifts_at(learner, posterior, point[None])[:, 0])
+        pairs = zip(learner.arrivals.forms_in_force, posterior.factors, strict=True)
+        shift = belief.shift.at[:, index].set(_moments(learner, posterior, point[None])[0][:, 0])
+        factors = tuple(form.place(factor, point)[0] for form, factor in pairs)
         return index, replace(posterior, belief=replace(belief, shift=shift), factors=factors)
 
 
-def _shifts_at(learner: DelayedSurrogate, posterior: HallucinatePosterior, points: Array) -> Array:
-    """Return the means ``[k, n]`` less the prior means of what has arrived, at ``points [n, d]`` of the unit cube."""
-    model = learner.arrivals
-    parts = [form.weights_at(factor, points) for form, factor in zip(model.forms, posterior.factors, strict=True)]
-    return added(jnp.stack([posterior.weights[j][None] * parts[g] for j, g in enumerate(model.groups)]))
-
-
-def _arrive(learner: DelayedSurrogate, before: Arrived, points: Array, values: Array, present: Array) -> Arrived:
-    """Take in one value of each output that has one: ``weights += u (y - mean - phi.weights) / s``."""
-    factors, weights = list(before[0]), list(before[1])
-    model = learner.arrivals
-    for g, form in enumerate(model.forms):
-        first = model.groups.index(g)
-        factors[g], phi, u, s = form.absorb(factors[g], points[first], model.noise_at(g, points[first]), present[first])
-        for j in [j for j, group in enumerate(model.groups) if group == g]:
-            target = jnp.where(present[j], values[j] - model.prior_mean[j], 0)
-            weights[j] = weights[j] + u * ((target - jnp.sum(phi * weights[j])) * (1 / s))
-    return tuple(factors), tuple(weights)
+def _moments(learner: DelayedSurrogate, posterior: HallucinatePosterior, points: Array) -> tuple[Array, Array]:
+    """Return means ``[k, n]``, less the prior means, and variances ``[G, n]`` of what has arrived, at points of the unit cube of a box."""
+    return cast(BoxSurrogate, learner.arrivals).moments(posterior.factors, jnp.stack(posterior.weights), points)
 
 
 def _moved(learner: DelayedSurrogate, belief: Posterior, index: Array, arrived: Arrived, chosen: Array) -> HallucinatePosterior:
     """Return the posterior after a point was chosen, whose mean on the grid is that of what has arrived."""
-    belief, model, (factors, weights) = learner.chosen.condition_variance(belief, index), learner.arrivals, arrived
-    shifts = [model.forms[g].expand(factors[g], weights[j]) for j, g in enumerate(model.groups)]
-    return HallucinatePosterior(belief=replace(belief, shift=jnp.stack(shifts)), factors=factors, weights=weights, chosen=chosen)
+    belief, (factors, weights) = learner.chosen.condition_variance(belief, index), arrived
+    belief = replace(belief, shift=learner.arrivals.expand(factors, weights))
+    return HallucinatePosterior(belief=belief, factors=factors, weights=weights, chosen=chosen)
 
 
 @pytree
@@ -480,8 +457,9 @@ class Censor(Policy):
         model, chosen, still_open = learner.chosen, posterior.chosen + 1, self._open(learner)
         minimum = jnp.broadcast_to(jnp.asarray(self.minimum, feedback.values.dtype), (learner.outputs,))
         target = jnp.where(feedback.own_present, feedback.own_values, minimum)
-        belief, steps = model.absorb(posterior.belief, feedback.index)
-        belief, effects = model.moved(belief, steps, feedback.index, target), posterior.effects
+        belief, moves = model.absorb(posterior.belief, feedback.index)
+        belief, effects = model.moved(belief, moves, feedback.index, target), posterior.effects
+        steps = model.by_group(moves)
         if still_open:
             # P_t phi_s / lambda of the open targets; entries without a point yet are never used.
             points = jnp.minimum(posterior.recent[self.window - still_open :], learner.size - 1)
@@ -494,9 +472,8 @@ class Censor(Policy):
             present = feedback.present[slots] & (ages < chosen)[:, None]  # a restart forgets older points for good
             excess = jnp.where(present, feedback.values[slots] - minimum[None], 0)
             moved = [jnp.matmul(excess[:, j], effects[g], precision="highest") for j, g in enumerate(model.groups)]
-            corrections = [model.forms[g].expand(belief.factors[g], moved[j]) for j, g in enumerate(model.groups)]
             weights = belief.weights if belief.weights is None else belief.weights + jnp.stack(moved)
-            belief = replace(belief, shift=belief.shift + jnp.stack(corrections), weights=weights)
+            belief = replace(belief, shift=belief.shift + model.expand(belief.factors, moved), weights=weights)
         recent = jnp.append(posterior.recent[1:], feedback.index) if self.window else posterior.recent
         if still_open:  # the newest effect, u_t / s_t, comes in and the oldest goes
             newest = [(step.weights * step.precision)[None] for step in steps]

@@ -78,7 +78,7 @@ def replay(
         before = model.predict(posterior)
         mean, sd = before.mean[:, index], before.sd[:, index]
         after, steps = model.absorb(posterior, index)
-        precision = jnp.stack([steps[g].precision for g in model.groups])  # 1 / (lambda + sd^2), without the rounding of sd
+        precision = model.by_output([step.precision for step in steps])  # 1 / (lambda + sd^2), without the rounding of sd
         density = 0.5 * (jnp.log(precision) - math.log(2 * math.pi) - jnp.square(value - mean) * precision)
         return model.refreshed(model.moved(after, steps, index, value)), (mean, sd, density)
 

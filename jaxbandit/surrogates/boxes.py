@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
-from typing import cast
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.core.declare import Array, Key
+from jaxbandit.core import checks
+from jaxbandit.core.blocks import one_program
+from jaxbandit.core.declare import Array, Key, checked
 from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.domains import Box
+from jaxbandit.surrogates.alike import Alike, alike, in_order, members, of, side_by_side
 from jaxbandit.surrogates.features import prior_variance
 from jaxbandit.surrogates.pool import added
-from jaxbandit.surrogates.posterior import AbstractSurrogate, Belief, Posterior, Prediction, Surrogate, deviation
+from jaxbandit.surrogates.posterior import (
+    AbstractSurrogate,
+    Arrived,
+    Belief,
+    Number,
+    Points,
+    Posterior,
+    Prediction,
+    Present,
+    Scale,
+    Several,
+    Step,
+    Surrogate,
+    deviation,
+)
+from jaxbandit.surrogates.precision import require
 
 __all__ = ["BoxSurrogate", "Elsewhere"]
 
@@ -24,7 +44,7 @@ class BoxSurrogate(Surrogate):
 
     Its posteriors are exact, or those of features that are computed at every point. They hold ``M = C + N`` points of the unit cube: the
     box's ``C`` candidates, and the ``N`` that a trial has chosen or is to choose. A simulation makes as much room as it needs, in steps of
-    64 points.
+    64 points. Groups of outputs whose forms differ in numbers only are computed side by side, see :mod:`jaxbandit.surrogates.alike`.
 
     How much room there is changes no bit of what a trial chooses, but for these cases:
 
@@ -33,7 +53,12 @@ class BoxSurrogate(Surrogate):
       ``XLA_FLAGS=--xla_cpu_experimental_ynn_fusion_type=`` in the environment it does not, at the same speed.
     - A fit of :class:`~jaxbandit.Refitted` that is to look at more than 64 points looks at no more than there is room for.
     - Draws on fewer than 512 points, those of the trial included, are summed otherwise than on more.
+
+    Attributes:
+      alike: the forms with hyper-parameters that were fitted on the way; empty where they are those of ``forms``.
     """
+
+    alike: tuple[Alike[Any], ...] = dataclasses.field(default=(), repr=False)
 
     @property
     def size(self) -> int:
@@ -63,38 +88,145 @@ class BoxSurrogate(Surrogate):
         posterior, indices = jax.lax.scan(place, model.init(), cast(Box, self.domain).to_unit(jnp.asarray(points, self.dtype)))
         return model, posterior, indices
 
+    @property
+    def forms_in_force(self) -> tuple[Alike[Any], ...]:
+        """Forms that posteriors are made of, with those together that differ in their numbers only."""
+        return self.alike or side_by_side(self.forms, self.groups)
+
+    @one_program
     def init(self) -> Posterior:
-        base = super().init()
-        variance = jnp.stack([form.spread(factor) for form, factor in zip(self.forms_in_force, base.factors, strict=True)])
-        shift = jnp.zeros((self.outputs, self.size), self.dtype)
-        return replace(base, shift=shift, variance=variance, weights=jnp.zeros((self.outputs, self.forms[0].rank), self.dtype))
+        require(self.precision)
+        factors = tuple(form.init() for form in self.forms_in_force)
+        return Posterior(
+            factors=factors,
+            shift=jnp.zeros((self.outputs, self.size), self.dtype),
+            variance=self.spread(factors),
+            gain=jnp.zeros((len(self.forms),), self.dtype),
+            rounds=jnp.int32(0) if self.refresh else None,
+            weights=jnp.zeros((self.outputs, self.forms[0].rank), self.dtype),
+        )
+
+    @checked
+    def absorb(self, posterior: Posterior, index: Points, present: Present | None = None) -> tuple[Posterior, list[Step]]:
+        index, present = jnp.asarray(index), None if present is None else jnp.asarray(present)
+        factors, steps, more = [], [], []
+        for form, factor in self._pairs(posterior.factors):
+            own = index if jnp.ndim(index) == 0 else index[form.first]
+            seen, noise = None if present is None else present[form.first], self.noise_of(form)
+            factor, weights, column, s = form.observe(factor, own, noise, seen)
+            gained = 0.5 * jnp.log(s * (1 / noise))
+            factors.append(factor)
+            steps.append(Step(weights=weights, column=column, precision=1 / s))
+            more.append(gained if seen is None else jnp.where(seen, gained, 0))
+        columns, precisions = (self._joined(parts) for parts in ([step.column for step in steps], [step.precision for step in steps]))
+        variance = posterior.variance - columns * columns * precisions[:, None]
+        return replace(posterior, factors=tuple(factors), variance=variance, gain=posterior.gain + self._joined(more)), steps
+
+    def by_group(self, steps: list[Step]) -> list[Step]:
+        table = jax.tree.map(lambda *parts: self._joined(parts), *steps)
+        return [jax.tree.map(lambda x, g=g: x[g], table) for g in range(len(self.forms))]
+
+    def arrive(self, before: Arrived, points: Array, values: Array, present: Array) -> Arrived:
+        factors, weights = before[0], jnp.stack(before[1])
+        taken = [form.absorb(factor, points[form.first], self.noise_of(form), present[form.first]) for form, factor in self._pairs(factors)]
+        phi, u, s = (self.by_output([parts[n] for parts in taken]) for n in (1, 2, 3))
+        target = jnp.where(present, values - jnp.asarray(self.prior_mean, values.dtype), 0)
+        weights += u * ((target - jnp.sum(phi * weights, axis=1)) * (1 / s))[:, None]
+        return tuple(factor for factor, *_ in taken), tuple(weights)
+
+    def expand(self, factors: Sequence[Any], weights: Sequence[Array]) -> Array:
+        return self.each_output(lambda form, state, own: form.expand(state, own), factors, jnp.stack(weights))
+
+    def noise_of(self, form: Alike[Any]) -> Array:
+        """Return the noise variances ``[B]`` of the groups of a form in force."""
+        return of(jnp.asarray(self.noise_variance), form.groups)
+
+    def spread(self, factors: Sequence[Any]) -> Array:
+        return self._joined([form.spread(factor) for form, factor in self._pairs(factors)])
+
+    def by_output(self, parts: Sequence[Array]) -> Array:
+        """Return ``[k, ...]`` from an array ``[B, ...]`` for each of the forms in force."""
+        return self._of_outputs(self._joined(parts))
+
+    def _of_outputs(self, table: Array) -> Array:
+        if len(table) == 1:
+            return jnp.broadcast_to(table, (self.outputs, *table.shape[1:]))
+        return of(table, self.groups)
+
+    def _joined(self, parts: Sequence[Array]) -> Array:
+        """Return ``[G, ...]`` from an array ``[B, ...]`` for each of the forms in force."""
+        return in_order(parts, self._batches)
+
+    @property
+    def _batches(self) -> list[tuple[int, ...]]:
+        """Numbers of the groups of each of the forms in force."""
+        return [form.groups for form in self.alike] or alike(self.forms, self.groups)
+
+    def _pairs(self, factors: Sequence[Any]) -> zip[tuple[Alike[Any], Any]]:
+        return zip(self.forms_in_force, factors, strict=True)
+
+    def each_output(self, function: Callable[..., Array], factors: Sequence[Any], *own: Array) -> Array:
+        """Return ``function(form, state, *own)`` of every output, ``[k, ...]``, from ``own`` arguments ``[k, ...]``."""
+
+        def of_group(form: Any, state: Any, *own: Array) -> Array:
+            return jax.vmap(lambda own: function(form, state, *own))(own)
+
+        parts = [form.each(of_group, factor, *(of(x, form.outputs) for x in own)) for form, factor in self._pairs(factors)]
+        return in_order([part.reshape(-1, *part.shape[2:]) for part in parts], [members(self.groups, those) for those in self._batches])
 
     def predict_at(self, posterior: Posterior, points: Array) -> Prediction:
-        parts = [form.weights_at(factor, points) for form, factor in zip(self.forms_in_force, posterior.factors, strict=True)]
-        shifts, variances = self.moments(posterior, parts, points)
+        shifts, variances = self.moments(posterior.factors, _known(posterior), points)
         mean = jnp.asarray(self.prior_mean, shifts.dtype)[:, None] + shifts
-        return Prediction(mean=mean, sd=self._by_output(list(deviation(variances))), gain=posterior.gain[jnp.asarray(self.groups)])
+        return Prediction(mean=mean, sd=self._of_outputs(deviation(variances)), gain=posterior.gain[jnp.asarray(self.groups)])
 
-    def moments(self, posterior: Posterior, parts: list[Array], points: Array) -> tuple[Array, Array]:
-        """Return means ``[k, n]``, less the prior's, and variances ``[G, n]``, from ``v [n, r]`` of each group."""
-        weights, shifts, variances = _known(posterior), dict[int, Array](), []
-        for g, (form, v) in enumerate(zip(self.forms_in_force, parts, strict=True)):
-            outputs = [j for j, group in enumerate(self.groups) if group == g]
-            *sums, more = added(jnp.stack([*(weights[j][None] * v for j in outputs), form.terms(posterior.factors[g], v)]))
-            shifts.update(zip(outputs, sums, strict=True))
-            variances.append(form.variances_at(points) + more)
-        return jnp.stack([shifts[j] for j in range(self.outputs)]), jnp.stack(variances)
+    def moments(self, factors: Sequence[Any], weights: Array, points: Array, parts: Sequence[Array] | None = None) -> tuple[Array, Array]:
+        """Return means ``[k, n]``, less the prior's, of ``weights [k, r]`` and variances ``[G, n]`` at ``points [n, d]`` of the unit cube.
+
+        ``parts`` are ``v [B, n, r]`` there, for each of the forms in force, where they are known.
+        """
+        if parts is None:
+            parts = [form.each(lambda form, own: form.weights_at(own, points), factor) for form, factor in self._pairs(factors)]
+        shifts, variances = [], []
+
+        def of_group(form: Any, state: Any, v: Array, own: Array) -> tuple[Array, Array]:
+            *sums, more = added(jnp.stack([*(each[None] * v for each in own), form.terms(state, v)]))
+            return jnp.stack(sums), form.variances_at(points) + more
+
+        for (form, factor), v in zip(self._pairs(factors), parts, strict=True):
+            shift, variance = form.each(of_group, factor, v, of(weights, form.outputs))
+            shifts.append(shift.reshape(-1, len(points)))
+            variances.append(variance)
+        return in_order(shifts, [members(self.groups, those) for those in self._batches]), self._joined(variances)
 
     def draw_at(self, posterior: Posterior, key: Key, scale: Array, points: Array) -> Array:
-        keys, forms, weights = jax.random.split(key, self.outputs), self.forms_in_force, _known(posterior)
+        keys, weights = jax.random.split(key, self.outputs), _known(posterior)
+
+        def one(form: Any, state: Any, key: Key, weights: Array, size: Array) -> Array:
+            drawn: Array = form.draw_at(state, key, points, weights, size)
+            return drawn
+
         size = jnp.broadcast_to(jnp.asarray(scale, weights.dtype), (self.outputs,))
-        drawn = [forms[g].draw_at(posterior.factors[g], keys[j], points, weights[j], size[j]) for j, g in enumerate(self.groups)]
-        return jnp.asarray(self.prior_mean, weights.dtype)[:, None] + jnp.stack(drawn)
+        return jnp.asarray(self.prior_mean, weights.dtype)[:, None] + self.each_output(one, posterior.factors, keys, weights, size)
+
+    @checked
+    @one_program
+    def draw(self, posterior: Posterior, key: Key, scale: Scale) -> Array:
+        keys = jax.random.split(key, self.outputs)
+        deviations = self.each_output(lambda form, state, key: form.draw(state, key), posterior.factors, keys)
+        return self._mean(posterior) + jnp.asarray(scale)[:, None] * deviations
+
+    @checked
+    def covariance(self, posterior: Posterior, output: Number, indices: Several) -> Array:
+        checks.integer("output", output, least=0, most=self.outputs - 1)
+        batch = next(n for n, those in enumerate(self._batches) if self.groups[output] in those)
+        form, state = self.forms_in_force[batch].of_group(self.groups[output], posterior.factors[batch])
+        rows: Array = form.covariance(state, jnp.asarray(indices))
+        return rows
 
     def place(self, posterior: Posterior, point: Array) -> tuple[Array, Posterior]:
-        placed = [form.place(factor, point) for form, factor in zip(self.forms_in_force, posterior.factors, strict=True)]
+        placed = [form.place(factor, point) for form, factor in self._pairs(posterior.factors)]
         index = placed[0][1]
-        shifts, variances = self.moments(posterior, [v[None] for _, _, v in placed], point[None])
+        shifts, variances = self.moments(posterior.factors, _known(posterior), point[None], [v[:, None] for _, _, v in placed])
         return index, replace(
             posterior,
             factors=tuple(factor for factor, _, _ in placed),

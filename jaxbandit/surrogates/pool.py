@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,7 @@ from jaxbandit.surrogates.precision import in_step
 
 T = TypeVar("T")
 P = TypeVar("P", bound="OwnPoints")
+Rows: TypeAlias = dict[str, Array]  # that an observation adds to tables, by the names of these
 
 BLOCK = 16  # observations whose covariances with many points are computed at once, as far as there are any
 FEATURES = 256  # random features of a prior draw, whose mean and covariances are the prior's whatever their number
@@ -71,18 +72,24 @@ class BoxForm(Form[P]):
         """Return what data add to the variances at points of ``v [n, r]``: ``[n, r]``, to be summed by :func:`added`."""
 
     @abc.abstractmethod
-    def written(self, state: P, index: Array, v: Array) -> P:
-        """Return the state that holds ``v [r]`` of the point ``index []``."""
+    def placed(self, state: P, index: Array, v: Array) -> P:
+        """Return the state that holds ``v [r]`` of the point ``index []``; of several groups, ``v [B, r]``."""
+
+    @abc.abstractmethod
+    def taken(self, state: P, index: Array, noise: Array, present: Array | None) -> tuple[Any, Array, Array, Array, Array]:
+        """Return what an observation at ``index []`` brings, for :meth:`written`, with ``phi [r]``, ``u [r]``, ``s`` and ``column [M]``."""
+
+    @abc.abstractmethod
+    def written(self, state: P, new: Any, present: Array | None) -> P:
+        """Return the state with what :meth:`taken` gave; of several groups, in place."""
+
+    def absorb(self, state: P, index: Array, noise: Array, present: Array | None = None) -> tuple[P, Array, Array, Array]:
+        new, phi, u, s, _ = self.taken(state, index, noise, present)
+        return self.written(state, new, present), phi, u, s
 
     @abc.abstractmethod
     def draw_at(self, state: P, key: Key, points: Array, weights: Array, scale: Scalar) -> Array:
         """Return the shift of ``weights [r]`` and ``scale`` deviations at ``points [n, d]``: the same function for the same ``key``."""
-
-    def place(self, state: P, point: Array) -> tuple[P, Array, Array]:
-        """Return the state with ``point [d]`` as the next of the trial's own, its index ``[]`` in the pool, and its ``v [r]``."""
-        index, v = np.shape(self.candidates)[0] + state.placed, self.weights_at(state, point[None])[0]
-        after = replace(self.written(state, index, v), points=state.points.at[index].set(point), placed=state.placed + 1)
-        return after, index.astype(jnp.int32), v
 
 
 @pytree
@@ -131,39 +138,24 @@ class Pool(BoxForm[PoolState]):
     def terms(self, state: PoolState, v: Array) -> Array:
         return -v * v
 
-    def written(self, state: PoolState, index: Array, v: Array) -> PoolState:
-        return replace(state, rows=state.rows.at[:, index].set(v))
+    def placed(self, state: PoolState, index: Array, v: Array) -> PoolState:
+        return replace(state, rows=state.rows.at[..., index].set(v))
 
-    def observe(self, state: PoolState, index: Array, noise: Array, present: Array | None = None) -> tuple[PoolState, Array, Array, Array]:
-        state, _, u, s, column = self._absorbed(state, index, noise, present)
-        return state, u, column, s
-
-    def absorb(self, state: PoolState, index: Array, noise: Array, present: Array | None = None) -> tuple[PoolState, Array, Array, Array]:
-        return self._absorbed(state, index, noise, present)[:4]
-
-    def _absorbed(
-        self, state: PoolState, index: Array, noise: Array, present: Array | None
-    ) -> tuple[PoolState, Array, Array, Array, Array]:
-        phi, point, here = state.rows[:, index], state.points[index], True if present is None else present
+    def taken(self, state: PoolState, index: Array, noise: Array, present: Array | None) -> tuple[Rows, Array, Array, Array, Array]:
+        phi, point = state.rows[:, index], state.points[index]
         column = self.kernel(point[None], state.points)[0] - matmul(phi, state.rows)
         s = noise + jnp.maximum(column[index], 0)
         step, at = jax.lax.rsqrt(s), jnp.arange(self.room, dtype=jnp.int32) == state.count
         inverse = jnp.where(at, step, -step * matmul(phi, state.inverse))
+        new = {"rows": column * step, "inverse": inverse, "transposed": inverse, "observed": point, "noises": noise}
+        here = True if present is None else present
+        return new, jnp.where(here, phi, 0), jnp.where(at & here, jnp.sqrt(s), 0), s, jnp.where(here, column, 0)
 
-        def written(table: Array, new: Array) -> Array:
-            return table.at[state.count].set(jnp.where(here, new, table[state.count]))
-
-        after = replace(
-            state,
-            rows=written(state.rows, column * step),
-            inverse=written(state.inverse, inverse),
-            transposed=written(state.transposed.T, inverse).T,
-            observed=written(state.observed, point),
-            noises=written(state.noises, noise),
-            count=state.count + jnp.asarray(here).astype(jnp.int32),
-        )
-        u = jnp.where(at & here, jnp.sqrt(s), 0)
-        return after, jnp.where(here, phi, 0), u, s, jnp.where(here, column, 0)
+    def written(self, state: PoolState, new: Rows, present: Array | None) -> PoolState:
+        tables = {name: getattr(state, name) for name in new} | {"transposed": state.transposed.swapaxes(-1, -2)}
+        after = _put(tables, new, state.count, present)
+        after["transposed"] = after["transposed"].swapaxes(-1, -2)
+        return replace(state, **after, count=state.count + (1 if present is None else present.astype(jnp.int32)))
 
     def row(self, state: PoolState, index: Array) -> Array:
         return state.rows[:, index]
@@ -246,6 +238,28 @@ class Pool(BoxForm[PoolState]):
         start = jnp.zeros((blocks * BLOCK, len(state.points)), inverse.dtype)
         rows: Array = jax.lax.fori_loop(jnp.zeros_like(used), used, column, start)
         return rows[: self.room]
+
+
+def _put(tables: T, new: T, at: Array, present: Array | None) -> T:
+    """Return ``tables [N, ...]`` with rows ``new`` at ``at []`` where they are present; of several groups, each in its place.
+
+    A loop over groups writes in place, which a batched update does not: XLA selects between copies of its tables.
+    """
+
+    def put(table: Array, row: Array, at: Any, present: Array | None) -> Array:
+        return table.at[at].set(row if present is None else jnp.where(present, row, table[at]))
+
+    def write(b: Array, tables: T) -> T:
+        here = None if present is None else present[b]
+        after: T = jax.tree.map(lambda table, rows: put(table, rows[b], (b, at[b]), here), tables, new)
+        return after
+
+    after: T = (
+        jax.lax.fori_loop(0, len(at), write, tables)
+        if at.ndim
+        else jax.tree.map(lambda table, row: put(table, row, at, present), tables, new)
+    )
+    return after
 
 
 @jax.custom_vjp

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Self, TypeAlias, cast
 
 import jax
@@ -28,6 +29,7 @@ Values: TypeAlias = Annotated[jax.Array, fields.finite_numbers, fields.each_outp
 Present: TypeAlias = Annotated[jax.Array, fields.booleans, fields.each_output]  # which outputs [k] were observed
 Scale: TypeAlias = Annotated[jax.Array, fields.nonnegative_numbers, fields.each_output]  # factors [k] of standard deviations
 Several: TypeAlias = Annotated[jax.Array, fields.index, fields.vector("one number per point")]  # numbers of points, [n]
+Arrived: TypeAlias = tuple[tuple[Any, ...], tuple[jax.Array, ...]]  # factors, and weights [r] of each output's mean less the prior mean
 Number: TypeAlias = Annotated[int, whole(0)]  # of an output or of a group of outputs
 ROUNDING = 1e-13  # share of the prior variance that may be rounding of float64, which differs between processors
 
@@ -42,7 +44,7 @@ class HasGain(Described):
 class Posterior(HasGain):
     """Belief after some observations: ``k = 1 + m`` outputs (reward first), ``G`` groups of outputs that share a factor."""
 
-    factors: tuple[Any, ...]  # one per group, the state of its form
+    factors: tuple[Any, ...]  # one per group, the state of its form; on a box one for all groups whose forms are alike
     shift: Array  # [k, M] the mean less the prior mean, whose rounding it would carry
     variance: Array  # [G, M]
     gain: Array  # [G] realised information gain, 1/2 sum log(1 + sigma^2 / lam)
@@ -276,19 +278,19 @@ class Surrogate(AbstractSurrogate):
         if not self.refresh or posterior.rounds is None:
             return posterior
         rounds = posterior.rounds + 1
-
-        def anew() -> Array:
-            return jnp.stack([form.spread(factor) for form, factor in zip(self.forms_in_force, posterior.factors, strict=True)])
-
-        variance = jax.lax.cond(in_step(rounds) % self.refresh == 0, anew, lambda: posterior.variance)
+        variance = jax.lax.cond(in_step(rounds) % self.refresh == 0, lambda: self.spread(posterior.factors), lambda: posterior.variance)
         return replace(posterior, variance=variance, rounds=rounds)
+
+    def spread(self, factors: Sequence[Any]) -> Array:
+        """Return the posterior variances ``[G, M]`` from the factors alone, of the groups or of some other states of their forms."""
+        return jnp.stack([form.spread(factor) for form, factor in zip(self.forms_in_force, factors, strict=True)])
 
     def moved(self, posterior: Posterior, steps: list[Step], index: Array, values: Array) -> Posterior:
         """Return the posterior whose mean has taken in ``values [k]``, after :meth:`absorb`; arguments as for :meth:`condition`."""
         values = jnp.asarray(values)
         seen = column_of(posterior.shift, jnp.asarray(index)) if jnp.ndim(index) == 0 else posterior.shift[jnp.arange(self.outputs), index]
-        innovation = (values - jnp.asarray(self.prior_mean, values.dtype) - seen) * self._by_output([step.precision for step in steps])
-        columns = self._by_output([step.column for step in steps])
+        innovation = (values - jnp.asarray(self.prior_mean, values.dtype) - seen) * self.by_output([step.precision for step in steps])
+        columns = self.by_output([step.column for step in steps])
         return replace(
             posterior, shift=posterior.shift + columns * innovation[:, None], weights=self._reweighted(posterior, steps, innovation)
         )
@@ -296,7 +298,7 @@ class Surrogate(AbstractSurrogate):
     def _reweighted(self, posterior: Posterior, steps: list[Step], innovation: Array) -> Array | None:
         if posterior.weights is None:
             return None
-        return posterior.weights + self._by_output([step.weights for step in steps]) * innovation[:, None]
+        return posterior.weights + self.by_output([step.weights for step in steps]) * innovation[:, None]
 
     @checked
     def condition_variance(self, posterior: Posterior, index: Point) -> Posterior:
@@ -323,6 +325,29 @@ class Surrogate(AbstractSurrogate):
         # A stack of one is a copy that XLA keeps.
         variance = variances[0][None] if len(variances) == 1 else jnp.stack(variances)
         return replace(posterior, factors=tuple(factors), variance=variance, gain=jnp.stack(gains)), steps
+
+    def by_group(self, steps: list[Step]) -> list[Step]:
+        """Return the step of each group, from those of :meth:`absorb`."""
+        return steps
+
+    def arrive(self, before: Arrived, points: Array, values: Array, present: Array) -> Arrived:
+        """Take in one value of each output that has one into factors and weights alone: ``weights += u (y - mean - phi.weights) / s``.
+
+        Every output has a point of ``points [k]``, a value of ``values [k]`` and whether it is there, of ``present [k]``.
+        """
+        factors, weights = list(before[0]), list(before[1])
+        for g, form in enumerate(self.forms_in_force):
+            first = self.groups.index(g)
+            factors[g], phi, u, s = form.absorb(factors[g], points[first], self.noise_at(g, points[first]), present[first])
+            for j in [j for j, group in enumerate(self.groups) if group == g]:
+                target = jnp.where(present[j], values[j] - self.prior_mean[j], 0)
+                weights[j] = weights[j] + u * ((target - jnp.sum(phi * weights[j])) * (1 / s))
+        return tuple(factors), tuple(weights)
+
+    def expand(self, factors: Sequence[Any], weights: Sequence[Array]) -> Array:
+        """Return the functions ``[k, M]`` of ``weights [r]`` of every output."""
+        forms = self.forms_in_force
+        return jnp.stack([forms[g].expand(factors[g], weights[j]) for j, g in enumerate(self.groups)])
 
     @checked
     def noise_at(self, group: Number, points: Annotated[Array, fields.index]) -> Array:
@@ -375,7 +400,7 @@ class Surrogate(AbstractSurrogate):
     def predict(self, posterior: Posterior) -> Prediction:
         sd = deviation(posterior.variance)
         gain = posterior.gain[jnp.asarray(self.groups)]
-        return Prediction(mean=self._mean(posterior), sd=self._by_output(list(sd)), gain=gain)
+        return Prediction(mean=self._mean(posterior), sd=self._of_outputs(sd), gain=gain)
 
     @checked
     def gain(self, posterior: HasGain) -> Array:
@@ -398,11 +423,15 @@ class Surrogate(AbstractSurrogate):
     def _mean(self, posterior: Posterior) -> Array:
         return jnp.asarray(self.prior_mean, posterior.shift.dtype)[:, None] + posterior.shift
 
-    def _by_output(self, per_group: list[Array]) -> Array:
-        """Return ``[k, M]`` from one array ``[M]`` per group; a broadcast, which costs nothing, when all outputs share."""
-        if len(per_group) == 1:
-            return jnp.broadcast_to(per_group[0][None], (self.outputs, *per_group[0].shape))
-        return jnp.stack([per_group[g] for g in self.groups])
+    def by_output(self, parts: Sequence[Array]) -> Array:
+        """Return ``[k, ...]`` from an array for each of the forms in force; a broadcast, which costs nothing, when all outputs share."""
+        if len(parts) == 1:
+            return jnp.broadcast_to(parts[0][None], (self.outputs, *parts[0].shape))
+        return jnp.stack([parts[g] for g in self.groups])
+
+    def _of_outputs(self, table: Array) -> Array:
+        """Return ``[k, M]`` from ``table [G, M]``."""
+        return self.by_output(list(table))
 
     def describe(self) -> str:
         """Return a line for each group of outputs (form, rank, share of prior variance left out), and one on the precision."""

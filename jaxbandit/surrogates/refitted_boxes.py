@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -15,10 +15,11 @@ from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.core.status import Status
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel, Scale
+from jaxbandit.surrogates.alike import of
 from jaxbandit.surrogates.boxes import BoxSurrogate
 from jaxbandit.surrogates.evidence.density import Collapsed
 from jaxbandit.surrogates.evidence.fitting import AT_BOUND, Search, maximise, paths
-from jaxbandit.surrogates.pool import PoolState, added
+from jaxbandit.surrogates.pool import Pool, PoolState, added
 from jaxbandit.surrogates.posterior import Prediction
 from jaxbandit.surrogates.ranges import length_scales, with_length_scale
 from jaxbandit.surrogates.refitted import NOISE, VARIANCE, HyperParameters, Refits, RefittedPosterior
@@ -90,65 +91,73 @@ class RefittedBox(Refits):
         return self._with(posterior.hyper_parameters, posterior.prior_mean)
 
     def _with(self, given: HyperParameters, prior_mean: Array) -> BoxSurrogate:
-        kernels = [_kernel(form.kernel, given.length_scale[output], given.variance[output]) for output, form in enumerate(self.box.forms)]
-        forms = tuple(replace(form, kernel=kernel) for form, kernel in zip(self.box.forms, kernels, strict=True))
-        return replace(self.box, forms=forms, noise_variance=given.noise_variance, prior_mean=prior_mean)
+        numbers = given.length_scale, given.variance
+        forms = [form.with_kernels(_kernel, *(of(x, form.groups) for x in numbers)) for form in self.box.forms_in_force]
+        return replace(self.box, alike=tuple(forms), noise_variance=given.noise_variance, prior_mean=prior_mean)
 
     def observe(self, posterior: BoxPosterior, index: Array, values: Array, present: Array | None = None) -> BoxPosterior:
         observed = jnp.ones((self.outputs,), bool) if present is None else present
-        counts, outputs = jnp.stack([factor.count for factor in posterior.belief.factors]), jnp.arange(self.outputs, dtype=jnp.int32)
+        counts, outputs = self._counts(posterior), jnp.arange(self.outputs, dtype=jnp.int32)
         kept = jnp.where(observed, values, posterior.values[outputs, counts])
         belief = self.in_force(posterior).observe(posterior.belief, index, values, present)
         return replace(posterior, belief=belief, values=posterior.values.at[outputs, counts].set(kept))
 
+    def _counts(self, posterior: BoxPosterior) -> Array:
+        """Return the numbers of observations ``[k]``."""
+        return self.box.by_output([factor.count.reshape(-1) for factor in posterior.belief.factors])
+
     @one_program
     def fitted(self, posterior: BoxPosterior) -> BoxPosterior:
         factors, now = posterior.belief.factors, posterior.hyper_parameters
-        seen = jnp.arange(self.box.room, dtype=jnp.int32)[None] < jnp.stack([factor.count for factor in factors])[:, None]  # [k, N]
+        seen = jnp.arange(self.box.room, dtype=jnp.int32)[None] < self._counts(posterior)[:, None]  # [k, N]
         counts = jnp.maximum(jnp.sum(seen, axis=1, dtype=self.dtype), 1)
         mean = added(jnp.where(seen, posterior.values, 0)[None])[0] / counts
         centred = jnp.where(seen, posterior.values - mean[:, None], 0)
         variance = added(jnp.square(centred)[None])[0] / counts
         unit = jnp.where(variance > 0, variance, now.variance)  # [k]
-        given = [
-            (
-                self._data(factor, centred[j] / jnp.sqrt(unit[j])),
-                _kernel(form.kernel, now.length_scale[j], now.variance[j] / unit[j]),
-                now.noise_variance[j] / unit[j],
-                jnp.asarray(self.box.noise_variance, self.dtype)[j] / unit[j],
-            )
-            for j, (form, factor) in enumerate(zip(self.box.forms, factors, strict=True))
-        ]
+        standardised = centred / jnp.sqrt(unit)[:, None]
+        own_noise = jnp.asarray(self.box.noise_variance, self.dtype) / unit
         # The second search seldom finds more than the first once there are data: the first, second, fourth, eighth ... of equal times.
         number = posterior.rounds // (self.every or self.first)
         again = (number & (number - 1)) == 0
-        best, at_bound = jax.lax.map(lambda one: self._fit(again, *one), jax.tree.map(lambda *parts: jnp.stack(parts), *given))
+        start = self._with(replace(now, variance=now.variance / unit, noise_variance=now.noise_variance / unit), posterior.prior_mean)
+
+        def fit(form: Pool, state: PoolState, values: Array, *noises: Array) -> tuple[HyperParameters, Array]:
+            return self._fit(again, self._data(state, values), cast(Scale, form.kernel), *noises)
+
+        given = standardised, jnp.asarray(start.noise_variance), own_noise
+        found = [
+            form.each(fit, factor, *(of(x, form.groups) for x in given), in_turn=True)
+            for form, factor in zip(start.forms_in_force, factors, strict=True)
+        ]
+        best, at_bound = jax.tree.map(lambda *parts: self.box.by_output(parts), *found)
         best = replace(best, variance=best.variance * unit, noise_variance=best.noise_variance * unit)
-        forms = self._with(best, mean).forms
-        both = jnp.stack([centred, seen.astype(self.dtype)], axis=1)  # [k, 2, N]
-        anew = [form.conditioned(factors[j], best.noise_variance[j], both[j]) for j, form in enumerate(forms)]
-        # The constant c ~ N(0, s) beside K expects 1^T K^-1 y / (1^T K^-1 1 + 1 / s) (Rasmussen and Williams 2006, eq. 2.41).
-        whites, ones = jnp.moveaxis(jnp.stack([weights for _, weights, _ in anew]), 1, 0)  # [k, N] each
-        constant = jnp.sum(ones * whites, axis=1) / (jnp.sum(ones * ones, axis=1) + 1 / (MEAN * unit))
-        weights = whites - constant[:, None] * ones
-        belief = replace(
-            posterior.belief,
-            factors=tuple(factor for factor, _, _ in anew),
-            shift=jnp.stack([form.expand(factor, own) for form, (factor, _, _), own in zip(forms, anew, weights, strict=True)]),
-            variance=jnp.stack([form.spread(factor) for form, (factor, _, _) in zip(forms, anew, strict=True)]),
-            gain=jnp.stack([gain for _, _, gain in anew]),
-            weights=weights,
-        )
+
+        def conditioned(form: Pool, state: PoolState, noise: Array, values: Array, seen: Array, unit: Array) -> tuple[Any, ...]:
+            anew, (white, one), gain = form.conditioned(state, noise, jnp.stack([values, seen]))
+            # The constant c ~ N(0, s) beside K expects 1^T K^-1 y / (1^T K^-1 1 + 1 / s) (Rasmussen and Williams 2006, eq. 2.41).
+            constant = jnp.sum(one * white) / (jnp.sum(one * one) + 1 / (MEAN * unit))
+            weights = white - constant * one
+            return anew, (weights, constant, gain, form.expand(anew, weights), form.spread(anew))
+
+        own = best.noise_variance, centred, seen.astype(self.dtype), unit
+        anew = [
+            form.each(conditioned, factor, *(of(x, form.groups) for x in own), in_turn=True)
+            for form, factor in zip(self._with(best, mean).forms_in_force, factors, strict=True)
+        ]
+        weights, constant, gain, shift, variance = (self.box.by_output(parts) for parts in zip(*(rest for _, rest in anew), strict=True))
+        factors = tuple(state for state, _ in anew)
+        belief = replace(posterior.belief, factors=factors, shift=shift, variance=variance, gain=gain, weights=weights)
         flags = posterior.flags | jnp.where(jnp.any(at_bound), int(Status.FIT_AT_BOUND), 0)
         return replace(posterior, belief=belief, hyper_parameters=best, prior_mean=mean + constant, flags=flags)
 
-    def _data(self, factor: PoolState, values: Array) -> Collapsed:
+    def _data(self, state: PoolState, values: Array) -> Collapsed:
         """Return the observations of an output, with ``values [N]``; of more than a fit looks at, some evenly spaced in time."""
         slots = jnp.arange(min(self.points, max(self.box.room, ALIKE)), dtype=jnp.int32)
-        which = jnp.where(factor.count > len(slots), slots * factor.count // len(slots), slots)
-        counts = (which < factor.count).astype(self.dtype)
+        which = jnp.where(state.count > len(slots), slots * state.count // len(slots), slots)
+        counts = (which < state.count).astype(self.dtype)
         within, constant = jnp.zeros((1,), self.dtype), jnp.asarray(MEAN, self.dtype)
-        return Collapsed(points=factor.observed[which], counts=counts, means=values[which][None], within=within, constant=constant)
+        return Collapsed(points=state.observed[which], counts=counts, means=values[which][None], within=within, constant=constant)
 
     def _fit(self, again: Array, data: Collapsed, kernel: Scale, noise_variance: Array, own_noise: Array) -> tuple[HyperParameters, Array]:
         """Return the hyper-parameters of maximum posterior of standardised values, and whether a length-scale is the least allowed."""

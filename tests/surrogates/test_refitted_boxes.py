@@ -82,8 +82,9 @@ def test_a_fit_has_the_largest_posterior_and_the_belief_is_that_of_a_dense_solve
 
 @pytest.mark.full
 def test_runs_with_late_feedback_record_a_length_scale_for_each_axis_and_output() -> None:
+    """Whose kernels are of different classes."""
     problem = jb.problems.on_box(BOX, lambda x: 100 + jnp.sin(5 * x[0]), [lambda x: x[1] - 0.5], noise_variance=1e-3)
-    model = jb.surrogate(BOX, kernels.Matern52(length_scale=0.4), noise_variance=1e-3)
+    model = jb.surrogate(BOX, [kernels.Matern52(length_scale=0.4), kernels.SquaredExponential(length_scale=0.4)], noise_variance=1e-3)
     algorithm = jb.Refitted(algorithm=jb.Cei(), at_start=True, every=3, first=4, steps=6)
     initial, late = jb.InitialDesign(random=4), jb.delays.Constant(rounds=1)
     run = jb.simulate(problem, algorithm, model, horizon=8, trials=2, key=jax.random.key(0), initial=initial, delay=late)

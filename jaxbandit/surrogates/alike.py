@@ -1,0 +1,175 @@
+"""Forms on a box of several groups of outputs that differ in their numbers only: one program computes all of them, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbandit.core.declare import Array
+from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.kernels import Kernel
+from jaxbandit.surrogates.pool import BoxForm, OwnPoints
+
+P = TypeVar("P", bound=OwnPoints)
+T = TypeVar("T")
+
+
+@pytree
+class Alike(Generic[P]):
+    """Forms of ``B`` groups of ``c`` outputs each, with the states of all as one.
+
+    Where there is more than one group, its leaves and those of states have a leading axis ``[B]``, but for candidates and points, which
+    all share. Those of a lone group have none, for XLA would copy tables on the way between the two.
+    """
+
+    form: BoxForm[P]
+    groups: tuple[int, ...] = static()  # B numbers
+    outputs: tuple[tuple[int, ...], ...] = static()  # [B, c] numbers
+
+    @property
+    def first(self) -> np.ndarray:
+        """First output ``[B]`` of each group, which speaks for all of it."""
+        return np.asarray(self.outputs)[:, 0]
+
+    @property
+    def _is_one(self) -> bool:
+        return len(self.groups) == 1
+
+    def init(self) -> P:
+        """Return the states before any data."""
+        if self._is_one:
+            return self.form.init()
+        candidates = jnp.asarray(self.form.candidates)
+        states = jax.vmap(lambda form: _bare(replace(form, candidates=candidates).init()))(_bare(self.form))
+        started: P = replace(states, points=candidates[self.form.numbers()], placed=jnp.int32(0))
+        return started
+
+    def with_kernels(self, make: Callable[..., Kernel], *own: Array) -> Alike[P]:
+        """Return the forms with kernel ``make(kernel, *own)`` each, from ``own`` arguments ``[B, ...]``."""
+        kernel = make(self.form.kernel, *(x[0] for x in own)) if self._is_one else jax.vmap(make)(self.form.kernel, *own)
+        return replace(self, form=replace(self.form, kernel=kernel))
+
+    def each(self, function: Callable[..., Any], state: P, *own: Any, in_turn: bool = False) -> Any:
+        """Return ``function(form, state, *own)`` of every group, from ``own`` arguments ``[B, ...]``, side by side or one after the other.
+
+        Arrays of the result have a leading axis ``[B]``, and states are those of all.
+        """
+        if self._is_one:
+            after = function(self.form, state, *jax.tree.map(lambda x: x[0], own))
+            return jax.tree.map(lambda part: part if _is_state(part) else part[None], after, is_leaf=_is_state)
+        points = {"points": state.points, "placed": state.placed}
+
+        def one(given: tuple[Any, ...]) -> Any:
+            form, bare, *others = given
+            return _bare(function(replace(form, candidates=self.form.candidates), replace(bare, **points), *others))
+
+        given = (_bare(self.form), _bare(state), *own)
+        after = jax.lax.map(one, given) if in_turn else jax.vmap(one)(given)
+        return jax.tree.map(lambda part: replace(part, **points) if _is_state(part) else part, after, is_leaf=_is_state)
+
+    def of_group(self, group: int, state: P) -> tuple[BoxForm[P], P]:
+        """Return the form and the state of one group by itself."""
+        if self._is_one:
+            return self.form, state
+        form, own = jax.tree.map(lambda x: x[self.groups.index(group)], (_bare(self.form), _bare(state)))
+        return replace(form, candidates=self.form.candidates), replace(own, points=state.points, placed=state.placed)
+
+    def absorb(self, state: P, index: Array, noise: Array, present: Array | None = None) -> tuple[P, Array, Array, Array]:
+        """Do as :meth:`Form.absorb` for every group, at an ``index []`` for all or ``[B]``."""
+        after: tuple[P, Array, Array, Array] = self._taken(state, index, noise, present)[:4]
+        return after
+
+    def observe(self, state: P, index: Array, noise: Array, present: Array | None = None) -> tuple[P, Array, Array, Array]:
+        """Do as :meth:`Form.observe` for every group, at an ``index []`` for all or ``[B]``."""
+        state, _, u, s, column = self._taken(state, index, noise, present)
+        return state, u, column, s
+
+    def _taken(self, state: P, index: Array, noise: Array, present: Array | None) -> Any:
+        if self._is_one:
+            at, own, here = jax.tree.map(lambda x: jnp.reshape(x, ()), (index, noise, present))
+            new, *rest = self.form.taken(state, at, own, here)
+            return self.form.written(state, new, here), *(x[None] for x in rest)
+        if jnp.ndim(index):
+            new, *rest = self.each(lambda form, own, *given: form.taken(own, *given), state, index, noise, present)
+        else:  # a slice at one place, no gather
+            new, *rest = self.each(lambda form, own, *given: form.taken(own, index, *given), state, noise, present)
+        return self.form.written(state, new, present), *rest
+
+    def spread(self, state: P) -> Array:
+        """Return the posterior variances ``[B, M]`` from the states alone."""
+        variances: Array = self.each(lambda form, own: form.spread(own), state)
+        return variances
+
+    def place(self, state: P, point: Array) -> tuple[P, Array, Array]:
+        """Return the states with ``point [d]`` as the next of the trial's own, its index ``[]`` in the pool, and its ``v [B, r]``."""
+        index = np.shape(self.form.candidates)[0] + state.placed
+        v = self.each(lambda form, own: form.weights_at(own, point[None])[0], state)
+        after = self.form.placed(state, index, v[0] if self._is_one else v)
+        after = replace(after, points=state.points.at[index].set(point), placed=state.placed + 1)
+        return after, index.astype(jnp.int32), v
+
+
+def _is_state(part: object) -> bool:
+    return isinstance(part, OwnPoints)
+
+
+def _bare(tree: T) -> T:
+    """Return forms and states without what those of all groups share."""
+
+    def bare(part: Any) -> Any:
+        if isinstance(part, BoxForm):
+            return replace(part, candidates=None)
+        return replace(part, points=None, placed=None) if isinstance(part, OwnPoints) else part
+
+    without: T = jax.tree.map(bare, tree, is_leaf=lambda part: isinstance(part, BoxForm | OwnPoints))
+    return without
+
+
+def alike(forms: Sequence[BoxForm[Any]], groups: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return the numbers of the forms, those together that differ in numbers only; ``groups [k]`` are those of the outputs."""
+    batches: dict[Any, tuple[int, ...]] = {}
+    for g, form in enumerate(forms):
+        leaves, structure = jax.tree.flatten(form)
+        kind = (structure, tuple((np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves), groups.count(g))
+        batches[kind] = (*batches.get(kind, ()), g)
+    return list(batches.values())
+
+
+def members(groups: Sequence[int], numbers: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Return the outputs of the groups of these ``numbers``; ``groups [k]`` are those of the outputs."""
+    return tuple(tuple(j for j, group in enumerate(groups) if group == g) for g in numbers)
+
+
+def side_by_side(forms: Sequence[BoxForm[Any]], groups: Sequence[int]) -> tuple[Alike[Any], ...]:
+    """Return the forms of a model with those together that differ in numbers only; ``groups [k]`` are those of the outputs."""
+
+    def stacked(*leaves: Any) -> Array:
+        return jnp.stack([jnp.asarray(leaf) for leaf in leaves])
+
+    return tuple(
+        Alike(
+            form=replace(jax.tree.map(stacked, *(_bare(forms[g]) for g in those)), candidates=forms[those[0]].candidates)
+            if len(those) > 1
+            else forms[those[0]],
+            groups=those,
+            outputs=members(groups, those),
+        )
+        for those in alike(forms, groups)
+    )
+
+
+def in_order(parts: Sequence[Array], numbers: Sequence[Any]) -> Array:
+    """Return one array of what ``parts [n, ...]`` have for groups or outputs of these ``numbers [n]``, in their order."""
+    joined = jnp.concatenate(parts) if len(parts) > 1 else parts[0]
+    return of(joined, np.argsort(np.concatenate([np.ravel(own) for own in numbers])))
+
+
+def of(table: Array, numbers: Any) -> Array:
+    """Return ``table[numbers]``, without a gather where that is all of it in its order."""
+    numbers = np.asarray(numbers)
+    everything = np.array_equal(numbers.ravel(), np.arange(len(table)))
+    return table.reshape(*numbers.shape, *table.shape[1:]) if everything else table[numbers]
