@@ -14,7 +14,8 @@ from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, S
 from jaxbandit.core.declare import Array, Key, Scalar
 from jaxbandit.core.fields import Letter, positive, whole
 from jaxbandit.core.pytree import pytree, replace, static
-from jaxbandit.domains import Box, sobol_points
+from jaxbandit.domains import Box
+from jaxbandit.domains.finite import sobol_points
 from jaxbandit.estimators import Strategy, Thompson
 from jaxbandit.scores import Score
 from jaxbandit.surrogates import Elsewhere

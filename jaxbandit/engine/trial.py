@@ -16,7 +16,8 @@ from jaxbandit.core.fields import how_many_points, points, whole
 from jaxbandit.core.keys import Stream, round_key, stream_key
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.status import Status, healthy
-from jaxbandit.domains import MOST_POINTS, Box, Domain, sobol_points
+from jaxbandit.domains import MOST_POINTS, Box, Domain
+from jaxbandit.domains.finite import sobol_points
 from jaxbandit.engine import rounds
 from jaxbandit.engine.arguments import Delays
 from jaxbandit.feedback import Feedback, Pending

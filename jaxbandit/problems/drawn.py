@@ -14,7 +14,8 @@ from jaxbandit.ascent import ascend, to_edge
 from jaxbandit.core.declare import Array, Scalar, Table
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.delays import Delay, NoDelay
-from jaxbandit.domains import Box, sobol_points
+from jaxbandit.domains import Box
+from jaxbandit.domains.finite import sobol_points
 from jaxbandit.problems.boxes import APART, Certificate, OnBox
 from jaxbandit.problems.noise import Gaussian, Noise
 

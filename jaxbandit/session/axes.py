@@ -21,8 +21,9 @@ from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import AtLeast, finite, scalar, whole
 from jaxbandit.core.hints import hinted
 from jaxbandit.core.pytree import MOST_NUMBERS_SHOWN, replace
-from jaxbandit.domains import MOST_POINTS, Box, Domain, Side, box, integers, log, product
+from jaxbandit.domains import MOST_POINTS, Box, Domain, box, integers, log, product
 from jaxbandit.domains import points as bare_points
+from jaxbandit.domains.boxes import Side
 
 Place: TypeAlias = tuple[float, ...]
 """A point of the unit cube of a box; nothing on a finite domain, whose points numbers stand for."""

@@ -1,39 +1,28 @@
-"""Action sets: finite ones, ``M`` points ``[M, d]``, for product grids with the axes that surrogates exploit; and continuous boxes.
+"""Finite action sets: ``M`` points ``[M, d]``, for product grids with the axes that surrogates exploit.
 
 An axis holds numbers, or categories without an order (:func:`mixed`), which stand in it as ``0, 1, ...``.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.codec import from_plain, nameable
-from jaxbandit.core.declare import Array, Key, Numbers, Role, Table, check_fields, checked
-from jaxbandit.core.fields import Place, Words, exactly, finite_numbers, key, matrix, positive, vector, whole
-from jaxbandit.core.hints import missing
+from jaxbandit.core.codec import nameable
+from jaxbandit.core.declare import Key, Numbers, Role, Table, check_fields, checked
+from jaxbandit.core.fields import Place, Words, exactly, finite_numbers, key, matrix, vector, whole
 from jaxbandit.core.keys import typed
 from jaxbandit.core.pytree import pytree, replace, static
 
-__all__ = ["MOST_POINTS", "Box", "Domain", "arms", "box", "grid", "integers", "log", "mixed", "points", "product", "sobol", "tabulate"]
-__dir__ = __all__.copy  # what completion shows
-__getattr__ = missing(__name__, __all__)
+__all__ = ["MOST_POINTS", "Domain", "arms", "grid", "mixed", "points", "product", "sobol", "tabulate"]
 
 MOST_POINTS = 10**7
 """The most points of a domain: beyond, the posterior of a single trial would take gigabytes."""
-OUTWARDS = 1 / 8  # power of the distances from a box's centre, in half sides, by which every second candidate is moved to its faces
-FEW_AXES = 3  # of a box whose candidates stay where they are: enough of them lie near its faces
-MOST_CORNERS = 4  # axes of whole numbers, all of whose combinations beside a point are looked at
-
-WHOLE = whole(-(2**31), 2**31 - 1)  # an end of a side of whole numbers
-EXACT = 2.0**16  # parts of a side: so many halves of it every floating type holds
 COORDINATES, AXIS = matrix("one row per point, one column per axis"), vector("one number per point of the axis")
 
 
@@ -243,201 +232,6 @@ def sobol_points(dimension: int, count: int, seed: Sequence[int] = (0,)) -> np.n
     sequence = qmc.Sobol(dimension, seed=np.random.default_rng(list(seed)))
     unit: np.ndarray = sequence.random_base2(max(count - 1, 0).bit_length())[:count]
     return unit
-
-
-@pytree
-class Side(Role):
-    """One side of a box; make one with :func:`log` or :func:`integers`, or give two numbers or the labels of categories.
-
-    Attributes:
-      low, high: its ends, ``low < high``.
-      scale: ``"linear"``, ``"log"``, where equal ratios are equally long, or ``"integers"``, of which both ends are some.
-      labels: of categories, which are the integers ``0, 1, ...`` without an order; ``()`` for numbers.
-    """
-
-    described: ClassVar[str] = "a side of a box, such as (0.1, 2.0), domains.log(1e-4, 0.1) or the texts of categories"
-    low: float = static()
-    high: float = static()
-    scale: str = static(default="linear")
-    labels: tuple[str, ...] = static(default=())
-
-    def __post_init__(self) -> None:
-        ends = [checks.short(self.low), checks.short(self.high)]
-        for end in (self.low, self.high):
-            finite_numbers("box: an end of a side", end)
-        least = 0.0 if self.scale == "log" else -math.inf
-        whole_ends = self.scale != "integers" or all(float(end).is_integer() for end in (self.low, self.high))
-        if not least < self.low < self.high or not whole_ends:
-            kind = {"linear": "numbers", "log": "numbers > 0", "integers": "whole numbers"}[self.scale]
-            raise checks.InvalidArgument(f"box: a side must go from low to high, {kind} with low < high, got {' and '.join(ends)}")
-
-    def to_unit(self, value: Any) -> Any:
-        """Return values of this side as shares of it, in ``[0, 1]``; whole numbers lie in the middle of equal parts, but for rounding."""
-        if self.labels:  # the same number in every precision and program, for kernels ask whether two are equal
-            middles = np.floor((np.arange(len(self.labels)) + 0.5) / len(self.labels) * EXACT) / EXACT
-            return _numpy_of(value).asarray(middles, value.dtype)[value.astype(np.int32)]
-        if self.scale == "log":
-            return (_numpy_of(value).log(value) - math.log(self.low)) / math.log(self.high / self.low)
-        if self.scale == "integers":
-            return (value - self.low + 0.5) / (self.high - self.low + 1)
-        return (value - self.low) / (self.high - self.low)
-
-    def from_unit(self, share: Any) -> Any:
-        """Return the values that lie at shares in ``[0, 1]`` of this side."""
-        module = _numpy_of(share)
-        if self.scale == "log":
-            return self.low * module.exp(share * math.log(self.high / self.low))
-        if self.scale == "integers":
-            return self.low + module.clip(module.floor(share * (self.high - self.low + 1)), 0, self.high - self.low)
-        return self.low + share * (self.high - self.low)
-
-    def snapped(self, share: Any) -> Any:
-        """Return the shares that stand for what these are: those of whole numbers in the middle of equal parts."""
-        return self.to_unit(self.from_unit(share)) if self.scale == "integers" else share
-
-
-def _numpy_of(array: Any) -> Any:
-    """Return the module that computes with an array: on the host NumPy, which compiles no programs."""
-    return np if isinstance(array, np.ndarray | np.generic) else jnp
-
-
-@nameable
-@checked
-def log(low: Annotated[float, positive], high: Annotated[float, positive]) -> Side:
-    """Make a side of a box on a logarithmic scale, ``0 < low < high``; raises ``InvalidArgument`` on other ends."""
-    return Side(low=float(low), high=float(high), scale="log")
-
-
-@nameable
-@checked
-def integers(low: Annotated[int, WHOLE], high: Annotated[int, WHOLE]) -> Side:
-    """Make a side of a box that holds the whole numbers ``low .. high``; raises ``InvalidArgument`` unless ``low < high``."""
-    return Side(low=float(low), high=float(high), scale="integers")
-
-
-@pytree
-class Box(Domain):
-    """A continuous box in ``d`` dimensions; make one with :func:`box`.
-
-    Its ``points [C, d]`` are the candidates that every round scores before it looks for better points between them: a scrambled Sobol set,
-    of which every second point, where there are more than three axes, is moved away from the centre, in most axes to near the faces.
-
-    Attributes:
-      sides: the scale and the ends of each axis.
-      starts: ascents of a round that go on to their end, the best of many brief ones from candidates and points chosen before.
-      steps: steps of each ascent.
-    """
-
-    described: ClassVar[str] = "a box, jaxbandit.domains.box(...)"
-    sides: tuple[Side, ...] = static()
-    starts: int = static(default=6)
-    steps: int = static(default=24)
-
-    def to_unit(self, points: Any) -> Any:
-        """Return ``points [..., d]`` in the units of the axes as points of the unit cube, in which the models of a box compute."""
-        return self._along(points, [side.to_unit for side in self.sides])
-
-    def from_unit(self, points: Any) -> Any:
-        """Return ``points [..., d]`` of the unit cube in the units of the axes."""
-        return self._along(points, [side.from_unit for side in self.sides])
-
-    def snapped(self, points: Any) -> Any:
-        """Return the points of the unit cube that stand for what ``points [..., d]`` are in the units of the axes: integers are rounded."""
-        return self._along(points, [side.snapped for side in self.sides])
-
-    @property
-    def counted(self) -> list[int]:
-        """Numbers of the axes of whole numbers."""
-        return [axis for axis, side in enumerate(self.sides) if side.scale == "integers" and not side.labels]
-
-    def corners(self, points: Array) -> Array:
-        """Return the points ``[n, c, d]`` of the unit cube whose whole numbers are those next to each of ``points [n, d]``.
-
-        All combinations of up to ``MOST_CORNERS`` axes; of more the nearest whole numbers, and those of one axis at a time.
-        """
-        axes, kind = np.asarray(self.counted), points.dtype
-        levels = np.asarray([self.sides[axis].high - self.sides[axis].low + 1 for axis in axes], kind)[None, None]
-        places = points[:, None, axes] * levels
-        if len(axes) <= MOST_CORNERS:
-            numbers = jnp.floor(places - 0.5) + np.asarray(list(itertools.product((0, 1), repeat=len(axes))), kind)[None]
-        else:
-            one_by_one = np.concatenate([np.zeros((1, len(axes)), kind), np.eye(len(axes), dtype=kind)])[None]
-            numbers = jnp.floor(places) + jnp.where(places % 1 < 0.5, -1, 1).astype(kind) * one_by_one
-        shares = (jnp.clip(numbers, 0, levels - 1) + 0.5) / levels
-        beside: Array = jnp.repeat(points[:, None], shares.shape[1], axis=1).at[:, :, axes].set(shares)
-        return beside
-
-    @checked
-    def sobol(self, count: Annotated[int, whole(1, MOST_POINTS)], key: Annotated[Key | int, key | whole(0)]) -> Domain:
-        """Return a finite domain of ``count`` points of the box, in the units of its axes, the first of a scrambled Sobol sequence.
-
-        Raises ``InvalidArgument`` on a count or a key, which may be a whole number as a seed, that are none.
-        """
-        unit = sobol([0.0] * self.dimension, [1.0] * self.dimension, count, key).points
-        return Domain(points=self.from_unit(np.asarray(unit)), names=self.names, categories=self.categories)
-
-    def _along(self, points: Any, changes: Sequence[Callable[[Any], Any]]) -> Any:
-        return _numpy_of(points).stack([change(points[..., axis]) for axis, change in enumerate(changes)], axis=-1)
-
-
-def _are_categories(given: object) -> bool:
-    is_listed = isinstance(given, list | tuple) and all(isinstance(item, str) and item for item in given)
-    return is_listed and len(set(given)) == len(given) > 1  # type: ignore[arg-type, call-overload]
-
-
-@nameable
-@checked
-def box(
-    axes: Annotated[
-        Mapping[str, Any], Words("a mapping from the names of axes to (low, high), domains.log, domains.integers or categories")
-    ],
-    *,
-    candidates: Annotated[int, whole(2, MOST_POINTS)] = 1024,
-    starts: Annotated[int, whole(1, 1000)] = 6,
-    steps: Annotated[int, whole(0, 10_000)] = 24,
-    key: Annotated[Key | int, key | whole(0)] = 0,
-) -> Box:
-    """Make a continuous box with named axes: ``box({"dose": (0.1, 2.0), "rate": log(1e-4, 1e-1), "layers": integers(1, 8)})``.
-
-    Two texts or more are categories, which stand in points as ``0, 1, ...`` and need a kernel of their own, as in :func:`mixed`; no ascent
-    moves them: they are chosen among the candidates and the points chosen before.
-
-    A round scores ``candidates`` points of a scrambled Sobol set and those chosen before, ascends briefly from many of them and from the
-    ``starts`` best on by ``steps`` steps in all, and takes the best point seen: it is never worse than the candidates. Whole numbers are
-    ascended as if they were continuous; then those next to the ends are scored, and from the best of them the other axes are ascended once
-    more. Models compute in the unit cube, so that a length-scale is a share of a side.
-
-    Args:
-      axes: by name, two numbers ``low < high``, or :func:`log` or :func:`integers` of them, or distinct texts; in a study file
-        ``{type = "log", low = 1e-4, high = 0.1}``.
-      candidates: number of Sobol points.
-      starts: ascents of a round that go on to their end.
-      steps: steps of each ascent, 0 to choose among the candidates.
-      key: a PRNG key, or a whole number as a seed, of the Sobol set's scrambling.
-
-    Raises:
-      InvalidArgument: on an axis that is none of these, or without axes.
-    """
-    if not axes or not all(isinstance(name, str) and name for name in axes):
-        raise checks.InvalidArgument(f"axes: must be a mapping from names to sides, at least one, got {checks.short(dict(axes))}")
-    sides = []
-    for name, item in axes.items():
-        given = from_plain(Side, item, f"axes[{name!r}]")  # of a study file
-        pair = isinstance(given, list | tuple) and len(given) == 2 and all(isinstance(end, int | float | np.number) for end in given)
-        if _are_categories(given):
-            given = Side(low=0.0, high=len(given) - 1.0, scale="integers", labels=tuple(given))
-        if not pair and not isinstance(given, Side):
-            raise checks.InvalidArgument(f"axes[{name!r}]: must be {Side.described}, got {checks.short(given)}")
-        sides.append(given if isinstance(given, Side) else Side(low=float(given[0]), high=float(given[1])))
-    unit = np.asarray(sobol([0.0] * len(sides), [1.0] * len(sides), candidates, key).points)
-    labels = tuple(side.labels for side in sides)
-    # Scores are often best on faces and in corners of a box, near which few points lie where there are many axes.
-    away, second = 2 * unit - 1, (np.arange(candidates) % 2 == 1) & (len(sides) > FEW_AXES)
-    moved = second[:, None] & np.asarray([not texts for texts in labels])[None]
-    unit = np.where(moved, 0.5 + 0.5 * np.sign(away) * np.abs(away) ** OUTWARDS, unit)
-    nowhere, named = np.zeros((1, len(sides))), labels if any(labels) else ()
-    made = Box(points=nowhere, names=tuple(axes), categories=named, sides=tuple(sides), starts=min(starts, candidates), steps=steps)
-    return replace(made, points=made.from_unit(unit))
 
 
 def _corners(low: Numbers, high: Numbers) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,13 @@
+"""Action sets: finite ones, and continuous boxes.
+
+An axis holds numbers, or categories without an order (:func:`mixed`, :func:`box`), which stand in it as ``0, 1, ...``.
+"""
+
+from jaxbandit.core.hints import missing
+from jaxbandit.domains import boxes, finite
+from jaxbandit.domains.boxes import *  # noqa: F403
+from jaxbandit.domains.finite import *  # noqa: F403
+
+__all__ = [*boxes.__all__, *finite.__all__]
+__dir__ = __all__.copy  # what completion shows
+__getattr__ = missing(__name__, __all__)
