@@ -69,17 +69,16 @@ def test_beliefs_after_many_observations_are_those_of_the_weights_and_of_a_dense
     ranks = [len(form.pivots) for form in model.forms]
     assert ranks[0] > ranks[1] and model.forms[1].rank == ranks[0], "of two groups, the second is padded"
     np.testing.assert_allclose(pool[len(BOX.points) :], POINTS, atol=1e-7)
+    at = np.concatenate([pool[::8], ELSEWHERE])
     for output, form in enumerate(model.forms):
-        for at, (own_mean, own_sd) in (
-            (pool[::8], (here.mean[output][::8], here.sd[output][::8])),
-            (ELSEWHERE, (there.mean[output], there.sd[output])),
-        ):
-            mean, sd, covariance = by_weights(output, np.asarray(form.pivots, np.float64), at)
-            if not coarse:
-                gram = squared_exponential(*[np.concatenate([POINTS, at])] * 2, LENGTHS[output])
-                mean, sd = (x[SEEN:] for x in mean_and_sd(gram, np.arange(SEEN), VALUES[:, output], NOISES[output], MEANS[output]))
-            assert np.max(np.abs(own_mean - mean) / sd) < (1e-9 if coarse else 0.1)
-            np.testing.assert_allclose(own_sd, sd, rtol=1e-9 if coarse else 0.01)
+        own_mean, own_sd = (np.concatenate([getattr(here, part)[output][::8], getattr(there, part)[output]]) for part in ("mean", "sd"))
+        mean, sd, covariance = by_weights(output, np.asarray(form.pivots, np.float64), at)
+        covariance = covariance[-len(ELSEWHERE) :, -len(ELSEWHERE) :]
+        if not coarse:
+            gram = squared_exponential(*[np.concatenate([POINTS, at])] * 2, LENGTHS[output])
+            mean, sd = (x[SEEN:] for x in mean_and_sd(gram, np.arange(SEEN), VALUES[:, output], NOISES[output], MEANS[output]))
+        assert np.max(np.abs(own_mean - mean) / sd) < (1e-9 if coarse else 0.1)
+        np.testing.assert_allclose(own_sd, sd, rtol=1e-9 if coarse else 0.01)
         drawn = np.cov(some[:, output].T, ddof=0) / [1.0, 0.25][output]
         spread = np.sqrt(np.outer(*[np.diag(covariance)[:3]] * 2) * 2 / len(some))
         assert np.all(np.abs(drawn - covariance[:3, :3]) < 5 * spread), "5 standard errors, of which each is this at most"
