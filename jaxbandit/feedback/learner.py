@@ -1,0 +1,307 @@
+"""A learner under delay: feedback that is pending and that arrives, the surrogate that it teaches, and the base of policies."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from typing import Annotated, ClassVar, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax.typing import DTypeLike
+
+from jaxbandit.core.declare import Array, Declared, Key, checked
+from jaxbandit.core.fields import MOST_ROUNDS, whole
+from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.domains import Domain
+from jaxbandit.surrogates import AbstractSurrogate, Posterior, Prediction, Surrogate
+from jaxbandit.surrogates.posterior import Belief
+
+__all__ = ["DelayedSurrogate", "Feedback", "Pending", "Policy"]
+
+T = TypeVar("T")
+FAR = 1e4  # times the largest value, or times 1: where points under way lie for whoever chooses
+BESIDE = 1e-3  # of the sides of a box: how near to one under way points look as bad
+
+
+@pytree
+class Feedback:
+    """Feedback of one round under delay: the point chosen, and the values that arrive at the round's end.
+
+    ``C`` is the buffer's capacity, ``k = 1 + m`` outputs. A slot's entries mean nothing where ``present`` is false.
+    """
+
+    index: Array  # [] int32, the point chosen in this round
+    own_values: Array  # [k] its values
+    own_present: Array  # [k] which of them are there at once
+    indices: Array  # [C] int32, points chosen in earlier rounds, and this one
+    values: Array  # [C, k]
+    ages: Array  # [C] int32, rounds since they were chosen, 0 for this round's
+    present: Array  # [C, k] whether a value arrives now
+
+    def total(self) -> Array:
+        """Return the sum of the values of each output that arrive in this round, ``[k]``."""
+        return jnp.sum(jnp.where(self.present, self.values, 0), axis=0)
+
+    def largest(self) -> Array:
+        """Return the largest value of each output that arrives in this round, ``[k]``, ``-inf`` where none does."""
+        return jnp.max(jnp.where(self.present, self.values, -jnp.inf), axis=0)
+
+    @property
+    def count(self) -> Array:
+        """Number of values of each output that arrive in this round, ``[k]``."""
+        return jnp.sum(self.present, axis=0).astype(self.values.dtype)
+
+    def map(self, function: Callable[[Array], Array]) -> Feedback:
+        """Return the same feedback with ``function`` of every point's values ``[k]``."""
+        return replace(self, values=jax.vmap(function)(self.values), own_values=function(self.own_values))
+
+
+@pytree
+class Pending:
+    """Feedback that has not arrived: ``C`` slots that are used in turn, so that nothing is lost while delays stay below ``C`` rounds."""
+
+    indices: Array  # [C] int32
+    values: Array  # [C, k]
+    issued: Array  # [C] int32, the round in which the point was chosen, 0 for a slot never used
+    due: Array  # [C, k] int32, the round at whose end each value arrives
+    lost: Array  # [k] int32, values overwritten that were to arrive within the horizon
+
+    @classmethod
+    def empty(cls, capacity: int, outputs: int, dtype: DTypeLike) -> Pending:
+        """Return a buffer of ``capacity`` free slots."""
+        return cls(
+            indices=jnp.zeros((capacity,), jnp.int32),
+            values=jnp.zeros((capacity, outputs), dtype),
+            issued=jnp.zeros((capacity,), jnp.int32),
+            due=jnp.zeros((capacity, outputs), jnp.int32),
+            lost=jnp.zeros((outputs,), jnp.int32),
+        )
+
+    def push(self, t: Array, index: Array, values: Array, due: Array, horizon: Array) -> Pending:
+        """Put round ``t``'s point into the slot of the oldest one; values still to come there are counted as lost."""
+        slot = (t - 1) % self.indices.shape[0]
+        overwritten = (self.due[slot] >= t) & (self.due[slot] <= horizon)
+        return Pending(
+            indices=self.indices.at[slot].set(index),
+            values=self.values.at[slot].set(values),
+            issued=self.issued.at[slot].set(t),
+            due=self.due.at[slot].set(due),
+            lost=self.lost + overwritten.astype(jnp.int32),
+        )
+
+    def arriving(self, t: Array, index: Array, values: Array, due: Array) -> Feedback:
+        """Return the feedback at the end of round ``t``, whose point has just been pushed."""
+        return Feedback(
+            index=index,
+            own_values=values,
+            own_present=due == t,
+            indices=self.indices,
+            values=self.values,
+            ages=t - self.issued,
+            present=self.due == t,
+        )
+
+    def received(self, t: Array, index: Array, values: Array, arrived: Array) -> tuple[Pending, Feedback]:
+        """Return the buffer and the feedback at the end of round ``t``, of a learner that learns values when they come.
+
+        Round ``t``'s point takes the slot of the oldest one, and ``values [C, k]`` are written where ``arrived [C, k]`` is true.
+        """
+        nothing = jnp.zeros_like(self.lost)
+        pushed = self.push(t, index, nothing.astype(self.values.dtype), nothing, t)
+        after = replace(pushed, values=jnp.where(arrived, values, pushed.values), due=jnp.where(arrived, t, pushed.due))
+        slot = (t - 1) % self.indices.shape[0]
+        return after, after.arriving(t, index, after.values[slot], after.due[slot])
+
+
+@pytree
+class LatePosterior:
+    """Posterior under a policy; that of :class:`Wait`, and base of the others'."""
+
+    belief: Posterior  # that algorithms work with
+    chosen: Array  # [] int32, points chosen since the belief was the prior
+
+
+class Policy(Declared, abc.ABC):
+    """Rule for what a learner believes while feedback is on its way; abstract.
+
+    A policy is a pytree of its parameters. It works on a :class:`DelayedSurrogate`, which holds the Gaussian-process model, and on a
+    posterior, a ``LatePosterior`` that ``init`` makes. Algorithms see neither: they ask the surrogate, which asks the policy.
+    """
+
+    described: ClassVar[str] = "a policy of jaxbandit.feedback, such as Wait()"
+    called: ClassVar[str] = "feedback"
+    in_files: ClassVar[bool] = True
+    name: ClassVar[str]
+
+    @checked
+    def bind(
+        self, surrogate: Surrogate, *, separate_outputs: bool, capacity: Annotated[int, whole(1, MOST_ROUNDS)], axis: str | None
+    ) -> DelayedSurrogate:
+        """Return the surrogate that algorithms see; with ``separate_outputs`` the values of a point may arrive in different rounds."""
+        arrivals = surrogate.separate() if separate_outputs else surrogate
+        return DelayedSurrogate(chosen=surrogate, arrivals=arrivals, policy=self, capacity=capacity, axis=axis)
+
+    @abc.abstractmethod
+    def init(self, learner: DelayedSurrogate) -> Belief:
+        """Return the posterior before any observation."""
+
+    @abc.abstractmethod
+    def condition(self, learner: DelayedSurrogate, posterior: Belief, index: Array, values: Array) -> Belief:
+        """Return the posterior that has taken in values which are there at once, such as those of an initial design; NaN is not there."""
+
+    @abc.abstractmethod
+    def learn(self, learner: DelayedSurrogate, posterior: Belief, feedback: Feedback) -> Belief:
+        """Return the posterior at the end of a round: a point was chosen, and some values have arrived."""
+
+    def taken(self, feedback: Feedback, chosen: Array) -> Array:
+        """Return which values ``[C, k]`` a belief takes in, ``chosen`` rounds after the prior; default: all that arrive from then."""
+        return feedback.present & (feedback.ages < chosen)[:, None]
+
+    def model_of(self, learner: DelayedSurrogate) -> Surrogate:
+        """Return the model of the posterior that algorithms work with; by default that of the points chosen."""
+        return learner.chosen
+
+    def predict(self, learner: DelayedSurrogate, posterior: Belief) -> Prediction:
+        """Return the mean and standard deviation that algorithms work with."""
+        return self.model_of(learner).predict(posterior.belief)
+
+    def predict_at(self, learner: DelayedSurrogate, posterior: Belief, points: Array) -> Prediction:
+        """Return what :meth:`predict` does, at ``points [n, d]`` of the unit cube of a box."""
+        return self.model_of(learner).predict_at(posterior.belief, points)
+
+    def draw_at(self, learner: DelayedSurrogate, posterior: Belief, key: Key, scale: Array, points: Array) -> Array:
+        """Return the values ``[k, n]`` at ``points [n, d]`` of the unit cube of the functions drawn by ``key``."""
+        return self.model_of(learner).draw_at(posterior.belief, key, scale, points)
+
+    def place(self, learner: DelayedSurrogate, posterior: Belief, point: Array) -> tuple[Array, Belief]:
+        """Return the index ``[]`` that ``point [d]`` of the unit cube gets, and the posterior that knows it by that."""
+        index, belief = self.model_of(learner).place(posterior.belief, point)
+        return index, replace(posterior, belief=belief)
+
+    def arrived(self, learner: DelayedSurrogate, posterior: Belief) -> Prediction:
+        """Return the prediction from the values that have arrived alone."""
+        return self.predict(learner, posterior)
+
+    def arrived_at(self, learner: DelayedSurrogate, posterior: Belief, points: Array) -> Prediction:
+        """Return what :meth:`arrived` does, at ``points [n, d]`` of the unit cube of a box."""
+        return self.predict_at(learner, posterior, points)
+
+
+@pytree
+class DelayedSurrogate(AbstractSurrogate):
+    """Surrogate that delayed feedback teaches, under a policy.
+
+    Attributes:
+      chosen: the model that takes in the points chosen, one factor for each group of outputs that share kernel and noise variance.
+      arrivals: the model that takes in values as they arrive, with a factor for each group of outputs that arrive together.
+      policy: a policy of :mod:`jaxbandit.feedback`.
+      capacity: rounds of pending feedback that are kept.
+      axis: name of the batch axis of trials, ``None`` for a trial by itself.
+      under_way: ``[M]`` booleans, points that are to look worst to whoever chooses, on a box with what lies beside them, or ``None`` where
+        all count as they are believed.
+    """
+
+    chosen: Surrogate
+    arrivals: Surrogate
+    policy: Policy
+    capacity: int = static()
+    axis: str | None = static(default=None)
+    under_way: Array | None = None
+
+    @property
+    def model(self) -> Surrogate:
+        """The Gaussian-process model that algorithms work with."""
+        return self.policy.model_of(self).model
+
+    @property
+    def domain(self) -> Domain:
+        """The ``M`` points."""
+        return self.chosen.domain
+
+    @property
+    def size(self) -> int:
+        """Number of points ``M`` of a prediction."""
+        return self.chosen.size
+
+    def init(self) -> Belief:
+        return self.policy.init(self)
+
+    def condition(self, posterior: Belief, index: Array, values: Array) -> Belief:
+        return self.policy.condition(self, posterior, index, values)
+
+    def learn(self, posterior: Belief, feedback: Feedback) -> Belief:
+        """Return the posterior at the end of a round, with what ``feedback`` brings."""
+        return self.policy.learn(self, posterior, feedback)
+
+    def predict(self, posterior: Belief) -> Prediction:
+        return self._shunning(self.policy.predict(self, posterior), self.under_way)
+
+    def arrived(self, posterior: Belief) -> Prediction:
+        return self.policy.arrived(self, posterior)
+
+    def arrived_at(self, posterior: Belief, points: Array) -> Prediction:
+        return self.policy.arrived_at(self, posterior, points)
+
+    def gain(self, posterior: LatePosterior) -> Array:
+        return posterior.belief.gain
+
+    def draw(self, posterior: Belief, key: Key, scale: Array) -> Array:
+        drawn = self.policy.model_of(self).draw(posterior.belief, key, scale)
+        return drawn if self.under_way is None else _shunned(drawn, self.under_way)
+
+    def covariance(self, posterior: Belief, output: int, indices: Array) -> Array:
+        return self.policy.model_of(self).covariance(posterior.belief, output, indices)
+
+    def predict_at(self, posterior: Belief, points: Array) -> Prediction:
+        return self._shunning(self.policy.predict_at(self, posterior, points), self._beside(posterior, points))
+
+    def draw_at(self, posterior: Belief, key: Key, scale: Array, points: Array) -> Array:
+        drawn, beside = self.policy.draw_at(self, posterior, key, scale, points), self._beside(posterior, points)
+        return drawn if beside is None else _shunned(drawn, beside)
+
+    def _shunning(self, belief: Prediction, under_way: Array | None) -> Prediction:
+        if under_way is None:
+            return belief
+        return replace(belief, mean=_shunned(belief.mean, under_way), sd=jnp.where(under_way[None], 0, belief.sd))
+
+    def _beside(self, posterior: Belief, points: Array) -> Array | None:
+        """Return which of ``points [n, d]`` of the unit cube lie beside one under way, ``[n]``."""
+        if self.under_way is None:
+            return None
+        apart = jnp.max(jnp.abs(points[:, None] - self.pool(posterior)[None]), axis=-1)
+        return jnp.any((apart < BESIDE) & self.under_way[None], axis=1)
+
+    def place(self, posterior: Belief, point: Array) -> tuple[Array, Belief]:
+        return self.policy.place(self, posterior, point)
+
+    def pool(self, posterior: Belief) -> Array:
+        return self.policy.model_of(self).pool(posterior.belief)
+
+
+def _shunned(values: Array, under_way: Array) -> Array:
+    """Return ``values [k, M]`` of which those under way are worse than any other: low rewards, high costs."""
+    worst = FAR * jnp.max(jnp.abs(values), axis=1, keepdims=True) + FAR
+    return jnp.where(under_way[None], worst.at[0].multiply(-1), values)
+
+
+def fold_arrivals(step: Callable[[T, Array, Array, Array], T], carry: T, feedback: Feedback, mask: Array, axis: str | None) -> T:
+    """Take in arrivals one by one: ``carry = step(carry, points [k], values [k], present [k])`` until ``mask [C, k]`` is used up.
+
+    In each step every output takes its next arrival; ``present`` says whether it has one left. Under ``vmap`` over ``axis`` the number of
+    steps is the largest among the trials, so that the loop has one exit for all and its carry is updated in place.
+    """
+    count = jnp.max(jnp.sum(mask, axis=0, dtype=jnp.int32))
+    if axis is not None:
+        count = jax.lax.pmax(count, axis)
+
+    def one(_: Array, state: tuple[T, Array]) -> tuple[T, Array]:
+        carry, mask = state
+        slots, outputs = (jnp.arange(size, dtype=jnp.int32) for size in mask.shape)
+        first = jnp.argmax(mask, axis=0).astype(jnp.int32)
+        present = jnp.any(mask, axis=0)
+        carry = step(carry, feedback.indices[first], feedback.values[first, outputs], present)
+        return carry, mask & (slots[:, None] != first[None, :])
+
+    after: T = jax.lax.fori_loop(0, count, one, (carry, mask))[0]
+    return after
