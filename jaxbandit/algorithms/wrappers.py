@@ -15,7 +15,8 @@ from jaxbandit.core.declare import Array, Key, Scalar
 from jaxbandit.core.fields import MOST_ROUNDS, between, whole
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.delays import Delay
-from jaxbandit.feedback import DelayedSurrogate, LatePosterior, Policy, Wait
+from jaxbandit.feedback import DelayedSurrogate, Policy, Wait
+from jaxbandit.feedback.learner import LatePosterior
 from jaxbandit.surrogates import AbstractSurrogate, BoxSurrogate, Prior, RangedSurrogate, RefittedBox, RefittedPosterior, RefittedSurrogate
 from jaxbandit.surrogates.evidence.density import LogNormal
 from jaxbandit.surrogates.pool import Pool

@@ -1,0 +1,199 @@
+"""Policies under delay: what is believed of points whose values have not arrived."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, cast
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbandit.core.declare import Array, Key, PerOutput
+from jaxbandit.core.fields import MOST_ROUNDS, Letter, finite, whole
+from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.feedback.learner import DelayedSurrogate, Feedback, LatePosterior, Policy, fold_arrivals
+from jaxbandit.surrogates import BoxSurrogate, Posterior, Prediction, Surrogate
+from jaxbandit.surrogates.posterior import Arrived, deviation
+
+__all__ = ["Censor", "Hallucinate", "Wait"]
+
+
+@pytree
+class Wait(Policy):
+    """The posterior holds what has arrived, and nothing else: the naive use of an algorithm under delay.
+
+    A round costs one update of the posterior for every arrival, and nothing for what is pending.
+    """
+
+    name: ClassVar[str] = "wait"
+
+    def init(self, learner: DelayedSurrogate) -> LatePosterior:
+        return LatePosterior(belief=learner.arrivals.init(), chosen=jnp.int32(0))
+
+    def condition(self, learner: DelayedSurrogate, posterior: LatePosterior, index: Array, values: Array) -> LatePosterior:
+        return replace(posterior, belief=learner.arrivals.condition(posterior.belief, index, values, ~jnp.isnan(values)))
+
+    def learn(self, learner: DelayedSurrogate, posterior: LatePosterior, feedback: Feedback) -> LatePosterior:
+        chosen = posterior.chosen + 1
+        belief = fold_arrivals(learner.arrivals.observe, posterior.belief, feedback, self.taken(feedback, chosen), learner.axis)
+        return LatePosterior(belief=learner.arrivals.refreshed(belief), chosen=chosen)
+
+    def model_of(self, learner: DelayedSurrogate) -> Surrogate:
+        """Return the model of what has arrived."""
+        return learner.arrivals
+
+
+@pytree
+class HallucinatePosterior(LatePosterior):
+    """The deviations of all points chosen, with the mean of what has arrived, which is kept as weights of the features."""
+
+    factors: tuple[object, ...]  # of what has arrived, one for each group of outputs that arrive together
+    weights: tuple[Array, ...]  # [r] for each output: the mean less the prior mean
+
+
+@pytree
+class Hallucinate(Policy):
+    """The mean of what has arrived, with the deviation of all points chosen, as GP-BUCB (Desautels, Krause and Burdick 2014).
+
+    Arrivals move the weights of the mean only; functions on the grid are made once a round, however many values arrive.
+    """
+
+    name: ClassVar[str] = "hallucinate"
+    papers: ClassVar[Mapping[str, str]] = {"desautels2014": ""}
+
+    def init(self, learner: DelayedSurrogate) -> HallucinatePosterior:
+        model, belief = learner.arrivals, learner.chosen.init()
+        factors = tuple(form.init() for form in model.forms_in_force)
+        weights = tuple(jnp.zeros((model.forms[g].rank,), belief.shift.dtype) for g in model.groups)
+        return HallucinatePosterior(belief=belief, factors=factors, weights=weights, chosen=jnp.int32(0))
+
+    def condition(self, learner: DelayedSurrogate, posterior: HallucinatePosterior, index: Array, values: Array) -> HallucinatePosterior:
+        points, present = jnp.broadcast_to(index, (learner.outputs,)), ~jnp.isnan(values)  # NaN is under way
+        arrived = learner.arrivals.arrive((posterior.factors, posterior.weights), points, values, present)
+        return _moved(learner, posterior.belief, index, arrived, posterior.chosen)
+
+    def learn(self, learner: DelayedSurrogate, posterior: HallucinatePosterior, feedback: Feedback) -> HallucinatePosterior:
+        chosen, before = posterior.chosen + 1, (posterior.factors, posterior.weights)
+        arrived = fold_arrivals(learner.arrivals.arrive, before, feedback, self.taken(feedback, chosen), learner.axis)
+        return _moved(learner, posterior.belief, feedback.index, arrived, chosen)
+
+    def arrived(self, learner: DelayedSurrogate, posterior: HallucinatePosterior) -> Prediction:
+        """Return mean and deviation of what has arrived, at a cost of ``O(M r^2)``; the gain is that of all points chosen."""
+        sd = deviation(learner.arrivals.spread(posterior.factors))[np.asarray(learner.arrivals.groups)]
+        return replace(self.predict(learner, posterior), sd=sd)
+
+    # On a box the weights of the chosen points' model stay 0: to its means, the prior's, those of what has arrived are added.
+
+    def predict_at(self, learner: DelayedSurrogate, posterior: HallucinatePosterior, points: Array) -> Prediction:
+        belief = super().predict_at(learner, posterior, points)
+        return replace(belief, mean=belief.mean + _moments(learner, posterior, points)[0])
+
+    def arrived_at(self, learner: DelayedSurrogate, posterior: HallucinatePosterior, points: Array) -> Prediction:
+        sd = deviation(_moments(learner, posterior, points)[1])[np.asarray(learner.arrivals.groups)]
+        return replace(self.predict_at(learner, posterior, points), sd=sd)
+
+    def draw_at(self, learner: DelayedSurrogate, posterior: HallucinatePosterior, key: Key, scale: Array, points: Array) -> Array:
+        return super().draw_at(learner, posterior, key, scale, points) + _moments(learner, posterior, points)[0]
+
+    def place(self, learner: DelayedSurrogate, posterior: HallucinatePosterior, point: Array) -> tuple[Array, HallucinatePosterior]:
+        index, belief = learner.chosen.place(posterior.belief, point)
+        pairs = zip(learner.arrivals.forms_in_force, posterior.factors, strict=True)
+        shift = belief.shift.at[:, index].set(_moments(learner, posterior, point[None])[0][:, 0])
+        factors = tuple(form.place(factor, point)[0] for form, factor in pairs)
+        return index, replace(posterior, belief=replace(belief, shift=shift), factors=factors)
+
+
+def _moments(learner: DelayedSurrogate, posterior: HallucinatePosterior, points: Array) -> tuple[Array, Array]:
+    """Return means ``[k, n]``, less the prior means, and variances ``[G, n]`` of what has arrived, at points of the unit cube of a box."""
+    return cast(BoxSurrogate, learner.arrivals).moments(posterior.factors, jnp.stack(posterior.weights), points)
+
+
+def _moved(learner: DelayedSurrogate, belief: Posterior, index: Array, arrived: Arrived, chosen: Array) -> HallucinatePosterior:
+    """Return the posterior after a point was chosen, whose mean on the grid is that of what has arrived."""
+    belief, (factors, weights) = learner.chosen.condition_variance(belief, index), arrived
+    belief = replace(belief, shift=learner.arrivals.expand(factors, weights))
+    return HallucinatePosterior(belief=belief, factors=factors, weights=weights, chosen=chosen)
+
+
+@pytree
+class CensorPosterior(LatePosterior):
+    """Belief under censored targets, and the last points chosen, the oldest first."""
+
+    recent: Array  # [w] int32, the points chosen in the last w rounds, M where there is none yet
+    effects: tuple[Array, ...]  # [n, r] for each group: what 1 more in the target of each of the last n <= w points adds to the weights
+
+
+@pytree
+class Censor(Policy):
+    r"""All points chosen, with ``minimum`` in place of values that have not arrived (Verma et al. 2022; Guo et al. 2022, RPOL, sec. 5).
+
+    .. math::
+        \mu_t(x) = k_t(x)^T (K_t + \lambda I)^{-1} \tilde y_{1:t}, \qquad
+        \tilde y_s = y_s \text{ if it arrived within } w \text{ rounds, else the minimum}
+
+    ``mu`` is linear in the targets, so a value that arrives adds ``(y - minimum)`` times ``P_t phi_s / lambda`` to its weights, where
+    ``P_t`` is their covariance. These effects of the targets still open are kept: ``P_t phi_s = P_{t-1} phi_s - u_t c_t(x_s) / s_t``, and
+    ``P_t phi_t = u_t lambda / s_t``. A round costs the same however many values arrive. A value that takes more than ``window`` rounds is
+    never used.
+
+    Attributes:
+      window: ``w >= 0`` rounds (the papers' ``m``).
+      minimum: value that stands for a missing one, the least possible; one number or ``[1 + m]``.
+    """
+
+    name: ClassVar[str] = "censor"
+    papers: ClassVar[Mapping[str, str]] = {"verma2022": ""}
+    window: Annotated[int, whole(0, MOST_ROUNDS), Letter("m")] = static(default=30)
+    minimum: Annotated[PerOutput, finite, Letter("min")] = 0.0
+
+    def init(self, learner: DelayedSurrogate) -> CensorPosterior:
+        model = learner.chosen
+        belief = model.init()
+        recent = jnp.full((self.window,), model.size, jnp.int32)
+        effects = tuple(jnp.zeros((self._open(learner), form.rank), belief.shift.dtype) for form in model.forms)
+        return CensorPosterior(belief=belief, recent=recent, effects=effects, chosen=jnp.int32(0))
+
+    def condition(self, learner: DelayedSurrogate, posterior: CensorPosterior, index: Array, values: Array) -> CensorPosterior:
+        known = jnp.where(jnp.isnan(values), jnp.asarray(self.minimum, values.dtype), values)
+        return replace(posterior, belief=learner.chosen.condition(posterior.belief, index, known))
+
+    def learn(self, learner: DelayedSurrogate, posterior: CensorPosterior, feedback: Feedback) -> CensorPosterior:
+        model, chosen, still_open = learner.chosen, posterior.chosen + 1, self._open(learner)
+        minimum = jnp.broadcast_to(jnp.asarray(self.minimum, feedback.values.dtype), (learner.outputs,))
+        target = jnp.where(feedback.own_present, feedback.own_values, minimum)
+        belief, moves = model.absorb(posterior.belief, feedback.index)
+        belief, effects = model.moved(belief, moves, feedback.index, target), posterior.effects
+        steps = model.by_group(moves)
+        if still_open:
+            # P_t phi_s / lambda of the open targets; entries without a point yet are never used.
+            points = jnp.minimum(posterior.recent[self.window - still_open :], learner.size - 1)
+            shares = [step.column[points] * (step.precision * (1 / model.noise_at(g, points))) for g, step in enumerate(steps)]
+            pairs = zip(effects, shares, steps, strict=True)
+            effects = tuple(old - share[:, None] * step.weights[None, :] for old, share, step in pairs)
+            # How far the values that arrive lie above the minimum that stood for them, [n, k].
+            ages = jnp.arange(still_open, 0, -1, dtype=jnp.int32)
+            slots = jnp.argmax(feedback.ages[None] == ages[:, None], axis=1)
+            present = feedback.present[slots] & (ages < chosen)[:, None]  # a restart forgets older points for good
+            excess = jnp.where(present, feedback.values[slots] - minimum[None], 0)
+            moved = [jnp.matmul(excess[:, j], effects[g], precision="highest") for j, g in enumerate(model.groups)]
+            weights = belief.weights if belief.weights is None else belief.weights + jnp.stack(moved)
+            belief = replace(belief, shift=belief.shift + model.expand(belief.factors, moved), weights=weights)
+        recent = jnp.append(posterior.recent[1:], feedback.index) if self.window else posterior.recent
+        if still_open:  # the newest effect, u_t / s_t, comes in and the oldest goes
+            newest = [(step.weights * step.precision)[None] for step in steps]
+            effects = tuple(jnp.concatenate([old[1:], new]) for old, new in zip(effects, newest, strict=True))
+        return CensorPosterior(belief=model.refreshed(belief), recent=recent, effects=effects, chosen=chosen)
+
+    def predict(self, learner: DelayedSurrogate, posterior: CensorPosterior) -> Prediction:
+        """Return mean and deviation under censored targets, with ``recent``: the deviations at the last ``w`` points, summed."""
+        belief = super().predict(learner, posterior)
+        size = learner.size
+        deviations = belief.sd[:, jnp.minimum(posterior.recent, size - 1)]
+        return replace(belief, recent=jnp.sum(jnp.where(posterior.recent < size, deviations, 0), axis=1))
+
+    def predict_at(self, learner: DelayedSurrogate, posterior: CensorPosterior, points: Array) -> Prediction:
+        return replace(super().predict_at(learner, posterior, points), recent=self.predict(learner, posterior).recent)
+
+    def _open(self, learner: DelayedSurrogate) -> int:
+        """Return how many of the last points can still get a value."""
+        return min(self.window, learner.capacity - 1)
