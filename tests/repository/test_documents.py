@@ -57,8 +57,8 @@ REDUCED = {
     "old_data": {"runs": "6", "late": "1"},
     "one_trial": {"points": "12", "horizon": "12", "frames": "2"},
     "real_experiment": {"levels": "6", "first": "4", "then": "3", "late": "1"},
-    "reproduction": {"points": "9", "horizon": "40", "trials": "3"},
-    "your_algorithm": {"points": "9", "horizon": "8", "trials": "3"},
+    "reproduction": {"points": "9", "horizon": "8", "trials": "2"},
+    "your_algorithm": {"points": "9", "horizon": "8", "trials": "2"},
     "your_problem": {"levels": "8", "horizon": "20", "trials": "2"},
 }
 # Programs that the first cell may compile which compiles any, where they are more than three: one fits a model, one looks for an optimum,
@@ -111,7 +111,7 @@ def test_readme_examples_run_and_print_small_violations_and_a_point(printed):
         assert len([line for line in block.splitlines() if line.strip()]) <= 15
     violations, point = printed["README"].text.split("{", 1)
     numbers = [float(x) for x in re.findall(r"\d+\.\d+", violations)]
-    assert len(numbers) == 5  # one for the run, one for each of the four widths
+    assert len(numbers) == 6  # one for the run, one for each of the five widths
     assert all(0 < value < 1 for value in numbers)
     assert re.match(r"'rate': .*'share 2': .* \{'accuracy': ", point)
 

@@ -12,12 +12,13 @@ from jaxbandit.session import Axis, Model
 from jaxbandit.study import Keep, Run, Study, grid, run_study
 
 KEY = jax.random.key(0)
-WIDTHS = {"estimator.reward_width": [1.0, 3.0]}
+VALUES = [0.5, 1.0, 2.0, 3.0, 4.0]
+WIDTHS = {"estimator.reward_width": VALUES, "estimator.cost_width": VALUES}
 
 
 def simulated(problem: jb.problems.Problem, model: jb.Surrogate) -> None:
-    """Run an algorithm at two widths."""
-    run = jb.simulate(problem, jb.sweep(jb.Rpol(), WIDTHS), model, horizon=8, trials=2, key=KEY)
+    """Run an algorithm at some widths."""
+    run = jb.simulate(problem, jb.sweep(jb.Rpol(), WIDTHS, zipped=True), model, horizon=8, trials=2, key=KEY)
     curves = jb.metrics.curves(problem, run.indices)
     print(curves.hard_violation[:, :, -1].mean(axis=1) / 8, np.asarray(run.status).max(), run.summary(problem, swept=WIDTHS))
     print(run.to_dataframe(problem, label="RPOL").shape, plots.curves({"first": run.variant(0)}, problem)[0].get_ylabel())
@@ -25,7 +26,8 @@ def simulated(problem: jb.problems.Problem, model: jb.Surrogate) -> None:
 
 def studied(problem: jb.problems.Problem, model: jb.Surrogate, directory: Path) -> None:
     """Run a study, draw it, tabulate it and make a page of it."""
-    runs = grid(problems={"sine": problem}, algorithms={"rpol": jb.Rpol()}, sweeps={"rpol": WIDTHS}, horizon=8)
+    widths = {"estimator.reward_width": VALUES[1:]}
+    runs = grid(problems={"sine": problem}, algorithms={"rpol": jb.Rpol()}, sweeps={"rpol": widths}, horizon=8)
     study = Study("widths", runs=[*runs, Run("RPOL", problem, jb.Rpol(), model)], trials=2, horizon=8, keep=Keep(every=4))
     dataset = run_study(study, directory / "study", results=directory / "study" / "results.nc")
     print(float(dataset.regret.sel(algorithm="RPOL")[:, -1].mean()), dataset.sizes["trial"], jb.study.to_dataframe(dataset).shape)
