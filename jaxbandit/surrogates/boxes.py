@@ -10,29 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.core import checks
 from jaxbandit.core.blocks import one_program
-from jaxbandit.core.declare import Array, Key, checked
+from jaxbandit.core.declare import Array, Key
 from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.domains import Box
 from jaxbandit.surrogates.alike import Alike, alike, in_order, members, of, side_by_side
-from jaxbandit.surrogates.features import prior_variance
+from jaxbandit.surrogates.features import Form, prior_variance
 from jaxbandit.surrogates.pool import added
-from jaxbandit.surrogates.posterior import (
-    AbstractSurrogate,
-    Arrived,
-    Belief,
-    Number,
-    Points,
-    Posterior,
-    Prediction,
-    Present,
-    Scale,
-    Several,
-    Step,
-    Surrogate,
-    deviation,
-)
+from jaxbandit.surrogates.posterior import AbstractSurrogate, Arrived, Belief, Posterior, Prediction, Step, Surrogate, deviation
 from jaxbandit.surrogates.precision import require
 
 __all__ = ["BoxSurrogate", "Elsewhere"]
@@ -106,9 +91,7 @@ class BoxSurrogate(Surrogate):
             weights=jnp.zeros((self.outputs, self.forms[0].rank), self.dtype),
         )
 
-    @checked
-    def absorb(self, posterior: Posterior, index: Points, present: Present | None = None) -> tuple[Posterior, list[Step]]:
-        index, present = jnp.asarray(index), None if present is None else jnp.asarray(present)
+    def _absorbed(self, posterior: Posterior, index: Array, present: Array | None) -> tuple[Posterior, list[Step]]:
         factors, steps, more = [], [], []
         for form, factor in self._pairs(posterior.factors):
             own = index if jnp.ndim(index) == 0 else index[form.first]
@@ -208,20 +191,12 @@ class BoxSurrogate(Surrogate):
         size = jnp.broadcast_to(jnp.asarray(scale, weights.dtype), (self.outputs,))
         return jnp.asarray(self.prior_mean, weights.dtype)[:, None] + self.each_output(one, posterior.factors, keys, weights, size)
 
-    @checked
-    @one_program
-    def draw(self, posterior: Posterior, key: Key, scale: Scale) -> Array:
-        keys = jax.random.split(key, self.outputs)
-        deviations = self.each_output(lambda form, state, key: form.draw(state, key), posterior.factors, keys)
-        return self._mean(posterior) + jnp.asarray(scale)[:, None] * deviations
+    def _deviations(self, posterior: Posterior, keys: Key) -> Array:
+        return self.each_output(lambda form, state, key: form.draw(state, key), posterior.factors, keys)
 
-    @checked
-    def covariance(self, posterior: Posterior, output: Number, indices: Several) -> Array:
-        checks.integer("output", output, least=0, most=self.outputs - 1)
-        batch = next(n for n, those in enumerate(self._batches) if self.groups[output] in those)
-        form, state = self.forms_in_force[batch].of_group(self.groups[output], posterior.factors[batch])
-        rows: Array = form.covariance(state, jnp.asarray(indices))
-        return rows
+    def _of_group(self, posterior: Posterior, group: int) -> tuple[Form[Any], Any]:
+        batch = next(n for n, those in enumerate(self._batches) if group in those)
+        return self.forms_in_force[batch].of_group(group, posterior.factors[batch])
 
     def place(self, posterior: Posterior, point: Array) -> tuple[Array, Posterior]:
         placed = [form.place(factor, point) for form, factor in self._pairs(posterior.factors)]

@@ -308,7 +308,9 @@ class Surrogate(AbstractSurrogate):
     @checked
     def absorb(self, posterior: Posterior, index: Points, present: Present | None = None) -> tuple[Posterior, list[Step]]:
         """Do as :meth:`condition` does but for the mean; returns the posterior, and the step by which each group's belief moves."""
-        index, present = jnp.asarray(index), None if present is None else jnp.asarray(present)
+        return self._absorbed(posterior, jnp.asarray(index), None if present is None else jnp.asarray(present))
+
+    def _absorbed(self, posterior: Posterior, index: Array, present: Array | None) -> tuple[Posterior, list[Step]]:
         factors, variances, gains, steps = [], [], [], []
         for g, form in enumerate(self.forms_in_force):
             first = self.groups.index(g)
@@ -409,16 +411,22 @@ class Surrogate(AbstractSurrogate):
     @checked
     @one_program
     def draw(self, posterior: Posterior, key: Key, scale: Scale) -> Array:
-        keys = jax.random.split(key, self.outputs)
+        return self._mean(posterior) + jnp.asarray(scale)[:, None] * self._deviations(posterior, jax.random.split(key, self.outputs))
+
+    def _deviations(self, posterior: Posterior, keys: Key) -> Array:
+        """Return draws ``[k, M]`` from the posteriors less their means."""
         forms = self.forms_in_force
-        deviations = [forms[g].draw(posterior.factors[g], keys[j]) for j, g in enumerate(self.groups)]
-        return self._mean(posterior) + jnp.asarray(scale)[:, None] * jnp.stack(deviations)
+        return jnp.stack([forms[g].draw(posterior.factors[g], keys[j]) for j, g in enumerate(self.groups)])
 
     @checked
     def covariance(self, posterior: Posterior, output: Number, indices: Several) -> Array:
         checks.integer("output", output, least=0, most=self.outputs - 1)
-        form: Form[Any] = self.forms_in_force[self.groups[output]]
-        return form.covariance(posterior.factors[self.groups[output]], jnp.asarray(indices))
+        form, state = self._of_group(posterior, self.groups[output])
+        covariances: Array = form.covariance(state, jnp.asarray(indices))
+        return covariances
+
+    def _of_group(self, posterior: Posterior, group: int) -> tuple[Form[Any], Any]:
+        return self.forms_in_force[group], posterior.factors[group]
 
     def _mean(self, posterior: Posterior) -> Array:
         return jnp.asarray(self.prior_mean, posterior.shift.dtype)[:, None] + posterior.shift
