@@ -35,13 +35,15 @@ os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 jax.config.update("jax_traceback_in_locations_limit", int(os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"]))
 
 # XLA compiles for a CPU in a quarter of the time without the passes that emit fused loops and in one piece instead of 32, and large
-# programs in two thirds of that by its preset for quick compilation. Read once, when JAX starts its backend; XLA ends a process that gives
-# it a flag which it does not know, so only versions that know them get them.
+# programs in two thirds of that by its preset for quick compilation; a twentieth of that goes on passes that look through loops for what
+# could be computed before them, which costs more than it saves in runs as short as these. Read once, when JAX starts its backend; XLA ends
+# a process that gives it a flag which it does not know, so only versions that know them get them.
 QUICK_FLAGS = " ".join(
     [
         "--xla_cpu_opt_preset=CPU_OPT_PRESET_FAST_COMPILE",
         "--xla_cpu_use_fusion_emitters=false",
         "--xla_cpu_parallel_codegen_split_count=1",
+        "--xla_disable_hlo_passes=simplify-while-loops,while-loop-invariant-code-motion,while-loop-constant-sinking",
     ]
 )
 flags = os.environ.get("XLA_FLAGS", "")
