@@ -20,9 +20,9 @@ T = TypeVar("T")
 
 MORE_STARTS = 4  # than axes, for each of a box's, from candidates
 TIERS = ((4, 2), (4, 1))  # steps after which only the best ascents go on, and how many for each of a box's starts
-EDGE_STEPS = (4, 4)  # along the edge of what is excluded, from one estimate of its multipliers to the next
+EDGE_STEPS = (4, 4, 4)  # along the edge of what is excluded, from one estimate of its multipliers to the next
 KEPT_CORNERS = 2  # of those beside an end of an ascent
-PRICE = 10.0  # ranges of the reward that the square of the largest cost is worth to an ascent
+PRICE = 30.0  # ranges of the reward that the square of the largest cost is worth to an ascent
 
 
 class Score(NamedTuple):
