@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -14,10 +13,9 @@ from jaxbandit.core.declare import Array
 __all__ = ["Climb", "ascend", "to_edge"]
 __dir__ = __all__.copy  # what completion shows
 
-FIRST_STEP = 0.35  # length of an ascent's first step, in sides of the cube
-LONGEST = 1.0  # length of any step
+FIRST_STEP = 0.2  # length of an ascent's first step, in sides of the cube
+LONGEST = 0.5  # length of any step
 SHORTER, LONGER = 0.25, 2.0  # factors on the step after one that was taken back, and after one that was not, up to the whole step
-MORE = 10.0  # greatest factor on an approximate inverse Hessian that is too small along the last step
 BOLDER = 4.0  # factor on the whole step after one along which the score is not concave
 CURVED = 1e-8  # least share of the product of their lengths by which a step and the change of gradient must agree to be learnt from
 NEAR = 0.05  # sides of the cube on each axis within which ascents lead to the same place
@@ -39,7 +37,8 @@ def ascend(
     starts: Array,
     steps: int,
     *,
-    tiers: Sequence[tuple[int, int]] = (),
+    first: int = 0,
+    best: int | None = None,
     inverse: Array | None = None,
 ) -> Climb:
     """Return where ascents end: points ``[n, d]`` of the unit cube of a score at least that of ``starts [n, d]``, and their scores ``[n]``.
@@ -51,7 +50,8 @@ def ascend(
       score: the scores ``[n]`` of points ``[n, d]``, each computed from its own point.
       starts: points of the unit cube.
       steps: number of steps.
-      tiers: after how many steps more only how many go on, the best; there are as many ends as the last names. Default: all go on.
+      first: steps after which only the ``best`` go on, of which there are ``n`` then; default: all do.
+      best: number of those.
       inverse: ``[n, d, d]`` for the inverses of the negative Hessians at the starts, of an earlier ascent from there; default: none known.
     """
     count, dimension = starts.shape
@@ -78,7 +78,7 @@ def ascend(
         value, gradient = evaluate(place)
         better = value > now.value
         moved, turned = place - now.place, now.gradient - gradient
-        inverse = _corrected(now.inverse, moved, turned, better, jnp.isfinite(value))
+        inverse = _corrected(now.inverse, moved, turned, better)
         keep = better[:, None]
         return Climb(
             place=jnp.where(keep, place, now.place),
@@ -100,10 +100,10 @@ def ascend(
         inverse=inverse,
         share=jnp.ones((count,), starts.dtype),
     )
-    for brief, best in tiers:
-        climb, _ = jax.lax.scan(step, climb, None, length=min(brief, steps))
-        _, kept = jax.lax.top_k(_apart(climb.place, climb.value), min(best, len(climb.value)))
-        climb, steps = jax.tree.map(operator.itemgetter(kept), climb), steps - min(brief, steps)
+    if best is not None and best < count:
+        brief, _ = jax.lax.scan(step, climb, None, length=min(first, steps))
+        _, kept = jax.lax.top_k(_apart(brief.place, brief.value), best)
+        climb, steps = jax.tree.map(lambda part: part[kept], brief), steps - min(first, steps)
     last, _ = jax.lax.scan(step, climb, None, length=steps)
     return last
 
@@ -137,22 +137,17 @@ def to_edge(cost: Callable[[Array], Array], points: Array) -> Array:
     return moved
 
 
-def _corrected(inverse: Array, moved: Array, turned: Array, better: Array, known: Array) -> Array:
+def _corrected(inverse: Array, moved: Array, turned: Array, better: Array) -> Array:
     """Return BFGS's inverse Hessians ``[n, d, d]`` after steps ``moved [n, d]`` that changed the negative gradients by ``turned``.
 
-    A step to a ``known [n]`` score that was taken back tells as much of the Hessian as one that was ``better [n]``. Where a step was better
-    and the score is not concave along it, longer ones are tried; where the inverse was too small along it, it is scaled first (Nocedal and
-    Wright 2006, eq. 6.20, at every step).
+    Where a step was ``better [n]`` and the score is not concave along it, longer ones are tried.
     """
     agree = jnp.sum(moved * turned, axis=-1)
     sizes = jnp.sqrt(jnp.sum(moved * moved, axis=-1) * jnp.sum(turned * turned, axis=-1))
-    usable = known & (agree > CURVED * sizes)
+    usable = better & (agree > CURVED * sizes)
     inverse = jnp.where(better & ~usable, BOLDER, 1)[:, None, None] * inverse
     rho = jnp.where(usable, 1 / jnp.where(usable, agree, 1), 0)
     along = jnp.sum(inverse * turned[:, None, :], axis=-1)  # H y
-    expected = jnp.sum(turned * along, axis=-1)
-    scale = jnp.where(usable & (expected > 0), jnp.clip(agree / jnp.where(expected > 0, expected, 1), 1, MORE), 1)
-    inverse, along, expected = scale[:, None, None] * inverse, scale[:, None] * along, scale * expected
-    spread = (1 + rho * expected) * rho
+    spread = (1 + rho * jnp.sum(turned * along, axis=-1)) * rho
     cross = along[:, :, None] * moved[:, None, :]
     return inverse + spread[:, None, None] * moved[:, :, None] * moved[:, None, :] - rho[:, None, None] * (cross + cross.swapaxes(1, 2))

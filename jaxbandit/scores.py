@@ -18,11 +18,10 @@ from jaxbandit.estimators import Estimate
 
 T = TypeVar("T")
 
-MORE_STARTS = 4  # than axes, for each of a box's, from candidates
-TIERS = ((4, 2), (4, 1))  # steps after which only the best ascents go on, and how many for each of a box's starts
-EDGE_STEPS = (4, 4, 4)  # along the edge of what is excluded, from one estimate of its multipliers to the next
+FEW_STEPS = 6  # of an ascent, after which only as many go on as a box has starts; before, as many for each axis and one
+EDGE_STEPS = 8  # along the edge of what is excluded
 KEPT_CORNERS = 2  # of those beside an end of an ascent
-PRICE = 30.0  # ranges of the reward that the square of the largest cost is worth to an ascent
+PRICE = 100.0  # ranges of the reward that the square of the largest cost is worth to an ascent
 
 
 class Score(NamedTuple):
@@ -81,10 +80,10 @@ class Score(NamedTuple):
             return jnp.full((len(prices), 1), jnp.inf, prices.dtype)
         return jnp.where(prices > 0, self.slopes / (2 * jnp.where(prices > 0, prices, 1)), 0)[:, None]
 
-    def past_edge(self, prices: Array, beyond: Array | float) -> Array:
-        """Return the positive costs ``[m, M]``, larger by ``beyond``, at most those up to which softened penalties are parabolas."""
+    def past_edge(self, prices: Array) -> Array:
+        """Return the positive costs ``[m, M]``, at most those up to which softened penalties are parabolas."""
         assert self.limited is not None
-        return jnp.clip(self.limited[1] + beyond, 0, self._bends(prices))
+        return jnp.clip(self.limited[1], 0, self._bends(prices))
 
     def largest_cost(self, prices: Array) -> Array:
         """Return the largest cost ``[M]`` of those on whose edge the best point may lie; minus infinity where there is none."""
@@ -119,11 +118,10 @@ def best_of_box(box: Box, pool: Array, score: Score, look: Callable[[Array], tup
     def climbed(points: Array, beyond: Array | float = 0.0) -> Array:
         return look(points)[0].softened(prices, beyond).in_force(raised)
 
-    # Starts lie apart, and some are candidates, for all of the trial's own points may lie in one basin. These are an even number, so that
-    # every second is one of those that were moved away from the centre.
-    heights, wide = score.softened(prices).in_force(raised), 2 * -((MORE_STARTS + box.dimension) * box.starts // -2)
+    # Starts lie apart, and some are candidates, for all of the trial's own points may lie in one basin.
+    heights, wide = score.softened(prices).in_force(raised), (1 + box.dimension) * box.starts
     starts = jnp.concatenate([spread(heights[: box.size], wide), own_starts(heights, pool, box)])
-    ended = ascend(climbed, pool[starts], box.steps, tiers=[(steps, many * box.starts) for steps, many in TIERS])
+    ended = ascend(climbed, pool[starts], box.steps, first=FEW_STEPS, best=box.starts)
     if box.counted:
         ended = _at_whole_numbers(box, climbed, ended.place)
     ends = ended.place
@@ -140,18 +138,11 @@ def _along_edge(box: Box, climbed: Callable[[Array, Array], Array], scores: Call
     """Return where ascents end that go on from where others did by the method of multipliers, and points beside these on the edge.
 
     Ends lie beyond the edge by their multipliers over twice the prices (Nocedal and Wright 2006, *Numerical optimization*, eq. 17.38),
-    so costs that count as larger by as much have their best point on it, but for the error of these multipliers, which is less each time.
-    Sides of whole numbers stay.
+    so costs that count as larger by as much have their best point on it. Sides of whole numbers stay.
     """
-    beyond = jnp.zeros((), ended.value.dtype)
-    for steps in EDGE_STEPS:
-        beyond = scores(ended.place).past_edge(prices, beyond)
-
-        def shifted(points: Array, beyond: Array = beyond) -> Array:
-            return climbed(_held(box, points), beyond)
-
-        ended = ascend(shifted, ended.place, steps, inverse=ended.inverse)
-    return jnp.concatenate([ended.place, to_edge(lambda points: scores(_held(box, points)).largest_cost(prices), ended.place)])
+    beyond = scores(ended.place).past_edge(prices)
+    along = ascend(lambda points: climbed(_held(box, points), beyond), ended.place, EDGE_STEPS, inverse=ended.inverse).place
+    return jnp.concatenate([along, to_edge(lambda points: scores(_held(box, points)).largest_cost(prices), along)])
 
 
 def _at_whole_numbers(box: Box, climbed: Callable[[Array], Array], ends: Array) -> Climb:

@@ -113,7 +113,7 @@ class Box(Domain):
     described: ClassVar[str] = "a box, jaxbandit.domains.box(...)"
     sides: tuple[Side, ...] = static()
     starts: int = static(default=6)
-    steps: int = static(default=20)
+    steps: int = static(default=24)
 
     def to_unit(self, points: Any) -> Any:
         """Return ``points [..., d]`` in the units of the axes as points of the unit cube, in which the models of a box compute."""
@@ -176,7 +176,7 @@ def box(
     *,
     candidates: Annotated[int, whole(2, MOST_POINTS)] = 1024,
     starts: Annotated[int, whole(1, 1000)] = 6,
-    steps: Annotated[int, whole(0, 10_000)] = 20,
+    steps: Annotated[int, whole(0, 10_000)] = 24,
     key: Annotated[Key | int, key | whole(0)] = 0,
 ) -> Box:
     """Make a continuous box with named axes: ``box({"dose": (0.1, 2.0), "rate": log(1e-4, 1e-1), "layers": integers(1, 8)})``.

@@ -78,7 +78,7 @@ def look_out(box: Box, others: Sequence[np.ndarray]) -> np.ndarray:
 def least(wave: Callable[[Array], Array], box: Box, looked_at: Array, values: Array) -> Array:
     """Return the least value ``[]`` of a function, from those ``[L]`` at the points looked at."""
     starts = looked_at[jax.lax.top_k(-values, STARTS)[1]]
-    reached = ascend(lambda points: -wave(box.snapped(points)), starts, BRIEF + 2 * LONG, tiers=((BRIEF, BEST),)).value
+    reached = ascend(lambda points: -wave(box.snapped(points)), starts, BRIEF + 2 * LONG, first=BRIEF, best=BEST).value
     return -jnp.max(reached)
 
 
@@ -107,7 +107,7 @@ def solved(functions: Callable[[Array], Array], box: Box, looked_at: Array, tabl
     violated = jnp.maximum(0, table[1:] / unit[1:, None])
     height = table[0] / unit[0] - PRICE / 2 * jnp.sum(jnp.square(violated), axis=0)
     starts = looked_at[jax.lax.top_k(height, STARTS)[1]]
-    begun, reached, *_ = ascend(lambda points: lagrangian(points, none), starts, BRIEF + LONG, tiers=((BRIEF, BEST),))
+    begun, reached, *_ = ascend(lambda points: lagrangian(points, none), starts, BRIEF + LONG, first=BRIEF, best=BEST)
     near = jnp.linalg.norm(begun[:, None] - begun[None], axis=-1) < APART / 5 * np.sqrt(box.dimension)
     better = (reached[None] > reached[:, None]) | ((reached[None] == reached[:, None]) & jnp.tri(BEST, k=-1, dtype=bool))
     begun = begun[jax.lax.top_k(jnp.where(jnp.any(near & better, axis=1), -jnp.inf, reached), LAST)[1]]  # one of each basin
