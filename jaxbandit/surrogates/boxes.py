@@ -29,7 +29,7 @@ class BoxSurrogate(Surrogate):
 
     Its posteriors are exact, or those of features that are computed at every point. They hold ``M = C + N`` points of the unit cube: the
     box's ``C`` candidates, and the ``N`` that a trial has chosen or is to choose. A simulation makes as much room as it needs, in steps of
-    64 points. Groups of outputs whose forms differ in numbers only are computed side by side, see :mod:`jaxbandit.surrogates.alike`.
+    64 points. Groups of outputs whose forms differ in numbers only are computed side by side.
 
     How much room there is changes no bit of what a trial chooses, but for these cases:
 
