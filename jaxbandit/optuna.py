@@ -80,9 +80,9 @@ class Sampler(BaseSampler):
     under way until somebody says ``study.tell(number, state=TrialState.FAIL)``, as the heartbeat of an RDB storage does by itself.
 
     Where a number without a step is among the parameters, they are a box: whole numbers by one and categories are sides of their own, and
-    what has other steps, or is whole on a logarithmic scale, is rounded to it. Else, for an algorithm that knows no boxes, and with
-    ``points``, they are laid on a grid, evenly on their own scale, logarithmic or not, and in their steps; a trial off the grid counts at
-    the nearest point. The first trial, and parameters that not all complete trials have, such as those under a condition, are drawn
+    what has other steps, or is whole on a logarithmic scale, is rounded to it. Else, for an algorithm or a model that knows no boxes, and
+    with ``points``, they are laid on a grid, evenly on their own scale, logarithmic or not, and in their steps; a trial off the grid counts
+    at the nearest point. The first trial, and parameters that not all complete trials have, such as those under a condition, are drawn
     uniformly, each by itself. Without a model the first trials are the initial design of the session.
     """
 
@@ -124,7 +124,7 @@ class Sampler(BaseSampler):
         self._points, self._mutex = points, threading.Lock()  # workers may be threads
         self._parts: dict[str, Any] = {"algorithm": algorithm, "model": model, "key": key, "horizon": horizon}
         self._parts |= {"delay": delay, "feedback": feedback}
-        self._continuous = points is None and algorithm.on_boxes
+        self._continuous = points is None and algorithm.on_boxes and (model is None or model.on_boxes)
         self._designed: Specification | None = None  # until the parameters are known
         self._first: list[Point] = []  # its initial design
         self._session: Session | None = None  # that has made the moves

@@ -100,6 +100,12 @@ class Model:
         data = asked["fit_to"]
         return Model(**{**asked, "fit_to": None if data is None else np.column_stack([np.asarray(array, np.float64) for array in data])})
 
+    @property
+    def on_boxes(self) -> bool:
+        """Return whether a box has such a model, which is exact there or made of features, and has any length-scale without a range."""
+        is_exact = (self.form, self.rank, self.tolerance) == ("auto", None, None)
+        return self.length_scale_range is None and (is_exact or self.form == "features")
+
     def validate(self, where: str) -> None:
         """Raise ``InvalidArgument`` on fields that do not go with each other; what depends on the problem is checked with it."""
         if self.length_scale_range is None and self.length_scale is not None:

@@ -13,8 +13,9 @@ import pytest
 import jaxbandit
 from jaxbandit import InvalidArgument
 from jaxbandit.cli import main
-from jaxbandit.session import Axis, Model, Session, SessionError
+from jaxbandit.session import Axis, Model, Session, SessionError, Specification
 from jaxbandit.session.axes import Space
+from jaxbandit.session.quantities import Outputs
 
 optuna = pytest.importorskip("optuna")
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution  # noqa: E402
@@ -117,6 +118,20 @@ def test_the_initial_design_of_a_box_is_in_the_steps_of_parameters() -> None:
     assert all(4 <= width <= 128 and isinstance(width, int) for _, width in points(run)) and len(set(points(run))) == 5
 
 
+@pytest.mark.parametrize(
+    "changes", [{}, {"form": "rows"}, {"form": "auto"}, {"form": "auto", "rank": 5}, {"length_scale_range": (0.1, 1.0)}]
+)
+def test_a_model_that_boxes_do_not_have_is_one_of_a_grid(changes: dict[str, Any]) -> None:
+    model = jaxbandit.replace(MODEL, **changes)
+    asked: dict[str, Any] = {"algorithm": jaxbandit.Cei(), "model": model, "key": 0, "outputs": Outputs.read("maximise y", [])}
+    try:
+        is_known = Specification(space=Space.of([Axis.between("x", 0, 1)]), **asked).setting is not None
+    except InvalidArgument:
+        is_known = False
+    assert sampler(model=model, points=None)._continuous == is_known
+    assert is_known == (changes in ({}, {"form": "auto"}))
+
+
 STEPS: dict[str, tuple[Any, Any, Any]] = {
     "any number": (FloatDistribution(0, 1), 0.123456789, 0.123457),
     "steps": (FloatDistribution(0.1, 0.5, step=0.1), 0.6, 0.3),
@@ -135,8 +150,10 @@ def test_places_of_a_box_are_in_the_steps_of_parameters(case: str) -> None:
     axes = _axes(space, None, continuous=True)
     own = Space.of(axes)
     place = _in_steps(space, own, (share, 0.5))
-    value = _external(distribution, axes[0], own.point_at(place)["parameter x"])
+    there = own.point_at(place)["parameter x"]
+    value = _external(distribution, axes[0], there)
     assert value == expected and type(value) is type(expected)
+    assert there == ("1: None" if case == "categories" else expected)
     assert _in_steps(space, own, place) == place
 
 
