@@ -1,12 +1,14 @@
 """The benchmark of an accelerator: ``python -m experiments bench --device``, part by part within nine minutes.
 
-Every part runs in a process of its own with a time limit; one that fails or takes too long is recorded as such, and the next one begins.
+Every part runs in a process of its own with a time limit; one that fails or takes too long keeps what it measured before, and the next one
+begins.
 The file of ``--json`` is written anew after each. Without an accelerator ``--cpu-rehearsal`` plays all of it small, to see that it works.
 """
 
 from __future__ import annotations
 
 import datetime
+import json
 import os
 import subprocess
 import time
@@ -14,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from experiments.benchmark.child import cpu_model
-from experiments.benchmark.measure import figures_of, start_child
+from experiments.benchmark.measure import start_child
 from experiments.benchmark.table import sections
 from experiments.common.running import progress
 
@@ -28,6 +30,8 @@ SIZES: dict[str, tuple[Any, Any]] = {  # of a rehearsal, and in full
     "fused_algorithms": (1, 4),
     "copied": (2**16, 2**28),
     "product_side": (64, 8192),
+    "box_trials": ([1], [100, 1000]),
+    "box_horizon": (3, 50),
 }
 REHEARSAL, FULL = ({name: size[n] for name, size in SIZES.items()} for n in range(2))
 
@@ -44,9 +48,10 @@ PARTS = {
     "limits": Part("limits", 60),
     "choices": Part("choices", 90),
     "speed": Part("speed", 180),
-    "fused against XLA": Part("fused_rounds", 150),
-    "delays": Part("late", 120),
+    "fused against XLA": Part("fused_rounds", 180),
     "algorithms": Part("algorithms", 150),
+    "boxes": Part("boxes", 120),
+    "delays": Part("late", 120),
     "delays without CUDA graphs": Part("late", 60, "--xla_gpu_enable_command_buffer="),
     "delays without Triton products": Part("late", 60, "--xla_gpu_enable_triton_gemm=false"),
 }
@@ -83,12 +88,21 @@ def _played(part: Part, sizes: dict[str, Any], limit: float, rehearsal: bool) ->
     environment = os.environ | {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {part.flags}".strip()}
     environment |= {"JAX_PLATFORMS": "cpu"} if rehearsal else {}
     try:
-        child = start_child({"task": f"device_parts.{part.task}", **sizes}, environment, capture_output=True, timeout=limit)
-    except subprocess.TimeoutExpired:
-        return {"error": f"took more than {limit:.0f} s"}
+        spec = {"task": "device_parts.part", "part": part.task, **sizes}
+        child = start_child(spec, environment, capture_output=True, timeout=limit)
+    except subprocess.TimeoutExpired as late:
+        printed = bytes(late.stdout or b"").decode()
+        return _last_of(printed) | {"error": f"took more than {limit:.0f} s"}
     if child.returncode != 0:
-        return {"error": f"status {child.returncode}: {child.stderr.strip()[-600:]}"}
-    return figures_of(child)
+        return _last_of(child.stdout) | {"error": f"status {child.returncode}: {child.stderr.strip()[-600:]}"}
+    return _last_of(child.stdout)
+
+
+def _last_of(printed: str) -> dict[str, Any]:
+    """Return the figures of the last whole line of those that a part has printed."""
+    lines = [line for line in printed.split("\n")[:-1] if line.startswith("{")]
+    figures: dict[str, Any] = json.loads(lines[-1]) if lines else {}
+    return figures
 
 
 def device_table(found: dict[str, Any]) -> str:

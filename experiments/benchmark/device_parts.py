@@ -1,10 +1,11 @@
-"""Measurements on an accelerator: each function is one part of ``bench --device`` and returns its figures."""
+"""Measurements on an accelerator: each function named in ``bench --device`` gives the figures of one part, one after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -18,18 +19,28 @@ WIDTH = 3.0
 REPEATS = 3
 BYTES_PER_PASS = 8  # of one float32 that is read and written
 
+Figures: TypeAlias = Iterator[tuple[str, Any]]  # each with its name, as soon as it is measured
 
-def limits(sizes: dict[str, Any]) -> dict[str, Any]:
-    """Return the limits of the machine: speed of a copy, of products in both precisions, and the cost of a launch inside a scan."""
+
+def part(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return the figures of the part that ``spec`` names, and print those so far after each: a part may run out of time."""
+    found: dict[str, Any] = {}
+    for name, figure in globals()[spec["part"]](spec):
+        found[name] = figure
+        print("\n" + json.dumps(found), flush=True)
+    return found
+
+
+def limits(sizes: dict[str, Any]) -> Figures:
+    """Give the limits of the machine: speed of a copy, of products in both precisions, and the cost of a launch inside a scan."""
     device = jax.devices()[0]
-    found: dict[str, Any] = {"device": device.device_kind, "platform": device.platform, "jax": jax.__version__}
-    numbers = jnp.ones((sizes["copied"],))
-    found["copy_gb_per_s"] = BYTES_PER_PASS * sizes["copied"] / _seconds(jax.jit(lambda x: x * 1.0001 + 1), numbers) / 1e9
+    yield from {"device": device.device_kind, "platform": device.platform, "jax": jax.__version__}.items()
+    yield "copy_gb_per_s", _copied(sizes) / 1e9
     side = sizes["product_side"]
     matrix = jax.random.normal(jax.random.key(0), (side, side))
     for precision in ("highest", "default"):
         seconds = _seconds(jax.jit(partial(jnp.matmul, precision=precision)), matrix, matrix)
-        found[f"gemm_{precision}_tflop_per_s"] = 2 * side**3 / seconds / 1e12
+        yield f"gemm_{precision}_tflop_per_s", 2 * side**3 / seconds / 1e12
 
     def rounds(x: jax.Array, launches: int) -> jax.Array:
         def one(carry: jax.Array, _: None) -> tuple[jax.Array, None]:
@@ -40,16 +51,20 @@ def limits(sizes: dict[str, Any]) -> dict[str, Any]:
         return jax.lax.scan(one, x, None, length=1000)[0]
 
     one, many = (_seconds(jax.jit(partial(rounds, launches=launches)), jnp.ones(4096)) for launches in (1, 17))
-    found["launch_us"] = (many - one) / 16 * 1e3
-    return found
+    yield "launch_us", (many - one) / 16 * 1e3
 
 
-def choices(sizes: dict[str, Any]) -> dict[str, Any]:
-    """Return how far the score of chosen points is below the best under a dense float64 reference, and how many equal those of a CPU.
+def _copied(sizes: dict[str, Any]) -> float:
+    """Return the bytes per second of a copy, both those read and those written."""
+    return BYTES_PER_PASS * float(sizes["copied"]) / _seconds(jax.jit(lambda x: x * 1.0001 + 1), jnp.ones((sizes["copied"],)))
+
+
+def choices(sizes: dict[str, Any]) -> Figures:
+    """Give how far the score of chosen points is below the best under a dense float64 reference, and how many equal those of a CPU.
 
     The largest gap over all rounds of RPOL-UCB, in posterior deviations of the prior. A first round in which scores tie may differ.
     """
-    problem, horizon, found = _problem(sizes), sizes["choice_rounds"], {}
+    problem, horizon = _problem(sizes), sizes["choice_rounds"]
     cpu = jax.devices("cpu")[:1]
     for form in ("product", "features"):
         play = partial(
@@ -58,8 +73,7 @@ def choices(sizes: dict[str, Any]) -> dict[str, Any]:
         here, there = play(devices=jax.devices()[:1]), play(devices=cpu)
         same = np.asarray(here.indices) == np.asarray(there.indices)
         gaps = [_largest_gap(problem, here, trial) for trial in range(4)]
-        found[form] = {"largest_gap": max(gaps), "same_as_cpu": float(same.mean()), "trials_alike": float(same.all(axis=1).mean())}
-    return found
+        yield form, {"largest_gap": max(gaps), "same_as_cpu": float(same.mean()), "trials_alike": float(same.all(axis=1).mean())}
 
 
 def _largest_gap(problem: Any, run: jaxbandit.Trajectory, trial: int) -> float:
@@ -81,47 +95,57 @@ def _largest_gap(problem: Any, run: jaxbandit.Trajectory, trial: int) -> float:
     return worst
 
 
-def speed(sizes: dict[str, Any]) -> dict[str, Any]:
-    """Return times by form and number of trials, beside what reading and writing a trial's state takes at the speed of a copy."""
-    problem, found = _problem(sizes), {}
-    copied = limits(sizes)["copy_gb_per_s"] * 1e9
+def speed(sizes: dict[str, Any]) -> Figures:
+    """Give times by form and number of trials, beside what reading and writing a trial's state takes at the speed of a copy."""
+    problem, copied = _problem(sizes), _copied(sizes)
     for form in ("product", "features", "rows"):
         model = _model(problem, form)
         state = 4 * (model.forms[0].rank ** 2 + 3 * problem.domain.size)  # the root, two means and a variance
         for trials in sizes["trials"][: 2 if form == "rows" else None]:
-            found[f"{form}, {trials} trials"] = _timed(sizes, problem, jaxbandit.Rpol(), model, trials) | {
-                "memory_floor_us": 2 * state / copied * 1e6
-            }
-    return found
+            timed = _timed(sizes, problem, jaxbandit.Rpol(), model, trials)
+            yield f"{form}, {trials} trials", timed | {"memory_floor_us": 2 * state / copied * 1e6}
 
 
-def late(sizes: dict[str, Any]) -> dict[str, Any]:
-    """Return times under Poisson delays of mean 15 by feedback policy, and without delay."""
-    problem, found = _problem(sizes), {}
+def late(sizes: dict[str, Any]) -> Figures:
+    """Give times under Poisson delays of mean 15 by feedback policy, and without delay."""
+    problem = _problem(sizes)
     model, trials = _model(problem, "product"), sizes["trials"][1]
     policies: dict[str, Any] = {"none": None, "wait": feedback.Wait(), "hallucinate": feedback.Hallucinate(), "censor": feedback.Censor()}
     for name, policy in policies.items():
         options = {} if policy is None else {"delay": delays.Poisson(mean=15.0), "feedback": policy}
-        found[name] = _timed(sizes, problem, jaxbandit.Rpol(), model, trials, **options)
-    return found
+        yield name, _timed(sizes, problem, jaxbandit.Rpol(), model, trials, **options)
 
 
-def fused_rounds(sizes: dict[str, Any]) -> dict[str, Any]:
-    """Return times of all rounds in one kernel beside those of XLA, and how many choices are equal.
+def fused_rounds(sizes: dict[str, Any]) -> Figures:
+    """Give how many choices of a kernel for all rounds are those of XLA, and the times of both.
 
     What a compiler refuses says why. On a CPU kernels are interpreted.
     """
     problem = _problem(sizes)
-    model, found = _model(problem, "product"), dict[str, Any]()
+    model = _model(problem, "product")
     played = {"Rpol": jaxbandit.Rpol(), "Cbo": jaxbandit.Cbo(reward_clip=4.0), "Config": jaxbandit.Config(), "Se3": jaxbandit.Se3()}
     for name, algorithm in list(played.items())[: sizes["fused_algorithms"]]:
-        for trials in sizes["trials"][1:]:
-            found[f"{name}, {trials} trials"] = {
-                words: _tried(partial(_timed, sizes, problem, algorithm, model, trials, fused=fused))
-                for words, fused in (("by XLA", False), ("by a kernel", True))
-            }
-        found[f"{name}, same choices"] = _tried(partial(_same_choices, sizes, problem, algorithm, model))
-    return found
+        yield f"{name}, same choices", _tried(partial(_same_choices, sizes, problem, algorithm, model))
+        for trials in sizes["trials"][1:] if name == "Rpol" else sizes["trials"][-1:]:
+            yield (
+                f"{name}, {trials} trials",
+                {
+                    words: _tried(partial(_timed, sizes, problem, algorithm, model, trials, fused=fused))
+                    for words, fused in (("by XLA", False), ("by a kernel", True))
+                },
+            )
+
+
+def boxes(sizes: dict[str, Any]) -> Figures:
+    """Give times on a box: constrained EI on Hartmann-6, with a kernel that is given and with one that is fitted every fourth round."""
+    problem = jaxbandit.problems.hartmann6()
+    model = jaxbandit.surrogate(problem.domain, kernels.Matern52(length_scale=0.5), noise_variance=1e-4, outputs=2)
+    played = {"given": jaxbandit.Cei(), "fitted": jaxbandit.Refitted(algorithm=jaxbandit.Cei(), at_start=True, every=4)}
+    for name, algorithm in played.items():
+        for trials in sizes["box_trials"]:
+            given = sizes | {"horizon": sizes["box_horizon"]}
+            first = jaxbandit.InitialDesign(random=12)
+            yield f"{name}, {trials} trials", _tried(partial(_timed, given, problem, algorithm, model, trials, initial=first))
 
 
 def _tried(measure: Callable[[], Any]) -> Any:
@@ -141,8 +165,8 @@ def _same_choices(sizes: dict[str, Any], problem: Any, algorithm: Any, model: ja
     return float((by_xla == by_kernel).mean())
 
 
-def algorithms(sizes: dict[str, Any]) -> dict[str, Any]:
-    """Return times of algorithms that score, search or loop in different ways; one that fails says why."""
+def algorithms(sizes: dict[str, Any]) -> Figures:
+    """Give times of algorithms that score, search or loop in different ways; one that fails says why."""
     problem = _problem(sizes)
     played = {
         "Rpol": jaxbandit.Rpol(),
@@ -155,7 +179,8 @@ def algorithms(sizes: dict[str, Any]) -> dict[str, Any]:
         "Bpe": jaxbandit.Bpe(),
     }
     measured = partial(_timed, sizes, problem, model=_model(problem, "product"), trials=sizes["trials"][1])
-    return {name: _tried(partial(measured, algorithm=algorithm)) for name, algorithm in played.items()}
+    for name, algorithm in played.items():
+        yield name, _tried(partial(measured, algorithm=algorithm))
 
 
 def _problem(sizes: dict[str, Any]) -> Any:
