@@ -50,8 +50,8 @@ PARTS = {
     "speed": Part("speed", 180),
     "fused against XLA": Part("fused_rounds", 180),
     "algorithms": Part("algorithms", 150),
+    "delays": Part("late", 60),
     "boxes": Part("boxes", 120),
-    "delays": Part("late", 120),
     "delays without CUDA graphs": Part("late", 60, "--xla_gpu_enable_command_buffer="),
     "delays without Triton products": Part("late", 60, "--xla_gpu_enable_triton_gemm=false"),
 }

@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
-from jaxbandit.core.declare import Array
+from jaxbandit.core.declare import Array, Device
 from jaxbandit.core.fields import MOST_ROUNDS, Check, Place, each, function, of_class, whole
 from jaxbandit.core.keys import round_key
 from jaxbandit.core.pytree import pytree, static
@@ -20,7 +20,7 @@ from jaxbandit.core.sweep import gather_variants
 from jaxbandit.delays import Delay, unproven
 from jaxbandit.feedback import Policy
 from jaxbandit.fused.cells import Unsupported
-from jaxbandit.fused.plan import NOT_MEASURED, plan_of
+from jaxbandit.fused.plan import MEASURED, PAYS, plan_of
 from jaxbandit.fused.plan import Plan as KernelPlan
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.surrogates import Surrogate
@@ -114,15 +114,20 @@ def kernel_of(
     models: Sequence[Surrogate],
     problem: AbstractProblem,
     policy: Policy | None,
-    platform: str,
+    trial_rounds: int,
+    device: Device,
 ) -> KernelPlan | str:
-    """Return the kernel that plays the rounds of all variants, or why XLA does; ``policy`` is ``None`` where feedback comes at once."""
-    if fused is not True:
-        return NOT_MEASURED if fused == "auto" else "as fused=False asks"
+    """Return the kernel that plays so many rounds of all trials, or why XLA does; ``policy`` is ``None`` where feedback comes at once."""
+    if fused is False:
+        return "as fused=False asks"
+    if fused == "auto" and not device.device_kind.startswith(MEASURED):
+        return f"for fused='auto' takes a kernel only on devices on which it was measured to be faster: {', '.join(MEASURED)}"
+    if fused == "auto" and trial_rounds < PAYS:
+        return f"for fused='auto' takes a kernel from {PAYS:,} trial-rounds on, for which compiling it pays; these are {trial_rounds:,}"
     if any(leaf is not None for leaf in gather_variants([model.forms for model in models]).differing):
         return "because models that run side by side differ in their features"
     try:
-        return plan_of(algorithms[0], models[0], problem, policy, platform)  # variants differ in numbers alone
+        return plan_of(algorithms[0], models[0], problem, policy, device.platform)  # variants differ in numbers alone
     except Unsupported as reason:
         return f"because {reason}"
 

@@ -266,8 +266,8 @@ def simulate(
         results by rounding only.
       devices: devices to share the trials between; default all of JAX's default backend.
       fused: whether one kernel of :mod:`jaxbandit.fused` plays all rounds. ``True``: it does, on CPUs by JAX's interpreter, which is slow
-        and there to check results; ``False``: XLA does; ``"auto"``: the kernel where it has been measured to be faster, which is nowhere
-        yet. It changes results by rounding only.
+        and there to check results; ``False``: XLA does; ``"auto"``: the kernel where it has been measured to be faster, which is on an
+        H100 and in runs long enough to pay for its compilation. It changes results by rounding only.
 
     Returns:
       A :class:`Trajectory` with leading axes ``[trials]``, or ``[variants, trials]`` for a sweep. Every flag that some trial has is
@@ -293,13 +293,12 @@ def simulate(
         algorithms, delays = plan_delays(problem.outputs, algorithms, delay_models, feedback, capacity, horizon)
         variants = list(zip(algorithms, models, [None] * len(models) if delays is None else delays, strict=True))
         cell = Cell.of(problem, variants, initial, horizon=horizon, block=block or 1, informed=informed)
-        if fused is True:
-            policy = None if delays is None else delays[0].policy
-            kernel = kernel_of(fused, algorithms, models, problem, policy, used[0].platform)
-            if isinstance(kernel, str):
-                name = type(algorithms[0]).__name__
-                raise InvalidArgument(f"fused: no kernel can play the rounds of {name}, {kernel}; leave them to XLA by fused=False")
-            cell = replace(cell, kernel=kernel)
+        policy = None if delays is None else delays[0].policy
+        kernel = kernel_of(fused, algorithms, models, problem, policy, count * horizon, used[0])
+        if fused is True and isinstance(kernel, str):
+            name = type(algorithms[0]).__name__
+            raise InvalidArgument(f"fused: no kernel can play the rounds of {name}, {kernel}; leave them to XLA by fused=False")
+        cell = replace(cell, kernel=None if isinstance(kernel, str) else kernel)
         cell = laid_out_for(used[0].platform, cell)
         wanted = default_block(cell, models[0].trials_per_block, count, used) if block is None else block
         pairs, block = _pairs(len(algorithms), numbers, wanted, 1 if block else least_block(wanted), len(used))

@@ -22,6 +22,7 @@ from jaxbandit.fused.plan import Form, Given, Moment, Parts, Plan
 from jaxbandit.surrogates.features import ProductFeatures
 
 HIGH, WIDE = 16, 32  # of the smallest tile
+UNROLL = 2  # terms of a sum
 CHUNK = 32  # rows of W that are in registers at once
 SHARED = 227 * 2**10  # bytes of shared memory that a block of an H100 may have
 RESERVED = 3 * 2**10  # bytes of it that the compiler takes for sums across warps
@@ -125,14 +126,23 @@ def dense(phi: Array, cut: Cut, rank: int) -> Expansion:
     features = jnp.pad(phi.T[:, cut.repeats], ((0, rank - phi.shape[1]), (0, 0), (0, 0)))
 
     def run(rows: TiledRows, tables: Sequence[Ref], _: Ref, u: Ref) -> Value:
-        def four(i: Value, column: Value) -> Value:
-            for more in range(4):
-                column = column + u[4 * i + more] * rows.load(tables[0].at[4 * i + more])
-            return column
-
-        return jax.lax.fori_loop(0, rank // 4, four, rows.zeros(cut.shape))
+        return _sum(rank, lambda i: u[i] * rows.load(tables[0].at[i]), rows.zeros(cut.shape))
 
     return Expansion([features], (1, 1), 0, run, jnp.arange(phi.shape[1]))
+
+
+def _sum(length: int, term: Callable[[Value], Value], zero: Value) -> Value:
+    """Return the sum of ``term(i)`` over ``i``, some side by side; eight are 6% faster on an H100, and take twice as long to compile."""
+
+    def some(i: Value, total: Value) -> Value:
+        for more in range(UNROLL):
+            total = total + term(UNROLL * i + more)
+        return total
+
+    total = jax.lax.fori_loop(0, length // UNROLL, some, zero)
+    for i in range(length - length % UNROLL, length):
+        total = total + term(np.int32(i))
+    return total
 
 
 def along_two_axes(form: ProductFeatures, cut: Cut, counts: np.ndarray) -> Expansion:
@@ -150,19 +160,21 @@ def along_two_axes(form: ProductFeatures, cut: Cut, counts: np.ndarray) -> Expan
     order = jnp.asarray(form.slots)[np.concatenate([np.arange(count) for count in counts]), np.repeat(np.arange(len(counts)), counts)]
 
     def run(rows: TiledRows, tables: Sequence[Ref], table: Ref, u: Ref) -> Value:
-        on_first, on_second, is_kept = tables
+        on_first, on_second, is_kept, starts = tables
         shape = (high, cut.shape[1])
-        inner = rows.zeros(shape)
-        for j, start in enumerate(starts):
-            weights = rows.load(u.at[pl.ds(int(start), high)], 1) * rows.load(is_kept.at[j], 1)
-            inner = inner + rows.across(weights, shape) * rows.down(rows.load(on_second.at[j], 0), shape)
-        table[...] = inner
-        column = rows.zeros(cut.shape)
-        for i in range(int(counts.max())):
-            column = column + rows.across(rows.load(on_first.at[i], 1), cut.shape) * rows.down(rows.load(table.at[i], 0), cut.shape)
-        return column
 
-    return Expansion([a1, a2, is_kept], (high, cut.shape[1]), high, run, order)
+        def inner(j: Value) -> Value:
+            weights = rows.load(u.at[pl.ds(starts[j], high)], 1) * rows.load(is_kept.at[j], 1)
+            return rows.across(weights, shape) * rows.down(rows.load(on_second.at[j], 0), shape)
+
+        table[...] = _sum(len(counts), inner, rows.zeros(shape))
+
+        def outer(i: Value) -> Value:
+            return rows.across(rows.load(on_first.at[i], 1), cut.shape) * rows.down(rows.load(table.at[i], 0), cut.shape)
+
+        return _sum(int(counts.max()), outer, rows.zeros(cut.shape))
+
+    return Expansion([a1, a2, is_kept, starts.astype(np.int32)], (high, cut.shape[1]), high, run, order)
 
 
 def run(plan: Plan, parts: Parts, form: Form, size: int, given: Given) -> tuple[Array, Array, Array, Array]:

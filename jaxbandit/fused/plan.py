@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import jax
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 
 S = TypeVar("S")  # state of an algorithm
 Form: TypeAlias = Any  # of the posterior that holds a root of the covariance of the weights of features
-NOT_MEASURED = "for fused='auto' takes a kernel only where it has been measured to be faster, and no device has run it"
+MEASURED = ("NVIDIA H100",)  # devices on which a kernel was measured to be faster
+PAYS = 20_000_000  # trial-rounds that it then gains what it takes longer to compile
 MANY = 7919  # points, as many as no other axis has
 LOOPS = ("while", "scan", "cond")
 MOST_NUMBERS = 256  # that an algorithm and its state may hold, each a scalar of the kernel
@@ -321,20 +323,21 @@ def plan_of(algorithm: Algorithm, surrogate: Surrogate, problem: AbstractProblem
     counts = _counts(surrogate)
     if problem is not None:
         jax.eval_shape(lambda key: _check_noise(problem.sample(key)), jax.random.key(0))
-    algorithm, model = canonicalise((algorithm, surrogate.without_kernels()))
     plan = Plan({"cpu": "tpu", "cuda": "gpu"}.get(platform, platform), platform == "cpu", counts)
-
-    def dry(algorithm: Scored, model: Surrogate) -> int:
-        arena = Arena(surrogate=model, horizon=jnp.int32(1))
-        state = algorithm.init(arena)
-        many = parts_of(algorithm, arena, state, points=MANY)
-        _check_equations(many.choose, MANY)
-        _check_equations(many.learn, None)
-        play(plan, algorithm, arena, state, jnp.zeros((model.outputs, arena.size)), jnp.zeros((1, model.outputs)), 1)
-        return 0
-
-    jax.eval_shape(dry, algorithm, model)
+    _try_out.eval_shape(plan, *canonicalise((algorithm, surrogate.without_kernels())))
     return plan
+
+
+@partial(jax.jit, static_argnames="plan")  # of which JAX remembers each trace
+def _try_out(plan: Plan, algorithm: Scored, model: Surrogate) -> int:
+    """Trace a kernel of one round; raises :class:`Unsupported`."""
+    arena = Arena(surrogate=model, horizon=jnp.int32(1))
+    state = algorithm.init(arena)
+    many = parts_of(algorithm, arena, state, points=MANY)
+    _check_equations(many.choose, MANY)
+    _check_equations(many.learn, None)
+    play(plan, algorithm, arena, state, jnp.zeros((model.outputs, arena.size)), jnp.zeros((1, model.outputs)), 1)
+    return 0
 
 
 def _counts(surrogate: Surrogate) -> tuple[int, ...]:

@@ -18,12 +18,12 @@ from jaxbandit.core.fields import whole
 from jaxbandit.core.memory import device_memory, host_memory, in_units, tree_bytes
 from jaxbandit.core.pytree import float_dtype, replace
 from jaxbandit.domains import Box
-from jaxbandit.engine.arguments import DIFFERENT_DEVICES, kernel_of, plan_delays
+from jaxbandit.engine.arguments import DIFFERENT_DEVICES, plan_delays
 from jaxbandit.engine.cell import Cell, Variant, check_run, laid_out_for
 from jaxbandit.engine.simulation import COPIES_OF_CARRY, carried_bytes
 from jaxbandit.study.files import PARTS
 from jaxbandit.study.runs import Run
-from jaxbandit.study.study import Study, in_its_arithmetic
+from jaxbandit.study.study import Study, in_its_arithmetic, kernel_for
 from jaxbandit.surrogates import Surrogate
 
 FLAGS_AND_FACTS = 64  # bytes of a trial, whatever its rounds
@@ -303,8 +303,7 @@ def cell_of(study: Study, run: Run, model: Surrogate) -> Cell:
             raise InvalidArgument("metrics: 'strong_regret' needs a table of means, which no problem on a box has; leave it out")
         delay, policy = run.delay_in_force, run.policy_in_force
         algorithms, delays = plan_delays(run.problem.outputs, [run.algorithm], [delay], policy, None, study.horizon)
-    late = None if delays is None else policy
-    kernel = kernel_of(study.fused, [run.algorithm], [model], run.problem, late, jax.default_backend())
+    kernel = kernel_for(study, run, model)
     return Cell.of(
         run.problem,
         [(algorithms[0], model, None if delays is None else delays[0])],

@@ -274,9 +274,7 @@ class Study(Described):
 
     @in_its_arithmetic
     def _kernel(self, run: Run) -> KernelPlan | str:
-        model, *_ = self.models_in_force(run)
-        policy = None if at_once([run.delay_in_force]) else run.policy_in_force
-        return kernel_of(self.fused, [run.algorithm], [model], run.problem, policy, jax.default_backend())
+        return kernel_for(self, run, self.models_in_force(run)[0])
 
     def models_in_force(self, *besides: Run) -> list[Surrogate]:
         """Return the models of runs ``besides`` the study's and of these, as they are played in its number of rounds."""
@@ -299,6 +297,12 @@ class Study(Described):
 
 
 @jax.jit
+def kernel_for(study: Study, run: Run, model: Surrogate) -> KernelPlan | str:
+    """Return the kernel that plays a run of a study with a model, or why XLA does; how long the study is matters, not one trial of it."""
+    policy, rounds = None if at_once([run.delay_in_force]) else run.policy_in_force, len(study.runs) * study.trials * study.horizon
+    return kernel_of(study.fused, [run.algorithm], [model], run.problem, policy, rounds, jax.devices()[0])
+
+
 def sampled(problem: AbstractProblem, root: Key, trials: Array) -> AbstractProblem:
     """Return the instances of a random family in the trials numbered ``trials [n]``, stacked along a leading axis ``[n]``."""
     return jax.vmap(lambda i: problem.sample(stream_key(trial_key(root, i), Stream.PROBLEM)))(trials)
