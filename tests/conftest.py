@@ -97,6 +97,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture
+def on_cpu() -> None:
+    """Skips a test of what is so on CPUs, such as how work is divided, and otherwise on devices that are there."""
+    if jax.default_backend() != "cpu":
+        pytest.skip("of CPUs")
+
+
+@pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str], Any]:
     """Gives golden files by their names."""
     return functools.partial(Golden, write=request.config.option.write_golden)

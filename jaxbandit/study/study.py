@@ -296,13 +296,13 @@ class Study(Described):
         return sampled(problem, jax.random.key(self.seed), jnp.arange(self.trials)) if problem.is_random else problem
 
 
-@jax.jit
 def kernel_for(study: Study, run: Run, model: Surrogate) -> KernelPlan | str:
     """Return the kernel that plays a run of a study with a model, or why XLA does; how long the study is matters, not one trial of it."""
     policy, rounds = None if at_once([run.delay_in_force]) else run.policy_in_force, len(study.runs) * study.trials * study.horizon
     return kernel_of(study.fused, [run.algorithm], [model], run.problem, policy, rounds, jax.devices()[0])
 
 
+@jax.jit
 def sampled(problem: AbstractProblem, root: Key, trials: Array) -> AbstractProblem:
     """Return the instances of a random family in the trials numbered ``trials [n]``, stacked along a leading axis ``[n]``."""
     return jax.vmap(lambda i: problem.sample(stream_key(trial_key(root, i), Stream.PROBLEM)))(trials)

@@ -106,6 +106,27 @@ def test_measurements_end_when_the_benchmark_is_ended(monkeypatch):
     assert asked == 2 * [measure.end_with_parent]
 
 
+@pytest.mark.parametrize(
+    ("printed", "status", "kept"),
+    [
+        ("\n{}\n", 0, {}),
+        ('\n{"a": 1}\n\n{"a": 1, "b": 2}\n\n{"a": 1, "b"', 1, {"a": 1, "b": 2}),
+        ("", 1, {}),
+        ('{"a": 1}\n{"a', None, {"a": 1}),
+    ],
+)
+def test_a_part_that_fails_or_takes_too_long_keeps_what_it_has_measured(monkeypatch, printed: str, status: int | None, kept: dict) -> None:
+    def run(command, **options):
+        if status is None:
+            raise subprocess.TimeoutExpired(command, options["timeout"], output=printed.encode())
+        return subprocess.CompletedProcess(command, status, stdout=printed, stderr="why")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    found = device._played(device.Part("limits", 60), device.REHEARSAL, 7.0, True)
+    assert found.pop("error", None) == {0: None, 1: "status 1: why", None: "took more than 7 s"}[status]
+    assert found == kept
+
+
 @pytest.mark.full
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's end")
 def test_a_process_ends_with_its_parent(tmp_path):

@@ -52,6 +52,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.usefixtures("on_cpu")
 @pytest.mark.parametrize("case", [case if case == "late values" else pytest.param(case, marks=pytest.mark.full) for case in CASES])
 def test_what_is_kept_changes_no_choice_and_is_made_once(case: str, tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(specification, "FIRST_ROOM", 8)
@@ -76,6 +77,7 @@ def test_what_is_kept_changes_no_choice_and_is_made_once(case: str, tmp_path: Pa
         assert session.recommend() == recommended
 
 
+@pytest.mark.usefixtures("on_cpu")
 def test_what_is_harmed_is_made_anew(tmp_path: Path, store: Path) -> None:
     with create(tmp_path / "unbroken") as session:
         wanted = [(ticket := session.ask(), told(session, ticket.number))[0] for _ in range(2 + len(HARM))]

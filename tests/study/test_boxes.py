@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 import xarray as xr
@@ -40,7 +41,8 @@ def test_a_study_file_names_a_problem_on_a_box_with_its_sides(tmp_path: Path) ->
 def test_a_trial_is_the_same_alone_in_a_study_and_by_simulate(straight: xr.Dataset) -> None:
     study = box_runs.study()
     alone = study.trajectory(study.runs[1], trials=[2])
-    np.testing.assert_array_equal(alone.points[0], straight.point.values[1, 2])
+    # By ``simulate`` it stands alone, which on a GPU adds in another order; ``rerun`` plays it in a block of the same size.
+    np.testing.assert_allclose(alone.points[0], straight.point.values[1, 2], rtol=0 if jax.default_backend() == "cpu" else 1e-5)
     measured = jb.metrics.curves(study.runs[1].problem, alone.scored_points).best_feasible_value[0]
     np.testing.assert_allclose(straight.best_feasible_value.values[1, 2], measured, rtol=1e-5)
     again = rerun(straight, 2, label=study.runs[1].label)

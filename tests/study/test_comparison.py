@@ -184,6 +184,7 @@ def test_parts_are_equal_where_they_can_be(horizon: int, parts: int, rounds: int
     assert rounds_of_part(horizon, parts) == rounds
 
 
+@pytest.mark.usefixtures("on_cpu")
 def test_long_runs_are_heard_of() -> None:
     """Many trials make many batches; one block of a very long run is cut into parts."""
     runs = grid(problems={"sine": problems.sine(50)}, algorithms={"rpol": jaxbandit.Rpol()}, horizon=1000)

@@ -32,6 +32,7 @@ def test_the_container_bounds_what_is_planned(tmp_path, monkeypatch) -> None:
     assert memory.host_memory() == 1_000_000
 
 
+@pytest.mark.usefixtures("on_cpu")
 def test_results_that_do_not_fit_memory_are_refused_unless_they_are_streamed() -> None:
     many = rpol_lines(trials=20_000, trajectories=False)
     plan = make_plan(many, memory="64MiB")
