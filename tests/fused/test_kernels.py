@@ -41,7 +41,7 @@ def problem() -> problems.Problem:
 
 @functools.cache
 def model(form: str) -> jaxbandit.Surrogate:
-    """A model of rank 32 to 64, two chunks of a root, whose features on an axis are more than a tile is high."""
+    """A model of rank 48, two chunks of a root, of up to 8 features on either axis, half of what a tile is high."""
     kernel = kernels.SquaredExponential(length_scale=0.35)
     return jaxbandit.surrogate(problem().domain, kernel, noise_variance=0.05, outputs=3, form=form)
 
@@ -218,6 +218,12 @@ def test_cells_that_repeat_a_point_count_once(axes: tuple[int, int] | None) -> N
         assert rows.pick(score) == point and divmod(point, cut.width) == tuple(int(cells[point]) for cells in at)
         assert rows.pick(rows.select(rows.points() == point, np.float32(-99), score)) == (1 if point == 0 else point - 1)
     assert rows.pick(jnp.full(cut.shape, jnp.nan)) == 15
+
+
+def test_sums_have_all_their_terms() -> None:
+    """Those that are left over, too: the sums of the model above have even lengths."""
+    length = 2 * gpu.UNROLL + 1
+    assert jax.jit(lambda: gpu._sum(length, lambda i: np.int32(1) << i, np.int32(0)))() == 2**length - 1
 
 
 def test_roots_of_gpus() -> None:

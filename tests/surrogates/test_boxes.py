@@ -13,9 +13,10 @@ from jaxbandit.surrogates.pool import MANY, PoolState
 from tests.oracles.gaussian_process import matern52, posterior, squared_exponential
 
 DIMENSION, SEEN, ELSEWHERE = 3, 20, 7  # observations in more than one block
-NOISES, MEANS = (0.05, 0.2, 0.1), (0.5, -0.25, 0.1)
+NOISES, MEANS = (0.05, 0.2, 0.1, 0.3), (0.5, -0.25, 0.1, -0.4)
 BOX = domains.box({"dose": (-1.0, 3.0), "rate": domains.log(1e-3, 1e-1), "layers": domains.integers(1, 9)}, candidates=32)
-SCALES = {0: np.array([0.3, 0.5, 0.4]), 2: np.array([0.5, 0.3, 0.6])}  # the first and the third output are alike
+# All outputs but the second are alike: computed as 0, 2, 3 and 1, an order that is not its own inverse, as those of three are.
+SCALES = {0: np.array([0.3, 0.5, 0.4]), 2: np.array([0.5, 0.3, 0.6]), 3: np.array([0.4, 0.6, 0.3])}
 KERNELS = [kernels.Matern52(length_scale=SCALES[0]), 2.0 * kernels.SquaredExponential(length_scale=0.6)]
 
 
@@ -47,13 +48,13 @@ def taught(model: BoxSurrogate, seen: jax.Array, values: jax.Array) -> Posterior
 
 @pytest.mark.parametrize("precision", ["float32", pytest.param("float64", marks=pytest.mark.full)])
 def test_means_and_deviations_are_those_of_a_dense_posterior(precision: str) -> None:
-    """At the candidates, at the trial's own points, and at points of no pool; of three outputs with a kernel and noise of their own."""
+    """At the candidates, at the trial's own points, and at points of no pool; of four outputs with a kernel and noise of their own."""
     seen, values, elsewhere = data(0)
-    values = np.concatenate([values, 1 - values[:, :1]], axis=1)
+    values = np.concatenate([values, 1 - values], axis=1)
     tolerance = {"float32": 2e-4, "float64": 1e-10}[precision]
     with jax.enable_x64(precision == "float64"):
-        given = [*KERNELS, kernels.Matern52(length_scale=SCALES[2])]
-        model = surrogate(BOX, given, noise_variance=list(NOISES), prior_mean=list(MEANS), outputs=3, precision=precision)
+        given = [*KERNELS, *(kernels.Matern52(length_scale=SCALES[output]) for output in (2, 3))]
+        model = surrogate(BOX, given, noise_variance=list(NOISES), prior_mean=list(MEANS), outputs=4, precision=precision)
         assert isinstance(model, BoxSurrogate)
         model = model.with_room(SEEN + 4)
         belief = taught(model, seen.astype(model.dtype), values.astype(model.dtype))
