@@ -18,7 +18,7 @@ from jaxbandit.estimators import Estimate
 
 T = TypeVar("T")
 
-FEW_STEPS = 6  # of an ascent, after which only as many go on as a box has starts; before, as many for each axis and one
+FEW_STEPS = 6  # of an ascent, after which only as many go on as a box has starts
 EDGE_STEPS = 8  # along the edge of what is excluded
 KEPT_CORNERS = 2  # of those beside an end of an ascent
 PRICE = 100.0  # ranges of the reward that the square of the largest cost is worth to an ascent
@@ -119,8 +119,8 @@ def best_of_box(box: Box, pool: Array, score: Score, look: Callable[[Array], tup
         return look(points)[0].softened(prices, beyond).in_force(raised)
 
     # Starts lie apart, and some are candidates, for all of the trial's own points may lie in one basin.
-    heights, wide = score.softened(prices).in_force(raised), (1 + box.dimension) * box.starts
-    starts = jnp.concatenate([spread(heights[: box.size], wide), own_starts(heights, pool, box)])
+    heights = score.softened(prices).in_force(raised)
+    starts = jnp.concatenate([spread(heights[: box.size], box.brief), own_starts(heights, pool, box)])
     ended = ascend(climbed, pool[starts], box.steps, first=FEW_STEPS, best=box.starts)
     if box.counted:
         ended = _at_whole_numbers(box, climbed, ended.place)

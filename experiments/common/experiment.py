@@ -144,7 +144,7 @@ def add_options(parser: argparse.ArgumentParser, of: Experiment) -> None:
     defaults = of.defaults
     parser.add_argument("--trials", type=int, default=defaults.trials, metavar="N", help="independent trials (default %(default)s)")
     parser.add_argument("--horizon", type=int, default=defaults.horizon, metavar="T", help="rounds per trial (default %(default)s)")
-    resolution = "grid resolution (default %(default)s)" if defaults.points_per_axis else "no effect here: the arms are those of the data"
+    resolution = "grid resolution (default %(default)s)" if defaults.points_per_axis else "no effect here"
     parser.add_argument("--points-per-axis", type=int, default=defaults.points_per_axis, metavar="n", help=resolution)
     parser.add_argument("--seed", type=int, default=defaults.seed, metavar="S", help="seed of every random number (default %(default)s)")
     parser.add_argument(

@@ -19,8 +19,9 @@ from jaxbandit.domains.finite import MOST_POINTS, Domain, sobol
 
 __all__ = ["Box", "box", "integers", "log"]
 
-OUTWARDS = 1 / 8  # power of the distances from a box's centre, in half sides, by which every second candidate is moved to its faces
+OUTWARDS = 1 / 8  # power of the distances from a box's centre, in half sides, by which every third candidate is moved to its faces
 FEW_AXES = 3  # of a box whose candidates stay where they are: enough of them lie near its faces
+FEW, MANY = 1024, 1536  # candidates of boxes of so few axes, and of more
 MOST_CORNERS = 4  # axes of whole numbers, all of whose combinations beside a point are looked at
 
 WHOLE = whole(-(2**31), 2**31 - 1)  # an end of a side of whole numbers
@@ -102,7 +103,7 @@ class Box(Domain):
     """A continuous box in ``d`` dimensions; make one with :func:`box`.
 
     Its ``points [C, d]`` are the candidates that every round scores before it looks for better points between them: a scrambled Sobol set,
-    of which every second point, where there are more than three axes, is moved away from the centre, in most axes to near the faces.
+    of which every third point, where there are more than three axes, is moved away from the centre, in most axes to near the faces.
 
     Attributes:
       sides: the scale and the ends of each axis.
@@ -126,6 +127,11 @@ class Box(Domain):
     def snapped(self, points: Any) -> Any:
         """Return the points of the unit cube that stand for what ``points [..., d]`` are in the units of the axes: integers are rounded."""
         return self._along(points, [side.snapped for side in self.sides])
+
+    @property
+    def brief(self) -> int:
+        """Number of brief ascents of a round from candidates, each from the best of those whose numbers differ by a multiple of it."""
+        return (1 + self.dimension) * self.starts
 
     @property
     def counted(self) -> list[int]:
@@ -174,7 +180,7 @@ def box(
         Mapping[str, Any], Words("a mapping from the names of axes to (low, high), domains.log, domains.integers or categories")
     ],
     *,
-    candidates: Annotated[int, whole(2, MOST_POINTS)] = 1024,
+    candidates: Annotated[int, whole(2, MOST_POINTS)] | None = None,
     starts: Annotated[int, whole(1, 1000)] = 6,
     steps: Annotated[int, whole(0, 10_000)] = 24,
     key: Annotated[Key | int, key | whole(0)] = 0,
@@ -192,7 +198,8 @@ def box(
     Args:
       axes: by name, two numbers ``low < high``, or :func:`log` or :func:`integers` of them, or distinct texts; in a study file
         ``{type = "log", low = 1e-4, high = 0.1}``.
-      candidates: number of Sobol points.
+      candidates: number of Sobol points; default 1,024, and 1,536 where there are more than three axes, a third of which are moved
+        away from the centre.
       starts: ascents of a round that go on to their end.
       steps: steps of each ascent, 0 to choose among the candidates.
       key: a PRNG key, or a whole number as a seed, of the Sobol set's scrambling.
@@ -211,12 +218,16 @@ def box(
         if not pair and not isinstance(given, Side):
             raise checks.InvalidArgument(f"axes[{name!r}]: must be {Side.described}, got {checks.short(given)}")
         sides.append(given if isinstance(given, Side) else Side(low=float(given[0]), high=float(given[1])))
+    if candidates is None:
+        candidates = MANY if len(sides) > FEW_AXES else FEW
     unit = np.asarray(sobol([0.0] * len(sides), [1.0] * len(sides), candidates, key).points)
     labels = tuple(side.labels for side in sides)
-    # Scores are often best on faces and in corners of a box, near which few points lie where there are many axes.
-    away, second = 2 * unit - 1, (np.arange(candidates) % 2 == 1) & (len(sides) > FEW_AXES)
-    moved = second[:, None] & np.asarray([not texts for texts in labels])[None]
-    unit = np.where(moved, 0.5 + 0.5 * np.sign(away) * np.abs(away) ** OUTWARDS, unit)
     nowhere, named = np.zeros((1, len(sides))), labels if any(labels) else ()
     made = Box(points=nowhere, names=tuple(axes), categories=named, sides=tuple(sides), starts=min(starts, candidates), steps=steps)
+    # Scores are often best on faces and in corners of a box, near which few points lie where there are many axes. A third of the brief
+    # ascents begin at candidates that are moved, the last of the sequence; with half of them more runs on Hartmann-6 stay in another basin.
+    third = (np.arange(candidates) % made.brief % 3 == 1) & (len(sides) > FEW_AXES)
+    unit = unit[np.argsort(np.argsort(third, kind="stable"))]
+    away, moved = 2 * unit - 1, third[:, None] & np.asarray([not texts for texts in labels])[None]
+    unit = np.where(moved, 0.5 + 0.5 * np.sign(away) * np.abs(away) ** OUTWARDS, unit)
     return replace(made, points=made.from_unit(unit))

@@ -273,14 +273,18 @@ def test_penalties_are_softened_to_parabolas_up_to_where_those_are_as_steep() ->
     assert softened(np.float32([0.0, 0.0]))[0] == pytest.approx([7.0, 5.0, 3.0, -7.0]), "where no point of the pool has a positive cost"
 
 
-def test_every_second_candidate_of_many_axes_lies_near_faces() -> None:
+@pytest.mark.parametrize("starts", [6, 5])
+def test_a_third_of_the_candidates_of_many_axes_lies_near_faces(starts: int) -> None:
+    """And of the brief ascents, each of which starts at the best of candidates that are all moved or all not."""
     sides = {"a": (0.0, 2.0), "b": (-1.0, 1.0), "c": (1.0, 3.0), "d": ["u", "v", "w"]}
-    box, few = domains.box(sides, candidates=256), domains.box({"a": (0.0, 2.0)}, candidates=256)
-    unit = box.to_unit(np.asarray(box.points))
+    box, few = domains.box(sides, candidates=384, starts=starts), domains.box({"a": (0.0, 2.0)}, candidates=384)
+    unit, moved = box.to_unit(np.asarray(box.points)), np.arange(384) % (5 * starts) % 3 == 1
     near = np.mean(np.abs(unit[:, :3] - 0.5) > 0.45, axis=1)
-    assert near[::2].mean() < 0.15 and 0.5 < near[1::2].mean() < 0.65, "0.1, and 1 - 0.9^8 = 0.57, of uniform points"
-    assert len(np.unique(unit[:, :3], axis=0)) == 256 and np.bincount(box.points[1::2, 3].astype(int)).min() > 35
+    assert near[~moved].mean() < 0.15 and 0.5 < near[moved].mean() < 0.65, "0.1, and 1 - 0.9^8 = 0.57, of uniform points"
+    assert len(np.unique(unit[:, :3], axis=0)) == 384 and np.bincount(box.points[moved, 3].astype(int)).min() > 35
     assert np.mean(np.abs(few.points - 1) > 0.9) < 0.15, "one axis has enough"
+    best = np.asarray(jax.jit(spread, static_argnums=1)((np.arange(384) == 200).astype(np.float32), box.brief))
+    assert len(best) == 5 * starts and 200 in best and np.array_equal(moved[best], moved[: 5 * starts])
 
 
 def test_points_go_to_just_within_an_edge_from_both_sides_and_stay_where_there_is_none() -> None:
