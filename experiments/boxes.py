@@ -60,9 +60,9 @@ against rewards in the units that they come in, which are far apart in the press
   which leaves a basin that is found: 95% of 192 trials above 3.0 after 60, 3.313 after 50 and 3.314 after 60 (lower quartiles 3.308 and
   3.309 or better). On the tension spring such a prior and kernel are worse, -0.012747 (24 trials) for -0.012720, so they are not the
   default.
-- Candidates near faces help ascents to the best of a score, and it is not always best to choose that. Of constrained EI's trials on Hartmann-6
-  80% are above 3.0 after 60 evaluations (192 trials) with a third of 1,536 candidates there, as it is now, and with none of 1,024; 69% with
-  half of 1,024, and with half of 2,048 (384 trials). On the pressure vessel the lower quartile after 100 (48 trials) is -6061.5 with a
+- Candidates near faces help ascents to the best of a score, and it is not always best to choose that. Of 192 trials of constrained EI on
+  Hartmann-6 80% are above 3.0 after 60 evaluations with a third of 1,536 candidates there, as it is now, and with none of 1,024; 69% with
+  half of 1,024, and of 384 trials with half of 2,048. On the pressure vessel the lower quartile after 100 (48 trials) is -6061.5 with a
   third, -6061.8 with none and -6091.5 with half; on Ackley-10 the medians are -1.45, -1.72 and -1.61.
 - Ackley-10, SCBO (18 trials in two pieces, medians): -0.49 and -0.72 after 200 (2026-11-24); a published run: -0.32 after 178.
 - Keane's bump, SCBO (10 trials): 0.52 (0.48 to 0.53) after 200 (2026-11-24).
