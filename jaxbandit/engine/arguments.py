@@ -124,6 +124,8 @@ def kernel_of(
         return f"for fused='auto' takes a kernel only on devices on which it was measured to be faster: {', '.join(MEASURED)}"
     if fused == "auto" and trial_rounds < PAYS:
         return f"for fused='auto' takes a kernel from {PAYS:,} trial-rounds on, for which compiling it pays; these are {trial_rounds:,}"
+    if fused == "auto" and checks.is_traced((algorithms, problem)):
+        return "for it is traced, perhaps for a derivative, and a kernel has none"
     if any(leaf is not None for leaf in gather_variants([model.forms for model in models]).differing):
         return "because models that run side by side differ in their features"
     try:

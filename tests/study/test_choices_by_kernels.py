@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -77,6 +78,18 @@ def test_a_kernel_plays_long_runs_by_itself_where_it_is_known_to_be_faster(
     else:
         assert isinstance(kernel, str) and words in kernel
     assert isinstance(kernel_of("auto", [jaxbandit.SafeOpt(seeds=[0])], [run.model], run.problem, None, trial_rounds, device), str)
+
+
+def test_no_kernel_plays_by_itself_what_may_be_differentiated() -> None:
+    run, device, found = study().runs[0], SimpleNamespace(device_kind="NVIDIA H100", platform="gpu"), []
+
+    def width(width: jax.Array) -> jax.Array:
+        algorithm = jaxbandit.replace(run.algorithm, estimator=jaxbandit.estimators.Bounds(reward_width=width))
+        found.extend(kernel_of(fused, [algorithm], [run.model], run.problem, None, PAYS, device) for fused in ("auto", True))
+        return width
+
+    jax.grad(width)(1.0)
+    assert found[0] == "for it is traced, perhaps for a derivative, and a kernel has none" and isinstance(found[1], Plan)
 
 
 def test_a_study_that_no_kernel_can_play_is_refused() -> None:
