@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import pallas
+from jax.experimental.pallas import mosaic_gpu as pallas_gpu
 
 import jaxbandit
 from jaxbandit import domains, feedback, fused, kernels, problems
@@ -224,6 +226,29 @@ def test_sums_have_all_their_terms() -> None:
     """Those that are left over, too: the sums of the model above have even lengths."""
     length = 2 * gpu.UNROLL + 1
     assert jax.jit(lambda: gpu._sum(length, lambda i: np.int32(1) << i, np.int32(0)))() == 2**length - 1
+
+
+def test_functions_of_more_features_on_an_axis_than_a_tile_is_high() -> None:
+    """From the weights of features, one axis after the other, beside the product with the features of every point in float64."""
+    domain = domains.product([np.linspace(0, 1, 40), np.linspace(0, 1, 5)])
+    kernel = kernels.SquaredExponential(length_scale=[0.06, 0.9])
+    [form] = jaxbandit.surrogate(domain, kernel, noise_variance=0.05, form="product").forms
+    counts = np.bincount(np.asarray(form.columns)[1])
+    assert counts.max() > gpu.HIGH and counts.min() < gpu.HIGH
+    cut = gpu.Cut.of(domain.size, (40, 5))
+    expansion = gpu.along_two_axes(form, cut, counts)
+    phi = np.asarray(jax.vmap(form.row, (None, 0))(form.init(), np.arange(domain.size)), np.float64)
+    weights = np.random.default_rng(0).standard_normal(form.rank).astype(np.float32)
+
+    def kernel_of_one(u: Any, *refs: Any) -> None:
+        *tables, found, table = refs
+        found[...] = expansion.run(gpu.TiledRows(size=cut.size, shape=cut.shape), tables, table, u)
+
+    given = (np.pad(weights[np.asarray(expansion.order)], (0, expansion.beyond)), *expansion.tables)
+    result = jax.ShapeDtypeStruct(cut.shape, np.float32)
+    scratch = [pallas_gpu.SMEM(expansion.scratch, np.float32)]
+    found = jax.jit(pallas.pallas_call(kernel_of_one, out_shape=result, scratch_shapes=scratch, interpret=True))(*given)
+    np.testing.assert_allclose(found, (phi @ weights)[cut.repeats], atol=3e-5)
 
 
 def test_roots_of_gpus() -> None:
