@@ -11,6 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import jax
@@ -223,7 +224,8 @@ Call: TypeAlias = tuple[Any, tuple[Any, ...], Mapping[str, Any]]
 
 # Each takes memory; on two cores four of them wait, so that no core is idle while the longest is compiled.
 MAX_COMPILED_TOGETHER = 6
-MOST_KEPT = 48  # programs: each holds memory maps, of which a process has few
+MOST_KEPT = 48  # programs
+MAPS, MOST_MAPS = Path("/proc/self/maps"), 32_000  # of memory, of which Linux allows a process 65,530; a program on a box holds up to 2,000
 KEPT: OrderedDict[tuple[Any, ...], jax.stages.Compiled] = OrderedDict()
 """Programs of the studies of this process by what they are made of, those used last at the end."""
 
@@ -243,6 +245,8 @@ def compiled(call: Call, coming: Callable[[], Iterable[Call]], note: Callable[[s
     """Return the program of a call, compiled with the first of those to come unless it is known; ``note`` is told of that."""
     name = _made_of(call)
     if name not in KEPT:
+        while KEPT and MAPS.exists() and MAPS.read_bytes().count(b"\n") > MOST_MAPS:  # LLVM ends a process that has no more
+            _let_go()
         missing = {other: wanted for other, wanted in ((_made_of(one), one) for one in (call, *coming())) if other not in KEPT}
         rounds = -(-len(missing) // (MAX_COMPILED_TOGETHER if cores() > 1 else 1))
         chosen = dict(itertools.islice(missing.items(), -(-len(missing) // rounds)))
@@ -256,9 +260,14 @@ def compiled(call: Call, coming: Callable[[], Iterable[Call]], note: Callable[[s
         note(f"compiled {words} in {time.perf_counter() - start:.1f} s")
     KEPT.move_to_end(name)
     while len(KEPT) > MOST_KEPT:
-        made_of, _ = KEPT.popitem(last=False)
-        made_of[0].clear_cache()  # let JAX's own caches drop what is not held here
+        _let_go()
     return KEPT[name]
+
+
+def _let_go() -> None:
+    """Drop the program that was used longest ago."""
+    made_of, _ = KEPT.popitem(last=False)
+    made_of[0].clear_cache()  # let JAX's own caches drop what is not held here
 
 
 def _made_of(call: Call) -> tuple[Any, ...]:

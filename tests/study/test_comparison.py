@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import functools
 import io
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -249,6 +250,20 @@ def test_programs_outlive_a_study_but_not_for_ever(monkeypatch: Any) -> None:
     assert count("a", "c") == 1 and count("a") == 0 and count("b") == 1, "the one used longest ago is let go"
     with jax.enable_x64(True):
         assert count("b") == 1, "in another arithmetic it is another program"
+
+
+def test_programs_are_dropped_before_the_process_has_no_memory_maps_left(monkeypatch: Any) -> None:
+    """Of which some forty programs on boxes would take all."""
+    monkeypatch.setattr(play, "KEPT", collections.OrderedDict())
+    maps = SimpleNamespace(exists=lambda: True, read_bytes=lambda: b"a map\n" * (5 + 10 * len(play.KEPT)))
+    monkeypatch.setattr(play, "MAPS", maps)
+    monkeypatch.setattr(play, "MOST_MAPS", 30)
+    notes: list[str] = []
+    for name in "abcd":
+        made(notes, name)
+    assert [made_of[0] for made_of in play.KEPT] == [FUNCTIONS[name] for name in "bcd"]
+    monkeypatch.setattr(play, "MOST_MAPS", 1)
+    assert made(notes, "a") == "program a" and len(play.KEPT) == 1, "others than the programs of studies may hold them"
 
 
 # Progress.
