@@ -220,9 +220,10 @@ def notes(dataset: Any) -> list[str]:
     seconds = dataset.playing_seconds.values / (dataset.sizes["trial"] * int(dataset["round"][-1]))
     speeds: dict[str, list[float]] = {name: [] for name in NAMES["algorithms"]}
     for label, speed in zip(dataset.algorithm.values, seconds, strict=True):
-        speeds[str(label).split(": ")[1]].append(1e3 * float(speed))
+        if np.isfinite(speed):  # unknown of what an earlier process has played
+            speeds[str(label).split(": ")[1]].append(1e3 * float(speed))
     words = ", ".join(f"{name} {min(each):.2g} to {max(each):.2g}" for name, each in speeds.items() if each)
-    return [*lines, f"milliseconds a trial-round, all trials together on all cores: {words}"]
+    return [*lines, f"milliseconds a trial-round, all trials together on all cores: {words or 'unknown of a run that was resumed'}"]
 
 
 def files(dataset: Any, rows: Sequence[dict[str, str]]) -> Mapping[str, Callable[[Path], object]]:

@@ -1,6 +1,7 @@
 """The experiment on boxes: its table beside values computed here, from the points that were played."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -45,6 +46,8 @@ def test_the_table_is_of_the_points_played(tmp_path):
     assert row["feasible found"] == f"{np.mean(np.isfinite(best)):.0%}" and row["trials"] == "3"
     notes = boxes.notes(dataset)
     assert notes[0] == "Gramacy: x1 0 to 1, x2 0 to 1; optimum -0.5998 (Gramacy et al. 2016)" and "milliseconds" in notes[1]
+    assert re.search(r"cores: Random \d", notes[1]), notes[1]
+    assert boxes.notes(dataset.assign(playing_seconds=dataset.playing_seconds * np.nan))[1].endswith("unknown of a run that was resumed")
     boxes.files(dataset, [row])["boxes.md"](tmp_path / "boxes.md")
     assert (tmp_path / "boxes.md").read_text().count("| Gramacy |") == 1
     boxes.draw(dataset).savefig(tmp_path / "figure.png")
