@@ -67,7 +67,7 @@ def ascend(
     def held(place: Array, gradient: Array) -> Array:
         return ((place <= 0) & (gradient < 0)) | ((place >= 1) & (gradient > 0))
 
-    def step(now: Climb, _: None) -> tuple[Climb, None]:
+    def step(now: Climb, fresh: Array | bool) -> tuple[Climb, None]:
         fixed = held(now.place, now.gradient)
         slope = jnp.where(fixed, 0, now.gradient)
         along = jnp.where(fixed, 0, jnp.sum(now.inverse * slope[:, None, :], axis=-1))
@@ -78,34 +78,38 @@ def ascend(
         value, gradient = evaluate(place)
         better = value > now.value
         moved, turned = place - now.place, now.gradient - gradient
-        inverse = _corrected(now.inverse, moved, turned, better)
+        learnt = _corrected(now.inverse, moved, turned, better)
         keep = better[:, None]
         return Climb(
             place=jnp.where(keep, place, now.place),
             value=jnp.where(better, value, now.value),
             gradient=jnp.where(keep, gradient, now.gradient),
-            inverse=inverse,
+            inverse=jnp.where(fresh, now.inverse if inverse is not None else _first_inverse(gradient), learnt),
             share=jnp.where(better, jnp.minimum(1, LONGER * now.share), SHORTER * now.share),
         ), None
 
-    value, gradient = evaluate(starts)
-    slope = jnp.sqrt(jnp.sum(gradient * gradient, axis=-1))
-    scale = FIRST_STEP / jnp.maximum(slope, jnp.finfo(slope.dtype).tiny)
-    if inverse is None:
-        inverse = jnp.broadcast_to(jnp.eye(dimension, dtype=starts.dtype), (count, dimension, dimension)) * scale[:, None, None]
+    # A first step of no length evaluates the starts, within the loop: a program then holds the score once for each loop.
     climb = Climb(
         place=starts,
-        value=value,
-        gradient=gradient,
-        inverse=inverse,
+        value=jnp.full((count,), -jnp.inf, starts.dtype),
+        gradient=jnp.zeros_like(starts),
+        inverse=jnp.zeros((count, dimension, dimension), starts.dtype) if inverse is None else inverse,
         share=jnp.ones((count,), starts.dtype),
     )
+    length = min(first, steps) if best is not None and best < count else steps
+    climb, _ = jax.lax.scan(step, climb, jnp.arange(1 + length) == 0)
     if best is not None and best < count:
-        brief, _ = jax.lax.scan(step, climb, None, length=min(first, steps))
-        _, kept = jax.lax.top_k(_apart(brief.place, brief.value), best)
-        climb, steps = jax.tree.map(lambda part: part[kept], brief), steps - min(first, steps)
-    last, _ = jax.lax.scan(step, climb, None, length=steps)
-    return last
+        _, kept = jax.lax.top_k(_apart(climb.place, climb.value), best)
+        climb = jax.tree.map(lambda part: part[kept], climb)
+        climb, _ = jax.lax.scan(lambda now, _: step(now, False), climb, length=steps - length)
+    return climb
+
+
+def _first_inverse(gradient: Array) -> Array:
+    """Return multiples ``[n, d, d]`` of the unit matrix by which ascents of ``gradient [n, d]`` begin with steps of ``FIRST_STEP``."""
+    slope = jnp.sqrt(jnp.sum(gradient * gradient, axis=-1))
+    scale = FIRST_STEP / jnp.maximum(slope, jnp.finfo(slope.dtype).tiny)
+    return jnp.eye(gradient.shape[1], dtype=gradient.dtype)[None] * scale[:, None, None]
 
 
 def _apart(places: Array, values: Array) -> Array:

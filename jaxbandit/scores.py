@@ -19,9 +19,10 @@ from jaxbandit.estimators import Estimate
 T = TypeVar("T")
 
 FEW_STEPS = 6  # of an ascent, after which only as many go on as a box has starts
+FOR_A_HILLTOP = 8  # candidates that are looked at for each hilltop sought
 EDGE_STEPS = 8  # along the edge of what is excluded
 KEPT_CORNERS = 2  # of those beside an end of an ascent
-PRICE = 100.0  # ranges of the reward that the square of the largest cost is worth to an ascent
+PRICE = 20.0  # ranges of the reward that the square of the largest cost is worth to an ascent
 
 
 class Score(NamedTuple):
@@ -118,9 +119,9 @@ def best_of_box(box: Box, pool: Array, score: Score, look: Callable[[Array], tup
     def climbed(points: Array, beyond: Array | float = 0.0) -> Array:
         return look(points)[0].softened(prices, beyond).in_force(raised)
 
-    # Starts lie apart, and some are candidates, for all of the trial's own points may lie in one basin.
+    # Starts lie on hills of their own, and some are candidates, for all of the trial's own points may lie on one.
     heights = score.softened(prices).in_force(raised)
-    starts = jnp.concatenate([spread(heights[: box.size], box.brief), own_starts(heights, pool, box)])
+    starts = jnp.concatenate([hilltops(heights[: box.size], box.neighbours, box.brief), own_starts(heights, pool, box)])
     ended = ascend(climbed, pool[starts], box.steps, first=FEW_STEPS, best=box.starts)
     if box.counted:
         ended = _at_whole_numbers(box, climbed, ended.place)
@@ -168,6 +169,18 @@ def own_starts(heights: Array, pool: Array, box: Box) -> Array:
     known = jnp.pad(known, (0, max(box.starts - len(own), 0)), constant_values=-jnp.inf)
     best = spread(known, box.starts)
     return jnp.where(known[best] > -jnp.inf, box.size + best, jnp.arange(box.starts))
+
+
+def hilltops(values: Array, neighbours: Array | np.ndarray, count: int) -> Array:
+    """Return the indices ``[count]`` of the best of ``values [M]`` among those that no other of its ``neighbours [M, n]`` exceeds.
+
+    They are looked for among the best of every so many; where there are fewer, such as are no hilltops come after them.
+    """
+    few = spread(values, FOR_A_HILLTOP * count)
+    known = jnp.where(jnp.isnan(values), -jnp.inf, values)
+    top = jnp.all(known[jnp.asarray(neighbours)[few]] <= known[few][:, None], axis=1)
+    heights, best = jax.lax.top_k(jnp.where(top, known[few], -jnp.inf), min(count, len(few)))
+    return jnp.where(heights > -jnp.inf, few[best], spread(values, count))
 
 
 def spread(values: Array, count: int) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -9,6 +10,7 @@ from typing import Annotated, Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
+from scipy.spatial import KDTree
 
 from jaxbandit.core import checks
 from jaxbandit.core.codec import from_plain, nameable
@@ -19,9 +21,10 @@ from jaxbandit.domains.finite import MOST_POINTS, Domain, sobol
 
 __all__ = ["Box", "box", "integers", "log"]
 
-OUTWARDS = 1 / 8  # power of the distances from a box's centre, in half sides, by which every third candidate is moved to its faces
+OUTWARDS = 1 / 8  # power of the distances from a box's centre, in half sides, by which a third of the candidates is moved to its faces
 FEW_AXES = 3  # of a box whose candidates stay where they are: enough of them lie near its faces
-FEW, MANY = 1024, 1536  # candidates of boxes of so few axes, and of more
+LEAST, PER_AXIS = 1024, 512  # candidates of a box at least, and for each axis
+NEIGHBOURS = 6  # nearest candidates than which one is to score better for a hill of the score to be there
 MOST_CORNERS = 4  # axes of whole numbers, all of whose combinations beside a point are looked at
 
 WHOLE = whole(-(2**31), 2**31 - 1)  # an end of a side of whole numbers
@@ -103,15 +106,17 @@ class Box(Domain):
     """A continuous box in ``d`` dimensions; make one with :func:`box`.
 
     Its ``points [C, d]`` are the candidates that every round scores before it looks for better points between them: a scrambled Sobol set,
-    of which every third point, where there are more than three axes, is moved away from the centre, in most axes to near the faces.
+    of which a third, where there are more than three axes, is moved away from the centre, in most axes to near the faces.
 
     Attributes:
+      neighbours: ``[C, n]`` numbers of the candidates nearest to each in the unit cube.
       sides: the scale and the ends of each axis.
       starts: ascents of a round that go on to their end, the best of many brief ones from candidates and points chosen before.
       steps: steps of each ascent.
     """
 
     described: ClassVar[str] = "a box, jaxbandit.domains.box(...)"
+    neighbours: np.ndarray | Array = dataclasses.field(repr=False)
     sides: tuple[Side, ...] = static()
     starts: int = static(default=6)
     steps: int = static(default=24)
@@ -130,7 +135,7 @@ class Box(Domain):
 
     @property
     def brief(self) -> int:
-        """Number of brief ascents of a round from candidates, each from the best of those whose numbers differ by a multiple of it."""
+        """Number of brief ascents of a round from candidates."""
         return (1 + self.dimension) * self.starts
 
     @property
@@ -190,16 +195,17 @@ def box(
     Two texts or more are categories, which stand in points as ``0, 1, ...`` and need a kernel of their own, as in :func:`mixed`; no ascent
     moves them: they are chosen among the candidates and the points chosen before.
 
-    A round scores ``candidates`` points of a scrambled Sobol set and those chosen before, ascends briefly from many of them and from the
-    ``starts`` best on by ``steps`` steps in all, and takes the best point seen: it is never worse than the candidates. Whole numbers are
-    ascended as if they were continuous; then those next to the ends are scored, and from the best of them the other axes are ascended once
-    more. Models compute in the unit cube, so that a length-scale is a share of a side.
+    A round scores ``candidates`` points of a scrambled Sobol set and those chosen before, ascends briefly from the best of the hilltops
+    among them, candidates than which none near by is better, and from the ``starts`` best on by ``steps`` steps in all. It takes the best
+    point seen: it is never worse than the candidates. Whole numbers are ascended as if they were continuous; then those next to the ends
+    are scored, and from the best of them the other axes are ascended once more. Models compute in the unit cube, so that a length-scale is
+    a share of a side.
 
     Args:
       axes: by name, two numbers ``low < high``, or :func:`log` or :func:`integers` of them, or distinct texts; in a study file
         ``{type = "log", low = 1e-4, high = 0.1}``.
-      candidates: number of Sobol points; default 1,024, and 1,536 where there are more than three axes, a third of which are moved
-        away from the centre.
+      candidates: number of Sobol points; default 512 for each axis, at least 1,024; where there are more than three axes, a third of
+        them are moved away from the centre.
       starts: ascents of a round that go on to their end.
       steps: steps of each ascent, 0 to choose among the candidates.
       key: a PRNG key, or a whole number as a seed, of the Sobol set's scrambling.
@@ -219,15 +225,23 @@ def box(
             raise checks.InvalidArgument(f"axes[{name!r}]: must be {Side.described}, got {checks.short(given)}")
         sides.append(given if isinstance(given, Side) else Side(low=float(given[0]), high=float(given[1])))
     if candidates is None:
-        candidates = MANY if len(sides) > FEW_AXES else FEW
+        candidates = max(LEAST, PER_AXIS * len(sides))
     unit = np.asarray(sobol([0.0] * len(sides), [1.0] * len(sides), candidates, key).points)
     labels = tuple(side.labels for side in sides)
     nowhere, named = np.zeros((1, len(sides))), labels if any(labels) else ()
-    made = Box(points=nowhere, names=tuple(axes), categories=named, sides=tuple(sides), starts=min(starts, candidates), steps=steps)
-    # Scores are often best on faces and in corners of a box, near which few points lie where there are many axes. A third of the brief
-    # ascents begin at candidates that are moved, the last of the sequence; with half of them more runs on Hartmann-6 stay in another basin.
-    third = (np.arange(candidates) % made.brief % 3 == 1) & (len(sides) > FEW_AXES)
-    unit = unit[np.argsort(np.argsort(third, kind="stable"))]
-    away, moved = 2 * unit - 1, third[:, None] & np.asarray([not texts for texts in labels])[None]
-    unit = np.where(moved, 0.5 + 0.5 * np.sign(away) * np.abs(away) ** OUTWARDS, unit)
+    # Scores are often best on faces and in corners of a box, near which few points lie where there are many axes.
+    if len(sides) > FEW_AXES:
+        away = 2 * unit - 1
+        moved = (np.arange(candidates) >= candidates - candidates // 3)[:, None] & np.asarray([not texts for texts in labels])[None]
+        unit = np.where(moved, 0.5 + 0.5 * np.sign(away) * np.abs(away) ** OUTWARDS, unit)
+    _, near = KDTree(unit).query(unit, min(1 + NEIGHBOURS, candidates))
+    made = Box(
+        points=nowhere,
+        neighbours=near[:, 1:].astype(np.int32),
+        names=tuple(axes),
+        categories=named,
+        sides=tuple(sides),
+        starts=min(starts, candidates),
+        steps=steps,
+    )
     return replace(made, points=made.from_unit(unit))
