@@ -121,8 +121,9 @@ def test_trials_by_themselves_and_in_a_batch_are_the_same() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("precision", ["float32", "float64"])
-@pytest.mark.parametrize("algorithm", [Rpol(), Refitted(algorithm=Cei(), every=4)], ids=["fixed", "refitted"])
+@pytest.mark.parametrize(
+    ("algorithm", "precision"), [(Rpol(), "float32"), (Refitted(algorithm=Cei(), every=4), "float64")], ids=["fixed", "refitted"]
+)
 def test_a_longer_run_begins_with_the_same_bits(algorithm: Algorithm, precision: str) -> None:
     """Whatever room its posteriors have: that for 64 points, all in use at the end, or for 128, as a run of one round more has."""
     model = surrogate(
