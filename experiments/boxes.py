@@ -79,9 +79,9 @@ violations against rewards in the units that they come in, which are far apart i
 - Ackley-10, SCBO (18 trials in two pieces, medians): -0.49 and -0.72 after 200 (2026-11-24); a published run: -0.32 after 178.
 - Keane's bump, SCBO (10 trials): 0.52 (0.48 to 0.53) after 200 (2026-11-24).
 - Pressure vessel: before whole numbers were looked at beside the ends of ascents, constrained EI had -6466 after 60 and -6395 after 100.
-- BoTorch 0.18.1 on Hartmann-6, 5 trials of 60 evaluations, one thread, nothing else running (2026-11-26): log-EI 435 ms a round, 3.297 in
-  the median; SCBO 583 ms, 3.300. Beside it, 100 trials of as many: constrained EI 1.81 ms a round and trial (240 times less), 3.322; SCBO
-  2.09 ms (279 times less), 3.308. Five trials do not tell its lower quartile.
+- BoTorch 0.18.1 on Hartmann-6, 5 trials of 60 evaluations, one thread, nothing else running (2026-11-26): log-EI 490 ms a round, 3.297 in
+  the median; SCBO 489 ms, 3.300. Beside it, 100 trials of as many: constrained EI 2.41 ms a round and trial (203 times less), 3.322; SCBO
+  2.32 ms (210 times less), 3.308. Five trials do not tell its lower quartile.
 
 Choices beside the best that SciPy finds from 64 starts in float64 (L-BFGS-B; from its eight best ends SLSQP for CONFIG), in 128 states of
 runs of 100 rounds in float64 with squared-exponential kernels (2026-11-26), rewards and costs of Ackley-10 scaled to about 1: within 1e-3
