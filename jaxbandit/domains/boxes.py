@@ -23,7 +23,7 @@ __all__ = ["Box", "box", "integers", "log"]
 
 OUTWARDS = 1 / 8  # power of the distances from a box's centre, in half sides, by which a third of the candidates is moved to its faces
 FEW_AXES = 3  # of a box whose candidates stay where they are: enough of them lie near its faces
-LEAST, PER_AXIS = 1024, 512  # candidates of a box at least, and for each axis
+PER_AXIS, LEAST, MOST = 512, 1024, 8192  # candidates of a box for each axis, at least and at most
 NEIGHBOURS = 6  # nearest candidates than which one is to score better for a hill of the score to be there
 MOST_CORNERS = 4  # axes of whole numbers, all of whose combinations beside a point are looked at
 
@@ -204,8 +204,8 @@ def box(
     Args:
       axes: by name, two numbers ``low < high``, or :func:`log` or :func:`integers` of them, or distinct texts; in a study file
         ``{type = "log", low = 1e-4, high = 0.1}``.
-      candidates: number of Sobol points; default 512 for each axis, at least 1,024; where there are more than three axes, a third of
-        them are moved away from the centre.
+      candidates: number of Sobol points; default 512 for each axis, from 1,024 to 8,192; where there are more than three axes, a third
+        of them are moved away from the centre.
       starts: ascents of a round that go on to their end.
       steps: steps of each ascent, 0 to choose among the candidates.
       key: a PRNG key, or a whole number as a seed, of the Sobol set's scrambling.
@@ -225,7 +225,7 @@ def box(
             raise checks.InvalidArgument(f"axes[{name!r}]: must be {Side.described}, got {checks.short(given)}")
         sides.append(given if isinstance(given, Side) else Side(low=float(given[0]), high=float(given[1])))
     if candidates is None:
-        candidates = max(LEAST, PER_AXIS * len(sides))
+        candidates = min(max(PER_AXIS * len(sides), LEAST), MOST)
     unit = np.asarray(sobol([0.0] * len(sides), [1.0] * len(sides), candidates, key).points)
     labels = tuple(side.labels for side in sides)
     nowhere, named = np.zeros((1, len(sides))), labels if any(labels) else ()
