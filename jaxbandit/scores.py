@@ -174,7 +174,7 @@ def own_starts(heights: Array, pool: Array, box: Box) -> Array:
 def hilltops(values: Array, neighbours: Array | np.ndarray, count: int) -> Array:
     """Return the indices ``[count]`` of the best of ``values [M]`` among those that no other of its ``neighbours [M, n]`` exceeds.
 
-    They are looked for among the best of every so many; where there are fewer, such as are no hilltops come after them.
+    They are looked for among the best of every so many; where there are fewer, some of these fill up the rest, and may repeat others.
     """
     few = spread(values, FOR_A_HILLTOP * count)
     known = jnp.where(jnp.isnan(values), -jnp.inf, values)
