@@ -80,6 +80,7 @@ def relative(path: Path) -> str:
 def pytest_configure(config: pytest.Config) -> None:
     quick.trace_quickly()
     if hasattr(config, "workerinput"):  # whose environment is that of the process that hands out the tests
+        quick.keep_to_a_core(int(config.workerinput["workerid"].removeprefix("gw")))
         config.stash[BEFORE] = config.workerinput["seconds"]
         return
     config.stash[CACHE] = jaxbandit.enable_cache(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxbandit-tests")

@@ -3,6 +3,7 @@
 import atexit
 import functools
 import gc
+import os
 import types
 import zlib
 from collections.abc import Callable
@@ -22,6 +23,16 @@ def roomy(function: Callable[[], Any]) -> Any:
 
 
 roomy.__code__ = roomy.__code__.replace(co_stacksize=1_000_000)
+
+
+def keep_to_a_core(worker: int) -> None:
+    """Keep this process, and its children, to one core: XLA starts as many threads as it may use cores, which wait by looking for work.
+
+    Workers that have all cores take a tenth more time. Systems other than Linux leave it to the scheduler.
+    """
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[worker % len(cores)]})
 
 
 def trace_quickly() -> None:

@@ -23,6 +23,8 @@ from jaxbandit.surrogates.posterior import AbstractSurrogate, HasGain, Predictio
 from tests.oracles import bandit
 from tests.oracles import gaussian_process as gp
 
+PIECE = 10_000  # numbers of 4 bytes that JAX copies at once, without another thread: less than 100 kB
+
 
 @jaxbandit.pytree
 class Remembered(HasGain):
@@ -78,13 +80,19 @@ class DenseReference(AbstractSurrogate):
     def _worked_out(self, function: Any, shapes: list[tuple[int, ...]], posterior: Remembered, *given: Any) -> list[jax.Array]:
         """The arrays ``function`` gives, of some ``shapes``, for the observations so far.
 
-        Floats go both ways as bits: a callback runs in a thread in which 64 bits are not switched on, where JAX makes them float32.
+        Floats go both ways as bits: a callback runs in a thread in which 64 bits are not switched on, where JAX makes them float32. Large
+        arrays go in pieces: JAX copies what is larger in another thread of its pool, for which the callback waits in vain on one core.
         """
         floats = (self.grams, self.noise, self.prior_mean, posterior.values, *given)
-        bits = [jax.lax.bitcast_convert_type(x, jnp.uint32) for x in floats]
+        bits = [_in_pieces(jax.lax.bitcast_convert_type(x, jnp.uint32)) for x in floats]
         made = [jax.ShapeDtypeStruct((*shape, 2), "uint32") for shape in shapes]
         found = jax.pure_callback(functools.partial(_in_bits, function), made, posterior.indices, posterior.count, *bits)
         return [jax.lax.bitcast_convert_type(x, jnp.float64) for x in found]
+
+
+def _in_pieces(bits: jax.Array) -> list[jax.Array]:
+    """``bits [.., 2]`` in pieces of some ``PIECE`` numbers, along the second axis."""
+    return jnp.array_split(bits, -(-bits.size // PIECE), axis=1) if bits.size > PIECE else [bits]
 
 
 def _in_bits(function: Any, *arrays: Any) -> list[np.ndarray]:
@@ -93,7 +101,8 @@ def _in_bits(function: Any, *arrays: Any) -> list[np.ndarray]:
 
 def _host(indices: Any, count: Any, *bits: Any) -> list[np.ndarray]:
     """The model's arrays, the observations without the room for others, and whatever else was given, in NumPy."""
-    grams, noise, prior_mean, values, *given = (np.asarray(x).view(np.float64)[..., 0] for x in bits)
+    whole = [np.concatenate(pieces, axis=1) if len(pieces) > 1 else np.asarray(pieces[0]) for pieces in bits]
+    grams, noise, prior_mean, values, *given = (x.view(np.float64)[..., 0] for x in whole)
     seen = slice(0, int(count))
     return [grams, noise, prior_mean, np.asarray(indices)[seen], values[seen], *given]
 
