@@ -251,14 +251,16 @@ def rows_of(history: Mapping[str, np.ndarray], names: Sequence[str]) -> list[Sai
 
 def plotted(session: Session, args: argparse.Namespace) -> Said:
     """Draw what is believed into a file; return its path, and in the style of papers the figure's headlines as its caption."""
-    from jaxbandit.drawing import caption_of, style, write_figure  # here because matplotlib is slow to load
+    from matplotlib.backend_bases import FigureCanvasBase  # here because matplotlib is slow to load
+
+    from jaxbandit.drawing import caption_of, style, write_figure
 
     path = args.directory / f"belief.{args.format or 'png'}" if args.out is None else args.out
     kind = args.format or path.suffix[1:]
+    if kind not in (known := FigureCanvasBase.get_supported_filetypes()):
+        raise InvalidArgument(f"out: must end in one of {', '.join(f'.{kind}' for kind in known)}, got {str(path)!r}")
     with style(args.style):
         figure = session.plot(feasibility=bool(session.specification.outputs.constraints))
-        if kind not in (known := figure.canvas.get_supported_filetypes()):
-            raise InvalidArgument(f"out: must end in one of {', '.join(f'.{kind}' for kind in known)}, got {str(path)!r}")
         caption = {"caption": caption_of(figure)} if args.style == "paper" else {}
         prepare_file(path, force=True)
         write_whole(path, partial(write_figure, figure, kind=kind))

@@ -38,6 +38,7 @@ def test_a_study_file_names_a_problem_on_a_box_with_its_sides(tmp_path: Path) ->
         assert from_table(changed).fingerprint() != study.fingerprint()
 
 
+@pytest.mark.full
 def test_a_trial_is_the_same_alone_in_a_study_and_by_simulate(straight: xr.Dataset) -> None:
     study = box_runs.study()
     alone = study.trajectory(study.runs[1], trials=[2])

@@ -233,6 +233,7 @@ def stop_after(reports: int) -> Callable[[Any], None]:
     return report
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("on_cpu", "small_tasks")  # where a study has several batches
 def test_a_study_on_a_faulty_executor_has_the_same_bits() -> None:
     faults = itertools.cycle(["", "lost", "said twice", "done and lost", "done twice"])
