@@ -1,6 +1,6 @@
 """Kernels against scikit-learn's, and the properties that surrogates rely on."""
 
-from functools import reduce
+from functools import cache, partial, reduce
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.gaussian_process import kernels as oracle
 
-from jaxbandit import InvalidArgument, domains, kernels, replace
+from jaxbandit import InvalidArgument, canonicalise, domains, kernels, replace
 
 # Fixed examples: a failure of today can be repeated tomorrow.
 SETTINGS = settings(max_examples=25, deadline=None, derandomize=True, database=None)
@@ -57,25 +57,36 @@ PERIODIC = {
 }
 ALL = {**{name: ours for name, (ours, _) in (PAIRS | PERIODIC).items()}, "white": kernels.White(variance=0.5)}
 ALL |= {"categorical": kernels.Categorical(length_scale=ARD), "on-axes": kernels.OnAxes(kernel=SE(length_scale=0.75), axes=(1,))}
+ONE_AXIS = ["matern12", "matern52", "rational-quadratic", "linear-bias", "scaled", "sum", "product", *PERIODIC]
 
 
 @jax.jit
-def compiled(kernel, x, y):
-    """The kernel matrix in one program; eagerly, every operation is one of its own."""
-    return kernel(x, y)
-
-
-@jax.jit
-def compiled_diagonal(kernel, x):
-    return kernel.diag(x)
+def compiled(some, x, y):
+    """The matrices of some kernels, and the diagonals, in one program; eagerly, every operation is one of its own."""
+    return [(kernel(x, y), kernel.diag(x)) for kernel in some]
 
 
 def ours(kernel, x, y, dtype):
     """The kernel matrix in the given precision, with the engine's dtype checked on the way."""
     with jax.enable_x64(dtype == np.float64):
-        result = compiled(kernel, x.astype(dtype), y.astype(dtype))
+        ((result, _),) = compiled([kernel], x.astype(dtype), y.astype(dtype))
         assert result.dtype == dtype
         return np.asarray(result, np.float64)
+
+
+@cache
+def of_all(dtype):
+    """By the names of ``ALL``, the matrix of ``X`` and ``X, Y`` and the diagonal, in the given precision."""
+    with jax.enable_x64(dtype == np.float64):
+        return dict(zip(ALL, compiled(list(ALL.values()), X.astype(dtype), np.concatenate([X, Y]).astype(dtype)), strict=True))
+
+
+@cache
+def on_one_axis(dtype, part=False):
+    """The same for ``ONE_AXIS`` and the first coordinates of ``X`` and ``Y``; with ``part``, by the kernel of that axis."""
+    some = [ALL[name].along_axes(1)[0] if part else ALL[name] for name in ONE_AXIS]
+    with jax.enable_x64(dtype == np.float64):
+        return dict(zip(ONE_AXIS, compiled(some, X[:, :1].astype(dtype), Y[:, :1].astype(dtype)), strict=True))
 
 
 def tolerance(dtype, matrix, roundings):
@@ -86,33 +97,28 @@ def tolerance(dtype, matrix, roundings):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", PAIRS)
 def test_matches_scikit_learn(name, dtype):
-    kernel, reference = PAIRS[name]
-    y = np.concatenate([X, Y])
-    want = reference(X, y)
+    matrix, want = of_all(dtype)[name][0], PAIRS[name][1](X, np.concatenate([X, Y]))
+    assert matrix.dtype == dtype
     # Distances, powers and exponentials take about ten roundings each; nested kernels multiply two of them.
-    np.testing.assert_allclose(ours(kernel, X, y, dtype), want, rtol=0, atol=tolerance(dtype, want, 32), err_msg=name)
+    np.testing.assert_allclose(np.asarray(matrix, np.float64), want, rtol=0, atol=tolerance(dtype, want, 32), err_msg=name)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", PERIODIC)
 def test_periodic_matches_scikit_learn_on_one_axis(name, dtype):
-    kernel, reference = PERIODIC[name]
-    x, y = X[:, :1], Y[:, :1]
-    want = reference(x, y)
+    matrix, want = on_one_axis(dtype)[name][0], PERIODIC[name][1](X[:, :1], Y[:, :1])
+    assert matrix.dtype == dtype
     # The phase pi |x - y| / p reaches 8, so the sine is off by 8 eps, and exp(-2 sin^2 / l^2) by up to 4 / l^2 < 8 times that.
-    np.testing.assert_allclose(ours(kernel, x, y, dtype), want, rtol=0, atol=tolerance(dtype, want, 128), err_msg=name)
+    np.testing.assert_allclose(np.asarray(matrix, np.float64), want, rtol=0, atol=tolerance(dtype, want, 128), err_msg=name)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_white_is_scikit_learns_on_the_same_points_and_sees_equal_ones_elsewhere(dtype):
-    kernel = kernels.White(variance=0.5)
-    np.testing.assert_array_equal(ours(kernel, X, X, dtype), oracle.WhiteKernel(0.5)(X))
-    shared = np.concatenate([Y, X[2:3]])
-    want = np.zeros((len(X), len(shared)))
-    want[2, -1] = 0.5
-    np.testing.assert_array_equal(ours(kernel, X, shared, dtype), want)
     half_equal = X + np.array([0.0, 1.0])  # one coordinate in common is not enough
-    np.testing.assert_array_equal(ours(kernel, X, half_equal, dtype), np.zeros((len(X), len(X))))
+    shared = np.zeros((len(X), 1))
+    shared[2] = 0.5
+    want = np.concatenate([oracle.WhiteKernel(0.5)(X), np.zeros((len(X), len(X) + len(Y))), shared], axis=1)
+    np.testing.assert_array_equal(ours(ALL["white"], X, np.concatenate([X, half_equal, Y, X[2:3]]), dtype), want)
 
 
 def test_linear_length_scale_divides_the_inputs():
@@ -131,12 +137,10 @@ def test_from_bandwidth_has_no_factor_two(bandwidth):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", ALL)
 def test_diag_is_the_diagonal(name, dtype):
-    with jax.enable_x64(dtype == np.float64):
-        x = X.astype(dtype)
-        diagonal, matrix = compiled_diagonal(ALL[name], x), np.asarray(compiled(ALL[name], x, x), np.float64)
-        assert diagonal.shape == (len(X),) and diagonal.dtype == dtype
-        # The two differ at most in the order of a few sums.
-        np.testing.assert_allclose(np.asarray(diagonal, np.float64), np.diag(matrix), rtol=8 * float(np.finfo(dtype).eps))
+    matrix, diagonal = of_all(dtype)[name]
+    assert diagonal.shape == (len(X),) and diagonal.dtype == dtype
+    # The two differ at most in the order of a few sums.
+    np.testing.assert_allclose(diagonal, np.diag(matrix), rtol=8 * float(np.finfo(dtype).eps))
 
 
 FACTORED = {
@@ -149,15 +153,23 @@ FACTORED = {
 }
 
 
+@cache
+def factors():
+    """By the names of ``FACTORED``, the matrices of the kernels of the axes and the matrix of the whole."""
+
+    @jax.jit
+    def matrices(some, axes, points):
+        return [([part(x, x) for part, x in zip(parts, axes, strict=True)], kernel(points, points)) for kernel, parts in some]
+
+    domain = domains.product([[0.0, 0.3, 1.0], [-1.0, 0.5], [0.0, 0.1, 0.2, 2.0]])
+    some = [(kernel, kernel.along_axes(3)) for kernel in FACTORED.values()]
+    with jax.enable_x64(True):
+        return dict(zip(FACTORED, matrices(some, [axis[:, None] for axis in domain.axes], domain.points), strict=True))
+
+
 @pytest.mark.parametrize("name", FACTORED)
 def test_along_axes_multiplies_to_the_full_kernel(name):
-    kernel = FACTORED[name]
-    domain = domains.product([[0.0, 0.3, 1.0], [-1.0, 0.5], [0.0, 0.1, 0.2, 2.0]])
-    with jax.enable_x64(True):
-        parts = kernel.along_axes(3)
-        assert len(parts) == 3
-        matrices = [np.asarray(compiled(part, axis[:, None], axis[:, None])) for part, axis in zip(parts, domain.axes, strict=True)]
-        want = np.asarray(compiled(kernel, domain.points, domain.points))
+    matrices, want = factors()[name]
     # numpy.kron varies the last factor fastest, as the domain does.
     np.testing.assert_allclose(reduce(np.kron, matrices), want, rtol=1e-13, atol=0)
 
@@ -169,22 +181,23 @@ def test_along_axes_refuses_what_is_no_product(name):
     assert (2.0 * ALL[name]).along_axes(2) is None
 
 
-@pytest.mark.parametrize("name", ["matern12", "matern52", "rational-quadratic", "linear-bias", "periodic", "scaled", "sum", "product"])
+@pytest.mark.parametrize("name", ONE_AXIS)
 def test_along_one_axis_every_kernel_is_its_own_product(name):
-    kernel = ALL[name]
-    (part,) = kernel.along_axes(1)
-    x = X[:, :1]
-    np.testing.assert_array_equal(ours(part, x, x, np.float64), ours(kernel, x, x, np.float64))
+    assert len(ALL[name].along_axes(1)) == 1
+    np.testing.assert_array_equal(on_one_axis(np.float64, part=True)[name][0], on_one_axis(np.float64)[name][0])
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", ALL)
-def test_gradients_are_finite_at_coinciding_points(name):
-    kernel = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), ALL[name])
-    repeated = jnp.asarray(np.concatenate([X[:3], X[:3]]), jnp.float32)
-    by_parameter_and_input = jax.jit(lambda k, x: (jax.jacfwd(lambda k: k(x, x))(k), jax.jacfwd(lambda moved: k(moved, x))(x)))
-    for gradient in jax.tree.leaves(by_parameter_and_input(kernel, repeated)):
-        assert np.all(np.isfinite(gradient)), name
+def test_gradients_are_finite_at_coinciding_points():
+    repeated = np.concatenate([X[:3], X[:3]]).astype(np.float32)
+
+    @jax.jit
+    def by_parameter_and_input(some, x):
+        return [(jax.jacfwd(lambda k: k(x, x))(kernel), jax.jacfwd(lambda moved, k=kernel: k(moved, x))(x)) for kernel in some]
+
+    for name, gradients in zip(ALL, by_parameter_and_input(canonicalise(list(ALL.values())), repeated), strict=True):
+        for gradient in jax.tree.leaves(gradients):
+            assert np.all(np.isfinite(gradient)), name
 
 
 def test_gradients_by_points_are_those_of_differences():
@@ -198,16 +211,16 @@ def test_gradients_by_points_are_those_of_differences():
         np.testing.assert_allclose(gradient, want, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["se", "matern12", "matern32", "matern52", "rational-quadratic", "periodic"])
-def test_length_scale_gradient_matches_scikit_learn(name):
-    kernel, reference = (PAIRS | PERIODIC)[name]
-    x = X[:, :1]
+def test_length_scale_gradient_matches_scikit_learn():
+    some, x = ["se", "matern12", "matern32", "matern52", "rational-quadratic", "periodic"], X[:, :1]
     with jax.enable_x64(True):
-        scale = np.asarray(kernel.length_scale)
-        gradient = scale * np.asarray(jax.jit(jax.jacfwd(lambda s: replace(kernel, length_scale=s)(x, x)))(scale))
-    names = [parameter.name for parameter in reference.hyperparameters]
-    want = reference(x, eval_gradient=True)[1][..., names.index("length_scale")]  # scikit-learn's is by log length_scale
-    np.testing.assert_allclose(gradient, want, rtol=1e-10, atol=1e-12)
+        scale = np.array(0.75)  # of them all
+        slopes = jax.jit(jax.jacfwd(lambda scale: [replace(ALL[name], length_scale=scale)(x, x) for name in some]))(scale)
+    for name, slope in zip(some, slopes, strict=True):
+        reference = (PAIRS | PERIODIC)[name][1]
+        names = [parameter.name for parameter in reference.hyperparameters]
+        want = reference(x, eval_gradient=True)[1][..., names.index("length_scale")]  # scikit-learn's is by log length_scale
+        np.testing.assert_allclose(scale * np.asarray(slope), want, rtol=1e-10, atol=1e-12, err_msg=name)
 
 
 coordinates = arrays(np.float64, (6, 2), elements=st.floats(-5, 5, allow_nan=False, width=32))
@@ -234,7 +247,15 @@ SETS[2::4, 1] = SETS[2::4, 0]  # twice the same
 SETS[3::8] = np.round(SETS[3::8])  # some coordinates agree, some are 0
 SETS[0] = 0
 SETS[4] = 5 * np.sign(SETS[4])  # corners
-together = jax.jit(jax.vmap(lambda kernel, x: kernel(x, x)))
+
+
+@cache
+def gram_matrices(dimension):
+    """By the names of ``GRAMS``, the matrices of all sets of points, each with its size."""
+    stacked = [jax.tree.map(lambda *x: np.stack(x), *[make(size) for size in SIZES]) for make in GRAMS.values()]
+    together = jax.jit(jax.vmap(lambda some, x: [kernel(x, x) for kernel in some]))
+    with jax.enable_x64(True):
+        return dict(zip(GRAMS, map(np.asarray, together(stacked, SETS[..., :dimension])), strict=True))
 
 
 @pytest.mark.parametrize("dimension", [1, 2])
@@ -246,9 +267,7 @@ def test_gram_matrices_are_symmetric_and_positive_semi_definite(name, dimension)
             GRAMS[name](1.0).check_axes(dimension)
         except InvalidArgument:
             return
-    stacked = jax.tree.map(lambda *x: np.stack(x), *[GRAMS[name](size) for size in SIZES])
-    with jax.enable_x64(True):
-        grams = np.asarray(together(stacked, SETS[..., :dimension]))
+    grams = gram_matrices(dimension)[name]
     largest = np.maximum(np.abs(grams).max(axis=(1, 2)), 1e-300)
     transposed = grams.swapaxes(1, 2)
     assert np.all(np.isfinite(grams))
@@ -257,16 +276,22 @@ def test_gram_matrices_are_symmetric_and_positive_semi_definite(name, dimension)
     assert np.all(np.linalg.eigvalsh((grams + transposed) / 2)[:, 0] >= -1e-12 * largest)
 
 
+@jax.jit
+@partial(jax.vmap, in_axes=(None, 0))
+def at_two_places(some, x):
+    return [kernel(x, x) for kernel in some]
+
+
 @SETTINGS
 @given(x=coordinates, shift=st.floats(-3, 3, width=32), scale=scales)
 def test_stationary_kernels_ignore_translations_and_are_at_most_one(x, shift, scale):
+    some = [make(length_scale=scale) for make in (SE, kernels.Matern12, kernels.Matern32, kernels.Matern52, kernels.RationalQuadratic)]
     with jax.enable_x64(True):
-        for make in (SE, kernels.Matern12, kernels.Matern32, kernels.Matern52, kernels.RationalQuadratic):
-            kernel = make(length_scale=scale)
-            gram = np.asarray(compiled(kernel, x, x))
+        for grams in at_two_places(some, np.stack([x, x + shift])):
+            gram, shifted = np.asarray(grams)
             assert np.all(gram <= 1) and np.all(gram >= 0) and np.all(np.diag(gram) == 1)
             # A shift rounds a coordinate of size 8 by 1e-15, which a length-scale of 0.1 makes 1e-14, times slopes up to 100 r.
-            np.testing.assert_allclose(np.asarray(compiled(kernel, x + shift, x + shift)), gram, rtol=0, atol=1e-11)
+            np.testing.assert_allclose(shifted, gram, rtol=0, atol=1e-11)
 
 
 SAME = [
@@ -296,11 +321,12 @@ def test_gram_looks_up_arms():
     root = RANDOM.normal(size=(5, 5))
     matrix = root @ root.T
     kernel = kernels.Gram(matrix=matrix)
-    arms = domains.arms(5).points
-    np.testing.assert_array_equal(ours(kernel, arms, arms, np.float64), matrix)
-    np.testing.assert_array_equal(ours(kernel, arms[[4, 1]], arms[[0, 1, 2]], np.float64), matrix[[4, 1]][:, [0, 1, 2]])
+    arms = np.asarray(domains.arms(5).points)
     with jax.enable_x64(True):
-        np.testing.assert_array_equal(np.asarray(kernel.diag(arms)), np.diag(matrix))
+        ((whole, diagonal),) = compiled([kernel], arms, arms)
+    np.testing.assert_array_equal(whole, matrix)
+    np.testing.assert_array_equal(diagonal, np.diag(matrix))
+    np.testing.assert_array_equal(ours(kernel, arms[[4, 1]], arms[[0, 1, 2]], np.float64), matrix[[4, 1]][:, [0, 1, 2]])
 
 
 def test_gram_takes_singular_and_slightly_asymmetric_matrices():
