@@ -26,7 +26,7 @@ from jaxbandit.core.codec import remember
 from jaxbandit.core.declare import Array, Numbers, PerAxis, Table, checked
 from jaxbandit.core.fields import AtLeast, between, choice, finite_numbers, per_output, positive_numbers, whole
 from jaxbandit.core.memory import check_fits
-from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, replace, static
+from jaxbandit.core.pytree import float_dtype, pytree, replace, static
 from jaxbandit.domains import Box, Domain
 from jaxbandit.kernels import Kernel, OnAxes, Scale, same
 from jaxbandit.kernels.base import covariances, parts
@@ -89,9 +89,6 @@ def _polynomials(coefficients: Array, length_scale: Array, low: Array, high: Arr
     for _ in range(2, len(coefficients)):
         rows.append(2 * place * rows[-1] - rows[-2])
     return jnp.tensordot(jnp.stack(rows), coefficients, axes=1, precision=EXACT)
-
-
-_polynomials_of_many = jax.jit(jax.vmap(_polynomials, (None, 0, None, None)))
 
 
 def with_length_scale(kernel: Kernel, length_scale: PerAxis) -> Kernel:
@@ -179,8 +176,10 @@ class _Axis(NamedTuple):
         deviations = [np.sqrt(float(variance.max())) for _, variance in tried]
 
         def distance_of(coefficients: np.ndarray) -> float:
-            given = canonicalise((coefficients, scales, np.float64(low), np.float64(high)))
-            played = np.asarray(_polynomials_of_many(*given), np.float64)
+            # Of what _polynomials gives, in NumPy: a program would be compiled for each axis and each number of nodes.
+            given, scale, *ends = (np.asarray(x, float_dtype()) for x in (coefficients, scales, low, high))
+            place = 2 * np.log(scale / ends[0]) / np.log(ends[1] / ends[0]) - 1
+            played = np.tensordot(np.polynomial.chebyshev.chebvander(place, len(given) - 1), given, axes=1)
             moved = [np.linalg.norm(own - exact, axis=1).max() for own, (exact, _) in zip(played, tried, strict=True)]
             return float(np.max(np.divide(moved, deviations)))
 
