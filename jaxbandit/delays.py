@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
+from jaxbandit.core.blocks import one_program
 from jaxbandit.core.declare import Array, Declared, Key, Scalar, Table, checked
 from jaxbandit.core.fields import between, nonnegative, one_function, positive, unknown, vector, whole, whole_numbers
 from jaxbandit.core.hints import missing
@@ -294,8 +295,8 @@ class Pareto(Model):
         return np.minimum(np.asarray(self.scale, np.float64) / (n + 1.0), 1.0) ** np.asarray(self.shape, np.float64)
 
 
-@jax.jit  # not operation by operation
-def _lognormal_mean(*numbers: Array) -> Array:
+@one_program
+def _lognormal_mean(*numbers: Scalar) -> Array:
     """Return ``E[tau] = sum_{n >= 1} P(X >= n)``: terms to ``last``, then their integral with two terms of Euler and Maclaurin."""
     last = 4096
     median, sigma = (jnp.asarray(value, float_dtype()) for value in numbers)
@@ -305,8 +306,8 @@ def _lognormal_mean(*numbers: Array) -> Array:
     return head + integral + cdf(z) / 2 + jax.scipy.stats.norm.pdf(z) / (12 * last * sigma)
 
 
-@jax.jit
-def _pareto_mean(*numbers: Array) -> Array:
+@one_program
+def _pareto_mean(*numbers: Scalar) -> Array:
     """Return ``E[tau] = sum_{n >= 1} P(X >= n)``: one for each ``n <= scale``, then a Hurwitz zeta function."""
     shape, scale = (jnp.asarray(value, float_dtype()) for value in numbers)
     whole = jnp.floor(scale)

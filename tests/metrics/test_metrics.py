@@ -3,7 +3,6 @@
 import itertools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,10 +13,19 @@ import jaxbandit
 from jaxbandit import Status, Trajectory, delays, domains, kernels, metrics, problems
 from jaxbandit.problems import best_mixed_policy
 
-# Compiled as a whole: operation by operation they are hundreds of programs.
-curves_of, delay_counts = jax.jit(metrics.curves), jax.jit(metrics.delay_counts)
+compiled_curves, compiled_delay_counts = jax.jit(metrics.curves), jax.jit(metrics.delay_counts)
+compiled_healthy = jax.jit(lambda several: list(map(metrics.healthy, several)))
 SETTINGS = settings(max_examples=40, deadline=None, derandomize=True, database=None)
 ROUNDS, POINTS = 25, 12
+
+
+# On the host: every operation on a JAX array is a program.
+def curves_of(problem, indices, mixed_value=None):
+    return jax.tree.map(np.asarray, compiled_curves(problem, indices, mixed_value=mixed_value))
+
+
+def delay_counts(arrivals, window=None, lost=None):
+    return jax.tree.map(np.asarray, compiled_delay_counts(arrivals, window=window, lost=lost))
 
 
 def make(means):
@@ -73,39 +81,40 @@ def test_curves_match_loops_over_rounds(constraints, dtype):
             assert result.shape == (3, ROUNDS), name
             # 25 sums of terms below 6: each rounds by half an ulp of at most 150.
             atol = ROUNDS * 75 * float(np.finfo(dtype).eps)
-            np.testing.assert_allclose(np.asarray(result[0], np.float64), curve, rtol=0, atol=atol, err_msg=name)
-        assert jnp.issubdtype(got.violating_rounds.dtype, jnp.integer)
+            np.testing.assert_allclose(result[0].astype(np.float64), curve, rtol=0, atol=atol, err_msg=name)
+        assert np.issubdtype(got.violating_rounds.dtype, np.integer)
 
 
 def test_rounds_in_two_parts_have_the_curves_of_all():
     """Whatever the measure, by what is kept after the first part."""
     problem, indices = random_case(2)
-    kept, first = metrics.extend_tally(problem, metrics.start_tally(2, (3,)), indices[:, :9])
-    _, second = metrics.extend_tally(problem, kept, indices[:, 9:])
+    indices = indices[:, :24]  # halves, which share a program
+    kept, first = metrics.extend_tally(problem, metrics.start_tally(2, (3,)), indices[:, :12])
+    _, second = metrics.extend_tally(problem, kept, indices[:, 12:])
     whole = curves_of(problem, indices)
     for name, curve in vars(whole).items():
         if curve is not None:
             parts = np.concatenate([getattr(first, name), getattr(second, name)], axis=-1)
             np.testing.assert_allclose(parts, curve, rtol=1e-5, atol=1e-5, err_msg=name)  # sums in another order
-    best = np.asarray(whole.best_feasible_value)
-    assert np.any((best[:, 9] == best[:, 8]) & (best[:, 8] > best[:, 0])), "the best of the first part stays the best for a while"
+    best = whole.best_feasible_value
+    assert np.any((best[:, 12] == best[:, 11]) & (best[:, 11] > best[:, 0])), "the best of the first part stays the best for a while"
 
 
 def test_leading_axes_and_vmap_give_what_single_trials_give():
     problem, indices = random_case(2)
     whole = curves_of(problem, np.stack([indices, indices[::-1]]))  # [variants, trials, T]
-    mapped = jax.vmap(lambda row: curves_of(problem, row))(jnp.asarray(indices))
+    mapped = jax.jit(jax.vmap(lambda row: metrics.curves(problem, row)))(indices)
     for trial in range(3):
         alone = curves_of(problem, indices[trial])
         for name in ("regret", "hard_violation", "soft_violation", "violating_rounds", "best_constrained_regret"):
             np.testing.assert_array_equal(getattr(whole, name)[0, trial], getattr(alone, name))
             np.testing.assert_array_equal(getattr(whole, name)[1, 2 - trial], getattr(alone, name))
-            np.testing.assert_array_equal(getattr(mapped, name)[trial], getattr(alone, name))
+            np.testing.assert_array_equal(np.asarray(getattr(mapped, name))[trial], getattr(alone, name))
 
 
 def test_without_a_mixed_value_there_is_no_strong_regret():
-    problem, indices = random_case(1)
-    assert curves_of(problem, indices).strong_regret is None
+    problem = make([[1.0, 2.0, 3.0], [-1.0, 0.5, 1.0]])
+    assert curves_of(problem, np.array([0, 1, 2])).strong_regret is None
 
 
 def test_no_feasible_point_gives_nan_regret_and_finite_violation():
@@ -119,10 +128,10 @@ def test_no_feasible_point_gives_nan_regret_and_finite_violation():
 
 
 def test_a_point_on_the_boundary_is_feasible_and_violates_nothing():
-    problem = make([[1.0, 5.0], [0.0, 0.5]])
-    got = curves_of(problem, np.array([0, 0]))
-    np.testing.assert_array_equal(got.regret, [0.0, 0.0])
-    np.testing.assert_array_equal(got.violating_rounds, [0, 0])
+    problem = make([[1.0, 5.0, 5.0], [0.0, 0.5, 0.5]])
+    got = curves_of(problem, np.array([0, 0, 0]))
+    np.testing.assert_array_equal(got.regret, [0.0, 0.0, 0.0])
+    np.testing.assert_array_equal(got.violating_rounds, [0, 0, 0])
 
 
 def test_without_constraints_nothing_is_violated():
@@ -172,7 +181,7 @@ def test_delay_counts_match_loops_over_values(window):
             assert int(got.never[trial, j]) == sum(w >= delays.NEVER for w in when)
             assert int(got.censored[trial, j]) == (0 if window is None else sum(d > window for d in late))
             assert int(got.lost[trial, j]) == 0
-    assert got.censored.dtype == jnp.int32
+    assert got.censored.dtype == np.int32
 
 
 @pytest.mark.full
@@ -192,7 +201,7 @@ def test_delay_counts_of_a_run_whose_buffer_is_too_small():
     np.testing.assert_array_equal(got.lost, (due & (late >= capacity)).sum(axis=1))
     np.testing.assert_array_equal(got.arrived, kept.sum(axis=1))
     np.testing.assert_array_equal(got.censored, (kept & (late > window)).sum(axis=1))
-    np.testing.assert_array_equal(np.asarray(got.arrived) + got.pending + got.lost, np.full((3, 2), ROUNDS))
+    np.testing.assert_array_equal(got.arrived + got.pending + got.lost, np.full((3, 2), ROUNDS))
     assert np.any(got.lost) and np.any(got.censored)
 
 
@@ -271,10 +280,10 @@ def test_properties_with_one_constraint(means, indices):
     got = curves_of(make(means), indices)
     # sqrt(x^2) in float32 may be one rounding off, of at most 36.
     assert np.all(got.hard_violation >= got.soft_violation - 4e-6)
-    assert np.all(np.asarray(got.hard_violation) <= 3 * np.asarray(got.violating_rounds))  # no cost is above 3
+    assert np.all(got.hard_violation <= 3 * got.violating_rounds)  # no cost is above 3
     if np.any(means[1] <= 0):
         feasible_rounds = means[1][indices] <= 0
-        gaps = np.diff(np.asarray(got.regret), prepend=0.0)
+        gaps = np.diff(got.regret, prepend=0.0)
         assert np.all(gaps[feasible_rounds] >= 0)  # only infeasible points beat the optimum
     else:
         assert np.all(np.isnan(got.regret))
@@ -290,11 +299,11 @@ def test_properties_with_two_constraints(means, indices):
         assert np.all(np.diff(getattr(got, name)) >= 0), name
         assert getattr(got, name)[0] >= 0, name
     assert np.all(np.diff(got.best_constrained_regret) <= 0)
-    assert np.all(np.asarray(got.best_constrained_regret) >= 0)
+    assert np.all(got.best_constrained_regret >= 0)
     assert np.all(got.positive_regret >= got.regret)
     # The norm of the parts is at most their sum, and each part at most the hard violation of its constraint.
     assert np.all(got.soft_violation <= got.hard_violation * (1 + 1e-6))
-    assert np.all(np.asarray(got.violating_rounds) <= np.arange(1, 13))
+    assert np.all(got.violating_rounds <= np.arange(1, 13))
     best = int(problems.optimum(problem).index)
     at_best = curves_of(problem, np.full(12, best))
     for name in ("regret", "positive_regret", "hard_violation", "soft_violation", "violating_rounds", "best_constrained_regret"):
@@ -323,8 +332,10 @@ def test_final_values_do_not_depend_on_the_order_of_rounds(means, indices, order
     ],
 )
 def test_healthy(status, want):
-    assert bool(metrics.healthy(jnp.int32(int(status)))) is want
-    np.testing.assert_array_equal(metrics.healthy(jnp.full((2, 3), int(status), jnp.int32)), np.full((2, 3), want))
+    several = [np.int32(int(status)), np.full((2, 3), int(status), np.int32)]
+    for one, found, compiled in zip(several, map(metrics.healthy, several), compiled_healthy(several), strict=True):
+        np.testing.assert_array_equal(found, np.full(one.shape, want))
+        np.testing.assert_array_equal(compiled, np.full(one.shape, want))
 
 
 def test_tables_far_from_zero_are_measured_in_float64_where_they_are_in_float64() -> None:
