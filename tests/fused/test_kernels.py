@@ -92,12 +92,13 @@ def test_choices_are_as_good_as_those_of_xla(name: str) -> None:
     ways = list(zip(PLATFORMS, ("features", "product") if name == "cbo" else ("product", "features"), strict=True))
     for platform, form in ways if name in BOTH else [ways[SCORED.index(name) % 2]]:
         run = played(algorithm, platform, form)
-        gaps, beside, widths, multipliers = by_xla((run.initial_indices, run.initial_values), (run.indices, run.values))
+        seen = (run.initial_indices, run.initial_values), (run.indices, run.values)
+        gaps, beside, widths, multipliers = jax.device_get(by_xla(*seen))
         assert len(np.unique(run.indices)) > TRIALS + 1 and np.max(gaps) < 2e-5
         assert np.max(beside) > 1e-3  # the points beside those chosen are worse
         np.testing.assert_allclose(run.widths, widths, rtol=1e-5)
         if multipliers is not None:
-            np.testing.assert_allclose(run.multipliers[:, :-1], multipliers, rtol=1e-5, atol=1e-4)
+            np.testing.assert_allclose(np.asarray(run.multipliers)[:, :-1], multipliers, rtol=1e-5, atol=1e-4)
 
 
 def same(one: jaxbandit.Trajectory, other: jaxbandit.Trajectory) -> None:
@@ -213,19 +214,25 @@ def test_cells_that_repeat_a_point_count_once(axes: tuple[int, int] | None) -> N
     """The grid of 15 points is a table of 16 x 32 cells."""
     cut = gpu.Cut.of(15, axes)
     at = np.divmod(np.arange(15), cut.width)
-    rows = gpu.TiledRows(size=15, shape=cut.shape, numbers=jnp.asarray(cut.repeats, jnp.float32))
+    rows = gpu.TiledRows(size=15, shape=cut.shape, numbers=cut.repeats.astype(np.float32))
     assert cut.shape == (16, 32) and cut.repeats[at].tolist() == list(range(15))
-    for point in range(15):
+    assert all(divmod(point, cut.width) == tuple(int(cells[point]) for cells in at) for point in range(15))
+
+    def picked(point: jax.Array) -> Any:
         score = -jnp.abs(rows.points() - point)
-        assert rows.pick(score) == point and divmod(point, cut.width) == tuple(int(cells[point]) for cells in at)
-        assert rows.pick(rows.select(rows.points() == point, np.float32(-99), score)) == (1 if point == 0 else point - 1)
-    assert rows.pick(jnp.full(cut.shape, jnp.nan)) == 15
+        return rows.pick(score), rows.pick(rows.select(rows.points() == point, np.float32(-99), score))
+
+    points = np.arange(15, dtype=np.float32)
+    best, second, of_nan = jax.jit(lambda: (*jax.vmap(picked)(points), rows.pick(np.float32(np.nan))))()
+    np.testing.assert_array_equal(np.ravel(best), points)
+    np.testing.assert_array_equal(np.ravel(second), [1, *points[:-1]])
+    assert np.asarray(of_nan) == 15
 
 
 def test_sums_have_all_their_terms() -> None:
     """Those that are left over, too: the sums of the model above have even lengths."""
     length = 2 * gpu.UNROLL + 1
-    assert jax.jit(lambda: gpu._sum(length, lambda i: np.int32(1) << i, np.int32(0)))() == 2**length - 1
+    assert int(jax.jit(lambda: gpu._sum(length, lambda i: np.int32(1) << i, np.int32(0)))()) == 2**length - 1
 
 
 def test_functions_of_more_features_on_an_axis_than_a_tile_is_high() -> None:
@@ -236,18 +243,22 @@ def test_functions_of_more_features_on_an_axis_than_a_tile_is_high() -> None:
     counts = np.bincount(np.asarray(form.columns)[1])
     assert counts.max() > gpu.HIGH and counts.min() < gpu.HIGH
     cut = gpu.Cut.of(domain.size, (40, 5))
-    expansion = gpu.along_two_axes(form, cut, counts)
-    phi = np.asarray(jax.vmap(form.row, (None, 0))(form.init(), np.arange(domain.size)), np.float64)
     weights = np.random.default_rng(0).standard_normal(form.rank).astype(np.float32)
 
-    def kernel_of_one(u: Any, *refs: Any) -> None:
-        *tables, found, table = refs
-        found[...] = expansion.run(gpu.TiledRows(size=cut.size, shape=cut.shape), tables, table, u)
+    def expanded() -> tuple[jax.Array, jax.Array]:
+        expansion = gpu.along_two_axes(form, cut, counts)
 
-    given = (np.pad(weights[np.asarray(expansion.order)], (0, expansion.beyond)), *expansion.tables)
-    result = jax.ShapeDtypeStruct(cut.shape, np.float32)
-    scratch = [pallas_gpu.SMEM(expansion.scratch, np.float32)]
-    found = jax.jit(pallas.pallas_call(kernel_of_one, out_shape=result, scratch_shapes=scratch, interpret=True))(*given)
+        def kernel_of_one(u: Any, *refs: Any) -> None:
+            *tables, found, table = refs
+            found[...] = expansion.run(gpu.TiledRows(size=cut.size, shape=cut.shape), tables, table, u)
+
+        given = (jnp.pad(jnp.asarray(weights)[expansion.order], (0, expansion.beyond)), *expansion.tables)
+        result = jax.ShapeDtypeStruct(cut.shape, np.float32)
+        scratch = [pallas_gpu.SMEM(expansion.scratch, np.float32)]
+        found = pallas.pallas_call(kernel_of_one, out_shape=result, scratch_shapes=scratch, interpret=True)(*given)
+        return jax.vmap(form.row, (None, 0))(form.init(), np.arange(domain.size)), found
+
+    phi, found = (np.asarray(x, np.float64) for x in jax.jit(expanded)())
     np.testing.assert_allclose(found, (phi @ weights)[cut.repeats], atol=3e-6)
 
 
