@@ -1,7 +1,8 @@
 """Random families: distinct and repeatable under ``vmap``, the right distribution, rejection and its cap, bad inputs."""
 
+from functools import partial
+
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -41,27 +42,32 @@ def test_a_model_of_a_problem_takes_what_it_does_not_know():
     model = sine.model(kernels.Matern52(), prior_mean=0.5)
     assert np.allclose(model.noise_variance, [0.1, 0.2]) and model.outputs == 2 and np.allclose(model.prior_mean, 0.5)
     (fixed,) = problems.rkhs_2d(points_per_axis=2, centres=4).model().kernels
-    shown = problems.full_information(problems.gp_draws(domain=domains.grid([0.0], [1.0], 3)))
+    shown = problems.full_information(problems.gp_draws(domain=domains.grid([0.0], [1.0], 5)))
     assert fixed.length_scale == problems.RKHS_2D_LENGTH_SCALES["f1"] and shown.model().outputs == 2
     with pytest.raises(InvalidArgument, match=r"^noise_variance: must be given"):
         replace(sine, noise=problems.StudentT(df=2.0)).model(kernels.Matern52())
 
 
-@jax.jit
-def sampled(family, keys):
-    return jax.vmap(family.sample)(keys)
+@partial(jax.jit, static_argnums=(1, 2))
+def sampled(family, count, optima):
+    many = jax.vmap(family.sample)(jax.random.split(jax.random.key(0), count))
+    return many, jax.vmap(problems.optimum)(many) if optima else None
 
 
 @jax.jit
-def sampled_alone(family, key):
-    return family.sample(key)
+def sampled_alone(family):
+    """The fifth of six instances."""
+    return family.sample(jax.random.split(jax.random.key(0), 6)[4])
 
 
-optima = jax.jit(jax.vmap(problems.optimum))
+def instances(family, count):
+    """The tables ``[count, 1 + m, M]``; families that differ by numbers alone share a program if as many are drawn."""
+    return np.asarray(sampled(canonicalise(family), count, False)[0].means)
 
 
-def instances(family, count, seed=0):
-    return sampled(canonicalise(family), jax.random.split(jax.random.key(seed), count))
+def instances_and_optima(family, count):
+    many, best = sampled(canonicalise(family), count, True)
+    return np.asarray(many.means), jax.tree.map(np.asarray, best)
 
 
 @pytest.mark.full(but=("3",))
@@ -69,13 +75,12 @@ def instances(family, count, seed=0):
 def test_sampling_is_distinct_repeatable_and_the_same_alone(name):
     family = FAMILIES[name]()
     family.validate()
-    many = instances(family, 6)
-    means = np.asarray(many.means)
+    means = instances(family, 6)
     assert means.shape == (6, family.outputs, family.domain.size) and np.all(np.isfinite(means))
     assert len(np.unique(means[:, 0, 0])) == 6 and len(np.unique(means[:, 1, 0])) == 6
-    np.testing.assert_array_equal(means, instances(family, 6).means)
+    np.testing.assert_array_equal(means, instances(family, 6))
     # An instance depends on its key only, not on what was rejected beside it.
-    alone = sampled_alone(canonicalise(family), jax.random.split(jax.random.key(0), 6)[4])
+    alone = sampled_alone(canonicalise(family))
     np.testing.assert_allclose(alone.means, means[4], rtol=1e-4, atol=1e-5)
     assert alone.name == family.name
     alone.validate()
@@ -85,7 +90,7 @@ def test_sampling_is_distinct_repeatable_and_the_same_alone(name):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_feasibility_is_as_declared(name):
     family = FAMILIES[name]()
-    best = optima(instances(family, 200))
+    _, best = instances_and_optima(family, 200)
     assert np.all(np.isnan(best.value)) if "infeasible" in name else np.all(np.isfinite(best.value))
 
 
@@ -101,13 +106,13 @@ def test_a_family_itself_cannot_be_observed():
     with pytest.raises(InvalidArgument, match="sample"):
         problems.gp_draws().draw(jax.random.key(0))
     with pytest.raises(InvalidArgument, match="sample"):
-        problems.rkhs_1d().observe(jnp.int32(0), jnp.zeros(2))
+        problems.rkhs_1d().observe(np.int32(0), np.zeros(2))
 
 
 def test_gp_draws_follow_the_kernel_without_the_factor_two():
-    family = problems.gp_draws()
+    family = problems.gp_draws(constraints=2)
     assert family.domain.size == 201 and family.domain.points[0, 0] == -5
-    reward = np.asarray(instances(family, 4000).means, np.float64)[:, 0]
+    reward = instances(family, 4000)[:, 0].astype(np.float64)
     x = np.asarray(family.domain.points)[:, 0]
     expected = 2 * np.exp(-((x - x[100]) ** 2))
     products = reward * reward[:, 100:101]
@@ -117,10 +122,10 @@ def test_gp_draws_follow_the_kernel_without_the_factor_two():
 
 
 def test_code_variant_starts_well_inside_the_constraint():
-    family = problems.gp_draws("code")
-    many = instances(family, 500)
+    family = problems.gp_draws("code", attempts=30)
+    many, _ = instances_and_optima(family, 500)
     assert family.domain.size == 100 and abs(family.domain.points[family.start, 0]) < 0.102
-    start = np.asarray(many.means)[:, 1, family.start]
+    start = many[:, 1, family.start]
     assert np.all(start < -0.2)
     # The truncated normal: mean of N(0, 2) below -0.2.
     assert abs(start.mean() - -1.2633) < 5 * start.std() / np.sqrt(500)
@@ -130,18 +135,19 @@ def test_code_variant_starts_well_inside_the_constraint():
 
 
 def test_infeasible_instances_are_the_feasible_ones_shifted():
-    feasible, infeasible = instances(problems.gp_draws(), 20), instances(problems.gp_draws_infeasible(slack=0.3), 20)
-    np.testing.assert_array_equal(feasible.means[:, 0], infeasible.means[:, 0])
-    shift = np.asarray(infeasible.means - feasible.means)[:, 1]
-    np.testing.assert_allclose(shift, np.broadcast_to(shift[:, :1], shift.shape), atol=1e-5)
-    np.testing.assert_allclose(np.asarray(infeasible.means)[:, 1].min(1), 0.3, atol=1e-5)
+    families = problems.gp_draws(constraints=2), problems.gp_draws_infeasible(slack=0.3, constraints=2)
+    feasible, infeasible = (instances(family, 4000) for family in families)
+    np.testing.assert_array_equal(feasible[:, 0], infeasible[:, 0])
+    shift = (infeasible - feasible)[:, 1:]
+    np.testing.assert_allclose(shift, np.broadcast_to(shift[..., :1], shift.shape), atol=1e-5)
+    np.testing.assert_allclose(infeasible[:, 1:].min(2), 0.3, atol=1e-5)
 
 
 def test_rkhs_threshold_against_a_transcription():
     """One instance from NumPy: coefficients recovered by their kernel expansion, ``h = B / 2``, ``max f >= 0.52 B``."""
     for bound in ("norm", "max"):
-        family = problems.rkhs_1d(bound=bound, threshold=0.25)
-        many = np.asarray(instances(family, 200).means, np.float64)
+        family = problems.rkhs_1d(bound=bound, threshold=0.25, attempts=30)
+        many = instances_and_optima(family, 200)[0].astype(np.float64)
         reward, level = many[:, 0], many[:, 0] + many[:, 1]
         np.testing.assert_allclose(level, np.broadcast_to(level[:, :1], level.shape), atol=1e-4)
         size = level[:, 0] / 0.25
@@ -157,9 +163,8 @@ def test_rkhs_threshold_against_a_transcription():
 def test_rkhs_norm_and_variance():
     """Without rejection ``E f(x)^2 = p / 3 mean_i k(x, x_i)^2``, and the norm is that of the least-norm interpolant."""
     matrix = problems.rkhs_1d().matrix
-    draw = jax.jit(jax.vmap(lambda key: problems.rkhs.rkhs_function(key, matrix, 100)))
-    values, norms = draw(jax.random.split(jax.random.key(1), 2000))
-    values = np.asarray(values, np.float64)
+    draw = jax.jit(lambda key: jax.vmap(lambda key: problems.rkhs.rkhs_function(key, matrix, 100))(jax.random.split(key, 2000)))
+    values, norms = (np.asarray(drawn, np.float64) for drawn in draw(jax.random.key(1)))
     expected = 100 / 3 * np.mean(matrix**2, axis=1)
     error = np.std(values**2, axis=0) / np.sqrt(2000)
     assert np.all(np.abs(np.mean(values**2, axis=0) - expected) < 5 * error)
@@ -168,27 +173,26 @@ def test_rkhs_norm_and_variance():
 
 
 def test_rkhs_binding_constraints_bind_and_leave_room():
-    many = instances(problems.rkhs_1d_binding(least_slack=0.4), 100)
-    best = optima(many)
-    costs = np.asarray(many.means)[:, 1]
-    assert np.all(np.asarray(best.unconstrained_value) > np.asarray(best.value))
-    assert np.all(np.asarray(best.slater_slack) >= 0.4 * np.abs(costs).max(1) * (1 - 1e-5))
+    many, best = instances_and_optima(problems.rkhs_1d_binding(least_slack=0.4, attempts=40), 100)
+    costs = many[:, 1]
+    assert np.all(best.unconstrained_value > best.value)
+    assert np.all(best.slater_slack >= 0.4 * np.abs(costs).max(1) * (1 - 1e-5))
 
 
 @pytest.mark.parametrize(
-    "family",
+    ("make", "count"),  # of which the tests above draw as many, in the same programs
     [
-        replace(problems.gp_draws("code", attempts=3), start_level=-1e6),
-        changed(problems.rkhs_1d(threshold=0.01, attempts=3), least_peak=10.0),
-        changed(problems.rkhs_1d_binding(attempts=3), least_slack=10.0),
+        (lambda: replace(problems.gp_draws("code", attempts=30), start_level=-1e6), 500),
+        (lambda: changed(problems.rkhs_1d(threshold=0.01, attempts=30), least_peak=10.0), 200),
+        (lambda: changed(problems.rkhs_1d_binding(attempts=40), least_slack=10.0), 100),
     ],
     ids=["gp", "rkhs", "binding"],
 )
-def test_the_cap_leaves_an_instance_infeasible(family):
-    many = instances(family, 5)
-    assert np.all(np.asarray(many.means)[:, 1] == 1)
-    assert np.all(np.isnan(optima(many).value))
-    assert len(np.unique(np.asarray(many.means)[:, 0, 0])) == 5
+def test_the_cap_leaves_an_instance_infeasible(make, count):
+    many, best = instances_and_optima(make(), count)
+    assert np.all(many[:, 1] == 1)
+    assert np.all(np.isnan(best.value))
+    assert len(np.unique(many[:, 0, 0])) == count
 
 
 @pytest.mark.parametrize(
