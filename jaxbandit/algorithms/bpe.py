@@ -11,8 +11,9 @@ import numpy as np
 
 from jaxbandit.acquisition import nearly_best, pick
 from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Seen, Traits
+from jaxbandit.core.blocks import one_program
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.declare import Array, Declared, Key, Scalar
+from jaxbandit.core.declare import Array, Declared, Key, Scalar, Table
 from jaxbandit.core.fields import Letter, between, nonnegative, positive
 from jaxbandit.core.pytree import float_dtype, pytree, replace, static
 from jaxbandit.delays import Delay
@@ -157,14 +158,15 @@ class Bpe(Algorithm[BpeState]):
 
     def stage_lengths(self, horizon: int) -> list[tuple[int, float]]:
         """Return the rounds (of the last stage those within the horizon) and ``q_r`` of every stage; ``u_T = 0`` without ``mean_delay``."""
-        q, played, stages = jnp.ones((), float_dtype()), 0, []
+        q, played, stages = np.ones((), float_dtype()), 0, []
         while played < horizon:
-            q, length = self._next(jnp.int32(horizon), q, jnp.int32(played))
+            q, length = map(np.asarray, self._next(horizon, q, played))
             stages.append((min(int(length), horizon - played), float(q)))
             played += int(length)
         return stages
 
-    def _next(self, horizon: Array, q: Array, played: Array) -> tuple[Array, Array]:
+    @one_program
+    def _next(self, horizon: Scalar, q: Table, played: Scalar) -> tuple[Array, Array]:
         """Return ``q_r`` and the length ``t_r`` of the stage after ``played`` rounds."""
         horizon = jnp.asarray(horizon, q.dtype)
         square = horizon * q

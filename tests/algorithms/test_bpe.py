@@ -54,7 +54,7 @@ def every_round(algorithm: Bpe, surrogate: jaxbandit.Surrogate, horizon: jax.Arr
 
 def played_stages(algorithm: Bpe, horizon: int) -> list[tuple[float, int]]:
     """``q_r`` and the length, not cut, of every stage of an algorithm with given parameters."""
-    count, seen = every_round(jaxbandit.canonicalise(algorithm), four_arms(), jnp.int32(horizon))
+    count, seen = every_round(jaxbandit.canonicalise(algorithm), four_arms(), np.int32(horizon))
     stage, q, end = (np.asarray(x)[:horizon] for x in seen)
     first = np.unique(stage, return_index=True)[1]
     assert len(first) == int(count) and np.all(first[1:] == end[first][:-1])
@@ -235,19 +235,24 @@ def test_ties_are_random_or_the_first_is_taken() -> None:
 THEORY = {"norm_bound": 0.6, "noise_scale": 0.04, "delta": 0.3}
 
 
+@jax.jit
+def widths_of(width: Elimination, model: jaxbandit.Surrogate, stages: jax.Array, q: jax.Array) -> Any:
+    """``beta`` and the terms beside it for each of ``q [n]``."""
+    arena = Arena(surrogate=model, horizon=jnp.int32(HORIZON))
+    return jax.vmap(lambda own: width(arena, jnp.asarray(stages, own.dtype), own))(q)
+
+
 @pytest.mark.parametrize("continuous", [False, True])
 def test_theory_widths(continuous: bool) -> None:
     domain, _, _ = setting()
     expected = pure_exploration.finite_width(0.6, 0.04, NOISE, 0.3, domain.size)
     if continuous:
         expected = pure_exploration.continuous_width(0.6, 0.04, NOISE, 0.3, 2, 1.0)
+    algorithm = Bpe(width=Elimination(continuous=continuous, **THEORY))
+    plan = plan_of(algorithm, LATE)
     with jax.enable_x64(True):
-        algorithm = Bpe(width=Elimination(continuous=continuous, **THEORY))
-        arena = Arena(surrogate=surrogate_of("features"), horizon=jnp.int32(HORIZON))
-        plan = plan_of(algorithm, LATE)
-        for stage in plan:
-            got = algorithm.width(arena, jnp.float64(len(plan)), jnp.float64(stage.q))
-            np.testing.assert_allclose(got, expected(len(plan), stage.q), rtol=1e-9)
+        found = widths_of(algorithm.width, surrogate_of("features"), len(plan), np.asarray([float(stage.q) for stage in plan]))
+    np.testing.assert_allclose(np.transpose(found), [expected(len(plan), stage.q) for stage in plan], rtol=1e-9)
 
 
 def test_largest_prior_variance_and_noise_in_the_continuous_width() -> None:
@@ -255,11 +260,9 @@ def test_largest_prior_variance_and_noise_in_the_continuous_width() -> None:
     domain, _, _ = setting()
     for variance, scale in ((3.0, 0.04), (0.5, 2.0)):
         model = jaxbandit.surrogate(domain, variance * KERNEL, noise_variance=NOISE, outputs=1, form="features")
-        arena = Arena(surrogate=model, horizon=jnp.int32(50))
-        for q in (1.0, 30.0):
-            got = Elimination(norm_bound=2.0, noise_scale=scale, continuous=True)(arena, jnp.float32(3), jnp.float32(q))
-            expected = pure_exploration.continuous_width(2.0, scale, NOISE, 0.1, 2, variance)(3, q)
-            np.testing.assert_allclose(got, expected, rtol=1e-5)
+        found = widths_of(Elimination(norm_bound=2.0, noise_scale=scale, continuous=True), model, 3, np.asarray([1.0, 30.0]))
+        width = pure_exploration.continuous_width(2.0, scale, NOISE, 0.1, 2, variance)
+        np.testing.assert_allclose(np.transpose(found), [width(3, 1.0), width(3, 30.0)], rtol=1e-5)
 
 
 def test_the_papers_numbers() -> None:
