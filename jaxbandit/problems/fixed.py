@@ -295,6 +295,11 @@ def building_day(
     differentiated with respect to the controller and the zone's constants. To give the switching time a gradient, the step in which
     it falls has the time-average of the powers of both set-points.
     """
+    return _day(controller if checks.is_traced(controller) else np.asarray(controller, float), zone, minutes)
+
+
+@partial(jax.jit, static_argnames="minutes", inline=True)  # one program, not one for each operation
+def _day(controller: ArrayLike | Sequence[float], zone: Zone, minutes: int) -> BuildingDay:
     gain, day_set_point, switch = jnp.asarray(controller, float)
     step = minutes / 60.0
     time = jnp.arange(round(DAY / step), dtype=float) * step
