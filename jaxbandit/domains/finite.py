@@ -256,20 +256,32 @@ def tabulate(name: str, function: Callable[[Any], Any], domain: Domain) -> Table
     Raises:
       InvalidArgument: when the function fails, or does not give one finite real number for each point.
     """
-    if not callable(function) or isinstance(function, type):
-        raise checks.InvalidArgument(f"{name}: must be a function of one point x [d], got {checks.short(function)}")
-    points = np.asarray(domain.points, np.float64)
-    words = f"{name}: must be a function of one point x [{domain.dimension}] that gives one number"
-    with jax.enable_x64(True), checks.blaming(f"{words}; write it with jax.numpy, or tabulate it and use problems.from_tables"):
+    return tables({name: function}, domain)[0]
+
+
+def tables(functions: Mapping[str, Callable[[Any], Any]], domain: Domain) -> list[Table]:
+    """Return the table of each of ``functions``, by names for messages, as :func:`tabulate` does, from one program for all."""
+    for name, function in functions.items():
+        if not callable(function) or isinstance(function, type):
+            raise checks.InvalidArgument(f"{name}: must be a function of one point x [d], got {checks.short(function)}")
+    points, found = np.asarray(domain.points, np.float64), list[Table]()
+    with jax.enable_x64(True):
         try:
-            table = np.asarray(jax.jit(jax.vmap(function))(points))
+            traced = jax.jit(jax.vmap(lambda x: [function(x) for function in functions.values()]))(points)
         except Exception:  # of what JAX cannot trace, such as a function of NumPy or one that branches on x
-            table = np.asarray([function(x) for x in points.copy()])
-        finite_numbers(f"{name}(x)", table, Place(exactly(domain.size, words="one number for each point x [d]")))
-        try:
-            jax.eval_shape(lambda: function(points[0].copy()))  # NumPy refuses a coordinate that x lacks, JAX takes the last
-        except IndexError:
-            raise
-        except Exception:  # of what works on JAX's arrays alone
-            pass
-    return table.astype(np.float64)
+            if len(functions) > 1:
+                return [tabulate(name, function, domain) for name, function in functions.items()]
+            traced = None
+    for number, (name, function) in enumerate(functions.items()):
+        words = f"{name}: must be a function of one point x [{domain.dimension}] that gives one number"
+        with jax.enable_x64(True), checks.blaming(f"{words}; write it with jax.numpy, or tabulate it and use problems.from_tables"):
+            table = np.asarray([function(x) for x in points.copy()] if traced is None else traced[number])
+            finite_numbers(f"{name}(x)", table, Place(exactly(domain.size, words="one number for each point x [d]")))
+            try:  # NumPy refuses a coordinate that x lacks, JAX takes the last
+                jax.eval_shape(lambda function=function: function(points[0].copy()))
+            except IndexError:
+                raise
+            except Exception:  # of what works on JAX's arrays alone
+                pass
+        found.append(table.astype(np.float64))
+    return found

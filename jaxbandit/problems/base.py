@@ -17,7 +17,8 @@ from jaxbandit.core.declare import Array, Key, Numbers, OnDomain, PerOutput, Sca
 from jaxbandit.core.fields import Check, Place, exactly, finite, finite_numbers, nonnegative, nothing, of_class, text, whole
 from jaxbandit.core.pytree import as_argument, fields_in_brief, float_dtype, html_fields, pytree, replace, static
 from jaxbandit.delays import Delay, NoDelay
-from jaxbandit.domains import Box, Domain, tabulate
+from jaxbandit.domains import Box, Domain
+from jaxbandit.domains.finite import tables
 from jaxbandit.kernels import Kernel
 from jaxbandit.kernels.base import covariances
 from jaxbandit.problems.noise import DRAWN, Drawn, Gaussian, Index, Noise, is_real
@@ -427,8 +428,7 @@ def from_functions(
     """
     if isinstance(constraints, str | Mapping | np.ndarray | jax.Array) or not isinstance(constraints, Iterable):
         raise checks.InvalidArgument(f"constraints: must be a list of functions of one point x [d], got {checks.short(constraints)}")
-    rows = tabulate("reward", reward, domain)
-    costs = [tabulate(f"constraints[{number}]", each, domain) for number, each in enumerate(constraints)]
+    rows, *costs = tables({"reward": reward} | {f"constraints[{number}]": each for number, each in enumerate(constraints)}, domain)
     if noise_variance is None and noise is None:
         words = "must be given, a number >= 0, or noise, a noise model; observations without noise have 0"
         raise checks.InvalidArgument(f"noise_variance: {words}")

@@ -16,7 +16,8 @@ from jaxbandit.core.declare import Array, PerOutput, Scalar, Table, checked
 from jaxbandit.core.fields import nonnegative
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.delays import Delay, NoDelay
-from jaxbandit.domains import Box, tabulate
+from jaxbandit.domains import Box
+from jaxbandit.domains.finite import tables
 from jaxbandit.problems.base import AbstractProblem, Optimum
 from jaxbandit.problems.noise import Drawn, Gaussian, Noise
 
@@ -166,9 +167,8 @@ def on_box(
     """
     if (noise_variance is None) == (noise is None):
         raise checks.InvalidArgument("noise_variance: must be given, a number >= 0, or noise, a noise model; one of the two")
-    named = [("reward", reward), *((f"constraints[{number}]", function) for number, function in enumerate(constraints))]
-    means = np.stack([tabulate(words, function, domain) for words, function in named])
-    functions = tuple(function for _, function in named)
+    named = {"reward": reward} | {f"constraints[{number}]": function for number, function in enumerate(constraints)}
+    means, functions = np.stack(tables(named, domain)), tuple(named.values())
     if best is None:
         found = certified(domain, functions)
     else:

@@ -21,6 +21,7 @@ from jaxbandit.core.keys import threefry
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.delays import Outputs, check_count, single_outputs
 from jaxbandit.domains import Domain, tabulate
+from jaxbandit.domains.finite import tables
 
 __all__ = [
     "CentredPoisson", "Gaussian", "Heteroscedastic", "Mirrored", "Noise", "Noiseless", "PerOutput", "PerPoint", "Residuals", "StudentT",
@@ -266,7 +267,7 @@ class Heteroscedastic(Noise):
         if callable(variance):
             table = tabulate("variance", variance, domain)
         else:
-            table = np.stack([tabulate(f"variance[{number}]", each, domain) for number, each in enumerate(variance)])
+            table = np.stack(tables({f"variance[{number}]": each for number, each in enumerate(variance)}, domain))
         return cls(variance=table, model=model)
 
     @checked

@@ -48,6 +48,7 @@ def test_what_gives_no_number_is_refused_with_both_ways_out() -> None:
         lambda: problems.from_functions(DOMAIN, wrong, []),
         lambda: problems.from_functions(DOMAIN, with_numpy, [wrong]),
         lambda: problems.from_functions(DOMAIN, of_all, []),
+        lambda: problems.from_functions(DOMAIN, lambda x: x[0], [lambda x: x[2]]),
     ):
         with pytest.raises(InvalidArgument, match=r"^(reward|constraints\[0\]): .* jax\.numpy.* problems\.from_tables; got .* fails with"):
             named()
