@@ -348,11 +348,13 @@ def trials_of(name: str, form: str, precision: str, initial: tuple[int, ...]) ->
 
 def shown(problem: problems.FullInformation, trial: int) -> np.ndarray:
     """The constraint functions ``[T, m, M]`` shown in a trial, from the problem and the trial's noise stream alone."""
-    problem = jaxbandit.canonicalise(problem)
-    stream = stream_key(trial_key(KEY, trial), Stream.NOISE)
-    rounds = jnp.arange(1, HORIZON + 1, dtype=jnp.int32)
-    sample = jax.jit(jax.vmap(lambda t: problem.constraint_sample(problem.draw(round_key(stream, t)))))
-    return np.asarray(sample(rounds), np.float64)
+    return np.asarray(all_shown(jaxbandit.canonicalise(problem), np.int32(trial)), np.float64)
+
+
+@jax.jit
+def all_shown(problem: problems.FullInformation, trial: jax.Array) -> jax.Array:
+    stream, rounds = stream_key(trial_key(KEY, trial), Stream.NOISE), jnp.arange(1, HORIZON + 1, dtype=jnp.int32)
+    return jax.vmap(lambda t: problem.constraint_sample(problem.draw(round_key(stream, t))))(rounds)
 
 
 def replay(name: str, form: str, run: Run, trial: int) -> bandit.Replay:
@@ -405,18 +407,15 @@ def test_what_is_shown_is_what_is_paid(name: str) -> None:
 
 def test_config_with_several_constraints() -> None:
     """CONFIG with three constraints that differ in width; reference and faults are those of ``oracles.ucb_policies``."""
-    problem = problem_of(3, "noisy")
-    with jax.enable_x64(True):
-        learner = Config(estimator=estimators.Bounds(reward_width=BETA[0], cost_width=BETA[1:]))
-        kernel = kernels.Matern52(length_scale=LENGTH_SCALE)
-        surrogate = jaxbandit.surrogate(problem.domain, kernel, noise_variance=NOISE, outputs=4, form="features", prior_mean=PRIOR_MEAN)
-        run = jaxbandit.simulate(problem, learner, surrogate, horizon=HORIZON, trials=TRIALS, key=KEY)
-    model = believed(Case(3, Config, policies.epbo), "features")
+    model = believed(Case(3, Config, policies.epbo), "known")
+    learner = Config(estimator=estimators.Bounds(reward_width=BETA[0], cost_width=BETA[1:]))
+    options = {"horizon": HORIZON, "trials": TRIALS, "key": KEY}
+    run = steps.play(problem_of(3, "noisy"), {"config": learner}, model, own_model(3), **options)["config"]
     active = np.zeros(3)
     for b in range(TRIALS):
         record = bandit.Record(
-            indices=np.asarray(run.indices[b]),
-            values=np.asarray(run.values[b], np.float64),
+            indices=run.indices[b],
+            values=run.values[b],
             initial_indices=np.zeros(0, int),
             initial_values=np.zeros((0, 4)),
         )
@@ -578,10 +577,10 @@ def test_a_fresh_start_at_round_1_does_not_forget_the_initial_design(name: str) 
 
 def test_anytime_shows_a_full_information_algorithm_its_samples() -> None:
     """Anytime takes any algorithm: SCGP-UCB inside it acts on the constraints shown, or the pair is refused."""
-    problem = problem_of(1, "shared")
+    problem = problem_of(2, "shared")
     with jax.enable_x64(True):
         kernel = kernels.Matern52(length_scale=LENGTH_SCALE)
-        surrogate = jaxbandit.surrogate(problem.domain, kernel, noise_variance=NOISE, outputs=2, form="features")
+        surrogate = jaxbandit.surrogate(problem.domain, kernel, noise_variance=NOISE, outputs=3, form="features")
         learner = Anytime(algorithm=Scgp(estimator=estimators.Bounds(reward_width=2.0), reward_clip=1.5, slater=0.4))
         try:
             run = jaxbandit.simulate(problem, learner, surrogate, horizon=HORIZON, trials=1, key=KEY)
@@ -589,15 +588,15 @@ def test_anytime_shows_a_full_information_algorithm_its_samples() -> None:
             return
         samples = shown(problem, 0)
     record = bandit.Record(
-        indices=np.asarray(run.indices[0]),
-        values=np.asarray(run.values[0]),
+        indices=np.asarray(run.indices)[0],
+        values=np.asarray(run.values)[0],
         initial_indices=np.zeros(0, int),
-        initial_values=np.zeros((0, 2)),
+        initial_values=np.zeros((0, 3)),
     )
     model = bandit.Model(
-        grams=np.stack([gp.matern52(np.asarray(problem.domain.points), np.asarray(problem.domain.points), LENGTH_SCALE)] * 2),
-        noise=np.full(2, NOISE),
-        prior_mean=np.zeros(2),
+        grams=np.stack([gp.matern52(np.asarray(problem.domain.points), np.asarray(problem.domain.points), LENGTH_SCALE)] * 3),
+        noise=np.full(3, NOISE),
+        prior_mean=np.zeros(3),
         width=bandit.constant(2.0),
     )
 

@@ -23,6 +23,7 @@ from jaxbandit.surrogates.posterior import AbstractSurrogate, HasGain, Predictio
 from tests.oracles import bandit
 from tests.oracles import gaussian_process as gp
 
+DESIGNED = 8  # rounds of an initial design for which noise is drawn at most, so that all designs share a program
 PIECE = 10_000  # numbers of 4 bytes that JAX copies at once, without another thread: less than 100 kB
 
 
@@ -124,19 +125,24 @@ def _drawn(grams: Any, noise: Any, prior_mean: Any, indices: Any, values: Any, n
 
 
 @jax.jit
-def _drawn_beforehand(problem: Any, trial: jax.Array, rounds: jax.Array, design: jax.Array) -> Any:
-    """Keys of the algorithm and noise of every round, and the noise of an initial design."""
+def _drawn_beforehand(problem: Any, key: jax.Array, number: jax.Array, rounds: jax.Array) -> Any:
+    """Keys of the algorithm and noise of every round of a trial, and the noise of an initial design."""
+    trial = trial_key(key, number)
 
-    def noise(stream: Stream, numbers: jax.Array) -> Any:
-        return jax.vmap(lambda t: problem.draw(round_key(stream_key(trial, stream), t)))(numbers)
+    def keys(stream: Stream, numbers: jax.Array) -> jax.Array:
+        return jax.vmap(round_key, (None, 0))(stream_key(trial, stream), numbers)
 
-    return jax.vmap(policy_key, (None, 0))(trial, rounds), noise(Stream.NOISE, rounds), noise(Stream.DESIGN, design)
+    design = jnp.arange(1, DESIGNED + 1, dtype=jnp.int32)
+    noise = jax.vmap(problem.draw)(jnp.concatenate([keys(Stream.NOISE, rounds), keys(Stream.DESIGN, design)]))
+    of_rounds, of_design = jax.tree.map(lambda x: x[: len(rounds)], noise), jax.tree.map(lambda x: x[len(rounds) :], noise)
+    return jax.vmap(policy_key, (None, 0))(trial, rounds), of_rounds, of_design
 
 
 @jax.jit
 def _trial(problem: Any, algorithm: Any, arena: Arena, rounds: jax.Array, drawn: Any, design: jax.Array) -> dict[str, Any]:
     """One trial, whose initial design comes first."""
     keys, noise, before = drawn
+    before = jax.tree.map(lambda x: x[: len(design)], before)
     values = jax.vmap(problem.observe)(design, before) if len(design) else jnp.zeros((0, 1 + arena.constraints))
     state = algorithm.init(arena)
     infinite = may_be_infinite(state)
@@ -188,14 +194,13 @@ def play(
 ) -> dict[str, jaxbandit.Trajectory]:
     """Every algorithm's trials in float64, as ``panel.play`` gives those of the engine; ``own`` is the model in JAX."""
     with jax.enable_x64(True):
-        design, rounds = jnp.asarray(initial, jnp.int32).reshape(-1), jnp.arange(1, horizon + 1, dtype=jnp.int32)
+        design, rounds = np.asarray(initial, np.int32).reshape(-1), np.arange(1, horizon + 1, dtype=np.int32)
         known = DenseReference(
             own=own, grams=model.grams, noise=model.noise, prior_mean=model.prior_mean, empty=np.zeros(horizon + len(initial))
         )
-        arena = Arena(surrogate=jax.tree.map(jnp.asarray, known), horizon=jnp.int32(horizon))
+        arena = jaxbandit.canonicalise(Arena(surrogate=known, horizon=np.int32(horizon)))
         problem = jaxbandit.canonicalise(problem)
-        numbers = jnp.arange(1, len(initial) + 1, dtype=jnp.int32)
-        drawn = [_drawn_beforehand(problem, trial_key(key, number), rounds, numbers) for number in range(trials)]
+        drawn = [_drawn_beforehand(problem, key, np.int32(number), rounds) for number in range(trials)]
         found = {}
         for name, algorithm in algorithms.items():
             made = [_trial(problem, jaxbandit.canonicalise(algorithm), arena, rounds, now, design) for now in drawn]
