@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.special import log_ndtr, ndtr
@@ -270,7 +269,13 @@ def test_the_cases_exercise_what_they_should() -> None:
 
 # Values of constrained EI.
 
-log_expected_improvement, log_feasibility = jax.jit(acquisition.log_expected_improvement), jax.jit(acquisition.log_feasibility)
+Z = np.concatenate([np.linspace(-12, 12, 481), -np.logspace(1, 5, 60), np.logspace(1, 5, 20)])  # all are asked at so many points
+
+
+@jax.jit
+def ours(mean: jax.Array, sd: jax.Array, best: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Logarithms of EI by the first row of ``mean [3, M]`` and ``sd [3, M]``, and of the feasibility by the others."""
+    return acquisition.log_expected_improvement(mean[0], sd[0], best), acquisition.log_feasibility(mean[1:], sd[1:])
 
 
 def botorch(mean: np.ndarray, sd: np.ndarray, best: float) -> np.ndarray:
@@ -283,37 +288,30 @@ def botorch(mean: np.ndarray, sd: np.ndarray, best: float) -> np.ndarray:
 def test_constrained_ei_is_botorchs(precision: str) -> None:
     """``ConstrainedExpectedImprovement`` is EI times ``prod_j Phi((0 - mu_j) / sigma_j)``; recomputed, in ranges where it can be."""
     rng = np.random.default_rng(0)
-    mean, sd = rng.normal(0, 2, (3, 400)), rng.uniform(0.3, 2, (3, 400))
+    mean, sd = rng.normal(0, 2, (3, len(Z))), rng.uniform(0.3, 2, (3, len(Z)))
     expected = botorch(mean[0], sd[0], 0.7) * np.prod(ndtr(-mean[1:] / sd[1:]), axis=0)
     with jax.enable_x64(precision == "float64"):
-        table = jnp.asarray(mean), jnp.asarray(sd)
-        value = log_expected_improvement(table[0][0], table[1][0], jnp.asarray(0.7)) + log_feasibility(table[0][1:], table[1][1:])
+        value = sum(np.asarray(part, np.float64) for part in ours(mean, sd, 0.7))
     ordinary = expected > 1e-12
     assert np.mean(ordinary) > 0.5
-    np.testing.assert_allclose(
-        np.exp(np.asarray(value, np.float64))[ordinary], expected[ordinary], rtol={"float32": 2e-4, "float64": 1e-9}[precision]
-    )
+    np.testing.assert_allclose(np.exp(value)[ordinary], expected[ordinary], rtol={"float32": 2e-4, "float64": 1e-9}[precision])
 
 
 @pytest.mark.parametrize("precision", TOLERANCE)
 def test_log_ei_where_ei_underflows(precision: str) -> None:
     """From certain improvement to a hundred thousand deviations below the incumbent, against ``LogExpectedImprovement``'s formula."""
-    z = np.concatenate([np.linspace(-12, 12, 481), -np.logspace(1, 5, 60), np.logspace(1, 5, 20)])
-    expected = expected_improvement.log_expected_improvement(z, np.ones_like(z), 0.0)
-    with jax.enable_x64(precision == "float64"):
-        ours = np.asarray(log_expected_improvement(jnp.asarray(z), jnp.ones_like(jnp.asarray(z)), jnp.asarray(0.0)), np.float64)
-        feasible = np.asarray(log_feasibility(jnp.asarray(z)[None], jnp.ones_like(jnp.asarray(z))[None]), np.float64)
-    error = np.abs(ours - expected) / np.maximum(1, np.abs(expected))
-    assert error.max() < {"float32": 1e-5, "float64": 1e-10}[precision]
-    expected = log_ndtr(-z)
-    assert (np.abs(feasible - expected) / np.maximum(1, np.abs(expected))).max() < {"float32": 1e-5, "float64": 1e-10}[precision]
-    assert np.all(np.diff(ours[:481]) > 0) and np.all(np.isfinite(ours))
+    with jax.enable_x64(precision == "float64"):  # a second constraint is met anyway
+        found = ours(np.stack([Z, Z, np.full_like(Z, -99.0)]), np.ones((3, len(Z))), 0.0)
+    for values, expected in zip(found, (expected_improvement.log_expected_improvement(Z, np.ones_like(Z), 0.0), log_ndtr(-Z)), strict=True):
+        error = np.abs(np.asarray(values, np.float64) - expected) / np.maximum(1, np.abs(expected))
+        assert error.max() < {"float32": 1e-5, "float64": 1e-10}[precision]
+    improvement = np.asarray(found[0], np.float64)
+    assert np.all(np.diff(improvement[:481]) > 0) and np.all(np.isfinite(improvement))
 
 
 def test_log_ei_of_a_point_that_is_known() -> None:
     """A deviation that rounding made zero gives no NaN: a known improvement counts, a known failure does not."""
-    mean, sd = jnp.asarray([1.0, -1.0, 0.0]), jnp.zeros(3)
-    value = np.asarray(log_expected_improvement(mean, sd, jnp.asarray(0.0)))
+    mean = np.resize([1.0, -1.0, 0.0], (3, len(Z)))
+    value, possible = (np.asarray(part)[:3] for part in ours(mean, np.zeros_like(mean), 0.0))
     assert abs(value[0]) < 1e-5 and value[1] < -1e30 and value[2] < -20 and not np.any(np.isnan(value))
-    possible = np.asarray(log_feasibility(mean[None], sd[None]))
     assert possible[0] < -1e30 and possible[1] == 0 and not np.any(np.isnan(possible))
