@@ -17,7 +17,7 @@ from jaxbandit.estimators import Bounds
 from tests.oracles import bandit, ucb_policies
 from tests.oracles import gaussian_process as gp
 
-HORIZON, TRIALS, SIZE = 10, 3, 16
+HORIZON, EPOCH, TRIALS, SIZE = 6, 3, 3, 16
 NOISE = 0.05
 CAP = 1e6
 
@@ -37,8 +37,8 @@ def model(of: problems.Problem, **changes: Any) -> jaxbandit.Surrogate:
 
 
 def simulate(of: Any, algorithm: Any, surrogate: jaxbandit.Surrogate | None = None, **options: Any) -> jaxbandit.Trajectory:
-    options = {"horizon": HORIZON, "trials": TRIALS} | options
-    return jaxbandit.simulate(of, algorithm, model(of) if surrogate is None else surrogate, key=jax.random.key(2), **options)
+    options = {"horizon": HORIZON, "trials": TRIALS, "key": jax.random.key(2)} | options
+    return jax.tree.map(np.asarray, jaxbandit.simulate(of, algorithm, model(of) if surrogate is None else surrogate, **options))
 
 
 def flagged(run: jaxbandit.Trajectory, flag: Status) -> np.ndarray:
@@ -60,41 +60,47 @@ def assert_finite(run: jaxbandit.Trajectory) -> None:
 def test_an_overflow_of_psi_stops_at_the_cap_and_is_flagged(psi: Any, precision: str) -> None:
     """``exp(1000 * 2)`` is infinite in either precision, and so is ``(2e8)^40``."""
     with jax.enable_x64(precision == "float64"):
-        assert np.isinf(psi(jax.numpy.asarray(2.0))), "the case must overflow"
-        run = simulate(problem(3.0), Se2(psi=psi, epoch=3, penalty_cap=CAP))
+        assert np.isinf(np.asarray(jax.jit(psi.__call__)(2.0))), "the case must overflow"
+        run = simulate(problem(3.0), Se2(psi=psi, epoch=EPOCH, penalty_cap=CAP))
     assert np.all(flagged(run, Status.PENALTY_CAPPED))
     assert_finite(run)
-    multipliers = np.asarray(run.multipliers)
-    np.testing.assert_array_equal(multipliers[:, :3], np.ones((TRIALS, 3, 2)))
-    np.testing.assert_array_equal(multipliers[:, 3:], np.full((TRIALS, HORIZON - 2, 2), CAP))
+    np.testing.assert_array_equal(run.multipliers[:, :EPOCH], np.ones((TRIALS, EPOCH, 2)))
+    np.testing.assert_array_equal(run.multipliers[:, EPOCH:], np.full((TRIALS, HORIZON + 1 - EPOCH, 2), CAP))
     assert "penalty factor reached its cap" in jaxbandit.explain(int(run.status[0]))
     assert np.all(jaxbandit.metrics.healthy(run.status)), "a capped penalty is a note, not a failure"
 
 
+def by_exponentials(of: problems.Problem, c: float, horizon: int = HORIZON, **options: Any) -> jaxbandit.Trajectory:
+    """By a program of the test above."""
+    with jax.enable_x64(True):
+        return simulate(of, Se2(psi=penalties.Exponential(c=c), epoch=EPOCH, **options), horizon=horizon)
+
+
 def test_moderate_penalties_are_not_flagged() -> None:
-    run = simulate(problem(0.0), Se2(psi=penalties.Exponential(c=0.5), epoch=3))
+    run = by_exponentials(problem(0.0), 0.5)
     assert not np.any(flagged(run, Status.PENALTY_CAPPED))
-    assert np.asarray(run.multipliers).max() > 1.0
-    never = simulate(problem(-3.0), Se2(psi=penalties.Exponential(c=1000.0), epoch=3))
+    assert run.multipliers.max() > 1.0
+    never = by_exponentials(problem(-3.0), 1000.0)
     assert not np.any(flagged(never, Status.PENALTY_CAPPED))
     np.testing.assert_array_equal(never.multipliers, np.ones((TRIALS, HORIZON + 1, 2)))
 
 
 def test_a_capped_psi_of_one_observation_is_flagged() -> None:
-    """``penalty_cap`` is the "largest kappa and psi; reaching it flags the trial": also before an epoch ends."""
-    run = simulate(problem(3.0), Se2(psi=penalties.Exponential(c=1000.0), epoch=HORIZON + 1))
+    """``penalty_cap`` is the "largest kappa and psi; reaching it flags the trial": also where the averages of epochs are negative."""
+    means = np.array(problem(3.0).means)
+    means[1:, 1:] = -30.0  # but at the point that is chosen first
+    run = by_exponentials(jaxbandit.replace(problem(3.0), means=means), 1000.0)
     np.testing.assert_array_equal(run.multipliers, np.ones((TRIALS, HORIZON + 1, 2)))
     assert_finite(run)
     assert np.all(flagged(run, Status.PENALTY_CAPPED))
 
 
-@pytest.mark.full(but=("5",))
-@pytest.mark.parametrize("horizon", [4, 5])
+@pytest.mark.full(but=("6",))
+@pytest.mark.parametrize("horizon", [2 * EPOCH, 2 * EPOCH + 1])
 def test_a_cap_reached_in_the_last_round_is_flagged(horizon: int) -> None:
-    """Two epochs of two rounds at violations of 2 to 4: ``psi`` stays below the cap, the second ``kappa`` does not."""
-    run = simulate(problem(3.0), Se2(psi=penalties.Exponential(c=0.5), epoch=2, penalty_cap=7.5), horizon=horizon)
-    multipliers = np.asarray(run.multipliers)
-    assert np.all(multipliers[:, 2:4] < 7.5) and np.all(multipliers[:, 4:] == 7.5)
+    """Two epochs at violations of 2 to 4: ``psi`` stays below the cap, the second ``kappa`` does not."""
+    run = by_exponentials(problem(3.0), 0.5, horizon, penalty_cap=7.5)
+    assert np.all(run.multipliers[:, EPOCH : 2 * EPOCH] < 7.5) and np.all(run.multipliers[:, 2 * EPOCH :] == 7.5)
     assert np.all(flagged(run, Status.PENALTY_CAPPED))
 
 
@@ -141,8 +147,8 @@ def test_config_declares_and_goes_on_at_the_least_violation(kind: str) -> None:
     after = 0
     for b in range(TRIALS):
         record = bandit.Record(
-            indices=np.asarray(run.indices[b]),
-            values=np.asarray(run.values[b]),
+            indices=run.indices[b],
+            values=run.values[b],
             initial_indices=np.zeros(0, int),
             initial_values=np.zeros((0, 3)),
         )

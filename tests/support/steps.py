@@ -23,7 +23,7 @@ from jaxbandit.surrogates.posterior import AbstractSurrogate, HasGain, Predictio
 from tests.oracles import bandit
 from tests.oracles import gaussian_process as gp
 
-DESIGNED = 8  # rounds of an initial design for which noise is drawn at most, so that all designs share a program
+ROUNDS, DESIGNED = 64, 8  # for which noise is drawn, and those of an initial design: runs of any length share a program
 PIECE = 10_000  # numbers of 4 bytes that JAX copies at once, without another thread: less than 100 kB
 
 
@@ -125,24 +125,22 @@ def _drawn(grams: Any, noise: Any, prior_mean: Any, indices: Any, values: Any, n
 
 
 @jax.jit
-def _drawn_beforehand(problem: Any, key: jax.Array, number: jax.Array, rounds: jax.Array) -> Any:
+def _drawn_beforehand(problem: Any, key: jax.Array, number: jax.Array) -> Any:
     """Keys of the algorithm and noise of every round of a trial, and the noise of an initial design."""
-    trial = trial_key(key, number)
+    trial, rounds, design = trial_key(key, number), jnp.arange(ROUNDS, dtype=jnp.int32) + 1, jnp.arange(DESIGNED, dtype=jnp.int32) + 1
 
     def keys(stream: Stream, numbers: jax.Array) -> jax.Array:
         return jax.vmap(round_key, (None, 0))(stream_key(trial, stream), numbers)
 
-    design = jnp.arange(1, DESIGNED + 1, dtype=jnp.int32)
     noise = jax.vmap(problem.draw)(jnp.concatenate([keys(Stream.NOISE, rounds), keys(Stream.DESIGN, design)]))
-    of_rounds, of_design = jax.tree.map(lambda x: x[: len(rounds)], noise), jax.tree.map(lambda x: x[len(rounds) :], noise)
-    return jax.vmap(policy_key, (None, 0))(trial, rounds), of_rounds, of_design
+    return jax.vmap(policy_key, (None, 0))(trial, rounds), noise, jax.tree.map(lambda x: x[ROUNDS:], noise)
 
 
 @jax.jit
 def _trial(problem: Any, algorithm: Any, arena: Arena, rounds: jax.Array, drawn: Any, design: jax.Array) -> dict[str, Any]:
     """One trial, whose initial design comes first."""
     keys, noise, before = drawn
-    before = jax.tree.map(lambda x: x[: len(design)], before)
+    (keys, noise), before = jax.tree.map(lambda x: x[: len(rounds)], (keys, noise)), jax.tree.map(lambda x: x[: len(design)], before)
     values = jax.vmap(problem.observe)(design, before) if len(design) else jnp.zeros((0, 1 + arena.constraints))
     state = algorithm.init(arena)
     infinite = may_be_infinite(state)
@@ -193,6 +191,7 @@ def play(
     initial: tuple[int, ...] = (),
 ) -> dict[str, jaxbandit.Trajectory]:
     """Every algorithm's trials in float64, as ``panel.play`` gives those of the engine; ``own`` is the model in JAX."""
+    assert horizon <= ROUNDS and len(initial) <= DESIGNED
     with jax.enable_x64(True):
         design, rounds = np.asarray(initial, np.int32).reshape(-1), np.arange(1, horizon + 1, dtype=np.int32)
         known = DenseReference(
@@ -200,7 +199,7 @@ def play(
         )
         arena = jaxbandit.canonicalise(Arena(surrogate=known, horizon=np.int32(horizon)))
         problem = jaxbandit.canonicalise(problem)
-        drawn = [_drawn_beforehand(problem, key, np.int32(number), rounds) for number in range(trials)]
+        drawn = [_drawn_beforehand(problem, key, np.int32(number)) for number in range(trials)]
         found = {}
         for name, algorithm in algorithms.items():
             made = [_trial(problem, jaxbandit.canonicalise(algorithm), arena, rounds, now, design) for now in drawn]
