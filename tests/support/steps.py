@@ -24,7 +24,7 @@ from tests.oracles import bandit
 from tests.oracles import gaussian_process as gp
 
 ROUNDS, DESIGNED = 64, 8  # for which noise is drawn, and those of an initial design: runs of any length share a program
-PIECE = 10_000  # numbers of 4 bytes that JAX copies at once, without another thread: less than 100 kB
+MODELS: list[bandit.Model] = []  # of the reference, whose matrices programs need neither hold nor copy to their callbacks
 
 
 @jaxbandit.pytree
@@ -42,9 +42,7 @@ class DenseReference(AbstractSurrogate):
 
     posteriors = Remembered
     own: jaxbandit.Surrogate  # for what algorithms ask of the model itself: domain, noise variance, groups
-    grams: Any  # [k, M, M]
-    noise: Any  # [k]
-    prior_mean: Any  # [k]
+    number: Any  # [] int32 of the reference's model, in ``MODELS``
     empty: Any  # [n] room for observations
 
     @property
@@ -64,62 +62,52 @@ class DenseReference(AbstractSurrogate):
         return Remembered(indices=posterior.indices.at[place].set(index), values=posterior.values.at[place].set(values), count=place + 1)
 
     def predict(self, posterior: Remembered) -> Prediction:
-        outputs, points = self.grams.shape[:2]
-        mean, sd, gained = self._worked_out(_beliefs, [(outputs, points), (outputs, points), (outputs,)], posterior)
+        shape = self.outputs, self.domain.size
+        mean, sd, gained = self._worked_out(_beliefs, [shape, shape, shape[:1]], posterior)
         return Prediction(mean=mean, sd=sd, gain=gained)
 
     def gain(self, posterior: Remembered) -> jax.Array:
         return self.predict(posterior).gain[np.unique(self.own.groups, return_index=True)[1]]
 
     def draw(self, posterior: Remembered, key: jax.Array, scale: jax.Array) -> jax.Array:
-        shape = self.grams.shape[:2]
+        shape = self.outputs, self.domain.size
         return self._worked_out(_drawn, [shape], posterior, jax.random.normal(key, shape), scale)[0]
 
     def covariance(self, posterior: Remembered, output: int, indices: jax.Array) -> jax.Array:
-        return self._worked_out(functools.partial(_covariance, output), [self.grams.shape[1:]], posterior)[0][indices]
+        return self._worked_out(functools.partial(_covariance, output), [(self.domain.size,) * 2], posterior)[0][indices]
 
     def _worked_out(self, function: Any, shapes: list[tuple[int, ...]], posterior: Remembered, *given: Any) -> list[jax.Array]:
         """The arrays ``function`` gives, of some ``shapes``, for the observations so far.
 
-        Floats go both ways as bits: a callback runs in a thread in which 64 bits are not switched on, where JAX makes them float32. Large
-        arrays go in pieces: JAX copies what is larger in another thread of its pool, for which the callback waits in vain on one core.
+        Floats go both ways as bits: a callback runs in a thread in which 64 bits are not switched on, where JAX makes them float32. Arrays
+        are small: JAX copies one of 100 kB in another thread of its pool, for which the callback waits in vain on one core.
         """
-        floats = (self.grams, self.noise, self.prior_mean, posterior.values, *given)
-        bits = [_in_pieces(jax.lax.bitcast_convert_type(x, jnp.uint32)) for x in floats]
+        bits = [jax.lax.bitcast_convert_type(x, jnp.uint32) for x in (posterior.values, *given)]
         made = [jax.ShapeDtypeStruct((*shape, 2), "uint32") for shape in shapes]
-        found = jax.pure_callback(functools.partial(_in_bits, function), made, posterior.indices, posterior.count, *bits)
+        found = jax.pure_callback(functools.partial(_in_bits, function), made, self.number, posterior.indices, posterior.count, *bits)
         return [jax.lax.bitcast_convert_type(x, jnp.float64) for x in found]
 
 
-def _in_pieces(bits: jax.Array) -> list[jax.Array]:
-    """``bits [.., 2]`` in pieces of some ``PIECE`` numbers, along the second axis."""
-    return jnp.array_split(bits, -(-bits.size // PIECE), axis=1) if bits.size > PIECE else [bits]
-
-
-def _in_bits(function: Any, *arrays: Any) -> list[np.ndarray]:
-    return [np.ascontiguousarray(x)[..., None].view(np.uint32) for x in function(*_host(*arrays))]
-
-
-def _host(indices: Any, count: Any, *bits: Any) -> list[np.ndarray]:
-    """The model's arrays, the observations without the room for others, and whatever else was given, in NumPy."""
-    whole = [np.concatenate(pieces, axis=1) if len(pieces) > 1 else np.asarray(pieces[0]) for pieces in bits]
-    grams, noise, prior_mean, values, *given = (x.view(np.float64)[..., 0] for x in whole)
+def _in_bits(function: Any, number: Any, indices: Any, count: Any, *bits: Any) -> list[np.ndarray]:
+    """What ``function`` gives for the observations without the room for others, and for whatever else was given."""
+    values, *given = (np.asarray(x).view(np.float64)[..., 0] for x in bits)
     seen = slice(0, int(count))
-    return [grams, noise, prior_mean, np.asarray(indices)[seen], values[seen], *given]
+    found = function(MODELS[int(number)], np.asarray(indices)[seen], values[seen], *given)
+    return [np.ascontiguousarray(x)[..., None].view(np.uint32) for x in found]
 
 
-def _beliefs(grams: Any, noise: Any, prior_mean: Any, indices: Any, values: Any) -> tuple[np.ndarray, ...]:
-    return gp.beliefs(grams, indices, values, noise, prior_mean)
+def _beliefs(model: bandit.Model, indices: Any, values: Any) -> tuple[np.ndarray, ...]:
+    return gp.beliefs(model.grams, indices, values, model.noise, model.prior_mean)
 
 
-def _covariance(output: int, grams: Any, noise: Any, prior_mean: Any, indices: Any, values: Any) -> tuple[np.ndarray, ...]:
-    return (gp.posterior(grams[output], indices, values[:, output], noise[output], prior_mean[output])[1],)
+def _covariance(output: int, model: bandit.Model, indices: Any, values: Any) -> tuple[np.ndarray, ...]:
+    return (gp.posterior(model.grams[output], indices, values[:, output], model.noise[output], model.prior_mean[output])[1],)
 
 
-def _drawn(grams: Any, noise: Any, prior_mean: Any, indices: Any, values: Any, normals: Any, scale: Any) -> tuple[np.ndarray, ...]:
+def _drawn(model: bandit.Model, indices: Any, values: Any, normals: Any, scale: Any) -> tuple[np.ndarray, ...]:
     drawn = []
-    for j, gram in enumerate(grams):
-        mean, covariance = gp.posterior(gram, indices, values[:, j], noise[j], prior_mean[j])
+    for j, gram in enumerate(model.grams):
+        mean, covariance = gp.posterior(gram, indices, values[:, j], model.noise[j], model.prior_mean[j])
         drawn.append(mean + scale[j] * np.linalg.cholesky(covariance + 1e-9 * np.eye(len(gram))) @ normals[j])
     return (np.stack(drawn),)
 
@@ -194,10 +182,9 @@ def play(
     assert horizon <= ROUNDS and len(initial) <= DESIGNED
     with jax.enable_x64(True):
         design, rounds = np.asarray(initial, np.int32).reshape(-1), np.arange(1, horizon + 1, dtype=np.int32)
-        known = DenseReference(
-            own=own, grams=model.grams, noise=model.noise, prior_mean=model.prior_mean, empty=np.zeros(horizon + len(initial))
-        )
-        arena = jaxbandit.canonicalise(Arena(surrogate=known, horizon=np.int32(horizon)))
+        MODELS.append(model)
+        known = DenseReference(own=own, number=np.asarray(len(MODELS) - 1, np.int32), empty=np.zeros(horizon + len(initial)))
+        arena = jaxbandit.canonicalise(Arena(surrogate=known, horizon=np.asarray(horizon, np.int32)))
         problem = jaxbandit.canonicalise(problem)
         drawn = [_drawn_beforehand(problem, key, np.int32(number)) for number in range(trials)]
         found = {}
