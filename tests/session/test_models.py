@@ -19,7 +19,9 @@ from jaxbandit.session.quantities import Outputs, Standard
 from tests.support import plant
 
 AXES = [Axis.between("heat", 20, 80, 7), Axis.between("dose", 1, 6, 6)]
-GUESS = Model(kernel=kernels.SquaredExponential(length_scale=0.3), noise_variance=0.01)
+# Its kernel is of the class of the one that is fitted without a model, so that fits of both share programs.
+GUESS = Model(kernel=1.0 * kernels.Matern52(length_scale=[0.3, 0.3]), noise_variance=0.01)
+NOISY = Model(kernel=kernels.SquaredExponential(length_scale=0.1), noise_variance=4.0)
 KEY = jax.random.key(3)
 
 
@@ -108,8 +110,8 @@ def test_a_number_fitted_to_its_bound_is_said(monkeypatch: pytest.MonkeyPatch) -
 def test_a_constraint_that_was_never_violated_is_said_at_the_first_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jaxbandit.session.session.fitted", lambda *given, **options: (GUESS, Standard((0.0,) * 3, (1.0,) * 3)))
     options = {"objective": "maximise y", "constraints": ["z <= 2", "w = 7 +- 0.5"], "key": KEY}
-    with Session.create(tmp_path, domains.grid([0.0], [1.0], 8), jaxbandit.Rpol(), GUESS, **options) as session:
-        session.observe({"x1": 0.0}, {"y": 1.0, "z": 2.0, "w": 6.0})
+    with Session.create(tmp_path, domains.grid([0.0, 0.0], [1.0, 1.0], 4), jaxbandit.Rpol(), GUESS, **options) as session:
+        session.observe({"x1": 0.0, "x2": 0.0}, {"y": 1.0, "z": 2.0, "w": 6.0})
         with pytest.warns(UserWarning, match="fit: z <= 2 held in all that was told, so where it does not is a guess; tell a run") as said:
             session.fit()
         assert len(said) == 1 and "w =" not in str(said[0].message)
@@ -147,9 +149,8 @@ def test_categories_need_no_kernel(tmp_path: Path) -> None:
 
 def test_no_point_under_way_is_asked_for_again(tmp_path: Path) -> None:
     """Not even where noise is large and one point is by far the best, nor by an algorithm that draws at random."""
-    noisy = Model(kernel=kernels.SquaredExponential(length_scale=0.1), noise_variance=4.0)
     for algorithm, policy in ((jaxbandit.Cei(), None), (jaxbandit.RandomSearch(), feedback.Wait())):
-        with create(tmp_path / algorithm.name, noisy, algorithm=algorithm, standardise=False, feedback=policy) as session:
+        with create(tmp_path / algorithm.name, NOISY, algorithm=algorithm, standardise=False, feedback=policy) as session:
             for ticket in session.ask(3):
                 session.tell(ticket, {"yield": 3.0 - ticket.number, "cost": 3.0})
             tickets = session.ask(20)
@@ -163,11 +164,16 @@ def test_no_point_under_way_is_asked_for_again(tmp_path: Path) -> None:
 
 
 def test_how_many_can_be_asked_for(tmp_path: Path) -> None:
-    with create(tmp_path / "late", GUESS, horizon=3) as session:
-        for count, words in ((0, "count: must be"), (True, "count: must be"), (4, "3 of the 3 rounds of the session's horizon are left")):
+    options: dict[str, Any] = {"algorithm": jaxbandit.RandomSearch(), "feedback": feedback.Wait(), "standardise": False}
+    with create(tmp_path / "late", NOISY, **options) as session:
+        for count, words in (
+            (0, "count: must be"),
+            (True, "count: must be"),
+            (25, "24 of the 24 rounds of the session's horizon are left"),
+        ):
             with pytest.raises(InvalidArgument, match=words):
                 session.ask(count)
-        assert not session.pending and len(session.ask(3)) == 3
+        assert not session.pending and len(session.ask(24)) == 24
     with create(tmp_path / "at once", delay=delays.NoDelay()) as session:
         with pytest.raises(SessionError, match="ask: values come before the next round here; ask for one point at a time, got count=8"):
             session.ask(8)
