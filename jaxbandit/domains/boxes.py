@@ -23,7 +23,8 @@ __all__ = ["Box", "box", "integers", "log"]
 
 OUTWARDS = 1 / 8  # power of the distances from a box's centre, in half sides, by which a third of the candidates is moved to its faces
 FEW_AXES = 3  # of a box whose candidates stay where they are: enough of them lie near its faces
-PER_AXIS, LEAST, MOST = 512, 1024, 8192  # candidates of a box for each axis, at least and at most
+PER_AXIS, PER_PAIR, LEAST, MOST = 512, 82, 1024, 8192  # candidates of a box for each axis or pair of them, at least and at most
+FEWEST_STARTS = 6
 NEIGHBOURS = 6  # nearest candidates than which one is to score better for a hill of the score to be there
 MOST_CORNERS = 4  # axes of whole numbers, all of whose combinations beside a point are looked at
 
@@ -118,7 +119,7 @@ class Box(Domain):
     described: ClassVar[str] = "a box, jaxbandit.domains.box(...)"
     neighbours: np.ndarray | Array = dataclasses.field(repr=False)
     sides: tuple[Side, ...] = static()
-    starts: int = static(default=6)
+    starts: int = static(default=FEWEST_STARTS)
     steps: int = static(default=24)
 
     def to_unit(self, points: Any) -> Any:
@@ -186,7 +187,7 @@ def box(
     ],
     *,
     candidates: Annotated[int, whole(2, MOST_POINTS)] | None = None,
-    starts: Annotated[int, whole(1, 1000)] = 6,
+    starts: Annotated[int, whole(1, 1000)] | None = None,
     steps: Annotated[int, whole(0, 10_000)] = 24,
     key: Annotated[Key | int, key | whole(0)] = 0,
 ) -> Box:
@@ -204,9 +205,9 @@ def box(
     Args:
       axes: by name, two numbers ``low < high``, or :func:`log` or :func:`integers` of them, or distinct texts; in a study file
         ``{type = "log", low = 1e-4, high = 0.1}``.
-      candidates: number of Sobol points; default 512 for each axis, from 1,024 to 8,192; where there are more than three axes, a third
-        of them are moved away from the centre.
-      starts: ascents of a round that go on to their end.
+      candidates: number of Sobol points; default 512 for each of ``d`` axes or ``82 d^2``, whichever is more, from 1,024 to 8,192; where
+        there are more than three axes, a third of them are moved away from the centre.
+      starts: ascents of a round that go on to their end; default one for each axis, at least 6.
       steps: steps of each ascent, 0 to choose among the candidates.
       key: a PRNG key, or a whole number as a seed, of the Sobol set's scrambling.
 
@@ -225,7 +226,7 @@ def box(
             raise checks.InvalidArgument(f"axes[{name!r}]: must be {Side.described}, got {checks.short(given)}")
         sides.append(given if isinstance(given, Side) else Side(low=float(given[0]), high=float(given[1])))
     if candidates is None:
-        candidates = min(max(PER_AXIS * len(sides), LEAST), MOST)
+        candidates = min(max(PER_AXIS * len(sides), PER_PAIR * len(sides) ** 2, LEAST), MOST)
     unit = np.asarray(sobol([0.0] * len(sides), [1.0] * len(sides), candidates, key).points)
     labels = tuple(side.labels for side in sides)
     nowhere, named = np.zeros((1, len(sides))), labels if any(labels) else ()
@@ -241,7 +242,7 @@ def box(
         names=tuple(axes),
         categories=named,
         sides=tuple(sides),
-        starts=min(starts, candidates),
+        starts=min(max(FEWEST_STARTS, len(sides)) if starts is None else starts, candidates),
         steps=steps,
     )
     return replace(made, points=made.from_unit(unit))
