@@ -215,6 +215,7 @@ class Geometric(Model):
         mean = np.asarray(self.mean, np.float64)
         return np.exp(-(n + 1.0) * np.log1p(1 / np.maximum(mean, np.finfo(np.float64).tiny)))
 
+    @one_program
     def _tail(self) -> SubExponential:
         mean = jnp.asarray(self.mean, float_dtype())
         return 2 * jnp.sqrt((mean + 0.5) * (mean + 1)), 1 / jnp.log1p(0.5 / mean)
@@ -452,6 +453,7 @@ class PerOutput(Delay):
         check_count(f"{name}.delays", self.delays, outputs)
 
 
+@one_program
 def _largest(values: list[Scalar]) -> Array:
     return jnp.max(jnp.stack([jnp.asarray(value, float_dtype()) for value in values]))
 
