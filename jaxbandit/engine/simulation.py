@@ -6,7 +6,6 @@ import functools
 import operator
 import warnings
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import jax
@@ -312,7 +311,7 @@ def simulate(
             if not checks.is_traced(ended) and ended["status"].is_fully_addressable:
                 jax.block_until_ready(ended["status"])  # as the look at its flags below does
         result, shape = before | seen | ended, (swept, len(numbers)) if swept else (len(numbers),)
-        result = result if shape == (len(pairs),) else _shaped(result, count=count, shape=shape)
+        result = result if shape == (len(pairs),) else _shaped(result, count, shape, used)
         played = Trajectory(**result, initial_counted=initial.counted)
     _warn_of_flags(played.status, played.lost, 0 if delays is None else delays[0].capacity)
     played = jax.tree.map(np.asarray, played) if switched else played  # outside, JAX would round its own arrays
@@ -323,11 +322,23 @@ def simulate(
     return played._remember(Made(problem, algorithms[0].label, key, numbers.tolist(), own, learner, tried))
 
 
-@partial(jax.jit, static_argnames=("count", "shape"))
-def _shaped(result: Record, *, count: int, shape: tuple[int, ...]) -> Record:
-    """Return the first ``count`` pairs, with leading axes ``shape``; many programs on arrays that devices share can wait for each other."""
-    shaped: Record = jax.tree.map(lambda x: x[:count].reshape(shape + x.shape[1:]), result)
+def _shaped(result: Record, count: int, shape: tuple[int, ...], devices: Sequence[Device]) -> Record:
+    """Return the first ``count`` pairs, with leading axes ``shape``."""
+    by_program = len(devices) > 1 or devices[0].platform != "cpu" or checks.is_traced(result)  # none is needed on the host
+    shaped: Record = (
+        _shaped_by_program(result, count=count, shape=shape)
+        if by_program
+        else jax.device_put(_cut(jax.tree.map(np.asarray, result), count, shape), devices[0])
+    )
     return shaped
+
+
+def _cut(result: Record, count: int, shape: tuple[int, ...]) -> Record:
+    cut: Record = jax.tree.map(lambda x: x[:count].reshape(shape + x.shape[1:]), result)
+    return cut
+
+
+_shaped_by_program = jax.jit(_cut, static_argnames=("count", "shape"))  # many on arrays that devices share can wait for each other
 
 
 def _variants(**items: Any) -> tuple[int, list[list[Any]]]:
