@@ -105,9 +105,10 @@ def test_each_axis_can_have_its_own_length_scale_and_each_group_of_outputs_too()
         forms = canonicalise(stretched.without_kernels()).factorised().forms
         return [(jax.vmap(form.row, (None, 0))(None, jnp.arange(PLANE.size)), form.prior_variance) for form in forms]
 
+    missed = 1.02 * float(model.forms[0].residual) + 2e-6  # as in the test above
     for (phi, prior), scale, variance in zip(made(), ([0.45, 0.7], [0.9, 1.0]), (1.0, 2.0), strict=True):
         exact = variance * squared_exponential(points, points, np.asarray(scale))
-        np.testing.assert_allclose(np.asarray(phi, np.float64) @ np.asarray(phi, np.float64).T, exact, rtol=0, atol=variance * 1.2e-4)
+        np.testing.assert_allclose(np.asarray(phi, np.float64) @ np.asarray(phi, np.float64).T, exact, rtol=0, atol=variance * missed)
         np.testing.assert_array_equal(prior, variance, err_msg="points of equal variance tie")
     shown = stretched.kernels_in_force
     np.testing.assert_allclose(shown[0].length_scale, [0.45, 0.7], rtol=1e-6)  # type: ignore[attr-defined]
