@@ -21,7 +21,7 @@ from jaxbandit.core.declare import Array, Declared, Key, Scalar, Table, checked
 from jaxbandit.core.fields import between, nonnegative, one_function, positive, unknown, vector, whole, whole_numbers
 from jaxbandit.core.hints import missing
 from jaxbandit.core.keys import threefry
-from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, static
+from jaxbandit.core.pytree import float_dtype, pytree, static
 
 __all__ = ["LONGEST_DELAY", "NEVER", "POISSON_MEAN", "Constant", "Delay", "Empirical", "Geometric", "Lossy", "Mirrored"]
 __all__ += ["LogNormal", "NoDelay", "Pareto", "PerOutput", "Poisson", "Uniform"]
@@ -257,8 +257,15 @@ class LogNormal(Model):
     sigma: Annotated[Scalar, positive] = 1.0
 
     @property
+    @one_program
     def mean(self) -> Scalar:
-        return _lognormal_mean(*canonicalise((self.median, self.sigma)))
+        """``E[tau] = sum_{n >= 1} P(X >= n)``: terms to ``last``, then their integral with two terms of Euler and Maclaurin."""
+        last = 4096
+        median, sigma = (jnp.asarray(value, float_dtype()) for value in (self.median, self.sigma))
+        cdf, z = jax.scipy.stats.norm.cdf, jnp.log(median / last) / sigma
+        head = jnp.sum(cdf(jnp.log(median / jnp.arange(1, last, dtype=median.dtype)) / sigma))
+        integral = median * jnp.exp(sigma**2 / 2) * cdf(z + sigma) - last * cdf(z)
+        return head + integral + cdf(z) / 2 + jax.scipy.stats.norm.pdf(z) / (12 * last * sigma)
 
     def _sample(self, key: Key, size: int) -> Array:
         median, sigma = (jnp.asarray(value, float_dtype()) for value in (self.median, self.sigma))
@@ -285,8 +292,13 @@ class Pareto(Model):
     scale: Annotated[Scalar, positive] = 1.0
 
     @property
+    @one_program
     def mean(self) -> Scalar:
-        return _pareto_mean(*canonicalise((self.shape, self.scale)))
+        """``E[tau] = sum_{n >= 1} P(X >= n)``: one for each ``n <= scale``, then a Hurwitz zeta function."""
+        shape, scale = (jnp.asarray(value, float_dtype()) for value in (self.shape, self.scale))
+        whole = jnp.floor(scale)
+        tail = scale**shape * jax.scipy.special.zeta(jnp.maximum(shape, 1), whole + 1)
+        return jnp.where(shape > 1, whole + tail, jnp.inf)
 
     def _sample(self, key: Key, size: int) -> Array:
         shape, scale = (jnp.asarray(value, float_dtype()) for value in (self.shape, self.scale))
@@ -294,26 +306,6 @@ class Pareto(Model):
 
     def _exceeds(self, n: int) -> np.ndarray:
         return np.minimum(np.asarray(self.scale, np.float64) / (n + 1.0), 1.0) ** np.asarray(self.shape, np.float64)
-
-
-@one_program
-def _lognormal_mean(*numbers: Scalar) -> Array:
-    """Return ``E[tau] = sum_{n >= 1} P(X >= n)``: terms to ``last``, then their integral with two terms of Euler and Maclaurin."""
-    last = 4096
-    median, sigma = (jnp.asarray(value, float_dtype()) for value in numbers)
-    cdf, z = jax.scipy.stats.norm.cdf, jnp.log(median / last) / sigma
-    head = jnp.sum(cdf(jnp.log(median / jnp.arange(1, last, dtype=median.dtype)) / sigma))
-    integral = median * jnp.exp(sigma**2 / 2) * cdf(z + sigma) - last * cdf(z)
-    return head + integral + cdf(z) / 2 + jax.scipy.stats.norm.pdf(z) / (12 * last * sigma)
-
-
-@one_program
-def _pareto_mean(*numbers: Scalar) -> Array:
-    """Return ``E[tau] = sum_{n >= 1} P(X >= n)``: one for each ``n <= scale``, then a Hurwitz zeta function."""
-    shape, scale = (jnp.asarray(value, float_dtype()) for value in numbers)
-    whole = jnp.floor(scale)
-    tail = scale**shape * jax.scipy.special.zeta(jnp.maximum(shape, 1), whole + 1)
-    return jnp.where(shape > 1, whole + tail, jnp.inf)
 
 
 @pytree
