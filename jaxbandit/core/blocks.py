@@ -1,4 +1,4 @@
-"""One pure function for every pair of a variant and a trial, in blocks side by side, spread over devices; and one for each platform."""
+"""One pure function for every pair of a variant and a trial, in blocks side by side, spread over devices; one for each platform."""
 
 from __future__ import annotations
 
@@ -112,6 +112,11 @@ def by_platform(default: Callable[..., R], **others: Callable[..., R]) -> Callab
         return pair
 
     return function
+
+
+def numpy_of(array: Any) -> Any:
+    """Return the module that computes with an array: on the host NumPy, which compiles no programs."""
+    return np if isinstance(array, np.ndarray | np.generic) else jnp
 
 
 def one_program(function: F) -> F:

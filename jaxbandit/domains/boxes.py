@@ -13,6 +13,7 @@ import numpy as np
 from scipy.spatial import KDTree
 
 from jaxbandit.core import checks
+from jaxbandit.core.blocks import numpy_of
 from jaxbandit.core.codec import from_plain, nameable
 from jaxbandit.core.declare import Array, Key, Role, checked
 from jaxbandit.core.fields import Words, finite_numbers, key, positive, whole
@@ -62,16 +63,16 @@ class Side(Role):
         """Return values of this side as shares of it, in ``[0, 1]``; whole numbers lie in the middle of equal parts, but for rounding."""
         if self.labels:  # the same number in every precision and program, for kernels ask whether two are equal
             middles = np.floor((np.arange(len(self.labels)) + 0.5) / len(self.labels) * EXACT) / EXACT
-            return _numpy_of(value).asarray(middles, value.dtype)[value.astype(np.int32)]
+            return numpy_of(value).asarray(middles, value.dtype)[value.astype(np.int32)]
         if self.scale == "log":
-            return (_numpy_of(value).log(value) - math.log(self.low)) / math.log(self.high / self.low)
+            return (numpy_of(value).log(value) - math.log(self.low)) / math.log(self.high / self.low)
         if self.scale == "integers":
             return (value - self.low + 0.5) / (self.high - self.low + 1)
         return (value - self.low) / (self.high - self.low)
 
     def from_unit(self, share: Any) -> Any:
         """Return the values that lie at shares in ``[0, 1]`` of this side."""
-        module = _numpy_of(share)
+        module = numpy_of(share)
         if self.scale == "log":
             return self.low * module.exp(share * math.log(self.high / self.low))
         if self.scale == "integers":
@@ -81,11 +82,6 @@ class Side(Role):
     def snapped(self, share: Any) -> Any:
         """Return the shares that stand for what these are: those of whole numbers in the middle of equal parts."""
         return self.to_unit(self.from_unit(share)) if self.scale == "integers" else share
-
-
-def _numpy_of(array: Any) -> Any:
-    """Return the module that computes with an array: on the host NumPy, which compiles no programs."""
-    return np if isinstance(array, np.ndarray | np.generic) else jnp
 
 
 @nameable
@@ -171,7 +167,7 @@ class Box(Domain):
         return Domain(points=self.from_unit(np.asarray(unit)), names=self.names, categories=self.categories)
 
     def _along(self, points: Any, changes: Sequence[Callable[[Any], Any]]) -> Any:
-        return _numpy_of(points).stack([change(points[..., axis]) for axis, change in enumerate(changes)], axis=-1)
+        return numpy_of(points).stack([change(points[..., axis]) for axis, change in enumerate(changes)], axis=-1)
 
 
 def _are_categories(given: object) -> bool:

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
+from jaxbandit.core.blocks import numpy_of
 from jaxbandit.core.checks import InvalidArgument, is_traced, short
 from jaxbandit.core.codec import remember
 from jaxbandit.core.declare import Array, Numbers, PerAxis, Table, checked
@@ -82,13 +83,16 @@ class NystroemFeatures(ProductFeatures):
         return replace(self, axes=tuple(axes), prior_variance=prior.reshape(-1))
 
 
-def _polynomials(coefficients: Array, length_scale: Array, low: Array, high: Array) -> Array:
-    """Return one-dimensional features ``[n, p]``, sums of Chebyshev polynomials with ``coefficients [N, n, p]``."""
-    place = 2 * jnp.log(length_scale / low) / jnp.log(high / low) - 1
-    rows = [jnp.ones_like(place), place]
+def _polynomials(coefficients: Table, length_scale: Table, low: Table, high: Table) -> Table:
+    """Return one-dimensional features ``[..., n, p]``, sums of Chebyshev polynomials with ``coefficients [N, n, p]``, of JAX or NumPy."""
+    numpy = numpy_of(coefficients)
+    place = 2 * numpy.log(length_scale / low) / numpy.log(high / low) - 1
+    rows = [numpy.ones_like(place), place]
     for _ in range(2, len(coefficients)):
         rows.append(2 * place * rows[-1] - rows[-2])
-    return jnp.tensordot(jnp.stack(rows), coefficients, axes=1, precision=EXACT)
+    exact = {"precision": EXACT} if numpy is jnp else {}
+    features: Table = numpy.tensordot(numpy.stack(rows, axis=-1), coefficients, axes=1, **exact)
+    return features
 
 
 def with_length_scale(kernel: Kernel, length_scale: PerAxis) -> Kernel:
@@ -176,10 +180,8 @@ class _Axis(NamedTuple):
         deviations = [np.sqrt(float(variance.max())) for _, variance in tried]
 
         def distance_of(coefficients: np.ndarray) -> float:
-            # Of what _polynomials gives, in NumPy: a program would be compiled for each axis and each number of nodes.
-            given, scale, *ends = (np.asarray(x, float_dtype()) for x in (coefficients, scales, low, high))
-            place = 2 * np.log(scale / ends[0]) / np.log(ends[1] / ends[0]) - 1
-            played = np.tensordot(np.polynomial.chebyshev.chebvander(place, len(given) - 1), given, axes=1)
+            # On the host: a program would be compiled for each axis and each number of nodes.
+            played = _polynomials(*(np.asarray(x, float_dtype()) for x in (coefficients, scales, low, high)))
             moved = [np.linalg.norm(own - exact, axis=1).max() for own, (exact, _) in zip(played, tried, strict=True)]
             return float(np.max(np.divide(moved, deviations)))
 
