@@ -15,8 +15,9 @@ Matrix = np.ndarray
 
 
 def distance(x: Matrix, y: Matrix, length_scale: float | Matrix) -> Matrix:
-    """``|(x - y) / l|`` as ``[n, p]``."""
-    return np.sqrt((((x[:, None, :] - y[None, :, :]) / length_scale) ** 2).sum(-1))
+    """``|(x - y) / l|`` as ``[n, p]``; axis by axis, for NumPy is slow to sum over an axis as short as that of coordinates."""
+    scales = np.broadcast_to(length_scale, x.shape[1])
+    return np.sqrt(sum(((x[:, None, k] - y[None, :, k]) / scale) ** 2 for k, scale in enumerate(scales)))
 
 
 def squared_exponential(x: Matrix, y: Matrix, length_scale: float | Matrix = 1.0) -> Matrix:
@@ -49,15 +50,18 @@ def posterior(gram: Matrix, indices: Matrix, values: Matrix, noise: float | Matr
     return prior_mean + rows.T @ np.linalg.solve(factor, values - prior_mean), gram - rows.T @ rows
 
 
-def mean_and_sd(gram: Matrix, indices: Matrix, values: Matrix, noise: float | Matrix, prior_mean: float = 0.0) -> tuple[Matrix, Matrix]:
-    """Mean and standard deviation ``[M]``; as :func:`posterior` without the covariances."""
+def mean_and_sd(
+    gram: Matrix, indices: Matrix, values: Matrix, noise: float | Matrix, prior_mean: float = 0.0, wanted: slice = slice(None)
+) -> tuple[Matrix, Matrix]:
+    """Mean and standard deviation ``[M]``, or of the points ``wanted``; as :func:`posterior` without the covariances."""
+    variances = np.diag(gram)[wanted]
     if len(indices) == 0:
-        return np.full(len(gram), float(prior_mean)), np.sqrt(np.diag(gram))
+        return np.full(len(variances), float(prior_mean)), np.sqrt(variances)
     factor = np.linalg.cholesky(gram[np.ix_(indices, indices)] + np.diag(np.broadcast_to(noise, len(indices))))
-    solved = linalg.solve_triangular(factor, np.column_stack([gram[indices], values - prior_mean]), lower=True, check_finite=False)
+    solved = linalg.solve_triangular(factor, np.column_stack([gram[indices, wanted], values - prior_mean]), lower=True, check_finite=False)
     rows, white = solved[:, :-1], solved[:, -1]
     mean = prior_mean + rows.T @ white
-    return mean, np.sqrt(np.maximum(np.diag(gram) - (rows**2).sum(0), 0))
+    return mean, np.sqrt(np.maximum(variances - (rows**2).sum(0), 0))
 
 
 def beliefs(grams: Matrix, indices: Matrix, values: Matrix, noise: Matrix, prior_mean: Matrix) -> tuple[Matrix, Matrix, Matrix]:
