@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,36 +17,51 @@ from jaxbandit.algorithms.base import Scored
 from jaxbandit.problems import BoxProblem
 from tests.oracles.gaussian_process import squared_exponential
 
-NOISE, NOISY, BETA, FIRST, STARTS = 1e-4, 0.01, 2.0, 12, 64
+NOISE, NOISY, BETA, FIRST, HORIZON, STARTS = 1e-4, 0.01, 2.0, 12, 31, 128
 BOUNDS = estimators.Bounds(reward_width=BETA, cost_width=BETA)
 
-Score = Callable[[np.ndarray], tuple[float, np.ndarray]]
+Score = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 def score_of(seen: np.ndarray, values: np.ndarray, length: float, penalties: np.ndarray) -> Score:
-    """``UCB_f - sum_j penalty_j LCB_gj^+`` at a point of the unit cube, by a dense posterior, with its gradient."""
+    """``UCB_f - sum_j penalty_j LCB_gj^+`` at points of the unit cube, by a dense posterior, with its gradients."""
     inverse = np.linalg.inv(squared_exponential(seen, seen, length) + NOISE * np.eye(len(seen)))
     weights = inverse @ values
 
-    def at(x: np.ndarray) -> tuple[float, np.ndarray]:
-        k = squared_exponential(x[None], seen, length)[0]
-        slopes = (seen - x) * k[:, None] / length**2  # of k, [n, d]
-        sd = np.sqrt(max(1 - k @ inverse @ k, 1e-12))
-        mean, by_mean, by_sd = k @ weights, weights.T @ slopes, -(inverse @ k) @ slopes / sd
-        lower, by_lower = mean[1:] - BETA * sd, by_mean[1:] - BETA * by_sd
-        value = mean[0] + BETA * sd - penalties @ np.maximum(lower, 0)
-        return float(value), by_mean[0] + BETA * by_sd - (penalties * (lower > 0)) @ by_lower
+    def at(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        k = squared_exponential(points, seen, length)
+        solved = k @ inverse
+        sd = np.sqrt(np.maximum(1 - np.sum(k * solved, axis=1), 1e-12))
+        mean = k @ weights
+        lower = mean[:, 1:] - BETA * sd[:, None]
+        prices = penalties * (lower > 0)
+        by_k = weights[:, 0] - prices @ weights[:, 1:].T - BETA * ((1 + prices.sum(axis=1)) / sd)[:, None] * solved
+        slopes = by_k * k / length**2  # times the differences ``seen - points``
+        return mean[:, 0] + BETA * sd - np.sum(prices * lower, axis=1), slopes @ seen - slopes.sum(axis=1)[:, None] * points
 
     return at
 
 
 def best_by_scipy(score: Score, many: np.ndarray) -> tuple[float, float]:
-    """The best value of L-BFGS-B from the best of each of 64 parts of ``many`` points, and the range of their values."""
-    values = np.array([score(x)[0] for x in many])
-    starts = many.reshape(STARTS, -1, many.shape[1])[np.arange(STARTS), values.reshape(STARTS, -1).argmax(axis=1)]
-    bounds = [(0, 1)] * many.shape[1]
-    ends = [minimize(lambda x: tuple(-part for part in score(x)), x, jac=True, method="L-BFGS-B", bounds=bounds).fun for x in starts]
-    return max(values.max(), -min(ends)), float(np.ptp(values))
+    """The best value of L-BFGS-B from the best of each of 128 parts of ``many`` points, and the range of their values.
+
+    All ascend in one call, by the sum of their scores, and the best four go on alone: as good as by a call for each of 64, in a sixth of
+    the time. Of 48 scores two were found better by more than 1e-4 of their ranges and two worse.
+    """
+    values, axes = score(many)[0], many.shape[1]
+    starts = many.reshape(STARTS, -1, axes)[np.arange(STARTS), values.reshape(STARTS, -1).argmax(axis=1)]
+
+    def ascended(points: np.ndarray, steps: int) -> np.ndarray:
+        def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
+            found, slopes = score(x.reshape(-1, axes))
+            return -float(found.sum()), -slopes.ravel()
+
+        bounds = [(0, 1)] * points.size
+        return minimize(loss, points.ravel(), jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": steps}).x.reshape(-1, axes)
+
+    ends = ascended(starts, 50)
+    alone = [ascended(ends[n], 1000) for n in np.argsort(-score(ends)[0])[:4]]
+    return float(score(np.concatenate([many, ends, *alone]))[0].max()), float(np.ptp(values))
 
 
 def ackley10_of_unit_size() -> BoxProblem:
@@ -62,59 +78,72 @@ CASES = {
 }
 
 
+MANY = 24  # trials of regrets, and those of Gramacy's problem share a program
+
+
+def played(problem: Any, length: float, rule: type[Scored] = Rpol, *, trials: int = MANY, first: int = FIRST, **options: Any) -> Any:
+    """A run with points at random first, for by the prior all are equally good, of which the first is chosen."""
+    model = surrogate(
+        problem.domain, kernels.SquaredExponential(length_scale=length), outputs=problem.outputs, **{"precision": "float64"} | options
+    )
+    start = {"key": jax.random.key(1), "initial": InitialDesign(random=first)}
+    return simulate(problem, rule(estimator=BOUNDS), model, horizon=HORIZON, trials=trials, **start)
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("name", CASES)
 def test_choices_are_as_good_as_the_best_of_many_ascents_of_scipy(name: str) -> None:
-    """Within 1e-3 of the score's range: 100%, 94% and 91% of 128 other choices were. Fewer than 12 of 16 are with a probability of 1%."""
+    """Within 1e-3 of the score's range: 98%, 98% and 100% of 128 other choices were. Fewer than 14 of 16 are with a probability of 1%."""
     make, length, rule = CASES[name]
-    gaps = gaps_of(make(), length, rule)
-    assert np.sum(gaps <= 1e-3) >= 12 and len(gaps) == 16, np.sort(gaps)[::-1]
+    gaps = gaps_of(make(), length, rule, MANY if name == "gramacy" else 4)
+    assert np.sum(gaps <= 1e-3) >= 14 and len(gaps) == 16, np.sort(gaps)[::-1]
 
 
-def gaps_of(problem: BoxProblem, length: float, rule: type[Scored], trials: int = 4, horizon: int = 31, every: int = 10) -> np.ndarray:
-    """By how much the choices of some rounds miss the best score that SciPy finds, in ranges of the score."""
-    model = surrogate(problem.domain, kernels.SquaredExponential(length_scale=length), noise_variance=NOISE, outputs=problem.outputs)
-    first = InitialDesign(random=FIRST, counted=True)
-    run = simulate(problem, rule(estimator=BOUNDS), model, horizon=horizon, trials=trials, key=jax.random.key(1), initial=first)
+def gaps_of(problem: BoxProblem, length: float, rule: type[Scored], trials: int) -> np.ndarray:
+    """By how much the choices of some rounds of four trials miss the best score that SciPy finds, in ranges of the score."""
+    run = jax.tree.map(np.asarray, played(problem, length, rule, trials=trials, noise_variance=NOISE))
     points = np.concatenate([run.initial_points, run.points], axis=1).astype(float)
     values = np.concatenate([run.initial_values, run.values], axis=1).astype(float)
     cube = problem.domain.to_unit(points)
-    many, gaps = qmc.Sobol(cube.shape[-1], seed=7).random(512), []
-    for trial in range(trials):
-        for t in range(0, horizon, every):
+    many, gaps = qmc.Sobol(cube.shape[-1], seed=7).random(4096), []
+    for trial in range(4):
+        for t in range(0, HORIZON, 10):
             seen = FIRST + t
             penalties = run.multipliers[trial, t] if rule is Rpol else np.zeros(problem.outputs - 1)
             score = score_of(cube[trial, :seen], values[trial, :seen], length, np.asarray(penalties, float))
             best, extent = best_by_scipy(score, many)
-            gaps.append((best - score(cube[trial, seen])[0]) / extent)
+            gaps.append((best - score(cube[trial, seen, None])[0][0]) / extent)
     return np.array(gaps)
 
 
 def reward(x: jax.Array) -> jax.Array:
-    return jnp.sin(9 * x[0]) * jnp.cos(3 * x[-1])
+    return jnp.sin(9 * x[0]) * jnp.cos(3 * x[0])
 
 
 def cost(x: jax.Array) -> jax.Array:
-    return jnp.cos(7 * x[0]) - 0.3 + x[-1]
+    return jnp.cos(7 * x[0]) - 0.3 + x[0]
+
+
+def wave(noise_variance: float) -> BoxProblem:
+    return problems.on_box(domains.box({"a": (0.0, 1.0)}), reward, [cost], noise_variance=noise_variance)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("axes", "count"), [(1, 401), (2, 61)])
-def test_regret_on_a_box_is_that_on_a_fine_grid(axes: int, count: int) -> None:
-    """Mean regret and violation up to half of the rounds and to the last, within four standard errors over 24 trials each.
-
-    After points at random, for by the prior all are equally good, of which the first is chosen.
-    """
-    low, high = [0.0] * axes, [1.0] * axes
-    on_box = problems.on_box(domains.box(dict.fromkeys("ab"[:axes], (0.0, 1.0))), reward, [cost], noise_variance=NOISY)
-    on_grid = problems.from_functions(domains.grid(low, high, count), reward, [cost], noise_variance=NOISY)
+@pytest.mark.parametrize(
+    ("make", "length", "count", "first", "precision"),
+    [(wave, 0.2, 401, 3, "float32"), (problems.gramacy, 0.3, 61, FIRST, "float64")],
+    ids=["wave", "gramacy"],
+)
+def test_regret_on_a_box_is_that_on_a_fine_grid(
+    make: Callable[..., BoxProblem], length: float, count: int, first: int, precision: str
+) -> None:
+    """Mean regret and violation up to half of the rounds and to the last, within four standard errors over 24 trials each."""
+    on_box = make(noise_variance=NOISY)
+    reward, *costs = on_box.functions
+    grid = domains.grid([0.0] * on_box.domain.dimension, [1.0] * on_box.domain.dimension, count)
     curves = []
-    for problem in (on_box, on_grid):
-        model = surrogate(problem.domain, kernels.SquaredExponential(length_scale=0.2), noise_variance=NOISY, precision="float32")
-        run = simulate(
-            problem, Rpol(estimator=BOUNDS), model, horizon=30, trials=24, key=jax.random.key(3), initial=InitialDesign(random=3)
-        )
-        data = run.to_xarray()
-        curves.append(np.stack([np.asarray(data[name]) for name in ("regret", "hard_violation")]).reshape(2, 24, 30)[:, :, [14, 29]])
-    means, errors = [curve.mean(axis=1) for curve in curves], [curve.std(axis=1, ddof=1) / np.sqrt(24) for curve in curves]
+    for problem in (on_box, problems.from_functions(grid, reward, costs, noise_variance=NOISY)):
+        data = played(problem, length, first=first, noise_variance=NOISY, precision=precision).to_xarray()
+        curves.append(np.stack([data.regret.values[0], data.hard_violation.values[0]])[..., [14, 30]])
+    means, errors = [curve.mean(axis=1) for curve in curves], [curve.std(axis=1, ddof=1) / np.sqrt(MANY) for curve in curves]
     assert np.all(np.abs(means[0] - means[1]) <= 4 * np.hypot(*errors)), (means, errors)
