@@ -1,5 +1,6 @@
 """Smoothed gradients: exact where theory says so, honest about their error, the same from run to run, and refused on bad input."""
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import jaxbandit as jb
 from jaxbandit import delays
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.gradients import SmoothedLoss, SubjectTo, hard_violation, logarithms, positive_regret, regret
+from jaxbandit.gradients import SmoothedLoss, SubjectTo, logarithms, regret
 from jaxbandit.gradients.smoothed import design_size, directions
 from tests.support.toy_losses import SPACING, Follow, toy
 
@@ -48,7 +49,7 @@ def test_a_linear_loss_has_its_gradient_at_any_seed(seed: int) -> None:
 @pytest.mark.full
 def test_a_cubic_loss_has_the_gradient_of_its_smoothed_form() -> None:
     step, x = 0.4, 0.3
-    found = toy_loss(lambda params: params**3, step=step, pairs=2).estimate(jnp.asarray(x), jax.random.key(0))
+    found = toy_loss(lambda params: params**3, step=step, pairs=2, block=1).estimate(jnp.asarray(x), jax.random.key(0))
     smoothed = ((x + step) ** 3 - (x - step) ** 3) / (2 * step)  # 3 x^2 + step^2
     assert smoothed > 1.5 * 3 * x**2
     np.testing.assert_allclose(found.gradient, smoothed, atol=SPACING / step)
@@ -57,7 +58,7 @@ def test_a_cubic_loss_has_the_gradient_of_its_smoothed_form() -> None:
 
 @pytest.mark.full
 def test_grad_and_jit_and_optax_give_the_estimate() -> None:
-    loss, params, key = toy_loss(linear, spread=0.05), {"x": jnp.zeros(3)}, jax.random.key(4)
+    loss, params, key = toy_loss(linear, spread=0.3), {"x": jnp.zeros(3)}, jax.random.key(4)
     found = loss.estimate(params, key)
     value, gradient = jax.value_and_grad(loss)(params, key)
     np.testing.assert_array_equal(value, found.value)
@@ -72,10 +73,11 @@ def test_grad_and_jit_and_optax_give_the_estimate() -> None:
 @pytest.mark.full
 def test_equal_keys_give_equal_bits_and_blocks_change_nothing() -> None:
     params, key = {"x": jnp.asarray([0.1, 0.0, 0.1])}, jax.random.key(1)
-    several = [toy_loss(linear, spread=0.3, block=block).estimate(params, key) for block in (16, 16, 4)]
+    loss = toy_loss(linear, spread=0.3)  # all 16 trials in one block
+    several = [either.estimate(params, key) for either in (loss, loss, dataclasses.replace(loss, block=4))]
     for other in several[1:]:
         np.testing.assert_array_equal(several[0].gradient["x"], other.gradient["x"])
-    another = toy_loss(linear, spread=0.3).estimate(params, jax.random.key(2))
+    another = loss.estimate(params, jax.random.key(2))
     assert np.any(np.asarray(another.gradient["x"]) != np.asarray(several[0].gradient["x"]))
 
 
@@ -118,20 +120,17 @@ def test_failed_pairs_are_left_out_and_too_many_are_refused() -> None:
     def build(params: Any) -> tuple[Follow, jb.Surrogate]:
         return Follow(place=params, spread=0.1), model
 
-    def loss_below(bound: float) -> SmoothedLoss:
-        def measure(curves: Any) -> Any:
-            mean = regret(curves)
-            return jnp.where(mean > bound, jnp.nan, mean)
+    def measure(curves: Any) -> Any:
+        mean = regret(curves)
+        return jnp.where(mean > 1.43, jnp.nan, mean)
 
-        return SmoothedLoss(problem, build, horizon=2, pairs=256, step=0.2, measure=measure)
-
-    found = loss_below(1.43).estimate(jnp.asarray(0.05), jax.random.key(3))
+    loss = SmoothedLoss(problem, build, horizon=2, pairs=256, step=0.2, measure=measure, block=1)
+    found = loss.estimate(jnp.asarray(0.05), jax.random.key(3))
     assert 0 < int(found.failed) <= 0.05 * 256
     np.testing.assert_allclose(found.gradient, 1.0, atol=0.1)
-    loss = loss_below(1.2)
     with pytest.raises(InvalidArgument, match=r"^params: a trial failed in \d+ of 256 pairs"):
-        loss.estimate(jnp.asarray(0.05), jax.random.key(3))
-    assert np.isnan(jax.jit(jax.grad(loss))(jnp.asarray(0.05), jax.random.key(3)))
+        loss.estimate(jnp.asarray(0.28), jax.random.key(3))
+    assert np.isnan(jax.jit(jax.grad(loss))(jnp.asarray(0.28), jax.random.key(3)))
 
 
 @functools.cache
@@ -141,26 +140,35 @@ def sine() -> tuple[jb.problems.Problem, jb.Surrogate]:
 
 
 def simulated(problem: Any, algorithm: Any, model: Any, trials: int, key: Any, **options: Any) -> np.ndarray:
-    """Return the mean regret and violation of a round in each trial, by ``simulate``."""
+    """Return the mean regret and violation ``[2, trials]`` of a round in each trial, by ``simulate``."""
     run = jb.simulate(problem, algorithm, model, horizon=20, trials=trials, key=key, record="indices", **options)
     curves = CURVES(problem, run.indices)
-    return np.asarray(curves.positive_regret[:, -1] + curves.hard_violation[:, -1]) / 20
+    return np.stack([np.asarray(curve)[:, -1] for curve in (curves.positive_regret, curves.hard_violation)]) / 20
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("base", "late"), [(jb.Cbo(), False), (jb.Rpol(), True)], ids=["cbo-at-once", "rpol-delayed"])
-def test_it_is_the_difference_of_simulated_trials(base: jb.Algorithm, late: bool) -> None:
-    """One parameter: the gradient is the central difference of ``simulate``'s results at both ends of the step."""
-    (problem, model), options = sine(), {"initial": jb.InitialDesign(random=3)}
+@pytest.mark.parametrize(
+    ("base", "late", "multiplier", "budget"),
+    [(jb.Cbo(), False, 2.5, 0.1), (jb.Rpol(), True, 1.0, 0.0)],
+    ids=["cbo-at-once-lagrangian", "rpol-delayed"],
+)
+def test_it_is_the_difference_of_simulated_trials(base: jb.Algorithm, late: bool, multiplier: float, budget: float) -> None:
+    """One parameter: the gradient is the central difference of ``simulate``'s results at both ends of the step.
+
+    They are regrets and violations that a Lagrangian weighs, or their sums, which is the default.
+    """
+    (problem, model), options = sine(), {"initial": jb.InitialDesign(random=3), "block": 1}
     if late:
         options |= {"delay": delays.Poisson(mean=3.0), "feedback": jb.feedback.Hallucinate()}
     params, build = logarithms(base, model, "estimator.reward_width")
-    found = SmoothedLoss(problem, build, horizon=20, pairs=6, step=0.3, **options).estimate(params, jax.random.key(5))
+    measure = {"measure": SubjectTo(multiplier=multiplier, budget=budget)} if budget else {}
+    found = SmoothedLoss(problem, build, horizon=20, pairs=6, step=0.3, **measure, **options).estimate(params, jax.random.key(5))
     key, ends = jax.random.split(jax.random.key(5))[1], []
     for sign in (1, -1):
-        width = jnp.exp(params["estimator.reward_width"] + sign * 0.3)
+        width = np.exp(np.asarray(params["estimator.reward_width"]) + sign * 0.3)
         algorithm = jb.replace(base, estimator=jb.replace(base.estimator, reward_width=width))
-        ends.append(simulated(problem, algorithm, model, 6, key, **options))
+        regrets, violations = simulated(problem, algorithm, model, 6, key, **options)
+        ends.append(regrets + multiplier * (violations - budget))
     np.testing.assert_allclose(found.value, np.mean(ends), rtol=1e-4)
     np.testing.assert_allclose(found.gradient["estimator.reward_width"], np.mean(ends[0] - ends[1]) / 0.6, rtol=1e-3, atol=1e-4)
 
@@ -171,28 +179,14 @@ def test_a_model_in_float64_plays_in_float64() -> None:
     problem, _ = sine()
     kernel = jb.kernels.SquaredExponential(length_scale=1.0)
     model = jb.surrogate(problem.domain, kernel, noise_variance=1e-4, precision="float64")
-    params, build = logarithms(jb.Rpol(), model, "estimator.reward_width")
-    loss, key = SmoothedLoss(problem, build, horizon=6, pairs=2), jax.random.key(1)
+    params, build = logarithms(jb.Rpol(), model, "estimator.cost_width", "model.noise_variance")
+    loss, key = SmoothedLoss(problem, build, horizon=6, pairs=4, block=1), jax.random.key(1)
     value, gradient = jax.value_and_grad(loss)(params, key)
-    assert value.dtype == gradient["estimator.reward_width"].dtype == jnp.float32
+    assert {value.dtype, *(part.dtype for part in gradient.values())} == {jnp.dtype("float32")}
     with pytest.raises(InvalidArgument, match=r"^surrogate\.precision: .*enable_x64"):
         jax.jit(loss)(params, key)
     with jax.enable_x64(True):
         np.testing.assert_allclose(loss(params, key), value, rtol=1e-6)
-
-
-@pytest.mark.full
-def test_the_lagrangian_weighs_the_violation() -> None:
-    problem, model = sine()
-    params, build = logarithms(jb.Rpol(), model, "estimator.cost_width", "model.noise_variance")
-    parts = [
-        SmoothedLoss(problem, build, horizon=20, pairs=4, measure=measure).estimate(params, jax.random.key(0))
-        for measure in (positive_regret, hard_violation, SubjectTo(multiplier=2.5, budget=0.1))
-    ]
-    for name in params:
-        expected = parts[0].gradient[name] + 2.5 * parts[1].gradient[name]
-        np.testing.assert_allclose(parts[2].gradient[name], expected, rtol=1e-3, atol=1e-4)
-    np.testing.assert_allclose(parts[2].value, parts[0].value + 2.5 * (parts[1].value - 0.1), rtol=1e-4)
 
 
 def test_designs_are_orthogonal() -> None:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxbandit as jb
-from jaxbandit.algorithms.base import Decision
+from jaxbandit.algorithms.base import Decision, Traits
 
 POINTS = 2001  # rewards 1, 0.999, ..., -1: a regret of 0 to 2 in steps of 0.001
 SPACING = 2.0 / (POINTS - 1)
@@ -16,9 +16,10 @@ SPACING = 2.0 / (POINTS - 1)
 
 @jb.pytree
 class Follow(jb.Algorithm):
-    """Chooses the point whose regret is ``1 + place``, up to the grid; a share of it random, from the round's own key."""
+    """Chooses the point whose regret is ``1 + place``, up to the grid; a share of it random, from the round's own key; learns nothing."""
 
     name = "follow"
+    traits = Traits(learns=False)
     place: Any
     spread: Any
 
