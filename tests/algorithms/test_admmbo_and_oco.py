@@ -66,6 +66,7 @@ def recorded(name: str, constraints: int, precision: str, horizon: int, design: 
             key=jax.random.key(4),
             record="audit",
             initial=InitialDesign(indices=np.array(design)) if design else None,
+            block=TRIALS,
         )
         assert run.values.dtype == precision
         return jax.tree.map(np.asarray, run)
@@ -240,39 +241,35 @@ def test_oco_climbs_a_slope() -> None:
     x = np.asarray(domain.points)
     problem = problems.from_tables(domain, x[:, 0] + x[:, 1], x[:, 0] - 0.5, noise=problems.Gaussian(variance=0.0))
     model = jaxbandit.surrogate(domain, kernels.SquaredExponential(length_scale=1.0), noise_variance=0.01)
-    run = jaxbandit.simulate(problem, Oco(step=1.5, regulariser=0.0), model, horizon=600, trials=8, key=jax.random.key(0))
+    options = {"horizon": 600, "trials": 8, "key": jax.random.key(0)}
+    run = jaxbandit.simulate(problem, Oco(step=1.5, regulariser=0.0), model, **options)
     late = x[np.asarray(run.indices)[:, 400:]].mean(axis=(0, 1))
     assert abs(late[0] - 0.5) < 0.1 and late[1] > 0.85
-    free = jaxbandit.simulate(
-        replace(problem, means=problem.means - np.array([[0], [9]])), Oco(step=1.5), model, horizon=300, trials=8, key=jax.random.key(0)
-    )
-    assert x[np.asarray(free.indices)[:, 200:]].mean() > 0.85
+    free = jaxbandit.simulate(replace(problem, means=problem.means - np.array([[0], [9]])), Oco(step=1.5), model, **options)
+    assert x[np.asarray(free.indices)[:, 400:]].mean() > 0.85
 
 
 # What they owe the engine.
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", ["admmbo", "oco"])
-def test_engine(name: str) -> None:
-    algorithm, problem = ALGORITHMS[name], problem_of(2)
-    assert algorithm.name == name and type(algorithm)().validate(outputs=3) is None
-
-    def run(algorithm: Any, **options: Any) -> jaxbandit.Trajectory:
-        given = {"horizon": 16, "trials": 3, "key": jax.random.key(0)} | options
-        return jax.tree.map(np.asarray, jaxbandit.simulate(problem, algorithm, model_of(2, "float64"), **given))
-
+@pytest.mark.parametrize(("name", "field", "horizon"), [("admmbo-strict", "penalty", 60), ("oco", "step", 31)])
+def test_side_by_side_equals_one_by_one_in_a_sweep(name: str, field: str, horizon: int) -> None:
+    algorithm, together = ALGORITHMS[name], recorded(name, 2, "float64", horizon)
+    assert algorithm.name in name and type(algorithm)().validate(outputs=3) is None
+    given = {"horizon": horizon, "key": jax.random.key(4), "record": "audit"}
+    own = float(getattr(algorithm, field))
     with jax.enable_x64(True):
-        together = run(algorithm, block=3)
-        swept = run(jaxbandit.sweep(algorithm, {"penalty" if name == "admmbo" else "step": [0.5, 0.3]}), block=1)
-    assert swept.indices.shape == (2, 3, 16)
-    alone = jax.tree.map(lambda x: x[0 if name == "admmbo" else 1], swept)  # the variant that is the algorithm itself
-    for a, b in zip(jax.tree.leaves(together), jax.tree.leaves(alone), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
-    np.testing.assert_array_equal(alone.indices, together.indices)
-    assert np.all(np.isfinite(together.multipliers)) and np.all(together.failed_round == 0)
-    with pytest.raises(InvalidArgument, match="cannot run under delay"):
-        run(algorithm, delay=delays.Constant(rounds=2))
+        swept = jaxbandit.sweep(algorithm, {field: [0.9 * own, own]})
+        both = jax.device_get(jaxbandit.simulate(problem_of(2), swept, model_of(2, "float64"), trials=TRIALS, block=1, **given))
+        assert both.indices.shape == (2, TRIALS, horizon)
+        alone = jax.tree.map(lambda x: x[1], both)  # the variant that is the algorithm itself
+        for a, b in zip(jax.tree.leaves(together), jax.tree.leaves(alone), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
+        np.testing.assert_array_equal(alone.indices, together.indices)
+        assert np.all(np.isfinite(together.multipliers)) and np.all(together.failed_round == 0)
+        with pytest.raises(InvalidArgument, match="cannot run under delay"):
+            jaxbandit.simulate(problem_of(2), algorithm, model_of(2, "float64"), delay=delays.Constant(rounds=2), **given)
 
 
 BAD: list[tuple[str, Callable[[], Any], str]] = [
