@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -88,17 +87,22 @@ def test_what_needs_points_refuses_a_box_by_name(name: str) -> None:
         make()
 
 
+WIDTHS = {"estimator.reward_width": [0.5, 2.0]}
+
+
 @functools.cache
 def played() -> jb.Trajectory:
-    return run(horizon=5, initial=jb.InitialDesign(random=3)).trial(0)
+    """Two trials of the study of ``box_runs`` of each of ``WIDTHS``, as its tuner plays them."""
+    apart = box_runs.study(seed=1, trials=2)
+    return jax.device_get(apart.trajectory(apart.runs[0], algorithm=jb.sweep(jb.Rpol(), WIDTHS)))
 
 
 @pytest.mark.full
 def test_a_run_on_a_box_goes_with_its_problem_and_its_model_alone() -> None:
-    trajectory, model = run(trials=2), jb.surrogate(problems.sine(4).domain, KERNEL, noise_variance=0.1)
+    trajectory, model = jax.tree.map(lambda x: x[0], played()), jb.surrogate(problems.sine(4).domain, KERNEL, noise_variance=0.1)
     for make, words in (
-        (lambda: trajectory.summary(problems.sine(4)), "problem: 'sine' is on points, but run 'rpol' on 2 axes of one"),
-        (lambda: trajectory.summary(problems.hartmann6()), "problem: 'hartmann6' is on a box of 6 axes, but run 'rpol' on 2 axes of one"),
+        (lambda: trajectory.summary(problems.sine(4)), "problem: 'sine' is on points, but run 'run' on 2 axes of one"),
+        (lambda: trajectory.summary(problems.hartmann6()), "problem: 'hartmann6' is on a box of 6 axes, but run 'run' on 2 axes of one"),
         (lambda: plots.posterior_after(model, trajectory.trial(0), [1]), "trajectory: of it and the surrogate one is on a box"),
         (
             lambda: plots.posterior_maps(box_runs.model(), trajectory.trial(0), [1], problem=problems.sine(4)),
@@ -111,7 +115,7 @@ def test_a_run_on_a_box_goes_with_its_problem_and_its_model_alone() -> None:
 
 @pytest.mark.full
 def test_beliefs_along_the_points_of_a_run_are_those_of_a_dense_posterior_and_have_derivatives_in_the_kernel() -> None:
-    trajectory, model = played(), box_runs.model()
+    trajectory, model = jax.tree.map(lambda x: x[0, 0], played()), box_runs.model()
 
     def evidence(length_scale: Any) -> jax.Array:
         kernel = SquaredExponential(length_scale=length_scale)
@@ -121,7 +125,7 @@ def test_beliefs_along_the_points_of_a_run_are_those_of_a_dense_posterior_and_ha
     def dense(length_scale: float) -> float:
         unit = np.stack([np.asarray(trajectory.points)[:, 0] / 2, np.log10(np.asarray(trajectory.points)[:, 1]) / 2 + 1], axis=1)
         distances = np.sum((unit[:, None] - unit[None]) ** 2, axis=-1)
-        covariance, values = np.exp(-distances / (2 * length_scale**2)) + 0.01 * np.eye(5), np.asarray(trajectory.values, np.float64)
+        covariance, values = np.exp(-distances / (2 * length_scale**2)) + 0.01 * np.eye(6), np.asarray(trajectory.values, np.float64)
         quadratic = np.einsum("tk,ts,sk->", values, np.linalg.inv(covariance), values)
         return -0.5 * quadratic - np.linalg.slogdet(2 * np.pi * covariance)[1]  # of two outputs
 
@@ -133,16 +137,11 @@ def test_beliefs_along_the_points_of_a_run_are_those_of_a_dense_posterior_and_ha
 @pytest.mark.full
 def test_hyper_parameters_are_tuned_and_descended_on_a_box() -> None:
     study = box_runs.study()
-    tuned = tune(study, study.runs[0], {"estimator.reward_width": [0.5, 2.0]}, trials=2)
-    apart = box_runs.study(seed=1, trials=2)
-    expected = []
-    for width in (0.5, 2.0):
-        points = apart.trajectory(
-            dataclasses.replace(apart.runs[0], algorithm=jb.Rpol(estimator=jb.estimators.Bounds(reward_width=width)))
-        ).points
-        reward, cost = box_runs.values(points)
-        expected.append(np.mean(np.sum(np.maximum(-0.28125 - reward, 0) + np.maximum(cost, 0), axis=1)))
+    tuned = tune(study, study.runs[0], WIDTHS, trials=2)
+    reward, cost = box_runs.values(played().points)
+    expected = np.mean(np.sum(np.maximum(-0.28125 - reward, 0) + np.maximum(cost, 0), axis=-1), axis=-1)
     np.testing.assert_allclose([candidate.loss for candidate in tuned.candidates], expected, rtol=1e-4)
+    assert len(np.unique(expected)) == 2
 
     params, build = gradients.logarithms(jb.Rpol(), box_runs.model(), "estimator.reward_width")
     loss = gradients.SmoothedLoss(box_runs.valley(), build, horizon=4, pairs=4, initial=jb.InitialDesign(random=2))
