@@ -38,7 +38,9 @@ from tests.support.audit_traces import (
     comparison,
     listed,
     model_and_record,
+    played,
     replayed,
+    sharing,
     tables,
     through_a_file,
     traced,
@@ -134,21 +136,23 @@ def test_the_arrays_are_as_documented(name: str) -> None:
     assert all(value.dtype != object for value in arrays.values()), "loads without pickle"
 
 
-@pytest.mark.parametrize(("name", "outputs"), [("cbo_ts", 2), ("cbo_rand", 2), ("rpol", 2), ("igp_ucb", 2)])
-def test_one_constraint_and_an_initial_design(name: str, outputs: int, tmp_path: Path) -> None:
+TOGETHER = ("cbo_rand", "rpol", "igp_ucb")  # with an initial design from one program
+
+
+@pytest.mark.parametrize("name", ["cbo_ts", *TOGETHER])
+def test_one_constraint_and_an_initial_design(name: str, tmp_path: Path) -> None:
     """With one constraint its arrays lose the axis; points observed before round 1 are part of the trace."""
-    study, run = comparison(name, outputs, initial=jaxbandit.InitialDesign(random=4))
-    arrays = through_a_file(audit(study, run, trial=2), tmp_path)
-    assert arrays["beta_g_t"].shape == (HORIZON,) and arrays["initial_values"].shape == (4, outputs)
+    study, run = comparison(name, outputs=2, initial=jaxbandit.InitialDesign(random=4))
+    own = study if name == "cbo_ts" else sharing(study, played(TOGETHER, outputs=2, design=4))
+    arrays = through_a_file(audit(own, run, trial=2), tmp_path)
+    assert arrays["beta_g_t"].shape == (HORIZON,) and arrays["initial_values"].shape == (4, 2)
     if name.startswith("cbo"):
         assert arrays["draw_g"].shape == (HORIZON, *arrays["draw_f"].shape[1:])
     expected = replayed(arrays)
     assert bandit.score_gaps(expected.scores, arrays["indices"]).max() <= TOLERANCE
     np.testing.assert_allclose(arrays["multipliers"], expected.multipliers, rtol=TOLERANCE, atol=TOLERANCE)
-    # The trial of the study, not one of its own: beside all others, or beside one of them in the program that the trace came from.
-    numbers, record = ([0, 1, 2], "all") if name == "cbo_ts" else ([0, 2], "audit")
-    of_the_study = study.trajectory(run, trials=numbers, record=record)
-    np.testing.assert_array_equal(arrays["indices"], of_the_study.indices[-1])
+    if name == "cbo_ts":  # the trial of the study, not one of its own
+        np.testing.assert_array_equal(arrays["indices"], study.trajectory(run, trials=[0, 1, 2]).indices[-1])
 
 
 def test_the_check_sees_a_forged_trace(tmp_path: Path) -> None:
@@ -309,7 +313,9 @@ def test_a_users_kernel_is_audited_without_a_table_of_kernels() -> None:
     kernel = 2.0 * Cauchy(length_scale=0.5, inner=inner)
     model = jaxbandit.surrogate(problem.domain, [kernel, kernels.Constant(variance=3.0)], noise_variance=0.1)
     run = Run("mine", problem, jaxbandit.RandomSearch(), model)
-    params = json.loads(str(audit(Study("own", runs=(run,), trials=1, horizon=2), run, 0)["meta"]))["params"]
+    arrays = audit(Study("own", runs=(run,), trials=1, horizon=2), run, 0)
+    assert np.all(arrays["beta_f_t"] == 0) and "draw_f" not in arrays  # of random search
+    params = json.loads(str(arrays["meta"]))["params"]
     inside = {"name": "se", "var": 1.0, "u": [1.0, 2.0]}
     assert params["kernel"] == {"name": "cauchy", "var": 2.0, "u": 0.5, "inner": inside, "of": "numpy.square"}
     assert params["kernel_g"] == {"name": "constant", "var": 3.0}

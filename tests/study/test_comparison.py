@@ -43,7 +43,7 @@ def mixed() -> Study:
     same = dataclasses.replace(sine)
     other = dataclasses.replace(sine, noise=problems.Gaussian(variance=0.01))
     runs = (
-        run_of("a", jaxbandit.Rpol(), sine),
+        run_of("a", jaxbandit.RandomSearch(), sine),  # by the program of the last
         run_of("late", jaxbandit.Rpol(), same, delay=Poisson(mean=2.0), feedback=Hallucinate(), initial=GIVEN),
         run_of("bpe", jaxbandit.Bpe(aware=False), free),
         run_of("quiet", jaxbandit.RandomSearch(), other),
@@ -71,7 +71,7 @@ def thinned() -> xr.Dataset:
 def test_it_is_what_simulate_gives() -> None:
     """The same points and values, bit for bit, and the curves of them to the rounding of sums."""
     data, study = results(), mixed()
-    for run in study.runs[1:3]:  # the first is as those of test_study.py
+    for run in study.runs[1:3]:  # test_study.py has one at once
         own, played = data.sel(algorithm=run.label), alone(run.label)
         outputs = run.problem.outputs
         np.testing.assert_array_equal(own["index"].values, played.scored_indices)

@@ -14,10 +14,10 @@ from experiments import __main__ as experiments
 from jaxbandit import InvalidArgument, cli, domains, enable_cache, kernels
 from jaxbandit.cli import main
 from jaxbandit.core import memory
-from jaxbandit.study import Keep, make_plan, play, run_study
+from jaxbandit.study import make_plan, play, run_study
 from jaxbandit.study.plan import allowed_bytes
 from jaxbandit.surrogates import features
-from tests.support.small_study import TOML, assert_same, in_python, one_cell, one_cell_in_python, rpol_lines, whole, written
+from tests.support.small_study import TOML, assert_same, one_cell, one_cell_in_python, rpol_lines, written
 
 # Memory and disk.
 
@@ -41,16 +41,6 @@ def test_results_that_do_not_fit_memory_are_refused_unless_they_are_streamed() -
     with pytest.raises(InvalidArgument, match=r"memory: the results alone take .* MiB of the 8\.0 MiB allowed"):
         make_plan(many, memory="8MiB")
     assert make_plan(many, memory="8MiB", streamed=True).cells[0].batch_bytes <= 8 * 2**20
-
-
-@pytest.mark.full
-def test_the_size_of_results_is_what_they_take() -> None:
-    for study in (in_python(), rpol_lines(keep=Keep(every=3), trajectories=False)):
-        plan = make_plan(study)
-        held = (
-            whole() if study.trajectories else whole()[list(study.metrics)].isel(algorithm=[0, 1], round=[0, 1, 4, 7, 10, 13, 16, 19, 21])
-        )
-        assert held.nbytes * 0.6 < plan.result_bytes < held.nbytes * 1.7
 
 
 @pytest.mark.parametrize("text", ["9" * 400, "0", "1e9", "-1", "4 GiB or so", "", True, 1.5, 10**400])

@@ -32,6 +32,10 @@ class FixedPenalty(Scored[BeliefState]):
 
     def score(self, state, estimate):
         return Score(estimate.reward)
+
+@jb.pytree
+class Mine(jb.Rpol):
+    name: ClassVar[str] = "mine"
 """
 TABLE = {"problem": {"sine": {"type": "sine", "points_per_axis": 4}}, "algorithm": {"own": {"type": "FixedPenalty", "penalty": 3.0}}}
 TABLE |= {"name": "own", "trials": 2, "horizon": 4}
@@ -89,7 +93,8 @@ def test_an_experiment_plays_an_algorithm_of_a_user(mine: Path) -> None:
 
 @pytest.mark.full
 def test_a_study_of_a_class_of_a_user_is_killed_and_goes_on_to_the_same_bits() -> None:
-    study, said = kill_study.ONE_CELL.replace('"Rpol"', '"FixedPenalty"'), list[str]()
+    """At reduced size, of one cell; ``python tests/study/kill_study.py`` does it at full size, with the library's own."""
+    study, said = kill_study.ONE_CELL.replace('"Rpol"', '"Mine"'), list[str]()
     try:
         assert kill_study.kill_and_compare(1, 60, seed=1, report=said.append, study=study, own=TEXT) == 0
     finally:

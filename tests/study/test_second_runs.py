@@ -15,9 +15,9 @@ from jax.experimental.compilation_cache import compilation_cache
 
 import jaxbandit
 from jaxbandit import InvalidArgument
-from jaxbandit.study import Progress, make_plan, run_study
+from jaxbandit.study import Progress, Study, make_plan, run_study
 from tests.support.counted import COMPILED, FOUND, Counted
-from tests.support.small_study import rpol_lines
+from tests.support.small_study import one_cell_in_python
 
 
 @pytest.fixture
@@ -33,14 +33,18 @@ def cache() -> Iterator[None]:
     compilation_cache.reset_cache()
 
 
+def some(**changes: Any) -> Study:
+    """Of this file's studies, which share programs; without trajectories."""
+    return one_cell_in_python(**{"trials": 30, "horizon": 4, "seed": 8, "trajectories": False} | changes)
+
+
 @pytest.mark.full
 def test_a_study_that_is_run_again_compiles_nothing_and_says_a_number_for_each_line() -> None:
-    study = rpol_lines()
     said: list[Progress] = []
-    first = run_study(study, report=said.append)
+    first = run_study(some(), report=said.append)
     notes: list[str] = []
     with Counted() as events:
-        again = run_study(rpol_lines(), note=notes.append)
+        again = run_study(some(), note=notes.append)
     assert events[COMPILED] == 0 and not [line for line in notes if line.startswith("compil")]
     np.testing.assert_array_equal(first["regret"], again["regret"])
     labels = [str(label) for label in first.algorithm.values]
@@ -53,9 +57,10 @@ def test_a_study_that_is_run_again_compiles_nothing_and_says_a_number_for_each_l
 @pytest.mark.full
 def test_another_number_of_trials_compiles_nothing() -> None:
     """Both numbers make blocks of one size: the programs have room for some, are told how many to play, and are called again for more."""
-    few, many = (rpol_lines(trials=trials, horizon=4, seed=8) for trials in (30, 240))
+    few, many = some(), some(trials=240)
     assert make_plan(many).cells[0].room < 2 * 240, "or else they are called once"
     first = run_study(few)
+    assert not {"index", "observed", "arrival"} & set(first.data_vars)
     with Counted() as events:
         more = run_study(many)
     assert events[COMPILED] == 0
@@ -67,8 +72,8 @@ def test_another_number_of_trials_compiles_nothing() -> None:
 @pytest.mark.full
 def test_whole_runs_and_parts_of_as_many_rounds_have_programs_of_their_own() -> None:
     """Programs of whole runs are told how many blocks to play, those of parts are not."""
-    run_study(rpol_lines(trials=30, horizon=4, seed=8))
-    parts = run_study(rpol_lines(trials=30, horizon=8, seed=8), segment=4)
+    run_study(some())
+    parts = run_study(some(horizon=8), segment=4)
     assert np.all(parts.status.values == 0) and len(parts["round"]) == 2 + 8  # with the initial design
 
 

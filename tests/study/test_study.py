@@ -36,9 +36,8 @@ from jaxbandit.study import (
     rerun,
     run_study,
 )
-from tests.study import kill_study
 from tests.support.paths import ROOT
-from tests.support.small_study import TOML, assert_same, in_python, one_cell, rpol_lines, whole, written
+from tests.support.small_study import TOML, assert_same, in_python, one_cell, one_cell_in_python, rpol_lines, whole, written
 
 CURVES = jax.jit(jaxbandit.metrics.curves)
 
@@ -108,42 +107,45 @@ def test_measures_are_those_of_the_points_kept() -> None:
     np.testing.assert_array_equal(whole().violating_rounds.values, np.cumsum(cost[chosen] > 0, axis=-1))
 
 
-@pytest.mark.full
-def test_it_is_what_simulate_gives() -> None:
-    """Both lines of a sweep under delay, to the rounding of sums; ``test_comparison.py`` has runs written by hand."""
-    study = in_python()
-    for run in study.runs[:2]:
-        played = jaxbandit.simulate(
-            run.problem,
-            run.algorithm,
-            run.model,
-            horizon=study.horizon,
-            trials=study.trials,
-            key=jax.random.key(0),
-            initial=run.initial,
-            delay=run.delay,
-        )
-        curves = CURVES(run.problem, played.scored_indices)
-        for name in study.metrics:
-            np.testing.assert_allclose(
-                whole()[name].sel(algorithm=run.label).values,
-                np.asarray(getattr(curves, name)),
-                rtol=2e-5,
-                atol=2e-5,
-                err_msg=run.label,
-            )
+def test_lines_of_a_sweep_have_a_name_and_their_values() -> None:
     assert whole().base.values.tolist() == ["rpol", "rpol", "cbo"]
     assert whole()["round"].values[:3].tolist() == [-1, 0, 1] and whole().attrs["counted_before"] == 2
     assert sorted(set(whole()["estimator.reward_width"].values[:2])) == [1.0, 2.5]
 
 
 @pytest.mark.full
+def test_it_is_what_simulate_gives() -> None:
+    """Both lines of a sweep, to the rounding of sums; ``test_comparison.py`` has runs written by hand, of which one is late."""
+    study = one_cell_in_python()
+    for run in study.runs:
+        played = jaxbandit.simulate(
+            run.problem, run.algorithm, run.model, horizon=study.horizon, trials=study.trials, key=jax.random.key(0), initial=run.initial
+        )
+        curves = CURVES(run.problem, played.scored_indices)
+        for name in study.metrics:
+            np.testing.assert_allclose(
+                one_cell()[name].sel(algorithm=run.label).values,
+                np.asarray(getattr(curves, name)),
+                rtol=2e-5,
+                atol=2e-5,
+                err_msg=run.label,
+            )
+
+
 def test_thinning_leaves_the_same_numbers() -> None:
-    thin = run_study(rpol_lines(keep=Keep(every=3), trajectories=False), segment=5)
-    rounds = thin["round"].values
-    assert not {"index", "observed"} & set(thin.data_vars)
-    assert rounds.tolist() == [-1, 0, 3, 6, 9, 12, 15, 18, 20]
-    assert_same(thin, whole()[list(thin.data_vars)].isel(algorithm=slice(0, 2)).sel(round=rounds))
+    thin, same = run_study(rpol_lines(keep=Keep(every=3)), segment=5), whole().isel(algorithm=slice(0, 2))
+    assert thin["round"].values.tolist() == [-1, 0, 3, 6, 9, 12, 15, 18, 20]
+    thinned = list(in_python().metrics)
+    assert_same(thin[thinned], same[thinned].sel(round=thin["round"]))
+    every = [name for name in thin.data_vars if name not in (*thinned, "index")]  # of all rounds played, or of none
+    assert_same(thin[every], same[every])
+    np.testing.assert_array_equal(thin["index"].values, same["index"].values[..., 2:])  # without the design
+
+
+def test_the_size_of_results_is_what_they_take() -> None:
+    measures = whole()[list(in_python().metrics)].isel(algorithm=[0, 1], round=[0, 1, 4, 7, 10, 13, 16, 19, 21])
+    for study, held in ((in_python(), whole()), (rpol_lines(keep=Keep(every=3), trajectories=False), measures)):
+        assert held.nbytes * 0.6 < make_plan(study).result_bytes < held.nbytes * 1.7
 
 
 def counts(plan: Plan) -> tuple[int, ...]:
@@ -233,9 +235,10 @@ def test_the_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
 
 @jaxbandit.pytree
 class Holed(jaxbandit.problems.Family):
-    """``sine``, whose reward is NaN everywhere in about half of the trials."""
+    """``sine``, whose reward is NaN everywhere in a share of the trials."""
 
     inner: Any
+    share: Any = 0.5
     name: str = jaxbandit.static(default="holed")
 
     @property
@@ -251,7 +254,7 @@ class Holed(jaxbandit.problems.Family):
         return 1
 
     def sample(self, key: Any) -> Any:
-        bad = jax.random.bernoulli(key)
+        bad = jax.random.bernoulli(key, self.share)
         means = jax.numpy.asarray(self.inner.means)
         return jaxbandit.replace(self.inner, means=jax.numpy.where(bad, jax.numpy.nan, means))
 
@@ -267,8 +270,9 @@ def test_a_bad_trial_is_flagged_and_kills_no_other() -> None:
     """Where the user's function is NaN; the others are what they would have been."""
     plain = {"delays": {"none": {"type": "NoDelay"}}, "initial": jaxbandit.InitialDesign()}
     random = {"algorithms": {"random": jaxbandit.RandomSearch()}, **plain}
-    holed = run_study(in_python(problems={"holed": Holed(inner=jaxbandit.problems.sine(9))}, **random))
-    sound = run_study(in_python(problems={"sine": jaxbandit.problems.sine(9)}, **random))
+    holed, sound = (
+        run_study(in_python(problems={"holed": Holed(inner=jaxbandit.problems.sine(9), share=share)}, **random)) for share in (0.5, 0.0)
+    )
     bad = holed.status.values[0] != 0
     assert 0 < bad.sum() < 11 and np.all(holed.failed_round.values[0, bad] == 1)
     assert np.isfinite(holed.regret.values[0, ~bad]).all()
@@ -302,25 +306,32 @@ def test_other_random_numbers_for_every_line() -> None:
     assert not np.any(own[0, :, 0] == own[1, :, 0])
 
 
+@jax.jit
+@functools.partial(jax.vmap, in_axes=(None, None, 0))
+def instance_of(family: Any, root: Any, trial: Any) -> Any:
+    return family.sample(stream_key(trial_key(root, trial), Stream.PROBLEM))
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("common", [True, False])
 def test_strong_regret_of_random_instances(common: bool) -> None:
     """Each line has the best mixed policies of its own instances."""
-    found = random_lines(common)
-    family = jaxbandit.canonicalise(jaxbandit.problems.gp_draws())
+    found, family = random_lines(common), jaxbandit.canonicalise(jaxbandit.problems.gp_draws())
     for line in range(2):
         root = jax.random.key(0) if common else jax.random.fold_in(jax.random.key(0), line + 1)
+        instances = instance_of(family, root, np.arange(3))
         for trial in range(3):
-            instance = family.sample(stream_key(trial_key(root, trial), Stream.PROBLEM))
+            instance = jax.tree.map(lambda x, trial=trial: np.asarray(x)[trial], instances)
             value = jaxbandit.problems.best_mixed_policy(instance)[0]
-            expected = np.cumsum(value - np.asarray(instance.means, np.float64)[0][found["index"].values[line, trial]])
+            expected = np.cumsum(value - instance.means.astype(np.float64)[0][found["index"].values[line, trial]])
             np.testing.assert_allclose(found.strong_regret.values[line, trial], expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.full
 def test_one_trial_again_of_several_blocks() -> None:
     """A run in one part, whose batch holds more trials than run side by side."""
-    study = in_python(trials=25, horizon=6, algorithms={"rpol": jaxbandit.Rpol()}, delays={"none": {"type": "NoDelay"}})
+    small = {"metrics": ("regret", "soft_violation"), "initial": jaxbandit.InitialDesign()}
+    study = in_python(trials=25, horizon=6, algorithms={"rpol": jaxbandit.Rpol()}, delays={"none": {"type": "NoDelay"}}, **small)
     (cell,) = make_plan(study).cells
     assert cell.size > cell.cell.block
     data = run_study(study)
@@ -427,14 +438,6 @@ def test_run_report_and_rerun(tmp_path: Path, capsys: Any) -> None:
     assert main(["names"]) == 0 and "strategy       Bounds, Randomised, Thompson" in capsys.readouterr().out
     assert main(["names", "delais"]) == 2 and "did you mean 'delay'" in capsys.readouterr().err
     assert main(["names", "delay", "Poison"]) == 2 and "did you mean 'Poisson'" in capsys.readouterr().err
-
-
-@pytest.mark.full
-def test_kills() -> None:
-    """At reduced size, of one cell; ``python tests/study/kill_study.py`` does it at full size."""
-    said: list[str] = []
-    assert kill_study.kill_and_compare(1, 60, seed=1, report=said.append, study=kill_study.ONE_CELL) == 0
-    assert len(said) == 1
 
 
 WRONG = {

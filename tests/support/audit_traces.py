@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -117,20 +118,23 @@ def companions(name: str) -> tuple[str, ...]:
 
 
 @functools.cache
-def played(names: tuple[str, ...]) -> dict[str, jaxbandit.Trajectory]:
+def played(names: tuple[str, ...], outputs: int = 3, design: int = 0) -> dict[str, jaxbandit.Trajectory]:
     """All trials of some algorithms on one problem, from one program."""
-    study, run = comparison(names[0])
+    study, run = comparison(names[0], outputs, initial=jaxbandit.InitialDesign(random=design))
     algorithms = {name: ALGORITHMS[name] for name in names}
     options = {"horizon": study.horizon, "trials": study.trials, "key": jax.random.key(study.seed), "record": "audit"}
-    return panel.play(run.problem, algorithms, run.model, **options)
+    return panel.play(run.problem, algorithms, run.model, initial=run.initial, **options)
 
 
-class Shared(Study):
-    """A study that takes its trajectories from the program of all algorithms on its problem."""
+def sharing(study: Study, runs: Mapping[str, jaxbandit.Trajectory]) -> Study:
+    """The study, with trajectories that are there already: from a program of several algorithms on its problem."""
 
-    def trajectory(self, run: Run, *, trials: Any = None, record: str = "all", algorithm: Any = None) -> jaxbandit.Trajectory:
-        assert record == "audit" and algorithm is None
-        return jax.tree.map(lambda x: x[trials], played(companions(run.trace_name))[run.trace_name])
+    class Shared(Study):
+        def trajectory(self, run: Run, *, trials: Any = None, record: str = "all", algorithm: Any = None) -> jaxbandit.Trajectory:
+            assert record == "audit" and algorithm is None
+            return jax.tree.map(lambda x: x[trials], runs[run.trace_name])
+
+    return Shared(**{field.name: getattr(study, field.name) for field in dataclasses.fields(study)})
 
 
 @functools.cache
@@ -138,7 +142,7 @@ def traced(name: str) -> dict[str, np.ndarray]:
     """The trace of one trial; tests of an initial design and of delays look at those of programs of their own."""
     study, run = comparison(name)
     if len(companions(name)) > 1:
-        study = Shared(**{field.name: getattr(study, field.name) for field in dataclasses.fields(study)})
+        study = sharing(study, played(companions(name)))
     return audit(study, run, trial=1)
 
 
