@@ -169,7 +169,8 @@ class Specification(Described):
         if not isinstance(domain, Box):
             return [int(index) for index in np.asarray(self.design.points(self._design_key, domain.size))]
         with arithmetic([self.setting.arena.surrogate.model.precision]):
-            return [self.space.readable(place) for place in np.asarray(self.design.places(self._design_key, domain)).tolist()]
+            places = jax.jit(InitialDesign.places)(self.design, self._design_key, domain)
+            return [self.space.readable(place) for place in np.asarray(places).tolist()]
 
     @functools.cached_property
     def first(self) -> tuple[Model, Standard | None]:

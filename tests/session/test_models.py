@@ -137,16 +137,6 @@ def test_designs_are_spread_out_and_drawn_by_the_key() -> None:
     assert sorted(spread_out(domains.grid([0.0], [1.0], 3), KEY).indices) == [0, 1, 2], "at most all points"
 
 
-@pytest.mark.full
-def test_categories_need_no_kernel(tmp_path: Path) -> None:
-    axes = [Axis("dose", (1, 2, 4)), Axis.of_categories("metal", ["Pd", "Ni"])]
-    with Session.create(tmp_path / "s", axes, jaxbandit.Unconstrained(), key=KEY) as session:
-        for _ in range(7):
-            ticket = session.ask()
-            session.tell(ticket, reward=float(ticket.point["dose"]) + (ticket.point["metal"] == "Ni"))
-        assert session.recommend().point == {"dose": 4, "metal": "Ni"}
-
-
 def test_no_point_under_way_is_asked_for_again(tmp_path: Path) -> None:
     """Not even where noise is large and one point is by far the best, nor by an algorithm that draws at random."""
     for algorithm, policy in ((jaxbandit.Cei(), None), (jaxbandit.RandomSearch(), feedback.Wait())):
