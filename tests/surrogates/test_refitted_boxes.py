@@ -87,7 +87,7 @@ def test_runs_with_late_feedback_record_a_length_scale_for_each_axis_and_output(
     model = jb.surrogate(BOX, [kernels.Matern52(length_scale=0.4), kernels.SquaredExponential(length_scale=0.4)], noise_variance=1e-3)
     algorithm = jb.Refitted(algorithm=jb.Cei(), at_start=True, every=3, first=4, steps=6)
     initial, late = jb.InitialDesign(random=4), jb.delays.Constant(rounds=1)
-    run = jb.simulate(problem, algorithm, model, horizon=8, trials=2, key=jax.random.key(0), initial=initial, delay=late)
+    run = jb.simulate(problem, algorithm, model, horizon=8, trials=2, key=jax.random.key(0), initial=initial, delay=late, block=1)
     scales = np.asarray(run.length_scales)
     assert scales.shape == (2, 8, 2, 2)
     changed = np.any(np.diff(scales, axis=1) != 0, axis=(2, 3))
