@@ -1,8 +1,7 @@
 """Evidence and fits of hyper-parameters, against dense NumPy formulas, finite differences and scikit-learn."""
 
+import faulthandler
 import functools
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +12,7 @@ from jaxbandit import InvalidArgument
 from jaxbandit.kernels import Linear, Matern52, Periodic, Product, Scale, SquaredExponential
 from jaxbandit.surrogates.evidence import LogNormal, Prior, fit, fit_many, log_evidence
 from jaxbandit.surrogates.evidence.density import Collapsed, collapse, inverse
-from jaxbandit.surrogates.evidence.fitting import maximise
+from jaxbandit.surrogates.evidence.fitting import Search, maximise
 from tests.oracles.gaussian_process import matern52, squared_exponential
 
 NOISE = 0.01
@@ -300,40 +299,29 @@ def test_priors_count_what_is_a_length_or_a_variance():
     np.testing.assert_array_equal(medians, 0)
 
 
-HANGING = """
-import jax, jax.numpy as jnp, numpy as np
-from jaxbandit.kernels import Scale, SquaredExponential
-from jaxbandit.surrogates.evidence.density import Collapsed, Prior
-from jaxbandit.surrogates.evidence.fitting import Search, maximise
-
-rng = np.random.default_rng(0)
-points, values = rng.uniform(0, 6, (32, 40, 2)), rng.standard_normal((32, 1, 40))
-
-def fitted(points, values):
-    data = Collapsed(points=points, counts=jnp.ones(40), means=values, within=jnp.zeros(1))
-
-    def again(length_scale, _):
-        kernel = Scale(kernel=SquaredExponential(length_scale=length_scale), variance=1.0)
-        bounds, search = {"kernel.length_scale": (0.1, 9.0)}, Search(starts=1, steps=15, errors=False)
-        found = maximise(kernel, 0.05, data, prior=Prior(), bounds=bounds, search=search)
-        return found.kernel.kernel.length_scale, found.log_evidence
-
-    return jax.lax.scan(again, jnp.ones(()), length=4)
-
-lowered = jax.jit(jax.vmap(fitted)).lower(jnp.asarray(points), jnp.asarray(values))
-assert "lapack" not in lowered.as_text()
-found, evidence = lowered.compile()(jnp.asarray(points), jnp.asarray(values))
-assert found.shape == (32,) and np.all((found > 0.0999) & (found < 9.001))
-assert np.all(np.isfinite(evidence))
-print("ended")
-"""
-
-
 @pytest.mark.full
 def test_batches_of_fits_in_a_loop_end():
-    """Within a time limit, and without LAPACK, whose batches inside a loop can wait for each other for ever."""
-    done = subprocess.run([sys.executable, "-c", HANGING], capture_output=True, text=True, timeout=120)
-    assert done.stdout.strip() == "ended", done.stderr
+    """Without LAPACK, whose batches inside a loop can wait for each other for ever; within a time limit, at which this process ends."""
+    rng = np.random.default_rng(0)
+    sets = rng.uniform(0, 6, (32, 40, 2)).astype(np.float32), rng.standard_normal((32, 1, 40)).astype(np.float32)
+
+    def fitted(points, values):
+        data = Collapsed(points=points, counts=jnp.ones(40), means=values, within=jnp.zeros(1))
+
+        def again(length_scale, _):
+            bounds, search = {"kernel.length_scale": (0.1, 9.0)}, Search(starts=1, steps=15, errors=False)
+            found = maximise(se(length_scale), 0.05, data, prior=Prior(), bounds=bounds, search=search)
+            return found.kernel.kernel.length_scale, found.log_evidence
+
+        return jax.lax.scan(again, jnp.ones(()), length=4)
+
+    lowered = jax.jit(jax.vmap(fitted)).lower(*sets)
+    assert "lapack" not in lowered.as_text()
+    faulthandler.dump_traceback_later(120, exit=True)
+    found, evidence = jax.tree.map(np.asarray, lowered.compile()(*sets))
+    faulthandler.cancel_dump_traceback_later()
+    assert found.shape == (32,) and np.all((found > 0.0999) & (found < 9.001))
+    assert np.all(np.isfinite(evidence))
 
 
 @pytest.mark.parametrize(
