@@ -50,7 +50,7 @@ from jaxbandit.study import (
 from jaxbandit.study import plan as planning
 from jaxbandit.study.play import Player
 from tests.support.paths import ROOT
-from tests.support.small_study import ONE_CELL, assert_same, one_cell_in_python, rpol_lines, written
+from tests.support.small_study import ONE_CELL, assert_same, in_python, one_cell_in_python, written
 
 FORK, SPAWN = multiprocessing.get_context("fork"), multiprocessing.get_context("spawn")
 
@@ -215,8 +215,8 @@ def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @functools.cache
 def alone() -> xr.Dataset:
-    """The lines of the first cell, in this process, in one part."""
-    return run_study(rpol_lines())
+    """The study in this process, in one part."""
+    return run_study(one_cell_in_python())
 
 
 class Stop(Exception):
@@ -239,16 +239,22 @@ def test_a_study_on_a_faulty_executor_has_the_same_bits() -> None:
     faults = itertools.cycle(["", "lost", "said twice", "done and lost", "done twice"])
     reports: list[Any] = []
     with Faulty(lambda task, before: next(faults) if before < ATTEMPTS - 1 else "", seed=3) as executor:
-        found = run_study(rpol_lines(), executor=executor, report=reports.append)
+        found = run_study(one_cell_in_python(), executor=executor, report=reports.append)
     assert len(json.loads(found.attrs["batches"])) == 1 and json.loads(found.attrs["batches"])[0][1] == len(reports) > 1
     assert_same(found, alone())
     assert reports[-1].last and reports[-1].done == reports[-1].work == 2 * 11 * 20
     assert np.isfinite(found.run_seconds).all() and np.all(found.playing_seconds <= found.run_seconds)
 
 
+def test_all_parts_of_a_study_are_sent_to_workers() -> None:
+    """Those with a part that no other study has here, such as a delay, too."""
+    study = in_python()
+    assert executors._loaded(executors.pickled(study.fingerprint))() == study.fingerprint()
+
+
 def test_no_worker_can_plan_a_study(tmp_path: Path) -> None:
     with Faulty(lambda task, before: "lost") as executor, pytest.raises(InvalidArgument) as refused:
-        run_study(rpol_lines(), tmp_path, executor=executor)
+        run_study(one_cell_in_python(), tmp_path, executor=executor)
     assert str(refused.value) == "executor: a worker cannot plan the study: its worker was lost"
 
 
@@ -260,12 +266,12 @@ def test_the_scheduler_goes(tmp_path: Path) -> None:
 
     options: dict[str, Any] = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": "127.0.0.1:0"}
     with LocalCluster(**options) as own, Client(own, timeout=1) as client, pytest.raises(WorkersLost) as lost:
-        run_study(rpol_lines(), tmp_path, executor=client, report=lambda progress: own.close())
+        run_study(one_cell_in_python(), tmp_path, executor=client, report=lambda progress: own.close())
     assert str(lost.value) == "executor: the scheduler has gone; what is finished is kept, and --resume goes on"
     so_far = json.loads((tmp_path / "progress.json").read_text())
     assert 0 < so_far["done"] < so_far["work"] == 2 * 11 * 20 and so_far["workers"] == 1
     with ThreadPoolExecutor(1) as executor:
-        assert_same(run_study(rpol_lines(), tmp_path, resume=True, executor=executor), alone())
+        assert_same(run_study(one_cell_in_python(), tmp_path, resume=True, executor=executor), alone())
 
 
 class Rewriting(ThreadPoolExecutor):
@@ -303,13 +309,13 @@ def test_a_worker_of_another_version_or_kind_of_device_is_refused(name: str) -> 
 def test_a_run_goes_on_with_its_own_kind_of_device_alone(tmp_path: Path) -> None:
     old = {"answer": of_another("device", "cpu of old"), "task": lambda task: dataclasses.replace(task, wanted={})}
     with Rewriting(**old) as executor, pytest.raises(Stop):
-        run_study(rpol_lines(), tmp_path, executor=executor, report=stop_after(1))
+        run_study(one_cell_in_python(), tmp_path, executor=executor, report=stop_after(1))
     with pytest.raises(CheckpointMismatch, match=r"holds a run of another kind of device \('cpu of old', now [cg]pu "):
-        run_study(rpol_lines(), tmp_path, resume=True)
+        run_study(one_cell_in_python(), tmp_path, resume=True)
     with ThreadPoolExecutor(1) as executor, pytest.raises(WorkerMismatch, match=r"it has device [cg]pu .* instead of cpu of old"):
-        run_study(rpol_lines(), tmp_path, resume=True, executor=executor)
+        run_study(one_cell_in_python(), tmp_path, resume=True, executor=executor)
     with Rewriting(**old) as executor:
-        found = run_study(rpol_lines(), tmp_path, resume=True, executor=executor)
+        found = run_study(one_cell_in_python(), tmp_path, resume=True, executor=executor)
     assert_same(found, alone())
     assert json.loads(found.attrs["devices"]) == ["cpu of old"]
 
@@ -353,7 +359,7 @@ def test_a_batch_that_fails_every_time_is_named_and_the_others_are_kept(tmp_path
 @functools.cache
 def with_mixed() -> tuple[Study, xr.Dataset]:
     """A study whose variables need the best mixed policies, and its results."""
-    study = rpol_lines(metrics=("regret", "strong_regret"))
+    study = one_cell_in_python(metrics=("regret", "strong_regret"))
     return study, run_study(study)
 
 
@@ -426,10 +432,10 @@ def test_settings_of_the_caller_are_in_force_in_threads() -> None:
 
 def test_what_cannot_go_together() -> None:
     with ThreadPoolExecutor(1) as executor, pytest.raises(InvalidArgument, match=r"^devices: .* give devices or an executor, not both"):
-        run_study(rpol_lines(), executor=executor, devices=jax.devices())
+        run_study(one_cell_in_python(), executor=executor, devices=jax.devices())
     for wrong in (3, "tcp://127.0.0.1:8786", ThreadPoolExecutor, [], map):
         with pytest.raises(InvalidArgument, match=r"^executor: must be an executor of concurrent.futures, or a client of Dask, .*, got"):
-            run_study(rpol_lines(), executor=wrong)  # type: ignore[arg-type]
+            run_study(one_cell_in_python(), executor=wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("where", ["127.0.0.1:1", "nowhere.invalid:1", "nowhere", "none.json", "tcp://", "x" * 300, ""])
@@ -485,7 +491,7 @@ def small_memory() -> int:
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
-    """A client of a cluster of two processes, each of which is started again when it has ended."""
+    """A client of a cluster of two processes; one that has ended is started again, unless its nanny was told before."""
     from distributed import Client, LocalCluster
 
     options: dict[str, Any] = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0", "memory_limit": 0}
@@ -497,19 +503,18 @@ def client() -> Iterator[Any]:
 def test_a_worker_of_a_cluster_is_killed_and_then_all_with_what_they_have_finished(client: Any, tmp_path: Path, monkeypatch: Any) -> None:
     """One in the middle of a batch, which others wait for; of all, Dask itself would wait for ever: for a moment nobody could take over."""
     monkeypatch.setattr(executors, "SECONDS_TO_SEND", 2.0)
-    before, reports, said = set(client.run(os.getpid).values()), [], []
+    long_alone()  # whose programs workers find compiled
+    (first, second), reports, said = client.cluster.workers.values(), [], []
 
     def report(progress: Any) -> None:
         reports.append(progress)
         if len(reports) == 1:
-            os.kill(min(before), signal.SIGKILL)
+            first.close_gracefully("killed")  # a nanny that is told so starts no other
+            os.kill(first.pid, signal.SIGKILL)
         if len(reports) == 4:
-            client.wait_for_workers(2, timeout=60)
-            pids = set(client.run(os.getpid).values())
-            assert len(pids & before) == 1
+            assert list(client.run(os.getpid).values()) == [second.pid]
             time.sleep(1.0)  # some others are finished meanwhile, and wait to be asked for
-            for pid in pids:
-                os.kill(pid, signal.SIGKILL)
+            os.kill(second.pid, signal.SIGKILL)
 
     run: Callable[..., xr.Dataset] = functools.partial(run_study, executor=client, memory=small_memory(), report=report, note=said.append)
     with run(long_study(), tmp_path, results=tmp_path / "results.nc") as found:
