@@ -16,6 +16,7 @@ from jaxbandit import Sweep, domains, kernels, problems
 from jaxbandit.surrogates import Posterior, Prediction, Surrogate
 from jaxbandit.surrogates.features import square_root_update
 from tests.oracles import gaussian_process as gp
+from tests.support.posteriors import start
 
 KERNELS = {
     "se": (kernels.SquaredExponential, gp.squared_exponential),
@@ -158,7 +159,7 @@ def test_float32_holds_over_5000_rounds(noise: float, mean_limit: float, sd_limi
     indices, values, expected = long_history(noise)
     (model,) = jaxbandit.sweep(wide_model(form), {"noise_variance": [[noise]]}).unstack()
     assert jnp.asarray(model.noise_variance).dtype == np.float32 and np.asarray(model.noise_variance) == np.float32(noise)
-    posterior = None
+    posterior = start(model)
     for n in range(500, MARKS[-1] + 1, 500):
         posterior, belief = learn(model, indices[n - 500 : n], values[n - 500 : n], posterior)
         if n not in MARKS:
@@ -336,16 +337,17 @@ def test_a_sweep_over_the_noise_variance(form: str) -> None:
         base = jaxbandit.surrogate(domain, kernels.SquaredExponential(length_scale=0.4), noise_variance=0.5, form=form)
         swept = jaxbandit.sweep(base, {"noise_variance": [[v] for v in noises]})
         assert isinstance(swept, Sweep)
-        together = jaxbandit.simulate(problem, jaxbandit.Rpol(), swept, horizon=15, trials=2, key=jax.random.key(0))
-        assert together.indices.shape == (3, 2, 15)
+        options: dict[str, Any] = {"horizon": 15, "trials": 2, "key": jax.random.key(0), "record": "indices"}
+        run = jaxbandit.simulate(problem, jaxbandit.Rpol(), swept, **options)
+        indices, gains = np.asarray(run.indices), np.asarray(run.information_gain)
+        assert indices.shape == (3, 2, 15)
         for i, (noise, model) in enumerate(zip(noises, swept.unstack(), strict=True)):
-            alone = jaxbandit.simulate(problem, jaxbandit.Rpol(), model, horizon=15, trials=2, key=jax.random.key(0))
-            np.testing.assert_array_equal(together.indices[i], alone.indices)
-            np.testing.assert_allclose(together.information_gain[i], alone.information_gain, rtol=1e-12)
+            alone = jaxbandit.simulate(problem, jaxbandit.Rpol(), model, block=1, **options)
+            np.testing.assert_array_equal(indices[i], alone.indices)
+            np.testing.assert_allclose(gains[i], alone.information_gain, rtol=1e-12)
             for b in range(2):
-                gain = gp.information_gain(gram, np.asarray(together.indices[i, b]), noise)
-                np.testing.assert_allclose(together.information_gain[i, b, 0], gain, rtol=1e-9)
-    assert len({float(x) for x in together.information_gain[:, 0, 0]}) == 3
+                np.testing.assert_allclose(gains[i, b, 0], gp.information_gain(gram, indices[i, b], noise), rtol=1e-9)
+    assert len({*gains[:, 0, 0].tolist()}) == 3
 
 
 @pytest.mark.parametrize("form", ["features", "product"])
