@@ -238,8 +238,11 @@ def test_draws_are_fresh_every_round_and_trial() -> None:
         )
         assert run.draws.shape == shape
         assert len(np.unique(run.draws)) == np.size(run.draws)
-    bounds = jaxbandit.simulate(problem, jaxbandit.Rpol(estimator=Bounds()), model, horizon=2, key=jax.random.key(0), record="audit")
-    assert bounds.draws is None
+
+    def bounds(key: jax.Array) -> jaxbandit.Trajectory:
+        return jaxbandit.simulate(problem, jaxbandit.Rpol(estimator=Bounds()), model, horizon=2, key=key, record="audit")
+
+    assert jax.eval_shape(bounds, jax.random.key(0)).draws is None
 
 
 BAD = {
@@ -279,7 +282,7 @@ def test_bad_distributions_are_refused_by_name(what: str) -> None:
 def cost_of(form: Any) -> tuple[float, float]:
     """Floating-point operations of a compiled joint draw, and bytes of its temporaries."""
     root = jax.eval_shape(form.init)
-    compiled = jax.jit(form.draw).lower(root, jax.random.key(0)).compile()
+    compiled = jax.jit(lambda form, *given: form.draw(*given)).lower(form, root, jax.random.key(0)).compile()
     analysis = compiled.cost_analysis()
     analysis = analysis[0] if isinstance(analysis, list) else analysis
     return float(analysis["flops"]), float(compiled.memory_analysis().temp_size_in_bytes)
@@ -306,7 +309,7 @@ def product(size: int, rank: int) -> Any:
 @pytest.mark.parametrize("build", [dense, product])
 def test_a_draw_costs_points_times_rank(build: Any) -> None:
     """At fixed rank the operations are ``a + b M``: no term in ``M^2``, and no temporary that large."""
-    sizes = np.array([2000, 4000, 8000, 16000])
+    sizes = np.array([4000, 8000, 16000])
     flops, temporaries = np.array([cost_of(build(size, 30)) for size in sizes]).T
     ratios = flops[1:] / flops[:-1]
     assert np.all((ratios > 1.6) & (ratios <= 2.01)), ratios

@@ -33,6 +33,19 @@ def assumptions(instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any
     return algorithm, replace(surrogate, prior_mean=jnp.stack([jnp.zeros_like(bound), 0.25 * bound]))
 
 
+@functools.cache
+def truths() -> np.ndarray:
+    """The means ``[INSTANCES, 2, POINTS]`` of the instances that trials have."""
+
+    @jax.jit
+    @jax.vmap
+    def means(number: jax.Array) -> jax.Array:
+        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(3), number), 3)
+        return jaxbandit.canonicalise(family()).sample(key).means
+
+    return np.asarray(means(np.arange(INSTANCES)))
+
+
 def outcome(algorithm: Any, factor: float = 1.0) -> tuple[np.ndarray, jaxbandit.Trajectory]:
     """Return the instances in which a truly unsafe point was chosen, with ``beta`` scaled by ``factor``, and the runs.
 
@@ -44,12 +57,10 @@ def outcome(algorithm: Any, factor: float = 1.0) -> tuple[np.ndarray, jaxbandit.
     kernel = kernels.SquaredExponential(length_scale=0.2)
     model = jaxbandit.surrogate(family().domain, kernel, noise_variance=NOISE_SD**2, form="features")
     given = {"horizon": HORIZON, "trials": INSTANCES, "key": jax.random.key(3), "informed": assumptions}
-    run = jaxbandit.simulate(family(), algorithm, model, **given)
-    keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.fold_in(jax.random.key(3), i), 3))(jnp.arange(INSTANCES))
-    means = np.asarray(jax.jit(jax.vmap(lambda key: jaxbandit.canonicalise(family()).sample(key).means))(keys))
+    run, means = jax.tree.map(np.asarray, jaxbandit.simulate(family(), algorithm, model, **given)), truths()
     assert np.all(means[:, 1].min(1) < 0), "every instance has a safe point"
-    np.testing.assert_allclose(np.asarray(run.values)[:, 0, 0], means[np.arange(INSTANCES), 0, run.indices[:, 0]], atol=6 * NOISE_SD)
-    unsafe = np.take_along_axis(means[:, 1], np.asarray(run.indices), axis=1) > 0
+    np.testing.assert_allclose(run.values[:, 0, 0], means[np.arange(INSTANCES), 0, run.indices[:, 0]], atol=6 * NOISE_SD)
+    unsafe = np.take_along_axis(means[:, 1], run.indices, axis=1) > 0
     return unsafe.any(1), run
 
 
@@ -58,8 +69,8 @@ def outcome(algorithm: Any, factor: float = 1.0) -> tuple[np.ndarray, jaxbandit.
 def test_the_safe_set_is_left_in_at_most_delta_of_instances(algorithm: Any) -> None:
     left, run = outcome(algorithm)
     assert left.mean() <= DELTA
-    assert np.all(np.asarray(run.status) & int(jaxbandit.Status.SAFE_SET_EMPTIED) == 0)
-    grown = np.array([len(np.unique(row)) for row in np.asarray(run.indices)]) > 2
+    assert np.all(run.status & int(jaxbandit.Status.SAFE_SET_EMPTIED) == 0)
+    grown = np.array([len(np.unique(row)) for row in run.indices]) > 2
     assert grown.mean() > 0.5, "it is no feat to stay among the seeds"
 
 
@@ -79,8 +90,8 @@ def test_warm_up_stays_in_the_seed_set() -> None:
     model = jaxbandit.surrogate(domain, kernels.SquaredExponential(length_scale=0.4), noise_variance=0.1, outputs=3)
     seeds = [3, 7, 21, 35]
     algorithm = SgpUcb(estimator=estimators.Bounds(cost_width=0.2), seeds=seeds, warm_up=40.0)
-    run = jaxbandit.simulate(problem, algorithm, model, horizon=60, trials=50, key=jax.random.key(1))
-    warm, later = np.asarray(run.indices)[:, :40], np.asarray(run.indices)[:, 40:]
+    run = jaxbandit.simulate(problem, algorithm, model, horizon=60, trials=50, key=jax.random.key(1), block=1, record="indices")
+    warm, later = np.split(np.asarray(run.indices), [40], axis=1)
     assert set(np.unique(warm)) == set(seeds) and not set(np.unique(later)) <= set(seeds)
     counts = np.array([np.sum(warm == seed) for seed in seeds])
     expected = 50 * 40 / 4
@@ -93,12 +104,17 @@ def test_expanders_of_2500_points() -> None:
     """At worst: every point is a candidate, and none is an expander, so that all pairs are looked at."""
     domain = domains.grid([0.0, 0.0], [6.0, 6.0], 50)
     model = jaxbandit.surrogate(domain, kernels.SquaredExponential(length_scale=1.0), noise_variance=0.05)
-    posterior = jax.jit(lambda p: model.condition(p, jnp.int32(1275), jnp.asarray([0.0, -3.0])))(model.init())
-    known = safety.intervals(model, posterior, estimators.Bounds(), jnp.int32(1), jax.random.key(0))
-    safe = jnp.asarray(np.asarray(domain.points)[:, 0] < 3)
-    hopeless = replace(known, mean=known.mean.at[1].add(jnp.where(safe, 0, 100)))
-    widest = jax.jit(lambda known: safety.Expansion().widest(model, posterior, known, safe, jnp.ones(2500, bool)))
-    assert int(widest(hopeless)) == 2500 and int(widest(known)) < 2500
+    safe = np.asarray(domain.points)[:, 0] < 3
+
+    @jax.jit
+    def widest(worse: jax.Array) -> jax.Array:
+        """The widest expander where the means of the constraint are ``worse [M]`` than those believed."""
+        posterior = model.condition(model.init(), jnp.int32(1275), jnp.asarray([0.0, -3.0]))
+        known = safety.intervals(model, posterior, estimators.Bounds(), jnp.int32(1), jax.random.key(0))
+        known = replace(known, mean=known.mean.at[1].add(worse))
+        return safety.Expansion().widest(model, posterior, known, jnp.asarray(safe), jnp.ones(2500, bool))
+
+    assert int(widest(np.where(safe, 0, np.float32(100)))) == 2500 and int(widest(np.zeros(2500, np.float32))) < 2500
 
 
 class ExactGp:
