@@ -109,6 +109,14 @@ def test_queueing_shows_the_arrivals_of_the_round():
     np.testing.assert_allclose(seen - means[None], np.broadcast_to((arrivals - 6)[:, None, None], seen.shape), atol=1e-4)
 
 
+@jax.jit
+def seen_of(problem, indices):
+    """An instance, all constraints of a round there, and what is observed at ``indices [n]`` in that round, ``[n, 1 + m]``."""
+    instance = problem.sample(jax.random.key(1))
+    drawn = instance.draw(jax.random.key(2))
+    return instance, instance.constraint_sample(drawn), jax.vmap(lambda index: instance.observe(index, drawn))(indices)
+
+
 @pytest.mark.full(but=("problem",))
 @pytest.mark.parametrize("noise", ["shared", "independent"])
 @pytest.mark.parametrize("inner", ["problem", "family", "residuals"])
@@ -120,28 +128,27 @@ def test_observation_agrees_with_the_sample(noise, inner):
     }[inner]()
     problem = problems.full_information(base, noise=noise)
     problem.validate()
-    instance = canonicalise(problem).sample(jax.random.key(1))
+    indices = np.asarray([0, 3, base.domain.size - 1], np.int32)
+    instance, seen, observed = seen_of(canonicalise(problem), indices)
     assert isinstance(instance, problems.FullInformation)
     assert (instance.outputs, instance.constraints, instance.name) == (base.outputs, base.constraints, base.name)
-    drawn = instance.draw(jax.random.key(2))
-    seen = np.asarray(instance.constraint_sample(drawn))
     assert seen.shape == (base.constraints, base.domain.size)
-    for index in (0, 3, base.domain.size - 1):
-        np.testing.assert_allclose(instance.observe(jnp.int32(index), drawn)[1:], seen[:, index], rtol=1e-6, atol=1e-6)
-    added = seen - np.asarray(instance.means)[1:]
+    np.testing.assert_allclose(observed[:, 1:], np.asarray(seen)[:, indices].T, rtol=1e-6, atol=1e-6)
+    added = np.asarray(seen) - np.asarray(instance.means)[1:]
     one_number = inner != "residuals" and noise == "shared"
     assert np.allclose(added, added[:, :1], atol=1e-5) == one_number
 
 
 @pytest.mark.full
 def test_full_information_runs_in_simulate():
+    options = {"horizon": 4, "trials": 2, "key": jax.random.key(0), "block": 1}
     problem = problems.full_information(problems.rkhs_1d_binding(12), noise="independent")
     model = jaxbandit.surrogate(problem.domain, kernels.SquaredExponential(length_scale=0.2), noise_variance=0.01)
-    run = jaxbandit.simulate(problem, jaxbandit.Config(), model, horizon=4, trials=2, key=jax.random.key(0))
+    run = jaxbandit.simulate(problem, jaxbandit.RandomSearch(), model, **options)
     assert np.all(np.isfinite(run.values))
     queue = problems.queueing(4)
     model = jaxbandit.surrogate(queue.domain, kernels.SquaredExponential(length_scale=0.5), noise_variance=0.01)
-    run = jaxbandit.simulate(queue, jaxbandit.Config(), model, horizon=4, trials=2, key=jax.random.key(0))
+    run = jaxbandit.simulate(queue, jaxbandit.RandomSearch(), model, **options)
     assert np.all(np.isfinite(jaxbandit.metrics.curves(queue, run.indices).hard_violation))
 
 
