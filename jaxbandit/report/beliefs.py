@@ -317,7 +317,7 @@ class _Shown:
             indices = len(self.ground.points) + np.arange(len(indices))
         before, self.frames = len(indices) - len(np.asarray(trajectory.indices)), list[_Frame]()
         for place, t in enumerate(rounds):
-            belief: Prediction = jax.tree.map(lambda x, place=place: np.asarray(x[place]), beliefs)
+            belief: Prediction = jax.tree.map(lambda x, place=place: np.asarray(x)[place], beliefs)
             tried, seen = indices[: before + t], np.where(due <= t, values, np.nan)[: before + t]
             panels: list[tuple[str, drawing.Quantity]] = []
             for j, (name, mean, sd) in enumerate(zip(output_names(surrogate.outputs), belief.mean, belief.sd, strict=True)):

@@ -160,7 +160,6 @@ def test_reports_of_nothing_are_refused(tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
-@pytest.mark.full
 def test_a_browser_shows_every_section_without_complaint(full_report, tmp_path):
     _, _, text = full_report
     page = tmp_path / "report.html"
@@ -336,7 +335,7 @@ def late_run():
     model = jb.surrogate(problem.domain, kernel, noise_variance=0.05, tolerance=1e-6)
     options = {"horizon": 12, "trials": 2, "key": jax.random.key(0), "initial": jb.InitialDesign(random=3)}
     run = jb.simulate(problem, jb.Rpol(), model, delay=jb.delays.Poisson(mean=3.0), **options)
-    return problem, kernel, model, run
+    return problem, kernel, model, jax.tree.map(np.asarray, run)
 
 
 def dense_posterior(points, kernel, indices, values, noise):
@@ -375,11 +374,11 @@ def test_posterior_maps_and_their_animation_are_written(late_run, tmp_path):
     trial = jax.tree.map(lambda x: x[0], run)
     words = {"problem": problem, "score": penalised_bounds(3.0, 3.0)}
     axes = posterior_maps(model, trial, [3, 12], **words)
-    axes[0, 0].figure.savefig(tmp_path / "maps.png")
+    axes[0, 0].figure.savefig(tmp_path / "maps.png", dpi=30)
     plt.close()
     with Image.open(tmp_path / "maps.png") as image:
         assert np.asarray(image.convert("L")).std() > 10  # not blank
-    posterior_animation(model, trial, [1, 12], title="one trial", **words).save(tmp_path / "maps.gif", writer="pillow")
+    posterior_animation(model, trial, [1, 12], title="one trial", **words).save(tmp_path / "maps.gif", writer="pillow", dpi=30)
     with Image.open(tmp_path / "maps.gif") as image:
         assert image.n_frames == 2 and image.info["duration"] == 500
 
@@ -389,7 +388,7 @@ def test_the_mapped_score_is_the_one_that_rpol_maximises(late_run):
     _, _, model, run = late_run
     trial = jax.tree.map(lambda x: x[0], run)
     rounds = list(range(12))
-    beliefs = posterior_after(model, trial, rounds)
+    beliefs = jax.tree.map(np.asarray, posterior_after(model, trial, rounds))
     for t in rounds:
         score = penalised_bounds(3.0, 3.0)(jax.tree.map(lambda x, t=t: x[t], beliefs), np.asarray(trial.multipliers)[t], t + 1)
         assert float(score[int(trial.indices[t])]) == pytest.approx(float(score.max()), abs=1e-3)

@@ -192,6 +192,12 @@ def test_one_trial_of_many():
             wrong()
 
 
+@jax.jit
+def measured(family, key, number, chosen):
+    instance = family.sample(stream_key(trial_key(key, number), Stream.PROBLEM))
+    return jb.metrics.curves(instance, chosen).regret, jb.problems.optimum(instance).value
+
+
 @pytest.mark.full
 def test_a_random_family_is_measured_on_the_instances_of_the_key():
     family, key = jb.problems.rkhs_1d(6), jax.random.key(3)
@@ -208,10 +214,9 @@ def test_a_random_family_is_measured_on_the_instances_of_the_key():
     found = run.to_xarray(family, key=key, trials=[4, 7])
     assert found.trial.values.tolist() == [4, 7] and "index" not in found
     for place, number in enumerate((4, 7)):
-        instance = jb.canonicalise(family).sample(stream_key(trial_key(key, number), Stream.PROBLEM))
-        want = jb.metrics.curves(instance, run.indices[place])
-        np.testing.assert_allclose(found.regret.values[0, place], want.regret, rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(found.optimum.values[0, place], jb.problems.optimum(instance).value, rtol=1e-6)
+        regret, best = measured(jb.canonicalise(family), key, np.int32(number), run.indices[place])
+        np.testing.assert_allclose(found.regret.values[0, place], regret, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(found.optimum.values[0, place], best, rtol=1e-6)
     with pytest.raises(InvalidArgument, match="give the key that simulate was given"):
         run.to_xarray(family)
 
@@ -318,7 +323,20 @@ def test_beliefs_on_a_box_are_drawn_on_a_line_and_on_a_plane_alone() -> None:
     from tests.support import box_runs  # beside the few that need it
 
     problem, model = box_runs.valley(), box_runs.model()
-    run = jb.simulate(problem, jb.Rpol(), model, horizon=3, key=jax.random.key(0), initial=jb.InitialDesign(random=2)).trial(0)
+    points = np.asarray([[0.3, 0.02], [1.7, 0.9], [1.0, 0.1], [0.6, 0.5], [1.9, 0.05]], np.float32)
+    values, empty = box_runs.values(points).T.astype(np.float32) + np.float32(0.1), np.zeros((), np.int32)
+    run = jb.Trajectory(
+        indices=np.arange(34, 37, dtype=np.int32),
+        status=empty,
+        failed_round=empty,
+        declared_round=empty,
+        information_gain=np.zeros(2),
+        initial_indices=np.arange(32, 34, dtype=np.int32),
+        initial_values=values[:2],
+        values=values[2:],
+        initial_points=points[:2],
+        points=points[2:],
+    )
     axes = plots.posterior_maps(model, run, [0, 3], problem=problem)
     assert axes.shape == (2, 4) and axes[1, 0].get_xlabel() == "dose" and axes[0, 0].get_yscale() == "log"
     drawn = {line.get_label(): line.get_xydata() for line in axes[1, 0].lines}

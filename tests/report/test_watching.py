@@ -20,11 +20,23 @@ from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.report import watching
 from jaxbandit.report.watching import page_so_far, watch, watched
 from jaxbandit.session import Axis, Model, Session
-from jaxbandit.study import forget, hold_directory, run_study, write_results
+from jaxbandit.study import forget, from_toml, hold_directory, run_study, write_results
 from jaxbandit.study.files import PROGRESS, RECORD
 from tests.support.small_study import ONE_CELL, one_cell_in_python
 from tests.support.small_study import written as written_study
 from tests.support.synthetic_results import results
+
+# Two lines of a study that compiles in little time.
+AT_RANDOM = (
+    ONE_CELL.split("[algorithm.rpol]")[0]
+    + """
+[algorithm.first]
+type = "RandomSearch"
+
+[algorithm."the second line"]
+type = "RandomSearch"
+"""
+)
 
 MALICIOUS = '<script>alert("x")</script>&amp;$\\frac$'
 ROUNDS = [5, 10]
@@ -188,7 +200,7 @@ def test_a_study_is_followed_from_its_first_batch_to_its_report(tmp_path: Path) 
 
     def play() -> None:
         with held:
-            run_study(one_cell_in_python(), held, results=out / "results.nc")
+            run_study(from_toml(written_study(tmp_path, AT_RANDOM)), held, results=out / "results.nc")
             told.wait("while it runs")
             forget(held)
 
@@ -198,7 +210,7 @@ def test_a_study_is_followed_from_its_first_batch_to_its_report(tmp_path: Path) 
     assert told_now[0] == f"the study while it runs: {out / 'report.html'}; a browser that shows it loads it again every 5 s"
     assert told_now[1:] == [f"wrote {out / 'report.html'}"]
     first, last = told.pages[-2], told.pages[-1]
-    assert "rpol reward_width=2.5" in first and 'http-equiv="refresh"' in first  # with trials finished or without
+    assert "the second line" in first and 'http-equiv="refresh"' in first  # with trials finished or without
     assert 'id="differences"' in last and 'http-equiv="refresh"' not in last
     assert sorted(file.name for file in out.iterdir()) == ["report.html", "results.nc", "results.nc.sha256"]
 
@@ -302,9 +314,9 @@ def test_a_run_keeps_its_own_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     written = watching.write_whole
     monkeypatch.setattr(watching, "write_whole", lambda path, write: (written(path, write), pages.append(path.read_text(encoding="utf-8"))))
     out = tmp_path / "out"
-    assert main(["run", str(written_study(tmp_path, ONE_CELL)), "--out", str(out), "--no-cache", "--no-figure", "--watch"]) == 0
+    assert main(["run", str(written_study(tmp_path, AT_RANDOM)), "--out", str(out), "--no-cache", "--no-figure", "--watch"]) == 0
     assert f"wrote {out / 'report.html'}" in capsys.readouterr().out
-    assert len(pages) == 1 and "reward_width=2.5" in pages[0] and 'http-equiv="refresh"' in pages[0]  # with trials finished or without
+    assert len(pages) == 1 and "the second line" in pages[0] and 'http-equiv="refresh"' in pages[0]  # with trials finished or without
     assert 'id="differences"' in (out / "report.html").read_text(encoding="utf-8")
 
 

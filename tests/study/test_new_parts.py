@@ -81,7 +81,8 @@ def valley(points: int = 4, kernel: jb.kernels.Kernel | None = None) -> jb.probl
     return jb.problems.from_tables(jb.domains.product([x]), x**2, [x - 0.5], noise_variance=0.01, name="valley")
 '''
 STUDY = """
-trials = 3
+trajectories = true
+trials = 2
 horizon = 8
 metrics = ["regret", "hard_violation"]
 keep = {{every = 1}}

@@ -54,8 +54,10 @@ def test_it_picks_what_separate_runs_find_best() -> None:
 @pytest.mark.full
 def test_random_families_are_tuned_on_instances_of_their_own() -> None:
     tuned, run = study(problems.rkhs_1d_binding(20))
-    table = tune(tuned, run, {"step": [0.1, 1.0]}, trials=3).candidates
-    played = jaxbandit.simulate(run.problem, Oco(step=1.0), run.model, horizon=HORIZON, trials=3, key=jax.random.key(5))
+    values = {"step": [0.1, 1.0]}
+    table = tune(tuned, run, values, trials=3).candidates
+    both = jaxbandit.sweep(Oco(), values)  # together, by the tuner's program
+    played = jaxbandit.simulate(run.problem, both, run.model, horizon=HORIZON, trials=3, key=jax.random.key(5)).variant(1)
     instances = dataclasses.replace(tuned, seed=5).instances(run.problem)
     curves = jax.jit(jax.vmap(metrics.curves))(instances, played.indices)
     np.testing.assert_allclose(table[1].loss, np.mean(curves.positive_regret[:, -1] + curves.hard_violation[:, -1]), rtol=1e-4)
