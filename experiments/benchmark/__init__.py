@@ -33,8 +33,8 @@ The file of ``--json`` is one object. Its keys:
 - ``boxes``: a continuous box (Hartmann-6), ``trials`` side by side for ``horizon`` rounds: ``us`` per trial-round of constrained EI with
   ``fixed`` kernels and with ``fitted`` ones, and of ``scbo`` with fitted ones, which is not in the quick benchmark; and of BoTorch, whose
   kernels are fitted in each round, in ``rival_trials`` trials of ``rival_horizon`` rounds: ``botorch_fitted`` (constrained log-EI) and
-  ``botorch_scbo``; ``best``, medians over trials of the best feasible value after as many rounds; ``botorch_over_fitted`` (at least 150)
-  and ``botorch_over_scbo``, with its ``version``, or a ``note`` where it is not installed.
+  ``botorch_scbo``; ``best``, medians over trials of the best feasible value after as many rounds, null where half of them have none;
+  ``botorch_over_fitted`` (at least 150) and ``botorch_over_scbo``, with its ``version``, or a ``note`` where it is not installed.
 - ``data_rate``: Algorithm 3 in the experiment ``data-rate``, by rows on one core: ``us`` per trial-round, ``build_s``, ``compile_s``,
   ``peak_rss_mb``, ``points`` and ``rank``.
 - ``session``: a session of ``tickets`` questions and answers, each on the disk before it returns: milliseconds of both together

@@ -42,7 +42,7 @@ def measure_boxes(spec: dict[str, Any]) -> dict[str, Any]:
     return {"us": us, "best": best, **over, "version": importlib.metadata.version("botorch")}
 
 
-def _ours(learner: jb.Algorithm, spec: dict[str, Any]) -> tuple[float, float]:
+def _ours(learner: jb.Algorithm, spec: dict[str, Any]) -> tuple[float, float | None]:
     problem = jb.problems.hartmann6()
     model = jb.surrogate(problem.domain, jb.kernels.Matern52(length_scale=0.5), noise_variance=1e-4, outputs=2)
     first, seconds = jb.InitialDesign(random=FIRST, counted=True), []
@@ -57,12 +57,13 @@ def _ours(learner: jb.Algorithm, spec: dict[str, Any]) -> tuple[float, float]:
     return seconds[1] / spec["trials"] / spec["horizon"] * 1e6, _median_of_best(np.asarray(problem.means_of(chosen)))
 
 
-def _median_of_best(values: np.ndarray) -> float:
-    """Return the median over trials of the best feasible value of ``values [1 + m, trials, n]``."""
-    return float(np.median(np.max(np.where(np.all(values[1:] <= 0, axis=0), values[0], -np.inf), axis=1)))
+def _median_of_best(values: np.ndarray) -> float | None:
+    """Return the median over trials of the best feasible value of ``values [1 + m, trials, n]``; none where half of them have none."""
+    median = float(np.median(np.max(np.where(np.all(values[1:] <= 0, axis=0), values[0], -np.inf), axis=1)))
+    return median if np.isfinite(median) else None
 
 
-def _botorch(propose: Callable[[Any, Any], Any], spec: dict[str, Any]) -> tuple[float, float]:
+def _botorch(propose: Callable[[Any, Any], Any], spec: dict[str, Any]) -> tuple[float, float | None]:
     """Return microseconds a round of trials one after the other, and the median of their best feasible values."""
     import torch
     from botorch.test_functions.synthetic import ConstrainedHartmann

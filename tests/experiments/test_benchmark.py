@@ -18,7 +18,7 @@ from experiments.benchmark import child, cluster, command, device, measure, stud
 
 TINY = {
     "engine": {"points_per_axis": 5, "repeats": 1},
-    "study": {"points_per_axis": 5, "values": 2, "trials": 2, "many": 2, "horizon": 2, "few": 2, "long": 2},
+    "study": {"points_per_axis": 5, "values": 1, "trials": 2, "many": 2, "horizon": 2, "few": 2, "long": 2},
     "accuracy": {"points_per_axis": 5, "horizon": 12},
     "boxes": {"horizon": 2, "rival_horizon": 1},
     "session": {"points_per_axis": 5, "tickets": 3},
@@ -42,7 +42,10 @@ def most_here(own_process, spec, *, pinned, cores=1):
 
 @pytest.mark.full
 def test_every_key_of_the_file_is_documented(tmp_path, monkeypatch, capsys):
-    """At sizes at which the figures mean nothing, and without fits, so that most measurements share their programs."""
+    """At sizes at which the figures mean nothing, without fits, and sweeps of one value: most measurements share their programs.
+
+    On a box random points are played, by a small program; the learner need only be made.
+    """
     from distributed import LocalCluster
 
     for part, sizes in TINY.items():
@@ -52,7 +55,8 @@ def test_every_key_of_the_file_is_documented(tmp_path, monkeypatch, capsys):
     for part in (cluster, study):
         monkeypatch.setattr(part, "use_all_cores", lambda: None)  # this process has started its devices
     monkeypatch.setattr(cluster, "WARMING", 2)
-    refitted = jaxbandit.Refitted
+    cei, refitted = jaxbandit.Cei, jaxbandit.Refitted
+    monkeypatch.setattr(jaxbandit, "Cei", lambda: cei() and jaxbandit.RandomSearch())
     monkeypatch.setattr(jaxbandit, "Refitted", lambda **given: refitted(**given).algorithm)
     monkeypatch.setattr(measure, "run_child", partial(most_here, measure.run_child))
     file, options = tmp_path / "figures.json", {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
