@@ -55,11 +55,14 @@ class Instances(Family):
     @staticmethod
     def of(family: Family, options: Options) -> Instances:
         """Return the instances that a family gives to a study with these options."""
-        root = jax.random.key(options.seed)
-        keys = jax.vmap(lambda i: jb.keys.stream_key(jb.keys.trial_key(root, i), jb.keys.Stream.PROBLEM))(jnp.arange(options.trials))
-        means = jax.jit(jax.vmap(lambda key: family.sample(key).means))(keys)
-        tables: dict[str, Any] = {"keys": np.asarray(_bits(keys)), "means": np.asarray(means)}
-        return Instances(domain=family.domain, noise=family.noise, delay=family.delay, **tables)
+
+        @jax.jit
+        def tables(root: jax.Array) -> dict[str, jax.Array]:
+            keys = jax.vmap(lambda i: jb.keys.stream_key(jb.keys.trial_key(root, i), jb.keys.Stream.PROBLEM))(jnp.arange(options.trials))
+            return {"keys": _bits(keys), "means": jax.vmap(lambda key: family.sample(key).means)(keys)}
+
+        found = jax.tree.map(np.asarray, tables(jax.random.key(options.seed)))
+        return Instances(domain=family.domain, noise=family.noise, delay=family.delay, **found)
 
 
 def _bits(key: jax.Array) -> jax.Array:
@@ -97,7 +100,7 @@ class Arena:
         )
         (form,) = surrogate.forms
         missing = max(LEAST_RANK, 2 ** int(np.ceil(np.log2(form.rank)))) - form.rank
-        return jb.replace(surrogate, forms=(jb.replace(form, phi=jnp.pad(form.phi, ((0, 0), (0, missing)))),))
+        return jb.replace(surrogate, forms=(jb.replace(form, phi=np.pad(form.phi, ((0, 0), (0, missing)))),))
 
     def tabulated(self, options: Options) -> Arena:
         """Return the same without what makes programs differ, but not problems: the name, and how a family draws its instances."""

@@ -223,13 +223,14 @@ def test_delays_are_common_random_numbers() -> None:
     expected = late("wait").arrivals
     for policy in POLICIES:
         np.testing.assert_array_equal(late(policy).arrivals, expected)
-    other = simulate(algorithm=jaxbandit.Unconstrained(), delay=geometric(2.0), capacity=HORIZON, record="all", trials=[3], block=1)
+    other = simulate(algorithm=jaxbandit.RandomSearch(), delay=geometric(2.0), capacity=HORIZON, record="all", trials=[3], block=1)
     np.testing.assert_array_equal(other.arrivals[0], expected[3])
     assert len(np.unique(expected.reshape(TRIALS, -1), axis=0)) == TRIALS
     with jax.enable_x64(True):
         stream = stream_key(trial_key(KEY, 1), Stream.DELAY)
-        drawn = [np.asarray(geometric(2.0).draw(round_key(stream, t), 2)) + t for t in range(1, HORIZON + 1)]
-    np.testing.assert_array_equal(np.stack(drawn), expected[1])
+        rounds = np.arange(1, HORIZON + 1)
+        drawn = jax.jit(jax.vmap(lambda t: geometric(2.0).draw(round_key(stream, t), 2)))(rounds)
+    np.testing.assert_array_equal(rounds[:, None] + np.asarray(drawn), expected[1])
     for policy in ("hallucinate", "censor"):
         assert not np.array_equal(late(policy).indices, late("wait").indices), "policies do differ"
 
@@ -239,6 +240,8 @@ import json
 import jax
 import numpy as np
 from tests.support import delayed_runs as runs
+from tests.support.quick import trace_quickly
+trace_quickly()
 assert len(jax.devices()) == 4
 run = runs.simulate(delay=runs.geometric(2.0), capacity=runs.HORIZON)
 fields = jax.tree_util.tree_leaves_with_path(run)

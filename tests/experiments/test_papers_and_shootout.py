@@ -81,19 +81,22 @@ def test_safe_algorithms_of_zj22_are_told_a_safe_point_that_is_not_the_best():
     options = small(zj22, points_per_axis=40)
     runs = by_label(zj22.build(options))
     assert {label.split(",")[0] for label in runs} == {"CBO-UCB", "CBO-TS", "CBO-Rand", "StageOpt", "SGP-UCB"}
-    stage = runs["StageOpt, h = B/2"]
-    instance = stage.problem.sample(jax.random.key(3))
-    reward, cost = np.asarray(instance.means)
-    told, _ = stage.informed(instance, stage.algorithm, stage.model)
+    stage, literal = runs["StageOpt, h = B/2"], by_label(zj22.build(dataclasses.replace(options, parameters="paper")))["StageOpt, h = B/2"]
+
+    @jax.jit
+    def instance_and_told(key):
+        instance = stage.problem.sample(key)
+        return instance, *(run.informed(instance, run.algorithm, run.model)[0] for run in (stage, literal))
+
+    instance, told, literally = jax.tree.map(np.asarray, instance_and_told(jax.random.key(3)))
+    reward, cost = instance.means
     feasible = np.sort(cost[cost <= 0])
     assert cost[int(told.seeds[0])] == feasible[(len(feasible) - 1) // 2] and int(told.seeds[0]) != int(np.argmax(reward))
     steps = np.abs(np.diff(cost)) / np.diff(np.asarray(instance.domain.points)[:, 0])
     np.testing.assert_allclose(told.lipschitz, steps.max(), rtol=1e-5)
-    literal = by_label(zj22.build(dataclasses.replace(options, parameters="paper")))["StageOpt, h = B/2"]
-    told, _ = literal.informed(instance, literal.algorithm, literal.model)
-    np.testing.assert_allclose(told.estimator.reward_width.norm_bound, np.abs(reward).max())
+    np.testing.assert_allclose(literally.estimator.reward_width.norm_bound, np.abs(reward).max())
     unsafe = problems.from_tables(domains.arms(3), np.ones(3), np.array([2.0, 1.0, 3.0]))
-    assert int(zhou_ji.typical_safe_point(unsafe)) == 1  # where nothing is feasible, the safest
+    assert int(jax.jit(zhou_ji.typical_safe_point)(unsafe)) == 1  # where nothing is feasible, the safest
 
 
 @pytest.fixture(scope="module")
@@ -193,9 +196,8 @@ def test_tabulated_instances_are_those_of_the_family():
     arena = arenas.PROBLEMS["RKHS"](10)
     tables = arena.tabulated(options).problem
     study = Study(name="s", runs=[Run("oracle", arena.problem, jaxbandit.Oracle(), arena.model(1))], horizon=1, trials=3, seed=5)
-    for trial in range(3):
-        np.testing.assert_allclose(study.instance(tables, trial).means, study.instance(arena.problem, trial).means, rtol=1e-4, atol=1e-5)
-    assert np.isnan(tables.sample(jax.random.key(99)).means).all()
+    np.testing.assert_allclose(study.instances(tables).means, study.instances(arena.problem).means, rtol=1e-4, atol=1e-5)
+    assert np.isnan(jax.jit(tables.sample)(jax.random.key(99)).means).all()
 
 
 @pytest.mark.full
@@ -204,12 +206,15 @@ def test_features_of_zeros_change_nothing():
     padded = arena.model(20)
     bare = jaxbandit.surrogate(arena.problem.domain, arena.kernel, noise_variance=arena.noise_variance, form="features")
     assert padded.forms[0].rank == 32 > bare.forms[0].rank
-    posteriors = []
-    for model in (padded, bare):
+
+    @jax.jit
+    def belief(model):
         posterior = model.init()
         for index, value in ((3, 1.0), (50, -0.5), (4, 0.8)):
             posterior = model.condition(posterior, jax.numpy.int32(index), jax.numpy.full((2,), value))
-        posteriors.append(model.predict(posterior))
+        return model.predict(posterior)
+
+    posteriors = belief(padded), belief(bare)
     np.testing.assert_allclose(posteriors[0].mean, posteriors[1].mean, atol=1e-4)
     np.testing.assert_allclose(posteriors[0].sd, posteriors[1].sd, atol=1e-4)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -20,10 +21,10 @@ class Impatient(Wait):
     """Take in no value that is more than ``patience`` rounds late."""
 
     name = "impatient"
-    patience: Annotated[int, fields.whole(0)] = jaxbandit.static(default=0)
+    patience: Annotated[float, fields.nonnegative] = 0.0
 
     def taken(self, feedback: Feedback, chosen: Array) -> Array:
-        return super().taken(feedback, chosen) & (feedback.ages <= self.patience)[:, None]
+        return super().taken(feedback, chosen) & (feedback.ages.astype(jnp.float32) <= self.patience)[:, None]
 
 
 @pytest.mark.full
@@ -33,7 +34,7 @@ def test_a_policy_that_takes_in_less_is_one_method() -> None:
 
     def play(policy: Wait, delay: int) -> np.ndarray:
         late = delays.Constant(rounds=delay)
-        return simulate(problem, Rpol(), model, horizon=8, trials=2, key=jax.random.key(0), delay=late, feedback=policy).indices
+        return simulate(problem, Rpol(), model, horizon=8, trials=2, key=jax.random.key(0), delay=late, feedback=policy, capacity=8).indices
 
     assert np.array_equal(play(Impatient(patience=3), 3), play(Wait(), 3))
     assert np.array_equal(play(Impatient(patience=2), 3), play(Wait(), 7)), "nothing is taken in before the last round"
