@@ -57,7 +57,7 @@ class Instances(Family):
         """Return the instances that a family gives to a study with these options."""
 
         @jax.jit
-        def tables(root: jax.Array) -> dict[str, jax.Array]:
+        def tables(root: jax.Array) -> dict[str, Any]:
             keys = jax.vmap(lambda i: jb.keys.stream_key(jb.keys.trial_key(root, i), jb.keys.Stream.PROBLEM))(jnp.arange(options.trials))
             return {"keys": _bits(keys), "means": jax.vmap(lambda key: family.sample(key).means)(keys)}
 
