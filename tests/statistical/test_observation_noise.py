@@ -1,12 +1,11 @@
 """The moments of observation noise, and its independence of rounds, trials and algorithms."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import Cbo, Rpol, domains, kernels, problems
+from jaxbandit import RandomSearch, Rpol, domains, kernels, problems
 from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
 
 # -- moments of the noise; every threshold is five standard errors, passed by chance once in two million -------------------------------
@@ -17,6 +16,16 @@ DRAWS = 40_000
 def samples(noise, outputs, seed=0):
     keys = jax.random.split(jax.random.key(seed), DRAWS)
     return np.asarray(jax.vmap(lambda key: noise.draw(key, outputs, np.float32))(keys), np.float64)
+
+
+def drawn(draw, key, trials, rounds):
+    """What ``draw`` makes of the key of each round of each trial of a run with ``key``, ``[trials, rounds, ...]``."""
+
+    def one(trial, t):
+        return draw(round_key(stream_key(trial_key(key, trial), Stream.NOISE), t))
+
+    every = jax.jit(jax.vmap(jax.vmap(one, (None, 0)), (0, None)))
+    return np.asarray(every(np.arange(trials), np.arange(1, rounds + 1)), np.float64)
 
 
 def check_moments(values, variance):
@@ -65,12 +74,7 @@ def test_noise_is_independent_across_rounds_trials_and_outputs():
     """Check the keys that trials use: a correlation of neighbouring rounds, trials or outputs would shrink every interval."""
     trials, rounds = 60, 400
     noise = problems.Gaussian(variance=0.3)
-
-    def one(trial, t):
-        return noise.draw(round_key(stream_key(trial_key(jax.random.key(11), trial), Stream.NOISE), t), 2, np.float32)
-
-    values = jax.vmap(jax.vmap(one, (None, 0)), (0, None))(jnp.arange(trials), jnp.arange(1, rounds + 1))
-    values = np.asarray(values, np.float64)  # [trials, rounds, outputs]
+    values = drawn(lambda key: noise.draw(key, 2, np.float32), jax.random.key(11), trials, rounds)  # [trials, rounds, outputs]
     check_moments(values.ravel(), 0.3)
     pairs = {
         "outputs": (values[..., 0], values[..., 1]),
@@ -103,16 +107,15 @@ def test_trials_of_any_algorithm_see_the_same_noise():
     domain = domains.grid([0.0, 0.0], [6.0, 6.0], 4)
     problem = jaxbandit.replace(problems.sine(4, noise_variance=[0.04, 0.25]), domain=domain)
     model = jaxbandit.surrogate(domain, kernels.SquaredExponential(), noise_variance=0.1, form="features")
-    key = jax.random.key(8)
-    noises = []
-    for algorithm, trials in ((Rpol(), 3), (Cbo(dual_cap=5.0), 3), (Rpol(), [2, 0])):
-        result = jaxbandit.simulate(problem, algorithm, model, horizon=6, trials=trials, key=key, devices=jax.devices()[:1])
-        noises.append(np.asarray(result.values) - np.moveaxis(problem.means[:, np.asarray(result.indices)], 0, -1))
-    rpol, cbo, some = noises
-    np.testing.assert_allclose(rpol, cbo, atol=2e-6)  # values near 7 lose float32's last digits when the mean is taken off
-    np.testing.assert_allclose(some, rpol[[2, 0]], atol=2e-6)
-    want = [[problem.draw(round_key(stream_key(trial_key(key, i), Stream.NOISE), t)) for t in range(1, 7)] for i in range(3)]
-    np.testing.assert_allclose(rpol, np.asarray(want), atol=2e-6)
-    other = jaxbandit.simulate(problem, Rpol(), model, horizon=6, trials=3, key=jax.random.key(9), devices=jax.devices()[:1])
-    fresh = np.asarray(other.values) - np.moveaxis(problem.means[:, np.asarray(other.indices)], 0, -1)
-    assert np.min(np.abs(fresh - rpol)) > 1e-5  # another key, other numbers in all 36 places
+    key, options = jax.random.key(8), {"horizon": 6, "devices": jax.devices()[:1], "block": 1}
+
+    def noise_of(algorithm, trials, key):
+        run = jax.tree.map(np.asarray, jaxbandit.simulate(problem, algorithm, model, trials=trials, key=key, **options))
+        return run.values - np.moveaxis(problem.means[:, run.indices], 0, -1)
+
+    rpol, random = (noise_of(algorithm, 3, key) for algorithm in (Rpol(), RandomSearch()))
+    np.testing.assert_allclose(rpol, random, atol=2e-6)  # values near 7 lose float32's last digits when the mean is taken off
+    np.testing.assert_allclose(noise_of(Rpol(), [2, 0, 1], key), rpol[[2, 0, 1]], atol=2e-6)
+    np.testing.assert_allclose(rpol, drawn(problem.draw, key, 3, 6), atol=2e-6)
+    # another key, other numbers in all 36 places
+    assert np.min(np.abs(noise_of(Rpol(), 3, jax.random.key(9)) - rpol)) > 1e-5
