@@ -35,6 +35,7 @@ from tests.support.audit_traces import (
     TOLERANCE,
     TRIALS,
     check_golden_trace,
+    companions,
     comparison,
     listed,
     model_and_record,
@@ -312,10 +313,18 @@ def test_a_users_kernel_is_audited_without_a_table_of_kernels() -> None:
     inner = kernels.SquaredExponential(length_scale=np.array([1.0, 2.0]))
     kernel = 2.0 * Cauchy(length_scale=0.5, inner=inner)
     model = jaxbandit.surrogate(problem.domain, [kernel, kernels.Constant(variance=3.0)], noise_variance=0.1)
-    run = Run("mine", problem, jaxbandit.RandomSearch(), model)
-    arrays = audit(Study("own", runs=(run,), trials=1, horizon=2), run, 0)
-    assert np.all(arrays["beta_f_t"] == 0) and "draw_f" not in arrays  # of random search
+    run = Run("mine", problem, jaxbandit.RandomSearch(), model, trace_name="mine")
+    study = Study("own", runs=(run,), trials=1, horizon=2)
+    arrays = audit(study, run, 0)
+    assert np.all(arrays["beta_f_t"] == 0) and not {"draw_f", "length_scales"} & set(arrays)  # of random search
     params = json.loads(str(arrays["meta"]))["params"]
     inside = {"name": "se", "var": 1.0, "u": [1.0, 2.0]}
     assert params["kernel"] == {"name": "cauchy", "var": 2.0, "u": 0.5, "inner": inside, "of": "numpy.square"}
     assert params["kernel_g"] == {"name": "constant", "var": 3.0}
+
+
+def test_length_scales_that_are_fitted_on_the_way_are_in_the_trace() -> None:
+    study, run = comparison("rpol")
+    scales = np.arange(TRIALS * HORIZON * 2.0).reshape(TRIALS, HORIZON, 2, 1)
+    fitted = dataclasses.replace(played(companions("rpol"))["rpol"], length_scales=scales)
+    np.testing.assert_array_equal(audit(sharing(study, {"rpol": fitted}), run, 2)["length_scales"], scales[2])

@@ -1,6 +1,7 @@
 """Studies that fit hyper-parameters: to data of a file before round 1, to each trial's initial design, and on the way.
 
-Every fit is recomputed in NumPy from what the results hold: the rows of the study's table, the trajectory of a trial, its audit trace.
+Every fit is recomputed in NumPy from what the results hold: the rows of the study's table and the trajectory of a trial, whose choices
+follow from the fits in force.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import numpy as np
 import pytest
 
 import jaxbandit as jb
-from jaxbandit.study import Model, audit, grid, run_study
+from jaxbandit.study import Model, grid, run_study
 from jaxbandit.study.study import from_table
-from tests.oracles import hyper_parameters
+from tests.oracles import bandit, hyper_parameters, policies
+from tests.oracles import gaussian_process as gp
 
 LOW, HIGH, NOISE, SPAN = 0.5, 20.0, 0.05, 30.0
 DESIGN, FIRST, HORIZON, TRIALS = 6, 10, 6, 2
@@ -67,6 +69,14 @@ def fitted(start: Any, low: Any, high: Any, points: np.ndarray, values: np.ndarr
     return min((hyper_parameters.fit(own, low, high, points, values, sides, scale) for own in starts), key=lambda found: found[1])[0]
 
 
+def score_gaps(fit: np.ndarray, record: bandit.Record, points: np.ndarray) -> np.ndarray:
+    """How far the points of every round fall short of RPOL's best under some length-scale, variance and noise variance, ``[T]``."""
+    length_scale, variance, noise = fit
+    grams = np.stack([variance * gp.squared_exponential(points, points, length_scale)] * 2)
+    model = bandit.Model(grams, np.full(2, noise), np.zeros(2), lambda t, gain: np.full(2, 3.0))
+    return bandit.score_gaps(policies.rpol(model, record, strategy="bounds").scores, record.indices)
+
+
 @pytest.mark.full
 def test_fits_are_those_of_the_data_that_results_hold(tmp_path: Path) -> None:
     file = tmp_path / "earlier.csv"
@@ -85,20 +95,23 @@ def test_fits_are_those_of_the_data_that_results_hold(tmp_path: Path) -> None:
     own = [recorded[0]["kernel"]["length_scale"], recorded[0]["variance"], json.loads(results.attrs["noise_variance_of_model"])["rpol"][0]]
     np.testing.assert_allclose(own, before, rtol=1e-3)
 
-    # Of each trial: before round 1 from its design, and after round 4 from all that it has seen, ten values for each output.
+    # Of each trial: before round 1 from its design, by which it plays four rounds, and then from all that it has seen, ten values of each
+    # output. Random search of the same model and seed tells the design, for noise is common.
+    random = dataclasses.replace(study.runs[0], algorithm=jb.RandomSearch())
+    designs = study.trajectory(random, trials=TRIALS)
     low, high = (np.asarray([end, before[1] * factor, before[2] * factor]) for end, factor in ((LOW, 1 / SPAN), (HIGH, SPAN)))
-    ends = []
+    domain, ends = np.asarray(study.runs[0].problem.domain.points), []
     for trial in range(TRIALS):
-        trace = audit(study, study.runs[0], trial)
-        seen = np.concatenate([trace["initial_indices"], trace["indices"]])
-        told = np.concatenate([trace["initial_values"], np.stack([trace["rewards"], trace["costs"][:, 0]], axis=1)])
-        np.testing.assert_array_equal(results.index.sel(trial=trial).values[0], trace["indices"])
-        first = fitted(before, low, high, trace["domain"][seen[:DESIGN]], told[:DESIGN], before[1])
-        second = fitted(first, low, high, trace["domain"][seen[:FIRST]], told[:FIRST], before[1])
-        scales = trace["length_scales"][:, 0, 0]
+        own = results.isel(algorithm=0, trial=trial)
+        record = bandit.Record(own["index"].values, own.observed.values, designs.initial_indices[trial], designs.initial_values[trial])
+        seen, told = (np.concatenate(parts) for parts in ((record.initial_indices, record.indices), (record.initial_values, record.values)))
+        first = fitted(before, low, high, domain[seen[:DESIGN]], told[:DESIGN], before[1])
+        second = fitted(first, low, high, domain[seen[:FIRST]], told[:FIRST], before[1])
+        np.testing.assert_allclose(own.fitted_length_scales, second[0], rtol=1e-3)
         rounds = FIRST - DESIGN
-        np.testing.assert_allclose(scales, np.repeat([first[0], second[0]], [rounds, HORIZON - rounds]), rtol=1e-3)
-        np.testing.assert_allclose(results.fitted_length_scales.sel(trial=trial), second[0], rtol=1e-3)
+        by_none, by_first, by_second = (score_gaps(fit, record, domain) for fit in (before, first, second))
+        assert max(by_first[:rounds].max(), by_second[rounds:].max()) < 1e-3, "to which fits agree"
+        assert min(by_none[:rounds].max(), by_first[rounds:].max(), by_second[:rounds].max()) > 0.1, "and by no other fit"
         ends += [first[0], second[0]]
     assert len(set(np.round([before[0], *ends], 3))) >= 4, "fits differ"
 
