@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import jax
@@ -28,6 +29,7 @@ T = TypeVar("T")
 P = TypeVar("P", bound="OwnPoints")
 Rows: TypeAlias = dict[str, Array]  # that an observation adds to tables, by the names of these
 
+PANEL = 64  # columns by which processors multiply, so that leaving out panels of zeros changes no bit
 BLOCK = 16  # observations whose covariances with many points are computed at once, as far as there are any
 FEATURES = 256  # random features of a prior draw, whose mean and covariances are the prior's whatever their number
 MANY, AT_ONCE, IN_TURN = 512, 8, 4  # points at which draws are summed in loops, and by how many features and observations
@@ -133,7 +135,7 @@ class Pool(BoxForm[PoolState]):
         )
 
     def weights_at(self, state: PoolState, points: Array) -> Array:
-        return product(self.kernel(points, state.observed), state.transposed, state.inverse)
+        return product(self.kernel(points, state.observed), state.transposed, state.inverse, in_step(state.count))
 
     def terms(self, state: PoolState, v: Array) -> Array:
         return -v * v
@@ -263,18 +265,31 @@ def _put(tables: T, new: T, at: Array, present: Array | None) -> T:
 
 
 @jax.custom_vjp
-def product(rows: Array, matrix: Array, transposed: Array) -> Array:
+def product(rows: Array, matrix: Array, transposed: Array, count: Array) -> Array:
     """Return ``rows @ matrix`` of ``rows [n, N]`` and a square matrix, given with its transpose, by which the derivative multiplies.
 
-    Processors multiply by rows of a matrix twice as fast as by its columns, and in an order that zeros at the end do not change.
+    Only its first ``count []`` rows and columns hold more than zeros. Processors multiply by rows of a matrix twice as fast as by its
+    columns, and in an order that zeros at the end do not change.
     """
-    return matmul(rows, matrix)
+    return _leading(rows, matrix, count)
 
 
 product.defvjp(
-    lambda rows, matrix, transposed: (matmul(rows, matrix), (rows, transposed)),
-    lambda kept, turned: (matmul(turned, kept[1]), matmul(kept[0].T, turned), jnp.zeros_like(kept[1])),
+    lambda rows, matrix, transposed, count: (_leading(rows, matrix, count), (rows, transposed, count)),
+    lambda kept, turned: (_leading(turned, kept[1], kept[2]), matmul(kept[0].T, turned), jnp.zeros_like(kept[1]), None),
 )
+
+
+def _leading(rows: Array, matrix: Array, count: Array) -> Array:
+    """Return ``rows @ matrix``, multiplying by no more than the panels of the matrix that hold any of its first ``count`` rows."""
+    size = len(matrix)
+
+    def multiplied(used: int) -> Array:
+        return jnp.pad(matmul(rows[:, :used], matrix[:used, :used]), ((0, 0), (0, size - used)))
+
+    sizes = [*range(PANEL, size, PANEL), size]
+    product: Array = jax.lax.switch((count - 1) // PANEL, [functools.partial(multiplied, used) for used in sizes])
+    return product
 
 
 def added(values: Array) -> Array:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.special import log_ndtr, ndtr
@@ -307,6 +308,26 @@ def test_log_ei_where_ei_underflows(precision: str) -> None:
         assert error.max() < {"float32": 1e-5, "float64": 1e-10}[precision]
     improvement = np.asarray(found[0], np.float64)
     assert np.all(np.diff(improvement[:481]) > 0) and np.all(np.isfinite(improvement))
+
+
+def test_slopes_of_log_ei_and_of_feasibility() -> None:
+    """``Phi / h`` and ``phi / Phi``, where the sign changes, too, and where ascents come from far away."""
+
+    @jax.jit
+    def slopes(z: jax.Array) -> jax.Array:
+        one = jnp.ones_like(z)
+        gain = jax.grad(lambda z: jnp.sum(acquisition.log_expected_improvement(z, one, 0.0)))(z)
+        return jnp.stack([gain, jax.grad(lambda z: jnp.sum(acquisition.log_feasibility(-z[None], one[None])))(z)])
+
+    expected = [
+        log_ndtr(Z) - expected_improvement.log_expected_improvement(Z, np.ones_like(Z), 0.0),
+        -(Z**2) / 2 - np.log(2 * np.pi) / 2 - log_ndtr(Z),
+    ]
+    with jax.enable_x64(True):
+        found = slopes(Z)
+    told = np.abs(Z) < 300  # farther away the logarithms are so large that their difference is rounding
+    for values, logarithms in zip(found, expected, strict=True):
+        np.testing.assert_allclose(values[told], np.exp(logarithms[told]), rtol=1e-9)
 
 
 def test_log_ei_of_a_point_that_is_known() -> None:
