@@ -234,7 +234,7 @@ def test_draws_are_fresh_every_round_and_trial() -> None:
     model = jaxbandit.surrogate(domain, kernels.SquaredExponential(length_scale=0.4), noise_variance=NOISE, outputs=3, form="features")
     for strategy, shape in ((Randomised(), (6, 20, 3)), (Thompson(), (6, 20, 3, 5))):
         run = jaxbandit.simulate(
-            problem, jaxbandit.Rpol(estimator=strategy), model, horizon=20, trials=6, key=jax.random.key(0), record="audit"
+            problem, jaxbandit.Rpol(estimator=strategy), model, horizon=20, trials=6, key=jax.random.key(0), record="audit", block=1
         )
         assert run.draws.shape == shape
         assert len(np.unique(run.draws)) == np.size(run.draws)

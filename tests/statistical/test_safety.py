@@ -56,7 +56,7 @@ def outcome(algorithm: Any, factor: float = 1.0) -> tuple[np.ndarray, jaxbandit.
     algorithm = replace(algorithm, estimator=estimators.Bounds(reward_width=width, cost_width=width))
     kernel = kernels.SquaredExponential(length_scale=0.2)
     model = jaxbandit.surrogate(family().domain, kernel, noise_variance=NOISE_SD**2, form="features")
-    given = {"horizon": HORIZON, "trials": INSTANCES, "key": jax.random.key(3), "informed": assumptions}
+    given = {"horizon": HORIZON, "trials": INSTANCES, "key": jax.random.key(3), "informed": assumptions, "block": 1, "record": "all"}
     run, means = jax.tree.map(np.asarray, jaxbandit.simulate(family(), algorithm, model, **given)), truths()
     assert np.all(means[:, 1].min(1) < 0), "every instance has a safe point"
     np.testing.assert_allclose(run.values[:, 0, 0], means[np.arange(INSTANCES), 0, run.indices[:, 0]], atol=6 * NOISE_SD)

@@ -101,7 +101,7 @@ def test_choices_of_a_run_are_those_of_the_exact_form() -> None:
     chosen = []
     for given in ({}, {"form": "features", "tolerance": 1e-6}):
         model = surrogate(box, kernels.SquaredExponential(length_scale=0.3), noise_variance=0.01, precision="float64", **given)
-        start = {"horizon": 14, "key": 1, "initial": InitialDesign(random=4), "record": "indices"}
+        start = {"horizon": 14, "key": 1, "initial": InitialDesign(random=4), "record": "indices", "block": 1}
         chosen.append(simulate(box_runs.valley(box), Cei(), model, trials=[1], **start).points)
     np.testing.assert_allclose(*chosen, atol=1e-4)
 
