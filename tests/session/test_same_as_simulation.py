@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import Any
 
 import jax
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import Anytime, Cbo, Config, InitialDesign, Refitted, Rpol, Se3, delays, feedback, kernels, problems, simulate
+from jaxbandit import Anytime, Cbo, Config, InitialDesign, Refitted, Rpol, Se3, delays, domains, feedback, kernels, problems, simulate
 from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
 from jaxbandit.engine.arguments import Delays
 from jaxbandit.engine.cell import Cell
@@ -32,6 +33,7 @@ POLICIES: dict[str, Any] = {
 }
 EVERY = [name for members in TABLES.values() for name, make in members.items() if not make().traits.sees_constraints]
 GROUPS = {"four": REPRESENTATIVES} | {table: [name for name in members if name in EVERY] for table, members in TABLES.items()}
+GROUPS |= {"strategies": [*GROUPS["defaults"], *GROUPS["variants"]], "every": EVERY}
 # Sessions of every algorithm under one of the policies; simulations, with which they are compared, under all of them, for the golden file.
 DEALT = {"four": ("censor",), "defaults": ("at-once",), "variants": ("wait",), "baselines": ("hallucinate",)}
 FORMS = {"wait": "product"}  # of the posterior; it has features under the other policies
@@ -43,22 +45,23 @@ def options(policy: str) -> dict[str, Any]:
     return {"horizon": HORIZON, "key": KEY, "record": "indices"} | late
 
 
-def noise_of(problem: Any, trial: int, horizon: int) -> np.ndarray:
+@functools.partial(jax.jit, static_argnames=("horizon", "stream"))
+def noise_of(problem: Any, trial: int, horizon: int, stream: Stream = Stream.NOISE) -> jax.Array:
     """The noise of every round of a trial."""
-    key, rounds = stream_key(trial_key(KEY, trial), Stream.NOISE), jnp.arange(1, horizon + 1, dtype=jnp.int32)
-    return np.asarray(jax.vmap(lambda t: problem.draw(round_key(key, t)))(rounds))
+    key, rounds = stream_key(trial_key(KEY, trial), stream), jnp.arange(1, horizon + 1, dtype=jnp.int32)
+    return jax.vmap(lambda t: problem.draw(round_key(key, t)))(rounds)
 
 
 @functools.cache
 def observed() -> tuple[Any, Any]:
     """The noise of every round of trial 0, and the rounds at whose ends the values arrive, separately."""
-    key, noise = trial_key(KEY, 0), noise_of(conformance.study()[0], 0, HORIZON)
-    rounds = jnp.arange(1, HORIZON + 1, dtype=jnp.int32)
-    drawn = [
-        np.asarray(Delays(model=LATE, policy=feedback.Wait(), capacity=1).draw(stream_key(key, Stream.DELAY), rounds, 3, joint=joint)[0])
-        for joint in (False, True)
-    ]
-    return noise, drawn
+
+    @functools.partial(jax.jit, static_argnames="joint")
+    def due(joint: bool) -> jax.Array:
+        rounds, key = jnp.arange(1, HORIZON + 1, dtype=jnp.int32), stream_key(trial_key(KEY, 0), Stream.DELAY)
+        return Delays(model=LATE, policy=feedback.Wait(), capacity=1).draw(key, rounds, 3, joint=joint)[0]
+
+    return np.asarray(noise_of(conformance.study()[0], 0, HORIZON)), [np.asarray(due(joint)) for joint in (False, True)]
 
 
 def course_of(problem: Any, algorithm: Any, model: Any, horizon: int, *, policy: Any = None, trial: int = 0) -> Course:
@@ -68,7 +71,7 @@ def course_of(problem: Any, algorithm: Any, model: Any, horizon: int, *, policy:
         algorithm = algorithm.with_delays(UnknownDelay(), policy)
         late = Delays(model=UnknownDelay(), policy=policy, capacity=CAPACITY)
     cell = Cell.of(problem, [(algorithm, model, late)], InitialDesign(), horizon=horizon)
-    return Course(lambda: cell.setting(KEY, np.asarray([0, trial, 1], np.int32)))
+    return Course(lambda: jax.jit(Cell.setting)(cell, KEY, np.asarray([0, trial, 1], np.int32)))
 
 
 def asked(course: Course) -> int:
@@ -79,18 +82,23 @@ def asked(course: Course) -> int:
     return point
 
 
-def session(algorithm: Any, policy: str, initial: Any = None, model: Any = None) -> list[int]:
+def played_at_once(course: Course, problem: Any, noise: np.ndarray) -> list[int]:
+    """The points of a course that is told the values of every round with this noise before the next one."""
+    chosen: list[int] = []
+    for t, own in enumerate(noise, start=1):
+        chosen.append(asked(course))
+        course.tell(t, dict(enumerate(np.asarray(problem.means)[:, chosen[-1]] + own)))
+    return chosen
+
+
+def session(algorithm: Any, policy: str) -> list[int]:
     """The points of a session that is told the simulation's noise, with the simulation's delays."""
-    key, means = trial_key(KEY, 0), np.asarray(conformance.study()[0].means, np.float32)
-    model, own = conformance.surrogate(form=FORMS.get(policy, "features")) if model is None else model, POLICIES[policy]
+    means, own = np.asarray(conformance.study()[0].means, np.float32), POLICIES[policy]
+    model = conformance.surrogate(form=FORMS.get(policy, "features"))
     course = course_of(conformance.study()[0], algorithm, model, HORIZON, policy=own)
     noise, due = observed()
     due = due[algorithm.traits.joint_arrival] if own is not None else np.arange(1, HORIZON + 1)[:, None] + np.zeros((1, 3), int)
     chosen = []
-    if initial is not None:
-        points = [int(index) for index in initial.points(design_key(key), model.domain.size)]
-        extra = [conformance.study()[0].draw(round_key(stream_key(key, Stream.DESIGN), number + 1)) for number in range(len(points))]
-        course.begin([(index, (), dict(enumerate(means[:, index] + np.asarray(own)))) for index, own in zip(points, extra, strict=True)])
     for t in range(1, HORIZON + 1):
         chosen.append(asked(course))
         for earlier in range(t, 0, -1):  # the latest first, as a user may
@@ -101,10 +109,17 @@ def session(algorithm: Any, policy: str, initial: Any = None, model: Any = None)
 
 
 @functools.cache
-def simulated(group: str, policy: str) -> Any:
+def played(group: str, policy: str) -> Any:
     algorithms = {name: ALGORITHMS[name]() for name in GROUPS[group]}
     model = conformance.surrogate(form=FORMS.get(policy, "features"))
     return panel.play(conformance.study()[0], algorithms, model, trials=[0], **options(policy))
+
+
+def simulated(group: str, policy: str) -> dict[str, Any]:
+    """Runs of a group, of a program that others share; but of delayed values some baselines need all of a point to arrive together."""
+    shared = group if group == "four" else "every" if policy == "at-once" else "baselines" if group == "baselines" else "strategies"
+    runs = played(shared, policy)
+    return {name: runs[name] for name in GROUPS[group]}
 
 
 @functools.cache
@@ -122,26 +137,21 @@ def test_every_algorithm_chooses_as_in_a_simulation(group: str, policy: str) -> 
     assert len({tuple(points) for points in expected.values()}) > len(expected) // 2, "algorithms do differ"
 
 
+TIED = {"rpol": [Rpol()], "others": [Config(), Se3(epoch=3, restart=True), Anytime(algorithm=Cbo(reward_clip=4.0))]}
+
+
 @pytest.mark.full(but=("rpol",))
-@pytest.mark.parametrize("name", ["rpol", "config", "se3", "anytime"])
-def test_points_that_tie_are_chosen_as_in_a_simulation(name: str) -> None:
+@pytest.mark.parametrize("group", TIED)
+def test_points_that_tie_are_chosen_as_in_a_simulation(group: str) -> None:
     """On a grid most of whose points are far from all data, from no design on; the session compiles its rounds by themselves."""
-    rounds, trials = 14, 3
-    problem, model = tied()
-    algorithms = {"rpol": Rpol(), "config": Config(), "se3": Se3(epoch=3, restart=True), "anytime": Anytime(algorithm=Cbo(reward_clip=4.0))}
-    run = simulate(problem, algorithms[name], model, trials=trials, horizon=rounds, key=KEY, record="indices")
-    for trial in range(trials):
-        course, chosen, noise = course_of(problem, algorithms[name], model, rounds, trial=trial), [], noise_of(problem, trial, rounds)
-        for t in range(1, rounds + 1):
-            chosen.append(asked(course))
-            course.tell(t, dict(enumerate(np.asarray(problem.means)[:, chosen[-1]] + noise[t - 1])))
-        assert chosen == run.indices[trial].tolist()
-
-
-@functools.cache
-def tied() -> tuple[Any, Any]:
-    problem = problems.sine(20)
-    return problem, jaxbandit.surrogate(problem.domain, kernels.SquaredExponential(length_scale=1.0), noise_variance=0.05)
+    rounds, trials, algorithms, problem = 14, 3, TIED[group], problems.sine(20)
+    model = jaxbandit.surrogate(problem.domain, kernels.SquaredExponential(length_scale=1.0), noise_variance=0.05)
+    block = trials * len(algorithms)
+    runs = panel.play(problem, dict(enumerate(algorithms)), model, trials=trials, horizon=rounds, key=KEY, record="indices", block=block)
+    for number, trial in itertools.product(runs, range(trials)):
+        algorithm = panel.OneOf(algorithms=tuple(algorithms), which=float(number))
+        course, noise = course_of(problem, algorithm, model, rounds, trial=trial), np.asarray(noise_of(problem, trial, rounds))
+        assert played_at_once(course, problem, noise) == runs[number].indices[trial].tolist()
 
 
 @pytest.mark.full
@@ -155,17 +165,22 @@ def test_golden_choices_under_policies(table: str, policy: str, golden: Any) -> 
 def test_golden_choices_of_rows(golden: Any) -> None:
     """The third form of the posterior, without joint draws."""
     algorithms = {name: ALGORITHMS[name]() for name in EVERY if "thompson" not in name}
-    played = panel.play(conformance.study()[0], algorithms, conformance.surrogate(form="rows"), trials=[0], block=1, **options("at-once"))
-    golden("choices").check_bits("rows", {name: run.indices[0] for name, run in played.items()})
+    runs = panel.play(conformance.study()[0], algorithms, conformance.surrogate(form="rows"), trials=[0], block=1, **options("at-once"))
+    golden("choices").check_bits("rows", {name: run.indices[0] for name, run in runs.items()})
 
 
 @pytest.mark.full
 def test_a_fit_to_the_initial_design_is_that_of_a_simulation() -> None:
     """There is one fit, before round 1."""
-    initial = InitialDesign(random=5)
+    x, domain, initial = np.linspace(0, 1, 30), domains.grid([0.0], [1.0], 30), InitialDesign(random=8)
+    problem = problems.from_tables(domain, np.sin(9 * x), np.cos(7 * x)[None], noise=problems.Gaussian(variance=0.05))
     algorithm = Refitted(algorithm=Rpol(), at_start=True, first=64, points=9, steps=4)
     kernel = kernels.SquaredExponential(length_scale=0.3)
-    model = jaxbandit.ranged(conformance.study()[0].domain, kernel, low=0.2, high=0.6, noise_variance=0.05, outputs=3)
-    run = simulate(conformance.study()[0], algorithm, model, trials=[0], initial=initial, **options("at-once"))
-    assert np.all(run.fitted_length_scales != np.asarray(model.length_scale))
-    assert session(algorithm, "at-once", initial, model) == run.indices[0].tolist()
+    model = jaxbandit.ranged(domain, kernel, low=0.1, high=0.6, noise_variance=0.05, outputs=2)
+    run = jax.tree.map(np.asarray, simulate(problem, algorithm, model, trials=[0], initial=initial, **options("at-once")))
+    assert 0.11 < run.fitted_length_scales.item() < 0.29, "neither at an end of the range nor as it was"
+    course = course_of(problem, algorithm, model, HORIZON)
+    points = np.asarray(initial.points(design_key(trial_key(KEY, 0)), domain.size)).tolist()
+    noise = np.asarray(noise_of(problem, 0, len(points), Stream.DESIGN))
+    course.begin([(index, (), dict(enumerate(problem.means[:, index] + own))) for index, own in zip(points, noise, strict=True)])
+    assert played_at_once(course, problem, np.asarray(noise_of(problem, 0, HORIZON))) == run.indices[0].tolist()
