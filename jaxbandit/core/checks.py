@@ -218,10 +218,13 @@ def check_known(name: str, known: Iterable[str], where: str, words: str) -> None
 
 def spelled(name: str, known: Iterable[str], alike: Iterable[Sequence[str]] = ()) -> str:
     """Return the one of the ``known`` names that is ``name`` but for case and punctuation, or goes by a name ``alike``; else ``name``."""
-    known, groups = list(known), [{_bare(word) for word in words} for words in alike]
+    known = list(known)
+    if name in known:
+        return name
+    groups = [{_bare(word) for word in words} for words in alike]
     for same in ({_bare(name)}, set[str]().union(*(group for group in groups if _bare(name) in group))):
         found = [other for other in known if _bare(other) in same]
-        if name not in known and len(found) == 1:
+        if len(found) == 1:
             return found[0]
     return name
 

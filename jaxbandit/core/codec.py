@@ -95,7 +95,7 @@ class Named(dict[str, T]):
     def spelled(self, name: str) -> str:
         """Return the name of what ``name`` asks for; itself where there is nothing."""
         kinds = ((word, maker) for word, maker in self.items() if isinstance(maker, type) and issubclass(maker, Role))
-        return spelled(name, self, [(word, *kind.also_called()) for word, kind in kinds])
+        return spelled(name, self, ((word, *kind.also_called()) for word, kind in kinds))
 
     def __missing__(self, name: str) -> T:
         if (found := self.spelled(name)) in self:

@@ -137,23 +137,22 @@ def test_the_arrays_are_as_documented(name: str) -> None:
     assert all(value.dtype != object for value in arrays.values()), "loads without pickle"
 
 
-TOGETHER = ("cbo_rand", "rpol", "igp_ucb")  # with an initial design from one program
+TOGETHER = ("cbo_ts", "cbo_rand", "rpol", "igp_ucb")  # with an initial design from one program
 
 
-@pytest.mark.parametrize("name", ["cbo_ts", *TOGETHER])
+@pytest.mark.parametrize("name", TOGETHER)
 def test_one_constraint_and_an_initial_design(name: str, tmp_path: Path) -> None:
     """With one constraint its arrays lose the axis; points observed before round 1 are part of the trace."""
     study, run = comparison(name, outputs=2, initial=jaxbandit.InitialDesign(random=4))
-    own = study if name == "cbo_ts" else sharing(study, played(TOGETHER, outputs=2, design=4))
-    arrays = through_a_file(audit(own, run, trial=2), tmp_path)
+    together = played(TOGETHER, outputs=2, design=4)
+    arrays = through_a_file(audit(study if name == "cbo_ts" else sharing(study, together), run, trial=2), tmp_path)
     assert arrays["beta_g_t"].shape == (HORIZON,) and arrays["initial_values"].shape == (4, 2)
     if name.startswith("cbo"):
         assert arrays["draw_g"].shape == (HORIZON, *arrays["draw_f"].shape[1:])
     expected = replayed(arrays)
     assert bandit.score_gaps(expected.scores, arrays["indices"]).max() <= TOLERANCE
     np.testing.assert_allclose(arrays["multipliers"], expected.multipliers, rtol=TOLERANCE, atol=TOLERANCE)
-    if name == "cbo_ts":  # the trial of the study, not one of its own
-        np.testing.assert_array_equal(arrays["indices"], study.trajectory(run, trials=[0, 1, 2]).indices[-1])
+    np.testing.assert_array_equal(arrays["indices"], together[name].indices[2])  # the trial of all, not one of its own
 
 
 def test_the_check_sees_a_forged_trace(tmp_path: Path) -> None:
