@@ -241,8 +241,10 @@ def draw(dataset: Any) -> Any:
                 continue
             part = dataset.sel(algorithm=label)
             if measure == "gap":
-                best = float(part.optimum.values[0])
-                low, middle, high = np.maximum(best - quartiles(healthy_values(part, "best_feasible_value")), LEAST_GAP * max(1, abs(best)))
+                best, values = float(part.optimum.values[0]), healthy_values(part, "best_feasible_value")
+                low, middle, high = np.maximum(best - quartiles(values), LEAST_GAP * max(1, abs(best)))
+                if np.all(np.isnan(middle)):
+                    name += f": feasible in {np.mean(~np.isnan(values[:, -1])):.0%} of the trials"
                 ax.fill_between(counts, low, high, color=colour, alpha=0.15, linewidth=0)
             else:
                 middle = healthy_values(part, "violating_rounds").mean(axis=0)

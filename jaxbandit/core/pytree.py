@@ -197,14 +197,15 @@ def aligned(lines: Sequence[Sequence[str]], *, width: int | None = None) -> str:
     """Format lines of cells as text in columns: the first left-aligned, the others right-aligned, a rule under the first line.
 
     What is wider than ``width`` letters is cut into blocks of columns, one below the other, each with the first column, which is wrapped
-    where it would leave no room.
+    where it would leave no room, and with those after it that tell lines apart.
     """
+    tell = next((n for n in range(1, len(lines[0])) if len({tuple(line[:n]) for line in lines}) == len(lines)), 1)
     widths = [max(len(line[c]) for line in lines) for c in range(len(lines[0]))]
     widths[0] = widths[0] if width is None else min(widths[0], max(width - 2 - max(widths[1:], default=0), 20))
-    blocks = list[list[int]]([[]])
-    for column in range(1, len(widths)):
-        if width is not None and blocks[-1] and sum(widths[c] + 2 for c in [*blocks[-1], column]) + widths[0] > width:
-            blocks.append([])
+    blocks = [[*range(1, tell)]]
+    for column in range(tell, len(widths)):
+        if width is not None and len(blocks[-1]) >= tell and sum(widths[c] + 2 for c in [*blocks[-1], column]) + widths[0] > width:
+            blocks.append([*range(1, tell)])
         blocks[-1].append(column)
 
     def joined(line: Sequence[str], block: Sequence[int]) -> str:

@@ -142,3 +142,11 @@ def test_tables_escape_everything():
         reader = read(text)
         assert reader.cells.count(MALICIOUS) >= 3
     assert aligned([["a", "bb"], ["ccc", "d"]]) == "a    bb\n-------\nccc   d"
+
+
+def test_blocks_of_a_wide_table_tell_their_lines_apart():
+    lines = [["problem", "rule", "regret" * 3, "violation" * 2], ["sine", "cei", "1", "2"], ["sine", "rpol", "3", "4"]]
+    assert [line.split() for line in aligned(lines, width=40).split("\n\n")[1].splitlines()[2:]] == [
+        ["sine", "cei", "2"],
+        ["sine", "rpol", "4"],
+    ]
