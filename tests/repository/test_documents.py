@@ -20,12 +20,14 @@ README = ROOT / "README.md"
 PAGES = {f"{folder}/{path.stem}": path for folder in ("pages", "howto") for path in sorted((ROOT / "notebooks" / folder).glob("*.md"))}
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 # Numbers that pages are run with here, by what they are numbers of: those of notebooks, with which pages share programs.
-SMALLER = {"sine": 9, "points_per_axis": 9, "horizon": 8, "trials": 2, "every": 4, "pairs": 4, "random": 5}
+SMALLER = {"sine": 9, "points_per_axis": 9, "horizon": 8, "trials": 20, "every": 4, "pairs": 16, "random": 5}
 SMALLER |= {"range": 3, "evaluations": 4, "n_trials": 4, "left": 1}
+# A learner that takes six seconds to compile on a page, after the notebook on boxes has run it, and what is run in place of it.
+LEARNER = ("jb.Refitted(\n    algorithm=jb.Cei(), at_start=True\n)", "jb.RandomSearch()")
 # What pages print, in parts; those that have no Python blocks, or are tested by themselves, are not here.
 RECOMMENDED = r"Recommendation\(index=\d+, point=\{'"
 PRINTED = {
-    "pages/boxes": r"^Certificate\(value=.*\(2, 8, 3\)",
+    "pages/boxes": r"^Certificate\(value=.*\(20, 8, 3\)",
     "pages/delays": r"^0\.\d+\n$",
     "pages/derivatives": r"'penalty_growth': .* wins -?\d+\.\d+ a round, 95% interval \(",
     "pages/figures": r"^$",
@@ -35,7 +37,7 @@ PRINTED = {
     "pages/reproducibility": r"^$",
     "pages/scaling": r"reward: form 'product'.*constraint 1: form",
     "pages/sessions": rf"^{RECOMMENDED}rate': ",
-    "pages/studies": r"'algorithm': 7, 'trial': 2, 'round': 2",
+    "pages/studies": r"'algorithm': 7, 'trial': 20, 'round': 2",
     "howto/four_jobs": rf"^{RECOMMENDED}rate': ",
     "howto/from_optuna": r"'width': \d+\} 0\.\d+\n.*'accuracy': 0\.",
     "howto/in_a_notebook": r"Surrogate\(.*\nrpol .*average violation",
@@ -49,16 +51,16 @@ PRINTED = {
 # The numbers that a notebook is run with here, in place of those in its cell with the tag ``parameters``.
 REDUCED = {
     "boxes": {"trials": "2", "horizon": "3", "first": "6"},
-    "clusters": {"points": "9", "horizon": "8", "trials": "20", "tasks": "4"},
+    "clusters": {"points": "9", "horizon": "8", "trials": "20", "tasks": "4", "workers": "1"},
     "delays": {"points": "9", "horizon": "8", "trials": "2"},
-    "differentiable": {"points": "9", "horizon": "8", "pairs": "4", "steps": "2"},
-    "first_steps": {"points": "9", "horizon": "8", "trials": "2"},
+    "differentiable": {"points": "9", "horizon": "8", "pairs": "16", "steps": "2"},
+    "first_steps": {"points": "9", "horizon": "8", "trials": "20"},
     "kernels": {"points": "9", "horizon": "8", "trials": "2", "data": "16"},
     "old_data": {"runs": "6", "late": "1"},
     "one_trial": {"points": "12", "horizon": "12", "frames": "2"},
     "real_experiment": {"levels": "6", "first": "4", "then": "3", "late": "1"},
-    "reproduction": {"points": "9", "horizon": "8", "trials": "2"},
-    "your_algorithm": {"points": "9", "horizon": "8", "trials": "2"},
+    "reproduction": {"points": "9", "horizon": "8", "trials": "20"},
+    "your_algorithm": {"points": "9", "horizon": "8", "trials": "20"},
     "your_problem": {"levels": "8", "horizon": "20", "trials": "2"},
 }
 # Programs that the first cell may compile which compiles any, where they are more than three: one fits a model, one looks for an optimum,
@@ -82,7 +84,7 @@ def code_of(path):
 
 def blocks_of(path):
     """The Python blocks of a page with smaller numbers, each of which begins with nothing but the files of those before it."""
-    return [cell for block in python_blocks(path) for cell in ("%reset -f", smaller(block, SMALLER))]
+    return [cell for block in python_blocks(path) for cell in ("%reset -f", smaller(block.replace(*LEARNER), SMALLER))]
 
 
 class Printed(dict[str, Shown]):
@@ -128,6 +130,8 @@ def test_every_page_is_run_and_linked():
     assert {name for name, code in shown.items() if code} == {"pages/optuna", *PRINTED}
     assert [name for name in SMALLER if all(smaller(code, {name: 0}) == code for code in shown.values())] == []
     assert [name for name, path in PAGES.items() if f"({path.relative_to(ROOT)})" not in readme] == []
+    assert [name for name, code in shown.items() if LEARNER[0] in code] == ["pages/boxes"]
+    assert "jb.Refitted(algorithm=jb.Cei(), at_start=True" in "".join(code_of(ROOT / "notebooks" / "boxes.ipynb"))
     assert len(readme.splitlines()) <= 150
     assert len([line for line in python_blocks(PAGES["pages/sessions"])[0].splitlines() if line.strip()]) < 20
 

@@ -18,7 +18,7 @@ WIDTHS = {"estimator.reward_width": VALUES, "estimator.cost_width": VALUES}
 
 def simulated(problem: jb.problems.Problem, model: jb.Surrogate) -> None:
     """Run an algorithm at some widths."""
-    run = jb.simulate(problem, jb.sweep(jb.Rpol(), WIDTHS, zipped=True), model, horizon=8, trials=2, key=KEY)
+    run = jb.simulate(problem, jb.sweep(jb.Rpol(), WIDTHS, zipped=True), model, horizon=8, trials=20, key=KEY)
     curves = jb.metrics.curves(problem, run.indices)
     print(curves.hard_violation[:, :, -1].mean(axis=1) / 8, np.asarray(run.status).max(), run.summary(problem, swept=WIDTHS))
     print(run.to_dataframe(problem, label="RPOL").shape, plots.curves({"first": run.variant(0)}, problem)[0].get_ylabel())
@@ -28,7 +28,7 @@ def studied(problem: jb.problems.Problem, model: jb.Surrogate, directory: Path) 
     """Run a study, draw it, tabulate it and make a page of it."""
     widths = {"estimator.reward_width": VALUES[1:]}
     runs = grid(problems={"sine": problem}, algorithms={"rpol": jb.Rpol()}, sweeps={"rpol": widths}, horizon=8)
-    study = Study("widths", runs=[*runs, Run("RPOL", problem, jb.Rpol(), model)], trials=2, horizon=8, keep=Keep(every=4))
+    study = Study("widths", runs=[*runs, Run("RPOL", problem, jb.Rpol(), model)], trials=20, horizon=8, keep=Keep(every=4))
     dataset = run_study(study, directory / "study", results=directory / "study" / "results.nc")
     print(float(dataset.regret.sel(algorithm="RPOL")[:, -1].mean()), dataset.sizes["trial"], jb.study.to_dataframe(dataset).shape)
     print(tables.text_table(dataset), tables.latex_table(dataset, label="tab:widths").splitlines()[0])
@@ -53,9 +53,9 @@ def experimented(directory: Path) -> None:
 def differentiated(problem: jb.problems.Problem, model: jb.Surrogate) -> None:
     """Estimate a gradient and descend along it."""
     params, build = logarithms(jb.Rpol(), model, "estimator.reward_width", "estimator.cost_width", "penalty_growth")
-    loss = SmoothedLoss(problem, build, horizon=8, pairs=4, initial=jb.InitialDesign(random=5))
+    loss = SmoothedLoss(problem, build, horizon=8, pairs=16, initial=jb.InitialDesign(random=5))
     print(loss.estimate(params, KEY).gradient["penalty_growth"])
-    found = descend(loss, params, KEY, steps=2, every=1)
+    found = descend(loss, params, KEY, steps=2, every=1, validate=16)
     print(found.best["penalty_growth"], found.improvement, found.interval[0], found.candidates[0].loss)
 
 
