@@ -34,26 +34,34 @@ def study() -> tuple[problems.Problem, problems.FullInformation]:
     return problem, problems.full_information(problem)
 
 
-def surrogate(algorithm: Any = None, form: str = "features") -> jaxbandit.Surrogate:
+def surrogate(algorithm: Any = None, form: str = "features", constraints: int = CONSTRAINTS) -> jaxbandit.Surrogate:
     """The model, in the engine's current precision; one of ``jaxbandit.ranged`` where the algorithm needs that."""
-    return _surrogate(jax.config.read("jax_enable_x64"), isinstance(algorithm, jaxbandit.Refitted), form)
+    return _surrogate(jax.config.read("jax_enable_x64"), isinstance(algorithm, jaxbandit.Refitted), form, constraints)
 
 
 @functools.cache
-def _surrogate(double: bool, has_range: bool, form: str) -> jaxbandit.Surrogate:
+def _surrogate(double: bool, has_range: bool, form: str, constraints: int) -> jaxbandit.Surrogate:
     kernel = kernels.SquaredExponential(length_scale=0.3)
     if has_range:
-        ranged = jaxbandit.ranged(study()[0].domain, kernel, low=0.2, high=0.6, noise_variance=0.05, outputs=1 + CONSTRAINTS)
+        ranged = jaxbandit.ranged(study()[0].domain, kernel, low=0.2, high=0.6, noise_variance=0.05, outputs=1 + constraints)
         return ranged.separate()  # with a fit for each output, as it is when values come late
-    return jaxbandit.surrogate(study()[0].domain, kernel, noise_variance=0.05, outputs=1 + CONSTRAINTS, form=form)
+    return jaxbandit.surrogate(study()[0].domain, kernel, noise_variance=0.05, outputs=1 + constraints, form=form)
+
+
+def constraints_of(algorithm: Any) -> int:
+    """The number of constraints of an algorithm's runs: one where a program has a fit for each output."""
+    return 1 if isinstance(algorithm, jaxbandit.Refitted) else CONSTRAINTS
 
 
 def simulate(algorithm: Any, *, seed: int = 0, trials: Any = TRIALS, **options: Any) -> jaxbandit.Trajectory:
     """A run in the engine's current precision, in blocks of two trials, with padding."""
     first = algorithm.pick(0) if isinstance(algorithm, jaxbandit.Sweep) else algorithm
-    problem = study()[1 if first.traits.sees_constraints else 0]
+    problem, constraints = study()[1 if first.traits.sees_constraints else 0], constraints_of(first)
+    if constraints < CONSTRAINTS:
+        problem = jaxbandit.replace(problem, means=problem.means[: 1 + constraints])
     options = {"horizon": HORIZON, "block": 2, "record": "audit", **options}
-    return jaxbandit.simulate(problem, algorithm, surrogate(first), trials=trials, key=jax.random.key(seed), **options)
+    model = surrogate(first, constraints=constraints)
+    return jaxbandit.simulate(problem, algorithm, model, trials=trials, key=jax.random.key(seed), **options)
 
 
 def beside(names: Iterable[str], precision: str, *, form: str = "features", factor: float = 1.0, seed: int = 0, **options: Any) -> Any:
@@ -145,8 +153,9 @@ def scaled(algorithm: Any, factor: float) -> Any:
 def assert_healthy(run: jaxbandit.Trajectory, precision: str, name: str, record: str = "audit") -> None:
     """Five trials without a fault, of finite numbers of the engine's type, that look at more than one point."""
     if record != "indices":
-        assert run.values.shape == run.widths.shape == (TRIALS, HORIZON, 1 + CONSTRAINTS)
-        assert run.multipliers.shape == (TRIALS, HORIZON + 1, CONSTRAINTS)
+        constraints = constraints_of(ALGORITHMS[name]())
+        assert run.values.shape == run.widths.shape == (TRIALS, HORIZON, 1 + constraints)
+        assert run.multipliers.shape == (TRIALS, HORIZON + 1, constraints)
         for field in ("values", "multipliers", "widths", "information_gain"):
             array = np.asarray(getattr(run, field))
             assert array.dtype == precision and np.all(np.isfinite(array)), (name, field)
