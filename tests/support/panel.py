@@ -17,15 +17,16 @@ from jaxbandit.core.sweep import Sweep, gather_variants
 from jaxbandit.engine.trial import multipliers_of
 
 
-@jaxbandit.pytree
-class Noting(Arena):
-    """An arena that notes what it is asked to learn, and learns nothing."""
+class Asked(Exception):  # noqa: N818
+    """What an arena was asked to learn."""
 
-    asked: list[Any]
+
+@jaxbandit.pytree
+class Asking(Arena):
+    """An arena that tells what it is asked to learn, after which nothing need be traced."""
 
     def learn(self, posterior: Any, observation: Any) -> Any:
-        self.asked.append(observation)
-        return posterior
+        raise Asked(observation)
 
 
 @jaxbandit.pytree
@@ -90,7 +91,10 @@ class OneOf(jaxbandit.Algorithm):
         """The state after ``moved(algorithm, arena, part)``, in which each algorithm learns once, of values of its own making."""
         asked: list[Any] = []
         for own, part in self._split(state):
-            moved(own, Noting(surrogate=arena.surrogate, horizon=arena.horizon, asked=asked), part)
+            try:
+                moved(own, Asking(surrogate=arena.surrogate, horizon=arena.horizon), part)
+            except Asked as request:
+                asked += request.args
         known = arena.learn(state.posterior, self._of(asked))
         knowing = Knowing(surrogate=arena.surrogate, horizon=arena.horizon, known=known)
         return self._joined(arena, [moved(own, knowing, part) for own, part in self._split(state)])
