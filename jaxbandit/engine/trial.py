@@ -155,11 +155,7 @@ def prepare(
 def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Record]:
     """Return the state of a trial before round 1, and the points ``[n]`` and values ``[n, 1 + m]`` of its initial design."""
     instance, algorithm, arena = setting.instance, setting.algorithm, setting.arena
-    key, dtype = stream_key(setting.key, Stream.DESIGN), arena.dtype
-    box = instance.domain if isinstance(instance.domain, Box) else None
-    places = initial.places(rounds.design_key(setting.key), instance.domain)
-    drawn = jax.vmap(lambda n: instance.draw(round_key(key, n)))(jnp.arange(1, initial.count + 1, dtype=jnp.int32))
-    values = jax.vmap(instance.observe)(places, drawn) if initial.count else jnp.zeros((0, arena.constraints + 1), dtype)
+    dtype, box = arena.dtype, instance.domain if isinstance(instance.domain, Box) else None
 
     def learn(state: object, seen: tuple[Array, Array]) -> tuple[object, Array]:
         place, values = seen
@@ -167,14 +163,22 @@ def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Record]
         return algorithm.learn(arena, state, Observation(index=index, values=values)), index
 
     with rounds.blaming(algorithm, "algorithm: {name}.init must return a state, a pytree of arrays, for an arena"):
-        state = algorithm.init(arena)
-        jax.tree.map(jnp.asarray, state)
+        state = jax.tree.map(jnp.asarray, algorithm.init(arena))
         rounds.check_diagnostics(algorithm, arena, state)
-    with rounds.blaming(algorithm, "algorithm: {name}.learn must return a state like the one it is given"):
-        state, points = jax.lax.scan(learn, state, (places, values))
     if initial.count:
+        key = stream_key(setting.key, Stream.DESIGN)
+        places = initial.places(rounds.design_key(setting.key), instance.domain)
+        drawn = jax.vmap(lambda n: instance.draw(round_key(key, n)))(jnp.arange(1, initial.count + 1, dtype=jnp.int32))
+        values = jax.vmap(instance.observe)(places, drawn)
+        with rounds.blaming(algorithm, "algorithm: {name}.learn must return a state like the one it is given"):
+            state, points = jax.lax.scan(learn, state, (places, values))
         with rounds.blaming(algorithm, "algorithm: {name}.begin must return a state like the one it is given"):
             state = algorithm.begin(arena, state)
+        far = jax.vmap(functools.partial(rounds.surprises_at, arena.surrogate.model))(points, values)
+    else:  # a scan over nothing would be traced and compiled all the same
+        points, values = jnp.zeros((0,), jnp.int32), jnp.zeros((0, arena.constraints + 1), dtype)
+        places = points if box is None else jnp.zeros((0, box.dimension), dtype)
+        far = (jnp.zeros(values.shape, bool),) * 3
     means = jnp.asarray(instance.means)
     unless = {
         Status.NO_FEASIBLE_POINT: instance.has_feasible_point(),
@@ -184,7 +188,6 @@ def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Record]
     if setting.unchecked:
         unless[Status.OUT_OF_RANGE] = jnp.asarray(in_range(algorithm))
     status = functools.reduce(jnp.bitwise_or, [jnp.where(is_so, 0, int(bit)) for bit, is_so in unless.items()])
-    far = jax.vmap(functools.partial(rounds.surprises_at, arena.surrogate.model))(points, values)
     started = TrialState(
         state=state,
         pending=None if setting.delays is None else Pending.empty(setting.delays.capacity, arena.surrogate.outputs, dtype),

@@ -17,7 +17,7 @@ from jaxbandit.core.sweep import Sweep, gather_variants
 from jaxbandit.engine.trial import multipliers_of
 
 
-class Asked(Exception):  # noqa: N818
+class Asked(Exception):
     """What an arena was asked to learn."""
 
 
