@@ -72,16 +72,18 @@ def test_the_shift_takes_the_least_value_off_and_nothing_else():
 def test_instances_against_numpy(side, points_per_axis, centres):
     """Check it in float32, to its precision, also where the centres' kernel matrix is ill-conditioned."""
     family = problems.rkhs_2d_draws("f1", points_per_axis, side=side, centres=centres)
-    points, sample = np.asarray(family.domain.points), jax.jit(canonicalise(family).sample)
-    for key in keys(3):
-        instance = sample(key)
-        where_key, weight_key = jax.random.split(key)
-        where = np.asarray(jax.random.choice(where_key, len(points), (centres,), replace=False))
-        weights = np.asarray(jax.random.normal(weight_key, (centres,), instance.means.dtype), np.float64)
+    points = np.asarray(family.domain.points)
+
+    def drawn(key):
+        instance, (where_key, weight_key) = canonicalise(family).sample(key), jax.random.split(key)
+        where = jax.random.choice(where_key, len(points), (centres,), replace=False)
+        return instance.means[0], instance.norm, where, jax.random.normal(weight_key, (centres,), instance.means.dtype)
+
+    for means, norm, where, weights in zip(*map(np.asarray, jax.jit(jax.vmap(drawn))(keys(3))), strict=True):
         assert len(set(where)) == centres
-        values, _, norm = interpolant(points, 0.8, where, weights)
-        np.testing.assert_allclose(instance.means[0], values, atol=1e-5)
-        assert float(instance.norm) == pytest.approx(norm, rel=1e-5)
+        values, _, own_norm = interpolant(points, 0.8, where, weights.astype(np.float64))
+        np.testing.assert_allclose(means, values, atol=1e-5)
+        assert float(norm) == pytest.approx(own_norm, rel=1e-5)
 
 
 @pytest.mark.full
