@@ -1,4 +1,4 @@
-"""Maximum-posterior hyper-parameters of a squared exponential kernel in float64 NumPy, on all data one by one."""
+"""Maximum-posterior hyper-parameters of a squared exponential kernel, or another, in float64 NumPy, on all data one by one."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ Matrix = np.ndarray
 LENGTH_SCALE, VARIANCE, NOISE = (np.sqrt(2.0), np.sqrt(3.0)), (0.0, 1.5), (-4.0, 1.5)  # log median and spread, in units of what follows
 
 
-def loss(logs: Matrix, points: Matrix, values: Matrix, sides: Matrix, scale: float, constant: float = 0.0) -> float:
+def loss(
+    logs: Matrix, points: Matrix, values: Matrix, sides: Matrix, scale: float, constant: float = 0.0, kernel: Any = squared_exponential
+) -> float:
     """Negative log posterior density, but for a constant, of the logarithms of ``(length-scales, variance, noise variance)``.
 
     ``points [n, d]``; ``values [n, k]`` of outputs that share them; one length-scale for all axes or ``d``; a ``constant`` of that prior
     variance is added to the values of each output.
     """
     lengths, variance, noise = np.exp(logs[:-2]), np.exp(logs[-2]), np.exp(logs[-1])
-    root = np.linalg.cholesky(variance * squared_exponential(points, points, lengths) + constant + noise * np.eye(len(points)))
+    root = np.linalg.cholesky(variance * kernel(points, points, lengths) + constant + noise * np.eye(len(points)))
     white = np.linalg.solve(root, values)
     evidence = -0.5 * np.sum(white**2) - values.shape[1] * (np.log(np.diag(root)).sum() + 0.5 * len(points) * np.log(2 * np.pi))
     diagonal = np.log(sides * np.sqrt(len(sides)))

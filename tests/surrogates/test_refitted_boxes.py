@@ -13,7 +13,7 @@ import jaxbandit as jb
 from jaxbandit import domains, kernels
 from jaxbandit.surrogates import Prior, RefittedBox
 from tests.oracles import hyper_parameters
-from tests.oracles.gaussian_process import mean_and_sd, squared_exponential
+from tests.oracles.gaussian_process import matern52, mean_and_sd, squared_exponential
 
 ROUNDS, FITTED, POINTS = 26, 20, 12
 SPAN, SHORTEST, LONGEST = 30.0, 0.05, 100.0
@@ -34,12 +34,22 @@ def standardised(output: int, rounds: int) -> tuple[float, float]:
     return float(own.mean()), float(own.std())
 
 
-@pytest.mark.parametrize("points", [64, pytest.param(POINTS, marks=pytest.mark.full)])
-def test_a_fit_has_the_largest_posterior_and_the_belief_is_that_of_a_dense_solve(points: int) -> None:
-    """In the outputs' units, of which each fit has its own; of more points than a fit looks at it takes some evenly spaced in time."""
+ALIKE = [(kernels.SquaredExponential(length_scale=0.4), squared_exponential)] * 2
+UNLIKE = [(kernels.Matern52(length_scale=0.4), matern52), ALIKE[1]]
+
+
+@pytest.mark.parametrize(
+    ("points", "given_kernels"),
+    [pytest.param(64, ALIKE, id="64-alike"), pytest.param(POINTS, UNLIKE, id="12-unlike", marks=pytest.mark.full)],
+)
+def test_a_fit_has_the_largest_posterior_and_the_belief_is_that_of_a_dense_solve(points: int, given_kernels: list[Any]) -> None:
+    """In the outputs' units, of which each fit has its own; of more points than a fit looks at it takes some evenly spaced in time.
+
+    Kernels may be of different classes, which are fitted one after the other.
+    """
     noises = [np.exp(-4.0) * standardised(j, FITTED)[1] ** 2 for j in range(2)]  # median of the prior, as the reference has it
     with jax.enable_x64(True):
-        given = jb.surrogate(BOX, kernels.SquaredExponential(length_scale=0.4), noise_variance=noises, precision="float64")
+        given = jb.surrogate(BOX, [own for own, _ in given_kernels], noise_variance=noises, precision="float64")
         options: dict[str, Any] = {"every": None, "first": 8, "points": points, "steps": 60, "fit_noise": True}
         model = RefittedBox(box=given.with_room(ROUNDS + 3).separate().without_kernels(), prior=Prior(), span=SPAN, **options)
 
@@ -60,20 +70,21 @@ def test_a_fit_has_the_largest_posterior_and_the_belief_is_that_of_a_dense_solve
         own = np.asarray([*found.length_scale[j], found.variance[j] / unit**2, found.noise_variance[j] / unit**2])
         noise = noises[j] / unit**2
         low, high = np.asarray([SHORTEST, SHORTEST, 1 / SPAN, noise / SPAN]), np.asarray([LONGEST, LONGEST, SPAN, noise * SPAN])
-        data = PLACES[looked_at], (VALUES[looked_at, j, None] - mean) / unit, np.ones(2), 1.0, 1.0
+        kernel = given_kernels[j][1]
+        data = PLACES[looked_at], (VALUES[looked_at, j, None] - mean) / unit, np.ones(2), 1.0, 1.0, kernel
         ends = [
             hyper_parameters.fit(np.asarray([*start, 1.0, noise]), low, high, *data)[1] for start in ((0.4, 0.4), (3.0, 0.3), (0.3, 3.0))
         ]
         assert hyper_parameters.loss(np.log(own), *data) <= min(ends) + 0.02, "within what a search does not go on for"
         # What a constant c ~ N(mean, unit^2) is expected to be, by the joint distribution of c and the values.
-        gram = found.variance[j] * squared_exponential(PLACES[rows], PLACES[rows], found.length_scale[j])
+        gram = found.variance[j] * kernel(PLACES[rows], PLACES[rows], found.length_scale[j])
         together = gram + unit**2 + found.noise_variance[j] * np.eye(len(rows))
         mean += unit**2 * np.linalg.solve(together, VALUES[rows, j] - mean).sum()
         assert last.prior_mean[j] == pytest.approx(mean, abs=1e-9 * unit), "solved with rounding of 1e-12"
         rows = seen_by(j, ROUNDS)
         for at, belief in ((pool, here), (ELSEWHERE, there)):
             everything = np.concatenate([PLACES[rows], at])
-            gram = found.variance[j] * squared_exponential(everything, everything, found.length_scale[j])
+            gram = found.variance[j] * kernel(everything, everything, found.length_scale[j])
             want = mean_and_sd(gram, np.arange(len(rows)), VALUES[rows, j], found.noise_variance[j], mean)
             np.testing.assert_allclose(belief.mean[j], want[0][len(rows) :], atol=1e-8 * unit)
             np.testing.assert_allclose(belief.sd[j], want[1][len(rows) :], atol=1e-6 * unit)
@@ -82,9 +93,8 @@ def test_a_fit_has_the_largest_posterior_and_the_belief_is_that_of_a_dense_solve
 
 @pytest.mark.full
 def test_runs_with_late_feedback_record_a_length_scale_for_each_axis_and_output() -> None:
-    """Whose kernels are of different classes."""
     problem = jb.problems.on_box(BOX, lambda x: 100 + jnp.sin(5 * x[0]), [lambda x: x[1] - 0.5], noise_variance=1e-3)
-    model = jb.surrogate(BOX, [kernels.Matern52(length_scale=0.4), kernels.SquaredExponential(length_scale=0.4)], noise_variance=1e-3)
+    model = jb.surrogate(BOX, kernels.Matern52(length_scale=0.4), noise_variance=1e-3)
     algorithm = jb.Refitted(algorithm=jb.Cei(), at_start=True, every=3, first=4, steps=6)
     initial, late = jb.InitialDesign(random=4), jb.delays.Constant(rounds=1)
     run = jb.simulate(problem, algorithm, model, horizon=8, trials=2, key=jax.random.key(0), initial=initial, delay=late, block=1)
