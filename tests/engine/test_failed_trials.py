@@ -53,7 +53,8 @@ def surrogate(of: problems.Problem) -> jaxbandit.Surrogate:
 
 def simulate(of: problems.Problem, algorithm: Any, **options: Any) -> jaxbandit.Trajectory:
     """A run in two blocks."""
-    return jaxbandit.simulate(of, algorithm, surrogate(of), **{"horizon": HORIZON, "trials": TRIALS, "key": KEY, "block": 4} | options)
+    options = {"horizon": HORIZON, "trials": TRIALS, "key": KEY, "block": 4} | options
+    return jax.tree.map(np.asarray, jaxbandit.simulate(of, algorithm, surrogate(of), **options))
 
 
 @jax.jit

@@ -58,13 +58,24 @@ class Holes(problems.Family):
     domain: domains.Domain = DOMAIN
     noise: problems.Noise = problems.Gaussian(variance=0.01)
     value: Any = float("nan")
-    row: int = jaxbandit.static(default=0)
+    row: Any = 0  # data, as the value is: all cases share a program
     name: str = jaxbandit.static(default="holes")
 
     def sample(self, key: jax.Array) -> problems.Problem:
         means = jnp.asarray(self.base.means)
-        hole = jnp.where(jax.random.uniform(key) < 0.5, jnp.asarray(self.value, means.dtype), means[self.row, 0])
-        return jaxbandit.replace(self.base, means=means.at[self.row, 0].set(hole), noise=self.noise)
+        row = jnp.asarray(self.row, jnp.int32)
+        hole = jnp.where(jax.random.uniform(key) < 0.5, jnp.asarray(self.value, means.dtype), means[row, 0])
+        return jaxbandit.replace(self.base, means=means.at[row, 0].set(hole), noise=self.noise)
+
+
+@jax.jit
+def means_of(family: Holes) -> jax.Array:
+    """The means of all trials' instances ``[trials, 2, M]``, by the keys of the trials alone."""
+
+    def means(trial: jax.Array) -> Any:
+        return family.sample(jaxbandit.keys.stream_key(jaxbandit.keys.trial_key(KEY, trial), jaxbandit.keys.Stream.PROBLEM)).means
+
+    return jax.vmap(means)(jnp.arange(TRIALS, dtype=jnp.int32))
 
 
 @pytest.mark.full
@@ -72,18 +83,17 @@ class Holes(problems.Family):
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 def test_a_hole_that_no_trial_visits_flags_the_trial_and_is_left_out_of_means(value: float, row: int) -> None:
     family = Holes(base=PROBLEM, value=value, row=row)
-    run = simulate(jaxbandit.Oracle(index=3), family)
-    assert np.all(np.asarray(run.indices) == 3) and np.all(np.isfinite(run.values))
-    keys = [jaxbandit.keys.stream_key(jaxbandit.keys.trial_key(KEY, trial), jaxbandit.keys.Stream.PROBLEM) for trial in range(TRIALS)]
-    instances = [family.sample(key) for key in keys]
-    whole = np.array([bool(np.all(np.isfinite(instance.means))) for instance in instances])
+    run = jax.tree.map(np.asarray, simulate(jaxbandit.Oracle(index=3), family))
+    assert np.all(run.indices == 3) and np.all(np.isfinite(run.values))
+    means = np.asarray(means_of(family))
+    whole = np.all(np.isfinite(means), axis=(1, 2))
     assert 0 < whole.sum() < TRIALS, "some instances have a hole and some have none"
     np.testing.assert_array_equal(metrics.healthy(run.status), whole)
-    np.testing.assert_array_equal(np.asarray(run.status) & Status.NONFINITE_TRUTH != 0, ~whole)
-    assert "NaN or infinite at some point" in jaxbandit.explain(int(np.asarray(run.status)[~whole][0]))
+    np.testing.assert_array_equal(run.status & Status.NONFINITE_TRUTH != 0, ~whole)
+    assert "NaN or infinite at some point" in jaxbandit.explain(int(run.status[~whole][0]))
 
-    regret = jnp.stack([metrics.curves(instance, run.indices[n]).regret for n, instance in enumerate(instances)])
-    assert np.all(np.isfinite(np.asarray(regret)[whole]))
+    for n in np.flatnonzero(whole):
+        assert np.all(np.isfinite(metrics.curves(jaxbandit.replace(PROBLEM, means=means[n]), run.indices[n]).regret))
 
 
 @jaxbandit.pytree
@@ -162,11 +172,11 @@ def test_a_quantile_that_is_no_number_of_rounds_is_refused(longest: Any) -> None
 @pytest.mark.full
 @pytest.mark.parametrize("shown", [Late(drawn=seldom_negative), delays.Lossy(delay=Late(drawn=seldom_negative), never=0.0)])
 def test_a_negative_delay_flags_its_trial(shown: Any) -> None:
-    run = simulate(delay=shown)
+    run = jax.tree.map(np.asarray, simulate(delay=shown))
     rounds = np.arange(1, HORIZON + 1)[:, None]
-    early = np.any(np.asarray(run.arrivals) < rounds[None], axis=2)  # [trials, T]
+    early = np.any(run.arrivals < rounds[None], axis=2)  # [trials, T]
     assert 0 < early.any(axis=1).sum() < TRIALS
-    np.testing.assert_array_equal(np.asarray(run.status) & Status.NEGATIVE_DELAY != 0, early.any(axis=1))
+    np.testing.assert_array_equal(run.status & Status.NEGATIVE_DELAY != 0, early.any(axis=1))
     np.testing.assert_array_equal(run.failed_round, np.where(early.any(axis=1), early.argmax(axis=1) + 1, 0))
     assert not np.any(metrics.healthy(run.status) & early.any(axis=1))
 
@@ -190,26 +200,39 @@ class Own(jaxbandit.Algorithm):
         return self.step(state)
 
 
+@jaxbandit.pytree
+class Told(Own):
+    """Chooses by tables ``[T]`` of points and widths, which are data: all of them share a program."""
+
+    choose: Any = jaxbandit.static(default=None)
+    points: Any = (2,) * HORIZON
+    sizes: Any = (1.0,) * HORIZON
+
+    def select(self, arena: Any, state: Any, t: jax.Array, key: jax.Array) -> Any:
+        points, sizes = jnp.asarray(self.points, jnp.int32), jnp.asarray(self.sizes, jnp.float32)
+        return Decision(index=points[t - 1], widths=jnp.full((2,), sizes[t - 1])), state
+
+
 @pytest.mark.full(but=("2",))
 @pytest.mark.parametrize(
-    ("choose", "flag", "first"),
+    ("own", "flag", "first"),
     [
-        (lambda t: (jnp.int32(-1), 1.0), Status.NO_SUCH_POINT, 1),
-        (lambda t: (jnp.where(t == 4, 99, 2).astype(jnp.int32), 1.0), Status.NO_SUCH_POINT, 4),
-        (lambda t: (jnp.int32(DOMAIN.size), 1.0), Status.NONFINITE_SCORE, 1),
-        (lambda t: (jnp.int32(2), -1.0), Status.NEGATIVE_WIDTH, 1),
-        (lambda t: (jnp.int32(2), jnp.where(t == 3, jnp.nan, 1.0)), Status.NEGATIVE_WIDTH, 3),
-        (lambda t: (3, 0.0), Status.OK, 0),
+        (Told(points=np.full(HORIZON, -1)), Status.NO_SUCH_POINT, 1),
+        (Told(points=np.array([2, 2, 2, 99, 2, 2])), Status.NO_SUCH_POINT, 4),
+        (Told(points=np.full(HORIZON, DOMAIN.size)), Status.NONFINITE_SCORE, 1),
+        (Told(sizes=np.full(HORIZON, -1.0)), Status.NEGATIVE_WIDTH, 1),
+        (Told(sizes=np.array([1.0, 1.0, np.nan, 1.0, 1.0, 1.0])), Status.NEGATIVE_WIDTH, 3),
+        (Own(choose=lambda t: (3, 0.0)), Status.OK, 0),
     ],
 )
 @pytest.mark.parametrize("wrap", [lambda own: own, lambda own: jaxbandit.Anytime(algorithm=own)], ids=["alone", "anytime"])
-def test_a_choice_that_is_none_flags_the_trial(choose: Any, flag: Status, first: int, wrap: Callable[[Any], Any]) -> None:
-    own = wrap(Own(choose=choose))
+def test_a_choice_that_is_none_flags_the_trial(own: Own, flag: Status, first: int, wrap: Callable[[Any], Any]) -> None:
+    own = wrap(own)
     if first > 1 and isinstance(own, jaxbandit.Anytime):
         return  # whose stretches count rounds from 1 again
-    run = simulate(own)
-    assert np.all(np.asarray(run.status) == int(flag)) and np.all(np.asarray(run.failed_round) == first)
-    assert np.all((np.asarray(run.indices) >= 0) & (np.asarray(run.indices) < DOMAIN.size))
+    run = jax.tree.map(np.asarray, simulate(own))
+    assert np.all(run.status == int(flag)) and np.all(run.failed_round == first)
+    assert np.all((run.indices >= 0) & (run.indices < DOMAIN.size))
     assert np.all(metrics.healthy(run.status)) == (flag == Status.OK)
 
 
