@@ -215,7 +215,19 @@ def test_a_study_is_followed_from_its_first_batch_to_its_report(tmp_path: Path) 
     assert sorted(file.name for file in out.iterdir()) == ["report.html", "results.nc", "results.nc.sha256"]
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the report at the end without what it says and draws, which the test above looks at."""
+
+    def write(folder: Path) -> Path:
+        (folder / "report.html").write_text("a report", encoding="utf-8")
+        return folder / "report.html"
+
+    monkeypatch.setattr(watching, "write_report", write)
+
+
 @pytest.mark.full
+@pytest.mark.usefixtures("undrawn")
 def test_a_run_that_was_cut_off_is_waited_for(tmp_path: Path) -> None:
     (tmp_path / RECORD).write_text("{}")
     (tmp_path / PROGRESS).write_text(json.dumps(said(run("a", 3))))
@@ -240,11 +252,12 @@ def test_a_run_that_was_cut_off_is_waited_for(tmp_path: Path) -> None:
     with beside(go_on):
         watch(tmp_path, seconds=0.02, say=told)
     assert [line.partition(tmp_path.name)[0] for line in told.lines if "cut off" in line] == [f"the run in {tmp_path.parent}/"]
-    assert "This run was cut off" in told.pages[1] and "This run was cut off" not in told.pages[-1]
+    assert "This run was cut off" in told.pages[1] and told.pages[-1] == "a report"
     assert len(told.lines) == 6 and told.lines[-1].startswith("wrote")
 
 
 @pytest.mark.full
+@pytest.mark.usefixtures("undrawn")
 def test_results_of_a_run_before_do_not_end_it(tmp_path: Path) -> None:
     write_results(results(labels=["a"], trials=2, rounds=4), tmp_path / "results.nc")
     told = Told(tmp_path / "report.html")
@@ -260,7 +273,7 @@ def test_results_of_a_run_before_do_not_end_it(tmp_path: Path) -> None:
 
     with beside(run_again):
         watch(tmp_path, seconds=0.02, say=told)
-    assert len(told.lines) == 4
+    assert len(told.lines) == 4 and told.pages[-1] == "a report"
 
 
 def test_directories_of_nothing_are_refused(tmp_path: Path, capsys: Any) -> None:
