@@ -16,6 +16,7 @@ from jaxbandit.engine import simulation
 from jaxbandit.estimators import Bounds
 from tests.oracles import bandit, ucb_policies
 from tests.oracles import gaussian_process as gp
+from tests.support import panel
 
 HORIZON, EPOCH, TRIALS, SIZE = 6, 3, 3, 16
 NOISE = 0.05
@@ -70,10 +71,10 @@ def test_an_overflow_of_psi_stops_at_the_cap_and_is_flagged(psi: Any, precision:
     assert np.all(jaxbandit.metrics.healthy(run.status)), "a capped penalty is a note, not a failure"
 
 
-def by_exponentials(of: problems.Problem, c: float, horizon: int = HORIZON, **options: Any) -> jaxbandit.Trajectory:
+def by_exponentials(of: problems.Problem, c: float, **options: Any) -> jaxbandit.Trajectory:
     """By a program of the test above."""
     with jax.enable_x64(True):
-        return simulate(of, Se2(psi=penalties.Exponential(c=c), epoch=EPOCH, **options), horizon=horizon)
+        return simulate(of, Se2(psi=penalties.Exponential(c=c), epoch=EPOCH, **options))
 
 
 def test_moderate_penalties_are_not_flagged() -> None:
@@ -95,11 +96,9 @@ def test_a_capped_psi_of_one_observation_is_flagged() -> None:
     assert np.all(flagged(run, Status.PENALTY_CAPPED))
 
 
-@pytest.mark.full(but=("6",))
-@pytest.mark.parametrize("horizon", [2 * EPOCH, 2 * EPOCH + 1])
-def test_a_cap_reached_in_the_last_round_is_flagged(horizon: int) -> None:
-    """Two epochs at violations of 2 to 4: ``psi`` stays below the cap, the second ``kappa`` does not."""
-    run = by_exponentials(problem(3.0), 0.5, horizon, penalty_cap=7.5)
+def test_a_cap_reached_in_the_last_round_is_flagged() -> None:
+    """Two epochs at violations of 2 to 4: ``psi`` stays below the cap, the second ``kappa`` does not. One of earlier rounds: see above."""
+    run = by_exponentials(problem(3.0), 0.5, penalty_cap=7.5)
     assert np.all(run.multipliers[:, EPOCH : 2 * EPOCH] < 7.5) and np.all(run.multipliers[:, 2 * EPOCH :] == 7.5)
     assert np.all(flagged(run, Status.PENALTY_CAPPED))
 
@@ -107,17 +106,25 @@ def test_a_cap_reached_in_the_last_round_is_flagged(horizon: int) -> None:
 # Clips.
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("build", [Cbo, Scgp, lambda **clip: Anytime(algorithm=Cbo(**clip))], ids=["cbo", "scgp", "anytime"])
-def test_a_clip_that_cuts_every_point_is_flagged(build: Callable[..., Any]) -> None:
+@functools.cache
+def clipped() -> dict[str, dict[str, jaxbandit.Trajectory]]:
+    """Runs whose clip cuts every point, on either side, or none, by one program of three algorithms; constraints may be seen."""
     plain = problem(-0.5, noiseless=False)
-    shown = problems.full_information(plain) if build is Scgp else plain
     # Before any data every UCB is 3, every width being 3 and every deviation 1.
-    above = simulate(shown, build(reward_clip=2.9), model(plain))
-    assert np.all(flagged(above, Status.ALL_CLIPPED))
-    below = simulate(shown, build(reward_clip=1.0), model(plain, prior_mean=[-9.0, 0.0, 0.0]))
-    assert np.all(flagged(below, Status.ALL_CLIPPED))
-    roomy = simulate(shown, build(reward_clip=3.1), model(plain))
+    cases = {"above": (2.9, {}), "below": (1.0, {"prior_mean": [-9.0, 0.0, 0.0]}), "roomy": (3.1, {})}
+    found = {}
+    for case, (clip, changes) in cases.items():
+        algorithms = {"cbo": Cbo(reward_clip=clip), "scgp": Scgp(reward_clip=clip), "anytime": Anytime(algorithm=Cbo(reward_clip=clip))}
+        given = {"horizon": HORIZON, "trials": TRIALS, "key": jax.random.key(2)}
+        found[case] = panel.play(problems.full_information(plain), algorithms, model(plain, **changes), **given)
+    return found
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["cbo", "scgp", "anytime"])
+def test_a_clip_that_cuts_every_point_is_flagged(name: str) -> None:
+    above, below, roomy = (clipped()[case][name] for case in ("above", "below", "roomy"))
+    assert np.all(flagged(above, Status.ALL_CLIPPED)) and np.all(flagged(below, Status.ALL_CLIPPED))
     assert not np.any(flagged(roomy, Status.ALL_CLIPPED))
     for run in (above, below, roomy):
         assert_finite(run)
