@@ -1,5 +1,6 @@
 """The benchmark: what it writes is what it documents, and what it makes of a short measurement."""
 
+import inspect
 import json
 import re
 import subprocess
@@ -135,14 +136,14 @@ def test_a_part_that_fails_or_takes_too_long_keeps_what_it_has_measured(monkeypa
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's end")
 def test_a_process_ends_with_its_parent(tmp_path):
     parent = f"""
-import subprocess, sys
-from experiments.benchmark.measure import end_with_parent
+import ctypes, signal, subprocess, sys
+{inspect.getsource(measure.end_with_parent)}
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], preexec_fn=end_with_parent)
 open({str(tmp_path / "child")!r}, "w").write(str(child.pid))
 print("started", flush=True)
 child.wait()
 """
-    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as started:
+    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True) as started:
         assert started.stdout.readline() == "started\n"
         child = Path("/proc") / (tmp_path / "child").read_text()
         assert child.exists()
