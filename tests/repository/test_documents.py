@@ -164,7 +164,7 @@ def test_workers_share_a_study_are_killed_and_others_go_on(tmp_path):
     first.communicate()
     before = {(trial.number, *trial.params.values(), trial.value) for trial in complete()}
     assert first.returncode == -signal.SIGKILL and len(before) >= 8
-    last = len(before) + 6
+    last = len(before) + 3  # a few: more than twelve points need programs of their own
     again = command(last, "1")
     said, wrong = again.communicate(timeout=300)
     assert again.returncode == 0 and said.count("'rate'") == 1, wrong
