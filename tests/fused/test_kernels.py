@@ -60,22 +60,15 @@ def played(algorithm: Any, platform: str | None, form: str = "product", **option
 
 
 def played_and_judged(algorithm: Algorithm, platform: str, form: str) -> Any:
-    """What a kernel plays after two rounds, and what XLA says that learns what the kernel has seen.
+    """What a kernel plays, and what XLA says that learns what the kernel has seen.
 
     The points, what is recorded of them, how far below the best score they are, and those beside them, and what XLA would record.
     """
     given = plan.plan_of(algorithm, model(form), problem(), None, platform)._replace(interpret=True)
     algorithm = canonicalise(algorithm)
-    rng, means = np.random.default_rng(3), np.asarray(problem().means)
-    before = rng.integers(0, problem().domain.size, (TRIALS, 2))
-    noise = np.sqrt(0.05) * rng.standard_normal((TRIALS, 2 + ROUNDS, len(means)))
+    means = np.asarray(problem().means, np.float32)
+    noise = np.sqrt(0.05) * np.random.default_rng(3).standard_normal((TRIALS, ROUNDS, len(means)))
     own, xlas = (Arena(surrogate=canonicalise(model(each).without_kernels()), horizon=jnp.int32(ROUNDS)) for each in (form, "product"))
-
-    def begun(arena: Arena, points: Any, values: Any) -> Any:
-        state = algorithm.init(arena)
-        for n in range(2):
-            state = algorithm.learn(arena, state, Observation(index=points[n], values=values[n]))
-        return algorithm.begin(arena, state)
 
     def shown(state: Any) -> Any:
         return algorithm.diagnose(state).get("multipliers")
@@ -89,15 +82,14 @@ def played_and_judged(algorithm: Algorithm, platform: str, form: str) -> Any:
         after = algorithm.update(xlas, choice.state, Observation(index=index, values=values), t)
         return after, (*gaps, choice.decision.widths, shown(state))
 
-    def trial(points: Any, noise: Any) -> Any:
-        tables = jnp.asarray(means, np.float32)
-        start = points, tables[:, points].T + noise[:2]
-        run = plan.play(given, algorithm, own, begun(own, *start), tables, noise[2:], 1)
-        seen = jnp.arange(1, ROUNDS + 1, dtype=jnp.int32), run.indices, tables[:, run.indices].T + noise[2:]
-        return run.indices, run.widths, jax.vmap(shown)(run.before), *jax.lax.scan(one, begun(xlas, *start), seen)[1]
+    def trial(noise: Any) -> Any:
+        tables = jnp.asarray(means)
+        run = plan.play(given, algorithm, own, algorithm.init(own), tables, noise, 1)
+        seen = jnp.arange(1, ROUNDS + 1, dtype=jnp.int32), run.indices, tables[:, run.indices].T + noise
+        return run.indices, run.widths, jax.vmap(shown)(run.before), *jax.lax.scan(one, algorithm.init(xlas), seen)[1]
 
     with mock.patch.object(tpu, "PART", 8):
-        return jax.device_get(jax.jit(jax.vmap(trial))(before.astype(np.int32), noise.astype(np.float32)))
+        return jax.device_get(jax.jit(jax.vmap(trial))(noise.astype(np.float32)))
 
 
 @pytest.mark.full(but=("rpol",))
@@ -155,7 +147,7 @@ def test_a_trajectory_is_that_of_xla() -> None:
 def test_parts_of_a_run_are_the_run() -> None:
     """The state of a trial goes into a kernel and comes out of it, within an epoch."""
     with mock.patch.object(simulation, "play_all", side_effect=programs.play_all) as play_all:
-        whole = jax.device_get(played(jaxbandit.Se2(epoch=2), "tpu", horizon=6))
+        whole = jax.device_get(played(jaxbandit.Se2(epoch=2), "tpu", horizon=6, initial=None))
     cell, key, pairs = play_all.call_args.args
     carry, _ = programs.begin_all(cell, key, pairs, mesh=None)
     for first in (1, 4):
