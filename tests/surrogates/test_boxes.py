@@ -9,7 +9,7 @@ import pytest
 
 from jaxbandit import InvalidArgument, domains, kernels, surrogate
 from jaxbandit.surrogates import BoxSurrogate, Posterior
-from jaxbandit.surrogates.pool import MANY, PoolState
+from jaxbandit.surrogates.pool import MANY, PANEL, PoolState, product
 from tests.oracles.gaussian_process import matern52, posterior, squared_exponential
 
 DIMENSION, SEEN, ELSEWHERE = 3, 20, 7  # observations in more than one block
@@ -90,6 +90,23 @@ def test_room_that_is_not_used_changes_no_bit() -> None:
         beliefs.append(predicted(model, belief, elsewhere.astype(model.dtype))[0])
     for first, second in zip(*map(jax.tree.leaves, beliefs), strict=True):
         assert np.array_equal(first, second)
+
+
+def test_products_leave_out_nothing_that_is_observed() -> None:
+    """And their derivatives, whatever part of the last panel of observations is in use."""
+    rng, size = np.random.default_rng(7), 2 * PANEL + 22
+    rows, inverse = rng.standard_normal((3, size)), np.tril(rng.standard_normal((size, size)))
+
+    @jax.jit
+    def both(rows: jax.Array, inverse: jax.Array, count: jax.Array) -> tuple[jax.Array, jax.Array]:
+        value, pull = jax.vjp(lambda rows: product(rows, inverse.T, inverse, count), rows)
+        return value, pull(value)[0]
+
+    for count in (1, PANEL, PANEL + 1, 2 * PANEL, size):
+        held = np.where(np.arange(size)[:, None] < count, inverse, 0)
+        value, slope = both(*(x.astype(np.float32) for x in (rows, held)), np.int32(count))
+        assert np.asarray(value) == pytest.approx(rows @ held.T, abs=1e-4)
+        assert np.asarray(slope) == pytest.approx(rows @ held.T @ held, abs=1e-2)
 
 
 def test_outputs_that_were_not_observed_learn_nothing() -> None:
