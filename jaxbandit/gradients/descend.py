@@ -6,6 +6,7 @@ A descent alone can end worse than it began: a few trials that get stuck dominat
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -173,7 +174,8 @@ def descend(
             f"dual_step: moves the multiplier of a loss with measure=SubjectTo(...), which this one is not, got {dual_step}; leave it out"
         )
     loss._check(params)
-    flat, rebuild = ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), params))
+    like = jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), params)
+    flat, rebuild = ravel_pytree(like)
     low, high = np.full(flat.shape, -np.inf), np.full(flat.shape, np.inf)
     if isinstance(loss.build, Logarithms):
         low, high = (np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(end)]) for end in loss.build.limits(params))
@@ -189,7 +191,7 @@ def descend(
 
     loss.estimate(rebuild(inside(flat)), key)  # compiles
     budget = None if dual_step is None or subject is None else float(subject.budget)
-    rebuild_many, measured = jax.jit(jax.vmap(rebuild)), loss.measured  # by the program of the gradient
+    measured = loss.measured  # by the program of the gradient
 
     def compared(points: Array, trials: int, purpose: int) -> np.ndarray:
         """Return losses ``[C, trials]`` of ``points [C, d]``, with a budget both parts ``[C, trials, 2]``; infinite where one failed."""
@@ -198,7 +200,7 @@ def descend(
         parts = []
         for at in range(0, count, room):
             owners, numbers = np.divmod(places[at : at + room], trials)
-            batch = rebuild_many(np.asarray(points)[owners])
+            batch = _rebuilt(like, np.asarray(points)[owners])
             combined, apart, _, healthy = measured(batch, jnp.asarray(numbers, jnp.int32), purpose_key)
             usable = np.asarray(healthy) & np.isfinite(combined)
             losses = np.asarray(combined if budget is None else apart, np.float64)
@@ -210,7 +212,7 @@ def descend(
     screened = jnp.concatenate([flat[None], inside(flat[None] + away)])
     begin = inside(screened[_best(compared(screened, max(loss.pairs // 2, 2), SCREEN), budget)])
 
-    adam = optax.adam(optax.cosine_decay_schedule(0.1, steps, 0.1), b1=0.8, b2=0.95) if optimizer is None else optimizer
+    adam = _adam(steps) if optimizer is None else optimizer
     state, update, rows, point = adam.init(begin), jax.jit(adam.update), [], begin
     for step in range(steps):
         estimate = loss.estimate(rebuild(point), jax.random.fold_in(jax.random.fold_in(key, STEP), step))
@@ -246,6 +248,19 @@ def descend(
         return _tuned(loss, rebuild(flat), (candidates, 0.0, (0.0, 0.0), history))
     better, half = _paired(pair if budget is None else pair[..., 0])
     return _tuned(loss, candidates[best].values, (candidates, better, (better - half, better + half), history))
+
+
+@functools.cache
+def _adam(steps: int) -> optax.GradientTransformation:
+    """Return the default optimizer, the same for every descent, so that its program is, too."""
+    return optax.adam(optax.cosine_decay_schedule(0.1, steps, 0.1), b1=0.8, b2=0.95)
+
+
+@jax.jit
+def _rebuilt(like: Params, points: Array) -> Params:
+    """Return parameters like those given from ``points [C, d]``, with a leading axis ``[C]``."""
+    rebuilt: Params = jax.vmap(ravel_pytree(like)[1])(points)
+    return rebuilt
 
 
 def _tuned(
