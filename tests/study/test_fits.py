@@ -96,11 +96,12 @@ def test_fits_are_those_of_the_data_that_results_hold(tmp_path: Path) -> None:
     np.testing.assert_allclose(own, before, rtol=1e-3)
 
     # Of each trial: before round 1 from its design, by which it plays four rounds, and then from all that it has seen, ten values of each
-    # output. Random search of the same model and seed tells the design, for noise is common.
-    random = dataclasses.replace(study.runs[0], algorithm=jb.RandomSearch())
-    designs = study.trajectory(random, trials=TRIALS)
+    # output. Random search with the same seed tells the design, for noise is common.
+    kernel, grid_of = jb.kernels.SquaredExponential(), study.runs[0].problem.domain
+    model = jb.surrogate(grid_of, kernel, noise_variance=NOISE, precision="float64")
+    designs = study.trajectory(dataclasses.replace(study.runs[0], algorithm=jb.RandomSearch(), model=model), trials=TRIALS)
     low, high = (np.asarray([end, before[1] * factor, before[2] * factor]) for end, factor in ((LOW, 1 / SPAN), (HIGH, SPAN)))
-    domain, ends = np.asarray(study.runs[0].problem.domain.points), []
+    domain, ends = np.asarray(grid_of.points), []
     for trial in range(TRIALS):
         own = results.isel(algorithm=0, trial=trial)
         record = bandit.Record(own["index"].values, own.observed.values, designs.initial_indices[trial], designs.initial_values[trial])
