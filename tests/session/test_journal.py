@@ -6,8 +6,6 @@ import json
 import os
 import resource
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -166,30 +164,6 @@ def test_what_others_have_damaged_is_noticed_by_those_who_have_it_open(journal: 
         with pytest.raises(DamagedSession, match=r"event 4 .* is not as it was written"), other.claim():
             pass
     other.close()
-
-
-HOLDER = """
-import sys, time
-from pathlib import Path
-from jaxbandit.session.journal import open_journal
-with open_journal(Path(sys.argv[1])).claim():
-    print("held", flush=True)
-    time.sleep(60)
-"""
-
-
-@pytest.mark.full
-def test_a_dead_holder_holds_nothing(journal: Journal) -> None:
-    journal.close()
-    again = open_journal(journal.directory, wait=0.0)
-    with subprocess.Popen([sys.executable, "-c", HOLDER, str(journal.directory)], stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout is not None and holder.stdout.readline() == "held\n"
-        with pytest.raises(SessionInUse), again.claim():
-            pass
-        holder.kill()
-    with again.claim():
-        again.append("dropped", {"ticket": 1})
-    again.close()
 
 
 @pytest.mark.parametrize("kind", ["nfs4", "cifs", "lustre", "fuse.sshfs", "9p", "ext4"])

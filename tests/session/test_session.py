@@ -20,7 +20,7 @@ import jaxbandit
 from jaxbandit import InvalidArgument, delays, feedback
 from jaxbandit.core.keys import Stream, stream_key, trial_key
 from jaxbandit.session import Axis, DeclaredInfeasible, Session, SessionError
-from jaxbandit.session.journal import JOURNAL, DamagedSession, open_journal
+from jaxbandit.session.journal import JOURNAL, DamagedSession, SessionInUse, open_journal
 from jaxbandit.session.quantities import Standard
 from jaxbandit.session.specification import Specification, fingerprint_of
 from tests.oracles import gaussian_process as gp
@@ -63,10 +63,10 @@ def test_a_session_chooses_as_a_simulation_with_its_key(case: str, tmp_path: Pat
     run = conformance.simulate(algorithm, trials=[0], horizon=HORIZON, seed=SEED, record="indices", block=1, delay=delay, **options)
     due = None
     if delay is not None:
-        rounds = jnp.arange(1, HORIZON + 1, dtype=jnp.int32)
+        rounds = np.arange(1, HORIZON + 1, dtype=np.int32)
         key = stream_key(trial_key(KEY, 0), Stream.DELAY)
-        late = jax.vmap(lambda t: delay.draw(jax.random.fold_in(key, t), 3))(rounds)
-        due = np.asarray(rounds)[:, None] + np.asarray(late)
+        late = np.asarray(jax.jit(jax.vmap(lambda t: delay.draw(jax.random.fold_in(key, t), 3)))(rounds))
+        due = rounds[:, None] + late
         assert len(np.unique(late)) > 2, "values come late"
     with create(tmp_path, algorithm, delay=delay, **options) as session:
         assert played(session, due) == np.asarray(run.indices)[0].tolist()
@@ -151,10 +151,14 @@ def test_two_who_have_it_open_at_once_go_on_as_one_would(session: Session, tmp_p
 
 
 SECOND = """
-import sys
+import sys, time
 from jaxbandit.session import Session
 session = Session.open(sys.argv[1])
 for line in sys.stdin:
+    if line == "hold\\n":
+        with session._journal.claim():
+            print("held", flush=True)
+            time.sleep(60)
     ticket = session.ask()
     session.tell(ticket, {"loss": 0.1 * ticket.number, "cost": 0.1, "purity": 0.6})
     print(ticket.number, ticket.index, flush=True)
@@ -163,14 +167,22 @@ for line in sys.stdin:
 
 @pytest.mark.full
 def test_two_processes_take_turns(tmp_path: Path) -> None:
+    """One of them is killed while the session is its own: it holds nothing then."""
+
     def tell(session: Session, ticket: Any) -> None:
         session.tell(ticket, {"loss": 0.1 * ticket.number, "cost": 0.1, "purity": 0.6})
 
     with create(tmp_path / "alone") as alone, create(tmp_path / "shared") as shared:
         command = [sys.executable, "-c", SECOND, str(shared.directory)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as second:
-            assert second.stdin is not None and second.stdout is not None
-            for number in range(1, HORIZON + 1):
+
+            def answer(line: str) -> list[str]:
+                assert second.stdin is not None and second.stdout is not None
+                second.stdin.write(line)
+                second.stdin.flush()
+                return second.stdout.readline().split()
+
+            for number in range(1, HORIZON):
                 expected = alone.ask()
                 tell(alone, expected)
                 if number % 2:
@@ -178,12 +190,14 @@ def test_two_processes_take_turns(tmp_path: Path) -> None:
                     tell(shared, ticket)
                     found = [ticket.number, ticket.index]
                 else:
-                    second.stdin.write("go on\n")
-                    second.stdin.flush()
-                    found = [int(text) for text in second.stdout.readline().split()]
+                    found = [int(text) for text in answer("go on\n")]
                 assert found == [expected.number, expected.index]
-            second.stdin.close()
-        assert second.returncode == 0
+            assert answer("hold\n") == ["held"]
+            with Session.open(shared.directory, wait=0.0) as third, pytest.raises(SessionInUse):
+                third.ask()
+            second.kill()
+        tell(shared, shared.ask())
+        tell(alone, alone.ask())
         assert [(event.kind, event.body) for event in shared.events] == [(event.kind, event.body) for event in alone.events]
 
 
@@ -550,7 +564,7 @@ SPACES = {
 def test_beliefs_are_drawn_on_any_domain(space: str, tmp_path: Path) -> None:
     options: Any = {"key": KEY, "objective": "maximise yield", "constraints": ["pH = 7 +- 0.2"]}
     with Session.create(tmp_path, SPACES[space], jaxbandit.RandomSearch(), jaxbandit.session.Model(), **options) as session:
-        session.tell(session.ask(), {"yield": 0.3, "pH": 7.1})
+        session.observe(session.specification.space.point(0), {"yield": 0.3, "pH": 7.1})
         figure = session.plot(feasibility=True)
         assert all(axis.has_data() for axis in figure.axes if axis.axison)
         labels = {axis.get_ylabel() for axis in figure.axes} | {axis.get_title().partition(":")[0] for axis in figure.axes}

@@ -33,9 +33,13 @@ def create(directory: Path, algorithm: Any = None, **options: Any) -> Session:
 @functools.cache
 def noise(stream: Stream = Stream.NOISE) -> np.ndarray:
     """The noise ``[T, 3]`` of trial 0 of a simulation."""
-    rounds = jnp.arange(1, HORIZON + 1, dtype=jnp.int32)
-    key = stream_key(trial_key(KEY, 0), stream)
-    return np.asarray(jax.vmap(lambda t: conformance.study()[0].draw(round_key(key, t)))(rounds))
+
+    @jax.jit
+    def drawn() -> jax.Array:
+        rounds, key = jnp.arange(1, HORIZON + 1, dtype=jnp.int32), stream_key(trial_key(KEY, 0), stream)
+        return jax.vmap(lambda t: conformance.study()[0].draw(round_key(key, t)))(rounds)
+
+    return np.asarray(drawn())
 
 
 def in_units(values: Any) -> dict[str, float]:
