@@ -107,20 +107,20 @@ ALONE = ("admmbo", "oco")  # which learn otherwise than a panel can
 
 
 def companions(name: str) -> tuple[str, ...]:
-    """The algorithms on the same problem with the same model, which one program plays."""
+    """The algorithms on problems that differ in the noise alone, with the same model, which one program plays."""
     if name in ALONE:
         return (name,)
 
     def kind(name: str) -> tuple[str, bool]:
-        return next((start for start in ("se2", "se3", "scgp") if name.startswith(start)), ""), name in OWN
+        return next((start for start in ("se2", "se3", "scgp") if name.startswith(start)), "")[:2], name in OWN
 
     return tuple(other for other in ALGORITHMS if other not in ALONE and kind(other) == kind(name))
 
 
 @functools.cache
-def played(names: tuple[str, ...], outputs: int = 3, design: int = 0) -> dict[str, jaxbandit.Trajectory]:
-    """All trials of some algorithms on one problem, from one program."""
-    study, run = comparison(names[0], outputs, initial=jaxbandit.InitialDesign(random=design))
+def played(names: tuple[str, ...], outputs: int = 3, design: int = 0, like: str = "") -> dict[str, jaxbandit.Trajectory]:
+    """All trials of some algorithms on one problem, that of the first unless it is ``like`` another's, from one program."""
+    study, run = comparison(like or names[0], outputs, initial=jaxbandit.InitialDesign(random=design))
     algorithms = {name: ALGORITHMS[name] for name in names}
     options = {"horizon": study.horizon, "trials": study.trials, "key": jax.random.key(study.seed), "record": "audit"}
     return panel.play(run.problem, algorithms, run.model, initial=run.initial, **options)
@@ -142,7 +142,8 @@ def traced(name: str) -> dict[str, np.ndarray]:
     """The trace of one trial; tests of an initial design and of delays look at those of programs of their own."""
     study, run = comparison(name)
     if len(companions(name)) > 1:
-        study = sharing(study, played(companions(name)))
+        names = companions(name)
+        study = sharing(study, played(names, like=next(other for other in names if other[:3] == name[:3])))
     return audit(study, run, trial=1)
 
 
