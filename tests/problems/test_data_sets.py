@@ -100,7 +100,7 @@ def test_one_reading_gives_reward_and_cost():
 def test_arms_run_in_simulate():
     data = problems.stocks_synthetic(scale=100.0)
     model = jaxbandit.surrogate(data.problem.domain, data.kernel, noise_variance=0.1)
-    run = jaxbandit.simulate(data.problem, jaxbandit.Config(), model, horizon=5, trials=2, key=jax.random.key(0))
+    run = jaxbandit.simulate(data.problem, jaxbandit.Config(), model, horizon=5, trials=2, key=jax.random.key(0), block=1)
     assert np.all(np.isfinite(run.values)) and np.asarray(run.indices).max() < 29
 
 

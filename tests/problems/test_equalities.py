@@ -154,7 +154,7 @@ def play(name, problem, prior_mean):
         model = jaxbandit.surrogate(
             problem.domain, kernel, noise_variance=NOISE, outputs=problem.outputs, prior_mean=prior_mean, horizon=HORIZON
         )
-        run = jaxbandit.simulate(problem, algorithm, model, horizon=HORIZON, trials=1, key=jax.random.key(2))
+        run = jaxbandit.simulate(problem, algorithm, model, horizon=HORIZON, block=1, key=jax.random.key(2))
     nothing = np.zeros((0, problem.outputs))
     record = bandit.Record(
         indices=np.asarray(run.indices[0]), values=np.asarray(run.values[0]), initial_indices=np.zeros(0, int), initial_values=nothing
