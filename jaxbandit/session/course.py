@@ -328,11 +328,12 @@ class Course:
     def choosing_matters(self) -> bool:
         """Return whether a choice changes the algorithm's state; else playing rounds again makes none, and compiles no program for it."""
         state, _, far = self.start()
-        with self._arithmetic():
-            graph = _choose.trace(self.setting, far, np.int32(1), None, state).jaxpr.jaxpr
+        is_box = isinstance(self.setting.arena.surrogate.domain, Box)
+        with self._arithmetic():  # of the arguments of a choice, so that it is traced once for both
+            graph = _choose.trace(self.setting, far, np.int32(1), np.int32(0) if is_box else None, state).jaxpr.jaxpr
         leaves, held = jax.tree.leaves(state), self.setting.algorithm.belief(state)
         # On a box every choice is placed in the belief, and so it is when its round is played again.
-        placed = {id(leaf) for leaf in jax.tree.leaves(held)} if isinstance(self.setting.arena.surrogate.domain, Box) else set()
+        placed = {id(leaf) for leaf in jax.tree.leaves(held)} if is_box else set()
         before, after = graph.invars[-len(leaves) :], graph.outvars[-len(leaves) :]
         return any(x is not y for x, y, leaf in zip(before, after, leaves, strict=True) if id(leaf) not in placed)
 
