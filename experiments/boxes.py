@@ -5,14 +5,14 @@ sampling (30 trials each, seed 0, models refitted every fourth round): medians o
 share of evaluations that violate:
 
    CEI              after 50    after 100   its quartiles             violating
-   Gramacy          -0.599843   -0.599818   -0.59986 to -0.599801     87%
-   Hartmann-6       3.32215     3.32231     3.32222 to 3.32232        24%
-   Ackley-10        -4.21114    -1.61472    -2.03452 to -1.13413      40%
-   pressure vessel  -6066       -6060.57    -6091.67 to -6060.18      30%
-   welded beam      -1.74011    -1.72695    -1.7272 to -1.72675       36%
-   tension spring   -0.012727   -0.0127032  -0.0127062 to -0.0126976  22%
-   speed reducer    -2997.5     -2997.5     -2998.17 to -2997.38      56%
-   Keane bump       0.173023    0.176388    0.158009 to 0.23232       86%
+   Gramacy          -0.599843   -0.599825   -0.59986 to -0.599801     87%
+   Hartmann-6       3.32208     3.3223      3.32221 to 3.32232        25%
+   Ackley-10        -3.96332    -1.36928    -1.96293 to -1.16231      40%
+   pressure vessel  -6071.91    -6060.55    -6092.24 to -6060.22      30%
+   welded beam      -1.74579    -1.72694    -1.72729 to -1.72678      35%
+   tension spring   -0.0127273  -0.0127034  -0.012706 to -0.012697    22%
+   speed reducer    -2998.16    -2997.83    -2998.59 to -2997.58      52%
+   Keane bump       0.183895    0.183895    0.164579 to 0.243459      85%
 
    SCBO             after 50    after 100   its quartiles             violating
    Gramacy          -0.599969   -0.599853   -0.599875 to -0.599834    31%
