@@ -16,7 +16,6 @@ from jaxbandit import Anytime, Cbo, Config, InitialDesign, Refitted, Rpol, Se3, 
 from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
 from jaxbandit.engine.arguments import Delays
 from jaxbandit.engine.cell import Cell
-from jaxbandit.engine.rounds import design_key
 from jaxbandit.session.course import Course
 from jaxbandit.session.specification import UnknownDelay
 from tests.support import conformance, panel
@@ -177,10 +176,10 @@ def test_a_fit_to_the_initial_design_is_that_of_a_simulation() -> None:
     algorithm = Refitted(algorithm=Rpol(), at_start=True, first=64, points=9, steps=4)
     kernel = kernels.SquaredExponential(length_scale=0.3)
     model = jaxbandit.ranged(domain, kernel, low=0.1, high=0.6, noise_variance=0.05, outputs=2)
-    run = jax.tree.map(np.asarray, simulate(problem, algorithm, model, trials=[0], initial=initial, **options("at-once")))
+    run = jax.tree.map(np.asarray, simulate(problem, algorithm, model, trials=[0], block=1, initial=initial, **options("at-once")))
     assert 0.11 < run.fitted_length_scales.item() < 0.29, "neither at an end of the range nor as it was"
     course = course_of(problem, algorithm, model, HORIZON)
-    points = np.asarray(initial.points(design_key(trial_key(KEY, 0)), domain.size)).tolist()
+    points = run.initial_indices[0].tolist()
     noise = np.asarray(noise_of(problem, 0, len(points), Stream.DESIGN))
     course.begin([(index, (), dict(enumerate(problem.means[:, index] + own))) for index, own in zip(points, noise, strict=True)])
     assert played_at_once(course, problem, np.asarray(noise_of(problem, 0, HORIZON))) == run.indices[0].tolist()

@@ -145,14 +145,14 @@ def test_one_constraint_and_an_initial_design(name: str, tmp_path: Path) -> None
     """With one constraint its arrays lose the axis; points observed before round 1 are part of the trace."""
     study, run = comparison(name, outputs=2, initial=jaxbandit.InitialDesign(random=4))
     together = played(TOGETHER, outputs=2, design=4)
-    arrays = through_a_file(audit(study if name == "cbo_ts" else sharing(study, together), run, trial=2), tmp_path)
+    arrays = through_a_file(audit(sharing(study, together), run, trial=2), tmp_path)
     assert arrays["beta_g_t"].shape == (HORIZON,) and arrays["initial_values"].shape == (4, 2)
     if name.startswith("cbo"):
         assert arrays["draw_g"].shape == (HORIZON, *arrays["draw_f"].shape[1:])
     expected = replayed(arrays)
     assert bandit.score_gaps(expected.scores, arrays["indices"]).max() <= TOLERANCE
     np.testing.assert_allclose(arrays["multipliers"], expected.multipliers, rtol=TOLERANCE, atol=TOLERANCE)
-    np.testing.assert_array_equal(arrays["indices"], together[name].indices[2])  # the trial of all, not one of its own
+    np.testing.assert_array_equal(arrays["indices"], together[name].indices[2])
 
 
 def test_the_check_sees_a_forged_trace(tmp_path: Path) -> None:
@@ -197,6 +197,8 @@ LATE: dict[str, dict[str, Any]] = {  # in each, some values arrive in their own 
 
 def late_trace(policy: str) -> dict[str, np.ndarray]:
     study, run = comparison("rpol")
+    if policy == "wait":
+        run = dataclasses.replace(run, initial=jaxbandit.InitialDesign(random=4))
     if policy == "censor":
         width = Censored(base=THEORY, feedback_bound=1.5, scale=0.3)
         algorithm = Rpol(estimator=estimators.Bounds(reward_width=width, cost_width=width), penalty_growth=0.5)
@@ -212,18 +214,23 @@ def late_rpol(arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np
     horizon, outputs = record.values.shape
     arrival = np.concatenate([arrays["arr_r"][:, None], arrays["arr_c"].reshape(horizon, -1)], axis=1)
     assert arrival.shape == (horizon, outputs) and np.all(arrival >= np.arange(1, horizon + 1)[:, None])
-    in_time = arrival - np.arange(1, horizon + 1)[:, None] <= params.get("m", np.inf)
+    own = np.arange(1, horizon + 1)[:, None]
+    design = len(record.initial_indices)  # whose values are there before round 1
+    points, rows = np.append(record.initial_indices, record.indices), np.concatenate([record.initial_values, record.values])
+    in_time = np.concatenate([np.ones((design, outputs), bool), arrival - own <= params.get("m", np.inf)])
+    arrival = np.concatenate([np.zeros((design, outputs)), arrival])
     scores, recent, penalties = [], np.zeros((horizon, outputs)), [np.full(outputs - 1, float(params["Q1"]))]
     for t in range(1, horizon + 1):
-        chosen, means, sds = record.indices[: t - 1], [], []
+        known, means, sds = design + t - 1, [], []
+        chosen = points[:known]
         for j in range(outputs):
             prior = (model.noise[j], model.prior_mean[j])
-            here = arrival[: t - 1, j] < t
-            values = record.values[: t - 1, j]
+            here = arrival[:known, j] < t
+            values = rows[:known, j]
             if params["feedback"] == "censor":
-                target = np.where(here & in_time[: t - 1, j], values, np.broadcast_to(params["min"], outputs)[j])
+                target = np.where(here & in_time[:known, j], values, np.broadcast_to(params["min"], outputs)[j])
                 mean, sd = gp.mean_and_sd(model.grams[j], chosen, target, *prior)
-                recent[t - 1, j] = sd[chosen[max(0, t - 1 - params["m"]) :]].sum()
+                recent[t - 1, j] = sd[chosen[max(design, known - params["m"]) :]].sum()
             else:
                 mean, sd = gp.mean_and_sd(model.grams[j], chosen[here], values[here], *prior)
             if params["feedback"] == "hallucinate":
@@ -233,7 +240,7 @@ def late_rpol(arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np
         beta = model.width(t, np.zeros(outputs))
         costs = np.stack([np.maximum(means[j] - beta[j] * sds[j], 0) for j in range(1, outputs)])
         scores.append(means[0] + beta[0] * sds[0] - penalties[-1] @ costs)
-        paid = np.where(arrival[:, 1:] == t, np.maximum(record.values[:, 1:], 0), 0).sum(axis=0)
+        paid = np.where(arrival[:, 1:] == t, np.maximum(rows[:, 1:], 0), 0).sum(axis=0)
         penalties.append(np.maximum(penalties[-1] + paid, params["eta_over_sqrt_t"] * np.sqrt(t)))
     return np.stack(scores), np.stack(penalties), recent
 
@@ -253,6 +260,7 @@ def test_every_choice_under_delay_follows_from_the_arrays(policy: str, tmp_path:
     arrays = through_a_file(late_trace(policy), tmp_path)
     check_late_trace(arrays)
     params = json.loads(str(arrays["meta"]))["params"]
+    assert arrays["initial_indices"].shape == ((4,) if policy == "wait" else (0,))
     assert params["feedback"] == policy and params["delay"]["type"] == type(LATE[policy]["delay"]).__name__
     own = np.arange(1, HORIZON + 1)
     late = np.concatenate([arrays["arr_r"][:, None], arrays["arr_c"]], axis=1) - own[:, None]

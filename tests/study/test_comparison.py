@@ -18,7 +18,7 @@ import jaxbandit
 from jaxbandit import InitialDesign, InvalidArgument, domains, kernels, problems
 from jaxbandit.delays import NEVER, NoDelay, Poisson
 from jaxbandit.engine.simulation import carried_bytes
-from jaxbandit.feedback import Hallucinate
+from jaxbandit.feedback import Censor
 from jaxbandit.study import Keep, Progress, Reporter, Run, Study, grid, make_plan, play, rerun, run_study
 from jaxbandit.study.plan import SECONDS_OF_BATCH, rounds_of_part, seconds_of_batch
 from jaxbandit.study.play import compiled
@@ -44,7 +44,7 @@ def mixed() -> Study:
     other = dataclasses.replace(sine, noise=problems.Gaussian(variance=0.01))
     runs = (
         run_of("a", jaxbandit.RandomSearch(), sine),  # by the program of the last
-        run_of("late", jaxbandit.Rpol(), same, delay=Poisson(mean=2.0), feedback=Hallucinate(), initial=GIVEN),
+        run_of("late", jaxbandit.Rpol(), same, delay=Poisson(mean=2.0), feedback=Censor(window=3, minimum=-1.0), initial=GIVEN),
         run_of("bpe", jaxbandit.Bpe(aware=False), free),
         run_of("quiet", jaxbandit.RandomSearch(), other),
     )
