@@ -118,14 +118,6 @@ def test_a_sweep_equals_its_runs(name: str) -> None:
     assert not np.array_equal(together.widths[0], together.widths[1]), "the swept field acts"
 
 
-@pytest.mark.full
-def test_a_sweep_in_a_program_of_its_own() -> None:
-    """Of a field of a wrapped algorithm; one of RPOL's own is swept below, on four devices."""
-    with jax.enable_x64(True):
-        together = simulate(conformance.variants("anytime-cbo-keep"), block=TRIALS)  # side by side without padding
-    assert_same(together, swept("anytime-cbo-keep"), tolerance=1e-9)
-
-
 def test_recording_less_changes_nothing() -> None:
     """``record="audit"`` adds what was drawn, and ``"indices"`` leaves out all but choices and flags."""
     run = baseline("se2-thompson")
@@ -188,7 +180,7 @@ import jax
 import numpy as np
 import jaxbandit
 from tests.support.algorithms import REPRESENTATIVES
-from tests.support.conformance import beside, named, simulate
+from tests.support.conformance import beside, named, simulate, variants
 from tests.support.quick import trace_quickly
 trace_quickly()
 assert len(jax.devices()) == 4
@@ -199,9 +191,8 @@ with jax.enable_x64(True):
     assert {device for x in named(runs["one device"]).values() for device in x.devices()} == {one}
     runs["spread"] = simulate(jaxbandit.Rpol())
     assert {len(x.sharding.device_set) for x in named(runs["spread"]).values()} == {4}
-    swept = simulate(jaxbandit.sweep(jaxbandit.Rpol(), {"initial_penalty": [0.5, 1.0]}))
-    assert len(swept.values.sharding.device_set) == 4
-    runs["swept"] = jax.tree.map(lambda x: x[1], swept)
+    runs["swept"] = simulate(variants("anytime-cbo-keep"))
+    assert len(runs["swept"].values.sharding.device_set) == 4
 report = {name: {path: np.asarray(x).tolist() for path, x in named(run).items()} for name, run in runs.items()}
 print(json.dumps(report))
 """
@@ -209,7 +200,10 @@ print(json.dumps(report))
 
 @pytest.mark.full
 def test_sharded_equals_unsharded() -> None:
-    """Five trials spread over four devices, with padding, or all on the third of them, against this process's run on its only one."""
+    """Five trials spread over four devices, with padding, or all on the third of them, against this process's run on its only one.
+
+    What is swept, of a wrapped algorithm and in a program of its own, is played by one of several algorithms here.
+    """
     flags = " ".join([os.environ.get("XLA_FLAGS", ""), "--xla_force_host_platform_device_count=4"]).strip()
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "JAX_NUMPY_DTYPE_PROMOTION": "strict"}
     done = subprocess.run(
@@ -219,7 +213,8 @@ def test_sharded_equals_unsharded() -> None:
     report = json.loads(done.stdout.splitlines()[-1])
     assert report.keys() == {*REPRESENTATIVES, "one device", "spread", "swept"}
     for name, fields in report.items():
-        expected = named(one_by_one(name if name in REPRESENTATIVES else "rpol"))
+        other = swept("anytime-cbo-keep") if name == "swept" else one_by_one(name if name in REPRESENTATIVES else "rpol")
+        expected = named(other)
         assert fields.keys() == expected.keys()
         for path, array in expected.items():
             seen = np.asarray(fields[path], array.dtype).reshape(array.shape)
