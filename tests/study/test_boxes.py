@@ -14,7 +14,7 @@ import pytest
 import xarray as xr
 
 import jaxbandit as jb
-from jaxbandit.study import audit, from_table, from_toml, rerun, run_study
+from jaxbandit.study import Study, audit, from_table, from_toml, rerun, run_study
 from tests.support import box_runs
 from tests.support.small_study import assert_same
 
@@ -23,6 +23,11 @@ from tests.support.small_study import assert_same
 def straight() -> xr.Dataset:
     """The study without an interruption, in parts of two rounds."""
     return run_study(box_runs.study(), segment=2)
+
+
+def longer() -> Study:
+    """The study with three rounds more; single trials of it, recorded for an audit, are of one program."""
+    return dataclasses.replace(box_runs.study(horizon=9), name="longer")
 
 
 def test_a_study_file_names_a_problem_on_a_box_with_its_sides(tmp_path: Path) -> None:
@@ -40,26 +45,28 @@ def test_a_study_file_names_a_problem_on_a_box_with_its_sides(tmp_path: Path) ->
 
 @pytest.mark.full
 def test_a_trial_is_the_same_in_a_study_and_by_simulate(straight: xr.Dataset) -> None:
-    study = box_runs.study()
-    alone = study.trajectory(study.runs[1], trials=[2])
+    """And its rounds are the first ones of a longer run."""
+    study = longer()
+    alone = study.trajectory(study.runs[1], trials=[2], record="audit")
     # Alone, a GPU adds in another order.
-    np.testing.assert_allclose(alone.points[0], straight.point.values[1, 2], rtol=0 if jax.default_backend() == "cpu" else 1e-5)
+    np.testing.assert_allclose(alone.points[0, :6], straight.point.values[1, 2], rtol=0 if jax.default_backend() == "cpu" else 1e-5)
     measured = jb.metrics.curves(study.runs[1].problem, alone.scored_points).best_feasible_value[0]
-    np.testing.assert_allclose(straight.best_feasible_value.values[1, 2], measured, rtol=1e-5)
+    np.testing.assert_allclose(straight.best_feasible_value.values[1, 2], measured[:6], rtol=1e-5)
     assert straight.coordinate.values.tolist() == ["dose", "rate"] and "index" not in straight
     assert not np.array_equal(straight.point.values[0], straight.point.values[1])  # the swept width matters
 
 
 @pytest.mark.full
 def test_a_study_file_asks_for_features_of_a_box(tmp_path: Path) -> None:
-    """Whose trials are the same when they are played again, of what the results hold, in a block of the same size."""
-    (tmp_path / "box.toml").write_text(box_runs.TOML.replace("[model]", '[model]\nform = "features"\ntolerance = 0.5'))
+    """Whose only trial is the same when it is played again, of what the results hold, by the program of before."""
+    text = box_runs.TOML.replace("[model]", '[model]\nform = "features"\ntolerance = 0.5').replace("[1.0, 2.0]", "[2.0]")
+    (tmp_path / "box.toml").write_text(text.replace("trials = 3", "trials = 1"))
     study = from_toml(tmp_path / "box.toml")
     assert "'features'" in study.models_in_force()[0].describe() and study.fingerprint() != box_runs.study().fingerprint()
     dataset = run_study(study)
-    again = rerun(dataset, 2, label=study.runs[1].label)
-    np.testing.assert_array_equal(again.point.values[0, 0], dataset.point.values[1, 2])
-    np.testing.assert_array_equal(again.regret.values[0, 0], dataset.regret.values[1, 2])
+    again = rerun(dataset, 0)
+    np.testing.assert_array_equal(again.point.values, dataset.point.values)
+    np.testing.assert_array_equal(again.regret.values, dataset.regret.values)
 
 
 LATE: dict[str, Any] = {"delays": {"late": jb.delays.Poisson(mean=1.0)}, "feedback": {"rpol": jb.feedback.Hallucinate()}}
@@ -106,11 +113,11 @@ def test_workers_play_a_study_on_a_box_with_the_same_bits_and_its_points_come_ba
 
 
 @pytest.mark.full
-def test_a_trace_has_the_points_and_all_that_a_round_was_computed_from_and_later_rounds_change_no_bit() -> None:
+def test_a_trace_has_the_points_and_all_that_a_round_was_computed_from_and_later_rounds_change_no_bit(straight: xr.Dataset) -> None:
     """As long as the room is the same."""
-    study, longer = box_runs.study(), dataclasses.replace(box_runs.study(horizon=9), name="longer")
-    assert {model.room for each in (study, longer) for model in each.models_in_force()} == {64}
-    trace, short = audit(longer, longer.runs[0], 1), study.trajectory(study.runs[0], trials=[1])
+    study = longer()
+    assert {model.room for each in (box_runs.study(), study) for model in each.models_in_force()} == {64}
+    trace = audit(study, study.runs[0], 1)
     assert trace["domain"].shape == (32, 2) and trace["points"].shape == (9, 2) and trace["initial_points"].shape == (3, 2)
     pool = np.concatenate([trace["domain"], trace["initial_points"], trace["points"]])
     np.testing.assert_allclose(pool[trace["indices"]], trace["points"])
@@ -120,7 +127,7 @@ def test_a_trace_has_the_points_and_all_that_a_round_was_computed_from_and_later
         box["starts"],
         box["steps"],
     ) == (2, 3)
-    np.testing.assert_array_equal(trace["points"][:6], short.points[0])
+    np.testing.assert_array_equal(trace["points"][:6], straight.point.values[0, 1])
 
 
 @pytest.mark.full
