@@ -92,13 +92,14 @@ def test_draws_have_the_covariance_of_the_kernel() -> None:
 
 
 @pytest.mark.full
-def test_runs_have_instances_of_their_own_and_the_same_bits_alone() -> None:
-    options: dict[str, Any] = {"horizon": 4, "key": jax.random.key(2), "initial": jb.InitialDesign(random=3)}
+def test_runs_have_instances_of_their_own_and_the_same_bits_beside_others() -> None:
+    """In whatever company: on a CPU trials on a box are played one after the other, by one program for as many."""
+    options: dict[str, Any] = {"horizon": 4, "key": jax.random.key(2)}
     model = FAMILY.model(noise_variance=0.01, precision="float32")  # for draws differ between precisions
-    several, alone = (jb.simulate(FAMILY, jb.RandomSearch(), model, trials=trials, **options) for trials in (3, [2]))
-    np.testing.assert_array_equal(several.points[2], alone.points[0])
-    np.testing.assert_array_equal(several.values[2], alone.values[0])
-    assert len(np.unique(np.asarray(several.initial_values)[:, 0, 0])) == 3
+    several, others = (jb.simulate(FAMILY, jb.RandomSearch(), model, trials=trials, **options) for trials in (3, [2, 5, 9]))
+    np.testing.assert_array_equal(several.points[2], others.points[0])
+    np.testing.assert_array_equal(several.values[2], others.values[0])
+    assert len(np.unique(np.asarray(several.values)[:, 0, 0])) == 3
     own, points = jax.tree.map(lambda leaf: leaf[6:], instances()), np.asarray(several.points)
     means = np.stack([functions(own.waves, trial)[0](BOX.to_unit(points[trial])) for trial in range(3)], axis=2)  # [3, 4, 3]
     np.testing.assert_allclose(several.values, means.T, atol=0.25)  # noise has a deviation of 0.05, functions of 1

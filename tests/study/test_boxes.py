@@ -69,7 +69,11 @@ def test_a_study_file_asks_for_features_of_a_box(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.regret.values, dataset.regret.values)
 
 
-LATE: dict[str, Any] = {"delays": {"late": jb.delays.Poisson(mean=1.0)}, "feedback": {"rpol": jb.feedback.Hallucinate()}}
+LATE: dict[str, Any] = {
+    "algorithms": {"rpol": jb.Unconstrained()},
+    "delays": {"late": jb.delays.Poisson(mean=1.0)},
+    "feedback": {"rpol": jb.feedback.Hallucinate()},
+}
 
 
 @pytest.mark.full
