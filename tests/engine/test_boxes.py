@@ -35,7 +35,7 @@ from jaxbandit.scores import Score, best_of_box, hilltops, spread
 from jaxbandit.surrogates import Elsewhere
 from tests.oracles.gaussian_process import squared_exponential
 
-NOISE, LENGTH, ROUNDS, FIRST = 1e-2, 0.3, 12, 4
+NOISE, LENGTH, ROUNDS = 1e-2, 0.3, 16
 BETA = 2.0
 SIDES = {"a": (0.0, 2.0), "b": (-1.0, 1.0)}
 BOX = domains.box(SIDES, candidates=64, steps=30)
@@ -87,12 +87,12 @@ def score_of(algorithm: Scored, mean: np.ndarray, sd: np.ndarray, penalty: float
 def test_every_choice_is_the_best_of_the_box(algorithm: type[Scored]) -> None:
     """In every round the chosen point's score by the reference is that of the best of many points, polished, within a share of 1e-3."""
     bounds = estimators.Bounds(reward_width=BETA, cost_width=BETA)
-    run = simulate(PROBLEM, algorithm(estimator=bounds), MODEL, horizon=ROUNDS, key=jax.random.key(1), initial=InitialDesign(random=FIRST))
-    cube = np.asarray(BOX.to_unit(np.concatenate([run.initial_points[0], run.points[0]])), np.float64)
-    values = np.concatenate([run.initial_values[0], run.values[0]]).astype(np.float64)
+    run = simulate(PROBLEM, algorithm(estimator=bounds), MODEL, horizon=ROUNDS, key=jax.random.key(1))
+    cube = np.asarray(BOX.to_unit(run.points[0]), np.float64)
+    values = np.asarray(run.values[0], np.float64)
     rng, rule = np.random.default_rng(0), algorithm(estimator=bounds)
     for t in range(ROUNDS):
-        at = beliefs(cube[: FIRST + t], values[: FIRST + t])
+        at = beliefs(cube[:t], values[:t])
         penalty = float(run.multipliers[0, t, 0])
         many = rng.uniform(size=(3000, 2))
         scores = score_of(rule, *at(many), penalty)
@@ -102,9 +102,9 @@ def test_every_choice_is_the_best_of_the_box(algorithm: type[Scored]) -> None:
         )
         most = max(scores.max(), -polished.fun)
         finite = scores[np.isfinite(scores)]
-        mine = float(score_of(rule, *at(cube[FIRST + t]), penalty)[0])
+        mine = float(score_of(rule, *at(cube[t]), penalty)[0])
         if isinstance(rule, Config) and not np.isfinite(mine):  # at the edge of what can hold, within rounding
-            mine = float(score_of(rule, *(lambda m, s: (m - np.array([[0.0], [1e-4]]), s))(*at(cube[FIRST + t])), penalty)[0])
+            mine = float(score_of(rule, *(lambda m, s: (m - np.array([[0.0], [1e-4]]), s))(*at(cube[t])), penalty)[0])
         assert mine >= most - 1e-3 * np.ptp(finite), (t, mine, most)
 
 

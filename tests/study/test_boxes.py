@@ -60,7 +60,7 @@ def test_a_trial_is_the_same_in_a_study_and_by_simulate(straight: xr.Dataset) ->
 def test_a_study_file_asks_for_features_of_a_box(tmp_path: Path) -> None:
     """Whose only trial is the same when it is played again, of what the results hold, by the program of before."""
     text = box_runs.TOML.replace("[model]", '[model]\nform = "features"\ntolerance = 0.5').replace("[1.0, 2.0]", "[2.0]")
-    (tmp_path / "box.toml").write_text(text.replace("trials = 3", "trials = 1"))
+    (tmp_path / "box.toml").write_text(text.replace("trials = 3", "trials = 1").replace("initial = {random = 3}\n", ""))
     study = from_toml(tmp_path / "box.toml")
     assert "'features'" in study.models_in_force()[0].describe() and study.fingerprint() != box_runs.study().fingerprint()
     dataset = run_study(study)
@@ -73,6 +73,7 @@ LATE: dict[str, Any] = {
     "algorithms": {"rpol": jb.Unconstrained()},
     "delays": {"late": jb.delays.Poisson(mean=1.0)},
     "feedback": {"rpol": jb.feedback.Hallucinate()},
+    "initial": jb.InitialDesign(),
 }
 
 
