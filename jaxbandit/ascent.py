@@ -123,8 +123,11 @@ def _apart(places: Array, values: Array) -> Array:
     return jnp.where(jnp.any(better & near, axis=1), values - 2 * extent, values)
 
 
-def to_edge(cost: Callable[[Array], Array], points: Array) -> Array:
-    """Return ``points [n, d]`` of the unit cube moved by Newton's method to where ``cost``, as ``[n]``, is zero or just below."""
+def to_edge(cost: Callable[[Array], Array], points: Array, steps: int = TO_EDGE) -> Array:
+    """Return ``points [n, d]`` of the unit cube moved by Newton's method to where ``cost``, as ``[n]``, is zero or just below.
+
+    Where it is the largest of several, more ``steps`` reach a corner of their edges.
+    """
 
     def total(points: Array) -> tuple[Array, Array]:
         values = cost(points)
@@ -137,7 +140,7 @@ def to_edge(cost: Callable[[Array], Array], points: Array) -> Array:
         share = jnp.where(known, value + WITHIN * jnp.sqrt(squared), 0) / jnp.where(known, squared, 1)
         return jnp.where(known[:, None], jnp.clip(points - share[:, None] * slope, 0, 1), points), None
 
-    moved, _ = jax.lax.scan(step, points, None, length=TO_EDGE)
+    moved, _ = jax.lax.scan(step, points, None, length=steps)
     return moved
 
 

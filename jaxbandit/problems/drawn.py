@@ -26,6 +26,7 @@ STARTS, BRIEF = 192, 6  # ascents, and their steps after which the best go on
 BEST, LONG = 48, 14  # these, and their steps
 LAST, STEPS, TIMES = 12, 16, 5  # the best of these, the steps of each of theirs, and how often multipliers are set anew
 PRICE = 20.0  # of the square of a violation, both in deviations over the points looked at
+CORNER = 12  # Newton's steps to a corner of constraints, each to the edge of that violated most
 MARGIN = 1e-5  # deviations by which constraints are to hold, more than rounding
 
 
@@ -112,7 +113,7 @@ def solved(functions: Callable[[Array], Array], box: Box, looked_at: Array, tabl
     better = (reached[None] > reached[:, None]) | ((reached[None] == reached[:, None]) & jnp.tri(BEST, k=-1, dtype=bool))
     begun = begun[jax.lax.top_k(jnp.where(jnp.any(near & better, axis=1), -jnp.inf, reached), LAST)[1]]  # one of each basin
     (ends, multipliers), _ = jax.lax.scan(again, (begun, jnp.zeros((LAST, len(table) - 1), table.dtype)), None, length=TIMES)
-    edges = to_edge(lambda points: jnp.max(parts(points)[1], axis=1, initial=-jnp.inf), ends)
+    edges = to_edge(lambda points: jnp.max(parts(points)[1], axis=1, initial=-jnp.inf), ends, CORNER)
     first = jnp.argmax(jnp.where(jnp.all(table[1:] <= 0, axis=0), table[0], -jnp.inf))
     points = box.snapped(jnp.concatenate([ends, edges, looked_at[first][None]]))
     values = functions(points)

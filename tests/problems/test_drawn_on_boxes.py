@@ -13,7 +13,9 @@ from scipy.optimize import minimize
 
 import jaxbandit as jb
 from jaxbandit import InvalidArgument, canonicalise, domains, kernels, problems
+from jaxbandit.ascent import to_edge
 from jaxbandit.core.keys import Stream, stream_key, trial_key
+from jaxbandit.problems.drawn import CORNER
 
 BOX = domains.box({"a": (0.0, 2.0), "b": (-1.0, 1.0)}, candidates=16, starts=2, steps=3)
 FAMILY = problems.gp_draws(domain=BOX, kernel=kernels.Matern52(length_scale=0.3), constraints=2)
@@ -75,6 +77,20 @@ def test_the_best_feasible_point_is_that_of_scipy_from_many_starts() -> None:
         assert np.all(at_best[1:] <= 1e-6)
         np.testing.assert_allclose(np.asarray(many.means)[trial], values(np.asarray(BOX.to_unit(BOX.points))), atol=2e-5)
     assert np.median(many.best.gradient) < 0.05 and np.nanmin(many.best.gap) >= 0
+
+
+def test_points_beyond_two_constraints_reach_their_corner() -> None:
+    """Of edges whose normals are 105 degrees apart, each step to one of which leads away from the other."""
+    turn, corner, away = np.deg2rad(105), np.array([0.4, 0.5]), np.array([[0.05, 0.2], [0.2, 0.05], [0.1, 0.1]])
+    normals = np.array([[1.0, 0.0], [np.cos(turn), np.sin(turn)]])
+    points = corner + away @ np.linalg.inv(normals).T  # beyond the edges by as much
+
+    def worst(x: jax.Array) -> jax.Array:
+        return jnp.max((x - corner[None].astype(np.float32)) @ normals.T.astype(np.float32), axis=1)
+
+    reached = jax.jit(lambda points: to_edge(worst, points, CORNER))(points.astype(np.float32))
+    assert np.all((np.asarray(reached, np.float64) - corner) @ normals.T <= 1e-7)
+    assert np.allclose(reached, corner, atol=1e-4)
 
 
 @pytest.mark.full
