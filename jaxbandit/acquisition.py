@@ -149,8 +149,9 @@ NORMAL = np.poly1d(MILLS)
 EXPECTED = (NORMAL + np.poly1d([1, -1]) * NORMAL.deriv()).coeffs.tolist()
 
 
-def _tail(x: Array, coefficients: list[float]) -> tuple[Array, Array, Array]:
-    """Return ``log phi(x)``, ``s / (2 BEND)`` and the polynomial at ``1 - s``, for ``x >= 0``."""
+def _tail(z: Array, coefficients: list[float]) -> tuple[Array, Array, Array]:
+    """Return ``log phi(x)``, ``s / (2 BEND)`` and the polynomial at ``1 - s``, for ``x = |z|``."""
+    x = jnp.where(z > 0, z, -z)  # not jnp.abs, which has no slope at 0
     share = 1 / (x + BEND)
     value = jnp.full_like(x, coefficients[0])
     for c in coefficients[1:]:
@@ -160,14 +161,14 @@ def _tail(x: Array, coefficients: list[float]) -> tuple[Array, Array, Array]:
 
 def _log_h(z: Array) -> Array:
     """Return ``log h(z)``, ``h(z) = z Phi(z) + phi(z)``, for every ``z``: ``h(-x) = phi(x) (1 - x R(x))`` and ``h(x) = x + h(-x)``."""
-    density, share, value = _tail(jnp.where(z > 0, z, -z), EXPECTED)
+    density, share, value = _tail(z, EXPECTED)
     below = share * share * value
     return jnp.where(z > 0, 0, density) + jnp.log(jnp.where(z > 0, z + jnp.exp(density) * below, below))
 
 
 def _log_normal(z: Array) -> Array:
     """Return ``log Phi(z)`` for every ``z``, near 0 to rounding of 1: ``Phi(-x) = phi(x) R(x)`` and ``Phi(x) = 1 - Phi(-x)``."""
-    density, share, value = _tail(jnp.where(z > 0, z, -z), MILLS)
+    density, share, value = _tail(z, MILLS)
     below = share * value
     return jnp.where(z > 0, 0, density) + jnp.log(jnp.where(z > 0, 1 - jnp.exp(density) * below, below))
 

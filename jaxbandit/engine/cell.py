@@ -25,10 +25,10 @@ from jaxbandit.problems import AbstractProblem
 from jaxbandit.problems.base import without_name
 from jaxbandit.results.dataset import output_names
 from jaxbandit.surrogates import BoxSurrogate, Surrogate
+from jaxbandit.surrogates.pool import PANEL
 from jaxbandit.surrogates.rows import RowCache
 
 NOISE_OFF = 100  # factor between the noise variances of a model and of a problem beyond which that is said
-ROOM = 64  # points: XLA sums by windows of 32, and multiplies by panels of 64, so that room in such steps changes no bit
 MIN_UNSHARED_LEAF = 4096  # numbers in a leaf from which runs that differ in it are cells of their own: a variant is copied for every trial
 
 Variant: TypeAlias = tuple[Algorithm, Surrogate, Delays | None]  # what varies between the runs of a cell
@@ -200,8 +200,8 @@ def refreshed_in_time(models: Sequence[Surrogate], horizon: int) -> list[Surroga
 
 
 def with_room(models: Sequence[Surrogate], points: int) -> list[Surrogate]:
-    """Return the models, those of a box with room for ``points`` of a trial's own, up to the next multiple of ``ROOM``."""
-    room = -(-points // ROOM) * ROOM
+    """Return the models, those of a box with room for ``points`` of a trial's own, up to the next multiple of ``PANEL``."""
+    room = -(-points // PANEL) * PANEL
     distinct = {id(model): model.with_room(room) if isinstance(model, BoxSurrogate) else model for model in models}
     return [distinct[id(model)] for model in models]
 

@@ -29,7 +29,7 @@ T = TypeVar("T")
 P = TypeVar("P", bound="OwnPoints")
 Rows: TypeAlias = dict[str, Array]  # that an observation adds to tables, by the names of these
 
-PANEL = 64  # columns by which processors multiply, so that leaving out panels of zeros changes no bit
+PANEL = 64  # observations: XLA sums by windows of 32 and multiplies by panels of 64, so that room in such steps changes no bit
 BLOCK = 16  # observations whose covariances with many points are computed at once, as far as there are any
 FEATURES = 256  # random features of a prior draw, whose mean and covariances are the prior's whatever their number
 MANY, AT_ONCE, IN_TURN = 512, 8, 4  # points at which draws are summed in loops, and by how many features and observations
@@ -288,8 +288,8 @@ def _leading(rows: Array, matrix: Array, count: Array) -> Array:
         return jnp.pad(matmul(rows[:, :used], matrix[:used, :used]), ((0, 0), (0, size - used)))
 
     sizes = [*range(PANEL, size, PANEL), size]
-    product: Array = jax.lax.switch((count - 1) // PANEL, [functools.partial(multiplied, used) for used in sizes])
-    return product
+    multiple: Array = jax.lax.switch((count - 1) // PANEL, [functools.partial(multiplied, used) for used in sizes])
+    return multiple
 
 
 def added(values: Array) -> Array:
