@@ -10,7 +10,6 @@ from typing import Annotated, Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
-from scipy.spatial import KDTree
 
 from jaxbandit.core import checks
 from jaxbandit.core.blocks import numpy_of
@@ -231,6 +230,8 @@ def box(
         away = 2 * unit - 1
         moved = (np.arange(candidates) >= candidates - candidates // 3)[:, None] & np.asarray([not texts for texts in labels])[None]
         unit = np.where(moved, 0.5 + 0.5 * np.sign(away) * np.abs(away) ** OUTWARDS, unit)
+    from scipy.spatial import KDTree  # comes with JAX; imported here because start-up should not pay for it
+
     _, near = KDTree(unit).query(unit, min(1 + NEIGHBOURS, candidates))
     made = Box(
         points=nowhere,
