@@ -50,13 +50,14 @@ flags = os.environ.get("XLA_FLAGS", "")
 if jax.__version_info__[:2] == (0, 10) and QUICK_FLAGS not in flags:
     os.environ["XLA_FLAGS"] = f"{flags} {QUICK_FLAGS}".strip()
 
-# Files whose programs, and those of whose child processes, LLVM optimises as it does users'. The others go without most passes, which
-# change the order of sums and nothing else: what they check holds up to rounding.
+# LLVM goes without most passes, which change the order of sums and nothing else: what is checked holds up to rounding. In the child
+# processes of these files, which compile nothing themselves, it optimises as it does users' programs.
+jax.config.update("jax_disable_most_optimizations", True)
 OPTIMISED = {"experiments/test_command_line.py"}  # 1,000 rounds on 2,500 points
 
 TESTS = Path(__file__).parent
 MAPS = Path("/proc/self/maps")  # of Linux, which allows a process 65,530; every compiled program holds some
-MANY = 30_000
+MANY = 32_000  # as of studies; to let go of them takes 1.6 CPU s
 
 BUDGETS = json.loads((TESTS / "programs.json").read_text())  # programs that a file may compile, of files that compile more than USUAL
 USUAL = 30
@@ -160,15 +161,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _compilation(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Compile as a file needs it, and drop programs when the mode changes or when they hold too many memory maps."""
+    """Drop programs when they hold too many memory maps, and see that child processes compile as a file needs it."""
     name, before = relative(request.path), PROGRAMS["compiled"]
-    quick = name not in OPTIMISED
-    many = MAPS.exists() and MAPS.read_bytes().count(b"\n") > MANY
-    if many or quick != jax.config.read("jax_disable_most_optimizations"):
+    if MAPS.exists() and MAPS.read_bytes().count(b"\n") > MANY:
         jax.clear_caches()
-    jax.config.update("jax_disable_most_optimizations", quick)
-    with pytest.MonkeyPatch.context() as patch:  # for child processes, whose results are compared with this one's
-        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", str(int(quick)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", str(int(name not in OPTIMISED)))
         yield
     gc.freeze()  # programs and their traces stay: nobody need look through them again and again
     made, budget = PROGRAMS["compiled"] - before, BUDGETS.get(name, USUAL)
