@@ -22,26 +22,30 @@ from tests.support import conformance, panel
 from tests.support.algorithms import ALGORITHMS, REPRESENTATIVES, TABLES
 
 HORIZON, KEY = 12, jax.random.key(5)
-CAPACITY = HORIZON
+CAPACITY = HORIZON  # as many rounds as values can be late
 LATE = delays.Geometric(mean=1.5)
 POLICIES: dict[str, Any] = {
-    "at-once": None,
     "wait": feedback.Wait(),
     "hallucinate": feedback.Hallucinate(),
     "censor": feedback.Censor(window=2, minimum=-1.0),
 }
 EVERY = [name for members in TABLES.values() for name, make in members.items() if not make().traits.sees_constraints]
 GROUPS = {"four": REPRESENTATIVES} | {table: [name for name in members if name in EVERY] for table, members in TABLES.items()}
-GROUPS |= {"strategies": [*GROUPS["defaults"], *GROUPS["variants"]], "every": EVERY}
+GROUPS["every"] = EVERY
 # Sessions of every algorithm under one of the policies; simulations, with which they are compared, under all of them, for the golden file.
 DEALT = {"four": ("censor",), "defaults": ("at-once",), "variants": ("wait",), "baselines": ("hallucinate",)}
-FORMS = {"wait": "product"}  # of the posterior; it has features under the other policies
+# Values that are late teach the features of the posterior. Its rows give no joint draws, for which the product is there; of the others
+# that has those of sessions, and one that asks for covariances.
+THOMPSON = [name for name in EVERY if "thompson" in name]
+AT_ONCE = {
+    "rows": [name for name in EVERY if name not in THOMPSON],
+    "product": [name for name in EVERY if name in (*THOMPSON, *GROUPS["defaults"], "safeopt")],
+}
 
 
-def options(policy: str) -> dict[str, Any]:
-    """The options of a simulation under a policy, in as many rounds as values can be late."""
-    late = {} if policy == "at-once" else {"delay": LATE, "feedback": POLICIES[policy], "capacity": CAPACITY}
-    return {"horizon": HORIZON, "key": KEY, "record": "indices"} | late
+def options() -> dict[str, Any]:
+    """The options of a simulation of one trial."""
+    return {"trials": [0], "horizon": HORIZON, "key": KEY, "record": "indices"}
 
 
 @functools.partial(jax.jit, static_argnames=("horizon", "stream"))
@@ -92,8 +96,8 @@ def played_at_once(course: Course, problem: Any, noise: np.ndarray) -> list[int]
 
 def session(algorithm: Any, policy: str) -> list[int]:
     """The points of a session that is told the simulation's noise, with the simulation's delays."""
-    means, own = np.asarray(conformance.study()[0].means, np.float32), POLICIES[policy]
-    model = conformance.surrogate(form=FORMS.get(policy, "features"))
+    means, own = np.asarray(conformance.study()[0].means, np.float32), POLICIES.get(policy)
+    model = conformance.surrogate(form="product" if own is None else "features")
     course = course_of(conformance.study()[0], algorithm, model, HORIZON, policy=own)
     noise, due = observed()
     due = due[algorithm.traits.joint_arrival] if own is not None else np.arange(1, HORIZON + 1)[:, None] + np.zeros((1, 3), int)
@@ -108,17 +112,29 @@ def session(algorithm: Any, policy: str) -> list[int]:
 
 
 @functools.cache
-def played(group: str, policy: str) -> Any:
-    algorithms = {name: ALGORITHMS[name]() for name in GROUPS[group]}
-    model = conformance.surrogate(form=FORMS.get(policy, "features"))
-    return panel.play(conformance.study()[0], algorithms, model, trials=[0], **options(policy))
+def at_once(form: str) -> dict[str, np.ndarray]:
+    """The points of the algorithms that are played with a form of the posterior when values come at once."""
+    algorithms = {name: ALGORITHMS[name]() for name in AT_ONCE[form]}
+    runs = panel.play(conformance.study()[0], algorithms, conformance.surrogate(form=form), block=1, **options())
+    return {name: run.indices[0] for name, run in runs.items()}
 
 
-def simulated(group: str, policy: str) -> dict[str, Any]:
-    """Runs of a group, of a program that others share; but of delayed values some baselines need all of a point to arrive together."""
-    shared = group if group == "four" else "every" if policy == "at-once" else "baselines" if group == "baselines" else "strategies"
-    runs = played(shared, policy)
-    return {name: runs[name] for name in GROUPS[group]}
+@functools.cache
+def late(group: str, policies: tuple[str, ...]) -> dict[str, dict[str, np.ndarray]]:
+    """The points of a group's algorithms by policy, from one program of all."""
+    algorithms, own = {name: ALGORITHMS[name]() for name in GROUPS[group]}, tuple(POLICIES[name] for name in policies)
+    model, delays = conformance.surrogate(form="features"), {"delay": LATE, "capacity": CAPACITY, "policies": own}
+    runs = panel.play(conformance.study()[0], algorithms, model, **options(), **delays)
+    return {policy: {name: run.indices[number, 0] for name, run in runs.items()} for number, policy in enumerate(policies)}
+
+
+def simulated(group: str, policy: str) -> dict[str, np.ndarray]:
+    """The points of the algorithms of a group."""
+    if policy == "at-once":
+        points = at_once("rows") | at_once("product")
+    else:
+        points = late("four", (policy,))[policy] if group == "four" else late("every", tuple(POLICIES))[policy]
+    return {name: points[name] for name in GROUPS[group]}
 
 
 @functools.cache
@@ -131,7 +147,7 @@ def members(group: str) -> dict[str, Any]:
 @pytest.mark.full(but=("four",))
 @pytest.mark.parametrize(("group", "policy"), [(group, policy) for group, own in DEALT.items() for policy in own])
 def test_every_algorithm_chooses_as_in_a_simulation(group: str, policy: str) -> None:
-    expected = {name: run.indices[0].tolist() for name, run in simulated(group, policy).items()}
+    expected = {name: points.tolist() for name, points in simulated(group, policy).items()}
     assert {name: session(algorithm, policy) for name, algorithm in members(group).items()} == expected
     assert len({tuple(points) for points in expected.values()}) > len(expected) // 2, "algorithms do differ"
 
@@ -154,18 +170,15 @@ def test_points_that_tie_are_chosen_as_in_a_simulation(group: str) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", ["at-once", *POLICIES])
 @pytest.mark.parametrize("table", TABLES)
 def test_golden_choices_under_policies(table: str, policy: str, golden: Any) -> None:
-    golden("choices").check_bits(f"{table} {policy}", {name: run.indices[0] for name, run in simulated(table, policy).items()})
+    golden("choices").check_bits(f"{table} {policy}", simulated(table, policy))
 
 
 @pytest.mark.full
 def test_golden_choices_of_rows(golden: Any) -> None:
-    """The third form of the posterior, without joint draws."""
-    algorithms = {name: ALGORITHMS[name]() for name in EVERY if "thompson" not in name}
-    runs = panel.play(conformance.study()[0], algorithms, conformance.surrogate(form="rows"), trials=[0], block=1, **options("at-once"))
-    golden("choices").check_bits("rows", {name: run.indices[0] for name, run in runs.items()})
+    golden("choices").check_bits("rows", at_once("rows"))
 
 
 @pytest.mark.full
@@ -176,7 +189,7 @@ def test_a_fit_to_the_initial_design_is_that_of_a_simulation() -> None:
     algorithm = Refitted(algorithm=Rpol(), at_start=True, first=64, points=9, steps=4)
     kernel = kernels.SquaredExponential(length_scale=0.3)
     model = jaxbandit.ranged(domain, kernel, low=0.1, high=0.6, noise_variance=0.05, outputs=2)
-    run = jax.tree.map(np.asarray, simulate(problem, algorithm, model, trials=[0], block=1, initial=initial, **options("at-once")))
+    run = jax.tree.map(np.asarray, simulate(problem, algorithm, model, block=1, initial=initial, **options()))
     assert 0.11 < run.fitted_length_scales.item() < 0.29, "neither at an end of the range nor as it was"
     course = course_of(problem, algorithm, model, HORIZON)
     points = run.initial_indices[0].tolist()

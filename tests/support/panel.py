@@ -15,6 +15,8 @@ from jaxbandit.algorithms.baselines import Experience
 from jaxbandit.algorithms.wrappers import AnytimeState
 from jaxbandit.core.sweep import Sweep, gather_variants
 from jaxbandit.engine.trial import multipliers_of
+from jaxbandit.feedback import Policy, Wait
+from jaxbandit.feedback.learner import LatePosterior
 
 
 class Asked(Exception):
@@ -55,6 +57,46 @@ def with_posterior(state: Any, posterior: Any) -> Any:
     return jaxbandit.replace(state, posterior=posterior)
 
 
+def selected(which: Any, options: list[Any]) -> Any:
+    """``options[which]``, leaf by leaf."""
+    which = which.astype(jnp.bool_ if len(options) == 2 else jnp.int32)
+    return jax.tree.map(lambda *x: jax.lax.select_n(which, *map(jnp.asarray, x)), *options)
+
+
+@jaxbandit.pytree
+class LateParts(LatePosterior):
+    parts: tuple[Any, ...]  # the posteriors of all policies; the belief is that of the one
+
+
+@jaxbandit.pytree
+class OnePolicyOf(Policy):
+    """``policies[which]``, of values of a point that arrive together; all of them learn, and an algorithm sees the belief of one."""
+
+    name = "onepolicyof"
+    policies: tuple[Any, ...]
+    which: Any = 0.0
+
+    def _joined(self, parts: list[Any]) -> LateParts:
+        return LateParts(belief=selected(self.which, [part.belief for part in parts]), chosen=parts[0].chosen, parts=tuple(parts))
+
+    def init(self, learner: Any) -> LateParts:
+        assert learner.arrivals.groups == learner.chosen.groups, (
+            "policies believe in models of their own where outputs arrive by themselves"
+        )
+        return self._joined([policy.init(learner) for policy in self.policies])
+
+    def condition(self, learner: Any, posterior: LateParts, index: jax.Array, values: jax.Array) -> LateParts:
+        pairs = zip(self.policies, posterior.parts, strict=True)
+        return self._joined([policy.condition(learner, part, index, values) for policy, part in pairs])
+
+    def learn(self, learner: Any, posterior: LateParts, feedback: Any) -> LateParts:
+        return self._joined([policy.learn(learner, part, feedback) for policy, part in zip(self.policies, posterior.parts, strict=True)])
+
+    def arrived(self, learner: Any, posterior: LateParts) -> Any:
+        beliefs = [policy.arrived(learner, part) for policy, part in zip(self.policies, posterior.parts, strict=True)]
+        return selected(self.which, [jaxbandit.replace(belief, recent=None) for belief in beliefs])
+
+
 @jaxbandit.pytree
 class OneOf(jaxbandit.Algorithm):
     """``algorithms[which]``, at the price of one learner; all of them run on what it chooses, and nobody looks at the others."""
@@ -62,19 +104,20 @@ class OneOf(jaxbandit.Algorithm):
     name = "oneof"
     algorithms: tuple[Any, ...]
     which: Any = 0.0
+    policy: Policy = Wait()
 
     @property
     def traits(self) -> Traits:
         every = [algorithm.traits for algorithm in self.algorithms]
-        return Traits(joint_arrival=any(one.joint_arrival for one in every), sees_constraints=any(one.sees_constraints for one in every))
+        joint, sees = any(one.joint_arrival for one in every), any(one.sees_constraints for one in every)
+        return Traits(feedback=self.policy, joint_arrival=joint, sees_constraints=sees)
 
     def _check(self, name: str, outputs: int | None) -> None:
         for number, algorithm in enumerate(self.algorithms):
             algorithm.validate(f"{name}.algorithms[{number}]", outputs)
 
     def _of(self, options: list[Any]) -> Any:
-        which = self.which.astype(jnp.bool_ if len(options) == 2 else jnp.int32)
-        return jax.tree.map(lambda *x: jax.lax.select_n(which, *map(jnp.asarray, x)), *options)
+        return selected(self.which, options)
 
     def _split(self, state: OneOfState) -> list[tuple[Any, Any]]:
         return [(own, with_posterior(part, state.posterior)) for own, part in zip(self.algorithms, state.parts, strict=True)]
@@ -127,18 +170,23 @@ class OneOf(jaxbandit.Algorithm):
         return {"multipliers": state.multipliers, "flags": flags}
 
 
-def play(problem: Any, algorithms: Mapping[str, Any], surrogate: Any, *, trials: Any, **options: Any) -> dict[str, Any]:
+def play(
+    problem: Any, algorithms: Mapping[str, Any], surrogate: Any, *, trials: Any, policies: tuple[Policy, ...] = (), **options: Any
+) -> dict[str, Any]:
     """Every algorithm's run of ``jaxbandit.simulate``, as NumPy arrays, from one program; what stopping algorithms add is not kept.
 
     Trials are played one at a time unless ``block`` says otherwise: a program without a batch is traced in half of the time.
-    In place of an algorithm may stand a sweep of one, whose run has its variants along the first axis.
+    In place of an algorithm may stand a sweep of one, whose run has its variants along the first axis. Under several ``policies`` an
+    algorithm has a run under each, along the first axis.
     """
     members = {name: item.unstack() if isinstance(item, Sweep) else [item] for name, item in algorithms.items()}
     first = [variants[0] for variants in members.values()]
+    late = [OnePolicyOf(policies=policies, which=float(number)) for number in range(len(policies))] or [Wait()]
     rows = [
-        OneOf(algorithms=(*first[:number], own, *first[number + 1 :]), which=float(number))
+        OneOf(algorithms=(*first[:number], own, *first[number + 1 :]), which=float(number), policy=policy)
         for number, variants in enumerate(members.values())
         for own in variants
+        for policy in late
     ]
     chosen = gather_variants([jaxbandit.canonicalise(row) for row in rows])
     count = trials if isinstance(trials, int) else len(trials)
@@ -148,8 +196,8 @@ def play(problem: Any, algorithms: Mapping[str, Any], surrogate: Any, *, trials:
     draws = run.draws if run.draws is not None else (None,) * len(algorithms)
     every, found, start = jaxbandit.replace(run, draws=None), {}, 0
     for (name, item), own in zip(algorithms.items(), draws, strict=True):
-        end = start + len(members[name])
-        place = slice(start, end) if isinstance(item, jaxbandit.Sweep) else start
+        end = start + len(members[name]) * len(late)
+        place = slice(start, end) if isinstance(item, jaxbandit.Sweep) or policies else start
         here = jax.tree.map(lambda x, place=place: x[place], every)
         found[name] = jaxbandit.replace(here, draws=None if own is None else own[place])
         start = end
