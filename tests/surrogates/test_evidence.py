@@ -271,7 +271,7 @@ def test_standard_errors_cover_the_truth():
 @pytest.mark.full
 def test_float32_finds_the_same():
     points, values, mask, fits = many()
-    few = slice(0, 24)
+    few = slice(0, 8)
     rough = fit_many(se(), points[few], values[few], 0.05, mask=mask[few], prior=None, precision="float32")
     assert rough.log_evidence.dtype == np.float32
     np.testing.assert_allclose(rough.log_evidence, fits.log_evidence[few], atol=5e-3)
@@ -309,7 +309,7 @@ def test_batches_of_fits_in_a_loop_end():
         data = Collapsed(points=points, counts=jnp.ones(40), means=values, within=jnp.zeros(1))
 
         def again(length_scale, _):
-            bounds, search = {"kernel.length_scale": (0.1, 9.0)}, Search(starts=1, steps=15, errors=False)
+            bounds, search = {"kernel.length_scale": (0.1, 9.0)}, Search(starts=1, steps=4, errors=False)
             found = maximise(se(length_scale), 0.05, data, prior=Prior(), bounds=bounds, search=search)
             return found.kernel.kernel.length_scale, found.log_evidence
 
