@@ -20,10 +20,14 @@ README = ROOT / "README.md"
 PAGES = {f"{folder}/{path.stem}": path for folder in ("pages", "howto") for path in sorted((ROOT / "notebooks" / folder).glob("*.md"))}
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 # Numbers that pages are run with here, by what they are numbers of: those of notebooks, with which pages share programs.
-SMALLER = {"sine": 9, "points_per_axis": 9, "horizon": 8, "trials": 20, "every": 4, "pairs": 16, "random": 5}
+SMALLER = {"sine": 9, "points_per_axis": 9, "horizon": 8, "trials": 20, "every": 4, "pairs": 16, "random": 0}
 SMALLER |= {"range": 3, "evaluations": 4, "n_trials": 4, "left": 1}
-# A learner that takes six seconds to compile on a page, after the notebook on boxes has run it, and what is run in place of it.
-LEARNER = ("jb.Refitted(\n    algorithm=jb.Cei(), at_start=True\n)", "jb.RandomSearch()")
+# What takes long on pages, after notebooks have run it, and what is run in place of it: a learner that is compiled in six seconds, and a
+# descent of 40 steps.
+REPLACED = {
+    "pages/boxes": ("jb.Refitted(\n    algorithm=jb.Cei(), at_start=True\n)", "jb.RandomSearch()"),
+    "pages/derivatives": ("descend(loss, params, 1)", "descend(loss, params, 1, steps=2, validate=16)"),
+}
 # What pages print, in parts; those that have no Python blocks, or are tested by themselves, are not here.
 RECOMMENDED = r"Recommendation\(index=\d+, point=\{'"
 PRINTED = {
@@ -53,7 +57,7 @@ REDUCED = {
     "boxes": {"trials": "2", "horizon": "3", "first": "6"},
     "clusters": {"points": "9", "horizon": "8", "trials": "20", "tasks": "4", "workers": "1"},
     "delays": {"points": "9", "horizon": "8", "trials": "2"},
-    "differentiable": {"points": "9", "horizon": "8", "pairs": "16", "steps": "2"},
+    "differentiable": {"points": "9", "horizon": "8", "pairs": "16", "steps": "2", "trials": "20"},
     "first_steps": {"points": "9", "horizon": "8", "trials": "20"},
     "kernels": {"points": "9", "horizon": "8", "trials": "2", "data": "16"},
     "old_data": {"runs": "6", "late": "1"},
@@ -79,12 +83,13 @@ def code_of(path):
     numbers = REDUCED[path.stem]
     assert names.split(", ") == list(numbers) and "\n" not in given.source
     given.source = f"{names} = {', '.join(numbers.values())}"
-    return [cell.source for cell in cells]
+    return [smaller(cell.source, {"random": SMALLER["random"]}) for cell in cells]
 
 
-def blocks_of(path):
+def blocks_of(name, path):
     """The Python blocks of a page with smaller numbers, each of which begins with nothing but the files of those before it."""
-    return [cell for block in python_blocks(path) for cell in ("%reset -f", smaller(block.replace(*LEARNER), SMALLER))]
+    what, by = REPLACED.get(name, ("", ""))
+    return [cell for block in python_blocks(path) for cell in ("%reset -f", smaller(block.replace(what, by), SMALLER))]
 
 
 class Printed(dict[str, Shown]):
@@ -93,8 +98,8 @@ class Printed(dict[str, Shown]):
     def __init__(self, place: Path) -> None:
         self.place = place
         self.programs = {path.stem: code_of(path) for path in NOTEBOOKS}
-        self.programs |= {name: blocks_of(path) for name, path in {"README": README, **PAGES}.items()}
-        self.programs["script"] = [SCRIPT.read_text() + "main('.')"]
+        self.programs |= {name: blocks_of(name, path) for name, path in {"README": README, **PAGES}.items()}
+        self.programs["script"] = [smaller(SCRIPT.read_text(), SMALLER) + "main('.')"]
 
     def __missing__(self, name: str) -> Shown:
         together = next(names for names in TOGETHER if name in names)
@@ -130,7 +135,7 @@ def test_every_page_is_run_and_linked():
     assert {name for name, code in shown.items() if code} == {"pages/optuna", *PRINTED}
     assert [name for name in SMALLER if all(smaller(code, {name: 0}) == code for code in shown.values())] == []
     assert [name for name, path in PAGES.items() if f"({path.relative_to(ROOT)})" not in readme] == []
-    assert [name for name, code in shown.items() if LEARNER[0] in code] == ["pages/boxes"]
+    assert [name for name, (what, _) in REPLACED.items() if what not in shown[name]] == []
     assert "jb.Refitted(algorithm=jb.Cei(), at_start=True" in "".join(code_of(ROOT / "notebooks" / "boxes.ipynb"))
     assert len(readme.splitlines()) <= 150
     assert len([line for line in python_blocks(PAGES["pages/sessions"])[0].splitlines() if line.strip()]) < 20
