@@ -38,7 +38,7 @@ def surrogate() -> jaxbandit.Surrogate:
 def simulate(algorithm: Any, of: Any = None, **options: Any) -> Any:
     """A run of one trial in float64."""
     with jax.enable_x64(True):
-        run = jaxbandit.simulate(problem() if of is None else of, algorithm, surrogate(), key=KEY, **options)
+        run = jaxbandit.simulate(problem() if of is None else of, algorithm, surrogate(), key=KEY, block=1, **options)
         return jax.tree.map(lambda x: np.asarray(x)[0], run)
 
 

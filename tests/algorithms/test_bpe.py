@@ -130,7 +130,7 @@ def problem(delay: Any = delays.NoDelay()) -> problems.Problem:
 
 
 def run(algorithm: Any, form: str | jaxbandit.Surrogate = "features", delay: Any = LATE, **options: Any) -> jaxbandit.Trajectory:
-    options = {"horizon": HORIZON, "trials": TRIALS, "key": jax.random.key(3), **options}
+    options = {"horizon": HORIZON, "trials": TRIALS, "key": jax.random.key(3), "block": 1, **options}
     return jaxbandit.simulate(problem(), algorithm, surrogate_of(form) if isinstance(form, str) else form, delay=delay, **options)
 
 
@@ -284,7 +284,7 @@ def test_elimination_by_the_theorys_bounds() -> None:
     expected = pure_exploration.continuous_width(0.05, 0.002, NOISE, 0.3, 2, 1.0)
     with jax.enable_x64(True):
         algorithm = Shown(width=Elimination(continuous=True, norm_bound=0.05, noise_scale=0.002, delta=0.3))
-        options = {"horizon": HORIZON, "trials": TRIALS, "key": jax.random.key(3), "record": "audit"}
+        options = {"horizon": HORIZON, "trials": TRIALS, "key": jax.random.key(3), "record": "audit", "block": 1}
         record = jax.device_get(jaxbandit.simulate(wide, algorithm, surrogate_of("product"), **options))
     plan = plan_of(algorithm, delays.NoDelay())
     check_widths(record, gram, NOISE, plan, expected, 1e-7)
@@ -344,7 +344,7 @@ def test_side_by_side_equals_one_by_one_in_a_sweep_under_delay() -> None:
         kernel = KERNEL + kernels.Linear(length_scale=np.array([1.0, 1.3]))
         model = jaxbandit.surrogate(setting()[0], kernel, noise_variance=NOISE, outputs=1, form="features")
         together = run(Shown(width=1.0), model, block=TRIALS, record="audit")
-        swept = run(Shown(width=1.0), model, delay=jaxbandit.sweep(LATE, {"mean": [2.0, 4.0]}), block=1, record="audit")
+        swept = run(Shown(width=1.0), model, delay=jaxbandit.sweep(LATE, {"mean": [2.0, 4.0]}), record="audit")
     together, swept = jax.device_get((together, swept))
     assert len({x.tobytes() for x in together.indices}) > 1 and not together.draws.all()
     np.testing.assert_array_equal(together.indices, swept.indices[1])

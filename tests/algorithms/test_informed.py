@@ -25,7 +25,7 @@ from tests.support import conformance
 
 
 def told(algorithm: Any, hook: Any, *, horizon: int = 12, **changes: Any) -> jaxbandit.Trajectory:
-    return conformance.simulate(algorithm, informed=hook, horizon=horizon, **changes)
+    return conformance.simulate(algorithm, informed=hook, horizon=horizon, block=1, **changes)
 
 
 def test_the_safest_points() -> None:

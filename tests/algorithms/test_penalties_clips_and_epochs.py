@@ -38,7 +38,7 @@ def model(of: problems.Problem, **changes: Any) -> jaxbandit.Surrogate:
 
 
 def simulate(of: Any, algorithm: Any, surrogate: jaxbandit.Surrogate | None = None, **options: Any) -> jaxbandit.Trajectory:
-    options = {"horizon": HORIZON, "trials": TRIALS, "key": jax.random.key(2)} | options
+    options = {"horizon": HORIZON, "trials": TRIALS, "key": jax.random.key(2), "block": 1} | options
     return jax.tree.map(np.asarray, jaxbandit.simulate(of, algorithm, model(of) if surrogate is None else surrogate, **options))
 
 

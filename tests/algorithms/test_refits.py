@@ -29,7 +29,7 @@ def ranged(length_scale: float = 1.0) -> jb.Surrogate:
 
 
 def run(algorithm: jb.Algorithm, model: Any = None, **options: Any) -> jb.Trajectory:
-    options = {"horizon": 12, "trials": 2, "key": jax.random.key(0)} | options
+    options = {"horizon": 12, "trials": 2, "key": jax.random.key(0), "block": 1} | options
     return jb.simulate(problem(), algorithm, ranged() if model is None else model, **options)
 
 

@@ -38,7 +38,7 @@ def problem() -> problems.Problem:
 
 
 def simulate(algorithm: Any, of: Any = None, **options: Any) -> jaxbandit.Trajectory:
-    options = {"horizon": HORIZON, "trials": TRIALS, "key": jax.random.key(0), **options}
+    options = {"horizon": HORIZON, "trials": TRIALS, "key": jax.random.key(0), "block": 1, **options}
     return jaxbandit.simulate(problem() if of is None else of, algorithm, model(), **options)
 
 

@@ -44,7 +44,7 @@ KEY = jax.random.key(0)
 
 def simulate(algorithm: Any = None, problem: Any = PROBLEM, **options: Any) -> jaxbandit.Trajectory:
     algorithm = jaxbandit.RandomSearch() if algorithm is None else algorithm
-    return jaxbandit.simulate(problem, algorithm, MODEL, horizon=HORIZON, trials=TRIALS, key=KEY, **options)
+    return jaxbandit.simulate(problem, algorithm, MODEL, horizon=HORIZON, trials=TRIALS, key=KEY, block=1, **options)
 
 
 # -- the truth of an instance ----------------------------------------------------------------------------------------------------------

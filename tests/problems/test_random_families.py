@@ -91,7 +91,7 @@ def test_instances_run_in_simulate():
     family = problems.gp_draws(domain=domains.grid([-2.0], [2.0], 15))
     kernel = 2.0 * kernels.SquaredExponential.from_bandwidth(1.0)
     model = jaxbandit.surrogate(family.domain, kernel, noise_variance=0.0025)
-    run = jaxbandit.simulate(family, jaxbandit.Config(), model, horizon=5, trials=3, key=jax.random.key(0))
+    run = jaxbandit.simulate(family, jaxbandit.Config(), model, horizon=5, trials=3, key=jax.random.key(0), block=1)
     assert np.asarray(run.values).shape == (3, 5, 2) and np.all(np.isfinite(run.values))
 
 

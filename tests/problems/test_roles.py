@@ -38,7 +38,7 @@ def alternating() -> Alternating:
 def test_a_problem_of_the_users_own_runs() -> None:
     problem = alternating()
     model = jaxbandit.surrogate(DOMAIN, kernels.SquaredExponential(length_scale=0.3), noise_variance=0.01)
-    run = jaxbandit.simulate(problem, jaxbandit.RandomSearch(), model, horizon=6, trials=3, key=jax.random.key(0))
+    run = jaxbandit.simulate(problem, jaxbandit.RandomSearch(), model, horizon=6, trials=3, key=jax.random.key(0), block=1)
     off = np.asarray(run.values) - np.moveaxis(np.asarray(problem.means)[:, np.asarray(run.indices)], 0, -1)
     np.testing.assert_allclose(np.abs(off), 0.1, rtol=1e-5)
     np.testing.assert_allclose(off[..., 0], off[..., 1], rtol=1e-5)
