@@ -8,6 +8,7 @@ a notebook, makes a :class:`Drawing`, without pyplot; whoever asked for one writ
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import io
 import itertools
 import string
@@ -84,6 +85,14 @@ OUTLINED = [withStroke(linewidth=2.6, foreground="black")]  # of white lines: vi
 
 class Drawing(Figure):
     """A figure that belongs to no window, which a notebook shows whether pyplot has been loaded or not."""
+
+    def draw(self, renderer: Any) -> None:
+        """Draw; where a file is written, matplotlib draws once before, with methods that do nothing, only for the layout."""
+        engine = self.get_layout_engine()
+        if engine is not None and self.canvas.is_saving() and not inspect.ismethod(renderer.draw_text):
+            engine.execute(self)
+        else:
+            super().draw(renderer)
 
     def _repr_png_(self) -> bytes:
         buffer = io.BytesIO()

@@ -1,13 +1,16 @@
 """Figures follow what a user has set in matplotlib, and have a style for the pages of papers."""
 
 import argparse
+import io
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from jaxbandit import report
 from jaxbandit.cli import show
+from jaxbandit.drawing import Drawing
 from jaxbandit.report import plots
 from tests.support.synthetic_results import results
 
@@ -44,6 +47,21 @@ def test_the_style_of_papers_has_the_width_of_columns_and_no_sentences_above_fig
     assert [axis.get_title() for axis in whole.axes] == ["(a)", "(b)"] and whole.get_suptitle() == ""
     assert plt.rcParams["font.size"] == 10
     assert plots.caption_of(plots.compose("", [[lambda ax: ax.set_title("short")]])) == ""
+
+
+def written(kind):
+    """A figure as PNG."""
+    figure, file = kind((2.0, 1.5), layout="constrained"), io.BytesIO()
+    figure.subplots().plot([0, 1e4], label="long label")
+    figure.legend(loc="outside upper center")
+    figure.savefig(file, format="png")
+    return file.getvalue()
+
+
+def test_figures_drawn_once_in_a_file_are_those_that_matplotlib_draws_twice(monkeypatch):
+    calls, draw = [], Figure.draw
+    monkeypatch.setattr(Figure, "draw", lambda figure, renderer: (calls.append(figure), draw(figure, renderer))[1])
+    assert written(Drawing) == written(Figure) and len(calls) == 3
 
 
 def test_commands_write_figures_of_a_format_and_say_their_captions(tmp_path, capsys):
