@@ -384,9 +384,10 @@ def local_cluster() -> Any:
     gpus = [gpu for gpu in numbered if gpu and gpu != "-1"]
     each = [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus] or [{"JAX_PLATFORMS": "cpu", "NPROC": "1"}] * cores()
     inside: dict[str, Any] = {"host": "127.0.0.1"}
+    config = {"distributed.worker.profile.enabled": False}  # which looks at every frame of the stack, and JAX traces hundreds deep
     options = {"nthreads": 1, "memory_limit": 0, "resources": {"GPU": 1} if gpus else {}, "silence_logs": logging.ERROR, **inside}
     return dask.SpecCluster(
-        workers={number: {"cls": dask.Nanny, "options": {**options, "env": env}} for number, env in enumerate(each)},
+        workers={number: {"cls": dask.Nanny, "options": {**options, "config": config, "env": env}} for number, env in enumerate(each)},
         scheduler={"cls": dask.Scheduler, "options": {**inside, "port": 0, "dashboard_address": "127.0.0.1:0"}},
         silence_logs=logging.ERROR,
     )

@@ -50,9 +50,9 @@ from jaxbandit.study import (
 from jaxbandit.study import plan as planning
 from jaxbandit.study.play import Player
 from tests.support.paths import ROOT
-from tests.support.small_study import ONE_CELL, assert_same, in_python, one_cell_in_python, written
+from tests.support.small_study import ONE_CELL, assert_same, in_python, one_cell_in_python, small_memory, written
 
-FORK, SPAWN = multiprocessing.get_context("fork"), multiprocessing.get_context("spawn")
+FORK = multiprocessing.get_context("fork")
 
 # Executors of this process, in order of what goes wrong with them.
 
@@ -483,19 +483,16 @@ def long_alone() -> xr.Dataset:
     return run_study(long_study())
 
 
-def small_memory() -> int:
-    """Memory of a worker for batches of two blocks."""
-    (cell,) = make_plan(long_study(), by_workers=True).cells
-    return cell.shared_bytes + 2 * long_study().runs[0].model.trials_per_block * cell.trial_bytes
-
-
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
-    """A client of a cluster of two processes; one that has ended is started again, unless its nanny was told before."""
-    from distributed import Client, LocalCluster
-
-    options: dict[str, Any] = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0", "memory_limit": 0}
-    with LocalCluster(**options) as own, Client(own) as client:
+    """A client of a local cluster of two processes; one that has ended is started again, unless its nanny was told before."""
+    long_alone()  # whose programs workers find compiled
+    with contextlib.ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(executors, "cores", lambda: 2)
+            if jax.default_backend() == "gpu":
+                patch.setenv("CUDA_VISIBLE_DEVICES", "0,0")
+            client = stack.enter_context(connected("local"))
         yield client
 
 
@@ -503,7 +500,6 @@ def client() -> Iterator[Any]:
 def test_a_worker_of_a_cluster_is_killed_and_then_all_with_what_they_have_finished(client: Any, tmp_path: Path, monkeypatch: Any) -> None:
     """One in the middle of a batch, which others wait for; of all, Dask itself would wait for ever: for a moment nobody could take over."""
     monkeypatch.setattr(executors, "SECONDS_TO_SEND", 2.0)
-    long_alone()  # whose programs workers find compiled
     (first, second), reports, said = client.cluster.workers.values(), [], []
 
     def report(progress: Any) -> None:
@@ -516,8 +512,8 @@ def test_a_worker_of_a_cluster_is_killed_and_then_all_with_what_they_have_finish
             time.sleep(1.0)  # some others are finished meanwhile, and wait to be asked for
             os.kill(second.pid, signal.SIGKILL)
 
-    run: Callable[..., xr.Dataset] = functools.partial(run_study, executor=client, memory=small_memory(), report=report, note=said.append)
-    with run(long_study(), tmp_path, results=tmp_path / "results.nc") as found:
+    run: Callable[..., xr.Dataset] = functools.partial(run_study, executor=client, report=report, note=said.append)
+    with run(long_study(), tmp_path, results=tmp_path / "results.nc", memory=small_memory(long_study())) as found:
         assert json.loads(found.attrs["batches"])[0][1] == len(reports) == 10
         assert_same(found, long_alone())
     assert "dashboard of the workers: http://127.0.0.1" in said[0]
@@ -537,77 +533,25 @@ def test_a_batch_that_fails_on_a_cluster_is_not_remembered(client: Any, tmp_path
         run_study, long_study(), tmp_path, results=tmp_path / "results.zarr", executor=client
     )
     with pytest.raises(BatchFailed, match="this one does not see the run"):
-        run(report=lambda progress: record.exists() and record.rename(away), memory=small_memory())
+        run(report=lambda progress: record.exists() and record.rename(away), memory=small_memory(long_study()))
     away.rename(record)
     with run(resume=True, report=reports.append) as found:
         assert_same(found, long_alone())
     assert 0 < len(reports) < json.loads(found.attrs["batches"])[0][1]
 
 
-@pytest.mark.full
-def test_a_pool_of_processes_breaks_and_the_run_goes_on_without_one(tmp_path: Path) -> None:
-    run: Callable[..., xr.Dataset] = functools.partial(run_study, long_study(), tmp_path, results=tmp_path / "results.nc")
-    reports: list[Any] = []
-    process: set[int] = set()
-
-    def report(progress: Any) -> None:
-        if not process:  # of two batches that are there already the second is reported, too
-            process.update(pool._processes)
-            os.kill(*process, signal.SIGKILL)
-
-    with ProcessPoolExecutor(1, mp_context=SPAWN) as pool:
-        assert_in_force(pool)
-        words = r"^executor: the pool of processes is broken: .*; what is finished is kept, and --resume goes on$"
-        with pytest.raises(WorkersLost, match=words):
-            run(executor=pool, memory=small_memory(), report=report)
-    with run(resume=True, report=reports.append) as found:
-        assert_same(found, long_alone())
-        assert len(reports) < json.loads(found.attrs["batches"])[0][1] == 10
-
-
 LONG_TOML = ONE_CELL.replace("trials = 11", "trials = 100").replace("horizon = 20", "horizon = 160").replace("trajectories = true", "")
 
-
-@pytest.mark.full
-def test_the_client_is_killed_and_others_go_on(tmp_path: Path, monkeypatch: Any, capfd: Any) -> None:
-    """It had a cluster of its own, of one worker; a command without any goes on, and another on a cluster of its own."""
-    study = written(tmp_path, LONG_TOML)
-    assert from_toml(study).fingerprint() == long_study().fingerprint()
-    out = tmp_path / "out"
-    command = ["run", str(study), "--no-cache", "--memory", str(small_memory()), "--dask", "local", "--out"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "jaxbandit", *command, str(out)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    os.sched_setaffinity(process.pid, {min(os.sched_getaffinity(0))})  # before it counts them
-    deadline = time.monotonic() + 200
-    while len(list(out.glob("parts/*.npz"))) < 2 and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.kill()
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL and not (out / "results.nc").exists()
-    shutil.copytree(out, tmp_path / "again")
-    assert main(["run", str(study), "--out", str(out), "--no-cache", "--resume"]) == 0
-    table = capfd.readouterr().out
-    monkeypatch.setattr(executors, "cores", lambda: 1)
-    assert main([*command, str(tmp_path / "again"), "--resume"]) == 0
-    printed, said = capfd.readouterr()
-    assert "dashboard of the workers: http://127.0.0.1:" in said and "Traceback" not in said
-    assert table.partition("wrote")[0] == printed.partition("wrote")[0] != ""
-    for name in ("out", "again"):
-        assert_same(xr.load_dataset(tmp_path / name / "results.nc", engine="h5netcdf"), long_alone())
-
-
 SCRIPT = """
-import multiprocessing, sys
+import functools, multiprocessing, os, runpy, signal, sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Annotated
 
-import jax
 import jaxbandit
-from jaxbandit.study import connected, run_study
+from jaxbandit.study import WorkersLost, connected, run_study
 from tests.support.quick import trace_quickly
-from tests.support.small_study import assert_same, in_python
+from tests.support.small_study import assert_same, in_python, small_memory
 
 trace_quickly()  # in a process of the pool, too
 
@@ -622,20 +566,74 @@ class Own(jaxbandit.RandomSearch):
 
 
 if __name__ == "__main__":
-    study = in_python(algorithms={"own": Own(shift=2)}, delays=None, trials=5, metrics=("regret",))
+    own = {"algorithms": {"own": Own(shift=2)}, "delays": None, "metrics": ("regret",), "trajectories": False}
+    study, reports, process = in_python(trials=100, horizon=1000, **own), [], set()
+    run = functools.partial(run_study, study, memory=small_memory(study), results=Path("own.nc"))
+
+    def report(progress):
+        if not process:  # of two batches that are there already the second is reported, too
+            process.update(pool._processes)
+            os.kill(*process, signal.SIGKILL)
+
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        by_pool = run_study(study, executor=pool)
-    with connected(sys.argv[1]) as client:
-        assert_same(run_study(study, executor=client), by_pool)
-    print("the same bits")
+        try:
+            run(Path("own"), executor=pool, report=report)
+        except WorkersLost as error:
+            print(error)
+    with connected(sys.argv.pop(1)) as client:
+        resumed = run(Path("own"), resume=True, executor=client, report=reports.append)
+        assert_same(resumed, run_study(study, executor=client))
+    assert 0 < len(reports) < reports[-1].batches == 5
+    print("the same bits", flush=True)
+    runpy.run_module("jaxbandit", run_name="__main__", alter_sys=True)
 """
 
 
+@pytest.fixture(scope="module")
+def killed(client: Any, tmp_path_factory: Any) -> tuple[Path, str]:
+    """The folder, and what it has printed, of a script that then becomes a command with a cluster of its own, and is killed."""
+    folder = tmp_path_factory.mktemp("killed")
+    (folder / "script.py").write_text(SCRIPT)
+    command = ["run", str(written(folder, LONG_TOML)), "--no-cache", "--memory", str(small_memory(long_study())), "--dask", "local"]
+    process = subprocess.Popen(
+        [sys.executable, "script.py", client.scheduler_info()["address"], *command, "--out", "out"],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.sched_setaffinity(process.pid, {min(os.sched_getaffinity(0))})  # before it counts them: a cluster of one worker
+    deadline = time.monotonic() + 200
+    while len(list(folder.glob("out/parts/*.npz"))) < 2 and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.kill()
+    printed, wrong = process.communicate()
+    assert process.returncode == -signal.SIGKILL, wrong
+    return folder, printed
+
+
 @pytest.mark.full
-def test_a_class_of_the_callers_script(client: Any, tmp_path: Path) -> None:
-    """Neither a pool of processes nor a cluster that runs already has ever seen it; both give the same."""
-    (tmp_path / "script.py").write_text(SCRIPT)
-    command = [sys.executable, str(tmp_path / "script.py"), client.scheduler_info()["address"]]
-    where = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(command, env=where, capture_output=True, text=True)
-    assert done.stdout == "the same bits\n", done.stderr
+def test_a_class_of_the_callers_script(killed: tuple[Path, str]) -> None:
+    """Neither a pool of processes nor a cluster that runs already has ever seen it; the pool breaks, and both give the same."""
+    lost, same = killed[1].splitlines()
+    assert re.fullmatch(r"executor: the pool of processes is broken: .*; what is finished is kept, and --resume goes on", lost)
+    assert same == "the same bits"
+
+
+@pytest.mark.full
+def test_the_client_is_killed_and_others_go_on(client: Any, killed: tuple[Path, str], capfd: Any) -> None:
+    """A command without any workers, and another on a cluster that runs already."""
+    out, study = killed[0] / "out", killed[0] / "small.toml"
+    assert from_toml(study).fingerprint() == long_study().fingerprint() and not (out / "results.nc").exists()
+    shutil.copytree(out, killed[0] / "again")
+    command = ["run", str(study), "--no-cache", "--resume", "--out"]
+    assert main([*command, str(out)]) == 0
+    table = capfd.readouterr().out
+    address = client.scheduler_info()["address"]
+    assert main([*command, str(killed[0] / "again"), "--memory", str(small_memory(long_study())), "--dask", address]) == 0
+    printed, said = capfd.readouterr()
+    assert "dashboard of the workers: http://127.0.0.1:" in said and "Traceback" not in said
+    assert table.partition("wrote")[0] == printed.partition("wrote")[0] != ""
+    for name in ("out", "again"):
+        assert_same(xr.load_dataset(killed[0] / name / "results.nc", engine="h5netcdf"), long_alone())

@@ -15,7 +15,7 @@ import jaxbandit
 from jaxbandit.delays import Poisson
 from jaxbandit.estimators import Bounds
 from jaxbandit.kernels import SquaredExponential
-from jaxbandit.study import Model, Study, grid, run_study
+from jaxbandit.study import Model, Study, grid, make_plan, run_study
 
 TOML = """
 name = "small"
@@ -101,6 +101,12 @@ def one_cell_in_python(**changes: Any) -> Study:
 def one_cell() -> xr.Dataset:
     """The results of :data:`ONE_CELL`, every round kept."""
     return run_study(one_cell_in_python(), segment=5)
+
+
+def small_memory(study: Study) -> int:
+    """Memory of a worker for batches of two blocks of a study of one cell."""
+    (cell,) = make_plan(study, by_workers=True).cells
+    return cell.shared_bytes + 2 * study.runs[0].model.trials_per_block * cell.trial_bytes
 
 
 CLOCKS = ("run_seconds", "playing_seconds")  # what no two runs share
