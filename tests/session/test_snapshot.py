@@ -33,7 +33,7 @@ def told(session: Session, number: int) -> None:
     if number > 1:
         session.tell(number - 1, values(session, record[number - 1].ticket))
     if number == 5:
-        session.tell(3, {"cost": 0.4}, correct=True)
+        session.tell(3, {"loss": 0.4}, correct=True)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def step(directory: Path, store: Path) -> Any:
 CASES: dict[str, dict[str, Any]] = {
     "late values": {},
     "a choice that the update needs, values at once": {"algorithm": jaxbandit.Oco()},
-    "no model, refitted and given more room": {"model": None, "standardise": True, "constraints": ("cost <= 0.2",)},
+    "no model, refitted and given more room": {"model": None, "standardise": True, "constraints": ()},
 }
 
 
