@@ -241,7 +241,7 @@ def test_oco_climbs_a_slope() -> None:
     x = np.asarray(domain.points)
     problem = problems.from_tables(domain, x[:, 0] + x[:, 1], x[:, 0] - 0.5, noise=problems.Gaussian(variance=0.0))
     model = jaxbandit.surrogate(domain, kernels.SquaredExponential(length_scale=1.0), noise_variance=0.01)
-    options = {"horizon": 600, "trials": 8, "key": jax.random.key(0)}
+    options = {"horizon": 600, "trials": 8, "key": jax.random.key(0), "block": 1}
     run = jaxbandit.simulate(problem, Oco(step=1.5, regulariser=0.0), model, **options)
     late = x[np.asarray(run.indices)[:, 400:]].mean(axis=(0, 1))
     assert abs(late[0] - 0.5) < 0.1 and late[1] > 0.85

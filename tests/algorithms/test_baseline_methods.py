@@ -47,21 +47,22 @@ def test_a_safe_set_that_empties_falls_back_to_the_seeds_and_is_flagged() -> Non
         domain, kernels.SquaredExponential(length_scale=0.5), noise_variance=0.01, prior_mean=[0.0, -4.0], form="features"
     )
     bounds = estimators.Bounds(reward_width=1.0, cost_width=2.0)
+    options = {"horizon": 15, "trials": 2, "key": jax.random.key(0), "block": 1}
     for algorithm in (
         SafeOpt(estimator=bounds, seeds=[2]),
         SgpUcb(estimator=bounds, seeds=[2], warm_up=0.0),
     ):
-        run = jax.device_get(jaxbandit.simulate(problem, algorithm, model, horizon=15, trials=2, key=jax.random.key(0)))
+        run = jax.device_get(jaxbandit.simulate(problem, algorithm, model, **options))
         assert np.all(np.asarray(run.status) & int(Status.SAFE_SET_EMPTIED) != 0), algorithm.name
         assert np.all(run.indices[:, -3:] == 2) and not np.all(run.indices[:, 0] == 2)
         assert np.all(jaxbandit.metrics.healthy(run.status)), "a note, not a failure"
         assert "fell back to its seed set" in jaxbandit.explain(int(run.status[0]))
     safe = replace(problem, means=np.stack([np.linspace(0, 1, 12), np.full(12, -4.0)]))
-    calm = jaxbandit.simulate(safe, SafeOpt(estimator=bounds, seeds=[2]), model, horizon=15, trials=2, key=jax.random.key(0))
+    calm = jaxbandit.simulate(safe, SafeOpt(estimator=bounds, seeds=[2]), model, **options)
     assert np.all(np.asarray(calm.status) & int(Status.SAFE_SET_EMPTIED) == 0)
     # A set that was never more than its seeds has not emptied.
     doubting = replace(model, prior_mean=np.array([0.0, 4.0]))
-    never = jaxbandit.simulate(problem, SafeOpt(estimator=bounds, seeds=[2]), doubting, horizon=15, trials=2, key=jax.random.key(0))
+    never = jaxbandit.simulate(problem, SafeOpt(estimator=bounds, seeds=[2]), doubting, **options)
     assert np.all(np.asarray(never.status) & int(Status.SAFE_SET_EMPTIED) == 0) and np.all(np.asarray(never.indices) == 2)
 
 
@@ -74,7 +75,7 @@ def test_a_seed_outside_the_domain_is_refused_or_fails_the_trial(build: Callable
     def told(instance: Any, algorithm: Any, surrogate: Any) -> Any:
         return replace(algorithm, seeds=jnp.asarray([1, 10_000], jnp.int32)), surrogate
 
-    run = conformance.simulate(build(), horizon=3, trials=1, informed=told)
+    run = conformance.simulate(build(), horizon=3, trials=1, informed=told, block=1)
     assert np.all(np.asarray(run.status) & int(Status.NONFINITE_SCORE) != 0) and np.all(run.failed_round == 1)
 
 

@@ -299,7 +299,8 @@ def played(names: tuple[str, ...], kind: str, form: str, precision: str, initial
         options = {"horizon": HORIZON, "trials": TRIALS, "key": KEY, "record": "audit", "initial": design}
         if len(names) > 1:
             return panel.play(problem, algorithms, surrogate, **options)
-        return {names[0]: jax.tree.map(np.asarray, jaxbandit.simulate(problem, algorithms[names[0]], surrogate, **options))}
+        block = None if form == "rows" else 1  # the branches of rows are others in a batch
+        return {names[0]: jax.tree.map(np.asarray, jaxbandit.simulate(problem, algorithms[names[0]], surrogate, block=block, **options))}
 
 
 @functools.cache
@@ -583,7 +584,7 @@ def test_anytime_shows_a_full_information_algorithm_its_samples() -> None:
         surrogate = jaxbandit.surrogate(problem.domain, kernel, noise_variance=NOISE, outputs=3, form="features")
         learner = Anytime(algorithm=Scgp(estimator=estimators.Bounds(reward_width=2.0), reward_clip=1.5, slater=0.4))
         try:
-            run = jaxbandit.simulate(problem, learner, surrogate, horizon=HORIZON, trials=1, key=KEY)
+            run = jaxbandit.simulate(problem, learner, surrogate, horizon=HORIZON, trials=1, key=KEY, block=1)
         except jaxbandit.InvalidArgument:
             return
         samples = shown(problem, 0)

@@ -142,7 +142,8 @@ def alone(problem: problems.Problem, learner: Any, kernel: str, form: str, outpu
         horizon=HORIZON,
         precision=precision,
     )
-    return jaxbandit.simulate(problem, learner, surrogate, horizon=HORIZON, trials=TRIALS, key=jax.random.key(1))
+    block = None if form == "rows" else 1  # the branches of rows are others in a batch
+    return jaxbandit.simulate(problem, learner, surrogate, horizon=HORIZON, trials=TRIALS, key=jax.random.key(1), block=block)
 
 
 @pytest.mark.parametrize(("algorithm", "kernel", "form", "precision"), CASES)

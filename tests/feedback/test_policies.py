@@ -34,7 +34,8 @@ def test_a_policy_that_takes_in_less_is_one_method() -> None:
 
     def play(policy: Wait, delay: int) -> np.ndarray:
         late = delays.Constant(rounds=delay)
-        return simulate(problem, Rpol(), model, horizon=8, trials=2, key=jax.random.key(0), delay=late, feedback=policy, capacity=8).indices
+        given = {"horizon": 8, "trials": 2, "key": jax.random.key(0), "capacity": 8, "block": 1}
+        return simulate(problem, Rpol(), model, delay=late, feedback=policy, **given).indices
 
     assert np.array_equal(play(Impatient(patience=3), 3), play(Wait(), 3))
     assert np.array_equal(play(Impatient(patience=2), 3), play(Wait(), 7)), "nothing is taken in before the last round"

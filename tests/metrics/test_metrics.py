@@ -191,7 +191,7 @@ def test_delay_counts_of_a_run_whose_buffer_is_too_small():
     problem = make([[1.0, 2.0, 3.0], [-1.0, 0.5, 1.0]])
     surrogate = jaxbandit.surrogate(problem.domain, kernels.SquaredExponential(length_scale=1.0), noise_variance=0.1)
     delay = delays.Empirical(values=[0, 1, 4, 6])
-    options = {"horizon": ROUNDS, "trials": 3, "key": jax.random.key(1)}
+    options = {"horizon": ROUNDS, "trials": 3, "key": jax.random.key(1), "block": 1}
     with pytest.warns(UserWarning, match="lost"):
         run = jaxbandit.simulate(problem, jaxbandit.Rpol(), surrogate, delay=delay, capacity=capacity, **options)
     late = np.asarray(run.arrivals) - np.arange(1, ROUNDS + 1)[:, None]

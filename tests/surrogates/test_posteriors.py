@@ -337,12 +337,12 @@ def test_a_sweep_over_the_noise_variance(form: str) -> None:
         base = jaxbandit.surrogate(domain, kernels.SquaredExponential(length_scale=0.4), noise_variance=0.5, form=form)
         swept = jaxbandit.sweep(base, {"noise_variance": [[v] for v in noises]})
         assert isinstance(swept, Sweep)
-        options: dict[str, Any] = {"horizon": 15, "trials": 2, "key": jax.random.key(0), "record": "indices"}
+        options: dict[str, Any] = {"horizon": 15, "trials": 2, "key": jax.random.key(0), "record": "indices", "block": 1}
         run = jaxbandit.simulate(problem, jaxbandit.Rpol(), swept, **options)
         indices, gains = np.asarray(run.indices), np.asarray(run.information_gain)
         assert indices.shape == (3, 2, 15)
         for i, (noise, model) in enumerate(zip(noises, swept.unstack(), strict=True)):
-            alone = jaxbandit.simulate(problem, jaxbandit.Rpol(), model, block=1, **options)
+            alone = jaxbandit.simulate(problem, jaxbandit.Rpol(), model, **options)
             np.testing.assert_array_equal(indices[i], alone.indices)
             np.testing.assert_allclose(gains[i], alone.information_gain, rtol=1e-12)
             for b in range(2):

@@ -248,7 +248,7 @@ def test_the_tolerance_follows_the_noise_and_float64_serves_where_float32_does_n
 def test_all_length_scales_are_one_program_and_each_trial_plays_with_its_own() -> None:
     problem = jb.problems.sine(10)
     model = jb.ranged(problem.domain, kernels.SquaredExponential(length_scale=1.0), low=0.8, high=1.6, noise_variance=NOISE)
-    run = functools.partial(jb.simulate, problem, jb.Rpol(), horizon=6, trials=2, key=jax.random.key(0))
+    run = functools.partial(jb.simulate, problem, jb.Rpol(), horizon=6, trials=2, key=jax.random.key(0), block=1)
     before = play_all._cache_size()
     played = run(jb.sweep(model, {"length_scale": [0.8, 1.1, 1.6]}))
     assert play_all._cache_size() == before + 1
@@ -269,7 +269,7 @@ def test_a_traced_length_scale_outside_the_range_flags_the_trial() -> None:
 
     problem = jb.problems.sine(10)
     model = jb.ranged(problem.domain, kernels.SquaredExponential(length_scale=1.0), low=0.8, high=1.6, noise_variance=NOISE)
-    played = jb.simulate(problem, jb.Rpol(), model, horizon=2, key=jax.random.key(0), informed=told)
+    played = jb.simulate(problem, jb.Rpol(), model, horizon=2, key=jax.random.key(0), informed=told, block=1)
     assert int(np.asarray(played.status)[0]) & int(Status.NONFINITE_SCORE)
 
 
