@@ -175,10 +175,13 @@ def test_without_constraints() -> None:
 
 
 SHARDED = """
-import json
+import itertools, json, sys
 import jax
 import numpy as np
 import jaxbandit
+from jaxbandit.study import make_plan, run_study
+from jaxbandit.study.play import Player
+from tests.support import small_study
 from tests.support.algorithms import REPRESENTATIVES
 from tests.support.conformance import beside, named, simulate, variants
 from tests.support.quick import trace_quickly
@@ -195,22 +198,58 @@ with jax.enable_x64(True):
     assert len(runs["swept"].values.sharding.device_set) == 4
 report = {name: {path: np.asarray(x).tolist() for path, x in named(run).items()} for name, run in runs.items()}
 print(json.dumps(report))
+
+study = small_study.one_cell_in_python(trials=40)
+plan = make_plan(study, segment=5)
+memory = plan.result_bytes + plan.cells[0].shared_bytes + 40 * plan.cells[0].trial_bytes  # for half of both lines' trials
+real, counts = Player._kept, []
+
+def kept(self, first, *arrays):
+    counts.append({len(x.sharding.device_set) for x in jax.tree.leaves(arrays)})
+    return real(self, first, *arrays)
+
+Player._kept = kept
+whole = run_study(study, segment=5, memory=memory, checkpoint_share=1.0)
+Player._kept = real
+assert counts and all(count == {4} for count in counts), counts
+assert len(json.loads(whole.attrs["devices"])) == 4 and json.loads(whole.attrs["batches"])[0][1] == 2
+for begun, other, parts in ((4, 1, 2), (1, 4, 5)):
+    out, reports, notes = f"{sys.argv[1]}/{begun}", itertools.count(1 - parts), []
+    options = {"segment": 5, "memory": memory, "checkpoint_share": 1.0, "devices": jax.devices()[:begun]}
+    try:
+        run_study(study, out, report=lambda progress: 1 / next(reports), **options)
+    except ZeroDivisionError:
+        pass
+    resumed = run_study(study, out, resume=True, devices=jax.devices()[:other], note=notes.append)
+    print([note for note in notes if note.startswith("resumed")])
+    small_study.assert_same(resumed, whole)
 """
 
 
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """What a process that has four devices prints."""
+    flags = " ".join([os.environ.get("XLA_FLAGS", ""), "--xla_force_host_platform_device_count=4"]).strip()
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "JAX_NUMPY_DTYPE_PROMOTION": "strict"}
+    command = [sys.executable, "-c", SHARDED, str(tmp_path_factory.mktemp("studies"))]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout.splitlines()
+
+
 @pytest.mark.full
-def test_sharded_equals_unsharded() -> None:
+def test_a_study_goes_on_with_another_number_of_devices_to_the_same_bits(said: list[str]) -> None:
+    """Begun on four, in the middle of a batch with one; and begun on one, which gives what four do, from its next batch with four."""
+    assert said[1:] == ["['resumed at round 6 of batch 1 of cell 1']", "[]"]
+
+
+@pytest.mark.full
+def test_sharded_equals_unsharded(said: list[str]) -> None:
     """Five trials spread over four devices, with padding, or all on the third of them, against this process's run on its only one.
 
     What is swept, of a wrapped algorithm and in a program of its own, is played by one of several algorithms here.
     """
-    flags = " ".join([os.environ.get("XLA_FLAGS", ""), "--xla_force_host_platform_device_count=4"]).strip()
-    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "JAX_NUMPY_DTYPE_PROMOTION": "strict"}
-    done = subprocess.run(
-        [sys.executable, "-c", SHARDED], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    report = json.loads(done.stdout.splitlines()[-1])
+    report = json.loads(said[0])
     assert report.keys() == {*REPRESENTATIVES, "one device", "spread", "swept"}
     for name, fields in report.items():
         other = swept("anytime-cbo-keep") if name == "swept" else one_by_one(name if name in REPRESENTATIVES else "rpol")

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,7 +33,6 @@ from jaxbandit.study import (
     rerun,
     run_study,
 )
-from tests.support.paths import ROOT
 from tests.support.small_study import TOML, assert_same, in_python, one_cell, one_cell_in_python, rpol_lines, whole, written
 
 CURVES = jax.jit(jaxbandit.metrics.curves)
@@ -350,58 +346,6 @@ def test_one_trial_again(label: str) -> None:
         rerun(whole(), 11)
     with pytest.raises(InvalidArgument, match="must be one of"):
         rerun(whole(), 0, label="none such")
-
-
-DEVICES = """
-import itertools, sys
-from pathlib import Path
-import jax
-jax.config.update("jax_num_cpu_devices", 4)
-from jaxbandit.study import make_plan, run_study, write_results
-from jaxbandit.study.play import Player
-from tests.support.quick import trace_quickly
-from tests.support.small_study import assert_same, one_cell_in_python
-
-trace_quickly()
-real, counts = Player._kept, []
-
-def kept(self, first, *arrays):
-    counts.append({len(x.sharding.device_set) for x in jax.tree.leaves(arrays)})
-    return real(self, first, *arrays)
-
-for segment, begun, other in ((5, 4, 1), (None, 1, 2)):
-    study = one_cell_in_python() if segment else one_cell_in_python(trials=40)
-    plan = make_plan(study, devices=jax.devices()[:begun])
-    memory = None if segment else plan.result_bytes + plan.cells[0].shared_bytes + 40 * plan.cells[0].trial_bytes
-    out = f"{sys.argv[1]}/{segment}"
-    options = {"segment": segment, "memory": memory, "checkpoint_share": 1.0, "devices": plan.devices}
-    Player._kept = kept if segment else real
-    whole = run_study(study, **options)
-    Player._kept = real
-    if segment:
-        write_results(whole, Path(sys.argv[1]) / "four.nc")
-        assert counts and all(count == {4} for count in counts), counts
-    reports = itertools.count(1)
-    try:
-        run_study(study, out, report=lambda progress: 1 / (2 - next(reports)), **options)
-    except ZeroDivisionError:
-        print("stopped")
-    notes = []
-    resumed = run_study(study, out, resume=True, devices=jax.devices()[:other], note=notes.append)
-    print([note for note in notes if note.startswith("resumed")])
-    assert_same(resumed, whole)
-"""
-
-
-@pytest.mark.full
-def test_four_devices_give_what_one_does_and_a_run_goes_on_with_another_number(tmp_path: Path) -> None:
-    """From a checkpoint in the middle of a batch with fewer, and from its next batch with more, to the same bits."""
-    command = [sys.executable, "-c", DEVICES, str(tmp_path)]
-    done = subprocess.run(command, check=True, cwd=ROOT, env=os.environ | {"JAX_PLATFORMS": "cpu"}, stdout=subprocess.PIPE, text=True)
-    assert done.stdout.splitlines() == ["stopped", "['resumed at round 6 of batch 1 of cell 1']", "stopped", "[]"]
-    four = xr.load_dataset(tmp_path / "four.nc", engine="h5netcdf")
-    assert len(json.loads(four.attrs["devices"])) == 4
-    assert_same(four, one_cell(), tolerance=1e-6)
 
 
 # The command line.
