@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.flatten_util import ravel_pytree
 
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core.checks import Interval, InvalidArgument, check_known, short
@@ -175,7 +174,7 @@ def descend(
         )
     loss._check(params)
     like = jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), params)
-    flat, rebuild = ravel_pytree(like)
+    flat = _flat(like)
     low, high = np.full(flat.shape, -np.inf), np.full(flat.shape, np.inf)
     if isinstance(loss.build, Logarithms):
         low, high = (np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(end)]) for end in loss.build.limits(params))
@@ -186,22 +185,22 @@ def descend(
         )
     low, high = (low + loss.step).astype(flat.dtype), (high - loss.step).astype(flat.dtype)
 
-    def inside(points: Array) -> Array:
-        return jnp.asarray(np.clip(points, low, high))
+    def inside(points: np.ndarray) -> np.ndarray:
+        return np.clip(points, low, high)
 
-    loss.estimate(rebuild(inside(flat)), key)  # compiles
+    loss.estimate(_rebuilt(like, inside(flat)), key)  # compiles
     budget = None if dual_step is None or subject is None else float(subject.budget)
     measured = loss.measured  # by the program of the gradient
 
-    def compared(points: Array, trials: int, purpose: int) -> np.ndarray:
+    def compared(points: np.ndarray, trials: int, purpose: int) -> np.ndarray:
         """Return losses ``[C, trials]`` of ``points [C, d]``, with a budget both parts ``[C, trials, 2]``; infinite where one failed."""
         count, room, purpose_key = len(points) * trials, 2 * loss.pairs, jax.random.fold_in(key, purpose)
         places = np.arange(-(-count // room) * room) % count  # what is left of the last batch begins again
         parts = []
         for at in range(0, count, room):
             owners, numbers = np.divmod(places[at : at + room], trials)
-            batch = _rebuilt(like, np.asarray(points)[owners])
-            combined, apart, _, healthy = measured(batch, jnp.asarray(numbers, jnp.int32), purpose_key)
+            batch = _rebuilt(like, points[owners])
+            combined, apart, _, healthy = measured(batch, numbers.astype(np.int32), purpose_key)
             usable = np.asarray(healthy) & np.isfinite(combined)
             losses = np.asarray(combined if budget is None else apart, np.float64)
             parts.append(np.where(usable if budget is None else usable[:, None], losses, np.inf))
@@ -209,16 +208,16 @@ def descend(
         return together.reshape(len(points), trials, *together.shape[1:])
 
     away = jax.random.uniform(jax.random.fold_in(key, SCREEN), (screen - 1, flat.shape[0]), flat.dtype, -reach, reach)
-    screened = jnp.concatenate([flat[None], inside(flat[None] + away)])
+    screened = np.concatenate([flat[None], inside(flat[None] + np.asarray(away))])
     begin = inside(screened[_best(compared(screened, max(loss.pairs // 2, 2), SCREEN), budget)])
 
     adam = _adam(steps) if optimizer is None else optimizer
     state, update, rows, point = adam.init(begin), jax.jit(adam.update), [], begin
     for step in range(steps):
-        estimate = loss.estimate(rebuild(point), jax.random.fold_in(jax.random.fold_in(key, STEP), step))
+        estimate = loss.estimate(_rebuilt(like, point), jax.random.fold_in(jax.random.fold_in(key, STEP), step))
         with jax.numpy_dtype_promotion("standard"):  # schedules of optax divide whole numbers
-            updates, state = update(ravel_pytree(estimate.gradient)[0], state, point)
-        error = jnp.sqrt(jnp.mean(jnp.square(ravel_pytree(estimate.standard_error)[0])))
+            updates, state = update(_flat(estimate.gradient), state, point)
+        error = np.sqrt(np.mean(np.square(_flat(estimate.standard_error))))
         row: dict[str, Scalar] = {"value": estimate.value, "standard_error": error * loss.step}
         row |= {"unchanged": estimate.unchanged, "failed": estimate.failed}
         if dual_step is not None and subject is not None and estimate.violation is not None:
@@ -227,25 +226,25 @@ def descend(
             subject = replace(subject, multiplier=after)
             loss = dataclasses.replace(loss, measure=subject)  # which runs the same program
         rows.append(jax.tree.map(np.asarray, row | {"params": point}))
-        point = inside(optax.apply_updates(point, updates))
+        point = inside(point + np.asarray(updates, flat.dtype))
     history = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
 
-    visited = np.concatenate([history["params"], np.asarray(point)[None]])
-    named = {"start": np.asarray(flat), "screened": np.asarray(begin)}
+    visited = np.concatenate([history["params"], point[None]])
+    named = {"start": flat, "screened": begin}
     named |= {f"step {number}": visited[number] for number in range(every, steps + 1, every)}
     named["mean of the last steps"] = visited[-max(1, steps // 4) :].mean(axis=0)
-    validated = compared(jnp.asarray(np.stack(list(named.values()))), validate, VALIDATE)
+    validated = compared(np.stack(list(named.values())), validate, VALIDATE)
     losses = validated if budget is None else validated[..., 0]
     candidates = tuple(
-        Candidate(rebuild(jnp.asarray(point)), float(mean), _error(each), name)
+        Candidate(_rebuilt(like, point), float(mean), _error(each), name)
         for (name, point), each, mean in zip(named.items(), losses, np.mean(losses, axis=1), strict=True)
     )
     best = _best(validated, budget)
-    pair = compared(jnp.asarray(np.stack([named["start"], list(named.values())[best]])), validate, CONFIRM)
+    pair = compared(np.stack([flat, list(named.values())[best]]), validate, CONFIRM)
     start_within, best_within = (budget is None or float(np.mean(losses[:, 1])) <= budget for losses in pair)
     better, half = _paired(pair if budget is None else pair[..., 0 if start_within else 1])
     if best == 0 or not better > half or (start_within and not best_within):  # nor where it is NaN
-        return _tuned(loss, rebuild(flat), (candidates, 0.0, (0.0, 0.0), history))
+        return _tuned(loss, _rebuilt(like, flat), (candidates, 0.0, (0.0, 0.0), history))
     better, half = _paired(pair if budget is None else pair[..., 0])
     return _tuned(loss, candidates[best].values, (candidates, better, (better - half, better + half), history))
 
@@ -256,11 +255,17 @@ def _adam(steps: int) -> optax.GradientTransformation:
     return optax.adam(optax.cosine_decay_schedule(0.1, steps, 0.1), b1=0.8, b2=0.95)
 
 
-@jax.jit
-def _rebuilt(like: Params, points: Array) -> Params:
-    """Return parameters like those given from ``points [C, d]``, with a leading axis ``[C]``."""
-    rebuilt: Params = jax.vmap(ravel_pytree(like)[1])(points)
-    return rebuilt
+def _flat(params: Params) -> np.ndarray:
+    """Return parameters as one vector ``[d]``, on the host, where nothing is compiled."""
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(params)])
+
+
+def _rebuilt(like: Params, points: np.ndarray) -> Params:
+    """Return parameters like those given from ``points [..., d]``, with the same leading axes."""
+    leaves = jax.tree.leaves(like)
+    parts = np.split(points, np.cumsum([leaf.size for leaf in leaves])[:-1], axis=-1)
+    shaped = [jnp.asarray(part.reshape(points.shape[:-1] + leaf.shape)) for part, leaf in zip(parts, leaves, strict=True)]
+    return jax.tree.unflatten(jax.tree.structure(like), shaped)
 
 
 def _tuned(

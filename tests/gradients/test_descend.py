@@ -129,12 +129,12 @@ def second_round(measures: Any) -> Any:
 
 @functools.cache
 def bounded(budget: float = 0.1, multiplier: float = 0.0) -> SmoothedLoss:
-    """Least ``0.4 |x - (1, 0)|^2`` subject to ``0.4 |x + (1, 0)|^2 <= 0.9``: the best x is (0.5, 0), its multiplier 1/3."""
+    """Least ``0.4 |z - (1, 0)|^2`` subject to ``0.4 |z + (1, 0)|^2 <= 0.9``, z = (x, y): the best z is (0.5, 0), its multiplier 1/3."""
     problem, model = toy()
 
     def build(params: Any) -> tuple[Follow, jb.Surrogate]:
         about = jnp.asarray([[1.0, 0.0], [-1.0, 0.0]])
-        return Twice(place=0.4 * jnp.sum((params["x"][None] - about) ** 2, axis=1) - 1, spread=0.02), model
+        return Twice(place=0.4 * jnp.sum((jnp.append(params["x"], params["y"])[None] - about) ** 2, axis=1) - 1, spread=0.02), model
 
     measure = SubjectTo(multiplier=multiplier, budget=budget, objective=first_round, violation=second_round)
     return SmoothedLoss(problem, build, horizon=2, pairs=16, step=0.1, measure=measure)
@@ -144,17 +144,22 @@ def bounded(budget: float = 0.1, multiplier: float = 0.0) -> SmoothedLoss:
 def test_a_multiplier_that_rises_keeps_the_violation_within_the_budget() -> None:
     import optax
 
-    loss, start = bounded(budget=0.9), {"x": jnp.asarray([-0.2, 0.3])}
+    loss, start = bounded(budget=0.9), {"x": jnp.asarray([-0.2]), "y": jnp.asarray(0.3)}  # leaves of different shapes
     options: dict[str, Any] = {"steps": 40, "screen": 1, "validate": 64, "every": 4, "optimizer": optax.sgd(0.4), "dual_step": 0.5}
     found = descend(loss, start, jax.random.key(5), **options)
     np.testing.assert_allclose(found.history["multiplier"][-10:].mean(), 1 / 3, atol=0.08)
     np.testing.assert_allclose(found.history["violation"][-10:].mean(), 0.9, atol=0.05)
-    np.testing.assert_allclose(found.best["x"], [0.5, 0.0], atol=0.1)
-    assert 0.4 * float(jnp.sum((found.best["x"] + jnp.asarray([1.0, 0.0])) ** 2)) <= 0.92
+    assert {name: value.shape for name, value in found.best.items()} == {"x": (1,), "y": ()}
+    best = np.append(found.best["x"], found.best["y"])
+    np.testing.assert_allclose(best, [0.5, 0.0], atol=0.1)
+    assert 0.4 * np.sum((best + np.array([1.0, 0.0])) ** 2) <= 0.92
     assert found.interval[0] > 0 and found.history["multiplier"][0] == 0
     alone = descend(loss, start, jax.random.key(5), **(options | {"dual_step": None}))  # the objective alone
-    np.testing.assert_allclose(alone.best["x"], [1.0, 0.0], atol=0.1)
-    beyond = {"x": jnp.asarray([1.0, 0.0])}  # a start beyond the budget gives way to what is within it, though its objective is less
+    np.testing.assert_allclose(np.append(alone.best["x"], alone.best["y"]), [1.0, 0.0], atol=0.1)
+    beyond = {
+        "x": jnp.asarray([1.0]),
+        "y": jnp.asarray(0.0),
+    }  # a start beyond the budget gives way to what is within it, though its objective is less
     within = descend(loss, beyond, jax.random.key(6), **options)
     assert within.improvement < 0 and within.best["x"][0] < 0.6
     for step, message in ((-1.0, "^dual_step: .*-1"), ("much", "^dual_step: ")):
