@@ -36,13 +36,15 @@ before = time.process_time()
 import jaxbandit
 own = time.process_time() - before
 from jax._src import xla_bridge
-print(json.dumps({"modules": sorted(sys.modules), "started": xla_bridge.backends_are_initialized(), "seconds": own}))
+found = {"modules": sorted(sys.modules), "started": xla_bridge.backends_are_initialized(), "seconds": own}
+import jaxbandit.cli
+print(json.dumps(found | {"with a command": sorted(sys.modules)}))
 """
 
 
 @pytest.fixture(scope="module")
 def loaded():
-    """Return what ``import jaxbandit`` leaves behind in a fresh interpreter."""
+    """Return what ``import jaxbandit`` leaves behind in a fresh interpreter, and what a step of a session on the command line loads."""
     result = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True, timeout=120)
     return json.loads(result.stdout)
 
@@ -59,6 +61,11 @@ def test_import_loads_the_engine_and_no_report(loaded):
     assert [
         name for name in loaded["modules"] if name.startswith(("jaxbandit.report", "jaxbandit.study", "jaxbandit.session", "jaxbandit.cli"))
     ] == []
+
+
+def test_a_step_of_a_session_loads_nothing_that_only_tables_and_figures_need(loaded):
+    assert "jaxbandit.cli.sessions" in loaded["with a command"]
+    assert {"xarray", "pandas", "h5py", "matplotlib", "rich"} & set(loaded["with a command"]) == set()
 
 
 def test_import_takes_less_than_a_second_of_its_own(loaded):
