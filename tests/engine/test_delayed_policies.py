@@ -280,7 +280,7 @@ def runs_under(policy: str) -> dict[str, Any]:
         options = {"noise_variance": NOISE, "outputs": 1 + CONSTRAINTS, "prior_mean": list(PRIOR_MEAN)}
         return panel.play(
             problem(),
-            {name: members(policy)[name] for name in NAMES},
+            {name: members(policy)[name] for name in NAMES if name != "se2" or policy == "wait"},
             jaxbandit.surrogate(domain(), kernel, **options, form="product" if policy == "hallucinate" else "features"),
             horizon=HORIZON,
             trials=TRIALS,
