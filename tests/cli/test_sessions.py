@@ -28,7 +28,7 @@ high = 90
 points = 6
 
 [axis.catalyst]
-values = [0.001, 0.01, 0.1, 1.0]
+values = [0.1, 0.2, 0.5, 1.0]
 scale = "logarithmic"
 
 [initial]
@@ -121,7 +121,7 @@ def test_a_session_from_a_file_to_a_report(tmp_path: Path, capsys: Any) -> None:
 
 def test_what_was_measured_before_is_told_from_a_file(tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "trial.toml").write_text(EXPERIMENT)
-    lines = ["date,temperature,catalyst,yield,cost,pH", "2026-11-02,34,0.1,1.5,2.0,7.1", "2026-11-03,50,0.01,1.1,,7.0"]
+    lines = ["date,temperature,catalyst,yield,cost,pH", "2026-11-02,34,0.1,1.5,2.0,7.1", "2026-11-03,50,0.2,1.1,,7.0"]
     (tmp_path / "runs.csv").write_text("\n".join(lines))
     where, rows = tmp_path / "trial", tmp_path / "runs.csv"
     assert "leave them out by ignore=['date']" in refused(capsys, "new", tmp_path / "trial.toml", "--history", rows)
@@ -151,7 +151,7 @@ WRONG = {
     "an unknown algorithm": ('"Rpol"', '"Rpoll"', "algorithm: there is no algorithm 'Rpoll', did you mean 'Rpol'?"),
     "an unknown field of the model": ("noise_variance", "noise", "model.noise: unknown field"),
     "too few noise variances": ("[0.01, 0.02, 0.03]", "[0.01, 0.02]", "model.noise_variance: must hold one for each of the 3 outputs"),
-    "an axis without values": ("values = [0.001, 0.01, 0.1, 1.0]", "", "axis.catalyst.low: give values"),
+    "an axis without values": ("values = [0.1, 0.2, 0.5, 1.0]", "", "axis.catalyst.low: give values"),
     "a negative seed": ("seed = 3", "seed = -3", "seed: must be a whole number"),
     "no TOML": ("seed = 3", "seed = ", "is no TOML"),
 }
