@@ -10,16 +10,16 @@ import jax
 import pytest
 
 import jaxbandit
-from jaxbandit import InvalidArgument
+from jaxbandit import InvalidArgument, delays
 from jaxbandit.session import Axis, Session
 
-KEY = jax.random.key(4)
+AT_ONCE: dict[str, Any] = {"key": jax.random.key(4), "delay": delays.NoDelay()}  # of one posterior, whose programs are half the size
 
 
 @pytest.mark.full
 def test_categories_need_no_kernel(tmp_path: Path) -> None:
     axes = [Axis("dose", (1, 2, 4)), Axis.of_categories("metal", ["Pd", "Ni"])]
-    with Session.create(tmp_path / "s", axes, jaxbandit.Unconstrained(), key=KEY) as session:
+    with Session.create(tmp_path / "s", axes, jaxbandit.Unconstrained(), **AT_ONCE) as session:
         for _ in range(7):
             ticket = session.ask()
             session.tell(ticket, reward=float(ticket.point["dose"]) + (ticket.point["metal"] == "Ni"))
@@ -31,7 +31,7 @@ def test_categories_beside_continuous_axes(tmp_path: Path) -> None:
     """The category that serves best is found, and points say their labels; a label that is none is refused."""
     axes = [Axis.between("dose", 0.1, 2.0, unit="mg"), Axis.of_categories("catalyst", ["none", "nickel", "palladium"])]
     gains = {"none": 0.0, "nickel": 0.5, "palladium": 1.0}
-    with Session.create(tmp_path, axes, jaxbandit.Rpol(), key=KEY, objective="maximise yield") as session:
+    with Session.create(tmp_path, axes, jaxbandit.Rpol(), objective="maximise yield", **AT_ONCE) as session:
         for _ in range(16):
             ticket = session.ask()
             point: Mapping[str, Any] = ticket.point

@@ -228,7 +228,7 @@ def test_rows_take_the_place_of_no_design_that_was_given_or_begun(tmp_path: Path
 
 
 def on_axes(directory: Path, **options: Any) -> Session:
-    goals = {"objective": "maximise yield", "key": jax.random.key(0)}
+    goals: dict[str, Any] = {"objective": "maximise yield", "key": jax.random.key(0), "delay": delays.NoDelay()}
     return Session.create(directory, AXES, jaxbandit.RandomSearch(), **goals, **options)
 
 

@@ -501,7 +501,7 @@ SCALED = jaxbandit.kernels.Scale(kernel=jaxbandit.kernels.SquaredExponential(len
 def test_a_fit_is_an_event_and_beliefs_are_made_anew(tmp_path: Path) -> None:
     """After 4 complete tickets, at the next question: by maximum posterior, which a session that is opened again keeps."""
     model = jaxbandit.session.Model(kernel=SCALED, noise_variance=0.05, form="features")
-    with create(tmp_path / "fitted", model=model, fit_every=4) as session:
+    with create(tmp_path / "fitted", model=model, fit_every=4, delay=delays.NoDelay()) as session:
         for _ in range(4):
             ticket = session.ask()
             session.tell(ticket, measured(ticket))
@@ -562,7 +562,7 @@ SPACES = {
 @pytest.mark.full
 @pytest.mark.parametrize("space", SPACES)
 def test_beliefs_are_drawn_on_any_domain(space: str, tmp_path: Path) -> None:
-    options: Any = {"key": KEY, "objective": "maximise yield", "constraints": ["pH = 7 +- 0.2"]}
+    options: Any = {"key": KEY, "objective": "maximise yield", "constraints": ["pH = 7 +- 0.2"], "delay": delays.NoDelay()}
     with Session.create(tmp_path, SPACES[space], jaxbandit.RandomSearch(), jaxbandit.session.Model(), **options) as session:
         session.observe(session.specification.space.point(0), {"yield": 0.3, "pH": 7.1})
         figure = session.plot(feasibility=True)
