@@ -71,7 +71,7 @@ def thinned() -> xr.Dataset:
 def test_it_is_what_simulate_gives() -> None:
     """The same points and values, bit for bit, and the curves of them to the rounding of sums."""
     data, study = results(), mixed()
-    for run in study.runs[1:3]:  # test_study.py has one at once
+    for run in study.runs[1:3]:  # test_executors.py has one at once
         own, played = data.sel(algorithm=run.label), alone(run.label)
         outputs = run.problem.outputs
         np.testing.assert_array_equal(own["index"].values, played.scored_indices)

@@ -17,7 +17,7 @@ from jaxbandit.cli import main
 from jaxbandit.study import CheckpointMismatch, DirectoryInUse, ExistingOutput, forget, hold_directory, run_study
 from jaxbandit.study.files import Files, identity
 from tests.support.paths import ROOT
-from tests.support.small_study import assert_same, in_python, one_cell, one_cell_in_python, written
+from tests.support.small_study import assert_same, in_python, one_block, one_block_in_python, written
 
 # Who holds it.
 
@@ -174,9 +174,9 @@ def test_a_broken_record_of_a_run_is_refused(text: str, tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_a_run_with_damaged_files_goes_on_to_the_same_bits(tmp_path: Path) -> None:
-    run_study(one_cell_in_python(), tmp_path, segment=5, checkpoint_share=1.0)
+    run_study(one_block_in_python(), tmp_path, segment=5, checkpoint_share=1.0)
     truncated(tmp_path / "parts" / "0-0.npz")
     (tmp_path / "at-work.npz").write_bytes(b"PK")
     said: list[str] = []
-    assert_same(run_study(one_cell_in_python(), tmp_path, resume=True, note=said.append), one_cell())
+    assert_same(run_study(one_block_in_python(), tmp_path, resume=True, note=said.append), one_block())
     assert [line for line in said if "0-0.npz does not fit" in line] and [line for line in said if "at-work.npz does not fit" in line]

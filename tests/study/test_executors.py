@@ -30,6 +30,7 @@ import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
 
+import jaxbandit
 from jaxbandit import InvalidArgument
 from jaxbandit.cli import main
 from jaxbandit.core import executors
@@ -244,6 +245,20 @@ def test_a_study_on_a_faulty_executor_has_the_same_bits() -> None:
     assert_same(found, alone())
     assert reports[-1].last and reports[-1].done == reports[-1].work == 2 * 11 * 20
     assert np.isfinite(found.run_seconds).all() and np.all(found.playing_seconds <= found.run_seconds)
+
+
+@pytest.mark.full
+def test_the_study_alone_is_what_simulate_gives() -> None:
+    """Both lines of a sweep, to the rounding of sums; ``test_comparison.py`` has runs written by hand, of which one is late."""
+    study, measured = one_cell_in_python(), jax.jit(jaxbandit.metrics.curves)
+    for run in study.runs:
+        played = jaxbandit.simulate(
+            run.problem, run.algorithm, run.model, horizon=study.horizon, trials=study.trials, key=jax.random.key(0), initial=run.initial
+        )
+        curves = measured(run.problem, played.scored_indices)
+        for name in study.metrics:
+            found = alone()[name].sel(algorithm=run.label).values
+            np.testing.assert_allclose(found, getattr(curves, name), rtol=2e-5, atol=2e-5, err_msg=run.label)
 
 
 def test_all_parts_of_a_study_are_sent_to_workers() -> None:

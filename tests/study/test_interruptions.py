@@ -17,7 +17,7 @@ from jaxbandit import InvalidArgument
 from jaxbandit.cli import main
 from jaxbandit.study import CannotWrite, prepare_directory, run_study, write_whole
 from jaxbandit.study.files import Files
-from tests.support.small_study import ONE_CELL, assert_same, one_cell, one_cell_in_python, written
+from tests.support.small_study import ONE_BLOCK, assert_same, one_block, one_block_in_python, written
 
 
 class FullDisk:
@@ -46,7 +46,7 @@ def test_a_full_disk_ends_a_run_and_leaves_the_last_checkpoint(tmp_path: Path, d
             disk.fill()
 
     with pytest.raises(CannotWrite, match="File too large; what was there before is as it was") as caught:
-        run_study(one_cell_in_python(), tmp_path, segment=5, checkpoint_share=1.0, report=fill_after_ten_rounds)
+        run_study(one_block_in_python(), tmp_path, segment=5, checkpoint_share=1.0, report=fill_after_ten_rounds)
     assert "\n" not in str(caught.value)
     disk.empty()
     store = Files(tmp_path)
@@ -54,14 +54,14 @@ def test_a_full_disk_ends_a_run_and_leaves_the_last_checkpoint(tmp_path: Path, d
     checkpoint = store.read("at-work.npz") or pytest.fail("no checkpoint")
     assert checkpoint["place"].tolist() == [0, 0, 6]
     said: list[str] = []
-    assert_same(run_study(one_cell_in_python(), tmp_path, resume=True, checkpoint_share=1.0, note=said.append), one_cell())
+    assert_same(run_study(one_block_in_python(), tmp_path, resume=True, checkpoint_share=1.0, note=said.append), one_block())
     assert any("resumed at round 6" in line for line in said)
 
 
 @pytest.mark.full
 def test_results_that_cannot_be_written_can_be_had_later(tmp_path: Path, disk: FullDisk, monkeypatch: Any, capsys: Any) -> None:
     """The run is kept until its results are on disk."""
-    study, out = str(written(tmp_path, ONE_CELL)), tmp_path / "out"
+    study, out = str(written(tmp_path, ONE_BLOCK)), tmp_path / "out"
     real = jaxbandit.study.files.Files.write
 
     def last_part_fits(store: Files, name: str, part: Any) -> None:
@@ -74,7 +74,7 @@ def test_results_that_cannot_be_written_can_be_had_later(tmp_path: Path, disk: F
     disk.empty()
     assert "results.nc: " in capsys.readouterr().err and not (out / "results.nc").exists()
     assert main(["run", study, "--out", str(out), "--no-cache", "--resume"]) == 0
-    assert_same(xr.load_dataset(out / "results.nc", engine="h5netcdf"), one_cell(), tolerance=1e-5)
+    assert_same(xr.load_dataset(out / "results.nc", engine="h5netcdf"), one_block(), tolerance=1e-5)
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, disk: FullDisk) -> None:
@@ -102,7 +102,7 @@ def test_a_user_who_stops_a_run_is_told_how_to_go_on(tmp_path: Path, monkeypatch
         raise KeyboardInterrupt
 
     monkeypatch.setattr(jaxbandit.study.files.Files, "write", stop)
-    command = ["run", str(written(tmp_path, ONE_CELL)), "--out", str(tmp_path / "out"), "--no-cache", "--segment", "5"]
+    command = ["run", str(written(tmp_path, ONE_BLOCK)), "--out", str(tmp_path / "out"), "--no-cache", "--segment", "5"]
     assert main(command) == 130 and "--resume" in capsys.readouterr().err
     assert main(command) == 2
     said = capsys.readouterr().err

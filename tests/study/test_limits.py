@@ -17,7 +17,7 @@ from jaxbandit.core import memory
 from jaxbandit.study import make_plan, play, run_study
 from jaxbandit.study.plan import allowed_bytes
 from jaxbandit.surrogates import features
-from tests.support.small_study import TOML, assert_same, one_cell, one_cell_in_python, rpol_lines, written
+from tests.support.small_study import TOML, assert_same, one_block, one_block_in_python, rpol_lines, written
 
 # Memory and disk.
 
@@ -128,9 +128,9 @@ def test_a_name_that_leaves_the_results(name: str, tmp_path: Path, monkeypatch: 
 
 
 def test_a_clock_that_stands_still(monkeypatch: Any) -> None:
-    expected = one_cell()
+    expected = one_block()
     monkeypatch.setattr(play.time, "perf_counter", lambda: 1.0)
-    assert_same(run_study(one_cell_in_python(), segment=5), expected)
+    assert_same(run_study(one_block_in_python(), segment=5), expected)
 
 
 def test_a_closed_output_is_no_mistake(monkeypatch: pytest.MonkeyPatch) -> None:

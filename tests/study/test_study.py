@@ -33,9 +33,7 @@ from jaxbandit.study import (
     rerun,
     run_study,
 )
-from tests.support.small_study import TOML, assert_same, in_python, one_cell, one_cell_in_python, rpol_lines, whole, written
-
-CURVES = jax.jit(jaxbandit.metrics.curves)
+from tests.support.small_study import TOML, assert_same, in_python, rpol_lines, whole, written
 
 # What a study is.
 
@@ -107,25 +105,6 @@ def test_lines_of_a_sweep_have_a_name_and_their_values() -> None:
     assert whole().base.values.tolist() == ["rpol", "rpol", "cbo"]
     assert whole()["round"].values[:3].tolist() == [-1, 0, 1] and whole().attrs["counted_before"] == 2
     assert sorted(set(whole()["estimator.reward_width"].values[:2])) == [1.0, 2.5]
-
-
-@pytest.mark.full
-def test_it_is_what_simulate_gives() -> None:
-    """Both lines of a sweep, to the rounding of sums; ``test_comparison.py`` has runs written by hand, of which one is late."""
-    study = one_cell_in_python()
-    for run in study.runs:
-        played = jaxbandit.simulate(
-            run.problem, run.algorithm, run.model, horizon=study.horizon, trials=study.trials, key=jax.random.key(0), initial=run.initial
-        )
-        curves = CURVES(run.problem, played.scored_indices)
-        for name in study.metrics:
-            np.testing.assert_allclose(
-                one_cell()[name].sel(algorithm=run.label).values,
-                np.asarray(getattr(curves, name)),
-                rtol=2e-5,
-                atol=2e-5,
-                err_msg=run.label,
-            )
 
 
 def test_thinning_leaves_the_same_numbers() -> None:

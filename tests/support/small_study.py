@@ -97,10 +97,19 @@ def one_cell_in_python(**changes: Any) -> Study:
     return in_python(algorithms=algorithms, sweeps=sweeps, delays=None, **changes)
 
 
+# As many trials as run side by side: one that is played again is played by their programs.
+ONE_BLOCK = ONE_CELL.replace("trials = 11", "trials = 5")
+
+
+def one_block_in_python() -> Study:
+    """The study of :data:`ONE_BLOCK`, of objects."""
+    return one_cell_in_python(trials=5)
+
+
 @functools.cache
-def one_cell() -> xr.Dataset:
-    """The results of :data:`ONE_CELL`, every round kept."""
-    return run_study(one_cell_in_python(), segment=5)
+def one_block() -> xr.Dataset:
+    """The results of :data:`ONE_BLOCK`, every round kept."""
+    return run_study(one_block_in_python(), segment=5)
 
 
 def small_memory(study: Study) -> int:
