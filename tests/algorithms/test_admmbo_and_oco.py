@@ -66,7 +66,7 @@ def recorded(name: str, constraints: int, precision: str, horizon: int, design: 
             key=jax.random.key(4),
             record="audit",
             initial=InitialDesign(indices=np.array(design)) if design else None,
-            block=TRIALS,
+            block=TRIALS if constraints == 2 else 1,  # those of two are compared with trials one by one
         )
         assert run.values.dtype == precision
         return jax.tree.map(np.asarray, run)

@@ -315,7 +315,7 @@ def test_the_theorys_width_seldom_strikes_out_the_maximiser() -> None:
 
     def struck_out(norm: float, scale: float) -> tuple[float, float]:
         algorithm = Shown(width=Elimination(norm_bound=norm, noise_scale=scale, delta=delta), delta=delta)
-        options = {"horizon": HORIZON, "trials": trials, "key": key, "record": "audit"}
+        options = {"horizon": HORIZON, "trials": trials, "key": key, "record": "audit", "block": 1}
         record = jax.device_get(jaxbandit.simulate(family, algorithm, model, **options))
         alive = record.draws[:, -1]
         if not alive[:TRIALS].all():
