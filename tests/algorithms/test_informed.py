@@ -28,6 +28,10 @@ def told(algorithm: Any, hook: Any, *, horizon: int = 12, **changes: Any) -> jax
     return conformance.simulate(algorithm, informed=hook, horizon=horizon, block=1, **changes)
 
 
+def from_safe_seeds() -> jaxbandit.Trajectory:
+    return told(Anytime(algorithm=SgpUcb(warm_up=12.0)), informed.SafestSeeds(count=4))
+
+
 def test_the_safest_points() -> None:
     problem = conformance.study()[0]
     worst = np.asarray(problem.means)[1:].max(0)
@@ -35,8 +39,7 @@ def test_the_safest_points() -> None:
     plain, model = informed.SafestSeeds(count=4)(problem, SafeOpt(), "model")
     np.testing.assert_array_equal(plain.seeds, np.argsort(worst)[:4])
     assert model == "model"
-    wrapped = told(Anytime(algorithm=SgpUcb(warm_up=12.0)), informed.SafestSeeds(count=4))
-    assert set(np.unique(wrapped.indices)) == set(np.argsort(worst)[:4])
+    assert set(np.unique(from_safe_seeds().indices)) == set(np.argsort(worst)[:4])
 
 
 @pytest.mark.full
@@ -68,9 +71,9 @@ def test_nothing_feasible() -> None:
 
 
 def test_equal_hooks_are_one_program() -> None:
-    told(SgpUcb(), informed.SafestSeeds(count=2))
+    from_safe_seeds()
     with conformance.no_new_program():
-        told(SgpUcb(), informed.SafestSeeds(count=2))
+        from_safe_seeds()
     assert informed.SafestSeeds(count=2) != informed.SafestSeeds(count=3)
 
 

@@ -151,10 +151,21 @@ def test_hyper_parameters_are_tuned_and_descended_on_a_box() -> None:
 
 
 def test_a_function_tells_a_learner_what_it_knows_of_a_problem_on_a_box() -> None:
-    trajectory = run(informed=wide, initial=jb.InitialDesign(indices=[0, 5]))
+    trajectory = run(algorithm=Told(), informed=wide, initial=jb.InitialDesign(indices=[0, 5]))
     np.testing.assert_allclose(trajectory.widths[0, :, 0], 7.0)
     np.testing.assert_allclose(trajectory.initial_points[0], np.asarray(BOX.points)[[0, 5]], rtol=1e-5)
 
 
+@jb.pytree
+class Told(jb.RandomSearch):
+    """Random search, which shows as widths what it was told: its program is small."""
+
+    level: Any = 1.0
+
+    def select(self, arena: Any, state: Any, t: Any, key: Any) -> Any:
+        decision, state = super().select(arena, state, t, key)
+        return jb.replace(decision, widths=jnp.full_like(decision.widths, self.level)), state
+
+
 def wide(instance: Any, algorithm: Any, surrogate: Any) -> Any:
-    return jb.replace(algorithm, estimator=jb.estimators.Bounds(reward_width=7.0)), surrogate
+    return jb.replace(algorithm, level=7.0), surrogate

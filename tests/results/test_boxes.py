@@ -13,7 +13,7 @@ from tests.support import box_runs
 
 def test_a_run_is_labelled_with_points_and_measured_by_them() -> None:
     problem, initial = box_runs.valley(), jb.InitialDesign(random=2, counted=True)
-    run = jb.simulate(problem, jb.Rpol(), box_runs.model(), horizon=5, key=jax.random.key(3), trials=2, initial=initial)
+    run = jb.simulate(problem, jb.RandomSearch(), box_runs.model(), horizon=5, key=jax.random.key(3), trials=2, initial=initial)
     dataset = run.to_xarray(problem)
     assert dataset.point.dims == ("algorithm", "trial", "round", "coordinate") and dataset.coordinate.values.tolist() == ["dose", "rate"]
     points = np.concatenate([run.initial_points, run.points], axis=1)
