@@ -1,8 +1,12 @@
 """Tests of what commands refuse, and of what they say of grids on which nothing is feasible."""
 
+import types
+
 import pytest
 
+import jaxbandit
 from experiments.__main__ import main
+from experiments.guo_2022 import rpol
 
 
 @pytest.mark.parametrize(
@@ -29,7 +33,10 @@ def test_bad_arguments_are_named(arguments, words, tmp_path, capsys):
 
 
 @pytest.mark.full
-def test_a_grid_without_feasible_points_runs_and_says_so(tmp_path, capsys):
+def test_a_grid_without_feasible_points_runs_and_says_so(tmp_path, capsys, monkeypatch):
+    """All three as CONFIG, the one that finds out: the words are the same, and one program plays them."""
+    as_config = dict.fromkeys(("Rpol", "Cbo"), lambda estimator, **_: jaxbandit.Config(estimator=estimator))
+    monkeypatch.setattr(rpol, "jb", types.SimpleNamespace(**vars(jaxbandit) | as_config))
     assert main(["rpol", "--trials", "2", "--horizon", "20", "--points-per-axis", "3", "--out", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr().out
     assert "no grid point is feasible" in printed and "undefined" in printed
