@@ -15,6 +15,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 import jaxbandit
 from jaxbandit import InvalidArgument
+from jaxbandit.engine.programs import play_all
 from jaxbandit.study import Progress, Study, make_plan, run_study
 from tests.support.counted import COMPILED, FOUND, Counted
 from tests.support.small_study import one_cell_in_python
@@ -93,10 +94,10 @@ def test_a_cache_on_disk_serves_what_jax_has_forgotten(
         model = jaxbandit.surrogate(problem.domain, jaxbandit.kernels.SquaredExponential(), noise_variance=0.1, form="features")
         return jaxbandit.simulate(problem, jaxbandit.Rpol(), model, horizon=3, key=jax.random.key(0)).indices
 
-    jax.clear_caches()
+    play_all.clear_cache()
     first = run()
     kept = {path.name for path in own.iterdir()}
-    jax.clear_caches()
+    play_all.clear_cache()
     with Counted() as events:
         np.testing.assert_array_equal(run(), first)
     assert events[FOUND] > 0 and {path.name for path in own.iterdir()} == kept, "all of them were found"
