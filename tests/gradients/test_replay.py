@@ -48,7 +48,7 @@ def dense(noises: np.ndarray, means: np.ndarray, rounds: int) -> tuple[np.ndarra
 @pytest.mark.full(but=("features",))
 @pytest.mark.parametrize(
     ("form", "precision", "rounds"),
-    [("features", "float64", ROUNDS), ("product", "float32", ROUNDS), ("rows", "float64", FEW)],
+    [("features", "float64", ROUNDS), ("product", "float32", FEW), ("rows", "float64", FEW)],
 )
 def test_values_and_derivatives_are_those_of_a_dense_solve(form: str, precision: str, rounds: int) -> None:
     indices, values = observations(rounds)

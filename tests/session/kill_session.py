@@ -25,9 +25,11 @@ import jaxbandit as jb
 from jaxbandit.session import Model, Session, SessionError
 from jaxbandit.session.journal import open_journal
 
+WARM = 12  # things done by a process that has compiled its programs by then
 
-def drive(directory: Path, last: int) -> None:
-    """Go on with a session until ``last`` tickets are told, and say what is done once it is.
+
+def drive(directory: Path, last: int, events: float = float("inf")) -> None:
+    """Go on with a session until ``last`` tickets are told, or so many ``events`` have happened, and say what is done once it is.
 
     What is done next follows from what has happened, so that a session which goes on does what an unbroken one would have done.
     """
@@ -37,7 +39,7 @@ def drive(directory: Path, last: int) -> None:
         domain = jb.domains.grid([0.0, 0.0], [1.0, 1.0], 12)
         model = Model(kernel=jb.kernels.SquaredExponential(length_scale=0.3), noise_variance=0.05)
         session = Session.create(directory, domain, jb.Rpol(), model, key=jax.random.key(1), constraints=["cost <= 0.1"])
-    while True:
+    while len(session.events) < events:
         asked = sum(event.kind == "asked" for event in session.events)
         partial = {event.body["ticket"] for event in session.events if event.kind == "told"}
         pending = session.pending
@@ -56,12 +58,12 @@ def drive(directory: Path, last: int) -> None:
 
 
 def killed(directory: Path, last: int, after: float) -> list[str]:
-    """Return what a process said before it was killed, ``after`` so many seconds of work."""
+    """Return what a process said before it was killed, ``after`` so many seconds of work at full speed."""
     keep = {"JAX_COMPILATION_CACHE_DIR": str(directory.parent / "compiled"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     command = [sys.executable, __file__, "--drive", str(directory), "--tickets", str(last)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=keep | os.environ) as process:
         assert process.stdout is not None
-        said = [process.stdout.readline()]
+        said = [process.stdout.readline() for _ in range(WARM)]
         time.sleep(after)
         process.send_signal(signal.SIGKILL)
         said += process.stdout.readlines()
@@ -87,13 +89,18 @@ def lost(said: list[str], events: list[str]) -> list[str]:
     return [line for line in said if line not in known]
 
 
-def kill_and_compare(kills: int, last: int, seconds: float, seed: int, report: Callable[[str], object] = print) -> int:
-    """How much went wrong: events that are lost, and sessions that did not go on as the unbroken one."""
+def kill_and_compare(kills: int, last: int, seconds: float, seed: int, report: Callable[[str], object] = print, begun: int = 0) -> int:
+    """How much went wrong: events that are lost, and sessions that did not go on as the unbroken one.
+
+    Of the one that is killed so many events have happened by then, ``begun``; by default the first process creates it.
+    """
     rng, wrong = random.Random(seed), 0
     with tempfile.TemporaryDirectory() as folder:
         whole, broken = Path(folder) / "whole", Path(folder) / "broken"
         with contextlib.redirect_stdout(io.StringIO()):
             drive(whole, last)
+            if begun:
+                drive(broken, last, begun)
         expected = happened(whole)
         for number in range(kills):
             after = rng.uniform(0, seconds)
