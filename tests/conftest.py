@@ -151,6 +151,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Keep how long files took, after a run of a whole ring."""
+    gc.freeze()  # pytest looks for garbage when it ends, again and again
     config = session.config
     whole = [config.rootpath / argument for argument in config.args] == [TESTS] and not config.option.keyword
     if hasattr(config, "workerinput") or config.stash[CACHE] is None or not whole:
