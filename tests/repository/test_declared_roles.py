@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import jaxbandit
+from tests.support.parsed import tree_of
 
 ROOT = Path(jaxbandit.__file__).parent
 QUESTIONS = ("hasattr", "getattr", "attrgetter")
@@ -24,7 +25,7 @@ ALLOWED = {
 
 def questions(source):
     """Every place where ``source`` asks an object what it has, as it is written, in the order of the file."""
-    tree = ast.parse(source)
+    tree = tree_of(source)
     fields = {
         id(node.func)
         for node in ast.walk(tree)

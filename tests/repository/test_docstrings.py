@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import jaxbandit
+from tests.support.parsed import tree_of
 
 ROOT = Path(jaxbandit.__file__).parent
 FILES = [path for place in ("jaxbandit", "experiments") for path in sorted((ROOT.parent / place).rglob("*.py"))]
@@ -17,7 +18,7 @@ FRAGMENTS = {"And", "As", "By", "For", "From", "In", "Of", "On", "What", "Where"
 def fragments(source):
     """Return ``(line, first words)`` of every docstring of a module's source, public or private, that opens with a fragment's word."""
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree_of(source)):
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         words = (ast.get_docstring(node) or "").split()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import jaxbandit
+from tests.support.parsed import tree_of
 
 ROOT = Path(jaxbandit.__file__).parent
 REPOSITORY = ROOT.parent
@@ -79,7 +80,7 @@ def module_name(path, root=ROOT.parent):
 def imports(source, name, is_package, modules=frozenset()):
     """Every module that ``source`` imports, in full; ``from a import b`` gives ``a.b`` where that is a module, else ``a``."""
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree_of(source)):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -217,7 +218,7 @@ def public_names(name):
     if "__all__" in vars(module):
         return frozenset(module.__all__) | {"__all__"}
     found = {child.rpartition(".")[2] for child in MODULES if child.rpartition(".")[0] == name}
-    for node in ast.parse(MODULES[name].read_text(encoding="utf-8")).body:
+    for node in tree_of(MODULES[name].read_text(encoding="utf-8")).body:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
         found |= {target.id for target in targets if isinstance(target, ast.Name)}
         found |= {node.name} if isinstance(node, ast.FunctionDef | ast.ClassDef) else set()
@@ -234,7 +235,7 @@ def as_module(name, attribute):
 
 def uses_beyond_public(source):
     """List what ``source`` uses of the package that is not public, in words."""
-    tree, wrong, modules = ast.parse(source), [], {}
+    tree, wrong, modules = tree_of(source), [], {}
 
     def name_of(module, attribute):
         """Complain of a name that is not public; its module, if it is one."""

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from tests.conftest import BUDGETS, OPTIMISED
+from tests.support.parsed import tree_of
 from tests.support.paths import ROOT, TESTS
 
 FILES = sorted(path for path in TESTS.rglob("*.py") if "__pycache__" not in path.parts)
@@ -21,7 +22,7 @@ def relative(path):
 def imports(source):
     """Every name that ``source`` imports, in full; strings that are programs, for child processes, count too."""
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree_of(source)):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import jaxbandit
+from tests.support.parsed import tree_of
 
 ROOT = Path(jaxbandit.__file__).parent
 OPTIONAL = {"jaxbandit.study", "jaxbandit.session", "jaxbandit.report", "jaxbandit.optuna"}  # need the extra [study], one of them [optuna]
@@ -113,7 +114,7 @@ def declared(name):
     """``__all__`` as written, without what it takes over from another list, or ``None``; read without importing."""
     path = ROOT.joinpath(*name.split(".")[1:])
     path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    for node in tree_of(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets):
             return [ast.literal_eval(item) for item in node.value.elts if not isinstance(item, ast.Starred)]
     return None
