@@ -104,6 +104,6 @@ def test_a_run_is_played_again_as_it_was() -> None:
 
 @pytest.mark.full
 def test_results_by_kernels_are_those_of_xla() -> None:
-    by_kernels, by_xla = (run_study(study(fused=fused, trajectories=True)) for fused in (True, False))
+    by_kernels, by_xla = (run_study(study(fused=fused, trajectories=True, metrics=["regret"])) for fused in (True, False))
     for name in ("index", "regret", "status"):
         np.testing.assert_allclose(by_kernels[name], by_xla[name], rtol=1e-5)

@@ -36,7 +36,7 @@ def cache() -> Iterator[None]:
 
 def some(**changes: Any) -> Study:
     """Of this file's studies, which share programs; without trajectories."""
-    return one_cell_in_python(**{"trials": 30, "horizon": 4, "seed": 8, "trajectories": False} | changes)
+    return one_cell_in_python(**{"trials": 30, "horizon": 4, "seed": 8, "trajectories": False, "metrics": ("regret",)} | changes)
 
 
 @pytest.mark.full

@@ -244,7 +244,7 @@ class Holed(jaxbandit.problems.Family):
 def test_a_bad_trial_is_flagged_and_kills_no_other() -> None:
     """Where the user's function is NaN; the others are what they would have been."""
     plain = {"delays": {"none": {"type": "NoDelay"}}, "initial": jaxbandit.InitialDesign()}
-    random = {"algorithms": {"random": jaxbandit.RandomSearch()}, **plain}
+    random: dict[str, Any] = {"algorithms": {"random": jaxbandit.RandomSearch()}, "metrics": ("regret",), **plain}
     holed, sound = (
         run_study(in_python(problems={"holed": Holed(inner=jaxbandit.problems.sine(9), share=share)}, **random)) for share in (0.5, 0.0)
     )
