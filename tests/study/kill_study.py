@@ -60,7 +60,7 @@ cost_clip = 2.0
 def command(base: Path, out: str, *options: str) -> list[str]:
     """A run in parts of a few rounds, in two batches of each cell, with a checkpoint after each part, and classes of files in ``base``."""
     cache = os.environ.get("JAX_COMPILATION_CACHE_DIR", str(base / "cache"))  # that of the tests, when it is one of them
-    fixed = ["--segment", "10", "--checkpoint-share", "1", "--cache", cache, "--memory", "6MiB"]
+    fixed = ["--no-figure", "--segment", "10", "--checkpoint-share", "1", "--cache", cache, "--memory", "6MiB"]
     own = [word for path in base.glob("*.py") for word in ("--with", str(path))]
     return ["run", str(base / "study.toml"), "--out", str(base / out), *fixed, *own, *options]
 

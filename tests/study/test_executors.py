@@ -343,7 +343,7 @@ def second_lost(task: Task, before: int) -> str:
 @pytest.mark.usefixtures("small_tasks")
 def test_a_batch_that_fails_every_time_is_named_and_the_others_are_kept(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     """By the command line, whose table is that of a run in one process afterwards."""
-    command = ["run", str(written(tmp_path, ONE_CELL)), "--no-cache", "--out"]
+    command = ["run", str(written(tmp_path, ONE_CELL)), "--no-cache", "--no-figure", "--out"]
     with Faulty(second_lost) as executor, monkeypatch.context() as patch:
         patch.setattr("jaxbandit.cli.connected", lambda where: contextlib.nullcontext(executor))
         assert main([*command, str(tmp_path / "out"), "--dask", "these"]) == 3
@@ -642,7 +642,7 @@ def test_the_client_is_killed_and_others_go_on(client: Any, killed: tuple[Path, 
     out, study = killed[0] / "out", killed[0] / "small.toml"
     assert from_toml(study).fingerprint() == long_study().fingerprint() and not (out / "results.nc").exists()
     shutil.copytree(out, killed[0] / "again")
-    command = ["run", str(study), "--no-cache", "--resume", "--out"]
+    command = ["run", str(study), "--no-cache", "--no-figure", "--resume", "--out"]
     assert main([*command, str(out)]) == 0
     table = capfd.readouterr().out
     address = client.scheduler_info()["address"]

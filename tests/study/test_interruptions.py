@@ -73,7 +73,7 @@ def test_results_that_cannot_be_written_can_be_had_later(tmp_path: Path, disk: F
     assert main(["run", study, "--out", str(out), "--no-cache", "--segment", "5"]) == 1
     disk.empty()
     assert "results.nc: " in capsys.readouterr().err and not (out / "results.nc").exists()
-    assert main(["run", study, "--out", str(out), "--no-cache", "--resume"]) == 0
+    assert main(["run", study, "--out", str(out), "--no-cache", "--no-figure", "--resume"]) == 0
     assert_same(xr.load_dataset(out / "results.nc", engine="h5netcdf"), one_block(), tolerance=1e-5)
 
 
