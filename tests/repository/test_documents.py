@@ -19,14 +19,17 @@ SCRIPT = ROOT / "tests" / "repository" / "user_script.py"
 README = ROOT / "README.md"
 PAGES = {f"{folder}/{path.stem}": path for folder in ("pages", "howto") for path in sorted((ROOT / "notebooks" / folder).glob("*.md"))}
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+SOURCES = {"README": README, "script": SCRIPT, **PAGES, **{path.stem: path for path in NOTEBOOKS}}
 # Numbers that pages are run with here, by what they are numbers of: those of notebooks, with which pages share programs.
 SMALLER = {"sine": 9, "points_per_axis": 9, "horizon": 8, "trials": 20, "every": 4, "pairs": 16, "random": 0}
 SMALLER |= {"range": 3, "evaluations": 4, "n_trials": 4, "left": 1}
 # What takes long after others have run it, and what is run in place of it: a learner that is compiled in six seconds, which its notebook
-# runs, a descent of 40 steps, and a report, whose figures take two seconds and which the tests of reports write.
+# runs, a descent of 40 steps, a report, whose figures take two seconds and which the tests of reports write, and the signal that kills a
+# worker, in whose place another starts in two, as it does in the tests of executors.
 REPLACED = {
     "pages/boxes": ("jb.Refitted(\n    algorithm=jb.Cei(), at_start=True\n)", "jb.RandomSearch()"),
     "pages/derivatives": ("descend(loss, params, 1)", "descend(loss, params, 1, steps=2, validate=16)"),
+    "clusters": ("signal.SIGKILL", "0"),
     "script": ('print(jb.report.html.write_report(directory / "study").name)', ""),
 }
 # What pages print, in parts; those that have no Python blocks, or are tested by themselves, are not here.
@@ -84,18 +87,18 @@ def code_of(path):
     numbers = REDUCED[path.stem]
     assert names.split(", ") == list(numbers) and "\n" not in given.source
     given.source = f"{names} = {', '.join(numbers.values())}"
-    return [smaller(cell.source, {"random": SMALLER["random"]}) for cell in cells]
+    return [shortened(path.stem, cell.source, {"random": SMALLER["random"]}) for cell in cells]
 
 
-def shortened(name, code):
-    """The code of a page, or of the script, with smaller numbers and without what takes long."""
+def shortened(name, code, numbers=SMALLER):
+    """The code of a document with smaller numbers, and without what takes long."""
     what, by = REPLACED.get(name, ("", ""))
-    return smaller(code.replace(what, by), SMALLER)
+    return smaller(code.replace(what, by), numbers)
 
 
-def blocks_of(name, path):
+def blocks_of(name):
     """The Python blocks of a page, each of which begins with nothing but the files of those before it."""
-    return [cell for block in python_blocks(path) for cell in ("%reset -f", shortened(name, block))]
+    return [cell for block in python_blocks(SOURCES[name]) for cell in ("%reset -f", shortened(name, block))]
 
 
 class Printed(dict[str, Shown]):
@@ -104,7 +107,7 @@ class Printed(dict[str, Shown]):
     def __init__(self, place: Path) -> None:
         self.place = place
         self.programs = {path.stem: code_of(path) for path in NOTEBOOKS}
-        self.programs |= {name: blocks_of(name, path) for name, path in {"README": README, **PAGES}.items()}
+        self.programs |= {name: blocks_of(name) for name in ("README", *PAGES)}
         self.programs["script"] = [shortened("script", SCRIPT.read_text()) + "main('.')"]
 
     def __missing__(self, name: str) -> Shown:
@@ -141,7 +144,7 @@ def test_every_page_is_run_and_linked():
     assert {name for name, code in shown.items() if code} == {"pages/optuna", *PRINTED}
     assert [name for name in SMALLER if all(smaller(code, {name: 0}) == code for code in shown.values())] == []
     assert [name for name, path in PAGES.items() if f"({path.relative_to(ROOT)})" not in readme] == []
-    assert [name for name, (what, _) in REPLACED.items() if what not in (shown | {"script": SCRIPT.read_text()})[name]] == []
+    assert [name for name, (what, _) in REPLACED.items() if what not in SOURCES[name].read_text(encoding="utf-8")] == []
     assert "jb.Refitted(algorithm=jb.Cei(), at_start=True" in "".join(code_of(ROOT / "notebooks" / "boxes.ipynb"))
     assert len(readme.splitlines()) <= 150
     assert len([line for line in python_blocks(PAGES["pages/sessions"])[0].splitlines() if line.strip()]) < 20
