@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib.util
 import os
@@ -26,7 +27,7 @@ from jaxbandit.results import files
 from jaxbandit.results.files import seal_of
 from jaxbandit.study import CannotWrite, Model, Study, grid, read_results, rerun, run_study, sweeps_without_effect, write_results
 from tests.support.small_study import ONE_BLOCK, assert_same, one_block, written
-from tests.support.synthetic_results import swept
+from tests.support.synthetic_results import results, swept
 
 ONLY_REPORT = ["--report", "--no-figure"]
 LINE = "rpol reward_width=2.5"
@@ -76,11 +77,17 @@ def test_a_study_in_zarr_from_the_command_line(tmp_path: Path, capsys: Any) -> N
     assert main(["report", str(out)]) == 0 and (out / "report.html").stat().st_size > 10_000
 
 
+@functools.cache
+def by_hand() -> xr.Dataset:
+    """Results that no study has played, of which files know nothing."""
+    return results(trials=4, rounds=8)
+
+
 @pytest.fixture(scope="module")
 def sealed(tmp_path_factory: Any) -> Path:
     folder = tmp_path_factory.mktemp("sealed")
     for name in ("results.nc", "results.zarr"):
-        write_results(one_block(), folder / name)
+        write_results(by_hand(), folder / name)
     return folder
 
 
@@ -140,7 +147,7 @@ def outside(file: h5py.File, secret: Path) -> dict[str, Callable[[], object]]:
 
 @pytest.mark.parametrize("name", ["inside/external", "virtual", "link", "inside/soft"])
 def test_results_that_lead_to_other_files_are_not_read(name: str, tmp_path: Path, capsys: Any) -> None:
-    one_block().to_netcdf(tmp_path / "results.nc", engine="h5netcdf")
+    by_hand().to_netcdf(tmp_path / "results.nc", engine="h5netcdf")
     (tmp_path / "secret").write_bytes(b"1234")
     with h5py.File(tmp_path / "results.nc", "a") as file:
         outside(file, tmp_path / "secret")[name]()
@@ -168,7 +175,7 @@ def test_the_new_name_of_results_is_on_the_disk(name: str, tmp_path: Path, monke
         "fsync",
         lambda file: synced.append((os.fstat(file if isinstance(file, int) else file.fileno()).st_ino, (tmp_path / name).exists())),
     )
-    write_results(one_block(), tmp_path / name)
+    write_results(by_hand(), tmp_path / name)
     assert synced[-1:] == [(tmp_path.stat().st_ino, True)]
 
 
@@ -180,7 +187,7 @@ def test_results_that_another_program_has_written_have_no_seal(sealed: Path, tmp
 
 def test_a_damaged_file_without_a_seal_is_refused_without_a_traceback(tmp_path: Path, capsys: Any) -> None:
     """h5netcdf prints one when a file ends that it could not open."""
-    one_block().to_netcdf(tmp_path / "results.nc", engine="h5netcdf")
+    by_hand().to_netcdf(tmp_path / "results.nc", engine="h5netcdf")
     data = bytearray((tmp_path / "results.nc").read_bytes())
     for place in (9, 60, 120):
         (tmp_path / "results.nc").write_bytes(data[:place] + b"\xff" * 4000 + data[place + 4000 :])
@@ -196,15 +203,15 @@ def test_results_for_which_there_is_no_room_are_not_begun(tmp_path: Path, monkey
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(2**20, 0, 2**18))
     monkeypatch.setattr(files, "save", None)
     with pytest.raises(CannotWrite, match=r"results\.nc: No space left on device"):
-        write_results(one_block(), tmp_path / "results.nc")
-    files.check_results(one_block(), tmp_path / "results.nc")  # tried in a place for temporary files, whose want of room says nothing
+        write_results(by_hand(), tmp_path / "results.nc")
+    files.check_results(by_hand(), tmp_path / "results.nc")  # tried in a place for temporary files, whose want of room says nothing
     assert not list(tmp_path.iterdir())
 
 
 def test_no_file_is_replaced_by_a_directory(tmp_path: Path) -> None:
     (tmp_path / "results.zarr").write_text("kept")
     with pytest.raises(CannotWrite, match="it is there and is no directory"):
-        write_results(one_block(), tmp_path / "results.zarr")
+        write_results(by_hand(), tmp_path / "results.zarr")
     assert (tmp_path / "results.zarr").read_text() == "kept"
 
 
@@ -220,11 +227,11 @@ def test_files_that_are_no_results(tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "results.zarr").unlink()
     monkeypatch.setattr(xr.Dataset, "to_zarr", lambda *_, **__: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     with pytest.raises(CannotWrite, match="No space left on device"):
-        write_results(one_block(), tmp_path / "results.zarr")
+        write_results(by_hand(), tmp_path / "results.zarr")
     assert not (tmp_path / "results.zarr").exists()
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InvalidArgument, match="zarr is not installed"):
-        write_results(one_block(), tmp_path / "results.zarr")
+        write_results(by_hand(), tmp_path / "results.zarr")
 
 
 def test_swept_values_that_change_nothing_are_named() -> None:
