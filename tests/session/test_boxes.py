@@ -240,7 +240,8 @@ def test_a_table_of_a_session_can_be_told_and_looked_at(tmp_path: Path) -> None:
     more = [*AXES, Axis.between("time", 1.0, 5.0)]
     for axes in (AXES[:1], AXES, more):
         names = [axis.name for axis in axes]
-        model, options = (FITTED, LONG) if axes is AXES else (MODEL, OPTIONS)  # whose programs other tests have, too
+        # Programs of two axes are those of other tests, and of three of one posterior.
+        model, options = (FITTED, LONG) if axes is AXES else (MODEL, OPTIONS | {"delay": delays.NoDelay()})
         with Session.create(tmp_path / str(len(axes)), axes, Rpol(), model, **options) as session:
             for share in (0.2, 0.5, 0.7):
                 session.observe(
