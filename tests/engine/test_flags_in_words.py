@@ -21,7 +21,6 @@ from jaxbandit.study import flags_in_words as results_in_words
 from tests.support.synthetic_results import results
 
 POINTS, HORIZON, TRIALS = 6, 4, 3
-KEY = jax.random.key(0)
 CAUTIOUS = [jaxbandit.SafeOpt, jaxbandit.StageOpt, jaxbandit.SgpUcb]
 
 
@@ -37,9 +36,9 @@ def problem() -> problems.Problem:
     return problems.from_tables(domain, np.linspace(8.0, 9.0, POINTS), np.linspace(-1.0, 1.0, POINTS))
 
 
-def simulate(algorithm: Any, of: Any = None, **options: Any) -> jaxbandit.Trajectory:
+def simulate(algorithm: Any, of: Any = None, believed: Any = None, **options: Any) -> jaxbandit.Trajectory:
     options = {"horizon": HORIZON, "trials": TRIALS, "key": jax.random.key(0), "block": 1, **options}
-    return jaxbandit.simulate(problem() if of is None else of, algorithm, model(), **options)
+    return jaxbandit.simulate(problem() if of is None else of, algorithm, believed or model(), **options)
 
 
 def in_study(algorithm: Any, **options: Any) -> Any:
@@ -174,9 +173,7 @@ def test_values_that_the_model_calls_impossible_are_flagged_and_warned_of(name: 
         few = [
             simulate(jaxbandit.Rpol(), OFFSET[name], horizon=4),
             simulate(jaxbandit.RandomSearch(), OFFSET[name], **LONG),  # which does not learn
-            jaxbandit.simulate(
-                OFFSET[name], jaxbandit.Rpol(), jaxbandit.replace(model(), prior_mean=np.array([8.0, 0.0])), key=KEY, **LONG
-            ),
+            simulate(jaxbandit.Rpol(), OFFSET[name], jaxbandit.replace(model(), prior_mean=np.array([8.0, 0.0])), **LONG),
         ]
         assert not any(np.any(np.asarray(run.status) & FAR) for run in few)
 
@@ -217,11 +214,11 @@ def test_a_noise_variance_that_is_far_from_the_problems_is_said_once() -> None:
     said = {(1.0, 0): "0.001 for constraint 1, .* has 1", (1e-5, 1): "0.1 for reward, .* has 1e-05"}
     for (variance, number), words in said.items():
         with pytest.warns(UserWarning, match=rf"^noise_variance: the model's is {words}, more than 100 times off") as warned:
-            jaxbandit.simulate(noisy[variance], jaxbandit.Rpol(), own[number], horizon=2, key=KEY)
+            simulate(jaxbandit.Rpol(), noisy[variance], own[number])
             assert warned[0].filename == __file__
         with pytest.warns(UserWarning, match="^noise_variance: the model's"):
             make_plan(Study("off", runs=(Run("mine", noisy[variance], jaxbandit.Rpol(), own[number]),), trials=1, horizon=2))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        jaxbandit.simulate(noisy[1.0], jaxbandit.Rpol(), own[1], horizon=2, key=KEY)  # 50 times
-        jaxbandit.simulate(noisy[0.0], jaxbandit.Rpol(), own[0], horizon=2, key=KEY)  # no noise
+        simulate(jaxbandit.Rpol(), noisy[1.0], own[1])  # 50 times
+        simulate(jaxbandit.Rpol(), noisy[0.0], own[0])  # no noise
