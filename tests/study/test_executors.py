@@ -498,12 +498,17 @@ def long_alone() -> xr.Dataset:
     return run_study(long_study())
 
 
+QUICK = "tests.support.quick"  # by which workers trace the programs that this process has compiled
+
+
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
     """A client of a local cluster of two processes; one that has ended is started again, unless its nanny was told before."""
+    import dask
+
     long_alone()  # whose programs workers find compiled
     with contextlib.ExitStack() as stack:
-        with pytest.MonkeyPatch.context() as patch:
+        with pytest.MonkeyPatch.context() as patch, dask.config.set({"distributed.worker.preload": [QUICK]}):
             patch.setattr(executors, "cores", lambda: 2)
             if jax.default_backend() == "gpu":
                 patch.setenv("CUDA_VISIBLE_DEVICES", "0,0")
@@ -613,7 +618,7 @@ def killed(client: Any, tmp_path_factory: Any) -> tuple[Path, str]:
     process = subprocess.Popen(
         [sys.executable, "script.py", client.scheduler_info()["address"], *command, "--out", "out"],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": str(ROOT), "DASK_DISTRIBUTED__WORKER__PRELOAD": QUICK},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -130,3 +130,8 @@ def _reached(jaxpr: Any, given: list[bool]) -> list[bool]:
             outputs = [not any(part.endswith("jaxpr") for part in params)] * len(equation.outvars)
         known.update(zip(equation.outvars, outputs, strict=True))
     return of(jaxpr.outvars)
+
+
+def dask_setup(_: Any) -> None:
+    """Trace quickly in a worker of Dask to which this module is named."""
+    trace_quickly()
