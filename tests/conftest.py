@@ -14,6 +14,7 @@ from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # matrices are small, and threads that wait for each other take the workers' time
 
+import hypothesis
 import jax
 import jax.monitoring
 import pytest
@@ -29,6 +30,9 @@ from tests.support.golden import Golden  # noqa: E402
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+hypothesis.settings.register_profile("any machine", deadline=None)  # examples compile programs, on machines that do much else
+hypothesis.settings.load_profile("any machine")
 
 # Programs without the Python lines that each operation comes from, a twelfth of the time to lower and to compile; child processes, too.
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")

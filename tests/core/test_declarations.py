@@ -40,7 +40,7 @@ from jaxbandit.surrogates import LogNormal, Prior
 from tests.support.unchecked import unchecked
 
 OUTPUTS = 3  # reward and two constraints
-SETTINGS = settings(max_examples=15, deadline=None, derandomize=True, database=None)
+SETTINGS = settings(max_examples=15, derandomize=True, database=None)
 INFINITY = float("inf")
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from jaxbandit import InvalidArgument, domains
 
-SETTINGS = settings(max_examples=50, deadline=None, derandomize=True, database=None)
+SETTINGS = settings(max_examples=50, derandomize=True, database=None)
 
 
 def test_grid_is_evenly_spaced_with_its_ends():

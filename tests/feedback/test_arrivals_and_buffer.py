@@ -60,7 +60,7 @@ def as_feedback(given: dict[str, np.ndarray]) -> Feedback:
 
 @pytest.mark.full
 @pytest.mark.parametrize("policy", POLICIES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 2**32 - 1), rubbish=st.sampled_from([np.nan, np.inf, 1e30]))
 def test_the_order_of_arrivals_within_a_round_does_not_matter(policy: str, seed: int, rubbish: float) -> None:
     """Nor do the values of slots that do not arrive, whatever they hold."""
@@ -111,7 +111,7 @@ def through_the_buffer(due: jax.Array, horizon: jax.Array, *, capacity: int) -> 
 late_by = st.one_of(st.integers(0, 15), st.just(int(delays.NEVER)), st.just(int(delays.LONGEST_DELAY)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     taus=st.lists(st.tuples(late_by, late_by), min_size=HORIZON, max_size=HORIZON),
     capacity=st.sampled_from([1, 2, 5, HORIZON, HORIZON + 4]),

@@ -14,7 +14,7 @@ from sklearn.gaussian_process import kernels as oracle
 from jaxbandit import InvalidArgument, canonicalise, domains, kernels, replace
 
 # Fixed examples: a failure of today can be repeated tomorrow.
-SETTINGS = settings(max_examples=25, deadline=None, derandomize=True, database=None)
+SETTINGS = settings(max_examples=25, derandomize=True, database=None)
 
 RANDOM = np.random.default_rng(20240)
 # Inputs that float32 represents exactly, so that both precisions answer for the same points.

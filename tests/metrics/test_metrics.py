@@ -15,7 +15,7 @@ from jaxbandit.problems import best_mixed_policy
 
 compiled_curves, compiled_delay_counts = jax.jit(metrics.curves), jax.jit(metrics.delay_counts)
 compiled_healthy = jax.jit(lambda several: list(map(metrics.healthy, several)))
-SETTINGS = settings(max_examples=40, deadline=None, derandomize=True, database=None)
+SETTINGS = settings(max_examples=40, derandomize=True, database=None)
 ROUNDS, POINTS = 25, 12
 
 

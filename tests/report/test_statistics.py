@@ -151,7 +151,7 @@ def test_win_matrix_by_hand():
     np.testing.assert_allclose(wins, [[0.5, 0.625], [0.375, 0.5]])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 9), st.integers(1, 4))
 def test_wins_and_losses_sum_to_one_and_trials_have_no_order(seed, trials, size):
     random = np.random.default_rng(seed)
@@ -169,7 +169,7 @@ def test_wins_and_losses_sum_to_one_and_trials_have_no_order(seed, trials, size)
         np.testing.assert_allclose(one[name], other[name])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.floats(0.1, 1.5), st.floats(0.01, 100.0), st.integers(0, 2**32 - 1))
 def test_growth_exponents_of_power_laws_are_exact(power, scale, seed):
     factors = np.random.default_rng(seed).gamma(3.0, scale, (1, 5, 1))

@@ -99,7 +99,7 @@ def refused(path: Path, named: Path) -> None:
 
 @pytest.mark.full
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_damage_anywhere_in_a_file_is_noticed(sealed: Path, tmp_path_factory: Any, seed: int) -> None:
     """Bytes overwritten, a bit turned, the file cut off, or its seal damaged."""
     rng, data = random.Random(seed), bytearray((sealed / "results.nc").read_bytes())

@@ -12,7 +12,7 @@ from jaxbandit import InvalidArgument, widths
 from jaxbandit.estimators import Bounds
 from tests.support.unchecked import unchecked
 
-SETTINGS = settings(max_examples=30, deadline=None, derandomize=True, database=None)
+SETTINGS = settings(max_examples=30, derandomize=True, database=None)
 GAINS = np.array([0.0, 0.5, 40.0])
 ROUND = np.int32(7)
 
