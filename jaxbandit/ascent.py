@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -40,7 +39,6 @@ def ascend(
     *,
     first: int = 0,
     best: int | None = None,
-    roughly: Callable[[Array], Array] | None = None,
     inverse: Array | None = None,
 ) -> Climb:
     """Return where ascents end: points ``[n, d]`` of the unit cube of a score at least that of ``starts [n, d]``, and their scores ``[n]``.
@@ -54,12 +52,11 @@ def ascend(
       steps: number of steps.
       first: steps after which only the ``best`` go on, of which there are ``n`` then; default: all do.
       best: number of those.
-      roughly: scores by which all go the ``first`` steps; default: ``score``.
       inverse: ``[n, d, d]`` for the inverses of the negative Hessians at the starts, of an earlier ascent from there; default: none known.
     """
     count, dimension = starts.shape
 
-    def evaluate(score: Callable[[Array], Array], points: Array) -> tuple[Array, Array]:
+    def evaluate(points: Array) -> tuple[Array, Array]:
         def total(points: Array) -> tuple[Array, Array]:
             values = score(points)
             return jnp.sum(values), values
@@ -70,7 +67,7 @@ def ascend(
     def held(place: Array, gradient: Array) -> Array:
         return ((place <= 0) & (gradient < 0)) | ((place >= 1) & (gradient > 0))
 
-    def step(score: Callable[[Array], Array], known: bool, now: Climb, fresh: Array) -> tuple[Climb, None]:
+    def step(now: Climb, fresh: Array | bool) -> tuple[Climb, None]:
         fixed = held(now.place, now.gradient)
         slope = jnp.where(fixed, 0, now.gradient)
         along = jnp.where(fixed, 0, jnp.sum(now.inverse * slope[:, None, :], axis=-1))
@@ -78,7 +75,7 @@ def ascend(
         length = jnp.sqrt(jnp.sum(along * along, axis=-1))
         whole = jnp.minimum(1, LONGEST / jnp.maximum(length, jnp.finfo(length.dtype).tiny))
         place = jnp.clip(now.place + (now.share * whole)[:, None] * along, 0, 1)
-        value, gradient = evaluate(score, place)
+        value, gradient = evaluate(place)
         better = value > now.value
         moved, turned = place - now.place, now.gradient - gradient
         learnt = _corrected(now.inverse, moved, turned, better)
@@ -87,7 +84,7 @@ def ascend(
             place=jnp.where(keep, place, now.place),
             value=jnp.where(better, value, now.value),
             gradient=jnp.where(keep, gradient, now.gradient),
-            inverse=jnp.where(fresh, now.inverse if known else _first_inverse(gradient), learnt),
+            inverse=jnp.where(fresh, now.inverse if inverse is not None else _first_inverse(gradient), learnt),
             share=jnp.where(better, jnp.minimum(1, LONGER * now.share), SHORTER * now.share),
         ), None
 
@@ -99,18 +96,12 @@ def ascend(
         inverse=jnp.zeros((count, dimension, dimension), starts.dtype) if inverse is None else inverse,
         share=jnp.ones((count,), starts.dtype),
     )
-    most = count if best is None else best
-    cut = most < count
-    length = min(first, steps) if cut else steps
-    begin = functools.partial(step, roughly if cut and roughly else score, inverse is not None)
-    climb, _ = jax.lax.scan(begin, climb, jnp.arange(1 + length) == 0)
-    if cut:
-        _, kept = jax.lax.top_k(_apart(climb.place, climb.value), most)
+    length = min(first, steps) if best is not None and best < count else steps
+    climb, _ = jax.lax.scan(step, climb, jnp.arange(1 + length) == 0)
+    if best is not None and best < count:
+        _, kept = jax.lax.top_k(_apart(climb.place, climb.value), best)
         climb = jax.tree.map(lambda part: part[kept], climb)
-        again = int(roughly is not None)
-        if again:  # another step of no length finds what the score itself is there
-            climb = climb._replace(value=jnp.full_like(climb.value, -jnp.inf), gradient=jnp.zeros_like(climb.gradient))
-        climb, _ = jax.lax.scan(functools.partial(step, score, True), climb, jnp.arange(again + steps - length) < again)
+        climb, _ = jax.lax.scan(lambda now, _: step(now, False), climb, length=steps - length)
     return climb
 
 

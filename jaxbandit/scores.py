@@ -102,9 +102,7 @@ class Score(NamedTuple):
         return jnp.where(worst > 0, PRICE * (jnp.max(reward) - jnp.min(reward)) / jnp.square(jnp.where(worst > 0, worst, 1)), 0)
 
 
-def best_of_box(
-    box: Box, pool: Array, score: Score, look: Callable[[Array], tuple[Score, T]], glance: Callable[[Array], Score] | None = None
-) -> tuple[Array, Array, T]:
+def best_of_box(box: Box, pool: Array, score: Score, look: Callable[[Array], tuple[Score, T]]) -> tuple[Array, Array, T]:
     """Return points ``[n, d]`` of the unit cube, the index ``[]`` of that of the best score, and what ``look`` says of them.
 
     Ascents start at points of the pool. The best of the pool is among the points, so that the choice is never worse.
@@ -114,22 +112,17 @@ def best_of_box(
       pool: points ``[M, d]`` of the unit cube, the box's candidates first.
       score: the scores of the pool, whose flags are those of the round.
       look: scores of any points ``[n, d]``, and whatever else is to be known of those returned.
-      glance: scores of any points, less exactly, by which ascents begin; default: those of ``look``.
     """
     raised = [everywhere(mask) for mask, _ in score.flags]
     prices = score.prices()
 
-    def softened(score: Score, beyond: Array | float = 0.0) -> Array:
-        return score.softened(prices, beyond).in_force(raised)
-
     def climbed(points: Array, beyond: Array | float = 0.0) -> Array:
-        return softened(look(points)[0], beyond)
+        return look(points)[0].softened(prices, beyond).in_force(raised)
 
     # Starts lie on hills of their own, and some are candidates, for all of the trial's own points may lie on one.
-    heights = softened(score)
+    heights = score.softened(prices).in_force(raised)
     starts = jnp.concatenate([hilltops(heights[: box.size], box.neighbours, box.brief), own_starts(heights, pool, box)])
-    roughly = None if glance is None else lambda points: softened(glance(points))
-    ended = ascend(climbed, pool[starts], box.steps, first=FEW_STEPS, best=box.starts, roughly=roughly)
+    ended = ascend(climbed, pool[starts], box.steps, first=FEW_STEPS, best=box.starts)
     if box.counted:
         ended = _at_whole_numbers(box, climbed, ended.place)
     ends = ended.place

@@ -20,7 +20,6 @@ from jaxbandit.estimators import Estimate, Strategy
 from jaxbandit.feedback import Feedback, Policy, Wait
 from jaxbandit.scores import Score, best_of_box
 from jaxbandit.surrogates import AbstractSurrogate, Elsewhere
-from jaxbandit.surrogates.boxes import in_float32
 from jaxbandit.surrogates.posterior import Belief
 
 if TYPE_CHECKING:  # an algorithm named without its state has any; Python's own type variables have defaults from 3.13 on
@@ -332,16 +331,12 @@ class Scored(Algorithm[S]):
         """Return the decision for the best point that ascents from the best of the pool find, and the state that knows that point."""
         box, surrogate = cast(Box, arena.surrogate.domain), arena.surrogate
 
-        def look(points: Array, state: S = state) -> tuple[Score, Estimate]:
+        def look(points: Array) -> tuple[Score, Estimate]:
             there = replace(arena, surrogate=Elsewhere(surrogate=surrogate, points=points))
             estimate = self.estimate(there, state, t, key)
             return self.score(ready, estimate), estimate
 
-        held = self.belief(state)
-        rounded = in_float32(surrogate, held)
-        about = jax.tree.map(lambda part: rounded if part is held else part, state, is_leaf=lambda part: part is held)
-        glance = None if rounded is held else lambda points: look(points, about)[0]
-        points, best, estimate = best_of_box(box, surrogate.pool(held), score, look, glance)
+        points, best, estimate = best_of_box(box, surrogate.pool(self.belief(state)), score, look)
         index, placed = self.place(arena, state, points[best])
         index = jnp.where(found.index == arena.size, found.index, index)  # which marks a NaN score
         return replace(found, index=index, point=points[best]), self.after_choice(arena, placed, estimate, best)

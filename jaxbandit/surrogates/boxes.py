@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -16,13 +16,11 @@ from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.domains import Box
 from jaxbandit.surrogates.alike import Alike, alike, in_order, members, of, side_by_side
 from jaxbandit.surrogates.features import Form, prior_variance
-from jaxbandit.surrogates.pool import Pool, added
+from jaxbandit.surrogates.pool import added
 from jaxbandit.surrogates.posterior import AbstractSurrogate, Arrived, Belief, Posterior, Prediction, Step, Surrogate, deviation
 from jaxbandit.surrogates.precision import require
 
 __all__ = ["BoxSurrogate", "Elsewhere"]
-
-T = TypeVar("T")
 
 
 @pytree
@@ -224,10 +222,7 @@ def _known(posterior: Posterior) -> Array:
 
 @pytree
 class Elsewhere(AbstractSurrogate):
-    """A model of a box as it is read at other points than its pool's: predictions and draws are those at ``points [n, d]``.
-
-    Predictions from a posterior :func:`in_float32` are computed in float32.
-    """
+    """A model of a box as it is read at other points than its pool's: predictions and draws are those at ``points [n, d]``."""
 
     surrogate: AbstractSurrogate
     points: Array
@@ -247,29 +242,7 @@ class Elsewhere(AbstractSurrogate):
         return int(np.shape(self.points)[0])
 
     def predict(self, posterior: Belief) -> Prediction:
-        kind = next(leaf.dtype for leaf in jax.tree.leaves(posterior) if jnp.issubdtype(leaf.dtype, np.floating))
-        surrogate, points = _of_type(kind, (self.surrogate, self.points))
-        return _of_type(self.points.dtype, surrogate.predict_at(posterior, points))
+        return self.surrogate.predict_at(posterior, self.points)
 
     def draw(self, posterior: Belief, key: Key, scale: Array) -> Array:
-        return self.surrogate.draw_at(_of_type(self.points.dtype, posterior), key, scale, self.points)
-
-
-def in_float32(surrogate: AbstractSurrogate, posterior: T) -> T:
-    """Return a posterior from which predictions :class:`Elsewhere` take half of the time; the same one if it is in float32 or of features.
-
-    Features that leave out less than float32's rounding are differences of large numbers.
-    """
-    exact = all(isinstance(form, Pool) for form in surrogate.model.forms)
-    return _of_type(np.float32, posterior) if exact and surrogate.dtype != np.float32 else posterior
-
-
-def _of_type(kind: Any, tree: T) -> T:
-    """Return a tree whose floating numbers are of one type."""
-
-    def one(leaf: Any) -> Any:
-        own = jnp.result_type(leaf)
-        return jnp.asarray(leaf, kind) if jnp.issubdtype(own, np.floating) and own != kind else leaf
-
-    converted: T = jax.tree.map(one, tree)
-    return converted
+        return self.surrogate.draw_at(posterior, key, scale, self.points)
