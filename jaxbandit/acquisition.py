@@ -62,10 +62,15 @@ def pick(score: Annotated[Array, numbers, vector("one score per point")]) -> Arr
     NaN lets ``simulate`` flag the trial.
     """
     score = jnp.asarray(score)
-    count = score.shape[0]
+    return first(nearly_best(score), score.dtype)
+
+
+def first(mask: Array, kind: np.dtype) -> Array:
+    """Return the least index ``[]`` at which ``mask [M]`` holds, ``M`` if at none; ``kind`` is the type of the scores that it compares."""
+    count = mask.shape[0]
     # In the score's own precision: XLA's CPU compiler was seen to lose the comparison where float32 indices met a float64 score.
-    number = score.dtype.type if count < EXACT_IN_FLOAT32 else jnp.int32
-    return least(jnp.where(nearly_best(score), jnp.arange(count, dtype=number), number(count))).astype(jnp.int32)
+    number = kind.type if count < EXACT_IN_FLOAT32 else jnp.int32
+    return least(jnp.where(mask, jnp.arange(count, dtype=number), number(count))).astype(jnp.int32)
 
 
 PARTS = 16  # that are joined element-wise before a reduction on a CPU

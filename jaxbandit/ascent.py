@@ -118,7 +118,8 @@ def _apart(places: Array, values: Array) -> Array:
     values = jnp.where(known, values, -jnp.inf)
     number = jnp.arange(len(values))
     better = (values[None] > values[:, None]) | ((values[None] == values[:, None]) & (number[None] < number[:, None]))
-    near = jnp.sum(jnp.square(places[:, None] - places[None]), axis=-1) < places.shape[1] * NEAR**2
+    axes = places.T
+    near = jnp.sum(jnp.square(axes[:, :, None] - axes[:, None]), axis=0) < len(axes) * NEAR**2
     extent = jnp.max(values) - jnp.min(jnp.where(known, values, jnp.inf))
     return jnp.where(jnp.any(better & near, axis=1), values - 2 * extent, values)
 

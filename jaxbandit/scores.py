@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.acquisition import everywhere, pick
+from jaxbandit.acquisition import everywhere, first, largest, pick
 from jaxbandit.ascent import Climb, ascend, to_edge
 from jaxbandit.core.declare import Array
 from jaxbandit.core.status import Status
@@ -18,7 +18,9 @@ from jaxbandit.estimators import Estimate
 
 T = TypeVar("T")
 
-FEW_STEPS = 6  # of an ascent, after which only as many go on as a box has starts
+# Of an ascent, after which only as many go on as a box has starts. In float32 they take a tenth of a round less, and constrained EI with
+# fits loses on the welded beam (128 trials, lower quartile after 100 evaluations -1.766 for -1.727): beliefs there need float64.
+FEW_STEPS = 6
 FOR_A_HILLTOP = 8  # candidates that are looked at for each hilltop sought
 EDGE_STEPS = 8  # along the edge of what is excluded
 KEPT_CORNERS = 2  # of those beside an end of an ascent
@@ -128,7 +130,8 @@ def best_of_box(box: Box, pool: Array, score: Score, look: Callable[[Array], tup
     ends = ended.place
     if score.limited is not None:  # whose best points are often on the edge of what is excluded
         ends = jnp.concatenate([ends, _along_edge(box, climbed, lambda points: look(points)[0], prices, ended)])
-    points = jnp.concatenate([box.snapped(ends), pool[jnp.argmax(score.in_force(raised))][None]])
+    values = score.in_force(raised)
+    points = jnp.concatenate([box.snapped(ends), pool[first(values >= largest(values), values.dtype)][None]])
     found_there, about = look(points)
     reached = found_there.in_force(raised)
     best = jnp.argmax(jnp.where(jnp.isnan(reached), -jnp.inf, reached))
@@ -178,9 +181,12 @@ def hilltops(values: Array, neighbours: Array | np.ndarray, count: int) -> Array
     """
     few = spread(values, FOR_A_HILLTOP * count)
     known = jnp.where(jnp.isnan(values), -jnp.inf, values)
-    top = jnp.all(known[jnp.asarray(neighbours)[few]] <= known[few][:, None], axis=1)
-    heights, best = jax.lax.top_k(jnp.where(top, known[few], -jnp.inf), min(count, len(few)))
-    return jnp.where(heights > -jnp.inf, few[best], spread(values, count))
+    heights = known[few]
+    top = jnp.all(known[jnp.asarray(neighbours)[few]] <= heights[:, None], axis=1)
+    # XLA's CPUs find the best of float32 in a twentieth of the time; how far they are below the best of all keeps their order.
+    below = jnp.where(top & (heights > -jnp.inf), heights - jnp.max(heights), -jnp.inf).astype(np.float32)
+    highest, best = jax.lax.top_k(below, min(count, len(few)))
+    return jnp.where(highest > -jnp.inf, few[best], few[spread(heights, count)])
 
 
 def spread(values: Array, count: int) -> Array:
