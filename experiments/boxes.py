@@ -81,9 +81,9 @@ violations against rewards in the units that they come in, which are far apart i
 - Pressure vessel: before whole numbers were looked at beside the ends of ascents, constrained EI had -6466 after 60 and -6395 after 100.
 - BoTorch 0.18.1 on Hartmann-6, 5 trials of 60 evaluations, one thread, nothing else running (2026-11-26): log-EI 490 ms a round, 3.297 in
   the median; SCBO 489 ms, 3.300. Beside it, 100 trials of as many: constrained EI 2.41 ms a round and trial (203 times less), 3.322; SCBO
-  2.32 ms (210 times less), 3.308. Over 24 seeds BoTorch's log-EI had 3.275 in
-  the median after 50 and 3.287 after 60 evaluations, lower quartiles 3.255 and 3.271, and 20 above 3.0, the others at 2.5 to 2.6; its SCBO
-  3.273 and 3.309, lower quartiles 3.244 and 3.282, and 19 above 3.0.
+  2.32 ms (210 times less), 3.308. Over 24 seeds BoTorch's log-EI had 3.275 in the median after 50 and 3.287 after 60 evaluations, lower
+  quartiles 3.255 and 3.271, and 20 above 3.0, the others at 2.5 to 2.6; its SCBO 3.273 and 3.309, lower quartiles 3.244 and 3.282, and 19
+  above 3.0.
 
 Choices beside the best that SciPy finds from 64 starts in float64 (L-BFGS-B; from its eight best ends SLSQP for CONFIG), in 128 states of
 runs of 100 rounds in float64 with squared-exponential kernels (2026-11-26; 384 states of three keys for CONFIG on Hartmann-6, 256 of two on

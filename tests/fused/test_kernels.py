@@ -126,7 +126,6 @@ class Burst(problems.Noise):
 
 
 @pytest.mark.full
-@pytest.mark.filterwarnings("ignore::UserWarning")  # of the trials that are to fail
 def test_a_trajectory_is_that_of_xla() -> None:
     """With hyper-parameters of their own, a drawn instance for each trial, flags, a declared round, and draws that are none.
 
