@@ -258,6 +258,22 @@ def test_choices_on_the_edge_are_the_best_of_it() -> None:
     assert 2 * (0.8 - x[1]) / x[1] == pytest.approx(multiplier, rel=1e-3)
 
 
+def test_the_best_of_the_pool_is_chosen_where_no_ascent_leads_to_it() -> None:
+    """It alone is feasible, and has the least reward; all others violate by little, but for one, by which violations are weighed."""
+    box = domains.box({"a": (0.0, 1.0), "b": (0.0, 1.0)}, candidates=64)
+    cube = np.asarray(box.points, np.float32)
+    alone, worst = np.argsort(cube[:, 0])[:2]
+    assert alone >= box.starts, "the first candidates are started from where a trial has no points"
+
+    def look(points: jax.Array) -> tuple[Score, None]:
+        at = [jnp.all(points == cube[number][None], axis=1) for number in (alone, worst)]
+        cost, reward = jnp.where(at[0], -1.0, jnp.where(at[1], 1.0, 0.01)), points[:, 0]
+        return Score(jnp.where(cost <= 0, reward, -jnp.inf), limited=(reward, cost[None])), None
+
+    points, best, _ = jax.jit(lambda pool: best_of_box(box, pool, look(pool)[0], look))(np.tile(cube, (2, 1)))
+    assert np.array_equal(points[best], cube[alone])
+
+
 def test_penalties_are_softened_to_parabolas_up_to_where_those_are_as_steep() -> None:
     """Of slope 4 and price 2: ``2 c^2`` up to 1, the line ``4 c - 2`` beyond; edges are sought from costs below 1 alone."""
 
