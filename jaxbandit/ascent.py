@@ -67,28 +67,32 @@ def ascend(
     def held(place: Array, gradient: Array) -> Array:
         return ((place <= 0) & (gradient < 0)) | ((place >= 1) & (gradient > 0))
 
-    def step(now: Climb, fresh: Array | bool) -> tuple[Climb, None]:
+    def proposed(now: Climb) -> Array:
         fixed = held(now.place, now.gradient)
         slope = jnp.where(fixed, 0, now.gradient)
         along = jnp.where(fixed, 0, jnp.sum(now.inverse * slope[:, None, :], axis=-1))
         along = jnp.where(jnp.sum(along * slope, axis=-1, keepdims=True) > 0, along, slope)
         length = jnp.sqrt(jnp.sum(along * along, axis=-1))
         whole = jnp.minimum(1, LONGEST / jnp.maximum(length, jnp.finfo(length.dtype).tiny))
-        place = jnp.clip(now.place + (now.share * whole)[:, None] * along, 0, 1)
+        return jnp.clip(now.place + (now.share * whole)[:, None] * along, 0, 1)
+
+    def step(before: tuple[Climb, Array], fresh: Array | bool) -> tuple[tuple[Climb, Array], None]:
+        now, place = before
         value, gradient = evaluate(place)
         better = value > now.value
-        moved, turned = place - now.place, now.gradient - gradient
-        learnt = _corrected(now.inverse, moved, turned, better)
+        learnt = _corrected(now.inverse, place - now.place, now.gradient - gradient, better)
         keep = better[:, None]
-        return Climb(
+        after = Climb(
             place=jnp.where(keep, place, now.place),
             value=jnp.where(better, value, now.value),
             gradient=jnp.where(keep, gradient, now.gradient),
             inverse=jnp.where(fresh, now.inverse if inverse is not None else _first_inverse(gradient), learnt),
             share=jnp.where(better, jnp.minimum(1, LONGER * now.share), SHORTER * now.share),
-        ), None
+        )
+        return (after, proposed(after)), None
 
-    # A first step of no length evaluates the starts, within the loop: a program then holds the score once for each loop.
+    # The points tried next are kept between steps, for XLA would compute them anew within everything that looks at them. The first are the
+    # starts: a program then holds the score once for each loop.
     climb = Climb(
         place=starts,
         value=jnp.full((count,), -jnp.inf, starts.dtype),
@@ -97,11 +101,11 @@ def ascend(
         share=jnp.ones((count,), starts.dtype),
     )
     length = min(first, steps) if best is not None and best < count else steps
-    climb, _ = jax.lax.scan(step, climb, jnp.arange(1 + length) == 0)
+    (climb, place), _ = jax.lax.scan(step, (climb, starts), jnp.arange(1 + length) == 0)
     if best is not None and best < count:
         _, kept = jax.lax.top_k(_apart(climb.place, climb.value), best)
-        climb = jax.tree.map(lambda part: part[kept], climb)
-        climb, _ = jax.lax.scan(lambda now, _: step(now, False), climb, length=steps - length)
+        before = jax.tree.map(lambda part: part[kept], (climb, place))
+        (climb, _), _ = jax.lax.scan(lambda now, _: step(now, False), before, length=steps - length)
     return climb
 
 

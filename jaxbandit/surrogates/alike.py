@@ -45,7 +45,7 @@ class Alike(Generic[P]):
             return self.form.init()
         candidates = jnp.asarray(self.form.candidates)
         states = jax.vmap(lambda form: _bare(replace(form, candidates=candidates).init()))(_bare(self.form))
-        started: P = replace(states, points=candidates[self.form.numbers()], placed=jnp.int32(0))
+        started: P = replace(states, axes=candidates[self.form.numbers()].T, placed=jnp.int32(0))
         return started
 
     def with_kernels(self, make: Callable[..., Kernel], *own: Array) -> Alike[P]:
@@ -61,7 +61,7 @@ class Alike(Generic[P]):
         if self._is_one:
             after = function(self.form, state, *jax.tree.map(lambda x: x[0], own))
             return jax.tree.map(lambda part: part if _is_state(part) else part[None], after, is_leaf=_is_state)
-        points = {"points": state.points, "placed": state.placed}
+        points = {"axes": state.axes, "placed": state.placed}
 
         def one(given: tuple[Any, ...]) -> Any:
             form, bare, *others = given
@@ -76,7 +76,7 @@ class Alike(Generic[P]):
         if self._is_one:
             return self.form, state
         form, own = jax.tree.map(lambda x: x[self.groups.index(group)], (_bare(self.form), _bare(state)))
-        return replace(form, candidates=self.form.candidates), replace(own, points=state.points, placed=state.placed)
+        return replace(form, candidates=self.form.candidates), replace(own, axes=state.axes, placed=state.placed)
 
     def absorb(self, state: P, index: Array, noise: Array, present: Array | None = None) -> tuple[P, Array, Array, Array]:
         """Do as :meth:`Form.absorb` for every group, at an ``index []`` for all or ``[B]``."""
@@ -109,7 +109,7 @@ class Alike(Generic[P]):
         index = np.shape(self.form.candidates)[0] + state.placed
         v = self.each(lambda form, own: form.weights_at(own, point[None])[0], state)
         after = self.form.placed(state, index, v[0] if self._is_one else v)
-        after = replace(after, points=state.points.at[index].set(point), placed=state.placed + 1)
+        after = replace(after, axes=state.axes.at[:, index].set(point), placed=state.placed + 1)
         return after, index.astype(jnp.int32), v
 
 
@@ -123,7 +123,7 @@ def _bare(tree: T) -> T:
     def bare(part: Any) -> Any:
         if isinstance(part, BoxForm):
             return replace(part, candidates=None)
-        return replace(part, points=None, placed=None) if isinstance(part, OwnPoints) else part
+        return replace(part, axes=None, placed=None) if isinstance(part, OwnPoints) else part
 
     without: T = jax.tree.map(bare, tree, is_leaf=lambda part: isinstance(part, BoxForm | OwnPoints))
     return without

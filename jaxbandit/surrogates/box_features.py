@@ -51,7 +51,7 @@ class BoxFeatures(BoxForm[FeatureState]):
     def init(self) -> FeatureState:
         numbers, phi = self.numbers(), jnp.asarray(self.phi)
         points = jnp.asarray(self.candidates)[numbers]
-        return FeatureState(points=points, placed=jnp.int32(0), features=phi[numbers], root=jnp.eye(self.rank, dtype=phi.dtype))
+        return FeatureState(axes=points.T, placed=jnp.int32(0), features=phi[numbers], root=jnp.eye(self.rank, dtype=phi.dtype))
 
     def _dense(self, state: FeatureState) -> DenseFeatures:
         variances = self.variances_at(state.points)

@@ -39,8 +39,13 @@ MANY, AT_ONCE, IN_TURN = 512, 8, 4  # points at which draws are summed in loops,
 class OwnPoints:
     """Points of one trial, ``M = C + N``, of which ``N`` are its own."""
 
-    points: Array  # [M, d] in the unit cube; of those not placed yet each repeats a candidate
+    axes: Array  # [d, M] points of the unit cube, axis by axis: loops over pairs of points read them so in vectors; see ``points``
     placed: Array  # [] int32 points of the trial's own
+
+    @property
+    def points(self) -> Array:
+        """Points of the unit cube, ``[M, d]``; of those not placed yet each repeats a candidate."""
+        return self.axes.T
 
 
 class BoxForm(Form[P]):
@@ -101,9 +106,14 @@ class PoolState(OwnPoints):
     rows: Array  # [N, M] L^-1 K(X, points), 0 beyond the observations
     inverse: Array  # [N, N] L^-1, 0 beyond the observations
     transposed: Array  # [N, N] L^-T
-    observed: Array  # [N, d] X
+    observed_axes: Array  # [d, N] X^T
     noises: Array  # [N] noise variance of each observation
     count: Array  # [] int32 observations
+
+    @property
+    def observed(self) -> Array:
+        """Points observed, X ``[N, d]``."""
+        return self.observed_axes.swapaxes(-1, -2)
 
 
 @pytree
@@ -124,11 +134,11 @@ class Pool(BoxForm[PoolState]):
         candidates = jnp.asarray(self.candidates)
         (count, dimension), dtype = candidates.shape, candidates.dtype
         return PoolState(
-            points=candidates[self.numbers()],
+            axes=candidates[self.numbers()].T,
             rows=jnp.zeros((self.room, count + self.room), dtype),
             inverse=jnp.zeros((self.room, self.room), dtype),
             transposed=jnp.zeros((self.room, self.room), dtype),
-            observed=jnp.full((self.room, dimension), 0.5, dtype),
+            observed_axes=jnp.full((dimension, self.room), 0.5, dtype),
             noises=jnp.ones((self.room,), dtype),
             count=jnp.int32(0),
             placed=jnp.int32(0),
@@ -144,19 +154,20 @@ class Pool(BoxForm[PoolState]):
         return replace(state, rows=state.rows.at[..., index].set(v))
 
     def taken(self, state: PoolState, index: Array, noise: Array, present: Array | None) -> tuple[Rows, Array, Array, Array, Array]:
-        phi, point = state.rows[:, index], state.points[index]
+        phi, point = state.rows[:, index], state.axes[:, index]
         column = self.kernel(point[None], state.points)[0] - matmul(phi, state.rows)
         s = noise + jnp.maximum(column[index], 0)
         step, at = jax.lax.rsqrt(s), jnp.arange(self.room, dtype=jnp.int32) == state.count
         inverse = jnp.where(at, step, -step * matmul(phi, state.inverse))
-        new = {"rows": column * step, "inverse": inverse, "transposed": inverse, "observed": point, "noises": noise}
+        new = {"rows": column * step, "inverse": inverse, "transposed": inverse, "observed_axes": point, "noises": noise}
         here = True if present is None else present
         return new, jnp.where(here, phi, 0), jnp.where(at & here, jnp.sqrt(s), 0), s, jnp.where(here, column, 0)
 
     def written(self, state: PoolState, new: Rows, present: Array | None) -> PoolState:
-        tables = {name: getattr(state, name) for name in new} | {"transposed": state.transposed.swapaxes(-1, -2)}
-        after = _put(tables, new, state.count, present)
-        after["transposed"] = after["transposed"].swapaxes(-1, -2)
+        turned = ("transposed", "observed_axes")
+        tables = {name: getattr(state, name) for name in new}
+        after = _put(tables | {name: tables[name].swapaxes(-1, -2) for name in turned}, new, state.count, present)
+        after |= {name: after[name].swapaxes(-1, -2) for name in turned}
         return replace(state, **after, count=state.count + (1 if present is None else present.astype(jnp.int32)))
 
     def row(self, state: PoolState, index: Array) -> Array:
