@@ -38,8 +38,9 @@ Values: TypeAlias = Sequence[tuple[int, Mapping[str, float]]]
 def default_model(domain: Domain, algorithm: Algorithm) -> Model:
     """Return the model of standardised outputs that is fitted where none is given: Matern-5/2 with a length-scale for each axis.
 
-    Its form has the same shapes whatever is fitted, so that nothing is compiled anew; an algorithm that draws jointly needs another one.
-    On a box it is in float64 from the start, for fits of functions without noise ask for that.
+    Its form has the same shapes whatever is fitted: with one output nothing is compiled anew, with several once, when the first fit gives
+    each a kernel of its own. An algorithm that draws jointly needs another form. On a box it is in float64 from the start, for fits of
+    functions without noise ask for that.
     """
     is_box = isinstance(domain, Box)
     form = "auto" if is_box else "features" if draws(algorithm) else "rows"
