@@ -162,7 +162,7 @@ ARTANH = [1 / k for k in range(19, 1, -2)]  # of artanh's series, beside r; what
 
 @jax.custom_jvp
 def _log(x: Array) -> Array:
-    """Return ``log x`` to rounding for ``x >= 0`` that are not subnormal; in float64 in a tenth of the time of XLA's on CPUs."""
+    """Return ``log x`` to rounding of ``x > 0`` that is not subnormal, and of NaN; in float64 in a tenth of the time of XLA's on CPUs."""
     if x.dtype != np.float64:
         return jnp.log(x)
     bits = jax.lax.bitcast_convert_type(x, np.int64)
@@ -173,7 +173,7 @@ def _log(x: Array) -> Array:
     for c in ARTANH[1:]:
         series = series * squared + c
     value = n * LOG_2[0] + (2 * r + (2 * r * squared * series + n * LOG_2[1]))
-    return jnp.where((x > 0) & (x < jnp.inf), value, jnp.where(x == 0, -jnp.inf, x))
+    return jnp.where(x < jnp.inf, value, x)
 
 
 _log.defjvp(lambda primals, tangents: (_log(*primals), tangents[0] / primals[0]))
