@@ -27,14 +27,12 @@ from jaxbandit.core.status import explain
 from jaxbandit.session import Session, Specification, Ticket, read_toml
 from jaxbandit.session.journal import WAIT
 from jaxbandit.session.quantities import STATES, readable
-from jaxbandit.session.snapshot import remembered
 
 EXPERIMENT = Path(__file__).parents[1] / "examples" / "experiment.toml"
 FIGURE_FORMATS = ("png", "pdf", "svg")
 STYLES = ("screen", "paper")
 STYLE = "paper: for a column of a page, in 8 pt (default %(default)s)"
 READING = ("status", "list", "history", "recommend", "plot", "export")  # commands that change nothing
-CHOOSING = ("ask", "recommend")  # commands that need what the learner believes
 INNER = ("index", "round", "fingerprint")  # what programs read, in JSON, and people do not need
 WORDS = STATES | {"asked_at": "asked (UTC)", "told_at": "told (UTC)", "best_so_far": "best so far", "sd": "standard deviation"}
 WORDS |= {"probability_of_feasibility": "chance that all constraints hold"}
@@ -128,7 +126,7 @@ def session(args: argparse.Namespace) -> None:
     """Run a command on a session: the commands ``session ...``."""
     said: Said
     labels: Mapping[str, str] = {}
-    programs = enable_cache()
+    enable_cache()
     match args.session_command:
         case "new" if args.example:
             path = prepare_file(args.experiment)
@@ -155,10 +153,7 @@ def session(args: argparse.Namespace) -> None:
                 watch_session(args.directory, say=partial(print, flush=True))
             return
         case _:
-            with contextlib.ExitStack() as stack:
-                session = stack.enter_context(Session.open(args.directory, read_only=args.session_command in READING, wait=args.wait))
-                if args.session_command in CHOOSING:
-                    stack.enter_context(remembered(session, programs))
+            with Session.open(args.directory, read_only=args.session_command in READING, wait=args.wait) as session:
                 said, labels = answer(session, args), labels_of(session.specification)
     print(json.dumps(said, ensure_ascii=False) if args.json else in_lines(said, labels))
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import logging
 import os
 import platform
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -76,17 +74,6 @@ def enable_cache(directory: FilePath | None = None) -> Path | None:
 def _use(directory: str | Path | None) -> None:
     jax.config.update("jax_compilation_cache_dir", None if directory is None else str(directory))
     compilation_cache.reset_cache()  # JAX looks for it once, when it first compiles
-
-
-@contextlib.contextmanager
-def uncached() -> Iterator[None]:
-    """Compile programs within the block as if none were kept, and keep none."""
-    directory = jax.config.values["jax_compilation_cache_dir"]
-    _use(None)
-    try:
-        yield
-    finally:
-        _use(directory)
 
 
 def _refused(directory: Path, *, inside: bool = True) -> bool:

@@ -159,26 +159,12 @@ def room_for(count: int) -> int:
     return max(16, 1 << (count - 1).bit_length()) if count else 0
 
 
-def _run(program: Callable[..., Any], *given: object) -> Any:
-    return program(*given)
-
-
-class Kept(NamedTuple):
-    """How far a course was played: what had happened by then, and the state to which that led."""
-
-    known: list[Told]
-    rounds: list[Round]
-    choosing_matters: bool | None  # None where nobody has looked
-    carry: Carry
-
-
 class Course:
     """The learner in the course of its rounds: what was asked and told, and the state to which that leads, computed when it is needed."""
 
     def __init__(self, make: Callable[[], Setting], units: Units | None = None) -> None:
         self.rounds: list[Round] = []  # those that have begun; the last one has not ended
         self._known: list[Told] = []
-        self.run: Callable[..., Any] = _run
         self.learn_under(make, units)
 
     def learn_under(self, make: Callable[[], Setting], units: Units | None = None) -> None:
@@ -223,7 +209,7 @@ class Course:
 
         def attempt(*more: object) -> Chosen:
             own = None if index is None else np.int32(index)
-            chosen, place, after = self.run(_choose, setting, carry.far, np.int32(t), own, carry.state, *more)
+            chosen, place, after = _choose(setting, carry.far, np.int32(t), own, carry.state, *more)
             point, status = np.asarray(chosen).tolist()
             return Chosen(point, () if place is None else tuple(np.asarray(place, np.float64).tolist()), Status(status), after)
 
@@ -299,7 +285,7 @@ class Course:
             for output, value in values.items():
                 rows[number, output] = self._seen(output, value)
         with self._arithmetic():
-            return self.run(_start, self.setting, points, rows, np.int32(count), places)
+            return _start(self.setting, points, rows, np.int32(count), places)
 
     def _ended(self, carry: Carry) -> Carry:
         """Return what the end of the round leaves that follows on ``carry``."""
@@ -315,7 +301,7 @@ class Course:
             if number > t - room:  # otherwise its place in the buffer is another round's
                 values[(number - 1) % room, output] = self._seen(output, value)
         place = np.asarray(ended.place, arena.dtype) if ended.place else None
-        return self.run(_end, self.setting, carry, t, np.int32(ended.index), values, place)
+        return _end(self.setting, carry, t, np.int32(ended.index), values, place)
 
     def _seen(self, output: int, value: float) -> float:
         """Return a value of a modelled function as the model sees it."""
@@ -341,34 +327,19 @@ class Course:
         """Return mean and deviation ``[k, M]`` given all that has arrived, as NumPy arrays."""
         state = self.settled().state
         with self._arithmetic():
-            return jax.tree.map(np.asarray, self.run(_predict, self.setting, state))
+            return jax.tree.map(np.asarray, _predict(self.setting, state))
 
     def best(self, probability: float) -> np.ndarray:
         """Return the point ``[d]`` of the unit cube of a box that is best by what has arrived, see :mod:`jaxbandit.session.best`."""
         belief = self.setting.algorithm.belief(self.settled().state)
         with self._arithmetic():
-            return np.asarray(self.run(best_place, self.setting, belief, np.asarray(probability, self.setting.arena.dtype)), np.float64)
+            return np.asarray(best_place(self.setting, belief, np.asarray(probability, self.setting.arena.dtype)), np.float64)
 
     def predict_at(self, place: Place) -> Prediction:
         """Return mean and deviation ``[k, 1]`` at a point of the unit cube of a box given all that has arrived, as NumPy arrays."""
         belief = self.setting.algorithm.belief(self.settled().state)
         with self._arithmetic():
-            return jax.tree.map(np.asarray, self.run(believed_at, self.setting, belief, np.asarray(place, self.setting.arena.dtype)))
-
-    def kept(self) -> tuple[Setting | None, Kept | None]:
-        """Return what another process may :meth:`recall`, ``None`` where it has not been needed."""
-        if self._carry is None or self._setting is None:
-            return self._setting, None
-        matters = self.__dict__.get("choosing_matters")
-        return self._setting, Kept(self._known, self.rounds[: self._played], matters, self._carry)
-
-    def recall(self, setting: Setting, kept: Kept) -> None:
-        """Go on from what was :meth:`kept` under the same model, as far as the same had happened by then."""
-        self._setting, played = setting, len(kept.rounds)
-        if kept.choosing_matters is not None:
-            self.choosing_matters = kept.choosing_matters
-        if kept.known == self._known and kept.rounds == self.rounds[:played]:
-            self._carry, self._played = kept.carry, played
+            return jax.tree.map(np.asarray, believed_at(self.setting, belief, np.asarray(place, self.setting.arena.dtype)))
 
     def _arithmetic(self) -> contextlib.AbstractContextManager[bool]:
         """Return the context in which the model has its precision."""
