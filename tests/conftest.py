@@ -94,7 +94,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.pluginmanager.has_plugin("xdist"):
         config.pluginmanager.register(ToldToWorkers())
     if config.stash[CACHE] is not None:  # child processes inherit it
-        settings = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs", "jax_persistent_cache_min_entry_size_bytes")
+        settings = ["jax_persistent_cache_min_compile_time_secs", "jax_persistent_cache_min_entry_size_bytes"]
+        settings += ["jax_compilation_cache_dir", "jax_compilation_cache_max_size"]
         os.environ |= {name.upper(): str(jax.config.values[name]) for name in settings}
 
 

@@ -25,7 +25,7 @@ from tests.support.small_study import one_cell_in_python
 def cache() -> Iterator[None]:
     """Leave JAX's cache as it was."""
     settings = jax.config.values
-    names = [name for name in settings if name == "jax_compilation_cache_dir" or name.startswith("jax_persistent_cache_min")]
+    names = [name for name in settings if name.startswith(("jax_compilation_cache", "jax_persistent_cache_min"))]
     before = {name: settings[name] for name in names}
     jax.config.update("jax_compilation_cache_dir", None)
     yield
@@ -147,3 +147,96 @@ def test_one_file_of_another_user_is_enough(cache: None, tmp_path: Path, caplog:
     (own / "program-cache").write_text("")
     os.chown(own / "program-cache", 65534, -1)
     is_refused(own.parent, "program-cache belongs to another user", caplog)
+
+
+def test_no_directory_is_used_in_whose_place_others_can_put_theirs(cache: None, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As in the scratch directory of a group: its members can rename what lies there, whatever its own modes."""
+    group = tmp_path / "scratch" / "group"
+    base = group / "mine" / "cache"
+    base.parent.mkdir(parents=True)
+    base.parent.chmod(0o700)
+    own = jaxbandit.enable_cache(base)
+    assert own is not None and jaxbandit.enable_cache(own.parent) == own
+    for place in (base.parent, group, group.parent):
+        before = place.stat().st_mode
+        for mode in (0o770, 0o777, 0o702):
+            place.chmod(mode)
+            is_refused(base, f"{place} can be written to by others", caplog)
+            jax.config.update("jax_compilation_cache_dir", str(own))
+            is_refused(None, f"{place} can be written to by others", caplog)
+        place.chmod(0o1777)
+        assert jaxbandit.enable_cache(base) == own, "nobody else can rename what lies in a sticky directory"
+        place.chmod(before)
+    jax.config.update("jax_compilation_cache_dir", None)
+    group.chmod(0o777)
+    is_refused(group / "further" / "cache", f"{group} can be written to by others", caplog)
+    assert not (group / "further").exists(), "nothing is made where it would not be used"
+
+
+def test_links_on_the_way_to_a_cache_are_followed_and_looked_at(cache: None, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    safe, shared = tmp_path / "safe", tmp_path / "shared"
+    for place in (safe, shared):
+        place.mkdir()
+    (shared / "there").symlink_to(safe)
+    (safe / "again").symlink_to(Path("..", "shared", "there"))
+    direct, by_link = jaxbandit.enable_cache(safe / "cache"), jaxbandit.enable_cache(safe / "again" / "cache")
+    assert direct is not None and by_link == direct and jax.config.values["jax_compilation_cache_dir"] == str(direct)
+    shared.chmod(0o777)
+    is_refused(safe / "again" / "cache", f"{shared} can be written to by others", caplog)
+    is_refused(safe / ".." / "shared" / "there" / "cache", f"{shared} can be written to by others", caplog)
+    assert jaxbandit.enable_cache(safe / "cache") == direct
+    (safe / "circle").symlink_to(safe / "circle")
+    with pytest.raises(InvalidArgument, match=r"^cache: must be a directory that can be made"):
+        jaxbandit.enable_cache(safe / "circle")
+
+
+def test_directories_on_the_way_to_a_cache_are_their_owners_alone(cache: None, tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        own = jaxbandit.enable_cache(tmp_path / "a" / "b" / "cache")
+    finally:
+        os.umask(before)
+    assert own is not None and all(place.stat().st_mode & 0o777 == 0o700 for place in (own, *own.parents[:3]))
+
+
+def test_a_cache_told_to_jax_is_made_for_its_owner_alone(cache: None, tmp_path: Path) -> None:
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "told" / "jax"))
+    assert jaxbandit.enable_cache() == tmp_path / "told" / "jax"
+    assert (tmp_path / "told" / "jax").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory to another user")
+def test_one_directory_or_link_of_another_user_on_the_way_is_enough(cache: None, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    home, link = tmp_path / "home", tmp_path / "link"
+    home.mkdir()
+    link.symlink_to(home)
+    assert jaxbandit.enable_cache(link / "cache") is not None
+    os.chown(link, 65534, -1, follow_symlinks=False)
+    is_refused(link / "cache", f"{link} belongs to another user", caplog)
+    os.chown(home, 65534, -1)
+    is_refused(home / "cache", f"{home} belongs to another user", caplog)
+
+
+def test_a_cache_on_disk_is_bounded_and_survives_a_process_that_was_killed(
+    cache: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jaxbandit.core.cache.MAX_SIZE", 10_000)
+    own = jaxbandit.enable_cache(tmp_path / "cache")
+    assert own is not None
+    cut_off = own / "jit_killed-cache"
+    cut_off.write_bytes(b"half of a program")
+
+    def kept() -> list[Path]:
+        return [path for path in own.glob("*-cache") if path != cut_off]
+
+    with pytest.warns(UserWarning, match="jit_killed-atime"):
+        jax.jit(lambda x: x + 0.5)(np.ones(3, np.float32))
+    assert not kept()
+    os.utime(cut_off, (0, 0))
+    assert jaxbandit.enable_cache(tmp_path / "cache") == own and not cut_off.exists()
+    made = set[Path]()
+    for number in range(12):
+        jax.jit(lambda x, number=number: x + float(number))(np.ones(3, np.float32))
+        made |= set(kept())
+    sizes = [path.stat().st_size for path in kept()]
+    assert len(made) == 12 and 0 < len(sizes) < 12 and sum(sizes) <= 10_000
