@@ -57,6 +57,17 @@ def square_root(kernel: Kernel, domain: Domain) -> np.ndarray:
     return vectors[:, large] * np.sqrt(values[large])
 
 
+def principal_root(kernel: Kernel, domain: Domain) -> np.ndarray:
+    """Return the root ``V sqrt(w) V^T [M, M]`` of the kernel matrix ``V w V^T``, in float64.
+
+    Symmetric domains have equal eigenvalues, whose eigenvectors are any basis of a space and differ between numbers of BLAS threads;
+    the principal root is unique.
+    """
+    root = square_root(kernel, domain)
+    half = root / np.sqrt(np.linalg.norm(root, axis=0))
+    return half @ half.T
+
+
 def times(table: Table, vector: Array) -> Array:
     """Return ``table [n, p] @ vector [p]`` in the engine's floating type and in full precision."""
     return jnp.matmul(jnp.asarray(table, float_dtype()), vector, precision=EXACT)
@@ -250,7 +261,7 @@ def gp_draws(
             start = np.clip(domain.to_unit(start), 0, 1)
         looked_at = look_out(domain, [] if start is None else [start])
         return BoxDraws(kernel=kernel, looked_at=looked_at, start=None if start is None else len(looked_at) - 1, **shared)
-    family = GpDraws(root=square_root(kernel, domain), start=None if start is None else domain.nearest(start), **shared)
+    family = GpDraws(root=principal_root(kernel, domain), start=None if start is None else domain.nearest(start), **shared)
     return drawing(family, kernel)
 
 

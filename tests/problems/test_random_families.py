@@ -95,6 +95,24 @@ def test_instances_run_in_simulate():
     assert np.asarray(run.values).shape == (3, 5, 2) and np.all(np.isfinite(run.values))
 
 
+def test_draws_do_not_depend_on_the_basis_of_equal_eigenvalues(monkeypatch):
+    """LAPACK returns other eigenvectors of equal eigenvalues, which a square has in pairs, with other numbers of threads."""
+    domain, kernel = domains.grid([0.0, 0.0], [1.0, 1.0], 8), kernels.SquaredExponential(length_scale=0.3)
+    eigh = np.linalg.eigh
+
+    def turned(matrix):
+        values, vectors = eigh(matrix)
+        vectors = -vectors
+        for at in np.flatnonzero(np.diff(values) < 1e-9 * values[1:]):
+            vectors[:, at : at + 2] = vectors[:, at : at + 2] @ np.array([[0.6, 0.8], [-0.8, 0.6]])
+        return values, vectors
+
+    root = problems.gp_draws(domain=domain, kernel=kernel).root
+    monkeypatch.setattr(np.linalg, "eigh", turned)
+    np.testing.assert_allclose(problems.gp_draws(domain=domain, kernel=kernel).root, root, atol=1e-8)
+    np.testing.assert_allclose(root @ root, gram(kernel, domain), atol=1e-6)
+
+
 def test_a_family_itself_cannot_be_observed():
     with pytest.raises(InvalidArgument, match="sample"):
         problems.gp_draws().draw(jax.random.key(0))
