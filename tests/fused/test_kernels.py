@@ -59,10 +59,18 @@ def played(algorithm: Any, platform: str | None, form: str = "product", **option
         return jaxbandit.simulate(task, algorithm, learner, **given, fused=platform is not None)
 
 
+def believed(arena: Arena, state: Any) -> list[jax.Array]:
+    """The means less the prior mean, the variances, the variances by the root, and the gain of a state's posterior."""
+    posterior = plan.parted(state)[0]
+    [form] = arena.surrogate.model.forms
+    return [posterior.shift, posterior.variance, form.spread(posterior.factors[0]), posterior.gain]
+
+
 def played_and_judged(algorithm: Algorithm, platform: str, form: str) -> Any:
     """What a kernel plays, and what XLA says that learns what the kernel has seen.
 
-    The points, what is recorded of them, how far below the best score they are, and those beside them, and what XLA would record.
+    The points, what is recorded of them, how far below the best score they are, and those beside them, what XLA would record,
+    and the beliefs after the last round of both.
     """
     given = plan.plan_of(algorithm, model(form), problem(), None, platform)._replace(interpret=True)
     algorithm = canonicalise(algorithm)
@@ -86,7 +94,8 @@ def played_and_judged(algorithm: Algorithm, platform: str, form: str) -> Any:
         tables = jnp.asarray(means)
         run = plan.play(given, algorithm, own, algorithm.init(own), tables, noise, 1)
         seen = jnp.arange(1, ROUNDS + 1, dtype=jnp.int32), run.indices, tables[:, run.indices].T + noise
-        return run.indices, run.widths, jax.vmap(shown)(run.before), *jax.lax.scan(one, algorithm.init(xlas), seen)[1]
+        last, rounds_played = jax.lax.scan(one, algorithm.init(xlas), seen)
+        return run.indices, run.widths, jax.vmap(shown)(run.before), *rounds_played, believed(own, run.last), believed(xlas, last)
 
     with mock.patch.object(tpu, "PART", 8):
         return jax.device_get(jax.jit(jax.vmap(trial))(noise.astype(np.float32)))
@@ -98,16 +107,18 @@ def test_choices_are_as_good_as_those_of_xla(name: str) -> None:
     """At every round, and all that is recorded beside them is XLA's; a product form has an expansion of its own on GPUs."""
     ways = list(zip(PLATFORMS, ("features", "product") if name == "cbo" else ("product", "features"), strict=True))
     for platform, form in ways if name in BOTH else [ways[SCORED.index(name) % 2]]:
-        points, widths, multipliers, gaps, beside, expected, shown = played_and_judged(ALGORITHMS[name](), platform, form)
+        points, widths, multipliers, gaps, beside, expected, shown, *ends = played_and_judged(ALGORITHMS[name](), platform, form)
         assert len(np.unique(points)) > TRIALS + 1 and np.max(gaps) < 2e-5
         assert np.max(beside) > 1e-3  # the points beside those chosen are worse
         np.testing.assert_allclose(widths, expected, rtol=1e-5)
         if multipliers is not None:
             np.testing.assert_allclose(multipliers, shown, rtol=1e-5, atol=1e-4)
+        for by_kernel, by_xla in zip(*ends, strict=True):
+            np.testing.assert_allclose(by_kernel, by_xla, rtol=1e-5, atol=2e-5)
 
 
-def same(one: jaxbandit.Trajectory, other: jaxbandit.Trajectory) -> None:
-    """Check that two trajectories are equal but for rounding."""
+def same(one: Any, other: Any) -> None:
+    """Check that two trajectories, or two states of trials, are equal but for rounding."""
     assert jax.tree.structure(one) == jax.tree.structure(other)
     for (path, x), y in zip(jax.tree.leaves_with_path(one), jax.tree.leaves(other), strict=True):
         assert x.dtype == y.dtype, path
@@ -134,7 +145,7 @@ def test_a_trajectory_is_that_of_xla() -> None:
     kernel = kernels.SquaredExponential(length_scale=0.3)
     drawn = problems.gp_draws(domain=problem().domain, kernel=kernel, constraints=2, noise=Burst())
     pessimist = jaxbandit.replace(model("product"), prior_mean=np.asarray([0.1, 0.2, 0.3]))
-    options = {"problem": drawn, "learner": pessimist, "horizon": 8, "record": "audit", "key": jax.random.key(7)}
+    options = {"problem": drawn, "learner": pessimist, "horizon": 8, "record": "audit", "key": jax.random.key(10)}
     wide = jaxbandit.sweep(jaxbandit.Config(), {"estimator.cost_width": [0.1, 2.0]})
     by_kernel, by_xla = (jax.device_get(played(wide, platform, **options)) for platform in ("tpu", None))
     assert np.any(by_kernel.declared_round > 0) and by_kernel.indices.shape == (2, TRIALS, 8)
@@ -143,18 +154,25 @@ def test_a_trajectory_is_that_of_xla() -> None:
 
 
 @pytest.mark.full
-def test_parts_of_a_run_are_the_run() -> None:
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_parts_of_a_run_are_the_run(platform: str) -> None:
     """The state of a trial goes into a kernel and comes out of it, within an epoch."""
     with mock.patch.object(simulation, "play_all", side_effect=programs.play_all) as play_all:
-        whole = jax.device_get(played(jaxbandit.Se2(epoch=2), "tpu", horizon=6, initial=None))
+        whole = jax.device_get(played(jaxbandit.Se2(epoch=2), platform, horizon=6, initial=None))
     cell, key, pairs = play_all.call_args.args
-    carry, _ = programs.begin_all(cell, key, pairs, mesh=None)
-    carry = jax.device_put(carry, jax.devices()[0])  # where parts leave it, too: they are of one program
+
+    def begun() -> Any:
+        # On the device where parts leave their state, too: all parts are of one program.
+        return jax.device_put(programs.begin_all(cell, key, pairs, mesh=None)[0], jax.devices()[0])
+
+    in_one, _ = programs.advance_all(cell, key, begun(), pairs, np.int32(1), rounds=6, record="all", mesh=None)
+    carry = begun()
     for first in (1, 4):
         carry, part = programs.advance_all(cell, key, carry, pairs, np.int32(first), rounds=3, record="all", mesh=None)
         rounds_played = slice(first - 1, first + 2)
         np.testing.assert_array_equal(part["indices"], whole.indices[:, rounds_played])
         np.testing.assert_allclose(part["multipliers"], whole.multipliers[:, rounds_played], rtol=1e-5)
+    same(carry, in_one)
     ended = programs.conclude_all(cell, key, carry, pairs, mesh=None)
     np.testing.assert_allclose(ended["information_gain"], whole.information_gain, rtol=1e-5)
 
