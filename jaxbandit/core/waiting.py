@@ -3,21 +3,49 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import os
 import shutil
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 AFTER, EVERY = 2.0, 0.5  # seconds until the line is shown, and until it is shown anew
+
+
+def in_notebook() -> bool:
+    """Return whether standard error goes to a notebook."""
+    return type(sys.stderr).__module__.partition(".")[0] == "ipykernel"
 
 
 def is_watched() -> bool:
     """Return whether somebody sees standard error while it is written."""
     stream = sys.stderr
-    in_notebook = type(stream).__module__.partition(".")[0] == "ipykernel"
-    return stream is not None and not os.environ.get("CI") and (in_notebook or (not stream.closed and stream.isatty()))
+    return stream is not None and not os.environ.get("CI") and (in_notebook() or (not stream.closed and stream.isatty()))
+
+
+def _writer() -> Callable[[str], None]:
+    """Return a function that shows a line in place of the line before; an empty line leaves nothing."""
+    stream, width = sys.stderr, max(shutil.get_terminal_size().columns - 1, 20)
+
+    def on_terminal(line: str) -> None:
+        stream.write("\r" + line[:width].ljust(width) + ("" if line else "\r"))
+        stream.flush()
+
+    handles: list[Any] = []
+
+    def in_display(line: str) -> None:
+        from IPython.display import display
+
+        bundle = {"text/plain": line}
+        if handles:
+            handles[0].update(bundle, raw=True)
+        else:
+            handles.append(display(bundle, raw=True, display_id=True))  # type: ignore[no-untyped-call]
+
+    return in_display if in_notebook() else on_terminal
 
 
 @contextlib.contextmanager
@@ -26,19 +54,18 @@ def shown(line: Callable[[float], str]) -> Iterator[None]:
     if not is_watched():
         yield
         return
-    stream, width, begun, ended = sys.stderr, max(shutil.get_terminal_size().columns - 1, 20), time.monotonic(), threading.Event()
+    write, begun, ended = _writer(), time.monotonic(), threading.Event()
 
     def show() -> None:
         wait = AFTER
         while not ended.wait(wait):
-            stream.write("\r" + line(time.monotonic() - begun)[:width].ljust(width))
-            stream.flush()
+            write(line(time.monotonic() - begun))
             wait = EVERY
         if wait == EVERY:
-            stream.write("\r" + " " * width + "\r")
-            stream.flush()
+            write("")
 
-    thread = threading.Thread(target=show, daemon=True)
+    # The display of a notebook's cell is known by context.
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(show,), daemon=True)
     thread.start()
     try:
         yield

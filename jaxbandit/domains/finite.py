@@ -95,6 +95,14 @@ class Domain(Role):
         return int(np.argmin(np.sum((np.asarray(self.points) - target) ** 2, axis=1)))
 
 
+def in_words(domain: Domain) -> str:
+    """Return how many points a domain has, in what grid and between which ends."""
+    points, shape = np.asarray(domain.points), domain.grid_shape
+    grid = f" ({' x '.join(map(str, shape))} grid)" if len(shape) > 1 else ""
+    spans = " x ".join(f"[{low:.4g}, {high:.4g}]" for low, high in zip(points.min(axis=0), points.max(axis=0), strict=True))
+    return f"{len(points):,}{grid} in {spans}"
+
+
 @nameable
 @checked
 def points(coordinates: Annotated[Numbers, finite_numbers, COORDINATES]) -> Domain:

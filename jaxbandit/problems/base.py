@@ -18,7 +18,7 @@ from jaxbandit.core.fields import Check, Place, exactly, finite, finite_numbers,
 from jaxbandit.core.pytree import as_argument, fields_in_brief, float_dtype, html_fields, pytree, replace, static
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Box, Domain
-from jaxbandit.domains.finite import tables
+from jaxbandit.domains.finite import in_words, tables
 from jaxbandit.kernels import Kernel
 from jaxbandit.kernels.base import covariances
 from jaxbandit.problems.noise import DRAWN, Drawn, Gaussian, Index, Noise, is_real
@@ -255,11 +255,9 @@ class Problem(AbstractProblem):
             return html_fields(title, brief)
         means, points, shape, best = np.asarray(self.means), np.asarray(self.domain.points), self.domain.grid_shape, optimum(self)
         feasible, index = np.all(means[1:] <= 0, axis=0), int(best.index)
-        grid = f" ({' x '.join(map(str, shape))} grid)" if len(shape) > 1 else ""
-        spans = " x ".join(f"[{low:.4g}, {high:.4g}]" for low, high in zip(points.min(axis=0), points.max(axis=0), strict=True))
         place = f"({', '.join(f'{x:.4g}' for x in points[index])})"
         words = f"{float(best.value):.4g} at {place}" if feasible.any() else "none: no point is feasible"
-        facts = [("points", f"{len(points):,}{grid} in {spans}"), ("constraints", str(self.constraints)), ("best feasible reward", words)]
+        facts = [("points", in_words(self.domain)), ("constraints", str(self.constraints)), ("best feasible reward", words)]
         facts += [("feasible points", f"{feasible.mean():.2%}")] if self.constraints else []
         facts += [(name, text) for name, text in brief if name not in ("domain", "means", "name")]
         if len(shape) != 2 or importlib.util.find_spec("matplotlib") is None:

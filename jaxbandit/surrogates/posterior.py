@@ -14,8 +14,9 @@ from jaxbandit.core import checks, fields
 from jaxbandit.core.blocks import by_platform, one_program
 from jaxbandit.core.declare import Array, Key, OnDomain, Table, check_fields, checked
 from jaxbandit.core.fields import AtLeast, Described, choice, of_class, whole
-from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.core.pytree import fields_in_brief, html_fields, pytree, replace, static
 from jaxbandit.domains import Box, Domain
+from jaxbandit.domains.finite import in_words
 from jaxbandit.kernels import Kernel
 from jaxbandit.surrogates.features import Form
 from jaxbandit.surrogates.precision import Need, in_step, least, needed, require
@@ -181,6 +182,16 @@ class AbstractSurrogate(OnDomain):
     def pool(self, posterior: Belief) -> Array:
         """Return the points ``[M, d]`` of the unit cube that indices stand for."""
         raise TypeError(f"{type(self).__name__} is known at the points of its domain alone")
+
+
+def _name_of(output: int) -> str:
+    """Return the name of an output by its number."""
+    return f"constraint {output}" if output else "reward"
+
+
+def _by_output(texts: Sequence[str]) -> str:
+    """Return the text of all outputs where they agree, else a line for each."""
+    return texts[0] if len(set(texts)) == 1 else "\n".join(f"{_name_of(output)}: {text}" for output, text in enumerate(texts))
 
 
 @pytree
@@ -445,7 +456,7 @@ class Surrogate(AbstractSurrogate):
         """Return a line for each group of outputs (form, rank, share of prior variance left out), and one on the precision."""
         lines = []
         for g, form in enumerate(self.forms):
-            names = ", ".join("reward" if j == 0 else f"constraint {j}" for j, group in enumerate(self.groups) if group == g)
+            names = ", ".join(_name_of(j) for j, group in enumerate(self.groups) if group == g)
             if form.name == "pool":
                 said = "exact at every point of the box"
             elif form.name == "rows":
@@ -459,6 +470,17 @@ class Surrogate(AbstractSurrogate):
             lines.append(f"noise variance {np.min(self.noise_variance):.3g} to {np.max(self.noise_variance):.3g}, by point")
         exact = f", variance refreshed every {self.refresh} rounds" if self.refresh else ""
         return "\n".join([*lines, f"precision {self.precision}{exact}"])
+
+    def _repr_html_(self) -> str:
+        """Return a table of the points, kernels, noise variances and prior means, and of what :meth:`describe` says."""
+        if checks.is_traced(self):
+            return html_fields(type(self).__name__, fields_in_brief(self))
+        axes = f"{', '.join(self.domain.names)}: any point of the box" if isinstance(self.domain, Box) else in_words(self.domain)
+        noise = [] if self.noise_differs else [np.asarray(self.noise_variance)[group] for group in self.groups]
+        facts = {"kernel": [repr(kernel) for kernel in self.kernels], "noise variance": [f"{variance:.4g}" for variance in noise]}
+        facts |= {"prior mean": [f"{mean:.4g}" for mean in np.asarray(self.prior_mean)]}
+        rows = [(name, _by_output(texts)) for name, texts in facts.items() if texts]
+        return html_fields(type(self).__name__, [("points", axes), *rows, ("computation", self.describe())])
 
     def __post_init__(self) -> None:
         self.validate()

@@ -98,6 +98,27 @@ def test_a_problem_shows_its_best_point_and_how_much_is_feasible():
     assert drawn.shape[0] == drawn.shape[1] >= 160 and "infeasible" in image["alt"]
 
 
+def test_a_model_says_what_it_is_of_and_how_it_computes_without_the_names_of_its_parts():
+    kernels = [jb.kernels.SquaredExponential(length_scale=1.0), jb.kernels.Matern52(length_scale=0.5)]
+    differing = jb.surrogate(PROBLEM.domain, kernels, noise_variance=[0.05, 0.1], prior_mean=[0.0, 1.0])
+    on_box = jb.surrogate(jb.domains.box({"rate": (0, 1), "share": (0, 2)}), kernels[0], noise_variance=0.01)
+    for model, points, kernel, noise, mean in (
+        (MODEL, "144 (12 x 12 grid) in [0, 6] x [0, 6]", repr(kernels[0]), "0.05", "0"),
+        (
+            differing,
+            "144 (12 x 12 grid) in [0, 6] x [0, 6]",
+            "reward: SquaredExponential(length_scale=1.0)constraint 1: Matern52(length_scale=0.5)",
+            "reward: 0.05constraint 1: 0.1",
+            "reward: 0constraint 1: 1",
+        ),
+        (on_box, "rate, share: any point of the box", repr(kernels[0]), "0.01", "0"),
+    ):
+        cells = read(model._repr_html_()).cells
+        said = model.describe().replace("\n", "")
+        facts = {"points": points, "kernel": kernel, "noise variance": noise, "prior mean": mean, "computation": said}
+        assert dict(zip(cells[1::2], cells[2::2], strict=True)) == facts
+
+
 def test_a_problem_without_a_feasible_point_or_a_plane_is_shown():
     domain = jb.domains.grid([0.0], [1.0], 5)
     infeasible = jb.problems.from_tables(domain, np.zeros(5), [np.ones(5)], name=MALICIOUS)

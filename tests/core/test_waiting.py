@@ -3,6 +3,10 @@
 import io
 import re
 
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
 import jaxbandit as jb
 from jaxbandit.core import waiting
 from jaxbandit.study import Run, Study, run_study
@@ -49,3 +53,29 @@ def test_nothing_is_shown_otherwise(monkeypatch):
     monkeypatch.setattr(Terminal, "isatty", lambda self: False)
     play()
     assert terminal.getvalue() == ""
+
+
+CELLS = """import time
+from jaxbandit.core import waiting
+waiting.AFTER, waiting.EVERY = 0.0, 0.01
+with waiting.shown(lambda seconds: f"compiling, {seconds:.2f} s"):
+    print("before")
+    time.sleep(0.3)
+print("after")"""
+
+
+@pytest.mark.full
+def test_an_executed_notebook_holds_no_lines_of_progress(monkeypatch, tmp_path):
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    cell = nbformat.v4.new_code_cell(CELLS)
+    seen = []
+    client = NotebookClient(nbformat.v4.new_notebook(cells=[cell]))
+    note = client.process_message
+    client.process_message = lambda msg, *rest: (seen.append(msg["content"].get("data", {}).get("text/plain", "")), note(msg, *rest))[1]
+    client.execute()
+    lines = [line for line in seen if line.startswith("compiling, ")]
+    assert len(lines) > 3, "whoever watches sees it"
+    printed = [output.text for output in cell.outputs if output.output_type == "stream"]
+    shown = [output.data for output in cell.outputs if output.output_type == "display_data"]
+    assert "".join(printed) == "before\nafter\n" and shown == [{"text/plain": ""}] and len(cell.outputs) == len(printed) + 1
