@@ -356,8 +356,9 @@ def connected(where: str | None) -> Iterator[Client | None]:
     if where is None:
         yield None
         return
-    if importlib.util.find_spec("distributed") is None:
-        raise InvalidArgument("dask: Dask is not installed; pip install 'jaxbandit[cluster]'")
+    for package, module in (("Dask", "distributed"), *([("cryptography", "cryptography")] if where == LOCAL else [])):
+        if importlib.util.find_spec(module) is None:
+            raise InvalidArgument(f"dask: {package} is not installed; pip install 'jaxbandit[cluster]'")
     dask: Any = importlib.import_module("distributed")
     with contextlib.suppress(RuntimeError):  # a device has been started: a caller in Python has chosen it
         jax.config.update("jax_platforms", "cpu")
@@ -377,17 +378,23 @@ def connected(where: str | None) -> Iterator[Client | None]:
 
 
 def local_cluster() -> Any:
-    """Return a cluster of this machine, which others cannot reach: a process for each GPU, or else for each processor."""
+    """Return a cluster of this machine, a process for each GPU, or else for each processor.
+
+    Whoever reaches a scheduler has programs run as its owner, and all users of a machine reach its ports. So certificates that end with
+    the cluster let in only who has them: this process and its workers.
+    """
     dask: Any = importlib.import_module("distributed")
     given = os.environ.get("CUDA_VISIBLE_DEVICES")  # no GPU is started to count them
     numbered = sorted(path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*")) if given is None else given.split(",")
     gpus = [gpu for gpu in numbered if gpu and gpu != "-1"]
     each = [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus] or [{"JAX_PLATFORMS": "cpu", "NPROC": "1"}] * cores()
-    inside: dict[str, Any] = {"host": "127.0.0.1"}
+    security = dask.security.Security.temporary()
+    inside: dict[str, Any] = {"host": "127.0.0.1", "protocol": "tls://", "security": security}
     config = {"distributed.worker.profile.enabled": False}  # which looks at every frame of the stack, and JAX traces hundreds deep
     options = {"nthreads": 1, "memory_limit": 0, "resources": {"GPU": 1} if gpus else {}, "silence_logs": logging.ERROR, **inside}
     return dask.SpecCluster(
         workers={number: {"cls": dask.Nanny, "options": {**options, "config": config, "env": env}} for number, env in enumerate(each)},
         scheduler={"cls": dask.Scheduler, "options": {**inside, "port": 0, "dashboard_address": "127.0.0.1:0"}},
+        security=security,
         silence_logs=logging.ERROR,
     )

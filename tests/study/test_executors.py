@@ -476,11 +476,28 @@ def test_a_broken_scheduler_file(tmp_path: Path, monkeypatch: Any) -> None:
             get_client()
 
 
-def test_without_dask(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+@pytest.mark.parametrize(("package", "module"), [("Dask", "distributed"), ("cryptography", "cryptography")])
+def test_without_dask(package: str, module: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     real = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *own: None if name == "distributed" else real(name, *own))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *own: None if name == module else real(name, *own))
     assert main(["run", str(written(tmp_path, ONE_CELL)), "--out", str(tmp_path / "out"), "--no-cache", "--dask", "local"]) == 2
-    assert capsys.readouterr().err == "error: dask: Dask is not installed; pip install 'jaxbandit[cluster]'\n"
+    assert capsys.readouterr().err == f"error: dask: {package} is not installed; pip install 'jaxbandit[cluster]'\n"
+
+
+def test_nobody_else_reaches_the_scheduler_of_a_local_cluster(monkeypatch: Any) -> None:
+    """All users of a machine reach its ports: without the certificate, or with another, no connection is made."""
+    from distributed import Client
+    from distributed.security import Security
+
+    monkeypatch.setattr(executors, "cores", lambda: 0)  # a scheduler without workers
+    with executors.local_cluster() as own:
+        assert own.scheduler_address.startswith("tls://127.0.0.1:")
+        plain = own.scheduler_address.replace("tls://", "tcp://")
+        for address, security in ((own.scheduler_address, None), (plain, None), (own.scheduler_address, Security.temporary())):
+            with pytest.raises((OSError, TypeError, ValueError)):
+                Client(address, security=security, timeout=2)
+        with Client(own, set_as_default=False) as client:
+            assert client.scheduler_info()["workers"] == {}
 
 
 # Processes of this machine.
