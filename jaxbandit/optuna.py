@@ -218,9 +218,10 @@ class Sampler(BaseSampler):
         if session is None or not goes_on or list(session._state.design) != first:
             session, made = Session(Unwritten(parts.table()), parts), []
             session._state.design = first
+            session._state.course.readable = lambda place: _in_steps(space, parts.space, place)
         for move in moves[len(made) :]:
             if move.values is None:
-                ticket = session._ask(move.point, lambda place: _in_steps(space, parts.space, place))
+                ticket = session._ask(move.point)
                 made.append(dataclasses.replace(move, point=session._state.place_of(ticket.index) or ticket.index))
                 continue
             number = 1 + [one.number for one in made if one.values is None].index(move.number)

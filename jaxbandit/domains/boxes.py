@@ -129,6 +129,19 @@ class Box(Domain):
         """Return the points of the unit cube that stand for what ``points [..., d]`` are in the units of the axes: integers are rounded."""
         return self._along(points, [side.snapped for side in self.sides])
 
+    def are_near(self, points: Any, place: Any, within: float) -> Any:
+        """Return which ``points [..., n, d]`` of the unit cube lie ``within`` a share of every side of ``place [..., d]``, as booleans.
+
+        Of whole numbers and categories only the same ones do.
+        """
+        module, place = numpy_of(points), place[..., None, :]
+        near = []
+        for axis, side in enumerate(self.sides):
+            one, other = points[..., axis], place[..., axis]
+            is_whole = side.scale == "integers"
+            near.append(side.from_unit(one) == side.from_unit(other) if is_whole else module.abs(one - other) < within)
+        return module.all(module.stack(near), axis=0)
+
     @property
     def brief(self) -> int:
         """Number of brief ascents of a round from candidates."""

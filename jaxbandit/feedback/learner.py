@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from typing import Annotated, ClassVar, TypeVar
+from typing import Annotated, ClassVar, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from jax.typing import DTypeLike
 from jaxbandit.core.declare import Array, Declared, Key, checked
 from jaxbandit.core.fields import MOST_ROUNDS, whole
 from jaxbandit.core.pytree import pytree, replace, static
-from jaxbandit.domains import Domain
+from jaxbandit.domains import Box, Domain
 from jaxbandit.surrogates import AbstractSurrogate, Posterior, Prediction, Surrogate
 from jaxbandit.surrogates.posterior import Belief
 
@@ -198,8 +198,8 @@ class DelayedSurrogate(AbstractSurrogate):
       policy: a policy of :mod:`jaxbandit.feedback`.
       capacity: rounds of pending feedback that are kept.
       axis: name of the batch axis of trials, ``None`` for a trial by itself.
-      under_way: ``[M]`` booleans, points that are to look worst to whoever chooses, on a box with what lies beside them, or ``None`` where
-        all count as they are believed.
+      under_way: ``[M]`` booleans, points under way or failed, which are to look worst to whoever chooses, on a box with what lies beside
+        them, or ``None`` where all count as they are believed.
     """
 
     chosen: Surrogate
@@ -269,8 +269,8 @@ class DelayedSurrogate(AbstractSurrogate):
         """Return which of ``points [n, d]`` of the unit cube lie beside one under way, ``[n]``."""
         if self.under_way is None:
             return None
-        apart = jnp.max(jnp.abs(points[:, None] - self.pool(posterior)[None]), axis=-1)
-        return jnp.any((apart < BESIDE) & self.under_way[None], axis=1)
+        near = cast(Box, self.domain).are_near(self.pool(posterior)[None], points, BESIDE)
+        return jnp.any(near & self.under_way[None], axis=1)
 
     def place(self, posterior: Belief, point: Array) -> tuple[Array, Belief]:
         return self.policy.place(self, posterior, point)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -20,10 +20,11 @@ from jaxbandit.algorithms.base import Observation, Seen
 from jaxbandit.core.declare import Array
 from jaxbandit.core.pytree import replace
 from jaxbandit.core.status import Status, healthy
-from jaxbandit.domains import Box
+from jaxbandit.domains import Box, Domain
 from jaxbandit.engine.rounds import choose_point, faults, flags_raised, goes_by_prior, is_far, may_be_infinite, policy_key, surprises_at
 from jaxbandit.engine.trial import Setting, Surprises
 from jaxbandit.feedback import DelayedSurrogate, Pending
+from jaxbandit.feedback.learner import BESIDE
 from jaxbandit.session.axes import Place
 from jaxbandit.session.best import believed_at, best_place
 from jaxbandit.surrogates import Prediction, arithmetic
@@ -33,6 +34,8 @@ ATTEMPTS = 3  # at a point that is not under way
 SAME = 1e-5  # of the sides of a box: how near points are the same but for rounding
 Units: TypeAlias = tuple[np.ndarray, np.ndarray]
 """Shift and scale ``[k]`` of modelled functions, see :meth:`Outputs.units <jaxbandit.session.quantities.Outputs.units>`."""
+Spot: TypeAlias = tuple[int, Place]
+"""A point by its number, and on a box its place."""
 Told: TypeAlias = tuple[int, Place, Mapping[int, float]]
 """A point, and values of modelled functions there by number."""
 
@@ -99,14 +102,16 @@ def _choose(
 ) -> Any:
     """Return the point and the status of round ``t``, ``[2]`` (int32), on a box its place ``[d]``, and the state after the choice.
 
-    On a box ``index`` is the number that its point is to have. Points ``under_way [M]`` look worst to the algorithm, which draws other
-    random numbers at each further ``attempt``.
+    On a box ``index`` is the number that its point is to have. The algorithm draws other random numbers at each further ``attempt``, in
+    which points ``under_way [M]`` look worst to it, where feedback is late.
     """
     algorithm, arena, key = setting.algorithm, setting.arena, policy_key(setting.key, t)
     if index is not None:
         state = with_next(state, index - arena.surrogate.domain.size)
-    if under_way is not None and attempt is not None:
-        arena, key = replace(arena, surrogate=replace(arena.surrogate, under_way=under_way)), jax.random.fold_in(key, attempt)
+    if attempt is not None:
+        key = jax.random.fold_in(key, attempt)
+        if isinstance(arena.surrogate, DelayedSurrogate):
+            arena = replace(arena, surrogate=replace(arena.surrogate, under_way=under_way))
     choice = choose_point(algorithm, arena, state, t, key)
     raised = faults(arena, choice, choice.state, may_be_infinite(algorithm.init(arena)))
     if goes_by_prior(algorithm, arena.surrogate.model):
@@ -150,8 +155,22 @@ class Round:
 
     index: int
     place: Place = ()
-    under_way: tuple[int, ...] = ()  # points that were not to be chosen
+    # Points that were not to be chosen.
+    under_way: tuple[Spot, ...] = ()
+    failed: tuple[Spot, ...] = ()
     arrivals: dict[tuple[int, int], float] = dataclasses.field(default_factory=dict)
+
+
+def is_among(domain: Domain, spot: Spot, others: Sequence[Spot], within: float = BESIDE) -> bool:
+    """Return whether a point is one of some others, on a box within a share of its sides."""
+    if not isinstance(domain, Box):
+        return spot[0] in {index for index, _ in others}
+    return bool(others) and bool(np.any(domain.are_near(np.asarray([place for _, place in others]), np.asarray(spot[1]), within)))
+
+
+def _is_made(status: int) -> bool:
+    """Return whether a choice is one, by its flags."""
+    return bool(healthy(np.asarray(int(status))))
 
 
 def room_for(count: int) -> int:
@@ -165,6 +184,7 @@ class Course:
     def __init__(self, make: Callable[[], Setting], units: Units | None = None) -> None:
         self.rounds: list[Round] = []  # those that have begun; the last one has not ended
         self._known: list[Told] = []
+        self.readable: Callable[[Place], Place] = tuple
         self.learn_under(make, units)
 
     def learn_under(self, make: Callable[[], Setting], units: Units | None = None) -> None:
@@ -196,49 +216,47 @@ class Course:
             self._known = known
             self._play_anew()
 
-    def choose(self, under_way: Sequence[int] = (), index: int | None = None) -> Chosen:
+    def choose(self, under_way: Sequence[Spot] = (), failed: Sequence[Spot] = (), index: int | None = None) -> Chosen:
         """Return the choice of the next round, which :meth:`asked` begins; on a box its point is to have the number ``index``.
 
-        It is a point not ``under_way`` wherever the algorithm finds one.
+        It is a point that has not ``failed`` wherever the algorithm finds one, and of these one that is not ``under_way``. On a box its
+        place is a ``readable`` one.
         """
         with self._arithmetic():
-            return self._choice(self.settled(), len(self.rounds) + 1, under_way, index)
+            return self._choice(self.settled(), len(self.rounds) + 1, under_way, failed, index)
 
-    def _choice(self, carry: Carry, t: int, under_way: Sequence[int], index: int | None) -> Chosen:
-        setting = self.setting
+    def _choice(self, carry: Carry, t: int, under_way: Sequence[Spot], failed: Sequence[Spot], index: int | None) -> Chosen:
+        setting, domain = self.setting, self.setting.arena.domain
 
         def attempt(*more: object) -> Chosen:
             own = None if index is None else np.int32(index)
             chosen, place, after = _choose(setting, carry.far, np.int32(t), own, carry.state, *more)
             point, status = np.asarray(chosen).tolist()
-            return Chosen(point, () if place is None else tuple(np.asarray(place, np.float64).tolist()), Status(status), after)
+            there = () if place is None else tuple(np.asarray(place, np.float64).tolist())
+            return Chosen(point, self.readable(there) if there and _is_made(status) else there, Status(status), after)
 
-        waiting = np.asarray([place for number, place in self._places() if number in under_way], np.float64)
+        def repeats(chosen: Chosen) -> tuple[bool, bool]:
+            is_late = isinstance(setting.arena.surrogate, DelayedSurrogate)
+            return is_among(domain, chosen[:2], failed), is_late and is_among(domain, chosen[:2], under_way, SAME)
 
-        def repeats(chosen: Chosen) -> bool:
-            if not chosen.place:
-                return chosen.point in under_way
-            return bool(np.any(np.all(np.abs(waiting - chosen.place) < SAME, axis=1))) if waiting.size else False
+        best = first = attempt()
+        mask = np.isin(np.arange(setting.arena.size), [number for number, _ in (*under_way, *failed)])
+        for number in range(1, ATTEMPTS + 1):
+            if not any(repeats(best)):
+                break
+            other = attempt(mask, np.int32(number))
+            if _is_made(other.status) and repeats(other) < repeats(best):
+                # It keeps the first status, because points under way only look bad.
+                best = other._replace(status=first.status)
+        return best
 
-        first = attempt()
-        if isinstance(setting.arena.surrogate, DelayedSurrogate) and repeats(first):
-            mask = np.isin(np.arange(setting.arena.size), under_way)
-            for number in range(1, ATTEMPTS + 1):
-                other = attempt(mask, np.int32(number))
-                if not repeats(other) and healthy(np.asarray(int(other.status))):
-                    return other._replace(status=first.status)  # for points under way only look bad
-        return first
-
-    def _places(self) -> Iterator[tuple[int, Place]]:
-        """Yield all points of a box that are known, by number."""
-        yield from ((one.index, one.place) for one in self.rounds if one.place)
-        yield from ((index, place) for index, place, _ in self._known if place)
-
-    def asked(self, index: int, after: object = None, under_way: Sequence[int] = (), place: Place = ()) -> None:
+    def asked(
+        self, index: int, after: object = None, under_way: Sequence[Spot] = (), failed: Sequence[Spot] = (), place: Place = ()
+    ) -> None:
         """Begin the next round, whose point is ``index``; ``after`` is the state after that choice if :meth:`choose` has just made it."""
         if after is not None:
             self._carry, self._played = self._now, len(self.rounds)
-        self.rounds.append(Round(index, place, tuple(under_way)))
+        self.rounds.append(Round(index, place, tuple(under_way), tuple(failed)))
         self._after, self._now = after, None
 
     def tell(self, number: int, values: Mapping[int, float]) -> None:
@@ -293,7 +311,7 @@ class Course:
         if self._after is not None:
             carry = carry._replace(state=self._after)
         elif self.choosing_matters:
-            chosen = self._choice(carry, self._played + 1, ended.under_way, ended.index if ended.place else None)
+            chosen = self._choice(carry, self._played + 1, ended.under_way, ended.failed, ended.index if ended.place else None)
             carry = carry._replace(state=chosen.after)
         room = 1 if carry.pending is None else len(carry.pending.values)
         values = np.full((room, arena.surrogate.outputs), np.nan, arena.dtype)

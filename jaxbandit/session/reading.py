@@ -142,7 +142,7 @@ class Reading:
         """Return the best point by posterior mean among those feasible with at least the given probability; on a box of all its points.
 
         It is found by ascents from the best candidates and points measured, and never worse than these. Where none is feasible, it is the
-        one most likely to be feasible, and of those the best.
+        one most likely to be feasible, and of those the best. It is no point whose run was dropped, unless another run there was complete.
 
         Args:
           probability: least posterior probability that all constraints hold, from 0 to 1.
@@ -157,6 +157,8 @@ class Reading:
             if measured or not isinstance(space.domain, Box):
                 return known
             place = space.readable(state.course.best(probability).tolist())
+            if state.has_failed((space.size, place)):
+                return known
             found = self._recommended(None, space.point_at(place), self._believed(place), 0, probability)
 
             def worth(one: Recommendation) -> tuple[bool, float, float]:
@@ -172,9 +174,11 @@ class Reading:
             if state.standard is not None and not any(record.values for record in state.records.values()):
                 raise SessionError("recommend: nothing has been told yet, and a model of standardised outputs knows no units before")
             allowed[[record.ticket.index for record in state.records.values() if record.values]] = True
+            allowed[state.unfit] = False
             mean, _, feasible = believed = self._believed()
         if not allowed.any():
-            raise SessionError("recommend: no point has been measured yet; tell some values, or leave measured out")
+            words = "no point has been measured yet; tell some values, or leave measured out" if measured else "every point has failed"
+            raise SessionError(f"recommend: {words}")
         fine = allowed & (feasible >= probability)
         among = fine if fine.any() else allowed & (feasible == np.max(feasible[allowed]))
         index = int(np.argmax(np.where(among, self.specification.outputs.objective.sign * mean[0], -np.inf)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, overload
 
@@ -32,7 +32,7 @@ from jaxbandit.session.models import fitted, fitted_in_units, of_output, standar
 from jaxbandit.session.quantities import Outputs, told_values
 from jaxbandit.session.reading import Reading, Recommendation
 from jaxbandit.session.specification import Specification
-from jaxbandit.session.state import Record, State, Ticket
+from jaxbandit.session.state import Record, State, Ticket, spot_of
 from jaxbandit.study.runs import Model
 
 
@@ -205,15 +205,17 @@ class Session(Reading):
     def ask(self, count: int | None = None) -> Ticket | list[Ticket]:
         """Return the next point to measure, or a list of the next ``count``; each is under way until it is told or dropped.
 
-        No point under way is asked for again as long as the algorithm finds another one. The initial design comes first; what has not been
-        told of it when round 1 begins arrives when it is told.
+        No point under way is asked for again as long as the algorithm finds another one, and no point of a dropped run ever, on a box none
+        within a thousandth of every side: where the algorithm finds no other, the nearest that has not failed stands for it. The initial
+        design comes first; what has not been told of it when round 1 begins arrives when it is told.
 
         Warns:
           DeclaredInfeasible: when the algorithm declares that no point satisfies the constraints.
 
         Raises:
           InvalidArgument: unless ``count`` is a whole number >= 1.
-          SessionError: when the horizon is reached, when values are missing that the algorithm needs first, or when it cannot choose.
+          SessionError: when the horizon is reached, when values are missing that the algorithm needs first, when it cannot choose, or when
+            no point is left whose run has not failed.
         """
         with self._claimed():
             if count is None:
@@ -228,12 +230,9 @@ class Session(Reading):
                 raise SessionError(f"ask: values come before the next round here; ask for one point at a time, got count={count}")
             return [self._ask() for _ in range(count)]
 
-    def _ask(self, point: int | Place | None = None, readable: Callable[[Place], Place] | None = None) -> Ticket:
-        """Return the ticket of the next point; of ``point``, on a box its place, where somebody else has chosen it.
-
-        The place of one that is chosen here is made ``readable``, by default of six digits.
-        """
-        body, status, after = self._state.next(), Status.OK, None
+    def _ask(self, point: int | Place | None = None) -> Ticket:
+        """Return the ticket of the next point; of ``point``, on a box its place, where somebody else has chosen it."""
+        body, status, after, state, is_ours = self._state.next(), Status.OK, None, self._state, point is None
         warned = any(record.ticket.status & Status.FAR_FROM_PRIOR for record in self._state.records.values())
         if body["round"] > 0:
             waiting = [ticket for ticket in self.pending if not ticket.observed]
@@ -248,12 +247,15 @@ class Session(Reading):
                 raise SessionError(f"ask: all {self.specification.horizon} rounds of the session's horizon have been asked for")
             self._keep_up(asking=True)
             if point is None:
-                chosen = self._state.course.choose(self._state.under_way, body.get("index"))
+                chosen = state.course.choose(state.under_way, state.failed, body.get("index"))
                 status, after = chosen.status, chosen.after
-                point = (readable or self._state.space.readable)(chosen.place) if chosen.place else chosen.point
+                point = chosen.place or chosen.point
             if not healthy(np.asarray(int(status))):
                 raise SessionError(f"ask: the algorithm cannot choose: {explain(int(status))}; nothing has happened")
             body |= {"place": list(point)} if isinstance(point, tuple) else {"index": point}
+        if is_ours and state.has_failed(spot := spot_of(body)):
+            index, place = state.not_failed(spot)
+            body |= {"place": list(place)} if place else {"index": index}
         self._happen("asked", body | {"status": int(status)}, after)
         if status & Status.FAR_FROM_PRIOR and not warned:
             [line] = flags_in_words(np.asarray(int(Status.FAR_FROM_PRIOR)))
@@ -404,9 +406,10 @@ class Session(Reading):
         return tuple(self._state.records[number + place].ticket for place in range(len(rows)))
 
     def drop(self, ticket: Ticket | int) -> None:
-        """Give a run up that failed: no value of it will come. Dropping it again changes nothing.
+        """Give a run up that failed: no further value of it will come. Dropping it again changes nothing.
 
-        Where values come before the next round, the round is repeated; else it counts as one whose values never arrive.
+        Its point is not asked for again, nor recommended, until ``tell(..., correct=True)`` takes that back. Where values come before the
+        next round, the round is repeated; else it counts as one whose values never arrive.
 
         Raises:
           InvalidArgument: on an unknown ticket.

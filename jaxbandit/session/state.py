@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxbandit.algorithms.safe_sets import Safe
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import from_fields
@@ -16,9 +17,10 @@ from jaxbandit.core.fields import whole
 from jaxbandit.core.files import reason_of
 from jaxbandit.core.status import Status
 from jaxbandit.domains import Box
+from jaxbandit.feedback.learner import BESIDE
 from jaxbandit.session.axes import Place
-from jaxbandit.session.course import Course, Told, Units, room_for
-from jaxbandit.session.journal import JOURNAL, DamagedSession, Event, Journal
+from jaxbandit.session.course import SAME, Course, Spot, Told, Units, is_among, room_for
+from jaxbandit.session.journal import JOURNAL, DamagedSession, Event, Journal, SessionError
 from jaxbandit.session.quantities import Standard, told_values
 from jaxbandit.session.specification import Specification
 from jaxbandit.study.runs import Model
@@ -34,6 +36,7 @@ BODIES = {
 STANDARD = {"location", "scale"}  # further keys of a fit from version 2 on, which has no model where only outputs are standardised anew
 REPLACED = {"initial"}  # further key of what is observed before anything else, in place of the default initial design: the rest of it, 0
 ROW = {"index", "point", "values"}  # of what is observed
+FREE = "a run that did end after all is told as a correction, which frees its point"
 PLACE = {"place"}  # further key of a point of a box that was asked for: its coordinates in the unit cube
 
 
@@ -93,6 +96,8 @@ class State:
         self.records: dict[int, Record] = {}
         self.course = Course(lambda: specification.setting, self.units)
         self._is_box = isinstance(self.space.domain, Box)
+        if self._is_box:
+            self.course.readable = self.space.readable
         self.entered = 1  # number of events that have happened; the first one holds the specification
 
     def follow(self, journal: Journal) -> None:
@@ -147,16 +152,21 @@ class State:
 
     def _ask(self, event: Event, after: object) -> None:
         body = event.body
-        for name, expected in self.next().items():
-            _check_equal(name, body[name], expected)
+        under_way, failed, room = self.under_way, self.failed, self.room
+        expected = self.next()
+        if expected["round"] == 0 and self.has_failed(spot_of(expected)):
+            # Another point stands for one of the initial design that has failed.
+            expected = {name: value for name, value in expected.items() if name != ("place" if self._is_box else "index")}
+        for name, value in expected.items():
+            _check_equal(name, body[name], value)
         place = self._owned(body["place"]) if self._is_box else ()
         whole(0, self.space.size - 1)("index", body["index"])
         whole(0, 2 * max(Status) - 1)("status", body["status"])
-        number, index, under_way, room = body["ticket"], body["index"], self.under_way, self.room
+        number, index = body["ticket"], body["index"]
         ticket = Ticket(number, body["round"], index, self.space.point(index), Status(body["status"]))
         self.records[number] = Record(ticket, event.at, len(self.specification.outputs.names))
         if ticket.round:
-            self.course.asked(index, after, under_way, place)
+            self.course.asked(index, after, under_way, failed, place)
         else:
             self._begin()
         if self.room != room:
@@ -235,8 +245,7 @@ class State:
         parts, told = self.specification, list[Told]()
         for record in self.records.values():
             is_whole = record.state == "complete"
-            is_dropped = record.dropped and not (record.ticket.observed and record.values)
-            if record.ticket.round == 0 and not is_dropped and (is_whole or not parts.at_once):
+            if record.ticket.round == 0 and (is_whole or not parts.at_once):
                 told.append(
                     (
                         record.ticket.index,
@@ -265,13 +274,59 @@ class State:
         return None if self.standard is None else self.specification.outputs.units(self.standard)
 
     @property
-    def under_way(self) -> list[int]:
+    def under_way(self) -> list[Spot]:
         """Points that have been asked for, or observed, and lack values; of these alone those of which nothing was told.
 
         There are none in journals of version 1, whose sessions did not heed them.
         """
         waiting = [one for one in self.records.values() if one.state == "pending" or (one.state == "partial" and not one.ticket.observed)]
-        return [record.ticket.index for record in waiting] if self.specification.schema > 1 else []
+        return self._spots(waiting) if self.specification.schema > 1 else []
+
+    @property
+    def failed(self) -> list[Spot]:
+        """Points of runs that were dropped, of which none is asked for again; none in journals of version 1, as of those under way."""
+        return self._spots([one for one in self.records.values() if one.dropped]) if self.specification.schema > 1 else []
+
+    def has_failed(self, point: Spot) -> bool:
+        """Return whether a run at a point was dropped, on a box at one within a thousandth of every side."""
+        return is_among(self.space.domain, point, self.failed)
+
+    @property
+    def unfit(self) -> np.ndarray:
+        """Booleans ``[M]``, true at points that have failed and where no other run was complete: none of them is recommended."""
+        unfit, domain = np.zeros(self.space.size, bool), self.space.domain
+        for index, place in self.failed:
+            unfit[index] = True
+            if isinstance(domain, Box):
+                unfit |= domain.are_near(self.space.modelled, np.asarray(place), BESIDE)
+        unfit[[one.ticket.index for one in self.records.values() if one.state == "complete"]] = False
+        return unfit
+
+    def not_failed(self, point: Spot) -> Spot:
+        """Return the point nearest to one among those that have not failed, where there is one that is not under way.
+
+        Raises ``SessionError`` when there is none, and where the algorithm certifies points, of which this is none.
+        """
+        domain, failed, under_way = self.space.domain, self.failed, self.under_way
+        if isinstance(self.specification.algorithm, Safe):
+            kind = type(self.specification.algorithm).__name__
+            raise SessionError(f"ask: {kind} finds no point but those that have failed, and no other is certified; {FREE}")
+        places = self.space.modelled[: domain.size]
+        sides = np.where(np.ptp(places, axis=0) > 0, np.ptp(places, axis=0), 1)
+        apart = np.linalg.norm((places - (np.asarray(point[1]) if self._is_box else places[point[0]])) / sides, axis=1)
+        waiting = None
+        for index in np.argsort(apart, kind="stable").tolist():
+            other = (index, self.course.readable(places[index].tolist()) if self._is_box else ())
+            if not is_among(domain, other, failed):
+                if not is_among(domain, other, under_way, SAME):
+                    return other
+                waiting = waiting or other
+        if waiting is None:
+            raise SessionError(f"ask: the runs at all points have failed, and none is left to ask for; {FREE}")
+        return waiting
+
+    def _spots(self, records: Sequence[Record]) -> list[Spot]:
+        return [(record.ticket.index, self.place_of(record.ticket.index)) for record in records]
 
     def due(self, *, asking: bool) -> bool | None:
         """Return whether outputs are to be standardised anew before anything else happens (else ``None``), and the model to be refitted.
@@ -300,6 +355,11 @@ class State:
             known = f"1 to {len(self.records)}" if self.records else "none yet"
             raise InvalidArgument(f"ticket: must be one that was asked for ({known}), got {short(ticket)}")
         return self.records[number]
+
+
+def spot_of(body: Mapping[str, Any]) -> Spot:
+    """Return the point of an event by which it was asked for."""
+    return body["index"], tuple(body.get("place", ()))
 
 
 def _check_equal(name: str, value: object, expected: object) -> None:

@@ -329,7 +329,7 @@ def test_values_before_the_next_round(tmp_path: Path) -> None:
             session.ask()
         session.drop(first)
         second = session.ask()
-        assert (second.number, second.round, second.index) == (2, 1, first.index)
+        assert (second.number, second.round) == (2, 1) and second.index != first.index, "a failed point is not asked for again"
         with pytest.raises(SessionError, match="ticket 1: was dropped, and its round repeated"):
             session.tell(first, reward=0.3, correct=True)
         session.tell(second, measured(second))
