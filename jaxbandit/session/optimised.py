@@ -5,33 +5,39 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import numpy as np
 
 from jaxbandit.algorithms import Algorithm, Cei
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.declare import KeyOrSeed, checked
-from jaxbandit.core.fields import Check, Words, anything, whole
+from jaxbandit.core.codec import digest
+from jaxbandit.core.declare import FilePath, KeyOrSeed, checked
+from jaxbandit.core.fields import Check, Words, anything, each, whole
 from jaxbandit.core.pytree import html_fields
 from jaxbandit.domains import Domain
-from jaxbandit.session.axes import Axis
-from jaxbandit.session.journal import SessionError
-from jaxbandit.session.quantities import readable
+from jaxbandit.session.axes import Axis, Space
+from jaxbandit.session.journal import JOURNAL, SessionError
+from jaxbandit.session.quantities import Outputs, readable
 from jaxbandit.session.session import Session
+from jaxbandit.session.specification import Specification
 from jaxbandit.study.runs import Model
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Outcome: TypeAlias = float | Mapping[str, float] | None
-"""Value of the objective, values of all outputs by name, or ``None`` of an evaluation that failed."""
+Outcome: TypeAlias = float | Mapping[str, float | None] | None
+"""Value of the objective, values of all outputs by name, or ``None`` of what an evaluation that failed lacks."""
+EXCEPTION = Check("a class of exceptions such as MemoryError", lambda kind: isinstance(kind, type) and issubclass(kind, Exception))
 FUNCTION = Check("a function of a point's coordinates by name", lambda value: callable(value) and not isinstance(value, type))
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Optimised:
     """Outcome of :func:`optimise`; it shows itself as text and, in notebooks, as a table.
+
+    It holds the evaluations that have ended, those that failed included.
 
     Attributes:
       session: the session that asked for the points: its ``recommend()`` goes by what is believed, as noise asks for, its ``plot()`` shows
@@ -43,13 +49,12 @@ class Optimised:
     @property
     def best(self) -> dict[str, float | str]:
         """The point of the best value measured where all constraints held, by the names of the axes; see :attr:`feasible`."""
-        points: list[dict[str, float | str]] = self.points
-        return points[self._best]
+        return self.points[self._best]
 
     @property
     def values(self) -> dict[str, float]:
         """The values measured at :attr:`best`, by the names of the outputs."""
-        columns = self.session.columns()
+        columns = self._columns
         return {name: float(columns[name][self._best]) for name in self.session.specification.outputs.names}
 
     @property
@@ -60,19 +65,23 @@ class Optimised:
     @property
     def points(self) -> list[dict[str, float | str]]:
         """All points, in the order of their evaluation."""
-        columns, names = self.session.columns(), self.session.specification.space.names
+        columns, names = self._columns, self.session.specification.space.names
         return [dict(zip(names, row, strict=True)) for row in zip(*(columns[name].tolist() for name in names), strict=True)]
 
     @property
     def table(self) -> pd.DataFrame:
         """A row for each evaluation: its point, its values, NaN where it failed, and the best value so far where constraints held."""
         space, outputs = self.session.specification.space, self.session.specification.outputs
-        return self.session.history().to_dataframe()[[*space.names, *outputs.names, "best_so_far"]]
+        return self.session.history().to_dataframe()[[*space.names, *outputs.names, "best_so_far"]][_ended(self.session)]
+
+    @property
+    def _columns(self) -> dict[str, np.ndarray]:
+        return {name: column[_ended(self.session)] for name, column in self.session.columns().items()}
 
     @property
     def _violation(self) -> np.ndarray:
         """Sum ``[n]`` over constraints of how far each was violated, as shares of the largest violation; infinity of what failed."""
-        columns, outputs = self.session.columns(), self.session.specification.outputs
+        columns, outputs = self._columns, self.session.specification.outputs
         each = [constraint.violation(columns[constraint.name]) for constraint in outputs.constraints]
         sizes = [np.nanmax(violation, initial=0) or 1.0 for violation in each]
         total = sum((violation / size for violation, size in zip(each, sizes, strict=True)), np.zeros(len(columns["ticket"])))
@@ -83,7 +92,7 @@ class Optimised:
         objective, violation = self.session.specification.outputs.objective, self._violation
         if not np.isfinite(violation).any():
             raise SessionError("best: every evaluation failed, and there is no point to recommend")
-        reward = np.where(violation == violation.min(), objective.sign * self.session.columns()[objective.name], -np.inf)
+        reward = np.where(violation == violation.min(), objective.sign * self._columns[objective.name], -np.inf)
         return int(np.argmax(reward))
 
     def __repr__(self) -> str:
@@ -112,17 +121,22 @@ def optimise(
     algorithm: Algorithm | None = None,
     model: Annotated[Model, Words("the model of a session, study.Model(...)")] | None = None,
     key: KeyOrSeed = 0,
+    directory: FilePath | None = None,
+    catch: Annotated[type[Exception] | Sequence[type[Exception]], EXCEPTION | each(EXCEPTION)] = (),
 ) -> Optimised:
     """Look for the best point of a function, which is called once for each of so many points, one after another.
 
-    ``optimise(lambda x, y: -(x**2) - y, {"x": (-1.0, 2.0), "y": (0.0, 1.0)}, 25).best`` is near ``{"x": 0, "y": 0}``. A session in memory
-    asks for the points: the initial design first, then those of the algorithm. What is to survive a crash, or comes late or in parts, wants
-    a :class:`Session` on a disk.
+    ``optimise(lambda x, y: -(x**2) - y, {"x": (-1.0, 2.0), "y": (0.0, 1.0)}, 25).best`` is near ``{"x": 0, "y": 0}``. A session asks for
+    the points: the initial design first, then those of the algorithm. What comes late or in parts wants a :class:`Session` of its own.
+
+    Ctrl-C ends the search, which returns the evaluations that have ended, unless there is none. Any other exception has them as its
+    attribute ``optimised``, as a note of its says.
 
     Args:
       function: called with a point's coordinates by name, ``function(x=0.5, y=1.0)``, in the user's units; categories are their labels. It
         returns the objective's value, or where there are constraints a mapping from the names of all outputs to values. Of an evaluation
-        that failed it returns ``None``, or a value that is not finite. What it raises ends the search.
+        that failed it returns ``None``, or ``None`` or a number that is not finite for the values that it lacks: the others are learnt. No
+        point of a failed evaluation is called again.
       axes: by name ``(low, high)``, :func:`domains.log <jaxbandit.domains.log>` or
         :func:`domains.integers <jaxbandit.domains.integers>` of such, or texts, as for :func:`domains.box <jaxbandit.domains.box>`; or what
         :meth:`Session.create` takes.
@@ -132,26 +146,77 @@ def optimise(
       algorithm: any algorithm of a session; default constrained expected improvement, :class:`~jaxbandit.Cei`.
       model: the GP model, as for :meth:`Session.create`; default one that is fitted.
       key: a JAX PRNG key, or its seed.
+      directory: where to write each value as soon as it is known; default: nowhere. A search that the directory holds, whose other
+        arguments must be the same, goes on until so many evaluations have ended; a point whose evaluation was interrupted is called first.
+      catch: classes of exceptions by which the function says that an evaluation has failed, such as ``MemoryError``.
 
     Raises:
-      InvalidArgument: on any argument out of range, and on what the function returns that is no value of the outputs.
+      InvalidArgument: on any argument out of range, on what the function returns that is no value of the outputs, and on a directory that
+        holds another search.
+      SessionError: when no point is left whose evaluation has not failed, and as :meth:`Session.create` and :meth:`Session.open`.
     """
-    parts: dict[str, Any] = {"objective": objective, "constraints": constraints, "key": key, "horizon": evaluations}
-    session = Session.create(None, axes, Cei() if algorithm is None else algorithm, model, **parts)
-    name = session.specification.outputs.objective.name
-    for _ in range(evaluations):
-        ticket = session.ask()
-        outcome = function(**ticket.point)
-        values = outcome if isinstance(outcome, Mapping) else {} if outcome is None else {name: outcome}
-        try:
-            finite = bool(values) and all(math.isfinite(value) for value in values.values())
-        except TypeError as error:
-            words = "must return a number, or a mapping from the names of outputs to numbers"
-            raise InvalidArgument(f"function: {words}, got {short(outcome)}") from error
-        if not finite:
-            session.drop(ticket)
-            continue
-        if missing := [name for name in session.specification.outputs.names if name not in values]:
-            raise InvalidArgument(f"function: must return a value of {', '.join(missing)}, too, got {short(outcome)}")
-        session.tell(ticket, values)
+    specification = Specification(
+        space=Space.of(axes),
+        outputs=Outputs.read(objective, constraints),
+        algorithm=Cei() if algorithm is None else algorithm,
+        model=model,
+        key=key,
+        # A search on a disk may be asked for more evaluations later.
+        horizon=evaluations if directory is None else max(evaluations, Specification.horizon),
+    )
+    session = Session.begin(None, specification) if directory is None else _session_in(Path(directory), specification, algorithm)
+    failures = tuple(catch) if isinstance(catch, Sequence) else (catch,)
+    try:
+        while np.count_nonzero(_ended(session)) < evaluations:
+            ticket = next((ticket for ticket in session.pending if not ticket.observed), None) or session.ask()
+            try:
+                outcome = function(**ticket.point)
+            except failures:
+                outcome = None
+            values, has_failed = _values_of(outcome, specification.outputs)
+            if values:
+                # A run that was interrupted may have told some values, which those of its second evaluation replace.
+                session.tell(ticket, values, correct=True)
+            if has_failed:
+                session.drop(ticket)
+    except BaseException as error:
+        ended = np.count_nonzero(_ended(session))
+        if ended and isinstance(error, KeyboardInterrupt):
+            return Optimised(session)
+        if ended:
+            vars(error)["optimised"] = Optimised(session)
+            goes_on = "" if directory is None else f", and optimise goes on with them in directory {str(directory)!r}"
+            error.add_note(f"optimise: {ended} evaluations had ended; the attribute optimised of this exception holds them{goes_on}")
+        raise
     return Optimised(session)
+
+
+def _session_in(directory: Path, specification: Specification, algorithm: Algorithm | None) -> Session:
+    """Return the session of a directory, which begins one unless there is one; raises ``InvalidArgument`` on one of another search."""
+    if not (directory / JOURNAL).exists():
+        return Session.begin(directory, specification)
+    session = Session.open(directory, algorithm=algorithm)
+    before, now = session.specification.table(), specification.table()
+    if others := [name for name in now if name != "horizon" and digest(before.get(name)) != digest(now[name])]:
+        session.close()
+        words = f"holds a search with another {', '.join(others)}"
+        raise InvalidArgument(f"directory: {directory} {words}; choose another directory, or give the same arguments")
+    return session
+
+
+def _ended(session: Session) -> np.ndarray:
+    """Return which tickets ``[n]`` of a session have ended, complete or failed."""
+    return np.isin(session.columns()["state"], ("complete", "dropped"))
+
+
+def _values_of(outcome: object, outputs: Outputs) -> tuple[dict[str, float], bool]:
+    """Return the values by name that a function has returned, and whether the evaluation failed, which then lacks some."""
+    values: Mapping[str, Any] = outcome if isinstance(outcome, Mapping) else {outputs.objective.name: outcome}
+    try:
+        lacking = [name for name in outputs.names if values.get(name) is None or not math.isfinite(values[name])]
+    except (TypeError, ValueError, OverflowError) as error:
+        words = "must return a number, or a mapping from the names of outputs to numbers"
+        raise InvalidArgument(f"function: {words}, got {short(outcome)}") from error
+    if values and lacking and all(name not in values for name in lacking):
+        raise InvalidArgument(f"function: must return a value of {', '.join(lacking)}, too, got {short(outcome)}")
+    return {name: value for name, value in values.items() if name not in lacking}, bool(lacking)

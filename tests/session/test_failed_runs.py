@@ -112,6 +112,19 @@ def test_a_point_that_ran_once_is_recommended_but_not_asked_for_again(tmp_path: 
         assert 4 not in asked
 
 
+def test_values_that_a_dropped_run_of_the_initial_design_has_are_learnt(tmp_path: Path) -> None:
+    parts: dict[str, Any] = {"key": 0, "model": Model(noise_variance=0.01), "initial": InitialDesign(indices=[4, 0])}
+    with Session.create(tmp_path / "s", GRID, Cei(), constraints=["ok >= 0.5"], standardise=False, **parts) as session:
+        first, _ = session.ask(2)
+        before = session.belief()
+        session.tell(first, {"ok": -3.0})
+        session.drop(first)
+        told = session.belief()
+        assert float(told["mean"].sel(output="ok", point=4)) < -2.5 < float(before["mean"].sel(output="ok", point=4))
+        assert told["mean"].sel(output="reward").equals(before["mean"].sel(output="reward"))
+        assert session.history()["state"].values.tolist() == ["dropped", "pending"]
+
+
 def test_a_rule_that_certifies_points_takes_no_other_for_one_that_failed(tmp_path: Path) -> None:
     parts: dict[str, Any] = {"model": Model(), "constraints": ["cost <= 1"], "standardise": False, "delay": delays.NoDelay()}
     with Session.create(tmp_path / "s", GRID, SafeOpt(seeds=[4]), key=0, **parts) as session:
