@@ -18,7 +18,7 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.blocks import one_program
 from jaxbandit.core.declare import Array, Declared, Key, Scalar, Table, checked
-from jaxbandit.core.fields import between, nonnegative, one_function, positive, unknown, vector, whole, whole_numbers
+from jaxbandit.core.fields import From, between, nonnegative, one_function, positive, unknown, vector, whole, whole_numbers
 from jaxbandit.core.hints import missing
 from jaxbandit.core.keys import threefry
 from jaxbandit.core.pytree import float_dtype, pytree, static
@@ -226,7 +226,7 @@ class Uniform(Model):
     """Whole numbers from ``low >= 0`` to ``high >= low``, both included, equally likely."""
 
     low: Annotated[Scalar, ROUNDS] = 0
-    high: Annotated[Scalar, ROUNDS] = 10
+    high: Annotated[Scalar, ROUNDS, From("low")] = 10
 
     @property
     def mean(self) -> Scalar:
@@ -242,11 +242,6 @@ class Uniform(Model):
 
     def _tail(self) -> SubExponential:
         return _hoeffding(self.high - self.low)
-
-    def _check(self, name: str, outputs: int | None) -> None:
-        super()._check(name, outputs)
-        if not checks.is_traced((self.low, self.high)) and np.any(np.asarray(self.high) < np.asarray(self.low)):
-            raise checks.InvalidArgument(f"{name}.high: must be >= low = {self.low}, got {self.high}")
 
 
 @pytree

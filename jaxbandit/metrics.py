@@ -18,7 +18,7 @@ from jax.typing import ArrayLike
 from jaxbandit.core.blocks import one_program
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import Array, Scalar, checked
-from jaxbandit.core.fields import Described, finite, finite_numbers, integers_from, nonnegative, or_points
+from jaxbandit.core.fields import Described, finite, finite_numbers, integers_from, nonnegative, numbers
 from jaxbandit.core.hints import missing
 from jaxbandit.core.pytree import as_argument, float_dtype, pytree
 from jaxbandit.core.status import healthy
@@ -56,7 +56,7 @@ INDICES = integers_from(0, MOST_POINTS)
 @as_exact_as_tables
 def curves(
     problem: Instance,
-    indices: Annotated[Array, or_points(INDICES)],
+    indices: Annotated[Array, numbers],
     *,
     mixed_value: Annotated[Scalar, finite] | None = None,
 ) -> Curves:
@@ -75,7 +75,9 @@ def curves(
         raise InvalidArgument(f"indices: expected shape {expected}, one point for each round, got shape {list(shape)}: {short(indices)}")
     if 0 in shape:
         raise InvalidArgument(f"indices: expected shape {expected} with T >= 1, got shape {list(shape)}")
-    if not on_box:
+    if isinstance(problem.domain, Box):
+        problem.domain.check_inside("indices", indices)
+    else:
         integers_from(0, problem.domain.size - 1)("indices", indices)
     return extend_tally(problem, start_tally(problem.constraints, shape[: len(shape) - len(each) - 1]), indices, mixed_value)[1]
 

@@ -31,7 +31,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from jaxbandit.algorithms import Algorithm
 from jaxbandit.core.checks import InvalidArgument, did_you_mean, short
 from jaxbandit.core.declare import KeyOrSeed, checked
-from jaxbandit.core.fields import Words, whole
+from jaxbandit.core.fields import Words, label, whole
 from jaxbandit.core.keys import typed
 from jaxbandit.delays import Delay
 from jaxbandit.domains import MOST_POINTS
@@ -306,7 +306,8 @@ def _side(name: str, distribution: BaseDistribution) -> Axis:
 def _axis(name: str, distribution: BaseDistribution, most: int) -> Axis:
     """Return the axis of a distribution: all categories, or at most ``most`` values, evenly spaced on its scale."""
     if isinstance(distribution, CategoricalDistribution):
-        return Axis.of_categories(name, [f"{place}: {choice}" for place, choice in enumerate(distribution.choices)])
+        texts = [f"{place}: {choice}" for place, choice in enumerate(distribution.choices)]
+        return Axis.of_categories(name, [text if label.takes(text) else ascii(text) for text in texts])
     assert isinstance(distribution, FloatDistribution | IntDistribution)
     low, high, step = distribution.low, distribution.high, distribution.step
     scale = "logarithmic" if distribution.log else "linear"

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument, blaming
-from jaxbandit.core.declare import Array, Declared, Key, symbols
+from jaxbandit.core.declare import Array, Declared, Key, check_fields, symbols
 from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Box, Domain
@@ -148,6 +148,9 @@ class Traits:
     sees_constraints: bool = False
     standardises: bool = False
     learns: bool = True
+
+    def __post_init__(self) -> None:
+        check_fields(self, "Traits")
 
 
 class Algorithm(Declared, abc.ABC, Generic[S]):

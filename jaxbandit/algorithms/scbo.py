@@ -12,7 +12,7 @@ import numpy as np
 from jaxbandit.acquisition import unit_box
 from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Seen
 from jaxbandit.core.declare import Array, Key, Scalar
-from jaxbandit.core.fields import Letter, positive, whole
+from jaxbandit.core.fields import From, Letter, positive, whole
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.domains import Box
 from jaxbandit.domains.finite import sobol_points
@@ -52,7 +52,7 @@ class Scbo(Algorithm[ScboState]):
 
     Attributes:
       estimator: the strategy that draws; default joint draws from the posterior.
-      length: ``L`` at the start.
+      length: ``L`` at the start, from ``shortest`` to ``longest``.
       longest, shortest: ends of the range of ``L``.
       successes: rounds in a row that found a better point, after which ``L`` doubles.
       failures: rounds in a row that did not, after which ``L`` is halved; default ``d``.
@@ -63,8 +63,8 @@ class Scbo(Algorithm[ScboState]):
     papers: ClassVar[Mapping[str, str]] = {"eriksson2021": "Algorithm 1"}
     shown = ("length",)
     estimator: Strategy = Thompson()
-    length: Annotated[Scalar, positive, Letter("L_init")] = 0.8
-    longest: Annotated[Scalar, positive, Letter("L_max")] = 1.6
+    length: Annotated[Scalar, positive, From("shortest"), Letter("L_init")] = 0.8
+    longest: Annotated[Scalar, positive, From("length"), Letter("L_max")] = 1.6
     shortest: Annotated[Scalar, positive, Letter("L_min")] = 2.0**-7
     successes: Annotated[int, whole(1), Letter("tau_s")] = static(default=3)
     failures: Annotated[int, whole(1), Letter("tau_f")] | None = static(default=None)

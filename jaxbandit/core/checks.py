@@ -24,7 +24,14 @@ __dir__ = __all__.copy  # what completion shows
 
 
 class InvalidArgument(ValueError):
-    """A value the library cannot work with; the message names the argument, the value and the remedy."""
+    """A value the library cannot work with; the message names the argument, the value and the remedy, and is never pages long."""
+
+    def __init__(self, message: str) -> None:
+        begin, end = MOST_LETTERS
+        super().__init__(message if len(message) <= begin + end else f"{message[:begin]} ... {message[-end:]}")
+
+
+MOST_LETTERS = 700, 200  # of a message, at its begin and at its end
 
 
 @contextlib.contextmanager
@@ -112,6 +119,7 @@ def short(value: object) -> str:
         text = _BRIEF.repr(value) if isinstance(value, list | tuple | dict | set | frozenset | str | bytes) else repr(value)
     except Exception:  # an integer of more digits than Python prints, or a user's own __repr__
         text = f"<{type(value).__name__} that cannot be printed>"
+    text = re.sub(r" at 0x[0-9a-f]+", "", text)  # of a function or an object, whose address says nothing
     return text if len(text) <= 120 else text[:117] + "..."
 
 

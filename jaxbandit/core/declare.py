@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing
 
 from jaxbandit.core import fields
-from jaxbandit.core.checks import InvalidArgument, is_traced, short
-from jaxbandit.core.fields import AtLeast, Check, Described, Letter, Place, Shape, Words, anything
+from jaxbandit.core.checks import InvalidArgument, broadcast, is_traced, short
+from jaxbandit.core.fields import Above, AtLeast, Check, Described, Letter, Place, Shape, Words, anything
 from jaxbandit.core.hints import arguments
 
 Hint: TypeAlias = Any
@@ -100,6 +100,10 @@ class Role(Described):
         """Return the names, beside the class's own, under which it can be asked for, such as those of papers."""
         return ()
 
+    def _place(self) -> Place:
+        """Return what arguments of its methods have to fit."""
+        return Place()
+
 
 class OnDomain(Role):
     """Base of objects that serve some outputs at the points of a domain, which arguments of their methods have to fit."""
@@ -110,6 +114,9 @@ class OnDomain(Role):
         def domain(self) -> Any: ...
         @property
         def outputs(self) -> int: ...
+
+    def _place(self) -> Place:
+        return Place(None, self.outputs, self.domain.size, self.domain.dimension)
 
 
 class Declared(Role):
@@ -142,6 +149,7 @@ class Declared(Role):
             parameter.check(f"{name}.{parameter.name}", value, place)
             if parameter.check is anything and isinstance(value, Declared):
                 _validate(f"{name}.{parameter.name}", value, place)
+        _check_order(type(self), vars(self), f"{name}.")
         self._check(name, outputs)
 
     def _check(self, name: str, outputs: int | None) -> None:
@@ -157,6 +165,7 @@ class Parameter:
     static: bool = False  # whether it is part of the program, so that it cannot be swept
     shape: Shape | None = None  # of a Declared object's; elsewhere the check asks for it
     symbol: str | None = None  # the paper's letter
+    above: tuple[Above, ...] = ()  # fields or arguments than which it must be larger
 
     @property
     def allowed(self) -> str:
@@ -177,7 +186,9 @@ def _parameters(maker: Maker) -> tuple[Parameter, ...]:
         return tuple(_of_field(field, hints[field.name], issubclass(maker, Declared)) for field in declared)
     hints, arguments = _annotations(maker), inspect.signature(maker).parameters.values()
     return tuple(
-        Parameter(one.name, _check_of(hints.get(one.name))) for one in arguments if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+        Parameter(one.name, _check_of(hints.get(one.name)), above=_above(_facts(hints.get(one.name))))
+        for one in arguments
+        if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
     )
 
 
@@ -208,7 +219,11 @@ def _of_field(field: dataclasses.Field[object], hint: Hint, beside: bool) -> Par
     """Return what is declared of a field, with its shape ``beside`` the check or within."""
     static, facts = bool(field.metadata.get("static")), _facts(hint)
     check = _check_of(hint, shaped=not beside, static=static)
-    return Parameter(field.name, check, static, _last(facts, Shape) if beside else None, _last(facts, Letter))
+    return Parameter(field.name, check, static, _last(facts, Shape) if beside else None, _last(facts, Letter), _above(facts))
+
+
+def _above(facts: Sequence[object]) -> tuple[Above, ...]:
+    return tuple(fact for fact in facts if isinstance(fact, Above))
 
 
 def _last(facts: Sequence[object], kind: type[T]) -> T | None:
@@ -276,6 +291,20 @@ def check_fields(item: object, name: str = "") -> None:
     """Raise ``InvalidArgument`` on a field of a plain dataclass that its annotation does not allow; ``name`` is what messages call it."""
     for parameter, value in _held(item):
         parameter.check(f"{name}.{parameter.name}".removeprefix("."), value)
+    _check_order(type(item), vars(item), f"{name}.".removeprefix("."))
+
+
+def _check_order(maker: Maker, values: Mapping[str, Any], prefix: str = "") -> None:
+    """Raise ``InvalidArgument`` on a number that is not above the one that its annotation names; tracers and ``None`` are passed over."""
+    for parameter in parameters(maker):
+        for other in parameter.above:
+            high, low = values.get(parameter.name), values.get(other)
+            if high is None or low is None or is_traced((high, low)):
+                continue
+            broadcast(**{f"{prefix}{parameter.name}": high, other: low})
+            if not np.all(other.holds(np.asarray(high), np.asarray(low))):
+                words = f"must be {other.words} {other}, got {short(high)} and {other} = {short(low)}"
+                raise InvalidArgument(f"{prefix}{parameter.name}: {words}")
 
 
 def in_range(item: object) -> jax.Array | bool:
@@ -322,13 +351,14 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
             bound = None  # the call below fails in Python's own words, which name the function
         given: dict[str, object] = {} if bound is None else bound.arguments
         owner = given.get("self")
-        place = Place(None, owner.outputs, owner.domain.size, owner.domain.dimension) if isinstance(owner, OnDomain) else Place()
+        place = owner._place() if isinstance(owner, Role) else Place()
         for parameter in parameters(function):
             if parameter.name in given:
                 parameter.check(parameter.name, value := given[parameter.name], place)
                 if (made := parameter.check.convert(value)) is not value and bound is not None:
                     given[parameter.name] = made
                     args, kwargs = bound.args, bound.kwargs  # type: ignore[assignment]  # of a seed, which is rare
+        _check_order(function, given)
         try:
             return function(*args, **kwargs)
         except (jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import os
+import unicodedata
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeAlias
@@ -22,13 +23,25 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.checks import FINITE, NONNEGATIVE, POSITIVE, Interval, InvalidArgument, float_dtype, short
 
-__all__ = ["INT32_MAX", "MOST_ROUNDS", "AtLeast", "Check", "Described", "Letter", "Place", "Words", "anything"]
+__all__ = ["INT32_MAX", "MOST_ROUNDS", "Above", "AtLeast", "Check", "Described", "From", "Letter", "Place", "Words", "anything"]
 __all__ += ["between", "finite", "nonnegative", "point", "positive", "whole_numbers"]
 __all__ += ["booleans", "finite_numbers", "floating_type", "index", "integers", "integers_from", "key", "mask", "nonnegative_numbers"]
-__all__ += ["numbers", "numbers_from", "or_points", "points", "positive_numbers"]
-__all__ += ["boolean", "choice", "each", "function", "how_many_points", "mapping", "nothing", "of_class", "path", "text", "whole"]
-__all__ += ["Shape", "any_shape", "each_axis", "each_output", "exactly", "leading", "matrix", "one_function", "per_axis", "per_constraint"]
-__all__ += ["per_function", "per_output", "per_output_of_two", "scalar", "unknown", "vector"]
+__all__ += ["coordinates", "numbers", "numbers_from", "points", "positive_numbers"]
+__all__ += ["boolean", "choice", "each", "function", "how_many_points", "label", "mapping", "nothing", "of_class", "path", "text", "whole"]
+__all__ += [
+    "Shape",
+    "any_shape",
+    "each_axis",
+    "each_output",
+    "exactly",
+    "leading",
+    "matrix",
+    "of_points",
+    "one_function",
+    "per_axis",
+    "per_constraint",
+]
+__all__ += ["per_function", "per_output", "per_output_of_two", "scalar", "table_of_points", "unknown", "vector"]
 __dir__ = __all__.copy  # what completion shows
 
 INT32_MAX = 2**31 - 1  #: the largest whole number that the engine counts with
@@ -48,6 +61,25 @@ class Letter(str):
 
 class Words(str):
     """Words for objects of the class, or for the mapping, that a type names: "a Trajectory, what simulate returns"."""
+
+
+class Above(str):
+    """The name of the field or argument than which this one must be larger, number by number, where both are given and known."""
+
+    words: ClassVar[str] = ">"
+
+    def holds(self, high: np.ndarray, low: np.ndarray) -> np.ndarray:
+        """Return where the one is above the other."""
+        return np.asarray(high > low)
+
+
+class From(Above):
+    """The name of the field or argument than which this one must not be smaller."""
+
+    words: ClassVar[str] = ">="
+
+    def holds(self, high: np.ndarray, low: np.ndarray) -> np.ndarray:
+        return np.asarray(high >= low)
 
 
 class AtLeast(int):
@@ -110,6 +142,16 @@ one_function = Shape("one number", per_function.fits, lambda place: 1)
 each_output = Shape("one number for each of {n} outputs", _each)
 each_axis = Shape("one number for each of {n} axes", lambda actual, n: _each(actual, n, 1), lambda place: place.axes)
 any_shape = Shape("any shape", lambda actual, n: True)
+of_points = Shape(
+    "shape [..., d], one coordinate for each of {n} axes",
+    lambda actual, n: len(actual) > 0 and n in (None, actual[-1]),
+    lambda place: place.axes,
+)
+
+
+table_of_points = dataclasses.replace(
+    of_points, words="shape [n, d], one coordinate for each of {n} axes", fits=lambda actual, n: len(actual) == 2 and n in (None, actual[1])
+)
 
 
 def vector(words: str) -> Shape:
@@ -256,6 +298,8 @@ finite_numbers = _numbers("finite numbers", FINITE)
 nonnegative_numbers = _numbers("numbers >= 0", NONNEGATIVE)
 positive_numbers = _numbers("numbers > 0", POSITIVE)
 integers = _numbers("whole numbers", whole=True)
+coordinates = _numbers("numbers [..., d]").of(of_points)
+"""Points ``[..., d]`` that methods of boxes and of problems on boxes take: any numbers, but as many as there are axes."""
 
 
 def between(low: float, high: float, *, open_low: bool = True, open_high: bool = False, host: bool = False) -> Check:
@@ -272,16 +316,6 @@ def numbers_from(low: float, high: float) -> Check:
 def integers_from(low: int, high: int) -> Check:
     """Return the check for an array of whole numbers from ``low`` to ``high``, both allowed."""
     return _numbers(f"whole numbers from {low} to {high}", Interval(low, high, False, False), whole=True)
-
-
-def or_points(check: Check) -> Check:
-    """Return the check for numbers of points that lets arrays of floating-point numbers pass, too: points of a box, if finite."""
-
-    def verify(name: str, value: Any, place: Place) -> None:
-        is_floating = isinstance(value, np.ndarray | jax.Array) and value.dtype.kind == "f"
-        (finite_numbers if is_floating else check).verify(name, value, place)
-
-    return dataclasses.replace(check, verify=verify)
 
 
 def _without_fraction(allowed: str, interval: Interval, words: str) -> Check:
@@ -384,9 +418,19 @@ def check_seed(name: str, value: object) -> None:
     checks.integer(name, value, least=0, most=2**63 - 1 if float_dtype().itemsize == 8 else 2**32 - 1)
 
 
+def _is_label(value: str) -> bool:
+    kinds = {unicodedata.category(letter) for letter in value}
+    return not kinds <= {"Zs", "Zl", "Zp", "Cf"} and not kinds & {"Cc", "Cs"}
+
+
 boolean = _plain("true or false", (bool, np.bool_))
 text = _plain("text", (str,))
 whole_number = _plain("a whole number", (int, np.integer))
+label = Check(
+    "text that is not blank, without control characters",
+    lambda value: isinstance(value, str) and _is_label(value),
+)
+"""A name that tables and figures show."""
 nothing = Check("None", lambda value: value is None)
 floating_type = Check("a floating type, such as jnp.float32", _is_floating_type)
 key = Check(

@@ -6,18 +6,19 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeAlias
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.blocks import numpy_of
 from jaxbandit.core.codec import from_plain, nameable
-from jaxbandit.core.declare import Array, Key, Role, checked
-from jaxbandit.core.fields import Words, finite_numbers, key, positive, whole
+from jaxbandit.core.declare import Array, Key, Role, check_fields, checked
+from jaxbandit.core.fields import Above, Words, choice, coordinates, finite, key, positive, whole, whole_numbers
 from jaxbandit.core.pytree import pytree, replace, static
-from jaxbandit.domains.finite import MOST_POINTS, Domain, sobol
+from jaxbandit.domains.finite import MOST_POINTS, Domain, check_names, distinct_labels, sobol
 
 __all__ = ["Box", "box", "integers", "log"]
 
@@ -29,7 +30,13 @@ NEIGHBOURS = 6  # nearest candidates than which one is to score better for a hil
 MOST_CORNERS = 4  # axes of whole numbers, all of whose combinations beside a point are looked at
 
 WHOLE = whole(-(2**31), 2**31 - 1)  # an end of a side of whole numbers
+WHOLE_ENDS = whole_numbers(-(2**31), 2**31 - 1, "an axis")  # of a side, which holds them as floating-point numbers
+ROUNDING = 1e-6  # share of a side and of its largest end, by which points that were computed in float32 may lie outside
 EXACT = 2.0**16  # parts of a side: so many halves of it every floating type holds
+
+
+Points: TypeAlias = Annotated[Any, coordinates]
+"""Points ``[..., d]`` of a box, of NumPy or JAX, or as lists."""
 
 
 @pytree
@@ -43,20 +50,19 @@ class Side(Role):
     """
 
     described: ClassVar[str] = "a side of a box, such as (0.1, 2.0), domains.log(1e-4, 0.1) or the texts of categories"
-    low: float = static()
-    high: float = static()
-    scale: str = static(default="linear")
+    low: Annotated[float, finite] = static()
+    high: Annotated[float, finite, Above("low")] = static()
+    scale: Annotated[str, choice("linear", "log", "integers")] = static(default="linear")
     labels: tuple[str, ...] = static(default=())
 
     def __post_init__(self) -> None:
-        ends = [checks.short(self.low), checks.short(self.high)]
-        for end in (self.low, self.high):
-            finite_numbers("box: an end of a side", end)
-        least = 0.0 if self.scale == "log" else -math.inf
-        whole_ends = self.scale != "integers" or all(float(end).is_integer() for end in (self.low, self.high))
-        if not least < self.low < self.high or not whole_ends:
-            kind = {"linear": "numbers", "log": "numbers > 0", "integers": "whole numbers"}[self.scale]
-            raise checks.InvalidArgument(f"box: a side must go from low to high, {kind} with low < high, got {' and '.join(ends)}")
+        check_fields(self, "Side")
+        ends, check = {"low": self.low, "high": self.high}, {"log": positive, "integers": WHOLE_ENDS}.get(self.scale, finite)
+        for name, end in ends.items():
+            check(f"Side.{name}", end)
+            object.__setattr__(self, name, float(end))
+        if self.labels and (self.scale, self.low, self.high) != ("integers", 0, len(distinct_labels("Side.labels", self.labels)) - 1):
+            raise checks.InvalidArgument(f"Side.labels: must be those of the integers from 0 to high, got {checks.short(self.labels)}")
 
     def to_unit(self, value: Any) -> Any:
         """Return values of this side as shares of it, in ``[0, 1]``; whole numbers lie in the middle of equal parts, but for rounding."""
@@ -85,14 +91,14 @@ class Side(Role):
 
 @nameable
 @checked
-def log(low: Annotated[float, positive], high: Annotated[float, positive]) -> Side:
+def log(low: Annotated[float, positive], high: Annotated[float, positive, Above("low")]) -> Side:
     """Make a side of a box on a logarithmic scale, ``0 < low < high``; raises ``InvalidArgument`` on other ends."""
     return Side(low=float(low), high=float(high), scale="log")
 
 
 @nameable
 @checked
-def integers(low: Annotated[int, WHOLE], high: Annotated[int, WHOLE]) -> Side:
+def integers(low: Annotated[int, WHOLE], high: Annotated[int, WHOLE, Above("low")]) -> Side:
     """Make a side of a box that holds the whole numbers ``low .. high``; raises ``InvalidArgument`` unless ``low < high``."""
     return Side(low=float(low), high=float(high), scale="integers")
 
@@ -117,15 +123,18 @@ class Box(Domain):
     starts: int = static(default=FEWEST_STARTS)
     steps: int = static(default=24)
 
-    def to_unit(self, points: Any) -> Any:
+    @checked
+    def to_unit(self, points: Points) -> Any:
         """Return ``points [..., d]`` in the units of the axes as points of the unit cube, in which the models of a box compute."""
         return self._along(points, [side.to_unit for side in self.sides])
 
-    def from_unit(self, points: Any) -> Any:
+    @checked
+    def from_unit(self, points: Points) -> Any:
         """Return ``points [..., d]`` of the unit cube in the units of the axes."""
         return self._along(points, [side.from_unit for side in self.sides])
 
-    def snapped(self, points: Any) -> Any:
+    @checked
+    def snapped(self, points: Points) -> Any:
         """Return the points of the unit cube that stand for what ``points [..., d]`` are in the units of the axes: integers are rounded."""
         return self._along(points, [side.snapped for side in self.sides])
 
@@ -141,6 +150,21 @@ class Box(Domain):
             is_whole = side.scale == "integers"
             near.append(side.from_unit(one) == side.from_unit(other) if is_whole else module.abs(one - other) < within)
         return module.all(module.stack(near), axis=0)
+
+    def check_inside(self, name: str, points: Any) -> None:
+        """Raise ``InvalidArgument`` on points ``[..., d]`` that the box does not hold, but for rounding; traced ones are passed over."""
+        if checks.is_traced(points):
+            return
+        for axis, (side, column) in enumerate(zip(self.sides, np.moveaxis(np.asarray(points, np.float64), -1, 0), strict=True)):
+            with np.errstate(all="ignore"):
+                change = np.log if side.scale == "log" else np.asarray
+                low, high, at = change(side.low), change(side.high), change(column)
+                beyond = 0 if side.scale == "integers" else ROUNDING * (high - low + max(abs(low), abs(high)))
+                held = (at >= low - beyond) & (at <= high + beyond) & ((side.scale != "integers") | (at % 1 == 0))
+            if not np.all(held):
+                kind = "a whole number" if side.scale == "integers" else "a number"
+                words = f"must lie in the box, on the axis {self.name_of(axis)} {kind} from {side.low:g} to {side.high:g}"
+                raise checks.InvalidArgument(f"{name}: {words}, got {checks.short(column[~held])}")
 
     @property
     def brief(self) -> int:
@@ -179,12 +203,24 @@ class Box(Domain):
         return Domain(points=self.from_unit(np.asarray(unit)), names=self.names, categories=self.categories)
 
     def _along(self, points: Any, changes: Sequence[Callable[[Any], Any]]) -> Any:
+        points = np.asarray(points) if isinstance(points, list | tuple) else points
         return numpy_of(points).stack([change(points[..., axis]) for axis, change in enumerate(changes)], axis=-1)
 
 
-def _are_categories(given: object) -> bool:
-    is_listed = isinstance(given, list | tuple) and all(isinstance(item, str) and item for item in given)
-    return is_listed and len(set(given)) == len(given) > 1  # type: ignore[arg-type, call-overload]
+def _side_of(where: str, given: object) -> Side:
+    """Return the side that is given as two numbers, a :class:`Side` or its table, or labels of categories; ``where`` names it."""
+    made = from_plain(Side, given, where)
+    if isinstance(made, Side):
+        return made
+    items = np.asarray(made).tolist() if isinstance(made, np.ndarray | jax.Array) else made
+    if not isinstance(items, list | tuple) or len(items) < 2:
+        raise checks.InvalidArgument(f"{where}: must be {Side.described}, got {checks.short(given)}")
+    if any(isinstance(item, str) for item in items):
+        return Side(low=0.0, high=len(items) - 1.0, scale="integers", labels=distinct_labels(where, items))
+    if len(items) > 2 or not all(map(finite.takes, items)):
+        raise checks.InvalidArgument(f"{where}: must be {Side.described}, got {checks.short(given)}")
+    with checks.naming(where):
+        return Side(low=items[0], high=items[1])
 
 
 @nameable
@@ -222,17 +258,8 @@ def box(
     Raises:
       InvalidArgument: on an axis that is none of these, or without axes.
     """
-    if not axes or not all(isinstance(name, str) and name for name in axes):
-        raise checks.InvalidArgument(f"axes: must be a mapping from names to sides, at least one, got {checks.short(dict(axes))}")
-    sides = []
-    for name, item in axes.items():
-        given = from_plain(Side, item, f"axes[{name!r}]")  # of a study file
-        pair = isinstance(given, list | tuple) and len(given) == 2 and all(isinstance(end, int | float | np.number) for end in given)
-        if _are_categories(given):
-            given = Side(low=0.0, high=len(given) - 1.0, scale="integers", labels=tuple(given))
-        if not pair and not isinstance(given, Side):
-            raise checks.InvalidArgument(f"axes[{name!r}]: must be {Side.described}, got {checks.short(given)}")
-        sides.append(given if isinstance(given, Side) else Side(low=float(given[0]), high=float(given[1])))
+    check_names("axes", axes)
+    sides = [_side_of(f"axes[{name!r}]", item) for name, item in axes.items()]
     if candidates is None:
         candidates = min(max(PER_AXIS * len(sides), PER_PAIR * len(sides) ** 2, LEAST), MOST)
     unit = np.asarray(sobol([0.0] * len(sides), [1.0] * len(sides), candidates, key).points)

@@ -15,7 +15,7 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.codec import nameable
 from jaxbandit.core.declare import Key, Numbers, Role, Table, check_fields, checked
-from jaxbandit.core.fields import Place, Words, exactly, finite_numbers, key, matrix, vector, whole
+from jaxbandit.core.fields import Place, Words, each_axis, exactly, finite_numbers, key, label, matrix, vector, whole
 from jaxbandit.core.keys import typed
 from jaxbandit.core.pytree import pytree, replace, static
 
@@ -40,8 +40,8 @@ class Domain(Role):
     described: ClassVar[str] = "a domain of jaxbandit.domains, such as grid([0.0], [1.0], 50)"
     points: Annotated[Table, finite_numbers, COORDINATES]
     axes: tuple[Annotated[Table, finite_numbers, AXIS], ...] = ()
-    names: tuple[str, ...] = static(default=())
-    categories: tuple[tuple[str, ...], ...] = static(default=())
+    names: tuple[Annotated[str, label], ...] = static(default=())
+    categories: tuple[tuple[Annotated[str, label], ...], ...] = static(default=())
 
     def __post_init__(self) -> None:
         check_fields(self, "Domain")
@@ -54,6 +54,9 @@ class Domain(Role):
                 raise checks.InvalidArgument(f"Domain.{name}: must hold one for each of the {self.dimension} axes, got {len(given)}")
         if len(set(self.names)) < len(self.names):
             raise checks.InvalidArgument(f"Domain.names: must be different names, got {checks.short(self.names)}")
+
+    def _place(self) -> Place:
+        return Place(None, None, self.size, self.dimension)
 
     @property
     def size(self) -> int:
@@ -88,10 +91,9 @@ class Domain(Role):
         return ", ".join(f"{self.name_of(axis)}={value}" for axis, value in enumerate(shown))
 
     @checked
-    def nearest(self, point: Annotated[Numbers, finite_numbers]) -> int:
+    def nearest(self, point: Annotated[Numbers, finite_numbers, each_axis]) -> int:
         """Return the index of the domain's point closest to ``point [d]`` in Euclidean distance, the first of equals."""
         target = np.asarray(point, np.float64)
-        checks.shape("point", target, (self.dimension,))
         return int(np.argmin(np.sum((np.asarray(self.points) - target) ** 2, axis=1)))
 
 
@@ -159,19 +161,32 @@ def mixed(
     Raises:
       InvalidArgument: on an axis without values, of numbers that do not increase, of texts that repeat, or that holds both.
     """
-    if not axes or not all(isinstance(name, str) and name for name in axes):
-        raise checks.InvalidArgument(f"axes: must be a mapping from names to values, at least one, got {checks.short(dict(axes))}")
+    check_names("axes", axes)
     coordinates, labels = [], []
     for name, values in axes.items():
         where, items = f"axes[{name!r}]", values.tolist() if isinstance(values, np.ndarray) else values
         holds_texts = isinstance(items, list | tuple) and any(isinstance(item, str) for item in items)
         if not holds_texts:
             finite_numbers(where, values, Place(AXIS))
-        elif not all(isinstance(item, str) and item for item in items) or len(set(items)) < len(items):
-            raise checks.InvalidArgument(f"{where}: categories must be distinct texts that are not empty, got {checks.short(list(items))}")
+        else:
+            distinct_labels(where, items)
         coordinates.append(np.arange(len(items), dtype=np.float64) if holds_texts else np.asarray(values, np.float64))
         labels.append(tuple(items) if holds_texts else ())
     return replace(product(coordinates), names=tuple(axes), categories=tuple(labels) if any(labels) else ())
+
+
+def check_names(where: str, axes: Mapping[Any, object]) -> None:
+    """Raise ``InvalidArgument`` unless a mapping has names of axes as keys, at least one."""
+    if not axes or not all(map(label.takes, axes)):
+        words = f"must be a mapping from the names of axes, each {label.allowed}, at least one"
+        raise checks.InvalidArgument(f"{where}: {words}, got {checks.short(dict(axes))}")
+
+
+def distinct_labels(where: str, labels: Sequence[object]) -> tuple[str, ...]:
+    """Return the labels of categories; raise ``InvalidArgument`` unless they are different texts, each :data:`~jaxbandit.fields.label`."""
+    if not all(map(label.takes, labels)) or len(set(labels)) < len(labels):
+        raise checks.InvalidArgument(f"{where}: categories must be distinct texts, each {label.allowed}, got {checks.short(list(labels))}")
+    return tuple(map(str, labels))
 
 
 def _check_count(name: str, counts: Sequence[int]) -> None:
@@ -238,7 +253,7 @@ def sobol_points(dimension: int, count: int, seed: Sequence[int] = (0,)) -> np.n
     if dimension > qmc.Sobol.MAXDIM:
         raise checks.InvalidArgument(f"low, high: must have at most {qmc.Sobol.MAXDIM:,} axes, got {dimension:,}")
     sequence = qmc.Sobol(dimension, seed=np.random.default_rng(list(seed)))
-    unit: np.ndarray = sequence.random_base2(max(count - 1, 0).bit_length())[:count]
+    unit: np.ndarray = sequence.random_base2(int(max(count - 1, 0)).bit_length())[:count]
     return unit
 
 

@@ -15,8 +15,9 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, is_traced
 from jaxbandit.core.declare import Array, Indices, Table, checked
-from jaxbandit.core.fields import Words, integers, numbers, or_points
+from jaxbandit.core.fields import Words, finite_numbers, integers, numbers
 from jaxbandit.core.pytree import canonicalise, pytree
+from jaxbandit.domains import Box
 from jaxbandit.surrogates import BoxSurrogate, Posterior, Prediction, Surrogate
 
 
@@ -34,7 +35,7 @@ class Replay:
 @checked
 def replay(
     model: Annotated[Surrogate, Words("a model, jaxbandit.surrogate(...)")],
-    indices: Annotated[Indices, or_points(integers)],
+    indices: Annotated[Indices, numbers],
     values: Annotated[Table, numbers],
 ) -> Replay:
     """Return beliefs along fixed observations, differentiable in every floating-point leaf of ``model`` that is traced.
@@ -54,13 +55,16 @@ def replay(
     Raises:
       InvalidArgument: on shapes that do not fit, points outside the domain or values that are not finite, where they are not traced.
     """
-    each = (model.domain.dimension,) if isinstance(model, BoxSurrogate) else ()
+    box = model.domain if isinstance(model.domain, Box) else None
+    (integers if box is None else finite_numbers)("indices", indices)
+    each = () if box is None else (box.dimension,)
     if np.shape(indices)[1:] != each or np.shape(values) != (*np.shape(indices)[:1], model.outputs):
         expected = f"[T, {each[0]}]" if each else "[T]"
-        raise InvalidArgument(
-            f"values: expected [T, {model.outputs}] for indices {expected}, got {list(np.shape(values))} for {list(np.shape(indices))}"
-        )
-    if not is_traced(indices) and not each:
+        got = f"{list(np.shape(values))} for {list(np.shape(indices))}"
+        raise InvalidArgument(f"indices, values: expected values [T, {model.outputs}] for indices {expected}, got {got}")
+    if box is not None:
+        box.check_inside("indices", indices)
+    elif not is_traced(indices):
         given = np.asarray(indices)
         if given.dtype.kind not in "iu" or np.any(given < 0) or np.any(given >= model.domain.size):
             raise InvalidArgument(f"indices: must be whole numbers in [0, {model.domain.size - 1}], got {checks.short(given.tolist())}")

@@ -14,7 +14,7 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.blocks import one_program
 from jaxbandit.core.declare import Array, Key, Numbers, OnDomain, PerOutput, Scalar, Table, check_fields, checked, parameters
-from jaxbandit.core.fields import Check, Place, exactly, finite, finite_numbers, nonnegative, nothing, of_class, text, whole
+from jaxbandit.core.fields import Check, Place, exactly, finite, finite_numbers, label, nonnegative, nothing, of_class, per_output, whole
 from jaxbandit.core.pytree import as_argument, fields_in_brief, float_dtype, html_fields, pytree, replace, static
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Box, Domain
@@ -170,7 +170,7 @@ class AbstractProblem(OnDomain):
           InvalidArgument: on a parameter of the wrong class or shape, or outside its range.
         """
         check_fields(self, type(self).__name__)
-        parts = {"domain": of_class(Domain), "noise": of_class(Noise), "delay": of_class(Delay), "name": text, "norm": finite | nothing}
+        parts = {"domain": of_class(Domain), "noise": of_class(Noise), "delay": of_class(Delay), "name": label, "norm": finite | nothing}
         for name, check in parts.items():  # fields or properties
             check(f"{type(self).__name__}.{name}", getattr(self, name))
         if isinstance(self.domain, Box) and not self.on_boxes:
@@ -396,12 +396,24 @@ def from_tables(
     if costs.ndim == 1:
         costs = costs[None] if costs.size else np.zeros((0, domain.size))
     exactly(None, domain.size, words="one row per constraint").check("constraints", costs)
-    if noise_variance is not None and noise is not None:
+    own = noise_of(1.0 if noise_variance is None and noise is None else noise_variance, noise, 1 + len(costs))
+    means, delay = np.concatenate([np.asarray(reward, np.float64)[None, :], costs]), NoDelay() if delay is None else delay
+    return Problem(domain=domain, means=means, noise=own, delay=delay, name=name)
+
+
+def noise_of(noise_variance: PerOutput | None, noise: Noise | None, outputs: int) -> Noise:
+    """Return the noise model of a problem's ``noise_variance`` or ``noise``; raise ``InvalidArgument`` unless one of the two is given."""
+    if noise is not None and noise_variance is not None:
         given = f"{checks.short(noise_variance)} and {checks.short(noise)}"
         raise checks.InvalidArgument(f"noise_variance: give either it or noise, got {given}")
-    noise = Gaussian(variance=1.0 if noise_variance is None else noise_variance) if noise is None else noise
-    means, delay = np.concatenate([np.asarray(reward, np.float64)[None, :], costs]), NoDelay() if delay is None else delay
-    return Problem(domain=domain, means=means, noise=noise, delay=delay, name=name)
+    if noise is not None:
+        noise.validate("noise", outputs)
+        return noise
+    if noise_variance is None:
+        words = "must be given, a number >= 0, or noise, a noise model; observations without noise have 0"
+        raise checks.InvalidArgument(f"noise_variance: {words}; got neither")
+    per_output.check("noise_variance", noise_variance, Place(outputs=outputs))
+    return Gaussian(variance=noise_variance)
 
 
 @checked
@@ -427,7 +439,5 @@ def from_functions(
     if isinstance(constraints, str | Mapping | np.ndarray | jax.Array) or not isinstance(constraints, Iterable):
         raise checks.InvalidArgument(f"constraints: must be a list of functions of one point x [d], got {checks.short(constraints)}")
     rows, *costs = tables({"reward": reward} | {f"constraints[{number}]": each for number, each in enumerate(constraints)}, domain)
-    if noise_variance is None and noise is None:
-        words = "must be given, a number >= 0, or noise, a noise model; observations without noise have 0"
-        raise checks.InvalidArgument(f"noise_variance: {words}")
-    return from_tables(domain, rows, costs, noise_variance=noise_variance, noise=noise, delay=delay, name=name)
+    own = noise_of(noise_variance, noise, 1 + len(costs))
+    return from_tables(domain, rows, costs, noise=own, delay=delay, name=name)

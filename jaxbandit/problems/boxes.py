@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -13,17 +13,46 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.blocks import one_program
 from jaxbandit.core.declare import Array, PerOutput, Scalar, Table, checked
-from jaxbandit.core.fields import nonnegative
-from jaxbandit.core.pytree import pytree, static
+from jaxbandit.core.fields import (
+    Check,
+    Place,
+    Words,
+    coordinates,
+    each,
+    each_axis,
+    exactly,
+    finite,
+    finite_numbers,
+    label,
+    nonnegative,
+    numbers,
+    of_class,
+)
+from jaxbandit.core.pytree import as_argument, float_dtype, pytree, static
 from jaxbandit.delays import Delay, NoDelay
-from jaxbandit.domains import Box
+from jaxbandit.domains import Box, Domain
 from jaxbandit.domains.finite import tables
-from jaxbandit.problems.base import AbstractProblem, Optimum
-from jaxbandit.problems.noise import Drawn, Gaussian, Noise
+from jaxbandit.problems.base import AbstractProblem, Optimum, noise_of
+from jaxbandit.problems.noise import OF_A_POINT, Drawn, Gaussian, Noise
 
 __all__ = ["BoxProblem", "Certificate", "on_box"]
 
 Function: TypeAlias = Callable[[Array], Array | float]  # of one point x [d] in the units of the axes
+Point: TypeAlias = Annotated[Array, numbers, each_axis]  # [d]
+
+
+def _verify_best(name: str, value: Any, place: Place) -> None:
+    best, point = value
+    finite(f"{name}[0]", best)
+    finite_numbers(f"{name}[1]", point, place._replace(shape=each_axis))
+
+
+BEST = Check(
+    "a pair of the best feasible point's value and its coordinates (value, [d])",
+    lambda value: isinstance(value, tuple | list) and len(value) == 2,
+    _verify_best,
+)
+OFF = 1e-3  # of the spread of a function over the candidates, by which rounded coordinates may miss what they stand for
 
 
 @pytree
@@ -62,21 +91,34 @@ class OnBox(AbstractProblem):
         def best(self) -> Certificate: ...
 
     def validate(self) -> None:
+        of_class(Box)(f"{type(self).__name__}.domain", self.domain)
+        rows = exactly(None, self.domain.size, words="one row per function, one column per candidate")
+        finite_numbers(f"{type(self).__name__}.means", self.means, Place(rows))
         super().validate()
         check_noise(self)
+        for axis, side in enumerate(self.domain.sides):
+            low, high = (float_dtype().type(end) for end in (side.low, side.high))
+            if not low < high:
+                words = f"the axis {self.domain.name_of(axis)} must have ends that differ in {low.dtype}, got {side.low} and {side.high}"
+                raise checks.InvalidArgument(f"{type(self).__name__}.domain: {words}; turn on jax_enable_x64, or change the unit")
 
     @abc.abstractmethod
-    def values(self, point: Array) -> Array:
+    def values(self, point: Point) -> Array:
         """Return the mean values ``[1 + m]`` at one point ``[d]`` in the units of the axes."""
 
-    @one_program
-    def means_of(self, chosen: Table) -> Array:
+    @checked
+    def means_of(self, chosen: Annotated[Table, coordinates]) -> Array:
         """Return the mean values ``[1 + m, ..., T]`` at points ``chosen [..., T, d]`` in the units of the axes."""
+        return self._means_of(as_argument(chosen))
+
+    @one_program
+    def _means_of(self, chosen: Array) -> Array:
         points = jnp.asarray(chosen, jnp.asarray(self.means).dtype)
         flat = jax.vmap(self.values)(points.reshape(-1, points.shape[-1]))
         return jnp.moveaxis(flat.reshape(*points.shape[:-1], self.outputs), -1, 0)
 
-    def observe(self, index: Array, drawn: Drawn) -> Array:
+    @checked
+    def observe(self, index: Point, drawn: Drawn) -> Array:
         """Return the noisy values ``[1 + m]`` at ``index``, here a point ``[d]`` of the unit cube, given the round's randomness."""
         return self.values(self.domain.from_unit(index)) + jnp.asarray(self.noise.apply(drawn, jnp.int32(0)))
 
@@ -111,14 +153,15 @@ class BoxProblem(OnBox):
     """
 
     domain: Box
-    functions: tuple[Function, ...] = static(repr=False)
+    functions: Annotated[tuple[Function, ...], each(OF_A_POINT, least=1, types=(tuple,))] = static(repr=False)
     means: Table
-    best: Certificate
+    best: Annotated[Certificate, Words("a Certificate")]
     noise: Noise = Gaussian()
     delay: Delay = NoDelay()
     name: str = static(default="user")
 
-    def values(self, point: Array) -> Array:
+    @checked
+    def values(self, point: Point) -> Array:
         return jnp.stack([jnp.asarray(function(point), point.dtype) for function in self.functions])
 
 
@@ -143,14 +186,14 @@ def _parts(noise: Noise) -> Iterator[Noise]:
 @checked
 def on_box(
     domain: Box,
-    reward: Function,
-    constraints: Sequence[Function],
+    reward: Annotated[Function, OF_A_POINT],
+    constraints: Annotated[Sequence[Function], each(OF_A_POINT)],
     *,
     noise_variance: Annotated[PerOutput, nonnegative] | None = None,
     noise: Noise | None = None,
     delay: Delay | None = None,
-    best: tuple[float, Sequence[float]] | None = None,
-    name: str = "user",
+    best: Annotated[tuple[float, Sequence[float]], BEST] | None = None,
+    name: Annotated[str, label] = "user",
 ) -> BoxProblem:
     """Make a problem on a box from functions of ``jax.numpy`` of one point ``x [d]`` in the units of the axes.
 
@@ -159,25 +202,60 @@ def on_box(
       reward: mean reward.
       constraints: mean constraints, each ``<= 0`` where it holds.
       noise_variance, noise, delay, name: as for :func:`~jaxbandit.problems.from_functions`.
-      best: the value and the coordinates of the best feasible point; default: looked for in float64, from many starts, by
-        ``certified``.
+      best: the value and the coordinates of the best feasible point, a category being its number; default: looked for in float64, from
+        many starts, by ``certified``.
 
     Raises:
-      InvalidArgument: when a function does not give one finite number per point, or without noise.
+      InvalidArgument: when JAX cannot trace a function, as where Python branches on numbers of the point, or where it does not give one
+        finite number per point; on a best point that lies outside, breaks a constraint, or has another value than the reward there or a
+        smaller one than a candidate; or without noise.
     """
-    if (noise_variance is None) == (noise is None):
-        raise checks.InvalidArgument("noise_variance: must be given, a number >= 0, or noise, a noise model; one of the two")
+    own = noise_of(noise_variance, noise, 1 + len(constraints))
     named = {"reward": reward} | {f"constraints[{number}]": function for number, function in enumerate(constraints)}
-    means, functions = np.stack(tables(named, domain)), tuple(named.values())
+    for where, function in named.items():
+        check_traceable(where, function, domain.dimension)
+    points, functions = np.asarray(domain.points, np.float64), tuple(named.values())
+    if best is not None:
+        BEST("best", best, Place(axes=domain.dimension))
+        domain.check_inside("best[1]", at := np.asarray(best[1], np.float64))
+        points = np.concatenate([points, at[None]])
+    means = np.stack(tables(named, Domain(points=points)))
     if best is None:
         found = certified(domain, functions)
     else:
-        checks.shape("best", np.asarray(best[1], np.float64), (domain.dimension,), remedy="one coordinate for each axis")
-        found = Certificate(value=float(best[0]), point=np.asarray(best[1], np.float64))
-    own = noise or Gaussian(variance=0.0 if noise_variance is None else noise_variance)
+        means, there = means[:, :-1], means[:, -1]
+        check_best(float(best[0]), there, means)
+        found = Certificate(value=float(best[0]), point=at)
     return BoxProblem(
         domain=domain, functions=functions, means=means, best=found, noise=own, delay=NoDelay() if delay is None else delay, name=name
     )
+
+
+def check_traceable(name: str, function: Function, dimension: int) -> None:
+    """Raise ``InvalidArgument`` unless JAX can trace a function of a point, and it gives one real number."""
+    words = f"{name}: must be a function of one point x [{dimension}] that JAX can trace, made of jax.numpy, with jnp.where for branches"
+    with jax.enable_x64(True), checks.blaming(words):
+        made = jax.eval_shape(lambda x: jnp.asarray(function(x)), jax.ShapeDtypeStruct((dimension,), np.float64))
+    if made.shape != () or not checks.is_real(made.dtype):
+        raise checks.InvalidArgument(
+            f"{name}(x): must be one number [] for each point x [{dimension}], got {made.dtype} {list(made.shape)}"
+        )
+
+
+def check_best(value: float, there: np.ndarray, means: np.ndarray) -> None:
+    """Raise ``InvalidArgument`` on a best point with values ``there [1 + m]`` that is not the best of all with ``means [1 + m, C]``."""
+    off = OFF * np.maximum(np.ptp(means, axis=1), np.abs(there))
+    if abs(value - there[0]) > off[0]:
+        raise checks.InvalidArgument(f"best[0]: must be the reward at best[1], {there[0]:.6g}, got {value:.6g}")
+    if np.any(there[1:] > off[1:]):
+        number = int(np.argmax(there[1:] / off[1:]))
+        raise checks.InvalidArgument(
+            f"best[1]: must be a feasible point, got one where constraints[{number}] is {there[1 + number]:.6g} > 0"
+        )
+    feasible = np.where(np.all(means[1:] <= 0, axis=0), means[0], -np.inf)
+    if np.max(feasible) > value + off[0]:
+        words = f"must be the largest reward of a feasible point, and that of candidate {np.argmax(feasible)} is {np.max(feasible):.6g}"
+        raise checks.InvalidArgument(f"best[0]: {words}, got {value:.6g}")
 
 
 LOOKED_AT = 2**14  # Sobol points from the best of which the optimum is looked for

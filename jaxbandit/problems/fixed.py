@@ -241,14 +241,14 @@ class Zone(Declared):
     night_set_point: Annotated[Scalar, fields.finite] = 16.0
     comfort: Annotated[Scalar, fields.finite] = 21.0
     arrive: Annotated[Scalar, HOUR] = 8.0
-    leave: Annotated[Scalar, HOUR] = 18.0
+    leave: Annotated[Scalar, HOUR, fields.Above("arrive")] = 18.0
     initial_air: Annotated[Scalar, fields.finite] = 16.0
     initial_wall: Annotated[Scalar, fields.finite] = 14.0
     outdoor_mean: Annotated[Scalar, fields.finite] = 0.0
     outdoor_swing: Annotated[Scalar, fields.finite] = 4.0
     irradiance: Annotated[Scalar, fields.nonnegative] = 0.4
     sunrise: Annotated[Scalar, fields.finite] = 8.0
-    sunset: Annotated[Scalar, fields.finite] = 16.5
+    sunset: Annotated[Scalar, fields.finite, fields.Above("sunrise")] = 16.5
 
     def outdoor_temperature(self, hour: Array) -> Array:
         """Return the outdoor temperature ``T_o`` in deg C at ``hour [...]``."""
@@ -258,15 +258,6 @@ class Zone(Declared):
         """Return the solar gain ``A I`` in kW at ``hour [...]``."""
         up = (hour - self.sunrise) / (self.sunset - self.sunrise)
         return self.window_area * self.irradiance * jnp.where((up > 0) & (up < 1), jnp.sin(jnp.pi * up), 0.0)
-
-    def _check(self, name: str, outputs: int | None) -> None:
-        if checks.is_traced((self.arrive, self.leave, self.sunrise, self.sunset)):
-            return
-        if not (self.arrive < self.leave and self.sunrise < self.sunset):
-            raise checks.InvalidArgument(
-                f"{name}.leave, {name}.sunset: arrive must be before leave, and sunrise before sunset, got arrive={self.arrive},"
-                f" leave={self.leave}, sunrise={self.sunrise}, sunset={self.sunset}"
-            )
 
 
 @pytree

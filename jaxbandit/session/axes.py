@@ -18,12 +18,13 @@ from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, check_known, did_you_mean, short
 from jaxbandit.core.codec import Table, from_fields, from_plain, to_fields, to_plain
 from jaxbandit.core.declare import checked
-from jaxbandit.core.fields import AtLeast, finite, scalar, whole
+from jaxbandit.core.fields import Above, anything, finite, label, scalar, whole
 from jaxbandit.core.hints import hinted
 from jaxbandit.core.pytree import MOST_NUMBERS_SHOWN, replace
 from jaxbandit.domains import MOST_POINTS, Box, Domain, box, integers, log, product
 from jaxbandit.domains import points as bare_points
 from jaxbandit.domains.boxes import Side
+from jaxbandit.domains.finite import distinct_labels
 
 Place: TypeAlias = tuple[float, ...]
 """A point of the unit cube of a box; nothing on a finite domain, whose points numbers stand for."""
@@ -39,9 +40,8 @@ def labelled(name: str, unit: str | None) -> str:
 
 
 def check_unit(where: str, unit: object) -> None:
-    """Raise ``InvalidArgument`` unless a unit is text."""
-    if not isinstance(unit, str) or not unit.strip():
-        raise InvalidArgument(f"{where}: must be text that is not empty, got {short(unit)}")
+    """Raise ``InvalidArgument`` unless a unit is text that can be shown."""
+    label(where, unit)
 
 
 def _rounded(value: float, largest: float) -> float:
@@ -64,6 +64,14 @@ def _of_side(column: np.ndarray, side: Side) -> np.ndarray:
         return np.asarray(side.labels)[column.astype(int)] if side.labels else column.astype(int)
     parts = 10.0 ** (13 - np.floor(np.log10(column if side.scale == "log" else max(abs(side.low), abs(side.high)))))  # as _rounded does
     return np.asarray(np.rint(column * parts) / parts + 0.0)
+
+
+def _labels(where: str, given: Any) -> tuple[str, ...]:
+    """Return the labels of categories; raise ``InvalidArgument`` unless they are at least two distinct ones, in a list or an array."""
+    labels = np.asarray(given, object)
+    if labels.ndim != 1 or labels.size < 2 or not all(isinstance(item, str) for item in labels):
+        raise InvalidArgument(f"{where}: must be at least two texts, the names of categories, got {short(given)}")
+    return distinct_labels(where, labels.tolist())
 
 
 @hinted
@@ -91,8 +99,7 @@ class Axis:
     continuous: bool | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name.strip():
-            raise InvalidArgument(f"Axis.name: must be text that is not empty, got {short(self.name)}")
+        label("Axis.name", self.name)
         checks.one_of("Axis.scale", self.scale, SCALES)
         if self.continuous is not None and (self.continuous is not True or self.scale == "categorical" or len(self.values) != 2):
             words = "of two numbers, the ends of a scale, or None"
@@ -107,11 +114,7 @@ class Axis:
         if self.scale == "categorical":
             if self.unit is not None:
                 raise InvalidArgument(f"Axis.unit: categories have none, got {short(self.unit)}")
-            if not isinstance(given, list | tuple) or len(given) < 2 or not all(isinstance(item, str) and item for item in given):
-                raise refused("be at least two texts, the names of categories")
-            if len(set(given)) < len(given):
-                raise refused("be different categories")
-            object.__setattr__(self, "values", tuple(given))
+            object.__setattr__(self, "values", _labels("Axis.values", given))
             return
         numbers = checks.numbers("Axis.values", given)
         if numbers.ndim != 1 or numbers.size < 2:
@@ -139,17 +142,17 @@ class Axis:
 
     @classmethod
     @checked
-    def of_categories(cls, name: str, categories: Annotated[Sequence[str], AtLeast(2)]) -> Self:
+    def of_categories(cls, name: Annotated[str, label], categories: Annotated[Sequence[str], anything]) -> Self:
         """Return an axis of categories without an order; raises ``InvalidArgument`` unless they are at least two different texts."""
-        return cls(name=name, values=tuple(categories), scale="categorical")
+        return cls(name=name, values=_labels("categories", categories), scale="categorical")
 
     @classmethod
     @checked
     def between(
         cls,
-        name: str,
+        name: Annotated[str, label],
         low: Annotated[float, finite],
-        high: Annotated[float, finite],
+        high: Annotated[float, finite, Above("low")],
         points: Annotated[int, whole(2, MOST_POINTS)] | None = None,
         scale: str = "linear",
         unit: str | None = None,
@@ -162,8 +165,6 @@ class Axis:
           InvalidArgument: unless ``low < high`` are finite, and positive on a logarithmic scale, and ``points >= 2``.
         """
         checks.one_of("scale", scale, SCALES[:2])
-        if not low < high:
-            raise InvalidArgument(f"low: must be below high, got {short(low)} and {short(high)}")
         if scale == "logarithmic":
             checks.positive("low", low, remedy=POSITIVE)
         if points is None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Annotated, Any, TypeAlias, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core.blocks import one_program
-from jaxbandit.core.declare import Array, Key
+from jaxbandit.core.declare import Array, Key, checked
+from jaxbandit.core.fields import each_axis, numbers, table_of_points
 from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.domains import Box
 from jaxbandit.surrogates.alike import Alike, alike, in_order, members, of, side_by_side
@@ -21,6 +22,9 @@ from jaxbandit.surrogates.posterior import AbstractSurrogate, Arrived, Belief, P
 from jaxbandit.surrogates.precision import require
 
 __all__ = ["BoxSurrogate", "Elsewhere"]
+
+At: TypeAlias = Annotated[Array, numbers, table_of_points]
+"""Points ``[n, d]``."""
 
 
 @pytree
@@ -62,9 +66,10 @@ class BoxSurrogate(Surrogate):
     def largest_variances(self) -> list[float]:
         return [float(np.max(prior_variance(form.kernel, np.asarray(form.candidates)))) for form in self.forms]
 
-    def holding(self, points: Array) -> tuple[BoxSurrogate, Posterior, Array]:
+    @checked
+    def holding(self, points: At) -> tuple[BoxSurrogate, Posterior, Array]:
         """Return the model with room for ``points [n, d]``, in the units of the axes, its prior with them, and their indices ``[n]``."""
-        model = self.with_room(points.shape[0])
+        model = self.with_room(np.shape(points)[0])
 
         def place(posterior: Posterior, point: Array) -> tuple[Posterior, Array]:
             index, placed = model.place(posterior, point)
@@ -157,8 +162,9 @@ class BoxSurrogate(Surrogate):
         parts = [form.each(of_group, factor, *(of(x, form.outputs) for x in own)) for form, factor in self._pairs(factors)]
         return in_order([part.reshape(-1, *part.shape[2:]) for part in parts], [members(self.groups, those) for those in self._batches])
 
-    def predict_at(self, posterior: Posterior, points: Array) -> Prediction:
-        shifts, variances = self.moments(posterior.factors, _known(posterior), points)
+    @checked
+    def predict_at(self, posterior: Posterior, points: At) -> Prediction:
+        shifts, variances = self.moments(posterior.factors, _known(posterior), jnp.asarray(points))
         mean = jnp.asarray(self.prior_mean, shifts.dtype)[:, None] + shifts
         return Prediction(mean=mean, sd=self._of_outputs(deviation(variances)), gain=posterior.gain[jnp.asarray(self.groups)])
 
@@ -181,7 +187,8 @@ class BoxSurrogate(Surrogate):
             variances.append(variance)
         return in_order(shifts, [members(self.groups, those) for those in self._batches]), self._joined(variances)
 
-    def draw_at(self, posterior: Posterior, key: Key, scale: Array, points: Array) -> Array:
+    @checked
+    def draw_at(self, posterior: Posterior, key: Key, scale: Array, points: At) -> Array:
         keys, weights = jax.random.split(key, self.outputs), _known(posterior)
 
         def one(form: Any, state: Any, key: Key, weights: Array, size: Array) -> Array:
@@ -198,7 +205,8 @@ class BoxSurrogate(Surrogate):
         batch = next(n for n, those in enumerate(self._batches) if group in those)
         return self.forms_in_force[batch].of_group(group, posterior.factors[batch])
 
-    def place(self, posterior: Posterior, point: Array) -> tuple[Array, Posterior]:
+    @checked
+    def place(self, posterior: Posterior, point: Annotated[Array, numbers, each_axis]) -> tuple[Array, Posterior]:
         placed = [form.place(factor, point) for form, factor in self._pairs(posterior.factors)]
         index = placed[0][1]
         shifts, variances = self.moments(posterior.factors, _known(posterior), point[None], [v[:, None] for _, _, v in placed])

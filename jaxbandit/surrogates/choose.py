@@ -13,7 +13,19 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.codec import remember
 from jaxbandit.core.declare import Array, Numbers, Table, checked
-from jaxbandit.core.fields import Check, Place, Shape, between, choice, finite_numbers, function, per_output, positive_numbers, whole
+from jaxbandit.core.fields import (
+    Check,
+    Place,
+    Shape,
+    between,
+    choice,
+    finite_numbers,
+    function,
+    per_output,
+    positive_numbers,
+    table_of_points,
+    whole,
+)
 from jaxbandit.core.memory import check_fits
 from jaxbandit.core.pytree import canonicalise, float_dtype, replace
 from jaxbandit.domains import Box, Domain, tabulate
@@ -178,7 +190,11 @@ def _of_box(
             f" tolerance={tolerance}"
         )
     cube = Domain(points=box.to_unit(np.asarray(box.points, np.float64)), names=box.names, categories=box.categories)
-    data = asked["fit_to"] and (box.to_unit(np.asarray(asked["fit_to"][0], np.float64)), asked["fit_to"][1])
+    data = asked["fit_to"]
+    if data is not None:
+        table_of_points.check("fit_to: points", data[0], Place(axes=box.dimension))
+        box.check_inside("fit_to: points", data[0])
+        data = box.to_unit(np.asarray(data[0], np.float64)), data[1]
     given = Outputs.of(cube, kernel, noise_variance, prior_mean, outputs, data)
     if np.ndim(given.noise) > 1:
         raise checks.InvalidArgument("noise_variance: must be one number, or one for each output, on a box, got a table over points")

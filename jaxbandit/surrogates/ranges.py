@@ -25,7 +25,7 @@ from jaxbandit.core.blocks import numpy_of
 from jaxbandit.core.checks import InvalidArgument, is_traced, short
 from jaxbandit.core.codec import remember
 from jaxbandit.core.declare import Array, Numbers, PerAxis, Table, checked
-from jaxbandit.core.fields import AtLeast, between, choice, finite_numbers, per_output, positive_numbers, whole
+from jaxbandit.core.fields import Above, AtLeast, between, choice, finite_numbers, per_output, positive_numbers, whole
 from jaxbandit.core.memory import check_fits
 from jaxbandit.core.pytree import float_dtype, pytree, replace, static
 from jaxbandit.domains import Box, Domain
@@ -336,7 +336,7 @@ def ranged(
     kernel: Kernel | Sequence[Kernel],
     *,
     low: Annotated[PerAxis, positive_numbers],
-    high: Annotated[PerAxis, positive_numbers],
+    high: Annotated[PerAxis, positive_numbers, Above("low")],
     noise_variance: Annotated[Variance, VARIANCE],
     outputs: Annotated[int, whole(1, 1000)] = 2,
     prior_mean: Annotated[float | Sequence[float], finite_numbers, per_output] = 0.0,
@@ -381,8 +381,6 @@ def ranged(
             allowed_shape = f"one number, or one for each of the {domain.dimension} axes"
             raise InvalidArgument(f"{name}: expected {allowed_shape}, got shape {list(np.shape(value))}")
     shortest, longest = (tuple(np.broadcast_to(np.asarray(end, np.float64), (domain.dimension,)).tolist()) for end in (low, high))
-    if np.any(np.greater_equal(shortest, longest)):
-        raise InvalidArgument(f"low: must be less than high, got low={short(low)} and high={short(high)}")
     ends = shortest, longest
     if fit_to is not None:
         for own in one_per_output("kernel", kernel, outputs):

@@ -75,7 +75,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a table of noise": (lambda: jb.surrogate(BOX, KERNEL, noise_variance=np.full(32, 0.1)), "noise_variance"),
     "numbers of points to replay": (
         lambda: gradients.replay(box_runs.model(), jnp.zeros(3, jnp.int32), jnp.zeros((3, 2))),
-        "values: expected .* for indices",
+        "indices, values: expected .* for indices",
     ),
 }
 

@@ -30,7 +30,7 @@ from jaxbandit import (
     safety,
     widths,
 )
-from jaxbandit.algorithms import Elimination
+from jaxbandit.algorithms import Elimination, Scbo
 from jaxbandit.core import checks, fields
 from jaxbandit.core.codec import makers
 from jaxbandit.core.declare import Declared, parameters, symbols
@@ -648,6 +648,9 @@ def test_what_a_field_may_hold_passes(module: str, data: st.DataObject) -> None:
         beside = partners(kind, name) if value is not None else {}
         if kind is delays.Uniform and name == "low":
             beside = beside | {"high": delays.LONGEST_DELAY}
+        if kind is Scbo and name in ("shortest", "length", "longest"):
+            beside = dict.fromkeys(("shortest", "length", "longest"), value) | {name: value}
+            del beside[name]
         if kind is estimators.DiscreteGaussian and name == "low":
             assume(value < 3e38)
             beside = {"high": float(np.finfo(np.float32).max) if value > 0 else 2.0}

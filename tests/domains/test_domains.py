@@ -128,8 +128,8 @@ BAD = [
     ("arms: none", lambda: domains.arms(0), "count: must be a whole number >= 1"),
     ("arms: negative", lambda: domains.arms(-2), "count: must be a whole number >= 1"),
     ("arms: fraction", lambda: domains.arms(2.0), "count: must be a whole number from 1 to "),
-    ("nearest: too short", lambda: domains.arms(2).nearest([]), "point: expected shape [1]"),
-    ("nearest: too long", lambda: domains.grid([0.0], [1.0], 3).nearest([0.0, 1.0]), "point: expected shape [1]"),
+    ("nearest: too short", lambda: domains.arms(2).nearest([]), "point: expected one number for each of the 1 axes"),
+    ("nearest: too long", lambda: domains.grid([0.0], [1.0], 3).nearest([0.0, 1.0]), "point: expected one number for each of the 1 axes"),
     ("nearest: NaN", lambda: domains.arms(2).nearest([np.nan]), "point: 1 of 1 values are NaN or infinite"),
 ]
 

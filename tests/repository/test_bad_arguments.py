@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime
 import importlib
 import inspect
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,6 +24,7 @@ from jaxbandit.core.declare import Declared, parameters
 from jaxbandit.engine.arguments import TRIALS
 from jaxbandit.session.axes import Axis
 from jaxbandit.session.reading import Reading
+from tests.support.refusals import refused
 
 MODULES = [
     *(
@@ -57,7 +57,6 @@ MODULES = [
         "study",
     ),
 ]
-LIMIT = 1.0  # seconds for a refusal
 
 # Public functions that declare nothing, and why.
 UNDECLARED = {
@@ -160,26 +159,6 @@ def wrong_values(check: fields.Check) -> dict[str, Any]:
     return wrong
 
 
-def refused(name: str, field: str, what: str, make: Any) -> str | None:
-    """Say what is wrong with the refusal of a value; ``None`` when nothing is."""
-    started = time.perf_counter()
-    try:
-        make()
-    except InvalidArgument as error:
-        message = str(error)
-    except Exception as error:
-        return f"{name}: {field} = {what}: {type(error).__name__}: {error}"
-    else:
-        return f"{name}: {field} = {what} was accepted"
-    if (
-        field not in message.partition(":")[0]
-        or not any(word in message for word in ("got", "NaN", "this machine has"))
-        or len(message) > 1000
-    ):
-        return f"{name}: {field} = {what}: the message says neither where nor what: {message}"
-    return None if time.perf_counter() - started < LIMIT else f"{name}: {field} = {what} took long"
-
-
 @pytest.fixture(autouse=True)
 def _no_trial_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(*args: Any, **options: Any) -> None:
@@ -244,6 +223,16 @@ def test_public_functions_declare_their_arguments_or_say_why_not() -> None:
     assert ours - set(UNDECLARED) == set(), "check them by jaxbandit.core.declare.checked"
     assert set(UNDECLARED) - ours == set(), "these declare their arguments, or are gone"
     assert len(DECLARING) > 60 and {"simulate", "sine", "curves", "Gaussian.from_sd", "fit"} <= set(DECLARING)
+
+
+def test_a_number_that_is_to_be_above_another_is_refused_by_both_names() -> None:
+    pairs = [
+        (name, parameter.name, str(other)) for name, kind in CLASSES.items() for parameter in parameters(kind) for other in parameter.above
+    ]
+    assert {name.partition(".")[2] for name, *_ in pairs} >= {"algorithms.Scbo", "delays.Uniform", "problems.Zone"}
+    for name, high, low in pairs:
+        with pytest.raises(InvalidArgument, match=rf"{CLASSES[name].__name__}\.{high}: must be >=? {low}, got 2 and {low} = 4"):
+            CLASSES[name](**{low: 4, high: 2})
 
 
 ARMS = jaxbandit.domains.arms(3)

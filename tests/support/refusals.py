@@ -1,0 +1,30 @@
+"""What is wrong with the refusal of a value: it has to be typed, at once, and to name the argument and the value."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from jaxbandit import InvalidArgument
+
+LIMIT = 1.0  # seconds for a refusal
+
+
+def refused(name: str, field: str, what: str, make: Any) -> str | None:
+    """Say what is wrong with the refusal of a value; ``None`` when nothing is."""
+    started = time.perf_counter()
+    try:
+        make()
+    except InvalidArgument as error:
+        message = str(error)
+    except Exception as error:
+        return f"{name}: {field} = {what}: {type(error).__name__}: {error}"
+    else:
+        return f"{name}: {field} = {what} was accepted"
+    if (
+        field not in message.partition(":")[0]
+        or not any(word in message for word in ("got", "NaN", "this machine has"))
+        or len(message) > 1000
+    ):
+        return f"{name}: {field} = {what}: the message says neither where nor what: {message}"
+    return None if time.perf_counter() - started < LIMIT else f"{name}: {field} = {what} took long"
