@@ -9,10 +9,10 @@ import jax.numpy as jnp
 
 from jaxbandit.acquisition import nearly_best, restricted_to
 from jaxbandit.core.declare import Array, Declared, Key, PerConstraint
-from jaxbandit.core.fields import positive
+from jaxbandit.core.fields import positive, whole
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.estimators import Bounds
-from jaxbandit.surrogates import AbstractSurrogate
+from jaxbandit.surrogates import AbstractSurrogate, Prediction
 
 __all__ = ["Expansion", "Intervals", "intervals", "maximisers"]
 __dir__ = __all__.copy  # what completion shows
@@ -28,6 +28,7 @@ class Intervals:
     sd: Array  # [k, M]
     widths: Array  # [k]
     prior_sd: Array  # [k] largest prior standard deviation of each output
+    arrived: Prediction  # mean and sd [k, M] from the values that have arrived alone, by which points are certified
 
     @property
     def lower(self) -> Array:
@@ -41,8 +42,13 @@ class Intervals:
 
     @property
     def worst(self) -> Array:
-        """Largest upper bound of a constraint, ``max_j UCB_gj``, as ``[M]``; minus infinity without constraints."""
-        return jnp.max(self.upper[1:], axis=0, initial=-jnp.inf)
+        """Largest upper bound of a constraint by what has arrived, ``max_j UCB_gj``, as ``[M]``; minus infinity without constraints."""
+        return jnp.max((self.arrived.mean + self.widths[:, None] * self.arrived.sd)[1:], axis=0, initial=-jnp.inf)
+
+    @property
+    def is_violated(self) -> Array:
+        """Booleans ``[M]``, true where the lower bound of some constraint by what has arrived is positive."""
+        return jnp.any((self.arrived.mean - self.widths[:, None] * self.arrived.sd)[1:] > 0, axis=0)
 
     @property
     def size(self) -> Array:
@@ -52,11 +58,10 @@ class Intervals:
 
 def intervals(surrogate: AbstractSurrogate, posterior: object, estimator: Bounds, t: Array, key: Key) -> Intervals:
     """Return the intervals of round ``t``."""
-    belief = surrogate.predict(posterior)
-    model = surrogate.model
+    belief, arrived, model = surrogate.predict(posterior), surrogate.arrived(posterior), surrogate.model
     prior = jnp.stack([jnp.max(jnp.asarray(model.forms[g].prior_variance)) for g in model.groups])
     widths = estimator.estimate(surrogate, posterior, t, key).widths
-    return Intervals(mean=belief.mean, sd=belief.sd, widths=widths, prior_sd=jnp.sqrt(prior))
+    return Intervals(mean=belief.mean, sd=belief.sd, widths=widths, prior_sd=jnp.sqrt(prior), arrived=arrived)
 
 
 def maximisers(known: Intervals, safe: Array) -> Array:
@@ -78,11 +83,13 @@ class Expansion(Declared):
       together: whether one point outside has to satisfy all constraints, and would so be certified; otherwise every constraint has to
         be satisfied by some point outside, not the same for all (so the ``safeopt`` package). It matters for several constraints
         without a Lipschitz constant only.
+      often: how many fictitious observations there are, >= 1; it matters without a Lipschitz constant only.
     """
 
     described: ClassVar[str] = "a rule of expansion, safety.Expansion(...)"
     lipschitz: Annotated[PerConstraint, positive] | None = None
     together: bool = static(default=True)
+    often: Annotated[int, whole(1)] = static(default=1)
 
     def widest(self, surrogate: AbstractSurrogate, posterior: object, known: Intervals, safe: Array, candidates: Array) -> Array:
         """Return the index ``[]`` of the expander of largest ``known.size`` among ``candidates [M]``; ``M`` when none of them is one.
@@ -125,7 +132,7 @@ class Expansion(Declared):
                 continue
             if group not in columns:
                 columns[group] = surrogate.covariance(posterior, j, points)  # [n, M]
-            s = jnp.square(known.sd[j, points]) + model.noise_at(group, points)
+            s = jnp.square(known.sd[j, points]) + model.noise_at(group, points) / self.often
             # UCB' = mu' + beta sd' <= 0 in squares: no root of [n, M] numbers.
             room = (known.widths[j] * known.sd[j, points] / s)[:, None] * columns[group] - known.mean[j][None, :]
             left = jnp.square(known.sd[j])[None, :] - jnp.square(columns[group]) * (1 / s)[:, None]

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument, blaming
-from jaxbandit.core.declare import Array, Declared, Key, check_fields, symbols
+from jaxbandit.core.declare import Array, Declared, Indices, Key, check_fields, symbols
 from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Box, Domain
@@ -140,6 +140,9 @@ class Traits:
       sees_constraints: whether ``reveal`` is to be called before ``select``, as under stochastic full information.
       standardises: whether models of boxes take mean and unit of the values from the initial design, before round 1.
       learns: whether the posterior of its state takes in what is observed; else it stays the prior, which says nothing to a user.
+      certifies: whether it chooses no point but those whose constraints hold with certainty under the model, and its seeds.
+      seeds: ``[n]`` numbers of the points at which an algorithm that certifies begins; ``None`` where nobody has told it.
+      refits: whether it fits the model's hyper-parameters while it runs.
     """
 
     feedback: Policy = Wait()
@@ -148,6 +151,9 @@ class Traits:
     sees_constraints: bool = False
     standardises: bool = False
     learns: bool = True
+    certifies: bool = False
+    seeds: Indices | None = None
+    refits: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self, "Traits")

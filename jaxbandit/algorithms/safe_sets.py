@@ -10,16 +10,18 @@ import jax
 import jax.numpy as jnp
 
 from jaxbandit.acquisition import draw_uniformly, pick, restricted_to, tie_share
-from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision
+from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Traits
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import Array, Indices, Key, PerConstraint, Scalar
-from jaxbandit.core.fields import Letter, how_many_points, nonnegative, points, positive, vector
+from jaxbandit.core.fields import Letter, how_many_points, mask, nonnegative, points, positive, vector
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.status import Status
 from jaxbandit.estimators import Bounds
 from jaxbandit.safety import Expansion, Intervals, intervals, maximisers
 
 at_least_one = vector("the number of a point each")
+OFTEN = 100  # measurements of a seed after which more would change little
+PATIENCE = 30  # rounds with nothing certified beyond the seeds before the set is said to stand still
 
 
 @pytree
@@ -28,30 +30,44 @@ class SafeState(BeliefState):
 
     seeds: Array  # [M]
     certified: Array  # [] whether any point has been certified so far
+    still: Array  # [] int32, rounds in a row up to now in which nothing beyond the seeds was certified
 
 
 @pytree
 class Safe(Algorithm[SafeState]):
     """Algorithm that chooses among the points that are certified, ``UCB_gj(x) <= 0`` for every ``j``, and a seed set; abstract.
 
-    When no point is certified any more, the safe set is the seeds and the trial is flagged. A seed outside the domain fails the trial.
+    Points are certified by the values that have arrived, whatever a policy believes of those that have not. When no point is certified any
+    more, the safe set is the seeds and the trial is flagged. A seed with ``LCB_gj > 0`` for some ``j`` is flagged and leaves the safe set,
+    unless nothing would be left of it. A trial is flagged, too, where the set stands still: nothing beyond the seeds is certified, and
+    either that has been so for ``PATIENCE`` rounds or no seed could certify a point if its lower bounds were observed there another
+    ``OFTEN`` times. A seed outside the domain fails the trial.
+
+    Attributes:
+      allowed: ``[M]`` booleans, the points that may be certified; default all. Seeds are chosen whatever it says.
     """
 
     estimator: Bounds = Bounds()
     seeds: Annotated[Indices, points, at_least_one, Letter("seeds")] | None = None
     count: Annotated[int, how_many_points(), Letter("count")] | None = static(default=None)
+    allowed: Annotated[Array, mask] | None = None
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(certifies=True, seeds=self.seeds)
 
     def init(self, arena: Arena) -> SafeState:
         name = type(self).__name__
         if self.seeds is None and self.count is None:
             raise InvalidArgument(
                 f"{name}.seeds: needs points that are known to be safe, or nothing that it chooses is; give their numbers,"
-                f" {name}(seeds=[12, 40]) with problem.domain.nearest(point) for the number of a point, or in a simulation let"
+                f" {name}(seeds=[12, 40]) with problem.domain.nearest(point) for the number of a point, in a session seeds=[{{...}}] in"
+                " your units or a history in which some constraints held, or in a simulation let"
                 " informed=jaxbandit.informed.SafestSeeds(count=1) tell them; count=n takes the n points that the model believes safest,"
                 " which guarantees nothing"
             )
         mask = jnp.zeros((arena.size,), bool) if self.seeds is None else _mask(jnp.asarray(self.seeds), arena.size)
-        return SafeState(posterior=arena.surrogate.init(), seeds=mask, certified=jnp.asarray(False))
+        return SafeState(posterior=arena.surrogate.init(), seeds=mask, certified=jnp.asarray(False), still=jnp.int32(0))
 
     @abc.abstractmethod
     def choose(self, arena: Arena, state: SafeState, known: Intervals, safe: Array, t: Array, key: Key) -> Array:
@@ -60,14 +76,28 @@ class Safe(Algorithm[SafeState]):
     def select(self, arena: Arena, state: SafeState, t: Array, key: Key) -> tuple[Decision, SafeState]:
         known = intervals(arena.surrogate, state.posterior, self.estimator, t, key)
         seeds, certified = state.seeds, known.worst <= 0
-        some = jnp.any(certified)
-        flags = jnp.where(state.certified & ~some, int(Status.SAFE_SET_EMPTIED), 0)
+        if self.allowed is not None:
+            certified = certified & jnp.asarray(self.allowed)
+        some, raised = jnp.any(certified), dict[Status, Array]()
+        raised[Status.SAFE_SET_EMPTIED] = state.certified & ~some
         if self.seeds is None and self.count is not None:
             believed = jax.lax.top_k(-known.worst, self.count)[1]
             seeds = jnp.where(t == 1, _mask(believed, arena.size), seeds)
-            flags = flags | jnp.where((t == 1) & ~jnp.all(certified[believed]), int(Status.SEEDS_UNCERTAIN), 0)
-        after = replace(state, seeds=seeds, certified=state.certified | some)
-        index = self.choose(arena, after, known, certified | seeds, t, key)
+            raised[Status.SEEDS_UNCERTAIN] = (t == 1) & ~jnp.all(certified[believed])
+        unsafe = seeds & known.is_violated
+        trusted = seeds & ~unsafe
+        raised[Status.SEED_UNSAFE] = jnp.any(unsafe)
+        raised[Status.NO_SAFE_POINT] = jnp.any(unsafe) & ~some & ~jnp.any(trusted)
+        # Without candidates there is nothing to examine: a set that has grown costs no matrix product.
+        is_at_seeds = ~jnp.any(certified & ~seeds) & ~jnp.all(trusted) & ~raised[Status.NO_SAFE_POINT]
+        still, candidates = jnp.where(is_at_seeds, state.still + 1, 0), trusted & is_at_seeds
+        trusted = jnp.where(raised[Status.NO_SAFE_POINT], seeds, trusted)
+        safe = certified | trusted
+        reached = Expansion(often=OFTEN).widest(arena.surrogate, state.posterior, known, safe, candidates)
+        raised[Status.SAFE_SET_STILL] = jnp.any(candidates) & ((reached == arena.size) | (still > PATIENCE))
+        flags = sum((jnp.where(is_raised, int(flag), 0) for flag, is_raised in raised.items()), jnp.int32(0))
+        index = self.choose(arena, replace(state, seeds=trusted), known, safe, t, key)
+        after = replace(state, seeds=seeds, certified=state.certified | some, still=still)
         return Decision(index=index, widths=known.widths, flags=flags), after
 
 
@@ -87,9 +117,9 @@ class SafeOpt(Safe):
         x_t = \arg\max_{M_t \cup G_t} \max_k 2 \beta_k \sigma_k(x) / \sigma_{k,0}
 
     where ``G_t``, the expanders, are the points of ``S_t`` whose observation could certify a point outside, see
-    :class:`~jaxbandit.safety.Expansion`. When no point is certified any more, the safe set is the seeds and the trial is flagged. A
-    seed outside the domain fails the trial. (Without a Lipschitz constant and with several constraints: Berkenkamp, Krause and Schoellig
-    2021, "Bayesian Optimization with Safety Constraints".)
+    :class:`~jaxbandit.safety.Expansion`. When no point is certified any more, the safe set is the seeds and the trial is flagged. So is one
+    whose seeds are shown to be unsafe, or that cannot leave them. A seed outside the domain fails the trial. (Without a Lipschitz constant
+    and with several constraints: Berkenkamp, Krause and Schoellig 2021, "Bayesian Optimization with Safety Constraints".)
 
     Attributes:
       estimator: confidence bounds of width 3 by default.
@@ -100,6 +130,7 @@ class SafeOpt(Safe):
       count: instead of ``seeds``, how many to take from the model: the points of least ``max_j UCB_gj`` before round 1, after the
         initial design. Nothing says that they are safe; a trial is flagged where one of them was not certified.
       together: whether one point outside must satisfy all constraints, see :class:`~jaxbandit.safety.Expansion`.
+      allowed: ``[M]`` booleans, the points that may be certified; default all. A session's ``max_step`` sets it.
     """
 
     name: ClassVar[str] = "safeopt"
@@ -134,7 +165,7 @@ class StageOpt(Safe):
 
     Attributes:
       exploration: ``T_0 >= 0`` rounds.
-      estimator, seeds, lipschitz, count, together: as in :class:`~jaxbandit.SafeOpt`.
+      estimator, seeds, lipschitz, count, together, allowed: as in :class:`~jaxbandit.SafeOpt`.
     """
 
     name: ClassVar[str] = "stageopt"
@@ -164,7 +195,7 @@ class SgpUcb(Safe):
 
     Attributes:
       warm_up: ``T' >= 0`` rounds.
-      estimator, seeds, count: as in :class:`~jaxbandit.SafeOpt`.
+      estimator, seeds, count, allowed: as in :class:`~jaxbandit.SafeOpt`.
     """
 
     name: ClassVar[str] = "sgpucb"

@@ -192,7 +192,7 @@ class Refitted(Wrapper[S]):
 
     @property
     def traits(self) -> Traits:
-        return dataclasses.replace(self.algorithm.traits, feedback=Wait(), standardises=self.at_start)
+        return dataclasses.replace(self.algorithm.traits, feedback=Wait(), standardises=self.at_start, refits=True)
 
     def init(self, arena: Arena) -> S:
         state = self.algorithm.init(self._fitting(arena))

@@ -36,6 +36,9 @@ class Status(enum.IntFlag):
     FAR_FROM_PRIOR = 32768
     NONFINITE_STATE = 65536
     OUT_OF_RANGE = 131072
+    SAFE_SET_STILL = 262144
+    SEED_UNSAFE = 524288
+    NO_SAFE_POINT = 1048576
 
 
 #: Bits of which each alone means that a trial has failed, so that averages leave it out.
@@ -62,6 +65,9 @@ MESSAGES = {
     Status.FAR_FROM_PRIOR: "observed values lay so far from the prior mean that the model calls them impossible",
     Status.NONFINITE_STATE: "a number in the state of the algorithm became NaN or infinite",
     Status.OUT_OF_RANGE: "a user's function gave the algorithm a hyper-parameter outside its range",
+    Status.SAFE_SET_STILL: "the safe set stood still: nothing beyond its seeds was certified, nor was likely to be by measuring them",
+    Status.SEED_UNSAFE: "values showed with certainty that a constraint does not hold at a seed, which was no longer taken for safe",
+    Status.NO_SAFE_POINT: "no point was certified safe and no seed was left that could be; the algorithm went on at its seeds",
 }
 
 #: What to do about a flag.
@@ -84,6 +90,10 @@ REMEDIES = {
     Status.FAR_FROM_PRIOR: "give prior_mean and the kernel's variance in the units of the values, or standardise the values",
     Status.NONFINITE_STATE: "look at the algorithm's select and update",
     Status.OUT_OF_RANGE: "look at what informed, or the build of a smoothed loss, makes of the instance or the parameters",
+    Status.SAFE_SET_STILL: "give a smaller cost_width, a longer length-scale or a smaller variance of the constraints, a prior mean of them"
+    " below 0, a finer grid, or more seeds",
+    Status.SEED_UNSAFE: "look at the seeds' numbers, and at the prior mean and the noise variance of the constraints",
+    Status.NO_SAFE_POINT: "give seeds that are known to be safe",
 }
 
 

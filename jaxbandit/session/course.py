@@ -96,6 +96,7 @@ def _choose(
     far: Surprises,
     t: Array,
     index: Array | None,
+    allowed: Array | None,
     state: object,
     under_way: Array | None = None,
     attempt: Array | None = None,
@@ -103,9 +104,12 @@ def _choose(
     """Return the point and the status of round ``t``, ``[2]`` (int32), on a box its place ``[d]``, and the state after the choice.
 
     On a box ``index`` is the number that its point is to have. The algorithm draws other random numbers at each further ``attempt``, in
-    which points ``under_way [M]`` look worst to it, where feedback is late.
+    which points ``under_way [M]`` look worst to it, where feedback is late. One that certifies points certifies those ``allowed [M]``, by
+    default all.
     """
     algorithm, arena, key = setting.algorithm, setting.arena, policy_key(setting.key, t)
+    if allowed is not None:
+        algorithm = algorithm.with_facts(allowed=allowed)
     if index is not None:
         state = with_next(state, index - arena.surrogate.domain.size)
     if attempt is not None:
@@ -158,6 +162,7 @@ class Round:
     # Points that were not to be chosen.
     under_way: tuple[Spot, ...] = ()
     failed: tuple[Spot, ...] = ()
+    allowed: np.ndarray | None = None  # [M] points that might be certified; None for all
     arrivals: dict[tuple[int, int], float] = dataclasses.field(default_factory=dict)
 
 
@@ -216,21 +221,35 @@ class Course:
             self._known = known
             self._play_anew()
 
-    def choose(self, under_way: Sequence[Spot] = (), failed: Sequence[Spot] = (), index: int | None = None) -> Chosen:
+    def choose(
+        self,
+        under_way: Sequence[Spot] = (),
+        failed: Sequence[Spot] = (),
+        index: int | None = None,
+        allowed: np.ndarray | None = None,
+    ) -> Chosen:
         """Return the choice of the next round, which :meth:`asked` begins; on a box its point is to have the number ``index``.
 
         It is a point that has not ``failed`` wherever the algorithm finds one, and of these one that is not ``under_way``. On a box its
-        place is a ``readable`` one.
+        place is a ``readable`` one. Points ``allowed [M]`` may be certified.
         """
         with self._arithmetic():
-            return self._choice(self.settled(), len(self.rounds) + 1, under_way, failed, index)
+            return self._choice(self.settled(), len(self.rounds) + 1, under_way, failed, index, allowed)
 
-    def _choice(self, carry: Carry, t: int, under_way: Sequence[Spot], failed: Sequence[Spot], index: int | None) -> Chosen:
+    def _choice(
+        self,
+        carry: Carry,
+        t: int,
+        under_way: Sequence[Spot],
+        failed: Sequence[Spot],
+        index: int | None,
+        allowed: np.ndarray | None,
+    ) -> Chosen:
         setting, domain = self.setting, self.setting.arena.domain
 
         def attempt(*more: object) -> Chosen:
             own = None if index is None else np.int32(index)
-            chosen, place, after = _choose(setting, carry.far, np.int32(t), own, carry.state, *more)
+            chosen, place, after = _choose(setting, carry.far, np.int32(t), own, allowed, carry.state, *more)
             point, status = np.asarray(chosen).tolist()
             there = () if place is None else tuple(np.asarray(place, np.float64).tolist())
             return Chosen(point, self.readable(there) if there and _is_made(status) else there, Status(status), after)
@@ -251,12 +270,18 @@ class Course:
         return best
 
     def asked(
-        self, index: int, after: object = None, under_way: Sequence[Spot] = (), failed: Sequence[Spot] = (), place: Place = ()
+        self,
+        index: int,
+        after: object = None,
+        under_way: Sequence[Spot] = (),
+        failed: Sequence[Spot] = (),
+        place: Place = (),
+        allowed: np.ndarray | None = None,
     ) -> None:
         """Begin the next round, whose point is ``index``; ``after`` is the state after that choice if :meth:`choose` has just made it."""
         if after is not None:
             self._carry, self._played = self._now, len(self.rounds)
-        self.rounds.append(Round(index, place, tuple(under_way), tuple(failed)))
+        self.rounds.append(Round(index, place, tuple(under_way), tuple(failed), allowed))
         self._after, self._now = after, None
 
     def tell(self, number: int, values: Mapping[int, float]) -> None:
@@ -311,7 +336,8 @@ class Course:
         if self._after is not None:
             carry = carry._replace(state=self._after)
         elif self.choosing_matters:
-            chosen = self._choice(carry, self._played + 1, ended.under_way, ended.failed, ended.index if ended.place else None)
+            index = ended.index if ended.place else None
+            chosen = self._choice(carry, self._played + 1, ended.under_way, ended.failed, index, ended.allowed)
             carry = carry._replace(state=chosen.after)
         room = 1 if carry.pending is None else len(carry.pending.values)
         values = np.full((room, arena.surrogate.outputs), np.nan, arena.dtype)
@@ -334,7 +360,7 @@ class Course:
         state, _, far = self.start()
         is_box = isinstance(self.setting.arena.surrogate.domain, Box)
         with self._arithmetic():  # of the arguments of a choice, so that it is traced once for both
-            graph = _choose.trace(self.setting, far, np.int32(1), np.int32(0) if is_box else None, state).jaxpr.jaxpr
+            graph = _choose.trace(self.setting, far, np.int32(1), np.int32(0) if is_box else None, None, state).jaxpr.jaxpr
         leaves, held = jax.tree.leaves(state), self.setting.algorithm.belief(state)
         # On a box every choice is placed in the belief, and so it is when its round is played again.
         placed = {id(leaf) for leaf in jax.tree.leaves(held)} if is_box else set()

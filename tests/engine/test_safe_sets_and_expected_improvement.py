@@ -25,6 +25,7 @@ LENGTH_SCALE, NOISE = 0.35, 0.05
 PRIOR_MEAN = np.array([0.3, -0.2, 0.1])
 BETA = np.array([1.5, 1.0, 0.8])
 SEEDS = np.array([40, 31])
+UNSAFE = np.array([40, 75])  # of which the second is unsafe
 LIPSCHITZ = np.array([2.0, 3.0])
 # Relative to max(1, |best|), and how far from the edge of a set a point is surely on its side.
 TOLERANCE = {"float32": 1e-3, "float64": 1e-8}
@@ -81,12 +82,16 @@ CASES: dict[str, Case] = {
         {"rule": "stageopt", "seeds": SEEDS, "stage": 14, "lipschitz": True},
         TWO,
     ),
+    "safeopt-unsafe-seed": Case(lambda b, m: SafeOpt(estimator=b, seeds=UNSAFE), {"rule": "safeopt", "seeds": UNSAFE}, ONE),
+    "sgp-ucb-unsafe-seed": Case(
+        lambda b, m: SgpUcb(estimator=b, seeds=UNSAFE, warm_up=12.0), {"rule": "sgp_ucb", "seeds": UNSAFE, "stage": 12}, ONE
+    ),
     "sgp-ucb": Case(lambda b, m: SgpUcb(estimator=b, seeds=SEEDS, warm_up=6.0), {"rule": "sgp_ucb", "seeds": SEEDS, "stage": 6}, ONE),
 }
 KNOWN = (2, "known", "float64")
 # One case of each algorithm is played on the reference's beliefs, too, in the quick ring; what else is asked of a case is asked of that
 # run, and in the full ring of the engine's for the other cases, whose steps nobody need compile.
-QUICK = ["primal-dual", "cei", "constrained-thompson", "safeopt", "safeopt-lipschitz", "stageopt", "sgp-ucb"]
+QUICK = ["primal-dual", "cei", "constrained-thompson", "safeopt", "safeopt-lipschitz", "safeopt-unsafe-seed", "stageopt", "sgp-ucb"]
 RUNS = [
     pytest.param(name, *run, id="-".join([name, *map(str, run)]), marks=() if run == KNOWN else pytest.mark.full)
     for name, case in CASES.items()
@@ -225,6 +230,7 @@ WRONG: dict[str, tuple[str, dict[str, Any]]] = {
     "SafeOpt": ("stageopt", {"rule": "safeopt"}),
     "shorter stage": ("stageopt", {"stage": 10}),
     "fewer seeds": ("stageopt", {"count": 1}),
+    "one seed less": ("safeopt-unsafe-seed", {"seeds": UNSAFE[:1]}),
     "shorter warm-up": ("sgp-ucb", {"stage": 2}),
 }
 
@@ -241,6 +247,15 @@ def test_the_check_sees_another_algorithm(what: str) -> None:
         bandit.score_gaps(scores_of(name, constraints, form, run, trial, **changes), run.indices[trial]).max() for trial in range(TRIALS)
     ]
     assert max(gaps) > TOLERANCE["float32"]
+
+
+def test_a_seed_is_left_once_values_show_that_it_is_unsafe() -> None:
+    run, model = recorded("safeopt-unsafe-seed", *KNOWN), believed(2, "known")
+    assert np.all(run.status & int(jaxbandit.Status.SEED_UNSAFE) != 0)
+    for b in range(TRIALS):
+        known = list(safe_sets.knowledge(model, record_of(run, b)))
+        is_left = np.asarray([not safe_sets.trusted(one, np.isin(np.arange(81), UNSAFE), 0.0)[UNSAFE[1]] for one in known])
+        assert is_left.any() and not is_left.all() and not np.any(run.indices[b][is_left] == UNSAFE[1])
 
 
 def test_the_cases_exercise_what_they_should() -> None:

@@ -64,6 +64,11 @@ def seeds_of(known: Knowledge, count: int) -> Matrix:
     return chosen
 
 
+def trusted(known: Knowledge, seeds: Matrix, margin: float) -> Matrix:
+    """The seeds with ``LCB_gj <= margin`` for all ``j``, which no value has shown to be unsafe."""
+    return seeds & np.all(known.lcb[1:] <= margin, axis=0)
+
+
 def could_certify(model: Model, known: Knowledge, margin: float) -> Matrix:
     """``[m, M, M]``: whether ``LCB_gj(x)`` observed at ``x`` would give ``UCB_gj(x') <= margin``; ``x`` first."""
     answers = []
@@ -99,9 +104,11 @@ class Sets:
 
 def sets(model: Model, known: Knowledge, seeds: Matrix, margin: float, *, points: Matrix, lipschitz: Matrix | None, together: bool) -> Sets:
     """Safe set, maximisers and expanders."""
-    small, large = certified(known, -margin) | seeds, certified(known, margin) | seeds
+    small, large = (certified(known, side) | trusted(known, seeds, side) for side in (-margin, margin))
+    if not small.any():  # nothing may be left: then the seeds are
+        small, large = (small if large.any() else seeds), large | seeds
     upper, lower = known.ucb[0], known.lcb[0]
-    top = {"small": lower[small].max(), "large": lower[large].max()}
+    top = {"small": lower[small].max(initial=-np.inf), "large": lower[large].max()}
 
     def expanding(inside: Matrix, outside: Matrix, m: float) -> Matrix:
         reach = could_certify(model, known, m) if lipschitz is None else lipschitz_certify(known, points, lipschitz, m)
@@ -148,7 +155,8 @@ def safe_faults(
         chosen = record.indices[t - 1]
         s = sets(model, known, mask, margin, points=points, lipschitz=lipschitz, together=together)
         if rule == "sgp_ucb" and t <= stage:
-            wrong = None if mask[chosen] else "not a seed"
+            left = trusted(known, mask, margin)
+            wrong = None if (left if left.any() else mask)[chosen] else "not a seed"
         elif rule in ("stageopt", "sgp_ucb") and t > stage:
             wrong = best_of(known.ucb[0], *s.safe, chosen, margin)
         elif rule == "safeopt":
