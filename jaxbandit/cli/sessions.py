@@ -25,7 +25,7 @@ from jaxbandit.core.files import prepare_file, write_whole
 from jaxbandit.core.pytree import aligned
 from jaxbandit.core.status import explain
 from jaxbandit.session import Session, Specification, Ticket, read_toml
-from jaxbandit.session.journal import WAIT
+from jaxbandit.session.journal import WAIT, salvage_journal
 from jaxbandit.session.quantities import STATES, readable
 
 EXPERIMENT = Path(__file__).parents[1] / "examples" / "experiment.toml"
@@ -92,6 +92,7 @@ def add_session_commands(parser: argparse.ArgumentParser) -> None:
             added.add_argument("--format", choices=FIGURE_FORMATS, help="of the figure (default as FILE ends, or png)")
             added.add_argument("--style", choices=STYLES, default="screen", help=STYLE)
     added.add_argument("--optuna", metavar="STORAGE", help="write the tickets as trials of Optuna, to a journal FILE or a database's URL")
+    command("salvage", "go on with the events before the damage to a journal; its files are kept beside it")
     command("watch", "keep the report (DIR/report.html) up to date while the session goes on")
 
 
@@ -142,6 +143,9 @@ def session(args: argparse.Namespace) -> None:
             Session.begin(directory, specification, args.history, off_grid=args.off_grid, ignore=args.ignore).close()
             said = {"session": str(directory), "points": specification.space.choices}
             said |= {"outputs": list(map(str, (outputs.objective, *outputs.constraints))), "fingerprint": digest(specification.table())}
+        case "salvage":
+            events, aside = salvage_journal(args.directory, wait=args.wait)
+            said = {"events": events, "damaged files": None if aside is None else str(aside)}
         case "report":
             from jaxbandit.report.session import write_session_report
 

@@ -1,7 +1,8 @@
 """The journal of a session: its events in the order in which they happened, in one SQLite file that is never rewritten.
 
 An event is on the disk before the call that made it returns. Every event holds a digest of itself and of all before it, so that damage and
-changes by other hands are noticed.
+changes by other hands are noticed. A second file holds the number and the digest of the last event, so that it is noticed, too, when SQLite
+drops the end of a damaged write-ahead log, and when an older copy takes the journal's place.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ import contextlib
 import dataclasses
 import datetime
 import hashlib
+import itertools
 import json
 import os
 import re
 import sqlite3
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -24,9 +27,12 @@ from filelock import FileLock, Timeout
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.files import reason_of, replace
 
-JOURNAL, LOCK = "session.sqlite", "session.lock"
+JOURNAL, LOCK, HEAD = "session.sqlite", "session.lock", "session.head"
 SCHEMA = 2  # of new journals; those of version 1, which lack events in ADDED, are read, and written on as they are until one happens
 APPLICATION = 0x4A584253  # "JXBS" in the file's header
+LOCK_SUFFIX, HEAD_SUFFIX = Path(LOCK).suffix, Path(HEAD).suffix
+WAY_OUT = "restore a copy of all files of the session, or go on with the events before the damage: python -m jaxbandit session salvage"
+POLL = 0.02  # seconds between two looks at a lock
 WAIT = 30.0  # seconds that a call waits for another one on the same session
 MOUNTS = Path("/proc/self/mounts")  # the file systems of Linux, by where they are mounted
 NETWORK = {"afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb3", "smbfs", "9p"}
@@ -92,25 +98,35 @@ class Journal:
     """
 
     def __init__(self, directory: Path, connection: sqlite3.Connection, lock: FileLock | None, wait: float) -> None:
-        self.directory, self.events = directory, list[Event]()
+        self.directory, self.path, self.events = directory, _path_in(directory), list[Event]()
         self._connection, self._lock, self._wait, self._is_open = connection, lock, wait, True
         self.follow()
 
     def follow(self) -> None:
         """Take in the events that others have appended since the last look; raises ``DamagedSession`` as opening does."""
-        try:
-            rows = self._connection.execute(NEWER, [len(self.events)]).fetchall() if self._is_open else []
-        except sqlite3.Error as error:
-            raise _unreadable(self.directory / JOURNAL, error) from error
-        for row in rows:
-            self.events.append(_checked(self.directory / JOURNAL, self.events[-1] if self.events else None, *row))
+        for is_last in (False, True):  # at the first look others may have been writing
+            if not self._is_open:
+                return
+            head = _head_of(self.path)  # before the events, of which there may be more by then
+            try:
+                rows = self._connection.execute(NEWER, [len(self.events)]).fetchall()
+            except sqlite3.Error as error:
+                raise _unreadable(self.path, error) from error
+            for row in rows:
+                self.events.append(_checked(self.path, self.events[-1] if self.events else None, *row))
+            if head is None or not self.events or head in [(one.number, one.digest) for one in self.events[head[0] - 1 : head[0]]]:
+                return
+            if is_last:
+                words = f"holds {len(self.events)} events that are as they were written, and is not the journal of {head[0]}"
+                cause = "it was damaged, or an older copy is in its place"
+                raise DamagedSession(f"directory: {self.path} {words} that {HEAD} knows: {cause}; {WAY_OUT}")
 
     @contextlib.contextmanager
     def claim(self) -> Iterator[None]:
         """Hold the journal, with all that others have appended, for as long as the block takes; raises ``SessionInUse``."""
         if self._lock is None or not self._is_open:
             raise SessionError("session: is closed, or was opened for reading only; open it to go on with it")
-        with _held(self._lock, self.directory, self._wait):
+        with _held(self._lock, self.path, self._wait):
             self.follow()
             yield
 
@@ -126,8 +142,9 @@ class Journal:
                 self._connection.execute(f"PRAGMA user_version = {SCHEMA}")
             _write(self._connection, event)
         except sqlite3.Error as error:
-            raise CannotRecord(f"cannot write {self.directory / JOURNAL}: {error}; the event has not happened") from error
+            raise CannotRecord(f"cannot write {self.path}: {error}; the event has not happened") from error
         self.events.append(event)
+        _write_head(self.path, event)
         return event
 
     def close(self) -> None:
@@ -164,39 +181,110 @@ def create_journal(directory: Path, specification: Body, further: Sequence[tuple
 
     Its first event holds the ``specification``; ``further`` ones, each a kind and a body, follow.
     """
-    path = directory / JOURNAL
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
         raise SessionError(f"directory: cannot make {str(directory)!r}: {error}") from error
-    _check_local(directory)
-    with _held(_lock_of(directory), directory, wait):
+    path = _path_in(directory)
+    _check_local(path)
+    with _held(_lock_of(path), path, wait):
         if path.exists():
             raise SessionError(f"directory: {directory} holds a session already; open it, or choose another place")
-        try:
-            with tempfile.TemporaryDirectory(prefix=".", dir=directory) as folder:  # a process that dies leaves no half of a journal
-                with contextlib.closing(_connected(Path(folder) / JOURNAL)) as connection:
-                    connection.executescript(BEGINNING)
-                    event = None
-                    for kind, body in (("created", specification), *further):
-                        event = Event.after(event, kind, _now(), body)
-                        _write(connection, event)
-                replace(Path(folder) / JOURNAL, path)
-        except (sqlite3.Error, OSError) as error:
-            raise CannotRecord(f"cannot write {path}: {error}; there is no session") from error
+        events = list[Event]()
+        for kind, body in (("created", specification), *further):
+            events.append(Event.after(events[-1] if events else None, kind, _now(), body))
+        _write_all(path, events)
     return open_journal(directory, wait=wait)
+
+
+def salvage_journal(directory: Path, *, wait: float = WAIT) -> tuple[int, Path | None]:
+    """Let a damaged journal go on with the events before the first one that is not as it was written.
+
+    Returns their number, and where all files of the damaged journal lie from now on; ``None`` where nothing is damaged. Raises
+    ``DamagedSession`` where not even the first event can be read.
+    """
+    try:
+        with contextlib.closing(open_journal(directory, wait=wait)) as journal:
+            return len(journal.events), None
+    except DamagedSession as error:
+        reason, path, events = error, _path_in(directory), list[Event]()
+    with _held(_lock_of(path), path, wait):
+        # Whatever ends the events, those before it are whole.
+        with contextlib.suppress(sqlite3.Error, DamagedSession), contextlib.closing(_connected(path, "mode=rw")) as connection:
+            for row in connection.execute(NEWER, [0]):
+                events.append(_checked(path, events[-1] if events else None, *row))
+        if not events:
+            raise reason
+        aside = next(place for number in itertools.count(1) if not (place := path.with_name(f"damaged-{number}")).exists())
+        try:
+            aside.mkdir()
+            for name in (*(f"{path.name}{end}" for end in ("-wal", "-shm", "-journal", "")), path.with_suffix(HEAD_SUFFIX).name):
+                if path.with_name(name).exists():
+                    path.with_name(name).rename(aside / name)
+        except OSError as error:
+            raise CannotRecord(f"cannot put the damaged journal into {aside}: {reason_of(error)}") from error
+        _write_all(path, events)
+    return len(events), aside
+
+
+def _write_all(path: Path, events: Sequence[Event]) -> None:
+    """Make a journal of events; nothing is left of one that cannot be written."""
+    try:
+        with tempfile.TemporaryDirectory(prefix=".", dir=path.parent) as folder:  # a process that dies leaves no half of a journal
+            with contextlib.closing(_connected(Path(folder) / JOURNAL)) as connection:
+                connection.executescript(BEGINNING)
+                for event in events:
+                    _write(connection, event)
+            path.with_suffix(HEAD_SUFFIX).unlink(missing_ok=True)  # of an earlier session, which somebody has removed
+            replace(Path(folder) / JOURNAL, path)
+    except (sqlite3.Error, OSError) as error:
+        raise CannotRecord(f"cannot write {path}: {error}; there is no session") from error
+    _write_head(path, events[-1])
+
+
+def _write_head(path: Path, event: Event) -> None:
+    """Write number and digest of the last event down beside the journal, on the disk before this returns."""
+    place = path.with_suffix(HEAD_SUFFIX)
+    try:
+        handle = os.open(place, os.O_WRONLY | os.O_CREAT | getattr(os, "O_DSYNC", 0), 0o644)
+        try:
+            os.write(handle, f"{event.number:12d} {event.digest}\n".encode())  # of one length, so that nothing is cut off
+        finally:
+            os.close(handle)
+    except OSError as error:
+        words = "the event has happened, and its loss would not be noticed"
+        raise CannotRecord(f"cannot write {place}: {reason_of(error)}; {words}") from error
+
+
+def _head_of(path: Path) -> tuple[int, str] | None:
+    """Return number and digest of the last event that was written down; ``None`` where nobody has, as in earlier versions."""
+    place = path.with_suffix(HEAD_SUFFIX)
+    try:
+        found = re.fullmatch(rb" *(\d+) ([0-9a-f]{64})\n", place.read_bytes())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise SessionError(f"directory: cannot read {place}: {reason_of(error)}") from error
+    if found is None or not int(found[1]):
+        raise DamagedSession(f"directory: {place}, which knows the last event, is damaged; {WAY_OUT}")
+    return int(found[1]), found[2].decode()
+
+
+def _path_in(directory: Path) -> Path:
+    """Return where the journal of a directory lies, the same path through whatever links it is reached."""
+    return (directory / JOURNAL).resolve()
 
 
 def open_journal(directory: Path, *, read_only: bool = False, wait: float = WAIT) -> Journal:
     """Open the journal of a session and check all of it; raises what ``Session.open`` does. It is held by claims alone."""
-    path = directory / JOURNAL
+    path = _path_in(directory)
     if not path.is_file():
         raise SessionError(f"directory: {directory} holds no session; session.Session.create makes one")
-    is_writable = os.access(directory, os.W_OK)
+    is_writable = os.access(path.parent, os.W_OK)
     if not (read_only or is_writable):
         raise SessionError(f"directory: {directory} cannot be written to; open the session for reading only, or a copy of it")
     if not read_only:
-        _check_local(directory)
+        _check_local(path)
     log = path.with_name(f"{JOURNAL}-wal")  # of events that are not in the file yet
     if not is_writable and log.exists() and log.stat().st_size and not (shared := path.with_name(f"{JOURNAL}-shm")).exists():
         words = f"lacks {shared.name}, without which the events in {log.name} cannot be read; copy all of it to where one can write"
@@ -206,8 +294,9 @@ def open_journal(directory: Path, *, read_only: bool = False, wait: float = WAIT
     with contextlib.ExitStack() as stack:
         try:
             connection = stack.enter_context(contextlib.closing(_connected(path, mode)))
+            _check_names(path, connection)
             _check_whole(path, connection)
-            journal = Journal(directory, connection, None if read_only else _lock_of(directory), wait)
+            journal = Journal(directory, connection, None if read_only else _lock_of(path), wait)
         except sqlite3.Error as error:  # of a file that is no database, or that cannot be read
             raise _unreadable(path, error) from error
         if not journal.events:
@@ -217,7 +306,7 @@ def open_journal(directory: Path, *, read_only: bool = False, wait: float = WAIT
 
 
 def _unreadable(path: Path, error: sqlite3.Error) -> DamagedSession:
-    return DamagedSession(f"directory: {path} is no journal that can be read: {error}")
+    return DamagedSession(f"directory: {path} is no journal that can be read: {error}; {WAY_OUT}")
 
 
 def _connected(path: Path, mode: str = "mode=rwc") -> sqlite3.Connection:
@@ -227,38 +316,74 @@ def _connected(path: Path, mode: str = "mode=rwc") -> sqlite3.Connection:
     return connection
 
 
-def _lock_of(directory: Path) -> FileLock:
-    return FileLock(directory / LOCK, thread_local=False)
+def _lock_of(path: Path) -> FileLock:
+    return FileLock(path.with_suffix(LOCK_SUFFIX), thread_local=False)
 
 
 @contextlib.contextmanager
-def _held(lock: FileLock, directory: Path, wait: float) -> Iterator[None]:
-    """Hold the directory, until the block or the process ends, however that ends."""
-    try:
-        lock.acquire(timeout=wait)
-    except Timeout as error:
-        words = f"is in use by a call that takes longer than {wait:g} s; wait for its end, or open it for reading only"
-        raise SessionInUse(f"directory: the session in {directory} {words}") from error
-    except OSError as error:
-        words = f"cannot open {directory / LOCK}, by which a call holds the session: {reason_of(error)}"
-        raise SessionError(f"directory: {words}") from error
-    try:
+def _held(lock: FileLock, path: Path, wait: float) -> Iterator[None]:
+    """Hold a journal, until the block or the process ends, however that ends."""
+    until = time.monotonic() + wait
+    with contextlib.ExitStack() as stack:
+        try:
+            lock.acquire(timeout=wait)
+            stack.callback(lock.release)
+            if _has_names(path):  # of which each has a lock of its own
+                handle = os.open(path, os.O_RDONLY)
+                stack.callback(os.close, handle)
+                while not _is_locked(handle):
+                    if time.monotonic() > until:
+                        raise Timeout(str(path))
+                    time.sleep(POLL)
+        except Timeout as error:
+            words = f"is in use by a call that takes longer than {wait:g} s; wait for its end, or open it for reading only"
+            raise SessionInUse(f"directory: the session in {path.parent} {words}") from error
+        except OSError as error:
+            words = f"cannot open {path.with_suffix(LOCK_SUFFIX)}, by which a call holds the session: {reason_of(error)}"
+            raise SessionError(f"directory: {words}") from error
         yield
-    finally:
-        lock.release()
 
 
-def _check_local(directory: Path) -> None:
+def _is_locked(handle: int) -> bool:
+    """Lock a file itself, until its handle is closed, and return whether that could be done."""
+    import fcntl  # which Windows has not
+
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _has_names(path: Path) -> bool:
+    """Return whether a file has several names, which are hard links."""
+    return path.exists() and path.stat().st_nlink > 1
+
+
+def _check_names(path: Path, connection: sqlite3.Connection) -> None:
+    """Keep the write-ahead log of a journal with several names in its file: SQLite would give it a name beside each of them.
+
+    Raises ``SessionError`` where that cannot be done.
+    """
+    if _has_names(path):
+        try:
+            if connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
+                connection.execute("PRAGMA journal_mode = DELETE")
+        except sqlite3.OperationalError as error:
+            words = "has several names (hard links), and cannot be opened by this one while it is open by another, or for reading only"
+            raise SessionError(f"directory: {path} {words}; close it there and open it once to go on with it") from error
+
+
+def _check_local(path: Path) -> None:
     """Raise ``SessionError`` on a file system that machines share, where SQLite's log and locks cannot be relied upon."""
     with contextlib.suppress(OSError):  # where there is no such table, as on macOS, nothing is known
         rows = [line.split() for line in MOUNTS.read_text(encoding="utf-8").splitlines()]
         mounted = {Path(re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), row[1])): row[2] for row in rows}  # \040 is a space
-        place = directory.resolve()
-        kind = next((mounted[above] for above in (place, *place.parents) if above in mounted), "")
+        kind = next((mounted[above] for above in path.parents if above in mounted), "")
         if kind in NETWORK:
             words = "whose locks and memory maps the journal of a session cannot rely upon"
             out = "choose a disk of this machine's own, or share a study of Optuna between machines: jaxbandit.optuna.Sampler"
-            raise SessionError(f"directory: {directory} is on a network file system, {kind}, {words}; {out}")
+            raise SessionError(f"directory: {path.parent} is on a network file system, {kind}, {words}; {out}")
 
 
 def _check_whole(path: Path, connection: sqlite3.Connection) -> None:
@@ -270,7 +395,7 @@ def _check_whole(path: Path, connection: sqlite3.Connection) -> None:
     if schema > SCHEMA:
         raise DamagedSession(f"directory: {path} is of version {schema}, newer than {SCHEMA}, which this jaxbandit knows; update jaxbandit")
     if sound != "ok":
-        raise DamagedSession(f"directory: {path} is damaged: {sound.splitlines()[0]}")
+        raise DamagedSession(f"directory: {path} is damaged: {sound.splitlines()[0]}; {WAY_OUT}")
 
 
 def _checked(path: Path, before: Event | None, number: int, kind: str, at: str, text: str, digest: str) -> Event:
@@ -280,9 +405,9 @@ def _checked(path: Path, before: Event | None, number: int, kind: str, at: str, 
         if datetime.datetime.fromisoformat(at).utcoffset() != datetime.timedelta(0):
             raise ValueError(f"its time, {at}, is not in UTC")
     except (ValueError, TypeError, RecursionError) as error:
-        raise DamagedSession(f"directory: event {number} of {path} cannot be read: {reason_of(error)}") from error
+        raise DamagedSession(f"directory: event {number} of {path} cannot be read: {reason_of(error)}; {WAY_OUT}") from error
     if event.digest != digest or event.number != number or kind not in KINDS or (kind == "created") != (number == 1):
-        raise DamagedSession(f"directory: event {number} of {path} is not as it was written; restore the file from a copy")
+        raise DamagedSession(f"directory: event {number} of {path} is not as it was written; {WAY_OUT}")
     return event
 
 

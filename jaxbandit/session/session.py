@@ -178,7 +178,8 @@ class Session(Reading):
 
         Raises:
           SessionError: where there is no session, or on a network file system.
-          DamagedSession: when the journal is none, of a newer version, damaged, or changed by other hands.
+          DamagedSession: when the journal is none, of a newer version, damaged, an older copy, or changed by other hands; the command
+            ``python -m jaxbandit session salvage`` goes on with what is left of it.
           InvalidArgument: when the algorithm is not the session's.
         """
         journal = open_journal(Path(directory), read_only=read_only, wait=wait)
