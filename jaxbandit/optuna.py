@@ -23,15 +23,15 @@ from optuna.exceptions import DuplicatedStudyError
 from optuna.samplers import BaseSampler
 from optuna.samplers._base import _CONSTRAINTS_KEY as CONSTRAINTS  # of a list, the only form that the dashboard shows
 from optuna.search_space import intersection_search_space
-from optuna.storages import BaseStorage, JournalStorage
+from optuna.storages import BaseStorage, JournalStorage, get_storage
 from optuna.storages.journal import JournalFileBackend
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from jaxbandit.algorithms import Algorithm
-from jaxbandit.core.checks import InvalidArgument, did_you_mean, short
+from jaxbandit.core.checks import InvalidArgument, blaming, did_you_mean, short
 from jaxbandit.core.declare import KeyOrSeed, checked
-from jaxbandit.core.fields import Words, label, whole
+from jaxbandit.core.fields import Check, Words, each, exactly, function, label, numbers, path, text, whole
 from jaxbandit.core.keys import typed
 from jaxbandit.delays import Delay
 from jaxbandit.domains import MOST_POINTS
@@ -48,6 +48,11 @@ __dir__ = __all__.copy  # what completion shows
 
 MOST_ON_GRID, MOST_ON_AXIS = 10_000, 50  # points, unless asked for
 OBJECTIVE = "objective"
+
+OF_A_TRIAL, VALUES = function("(trial)"), numbers.of(exactly(None, words="one number for each constraint"))
+STORAGE = Check(
+    "a storage of Optuna, the URL of a database, or the path of a file", lambda value: isinstance(value, BaseStorage) or path.takes(value)
+)
 
 Excess: TypeAlias = Callable[[FrozenTrial], Sequence[float]]
 """Function that returns the constraint values of a trial, ``<= 0`` where they hold."""
@@ -93,7 +98,7 @@ class Sampler(BaseSampler):
         model: Annotated[Model, Words("the model of a session, study.Model(...)")] | None = None,
         *,
         key: KeyOrSeed,
-        constraints: Sequence[str] | Excess | None = None,
+        constraints: Annotated[Sequence[str] | Excess, OF_A_TRIAL | each(text)] | None = None,
         points: Most | Mapping[str, Most] | None = None,
         horizon: Rounds = 1000,
         delay: Delay | None = None,
@@ -121,6 +126,8 @@ class Sampler(BaseSampler):
         self._constraints: Any = constraints
         if constraints is not None and not callable(constraints):
             self._constraints = Outputs.read(f"maximise {OBJECTIVE}", constraints).constraints
+            if any(constraint.name == OBJECTIVE for constraint in self._constraints):
+                raise InvalidArgument(f"constraints: must be of attributes with other names than {OBJECTIVE!r}, got {short(constraints)}")
         self._points, self._mutex = points, threading.Lock()  # workers may be threads
         self._parts: dict[str, Any] = {"algorithm": algorithm, "model": model, "key": key, "horizon": horizon}
         self._parts |= {"delay": delay, "feedback": feedback}
@@ -180,7 +187,9 @@ class Sampler(BaseSampler):
         if self._constraints is None or state not in (TrialState.COMPLETE, TrialState.PRUNED):
             return
         if callable(self._constraints):
-            found = list(map(float, self._constraints(trial)))
+            given = self._constraints(trial)
+            VALUES("constraints(trial)", given)
+            found = np.asarray(given, np.float64).tolist()
         else:
             told = self._told(trial)
             missing = [constraint.name for constraint in self._constraints if constraint.name not in told]
@@ -355,7 +364,12 @@ def excess_of(outputs: Outputs, values: Mapping[str, float]) -> list[float]:
     return [value for row, value in sorted(outputs.inward(values).items()) if row > 0]
 
 
-def export(session: Session, storage: str | Path | BaseStorage, name: str | None = None) -> Study:
+@checked
+def export(
+    session: Annotated[Session, Words("a session, session.Session")],
+    storage: Annotated[str | Path | BaseStorage, STORAGE],
+    name: Annotated[str, label] | None = None,
+) -> Study:
     """Write the tickets of a session as the trials of a new study, and return it.
 
     Complete tickets are complete trials, dropped ones failed trials, and all others are running. Values of outputs and the ticket's number
@@ -367,10 +381,13 @@ def export(session: Session, storage: str | Path | BaseStorage, name: str | None
       name: name of the study; default: that of the session's directory.
 
     Raises:
+      InvalidArgument: on a storage that cannot be opened.
       SessionError: where the storage has a study of that name.
     """
-    if isinstance(storage, Path) or (isinstance(storage, str) and "://" not in storage):
-        storage = JournalStorage(JournalFileBackend(str(storage)))
+    with blaming(f"storage: must be {STORAGE.allowed}, got {short(storage)}"):
+        if isinstance(storage, Path) or (isinstance(storage, str) and "://" not in storage):
+            storage = JournalStorage(JournalFileBackend(str(storage)))
+        storage = get_storage(storage)
     outputs, space = session.specification.outputs, session.specification.space
     name = session.directory.resolve().name if name is None else name
     try:

@@ -27,7 +27,21 @@ __all__ = ["INT32_MAX", "MOST_ROUNDS", "Above", "AtLeast", "Check", "Described",
 __all__ += ["between", "finite", "nonnegative", "point", "positive", "whole_numbers"]
 __all__ += ["booleans", "finite_numbers", "floating_type", "index", "integers", "integers_from", "key", "mask", "nonnegative_numbers"]
 __all__ += ["coordinates", "numbers", "numbers_from", "points", "positive_numbers"]
-__all__ += ["boolean", "choice", "each", "function", "how_many_points", "label", "mapping", "nothing", "of_class", "path", "text", "whole"]
+__all__ += [
+    "boolean",
+    "check_call",
+    "choice",
+    "each",
+    "function",
+    "how_many_points",
+    "label",
+    "mapping",
+    "nothing",
+    "of_class",
+    "path",
+    "text",
+    "whole",
+]
 __all__ += [
     "Shape",
     "any_shape",
@@ -473,16 +487,21 @@ def function(arguments: str) -> Check:
     allowed, count = f"a function of {arguments}", arguments.count(",") + 1
 
     def verify(name: str, value: Any, place: Place) -> None:
-        try:
-            signature = inspect.signature(value)
-        except (TypeError, ValueError):  # of a built-in function
-            return
-        try:
-            signature.bind(*[None] * count)
-        except TypeError as error:
-            raise InvalidArgument(f"{name}: must be {allowed}, got one with the arguments {signature}: {error}") from error
+        check_call(name, value, allowed, *[None] * count)
 
     return Check(allowed, lambda value: callable(value) and not isinstance(value, type), verify)
+
+
+def check_call(name: str, function: Callable[..., Any], allowed: str, *args: object, **kwargs: object) -> None:
+    """Raise ``InvalidArgument`` unless a function takes these arguments; ``allowed`` says what it must be."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of a built-in function
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise InvalidArgument(f"{name}: must be {allowed}, got one with the arguments {signature}: {error}") from error
 
 
 # -- checks of checks ----------------------------------------------------------------------------------------------------------------

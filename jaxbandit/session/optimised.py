@@ -14,7 +14,7 @@ from jaxbandit.algorithms import Algorithm, Cei
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import digest
 from jaxbandit.core.declare import FilePath, KeyOrSeed, checked
-from jaxbandit.core.fields import Check, Words, anything, each, whole
+from jaxbandit.core.fields import Check, Words, anything, check_call, each, whole
 from jaxbandit.core.pytree import html_fields
 from jaxbandit.domains import Domain
 from jaxbandit.session.axes import Axis, Space
@@ -164,6 +164,8 @@ def optimise(
         # A search on a disk may be asked for more evaluations later.
         horizon=evaluations if directory is None else max(evaluations, Specification.horizon),
     )
+    names = specification.space.names
+    check_call("function", function, f"a function that can be called with {', '.join(names)} by name", **dict.fromkeys(names))
     session = Session.begin(None, specification) if directory is None else _session_in(Path(directory), specification, algorithm)
     failures = tuple(catch) if isinstance(catch, Sequence) else (catch,)
     try:

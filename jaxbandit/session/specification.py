@@ -15,7 +15,7 @@ from jaxbandit.algorithms import Algorithm
 from jaxbandit.core.checks import InvalidArgument, check_known, short
 from jaxbandit.core.codec import Plain, Table, digest, exact, from_fields, from_plain, name_of, to_plain, word_of
 from jaxbandit.core.declare import Array, FilePath, Key, KeyOrSeed, check_fields, checked
-from jaxbandit.core.fields import Described, Words, whole
+from jaxbandit.core.fields import Described, Words, label, whole
 from jaxbandit.core.files import toml_table
 from jaxbandit.core.keys import trial_key, typed
 from jaxbandit.core.pytree import pytree
@@ -92,9 +92,10 @@ class Specification(Described):
         check_fields(self)
         names = [*self.space.names, *self.outputs.names]
         for number, name in enumerate(names):
+            place = number - len(self.space.names)
+            where, taken = "domain" if place < 0 else "constraints" if place else "objective", ", ".join(sorted(TAKEN))
+            label(where, name)
             if name in TAKEN or name in names[:number]:
-                place = number - len(self.space.names)
-                where, taken = "domain" if place < 0 else "constraints" if place else "objective", ", ".join(sorted(TAKEN))
                 raise InvalidArgument(f"{where}: outputs and axes must have names of their own, none of {taken}, got {name!r}")
         if self.model is None and not self.standardise:
             raise InvalidArgument("standardise: must be True without a model, for one is fitted to standardised outputs, got False")

@@ -16,7 +16,7 @@ import jaxbandit as jb
 from jaxbandit import InvalidArgument, delays, gradients, kernels, metrics, problems
 from jaxbandit.domains import box, integers, log
 from jaxbandit.domains.boxes import Side
-from jaxbandit.session.axes import Axis
+from jaxbandit.session import Axis, Session, optimise
 from tests.support.refusals import refused
 
 ENDLESS = 10**400
@@ -142,6 +142,25 @@ NO_SIDE = {
     "a category twice": ("a", "a"),
     "a category with a line break": ("a", "b\n"),
 }
+NO_CALL = {
+    "no argument": lambda: 1.0,
+    "one argument": lambda x: 1.0,
+    "other names": lambda a, b: 1.0,
+    "another argument without default": lambda x, y, z: 1.0,
+    "no names": lambda x, y, /: 1.0,
+}
+
+
+def session(**changes: Any) -> Session:
+    return Session.create(None, [Axis.between("x", 0.0, 1.0, 3)], jb.Rpol(), **{"key": 0} | changes)
+
+
+def told(constraints: Any) -> None:
+    asking = session(constraints=["cost <= 1"])
+    asking.observe({"x": 0.0})
+    asking.tell(1, constraints=constraints)
+
+
 Called = Callable[..., Any]
 REFUSED: dict[str, tuple[str, Called, Mapping[str, Any]]] = {
     "the name of a side": ("axes", lambda axes: box({axes: (0.0, 1.0)}), NO_NAMES),
@@ -176,6 +195,11 @@ REFUSED: dict[str, tuple[str, Called, Mapping[str, Any]]] = {
     "a length outside": ("length", lambda given: jb.Scbo(length=given), {"short": 1e-3}),
     "delays": ("high", lambda given: delays.Uniform(low=3, high=given), {"below": 2}),
 }  # fmt: skip
+REFUSED |= {
+    "a function to optimise": ("function", lambda given: optimise(given, {"x": (0.0, 1.0), "y": (0.0, 1.0)}, 1), NO_CALL),
+    "the name of an output": ("objective", lambda given: session(objective=f"maximise {given}"), {"a line break": "a\nb", "a null": "a\0"}),
+    "values of constraints": ("cost", told, {"text": np.array("3"), "NaN": np.array(math.nan)}),
+}
 TAKEN: dict[str, Called] = {
     "a side of an array": lambda: box({"x": np.array([0.0, 1.0]), "y": jnp.array([0.0, 1.0])}),
     "a side of arrays without axes": lambda: box({"x": (np.array(0.0), jnp.array(1.0))}),

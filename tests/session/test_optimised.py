@@ -132,7 +132,7 @@ def test_exceptions_that_mean_a_failed_run() -> None:
     with pytest.raises(MemoryError):
         optimise(out_of_memory, DOMAIN, 4, **OPTIONS, key=1, catch=(ValueError,))
     for catch in (KeyboardInterrupt, (BaseException,), "MemoryError", MemoryError()):
-        with pytest.raises(InvalidArgument, match="^catch"):
+        with pytest.raises(InvalidArgument, match=r"^catch"):
             optimise(out_of_memory, DOMAIN, 4, **OPTIONS, catch=catch)  # type: ignore[arg-type]
 
 

@@ -10,7 +10,7 @@ from jaxbandit import InvalidArgument
 LIMIT = 1.0  # seconds for a refusal
 
 
-def refused(name: str, field: str, what: str, make: Any) -> str | None:
+def refused(name: str, field: str, what: str, make: Any, *, limit: float = LIMIT) -> str | None:
     """Say what is wrong with the refusal of a value; ``None`` when nothing is."""
     started = time.perf_counter()
     try:
@@ -27,4 +27,4 @@ def refused(name: str, field: str, what: str, make: Any) -> str | None:
         or len(message) > 1000
     ):
         return f"{name}: {field} = {what}: the message says neither where nor what: {message}"
-    return None if time.perf_counter() - started < LIMIT else f"{name}: {field} = {what} took long"
+    return None if time.perf_counter() - started < limit else f"{name}: {field} = {what} took long"
