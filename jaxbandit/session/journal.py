@@ -16,6 +16,7 @@ import json
 import os
 import re
 import sqlite3
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ SCHEMA = 2  # of new journals; those of version 1, which lack events in ADDED, a
 APPLICATION = 0x4A584253  # "JXBS" in the file's header
 LOCK_SUFFIX, HEAD_SUFFIX = Path(LOCK).suffix, Path(HEAD).suffix
 WAY_OUT = "restore a copy of all files of the session, or go on with the events before the damage: python -m jaxbandit session salvage"
+SYNCED = 0 if sys.platform == "win32" else os.O_DSYNC  # what is written is on the disk when the call returns
 POLL = 0.02  # seconds between two looks at a lock
 WAIT = 30.0  # seconds that a call waits for another one on the same session
 MOUNTS = Path("/proc/self/mounts")  # the file systems of Linux, by where they are mounted
@@ -246,7 +248,7 @@ def _write_head(path: Path, event: Event) -> None:
     """Write number and digest of the last event down beside the journal, on the disk before this returns."""
     place = path.with_suffix(HEAD_SUFFIX)
     try:
-        handle = os.open(place, os.O_WRONLY | os.O_CREAT | getattr(os, "O_DSYNC", 0), 0o644)
+        handle = os.open(place, os.O_WRONLY | os.O_CREAT | SYNCED, 0o644)
         try:
             os.write(handle, f"{event.number:12d} {event.digest}\n".encode())  # of one length, so that nothing is cut off
         finally:
