@@ -1,4 +1,4 @@
-"""The command line: ``python -m experiments list | NAME | all | trace NAME | bench``."""
+"""The command line: ``python -m experiments list | NAME | all | trace NAME | bench | texts``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from experiments import texts
 from experiments.benchmark import command as bench
 from experiments.common.experiment import add_options, find_experiments, options_from
 from experiments.common.running import run_experiment, write_trace
@@ -69,6 +70,16 @@ def parser(*, quick: bool = False) -> argparse.ArgumentParser:
         command.add_argument("--trial", type=int, default=0, metavar="I", help="number of the trial, from 0 (default %(default)s)")
         command.add_argument("--out", type=Path, required=True, metavar="FILE", help="where to write, ending in .npz")
         command.add_argument("--force", action="store_true", help="replace a file that is there")
+    stated = commands.add_parser(
+        "texts", help="run notebooks and experiments at full size, and compare what texts state with what they print"
+    )
+    stated.add_argument("names", nargs="*", metavar="NAME", help="such as rpol or boxes.ipynb (default all, which takes hours)")
+    stated.add_argument(
+        "--out", type=Path, default=Path("results/texts"), metavar="DIR", help="where results go, or are (default %(default)s)"
+    )
+    stated.add_argument("--force", action="store_true", help="run experiments again whose results are there")
+    stated.add_argument("--write", action="store_true", help="store what notebooks put out in them")
+    _add_cache(stated)
     bench.add_arguments(commands.add_parser("bench", help="speed and memory, beside what people use now"))
     return top
 
@@ -115,6 +126,8 @@ def _command(argv: list[str] | None) -> int:
             print(filled(f"{name:20s} {experiment.title}", indent=21 * " "))
     elif args.command == "bench":
         return bench.run(args)
+    elif args.command == "texts":
+        return texts.compare(args.names, args.out, force=args.force, write=args.write)
     elif args.command == "all":
         with connected(args.dask) as client:
             run_all(args, client)

@@ -3,16 +3,17 @@
 RPOL's Theorem 6 lets censored feedback add a term of order ``m gamma_T`` for a window of m rounds, and BPE-Delay's (Vakili et al. 2023,
 Theorem 6.1) a term of order ``E[tau]``: costs that grow in proportion to the delay, whatever the horizon. No paper draws this figure.
 
-Measured 2026-11-21 by ``python -m experiments delay-sweep`` and the options that are named:
+Measured 2026-11-27 by ``python -m experiments delay-sweep`` and the options that are named:
 What we get for RPOL on ``sine`` (100 trials, 50x50, T = 1,000; E[tau] from 0 to 50), positive regret and violation above those without
 delay, for each round of mean delay:
-- ``rpol`` waits: 26.2 +- 0.3 and 14.7 +- 0.1, in proportion to the delay to within 9 (of up to 1,311 and 732).
-- ``rpol-censored``, window 100: 7.5 +- 0.6 and 7.0 +- 0.4, less than in proportion beyond E[tau] = 30.
-- ``rpol --feedback hallucinate``: 1.8 +- 0.1 and 0.7 +- 0.1, more than in proportion: next to nothing at E[tau] = 5.
+- ``rpol`` waits: 26.5 +- 0.5 and 13.3 +- 0.2, in proportion to the delay to within 17 and 13 (of up to 1,312 and 656).
+- ``rpol-censored``, window 100: 7.1 +- 0.6 and 7.1 +- 0.3, less than in proportion beyond E[tau] = 30.
+- ``rpol --feedback hallucinate``: 1.81 +- 0.06 and 0.65 +- 0.05, more than in proportion: next to nothing at E[tau] = 5.
 A learner that waits repeats a point until its feedback comes, so each of its explorations costs E[tau] rounds. One whose deviations
 fall at once does not, and pays only for what it cannot know yet.
 
-On interpolants of two-dimensional Gaussian draws (10 trials of T = 1,000, means 0, 10, 25, 50), regret for each round of mean delay:
+On interpolants of two-dimensional Gaussian draws (2026-11-21; 10 trials of T = 1,000, means 0, 10, 25, 50), regret for each round of
+mean delay:
 - ``bpe-delay``: 3.9 +- 1.1, in proportion to within 2 of up to 195, as its theorem has it; ``bpe``, which does not know of delays:
   6.7 +- 2.0, with 309 at E[tau] = 50.
 - ``gp-ucb-sdf``, window 100: 1,008 at E[tau] = 50, half of that at 10 already.
@@ -75,6 +76,12 @@ UNCONSTRAINED: dict[str, tuple[Any, str | None]] = {
 }
 
 
+def _at_once(algorithm: Any) -> Any:
+    """Return what an algorithm that censors is without delay: its widths are those to which censoring adds."""
+    bases = {name: width.base for name, width in vars(algorithm.estimator).items() if isinstance(width, Censored)}
+    return jb.replace(algorithm, estimator=jb.replace(algorithm.estimator, **bases))
+
+
 def names() -> list[str]:
     """Return the names that ``--algorithm`` takes: the names above, and those of other algorithms, run with their defaults."""
     return [
@@ -97,6 +104,7 @@ def build(options: Options) -> Study:
     for mean in means:
         checks.nonnegative("--means", mean)
     algorithm, policy = (CONSTRAINED | UNCONSTRAINED).get(name) or (_others()[name], None)
+    without_delay = _at_once(algorithm) if policy == "censor" else algorithm
     policy = options.extra["feedback"] or policy
     policies: dict[str, Policy] = {"wait": Wait(), "hallucinate": Hallucinate(), "censor": Censor(window=max(1, round(2 * max(means))))}
     feedback = None if policy is None else policies[policy]
@@ -114,7 +122,12 @@ def build(options: Options) -> Study:
     model = jb.surrogate(problem.domain, kernel, noise_variance=lam, outputs=problem.outputs, horizon=options.horizon)
     informed = jb.informed.SafestSeeds() if isinstance(algorithm, jb.SafeOpt | jb.StageOpt | jb.SgpUcb) else None
     trace_name = name.replace("-", "_")
-    runs = (Run(label(mean), problem, algorithm, model, Poisson(mean=mean), feedback, informed, trace_name=trace_name) for mean in means)
+    runs = (
+        Run(
+            label(mean), problem, algorithm if mean else without_delay, model, Poisson(mean=mean), feedback, informed, trace_name=trace_name
+        )
+        for mean in means
+    )
     recorded = {"points_per_axis": options.points_per_axis, "algorithm": name, "means": means, "problem": problem.name}
     return study("delay-sweep", runs, options, recorded)
 

@@ -8,6 +8,7 @@ import inspect
 import re
 import sys
 import textwrap
+from html import unescape
 from types import ModuleType
 from typing import Any
 
@@ -24,6 +25,7 @@ import jaxbandit
 from jaxbandit import fields
 
 LOGGER = logging.getLogger(__name__)
+MOST_LETTERS = 63  # in a line of a formula
 
 
 def public_modules() -> dict[str, ModuleType]:
@@ -146,7 +148,13 @@ def _say_fields(app: Sphinx, what: str, name: str, value: object, options: Any, 
 
 def _formula(writer: Any, node: nodes.Node, display: str) -> None:
     """Write a formula as MathML, which browsers show without a script from elsewhere."""
-    written = convert(node.astext().replace(r"\arg\m", r"\operatorname{arg}\m"), display=display)
+    formula = node.astext().replace(r"\arg\m", r"\operatorname{arg}\m")
+    lines = [convert(line.replace("&", "")) for line in formula.split(r"\\")] if display == "block" else []
+    if len(lines) > 1:  # browsers break no lines of MathML, but have tables of it
+        formula = rf"\begin{{array}}{{{'rl' if '&' in formula else 'l'}}}{formula}\end{{array}}"
+    if any(len(re.sub(r"<[^>]*>", "", unescape(line))) > MOST_LETTERS for line in lines):
+        LOGGER.warning("a formula is too wide for a window of 1,300 pixels, break it by \\\\: %s", node.astext(), location=node)
+    written = convert(formula, display=display)
     if "\\" in written:
         LOGGER.warning("a formula has a command that MathML lacks: %s", node.astext(), location=node)
     writer.body.append(written)

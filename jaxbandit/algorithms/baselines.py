@@ -112,7 +112,7 @@ class ConstrainedThompson(Scored[BeliefState]):
     r"""Draw the reward and every constraint; take the best feasible point of the draw, else the least violating one.
 
     .. math::
-        x_t = \arg\max \{ f_t(x) : g_{t,j}(x) \le 0 \;\forall j \}, \quad\text{or}\quad
+        x_t = \arg\max \{ f_t(x) : g_{t,j}(x) \le 0 \;\forall j \}, \quad\text{or} \\
         \arg\min_x \sum_j g_{t,j}(x)^+ \;\text{ if there is no such point}
 
     Attributes:

@@ -25,7 +25,7 @@ class Elimination(Declared):
     r"""Confidence bounds of Theorems 6.1 and 6.2, ``mu +- beta sigma`` on finite sets, else ``mu +- (2/q + beta (sigma + 2/sqrt(q)))``.
 
     .. math::
-        \beta = C + \frac{\sigma}{\sqrt\lambda} \sqrt{2 \ln \frac{4 R |X|}{\delta}} \quad\text{(finite)}, \qquad
+        \beta = C + \frac{\sigma}{\sqrt\lambda} \sqrt{2 \ln \frac{4 R |X|}{\delta}} \quad\text{(finite)}, \\
         \beta = C + \frac{\sigma}{\sqrt\lambda} \sqrt{2 \ln \frac{8 R (\tilde C q)^d}{\delta}} \quad\text{(continuous)}, \\
         \tilde C = C + \max(\sigma, k_{\max}) \sqrt{q / \lambda} \sqrt{2 \ln \frac{16 R q}{\delta}}
 
@@ -81,7 +81,7 @@ class Bpe(Algorithm[BpeState]):
 
     .. math::
         q_r = \lceil \sqrt{T q_{r-1}} \rceil, \quad t_r = \lceil q_r + u_T \rceil, \quad
-        u_T = E[\tau] + \min\bigl(\sqrt{2 \xi^2 \ln\tfrac{3T}{\delta}}, \, 2 b \ln\tfrac{3T}{\delta}\bigr), \qquad
+        u_T = E[\tau] + \min\bigl(\sqrt{2 \xi^2 \ln\tfrac{3T}{\delta}}, \, 2 b \ln\tfrac{3T}{\delta}\bigr), \\
         X_{r+1} = \{x \in X_r : U(x) \ge \max_z L(z)\}
 
     with ``q_0 = 1``; ``x_t`` maximises the deviation given all points of the stage, ``U`` and ``L`` use the stage's feedback that has

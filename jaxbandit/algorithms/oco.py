@@ -35,7 +35,7 @@ class Oco(Algorithm[OcoState]):
     In an odd round ``u`` is drawn from the unit sphere and ``x + delta u`` evaluated, in the next one ``x - delta u``. Then
 
     .. math::
-        \hat\nabla F = \tfrac{d}{2 \delta} (F(x + \delta u) - F(x - \delta u)) \, u, \quad
+        \hat\nabla F = \tfrac{d}{2 \delta} (F(x + \delta u) - F(x - \delta u)) \, u, \\
         x \leftarrow \mathrm{Proj}(x + \eta (\hat\nabla f - \sum_j \lambda_j \hat\nabla g_j)), \quad
         \lambda_j \leftarrow (\lambda_j + \eta (\bar g_j - \kappa \lambda_j))^+
 

@@ -67,7 +67,7 @@ class Se2(Scored[Se2State]):
     r"""Multiplicative penalties in epochs of ``S`` rounds, for constraints observed without noise.
 
     .. math::
-        x_t = \arg\max_x \mathrm{UCB}_{F_l}(x), \quad F_l = f - \sum_j \kappa_l^j (\psi(g_j) - 1), \qquad
+        x_t = \arg\max_x \mathrm{UCB}_{F_l}(x), \quad F_l = f - \sum_j \kappa_l^j (\psi(g_j) - 1), \\
         \kappa_{l+1}^j = \kappa_l^j \, \psi\!\left(\tfrac{1}{S} \sum_{s} g_j(x_l^s)\right)
 
     with ``kappa_1 = 1``. Reward and penalty are observed apart, so earlier epochs serve under the new ``kappa`` at no cost: the

@@ -113,7 +113,7 @@ class SafeOpt(Safe):
 
     .. math::
         S_t = \{x : \mathrm{UCB}_{g_j}(x) \le 0 \;\forall j\} \cup S_0, \quad
-        M_t = \{x \in S_t : \mathrm{UCB}_f(x) \ge \max_{S_t} \mathrm{LCB}_f\}, \quad
+        M_t = \{x \in S_t : \mathrm{UCB}_f(x) \ge \max_{S_t} \mathrm{LCB}_f\}, \\
         x_t = \arg\max_{M_t \cup G_t} \max_k 2 \beta_k \sigma_k(x) / \sigma_{k,0}
 
     where ``G_t``, the expanders, are the points of ``S_t`` whose observation could certify a point outside, see
@@ -156,7 +156,7 @@ class StageOpt(Safe):
     r"""StageOpt: expand the safe set for ``T_0`` rounds, then maximise the upper bound of the reward on it.
 
     .. math::
-        x_t = \arg\max_{G_t} \max_k 2 \beta_k \sigma_k(x) / \sigma_{k,0} \;\; (t \le T_0), \qquad
+        x_t = \arg\max_{G_t} \max_k 2 \beta_k \sigma_k(x) / \sigma_{k,0} \;\; (t \le T_0), \\
         x_t = \arg\max_{S_t} \mathrm{UCB}_f(x) \;\; (t > T_0)
 
     with safe set ``S_t``, expanders ``G_t`` and maximisers as in :class:`~jaxbandit.SafeOpt`; in the first stage the widest maximiser

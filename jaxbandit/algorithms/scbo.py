@@ -39,7 +39,7 @@ class Scbo(Algorithm[ScboState]):
     r"""SCBO: constrained Thompson sampling among candidates in a trust region around the best point so far.
 
     .. math::
-        x_t = \arg\max \{ f_t(x) : g_{t,j}(x) \le 0 \;\forall j,\; x \in C_t \}, \quad\text{or}\quad
+        x_t = \arg\max \{ f_t(x) : g_{t,j}(x) \le 0 \;\forall j,\; x \in C_t \}, \quad\text{or} \\
         \arg\min_{x \in C_t} \sum_j g_{t,j}(x)^+ \;\text{ if there is no such candidate}
 
     On a box the candidates ``C_t`` are ``min(5000, max(2000, 200 d))`` points of the trust region, a cube of side ``L`` around the best

@@ -13,6 +13,7 @@ from experiments import delay_sweep
 from experiments.__main__ import main, parser
 from experiments.common.experiment import options_from
 from experiments.common.running import pick_run
+from jaxbandit.core.status import healthy
 from jaxbandit.study import make_plan, run_study
 
 MEANS = (8.0, 0.0, 3.0)
@@ -47,6 +48,15 @@ def test_delay_sweep_runs_delays_together():
     np.testing.assert_allclose(delay_sweep.slopes(np.array([0.0, 3.0, 8.0]), delay_sweep.excess(data, "positive_regret")), want)
     half = 1.96 * want.std(ddof=1) / 2
     assert any(f"{want.mean():.2f} +- {half:.2f}" in note and "R+(T)" in note for note in delay_sweep.notes(data))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["rpol-censored", "gp-ucb-sdf", "gp-ts-sdf"])
+def test_algorithms_that_censor_are_played_without_delay_too(name):
+    extra = {"algorithm": name, "feedback": None, "means": (0.0, 2.0)}
+    options = dataclasses.replace(delay_sweep.EXPERIMENT.quick, trials=2, horizon=3, points_per_axis=10, extra=extra)
+    data = run_study(delay_sweep.build(options))
+    assert data.sizes["algorithm"] == 2 and healthy(data.status.values).all()
 
 
 class Stop(Exception):
