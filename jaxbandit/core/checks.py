@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import re
 import reprlib
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -29,6 +31,35 @@ class InvalidArgument(ValueError):
     def __init__(self, message: str) -> None:
         begin, end = MOST_LETTERS
         super().__init__(message if len(message) <= begin + end else f"{message[:begin]} ... {message[-end:]}")
+
+
+class ForkedProcess(RuntimeError):
+    """A process that was forked after its parent had used JAX, whose threads a fork does not copy: a computation would wait for ever."""
+
+
+_forked = False  # whether that is so of this process
+
+
+def _note_fork() -> None:
+    global _forked
+    # JAX starts threads with its devices, and has no public way to ask whether that has happened.
+    with contextlib.suppress(ImportError):
+        from jax._src.xla_bridge import backends_are_initialized
+
+        _forked = backends_are_initialized()
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_note_fork)
+
+
+def check_not_forked() -> None:
+    """Raise ``ForkedProcess`` where this process was forked from one that had used JAX."""
+    if _forked:
+        raise ForkedProcess(
+            "this process was forked from one that had used JAX, and would wait for ever; start processes by spawn, as"
+            " multiprocessing.get_context('spawn').Pool() and ProcessPoolExecutor(mp_context=multiprocessing.get_context('spawn')) do"
+        )
 
 
 MOST_LETTERS = 700, 200  # of a message, at its begin and at its end

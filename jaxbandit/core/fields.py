@@ -427,6 +427,11 @@ def _is_key(value: object) -> bool:
     return value.dtype == np.uint32 and value.shape == ((2,) if default == "threefry2x32" else (4,))
 
 
+def _key_of(seed: Any) -> jax.Array:
+    checks.check_not_forked()
+    return jax.random.key(int(seed))
+
+
 def check_seed(name: str, value: object) -> None:
     """Raise ``InvalidArgument`` unless a seed is one that JAX tells from all others: without 64-bit numbers it drops further bits."""
     checks.integer(name, value, least=0, most=2**63 - 1 if float_dtype().itemsize == 8 else 2**32 - 1)
@@ -451,7 +456,7 @@ key = Check(
     "one PRNG key, jax.random.key(seed)",
     _is_key,
     lambda name, value, place: check_seed(name, value) if _is_seed(value) else None,
-    convert=lambda value: jax.random.key(int(value)) if _is_seed(value) else value,
+    convert=lambda value: _key_of(value) if _is_seed(value) else value,
 )
 """A key of ``jax.random.key``, one in the older form of ``jax.random.PRNGKey``, or the seed of one."""
 path = Check("text that is not empty, or a path", lambda value: isinstance(value, str | os.PathLike) and bool(str(value).strip()))

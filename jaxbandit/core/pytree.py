@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.core.checks import InvalidArgument, check_known, is_sequence_of_numbers, naming, shape_of, short
+from jaxbandit.core.checks import InvalidArgument, check_known, check_not_forked, is_sequence_of_numbers, naming, shape_of, short
 from jaxbandit.core.checks import float_dtype as float_dtype
 from jaxbandit.core.hints import hinted
 
@@ -159,6 +159,7 @@ def canonicalise(tree: T) -> T:
     PRNG keys and booleans pass. What is on the host stays there, as NumPy's arrays: a compiled program takes all of them over at once,
     which is much cheaper than one by one.
     """
+    check_not_forked()
     dtype = float_dtype()
 
     def leaf(x: Any) -> Any:

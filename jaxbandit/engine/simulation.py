@@ -277,6 +277,7 @@ def simulate(
       InvalidArgument: before anything compiles, on any argument out of range or any two that do not fit each other, and on
         ``fused=True`` where no kernel can play the rounds.
     """
+    checks.check_not_forked()
     initial = InitialDesign() if initial is None else initial
     key, horizon = typed(key), int(horizon)
     late = problem.delay if delay is None else delay

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from jaxbandit.algorithms import Algorithm
-from jaxbandit.core.checks import short
+from jaxbandit.core.checks import check_not_forked, short
 from jaxbandit.core.codec import digest
 from jaxbandit.core.declare import FilePath, checked
 from jaxbandit.core.fields import boolean, nonnegative_numbers, scalar, whole
@@ -142,6 +142,7 @@ class Session(Reading):
         ignore: Names = (),
     ) -> Session:
         """Begin a session of a specification, as a file describes it; other arguments and what it raises are those of :meth:`create`."""
+        check_not_forked()
         rows = [] if history is None else rows_of(history, specification, ignore)  # whose tickets were another session's
         check_placed(rows, specification.space, off_grid, "history")
         further = [("observed", observed(1, rows))] if rows else []
@@ -182,6 +183,7 @@ class Session(Reading):
             ``python -m jaxbandit session salvage`` goes on with what is left of it.
           InvalidArgument: when the algorithm is not the session's.
         """
+        check_not_forked()
         journal = open_journal(Path(directory), read_only=read_only, wait=wait)
         try:
             specification = Specification.from_table(journal.events[0].body, algorithm)
@@ -487,6 +489,7 @@ class Session(Reading):
     @contextlib.contextmanager
     def _claimed(self) -> Iterator[State]:
         """Yield the state as :meth:`_current` does; until the block ends nobody else changes the session."""
+        check_not_forked()
         with self._mutex, self._journal.claim():
             self._state.follow(self._journal)
             yield self._state

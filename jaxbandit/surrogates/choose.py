@@ -143,6 +143,7 @@ def surrogate(
       InvalidArgument: on hyper-parameters out of range, lists that do not match ``outputs``, an unknown form, a form that the
         kernel or domain does not allow, features that miss the tolerance, or a prior mean beside which float64 has no digits left.
     """
+    checks.check_not_forked()
     if isinstance(domain, Box):
         asked = {"form": form, "tolerance": tolerance, "rank": rank, "precision": precision, "fit_to": fit_to}
         return _of_box(domain, kernel, noise_variance, prior_mean, outputs, horizon or HORIZON_IF_UNKNOWN, asked)

@@ -114,6 +114,7 @@ def least(variances: Table) -> list[float]:
 @contextlib.contextmanager
 def arithmetic(precisions: Iterable[str]) -> Iterator[bool]:
     """Run in float64 where one of ``precisions`` is ``"float64"``; gives whether that changes anything."""
+    checks.check_not_forked()
     given = list(precisions) if isinstance(precisions, Iterable) else precisions
     each(choice("float32", "float64"))("precisions", given)
     switch = "float64" in given and float_dtype() != np.float64
