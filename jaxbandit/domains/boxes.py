@@ -16,7 +16,7 @@ from jaxbandit.core import checks
 from jaxbandit.core.blocks import numpy_of
 from jaxbandit.core.codec import from_plain, nameable
 from jaxbandit.core.declare import Array, Key, Role, check_fields, checked
-from jaxbandit.core.fields import Above, Words, choice, coordinates, finite, key, positive, whole, whole_numbers
+from jaxbandit.core.fields import Above, Words, choice, coordinates, exactly, finite, integers_from, key, positive, whole, whole_numbers
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.domains.finite import MOST_POINTS, Domain, check_names, distinct_labels, sobol
 
@@ -118,10 +118,18 @@ class Box(Domain):
     """
 
     described: ClassVar[str] = "a box, jaxbandit.domains.box(...)"
-    neighbours: np.ndarray | Array = dataclasses.field(repr=False)
+    neighbours: Annotated[np.ndarray | Array, integers_from(0, MOST_POINTS), exactly(None, None)] = dataclasses.field(repr=False)
     sides: tuple[Side, ...] = static()
-    starts: int = static(default=FEWEST_STARTS)
-    steps: int = static(default=24)
+    starts: Annotated[int, whole(1)] = static(default=FEWEST_STARTS)
+    steps: Annotated[int, whole(0, 10_000)] = static(default=24)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.sides) != self.dimension:
+            raise checks.InvalidArgument(f"Box.sides: must be one for each of the {self.dimension} axes, got {len(self.sides)}")
+        exactly(self.size, None, words="one row per point").check("Box.neighbours", self.neighbours)
+        if not checks.is_traced(self.neighbours):
+            integers_from(0, self.size - 1)("Box.neighbours", self.neighbours)
 
     @checked
     def to_unit(self, points: Points) -> Any:
@@ -274,7 +282,7 @@ def box(
 
     _, near = KDTree(unit).query(unit, min(1 + NEIGHBOURS, candidates))
     made = Box(
-        points=nowhere,
+        points=np.repeat(nowhere, candidates, axis=0),
         neighbours=near[:, 1:].astype(np.int32),
         names=tuple(axes),
         categories=named,

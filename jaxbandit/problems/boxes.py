@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.blocks import one_program
-from jaxbandit.core.declare import Array, PerOutput, Scalar, Table, checked
+from jaxbandit.core.declare import Array, PerOutput, Scalar, Table, check_fields, checked
 from jaxbandit.core.fields import (
     Check,
     Place,
@@ -27,6 +27,8 @@ from jaxbandit.core.fields import (
     nonnegative,
     numbers,
     of_class,
+    scalar,
+    vector,
 )
 from jaxbandit.core.pytree import as_argument, float_dtype, pytree, static
 from jaxbandit.delays import Delay, NoDelay
@@ -39,6 +41,7 @@ __all__ = ["BoxProblem", "Certificate", "on_box"]
 
 Function: TypeAlias = Callable[[Array], Array | float]  # of one point x [d] in the units of the axes
 Point: TypeAlias = Annotated[Array, numbers, each_axis]  # [d]
+Number: TypeAlias = Annotated[Scalar, numbers, scalar]  # [], NaN where it is not known
 
 
 def _verify_best(name: str, value: Any, place: Place) -> None:
@@ -66,10 +69,13 @@ class Certificate:
       gap: ``[]`` reward by which the best of another basin falls short, NaN where the value was given or there is no other.
     """
 
-    value: Scalar
-    point: Table
-    gradient: Scalar = float("nan")
-    gap: Scalar = float("nan")
+    value: Number
+    point: Annotated[Table, numbers, vector("one coordinate for each axis")]
+    gradient: Number = float("nan")
+    gap: Number = float("nan")
+
+    def __post_init__(self) -> None:
+        check_fields(self, "Certificate")
 
 
 class OnBox(AbstractProblem):
@@ -159,6 +165,13 @@ class BoxProblem(OnBox):
     noise: Noise = Gaussian()
     delay: Delay = NoDelay()
     name: str = static(default="user")
+
+    def validate(self) -> None:
+        super().validate()
+        if len(self.functions) != self.outputs:
+            raise checks.InvalidArgument(
+                f"BoxProblem.functions: must be one for each of the {self.outputs} rows of means, got {len(self.functions)}"
+            )
 
     @checked
     def values(self, point: Point) -> Array:

@@ -92,6 +92,7 @@ def rows_of(
         raise InvalidArgument(
             f"history: must have a column for every axis, lacks {', '.join(map(repr, missing))}; got {short(list(table))}"
         )
+    told: dict[int, dict[str, float]] = {}
     if not table.keys() & set(outputs.names):
         raise InvalidArgument(f"history: must have a column of an output, {', '.join(outputs.names)}; got {short(list(table))}")
     labels = {name for name, held in space.point(0).items() if isinstance(held, str)}
@@ -104,7 +105,7 @@ def rows_of(
             if ticket is None:
                 rows.append(Measured.of(space, outputs, point, values or None))
                 continue
-            index = (tickets or {}).get(int(ticket)) if ticket == int(ticket) else None
+            index = (tickets or {}).get(int(ticket)) if float(ticket).is_integer() else None
             if index is None:
                 raise InvalidArgument(f"ticket: must be one that was asked for, or blank, got {ticket:g}")
             there = space.point(index)
@@ -113,6 +114,12 @@ def rows_of(
                 one.index >= 0 or not np.allclose(space.place(one.point), space.modelled[index], atol=ON_GRID, rtol=0)
             ):
                 raise InvalidArgument(f"ticket: the point is not that of ticket {ticket:g}, {short(there)}")
+            before = told.setdefault(int(ticket), {})
+            if any(before.get(name, value) != value for name, value in one.values.items()):
+                raise InvalidArgument(
+                    f"ticket: {ticket:g} has other values in a row before, {short(before)}, got {short(dict(one.values))}"
+                )
+            before |= one.values
             rows.append(dataclasses.replace(one, index=index, ticket=int(ticket)))
     return rows
 

@@ -354,7 +354,11 @@ class State:
         if isinstance(number, bool) or not isinstance(number, int) or number not in self.records:
             known = f"1 to {len(self.records)}" if self.records else "none yet"
             raise InvalidArgument(f"ticket: must be one that was asked for ({known}), got {short(ticket)}")
-        return self.records[number]
+        own = self.records[number]
+        if isinstance(ticket, Ticket) and ticket.point != own.ticket.point:
+            words = f"must be one of this session, whose ticket {number} is at {short(own.ticket.point)}"
+            raise InvalidArgument(f"ticket: {words}, got one at {short(ticket.point)}")
+        return own
 
 
 def spot_of(body: Mapping[str, Any]) -> Spot:

@@ -155,10 +155,17 @@ def session(**changes: Any) -> Session:
     return Session.create(None, [Axis.between("x", 0.0, 1.0, 3)], jb.Rpol(), **{"key": 0} | changes)
 
 
+def observed(at: float = 0.0, **changes: Any) -> Session:
+    asking = session(**changes)
+    asking.observe({"x": at})
+    return asking
+
+
 def told(constraints: Any) -> None:
-    asking = session(constraints=["cost <= 1"])
-    asking.observe({"x": 0.0})
-    asking.tell(1, constraints=constraints)
+    observed(constraints=["cost <= 1"]).tell(1, constraints=constraints)
+
+
+TWICE = {"ticket": [1, 1], "reward": [1.0, 2.0]}
 
 
 Called = Callable[..., Any]
@@ -199,6 +206,29 @@ REFUSED |= {
     "a function to optimise": ("function", lambda given: optimise(given, {"x": (0.0, 1.0), "y": (0.0, 1.0)}, 1), NO_CALL),
     "the name of an output": ("objective", lambda given: session(objective=f"maximise {given}"), {"a line break": "a\nb", "a null": "a\0"}),
     "values of constraints": ("cost", told, {"text": np.array("3"), "NaN": np.array(math.nan)}),
+    "a ticket": ("ticket", lambda given: observed().drop(given), {"another session's": observed(1.0).pending[0], "none": 2, "true": True}),
+    "rows of one ticket": (
+        "history",
+        lambda given: observed().tell_all(given),
+        {"two values": TWICE, "infinite": {"ticket": [math.inf], "reward": [1.0]}},
+    ),
+    "the neighbours of a box": (
+        "neighbours",
+        lambda given: jb.replace(BOX, neighbours=given),
+        {"of others": np.zeros((3, 6), int), "beyond": np.full((16, 6), 16)},
+    ),
+    "the sides of a box": ("sides", lambda given: jb.replace(BOX, sides=given), {"none": (), "pairs": ((0.0, 1.0), (0.0, 2.0))}),
+    "the steps of a box": ("steps", lambda given: jb.replace(BOX, steps=given), {"negative": -1, "a fraction": 1.5}),
+    "the value of a certificate": (
+        "value",
+        lambda given: problems.Certificate(value=given, point=[0.0]),
+        {"text": "1", "None": None, "two": [0.0, 1.0]},
+    ),
+    "functions of a problem": (
+        "functions",
+        lambda given: jb.replace(PROBLEM, functions=given),
+        {"one": (reward,), "no function": (reward, 3.0)},
+    ),
 }
 TAKEN: dict[str, Called] = {
     "a side of an array": lambda: box({"x": np.array([0.0, 1.0]), "y": jnp.array([0.0, 1.0])}),
