@@ -18,7 +18,7 @@ from jaxbandit.delays import Delay
 from jaxbandit.feedback import DelayedSurrogate, Policy, Wait
 from jaxbandit.feedback.learner import LatePosterior
 from jaxbandit.surrogates import AbstractSurrogate, BoxSurrogate, Prior, RangedSurrogate, RefittedBox, RefittedPosterior, RefittedSurrogate
-from jaxbandit.surrogates.evidence.density import LogNormal
+from jaxbandit.surrogates.evidence.density import LEARNING
 from jaxbandit.surrogates.pool import Pool
 
 
@@ -128,9 +128,6 @@ def _stretch(arena: Arena, t: Array) -> tuple[Arena, Array]:
     """Return the arena of round ``t``'s stretch and the round at which the stretch starts, the largest power of 2 up to ``t``."""
     start = jnp.left_shift(jnp.int32(1), 31 - jax.lax.clz(jnp.asarray(t, jnp.int32)))
     return replace(arena, horizon=start), start
-
-
-ON_BOXES = Prior(length_scale=LogNormal(median=0.4, spread=0.7))
 
 
 @pytree
@@ -272,6 +269,6 @@ class Refitted(Wrapper[S]):
             how |= {"prior": self.prior or Prior()}
             refitted = RefittedSurrogate(ranged=replace(model, forms=model.forms_in_force), fits=fits, **how)
         else:
-            how |= {"prior": self.prior or ON_BOXES}
+            how |= {"prior": self.prior or LEARNING}
             refitted = RefittedBox(box=model.separate(), fits=fits, **how)
         return replace(arena, surrogate=replace(surrogate, arrivals=refitted) if isinstance(surrogate, DelayedSurrogate) else refitted)

@@ -16,6 +16,7 @@ from jaxbandit import domains
 from jaxbandit.algorithms import Algorithm
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import Key
+from jaxbandit.core.pytree import replace
 from jaxbandit.domains import Box, Domain
 from jaxbandit.engine import InitialDesign
 from jaxbandit.estimators import Thompson
@@ -26,11 +27,16 @@ from jaxbandit.session.journal import SessionError
 from jaxbandit.session.quantities import Outputs, Standard
 from jaxbandit.study.runs import Model
 from jaxbandit.surrogates import Prior
-from jaxbandit.surrogates.evidence.density import NOISE
-from jaxbandit.surrogates.evidence.fitting import best_fit
+from jaxbandit.surrogates.evidence.density import LEARNING, NOISE, LogNormal
+from jaxbandit.surrogates.evidence.fitting import paths, with_arrays
+from jaxbandit.surrogates.evidence.host import best_fit
 
 LENGTH = 0.5  # length-scale before any fit, as a share of an axis
-NOISES = (1e-6, 10.0)  # least and largest noise variance of a fit, in units of the variance of what was told
+NOISES = (1e-7, 10.0)  # least and largest noise variance of a fit, in units of the variance of what was told
+# Noise may be absent or larger than the signal, and nobody says which: its prior is wide.
+UNKNOWN_NOISE = LogNormal(median=1e-4, spread=4.0)
+MEAN = 1.0  # prior variance of the mean of an output, in units of the variance of what was told
+FEW, SHARE = 4, 10  # a fit follows so many new values, and of many a tenth of them
 Values: TypeAlias = Sequence[tuple[int, Mapping[str, float]]]
 """Points by number, with the values told there by the names of outputs."""
 
@@ -51,7 +57,7 @@ def default_model(domain: Domain, algorithm: Algorithm) -> Model:
         smooth = Matern52(length_scale=lengths)
         parts.append(OnAxes(kernel=smooth, axes=numeric) if parts else smooth)
     kernel, precision = Scale(kernel=functools.reduce(operator.mul, parts), variance=1.0), "float64" if is_box else "auto"
-    return Model(kernel=kernel, noise_variance=0.02, form=form, precision=precision)
+    return Model(kernel=kernel, noise_variance=UNKNOWN_NOISE.median, form=form, precision=precision)
 
 
 def draws(algorithm: Algorithm) -> bool:
@@ -104,7 +110,8 @@ def fitted(
 
     Outputs have kernels and noise variances of their own, or are ``shared`` between all, for algorithms that need that.
     """
-    points, prior = _points_for_fit(model, outputs, space, told), Prior(extent=_sides(space.domain), scale=1.0)
+    points, sides = _points_for_fit(model, outputs, space, told), _sides(space.domain)
+    prior = replace(LEARNING, noise_variance=UNKNOWN_NOISE, extent=sides, scale=1.0)
     new = standard_of(outputs, told, standard or Standard((0.0,) * len(outputs.names), (1.0,) * len(outputs.names)))
     _, kernels, noises = (_each(name, model, outputs, new) for name in ("prior_mean", "kernel", "noise_variance"))
     means, ends = np.zeros(len(outputs.names)), []
@@ -119,10 +126,12 @@ def fitted(
         if standard is None:  # the model was in the outputs' units
             noise = noise / scale[group[0]] ** 2
             kernel = Scale(kernel=kernel.kernel, variance=1.0) if isinstance(kernel, Scale) else kernel
-        for _ in range(2):  # about the mean of the values, then about that of the process
-            found = best_fit(kernel, places, seen - means[group], noise, prior=prior, bounds={NOISE: NOISES})
-            kernel, noise = found.kernel, float(found.noise_variance)
-            means[group] = _means(kernel, places, seen, noise)
+        starts = _further_starts(kernel, sides)
+        found = best_fit(
+            kernel, places, seen, noise, prior=prior, bounds={NOISE: NOISES}, starts=1, further=starts, constant=MEAN, errors=False
+        )
+        kernel, noise = found.kernel, float(found.noise_variance)
+        means[group] = _means(kernel, places, seen, noise)
         for number in group:
             kernels[number], noises[number] = kernel, noise
         ends += [f"{path.removeprefix('kernel.')} of {', '.join(names)}" for path, at in found.at_bound.items() if np.any(at)]
@@ -141,11 +150,23 @@ def warn_of_constraints_that_held(outputs: Outputs, told: Values) -> None:
         warnings.warn(f"fit: {', '.join(held)} held in all that was told, so where it does not is a guess; {remedy}", stacklevel=4)
 
 
+def _further_starts(kernel: Kernel, sides: np.ndarray) -> list[dict[str, Any]]:
+    """Return where searches begin beside the last fit: at short length-scales without noise, and at long ones with much."""
+    lengths = [path for path in paths(with_arrays(kernel)) if path.endswith("length_scale")]
+    usual = float(np.exp(np.mean(np.log(sides))))  # of one length-scale for several axes
+    return [{NOISE: noise} | {path: share * usual for path in lengths} for share, noise in ((0.3, 1e-4), (1.0, 1e-1))]
+
+
+def is_fit_due(complete: int, fitted_at: int) -> bool:
+    """Return whether a model is to be fitted anew, at ``complete`` tickets, of which the last fit saw ``fitted_at``."""
+    return complete >= fitted_at + max(FEW, fitted_at // SHARE)
+
+
 def _means(kernel: Kernel, places: np.ndarray, values: np.ndarray, noise: float) -> np.ndarray:
     """Return the posterior mean of each process's own mean, which is standard normal before: ``1^T V^-1 y / (1 + 1^T V^-1 1)``."""
     [matrix] = covariances([kernel], [places], [places])
     solved = np.linalg.solve(matrix + noise * np.eye(len(values)), np.ones(len(values)))
-    means: np.ndarray = solved @ values / (1 + np.sum(solved))
+    means: np.ndarray = solved @ values / (1 / MEAN + np.sum(solved))
     return means
 
 

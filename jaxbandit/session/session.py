@@ -449,7 +449,7 @@ class Session(Reading):
     def _fit(self, *, refit: bool) -> Model:
         """Standardise outputs anew, ``refit`` the model, and learn all anew."""
         state, parts = self._state, self.specification
-        given = parts.outputs, state.space, self.model if parts.model else parts.first[0]  # the default one starts afresh
+        given = parts.outputs, state.space, self.model
         told = [(record.ticket.index, record.values) for record in state.records.values() if record.values]
         body: dict[str, object] = {"told": state.complete}
         if parts.schema == 1:

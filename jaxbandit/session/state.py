@@ -21,6 +21,7 @@ from jaxbandit.feedback.learner import BESIDE
 from jaxbandit.session.axes import Place
 from jaxbandit.session.course import SAME, Course, Spot, Told, Units, is_among, room_for
 from jaxbandit.session.journal import JOURNAL, DamagedSession, Event, Journal, SessionError
+from jaxbandit.session.models import is_fit_due
 from jaxbandit.session.quantities import Standard, told_values
 from jaxbandit.session.specification import Specification
 from jaxbandit.study.runs import Model
@@ -331,15 +332,16 @@ class State:
     def due(self, *, asking: bool) -> bool | None:
         """Return whether outputs are to be standardised anew before anything else happens (else ``None``), and the model to be refitted.
 
-        A fit is due after ``fit_every`` complete tickets, when a point of a round is asked for, and where no model was given at doubling
-        numbers of complete tickets, of which the first is that of the initial design, or of what has been told of it when more is asked
-        for. Outputs are standardised with every fit, and at doubling numbers of complete tickets from the first one on.
+        A fit is due after ``fit_every`` complete tickets, when a point of a round is asked for. Where no model was given the first fit is
+        one to the initial design, or to what has been told of it when more is asked for, and a few complete tickets later the next one is
+        due. Outputs are standardised with every fit, and at doubling numbers of complete tickets from the first one on.
         """
         parts, complete = self.specification, self.complete
         if parts.fit_every is not None and asking and complete >= self.fitted_at + parts.fit_every:
             return True
         first = 1 if asking or self.course.rounds else len(self.design) - sum(record.dropped for record in self.records.values())
-        if parts.standardise and parts.model is None and parts.fit_every is None and complete >= max(1, first, 2 * self.fitted_at):
+        by_default = parts.standardise and parts.model is None and parts.fit_every is None
+        if by_default and complete >= max(1, first) and (not self.fitted_at or is_fit_due(complete, self.fitted_at)):
             return True
         return False if parts.standardise and complete >= max(1, 2 * self.standardised_at) else None
 

@@ -299,6 +299,10 @@ class Prior(Declared):
         return density if self.noise_variance is None else density + self.noise_variance.log_density(noise_variance, scale)
 
 
+# The prior of fits to data that an algorithm chooses. Longer length-scales, such as those of `Prior()`, leave more trials in a lower basin.
+LEARNING = Prior(length_scale=LogNormal(median=0.4, spread=0.7))
+
+
 def hyper_parameters(kernel: Kernel, axes: tuple[int, ...]) -> Iterator[tuple[Kernel, str, Table, tuple[int, ...]]]:
     """Return every hyper-parameter of a kernel on ``axes`` and of the kernels it is made of: owner, name, value, and axes of the owner."""
     if isinstance(kernel, OnAxes):

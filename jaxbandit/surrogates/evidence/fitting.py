@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
@@ -14,12 +13,12 @@ from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
 from jaxbandit.core import checks
-from jaxbandit.core.checks import InvalidArgument, check_known, is_sequence_of_numbers, short
+from jaxbandit.core.checks import check_known, is_sequence_of_numbers
 from jaxbandit.core.declare import Array, Numbers, Scalar, Table, checked
-from jaxbandit.core.fields import Words, any_shape, between, booleans, choice, exactly, finite_numbers, numbers, positive, whole
+from jaxbandit.core.fields import between, booleans, choice, exactly, finite_numbers, numbers, positive, whole
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree
 from jaxbandit.kernels import Kernel, check_covariance
-from jaxbandit.surrogates.evidence.density import NOISE, POINTS, Collapsed, Prior, collapse, inverse, inverse_diagonal
+from jaxbandit.surrogates.evidence.density import NOISE, Collapsed, Prior, collapse, inverse, inverse_diagonal
 
 K = TypeVar("K", bound=Kernel)
 Bounds: TypeAlias = Mapping[str, tuple[Scalar | Table, Scalar | Table]]
@@ -68,87 +67,6 @@ class Fit(Generic[K]):
 
 
 @checked
-def fit(
-    kernel: K,
-    points: Annotated[Numbers, POINTS],
-    values: Annotated[Numbers, finite_numbers],
-    noise_variance: Annotated[float, positive],
-    *,
-    prior: Prior | None = Prior(),
-    fixed: Sequence[str] = (),
-    span: Span = 1e3,
-    bounds: Annotated[Bounds, Words("a mapping from paths to the least and the largest value")] | None = None,
-    starts: Starts = 4,
-    seed: Seed = 0,
-) -> Fit[K]:
-    """Fit the hyper-parameters of a GP with prior mean 0 to values: their maximum posterior, in float64 whatever JAX's own precision is.
-
-    Subtract any other mean first. Every leaf of the kernel and the noise variance are hyper-parameters, searched on a logarithmic scale.
-    Values at equal points are collapsed first, which changes nothing.
-
-    Args:
-      kernel: where the search starts; all hyper-parameters must be positive unless they are fixed. A variance is fitted where the kernel
-        has one, such as ``Scale(kernel=..., variance=1.0)``. All outputs share the kernel.
-      points: ``[n, d]`` inputs.
-      values: ``[n]`` noisy values at the inputs, or ``[n, k]`` of ``k`` outputs.
-      noise_variance: noise variance of the values, > 0, where the search starts.
-      prior: of the hyper-parameters; default log-normal, with length-scales that grow with the dimension. ``None`` is maximum likelihood.
-      fixed: dotted paths of hyper-parameters that keep their value: ``"noise_variance"``, or a field of the kernel such as
-        ``"kernel.length_scale"``.
-      span: largest factor, > 1, by which a hyper-parameter may grow or shrink.
-      bounds: by path, the least and the largest value of a hyper-parameter, in place of ``span``; a search that starts outside is moved to
-        the nearest value inside.
-      starts: number of searches, of which the best is returned; all but the first start up to a factor 10 away. With few data a search
-        in ten ends in a maximum that is only local.
-      seed: seed of those starts.
-
-    Returns:
-      The fitted kernel and noise variance, the log evidence, and standard errors.
-
-    Raises:
-      InvalidArgument: on a hyper-parameter or argument out of range, or a path in ``fixed`` or ``bounds`` that names none.
-    """
-    fitted = best_fit(kernel, points, values, noise_variance, prior=prior, fixed=fixed, span=span, bounds=bounds, starts=starts, seed=seed)
-    held = [path for path, at in fitted.at_bound.items() if np.any(at)]
-    if held:
-        words = f"fit: {', '.join(held)} ended at the end of the range that the search was given; widen it, or fix the value"
-        warnings.warn(words, stacklevel=3)
-    return fitted
-
-
-def best_fit(
-    kernel: K,
-    points: Numbers,
-    values: Numbers,
-    noise_variance: float,
-    *,
-    prior: Prior | None,
-    fixed: Sequence[str] = (),
-    span: Scalar = 1e3,
-    bounds: Bounds | None = None,
-    starts: int = 4,
-    seed: int = 0,
-) -> Fit[K]:
-    """Do as :func:`fit` does, without its warning: whoever fits says in their own words what ended at a bound."""
-    points, values = np.asarray(points, np.float64), np.asarray(values, np.float64)
-    if values.ndim not in (1, 2) or len(values) != len(points) or not values.size:
-        raise checks.InvalidArgument(f"values: expected one for each of {len(points)} points, [n] or [n, k], got {list(values.shape)}")
-    table, bounds = values.reshape(len(points), -1), bounds or {}
-    for path, ends in bounds.items():
-        if not isinstance(ends, tuple | list | np.ndarray | jax.Array) or len(ends) != 2:
-            raise InvalidArgument(f"bounds.{path}: expected the least and the largest value, got {short(ends)}")
-        for end in (ends[0], ends[1]):
-            positive.of(any_shape)(f"bounds.{path}", end)
-        if not np.all(np.asarray(ends[0]) <= np.asarray(ends[1])):
-            raise InvalidArgument(f"bounds.{path}: the least value must not be above the largest, got {short(ends)}")
-    start, data = _checked_start(kernel, points, fixed), collapse(points, table)
-    data = data.padded(-(-len(data.counts) // ROUNDED_TO) * ROUNDED_TO)
-    with jax.enable_x64(True):
-        given = canonicalise((start, noise_variance, prior, span, bounds, data))
-        return cast(Fit[K], jax.tree.map(np.asarray, _maximised(*given, fixed=tuple(fixed), search=Search(starts=starts, seed=seed))))
-
-
-@checked
 def fit_many(
     kernel: K,
     points: Annotated[Numbers, finite_numbers, exactly(None, None, None, words="data sets, points, axes")],
@@ -190,7 +108,7 @@ def fit_many(
     checks.shape("mask", present, values.shape[:2], remedy="one entry for each value")
     table = values.reshape(*values.shape[:2], -1)
     checks.finite("values", table[present])
-    start = _checked_start(kernel, points.reshape(-1, points.shape[2]), fixed)
+    start = checked_start(kernel, points.reshape(-1, points.shape[2]), fixed)
     sets = [collapse(x[here], y[here]) for x, y, here in zip(points, table, present, strict=True)]
     size = max([1, *(len(one.counts) for one in sets)])
     with jax.enable_x64(precision == "float64"):
@@ -201,7 +119,7 @@ def fit_many(
         return cast(Fit[K], jax.tree.map(np.asarray, fits))
 
 
-def _checked_start(kernel: K, points: np.ndarray, fixed: Sequence[str]) -> K:
+def checked_start(kernel: K, points: np.ndarray, fixed: Sequence[str]) -> K:
     """Return ``kernel`` with arrays for its numbers, where a search can start there."""
     kernel.check_axes(points.shape[1])
     check_covariance("kernel", kernel, points)

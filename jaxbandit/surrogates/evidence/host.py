@@ -1,0 +1,254 @@
+"""One fit of hyper-parameters on the host: SciPy's search, on programs of a kernel's matrix and of its derivative alone.
+
+Nothing large is compiled. Inside compiled programs, and for many data sets, :mod:`jaxbandit.surrogates.evidence.fitting` searches for the
+maximum of the same density.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from jaxbandit.core import checks
+from jaxbandit.core.checks import InvalidArgument, check_known, short
+from jaxbandit.core.declare import Array, Numbers, Scalar, Table, checked
+from jaxbandit.core.fields import Words, any_shape, finite_numbers, positive
+from jaxbandit.core.pytree import canonicalise, replace
+from jaxbandit.kernels import Kernel
+from jaxbandit.surrogates.evidence.density import NOISE, POINTS, Collapsed, Prior, collapse
+from jaxbandit.surrogates.evidence.fitting import AT_BOUND, AWAY, COMPARED, Bounds, Fit, Seed, Span, Starts, checked_start, paths
+
+K = TypeVar("K", bound=Kernel)
+
+LEAST_SIZE = 16  # points; of more, room is a power of two, so that few programs are compiled
+STEPS = 200  # of each search, at most
+RELATIVE = 1e-11  # change of the density, as a share of it, at which a search ends
+APART = 1e-4  # between places whose gradients give the curvature
+LARGE = 1e300  # in place of infinity, which a search cannot compare
+
+
+@checked
+def fit(
+    kernel: K,
+    points: Annotated[Numbers, POINTS],
+    values: Annotated[Numbers, finite_numbers],
+    noise_variance: Annotated[float, positive],
+    *,
+    prior: Prior | None = Prior(),
+    fixed: Sequence[str] = (),
+    span: Span = 1e3,
+    bounds: Annotated[Bounds, Words("a mapping from paths to the least and the largest value")] | None = None,
+    starts: Starts = 4,
+    seed: Seed = 0,
+) -> Fit[K]:
+    """Fit the hyper-parameters of a GP with prior mean 0 to values: their maximum posterior, in float64 whatever JAX's own precision is.
+
+    Subtract any other mean first. Every leaf of the kernel and the noise variance are hyper-parameters, searched on a logarithmic scale.
+    Values at equal points are collapsed first, which changes nothing.
+
+    Args:
+      kernel: where the search starts; all hyper-parameters must be positive unless they are fixed. A variance is fitted where the kernel
+        has one, such as ``Scale(kernel=..., variance=1.0)``. All outputs share the kernel.
+      points: ``[n, d]`` inputs.
+      values: ``[n]`` noisy values at the inputs, or ``[n, k]`` of ``k`` outputs.
+      noise_variance: noise variance of the values, > 0, where the search starts.
+      prior: of the hyper-parameters; default log-normal, with length-scales that grow with the dimension. ``None`` is maximum likelihood.
+      fixed: dotted paths of hyper-parameters that keep their value: ``"noise_variance"``, or a field of the kernel such as
+        ``"kernel.length_scale"``.
+      span: largest factor, > 1, by which a hyper-parameter may grow or shrink.
+      bounds: by path, the least and the largest value of a hyper-parameter, in place of ``span``; a search that starts outside is moved to
+        the nearest value inside.
+      starts: number of searches, of which the best is returned; all but the first start up to a factor 10 away. With few data a search
+        in ten ends in a maximum that is only local.
+      seed: seed of those starts.
+
+    Returns:
+      The fitted kernel and noise variance, the log evidence, and standard errors.
+
+    Raises:
+      InvalidArgument: on a hyper-parameter or argument out of range, or a path in ``fixed`` or ``bounds`` that names none.
+    """
+    fitted = best_fit(kernel, points, values, noise_variance, prior=prior, fixed=fixed, span=span, bounds=bounds, starts=starts, seed=seed)
+    held = [path for path, at in fitted.at_bound.items() if np.any(at)]
+    if held:
+        words = f"fit: {', '.join(held)} ended at the end of the range that the search was given; widen it, or fix the value"
+        warnings.warn(words, stacklevel=3)
+    return fitted
+
+
+def best_fit(
+    kernel: K,
+    points: Numbers,
+    values: Numbers,
+    noise_variance: float,
+    *,
+    prior: Prior | None,
+    fixed: Sequence[str] = (),
+    span: Scalar = 1e3,
+    bounds: Bounds | None = None,
+    starts: int = 4,
+    seed: int = 0,
+    further: Sequence[Mapping[str, Table]] = (),
+    constant: float = 0.0,
+    errors: bool = True,
+) -> Fit[K]:
+    """Fit as :func:`fit` does, without its warning: the caller says in its own words which hyper-parameter ended at a bound.
+
+    A ``further`` search starts from each of some hyper-parameters by path. Values are about a constant of prior variance ``constant``, and
+    without ``errors`` no standard error is computed.
+    """
+    points, values = np.asarray(points, np.float64), np.asarray(values, np.float64)
+    if values.ndim not in (1, 2) or len(values) != len(points) or not values.size:
+        raise checks.InvalidArgument(f"values: expected one for each of {len(points)} points, [n] or [n, k], got {list(values.shape)}")
+    for path, pair in (bounds or {}).items():
+        if not isinstance(pair, tuple | list | np.ndarray | jax.Array) or len(pair) != 2:
+            raise InvalidArgument(f"bounds.{path}: expected the least and the largest value, got {short(pair)}")
+        for end in (pair[0], pair[1]):
+            positive.of(any_shape)(f"bounds.{path}", end)
+        if not np.all(np.asarray(pair[0]) <= np.asarray(pair[1])):
+            raise InvalidArgument(f"bounds.{path}: the least value must not be above the largest, got {short(pair)}")
+    first_kernel = checked_start(kernel, points, fixed)
+    names, leaves = [*paths(first_kernel), NOISE], [*jax.tree.leaves(first_kernel), np.asarray(noise_variance, np.float64)]
+    now = dict(zip(names, leaves, strict=True))
+    for argument, some in (("fixed", fixed), ("bounds", bounds or {})):
+        for name in some:
+            check_known(name, names, f"{argument}.{name}", "the hyper-parameters are")
+    data = collapse(points, values.reshape(len(points), -1))
+    data = replace(data.padded(max(LEAST_SIZE, 1 << (len(data.counts) - 1).bit_length())), constant=constant)
+    posterior = Posterior(jax.tree.structure(first_kernel), now, tuple(name for name in names if name not in fixed), data, prior)
+    ends = {name: (now[name] / span, now[name] * span) for name in names} | dict(bounds or {})
+    low, high = (posterior.place({name: end[side] for name, end in ends.items()}) for side in (0, 1))
+    first = np.clip(posterior.place(now), low, high)
+    away = np.random.default_rng(seed).uniform(-AWAY, AWAY, (starts * COMPARED, len(first))) if starts > 1 else np.zeros((1, len(first)))
+    away[0] = 0
+    groups = [*np.clip(first + away, low, high).reshape(starts, -1, len(first))]
+    groups += [np.clip(posterior.place(now | dict(start)), low, high)[None] for start in further]
+    # Threads of BLAS wait for each other longer than matrices of this size take, on a busy machine a hundred times as long.
+    with jax.enable_x64(True), threadpool_limits(1, user_api="blas"):
+        place, converged = posterior.searched(groups, low, high) if len(first) else (first, True)
+        evidence, _, _ = posterior.density(place)
+        spread = posterior.standard_errors(place, (place > low) & (place < high)) if errors else np.zeros_like(place)
+    at_bound = (np.minimum(place - low, high - place) < AT_BOUND) & (high - low > 2 * AT_BOUND)
+    fitted, noise = posterior.at(place)
+    return Fit(
+        kernel=fitted,
+        noise_variance=noise,
+        log_evidence=np.asarray(evidence),
+        standard_errors=posterior.by_path(spread),
+        at_bound={name: part > 0 for name, part in posterior.by_path(at_bound).items()},
+        converged=np.asarray(converged),
+    )
+
+
+class Posterior(NamedTuple):
+    """Density of the hyper-parameters of a kernel given values, at places ``[P]``, the logarithms of the numbers that may move."""
+
+    structure: Any  # of the kernel
+    now: Mapping[str, np.ndarray]  # hyper-parameters by path, where the search starts
+    free: tuple[str, ...]  # paths of the hyper-parameters that may move
+    data: Collapsed  # padded
+    prior: Prior | None
+
+    def place(self, values: Mapping[str, Any]) -> np.ndarray:
+        """Return the place of hyper-parameters given by path."""
+        parts = [np.ravel(np.broadcast_to(np.asarray(values[name], np.float64), self.now[name].shape)) for name in self.free]
+        return np.log(np.concatenate([np.zeros(0), *parts])) if parts else np.zeros(0)
+
+    def by_path(self, place: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the entries of ``place [P]`` by path, 0 for hyper-parameters that do not move."""
+        sizes = [self.now[name].size for name in self.free]
+        parts = dict(zip(self.free, np.split(place, np.cumsum(sizes)[:-1]) if sizes else [], strict=True))
+        return {name: parts[name].reshape(leaf.shape) if name in parts else np.zeros(leaf.shape) for name, leaf in self.now.items()}
+
+    def at(self, place: np.ndarray) -> tuple[Any, np.ndarray]:
+        """Return the kernel and the noise variance at ``place [P]``."""
+        moved = {name: np.exp(part) for name, part in self.by_path(place).items() if name in self.free}
+        *leaves, noise = (moved.get(name, leaf) for name, leaf in self.now.items())
+        return jax.tree.unflatten(self.structure, leaves), noise
+
+    def density(self, place: np.ndarray) -> tuple[float, float, np.ndarray]:
+        """Return the log densities of the values and of the prior, up to a constant, and the gradient ``[P]`` of their sum.
+
+        The matrix is ``B`` of :meth:`Collapsed.log_evidence <jaxbandit.surrogates.evidence.density.Collapsed.log_evidence>`; where it
+        cannot be factorised the density is minus infinity.
+        """
+        from scipy.linalg import lapack  # comes with JAX; imported here because start-up should not pay for it
+
+        data, (kernel, noise) = self.data, self.at(place)
+        size, total, outputs = int(np.count_nonzero(data.counts)), np.sum(data.counts), len(data.means)
+        roots, means = np.sqrt(data.counts[:size]), data.means[:, :size]
+        given = canonicalise((kernel, noise, self.prior, data))
+        matrix, before = map(np.asarray, _covariances(*given))
+        scale = roots[:, None] * roots / noise
+        excess = scale * (matrix[:size, :size] + data.constant)  # B - I
+        root, failed = lapack.dpotrf(np.eye(size) + excess, lower=1)
+        if failed:
+            return -math.inf, 0.0, np.zeros_like(place)
+        lower = np.tril(lapack.dpotri(root, lower=1)[0])
+        inverted, white = lower + np.tril(lower, -1).T, roots * means / np.sqrt(noise)
+        solved = white @ inverted
+        fit, spread = np.sum(solved * white), np.sum(data.within) / noise
+        logdet = 2 * np.sum(np.log(np.diagonal(root)))
+        evidence = -0.5 * (fit + spread + outputs * (logdet + total * np.log(2 * np.pi * noise)))
+        slopes = 0.5 * (solved.T @ solved - outputs * inverted)
+        along_noise = 0.5 * (fit + spread - outputs * total) - np.sum(slopes * excess)  # of its logarithm
+        more = (0, len(data.counts) - size)
+        of_kernel, of_noise = _slopes(*given, np.pad(slopes * scale, (more, more)))
+        numbers = [*jax.tree.leaves(kernel), noise]
+        along = [*map(np.asarray, jax.tree.leaves(of_kernel)), np.asarray(of_noise) + along_noise / noise]
+        parts = [np.ravel(a * x) for name, a, x in zip(self.now, along, numbers, strict=True) if name in self.free]
+        return float(evidence), float(before), np.concatenate([np.zeros(0), *parts])
+
+    def searched(self, groups: Sequence[np.ndarray], low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, bool]:
+        """Return the best place that searches reach, each from the best of a group of places ``[C, P]``, and whether its search ended."""
+        from scipy.optimize import Bounds, minimize
+
+        def loss(place: np.ndarray) -> tuple[float, np.ndarray]:
+            evidence, before, slope = self.density(place)
+            return (-evidence - before, -slope) if np.isfinite(evidence) else (LARGE, slope)
+
+        begun = [group[int(np.argmin([loss(place)[0] for place in group]))] if len(group) > 1 else group[0] for group in groups]
+        options = {"maxiter": STEPS, "ftol": RELATIVE, "gtol": 1e-6}
+        found = [minimize(loss, start, jac=True, method="L-BFGS-B", bounds=Bounds(low, high), options=options) for start in begun]
+        best = min(found, key=lambda one: one.fun)
+        return np.clip(best.x, low, high), bool(best.success)
+
+    def standard_errors(self, place: np.ndarray, inside: np.ndarray) -> np.ndarray:
+        """Return the roots ``[P]`` of the diagonal of the inverse Hessian of the places ``inside`` their bounds; NaN elsewhere."""
+        errors, which = np.full(len(place), np.nan), np.flatnonzero(inside)
+        steps = APART * np.eye(len(place))[which]
+        hessian = np.asarray([self.density(place - step)[2] - self.density(place + step)[2] for step in steps])
+        hessian = hessian.reshape(len(which), len(place))[:, which] / (2 * APART)
+        try:
+            root = np.linalg.cholesky((hessian + hessian.T) / 2)
+        except np.linalg.LinAlgError:
+            return errors
+        errors[which] = np.sqrt(np.sum(np.square(np.linalg.inv(root)), axis=0))
+        return errors
+
+
+@jax.jit
+def _covariances(kernel: Kernel, noise: Array, prior: Prior | None, data: Collapsed) -> tuple[Array, Array]:
+    """Return the covariances ``[n, n]`` of the points, and the log density of the prior, up to a constant."""
+    points = jnp.asarray(data.points)
+    before = jnp.zeros((), points.dtype) if prior is None else prior.log_density(kernel, noise, *prior.units(data))
+    return kernel(points, points), before
+
+
+@jax.jit
+def _slopes(kernel: Kernel, noise: Array, prior: Prior | None, data: Collapsed, weights: Array) -> tuple[Kernel, Array]:
+    """Return the gradient, in kernel and noise variance, of the weighted sum of covariances and of the prior's log density."""
+
+    def total(kernel: Kernel, noise: Array) -> Array:
+        matrix, before = _covariances(kernel, noise, prior, data)
+        return jnp.sum(weights * matrix) + before
+
+    slopes: tuple[Kernel, Array] = jax.grad(total, argnums=(0, 1))(kernel, noise)
+    return slopes
