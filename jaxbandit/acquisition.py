@@ -224,6 +224,18 @@ def log_expected_improvement(
 
 
 @checked
+def log_share_of_signal(sd: Annotated[Array, nonnegative_numbers], noise_variance: Annotated[Array, nonnegative_numbers]) -> Array:
+    """Return ``log(1 - tau / sqrt(sd^2 + tau^2))`` with noise variance ``tau^2``: what of a value at a point is no noise.
+
+    It is written without the difference, which rounding would hide where there is much noise (Huang et al. 2006).
+    """
+    checks.broadcast(sd=sd, noise_variance=noise_variance)
+    variance, tau = jnp.square(_floored(sd)), jnp.sqrt(jnp.asarray(noise_variance))
+    both = jnp.sqrt(variance + jnp.square(tau))
+    return jnp.log(variance) - jnp.log(both) - jnp.log(both + tau)
+
+
+@checked
 def log_feasibility(mean: Annotated[Array, numbers], sd: Annotated[Array, nonnegative_numbers]) -> Array:
     """Return ``sum_j log P(g_j <= 0)`` as ``[M]``, for independent ``g_j ~ N(mean, sd^2)`` with ``mean`` and ``sd`` ``[m, M]``."""
     checks.broadcast(mean=mean, sd=sd)

@@ -37,6 +37,7 @@ class Estimate:
     widths: Array  # [1 + m] the beta_t of every output
     draws: Array | None = None  # [1 + m] signed multiples of sigma (Randomised), or [1 + m, M] joint draws (Thompson)
     sd: Array | None = None  # [1 + m, M] deviations, for scores that take means as estimates
+    noise: Array | None = None  # [] or [M] noise variance of the reward
 
 
 class Strategy(Declared, abc.ABC):

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 import jax
 import jax.numpy as jnp
 
-from jaxbandit.acquisition import draw_uniformly, log_expected_improvement, log_feasibility
+from jaxbandit.acquisition import draw_uniformly, log_expected_improvement, log_feasibility, log_share_of_signal
 from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Scored, Seen, Traits, posterior_of
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import Array, Key, Scalar
@@ -52,13 +52,17 @@ class Cei(Scored[CeiState]):
       incumbent: meaning of ``f+``. ``"mean"``: the best posterior mean of the reward over the points chosen so far whose posterior means
         satisfy every constraint, which noise does not fool. ``"observed"``: the best noisy reward among the rounds whose noisy costs
         all held.
+      augmented: whether improvement counts times ``1 - tau / sqrt(sigma_f^2 + tau^2)``, with the noise variance ``tau^2`` of the reward
+        (Huang et al. 2006), so that a point which has been measured often is left although it looks best. Without noise it
+        changes nothing.
     """
 
     name: ClassVar[str] = "cei"
     title: ClassVar[str] = "constrained EI"
-    papers: ClassVar[Mapping[str, str]] = {"gardner2014": "", "gelbart2014": ""}
+    papers: ClassVar[Mapping[str, str]] = {"gardner2014": "", "gelbart2014": "", "huang2006": "the augmented form"}
     improvement: Annotated[Scalar, nonnegative, Letter("xi")] = 0.0
     incumbent: Annotated[Literal["mean", "observed"], Letter("incumbent")] = static(default="mean")
+    augmented: Annotated[bool, Letter("augmented")] = static(default=False)
 
     @property
     def traits(self) -> Traits:
@@ -69,8 +73,9 @@ class Cei(Scored[CeiState]):
         return CeiState(posterior=Experience(belief=arena.surrogate.init(), visited=nowhere, best=nothing))
 
     def estimate(self, arena: Arena, state: CeiState, t: Array, key: Key) -> Estimate:
-        belief = arena.surrogate.predict(self.belief(state))
-        return Estimate(reward=belief.mean[0], costs=belief.mean[1:], widths=jnp.zeros_like(belief.gain), sd=belief.sd)
+        held = self.belief(state)
+        belief, noise = arena.surrogate.predict(held), arena.surrogate.reward_noise(held) if self.augmented else None
+        return Estimate(reward=belief.mean[0], costs=belief.mean[1:], widths=jnp.zeros_like(belief.gain), sd=belief.sd, noise=noise)
 
     def shared(self, state: CeiState, estimate: Estimate) -> CeiState:
         """Set the incumbent of the round, ``f+``."""
@@ -85,6 +90,8 @@ class Cei(Scored[CeiState]):
         best, sd = state.posterior.best, estimate.sd
         exists = best > -jnp.inf
         gain = log_expected_improvement(estimate.reward, sd[0], jnp.where(exists, best, 0) + self.improvement)
+        if estimate.noise is not None:
+            gain = gain + log_share_of_signal(sd[0], estimate.noise)
         return Score(log_feasibility(estimate.costs, sd[1:]) + jnp.where(exists, gain, 0))
 
     def learn(self, arena: Arena, state: CeiState, observation: Seen) -> CeiState:

@@ -246,6 +246,9 @@ class DelayedSurrogate(AbstractSurrogate):
     def gain(self, posterior: LatePosterior) -> Array:
         return posterior.belief.gain
 
+    def reward_noise(self, posterior: LatePosterior) -> Array:
+        return self.policy.model_of(self).reward_noise(posterior.belief)
+
     def draw(self, posterior: Belief, key: Key, scale: Array) -> Array:
         drawn = self.policy.model_of(self).draw(posterior.belief, key, scale)
         return drawn if self.under_way is None else _shunned(drawn, self.under_way)

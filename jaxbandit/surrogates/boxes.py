@@ -252,5 +252,8 @@ class Elsewhere(AbstractSurrogate):
     def predict(self, posterior: Belief) -> Prediction:
         return self.surrogate.predict_at(posterior, self.points)
 
+    def reward_noise(self, posterior: Belief) -> Array:
+        return self.surrogate.reward_noise(posterior)
+
     def draw(self, posterior: Belief, key: Key, scale: Array) -> Array:
         return self.surrogate.draw_at(posterior, key, scale, self.points)

@@ -144,6 +144,11 @@ class AbstractSurrogate(OnDomain):
         """Return the realised information gain ``[G]`` of each group of outputs, ``1/2 sum log(1 + sigma^2 / lambda)``."""
         raise TypeError(f"{type(self).__name__} must define gain")
 
+    def reward_noise(self, posterior: Belief) -> Array:
+        """Return the noise variance of the reward in force, ``[]``, or ``[M]`` where points have noise variances of their own."""
+        model = self.model
+        return jnp.asarray(model.noise_variance)[model.groups[0]]
+
     def draw(self, posterior: Belief, key: Array, scale: Array) -> Array:
         """Return independent joint draws ``[k, M]`` from ``GP(mean, scale^2 covariance)``, with ``scale [k]``.
 

@@ -141,6 +141,9 @@ class Refits(AbstractSurrogate):
     def gain(self, posterior: HasGain) -> Array:
         return cast(RefittedPosterior, posterior).gain
 
+    def reward_noise(self, posterior: RefittedPosterior) -> Array:
+        return self.in_force(posterior).reward_noise(posterior.belief)
+
     def draw(self, posterior: RefittedPosterior, key: Key, scale: Array) -> Array:
         return self.in_force(posterior).draw(posterior.belief, key, scale)
 

@@ -460,7 +460,7 @@ DECLARED: dict[type, dict[str, Any]] = {
         "dual_cap": POSITIVE_COSTS,
         "step_divisor": dataclasses.replace(POSITIVE_COSTS, optional=True),
     },
-    jaxbandit.Cei: {"improvement": NONNEGATIVE, "incumbent": Choice(("mean", "observed"))},
+    jaxbandit.Cei: {"improvement": NONNEGATIVE, "incumbent": Choice(("mean", "observed")), "augmented": Boolean()},
     jaxbandit.Config: {"estimator": STRATEGY},
     jaxbandit.ConstrainedThompson: {"estimator": STRATEGY},
     jaxbandit.Epbo: {"estimator": STRATEGY, "penalty": NONNEGATIVE_COSTS},

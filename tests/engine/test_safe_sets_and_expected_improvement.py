@@ -60,6 +60,7 @@ CASES: dict[str, Case] = {
     ),
     "cei": Case(lambda b, m: Cei(), {"incumbent": "mean"}, TWO),
     "cei-design": Case(lambda b, m: Cei(improvement=0.1), {"incumbent": "mean", "improvement": 0.1}, BY_ROWS, DESIGN),
+    "cei-augmented": Case(lambda b, m: Cei(augmented=True), {"incumbent": "mean", "augmented": True}, TWO),
     "cei-observed": Case(lambda b, m: Cei(incumbent="observed"), {"incumbent": "observed"}, BY_ROWS, DESIGN),
     "constrained-thompson": Case(
         lambda b, m: ConstrainedThompson(estimator=estimators.Thompson(reward_width=1.5, cost_width=0.7)), {}, TWO

@@ -36,8 +36,10 @@ class CeiReplay:
     doubtful: Matrix  # [T] whether rounding may have decided which points count as feasible
 
 
-def cei(model: Model, record: Record, *, incumbent: str, improvement: float = 0.0, tolerance: float = 0.0) -> CeiReplay:
-    """Constrained EI with ``f+`` by posterior mean at queried points, or by noisy observation."""
+def cei(
+    model: Model, record: Record, *, incumbent: str, improvement: float = 0.0, augmented: bool = False, tolerance: float = 0.0
+) -> CeiReplay:
+    """Constrained EI with ``f+`` by posterior mean at queried points, or by noisy observation; augmented as Huang et al. (2006) do."""
     chosen = np.concatenate([record.initial_indices, record.indices])
     values = np.concatenate([record.initial_values, record.values])
     scores, feasible, doubtful = [], [], []
@@ -53,5 +55,8 @@ def cei(model: Model, record: Record, *, incumbent: str, improvement: float = 0.
         score = log_ndtr(-b.mean[1:] / b.sd[1:]).sum(0)
         if fine.any():
             score = score + log_expected_improvement(b.mean[0], b.sd[0], rewards[fine].max() + improvement)
+            if augmented:
+                noise = model.noise[0]
+                score = score + np.log1p(-np.sqrt(noise / (b.sd[0] ** 2 + noise)))
         scores.append(score)
     return CeiReplay(scores=np.stack(scores), feasible=np.array(feasible), doubtful=np.array(doubtful))

@@ -76,6 +76,7 @@ BASELINES: dict[str, Callable[[], Any]] = {
     "primal-dual": PrimalDual,
     "cei": Cei,
     "cei-observed": lambda: Cei(incumbent="observed", improvement=0.1),
+    "cei-augmented": lambda: Cei(augmented=True),
     "constrained-thompson": ConstrainedThompson,
     "safeopt": lambda: SafeOpt(estimator=estimators.Bounds(reward_width=1.0, cost_width=0.5), count=3),
     "safeopt-lipschitz": lambda: SafeOpt(seeds=np.array([3, 7]), lipschitz=2.0),
