@@ -79,7 +79,7 @@ def add_session_commands(parser: argparse.ArgumentParser) -> None:
     history.add_argument("--force", action="store_true", help="replace a file that is there")
     best = command("recommend", "print the best feasible point")
     best.add_argument("--probability", type=float, default=0.5, metavar="P", help="least chance of feasibility (default %(default)s)")
-    best.add_argument("--measured", action="store_true", help="among points that have been measured")
+    best.add_argument("--anywhere", action="store_true", help="among points that nobody has measured, too")
     command("fit", "fit the model to what has been told")
     for name, words, file in (
         ("plot", "draw what is believed and what was measured", "belief.png"),
@@ -204,7 +204,7 @@ def answer(session: Session, args: argparse.Namespace) -> Said:
         case "plot":
             return plotted(session, args)
         case "recommend":
-            return dataclasses.asdict(session.recommend(args.probability, measured=args.measured))
+            return dataclasses.asdict(session.recommend(args.probability, anywhere=args.anywhere))
         case "fit":
             return {"model": session.fit().table()}
         case _:

@@ -143,7 +143,8 @@ def optimise(
       evaluations: number of calls, those of the initial design included.
       objective: ``"maximise NAME"`` or ``"minimise NAME"``.
       constraints: ``"NAME <= c"``, ``"NAME >= c"`` or ``"NAME = c +- tolerance"`` for each further output.
-      algorithm: any algorithm of a session; default constrained expected improvement, :class:`~jaxbandit.Cei`.
+      algorithm: any algorithm of a session; default constrained expected improvement, ``Cei(augmented=True)``, see
+        :class:`~jaxbandit.Cei`.
       model: the GP model, as for :meth:`Session.create`; default one that is fitted.
       key: a JAX PRNG key, or its seed.
       directory: where to write each value as soon as it is known; default: nowhere. A search that the directory holds, whose other
@@ -158,7 +159,7 @@ def optimise(
     specification = Specification(
         space=Space.of(axes),
         outputs=Outputs.read(objective, constraints),
-        algorithm=Cei() if algorithm is None else algorithm,
+        algorithm=Cei(augmented=True) if algorithm is None else algorithm,
         model=model,
         key=key,
         # A search on a disk may be asked for more evaluations later.

@@ -137,24 +137,25 @@ class Reading:
 
     @checked
     def recommend(
-        self, probability: Annotated[float, between(0, 1, open_low=False, host=True)] = 0.5, *, measured: bool = False
+        self, probability: Annotated[float, between(0, 1, open_low=False, host=True)] = 0.5, *, anywhere: bool = False
     ) -> Recommendation:
-        """Return the best point by posterior mean among those feasible with at least the given probability; on a box of all its points.
+        """Return the best point measured by posterior mean, of those feasible with a probability.
 
-        It is found by ascents from the best candidates and points measured, and never worse than these. Where none is feasible, it is the
-        one most likely to be feasible, and of those the best. It is no point whose run was dropped, unless another run there was complete.
+        Where no point is feasible with that probability, it is the point most likely to be feasible, and of such points the best. It is no
+        point whose run was dropped, unless another run there was complete.
 
         Args:
           probability: least posterior probability that all constraints hold, from 0 to 1.
-          measured: whether only points count that have been measured.
+          anywhere: whether points count that nobody has measured, too: all of the domain, on a box all that ascents from the best
+            candidates and points measured reach. What the model believes of such a point may be wrong, far from all measurements most.
 
         Raises:
           InvalidArgument: on a probability out of range.
-          SessionError: when only measured points count and there is none, or nothing has been told of outputs that are standardised.
+          SessionError: when no point has been measured, unless any point counts and the model is in the outputs' units.
         """
         with self._current() as state:
-            space, known, sign = state.space, self._best_known(probability, measured=measured), self.specification.outputs.objective.sign
-            if measured or not isinstance(space.domain, Box):
+            space, known, sign = state.space, self._best_known(probability, anywhere=anywhere), self.specification.outputs.objective.sign
+            if not anywhere or not isinstance(space.domain, Box):
                 return known
             place = space.readable(state.course.best(probability).tolist())
             if state.has_failed((space.size, place)):
@@ -167,17 +168,17 @@ class Reading:
 
             return found if worth(found) > worth(known) else known
 
-    def _best_known(self, probability: float = 0.5, *, measured: bool = False) -> Recommendation:
-        """Return the best of the points of the domain, on a box of its candidates and of those measured, see :meth:`recommend`."""
+    def _best_known(self, probability: float = 0.5, *, anywhere: bool = False) -> Recommendation:
+        """Return the best of the points measured; or of all points of the domain, on a box of its candidates and the points measured."""
         with self._current() as state:
-            space, allowed = state.space, np.full(state.space.size, not measured)
+            space, allowed = state.space, np.full(state.space.size, anywhere)
             if state.standard is not None and not any(record.values for record in state.records.values()):
                 raise SessionError("recommend: nothing has been told yet, and a model of standardised outputs knows no units before")
             allowed[[record.ticket.index for record in state.records.values() if record.values]] = True
             allowed[state.unfit] = False
             mean, _, feasible = believed = self._believed()
         if not allowed.any():
-            words = "no point has been measured yet; tell some values, or leave measured out" if measured else "every point has failed"
+            words = "every point has failed" if anywhere else "no point has been measured yet; tell some values, or say anywhere=True"
             raise SessionError(f"recommend: {words}")
         fine = allowed & (feasible >= probability)
         among = fine if fine.any() else allowed & (feasible == np.max(feasible[allowed]))
@@ -259,7 +260,8 @@ class Reading:
         if feasibility and not outputs.constraints:
             raise InvalidArgument("feasibility: must be False in a session without constraints, where every point is feasible, got True")
         with self._current() as state:
-            best = self._best_known().index
+            # Before anything is measured the figure marks the best point by the prior.
+            best = self._best_known(anywhere=not any(record.values for record in state.records.values())).index
             assert best is not None  # as no ascent was made
             return belief_figure(state.space, outputs, self.belief(), self.history(), best, feasibility=feasibility)
 

@@ -90,7 +90,7 @@ class Session(Reading):
           algorithm: any algorithm that needs no full information.
           model: the GP model of the outputs; lists in it have an entry for each output, the objective first. Default: a Matern-5/2 kernel
             with a length-scale for each axis, whose hyper-parameters, noise and mean are fitted from the initial design on, and again
-            whenever the number of complete tickets has doubled.
+            after four more complete tickets, of more than forty after a tenth more.
           key: a JAX PRNG key (``jax.random.key(seed)``).
           objective: ``"maximise NAME"`` or ``"minimise NAME"``.
           constraints: ``"NAME <= c"``, ``"NAME >= c"`` or ``"NAME = c +- tolerance"`` for each.
@@ -104,7 +104,7 @@ class Session(Reading):
             be asked for before they are told.
           capacity: rounds after which a value is too late to be used; default ``horizon``.
           fit_every: completed tickets after which the model's hyper-parameters are fitted to all that has been told, at the next
-            :meth:`ask`; default never, or at doubling numbers without a model. See :meth:`fit`.
+            :meth:`ask`; default never, or as said above without a model. See :meth:`fit`.
           standardise: whether the model is one of standardised outputs, which have mean 0 and variance 1; those in force are computed anew
             whenever the number of complete tickets has doubled. Else it is one of the outputs in their own units: a list of prior means is
             in these, one number is the objective's, and a constraint's is then its bound.

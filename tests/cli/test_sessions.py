@@ -99,7 +99,7 @@ def test_a_session_from_a_file_to_a_report(tmp_path: Path, capsys: Any) -> None:
     printed = said(capsys, "plot", where, "--format", "pdf", "--style", "paper")
     assert printed["wrote"].endswith("belief.pdf") and Path(printed["wrote"]).read_bytes().startswith(b"%PDF")
     assert printed["caption"].startswith("(a) yield")
-    best = said(capsys, "recommend", where, "--measured")
+    best = said(capsys, "recommend", where)
     assert best["point"] == tickets[0]["point"] and best["mean"]["yield"] == pytest.approx(1.4, abs=0.1)
 
     for command, pattern in (("status", r"told +1\n"), ("list", r"\n3 +asked .* - +- +- "), ("recommend", r"catalyst +[0-9.]+\n")):

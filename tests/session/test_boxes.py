@@ -110,7 +110,7 @@ def test_points_of_no_grid_are_believed_where_they_are(tmp_path: Path) -> None:
         mean, sd = 2.0 / 1.01, np.sqrt(1 - 1 / 1.01)  # one value under noise 0.01, about a prior mean of 0 and a variance of 1
         assert float(belief["mean"].sel(output="yield")[ticket.index]) == pytest.approx(mean, abs=1e-4)
         assert float(belief["sd"].sel(output="yield")[ticket.index]) == pytest.approx(sd, abs=1e-4)
-        assert session.recommend(measured=True).index == ticket.index
+        assert session.recommend().index == ticket.index
         for wrong in ({"dose": 2.5, "rate": 1e-3}, {"dose": 1.0, "rate": 2e-1}, {"dose": 1.0}):
             with pytest.raises(InvalidArgument, match=r"dose|rate|point"):
                 session.observe(wrong, {"yield": 1.0})
@@ -142,7 +142,7 @@ def test_the_recommended_point_is_the_best_of_the_box() -> None:
             return means, float(np.sqrt(1 - cross[1] @ roots[1] @ cross[1]))
 
         for probability in (0.5, 0.9):
-            best = session.recommend(probability)
+            best = session.recommend(probability, anywhere=True)
             assert best.index is None and best.feasible and best.probability_of_feasibility < probability + 1e-3
             limit = {"type": "ineq", "fun": lambda x, level=norm.ppf(probability): -at(x)[0][1] - level * at(x)[1]}
             starts = np.random.default_rng(0).uniform(size=(20, 2))
@@ -152,7 +152,7 @@ def test_the_recommended_point_is_the_best_of_the_box() -> None:
             mean, sd = at(place)
             assert most - 1e-3 < mean[0] < most + 1e-6
             assert [*best.mean.values()] == pytest.approx(mean, abs=1e-5) and best.sd["heat"] == pytest.approx(sd, abs=1e-5)
-            known = session.recommend(probability, measured=True)
+            known = session.recommend(probability)
             assert known.index is not None and known.mean["yield"] < best.mean["yield"]
         assert session.plot().axes
 
@@ -166,7 +166,7 @@ def test_a_learner_that_fits_its_own_model_recommends_by_that() -> None:
         for _ in range(FIRST + 4):
             ticket = session.ask()
             session.tell(ticket, {"yield": float(np.sin(3 * ticket.point["dose"]))})
-        assert session.recommend().point["dose"] == pytest.approx(np.pi / 6, abs=0.05)
+        assert session.recommend(anywhere=True).point["dose"] == pytest.approx(np.pi / 6, abs=0.05)
         assert session.plot().axes, "figures of one axis"
 
 

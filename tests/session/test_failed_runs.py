@@ -37,7 +37,7 @@ def test_no_failed_point_of_a_grid_is_asked_for_again(algorithm: Any, delay: Any
             assert tuple(ticket.point.values()) not in points_of(session)[:7]
             session.tell(ticket, reward=1.0)
         failed = {record.ticket.index for record in session._state.records.values() if record.dropped}
-        assert session.recommend().index not in failed and session.recommend(measured=True).index not in failed
+        assert session.recommend().index not in failed and session.recommend(anywhere=True).index not in failed
 
 
 @pytest.mark.parametrize(("case", "delay"), [("mixed", None), ("whole", None), ("whole", delays.NoDelay())])
@@ -58,7 +58,7 @@ def test_no_failed_point_of_a_box_is_asked_for_again(case: str, delay: Any, tmp_
         else:
             kept = session.ask()
             session.tell(kept, reward=0.0)
-            assert session.recommend(measured=True).point == kept.point
+            assert session.recommend().point == kept.point
 
 
 def test_nothing_is_left_where_every_point_has_failed(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_nothing_is_left_where_every_point_has_failed(tmp_path: Path) -> None:
         with pytest.raises(SessionError, match=r"^ask: the runs at all points have failed.* told as a correction"):
             session.ask()
         with pytest.raises(SessionError, match=r"^recommend: every point has failed"):
-            session.recommend()
+            session.recommend(anywhere=True)
         session.tell(tickets[4], reward=2.0, correct=True)
         assert session.ask().point == tickets[4].point == session.recommend().point
 
@@ -103,7 +103,7 @@ def test_a_point_that_ran_once_is_recommended_but_not_asked_for_again(tmp_path: 
                 session.drop(ticket)
             else:
                 session.tell(ticket, reward=reward)
-        assert session.recommend(measured=True).index == 4
+        assert session.recommend().index == 4
         asked = []
         for _ in range(12):
             ticket = session.ask()

@@ -395,14 +395,14 @@ def test_belief_and_recommendation_are_those_of_a_dense_posterior(algorithm: Any
 
     feasible = norm.cdf((0.2 - mean["cost"]) / sd["cost"]) * norm.sf((0.5 - mean["purity"]) / sd["purity"])
     np.testing.assert_allclose(belief["probability_of_feasibility"], feasible, atol=2e-3)
-    best = session.recommend(0.2)
+    best = session.recommend(0.2, anywhere=True)
     assert best.feasible and best.index == np.argmin(np.where(feasible >= 0.2, mean["loss"], np.inf))
     assert best.mean["loss"] == pytest.approx(mean["loss"][best.index], abs=1e-4) and best.point == session.specification.space.point(
         best.index
     )
-    none = session.recommend(1.0)
+    none = session.recommend(1.0, anywhere=True)
     assert not none.feasible and none.index == np.argmax(feasible)
-    assert session.recommend(0.0, measured=True).index in history["index"].values
+    assert session.recommend(0.0).index in history["index"].values
     session.close()
 
 
