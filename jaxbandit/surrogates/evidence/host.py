@@ -248,7 +248,8 @@ def _slopes(kernel: Kernel, noise: Array, prior: Prior | None, data: Collapsed, 
 
     def total(kernel: Kernel, noise: Array) -> Array:
         matrix, before = _covariances(kernel, noise, prior, data)
-        return jnp.sum(weights * matrix) + before
+        summed: Array = jnp.sum(weights * matrix) + before
+        return summed
 
     slopes: tuple[Kernel, Array] = jax.grad(total, argnums=(0, 1))(kernel, noise)
     return slopes
