@@ -33,6 +33,7 @@ from jaxbandit.surrogates.evidence.host import best_fit
 
 LENGTH = 0.5  # length-scale before any fit, as a share of an axis
 NOISES = (1e-7, 10.0)  # least and largest noise variance of a fit, in units of the variance of what was told
+QUIET = 5e-7  # noise variance below which there is none; fits of earlier versions have none below 1e-6
 # Noise may be absent or larger than the signal, and nobody says which: its prior is wide.
 UNKNOWN_NOISE = LogNormal(median=1e-4, spread=4.0)
 MEAN = 1.0  # prior variance of the mean of an output, in units of the variance of what was told
@@ -134,7 +135,8 @@ def fitted(
         means[group] = _means(kernel, places, seen, noise)
         for number in group:
             kernels[number], noises[number] = kernel, noise
-        ends += [f"{path.removeprefix('kernel.')} of {', '.join(names)}" for path, at in found.at_bound.items() if np.any(at)]
+        found_ends = [path for path, at in found.at_bound.items() if np.any(at) and (path != NOISE or noise > QUIET)]
+        ends += [f"{path.removeprefix('kernel.')} of {', '.join(names)}" for path in found_ends]
     if ends:
         words = "so far the values do not determine it; look whether they repeat, or do not depend on an axis"
         warnings.warn(f"fit: {', '.join(ends)} ended at the end of the range that was searched: {words}", stacklevel=4)
@@ -160,6 +162,11 @@ def _further_starts(kernel: Kernel, sides: np.ndarray) -> list[dict[str, Any]]:
 def is_fit_due(complete: int, fitted_at: int) -> bool:
     """Return whether a model is to be fitted anew, at ``complete`` tickets, of which the last fit saw ``fitted_at``."""
     return complete >= fitted_at + max(FEW, fitted_at // SHARE)
+
+
+def is_quiet(given: Model | None, fitted: Model) -> bool:
+    """Return whether the fit found no noise in any output, where no model was given; to measure a point twice shows nothing then."""
+    return given is None and float(np.max(fitted.noise_variance)) < QUIET
 
 
 def _means(kernel: Kernel, places: np.ndarray, values: np.ndarray, noise: float) -> np.ndarray:

@@ -250,7 +250,7 @@ class Session(Reading):
                 raise SessionError(f"ask: all {self.specification.horizon} rounds of the session's horizon have been asked for")
             self._keep_up(asking=True)
             if point is None:
-                chosen = state.course.choose(state.under_way, state.failed, body.get("index"))
+                chosen = state.course.choose(state.avoided, state.failed, body.get("index"))
                 status, after = chosen.status, chosen.after
                 point = chosen.place or chosen.point
             if not healthy(np.asarray(int(status))):

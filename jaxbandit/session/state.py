@@ -21,7 +21,7 @@ from jaxbandit.feedback.learner import BESIDE
 from jaxbandit.session.axes import Place
 from jaxbandit.session.course import SAME, Course, Spot, Told, Units, is_among, room_for
 from jaxbandit.session.journal import JOURNAL, DamagedSession, Event, Journal, SessionError
-from jaxbandit.session.models import is_fit_due
+from jaxbandit.session.models import is_fit_due, is_quiet
 from jaxbandit.session.quantities import Standard, told_values
 from jaxbandit.session.specification import Specification
 from jaxbandit.study.runs import Model
@@ -153,7 +153,7 @@ class State:
 
     def _ask(self, event: Event, after: object) -> None:
         body = event.body
-        under_way, failed, room = self.under_way, self.failed, self.room
+        avoided, failed, room = self.avoided, self.failed, self.room
         expected = self.next()
         if expected["round"] == 0 and self.has_failed(spot_of(expected)):
             # Another point stands for one of the initial design that has failed.
@@ -167,7 +167,7 @@ class State:
         ticket = Ticket(number, body["round"], index, self.space.point(index), Status(body["status"]))
         self.records[number] = Record(ticket, event.at, len(self.specification.outputs.names))
         if ticket.round:
-            self.course.asked(index, after, under_way, failed, place)
+            self.course.asked(index, after, avoided, failed, place)
         else:
             self._begin()
         if self.room != room:
@@ -284,6 +284,12 @@ class State:
         return self._spots(waiting) if self.specification.schema > 1 else []
 
     @property
+    def avoided(self) -> list[Spot]:
+        """Points that are not asked for while others are left: those under way, and without noise those whose values are all known."""
+        complete = [one for one in self.records.values() if one.state == "complete"]
+        return [*self.under_way, *(self._spots(complete) if is_quiet(self.specification.model, self.model) else [])]
+
+    @property
     def failed(self) -> list[Spot]:
         """Points of runs that were dropped, of which none is asked for again; none in journals of version 1, as of those under way."""
         return self._spots([one for one in self.records.values() if one.dropped]) if self.specification.schema > 1 else []
@@ -304,11 +310,11 @@ class State:
         return unfit
 
     def not_failed(self, point: Spot) -> Spot:
-        """Return the point nearest to one among those that have not failed, where there is one that is not under way.
+        """Return the point nearest to one among those that have not failed, where there is one that is not avoided.
 
         Raises ``SessionError`` when there is none, and where the algorithm certifies points, of which this is none.
         """
-        domain, failed, under_way = self.space.domain, self.failed, self.under_way
+        domain, failed, avoided = self.space.domain, self.failed, self.avoided
         if isinstance(self.specification.algorithm, Safe):
             kind = type(self.specification.algorithm).__name__
             raise SessionError(f"ask: {kind} finds no point but those that have failed, and no other is certified; {FREE}")
@@ -319,7 +325,7 @@ class State:
         for index in np.argsort(apart, kind="stable").tolist():
             other = (index, self.course.readable(places[index].tolist()) if self._is_box else ())
             if not is_among(domain, other, failed):
-                if not is_among(domain, other, under_way, SAME):
+                if not is_among(domain, other, avoided, SAME):
                     return other
                 waiting = waiting or other
         if waiting is None:

@@ -67,7 +67,7 @@ def test_values_that_a_failed_evaluation_has_are_learnt() -> None:
     assert np.any(failed) and np.array_equal(columns["state"] == "dropped", failed)
     assert np.all(columns["cost"][failed] == 2.0) and np.all(np.isnan(columns["loss"][failed]))
     assert found.best["x"] == np.max(columns["x"][~failed]) and found.feasible and f"{failed.sum()} failed" in repr(found)
-    assert found.session.recommend(measured=True).point["x"] <= 0.5
+    assert found.session.recommend().point["x"] <= 0.5
     belief = found.session.belief().sel(output="cost")["mean"].values[columns["index"][failed]]
     assert np.all(belief > 0.5), "what a failed run has is learnt"
     with pytest.raises(InvalidArgument, match=r"^values: there is no output 'price'"):

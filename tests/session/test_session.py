@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 
 import jaxbandit
 from jaxbandit import InvalidArgument, delays, feedback
@@ -510,21 +511,29 @@ def test_a_fit_is_an_event_and_beliefs_are_made_anew(tmp_path: Path) -> None:
         fitted = [event for event in session.events if event.kind == "fitted"]
         assert len(fitted) == 1 and fitted[0].body["told"] == 4
         history, points = session.history().isel(ticket=slice(4)), np.asarray(conformance.study()[0].domain.points)
-        chosen, prior = points[history["index"].values], jaxbandit.surrogates.Prior(extent=np.ptp(points, axis=0), scale=1.0)
+        chosen, sides = points[history["index"].values], np.ptp(points, axis=0)
         belief = session.belief()
         for number, name in enumerate(("loss", "cost", "purity")):
             values = history[name].values
-            seen, kernel, noise, own_mean = (values - values.mean()) / values.std(), SCALED, 0.05 / values.var(), 0.0
-            for _ in range(2):  # about the mean of the values, then about that of the process
-                bounds = {"noise_variance": (1e-6, 10.0)}
-                found: Any = jaxbandit.surrogates.fit(kernel, chosen, seen - own_mean, noise, prior=prior, bounds=bounds)
-                kernel, noise, length = found.kernel, float(found.noise_variance), float(np.asarray(found.kernel.kernel.length_scale))
-                cross, gram = (float(kernel.variance) * gp.squared_exponential(x, chosen, length) for x in (points, chosen))
-                solved = np.linalg.solve(gram + noise * np.eye(4), np.ones(4))
-                own_mean = solved @ seen / (1 + solved.sum())
+            seen = (values - values.mean()) / values.std()
+            # About a constant of variance 1; length-scales of median 0.4 diagonals, and noise of which next to nothing is known.
+            medians = [0.4 * np.exp(np.mean(np.log(sides))) * np.sqrt(len(sides)), 1.0, 1e-4]
+
+            def loss(logs: np.ndarray, seen: np.ndarray = seen, medians: list[float] = medians) -> float:
+                length, variance, noise = np.exp(logs)
+                cov = variance * gp.squared_exponential(chosen, chosen, length) + noise * np.eye(4) + 1
+                density = -0.5 * seen @ np.linalg.solve(cov, seen) - 0.5 * np.linalg.slogdet(cov)[1]
+                return 0.5 * float(np.sum(np.square((logs - np.log(medians)) / [0.7, 1.5, 4.0]))) - density
+
+            ends = np.log([[3e-4, 300], [1e-3, 1e3], [1e-7, 10]])
+            starts = np.random.default_rng(0).uniform(*ends.T, size=(20, 3))
+            best = min((minimize(loss, start, bounds=ends) for start in starts), key=lambda one: one.fun)
             own: Any = session.model.kernel[number]  # type: ignore[index]
-            assert session.model.noise_variance[number] == pytest.approx(noise)  # type: ignore[index]
-            assert float(own.kernel.length_scale) == pytest.approx(length)
+            noise, length = float(session.model.noise_variance[number]), float(own.kernel.length_scale)  # type: ignore[index]
+            assert loss(np.log([length, float(own.variance), noise])) < best.fun + 1e-3
+            cross, gram = (float(own.variance) * gp.squared_exponential(x, chosen, length) for x in (points, chosen))
+            solved = np.linalg.solve(gram + noise * np.eye(4), np.ones(4))
+            own_mean = solved @ seen / (1 + solved.sum())
             mean = own_mean + cross @ np.linalg.solve(gram + noise * np.eye(4), seen - own_mean)
             np.testing.assert_allclose(belief["mean"].sel(output=name), values.mean() + values.std() * mean, atol=2e-3)
         again = reopened(session)
