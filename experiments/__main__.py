@@ -14,7 +14,7 @@ from experiments.common.experiment import add_options, find_experiments, options
 from experiments.common.running import run_experiment, write_trace
 from jaxbandit import enable_cache
 from jaxbandit.report.tables import filled
-from jaxbandit.study import BatchFailed, WorkersLost, compile_quickly, connected, ended, interrupted, use_all_cores
+from jaxbandit.study import BatchFailed, Parser, WorkersLost, compile_quickly, connected, ended, interrupted, use_all_cores
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -33,7 +33,7 @@ def _refilled(paragraph: str) -> str:
 def parser(*, quick: bool = False) -> argparse.ArgumentParser:
     """Return the parser of all commands; with the experiments' reduced sizes as defaults if ``quick``."""
     experiments = find_experiments()
-    top = argparse.ArgumentParser(prog="python -m experiments", description="The studies of the papers, from parameters to figure.")
+    top = Parser(prog="python -m experiments", description="The studies of the papers, from parameters to figure.")
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
     commands.add_parser("list", help="what there is to run (the default)")
     for experiment in experiments.values():

@@ -181,7 +181,9 @@ class Oracle(Algorithm[BeliefState]):
 
     def init(self, arena: Arena) -> BeliefState:
         if self.index is None:
-            raise InvalidArgument("Oracle.index: nobody told it the optimum; pass informed=jaxbandit.informed.BestPoint() to simulate")
+            raise InvalidArgument(
+                "Oracle.index: nobody told it the optimum, which only a simulation knows; there the rule BestPoint tells it"
+            )
         return super().init(arena)
 
     def select(self, arena: Arena, state: BeliefState, t: Array, key: Key) -> tuple[Decision, BeliefState]:

@@ -14,6 +14,7 @@ from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, S
 from jaxbandit.core.blocks import one_program
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import Array, Declared, Key, Scalar, Table
+from jaxbandit.core.doors import setting
 from jaxbandit.core.fields import Letter, between, nonnegative, positive
 from jaxbandit.core.pytree import float_dtype, pytree, replace, static
 from jaxbandit.delays import Delay
@@ -203,11 +204,12 @@ class Bpe(Algorithm[BpeState]):
         """
         if not isinstance(policy, Hallucinate):
             raise InvalidArgument(
-                f"feedback: Bpe chooses by the deviation of all points of a stage and needs feedback.Hallucinate(), got {policy!r}"
+                f"feedback: Bpe chooses by the deviation of all points of a stage and needs"
+                f" {setting('feedback', Hallucinate())}, got {type(policy).__name__}"
             )
         if not self.aware:
             return self
-        words, remedy = type(delay).__name__, "or aware=False for BPE"
+        words, remedy = type(delay).__name__, f"or {setting('aware', False)} for BPE"
         mean = delay.mean if self.mean_delay is None else self.mean_delay
         if mean is None or not np.all(np.isfinite(np.asarray(mean))):
             raise InvalidArgument(f"Bpe.mean_delay: the mean of {words} is unknown or infinite; give mean_delay, {remedy}")

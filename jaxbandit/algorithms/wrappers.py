@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, S, Seen, Shown, Traits, posterior_of
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import Array, Key, Scalar
+from jaxbandit.core.doors import setting
 from jaxbandit.core.fields import MOST_ROUNDS, between, whole
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.delays import Delay
@@ -242,8 +243,8 @@ class Refitted(Wrapper[S]):
     def with_delays(self, delay: Delay, policy: Policy) -> Self:
         if not isinstance(policy, Wait):
             raise InvalidArgument(
-                f"feedback: Refitted plays with Wait() under delay, got {type(policy).__name__}, whose belief of points without a value is"
-                " made of updates under one kernel and cannot be fitted anew; give feedback=Wait()"
+                f"feedback: Refitted plays with Wait under delay, got {type(policy).__name__}, whose belief of points without a value is"
+                f" made of updates under one kernel and cannot be fitted anew; give {setting('feedback', Wait())}"
             )
         return super().with_delays(delay, policy)
 
@@ -261,7 +262,7 @@ class Refitted(Wrapper[S]):
         if model.noise_differs:
             raise InvalidArgument("surrogate.noise_variance: Refitted fits one number for each output, got a table over the points")
         if isinstance(model, BoxSurrogate) and not all(isinstance(form, Pool) for form in model.forms):
-            words = "whose features were made of one kernel; build the model without form='features', which is exact"
+            words = "whose features were made of one kernel; build the model without the form 'features', which is exact"
             raise InvalidArgument(f"surrogate: Refitted fits kernels anew, and this model is one {words}")
         how = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name not in ("algorithm", "at_start")}
         refitted: AbstractSurrogate

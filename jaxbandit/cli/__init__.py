@@ -19,6 +19,7 @@ from jaxbandit.cli.sessions import FIGURE_FORMATS, STYLE, STYLES, add_session_co
 from jaxbandit.core.cache import enable_cache
 from jaxbandit.core.checks import InvalidArgument, did_you_mean
 from jaxbandit.core.codec import Named
+from jaxbandit.core.doors import Parser
 from jaxbandit.core.executors import WORKERS, WorkersLost, connected
 from jaxbandit.core.files import ended
 from jaxbandit.core.own import load
@@ -39,9 +40,9 @@ OWN = "a file of your own classes, which the study names; its code is run"
 EXAMPLE = Path(__file__).parents[1] / "examples" / "study.toml"
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """Return the parser of all commands and their options."""
-    top = argparse.ArgumentParser(prog="python -m jaxbandit", description="Studies of Gaussian-process bandits, from a file to a report.")
+    top = Parser(prog="python -m jaxbandit", description="Studies of Gaussian-process bandits, from a file to a report.")
     top.add_argument("--version", action="version", version=f"jaxbandit {__version__}, JAX {jax.__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
@@ -76,11 +77,11 @@ def parser() -> argparse.ArgumentParser:
     add("--precision", choices=PRECISIONS, default="auto", help="auto: float64 where float32 would not do (the default)")
     add("--cache", type=Path, metavar="DIR", help="where compiled programs are kept (default ~/.cache/jaxbandit)")
     add("--no-cache", action="store_true", help="keep no compiled programs")
-    add("--dask", metavar="WHERE", help=WORKERS)
+    add("--dask", dest="executor", metavar="WHERE", help=WORKERS)
     again = command(rerun, "play one trial of a study again, from its results")
     again.add_argument("results", type=Path, metavar="RESULTS")
     again.add_argument("--trial", type=int, required=True, metavar="I", help="number of the trial, from 0")
-    again.add_argument("--run", metavar="LABEL", help="which run of the results, by its label (default the first)")
+    again.add_argument("--run", dest="label", metavar="LABEL", help="which run of the results, by its label (default the first)")
     again.add_argument("--out", type=Path, metavar="FILE", help="where to write the trial's rounds, as NetCDF")
     again.add_argument("--force", action="store_true", help="replace a file that is there")
     reported = command(report, "write a self-contained HTML report of the results in a directory")
@@ -135,7 +136,7 @@ def run(args: argparse.Namespace) -> None:
         raise InvalidArgument(f"name: results/NAME must lie in results, got {study.name!r}; {words}")
     out = Path("results") / name if args.out is None else args.out
     if args.dry_run:
-        plan = make_plan(study, memory=args.memory, segment=args.segment, streamed=True, by_workers=args.dask is not None)
+        plan = make_plan(study, memory=args.memory, segment=args.segment, streamed=True, by_workers=args.executor is not None)
         print(dry_run(plan))
         return
     path = out / FORMATS[chosen("--format", args.format, FORMATS)]
@@ -149,7 +150,7 @@ def run(args: argparse.Namespace) -> None:
         raise InvalidArgument(f"resume: {out} is no directory; nothing to go on with")
     started = time.perf_counter()
     with hold_directory(out, force=args.force or args.resume) as held:
-        with connected(args.dask) as client, Reporter() as (report, note), contextlib.ExitStack() as stack:
+        with connected(args.executor) as client, Reporter() as (report, note), contextlib.ExitStack() as stack:
             if args.watch:
                 from jaxbandit.report.watching import watched
 
@@ -231,7 +232,7 @@ def rerun(args: argparse.Namespace) -> None:
         enable_cache()
         asked = dataset.attrs.get("jax_enable_x64", str(dataset.attrs.get("precision") == "float64"))
         jax.config.update("jax_enable_x64", asked == "True")
-        again = play(dataset, args.trial, label=args.run)
+        again = play(dataset, args.trial, label=args.label)
         label = str(again.algorithm.values[0])
         print(f"{label}, trial {args.trial}: {again.sizes['played']} rounds")
         stored = dataset.sel(algorithm=label, trial=args.trial)

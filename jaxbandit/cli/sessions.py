@@ -21,6 +21,7 @@ import numpy as np
 from jaxbandit.core.cache import enable_cache
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.codec import digest
+from jaxbandit.core.doors import decimal
 from jaxbandit.core.files import prepare_file, write_whole
 from jaxbandit.core.pytree import aligned
 from jaxbandit.core.status import explain
@@ -57,25 +58,30 @@ def add_session_commands(parser: argparse.ArgumentParser) -> None:
     new.add_argument("--out", type=Path, metavar="DIR", help="where to write (default the file's name without .toml)")
     new.add_argument("--history", type=Path, metavar="FILE", help="tell what was measured before, the rows of a CSV file, as tell --csv")
     new.add_argument("--example", action="store_true", help="write the example below to EXPERIMENT.toml, to start from, and stop")
-    command("ask", "print the next point to measure")
+    ask = command("ask", "print the next point to measure")
+    ask.add_argument("-n", "--count", type=int, metavar="N", help="ask for the next N points at once")
     tell = command("tell", "tell what was measured at a ticket's point, or the part that is there; or at other points, from a file")
     tell.add_argument("ticket", type=int, nargs="?", metavar="TICKET")
     words = "tell rows: of tickets by a column ticket, or of other points by one for each axis; values are blank where they are not there"
-    tell.add_argument("--csv", type=Path, metavar="FILE", help=words)
+    tell.add_argument("--csv", dest="history", type=Path, metavar="FILE", help=words)
     for of_rows in (new, tell):
         of_rows.add_argument("--ignore", action="append", default=[], metavar="NAME", help="a column of the file to leave out")
         words = "what to do with a point between those of the axes: round takes the nearest (default %(default)s)"
         of_rows.add_argument("--off-grid", choices=("refuse", "round"), default="refuse", help=words)
-    tell.add_argument("--reward", type=decimal, action="append", metavar="X", help="value of the objective")
+        words = "what to do with a point beyond the ends of an axis: drop leaves its row out (default %(default)s)"
+        of_rows.add_argument("--outside", choices=("refuse", "drop"), default="refuse", help=words)
+    tell.add_argument("--reward", type=float, action="append", metavar="X", help="value of the objective")
     words = "value of a constraint, in order; - where it is not there yet"
-    tell.add_argument("--constraint", type=number_or_none, action="append", metavar="X", help=words)
-    tell.add_argument("--value", type=named_number, action="append", default=[], metavar="NAME=X", help="value of an output by its name")
+    tell.add_argument("--constraint", dest="constraints", type=number_or_none, action="append", metavar="X", help=words)
+    tell.add_argument(
+        "--value", dest="values", type=named_number, action="append", default=[], metavar="NAME=X", help="value of an output by its name"
+    )
     tell.add_argument("--correct", action="store_true", help="replace values that were told before")
     command("drop", "give a run up that failed").add_argument("ticket", type=int, metavar="TICKET")
     command("status", "print how far the session is and what is under way")
     command("list", "print all tickets: when they were asked and told, and which values are blank")
     history = command("history", "print what was measured, with the best allowed value so far")
-    history.add_argument("--csv", type=Path, metavar="FILE", help="write it, with all tickets, as CSV")
+    history.add_argument("--csv", dest="out", type=Path, metavar="FILE", help="write it, with all tickets, as CSV")
     history.add_argument("--force", action="store_true", help="replace a file that is there")
     best = command("recommend", "print the best feasible point")
     best.add_argument("--probability", type=float, default=0.5, metavar="P", help="least chance of feasibility (default %(default)s)")
@@ -101,19 +107,12 @@ def number_or_none(text: str) -> float | None:
     return None if text == "-" else decimal(text)
 
 
-def decimal(text: str) -> float:
-    """Return the number that a text writes; Python reads ``1_0`` as 10, which a user of a plant does not."""
-    if "_" in text:
-        raise argparse.ArgumentTypeError(f"must be a number, got {text!r}")
-    return float(text)
-
-
 def named_number(text: str) -> tuple[str, float]:
     """Return the name and the number of ``NAME=X``."""
-    name, _, number = text.rpartition("=")
+    name, _, given = text.rpartition("=")
     if not name.strip():
         raise argparse.ArgumentTypeError(f"must be NAME=X, got {text!r}")
-    return name.strip(), decimal(number)
+    return name.strip(), decimal(given)
 
 
 def given_once(words: str, values: Sequence[float]) -> float:
@@ -140,7 +139,7 @@ def session(args: argparse.Namespace) -> None:
                 )
             specification = read_toml(args.experiment)
             directory, outputs = args.experiment.with_suffix("") if args.out is None else args.out, specification.outputs
-            Session.begin(directory, specification, args.history, off_grid=args.off_grid, ignore=args.ignore).close()
+            Session.begin(directory, specification, args.history, **how_of(args)).close()
             said = {"session": str(directory), "points": specification.space.choices}
             said |= {"outputs": list(map(str, (outputs.objective, *outputs.constraints))), "fingerprint": digest(specification.table())}
         case "salvage":
@@ -162,6 +161,11 @@ def session(args: argparse.Namespace) -> None:
     print(json.dumps(said, ensure_ascii=False) if args.json else in_lines(said, labels))
 
 
+def how_of(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the options that say how the rows of a file are read, as arguments of sessions."""
+    return {name: getattr(args, name) for name in ("off_grid", "outside", "ignore")}
+
+
 def labels_of(specification: Specification) -> dict[str, str]:
     """Return axes and outputs with their units, by name."""
     space, outputs = specification.space, specification.outputs
@@ -172,18 +176,20 @@ def answer(session: Session, args: argparse.Namespace) -> Said:
     """Return what a command on an open session gives, as plain values."""
     match args.session_command:
         case "ask":
-            return described_ticket(session.ask())
-        case "tell" if args.csv is not None:
-            if args.ticket is not None or args.value or args.reward or args.constraint:
+            if args.count is None:
+                return described_ticket(session.ask())
+            return {"tickets": [described_ticket(ticket) for ticket in session.ask(args.count)]}
+        case "tell" if args.history is not None:
+            if args.ticket is not None or args.values or args.reward or args.constraints:
                 raise InvalidArgument("--csv: the rows of the file are told; leave the ticket and its values out")
-            tickets = session.tell_all(args.csv, off_grid=args.off_grid, ignore=args.ignore, correct=args.correct)
+            tickets = session.tell_all(args.history, **how_of(args), correct=args.correct)
             return {"tickets": [ticket.number for ticket in tickets]}
         case "tell":
             if args.ticket is None:
                 raise InvalidArgument("ticket: say which, or --csv FILE with a row for each")
-            values = {name: given_once(f"--value: {name}", [x for other, x in args.value if other == name]) for name, _ in args.value}
+            values = {name: given_once(f"--value: {name}", [x for other, x in args.values if other == name]) for name, _ in args.values}
             reward = given_once("--reward:", args.reward) if args.reward else None
-            session.tell(args.ticket, values or None, reward=reward, constraints=args.constraint, correct=args.correct)
+            session.tell(args.ticket, values or None, reward=reward, constraints=args.constraints, correct=args.correct)
             return {"ticket": args.ticket, "told": session.told[args.ticket]}
         case "drop":
             session.drop(args.ticket)
@@ -222,10 +228,10 @@ def history_of(session: Session, args: argparse.Namespace) -> Said:
     """Return what was measured by ticket; or write it, with all tickets, as CSV, and return where."""
     history, outputs = session.columns(), session.specification.outputs
     measured = [*session.specification.space.names, *outputs.names, "best_so_far", *(f"violation of {c.name}" for c in outputs.constraints)]
-    if args.csv is None:
+    if args.out is None:
         is_told = np.isfinite([history[name] for name in outputs.names]).any(axis=0)
         return {"measured": rows_of({name: column[is_told] for name, column in history.items()}, ["ticket", *measured])}
-    path, rows = prepare_file(args.csv, force=args.force), rows_of(history, names := ["ticket", "state", *measured, "asked_at", "told_at"])
+    path, rows = prepare_file(args.out, force=args.force), rows_of(history, names := ["ticket", "state", *measured, "asked_at", "told_at"])
 
     def write(temporary: Path) -> None:
         with temporary.open("w", encoding="utf-8", newline="") as file:

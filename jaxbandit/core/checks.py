@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from jaxbandit.core.doors import in_file
 from jaxbandit.core.hints import did_you_mean as did_you_mean
 
 __all__ = ["InvalidArgument", "blaming", "broadcast", "finite", "integer", "is_sequence_of_numbers", "is_traced", "nonnegative"]
@@ -147,7 +148,9 @@ def short(value: object) -> str:
     if isinstance(value, np.ndarray):  # of a long one the first numbers only
         value = value.tolist() if value.size <= 1000 else value.ravel()[:60].tolist()
     try:
-        text = _BRIEF.repr(value) if isinstance(value, list | tuple | dict | set | frozenset | str | bytes) else repr(value)
+        text = in_file(value) or (
+            _BRIEF.repr(value) if isinstance(value, list | tuple | dict | set | frozenset | str | bytes) else repr(value)
+        )
     except Exception:  # an integer of more digits than Python prints, or a user's own __repr__
         text = f"<{type(value).__name__} that cannot be printed>"
     text = re.sub(r" at 0x[0-9a-f]+", "", text)  # of a function or an object, whose address says nothing
@@ -243,7 +246,7 @@ def one_of(name: str, value: object, allowed: Iterable[object]) -> None:
     """Raise unless ``value`` is among ``allowed`` and of the same type: ``True`` is not 1."""
     given, *known = (item.item() if isinstance(item, np.generic) else item for item in (value, *allowed))
     if not any(type(given) is type(choice) and given == choice for choice in known):
-        raise InvalidArgument(f"{name}: must be one of {', '.join(map(str, known))}; got {short(value)}")
+        raise InvalidArgument(f"{name}: must be one of {', '.join(in_file(choice) or str(choice) for choice in known)}; got {short(value)}")
 
 
 def check_known(name: str, known: Iterable[str], where: str, words: str) -> None:

@@ -26,6 +26,7 @@ import numpy as np
 from jaxbandit.core.checks import InvalidArgument, check_known, did_you_mean, short, spelled
 from jaxbandit.core.declare import Declared, Parameter, Role, parameters
 from jaxbandit.core.declare import Maker as Maker
+from jaxbandit.core.doors import option_of
 from jaxbandit.core.fields import Words
 from jaxbandit.core.own import LOADED
 
@@ -281,7 +282,7 @@ def from_plain(role: type[Role] | Sequence[type[Role]], table: object, where: st
     except InvalidArgument as error:
         raise InvalidArgument(f"{where}: {error}") from error
     except (TypeError, ValueError, ArithmeticError) as error:
-        raise InvalidArgument(f"{where}: {maker.__name__} refuses {short(dict(table))}: {error}") from error
+        raise InvalidArgument(f"{where}: {maker.__name__} refuses {short(dict(table))}: {lacking(maker, arguments) or error}") from error
 
 
 def from_fields(kind: type[T], table: object, where: str) -> T:
@@ -294,7 +295,14 @@ def from_fields(kind: type[T], table: object, where: str) -> T:
     try:
         return kind(**values)
     except TypeError as error:
-        raise InvalidArgument(f"{where}: {error}") from error
+        raise InvalidArgument(f"{where}: {lacking(kind, values) or error}") from error
+
+
+def lacking(maker: Maker, given: Table) -> str:
+    """Return what a table lacks of the arguments of a class or function, in words; nothing where it lacks none."""
+    needed = [name for name, one in inspect.signature(maker).parameters.items() if one.default is one.empty and one.kind != one.VAR_KEYWORD]
+    missing = [name for name in needed if name not in given]
+    return f"it lacks {', '.join(missing)}" if missing else ""
 
 
 def from_value(value: object, where: str) -> Any:
@@ -329,9 +337,10 @@ def _look_up(word: str, roles: tuple[type[Role], ...], name: object, where: str)
         return maker
     words = f"{where}: there is no {word} {short(name)}"
     if ":" in name:
-        way = f"import its module first, on the command line by --with {name.partition(':')[0]}.py"
+        way = f"import its module first{option_of('own', ', by {} ' + name.partition(':')[0] + '.py')}"
         raise InvalidArgument(f"{words} in the modules that have been imported; {way}")
-    raise InvalidArgument(f"{words}{did_you_mean(name, known)}; known are {', '.join(known)}; your own class comes by --with FILE.py")
+    own = option_of("own", "; a class of your own comes by {} FILE.py")
+    raise InvalidArgument(f"{words}{did_you_mean(name, known)}; known are {', '.join(known)}{own}")
 
 
 def _value(word: str, roles: Sequence[type[Role]], is_static: bool, value: object, where: str) -> Any:

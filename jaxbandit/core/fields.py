@@ -22,6 +22,7 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.checks import FINITE, NONNEGATIVE, POSITIVE, Interval, InvalidArgument, float_dtype, short
+from jaxbandit.core.doors import allowed_in_file
 
 __all__ = ["INT32_MAX", "MOST_ROUNDS", "Above", "AtLeast", "Check", "Described", "From", "Letter", "Place", "Words", "anything"]
 __all__ += ["between", "finite", "nonnegative", "point", "positive", "whole_numbers"]
@@ -218,7 +219,7 @@ class Check:
 
     def refusal(self, name: str, value: object) -> InvalidArgument:
         """Return the error that says what is allowed and what the value was."""
-        return InvalidArgument(f"{name}: must be {self.allowed}, got {short(value)}")
+        return InvalidArgument(f"{name}: must be {allowed_in_file(self.allowed)}, got {short(value)}")
 
     def __or__(self, other: Check) -> Check:
         """Return the check for what either allows: ``positive | choice("auto")``."""

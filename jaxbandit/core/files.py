@@ -19,6 +19,7 @@ import jax
 
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import FilePath, checked
+from jaxbandit.core.doors import by_command, either, failure
 
 
 class ExistingOutput(InvalidArgument):
@@ -60,7 +61,10 @@ def prepare_directory(path: FilePath, *, force: bool = False, besides: str = "")
         if directory.exists() and not directory.is_dir():
             raise ExistingOutput(f"out: {directory} is a file, not a directory; choose another place")
         if directory.is_dir() and not force and any(not fnmatch.fnmatch(file.name, besides) for file in directory.iterdir()):
-            raise ExistingOutput(f"out: {directory} exists and is not empty; choose another place or add --force to replace its files")
+            raise ExistingOutput(
+                f"out: {directory} exists and is not empty; choose another place or {either('say force=True', 'add --force')} to"
+                " replace its files"
+            )
         directory.mkdir(parents=True, exist_ok=True)
     if not os.access(directory, os.W_OK):
         raise InvalidArgument(f"out: {directory} is not writable")
@@ -77,7 +81,7 @@ def prepare_file(path: FilePath, *, force: bool = False) -> Path:
         if file.is_dir():
             raise ExistingOutput(f"out: {file} is a directory; name a file")
         if file.exists() and not force:
-            raise ExistingOutput(f"out: {file} exists; choose another name or add --force to replace it")
+            raise ExistingOutput(f"out: {file} exists; choose another name or {either('say force=True', 'add --force')} to replace it")
         file.parent.mkdir(parents=True, exist_ok=True)
     return file
 
@@ -153,6 +157,7 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
             temporary.unlink(missing_ok=True)
 
 
+@by_command()
 def ended(command: Callable[[], int | None], *, go_on: str, less: str, further: Mapping[type[Exception], int] | None = None) -> int:
     """Run a command and return its exit status; what was not foreseen is raised.
 
@@ -177,7 +182,7 @@ def ended(command: Callable[[], int | None], *, go_on: str, less: str, further: 
         _drop_output()
         return 0
     except tuple(status) as error:
-        print("error:", " ".join(str(error).split("\n")), file=sys.stderr)
+        print(failure(error), file=sys.stderr)
         return next(number for kind, number in status.items() if isinstance(error, kind))
     except OSError as error:
         _drop_output()

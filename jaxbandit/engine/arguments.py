@@ -13,6 +13,7 @@ import numpy as np
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.declare import Array, Device
+from jaxbandit.core.doors import setting
 from jaxbandit.core.fields import MOST_ROUNDS, Check, Place, each, function, of_class, whole
 from jaxbandit.core.keys import round_key
 from jaxbandit.core.pytree import pytree, static
@@ -119,11 +120,13 @@ def kernel_of(
 ) -> KernelPlan | str:
     """Return the kernel that plays so many rounds of all trials, or why XLA does; ``policy`` is ``None`` where feedback comes at once."""
     if fused is False:
-        return "as fused=False asks"
+        return f"as {setting('fused', False)} asks"
     if fused == "auto" and not device.device_kind.startswith(MEASURED):
-        return f"for fused='auto' takes a kernel only on devices on which it was measured to be faster: {', '.join(MEASURED)}"
+        only = f"takes a kernel only on devices on which it was measured to be faster: {', '.join(MEASURED)}"
+        return f"because {setting('fused', 'auto')} {only}"
     if fused == "auto" and trial_rounds < PAYS:
-        return f"for fused='auto' takes a kernel from {PAYS:,} trial-rounds on, for which compiling it pays; these are {trial_rounds:,}"
+        pays = f"takes a kernel from {PAYS:,} trial-rounds on, for which compiling it pays; these are {trial_rounds:,}"
+        return f"because {setting('fused', 'auto')} {pays}"
     if fused == "auto" and checks.is_traced((algorithms, problem)):
         return "for it is traced, perhaps for a derivative, and a kernel has none"
     if any(leaf is not None for leaf in gather_variants([model.forms for model in models]).differing):

@@ -13,6 +13,7 @@ from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.blocks import axis_of
 from jaxbandit.core.declare import Array, Declared
+from jaxbandit.core.doors import setting
 from jaxbandit.core.fields import nothing, of_class
 from jaxbandit.core.keys import pair_key
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, replace, signature, static
@@ -157,14 +158,14 @@ def check_run(
         need = model.needs(horizon)
         if need.precision == "float64" != model.precision and float_dtype() == np.float32:
             warnings.warn(
-                f"precision: float32 resolves too little here: {need.reason}; build the surrogate with horizon={horizon} and"
-                " precision='auto'",
+                f"precision: float32 resolves too little here: {need.reason}; build the surrogate with"
+                f" {setting('horizon', horizon)} and {setting('precision', 'auto')}",
                 stacklevel=3,
             )
         if model.capacity is not None and horizon + initial.count > model.capacity:
             raise checks.InvalidArgument(
                 f"horizon: {horizon} rounds and {initial.count} initial points, but the surrogate's row cache holds"
-                f" {model.capacity}; build it with horizon={horizon + initial.count}"
+                f" {model.capacity}; build it with {setting('horizon', horizon + initial.count)}"
             )
     _warn_of_noise(problem, list(distinct))
     for algorithm in {id(algorithm): algorithm for algorithm in algorithms}.values():
@@ -172,7 +173,7 @@ def check_run(
         if algorithm.traits.sees_constraints and not problem.reveals_constraints:
             raise checks.InvalidArgument(
                 f"problem: {type(algorithm).__name__} sees a noisy constraint function before it chooses, which problem {problem.name!r}"
-                " does not give; wrap it by problems.full_information"
+                " does not give; wrap it by full_information"
             )
         algorithm.validate(None, problem.outputs, size, axes)
         if isinstance(problem.domain, Box) and not algorithm.on_boxes:

@@ -17,6 +17,7 @@ from jaxbandit.core import checks
 from jaxbandit.core.blocks import equal_blocks, least_block, mesh_of, place
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import Array, Device, KeyOrSeed, checked
+from jaxbandit.core.doors import setting
 from jaxbandit.core.fields import Described, Words, choice, of_class, whole
 from jaxbandit.core.keys import typed
 from jaxbandit.core.memory import device_memory, tree_bytes
@@ -297,7 +298,8 @@ def simulate(
         kernel = kernel_of(fused, algorithms, models, problem, policy, count * horizon, used[0])
         if fused is True and isinstance(kernel, str):
             name = type(algorithms[0]).__name__
-            raise InvalidArgument(f"fused: no kernel can play the rounds of {name}, {kernel}; leave them to XLA by fused=False")
+            leave = f"leave them to XLA by {setting('fused', False)}"
+            raise InvalidArgument(f"fused: no kernel can play the rounds of {name}, {kernel}; {leave}")
         cell = replace(cell, kernel=None if isinstance(kernel, str) else kernel)
         cell = laid_out_for(used[0].platform, cell)
         wanted = default_block(cell, models[0].trials_per_block, count, used) if block is None else block

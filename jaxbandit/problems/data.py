@@ -16,6 +16,7 @@ import numpy as np
 from jaxbandit.core.checks import InvalidArgument, did_you_mean, short
 from jaxbandit.core.codec import reads_files
 from jaxbandit.core.declare import checked
+from jaxbandit.core.doors import advice_on, number_of
 from jaxbandit.core.fields import Check, choice, of_class, text
 from jaxbandit.core.files import opened_text, reason_of
 from jaxbandit.core.pytree import replace
@@ -30,9 +31,10 @@ Columns: TypeAlias = Mapping[str, Sequence[object]]  # [M] by name
 Repeated: TypeAlias = Annotated[str, choice("refuse", "average")]
 Blanks: TypeAlias = Annotated[str, choice("refuse", "drop")]
 
+BLANKS = {"", "nan", "NaN", "<NA>", "NaT", "n/a", "N/A", "NA", "#N/A", "-"}  #: in tables where nothing was measured
 NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 NAME = r"[^<>=\s][^<>=]*?"
-OBJECTIVE = re.compile(rf"\s*(maximise|minimise)\s+({NAME})\s*")
+OBJECTIVE = re.compile(rf"\s*(maximi|minimi)[sz]e\s+({NAME})\s*", re.IGNORECASE)
 CONSTRAINT = re.compile(rf"\s*({NAME})\s*(<=|>=|=)\s*({NUMBER})\s*(?:\+-\s*({NUMBER})\s*)?")
 
 
@@ -45,11 +47,11 @@ class Objective:
 
     @classmethod
     def read(cls, text: str) -> Objective:
-        """Return the objective that ``"maximise NAME"`` or ``"minimise NAME"`` describes."""
+        """Return the objective that ``"maximise NAME"`` or ``"minimise NAME"`` describes, in American spelling, too."""
         match = OBJECTIVE.fullmatch(text) if isinstance(text, str) else None
         if match is None:
             raise InvalidArgument(f"objective: must be 'maximise NAME' or 'minimise NAME', got {short(text)}")
-        return cls(name=match[2], sign=1 if match[1] == "maximise" else -1)
+        return cls(name=match[2], sign=1 if match[1].lower() == "maximi" else -1)
 
     def __str__(self) -> str:
         return f"{'maximise' if self.sign > 0 else 'minimise'} {self.name}"
@@ -69,7 +71,9 @@ class Constraint:
         """Return the constraint that ``"NAME <= c"``, ``"NAME >= c"`` or ``"NAME = c +- tolerance"`` (> 0, because of noise) describes."""
         match = CONSTRAINT.fullmatch(text) if isinstance(text, str) else None
         if match is None:
-            raise InvalidArgument(f"{where}: must be 'NAME <= NUMBER', 'NAME >= NUMBER' or 'NAME = NUMBER +- NUMBER', got {short(text)}")
+            words = f"must be 'NAME <= NUMBER', 'NAME >= NUMBER' or 'NAME = NUMBER +- NUMBER', got {short(text)}"
+            number = text.rpartition("=")[2].strip() if isinstance(text, str) else ""
+            raise InvalidArgument(f"{where}: {words}{advice_on(number) if number[-1:].isalnum() or number[-1:] == '%' else ''}")
         name, relation, bound, tolerance = match[1], match[2], float(match[3]), float(match[4] or 0)
         if not math.isfinite(bound) or not math.isfinite(tolerance):
             raise InvalidArgument(f"{where}: must be a finite number, got {short(text)}")
@@ -205,24 +209,47 @@ def rows_of_csv(path: str | Path) -> np.ndarray:
     return np.stack([numbers_of(table, name) for name in table], axis=1)
 
 
-def columns_of(path: str | Path, delimiter: str = ",") -> Columns:
-    """Return the columns of a CSV file, of texts; raises ``InvalidArgument`` as :func:`from_csv` does."""
-    if len(delimiter) != 1 or delimiter in '"\r\n\0':
+def columns_of(path: str | Path, delimiter: str | None = ",", argument: str = "path") -> Columns:
+    """Return the columns of a CSV file, of texts; raises ``InvalidArgument``, about an ``argument``, as :func:`from_csv` does.
+
+    Without a delimiter it is that of the first line, a comma, a semicolon or a tab; beside the others numbers may have decimal commas.
+    """
+    if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n\0'):
         raise InvalidArgument(f"delimiter: must be one character, no quote and no line's end, got {short(delimiter)}")
     try:
         with opened_text(path, newline="") as file:
-            rows = [[cell.strip() for cell in row] for row in csv.reader(file, delimiter=delimiter) if row]
+            lines = file.readlines()
+        separator = delimiter or next((mark for mark in ";\t" if mark in "".join(lines[:1]) and "," not in lines[0]), ",")
+        rows = [[cell.strip() for cell in row] for row in csv.reader(lines, delimiter=separator) if any(map(str.strip, row))]
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(f"{argument}: {str(path)!r} is no text in UTF-8; save it as CSV in UTF-8") from error
     except (OSError, ValueError, csv.Error) as error:
-        raise InvalidArgument(f"path: cannot read {str(path)!r}: {reason_of(error)}") from error
+        raise InvalidArgument(f"{argument}: cannot read {str(path)!r}: {reason_of(error)}") from error
     if len(rows) < 2:
-        raise InvalidArgument(f"path: {str(path)!r} must hold a line of names and at least one row, got {len(rows)} lines")
-    header = rows[0]
+        raise InvalidArgument(f"{argument}: {str(path)!r} must hold a line of names and at least one row, got {len(rows)} lines")
+    used = max((number for row in rows for number, cell in enumerate(row, start=1) if cell), default=0)
+    # Spreadsheets write empty columns behind the last one.
+    header, *rows = ([*row[:used], *[""] * (used - len(row))] if not any(row[used:]) and len(row) >= len(rows[0]) else row for row in rows)
     if len(set(header)) < len(header):
-        raise InvalidArgument(f"path: the columns of {str(path)!r} must have different names, got {short(header)}")
-    for number, row in enumerate(rows[1:], start=1):
+        raise InvalidArgument(f"{argument}: the columns of {str(path)!r} must have different names, got {short(header)}")
+    for number, row in enumerate(rows, start=1):
         if len(row) != len(header):
-            raise InvalidArgument(f"path: row {number} of {str(path)!r} must have {len(header)} columns, as its first line, got {len(row)}")
-    return dict(zip(header, zip(*rows[1:], strict=True), strict=True))
+            words = f"must have {len(header)} columns, as its first line, got {len(row)}"
+            raise InvalidArgument(f"{argument}: row {number} of {str(path)!r} {words}")
+    if separator != delimiter and separator != ",":
+        rows = _with_points(rows, argument)
+    return dict(zip(header, zip(*rows, strict=True), strict=True))
+
+
+def _with_points(rows: Sequence[Sequence[str]], argument: str) -> list[list[str]]:
+    """Return rows whose numbers have decimal points for commas; raises ``InvalidArgument`` where commas may be of thousands."""
+    with_comma = [cell for row in rows for cell in row if re.fullmatch(r"[-+]?\d+,\d+(?:[eE][-+]?\d+)?", cell)]
+    with_point = [cell for row in rows for cell in row if re.fullmatch(r"[-+]?\d+\.\d+(?:[eE][-+]?\d+)?", cell)]
+    grouped = [cell for cell in with_comma if re.fullmatch(r"[-+]?[1-9]\d{0,2},\d{3}", cell)]
+    if with_comma and (with_point or len(grouped) == len(with_comma)):
+        cells = f"{with_comma[0]!r}{f' beside {with_point[0]!r}' if with_point else ''}"
+        raise InvalidArgument(f"{argument}: the comma of {cells} may be decimal or one of thousands; write numbers with decimal points")
+    return [[cell.replace(",", ".") if cell in set(with_comma) else cell for cell in row] for row in rows]
 
 
 def numbers_of(table: Columns, name: str, rows: Sequence[int] | None = None) -> np.ndarray:
@@ -237,17 +264,8 @@ def numbers_of(table: Columns, name: str, rows: Sequence[int] | None = None) -> 
 
 
 def is_blank(item: object) -> bool:
-    """Return whether an entry of a table holds nothing: an empty text, ``None`` or NaN, also as pandas writes them."""
-    return item is None or str(item).strip() in ("", "nan", "NaN", "<NA>", "NaT")
-
-
-def number_of(item: object) -> float:
-    """Return an entry as a number, NaN where it is none."""
-    try:
-        is_none = isinstance(item, bool | np.bool_) or (isinstance(item, str) and ("_" in item or not item.isascii()))  # 1_0 is of Python
-        return float("nan") if is_none else float(item)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        return float("nan")
+    """Return whether an entry of a table holds nothing: an empty text, ``None``, NaN, or a mark that stands for such, as ``n/a``."""
+    return item is None or str(item).strip() in BLANKS
 
 
 def _domain(table: Columns, names: Sequence[str] | None, rows: Sequence[int], *, average: bool) -> tuple[Domain, np.ndarray]:

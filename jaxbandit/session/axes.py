@@ -66,6 +66,10 @@ def _of_side(column: np.ndarray, side: Side) -> np.ndarray:
     return np.asarray(np.rint(column * parts) / parts + 0.0)
 
 
+class Outside(InvalidArgument):
+    """A point beyond the ends of an axis."""
+
+
 def _labels(where: str, given: Any) -> tuple[str, ...]:
     """Return the labels of categories; raise ``InvalidArgument`` unless they are at least two distinct ones, in a list or an array."""
     labels = np.asarray(given, object)
@@ -193,7 +197,7 @@ class Axis:
         try:
             return make(name, **table)
         except InvalidArgument as error:
-            raise InvalidArgument(f"{where}.{error}") from error
+            raise InvalidArgument(f"{where}.{str(error).removeprefix('Axis.')}") from error
 
     @property
     def scaled(self) -> np.ndarray:
@@ -236,7 +240,7 @@ class Axis:
             second, before = first, last
         if not first - (second - first) / 2 <= at + ON_GRID * extent or not at - ON_GRID * extent <= last + (last - before) / 2:
             ends = f"{self.values[0]:g} to {self.values[-1]:g}{f' {self.unit}' if self.unit else ''}"
-            raise InvalidArgument(f"{self.name}: must lie on its axis, {ends}, got {short(value)}")
+            raise Outside(f"{self.name}: must lie on its axis, {ends}, got {short(value)}")
         return np.abs(np.asarray(held) - at) / extent
 
 
@@ -310,7 +314,7 @@ class Space:
         held = np.asarray([side.labels.index(str(point[name])) if side.labels else point[name] for name, side in named], np.float64)
         unit = self.domain.to_unit(held)
         if np.any(np.abs(unit - 0.5) > 0.5 + ON_GRID):
-            raise InvalidArgument(f"point: must lie in the box, got {short(dict(point))}")
+            raise Outside(f"point: must lie in the box, got {short(dict(point))}")
         return tuple(np.clip(unit, 0, 1).tolist())
 
     def readable(self, place: Sequence[float]) -> Place:

@@ -26,6 +26,7 @@ from typing import Any, TypeAlias
 from filelock import FileLock, Timeout
 
 from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.doors import either
 from jaxbandit.core.files import reason_of, replace
 
 JOURNAL, LOCK, HEAD = "session.sqlite", "session.lock", "session.head"
@@ -281,7 +282,7 @@ def open_journal(directory: Path, *, read_only: bool = False, wait: float = WAIT
     """Open the journal of a session and check all of it; raises what ``Session.open`` does. It is held by claims alone."""
     path = _path_in(directory)
     if not path.is_file():
-        raise SessionError(f"directory: {directory} holds no session; session.Session.create makes one")
+        raise SessionError(f"directory: {directory} holds no session; {either('Session.create', 'session new')} makes one")
     is_writable = os.access(path.parent, os.W_OK)
     if not (read_only or is_writable):
         raise SessionError(f"directory: {directory} cannot be written to; open the session for reading only, or a copy of it")

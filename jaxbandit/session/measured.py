@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument, naming, short
+from jaxbandit.core.doors import either
 from jaxbandit.core.fields import Check, choice, each, of_class, text
 from jaxbandit.domains import Box
-from jaxbandit.problems.data import Columns, are_columns, columns_of, is_blank, number_of, table_of
-from jaxbandit.session.axes import LARGEST_TOLD, ON_GRID, Space
+from jaxbandit.problems.data import Columns, advice_on, are_columns, columns_of, is_blank, number_of, table_of
+from jaxbandit.session.axes import LARGEST_TOLD, ON_GRID, Outside, Space
 from jaxbandit.session.quantities import Outputs, readable, told_values
 from jaxbandit.session.specification import TAKEN, Specification
 
 COLUMNS = Check("a pandas.DataFrame, a mapping from names to columns", are_columns)
 History: TypeAlias = Annotated[Columns | str | Path, COLUMNS | text | of_class(Path, "the path of a CSV file")]
 OffGrid: TypeAlias = Annotated[str, choice("refuse", "round")]
+OutsideOf: TypeAlias = Annotated[str, choice("refuse", "drop")]
 Names: TypeAlias = Annotated[Sequence[str], each(text)]
 
 
@@ -65,29 +68,32 @@ def rows_of(
     history: Columns | str | Path,
     specification: Specification,
     ignore: Sequence[str],
+    outside: str = "refuse",
     tickets: Mapping[int, int] | None = None,
     space: Space | None = None,
 ) -> list[Measured]:
     """Return what the rows of a table tell: coordinates of a point, and values of outputs, blank where one is not there yet.
 
     Rows may have the number of one of ``tickets``, whose points are given by number in the session's own ``space``; without any a column of
-    them is left out. So are the other columns of a session's own table.
+    them is left out. So are the other columns of a session's own table, and with ``outside="drop"`` points beyond an axis, with a warning.
 
     Raises:
       InvalidArgument: on a file that cannot be read, on columns that are missing, or are neither coordinate, nor output, nor among those
         to ``ignore``, and on an entry that cannot be used, by its row.
     """
     space, outputs = space or specification.space, specification.outputs
-    table = table_of("history", columns_of(history) if isinstance(history, str | Path) else history)
+    table = table_of("history", columns_of(history, None, "history") if isinstance(history, str | Path) else history)
+    known = [*space.names, *outputs.names]
+    table = named_as({name: {name, space.label(name), outputs.label(name)} for name in known}, table)
     numbers = table.get("ticket") if tickets is not None and "ticket" not in ignore else None
     own = {*TAKEN, *(f"violation of {one.name}" for one in outputs.constraints)} if "ticket" in table else set()
     table = {name: cells for name, cells in table.items() if name not in {*ignore, *own}}
-    known = [*space.names, *outputs.names]
     if unknown := [name for name in table if name not in known]:
         words = f"are neither axes nor outputs, which are {', '.join(known)}"
-        raise InvalidArgument(f"history: the columns {', '.join(map(repr, unknown))} {words}; leave them out by ignore={unknown!r}")
+        ignoring = either(f"ignore={unknown!r}", shlex.join(word for name in unknown for word in ("--ignore", name)))
+        raise InvalidArgument(f"history: the columns {', '.join(map(repr, unknown))} {words}; leave them out by {ignoring}")
     count = len(next(iter(table.values()), ()))
-    asked = [None] * count if numbers is None else [_number("ticket", cell) for cell in numbers]
+    asked = [None] * count if numbers is None else [_entry("ticket", cell) for cell in numbers]
     if missing := [name for name in space.names if name not in table and None in asked]:
         raise InvalidArgument(
             f"history: must have a column for every axis, lacks {', '.join(map(repr, missing))}; got {short(list(table))}"
@@ -95,15 +101,23 @@ def rows_of(
     told: dict[int, dict[str, float]] = {}
     if not table.keys() & set(outputs.names):
         raise InvalidArgument(f"history: must have a column of an output, {', '.join(outputs.names)}; got {short(list(table))}")
-    labels = {name for name, held in space.point(0).items() if isinstance(held, str)}
-    rows = []
+    labels = {name: set(column.tolist()) for name, column in space.columns.items() if column.dtype.kind == "U"}
+    rows, left_out = list[Measured](), list[int]()
     for number, ticket in enumerate(asked):
         with naming(f"history: row {number + 1}"):
-            row = {name: cells[number] if name in labels else _number(name, cells[number]) for name, cells in table.items()}
+            row = {name: _entry(name, cells[number], labels.get(name)) for name, cells in table.items()}
             values: Any = {name: row[name] for name in outputs.names if row.get(name) is not None}
             point: dict[str, Any] = {name: row.get(name) for name in space.names}
             if ticket is None:
-                rows.append(Measured.of(space, outputs, point, values or None))
+                if blank := [name for name, held in point.items() if held is None]:
+                    raise InvalidArgument(f"{', '.join(blank)}: is blank, and a row must say all of its point")
+                try:
+                    rows.append(Measured.of(space, outputs, point, values or None))
+                except Outside as error:
+                    if outside == "refuse":
+                        dropping = either("outside='drop'", "--outside drop")
+                        raise InvalidArgument(f"{error}; {dropping} leaves such rows out") from error
+                    left_out.append(number + 1)
                 continue
             index = (tickets or {}).get(int(ticket)) if float(ticket).is_integer() else None
             if index is None:
@@ -121,14 +135,34 @@ def rows_of(
                 )
             before |= one.values
             rows.append(dataclasses.replace(one, index=index, ticket=int(ticket)))
+    if left_out:
+        words = f"beyond the ends of an axis and left out: {short(left_out)}"
+        warnings.warn(f"history: {len(left_out)} of {len(asked)} rows lie {words}", stacklevel=4)
     return rows
 
 
-def _number(name: str, cell: object) -> float | None:
-    """Return the number that an entry of a table holds, ``None`` for a blank."""
-    number = None if is_blank(cell) else number_of(cell)
+def named_as(known: Mapping[str, Collection[str]], table: Mapping[str, list[object]]) -> dict[str, list[object]]:
+    """Return a table whose columns have the known names in place of those they go by, with units or other capitals."""
+    named: dict[str, list[object]] = {}
+    for column, cells in table.items():
+        name = next((name for name, others in known.items() if column in others), column)
+        if name == column and column not in known:
+            name = next((name for name, others in known.items() if column.casefold() in map(str.casefold, others)), column)
+        if name in named or (name != column and name in table):
+            raise InvalidArgument(f"history: must have one column of {name}, got {short(list(table))}")
+        named[name] = cells
+    return named
+
+
+def _entry(name: str, cell: object, categories: Collection[object] | None = None) -> Any:
+    """Return the number, or the category, that an entry of a table holds; ``None`` for a blank."""
+    if cell in (categories or ()):
+        return cell
+    if is_blank(cell) or categories:
+        return None if is_blank(cell) else cell
+    number = number_of(cell)
     if number != number:
-        raise InvalidArgument(f"{name}: must be a number, or blank where it is not there, got {short(cell)}")
+        raise InvalidArgument(f"{name}: must be a number, or blank where it is not there, got {short(cell)}{advice_on(cell)}")
     return number
 
 
@@ -143,5 +177,6 @@ def check_placed(rows: Sequence[Measured], space: Space, off_grid: str, argument
     which = "it lies" if len(rows) == 1 else f"{len(off)} of {len(rows)} points lie"
     words = f"{argument}: {which} off the grid, by up to {worst.distance:.2g} of an axis ({moves})"
     if off_grid == "refuse":
-        raise InvalidArgument(f"{words}; with off_grid='round' the nearest point stands for one")
+        rounding = either("off_grid='round'", "--off-grid round")
+        raise InvalidArgument(f"{words}; with {rounding} the nearest point stands for one")
     warnings.warn(f"{words}; the nearest point stands for one", stacklevel=4)

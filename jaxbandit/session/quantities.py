@@ -15,6 +15,7 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.doors import either
 from jaxbandit.core.fields import scalar
 from jaxbandit.problems.data import Constraint, Objective
 from jaxbandit.session.axes import check_unit, labelled
@@ -59,9 +60,9 @@ class Outputs:
             raise InvalidArgument(f"units: must be a mapping from names of outputs to texts, got {short(units)}")
         for name, unit in (units or {}).items():
             if name not in held.names:
-                known = f"known are {', '.join(held.names)}; an axis has its own, Axis(..., unit=)"
+                known = f"known are {', '.join(held.names)}; an axis has its own, {either('Axis(..., unit=)', 'unit in its table')}"
                 raise InvalidArgument(f"units: there is no output {short(name)}; {known}")
-            check_unit(f"units[{name!r}]", unit)
+            check_unit(either(f"units[{name!r}]", f"units.{name}"), unit)
         return dataclasses.replace(held, unit_of=dict(units or {}))
 
     @functools.cached_property

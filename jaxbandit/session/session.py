@@ -12,10 +12,11 @@ from typing import Annotated, Any, overload
 import jax
 import numpy as np
 
-from jaxbandit.algorithms import Algorithm
+from jaxbandit.algorithms import Algorithm, Cei
 from jaxbandit.core.checks import check_not_forked, short
 from jaxbandit.core.codec import digest
 from jaxbandit.core.declare import FilePath, checked
+from jaxbandit.core.doors import either, setting
 from jaxbandit.core.fields import boolean, nonnegative_numbers, scalar, whole
 from jaxbandit.core.hints import hinted
 from jaxbandit.core.status import Status, explain, flags_in_words, healthy
@@ -27,7 +28,7 @@ from jaxbandit.feedback import Policy
 from jaxbandit.session.axes import LARGEST_TOLD, Axis, Place, Space
 from jaxbandit.session.course import Course
 from jaxbandit.session.journal import WAIT, Body, DamagedSession, SessionError, Unwritten, create_journal, open_journal
-from jaxbandit.session.measured import History, Measured, Names, OffGrid, check_placed, observed, rows_of
+from jaxbandit.session.measured import History, Measured, Names, OffGrid, OutsideOf, check_placed, observed, rows_of
 from jaxbandit.session.models import fitted, fitted_in_units, of_output, standard_of, warn_of_constraints_that_held
 from jaxbandit.session.quantities import Outputs, told_values
 from jaxbandit.session.reading import Reading, Recommendation
@@ -63,7 +64,7 @@ class Session(Reading):
         cls,
         directory: str | Path | None,
         domain: Domain | Sequence[Axis] | Mapping[str, Any],
-        algorithm: Algorithm,
+        algorithm: Algorithm | None = None,
         model: Model | None = None,
         *,
         key: jax.Array | int,
@@ -79,6 +80,7 @@ class Session(Reading):
         standardise: bool = True,
         history: History | None = None,
         off_grid: str = "refuse",
+        outside: str = "refuse",
         ignore: Sequence[str] = (),
     ) -> Session:
         """Begin a session, whose journal is written into a directory, or kept in memory.
@@ -87,7 +89,7 @@ class Session(Reading):
           directory: where to write; made unless it is there. ``None`` for a session that ends with the process.
           domain: the ``M`` points to choose among: a domain, or a list of :class:`Axis` in the user's own units, which the model sees
             scaled to ``[0, 1]``; or what :func:`domains.box <jaxbandit.domains.box>` takes, ``{"dose": (0.1, 2.0)}``.
-          algorithm: any algorithm that needs no full information.
+          algorithm: any algorithm that needs no full information; default constrained expected improvement, :class:`~jaxbandit.Cei`.
           model: the GP model of the outputs; lists in it have an entry for each output, the objective first. Default: a Matern-5/2 kernel
             with a length-scale for each axis, whose hyper-parameters, noise and mean are fitted from the initial design on, and again
             after four more complete tickets, of more than forty after a tenth more.
@@ -108,7 +110,8 @@ class Session(Reading):
           standardise: whether the model is one of standardised outputs, which have mean 0 and variance 1; those in force are computed anew
             whenever the number of complete tickets has doubled. Else it is one of the outputs in their own units: a list of prior means is
             in these, one number is the objective's, and a constraint's is then its bound.
-          history, off_grid, ignore: what was measured before, as for :meth:`tell_all`; enough of it replaces the default of ``initial``.
+          history, off_grid, outside, ignore: what was measured before, as for :meth:`tell_all`; enough of it replaces the default of
+            ``initial``.
 
         Raises:
           InvalidArgument: on any argument out of range or any two that do not fit each other.
@@ -117,7 +120,7 @@ class Session(Reading):
         specification = Specification(
             space=Space.of(domain),
             outputs=Outputs.read(objective, constraints, units),
-            algorithm=algorithm,
+            algorithm=Cei() if algorithm is None else algorithm,
             model=model,
             horizon=horizon,
             key=key,
@@ -128,7 +131,7 @@ class Session(Reading):
             fit_every=fit_every,
             standardise=standardise,
         )
-        return cls.begin(directory, specification, history, off_grid=off_grid, ignore=ignore)
+        return cls.begin(directory, specification, history, off_grid=off_grid, outside=outside, ignore=ignore)
 
     @classmethod
     @checked
@@ -139,11 +142,12 @@ class Session(Reading):
         history: History | None = None,
         *,
         off_grid: OffGrid = "refuse",
+        outside: OutsideOf = "refuse",
         ignore: Names = (),
     ) -> Session:
         """Begin a session of a specification, as a file describes it; other arguments and what it raises are those of :meth:`create`."""
         check_not_forked()
-        rows = [] if history is None else rows_of(history, specification, ignore)  # whose tickets were another session's
+        rows = [] if history is None else rows_of(history, specification, ignore, outside)  # whose tickets were another session's
         check_placed(rows, specification.space, off_grid, "history")
         further = [("observed", observed(1, rows))] if rows else []
         if specification.initial is None and 0 < specification.design.count <= sum(row.is_whole(specification.outputs) for row in rows):
@@ -228,9 +232,9 @@ class Session(Reading):
             rounds = count - state.left_of_design
             if len(state.course.rounds) + rounds > horizon:
                 left = horizon - len(state.course.rounds)
-                raise SessionError(f"ask: {left} of the {horizon} rounds of the session's horizon are left, got count={count}")
+                raise SessionError(f"ask: {left} of the {horizon} rounds of the session's horizon are left, not {count}")
             if self.specification.at_once and rounds > 1:
-                raise SessionError(f"ask: values come before the next round here; ask for one point at a time, got count={count}")
+                raise SessionError(f"ask: values come before the next round here; ask for one point at a time, not {count}")
             return [self._ask() for _ in range(count)]
 
     def _ask(self, point: int | Place | None = None) -> Ticket:
@@ -306,11 +310,12 @@ class Session(Reading):
         number = record.ticket.number
         if record.dropped and self.specification.at_once:
             raise SessionError(f"ticket {number}: was dropped, and its round repeated; its values cannot be used any more")
+        correcting = either("tell(..., correct=True)", "session tell with --correct")
         if record.dropped and not correct:
-            raise SessionError(f"ticket {number}: was dropped; tell(..., correct=True) takes that back")
+            raise SessionError(f"ticket {number}: was dropped; {correcting} takes that back")
         if changed and not correct:
             before = {name: record.values[name] for name in changed}
-            raise SessionError(f"ticket {number}: was told {short(before)}, got {short(changed)}; tell(..., correct=True) replaces it")
+            raise SessionError(f"ticket {number}: was told {short(before)}, got {short(changed)}; {correcting} replaces it")
 
     def _tell(self, record: Record, given: Mapping[str, float]) -> None:
         """Let values of a ticket happen that can be told."""
@@ -352,7 +357,15 @@ class Session(Reading):
             return self._observed([row])[0]
 
     @checked
-    def tell_all(self, history: History, *, off_grid: OffGrid = "refuse", ignore: Names = (), correct: bool = False) -> tuple[Ticket, ...]:
+    def tell_all(
+        self,
+        history: History,
+        *,
+        off_grid: OffGrid = "refuse",
+        outside: OutsideOf = "refuse",
+        ignore: Names = (),
+        correct: bool = False,
+    ) -> tuple[Ticket, ...]:
         """Tell all rows of a table: those with a number in a column ``ticket`` as :meth:`tell` does, others as :meth:`observe` does.
 
         Enough of them replace the default initial design where nothing else has happened, as the ``history`` of :meth:`create` does.
@@ -361,8 +374,11 @@ class Session(Reading):
 
         Args:
           history: a ``pandas.DataFrame``, a mapping from names to columns, or the path of a CSV file: a column for every coordinate, which
-            only rows with a ticket can do without, and for outputs, blank where a value is not there yet.
+            only rows with a ticket can do without, and for outputs, blank (or n/a, NA, -) where a value is not there yet. The
+            names of columns may have units, as tables and figures of the session show them. A file may be separated by semicolons or
+            tabs, and then have decimal commas, as spreadsheets write them.
           off_grid: as for :meth:`observe`.
+          outside: what to do with a row whose point lies beyond the ends of an axis, ``"refuse"`` or ``"drop"``, which leaves it out.
           ignore: names of other columns, such as of dates and remarks.
           correct: as for :meth:`tell`.
 
@@ -376,7 +392,7 @@ class Session(Reading):
         """
         with self._claimed():
             known = {number: record.ticket.index for number, record in self._state.records.items()}
-            rows = rows_of(history, self.specification, ignore, known, self._state.space)
+            rows = rows_of(history, self.specification, ignore, outside, known, self._state.space)
             asked = [(self._state.record(row.ticket), row.values) for row in rows if row.ticket is not None]
             mine = [(record, values) for record, values in asked if not values.items() <= record.values.items()]
             for record, values in mine:
@@ -482,7 +498,7 @@ class Session(Reading):
             mean, kernel, noise = (of_output(field, name, state.model, outputs) for field in ("prior_mean", "kernel", "noise_variance"))
             deviations = abs(new[name] - mean) / np.sqrt(float(kernel.diag(point)[0]) + float(np.max(noise)))
             if deviations > UNLIKELY:
-                remedy = "leave the model out, or say standardise=True with one of standardised outputs"
+                remedy = f"leave the model out, or say {setting('standardise', True)} with one of standardised outputs"
                 words = f"is {deviations:.3g} prior deviations from the prior mean of a model in the outputs' units; {remedy}"
                 warnings.warn(f"tell: {name} = {new[name]:g} {words}", stacklevel=4)
 

@@ -12,9 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.algorithms import Algorithm
-from jaxbandit.core.checks import InvalidArgument, check_known, short
+from jaxbandit.core.checks import InvalidArgument, check_known, naming, short
 from jaxbandit.core.codec import Plain, Table, digest, exact, from_fields, from_plain, name_of, to_plain, word_of
 from jaxbandit.core.declare import Array, FilePath, Key, KeyOrSeed, check_fields, checked
+from jaxbandit.core.doors import either, setting
 from jaxbandit.core.fields import Described, Words, label, whole
 from jaxbandit.core.files import toml_table
 from jaxbandit.core.keys import trial_key, typed
@@ -98,11 +99,13 @@ class Specification(Described):
             if name in TAKEN or name in names[:number]:
                 raise InvalidArgument(f"{where}: outputs and axes must have names of their own, none of {taken}, got {name!r}")
         if self.model is None and not self.standardise:
-            raise InvalidArgument("standardise: must be True without a model, for one is fitted to standardised outputs, got False")
+            raise InvalidArgument(
+                f"standardise: must be {short(True)} without a model, because one is fitted to standardised outputs, got {short(False)}"
+            )
         if self.model is not None and self.model.fit_to is not None:
             raise InvalidArgument(
-                "model.fit_to: a session fits to what it has been told, by Session.fit() and fit_every; fit to earlier data by"
-                " surrogates.fit and give the kernel that it returns"
+                "model.fit_to: a session fits to what it has been told, when asked to and by fit_every; give earlier data as its"
+                f" {either('history', '--history')}, or a kernel with the hyper-parameters that suit them"
             )
         if self.algorithm.traits.sees_constraints:
             raise InvalidArgument(
@@ -123,7 +126,8 @@ class Specification(Described):
             raise InvalidArgument(f"feedback: has no effect where values come before the next round, got {short(self.feedback)}")
         if self.algorithm.traits.needs_feedback_at_once and not self.at_once:
             raise InvalidArgument(
-                f"delay: {type(self.algorithm).__name__} needs the values of a round before the next one; give delay=NoDelay(), got"
+                f"delay: {type(self.algorithm).__name__} needs the values of a round before the next one; give"
+                f" {setting('delay', NoDelay())}, got"
                 f" {short(self.delay)}"
             )
         if self.feedback is None and self.schema > 1 and not self.at_once:
@@ -303,12 +307,12 @@ def read_toml(path: FilePath) -> Specification:
       InvalidArgument: when the file cannot be read, is no TOML, or holds what no session has.
     """
     table = toml_table(path, "experiment")
-    for name in table:
-        check_known(name, [*FIELDS, *PARTS], name, "an experiment has")
-    for name in ("axis", "algorithm"):
-        if not isinstance(table.get(name), Mapping) or not table[name]:
-            raise InvalidArgument(f"{name}: there is none; add a table [{'axis.NAME' if name == 'axis' else name}]")
-    seed = table.get("seed", 0)
-    whole(0, 2**32 - 1)("seed", seed)
-    space = Space.of([Axis.read(name, axis, f"axis.{name}") for name, axis in table["axis"].items()])
-    return Specification._read(table, space, jax.random.key(seed))
+    with naming(str(path)):
+        for name in table:
+            check_known(name, [*FIELDS, *PARTS], name, "an experiment has")
+        if not isinstance(table.get("axis"), Mapping) or not table["axis"]:
+            raise InvalidArgument("axis: there is none; add a table [axis.NAME]")
+        seed = table.get("seed", 0)
+        whole(0, 2**32 - 1)("seed", seed)
+        space = Space.of([Axis.read(name, axis, f"axis.{name}") for name, axis in table["axis"].items()])
+        return Specification._read({"algorithm": {"type": "Cei"}} | table, space, jax.random.key(seed))

@@ -6,6 +6,7 @@ A study passes four containers on its way into a compiled program, a module for 
 Needs the ``study`` extra (``pip install "jaxbandit[study]"``).
 """
 
+from jaxbandit.core.doors import Parser
 from jaxbandit.core.executors import TaskFailed, WorkerMismatch, WorkersLost, connected, spread
 from jaxbandit.core.files import CannotWrite, ExistingOutput, ended, prepare_directory, prepare_file, write_whole
 from jaxbandit.results.dataset import flags_in_words, sweeps_without_effect, to_dataframe
@@ -22,7 +23,7 @@ from jaxbandit.study.trial import audit, rerun
 from jaxbandit.study.tuning import tune
 
 __all__ = ["BatchFailed", "CannotWrite", "CheckpointMismatch", "DirectoryInUse", "ExistingOutput", "HeldDirectory", "Keep", "Model"]
-__all__ += ["Plan", "Policy", "Progress", "Reporter", "Run", "Study", "TaskFailed", "WorkerMismatch", "WorkersLost"]
+__all__ += ["Parser", "Plan", "Policy", "Progress", "Reporter", "Run", "Study", "TaskFailed", "WorkerMismatch", "WorkersLost"]
 __all__ += ["audit", "compile_quickly", "connected", "ended", "flags_in_words", "forget", "from_table"]
 __all__ += [
     "from_toml",

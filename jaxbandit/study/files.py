@@ -27,6 +27,7 @@ from filelock import FileLock, Timeout
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import digest
 from jaxbandit.core.declare import FilePath, checked
+from jaxbandit.core.doors import either
 from jaxbandit.core.executors import surroundings
 from jaxbandit.core.files import CannotWrite, ExistingOutput, drop, prepare_directory, reason_of, write_whole
 from jaxbandit.core.pytree import float_dtype
@@ -98,7 +99,8 @@ def hold_directory(path: FilePath, *, force: bool = False) -> HeldDirectory:
     try:
         if interrupted(directory) and not force:
             raise ExistingOutput(
-                f"out: {directory} holds a run that was cut off; go on with --resume, or choose another place; --force drops what was done"
+                f"out: {directory} holds a run that was cut off; go on with {either('resume=True', '--resume')}, or choose another place;"
+                f" {either('force=True', '--force')} drops what was done"
             )
         prepare_directory(directory, force=force, besides="*.lock")  # of this one, and of others that run the study, too
         with contextlib.suppress(OSError):  # a full disk: the lock holds all the same, and a message cannot name its holder

@@ -14,6 +14,7 @@ import numpy as np
 from jaxbandit.core.blocks import equal_blocks, least_block
 from jaxbandit.core.checks import InvalidArgument, naming, short
 from jaxbandit.core.declare import Device, checked
+from jaxbandit.core.doors import either
 from jaxbandit.core.fields import whole
 from jaxbandit.core.memory import device_memory, host_memory, in_units, tree_bytes
 from jaxbandit.core.pytree import float_dtype, replace
@@ -245,8 +246,9 @@ def make_plan(
     most = allowed if on_cpu else host_memory()  # which holds the results, and on CPUs the batches
     if results >= most:
         raise InvalidArgument(
-            f"memory: the results alone take {in_units(results)} of the {in_units(most)} allowed; have them written to a file batch by"
-            " batch (results=PATH), keep fewer rounds (keep) or metrics, or allow more"
+            f"memory: the results alone take {in_units(results)} of the {in_units(most)} allowed;"
+            f" {either('have them written to a file batch by batch (results=PATH), ', '')}keep fewer rounds (keep) or metrics, or"
+            " allow more"
         )
     cells = []
     for number, (cell, group) in enumerate(groups):

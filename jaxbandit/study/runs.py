@@ -110,7 +110,7 @@ class Model:
         """Raise ``InvalidArgument`` on fields that do not go with each other; what depends on the problem is checked with it."""
         if self.length_scale_range is None and self.length_scale is not None:
             raise InvalidArgument(
-                f"{where}.length_scale: needs length_scale_range = [low, high], for which the model is built once (jaxbandit.ranged),"
+                f"{where}.length_scale: needs length_scale_range = [low, high], for which the model is built once,"
                 f" got {short(self.length_scale)} without one; or set the length-scale of its kernel"
             )
         if self.length_scale_range is not None and self.form != "auto":

@@ -16,9 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.checks import InvalidArgument, check_known, did_you_mean, short
+from jaxbandit.core.checks import InvalidArgument, check_known, did_you_mean, naming, short
 from jaxbandit.core.codec import Plain, Table, as_given, check_table, digest, from_fields, in_words, origin_of, says_all, stable, to_fields
 from jaxbandit.core.declare import Array, FilePath, Key, check_fields, checked, parameters
+from jaxbandit.core.doors import setting
 from jaxbandit.core.fields import INT32_MAX, MOST_ROUNDS, Check, Described, boolean, check_seed, of_class, whole
 from jaxbandit.core.files import toml_table
 from jaxbandit.core.hints import hinted
@@ -60,7 +61,9 @@ class Keep(Described):
     def __post_init__(self) -> None:
         check_fields(self, "keep")
         if self.every is not None and self.log_spaced is not None:
-            raise InvalidArgument(f"keep: give every or log_spaced, not both; got every={self.every}, log_spaced={self.log_spaced}")
+            raise InvalidArgument(
+                f"keep: give every or log_spaced, not both; got {setting('every', self.every)} and {setting('log_spaced', self.log_spaced)}"
+            )
 
     @checked
     def rounds(self, horizon: Annotated[int, whole(1, MOST_ROUNDS)]) -> np.ndarray:
@@ -358,7 +361,9 @@ def from_toml(path: FilePath, *, precision: str | None = None) -> Study:
     Raises:
       InvalidArgument: when the file cannot be read, is no TOML, or holds what no study has.
     """
-    return from_table({"name": Path(path).stem} | toml_table(path, "study"), precision=precision)
+    table = toml_table(path, "study")
+    with naming(str(path)):
+        return from_table({"name": Path(path).stem} | table, precision=precision)
 
 
 def from_table(table: Table, *, precision: str | None = None) -> Study:

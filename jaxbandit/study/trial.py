@@ -73,8 +73,8 @@ def study_of(dataset: xr.Dataset) -> Study:
     """Return the study that results hold; raises ``InvalidArgument`` where they hold none that can be made here."""
     if not str(dataset.attrs.get("table", "")):
         raise InvalidArgument(
-            "results: they do not hold the study, for no table describes its runs; build the Study in Python as it was and"
-            " call rerun(dataset, trial, study=...)"
+            "results: they do not hold the study, for no table describes its runs; build the study in Python as it was, and"
+            " give it to jaxbandit.study.rerun"
         )
     try:
         return from_table(_parsed(dataset, "table"))

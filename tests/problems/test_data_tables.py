@@ -113,7 +113,7 @@ def test_what_is_wrong_with_a_table_is_named(changes: Any, options: Any, words: 
         ("yield,heat\n1_0,2\n", "columns['yield']: must hold finite numbers, got '1_0' in row 1"),
         ("yield,heat\n1,\n", "columns['heat']: must hold finite numbers, got '' in row 1"),
         ("yield;heat\n1;2\n", "objective: there is no column 'yield'"),
-        (b"\xff\xfe\x00", "path: cannot read"),
+        (b"\xff\xfe\x00", "is no text in UTF-8; save it as CSV in UTF-8"),
         (None, "path: cannot read"),
     ],
 )
