@@ -54,7 +54,7 @@ FAULTS = {
     "units = {r = 3} #experiment": "units.r: must be text",
     "unit = 3 #axis": "axis.x.unit: must be text, got 3",
     "[axis.z]\nvalues = [2024-01-03, 2024-01-04] #axis": "axis.z.values: expected numbers, got [2024-01-03, 2024-01-04]",
-    "[axis.z]\ncategories = ['a'] #axis": "must be a list of at least 2 items",
+    "[axis.z]\ncategories = ['a'] #axis": "axis.z.categories: must be at least two texts",
     "[algorithm]\ntype = 'Oracle' #axis": "only a simulation knows",
     "[algorithm]\ntype = 'Nope' #axis": "there is no algorithm 'Nope'",
     "[algorithm]\ntype = 'Bpe' #axis": "give mean_delay, or aware = false",
