@@ -5,15 +5,35 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 from pathlib import Path
 
 import jax
+import jax.monitoring
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument
 
 CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
+MAPS, MOST_MAPS = Path("/proc/self/maps"), 32_000  # of memory, of which Linux allows a process 65,530; a program on a box holds up to 2,000
+_compiled = threading.Event()  # whether a program was made since the maps were counted
+
+
+def _note_program(event: str, seconds: float, **about: object) -> None:
+    if event == "/jax/core/compile/backend_compile_duration":
+        _compiled.set()
+
+
+jax.monitoring.register_event_duration_secs_listener(_note_program)
+
+
+def bound_programs() -> None:
+    """Let JAX forget its programs where they hold too many maps of memory: a process that has no more is ended by the compiler."""
+    if _compiled.is_set():
+        _compiled.clear()
+        if MAPS.exists() and MAPS.read_bytes().count(b"\n") > MOST_MAPS:
+            jax.clear_caches()
 
 
 def host_memory() -> int:

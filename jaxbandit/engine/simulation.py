@@ -20,7 +20,7 @@ from jaxbandit.core.declare import Array, Device, KeyOrSeed, checked
 from jaxbandit.core.doors import setting
 from jaxbandit.core.fields import Described, Words, choice, of_class, whole
 from jaxbandit.core.keys import typed
-from jaxbandit.core.memory import device_memory, tree_bytes
+from jaxbandit.core.memory import bound_programs, device_memory, tree_bytes
 from jaxbandit.core.pytree import float_dtype, pytree, replace, static
 from jaxbandit.core.status import Status, flags_in_words
 from jaxbandit.core.sweep import Sweep
@@ -281,6 +281,8 @@ def simulate(
     checks.check_not_forked()
     initial = InitialDesign() if initial is None else initial
     key, horizon = typed(key), int(horizon)
+    if not checks.is_traced((key, problem, algorithm, surrogate)):
+        bound_programs()
     late = problem.delay if delay is None else delay
     swept, (algorithms, models, delay_models) = _variants(algorithm=algorithm, surrogate=surrogate, delay=late)
     check_run(problem, algorithms, models, horizon, initial, informed)

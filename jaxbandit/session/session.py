@@ -19,6 +19,7 @@ from jaxbandit.core.declare import FilePath, checked
 from jaxbandit.core.doors import either, setting
 from jaxbandit.core.fields import boolean, nonnegative_numbers, scalar, whole
 from jaxbandit.core.hints import hinted
+from jaxbandit.core.memory import bound_programs
 from jaxbandit.core.status import Status, explain, flags_in_words, healthy
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Box, Domain
@@ -506,6 +507,7 @@ class Session(Reading):
     def _claimed(self) -> Iterator[State]:
         """Yield the state as :meth:`_current` does; until the block ends nobody else changes the session."""
         check_not_forked()
+        bound_programs()
         with self._mutex, self._journal.claim():
             self._state.follow(self._journal)
             yield self._state

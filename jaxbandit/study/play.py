@@ -11,7 +11,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import jax
@@ -20,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from jaxbandit.core.blocks import mesh_of, place
-from jaxbandit.core.memory import cores
+from jaxbandit.core.memory import MAPS, MOST_MAPS, cores
 from jaxbandit.core.pytree import canonicalise, float_dtype, signature
 from jaxbandit.domains import Box
 from jaxbandit.engine.programs import advance_all, begin_all, conclude_all, play_all
@@ -225,7 +224,6 @@ Call: TypeAlias = tuple[Any, tuple[Any, ...], Mapping[str, Any]]
 # Each takes memory; on two cores four of them wait, so that no core is idle while the longest is compiled.
 MAX_COMPILED_TOGETHER = 6
 MOST_KEPT = 48  # programs
-MAPS, MOST_MAPS = Path("/proc/self/maps"), 32_000  # of memory, of which Linux allows a process 65,530; a program on a box holds up to 2,000
 KEPT: OrderedDict[tuple[Any, ...], jax.stages.Compiled] = OrderedDict()
 """Programs of the studies of this process by what they are made of, those used last at the end."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 import jaxbandit
+from jaxbandit.core import memory
 from jaxbandit.core.memory import tree_bytes
 from jaxbandit.engine import simulation
 from jaxbandit.engine.cell import Cell
 from jaxbandit.engine.programs import begin_all
+from jaxbandit.session import Axis, Model, Session
 from jaxbandit.study.plan import SECONDS_OF_LAUNCHES, SECONDS_PER_ROUND, seconds_of_batch
 
 Device = namedtuple("Device", "platform")
@@ -54,3 +56,34 @@ def test_launches_are_counted_once_for_all_trials_of_a_batch() -> None:
     assert seconds_of_batch(585_000, 1000, 10_000, gpu) == pytest.approx(5.85)
     assert seconds_of_batch(585_000, 1000, 10_000, gpu * 2) == pytest.approx(5.85 / 2)
     assert seconds_of_batch(100, 1000, 10_000, cpu) == pytest.approx(1e7 * SECONDS_PER_ROUND)
+
+
+def simulated(shape: int) -> object:
+    problem = jaxbandit.problems.sine(4)
+    model = jaxbandit.surrogate(problem.domain, jaxbandit.kernels.SquaredExponential(), noise_variance=0.1, form="features")
+    return jaxbandit.simulate(problem, jaxbandit.Rpol(), model, horizon=3 + shape, key=0)
+
+
+def asked(shape: int) -> object:
+    axes = [Axis.between("x", 0, 1, 5 + shape)]
+    model = Model(kernel=jaxbandit.kernels.SquaredExponential(), noise_variance=0.1)
+    with Session.create(None, axes, jaxbandit.Rpol(), model, key=0) as session:
+        return session.ask()
+
+
+@pytest.mark.skipif(not memory.MAPS.exists(), reason="only Linux says how many maps of memory a process has")
+@pytest.mark.parametrize("use", [simulated, asked])
+def test_maps_of_memory_stay_bounded_over_many_shapes(use: Callable[[int], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each program holds some for as long as JAX keeps it, and the system ends a process that has 65,530."""
+
+    def maps() -> int:
+        return memory.MAPS.read_bytes().count(b"\n")
+
+    use(0)
+    jax.clear_caches()
+    before = maps()
+    use(0)
+    one = maps() - before
+    monkeypatch.setattr(memory, "MOST_MAPS", before + 2 * one)
+    most = [(use(shape), maps())[1] for shape in range(1, 7)]
+    assert one > 20 and max(most) < before + 4 * one
