@@ -20,7 +20,7 @@ MAPS, MOST_MAPS = Path("/proc/self/maps"), 32_000  # of memory, of which Linux a
 _compiled = threading.Event()  # whether a program was made since the maps were counted
 
 
-def _note_program(event: str, seconds: float, **about: object) -> None:
+def _note_program(event: str, duration_secs: float, **about: str | int) -> None:
     if event == "/jax/core/compile/backend_compile_duration":
         _compiled.set()
 
