@@ -110,10 +110,10 @@ class Sampler(BaseSampler):
           algorithm: any algorithm that needs no full information; one that needs the values of a round before the next has one worker.
           model: the GP model of objective and constraints, as for :meth:`Session.create <jaxbandit.session.Session.create>`.
           key: a JAX PRNG key (``jax.random.key(seed)``), the same for all workers.
-          constraints: ``"NAME <= c"``, ``"NAME >= c"`` or ``"NAME = c +- tolerance"`` for each, where NAME is an attribute that a trial
-            sets by ``trial.set_user_attr``; or a function of a trial that returns values ``<= 0`` where constraints hold. Both are
-            stored where Optuna and its dashboard look for constraints. Default: what trials set by ``trial.set_constraint``, in the order
-            of names.
+          constraints: ``"NAME <= c"``, ``"NAME >= c"``, both for one, or ``"NAME = c +- tolerance"`` for each, where NAME is an attribute
+            that a trial sets by ``trial.set_user_attr``; or a function of a trial that returns values ``<= 0`` where constraints hold. Both
+            are stored where Optuna and its dashboard look for constraints. Default: what trials set by ``trial.set_constraint``, in the
+            order of names.
           points: most points of each axis of a grid, or of each by its name; default: a box, or as many as keep the grid within 10,000
             points, at most 50.
           horizon: most trials.
@@ -360,7 +360,7 @@ def _in_steps(space: SearchSpace, own: Space, place: Place) -> Place:
 
 
 def excess_of(outputs: Outputs, values: Mapping[str, float]) -> list[float]:
-    """Return the constraint values that values of outputs amount to, ``<= 0`` where they hold: two of an equality."""
+    """Return the constraint values that values of outputs amount to, ``<= 0`` where they hold: two of an equality or two limits."""
     return [value for row, value in sorted(outputs.inward(values).items()) if row > 0]
 
 

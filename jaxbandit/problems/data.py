@@ -59,12 +59,13 @@ class Objective:
 
 @dataclasses.dataclass(frozen=True)
 class Constraint:
-    """An output with a bound ``c`` on its mean."""
+    """An output with a bound ``c`` on its mean, or two."""
 
     name: str
     relation: str  # "<=", ">=" or "="
     bound: float
     tolerance: float = 0.0  # how far from c an output that is to equal it may be, > 0; 0 for inequalities
+    upper: float | None = None  # the other bound, > c, of an output that is also to be <= it; its relation is ">="
 
     @classmethod
     def read(cls, text: str, where: str = "constraints") -> Constraint:
@@ -82,18 +83,47 @@ class Constraint:
             raise InvalidArgument(f"{where}: the constraint {words}, got {short(text)}")
         return cls(name=name, relation=relation, bound=bound, tolerance=tolerance)
 
+    @classmethod
+    def merged(cls, constraints: Sequence[Constraint]) -> tuple[Constraint, ...]:
+        """Return constraints of which the lower and the upper limit of an output are one.
+
+        Raises ``InvalidArgument`` on other constraints of one output, and on a lower limit that is not below the upper one.
+        """
+        merged: dict[str, Constraint] = {}
+        for number, new in enumerate(constraints):
+            old = merged.get(new.name, new)
+            if old is not new:
+                low, high = (old, new) if old.relation == ">=" else (new, old)
+                if (low.relation, high.relation) != (">=", "<=") or low.upper is not None:
+                    words = "an output can have one lower and one upper limit, or be equal to a number"
+                    raise InvalidArgument(f"constraints[{number}]: {words}, got '{new}' beside '{old}'")
+                if not low.bound < high.bound:
+                    remedy = "the lower limit must be below the upper one; 'NAME = NUMBER +- NUMBER' asks for one value"
+                    raise InvalidArgument(f"constraints[{number}]: {remedy}, got '{new}' beside '{old}'")
+                new = dataclasses.replace(low, upper=high.bound)
+            merged[new.name] = new
+        return tuple(merged.values())
+
     def __str__(self) -> str:
-        return self.written.replace(".0 +-", " +-").removesuffix(".0")
+        return ", ".join(text.replace(".0 +-", " +-").removesuffix(".0") for text in self.written)
 
     @property
-    def written(self) -> str:
-        """The text of a journal, in which a whole number is written as ``3.0``."""
-        return f"{self.name} {self.relation} {self.bound!r}" + (f" +- {self.tolerance!r}" if self.tolerance else "")
+    def written(self) -> tuple[str, ...]:
+        """The texts of a journal, in which a whole number is written as ``3.0``: two of an output with both limits."""
+        first = f"{self.name} {self.relation} {self.bound!r}" + (f" +- {self.tolerance!r}" if self.tolerance else "")
+        return (first,) if self.upper is None else (first, f"{self.name} <= {self.upper!r}")
+
+    @property
+    def centre(self) -> float:
+        """The bound, or the middle between two."""
+        return self.bound if self.upper is None else (self.bound + self.upper) / 2
 
     @property
     def sides(self) -> tuple[tuple[int, float], ...]:
-        """The inequalities ``sign y - c <= 0`` that say the same, each as ``(sign, c)``: two of an equality."""
+        """The inequalities ``sign y - c <= 0`` that say the same, each as ``(sign, c)``: two of an equality, and of two limits."""
         above, below = (1, self.bound + self.tolerance), (-1, self.tolerance - self.bound)
+        if self.upper is not None:
+            return (1, self.upper), below
         return {"<=": (above,), ">=": (below,), "=": (above, below)}[self.relation]
 
     def violation(self, value: np.ndarray | float) -> np.ndarray:
@@ -145,6 +175,7 @@ def from_columns(
     bounds = [Constraint.read(bound, f"constraints[{number}]") for number, bound in enumerate(constraints)]
     if any(bound.relation == "=" for bound in bounds):
         raise InvalidArgument(f"constraints: an equality is made by problems.with_equalities, got {short(list(constraints))}")
+    Constraint.merged(bounds)  # which refuses those that contradict each other
     named = {"objective": [goal.name], "constraints": [bound.name for bound in bounds], "points": points or ()}
     for argument, label in ((argument, label) for argument, labels in named.items() for label in labels):
         if label not in table:

@@ -95,7 +95,7 @@ def standard_of(outputs: Outputs, told: Values, before: Standard) -> Standard:
     Equal values are as far from each other as from the bound, or from 0: a unit of their size, while there is no better one.
     """
     location, scale = list(before.location), list(before.scale)
-    for number, (name, bound) in enumerate(zip(outputs.names, (0.0, *(one.bound for one in outputs.constraints)), strict=True)):
+    for number, (name, bound) in enumerate(zip(outputs.names, (0.0, *(one.centre for one in outputs.constraints)), strict=True)):
         values = np.asarray([values[name] for _, values in told if name in values], np.float64)
         if values.size:
             centre, spread = float(np.mean(values)), float(np.std(values))
@@ -203,7 +203,7 @@ def _each(name: str, model: Model, outputs: Outputs, standard: Standard | None) 
     value = getattr(model, name)
     if not isinstance(value, list | tuple | np.ndarray) or np.shape(value) == ():
         # A single prior mean is the objective's: a constraint in its own units is as likely to hold as not.
-        means = [0.0 if standard else constraint.bound for constraint in outputs.constraints]
+        means = [0.0 if standard else constraint.centre for constraint in outputs.constraints]
         return [value, *(means if name == "prior_mean" else [value] * len(means))]
     if len(value) != len(outputs.names):
         raise InvalidArgument(f"model.{name}: must hold one for each of the {len(outputs.names)} outputs, got {len(value)}")
@@ -216,7 +216,7 @@ def of_output(field: str, name: str, model: Model, outputs: Outputs) -> Any:
 
 
 def expanded(model: Model, outputs: Outputs, size: int, standard: Standard | None) -> Model:
-    """Return the model of the modelled functions on ``size`` points from that of the outputs, of which an equality is modelled twice."""
+    """Return the model of the modelled functions on ``size`` points from that of the outputs, one with two limits twice."""
 
     def rows_of(name: str) -> list[Any]:
         each = dict(zip(outputs.names, _each(name, model, outputs, standard), strict=True))

@@ -142,7 +142,7 @@ def optimise(
         :meth:`Session.create` takes.
       evaluations: number of calls, those of the initial design included.
       objective: ``"maximise NAME"`` or ``"minimise NAME"``.
-      constraints: ``"NAME <= c"``, ``"NAME >= c"`` or ``"NAME = c +- tolerance"`` for each further output.
+      constraints: ``"NAME <= c"``, ``"NAME >= c"``, both for one output, or ``"NAME = c +- tolerance"`` for each further output.
       algorithm: any algorithm of a session; default constrained expected improvement, ``Cei(augmented=True)``, see
         :class:`~jaxbandit.Cei`.
       model: the GP model, as for :meth:`Session.create`; default one that is fitted.

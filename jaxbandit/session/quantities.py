@@ -5,9 +5,11 @@ Algorithms maximise a reward subject to constraints ``<= 0``: values are turned 
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +22,8 @@ from jaxbandit.core.fields import scalar
 from jaxbandit.problems.data import Constraint, Objective
 from jaxbandit.session.axes import check_unit, labelled
 
+# Operators as people write them, and as Python does.
+OPERATORS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "^": "**", "²": "**2", "³": "**3"})
 LARGEST = float(np.finfo(np.float64).max) / 4
 STATES = {"complete": "told", "partial": "told in part", "pending": "asked", "dropped": "dropped"}  # of tickets, in tables for people
 
@@ -55,7 +59,8 @@ class Outputs:
         """Return the outputs that texts describe; ``units`` by name of those that have one."""
         if isinstance(constraints, str) or not isinstance(constraints, list | tuple):
             raise InvalidArgument(f"constraints: must be a list of texts such as 'cost <= 2.5', got {short(constraints)}")
-        held = cls(Objective.read(objective), tuple(Constraint.read(text, f"constraints[{n}]") for n, text in enumerate(constraints)))
+        limits = [Constraint.read(text, f"constraints[{number}]") for number, text in enumerate(constraints)]
+        held = cls(Objective.read(objective), Constraint.merged(limits))
         if units is not None and not isinstance(units, Mapping):
             raise InvalidArgument(f"units: must be a mapping from names of outputs to texts, got {short(units)}")
         for name, unit in (units or {}).items():
@@ -70,13 +75,25 @@ class Outputs:
         """Names of the outputs, the objective's first."""
         return (self.objective.name, *(constraint.name for constraint in self.constraints))
 
+    def check_measured(self, axes: Sequence[str]) -> None:
+        """Raise ``InvalidArgument`` on an output whose name is arithmetic, as on ``axes``, which nothing computes."""
+        for number, name in enumerate(self.names):
+            where, said = ("constraints", self.constraints[number - 1]) if number else ("objective", self.objective)
+            if is_arithmetic(name, axes):
+                words = "must name an output that is measured, and computes nothing"
+                remedy = "list only the points that satisfy it, or measure it under a name without operators"
+                raise InvalidArgument(f"{where}: {words}, got '{said}'; {remedy}")
+
     def label(self, name: str) -> str:
         """Return an output's name with its unit, such as ``"yield (%)"``."""
         return labelled(name, self.unit_of.get(name))
 
     @functools.cached_property
     def functions(self) -> tuple[tuple[str, int, float], ...]:
-        """The functions ``[1 + m]`` that are modelled, as ``(name, sign, c)`` for ``sign y - c`` of an output ``y``: two of an equality."""
+        """The functions ``[1 + m]`` that are modelled, as ``(name, sign, c)`` for ``sign y - c`` of an output ``y``.
+
+        There are two of an output with two limits, and of an equality.
+        """
         sides = [(constraint.name, *side) for constraint in self.constraints for side in constraint.sides]
         return ((self.objective.name, self.objective.sign, 0.0), *sides)
 
@@ -113,6 +130,38 @@ class Outputs:
             low, high = -bounds.get(-1, np.inf), bounds.get(1, np.inf)
             probability *= ndtr((high - centre) / scale) - ndtr((low - centre) / scale)
         return probability
+
+
+def is_arithmetic(name: str, axes: Sequence[str]) -> bool:
+    """Return whether a name is an expression in axes, such as ``"a + b"``, or has operators between words, as in ``"2 * cost"``.
+
+    Names such as ``"CO2 (ppm)"``, ``"yield-2"`` and ``"signal/noise"`` are none.
+    """
+    text = re.sub(r"\|([^|]*)\|", r"abs(\1)", name.translate(OPERATORS))
+    # Axes become X, and all other words x, because some are keywords of Python.
+    parts = "|".join(map(re.escape, sorted(axes, key=len, reverse=True)))
+    token = re.compile(rf"(?P<axis>(?<![^\W\d])(?:{parts})(?!\w))|[^\W\d]\w*")
+    text = token.sub(lambda found: "X" if found["axis"] else "x", text)
+    # A hyphen without spaces joins a word to what is beside it; a number before a word is a factor where there are axes.
+    text = re.sub(r"(?<=x)-(?=[xX\d])|(?<=[X\d])-(?=x)", "_", text)
+    text = re.sub(r"(?<=\d)\s*(?=[xX])", "*", text).strip() if "X" in text else text.strip()
+    try:
+        tree = ast.parse(text, mode="eval").body
+    except SyntaxError:
+        return False
+    operands: list[ast.expr] = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.BinOp():
+                operands += [node.left, node.right]
+            case ast.UnaryOp():
+                operands.append(node.operand)
+            case ast.Call():
+                operands += node.args
+            case ast.Tuple():
+                operands += node.elts
+    is_of_axes = any(isinstance(each, ast.Name) and each.id == "X" for each in (tree, *operands))
+    return is_of_axes or (bool(operands) and re.search(r"\s[+*/]\s|\*", text) is not None)
 
 
 def told_values(

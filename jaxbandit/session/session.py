@@ -96,7 +96,7 @@ class Session(Reading):
             after four more complete tickets, of more than forty after a tenth more.
           key: a JAX PRNG key (``jax.random.key(seed)``).
           objective: ``"maximise NAME"`` or ``"minimise NAME"``.
-          constraints: ``"NAME <= c"``, ``"NAME >= c"`` or ``"NAME = c +- tolerance"`` for each.
+          constraints: ``"NAME <= c"``, ``"NAME >= c"``, both for one output, or ``"NAME = c +- tolerance"`` for each further output.
           units: units of outputs by name, such as ``{"yield": "%"}``; those of the axes are theirs.
           horizon: most rounds ``T``.
           delay: what is known of how late values come; ``NoDelay()`` for one run at a time, whose values are told before the next is
@@ -148,6 +148,7 @@ class Session(Reading):
     ) -> Session:
         """Begin a session of a specification, as a file describes it; other arguments and what it raises are those of :meth:`create`."""
         check_not_forked()
+        specification.outputs.check_measured(specification.space.names)
         rows = [] if history is None else rows_of(history, specification, ignore, outside)  # whose tickets were another session's
         check_placed(rows, specification.space, off_grid, "history")
         further = [("observed", observed(1, rows))] if rows else []
@@ -290,7 +291,7 @@ class Session(Reading):
           ticket: the ticket or its number.
           values: values by the names of the outputs, in their own units.
           reward: value of the objective, instead.
-          constraints: value of each constraint in their order, ``None`` where it is not there yet; one number for a single constraint.
+          constraints: value of each constrained output in their order, ``None`` where it is not there yet; one number for a single one.
           correct: whether values that were told before, and are different, are replaced by these; the learner then believes what it
             would believe had it been told these in the first place. It also takes back that a ticket was dropped.
 

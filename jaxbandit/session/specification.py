@@ -97,6 +97,8 @@ class Specification(Described):
             where, taken = "domain" if place < 0 else "constraints" if place else "objective", ", ".join(sorted(TAKEN))
             label(where, name)
             if name in TAKEN or name in names[:number]:
+                if place >= 0 and name in self.space.names:
+                    raise InvalidArgument(f"{where}: {name!r} is an axis, whose ends are its limits, and no output that is measured")
                 raise InvalidArgument(f"{where}: outputs and axes must have names of their own, none of {taken}, got {name!r}")
         if self.model is None and not self.standardise:
             raise InvalidArgument(
@@ -181,7 +183,7 @@ class Specification(Described):
     def first(self) -> tuple[Model, Standard | None]:
         """The model before any fit, and the location and scale of what it models, of which nothing is known; none in the outputs' units."""
         outputs = self.outputs
-        unknown = Standard(location=(0.0, *(one.bound for one in outputs.constraints)), scale=(1.0,) * len(outputs.names))
+        unknown = Standard(location=(0.0, *(one.centre for one in outputs.constraints)), scale=(1.0,) * len(outputs.names))
         return self.model or default_model(self.space.domain, self.algorithm), unknown if self.standardise else None
 
     @functools.cached_property
@@ -231,7 +233,7 @@ class Specification(Described):
         return {
             "space": self.space.table(),
             "objective": str(self.outputs.objective),
-            "constraints": [constraint.written for constraint in self.outputs.constraints],
+            "constraints": [text for constraint in self.outputs.constraints for text in constraint.written],
             "algorithm": algorithm_table(self.algorithm),
             "model": None if self.model is None else self.model.table(),
             "key": {"generator": str(jax.random.key_impl(key)), "data": np.asarray(jax.random.key_data(key)).tolist()},

@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 from matplotlib.contour import ContourSet
 
 import jaxbandit
-from jaxbandit import InvalidArgument, domains
+from jaxbandit import InvalidArgument, RandomSearch, domains
+from jaxbandit.problems import from_columns
 from jaxbandit.report.session import render
 from jaxbandit.session import Model, Session
 from jaxbandit.session.axes import Axis, Space
 from jaxbandit.session.figures import belief_figure
-from jaxbandit.session.quantities import Constraint, Objective, Outputs, Standard, told_values
+from jaxbandit.session.quantities import Constraint, Objective, Outputs, Standard, is_arithmetic, told_values
+from jaxbandit.session.specification import read_toml
 
 OUTPUTS = Outputs.read("minimise loss", ["cost <= 2.5", "purity >= 0.9", "pH = 7 +- 0.2"])
 
@@ -82,6 +84,93 @@ def test_the_probability_of_feasibility_is_that_of_draws() -> None:
 def test_what_is_no_constraint_is_refused(text: Any, words: str) -> None:
     with pytest.raises(InvalidArgument, match=f"constraints: .*{words}"):
         Constraint.read(text)
+
+
+def test_two_limits_of_an_output_are_one_constraint() -> None:
+    """Its sides are the bounds that were given, to the bit, and texts lead back to it."""
+    outputs = Outputs.read("maximise gain", ["pH <= 8.3", "cost <= 2", "pH >= 6.1"])
+    limits, cost = outputs.constraints
+    assert outputs.names == ("gain", "pH", "cost") and limits.sides == ((1, 8.3), (-1, -6.1)) and str(cost) == "cost <= 2"
+    assert str(limits) == "pH >= 6.1, pH <= 8.3" and limits.written == ("pH >= 6.1", "pH <= 8.3")
+    np.testing.assert_allclose(limits.violation(np.array([6.0, 6.1, 7.0, 8.3, 9.0, np.nan])), [0.1, 0, 0, 0, 0.7, np.nan], atol=1e-12)
+    assert Outputs.read("maximise gain", [text for one in outputs.constraints for text in one.written]) == outputs
+    mean, sd = np.array([[0.0], [6.5], [1.0]]), np.array([[1.0], [0.5], [1e-9]])
+    draws = mean[1] + sd[1] * np.random.default_rng(0).normal(size=1_000_000)
+    assert abs(outputs.probability_of_feasibility(mean, sd)[0] - np.mean((draws >= 6.1) & (draws <= 8.3))) < 0.0025
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        (["pH >= 8", "pH <= 6"], "the lower limit must be below the upper one"),
+        (["pH <= 6", "pH >= 8"], "the lower limit must be below the upper one"),
+        (["pH >= 7", "pH <= 7"], "the lower limit must be below the upper one"),
+        (["pH <= 8", "pH <= 8"], "one lower and one upper limit, .* got 'pH <= 8' beside 'pH <= 8'"),
+        (["pH >= 6", "pH >= 5"], "one lower and one upper limit"),
+        (["pH >= 6", "pH <= 8", "pH <= 7"], "one lower and one upper limit, .* got 'pH <= 7' beside 'pH >= 6, pH <= 8'"),
+        (["pH = 7 +- 0.5", "pH <= 7.2"], "one lower and one upper limit"),
+    ],
+)
+def test_limits_that_contradict_each_other_are_refused(texts: list[str], words: str) -> None:
+    with pytest.raises(InvalidArgument, match=rf"^constraints\[{len(texts) - 1}\]: .*{words}"):
+        Outputs.read("maximise gain", texts)
+    with pytest.raises(InvalidArgument, match=rf"^constraints.*{'equality' if '=' in texts[0].split() else words}"):
+        from_columns({"pH": [1.0, 2.0], "gain": [0.0, 1.0]}, "maximise gain", texts)
+
+
+AXES = ("a", "b", "c", "flow rate", "T (K)", "temperature")
+ARITHMETIC = """a + b + c; a+b; 2 * a; 2a; 2 a; a/b; sum(a, b); sum (a, b); f(a); -a; a - b; a-b; a-1; 1-a; |a - b|; a^2; a²; a**2;
+max(a, b); (a); a*b; 2*cost; cost + profit; cost^2; log(a); a + cost; 2 flow rate + a; flow rate / T (K); 1/a; 3a-2b; 2a+3cost; a, b; a·b;
+cost / yield; lambda * 2; sin(2 * temperature)"""
+NAMES = """CO2 (ppm); CO2(ppm); yield-2; yield (%); signal/noise; R&D; x_1; x1; a1; T (°C); cost [EUR/kg]; purity %; R+/t; C++; w/w %;
+f1-score; temperature (outlet); temperature-outlet; temperature outlet; max temperature; temperature [C]; Tank 1 - pH; 2-propanol; 1st run;
+lambda; f1 score (macro); NOx (mg/m3); time to peak (s); top-5 accuracy; a-team; energy used per day; error: a; temperature 2"""
+
+
+def test_names_that_are_arithmetic_are_told_from_others() -> None:
+    assert [name for name in map(str.strip, ARITHMETIC.split(";")) if not is_arithmetic(name, AXES)] == []
+    assert [name for name in map(str.strip, NAMES.split(";")) if is_arithmetic(name, AXES)] == []
+
+
+@pytest.mark.parametrize(
+    ("goals", "words"),
+    [
+        ({"constraints": ["a + b <= 1"]}, r"^constraints: must name an output .*, got 'a \+ b <= 1'; list only the points"),
+        ({"objective": "maximise a / b"}, "^objective: must name an output that is measured, and computes nothing, got 'maximise a / b'"),
+        ({"constraints": ["cost <= 1", "a <= 0.5"]}, "^constraints: 'a' is an axis, whose ends are its limits"),
+        ({"objective": "minimise b"}, "^objective: 'b' is an axis"),
+    ],
+)
+def test_an_output_whose_name_is_arithmetic_on_axes_is_refused(goals: Any, words: str) -> None:
+    for axes in ([Axis.between(name, 0, 1, 3) for name in "ab"], {"a": (0.0, 1.0), "b": (0.0, 1.0)}):
+        with pytest.raises(InvalidArgument, match=words):
+            Session.create(None, axes, RandomSearch(), Model(), key=0, **goals)
+    Session.create(None, axes, RandomSearch(), Model(), key=0, objective="maximise yield-2", constraints=["CO2 (ppm) <= 400"])
+
+
+def test_a_session_with_two_limits_of_an_output(tmp_path: Path) -> None:
+    """It is told once, and everything that shows constraints shows both limits."""
+    parts: dict[str, Any] = {"key": 0, "objective": "maximise gain", "constraints": ["pH >= 6", "pH <= 8"], "standardise": False}
+    model = Model(prior_mean=[0.0, 7.0], noise_variance=1e-4)
+    with Session.create(tmp_path / "s", [Axis.between("dose", 0, 4, 9)], RandomSearch(), model, **parts) as session:
+        for _ in range(5):
+            ticket = session.ask()
+            session.tell(ticket, {"gain": ticket.point["dose"], "pH": 5 + ticket.point["dose"]})
+        found = session.recommend()
+        assert 1 <= found.point["dose"] <= 3 and found.feasible and list(found.mean) == ["gain", "pH"]
+        history = session.history()
+        pH = history["pH"].values
+        np.testing.assert_allclose(history["violation of pH"], np.cumsum(np.maximum(np.maximum(6 - pH, pH - 8), 0)))
+        lines = {line.get_label() for axes in session.plot().axes for line in axes.lines}
+        assert "pH >= 6, pH <= 8" in lines
+    with Session.open(tmp_path / "s") as again:
+        assert again.recommend() == found and next(iter(again.told.values())) == ["gain", "pH"]
+    goals, rest = (
+        'objective = "maximise gain"\nconstraints = ["pH >= 6", "pH <= 8"]',
+        '[axis.dose]\nlow = 0\nhigh = 4\n[algorithm]\ntype = "cei"',
+    )
+    (tmp_path / "e.toml").write_text(f"{goals}\n{rest}\n")
+    assert read_toml(tmp_path / "e.toml").outputs == session.specification.outputs
 
 
 def test_a_value_that_is_told_twice_is_refused() -> None:
