@@ -419,11 +419,10 @@ def export(
 def _distribution(space: Space, name: str) -> BaseDistribution:
     """Return the distribution of which an axis of a session has values."""
     column = space.columns[name]
-    axis = next((axis for axis in space.axes if axis.name == name), None)
     if column.dtype.kind == "U":
         return CategoricalDistribution(list(dict.fromkeys(column.tolist())))
     kind = IntDistribution if column.dtype.kind == "i" else FloatDistribution
-    return kind(column.min().item(), column.max().item(), log=axis is not None and axis.scale == "logarithmic")
+    return kind(column.min().item(), column.max().item(), log=space.is_logarithmic(name))
 
 
 def _local(time: str) -> datetime.datetime:

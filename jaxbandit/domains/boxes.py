@@ -18,7 +18,7 @@ from jaxbandit.core.codec import from_plain, nameable
 from jaxbandit.core.declare import Array, Key, Role, check_fields, checked
 from jaxbandit.core.fields import Above, Words, choice, coordinates, exactly, finite, integers_from, key, positive, whole, whole_numbers
 from jaxbandit.core.pytree import pytree, replace, static
-from jaxbandit.domains.finite import MOST_POINTS, Domain, check_names, distinct_labels, sobol
+from jaxbandit.domains.finite import MOST_POINTS, Domain, as_texts, check_names, distinct_labels, sobol
 
 __all__ = ["Box", "box", "integers", "log"]
 
@@ -49,7 +49,9 @@ class Side(Role):
       labels: of categories, which are the integers ``0, 1, ...`` without an order; ``()`` for numbers.
     """
 
-    described: ClassVar[str] = "a side of a box, such as (0.1, 2.0), domains.log(1e-4, 0.1) or the texts of categories"
+    described: ClassVar[str] = (
+        "a side of a box, such as (0.1, 2.0), domains.log(1e-4, 0.1), domains.integers(1, 8) or the texts of categories"
+    )
     low: Annotated[float, finite] = static()
     high: Annotated[float, finite, Above("low")] = static()
     scale: Annotated[str, choice("linear", "log", "integers")] = static(default="linear")
@@ -226,7 +228,7 @@ def _side_of(where: str, given: object) -> Side:
     if any(isinstance(item, str) for item in items):
         return Side(low=0.0, high=len(items) - 1.0, scale="integers", labels=distinct_labels(where, items))
     if len(items) > 2 or not all(map(finite.takes, items)):
-        raise checks.InvalidArgument(f"{where}: must be {Side.described}, got {checks.short(given)}")
+        raise checks.InvalidArgument(f"{where}: must be {Side.described}, got {checks.short(given)}; {as_texts(items)}")
     with checks.naming(where):
         return Side(low=items[0], high=items[1])
 

@@ -6,7 +6,7 @@ An axis holds numbers, or categories without an order (:func:`mixed`), which sta
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 import jax
@@ -180,6 +180,11 @@ def check_names(where: str, axes: Mapping[Any, object]) -> None:
     if not axes or not all(map(label.takes, axes)):
         words = f"must be a mapping from the names of axes, each {label.allowed}, at least one"
         raise checks.InvalidArgument(f"{where}: {words}, got {checks.short(dict(axes))}")
+
+
+def as_texts(items: Iterable[object]) -> str:
+    """Return the advice to give choices, such as ``(False, True)``, as the texts of categories."""
+    return f"choices without an order are categories, given as texts, which points hold: {tuple(map(str, items))}"
 
 
 def distinct_labels(where: str, labels: Sequence[object]) -> tuple[str, ...]:

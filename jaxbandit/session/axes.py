@@ -24,7 +24,7 @@ from jaxbandit.core.pytree import MOST_NUMBERS_SHOWN, replace
 from jaxbandit.domains import MOST_POINTS, Box, Domain, box, integers, log, product
 from jaxbandit.domains import points as bare_points
 from jaxbandit.domains.boxes import Side
-from jaxbandit.domains.finite import distinct_labels
+from jaxbandit.domains.finite import as_texts, distinct_labels
 
 Place: TypeAlias = tuple[float, ...]
 """A point of the unit cube of a box; nothing on a finite domain, whose points numbers stand for."""
@@ -74,7 +74,8 @@ def _labels(where: str, given: Any) -> tuple[str, ...]:
     """Return the labels of categories; raise ``InvalidArgument`` unless they are at least two distinct ones, in a list or an array."""
     labels = np.asarray(given, object)
     if labels.ndim != 1 or labels.size < 2 or not all(isinstance(item, str) for item in labels):
-        raise InvalidArgument(f"{where}: must be at least two texts, the names of categories, got {short(given)}")
+        advice = f"; {as_texts(labels)}" if labels.ndim == 1 and labels.size > 1 else ""
+        raise InvalidArgument(f"{where}: must be at least two texts, the names of categories, got {short(given)}{advice}")
     return distinct_labels(where, labels.tolist())
 
 
@@ -120,6 +121,8 @@ class Axis:
                 raise InvalidArgument(f"Axis.unit: categories have none, got {short(self.unit)}")
             object.__setattr__(self, "values", _labels("Axis.values", given))
             return
+        if isinstance(given, list | tuple | np.ndarray) and any(isinstance(item, bool | np.bool_ | str | None) for item in given):
+            raise refused(f"be numbers, increasing, or categories, Axis.of_categories(...); {as_texts(given)}")
         numbers = checks.numbers("Axis.values", given)
         if numbers.ndim != 1 or numbers.size < 2:
             raise refused("be at least two numbers")
@@ -365,6 +368,12 @@ class Space:
             checks.finite(name, point[name])
             apart.append(np.abs(column - checks.numbers(name, point[name])) / (np.ptp(column) or 1))
         return apart
+
+    def is_logarithmic(self, name: str) -> bool:
+        """Return whether the scale of a coordinate is logarithmic, as far as an axis or a side of a box says so."""
+        if isinstance(self.domain, Box):
+            return self.domain.sides[self.names.index(name)].scale == "log"
+        return any(axis.name == name and axis.scale == "logarithmic" for axis in self.axes)
 
     def label(self, name: str) -> str:
         """Return a coordinate's name with its unit."""

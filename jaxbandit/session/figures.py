@@ -32,7 +32,7 @@ def belief_figure(
     more than two dimensions that is no grid is shown in the order of the objective. With ``feasibility`` a last row shows the probability
     that all constraints hold.
     """
-    logarithmic = tuple(number for number, axis in enumerate(space.axes) if axis.scale == "logarithmic")
+    logarithmic = tuple(number for number, name in enumerate(space.names) if space.is_logarithmic(name))
     domain = Domain(points=space.modelled) if isinstance(space.domain, Box) else space.domain
     numbers = zip(space.columns.values(), space.modelled.T, strict=True)
     places = np.stack([scaled if column.dtype.kind == "U" else column for column, scaled in numbers], axis=-1)

@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import InvalidArgument, delays
+from jaxbandit import InvalidArgument, delays, domains
 from jaxbandit.session import Axis, Session
+from jaxbandit.session.axes import Space
 
 AT_ONCE: dict[str, Any] = {"key": jax.random.key(4), "delay": delays.NoDelay()}  # of one posterior, whose programs are half the size
+
+
+CHOICES: list[Any] = [(False, True), (True, False), (0, True), np.array([False, True]), [None, 1], [1, 2, 4], [True]]
+
+
+@pytest.mark.parametrize("given", CHOICES, ids=str)
+def test_choices_that_are_no_texts_are_refused_with_advice(given: Any) -> None:
+    """They are no continuous axis, and as texts they are categories."""
+    texts = list(map(str, given))
+    advice = re.escape(f"choices without an order are categories, given as texts, which points hold: {tuple(texts)}")
+    makes = [lambda values: domains.box({"flag": values, "x": (0.0, 1.0)}), lambda values: Axis("flag", values, "categorical")]
+    makes += [] if texts == ["1", "2", "4"] else [lambda values: Axis("flag", values)]
+    if len(given) > 1:
+        for make in makes:
+            with pytest.raises(InvalidArgument, match=advice):
+                make(given)
+        assert domains.box({"flag": texts}).categories == Space.of([Axis.of_categories("flag", texts)]).domain.categories == (tuple(texts),)
+    with pytest.raises(InvalidArgument, match="flag"):
+        jaxbandit.optimise(lambda flag: 0.0, {"flag": given}, 1)
 
 
 @pytest.mark.full

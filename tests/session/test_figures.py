@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import kernels
+from jaxbandit import delays, domains, kernels
 from jaxbandit.drawing import Ground, figure_of, logarithmic_ticks
 from jaxbandit.session import Axis, Model, Session
 from jaxbandit.session.axes import Space
@@ -41,6 +41,25 @@ def test_ticks_of_logarithmic_axes_can_be_read(case: str) -> None:
     labels = [label.get_window_extent() for label in axis.get_xticklabels() if low <= label.get_position()[0] <= high]
     assert len(labels) == len(ticks) and all(one.x1 + 2 < other.x0 for one, other in itertools.pairwise(labels))
     assert not any(label.get_text() for label in axis.get_xticklabels(minor=True))
+
+
+@pytest.mark.parametrize(
+    "axes",
+    [
+        [Axis.between("x", 1e-6, 1, 7, "logarithmic"), Axis("y", (0, 1))],
+        [Axis.between("x", 1e-6, 1, scale="logarithmic")],
+        {"x": domains.log(1e-6, 1.0)},
+        {"y": (0.0, 1.0), "x": domains.log(1e-6, 1.0)},
+    ],
+    ids=["grid", "continuous", "box", "plane"],
+)
+def test_logarithmic_axes_are_drawn_so(axes: Any) -> None:
+    model = Model(noise_variance=0.1)
+    with Session.create(None, axes, jaxbandit.RandomSearch(), model, key=0, delay=delays.NoDelay()) as session:
+        session.tell(session.ask(), reward=1.0)
+        scales = {(axis.get_xlabel(), axis.get_xscale()) for axis in session.plot().axes if axis.get_xlabel()}
+        scales |= {(axis.get_ylabel(), axis.get_yscale()) for axis in session.plot().axes if axis.get_ylabel() in ("x", "y")}
+    assert ("x", "log") in scales and scales <= {("x", "log"), ("y", "linear")}
 
 
 def test_slices_show_what_was_measured_near_them(tmp_path: Path) -> None:
