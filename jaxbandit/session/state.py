@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from jaxbandit.algorithms.safe_sets import Safe
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import from_fields
@@ -315,7 +314,7 @@ class State:
         Raises ``SessionError`` when there is none, and where the algorithm certifies points, of which this is none.
         """
         domain, failed, avoided = self.space.domain, self.failed, self.avoided
-        if isinstance(self.specification.algorithm, Safe):
+        if self.specification.algorithm.traits.certifies:
             kind = type(self.specification.algorithm).__name__
             raise SessionError(f"ask: {kind} finds no point but those that have failed, and no other is certified; {FREE}")
         places = self.space.modelled[: domain.size]
