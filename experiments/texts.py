@@ -87,8 +87,9 @@ def cells_of(path: Path) -> list[Any]:
 
 
 def printed_by(cell: Any) -> str:
-    """Return the text that a cell of a notebook has put out."""
-    return "\n".join(out.get("text") or out.get("data", {}).get("text/plain", "") for out in cell.get("outputs", []))
+    """Return the text that a cell of a notebook has put out, figures aside."""
+    shown = [(out.get("text", ""), out.get("data", {})) for out in cell.get("outputs", [])]
+    return "\n".join(text or ("" if "image/png" in data else data.get("text/plain", "")) for text, data in shown)
 
 
 def outputs_of(cells: Sequence[Any]) -> str:

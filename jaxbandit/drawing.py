@@ -11,6 +11,7 @@ import dataclasses
 import inspect
 import io
 import itertools
+import re
 import string
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
+from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator, NullFormatter
 
 from jaxbandit.core.checks import InvalidArgument, one_of, short, short_enough
@@ -66,6 +68,7 @@ PAPER: Any = STYLE | {
 }
 STYLES = {"screen": STYLE, "paper": PAPER}
 LETTERS_OF_AN_INCH = 125  # of text, over the size of its letters in points
+MOST_LAYOUTS = 2  # panels are smaller where their labels have more lines
 LONG_HEADING = 24  # letters above a panel, beyond which they are moved to the caption
 SHADES = "cividis"  #: colour map of heat maps; its lightness increases for colour-blind people and in grey print too
 Count: TypeAlias = Annotated[int, whole(1, 1000)]  # of rows or columns of a figure
@@ -83,14 +86,33 @@ DOT: Any = {"marker": "o", "linestyle": "none", "markersize": 4.5, "markerfaceco
 OUTLINED = [withStroke(linewidth=2.6, foreground="black")]  # of white lines: visible on dark and on light shades
 
 
+def _broken(label: Text, along: str, room: float, renderer: Any) -> bool:
+    """Break an axis's label, which runs ``along`` its panel, into lines where it is longer than the panel; return whether it was."""
+    length = getattr(label.get_window_extent(renderer), along)
+    if length <= room:
+        return False
+    formulas_whole = re.sub(r"\$[^$]*\$", lambda formula: formula[0].replace(" ", "\0"), label.get_text())
+    lines = formulas_whole.split("\n")
+    most = max(int(max(map(len, lines)) * room / length), 1)
+    broken = [textwrap.fill(line, most, break_long_words=False, break_on_hyphens=False) for line in lines]
+    label.set_text("\n".join(broken).replace("\0", " "))
+    return broken != lines
+
+
 class Drawing(Figure):
-    """A figure that belongs to no window, which a notebook shows whether pyplot has been loaded or not."""
+    """A figure whose labels fit their panels in files, which a notebook shows whether pyplot has been loaded or not."""
 
     def draw(self, renderer: Any) -> None:
         """Draw; where a file is written, matplotlib draws once before, with methods that do nothing, only for the layout."""
         engine = self.get_layout_engine()
         if engine is not None and self.canvas.is_saving() and not inspect.ismethod(renderer.draw_text):
             engine.execute(self)
+            for _ in range(MOST_LAYOUTS):
+                wide = [_broken(axis.xaxis.label, "width", axis.bbox.width, renderer) for axis in self.axes]
+                high = [_broken(axis.yaxis.label, "height", axis.bbox.height, renderer) for axis in self.axes]
+                if not any(wide + high):
+                    break
+                engine.execute(self)
         else:
             super().draw(renderer)
 
@@ -185,7 +207,7 @@ def grid_of_axes(axes: GivenAxes, rows: Count, columns: Count, size: Size = PANE
     if axes is None:
         from matplotlib import pyplot  # only here: files need none
 
-        axes = pyplot.figure(layout="constrained")
+        axes = pyplot.figure(FigureClass=Drawing, layout="constrained")
     if isinstance(axes, Figure) and not axes.axes:
         return _panels(axes, rows, columns, size)
     short_enough("axes", axes)

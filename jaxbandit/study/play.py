@@ -67,10 +67,10 @@ class Player:
         begun, compiling = time.perf_counter(), self.compiling
         checkpoint = None if self.resumed is None or (*self.resumed["place"][:2],) != batch.place else self.resumed
         arrays = self._at_once(batch) if batch.cell.in_one_part else self._in_parts(batch, checkpoint)
+        played = time.perf_counter() - begun - self.compiling + compiling
         if "strong_regret" in self.plan.study.metrics:
             arrays[f"fact_{MIXED}"] = np.asarray([self._best_mixed(run, trial) for run, trial in batch.rows.tolist()])
-        seconds = time.perf_counter() - begun
-        return arrays, np.asarray([seconds, seconds - self.compiling + compiling]) if checkpoint is None else np.full(2, np.nan)
+        return arrays, np.asarray([time.perf_counter() - begun, played]) if checkpoint is None else np.full(2, np.nan)
 
     def _at_once(self, batch: Batch) -> dict[str, np.ndarray]:
         """Play all rounds by one program, called as often as it takes."""

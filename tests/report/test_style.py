@@ -10,8 +10,9 @@ from matplotlib.figure import Figure
 
 from jaxbandit import report
 from jaxbandit.cli import show
-from jaxbandit.drawing import Drawing
+from jaxbandit.drawing import Drawing, figure_of
 from jaxbandit.report import plots
+from tests.support.figures import texts_outside
 from tests.support.synthetic_results import results
 
 
@@ -47,6 +48,23 @@ def test_the_style_of_papers_has_the_width_of_columns_and_no_sentences_above_fig
     assert [axis.get_title() for axis in whole.axes] == ["(a)", "(b)"] and whole.get_suptitle() == ""
     assert plt.rcParams["font.size"] == 10
     assert plots.caption_of(plots.compose("", [[lambda ax: ax.set_title("short")]])) == ""
+
+
+@pytest.mark.parametrize("name", ["paper", "screen"])
+def test_labels_of_axes_are_whole_in_files(name):
+    """Long ones are broken between words, at no place of a formula, whether pyplot's figures or those of experiments are written."""
+    words = r"average positive regret $R^+ (t) / t$ of all"
+    with report.style(name):
+        own, many = plots.curves(results())[1].figure, figure_of(2, 3)
+        for axis in many[1].flat:
+            axis.set(xlabel=words, ylabel=words)
+        for figure in (own, many[0]):
+            figure.savefig(io.BytesIO(), format="png", dpi=figure.dpi)
+            assert texts_outside(figure) == []
+        labels = [label.get_text() for axis in many[1].flat for label in (axis.xaxis.label, axis.yaxis.label)]
+        assert {" ".join(label.split("\n")) for label in labels} == {words}
+        assert any("\n" in label for label in labels) == (name == "paper")
+    plt.close("all")
 
 
 def written(kind):

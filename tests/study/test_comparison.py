@@ -124,6 +124,16 @@ def test_seconds_of_every_line_and_what_is_said_of_the_study() -> None:
     assert (data.playing_seconds.values > 0).all() and (data.run_seconds.values > data.playing_seconds.values).all()
 
 
+@pytest.mark.full
+def test_seconds_of_playing_are_without_those_of_the_best_mixed_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, later = play.time.perf_counter, [0.0]
+    monkeypatch.setattr(play, "time", SimpleNamespace(perf_counter=lambda: clock() + later[0]))
+    monkeypatch.setattr(play.Player, "_best_mixed", lambda player, run, trial: later.append(later.pop() + 1e6) or 0.0)
+    sine = problems.sine(7)
+    data = run_study(Study("timed", [run_of("a", jaxbandit.RandomSearch(), sine)], trials=2, horizon=3, metrics=("strong_regret",)))
+    assert data.run_seconds.values[0] > 2e6 > 1e6 > data.playing_seconds.values[0] > 0
+
+
 def test_what_cannot_be_compared_is_refused() -> None:
     study, designs = mixed(), {"initial": InitialDesign(random=1, counted=True)}
     with pytest.raises(InvalidArgument, match=r"equally many points before round 1, got \[1, 2\]"):
