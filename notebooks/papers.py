@@ -27,20 +27,18 @@ OTHERS = "Comparisons that no paper makes"
 FIGURES = ROOT / "experiments" / "figures"
 # Sizes at which figures of the page are made, where the whole study takes more than some minutes of one core.
 SHOWN = {
-    "bpe": "replace(EXPERIMENT.quick, trials=10, points_per_axis=25)",
-    "bpe-vs-bpe": "replace(EXPERIMENT.quick, trials=10, points_per_axis=25)",
-    "bpe-delays": "replace(EXPERIMENT.quick, trials=8, points_per_axis=16)",
-    "delay-sweep": "replace(EXPERIMENT.defaults, trials=20)",
+    "bpe": "replace(EXPERIMENT.defaults, trials=10, points_per_axis=16)",
+    "bpe-vs-bpe": "replace(EXPERIMENT.defaults, trials=10, points_per_axis=16)",
+    "bpe-delays": "replace(EXPERIMENT.defaults, trials=10, points_per_axis=16)",
     "misspecified": "replace(EXPERIMENT.quick, trials=24, horizon=150, points_per_axis=20)",
     "boxes": "replace(EXPERIMENT.quick, trials=10, horizon=40)",
-    "differentiable": "replace(EXPERIMENT.quick, trials=200)",
     "zj22": "replace(EXPERIMENT.defaults, trials=20, horizon=1000)",
     "zj22-stocks": "replace(EXPERIMENT.defaults, horizon=2000)",
     "scgp": "replace(EXPERIMENT.defaults, trials=20, horizon=2000)",
     "data-rate": "replace(EXPERIMENT.defaults, trials=20, points_per_axis=7)",
     "hyperparameters": "replace(EXPERIMENT.defaults, trials=3)",
     "config-p": "replace(EXPERIMENT.quick, trials=20, horizon=100, points_per_axis=50)",
-    "shootout": "replace(EXPERIMENT.quick, trials=20, horizon=100)",
+    "shootout": "replace(EXPERIMENT.quick, trials=20, horizon=200)",
 }
 KINDS = {kind.name: kind for kind in jb.ALGORITHMS.values()}
 SECTIONS = ("## Difference from the paper", "## Cost of a round", "## When it fails")
@@ -163,6 +161,11 @@ def size_of(options: Options) -> str:
     return f"{options.trials:,} trials, {options.horizon:,} rounds{grid}"
 
 
+def chosen(name: str, own: object, every: object) -> str:
+    """Return what a study has of an option that it adds, beside all that there is."""
+    return f"{len(own)}{f' of {len(every)}' if every else ''} {name}" if isinstance(own, tuple) else f"{name} {own}"
+
+
 def experiments() -> str:
     """Return by paper what every experiment says of itself, its figure, and the lines that make it."""
     parts: dict[str, list[str]] = {}
@@ -171,8 +174,8 @@ def experiments() -> str:
         paper = inspect.getdoc(sys.modules[experiment.module.rpartition(".")[0]]).partition("\n")[0].rstrip(".")
         heading = paper if re.search(r"\(\d{4}\)", paper) else OTHERS
         full, shown = experiment.defaults, eval(options_of(experiment), {"EXPERIMENT": experiment, "replace": dataclasses.replace})
-        more = "more parts and " if shown.extra != full.extra else ""
-        said = "the size of the study" if shown == full else f"the study has {more}{size_of(full)}"
+        fewer = [chosen(name, shown.extra[name], every) for name, every in full.extra.items() if shown.extra[name] != every]
+        said = "as the text." if shown == full else f"the numbers of the text are of {size_of(full)}."
         parts.setdefault(heading, []).append(f"""### {experiment.title}
 
 {first}
@@ -181,7 +184,7 @@ def experiments() -> str:
 :alt: {experiment.title}
 :width: 100%
 
-{size_of(shown)}; {said}: `python -m experiments {experiment.name}`
+The figure is of {", ".join([*fewer, size_of(shown)])}, {said} The study is `python -m experiments {experiment.name}`.
 ```
 
 ```python

@@ -4,17 +4,16 @@ An algorithm on a grid chooses by a maximum, so its regret is piecewise constant
 ``jaxbandit.gradients.SmoothedLoss`` has that of the loss averaged over small steps, from pairs of trials on common random numbers. The
 problem is ``sine`` (Guo, Zhu and Liu 2022, Figure 1), the loss the mean over rounds of ``(f* - f)^+ + g^+``.
 
-Measured 2026-11-22 by ``python -m experiments differentiable`` and the options that are named:
+Measured 2026-11-28 by ``python -m experiments differentiable``:
 Panels of the figure, and what we get (20x20 points, T = 100, 1,000 held-out trials):
-1. The loss about the paper's width of 3. Before any data most points tie to the last bit, and rounding picks the first ones: at 3.00 the
-   loss jumps from 0.82 to 0.87. After five random points it is lower, and smooth.
+1. The loss about the paper's width of 3, over so many trials that its steps are small; after five random points it is lower.
 2. The error of the gradient of four hyper-parameters against the number of trials, by method, each about its own mean: at 64 trials 0.15
-   by factorial pairs, 0.20 one coordinate at a time, 0.41 along Gaussian directions.
+   by factorial pairs, 0.19 one coordinate at a time, 0.42 along Gaussian directions.
 3. Sixteen hyper-parameters, two schedules of seven widths among them, tuned by ``descend`` and by random search with as many trials
-   (7,664): 0.87 at the paper's values, 0.46 after the descent, 0.62 after random search.
+   (7,664): 0.87 at the paper's values, 0.459 after the descent, 0.631 after random search.
 4. Where it is rash: seven hyper-parameters on 50x50 points over three times the rounds, with first steps of 0.4 on 64 trials. What the
-   descent sees goes up to 0.55, from 0.33 at the start, before it falls, and its last step is not its best: validation on fresh trials
-   returns an earlier one, 0.106 against 0.114. Screening with smaller steps, the default, gets 0.132 here and is surer.
+   descent sees goes up to 0.45, from 0.344 at the start, before it falls; validation on fresh trials returns 0.130, its last step has
+   0.131. Screening with smaller steps, the default, gets 0.124 here and is surer.
 """
 
 from __future__ import annotations
