@@ -258,9 +258,9 @@ def columns_of(path: str | Path, delimiter: str | None = ",", argument: str = "p
         raise InvalidArgument(f"{argument}: cannot read {str(path)!r}: {reason_of(error)}") from error
     if len(rows) < 2:
         raise InvalidArgument(f"{argument}: {str(path)!r} must hold a line of names and at least one row, got {len(rows)} lines")
-    used = max((number for row in rows for number, cell in enumerate(row, start=1) if cell), default=0)
     # Spreadsheets write empty columns behind the last one.
-    header, *rows = ([*row[:used], *[""] * (used - len(row))] if not any(row[used:]) and len(row) >= len(rows[0]) else row for row in rows)
+    width = max((number for number, name in enumerate(rows[0], start=1) if name), default=len(rows[0]))
+    header, *rows = (row[:width] if not any(row[width:]) else row for row in rows)
     if len(set(header)) < len(header):
         raise InvalidArgument(f"{argument}: the columns of {str(path)!r} must have different names, got {short(header)}")
     for number, row in enumerate(rows, start=1):

@@ -136,8 +136,8 @@ def rows_of(
             before |= one.values
             rows.append(dataclasses.replace(one, index=index, ticket=int(ticket)))
     if left_out:
-        words = f"beyond the ends of an axis and left out: {short(left_out)}"
-        warnings.warn(f"history: {len(left_out)} of {len(asked)} rows lie {words}", stacklevel=4)
+        words = f"lie beyond the ends of an axis, and are left out: {short(left_out)}"
+        warnings.warn(f"history: {len(left_out)} of {len(asked)} rows {words}", stacklevel=4)
     return rows
 
 

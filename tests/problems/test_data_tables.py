@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxbandit import InvalidArgument, problems
+from jaxbandit.problems.data import columns_of
 
 ARMS = Path(__file__).parents[1] / "support" / "arms.csv"
 GOALS: dict[str, Any] = {"objective": "maximise yield", "constraints": ["heat <= 80"]}
@@ -128,3 +129,38 @@ def test_what_is_wrong_with_a_file_is_named(tmp_path: Path, content: Any, words:
             problems.from_csv(path, **GOALS, delimiter=delimiter)
     if content == "yield;heat\n1;2\n":
         assert problems.from_csv(str(path), **GOALS, delimiter=";").means.shape == (2, 1)
+
+
+AS_SPREADSHEETS_WRITE = {
+    "semicolons and decimal commas": b"heat;yield\r\n20;71,3\r\n30;1,5e1\r\n",
+    "tabs": b"heat\tyield\n20\t71.3\n30\t15\n",
+    "a byte-order mark, quotes and blank lines": b'\xef\xbb\xbf"heat","yield"\n"20","71.3"\n"30","15"\n\n,\n',
+    "empty columns at the end": b"heat,yield,,\n20,71.3,,\n30,15,,\n",
+}
+
+
+@pytest.mark.parametrize("case", AS_SPREADSHEETS_WRITE)
+def test_a_table_is_read_as_spreadsheets_write_it(case, tmp_path):
+    path = tmp_path / "runs.csv"
+    path.write_bytes(AS_SPREADSHEETS_WRITE[case])
+    columns = columns_of(path, None)
+    assert list(columns) == ["heat", "yield"]
+    np.testing.assert_array_equal([[float(cell) for cell in cells] for cells in columns.values()], [[20, 30], [71.3, 15]])
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"a;b\n1,5;2.5\n", "comma of '1,5' beside '2.5' may be decimal or one of thousands"),
+        (b"a;b\n1,500;2\n", "comma of '1,500' may be decimal or one of thousands"),
+        ("a,b\n1,2°C\n".encode("latin-1"), "is no text in UTF-8; save it as CSV in UTF-8"),
+        ("a,b\n1,2\n".encode("utf-16"), "is no text in UTF-8"),
+        (b"a,a\n1,2\n", "must have different names, got \\['a', 'a'\\]"),
+        (b"a,b\n71,3,1\n", "row 1 of .* must have 2 columns, as its first line, got 3"),
+    ],
+)
+def test_a_table_of_which_nobody_can_tell_what_it_says_is_refused(content, words, tmp_path):
+    path = tmp_path / "runs.csv"
+    path.write_bytes(content)
+    with pytest.raises(InvalidArgument, match=words):
+        columns_of(path, None)

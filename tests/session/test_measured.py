@@ -282,3 +282,54 @@ def test_events_that_do_not_fit_are_refused(tmp_path: Path) -> None:
             journal.append("observed", {"ticket": ticket, "rows": rows})
         with pytest.raises(DamagedSession, match=words):
             Session.open(directory)
+
+
+def laboratory(cells: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """Two runs on AXES, with some cells replaced."""
+    return {"heat": ["20", "50"], "dose": ["0.1", "10"], "metal": ["Pd", "Ni"], "yield": ["61", "70.5"]} | cells
+
+
+@pytest.mark.parametrize("blank", ["n/a", "NA", "-", "", " ", None])
+def test_marks_of_a_laboratory_are_blank_where_nothing_was_measured(blank: str | None, tmp_path: Path) -> None:
+    with on_axes(tmp_path / "s", history=laboratory({"yield": ["61", blank]})) as session:
+        assert session.told == {1: ["yield"], 2: []}
+    with pytest.raises(InvalidArgument, match="row 2: metal: is blank, and a row must say all of its point"):
+        on_axes(tmp_path / "t", history=laboratory({"metal": ["Pd", blank]}))
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        ({"yield": ["61", "<0.5"]}, "row 2: yield: must be .*'<0.5'; of a value beyond a limit of detection write the limit or half of it"),
+        ({"yield": ["5%", "1"]}, "row 1: yield: .*; write the number without a sign or a unit"),
+        ({"yield": ["1", "71,3"]}, "row 2: yield: .*; numbers have a decimal point"),
+        ({"dose": ["1", "2024-03-01"]}, "row 2: dose: .*; a date is no number"),
+        ({"heat": ["20", "95"]}, "row 2: heat: must lie on its axis, 20 to 80 °C, got 95.0; outside='drop' leaves such rows out"),
+        ({"Date": ["2024-01-03"] * 2}, r"ignore=\['Date'\]"),
+        ({"Heat": ["20", "30"]}, "must have one column of heat"),
+    ],
+)
+def test_what_is_no_measurement_is_refused_by_its_row(cells: dict[str, Any], words: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match=words):
+        on_axes(tmp_path / "s", history=laboratory(cells))
+
+
+def test_rows_beyond_an_axis_are_left_out_where_that_is_asked(tmp_path: Path) -> None:
+    rows = laboratory({"heat": ["95", "50"]})
+    with pytest.warns(UserWarning, match=r"history: 1 of 2 rows lie beyond the ends of an axis, and are left out: \[1\]"):
+        session = on_axes(tmp_path / "s", history=rows, outside="drop")
+    with session:
+        assert [ticket.point["heat"] for ticket in session.pending] == [] and session.told == {1: ["yield"]}
+        assert session.columns()["heat"].tolist() == [50]
+    box = {"x": (0.0, 1.0)}
+    with (
+        pytest.warns(UserWarning, match="1 of 2 rows"),
+        Session.create(None, box, key=0, history={"x": [0.5, 1.5], "reward": [1.0, 2.0]}, outside="drop") as session,
+    ):
+        assert session.columns()["x"].tolist() == [0.5]
+
+
+def test_columns_go_by_their_units_too(tmp_path: Path) -> None:
+    rows = {"Heat (°C)": [20], "DOSE": [0.1], "metal": ["Pd"], "yield": [61]}
+    with on_axes(tmp_path / "s", history=rows) as session:
+        assert session.told == {1: ["yield"]}
