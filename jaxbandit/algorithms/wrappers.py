@@ -262,7 +262,7 @@ class Refitted(Wrapper[S]):
         if model.noise_differs:
             raise InvalidArgument("surrogate.noise_variance: Refitted fits one number for each output, got a table over the points")
         if isinstance(model, BoxSurrogate) and not all(isinstance(form, Pool) for form in model.forms):
-            words = "whose features were made of one kernel; build the model without the form 'features', which is exact"
+            words = f"whose features were made of one kernel; build the model without {setting('form', 'features')}, which is exact"
             raise InvalidArgument(f"surrogate: Refitted fits kernels anew, and this model is one {words}")
         how = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name not in ("algorithm", "at_start")}
         refitted: AbstractSurrogate

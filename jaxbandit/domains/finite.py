@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
@@ -24,6 +25,16 @@ __all__ = ["MOST_POINTS", "Domain", "arms", "grid", "mixed", "points", "product"
 MOST_POINTS = 10**7
 """The most points of a domain: beyond, the posterior of a single trial would take gigabytes."""
 COORDINATES, AXIS = matrix("one row per point, one column per axis"), vector("one number per point of the axis")
+
+
+class Coordinates(np.ndarray):
+    """An array of NumPy that can be indexed by a number that JAX traces, too."""
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return the entries of an index, as an array of NumPy or, of a traced one, of JAX."""
+        parts = index if isinstance(index, tuple) else (index,)
+        plain = np.asarray(self)
+        return (jnp.asarray(plain) if any(isinstance(part, jax.core.Tracer) for part in parts) else plain)[index]
 
 
 @pytree
@@ -45,6 +56,8 @@ class Domain(Role):
 
     def __post_init__(self) -> None:
         check_fields(self, "Domain")
+        if type(self.points) is np.ndarray:
+            object.__setattr__(self, "points", self.points.view(Coordinates))
         if self.axes and (math.prod(self.grid_shape), len(self.axes)) != np.shape(self.points):
             raise checks.InvalidArgument(
                 f"Domain.axes: a grid of {list(self.grid_shape)} points, got {list(np.shape(self.points))} coordinates; use domains.product"

@@ -27,6 +27,10 @@ from jaxbandit.surrogates import Surrogate, surrogate
 __all__ = ["AbstractProblem", "Family", "Optimum", "Problem", "best_mixed_policy", "from_functions", "from_tables", "optimum"]
 
 NOISE_OF_NOISELESS = 1e-6  # of a model, as a share of the prior variance
+NO_MEANS = (
+    "must be the table [1 + m, M] of mean values, by which a simulation measures regret and violations; where nobody knows them,"
+    " jaxbandit.optimise or a Session asks for points"
+)
 
 
 class AbstractProblem(OnDomain):
@@ -115,11 +119,11 @@ class AbstractProblem(OnDomain):
         return jnp.asarray(self.means)[:, index] + noise
 
     @checked
-    def model(self, kernel: Kernel | None = None, **options: Any) -> Surrogate:
+    def model(self, kernel: Kernel | Sequence[Kernel] | None = None, **options: Any) -> Surrogate:
         """Return the GP model that knows what is so: the kernel that a random family draws its functions with, and the noise variance.
 
         Args:
-          kernel: another kernel; needed where functions come from no kernel, as those of ``sine``.
+          kernel: another kernel, or one for each output; needed where functions come from no kernel, as those of ``sine``.
           **options: further arguments of :func:`jaxbandit.surrogate`, in place of what is known. Without noise the variance is a millionth
             of the prior's, for a model needs some.
 
@@ -135,8 +139,10 @@ class AbstractProblem(OnDomain):
             if variances is None or not np.all(np.isfinite(variances)):
                 raise checks.InvalidArgument(f"noise_variance: must be given, for {checks.short(self.noise)} has none that is known")
             if not np.all(variances):
-                (prior,) = covariances([kernel], [self.domain.points[:1]], [self.domain.points[:1]])
-                variances = np.maximum(variances, NOISE_OF_NOISELESS * prior[0, 0])
+                each_kernel = [kernel] if isinstance(kernel, Kernel) else list(kernel)
+                first = [self.domain.points[:1]] * len(each_kernel)
+                priors = np.reshape(covariances(each_kernel, first, first), -1)
+                variances = np.maximum(variances, NOISE_OF_NOISELESS * priors)
             each = np.asarray(variances).tolist()
             options["noise_variance"] = each[0] if len(set(each)) == 1 else each
         return surrogate(self.domain, kernel, **{"outputs": self.outputs, **options})
@@ -170,6 +176,8 @@ class AbstractProblem(OnDomain):
           InvalidArgument: on a parameter of the wrong class or shape, or outside its range.
         """
         check_fields(self, type(self).__name__)
+        if not (self.is_random or "means" in dir(self)):
+            raise checks.InvalidArgument(f"{type(self).__name__}.means: {NO_MEANS}")
         parts = {"domain": of_class(Domain), "noise": of_class(Noise), "delay": of_class(Delay), "name": label, "norm": finite | nothing}
         for name, check in parts.items():  # fields or properties
             check(f"{type(self).__name__}.{name}", getattr(self, name))
@@ -286,7 +294,7 @@ class Problem(AbstractProblem):
 
 INSTANCE = Check(
     "one instance of a problem, which has tables of means; of a random family it is family.sample(key)",
-    lambda value: isinstance(value, AbstractProblem) and value.has_means,
+    lambda value: isinstance(value, AbstractProblem) and value.has_means and "means" in dir(value),
     classes=(AbstractProblem,),
 )
 Instance: TypeAlias = Annotated[AbstractProblem, INSTANCE]  # whose means are looked up

@@ -7,7 +7,7 @@ import dataclasses
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, overload
+from typing import Annotated, Any, Self, overload
 
 import jax
 import numpy as np
@@ -58,6 +58,12 @@ class Session(Reading):
       directory: where the journal lies.
       specification: what the session is made of.
     """
+
+    def __new__(cls, *parts: Any, **others: Any) -> Self:
+        """Return a session to be initialised; :meth:`create` and :meth:`open` are the ways to one."""
+        if others or len(parts) != 2 or not isinstance(parts[1], Specification):
+            raise TypeError("Session: Session.create(directory, domain, key=0) begins a session, Session.open(directory) goes on with one")
+        return super().__new__(cls)
 
     @classmethod
     @hinted

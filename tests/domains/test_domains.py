@@ -139,3 +139,11 @@ def test_refuses(build, message):
     with pytest.raises(InvalidArgument) as caught:
         build()
     assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize("domain", [domains.grid([0.0, 1.0], [2.0, 3.0], 4), domains.box({"x": (0.0, 1.0)}, candidates=8)])
+def test_points_can_be_indexed_by_a_number_that_is_traced(domain):
+    points = np.asarray(domain.points, np.float32)
+    np.testing.assert_array_equal(jax.jit(lambda index: domain.points[index])(3), points[3])
+    np.testing.assert_array_equal(jax.vmap(lambda index: domain.points[index, 0])(np.arange(3)), points[:3, 0])
+    assert type(domain.points[3]) is np.ndarray and domain.points[3].dtype == np.float64

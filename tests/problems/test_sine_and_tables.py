@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import InvalidArgument, domains, problems
+from jaxbandit import InvalidArgument, domains, kernels, problems
 
 
 @pytest.mark.parametrize("x64", [False, True])
@@ -149,3 +149,25 @@ def test_tables_of_no_constraints():
     assert free.constraints == 0 and np.array_equal(free.means, [[0, 2, 1]])
     with pytest.raises(InvalidArgument, match=r"constraints: expected shape \[\*, 3\]"):
         problems.from_tables(domains.arms(3), [0.0, 2.0, 1.0], [[], []])
+
+
+@pytest.mark.parametrize("noise", [problems.Gaussian(variance=0.05), problems.Noiseless()])
+def test_a_model_has_a_kernel_for_each_output_where_several_are_given(noise):
+    problem = problems.from_tables(domains.grid([0.0], [1.0], 5), np.ones(5), [np.ones(5)], noise=noise)
+    both = [kernels.Matern52(length_scale=0.3), 2.0 * kernels.Matern52(length_scale=0.5)]
+    model = problem.model(both)
+    variances = 0.05 * np.ones(2) if np.all(noise.variances(2)) else 1e-6 * np.array([1, 2])
+    np.testing.assert_allclose(model.noise_variance, variances, rtol=1e-6)
+    np.testing.assert_allclose(model.predict(model.init()).sd[:, 0], np.sqrt([1, 2]), rtol=1e-3)
+
+
+def test_a_problem_whose_means_nobody_knows_says_what_runs_it():
+    @jaxbandit.pytree
+    class Unknown(problems.AbstractProblem):
+        domain: domains.Domain
+        noise: problems.Noise = problems.Gaussian(variance=0.05)
+        name = "unknown"
+        constraints = 0
+
+    with pytest.raises(jaxbandit.InvalidArgument, match=r"Unknown\.means: must be the table .*jaxbandit.optimise or a Session"):
+        Unknown(domain=domains.grid([0.0], [1.0], 5))

@@ -579,3 +579,9 @@ def test_beliefs_are_drawn_on_any_domain(space: str, tmp_path: Path) -> None:
         labels = {axis.get_ylabel() for axis in figure.axes} | {axis.get_title().partition(":")[0] for axis in figure.axes}
         assert {"yield", "pH", "probability of feasibility"} <= labels
         assert figure._repr_png_().startswith(b"\x89PNG"), "a notebook shows it, with or without pyplot"
+
+
+@pytest.mark.parametrize("given", [("d", {"x": (0.0, 1.0)}), (), ("d",)])
+def test_a_session_is_made_by_create_or_open(given: tuple[Any, ...]) -> None:
+    with pytest.raises(TypeError, match=r"Session\.create\(directory, domain, key=0\) begins a session, Session\.open\(directory\)"):
+        Session(*given)
