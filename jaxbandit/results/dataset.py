@@ -20,6 +20,7 @@ from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import Check, Place
 from jaxbandit.core.pytree import float_dtype
+from jaxbandit.core.status import Status
 from jaxbandit.core.status import flags_in_words as status_in_words
 from jaxbandit.delays import NEVER
 from jaxbandit.domains import Box
@@ -176,6 +177,34 @@ class Contents:
             }
             value = np.asarray(instead[name])
         return np.broadcast_to(value, (len(arrays["end_status"]), *value.shape))
+
+    def misfit(self, cell: int, arrays: Arrays, count: int) -> str:
+        """Return what keeps the arrays of ``count`` trials of a cell from being part of the results; nothing where they are."""
+        problem, shown = self.problems[cell], {name: source for name, source in SOURCES.items() if source in arrays}
+        needed = {"status", *self.metrics, *(("observed",) if self.trajectories else ())}
+        if lacking := sorted(SOURCES[name] for name in needed - shown.keys()):
+            return f"it lacks {', '.join(lacking)}"
+        for name, array in arrays.items():
+            if array.shape[:1] != (count,):
+                return f"{name} is of the shape {array.shape}, and there are {count} trials"
+        sizes = {"round": len(self.kept), "played": self.horizon, "output": problem.outputs, "coordinate": problem.domain.dimension}
+        of_round = "round" if len(self.kept) == self.horizon else "played"
+        further = {**FURTHER, "index": (of_round,), "point": (of_round, "coordinate")}
+        for name, source in shown.items():
+            dims = further.get(name, ("round",) if name in METRICS else ())
+            shape, found = tuple(sizes.get(dim) for dim in dims), arrays[source].shape[1:]
+            if len(found) != len(shape) or any(size not in (None, has) for size, has in zip(shape, found, strict=True)):
+                return f"{source} has the shape {found} in each trial, in place of {shape}"
+            if arrays[source].dtype.kind not in "fiub":
+                return f"{source} holds no numbers"
+        ranges = {"end_status": 2 * max(Status)}
+        if not isinstance(problem.domain, Box):
+            ranges["seen_indices"] = problem.domain.size
+        for name, size in ranges.items():
+            array = arrays.get(name, np.zeros(0, np.int32))
+            if array.dtype.kind not in "iu" or np.any((array < 0) | (array >= size)):
+                return f"{name} holds others than whole numbers from 0 to {size - 1}"
+        return ""
 
     def pieces(self, variables: Mapping[str, Variable], cell: int, arrays: Arrays, rows: np.ndarray) -> Iterator[Piece]:
         """Return the pieces of all variables that a batch of a cell holds, given the run and the trial ``[n, 2]`` of each row."""

@@ -1,7 +1,7 @@
 """Results on disk: NetCDF files and Zarr directories, written whole or not at all, and refused where they were damaged.
 
 The seal of ``results.nc`` or ``results.zarr`` is a file of SHA-256 checksums beside it, ``results.nc.sha256``, as ``sha256sum`` writes and
-checks it. Results that another program has written have no seal and are read as they are.
+checks it. Results that another program has written have no seal and are read as they are, which is said.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import importlib.util
+import logging
 import math
 import os
 import shutil
@@ -29,6 +30,7 @@ if TYPE_CHECKING:  # loaded by the functions that read and write: a session, whi
     import h5netcdf
     import xarray as xr
 
+LOGGER = logging.getLogger("jaxbandit")
 LEVEL = 4  # of compression
 CHUNK_BYTES = 2**20  # of what is compressed and read at a time
 OVERHEAD = 2**18  # bytes of a file beside its values: names, attributes, and room for what HDF5 aligns
@@ -242,8 +244,9 @@ def _seal(path: Path) -> None:
 
 
 def _check_seal(path: Path) -> None:
-    """Raise ``InvalidArgument`` on a NetCDF file or a Zarr directory that was altered since it was sealed; one without a seal passes."""
+    """Raise ``InvalidArgument`` on a NetCDF file or a Zarr directory that was altered since it was sealed; say where one has no seal."""
     if not seal_of(path).exists():
+        LOGGER.warning(f"{path} has no {seal_of(path).name} beside it: numbers that were changed since it was written are not noticed")
         return
     text = seal_of(path).read_text(encoding="utf-8", errors="replace")
     sealed = {name.partition("/")[2] or ".": checksum for checksum, _, name in (line.partition("  ") for line in text.splitlines())}

@@ -6,14 +6,16 @@
     at-work.npz         the last checkpoint of the batch that is played, and its place in the run
     progress.json       what is finished, and the mean curves so far, for whoever watches
 
-Every file appears under its name only once it is whole, and says of which run it is, in which place; archives have checksums of their own.
-A file that does not fit is dropped, and what it held is run again.
+Every file appears under its name only once it is whole, and says of which run it is, in which place, with a checksum of what it holds. A
+file that does not fit is dropped, and what it held is run again. Who changes numbers and their checksum is noticed where shapes, or ranges
+of points and flags, are not those of the study.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import os
 import socket
@@ -32,7 +34,7 @@ from jaxbandit.core.executors import surroundings
 from jaxbandit.core.files import CannotWrite, ExistingOutput, drop, prepare_directory, reason_of, write_whole
 from jaxbandit.core.pytree import float_dtype
 
-LAYOUT = 8  # of the files; to be raised whenever a checkpoint of the code before cannot go on
+LAYOUT = 9  # of the files; to be raised whenever a checkpoint of the code before cannot go on
 WORDS = {
     "layout": "another layout of checkpoints",
     "jaxbandit": "another version of jaxbandit",
@@ -193,20 +195,31 @@ class Files:
 
     def write(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
         """Write arrays whole or not at all, with a seal; raises ``CannotWrite``."""
-        seal = np.asarray(f"{self.run}, {name}")
+        seal = np.asarray(self._seal(name, arrays))
         write_whole(self.directory / name, lambda temporary: np.savez(temporary, allow_pickle=False, **arrays, **{SEAL: seal}))
 
-    def read(self, name: str) -> dict[str, np.ndarray] | None:
-        """Return the arrays of a file; ``None`` when it is not there, or does not fit and has been dropped."""
+    def _seal(self, name: str, arrays: Mapping[str, np.ndarray]) -> str:
+        """Return what a file says of itself: its run, its place, and what it holds."""
+        held = hashlib.sha256()
+        for key, array in sorted((key, np.asarray(array)) for key, array in arrays.items()):
+            held.update(f"{key} {array.dtype.str} {array.shape} ".encode() + array.tobytes())
+        return f"{self.run}, {name}, {held.hexdigest()}"
+
+    def read(self, name: str, misfit: Callable[[dict[str, np.ndarray]], str] = lambda arrays: "") -> dict[str, np.ndarray] | None:
+        """Return the arrays of a file; ``None`` when it is not there, or does not fit and has been dropped.
+
+        It does not fit where ``misfit`` of its arrays says why, either.
+        """
         path = self.directory / name
         if not path.exists():
             return None
         try:
             with np.load(path, allow_pickle=False) as held:
                 arrays = dict(held)
-            if str(arrays.pop(SEAL)) == f"{self.run}, {name}":
+            if str(arrays.pop(SEAL)) != self._seal(name, arrays):
+                reason = "it is of another run, in another place, or was altered since it was written"
+            elif not (reason := misfit(arrays)):
                 return arrays
-            reason = "it is of another run, or in another place"
         except Exception as error:  # what the readers of a damaged file raise is not documented
             reason = reason_of(error)
         self.note(f"{path} does not fit ({reason}); what it held is run again")

@@ -5,6 +5,7 @@ Programs that were used last stay in this process, as those of ``jax.jit`` do, s
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 import time
@@ -25,7 +26,7 @@ from jaxbandit.domains import Box
 from jaxbandit.engine.programs import advance_all, begin_all, conclude_all, play_all
 from jaxbandit.metrics import Tally, start_tally
 from jaxbandit.problems import best_mixed_policy
-from jaxbandit.results.dataset import MIXED, Arrays
+from jaxbandit.results.dataset import MIXED, Arrays, Contents
 from jaxbandit.results.measured import measure_all
 from jaxbandit.study.files import AT_WORK, Files
 from jaxbandit.study.plan import Batch, Plan, PlannedCell
@@ -39,7 +40,7 @@ class Player:
 
     After each part of a batch but the last one ``report`` is called with the batch, the round and the first metric of its trials there,
     ``None`` for rounds of an earlier process. Checkpoints in ``files`` take no more than a ``share`` of the time. Programs of the batches
-    that are ``left`` are compiled together.
+    that are ``left`` are compiled together. A checkpoint that does not fit the ``contents`` of the results is left alone.
     """
 
     def __init__(
@@ -51,7 +52,9 @@ class Player:
         note: Callable[[str], None] = lambda line: None,
         share: float = CHECKPOINT_SHARE,
         left: Callable[[], Iterable[Batch]] = lambda: (),
+        contents: Contents | None = None,
     ) -> None:
+        self.contents = contents
         self.plan, self.files, self.report, self.note, self.share, self.left = plan, files, report, note, share, left
         self.mesh, self.key = mesh_of(list(plan.devices)), jax.random.key(plan.study.seed)
         self.recording = {"record": "values" if plan.study.trajectories else "indices", "mesh": self.mesh}
@@ -59,7 +62,7 @@ class Player:
         self.metrics = tuple(dict.fromkeys("reward" if metric == "strong_regret" else metric for metric in plan.study.metrics))
         self.compiling = self.saving = 0.0  # seconds of all programs, and of the last checkpoint
         self.saved = time.perf_counter()  # when that was written
-        self.resumed = None if files is None else files.read(AT_WORK)
+        self.resumed = None if files is None else files.read(AT_WORK, _no_place)
         self.mixed: dict[Hashable, float] = {}  # rewards of best mixed policies by instance
 
     def play(self, batch: Batch) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -103,6 +106,9 @@ class Player:
         states, before = begin_all(cell.cell, self.key, pairs, mesh=self.mesh)
         tally, next_round = self._no_tally(cell), 1
         kept: list[dict[str, np.ndarray]] = []
+        if checkpoint is not None and (reason := self._misfit(cell, checkpoint, (states, tally))):
+            self.note(f"{AT_WORK} does not fit ({reason}); {batch} is run from its first round")
+            checkpoint = None
         if checkpoint is not None:
             # On another number of devices the last trial is repeated more or less often.
             leaves = {name: array[np.minimum(np.arange(len(pairs)), len(array) - 1)] for name, array in checkpoint.items()}
@@ -121,6 +127,25 @@ class Player:
                 self.report(batch, first + rounds - 1, np.asarray(curves[self.metrics[0]])[: batch.size, -1])
                 self._checkpoint((*batch.place, first + rounds), (states, tally), kept)
         return _collected(kept, conclude_all(cell.cell, self.key, states, pairs, mesh=self.mesh), batch.size)
+
+    def _misfit(self, cell: PlannedCell, checkpoint: Arrays, carry: object) -> str:
+        """Return what keeps a checkpoint of a cell from going on as what its trials ``carry`` does; nothing where it can."""
+        wanted = {f"c{i}": x for i, x in enumerate(jax.tree.leaves(carry)) if x.size}
+        for name, leaf in wanted.items():
+            array = checkpoint.get(name)
+            if array is None:
+                return f"it lacks {name}"
+            if array.shape[:1] in ((), (0,)) or array.shape[1:] != leaf.shape[1:] or array.dtype != leaf.dtype:
+                return f"{name} has the shape {array.shape} and the type {array.dtype}, in place of {leaf.shape} and {leaf.dtype}"
+        next_round = int(checkpoint["place"][2])
+        if next_round not in [first for first, _ in cell.parts]:
+            return f"no part begins at round {next_round}"
+        if self.contents is None:
+            return ""
+        grown = {name.removeprefix("g_"): array for name, array in checkpoint.items() if name.startswith("g_")}
+        count = max((len(array) for array in grown.values() if array.ndim), default=0)
+        so_far = dataclasses.replace(self.contents, horizon=next_round - 1, kept=self.contents.kept[self.contents.kept < next_round])
+        return so_far.misfit(cell.number, {**grown, "end_status": np.zeros(count, np.int32)}, count)
 
     def _places(self, first: int, before: Arrays, seen: Arrays) -> jax.Array:
         """Return what is measured, indices or on a box points: chosen from round ``first`` on, in round 1 after those before that count."""
@@ -201,6 +226,12 @@ class Player:
                 problem = jax.tree.map(lambda x: np.asarray(x)[0], sampled(canonicalise(problem), root, jnp.asarray([trial], jnp.int32)))
             self.mixed[instance] = best_mixed_policy(problem)[0]
         return self.mixed[instance]
+
+
+def _no_place(checkpoint: Arrays) -> str:
+    """Return whether a checkpoint does not say where it was made: the batch in two numbers, and the next round."""
+    place = checkpoint.get("place")
+    return "" if place is not None and place.shape == (3,) and place.dtype.kind in "iu" else "it does not say where it was made"
 
 
 def _joined(kept: Sequence[Arrays]) -> dict[str, np.ndarray]:

@@ -133,10 +133,11 @@ class Store:
     def __init__(self, plan: Plan, options: Options, files: Files | None, around: Mapping[str, str] | None) -> None:
         self.plan, self.options, self.files, self.around = plan, options, files, around
         self.so_far = SoFar(plan, options.report, None if files is None else files.directory)
+        self.contents = contents_of(plan)
         self.parts: dict[Batch, Arrays | None] = {}  # finished batches: their arrays where no file takes the results
         self.seconds = np.zeros((len(plan.runs), 2))  # of each run, with and without compilation; NaN if an earlier process played some
         for batch in plan.batches if options.resume else ():
-            part = None if files is None else files.read(batch.file)
+            part = None if files is None else self._read(batch)
             if part is not None:
                 self.parts[batch] = None if options.results else part
                 self.seconds[list(batch.cell.runs)] = np.nan
@@ -172,7 +173,7 @@ class Store:
         """Play all batches that are missing: give each with its arrays, unless a worker has written them, and its seconds."""
         options, missing = self.options, self.missing()
         if options.executor is None:
-            how: dict[str, Any] = {"note": options.note, "share": options.checkpoint_share, "left": self.missing}
+            how: dict[str, Any] = {"note": options.note, "share": options.checkpoint_share, "left": self.missing, "contents": self.contents}
             player = Player(self.plan, self.files, report=self.so_far.played, **how)
             self.so_far.compiling = lambda: player.compiling
             yield from ((batch, *player.play(batch)) for batch in missing)
@@ -216,18 +217,33 @@ class Store:
         """Return what is kept of a finished batch."""
         part = self.parts.get(batch)
         if part is None and self.files is not None:
-            part = self.files.read(batch.file)
+            part = self._read(batch)
         if part is None:
             raise CheckpointMismatch(f"resume: {batch} was altered while the study ran; run again with --resume")
         return part
 
+    def _read(self, batch: Batch) -> Arrays | None:
+        """Return a batch's file, ``None`` where there is none that fits."""
+        assert self.files is not None
+        return self.files.read(batch.file, lambda arrays: self.contents.misfit(batch.cell.number, arrays, batch.size))
+
+    def _check_alike(self) -> None:
+        """Raise ``CheckpointMismatch`` where a batch of a cell holds other arrays than the first one does."""
+        held = dict[int, tuple[Batch, object]]()
+        for batch in self.plan.batches:
+            has = {name: (array.dtype.str, array.shape[1:]) for name, array in self._part(batch).items()}
+            first, wanted = held.setdefault(batch.cell.number, (batch, has))
+            if has != wanted:
+                raise CheckpointMismatch(f"resume: {first} and {batch} hold different quantities; run again without --resume")
+
     def gather(self) -> xr.Dataset:
         """Return the results of all batches, read from their file if they are written to one."""
-        plan, file, contents = self.plan, self.options.results, contents_of(self.plan)
+        plan, file, contents = self.plan, self.options.results, self.contents
         self.so_far.write()
         said = {**attributes(plan), **self.options.attributes}
         if self.options.executor is not None:
             said["devices"] = json.dumps([(self.around or {}).get("device", "")])
+        self._check_alike()
         variables = contents.variables([self._part(cell.batch(0)) for cell in plan.cells])
         seconds = {name: ("algorithm", each) for name, each in zip(SECONDS, self.seconds.T, strict=True)}
         head = header(contents, said, variables, seconds)

@@ -179,10 +179,15 @@ def test_the_new_name_of_results_is_on_the_disk(name: str, tmp_path: Path, monke
     assert synced[-1:] == [(tmp_path.stat().st_ino, True)]
 
 
-def test_results_that_another_program_has_written_have_no_seal(sealed: Path, tmp_path: Path) -> None:
+def test_results_that_another_program_has_written_have_no_seal_which_is_said(
+    sealed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     changed = read_results(sealed / "results.nc").isel(trial=slice(0, 2))
+    assert not caplog.messages
     changed.to_netcdf(tmp_path / "results.nc", engine="h5netcdf")
     assert_same(read_results(tmp_path), changed)
+    (said,) = caplog.messages
+    assert "has no results.nc.sha256 beside it" in said and "not noticed" in said
 
 
 def test_a_damaged_file_without_a_seal_is_refused_without_a_traceback(tmp_path: Path, capsys: Any) -> None:

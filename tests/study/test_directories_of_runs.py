@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,10 +15,10 @@ import numpy as np
 import pytest
 
 from jaxbandit.cli import main
-from jaxbandit.study import CheckpointMismatch, DirectoryInUse, ExistingOutput, forget, hold_directory, run_study
+from jaxbandit.study import CheckpointMismatch, DirectoryInUse, ExistingOutput, forget, hold_directory, make_plan, run_study
 from jaxbandit.study.files import Files, identity
 from tests.support.paths import ROOT
-from tests.support.small_study import assert_same, in_python, one_block, one_block_in_python, written
+from tests.support.small_study import assert_same, in_python, one_block, one_block_in_python, one_cell_in_python, written
 
 # Who holds it.
 
@@ -180,3 +181,111 @@ def test_a_run_with_damaged_files_goes_on_to_the_same_bits(tmp_path: Path) -> No
     said: list[str] = []
     assert_same(run_study(one_block_in_python(), tmp_path, resume=True, note=said.append), one_block())
     assert [line for line in said if "0-0.npz does not fit" in line] and [line for line in said if "at-work.npz does not fit" in line]
+
+
+def altered(path: Path, change: Callable[[dict[str, np.ndarray]], object], files: Files | None) -> None:
+    """Change the arrays of a file, and seal it anew as the run does, or leave the seal as it was."""
+    with np.load(path) as held:
+        arrays = dict(held)
+    seal = arrays.pop("seal")
+    change(arrays)
+    if files is None:
+        np.savez(path, **arrays, seal=seal)
+    else:
+        files.write(f"parts/{path.name}" if path.parent.name == "parts" else path.name, arrays)
+
+
+CHANGES: dict[str, Callable[[dict[str, np.ndarray]], object]] = {
+    "no measure": lambda arrays: arrays.pop("regret"),
+    "no flags": lambda arrays: arrays.pop("end_status"),
+    "of fewer trials": lambda arrays: arrays.update({name: array[1:] for name, array in arrays.items()}),
+    "a measure of fewer trials": lambda arrays: arrays.update(regret=arrays["regret"][1:]),
+    "a measure of fewer rounds": lambda arrays: arrays.update(regret=arrays["regret"][:, 1:]),
+    "a measure of more axes": lambda arrays: arrays.update(regret=arrays["regret"][..., None]),
+    "a measure without axes": lambda arrays: arrays.update(regret=arrays["regret"][0, 0]),
+    "a measure in words": lambda arrays: arrays.update(regret=arrays["regret"].astype(str)),
+    "points outside": lambda arrays: arrays.update(seen_indices=arrays["seen_indices"] + 10**6),
+    "points that are no whole numbers": lambda arrays: arrays.update(seen_indices=arrays["seen_indices"] + 0.5),
+    "flags that there are not": lambda arrays: arrays.update(end_status=arrays["end_status"] - 1),
+    "values of other outputs": lambda arrays: arrays.update(seen_values=arrays["seen_values"][..., 1:]),
+}
+
+
+@pytest.fixture(scope="module")
+def interrupted_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a run all of whose batches are finished, and whose results are not kept; and a checkpoint of its last batch."""
+    folder = tmp_path_factory.mktemp("run")
+    run_study(one_block_in_python(), folder, segment=5, checkpoint_share=1.0)
+    assert (folder / "at-work.npz").exists()
+    return folder
+
+
+def files_of(folder: Path) -> Files:
+    """Files as the run itself writes them."""
+    files = Files(folder)
+    files.resume(files.record()["identity"])
+    return files
+
+
+def resumed(folder: Path) -> tuple[Any, list[str]]:
+    said: list[str] = []
+    return run_study(one_block_in_python(), folder, resume=True, segment=5, note=said.append), said
+
+
+@pytest.mark.full(but=("no measure", "points outside"))
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_part_that_is_none_of_the_study_is_run_again_whatever_its_seal(change: str, interrupted_run: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(interrupted_run, tmp_path / "run")
+    altered(folder / "parts" / "0-0.npz", CHANGES[change], files_of(folder))
+    found, said = resumed(folder)
+    assert_same(found, one_block())
+    assert sum("0-0.npz does not fit" in line and "is run again" in line for line in said) == 1
+
+
+def test_numbers_of_a_part_that_were_changed_are_noticed(interrupted_run: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(interrupted_run, tmp_path / "run")
+    altered(folder / "parts" / "0-0.npz", lambda arrays: arrays.update(regret=arrays["regret"] + 1), None)
+    found, said = resumed(folder)
+    assert_same(found, one_block())
+    assert sum("was altered since it was written" in line for line in said) == 1
+
+
+LEAVES: dict[str, Callable[[dict[str, np.ndarray]], object]] = {
+    "no place": lambda arrays: arrays.pop("place"),
+    "a place in two numbers": lambda arrays: arrays.update(place=arrays["place"][:2]),
+    "a round where no part begins": lambda arrays: arrays.update(place=arrays["place"] + np.asarray([0, 0, 1])),
+    "a round beyond the last": lambda arrays: arrays.update(place=arrays["place"] + np.asarray([0, 0, 1000])),
+    "no leaf": lambda arrays: arrays.pop("c1"),
+    "a leaf of another shape": lambda arrays: arrays.update(c1=np.repeat(arrays["c1"][..., None], 2, axis=-1)),
+    "a leaf of another type": lambda arrays: arrays.update(c1=arrays["c1"].astype(np.complex64)),
+    "a leaf of no trials": lambda arrays: arrays.update(c1=arrays["c1"][:0]),
+    "no measure": lambda arrays: arrays.pop("g_regret"),
+    "a measure of fewer rounds": lambda arrays: arrays.update(g_regret=arrays["g_regret"][:, 1:]),
+    "values of other outputs": lambda arrays: arrays.update(g_seen_values=arrays["g_seen_values"][..., 1:]),
+    "points outside": lambda arrays: arrays.update(g_seen_indices=arrays["g_seen_indices"] - 10**6),
+}
+
+
+@pytest.mark.full(but=("no leaf", "a leaf of another shape"))
+@pytest.mark.parametrize("change", LEAVES)
+def test_a_checkpoint_that_is_none_of_the_study_is_left_whatever_its_seal(change: str, interrupted_run: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(interrupted_run, tmp_path / "run")
+    with np.load(folder / "at-work.npz") as held:
+        cell, batch, _ = held["place"].tolist()
+    (folder / "parts" / f"{cell}-{batch}.npz").unlink()
+    assert any("resumed at round" in line for line in resumed(shutil.copytree(folder, tmp_path / "good"))[1])
+    altered(folder / "at-work.npz", LEAVES[change], files_of(folder))
+    found, said = resumed(folder)
+    assert_same(found, one_block())
+    assert sum("at-work.npz does not fit" in line for line in said) == 1 and not [line for line in said if "resumed" in line]
+
+
+def test_batches_of_a_cell_that_hold_different_quantities_are_refused(tmp_path: Path) -> None:
+    study = one_cell_in_python(trials=60)
+    (cell,) = make_plan(study).cells
+    memory = cell.batch_bytes - 50 * cell.trial_bytes
+    run_study(study, tmp_path, memory=memory)
+    assert len(list((tmp_path / "parts").iterdir())) > 1
+    altered(tmp_path / "parts" / "0-1.npz", lambda arrays: arrays.update(end_more=arrays["end_status"]), files_of(tmp_path))
+    with pytest.raises(CheckpointMismatch, match=r"^resume: batch 1 of cell 1 and batch 2 of cell 1 hold different quantities"):
+        run_study(study, tmp_path, resume=True, memory=memory)
