@@ -97,7 +97,7 @@ def float_dtype() -> np.dtype:
 
 def is_traced(value: object) -> bool:
     """Return whether any leaf of ``value`` is a JAX tracer, so that its numbers cannot be looked at."""
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value))
+    return is_shallow(value) and any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value))
 
 
 def is_real(dtype: Any) -> bool:
@@ -105,14 +105,23 @@ def is_real(dtype: Any) -> bool:
     return any(jax.dtypes.issubdtype(dtype, kind) for kind in (np.floating, np.integer))
 
 
-def is_sequence_of_numbers(value: object) -> bool:
-    """Return whether ``value`` is a list or tuple, possibly nested, of plain numbers, which is taken for an array.
+MOST_LEVELS = 32  # of lists in lists, as NumPy's arrays have had axes
+
+
+def is_sequence_of_numbers(value: object, levels: int = MOST_LEVELS) -> bool:
+    """Return whether ``value`` is a list or tuple, nested in at most so many ``levels``, of plain numbers, which is taken for an array.
 
     A list or tuple of anything else, such as of arrays or delay models, is structure of a pytree.
     """
-    if not isinstance(value, list | tuple) or not value:
+    if not isinstance(value, list | tuple) or not value or levels == 0:
         return False
-    return all(isinstance(v, int | float | np.number) or is_sequence_of_numbers(v) for v in value)
+    return all(isinstance(v, int | float | np.number) or is_sequence_of_numbers(v, levels - 1) for v in value)
+
+
+def is_shallow(value: object, levels: int = MOST_LEVELS) -> bool:
+    """Return whether lists, tuples and mappings lie in each other in at most so many ``levels``; one that holds itself does not."""
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return levels > 0 and all(is_shallow(part, levels - 1) for part in inside)
 
 
 def numbers(name: str, value: object) -> np.ndarray:
@@ -123,10 +132,12 @@ def numbers(name: str, value: object) -> np.ndarray:
     """
     for part in value if isinstance(value, list | tuple) else (value,):
         short_enough(name, part)
+    if isinstance(value, np.ma.MaskedArray):  # whose masked numbers NumPy would take for others
+        raise InvalidArgument(f"{name}: expected numbers, got a masked array, {short(value)}; fill it")
     try:
         array = np.asarray(value)
         converted = array.astype(np.float64) if is_real(array.dtype) else None
-    except (TypeError, ValueError, OverflowError) as error:
+    except Exception as error:  # of NumPy, JAX, or a user's own conversion
         raise InvalidArgument(f"{name}: expected numbers, got {short(value)}") from error
     among = isinstance(value, list | tuple) and any(isinstance(leaf, bool) for leaf in jax.tree.leaves(value))
     if converted is None or among:  # NumPy takes True beside numbers for 1.0
@@ -238,7 +249,7 @@ def shape_of(name: str, value: Any) -> tuple[int, ...]:
         return len(value), *shape_of(name, value[0])
     try:
         return tuple(np.shape(value))
-    except (TypeError, ValueError) as error:
+    except Exception as error:  # of NumPy, JAX, or a user's own conversion
         raise InvalidArgument(f"{name}: expected an array of numbers, got {short(value)}") from error
 
 

@@ -263,7 +263,7 @@ def _numbers(
 
     def takes(value: object) -> bool:
         if not leaf:
-            return not isinstance(value, str | bytes | bool | type(None))
+            return not isinstance(value, str | bytes | bool | type(None)) and checks.is_shallow(value)
         is_number = isinstance(value, int | float | np.number | np.ndarray | jax.Array) and not isinstance(value, bool)
         return is_number or checks.is_sequence_of_numbers(value)  # of which ``canonicalise`` makes one array
 
@@ -355,7 +355,7 @@ def whole_numbers(least: int, most: int, unit: str) -> Check:
 
 def _are_booleans(value: object) -> bool:
     if isinstance(value, list | tuple):
-        return bool(value) and all(map(_are_booleans, value))
+        return bool(value) and checks.is_shallow(value) and all(map(_are_booleans, value))
     return isinstance(value, bool | np.bool_) or (isinstance(value, np.ndarray | jax.Array) and value.dtype == bool)
 
 
@@ -443,6 +443,13 @@ def _is_label(value: str) -> bool:
     return not kinds <= {"Zs", "Zl", "Zp", "Cf"} and not kinds & {"Cc", "Cs"}
 
 
+def _is_path(value: object) -> bool:
+    try:
+        return isinstance(value, str | os.PathLike) and bool(str(value).strip()) and b"\0" not in os.fsencode(value)
+    except (TypeError, ValueError):  # of text that no file system holds
+        return False
+
+
 boolean = _plain("true or false", (bool, np.bool_))
 text = _plain("text", (str,))
 whole_number = _plain("a whole number", (int, np.integer))
@@ -460,7 +467,7 @@ key = Check(
     convert=lambda value: _key_of(value) if _is_seed(value) else value,
 )
 """A key of ``jax.random.key``, one in the older form of ``jax.random.PRNGKey``, or the seed of one."""
-path = Check("text that is not empty, or a path", lambda value: isinstance(value, str | os.PathLike) and bool(str(value).strip()))
+path = Check("text that is not empty, or a path", _is_path)
 """Text, or a ``Path``; the rest shows when it is opened."""
 
 

@@ -70,7 +70,12 @@ class Side(Role):
         """Return values of this side as shares of it, in ``[0, 1]``; whole numbers lie in the middle of equal parts, but for rounding."""
         if self.labels:  # the same number in every precision and program, for kernels ask whether two are equal
             middles = np.floor((np.arange(len(self.labels)) + 0.5) / len(self.labels) * EXACT) / EXACT
-            return numpy_of(value).asarray(middles, value.dtype)[value.astype(np.int32)]
+            number = value.astype(np.int32)
+            if isinstance(number, np.ndarray) and np.any((number < 0) | (number >= len(middles))):
+                raise checks.InvalidArgument(
+                    f"points: must have numbers of categories from 0 to {len(middles) - 1}, got {checks.short(value)}"
+                )
+            return numpy_of(value).asarray(middles, value.dtype)[number]
         if self.scale == "log":
             return (numpy_of(value).log(value) - math.log(self.low)) / math.log(self.high / self.low)
         if self.scale == "integers":
@@ -213,7 +218,8 @@ class Box(Domain):
         return Domain(points=self.from_unit(np.asarray(unit)), names=self.names, categories=self.categories)
 
     def _along(self, points: Any, changes: Sequence[Callable[[Any], Any]]) -> Any:
-        points = np.asarray(points) if isinstance(points, list | tuple) else points
+        if not isinstance(points, np.ndarray | jax.Array):
+            points = jnp.asarray(points) if checks.is_traced(points) else np.asarray(points)
         return numpy_of(points).stack([change(points[..., axis]) for axis, change in enumerate(changes)], axis=-1)
 
 
@@ -222,7 +228,8 @@ def _side_of(where: str, given: object) -> Side:
     made = from_plain(Side, given, where)
     if isinstance(made, Side):
         return made
-    items = np.asarray(made).tolist() if isinstance(made, np.ndarray | jax.Array) else made
+    is_array = isinstance(made, np.ndarray) or (isinstance(made, jax.Array) and checks.is_real(made.dtype))
+    items = made.tolist() if is_array else made
     if not isinstance(items, list | tuple) or len(items) < 2:
         raise checks.InvalidArgument(f"{where}: must be {Side.described}, got {checks.short(given)}")
     if any(isinstance(item, str) for item in items):

@@ -35,8 +35,8 @@ def _are_trials(value: object) -> bool:
     if isinstance(value, int | np.integer):
         return not isinstance(value, bool) and bool(1 <= value <= MOST_TRIALS)
     if isinstance(value, np.ndarray | jax.Array):
-        return bool(value.ndim == 1 and value.dtype.kind in "iu")
-    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+        return bool(value.ndim == 1 and jax.dtypes.issubdtype(value.dtype, np.integer))
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray)
 
 
 def _check_numbers(name: str, value: Any, place: Place) -> None:

@@ -245,7 +245,7 @@ class SmoothedLoss(Described):
 
     def _check(self, params: Params) -> None:
         """Raise ``InvalidArgument`` on parameters that make no study, and on numbers out of range where they are not traced."""
-        leaves = jax.tree.leaves(params)
+        leaves = jax.tree.leaves(params) if checks.is_shallow(params) else []
         arrays = np.generic | np.ndarray | jax.Array
         are_floating = (
             jnp.issubdtype(leaf.dtype, jnp.floating) if isinstance(leaf, arrays) else isinstance(leaf, float) for leaf in leaves

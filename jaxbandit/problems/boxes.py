@@ -175,6 +175,7 @@ class BoxProblem(OnBox):
 
     @checked
     def values(self, point: Point) -> Array:
+        point = jnp.asarray(point, jnp.asarray(self.means).dtype)
         return jnp.stack([jnp.asarray(function(point), point.dtype) for function in self.functions])
 
 

@@ -72,7 +72,10 @@ class Outside(InvalidArgument):
 
 def _labels(where: str, given: Any) -> tuple[str, ...]:
     """Return the labels of categories; raise ``InvalidArgument`` unless they are at least two distinct ones, in a list or an array."""
-    labels = np.asarray(given, object)
+    try:
+        labels = np.asarray(given, object)
+    except Exception:  # of an object whose conversion may raise anything
+        labels = np.empty(0, object)
     if labels.ndim != 1 or labels.size < 2 or not all(isinstance(item, str) for item in labels):
         advice = f"; {as_texts(labels)}" if labels.ndim == 1 and labels.size > 1 else ""
         raise InvalidArgument(f"{where}: must be at least two texts, the names of categories, got {short(given)}{advice}")

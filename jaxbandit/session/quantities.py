@@ -11,7 +11,7 @@ import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -176,7 +176,8 @@ def told_values(
         raise InvalidArgument(f"values: must be a mapping from the names {', '.join(outputs.names)} to numbers, got {short(values)}")
     in_order: dict[str, Any] = {} if reward is None else {outputs.objective.name: reward}
     if constraints is not None:
-        listed = list(constraints) if isinstance(constraints, list | tuple | np.ndarray) and np.ndim(constraints) else [constraints]
+        is_one = not isinstance(constraints, list | tuple | np.ndarray) or (isinstance(constraints, np.ndarray) and constraints.ndim == 0)
+        listed: list[Any] = [constraints] if is_one else [*cast(Sequence[Any], constraints)]
         if len(listed) != len(outputs.constraints):
             raise InvalidArgument(f"constraints: must hold {len(outputs.constraints)} values, one for each, got {short(constraints)}")
         in_order |= {name: value for name, value in zip(outputs.names[1:], listed, strict=True) if value is not None}

@@ -207,6 +207,7 @@ class BoxSurrogate(Surrogate):
 
     @checked
     def place(self, posterior: Posterior, point: Annotated[Array, numbers, each_axis]) -> tuple[Array, Posterior]:
+        point = jnp.asarray(point)
         placed = [form.place(factor, point) for form, factor in self._pairs(posterior.factors)]
         index = placed[0][1]
         shifts, variances = self.moments(posterior.factors, _known(posterior), point[None], [v[:, None] for _, _, v in placed])

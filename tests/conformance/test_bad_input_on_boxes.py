@@ -119,6 +119,7 @@ NO_POINTS = {
     "complex": POINTS * 1j,
     "ragged": [[0.1], [0.2, 0.3]],
     "a mapping": {"x": 0.1},
+    "a masked array": np.ma.masked_array(POINTS, POINTS > 1),
 }
 NO_OBSERVED = NO_POINTS | {
     "outside": POINTS + 5,
@@ -140,6 +141,8 @@ NO_SIDE = {
     "numbers as texts": ("0", 1.0),
     "a blank category": ("a", " "),
     "a category twice": ("a", "a"),
+    "a masked array": np.ma.masked_array([0.0, 1.0], [True, False]),
+    "keys": jax.random.split(jax.random.key(0)),
     "a category with a line break": ("a", "b\n"),
 }
 NO_CALL = {
@@ -178,6 +181,7 @@ REFUSED: dict[str, tuple[str, Called, Mapping[str, Any]]] = {
     "a side of integers": ("high", lambda given: integers(1, given), {"below": 0, "a fraction": 1.5, "true": True}),
     "points of a box": ("points", BOX.to_unit, NO_POINTS),
     "points of the cube": ("points", BOX.from_unit, NO_POINTS),
+    "numbers of categories": ("points", MIXED.to_unit, {"beyond": np.array([0.5, 1, 2, 1]), "below": np.array([0.5, 1, -1, 1])}),
     "the name of an axis": ("name", lambda given: Axis.between(given, 0.0, 1.0), NO_NAMES),
     "the ends of an axis": ("high", lambda given: Axis.between("x", 0.0, given), {"below": -1.0, "equal": 0.0}),
     "the categories of an axis": ("categories", lambda given: Axis.of_categories("c", given), {"blank": ["a", " "], "a null": ["a", "\0"]}),

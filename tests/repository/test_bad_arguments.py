@@ -89,6 +89,17 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "Sum": {"left": kernels.White(), "right": kernels.White()},
 }
 
+ENDLESS: list[Any] = []
+ENDLESS.append(ENDLESS)
+
+
+class Unmade:
+    """An object whose conversion to an array fails."""
+
+    def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
+        raise RuntimeError("no array")
+
+
 NEVER_ALLOWED = {  # by any declaration
     "an object": object(),
     "a complex number": 1j,
@@ -102,6 +113,9 @@ NEVER_ALLOWED = {  # by any declaration
     "text in an array": np.array(["3.0"]),
     "None in an array": np.array([None]),
     "ragged rows": [[1.0], [1.0, 2.0]],
+    "a list in itself": ENDLESS,
+    "an array that cannot be made": Unmade(),
+    "keys": jax.random.split(jax.random.key(0)),
 }
 NO_NUMBER = {"text": "3.0", "true": True, "nothing": "", "an endless integer": 10**400, "NaN": float("nan"), "infinity": -float("inf")}
 
@@ -145,6 +159,8 @@ def wrong_values(check: fields.Check) -> dict[str, Any]:
     """Values that the check's own words rule out."""
     words = check.allowed
     wrong = dict(NEVER_ALLOWED)
+    if "draw(" in words:
+        del wrong["keys"]
     if "text" in words or "one of '" in words:
         wrong |= {"a number": 3.5}
         if "one item" in words or "each item text" in words:
