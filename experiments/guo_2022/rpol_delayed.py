@@ -3,13 +3,13 @@
 The paper: average regret ``R(t)/t`` and violation ``V(t)/t`` over 100 trials on ``sine``, rewards and costs late by independent
 Poisson(15) numbers of rounds; RPOL-CensoredUCB best in both, then RPOL-UCB.
 
-Measured 2026-11-21 by ``python -m experiments rpol-delayed`` and the options that are named:
+Measured 2026-11-28 by ``python -m experiments rpol-delayed``; widths, windows and other options on 2026-11-21:
 What we get (recommended parameters, 100 trials, 50x50, T = 1,000) and why:
-- RPOL-CensoredUCB is best: reproduces. R+/t and V/t are 0.26 and 0.22, for RPOL-UCB 0.45 and 0.27, for CBO-UCB 0.45 and 0.36
-  (2026-11-25); the differences are 7 standard errors or more. In signed regret, too: 0.04 against 0.25 and 0.10. On 2026-11-21 they were
+- RPOL-CensoredUCB is best: reproduces. R+/t and V/t are 0.26 and 0.22, for RPOL-UCB 0.45 and 0.27, for CBO-UCB 0.45 and 0.36;
+  the differences are 7 standard errors or more. In signed regret, too: 0.04 against 0.25 and 0.10. On 2026-11-21 they were
   0.20 and 0.20, 0.44 and 0.29, 0.47 and 0.38: since then points that rounding cannot tell apart tie, and while feedback is late the first
   point, chosen among ties, is chosen again. The figures below are from before.
-- RPOL-UCB is not better than CONFIG, to three digits, as without delay (see ``rpol``). CBO-UCB has more violation, and for it less
+- RPOL-UCB is not better than CONFIG: they are the same to 0.001, as without delay (see ``rpol``). CBO-UCB has more violation, and for it less
   signed regret.
 - The gain is from the deviations, not from the censored targets. The others repeat a point until its feedback arrives, since nothing
   they know changes; censoring lets the deviation of a point fall as soon as it is chosen. RPOL-UCB with ``feedback=Hallucinate()``,
