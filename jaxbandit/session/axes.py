@@ -58,6 +58,12 @@ def _decimal(column: np.ndarray) -> np.ndarray:
     return np.asarray([_rounded(value, np.max(np.abs(held))) for value in held.tolist()])[where]
 
 
+def _readable(value: float, side: Side) -> float:
+    """Return a number of a side of a box with six digits, and as many more as a millionth of the side needs."""
+    digits = [5 - math.floor(math.log10(size)) for size in (side.high - side.low, abs(value)) if size > 0]
+    return round(value, max(digits)) + 0.0  # which leaves no -0.0
+
+
 def _of_side(column: np.ndarray, side: Side) -> np.ndarray:
     """Return values of a side of a box as people read them: labels, integers, or numbers without the rounding of the unit cube."""
     if side.scale == "integers":
@@ -324,9 +330,13 @@ class Space:
         return tuple(np.clip(unit, 0, 1).tolist())
 
     def readable(self, place: Sequence[float]) -> Place:
-        """Return the point of the unit cube of a box near ``place`` with six digits in the user's units, as people read it."""
-        there = self.point_at(place)
-        return self.place({name: value if isinstance(value, str) else float(f"{value:.6g}") for name, value in there.items()})
+        """Return the point of the unit cube of a box near ``place`` as people read it, in the user's units.
+
+        A number has six digits, and as many more as a millionth of its axis needs.
+        """
+        assert isinstance(self.domain, Box)
+        sides = zip(self.point_at(place).items(), self.domain.sides, strict=True)
+        return self.place({name: _readable(value, side) if isinstance(value, float) else value for (name, value), side in sides})
 
     def point_at(self, place: Sequence[float]) -> dict[str, float | str]:
         """Return a point of the unit cube of a box as :meth:`point` does."""

@@ -197,7 +197,7 @@ def told_values(
 
 
 def readable(value: object) -> str:
-    """Return a value as people read it: six digits of a number, a text as it is, nothing for what is not there."""
+    """Return a value as people read it: six digits of a number, or all where it has at most twelve, a text as it is, "" for nothing."""
     if value is None or value != value:  # as NaN is not
         return ""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return (whole if float(whole := f"{value:.12g}") == value else f"{value:.6g}") if isinstance(value, float) else str(value)

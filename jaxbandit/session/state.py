@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
@@ -284,9 +285,17 @@ class State:
 
     @property
     def avoided(self) -> list[Spot]:
-        """Points that are not asked for while others are left: those under way, and without noise those whose values are all known."""
+        """Points that are not asked for while others are left: those under way, and those where another value would show nothing.
+
+        These are all points with values where the fit has found no noise, else those where equal values were measured twice.
+        """
         complete = [one for one in self.records.values() if one.state == "complete"]
-        return [*self.under_way, *(self._spots(complete) if is_quiet(self.specification.model, self.model) else [])]
+        if not is_quiet(self.specification.model, self.model):
+            seen = (
+                collections.Counter((one.ticket.index, *one.values.values()) for one in complete) if self.specification.schema > 1 else {}
+            )
+            complete = [one for one in complete if seen.get((one.ticket.index, *one.values.values()), 0) > 1]
+        return [*self.under_way, *self._spots(complete)]
 
     @property
     def failed(self) -> list[Spot]:
