@@ -9,7 +9,7 @@ What we get (recommended parameters, 100 trials, 50x50, T = 1,000) and why:
   the differences are 7 standard errors or more. In signed regret, too: 0.04 against 0.25 and 0.10. On 2026-11-21 they were
   0.20 and 0.20, 0.44 and 0.29, 0.47 and 0.38: since then points that rounding cannot tell apart tie, and while feedback is late the first
   point, chosen among ties, is chosen again. The figures below are from before.
-- RPOL-UCB is not better than CONFIG: they are the same to 0.001, as without delay (see ``rpol``). CBO-UCB has more violation, and for it less
+- RPOL-UCB is not better than CONFIG: they are the same to 0.001, as without delay (see ``rpol``). CBO-UCB has more violation, for it less
   signed regret.
 - The gain is from the deviations, not from the censored targets. The others repeat a point until its feedback arrives, since nothing
   they know changes; censoring lets the deviation of a point fall as soon as it is chosen. RPOL-UCB with ``feedback=Hallucinate()``,
