@@ -419,7 +419,7 @@ ALGORITHM = Role(
 LOG_NORMAL = Role(LogNormal, (LogNormal(),), (unchecked(LogNormal, spread=0.0),), optional=True)
 PRIOR = Role(Prior, (Prior(),), (unchecked(Prior, scale=-1.0),))
 PROBABILITY = Number(0.0, 1.0)
-SEEDS = {"estimator": BOUNDS, "seeds": Points(), "count": Whole(1, 2**31 - 1, optional=True)}
+SEEDS = {"estimator": BOUNDS, "seeds": Points(), "count": Whole(1, 2**31 - 1, optional=True), "allowed": Mask()}
 EPOCHS = {"estimator": STRATEGY, "epoch": Whole(1, 2**31 - 1), "restart": Boolean()}
 LIPSCHITZ = {"lipschitz": dataclasses.replace(POSITIVE_COSTS, optional=True), "together": Boolean()}
 
@@ -526,7 +526,7 @@ DECLARED: dict[type, dict[str, Any]] = {
     informed.BestPoint: {},
     informed.FeasiblePoints: {},
     informed.SafestSeeds: {"count": Whole(1, 2**31 - 1)},
-    safety.Expansion: LIPSCHITZ,
+    safety.Expansion: LIPSCHITZ | {"often": Whole(1, 2**31 - 1)},
     consensus.Agreement: {"absolute": POSITIVE, "relative": POSITIVE, "relaxation": POSITIVE},
     delays.NoDelay: {},
     UnknownDelay: {},
