@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import datetime
 import itertools
@@ -34,12 +35,13 @@ from jaxbandit.core.declare import KeyOrSeed, checked
 from jaxbandit.core.fields import Check, Words, each, exactly, function, label, numbers, path, text, whole
 from jaxbandit.core.keys import typed
 from jaxbandit.delays import Delay
-from jaxbandit.domains import MOST_POINTS
+from jaxbandit.domains import MOST_POINTS, box
 from jaxbandit.engine.arguments import Rounds
 from jaxbandit.feedback import Policy
 from jaxbandit.problems.data import Constraint, Objective
 from jaxbandit.session import Axis, Model, Session, SessionError, Specification
 from jaxbandit.session.axes import LARGEST_TOLD, Place, Space
+from jaxbandit.session.course import SAME, Spot, is_among
 from jaxbandit.session.journal import Unwritten
 from jaxbandit.session.quantities import Outputs
 
@@ -80,15 +82,17 @@ class Sampler(BaseSampler):
     """Sampler of Optuna that chooses as a session does, by an algorithm of this library.
 
     A trial is a round of the session: its values arrive when it ends, and trials that are running are under way. The values of a trial that
-    fails never arrive; of one that is pruned its constraints do. Each choice follows from the trials of the study and the arguments of the
-    sampler, so that any number of workers may have one each, and a study goes on after a crash. A trial whose worker was killed stays
+    fails never arrive, and its point is not chosen again; of one that is pruned its constraints arrive. A complete trial whose value is
+    infinite counts as the worst, or the best, that is finite so far. Each choice follows from the trials of the study and the arguments of
+    the sampler, so that any number of workers may have one each, and a study goes on after a crash. A trial whose worker was killed stays
     under way until somebody says ``study.tell(number, state=TrialState.FAIL)``, as the heartbeat of an RDB storage does by itself.
 
-    Where a number without a step is among the parameters, they are a box: whole numbers by one and categories are sides of their own, and
-    what has other steps, or is whole on a logarithmic scale, is rounded to it. Else, for an algorithm or a model that knows no boxes, and
-    with ``points``, they are laid on a grid, evenly on their own scale, logarithmic or not, and in their steps; a trial off the grid counts
-    at the nearest point. The first trial, and parameters that not all complete trials have, such as those under a condition, are drawn
-    uniformly, each by itself. Without a model the first trials are the initial design of the session.
+    Where a number without a step is among the parameters, or their values make more than 10,000 points, they are a box: whole numbers by
+    one and categories are sides of their own, and what has other steps, or is whole on a logarithmic scale, is rounded to it. Else, for an
+    algorithm or a model that knows no boxes, and with ``points``, they are laid on a grid, evenly on their own scale, logarithmic or not,
+    and in their steps; a trial off the grid counts at the nearest point. The first trial, and parameters that not all complete trials have,
+    such as those under a condition, are drawn uniformly, each by itself. Without a model the first trials are the initial design of the
+    session.
     """
 
     @checked
@@ -115,7 +119,7 @@ class Sampler(BaseSampler):
             are stored where Optuna and its dashboard look for constraints. Default: what trials set by ``trial.set_constraint``, in the
             order of names.
           points: most points of each axis of a grid, or of each by its name; default: a box, or as many as keep the grid within 10,000
-            points, at most 50.
+            points, at most 50 of a number without a step.
           horizon: most trials.
           delay: what is known of how late values come, as for :meth:`Session.create <jaxbandit.session.Session.create>`.
           feedback: what is believed of trials that are running; default: as for a session.
@@ -138,9 +142,12 @@ class Sampler(BaseSampler):
         self._made: list[Move] = []
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> SearchSpace:
-        """Return the distributions that all complete and pruned trials share."""
+        """Return the distributions that all complete and pruned trials share; while there is none, those of the failed one with most."""
         self._raise_error_if_multi_objective(study)
-        shared = intersection_search_space(study.get_trials(deepcopy=False), include_pruned=True)
+        trials = study.get_trials(deepcopy=False)
+        shared = intersection_search_space(trials, include_pruned=True)
+        if not any(other.state in (TrialState.COMPLETE, TrialState.PRUNED) for other in trials):
+            shared = max((other.distributions for other in trials if other.state == TrialState.FAIL), key=len, default={})
         return {name: shared[name] for name in sorted(shared) if not shared[name].single()}
 
     def sample_relative(self, study: Study, trial: FrozenTrial, search_space: SearchSpace) -> dict[str, Any]:
@@ -156,10 +163,12 @@ class Sampler(BaseSampler):
         axes = _axes(search_space, self._points, continuous=self._continuous)
         told = {other.number: {} if other.state == TrialState.FAIL else self._told(other) for other in others if other.state.is_finished()}
         outputs = self._outputs(study.direction, sorted({name for values in told.values() for name in values} - {OBJECTIVE}))
+        told = _in_range(outputs, told)
         with self._mutex:
             parts = self._designed
             if parts is None or (parts.space.axes, parts.outputs) != (axes, outputs):
-                parts = self._designed = Specification(space=Space.of(axes), outputs=outputs, **self._parts)
+                own = _space_of(axes, is_box=self._continuous and _is_box(search_space))
+                parts = self._designed = Specification(space=own, outputs=outputs, **self._parts)
                 design = parts.design_points()
                 self._first = [_in_steps(search_space, parts.space, point) if isinstance(point, tuple) else point for point in design]
                 self._session = None
@@ -202,7 +211,7 @@ class Sampler(BaseSampler):
         study._storage.set_trial_system_attr(trial._trial_id, CONSTRAINTS, found)
 
     def _told(self, trial: FrozenTrial) -> dict[str, float]:
-        """Return the values that a trial has, as far as they are finite, by output: constraints, and the objective once it is complete."""
+        """Return the numbers that a trial has, infinite ones included, by output: constraints, and the objective once it is complete."""
         values: dict[str, Any]
         if isinstance(self._constraints, tuple):
             values = {constraint.name: trial.user_attrs.get(constraint.name) for constraint in self._constraints}
@@ -210,7 +219,7 @@ class Sampler(BaseSampler):
             values = {f"constraint {name.zfill(4) if name.isdigit() else name}": value for name, value in trial.constraints.items()}
         if trial.state == TrialState.COMPLETE:
             values[OBJECTIVE] = trial.value
-        return {name: float(value) for name, value in values.items() if isinstance(value, int | float) and abs(value) <= LARGEST_TOLD}
+        return {name: float(value) for name, value in values.items() if isinstance(value, int | float) and not math.isnan(value)}
 
     def _outputs(self, direction: StudyDirection, names: Sequence[str]) -> Outputs:
         """Return objective and constraints, which have ``names`` where only the trials know them."""
@@ -218,10 +227,25 @@ class Sampler(BaseSampler):
         constraints = self._constraints if known else tuple(Constraint(name, "<=", 0.0) for name in names)
         return Outputs(Objective(OBJECTIVE, 1 if direction == StudyDirection.MAXIMIZE else -1), constraints)
 
+    def _design(self, begun: Sequence[Point | None], space: Space) -> list[Point]:
+        """Return the initial design with the points of trials that have ``begun`` in their places; every other point of it is unused."""
+
+        def spot(point: Point) -> Spot:
+            return (0, point) if isinstance(point, tuple) else (point, ())
+
+        known = [spot(point) for point in begun if point is not None]
+        unused = [own for own in self._first if not is_among(space.domain, spot(own), known, SAME)]
+        design = []
+        for own, point in itertools.zip_longest(self._first, begun[: len(self._first)]):
+            if point is None:
+                point = own if own in unused or not unused else unused[0]
+                unused = [other for other in unused if other != point]
+            design.append(point)
+        return design
+
     def _chosen(self, parts: Specification, space: SearchSpace, moves: list[Move]) -> Mapping[str, Any]:
         """Return the point of the last of all moves; goes on with the session where the first moves are those that it has made."""
-        begun = [move.point for move in moves if move.values is None][: len(self._first)]
-        first = [own if known is None else known for own, known in itertools.zip_longest(self._first, begun)]
+        first = self._design([move.point for move in moves if move.values is None], parts.space)
         session, made, self._session = self._session, self._made, None  # in case a move is not possible
         goes_on = len(made) < len(moves) and all(map(Move.fits, moves, made))
         if session is None or not goes_on or list(session._state.design) != first:
@@ -271,6 +295,25 @@ def _moves(others: Sequence[FrozenTrial], asking: FrozenTrial, space: SearchSpac
     return [move for _, move in sorted(moves, key=lambda pair: (pair[0], pair[1].number))]
 
 
+def _in_range(outputs: Outputs, told: Mapping[int, Mapping[str, float]]) -> dict[int, dict[str, float]]:
+    """Return the values of trials by output, infinite ones as bad, or as good, as the worst, or the best, that is finite.
+
+    Those of a constraint violate it, by as much as all its values lie apart. Of an output without a finite value nothing is known.
+    """
+    ends: dict[str, tuple[float, float]] = {}
+    for name in outputs.names:
+        finite = [values[name] for values in told.values() if abs(values.get(name, math.inf)) <= LARGEST_TOLD]
+        bounds = [sign * bound for constraint in outputs.constraints if constraint.name == name for sign, bound in constraint.sides]
+        if finite:
+            low, high = min([*finite, *bounds]), max([*finite, *bounds])
+            beyond = (high - low or 1.0) if bounds else 0.0
+            ends[name] = (low - beyond, high + beyond)
+    return {
+        number: {name: min(max(value, ends[name][0]), ends[name][1]) for name, value in values.items() if name in ends}
+        for number, values in told.items()
+    }
+
+
 def _seconds(time: datetime.datetime | None) -> float:
     assert time is not None, "a trial that has begun, or ended, has a time"
     return time.timestamp()
@@ -281,26 +324,47 @@ def _axes(space: SearchSpace, points: Most | Mapping[str, Most] | None, *, conti
 
     Raises ``InvalidArgument`` on more points than a domain can have.
     """
-    if continuous and any(isinstance(each, FloatDistribution) and each.step is None for each in space.values()):
+    if continuous and _is_box(space):
         return tuple(_side(f"parameter {name}", distribution) for name, distribution in space.items())
 
     def made(most: int) -> tuple[Axis, ...]:
-        limits = points if isinstance(points, Mapping) else {name: points or most for name in space}
-        return tuple(_axis(f"parameter {name}", distribution, limits.get(name, most)) for name, distribution in space.items())
+        asked = points if isinstance(points, Mapping) else dict.fromkeys(space, points)
+        limits = {name: min(most, MOST_ON_AXIS) if math.isinf(_count(each)) else most for name, each in space.items()}
+        return tuple(_axis(f"parameter {name}", each, asked.get(name) or limits[name]) for name, each in space.items())
 
     def size(axes: tuple[Axis, ...]) -> int:
         return math.prod(len(axis.values) for axis in axes)
 
-    axes = made(2)
-    for most in range(3, MOST_ON_AXIS + 1):
-        finer = made(most)
-        if size(finer) > MOST_ON_GRID:
-            break
-        axes = finer
+    # The most values of an axis whose grid is not too large.
+    most = bisect.bisect_right(range(3, MOST_ON_GRID + 1), MOST_ON_GRID, key=lambda most: size(made(most))) + 2
+    axes = made(most)
     if size(axes) > MOST_POINTS:
         words = f"give fewer than {short(points)} for each axis, or less parameters"
         raise InvalidArgument(f"points: a grid of {size(axes):,} points is more than {MOST_POINTS:,}; {words}")
     return axes
+
+
+def _is_box(space: SearchSpace) -> bool:
+    """Return whether parameters are a box where they may be: a number is without a step, or their values make too large a grid."""
+    return any(isinstance(each, FloatDistribution) and each.step is None for each in space.values()) or (
+        not all(isinstance(each, CategoricalDistribution) for each in space.values())
+        and math.prod(_count(each) for each in space.values()) > MOST_ON_GRID
+    )
+
+
+def _space_of(axes: Sequence[Axis], *, is_box: bool) -> Space:
+    """Return the space of axes, as a box also where they are whole numbers and categories alone."""
+    if not is_box:
+        return Space.of(list(axes))
+    return Space(domain=box({axis.name: axis.side() for axis in axes}), axes=tuple(axes), names=tuple(axis.name for axis in axes))
+
+
+def _count(distribution: BaseDistribution) -> float:
+    """Return the number of values of a distribution."""
+    if isinstance(distribution, CategoricalDistribution):
+        return len(distribution.choices)
+    assert isinstance(distribution, FloatDistribution | IntDistribution)
+    return math.inf if distribution.step is None else 1 + round((distribution.high - distribution.low) / distribution.step)
 
 
 def _side(name: str, distribution: BaseDistribution) -> Axis:
@@ -323,7 +387,8 @@ def _axis(name: str, distribution: BaseDistribution, most: int) -> Axis:
     if isinstance(distribution, FloatDistribution) and step is None:
         return Axis.between(name, low, high, most, scale)
     if distribution.log:
-        return Axis(name, tuple(np.unique(np.geomspace(low, high, most).round().astype(int)).tolist()), scale)
+        numbers = np.arange(low, high + 1) if _count(distribution) <= most else np.geomspace(low, high, most).round().astype(int)
+        return Axis(name, tuple(np.unique(numbers).tolist()), scale)
     last = round((high - low) / (step or 1))
     numbers = np.unique(np.linspace(0, last, min(most, last + 1)).round().astype(int)).tolist()
     return Axis(name, tuple(_at_step(distribution, number) for number in numbers))

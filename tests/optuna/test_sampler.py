@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ optuna = pytest.importorskip("optuna")
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution  # noqa: E402
 from optuna.trial import TrialState  # noqa: E402
 
-from jaxbandit.optuna import Sampler, _axes, _external, _in_steps, export  # noqa: E402
+from jaxbandit.optuna import Sampler, _axes, _external, _in_range, _in_steps, _internal, _is_box, _space_of, export  # noqa: E402
 
 MODEL = Model(kernel=jaxbandit.kernels.SquaredExponential(length_scale=0.3), noise_variance=0.05, form="features")
 SPACE = {"rate": FloatDistribution(1e-3, 1e-1, log=True), "width": IntDistribution(1, 5)}
@@ -79,6 +80,140 @@ def test_the_grid_is_as_fine_as_its_size_allows() -> None:
     assert [len(axis.values) for axis in _axes({"x": FloatDistribution(0, 1)}, None, continuous=False)] == [50]
     with pytest.raises(InvalidArgument, match=r"points: a grid of 20,000,000 points is more than 10,000,000; give fewer than 100"):
         _axes({f"x{number}": FloatDistribution(0, 1) for number in range(3)} | {"n": IntDistribution(1, 20)}, 100, continuous=False)
+
+
+WHOLE: dict[str, tuple[dict[str, Any], list[list[Any]] | None]] = {
+    "one": ({"n": IntDistribution(1, 1000)}, [list(range(1, 1001))]),
+    "one on a logarithmic scale": ({"n": IntDistribution(1, 1000, log=True)}, [list(range(1, 1001))]),
+    "one in steps": ({"n": IntDistribution(0, 900, step=3)}, [list(range(0, 901, 3))]),
+    "a few beside choices": (
+        {"n": IntDistribution(1, 300), "kind": CategoricalDistribution(["a", None])},
+        [list(range(1, 301)), ["0: a", "1: None"]],
+    ),
+    "too many for a grid": ({name: IntDistribution(1, 300) for name in "abc"}, None),
+    "of every kind": (
+        {
+            "n": IntDistribution(1, 300),
+            "log": IntDistribution(1, 1000, log=True),
+            "steps": IntDistribution(0, 900, step=3),
+            "tenths": FloatDistribution(0, 1, step=0.1),
+            "kind": CategoricalDistribution([False, True]),
+        },
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WHOLE)
+def test_every_value_of_whole_numbers_can_be_chosen(case: str) -> None:
+    """On a grid that holds them all, or on a box, on which every value has a place of its own."""
+    space, grid = WHOLE[case]
+    axes = _axes(space, None, continuous=True)
+    assert (grid is None) == _is_box(space)
+    if grid is not None:
+        assert [list(axis.values) for axis in axes] == grid
+        assert [list(axis.values) for axis in _axes(space, None, continuous=False)] == grid
+        return
+    own, rng = _space_of(axes, is_box=True), np.random.default_rng(0)
+    for _ in range(50):
+        wanted = {
+            "n": int(rng.integers(1, 301)),
+            "log": int(rng.integers(1, 1001)),
+            "steps": 3 * int(rng.integers(301)),
+            "tenths": round(0.1 * int(rng.integers(11)), 14),
+            "kind": bool(rng.integers(2)),
+        }
+        wanted = {name: wanted.get(name, wanted["n"]) for name in space}
+        pairs = list(zip(space.items(), axes, strict=True))
+        place = own.place({axis.name: _internal(each, axis, wanted[name]) for (name, each), axis in pairs})
+        there = own.point_at(_in_steps(space, own, place))
+        assert {name: _external(each, axis, there[axis.name]) for (name, each), axis in pairs} == wanted
+
+
+def test_parameters_that_are_all_whole_numbers_are_optimised_on_a_box() -> None:
+    def objective(trial: Any) -> float:
+        point = [trial.suggest_int(name, 1, 300) for name in "abc"] + [trial.suggest_categorical("kind", [False, True])]
+        assert all(type(value) is int for value in point[:3]) and type(point[3]) is bool
+        return -float(sum(abs(value - 123) for value in point[:3])) + point[3]
+
+    whole, broken = (study(sampler(jaxbandit.RandomSearch(), model=None, constraints=None, points=None)) for _ in range(2))
+    whole.optimize(objective, n_trials=14)
+    for _ in range(14):
+        broken.sampler = sampler(jaxbandit.RandomSearch(), model=None, constraints=None, points=None)
+        broken.optimize(objective, n_trials=1)
+    assert [trial.params for trial in whole.trials] == [trial.params for trial in broken.trials]
+    assert len({trial.params["a"] for trial in whole.trials}) > 10
+
+
+def test_infinite_values_count_as_the_worst_or_best_that_is_finite() -> None:
+    outputs = Outputs.read("maximise objective", ["cost <= 1", "pH >= 6", "pH <= 8"])
+    told = {
+        0: {"objective": 3.0, "cost": 0.5, "pH": 7.0},
+        1: {"objective": -math.inf, "cost": math.inf, "pH": math.inf},
+        2: {"objective": -1.0, "cost": -math.inf, "pH": -math.inf},
+        3: {"objective": math.inf},
+        4: {"objective": 1e300, "cost": -1.0, "pH": 7.5},
+        5: {},
+    }
+    found = _in_range(outputs, told)
+    assert [found[number].get("objective") for number in range(6)] == [3.0, -1.0, -1.0, 3.0, 3.0, None]
+    assert (found[1]["cost"], found[2]["cost"]) == (3.0, -3.0), "beyond the bound by as much as all lie apart, and as far on the other side"
+    assert (found[1]["pH"], found[2]["pH"], found[4]["pH"]) == (10.0, 4.0, 7.5)
+    nothing = _in_range(outputs, {0: {"objective": -math.inf}, 1: {}})
+    assert nothing == {0: {}, 1: {}}
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_a_worthless_trial_teaches(direction: str) -> None:
+    """Its value is minus, or plus, infinity; whoever meets the study chooses as who has followed it."""
+    sign = 1 if direction == "maximize" else -1
+
+    def objective(trial: Any) -> float:
+        value = trial.suggest_int("n", 1, 40)
+        return sign * (-math.inf if value > 20 else float(value))
+
+    options: dict[str, Any] = {"constraints": None, "points": None, "model": Model(noise_variance=0.01)}
+    run, broken = (optuna.create_study(direction=direction, sampler=sampler(**options)) for _ in range(2))
+    run.optimize(objective, n_trials=9)
+    for _ in range(9):
+        broken.sampler = sampler(**options)
+        broken.optimize(objective, n_trials=1)
+    assert [trial.params for trial in run.trials] == [trial.params for trial in broken.trials]
+    worthless = [trial.number for trial in run.trials if math.isinf(trial.value)]
+    assert worthless and {trial.state for trial in run.trials} == {TrialState.COMPLETE}
+    records = run.sampler._session._state.records
+    worst = min(sign * trial.value for trial in run.trials[:8] if math.isfinite(trial.value))
+    assert {sign * records[number + 1].values["objective"] for number in worthless if number < 8} == {worst}
+
+
+def test_points_of_trials_whose_workers_were_killed_are_not_repeated() -> None:
+    """One is killed before it says its point, one after; both first are under way, then failed. The initial design goes on beside them."""
+    run = study(sampler(model=None, constraints=None))
+    run.optimize(train, n_trials=2)
+    silent, told = run.ask(), run.ask()
+    train(told)
+    run.optimize(train, n_trials=2)
+    run.tell(silent, state=TrialState.FAIL)
+    run.tell(told, state=TrialState.FAIL)
+    run.sampler = sampler(model=None, constraints=None)
+    run.optimize(train, n_trials=8)
+    said = [tuple(trial.params.values()) for trial in run.trials if trial.params]
+    assert said.count(said[2]) == 1, "the point that was killed"
+    assert len(set(said[:8])) == 8, "the initial design"
+
+
+def test_trials_that_fail_before_any_ends_are_no_reason_to_draw() -> None:
+    """The parameters are known by those that failed, so that no point of theirs is chosen again."""
+    run = optuna.create_study(direction="maximize", sampler=sampler(jaxbandit.RandomSearch(), constraints=None, points=None))
+
+    def fails(trial: Any) -> float:
+        trial.suggest_int("n", 1, 6)
+        raise ValueError
+
+    run.optimize(fails, n_trials=6, catch=(ValueError,))
+    assert {trial.params["n"] for trial in run.trials} == {1, 2, 3, 4, 5, 6}
+    with pytest.raises(SessionError, match="the runs at all points have failed"):
+        run.ask().suggest_int("n", 1, 6)
 
 
 @pytest.mark.full(but=("grid",))
