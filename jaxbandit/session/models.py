@@ -52,7 +52,7 @@ def default_model(domain: Domain, algorithm: Algorithm) -> Model:
     is_box = isinstance(domain, Box)
     form = "auto" if is_box else "features" if draws(algorithm) else "rows"
     numeric = tuple(axis for axis in range(domain.dimension) if not domain.is_categorical(axis))
-    lengths = (LENGTH * _sides(domain)[list(numeric)]).tolist()
+    lengths = (LENGTH * sides_of(domain)[list(numeric)]).tolist()
     parts: list[Kernel] = [OnAxes(kernel=Categorical(), axes=(axis,)) for axis in range(domain.dimension) if axis not in numeric]
     if numeric:
         smooth = Matern52(length_scale=lengths)
@@ -72,7 +72,7 @@ def spread_out(domain: Domain, key: Key) -> InitialDesign:
     if isinstance(domain, Box):
         return InitialDesign(random=2 * (domain.dimension + 1))
     points = np.asarray(domain.points, np.float64)
-    sides, free, chosen = _sides(domain), np.ones(domain.size, bool), []
+    sides, free, chosen = sides_of(domain), np.ones(domain.size, bool), []
     unit = (points - points.min(axis=0)) / sides
     low, high = [0.0] * domain.dimension, [1.0] * domain.dimension
     for target in np.asarray(domains.sobol(low, high, min(2 * (domain.dimension + 1), domain.size), key).points):
@@ -81,7 +81,7 @@ def spread_out(domain: Domain, key: Key) -> InitialDesign:
     return InitialDesign(indices=np.asarray(chosen))
 
 
-def _sides(domain: Domain) -> np.ndarray:
+def sides_of(domain: Domain) -> np.ndarray:
     """Return the sides ``[d]`` of the box that holds all points as the model sees them, 1 where it has none."""
     if isinstance(domain, Box):
         return np.ones(domain.dimension)
@@ -111,7 +111,7 @@ def fitted(
 
     Outputs have kernels and noise variances of their own, or are ``shared`` between all, for algorithms that need that.
     """
-    points, sides = _points_for_fit(model, outputs, space, told), _sides(space.domain)
+    points, sides = _points_for_fit(model, outputs, space, told), sides_of(space.domain)
     prior = replace(LEARNING, noise_variance=UNKNOWN_NOISE, extent=sides, scale=1.0)
     new = standard_of(outputs, told, standard or Standard((0.0,) * len(outputs.names), (1.0,) * len(outputs.names)))
     _, kernels, noises = (_each(name, model, outputs, new) for name in ("prior_mean", "kernel", "noise_variance"))
@@ -179,7 +179,7 @@ def _means(kernel: Kernel, places: np.ndarray, values: np.ndarray, noise: float)
 
 def fitted_in_units(outputs: Outputs, space: Space, model: Model, told: Values) -> Model:
     """Return ``model`` fitted to ``told`` about its prior means, in the outputs' units, as sessions of version 1 do."""
-    points, prior = _points_for_fit(model, outputs, space, told), Prior(extent=_sides(space.domain))
+    points, prior = _points_for_fit(model, outputs, space, told), Prior(extent=sides_of(space.domain))
     means, kernels, noises = (_each(name, model, outputs, None) for name in ("prior_mean", "kernel", "noise_variance"))
     for number, name in enumerate(outputs.names):
         rows = [(index, values[name]) for index, values in told if name in values]
@@ -210,9 +210,11 @@ def _each(name: str, model: Model, outputs: Outputs, standard: Standard | None) 
     return list(value)
 
 
-def of_output(field: str, name: str, model: Model, outputs: Outputs) -> Any:
-    """Return a field of a model in the outputs' own units for one of them, by its name."""
-    return _each(field, model, outputs, None)[outputs.names.index(name)]
+def deviations_of(outputs: Outputs, space: Space, model: Model, name: str, value: float, index: int) -> float:
+    """Return how many prior deviations a value of an output at a point is from the prior mean of a model in the outputs' units."""
+    fields, number = ("prior_mean", "kernel", "noise_variance"), outputs.names.index(name)
+    mean, kernel, noise = (_each(field, model, outputs, None)[number] for field in fields)
+    return float(abs(value - mean) / np.sqrt(float(kernel.diag(space.modelled[[index]])[0]) + float(np.max(noise))))
 
 
 def expanded(model: Model, outputs: Outputs, size: int, standard: Standard | None) -> Model:

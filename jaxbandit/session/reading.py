@@ -61,6 +61,8 @@ class Reading:
         self._journal, self._mutex = journal, threading.RLock()
         self._state = State(specification)
         self._state.follow(journal)
+        # Points, with the values told there, that a prior of the constraints which the user has stated allows.
+        self._vetted: set[tuple[int, tuple[tuple[str, float], ...]]] = set()
 
     def close(self) -> None:
         """Close the journal; what has happened by then can still be read."""
@@ -282,6 +284,7 @@ class Reading:
     def _in_brief(self) -> list[tuple[str, str]]:
         """Return facts by name: those of the text first, then those of the table."""
         parts, waiting, choices = self.specification, len(self.pending), self.specification.space.choices
+        source = "that of the model that was given" if parts.model else "fitted once, to what was known before round 1"
         return [
             ("directory", str(self.directory)),
             ("tickets", f"{len(self._state.records)}, {waiting} pending" if waiting else str(len(self._state.records))),
@@ -293,6 +296,7 @@ class Reading:
             ("axes", "\n".join(map(repr, parts.space.axes)) or "those of the domain"),
             ("algorithm", repr(parts.algorithm)),
             ("model", repr(self.model)),
+            *([("constraints hold", f"as far as their prior does, {source}")] if parts.is_guarded and parts.outputs.constraints else []),
         ]
 
     @contextlib.contextmanager

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import operator
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +15,7 @@ import jax
 import numpy as np
 
 from jaxbandit.algorithms import Algorithm, Cei
-from jaxbandit.core.checks import check_not_forked, short
+from jaxbandit.core.checks import InvalidArgument, check_not_forked, short
 from jaxbandit.core.codec import digest
 from jaxbandit.core.declare import FilePath, checked
 from jaxbandit.core.doors import either, setting
@@ -28,14 +30,17 @@ from jaxbandit.engine.rounds import UNLIKELY
 from jaxbandit.feedback import Policy
 from jaxbandit.session.axes import LARGEST_TOLD, Axis, Place, Space
 from jaxbandit.session.course import Course
+from jaxbandit.session.guarantee import check_prior, fitted_once, seeded_by, with_seeds
 from jaxbandit.session.journal import WAIT, Body, DamagedSession, SessionError, Unwritten, create_journal, open_journal
 from jaxbandit.session.measured import History, Measured, Names, OffGrid, OutsideOf, check_placed, observed, rows_of
-from jaxbandit.session.models import fitted, fitted_in_units, of_output, standard_of, warn_of_constraints_that_held
+from jaxbandit.session.models import deviations_of, fitted, fitted_in_units, standard_of, warn_of_constraints_that_held
 from jaxbandit.session.quantities import Outputs, told_values
 from jaxbandit.session.reading import Reading, Recommendation
 from jaxbandit.session.specification import Specification
 from jaxbandit.session.state import Record, State, Ticket, spot_of
 from jaxbandit.study.runs import Model
+
+WARNED_OF = Status.FAR_FROM_PRIOR | Status.SAFE_SET_STILL | Status.SEED_UNSAFE  # once in a session, when it asks
 
 
 class DeclaredInfeasible(UserWarning):
@@ -84,7 +89,9 @@ class Session(Reading):
         initial: InitialDesign | None = None,
         capacity: int | None = None,
         fit_every: int | None = None,
-        standardise: bool = True,
+        standardise: bool | None = None,
+        seeds: Sequence[Mapping[str, float | str]] | None = None,
+        max_step: Mapping[str, float] | None = None,
         history: History | None = None,
         off_grid: str = "refuse",
         outside: str = "refuse",
@@ -109,25 +116,36 @@ class Session(Reading):
             asked for. Default: nothing is known, and any number of runs may be under way.
           feedback: what the learner does meanwhile, a policy of :mod:`jaxbandit.feedback`; default ``Hallucinate()``, by which points
             under way count.
-          initial: points to measure before round 1; default none, but ``2 (d + 1)`` points of a Sobol sequence without a model. Points may
-            be asked for before they are told.
+          initial: points to measure before round 1; default none, but ``2 (d + 1)`` points of a Sobol sequence without a model, and the
+            seeds of an algorithm that certifies points. Points may be asked for before they are told.
           capacity: rounds after which a value is too late to be used; default ``horizon``.
           fit_every: completed tickets after which the model's hyper-parameters are fitted to all that has been told, at the next
             :meth:`ask`; default never, or as said above without a model. See :meth:`fit`.
           standardise: whether the model is one of standardised outputs, which have mean 0 and variance 1; those in force are computed anew
             whenever the number of complete tickets has doubled. Else it is one of the outputs in their own units: a list of prior means is
-            in these, one number is the objective's, and a constraint's is then its bound.
+            in these, one number is the objective's, and a constraint's is then its bound. Default: true, but for an algorithm that
+            certifies points.
+          seeds: points known to be safe, in the user's units, at which an algorithm that certifies points begins, ``[{"dose": 0.5}]``; its
+            own ``seeds`` are numbers of points. Rows of ``history`` in which all constraints were measured to hold are seeds, too.
+          max_step: of an algorithm that certifies points, how far from the measured ones it may go, by the names of axes in the user's
+            units, ``{"temperature": 5}``: for every point that is asked for and is no seed there is one at which all constraints were
+            measured to hold that is no further away on any of these axes.
           history, off_grid, outside, ignore: what was measured before, as for :meth:`tell_all`; enough of it replaces the default of
             ``initial``.
+
+        SafeOpt, StageOpt and SGP-UCB certify points: they ask for none but seeds and those whose constraints hold with certainty under the
+        model. That is a promise as far as the model's prior of the constraints is right, so that prior stays as it is: that of a ``model``
+        in the outputs' own units or, without one, of a cautious one that is fitted once, to what is known before round 1, of which a
+        warning says what it assumes. What would void the promise is refused.
 
         Raises:
           InvalidArgument: on any argument out of range or any two that do not fit each other.
           SessionError: where the directory holds a session already or cannot be written to.
         """
         specification = Specification(
-            space=Space.of(domain),
+            space=(space := Space.of(domain)),
             outputs=Outputs.read(objective, constraints, units),
-            algorithm=Cei() if algorithm is None else algorithm,
+            algorithm=with_seeds(Cei() if algorithm is None else algorithm, space, seeds),
             model=model,
             horizon=horizon,
             key=key,
@@ -137,6 +155,7 @@ class Session(Reading):
             capacity=capacity,
             fit_every=fit_every,
             standardise=standardise,
+            max_step=max_step,
         )
         return cls.begin(directory, specification, history, off_grid=off_grid, outside=outside, ignore=ignore)
 
@@ -158,6 +177,8 @@ class Session(Reading):
         rows = [] if history is None else rows_of(history, specification, ignore, outside)  # whose tickets were another session's
         check_placed(rows, specification.space, off_grid, "history")
         further = [("observed", observed(1, rows))] if rows else []
+        if specification.is_guarded:
+            specification = seeded_by(specification, rows)
         if specification.initial is None and 0 < specification.design.count <= sum(row.is_whole(specification.outputs) for row in rows):
             specification = dataclasses.replace(specification, initial=InitialDesign())
         if isinstance(specification.space.domain, Box):
@@ -165,6 +186,11 @@ class Session(Reading):
             further = [("observed", observed(1, rows))] if rows else []
         setting = specification.setting
         jax.eval_shape(Course(lambda: setting).start)  # refuses what does not fit, or cannot begin, before anything is written
+        if specification.is_guarded and specification.algorithm.traits.seeds is None:
+            words = "takes the points that the model believes safest, which guarantees nothing"
+            raise InvalidArgument(
+                f"seeds: must be known in a session; give seeds=[{{...}}], or a history that has some, for count=n {words}"
+            )
         written = specification.table(), further
         session = cls(Unwritten(*written) if directory is None else create_journal(Path(directory), *written), specification)
         with session._claimed():
@@ -241,6 +267,8 @@ class Session(Reading):
             if len(state.course.rounds) + rounds > horizon:
                 left = horizon - len(state.course.rounds)
                 raise SessionError(f"ask: {left} of the {horizon} rounds of the session's horizon are left, not {count}")
+            if rounds > 0:
+                self._check_model(count)
             if self.specification.at_once and rounds > 1:
                 raise SessionError(f"ask: values come before the next round here; ask for one point at a time, not {count}")
             return [self._ask() for _ in range(count)]
@@ -248,7 +276,7 @@ class Session(Reading):
     def _ask(self, point: int | Place | None = None) -> Ticket:
         """Return the ticket of the next point; of ``point``, on a box its place, where somebody else has chosen it."""
         body, status, after, state, is_ours = self._state.next(), Status.OK, None, self._state, point is None
-        warned = any(record.ticket.status & Status.FAR_FROM_PRIOR for record in self._state.records.values())
+        before = functools.reduce(operator.or_, (record.ticket.status for record in self._state.records.values()), Status.OK)
         if body["round"] > 0:
             waiting = [ticket for ticket in self.pending if not ticket.observed]
             if self.specification.at_once and not self._state.course.rounds and waiting:
@@ -260,25 +288,48 @@ class Session(Reading):
                 raise SessionError(f"ask: values come before the next round here; tell {lacking} of ticket {number}, or drop it")
             if len(self._state.course.rounds) >= self.specification.horizon:
                 raise SessionError(f"ask: all {self.specification.horizon} rounds of the session's horizon have been asked for")
+            self._check_model(1)
             self._keep_up(asking=True)
             if point is None:
-                chosen = state.course.choose(state.avoided, state.failed, body.get("index"))
+                chosen = state.course.choose(state.avoided, state.failed, body.get("index"), state.allowed)
                 status, after = chosen.status, chosen.after
                 point = chosen.place or chosen.point
             if not healthy(np.asarray(int(status))):
                 raise SessionError(f"ask: the algorithm cannot choose: {explain(int(status))}; nothing has happened")
+            if self.specification.is_guarded and status & Status.NO_SAFE_POINT:
+                [line] = flags_in_words(np.asarray(int(Status.NO_SAFE_POINT)))
+                raise SessionError(f"ask: {line.partition(': ')[2]}; nothing has happened")
             body |= {"place": list(point)} if isinstance(point, tuple) else {"index": point}
         if is_ours and state.has_failed(spot := spot_of(body)):
             index, place = state.not_failed(spot)
             body |= {"place": list(place)} if place else {"index": index}
         self._happen("asked", body | {"status": int(status)}, after)
-        if status & Status.FAR_FROM_PRIOR and not warned:
-            [line] = flags_in_words(np.asarray(int(Status.FAR_FROM_PRIOR)))
+        for line in flags_in_words(np.asarray(int(status & ~before & WARNED_OF))):
             warnings.warn(f"ask: {line.partition(': ')[2]}", stacklevel=3)
         if status & Status.DECLARED_INFEASIBLE:
             words = f"ask: {explain(int(Status.DECLARED_INFEASIBLE))} (ticket {body['ticket']})"
             warnings.warn(words, DeclaredInfeasible, stacklevel=3)
         return self._state.records[body["ticket"]].ticket
+
+    def _check_model(self, count: int) -> None:
+        """Raise ``SessionError`` where the model cannot certify points: values that it is fitted to are missing, or its prior is wrong."""
+        state, parts = self._state, self.specification
+        if not parts.is_guarded:
+            return
+        if parts.model is not None:
+            told = [(one.ticket.index, tuple(one.values.items())) for one in state.records.values()]
+            for index, values in {*told} - self._vetted:
+                check_prior(parts, dict(values), index, "ask")
+            self._vetted.update(told)
+        if parts.model is not None or state.fitted_at:
+            return
+        name = type(parts.algorithm).__name__
+        if state.unmeasured:
+            tickets = ", ".join(map(str, state.unmeasured))
+            words = "certifies points by a model that is fitted once, to the values at its seeds"
+            raise SessionError(f"ask: {name} {words}; tell or drop tickets {tickets} first, got count={count}")
+        if not state.complete:
+            raise SessionError(f"ask: no value of a seed of {name} has been told, and nothing else is known; begin with other seeds")
 
     def tell(
         self,
@@ -425,7 +476,12 @@ class Session(Reading):
         number, size = len(self._state.records) + 1, self._state.space.size
         rows = [dataclasses.replace(row, index=size + place) if row.index < 0 else row for place, row in enumerate(rows)]
         body, parts = observed(number, rows), self.specification
-        if number == 1 and 0 < parts.design.count <= sum(row.is_whole(parts.outputs) for row in rows) and parts.design_is_default:
+        if (
+            number == 1
+            and 0 < parts.design.count <= sum(row.is_whole(parts.outputs) for row in rows)
+            and parts.design_is_default
+            and not parts.is_guarded
+        ):
             body |= {"initial": 0}
         self._happen("observed", body)
         self._warn_of_units(rows[0].index, rows[0].values)
@@ -468,6 +524,11 @@ class Session(Reading):
           SessionError: when nothing has been told yet.
         """
         with self._claimed():
+            if self.specification.is_guarded:
+                raise SessionError(
+                    f"fit: {type(self.specification.algorithm).__name__} certifies points by the model's prior, which a fit would replace;"
+                    " begin another session from this one's history with the model that you then believe"
+                )
             return self._fit(refit=True)
 
     def _fit(self, *, refit: bool) -> Model:
@@ -478,6 +539,9 @@ class Session(Reading):
         body: dict[str, object] = {"told": state.complete}
         if parts.schema == 1:
             body |= {"model": fitted_in_units(*given, told).table()}
+        elif parts.is_guarded:
+            model, standard = fitted_once(parts, told)
+            body |= {"model": model.table(), **standard.table()}
         elif refit or state.standard is None:
             model, standard = fitted(*given, state.standard, told, shared=parts.algorithm.traits.joint_arrival)
             body |= {"model": model.table(), **standard.table()}
@@ -501,13 +565,13 @@ class Session(Reading):
         if state.standard is not None:
             return
         seen = {name for other in state.records.values() for name in other.values}
-        point = state.space.modelled[[index]]
         for name in new.keys() - seen:
-            mean, kernel, noise = (of_output(field, name, state.model, outputs) for field in ("prior_mean", "kernel", "noise_variance"))
-            deviations = abs(new[name] - mean) / np.sqrt(float(kernel.diag(point)[0]) + float(np.max(noise)))
-            if deviations > UNLIKELY:
+            away = deviations_of(outputs, state.space, state.model, name, new[name], index)
+            if away > UNLIKELY:
                 remedy = f"leave the model out, or say {setting('standardise', True)} with one of standardised outputs"
-                words = f"is {deviations:.3g} prior deviations from the prior mean of a model in the outputs' units; {remedy}"
+                if self.specification.is_guarded:
+                    remedy = "begin another session with a model whose prior_mean and variance are in the outputs' units"
+                words = f"is {away:.3g} prior deviations from the prior mean of a model in the outputs' units; {remedy}"
                 warnings.warn(f"tell: {name} = {new[name]:g} {words}", stacklevel=4)
 
     @contextlib.contextmanager

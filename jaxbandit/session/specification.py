@@ -30,15 +30,16 @@ from jaxbandit.engine.trial import Setting
 from jaxbandit.feedback import Hallucinate, Policy
 from jaxbandit.problems import AbstractProblem, BoxProblem, Certificate, from_tables
 from jaxbandit.session.axes import Axis, Place, Space
+from jaxbandit.session.guarantee import check_guarantee, check_steps, with_seeds
 from jaxbandit.session.journal import SCHEMA
 from jaxbandit.session.models import default_model, draws, expanded, spread_out
 from jaxbandit.session.quantities import Outputs, Standard
 from jaxbandit.study.runs import Model
 from jaxbandit.surrogates import arithmetic
 
-NUMBERS = ("horizon", "capacity", "fit_every", "standardise")
+NUMBERS = ("horizon", "capacity", "fit_every", "standardise", "max_step")
 FIELDS = ("objective", "constraints", "seed", *NUMBERS)
-PARTS = ("axis", "algorithm", "model", "feedback", "delay", "initial", "units")
+PARTS = ("axis", "algorithm", "model", "feedback", "delay", "initial", "units", "seeds")
 MANY_POINTS = 4096  # of a domain, beyond which its features take longer to find than a command may
 FIRST_ROOM, MOST_ENTRIES = 64, 2**27  # least observations that a model by rows has room for; and most numbers in its rows
 TAKEN = {"ticket", "state", "round", "index", "asked_at", "told_at", "best_so_far"}
@@ -72,6 +73,7 @@ class Specification(Described):
       outputs: what is measured.
       schema: version of the journal, by which earlier ones keep what they meant: models in the outputs' units and the algorithm's own
         feedback policy where none is named.
+      is_guarded: whether it refuses what voids the guarantee of an algorithm that certifies points, as journals did not at first.
     """
 
     described: ClassVar[str] = "a Specification"
@@ -86,11 +88,16 @@ class Specification(Described):
     initial: InitialDesign | None = None
     capacity: Rounds | None = None
     fit_every: Annotated[int, whole(1)] | None = None
-    standardise: bool = True
+    standardise: bool | None = None
+    max_step: Mapping[str, float] | None = None
     schema: int = SCHEMA
+    is_guarded: bool = True
 
     def __post_init__(self) -> None:
         check_fields(self)
+        object.__setattr__(self, "is_guarded", self.is_guarded and self.algorithm.traits.certifies)
+        if self.standardise is None:
+            object.__setattr__(self, "standardise", not self.is_guarded)
         names = [*self.space.names, *self.outputs.names]
         for number, name in enumerate(names):
             place = number - len(self.space.names)
@@ -100,7 +107,7 @@ class Specification(Described):
                 if place >= 0 and name in self.space.names:
                     raise InvalidArgument(f"{where}: {name!r} is an axis, whose ends are its limits, and no output that is measured")
                 raise InvalidArgument(f"{where}: outputs and axes must have names of their own, none of {taken}, got {name!r}")
-        if self.model is None and not self.standardise:
+        if self.model is None and not self.standardise and not self.is_guarded:
             raise InvalidArgument(
                 f"standardise: must be {short(True)} without a model, because one is fitted to standardised outputs, got {short(False)}"
             )
@@ -118,6 +125,9 @@ class Specification(Described):
             raise InvalidArgument(
                 f"algorithm: {type(self.algorithm).__name__} chooses among the points of a grid; give every axis a number of points"
             )
+        if self.is_guarded:
+            check_guarantee(self)
+        check_steps(self)
         size, axes = self.space.domain.size, self.space.domain.dimension
         functions = len(self.outputs.functions)
         self.algorithm.validate(None, functions, size, axes)
@@ -155,6 +165,9 @@ class Specification(Described):
     def design(self) -> InitialDesign:
         """The initial design in force."""
         if self.initial is None:
+            if self.is_guarded:
+                seeds = self.algorithm.traits.seeds
+                return InitialDesign() if seeds is None else InitialDesign(indices=np.unique(np.asarray(seeds)))
             return InitialDesign() if self.model else spread_out(self.space.domain, self._design_key)
         return self.initial
 
@@ -184,7 +197,7 @@ class Specification(Described):
         """The model before any fit, and the location and scale of what it models, of which nothing is known; none in the outputs' units."""
         outputs = self.outputs
         unknown = Standard(location=(0.0, *(one.centre for one in outputs.constraints)), scale=(1.0,) * len(outputs.names))
-        return self.model or default_model(self.space.domain, self.algorithm), unknown if self.standardise else None
+        return self.model or default_model(self.space.domain, self.algorithm), unknown if self.standardise or not self.model else None
 
     @functools.cached_property
     def setting(self) -> Setting:
@@ -240,6 +253,7 @@ class Specification(Described):
             "initial": design_table(self.design),
             **({"units": dict(self.outputs.unit_of)} if self.outputs.unit_of else {}),
             **({"standardise": self.standardise} if self.schema > 1 else {}),
+            **({"max_step": None if self.max_step is None else dict(self.max_step)} if self.is_guarded else {}),
         } | {name: to_plain(getattr(self, name), name) for name in parts}
 
     @classmethod
@@ -256,18 +270,21 @@ class Specification(Described):
         data: Any = np.asarray(key["data"], np.uint32)  # JAX's own array would take a program to make
         key = jax.random.wrap_key_data(data, impl=key["generator"])
         schema = SCHEMA if "standardise" in table else 1
+        is_guarded = "max_step" in table
         table, space = {"standardise": False, **table}, Space.from_table(table["space"])
-        return cls._read({**table, "algorithm": written if algorithm is None else algorithm}, space, key, schema)
+        given = {**table, "algorithm": written if algorithm is None else algorithm}
+        return cls._read(given, space, key, schema=schema, is_guarded=is_guarded)
 
     @classmethod
-    def _read(cls, table: Table, space: Space, key: KeyOrSeed, schema: int = SCHEMA) -> Specification:
+    def _read(cls, table: Table, space: Space, key: KeyOrSeed, **version: Any) -> Specification:
         """Return the specification whose points and key are given, and whose other parts a table of a file or of a journal holds."""
         given = {name: table[name] for name in NUMBERS if name in table}
         outputs = Outputs.read(table.get("objective", "maximise reward"), table.get("constraints", []), table.get("units"))
         for name, kind in (("model", Model), ("initial", InitialDesign)):
             given[name] = None if table.get(name) is None else from_fields(kind, table[name], name)
         parts = {word_of(role): from_plain(role, table.get(word_of(role)), word_of(role)) for role in (Algorithm, Delay, Policy)}
-        return cls(space=space, outputs=outputs, key=key, schema=schema, **parts, **given)
+        parts["algorithm"] = with_seeds(parts["algorithm"], space, table.get("seeds"))
+        return cls(space=space, outputs=outputs, key=key, **version, **parts, **given)
 
 
 def _unknown(domain: Domain, functions: int) -> AbstractProblem:

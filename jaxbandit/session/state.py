@@ -18,8 +18,9 @@ from jaxbandit.core.files import reason_of
 from jaxbandit.core.status import Status
 from jaxbandit.domains import Box
 from jaxbandit.feedback.learner import BESIDE
-from jaxbandit.session.axes import Place
+from jaxbandit.session.axes import ON_GRID, Place
 from jaxbandit.session.course import SAME, Course, Spot, Told, Units, is_among, room_for
+from jaxbandit.session.guarantee import held_points, within_steps
 from jaxbandit.session.journal import JOURNAL, DamagedSession, Event, Journal, SessionError
 from jaxbandit.session.models import is_fit_due, is_quiet
 from jaxbandit.session.quantities import Standard, told_values
@@ -99,6 +100,7 @@ class State:
         self._is_box = isinstance(self.space.domain, Box)
         if self._is_box:
             self.course.readable = self.space.readable
+        self._reached: tuple[frozenset[int], np.ndarray] = (frozenset(), np.zeros(self.space.size, bool))  # see `allowed`
         self.entered = 1  # number of events that have happened; the first one holds the specification
 
     def follow(self, journal: Journal) -> None:
@@ -153,7 +155,7 @@ class State:
 
     def _ask(self, event: Event, after: object) -> None:
         body = event.body
-        avoided, failed, room = self.avoided, self.failed, self.room
+        avoided, failed, allowed, room = self.avoided, self.failed, self.allowed, self.room
         expected = self.next()
         if expected["round"] == 0 and self.has_failed(spot_of(expected)):
             # Another point stands for one of the initial design that has failed.
@@ -167,7 +169,7 @@ class State:
         ticket = Ticket(number, body["round"], index, self.space.point(index), Status(body["status"]))
         self.records[number] = Record(ticket, event.at, len(self.specification.outputs.names))
         if ticket.round:
-            self.course.asked(index, after, avoided, failed, place)
+            self.course.asked(index, after, avoided, failed, place, allowed)
         else:
             self._begin()
         if self.room != room:
@@ -302,6 +304,22 @@ class State:
         """Points of runs that were dropped, of which none is asked for again; none in journals of version 1, as of those under way."""
         return self._spots([one for one in self.records.values() if one.dropped]) if self.specification.schema > 1 else []
 
+    @property
+    def allowed(self) -> np.ndarray | None:
+        """Booleans ``[M]``, true at points within ``max_step`` of one that was measured and held; ``None`` where nothing limits steps."""
+        steps = self.specification.max_step
+        if steps is None:
+            return None
+        told = [(one.ticket.index, one.values) for one in self.records.values() if one.values and one.ticket.distance <= ON_GRID]
+        held = held_points(self.specification.outputs, told)
+        if not held >= self._reached[0]:  # as after a correction
+            self._reached = frozenset(), np.zeros(self.space.size, bool)
+        known, reached = self._reached
+        for index in held - known:
+            reached = reached | within_steps(self.space, steps, index)
+        self._reached = frozenset(held), reached
+        return reached
+
     def has_failed(self, point: Spot) -> bool:
         """Return whether a run at a point was dropped, on a box at one within a thousandth of every side."""
         return is_among(self.space.domain, point, self.failed)
@@ -348,9 +366,12 @@ class State:
 
         A fit is due after ``fit_every`` complete tickets, when a point of a round is asked for. Where no model was given the first fit is
         one to the initial design, or to what has been told of it when more is asked for, and a few complete tickets later the next one is
-        due. Outputs are standardised with every fit, and at doubling numbers of complete tickets from the first one on.
+        due. Outputs are standardised with every fit, and at doubling numbers of complete tickets from the first one on. An
+        algorithm that certifies points has one fit, once the initial design has been told or dropped, and none where a model was given.
         """
         parts, complete = self.specification, self.complete
+        if parts.is_guarded:
+            return True if complete and not self.unmeasured and parts.model is None and not self.fitted_at else None
         if parts.fit_every is not None and asking and complete >= self.fitted_at + parts.fit_every:
             return True
         first = 1 if asking or self.course.rounds else len(self.design) - sum(record.dropped for record in self.records.values())
@@ -358,6 +379,13 @@ class State:
         if by_default and complete >= max(1, first) and (not self.fitted_at or is_fit_due(complete, self.fitted_at)):
             return True
         return False if parts.standardise and complete >= max(1, 2 * self.standardised_at) else None
+
+    @property
+    def unmeasured(self) -> list[int]:
+        """Tickets of the initial design, by number, also those to come, that have neither all values nor been dropped."""
+        first = [one for one in self.records.values() if one.ticket.round == 0 and not one.ticket.observed]
+        lacking = [one.ticket.number for one in first if one.state in ("pending", "partial")]
+        return lacking + [len(self.records) + 1 + place for place in range(self.left_of_design)]
 
     @property
     def complete(self) -> int:

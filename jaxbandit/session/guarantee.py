@@ -1,0 +1,237 @@
+"""Sessions of algorithms that certify points: what they begin with, what they refuse, and the model that is fitted once.
+
+Such an algorithm keeps constraints as long as its model's prior of them is right. So the model in force stays that which the user has
+stated in the outputs' units or, where none is given, one that is fitted once to what is known before round 1, whose prior is cautious.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from jaxbandit.algorithms import Algorithm
+from jaxbandit.core import checks
+from jaxbandit.core.checks import InvalidArgument, check_known, short
+from jaxbandit.core.fields import scalar
+from jaxbandit.domains import Box
+from jaxbandit.engine import InitialDesign
+from jaxbandit.engine.rounds import UNLIKELY
+from jaxbandit.feedback import Hallucinate, Wait
+from jaxbandit.kernels import Kernel
+from jaxbandit.session.axes import ON_GRID, Space
+from jaxbandit.session.journal import SessionError
+from jaxbandit.session.models import LENGTH, NOISES, Values, default_model, deviations_of, sides_of
+from jaxbandit.session.quantities import Outputs, Standard
+from jaxbandit.study.runs import Model
+from jaxbandit.surrogates import Prior
+from jaxbandit.surrogates.evidence.density import NOISE
+from jaxbandit.surrogates.evidence.fitting import best_fit, paths, with_arrays
+
+if TYPE_CHECKING:
+    from jaxbandit.session.measured import Measured
+    from jaxbandit.session.specification import Specification
+
+SHORTEST, LONGEST = 0.1, 0.3  # length-scales of a model that is fitted once, as shares of an axis
+LEAST_NOISE = 0.01  # noise variance of such a model, in units of its prior variance
+
+
+def with_seeds(algorithm: Algorithm, space: Space, seeds: Sequence[Mapping[str, object]] | None) -> Algorithm:
+    """Return the algorithm that begins at points given in the user's units; raises ``InvalidArgument`` on what is none of the domain."""
+    if seeds is None:
+        return algorithm
+    name = type(algorithm).__name__
+    if not isinstance(seeds, list | tuple) or not seeds or not all(isinstance(seed, Mapping) for seed in seeds):
+        words = "a list of points by the names of their coordinates"
+        raise InvalidArgument(f"seeds: must be {words}, such as [{{{space.names[0]!r}: ...}}], got {short(seeds)}")
+    if not algorithm.traits.certifies:
+        raise InvalidArgument(f"seeds: {name} begins at no seeds; give initial=InitialDesign(indices=...), or a history")
+    if algorithm.traits.seeds is not None:
+        raise InvalidArgument(f"seeds: {name} has seeds of its own; give either these or its own, got both")
+    if isinstance(space.domain, Box):
+        raise InvalidArgument(f"seeds: {name} chooses among the points of a grid; give every axis a number of points")
+    numbers = []
+    for place, seed in enumerate(seeds):
+        with checks.naming(f"seeds[{place}]"):
+            index = space.nearest(seed)
+            if space.distance(seed, index) > ON_GRID:
+                there = short(space.point(index))
+                raise InvalidArgument(f"point: must be one of the domain's, for one beside it may be unsafe; the nearest is {there}")
+            numbers.append(index)
+    return algorithm.with_facts(seeds=np.asarray(numbers))
+
+
+def seeded_by(specification: Specification, rows: Sequence[Measured]) -> Specification:
+    """Return the specification whose seeds are also the points of rows in which all constraints were measured to hold.
+
+    Seeds that have been measured are not measured again. A row that was moved to the grid tells nothing of the point there.
+    """
+    parts, outputs = specification, specification.outputs
+    own = [] if parts.algorithm.traits.seeds is None else np.asarray(parts.algorithm.traits.seeds).tolist()
+    broken = {row.index for row in rows if _holds(outputs, row.values) is False}
+    if wrong := sorted(broken & set(own)):
+        point = short(parts.space.point(wrong[0]))
+        raise InvalidArgument(f"seeds: at {point} a constraint did not hold in the history; leave that seed out")
+    held = {row.index for row in rows if _holds(outputs, row.values) and row.distance <= ON_GRID} - broken
+    seeds = [*dict.fromkeys([*own, *sorted(held)])]
+    if rows and not seeds:
+        raise InvalidArgument(
+            f"history: in no row all constraints were measured to hold, and {type(parts.algorithm).__name__} begins at points that are"
+            " known to be safe; give seeds=[{...}]"
+        )
+    if seeds != own:
+        parts = dataclasses.replace(parts, algorithm=parts.algorithm.with_facts(seeds=np.asarray(seeds)))
+    measured = {row.index for row in rows if row.is_whole(outputs)}
+    if parts.initial is None and measured:
+        left = [seed for seed in own if seed not in measured]
+        parts = dataclasses.replace(parts, initial=InitialDesign(indices=np.asarray(left)) if left else InitialDesign())
+    if parts.model is None and seeds and not parts.design.count and not measured:
+        words = "without a model the values at the seeds are those that one is fitted to"
+        raise InvalidArgument(f"initial: {words}; leave it out, or give a model whose prior of the constraints you know")
+    for row in rows:
+        check_prior(parts, row.values, row.index, "history")
+    return parts
+
+
+def _holds(outputs: Outputs, values: Mapping[str, float]) -> bool | None:
+    """Return whether all constraints were measured to hold; ``None`` where a value is missing and none was broken."""
+    measured = [bool(one.violation(np.asarray(values[one.name])) == 0) for one in outputs.constraints if one.name in values]
+    return False if not all(measured) else True if len(measured) == len(outputs.constraints) else None
+
+
+def held_points(outputs: Outputs, told: Values) -> set[int]:
+    """Return the points where all constraints were measured to hold, and none was ever measured to be broken."""
+    held = {index for index, values in told if _holds(outputs, values)}
+    return held - {index for index, values in told if _holds(outputs, values) is False}
+
+
+def check_guarantee(specification: Specification) -> None:
+    """Raise ``InvalidArgument`` where an argument voids the guarantee of an algorithm that certifies points, with the way out."""
+    parts, name = specification, type(specification.algorithm).__name__
+    seeds, own = parts.algorithm.traits.seeds, "certifies points by a prior of the constraints that stays as it is"
+    if parts.standardise:
+        raise InvalidArgument(
+            f"standardise: must be False with {name}, which {own}: a unit computed from values moves it; give a model in the outputs' own"
+            " units, or none, and leave standardise out"
+        )
+    if parts.fit_every is not None:
+        raise InvalidArgument(
+            f"fit_every: must be left out with {name}, which {own}; begin another session from this one's history with the model that you"
+            f" then believe, got {parts.fit_every}"
+        )
+    if parts.algorithm.traits.refits:
+        raise InvalidArgument(f"algorithm: {name} fits the model while it runs, which voids the guarantee of what it runs; run that alone")
+    if parts.feedback is not None and not isinstance(parts.feedback, Wait | Hallucinate):
+        words = "certify points by values that were never measured; take Wait() or Hallucinate()"
+        raise InvalidArgument(f"feedback: {type(parts.feedback).__name__} would let {name} {words}")
+    if parts.initial is not None and parts.initial.count:
+        known = [] if seeds is None else np.asarray(seeds).tolist()
+        indices = [] if parts.initial.indices is None else np.asarray(parts.initial.indices).tolist()
+        if parts.initial.random or (seeds is not None and not set(indices) <= set(known)):
+            raise InvalidArgument(
+                f"initial: must hold seeds of {name} alone, for nothing is known of other points; leave it out, and the seeds are measured"
+                f" first, got {short(parts.initial)}"
+            )
+
+
+def check_steps(specification: Specification) -> None:
+    """Raise ``InvalidArgument`` unless ``max_step`` limits axes by steps that reach a next point."""
+    parts, space, steps = specification, specification.space, specification.max_step
+    if steps is None:
+        return
+    if not parts.algorithm.traits.certifies:
+        words = f"limits SafeOpt, StageOpt and SgpUcb, and {type(parts.algorithm).__name__} is none of these"
+        raise InvalidArgument(f"max_step: {words}; leave it out, got {short(steps)}")
+    if not isinstance(steps, Mapping) or not steps:
+        raise InvalidArgument(
+            f"max_step: must be a mapping from names of axes to numbers > 0, such as {{{space.names[0]!r}: 1}}, got {short(steps)}"
+        )
+    for name, step in steps.items():
+        where, column = f"max_step.{name}", space.columns.get(name)
+        check_known(name, space.names, where, "the axes are")
+        assert column is not None
+        if column.dtype.kind == "U":
+            raise InvalidArgument(f"{where}: must be left out, for categories have no distance, got {short(step)}")
+        scalar.check(where, step)
+        checks.positive(where, step)
+        gaps = np.diff(np.unique(column))
+        if gaps.size and step < (least := float(gaps.min())) * (1 - ON_GRID):
+            raise InvalidArgument(f"{where}: must be at least {least:g}, the least step between two values of the axis, got {step:g}")
+
+
+def within_steps(space: Space, steps: Mapping[str, float], index: int) -> np.ndarray:
+    """Return booleans ``[M]``, true at points that are no further from one than ``steps`` on every axis that has one."""
+    near = [np.abs(column - column[index]) <= steps[name] * (1 + ON_GRID) for name, column in space.columns.items() if name in steps]
+    return np.logical_and.reduce(near)
+
+
+def check_prior(specification: Specification, values: Mapping[str, float], index: int, what: str) -> None:
+    """Raise ``InvalidArgument`` where a value of a constraint is all but impossible under the prior that the user has stated."""
+    outputs, model = specification.outputs, specification.model
+    if model is None:
+        return
+    for name in outputs.names[1:]:
+        if name in values and (away := deviations_of(outputs, specification.space, model, name, values[name], index)) > UNLIKELY:
+            raise SessionError(
+                f"{what}: {name} = {values[name]:g} is {away:.3g} prior deviations from the prior mean, so the model would certify what is"
+                " not safe; begin a session with one whose prior_mean and variance of the constraints are in their own units"
+            )
+
+
+def fitted_once(specification: Specification, told: Values) -> tuple[Model, Standard]:
+    """Return the cautious model that is fitted once, as one of outputs in fixed units, and these units; warns what it assumes.
+
+    The prior mean of a constraint is its bound, its prior deviation at least the largest distance from the bound that was measured, its
+    length-scales lie between ``SHORTEST`` and ``LONGEST`` of each axis, and its noise variance is at least ``LEAST_NOISE`` of its variance.
+    """
+    parts, outputs, space = specification, specification.outputs, specification.space
+    model = default_model(space.domain, parts.algorithm)
+    kernel: Any = model.kernel
+    start = with_arrays(kernel)
+    limits: dict[str, Any] = {"variance": (1.0, 1e3), NOISE: (LEAST_NOISE, NOISES[1])}
+    for path, length in _lengths(start).items():
+        limits[path] = SHORTEST / LENGTH * length, LONGEST / LENGTH * length
+    location, scale, kernels, noises = [], [], list[Kernel](), list[float]()
+    for number, name in enumerate(outputs.names):
+        rows = [(index, values[name]) for index, values in told if name in values]
+        places, values = space.modelled[[index for index, _ in rows]], np.asarray([value for _, value in rows], np.float64)
+        spread = float(np.std(values))
+        if number:
+            sides = np.asarray([sign * values - bound for sign, bound in outputs.constraints[number - 1].sides])
+            centre, size = outputs.constraints[number - 1].bound, max(spread, float(np.max(np.abs(sides))))
+        else:
+            centre = float(np.mean(values))
+            size = spread if spread > 1e-9 * abs(centre) else abs(centre)
+        location.append(centre)
+        scale.append(size or 1.0)
+        seen = (values - centre) / scale[-1]
+        found = best_fit(start, places, seen, LEAST_NOISE, prior=Prior(extent=sides_of(space.domain), scale=1.0), bounds=limits)
+        kernels.append(found.kernel)
+        noises.append(float(found.noise_variance))
+    if outputs.constraints:
+        warnings.warn(f"fit: {_in_words(parts, kernels, scale, told)}", stacklevel=5)
+    fitted = dataclasses.replace(model, kernel=tuple(kernels), noise_variance=tuple(noises), prior_mean=(0.0,) * len(kernels))
+    return fitted, Standard(tuple(location), tuple(scale))
+
+
+def _lengths(kernel: Kernel) -> dict[str, np.ndarray]:
+    """Return the length-scales of a kernel by their paths."""
+    named = zip(paths(kernel), jax.tree.leaves(kernel), strict=True)
+    return {path: np.asarray(leaf) for path, leaf in named if path.endswith("length_scale")}
+
+
+def _in_words(parts: Specification, kernels: Sequence[Kernel], scale: Sequence[float], told: Values) -> str:
+    """Return what a model that was fitted once assumes of the constraints."""
+    assumed = []
+    for number, one in enumerate(parts.outputs.constraints, start=1):
+        kernel: Any = kernels[number]
+        lengths = "; ".join(short(np.round(own, 3).tolist()) for own in _lengths(kernel).values())
+        deviation = scale[number] * float(kernel.variance) ** 0.5
+        assumed.append(f"{one.name} has mean {one.bound:g}, its bound, deviation {deviation:.3g} and length-scales {lengths} of the axes")
+    name, count = type(parts.algorithm).__name__, len(told)
+    words = f"constraints hold as far as this prior does, fitted once, to {count} point{'s' if count > 1 else ''}: {', '.join(assumed)}"
+    return f"{name} promises that {words}; give model= where you know better"

@@ -1,0 +1,319 @@
+"""Sessions of algorithms that certify points: no unsafe one is asked for, and what would void that is refused."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import jaxbandit as jb
+from jaxbandit import InitialDesign, InvalidArgument, Rpol, SafeOpt, SgpUcb, StageOpt, Status, feedback, kernels
+from jaxbandit.session import Axis, Session, SessionError, read_toml
+from jaxbandit.session.specification import Specification
+from jaxbandit.study import Model
+
+SIDE, SEED = 30, 282
+AXES = [Axis.between("x", 0, 1, SIDE), Axis.between("y", 0, 1, SIDE)]
+GOALS: dict[str, Any] = {"objective": "maximise f", "constraints": ["g <= 0"]}
+MODEL = Model(kernel=kernels.SquaredExponential(length_scale=0.4), noise_variance=1e-4)
+KINDS = [SafeOpt, lambda **given: StageOpt(exploration=15.0, **given), lambda **given: SgpUcb(warm_up=3.0, **given)]
+HISTORY = {
+    "temperature": [60, 60, 60, 70, 70, 80, 80, 80],
+    "catalyst": [0.4, 0.6, 1.0, 0.4, 0.6, 1.0, 0.8, 0.4],
+    "yield": [43.8, 47.0, 48.4, 46.8, 51.2, 57.7, 60.8, 54.0],
+    "impurity": [0.69, 0.80, 0.92, 0.87, 1.23, 1.20, 1.50, None],
+}
+PLANT = [Axis.between("temperature", 40, 130, 10, unit="°C"), Axis.between("catalyst", 0.2, 1.2, 6, unit="g/L")]
+MODEL_OF_PLANT = Model(kernel=kernels.Scale(kernel=kernels.Matern52(length_scale=0.5), variance=9.0), noise_variance=0.01)
+LIMIT: dict[str, Any] = {"objective": "maximise yield", "constraints": ["impurity <= 3"], "history": HISTORY}
+
+
+def outcome(point: Any) -> dict[str, float]:
+    x, y = point.values()
+    return {"f": x, "g": 1.2 * (x - 0.3) ** 2 + 1.2 * (y - 0.4) ** 2 - 0.35}
+
+
+def create(algorithm: Any = None, model: Any = None, **options: Any) -> Session:
+    return Session.create(None, AXES, algorithm or SafeOpt(seeds=[SEED]), model, key=0, **GOALS | options)
+
+
+def told(session: Session, rounds: int) -> list[jb.session.Ticket]:
+    """The tickets of so many points, each told before the next is asked for."""
+    tickets = []
+    for _ in range(rounds):
+        tickets.append(session.ask())
+        session.tell(tickets[-1], outcome(tickets[-1].point))
+    return tickets
+
+
+def unsafe(tickets: Any) -> list[int]:
+    return [ticket.number for ticket in tickets if outcome(ticket.point)["g"] > 0]
+
+
+@pytest.mark.parametrize("kind", [KINDS[0], *(pytest.param(kind, marks=pytest.mark.full) for kind in KINDS[1:])])
+@pytest.mark.parametrize("initial", [None, InitialDesign(indices=[SEED])])
+def test_no_unsafe_point_is_asked_for_without_a_model(kind: Callable[..., Any], initial: Any) -> None:
+    session = create(kind(seeds=[SEED]), initial=initial)
+    assert session.specification.standardise is False
+    with pytest.warns(
+        UserWarning, match=r"fit: \w+ promises that constraints hold as far as this prior does, fitted once, to 1 point: g has"
+    ):
+        tickets = told(session, 32)
+    assert tickets[0].index == SEED and not unsafe(tickets) and len({ticket.index for ticket in tickets}) > 10
+    assert [event.kind for event in session.events].count("fitted") == 1, "and never at doubling numbers"
+    assert "fitted once" in session._repr_html_()
+
+
+def test_no_unsafe_point_is_asked_for_with_a_model_in_units_and_many_runs_under_way() -> None:
+    session = create(model=MODEL)
+    tickets = [session.ask()]
+    session.tell(tickets[0], outcome(tickets[0].point))
+    for _ in range(4):
+        tickets += (late := session.ask(8))
+        for ticket in late[::-1]:
+            session.tell(ticket, outcome(ticket.point))
+    assert not unsafe(tickets) and len({ticket.index for ticket in tickets}) > 12
+    assert all(event.kind != "fitted" for event in session.events)
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_a_session_makes_the_choices_of_a_simulation() -> None:
+    domain = jb.domains.grid([0.0, 0.0], [1.0, 1.0], 12)
+    problem = jb.problems.gp_draws(domain=domain, kernel=MODEL.kernel, noise=jb.problems.Gaussian(variance=1e-4))
+    instance = problem.sample(jax.random.key(2))
+    seeds, options = [int(jb.informed.safest(instance, 1)[0])], {"key": jax.random.key(5), "initial": None}
+    options["initial"] = InitialDesign(indices=seeds)
+    model = MODEL.of(domain, 2, 21, "model")
+    run = jb.simulate(instance, SafeOpt(seeds=seeds), model, horizon=20, trials=1, record="all", **options)
+    session = Session.create(
+        None, domain, SafeOpt(seeds=seeds), MODEL, horizon=20, delay=jb.delays.NoDelay(), key=options["key"], constraints=["cost <= 0"]
+    )
+    for index, values in zip([*run.initial_indices[0], *run.indices[0]], [*run.initial_values[0], *run.values[0]], strict=True):
+        ticket = session.ask()
+        assert ticket.index == int(index), ticket.number
+        session.tell(ticket, reward=float(values[0]), constraints=float(values[1]))
+
+
+def test_points_are_certified_once_the_seeds_have_been_told() -> None:
+    session = create(SafeOpt(seeds=[SEED, SEED + 1]))
+    with pytest.raises(SessionError, match=r"fitted once, to the values at its seeds; tell or drop tickets 1, 2 first, got count=3"):
+        session.ask(3)
+    first = session.ask(2)
+    session.tell(first[0], {"g": -0.34})
+    with pytest.raises(SessionError, match=r"tell or drop tickets 1, 2 first"):
+        session.ask()
+    for ticket in first:
+        session.drop(ticket)
+    with pytest.raises(SessionError, match=r"no value of a seed of SafeOpt has been told"):
+        session.ask()
+    assert len(session.told) == 2, "nothing has happened"
+
+
+def test_a_seed_that_is_unsafe_ends_the_session_unless_another_is_left() -> None:
+    session = create(SafeOpt(seeds=[899]), model=MODEL)
+    told(session, 1)
+    with pytest.raises(
+        SessionError, match=r"ask: no point was certified safe and no seed was left .*\(give seeds that are known to be safe\)"
+    ):
+        session.ask()
+    session = create(SafeOpt(seeds=[899, SEED]), model=MODEL)
+    with pytest.warns(UserWarning, match=r"ask: values showed with certainty that a constraint does not hold at a seed") as said:
+        tickets = told(session, 12)
+    assert len(said) == 1 and unsafe(tickets) == [2] and tickets[2].status & Status.SEED_UNSAFE
+
+
+def test_a_set_that_stands_still_is_warned_of_once() -> None:
+    session = create(model=Model(kernel=kernels.SquaredExponential(length_scale=0.1), noise_variance=1e-4))
+    with pytest.warns(UserWarning, match=r"ask: the safe set stood still: .*\(give a smaller cost_width, a longer length-scale") as said:
+        tickets = told(session, 6)
+    assert len(said) == 1 and {ticket.index for ticket in tickets} == {SEED} and tickets[-1].status & Status.SAFE_SET_STILL
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "standardised outputs": ({"standardise": True}, r"standardise: must be False with SafeOpt.* leave standardise out"),
+    "standardised outputs of a model": ({"standardise": True, "model": MODEL}, r"standardise: must be False with SafeOpt"),
+    "fits": ({"fit_every": 8}, r"fit_every: must be left out with SafeOpt.* begin another session from this one's history"),
+    "values that were never measured": ({"feedback": feedback.Censor()}, r"feedback: Censor would let SafeOpt certify .* take Wait\(\)"),
+    "another first point": ({"initial": InitialDesign(indices=[SEED, 0])}, r"initial: must hold seeds of SafeOpt alone"),
+    "random first points": ({"initial": InitialDesign(random=3)}, r"initial: must hold seeds of SafeOpt alone"),
+    "nothing to fit to": (
+        {"initial": InitialDesign()},
+        r"initial: without a model the values at the seeds are those that one is fitted to",
+    ),
+    "seeds of the model": (
+        {"algorithm": SafeOpt(count=3)},
+        r"seeds: must be known in a session; give seeds=.* count=n takes .* guarantees nothing",
+    ),
+    "no seeds": ({"algorithm": SafeOpt()}, r"SafeOpt\.seeds: needs points that are known to be safe.* in a session seeds=\[\{\.\.\.\}\]"),
+    "fits while it runs": (
+        {"algorithm": jb.Refitted(algorithm=SafeOpt(seeds=[SEED]))},
+        r"algorithm: Refitted fits the model while it runs",
+    ),
+    "an unknown axis": ({"max_step": {"z": 0.1}}, r"max_step\.z: unknown field; the axes are x, y"),
+    "no step": ({"max_step": {"x": 0.0}}, r"max_step\.x: must be > 0"),
+    "words": ({"max_step": {"x": "far"}}, r"max_step\.x: expected numbers, got 'far'"),
+    "less than a step": ({"max_step": {"x": 0.01}}, r"max_step\.x: must be at least 0\.034\d*, the least step .* got 0\.01"),
+    "empty steps": ({"max_step": {}}, r"max_step: must be a mapping from names of axes to numbers > 0, such as \{'x': 1\}, got \{\}"),
+    "steps of another algorithm": ({"algorithm": Rpol(), "max_step": {"x": 0.1}}, r"max_step: limits SafeOpt, StageOpt and SgpUcb"),
+    "seeds of another algorithm": ({"algorithm": Rpol(), "seeds": [{"x": 0, "y": 0}]}, r"seeds: Rpol begins at no seeds"),
+    "seeds twice": ({"seeds": [{"x": 0, "y": 0}]}, r"seeds: SafeOpt has seeds of its own"),
+    "seeds off the grid": (
+        {"algorithm": SafeOpt(), "seeds": [{"x": 0.31, "y": 0.41}]},
+        r"seeds\[0\]: .*must be one of the domain's.* the nearest is \{'x': 0\.31",
+    ),
+    "seeds beyond an axis": ({"algorithm": SafeOpt(), "seeds": [{"x": 3, "y": 0}]}, r"seeds\[0\]: .*x: must lie on its axis"),
+    "numbers as seeds": ({"algorithm": SafeOpt(), "seeds": [3]}, r"seeds: must be a list of points by the names .* got \[3\]"),
+    "a broken seed": (
+        {"history": {"x": [0.0], "y": [0.0], "f": [1.0], "g": [0.5]}, "algorithm": SafeOpt(seeds=[0])},
+        r"seeds: at \{'x': 0\.0, 'y': 0\.0\} a constraint did not hold in the history",
+    ),
+    "no row that held": (
+        {"history": {"x": [0.0], "y": [0.0], "f": [1.0], "g": [0.5]}, "algorithm": SafeOpt()},
+        r"history: in no row all constraints were measured to hold",
+    ),
+    "a prior in other units": (
+        {"history": {"x": [0.0], "y": [0.0], "f": [1.0], "g": [-80.0]}, "model": MODEL},
+        r"history: g = -80 is 80 prior deviations from the prior mean.* in their own units",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_voids_the_guarantee_is_refused_in_words(what: str, tmp_path: Path) -> None:
+    options, words = REFUSED[what]
+    given = {"algorithm": SafeOpt(seeds=[SEED]), "model": None} | options
+    with pytest.raises(InvalidArgument, match=rf"^{words}"):
+        Session.create(tmp_path / "session", AXES, given.pop("algorithm"), given.pop("model"), key=0, **GOALS | given)
+    assert not (tmp_path / "session").exists(), "nothing is written"
+
+
+def test_a_box_and_a_fit_are_refused_and_so_is_a_prior_that_values_belie() -> None:
+    with pytest.raises(InvalidArgument, match=r"SafeOpt chooses among the points of a grid; give every axis a number of points"):
+        Session.create(None, {"x": (0.0, 1.0)}, SafeOpt(), key=0, seeds=[{"x": 0.5}], constraints=["g <= 0"])
+    session = create(model=MODEL)
+    ticket = told(session, 1)[0]
+    with pytest.raises(SessionError, match=r"fit: SafeOpt certifies points by the model's prior, which a fit would replace; begin another"):
+        session.fit()
+    with pytest.warns(UserWarning, match="prior deviations"):
+        session = create(model=MODEL)
+        session.tell(session.ask(), {"f": 1.0, "g": -80.0})
+    with pytest.raises(SessionError, match=r"ask: g = -80 is 80 prior deviations from the prior mean"):
+        session.ask()
+    session.tell(ticket.number, {"g": -0.3}, correct=True)
+    assert not unsafe(told(session, 2))
+
+
+def test_rows_of_a_history_that_held_are_seeds_and_the_first_points_are_near_them() -> None:
+    with pytest.warns(UserWarning, match="fitted once, to 8 points"):
+        session = Session.create(None, PLANT, SafeOpt(), key=0, **LIMIT)
+    columns = session.specification.space.columns
+    seeds = np.asarray(session.specification.algorithm.seeds)
+    assert sorted(columns["temperature"][seeds]) == HISTORY["temperature"][:7], "the last one lacks its impurity"
+    point = session.ask().point
+    assert point["temperature"] <= 90, "no corner of the plant"
+    others = {**HISTORY, "impurity": [0.69, 0.80, 3.2, 0.87, 1.23, 1.20, 1.50, None]}
+    session = Session.create(None, PLANT, SafeOpt(), MODEL_OF_PLANT, key=0, **LIMIT | {"history": others})
+    kept = columns["temperature"][np.asarray(session.specification.algorithm.seeds)]
+    assert sorted(kept) == [60, 60, 70, 70, 80, 80], "nor is one that did not hold a seed"
+    session = Session.create(None, PLANT, SafeOpt(), MODEL_OF_PLANT, seeds=[{"temperature": 50, "catalyst": 0.4}], key=0, **LIMIT)
+    ticket = session.ask()
+    assert ticket.round == 0 and ticket.point == {"temperature": 50, "catalyst": 0.4}, "a seed that was not measured comes first"
+    assert session.ask().round == 1
+
+
+def test_no_point_lies_further_than_the_step_from_one_that_held() -> None:
+    optimist = Model(kernel=kernels.SquaredExponential(length_scale=2.0), noise_variance=1e-4)
+    wide, step = create(model=optimist), {"x": 0.07}
+    near = create(model=optimist, max_step=step)
+    told(wide, 3)
+    tickets = told(near, 25)
+    held = [tickets[0].point["x"]]
+    for ticket in tickets[1:]:
+        assert min(abs(ticket.point["x"] - x) for x in held) <= 0.07 * (1 + 1e-6)
+        held += [ticket.point["x"]] if outcome(ticket.point)["g"] <= 0 else []
+    assert len(set(held)) > 4
+    far = [abs(ticket["x"] - tickets[0].point["x"]) for ticket in (event_point(wide, number) for number in (2, 3))]
+    assert max(far) > 0.07, "without a step it goes further at once"
+
+
+def event_point(session: Session, number: int) -> Any:
+    return session.specification.space.point(int(session.history()["index"].values[number - 1]))
+
+
+def test_a_session_goes_on_where_it_was(tmp_path: Path) -> None:
+    made = {"seeds": [{"x": AXES[0].values[9], "y": AXES[1].values[12]}], "max_step": {"y": 0.2}, "key": 0, **GOALS}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        one = Session.create(tmp_path / "one", AXES, SafeOpt(), **made)
+        other = Session.create(None, AXES, SafeOpt(), **made)
+        told(one, 8)
+        told(other, 8)
+    one.close()
+    with Session.open(tmp_path / "one") as again:
+        assert again.specification.is_guarded and again.specification.max_step == {"y": 0.2}
+        assert again.specification.algorithm.seeds == [SEED]
+        assert again.ask().point == other.ask().point
+
+
+OLD: dict[str, Any] = {
+    "space": {"axes": [{"name": name, "values": [0.0, 0.2, 0.4, 0.6, 0.8, 1.0], "scale": "linear"} for name in ("x", "y")]},
+    "objective": "maximise f",
+    "constraints": ["g <= 0.0"],
+    "algorithm": {
+        "type": "SafeOpt",
+        "estimator": {"type": "Bounds", "reward_width": 3.0, "cost_width": 3.0},
+        "seeds": [14],
+        "threshold": 0.0,
+        "together": True,
+    },
+    "model": None,
+    "key": {"generator": "threefry2x32", "data": [0, 0]},
+    "initial": {"indices": [21, 14, 11, 24, 34, 1], "random": 0},
+    "standardise": True,
+    "delay": None,
+    "feedback": {"type": "Hallucinate"},
+    "horizon": 20,
+    "capacity": None,
+    "fit_every": None,
+}
+
+
+def test_a_journal_of_before_keeps_what_it_meant() -> None:
+    """Its first event is one that an earlier version wrote, and so are the points that it asked for."""
+    specification = Specification.from_table(OLD)
+    assert not specification.is_guarded and specification.table() == OLD
+    session = Session.begin(None, specification)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert [ticket.index for ticket in told(session, 14)] == [21, 14, 11, 24, 34, 1, 13, 12, 20, 15, 16, 19, 2, 6]
+
+
+def test_a_file_says_seeds_and_steps(tmp_path: Path) -> None:
+    file = tmp_path / "plant.toml"
+    text = """
+objective = "maximise yield"
+constraints = ["impurity <= 3"]
+seeds = [{temperature = 60, catalyst = 0.4}]
+max_step = {temperature = 10}
+[axis.temperature]
+low = 40
+high = 130
+points = 10
+[axis.catalyst]
+low = 0.2
+high = 1.2
+points = 6
+[algorithm]
+type = "SafeOpt"
+"""
+    file.write_text(text)
+    session = Session.begin(None, read_toml(file))
+    assert session.ask().point == {"temperature": 60, "catalyst": 0.4} and session.specification.max_step == {"temperature": 10}
+    file.write_text(text.replace("temperature = 10", "heat = 10"))
+    with pytest.raises(InvalidArgument, match=r"^max_step\.heat: unknown field; the axes are temperature, catalyst"):
+        read_toml(file)
