@@ -9,60 +9,30 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
 
-from jaxbandit.algorithms import Algorithm
-from jaxbandit.core import checks
-from jaxbandit.core.checks import InvalidArgument, check_known, short
-from jaxbandit.core.fields import scalar
-from jaxbandit.domains import Box
+from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.doors import either
 from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.rounds import UNLIKELY
-from jaxbandit.feedback import Hallucinate, Wait
 from jaxbandit.kernels import Kernel
 from jaxbandit.session.axes import ON_GRID, Space
 from jaxbandit.session.journal import SessionError
+from jaxbandit.session.measured import Measured
 from jaxbandit.session.models import LENGTH, NOISES, Values, default_model, deviations_of, sides_of
 from jaxbandit.session.quantities import Outputs, Standard
+from jaxbandit.session.specification import SEEDS, Specification
 from jaxbandit.study.runs import Model
 from jaxbandit.surrogates import Prior
 from jaxbandit.surrogates.evidence.density import NOISE
-from jaxbandit.surrogates.evidence.fitting import best_fit, paths, with_arrays
-
-if TYPE_CHECKING:
-    from jaxbandit.session.measured import Measured
-    from jaxbandit.session.specification import Specification
+from jaxbandit.surrogates.evidence.fitting import paths, with_arrays
+from jaxbandit.surrogates.evidence.host import best_fit
 
 SHORTEST, LONGEST = 0.1, 0.3  # length-scales of a model that is fitted once, as shares of an axis
 LEAST_NOISE = 0.01  # noise variance of such a model, in units of its prior variance
-
-
-def with_seeds(algorithm: Algorithm, space: Space, seeds: Sequence[Mapping[str, object]] | None) -> Algorithm:
-    """Return the algorithm that begins at points given in the user's units; raises ``InvalidArgument`` on what is none of the domain."""
-    if seeds is None:
-        return algorithm
-    name = type(algorithm).__name__
-    if not isinstance(seeds, list | tuple) or not seeds or not all(isinstance(seed, Mapping) for seed in seeds):
-        words = "a list of points by the names of their coordinates"
-        raise InvalidArgument(f"seeds: must be {words}, such as [{{{space.names[0]!r}: ...}}], got {short(seeds)}")
-    if not algorithm.traits.certifies:
-        raise InvalidArgument(f"seeds: {name} begins at no seeds; give initial=InitialDesign(indices=...), or a history")
-    if algorithm.traits.seeds is not None:
-        raise InvalidArgument(f"seeds: {name} has seeds of its own; give either these or its own, got both")
-    if isinstance(space.domain, Box):
-        raise InvalidArgument(f"seeds: {name} chooses among the points of a grid; give every axis a number of points")
-    numbers = []
-    for place, seed in enumerate(seeds):
-        with checks.naming(f"seeds[{place}]"):
-            index = space.nearest(seed)
-            if space.distance(seed, index) > ON_GRID:
-                there = short(space.point(index))
-                raise InvalidArgument(f"point: must be one of the domain's, for one beside it may be unsafe; the nearest is {there}")
-            numbers.append(index)
-    return algorithm.with_facts(seeds=np.asarray(numbers))
 
 
 def seeded_by(specification: Specification, rows: Sequence[Measured]) -> Specification:
@@ -81,7 +51,7 @@ def seeded_by(specification: Specification, rows: Sequence[Measured]) -> Specifi
     if rows and not seeds:
         raise InvalidArgument(
             f"history: in no row all constraints were measured to hold, and {type(parts.algorithm).__name__} begins at points that are"
-            " known to be safe; give seeds=[{...}]"
+            f" known to be safe; give {SEEDS()}"
         )
     if seeds != own:
         parts = dataclasses.replace(parts, algorithm=parts.algorithm.with_facts(seeds=np.asarray(seeds)))
@@ -107,60 +77,6 @@ def held_points(outputs: Outputs, told: Values) -> set[int]:
     """Return the points where all constraints were measured to hold, and none was ever measured to be broken."""
     held = {index for index, values in told if _holds(outputs, values)}
     return held - {index for index, values in told if _holds(outputs, values) is False}
-
-
-def check_guarantee(specification: Specification) -> None:
-    """Raise ``InvalidArgument`` where an argument voids the guarantee of an algorithm that certifies points, with the way out."""
-    parts, name = specification, type(specification.algorithm).__name__
-    seeds, own = parts.algorithm.traits.seeds, "certifies points by a prior of the constraints that stays as it is"
-    if parts.standardise:
-        raise InvalidArgument(
-            f"standardise: must be False with {name}, which {own}: a unit computed from values moves it; give a model in the outputs' own"
-            " units, or none, and leave standardise out"
-        )
-    if parts.fit_every is not None:
-        raise InvalidArgument(
-            f"fit_every: must be left out with {name}, which {own}; begin another session from this one's history with the model that you"
-            f" then believe, got {parts.fit_every}"
-        )
-    if parts.algorithm.traits.refits:
-        raise InvalidArgument(f"algorithm: {name} fits the model while it runs, which voids the guarantee of what it runs; run that alone")
-    if parts.feedback is not None and not isinstance(parts.feedback, Wait | Hallucinate):
-        words = "certify points by values that were never measured; take Wait() or Hallucinate()"
-        raise InvalidArgument(f"feedback: {type(parts.feedback).__name__} would let {name} {words}")
-    if parts.initial is not None and parts.initial.count:
-        known = [] if seeds is None else np.asarray(seeds).tolist()
-        indices = [] if parts.initial.indices is None else np.asarray(parts.initial.indices).tolist()
-        if parts.initial.random or (seeds is not None and not set(indices) <= set(known)):
-            raise InvalidArgument(
-                f"initial: must hold seeds of {name} alone, for nothing is known of other points; leave it out, and the seeds are measured"
-                f" first, got {short(parts.initial)}"
-            )
-
-
-def check_steps(specification: Specification) -> None:
-    """Raise ``InvalidArgument`` unless ``max_step`` limits axes by steps that reach a next point."""
-    parts, space, steps = specification, specification.space, specification.max_step
-    if steps is None:
-        return
-    if not parts.algorithm.traits.certifies:
-        words = f"limits SafeOpt, StageOpt and SgpUcb, and {type(parts.algorithm).__name__} is none of these"
-        raise InvalidArgument(f"max_step: {words}; leave it out, got {short(steps)}")
-    if not isinstance(steps, Mapping) or not steps:
-        raise InvalidArgument(
-            f"max_step: must be a mapping from names of axes to numbers > 0, such as {{{space.names[0]!r}: 1}}, got {short(steps)}"
-        )
-    for name, step in steps.items():
-        where, column = f"max_step.{name}", space.columns.get(name)
-        check_known(name, space.names, where, "the axes are")
-        assert column is not None
-        if column.dtype.kind == "U":
-            raise InvalidArgument(f"{where}: must be left out, for categories have no distance, got {short(step)}")
-        scalar.check(where, step)
-        checks.positive(where, step)
-        gaps = np.diff(np.unique(column))
-        if gaps.size and step < (least := float(gaps.min())) * (1 - ON_GRID):
-            raise InvalidArgument(f"{where}: must be at least {least:g}, the least step between two values of the axis, got {step:g}")
 
 
 def within_steps(space: Space, steps: Mapping[str, float], index: int) -> np.ndarray:
@@ -234,4 +150,4 @@ def _in_words(parts: Specification, kernels: Sequence[Kernel], scale: Sequence[f
         assumed.append(f"{one.name} has mean {one.bound:g}, its bound, deviation {deviation:.3g} and length-scales {lengths} of the axes")
     name, count = type(parts.algorithm).__name__, len(told)
     words = f"constraints hold as far as this prior does, fitted once, to {count} point{'s' if count > 1 else ''}: {', '.join(assumed)}"
-    return f"{name} promises that {words}; give model= where you know better"
+    return f"{name} promises that {words}; {either('give model=', 'add a table [model]')} where you know better"

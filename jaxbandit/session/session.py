@@ -30,13 +30,13 @@ from jaxbandit.engine.rounds import UNLIKELY
 from jaxbandit.feedback import Policy
 from jaxbandit.session.axes import LARGEST_TOLD, Axis, Place, Space
 from jaxbandit.session.course import Course
-from jaxbandit.session.guarantee import check_prior, fitted_once, seeded_by, with_seeds
+from jaxbandit.session.guarantee import check_prior, fitted_once, seeded_by
 from jaxbandit.session.journal import WAIT, Body, DamagedSession, SessionError, Unwritten, create_journal, open_journal
 from jaxbandit.session.measured import History, Measured, Names, OffGrid, OutsideOf, check_placed, observed, rows_of
 from jaxbandit.session.models import deviations_of, fitted, fitted_in_units, standard_of, warn_of_constraints_that_held
 from jaxbandit.session.quantities import Outputs, told_values
 from jaxbandit.session.reading import Reading, Recommendation
-from jaxbandit.session.specification import Specification
+from jaxbandit.session.specification import SEEDS, Specification, with_seeds
 from jaxbandit.session.state import Record, State, Ticket, spot_of
 from jaxbandit.study.runs import Model
 
@@ -188,9 +188,7 @@ class Session(Reading):
         jax.eval_shape(Course(lambda: setting).start)  # refuses what does not fit, or cannot begin, before anything is written
         if specification.is_guarded and specification.algorithm.traits.seeds is None:
             words = "takes the points that the model believes safest, which guarantees nothing"
-            raise InvalidArgument(
-                f"seeds: must be known in a session; give seeds=[{{...}}], or a history that has some, for count=n {words}"
-            )
+            raise InvalidArgument(f"seeds: must be known in a session; give {SEEDS()}, or a history that has some, for count=n {words}")
         written = specification.table(), further
         session = cls(Unwritten(*written) if directory is None else create_journal(Path(directory), *written), specification)
         with session._claimed():
@@ -268,7 +266,7 @@ class Session(Reading):
                 left = horizon - len(state.course.rounds)
                 raise SessionError(f"ask: {left} of the {horizon} rounds of the session's horizon are left, not {count}")
             if rounds > 0:
-                self._check_model(count)
+                self._check_model()
             if self.specification.at_once and rounds > 1:
                 raise SessionError(f"ask: values come before the next round here; ask for one point at a time, not {count}")
             return [self._ask() for _ in range(count)]
@@ -288,7 +286,7 @@ class Session(Reading):
                 raise SessionError(f"ask: values come before the next round here; tell {lacking} of ticket {number}, or drop it")
             if len(self._state.course.rounds) >= self.specification.horizon:
                 raise SessionError(f"ask: all {self.specification.horizon} rounds of the session's horizon have been asked for")
-            self._check_model(1)
+            self._check_model()
             self._keep_up(asking=True)
             if point is None:
                 chosen = state.course.choose(state.avoided, state.failed, body.get("index"), state.allowed)
@@ -311,7 +309,7 @@ class Session(Reading):
             warnings.warn(words, DeclaredInfeasible, stacklevel=3)
         return self._state.records[body["ticket"]].ticket
 
-    def _check_model(self, count: int) -> None:
+    def _check_model(self) -> None:
         """Raise ``SessionError`` where the model cannot certify points: values that it is fitted to are missing, or its prior is wrong."""
         state, parts = self._state, self.specification
         if not parts.is_guarded:
@@ -327,7 +325,7 @@ class Session(Reading):
         if state.unmeasured:
             tickets = ", ".join(map(str, state.unmeasured))
             words = "certifies points by a model that is fitted once, to the values at its seeds"
-            raise SessionError(f"ask: {name} {words}; tell or drop tickets {tickets} first, got count={count}")
+            raise SessionError(f"ask: {name} {words}; tell or drop tickets {tickets} first")
         if not state.complete:
             raise SessionError(f"ask: no value of a seed of {name} has been told, and nothing else is known; begin with other seeds")
 

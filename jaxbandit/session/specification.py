@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 import jax
@@ -12,11 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.algorithms import Algorithm
+from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, check_known, naming, short
 from jaxbandit.core.codec import Plain, Table, digest, exact, from_fields, from_plain, name_of, to_plain, word_of
 from jaxbandit.core.declare import Array, FilePath, Key, KeyOrSeed, check_fields, checked
 from jaxbandit.core.doors import either, setting
-from jaxbandit.core.fields import Described, Words, label, whole
+from jaxbandit.core.fields import Described, Words, label, scalar, whole
 from jaxbandit.core.files import toml_table
 from jaxbandit.core.keys import trial_key, typed
 from jaxbandit.core.pytree import pytree
@@ -27,10 +28,9 @@ from jaxbandit.engine.arguments import Delays, Rounds
 from jaxbandit.engine.cell import Cell, in_one_block, with_room
 from jaxbandit.engine.rounds import design_key
 from jaxbandit.engine.trial import Setting
-from jaxbandit.feedback import Hallucinate, Policy
+from jaxbandit.feedback import Hallucinate, Policy, Wait
 from jaxbandit.problems import AbstractProblem, BoxProblem, Certificate, from_tables
-from jaxbandit.session.axes import Axis, Place, Space
-from jaxbandit.session.guarantee import check_guarantee, check_steps, with_seeds
+from jaxbandit.session.axes import ON_GRID, Axis, Place, Space
 from jaxbandit.session.journal import SCHEMA
 from jaxbandit.session.models import default_model, draws, expanded, spread_out
 from jaxbandit.session.quantities import Outputs, Standard
@@ -40,6 +40,7 @@ from jaxbandit.surrogates import arithmetic
 NUMBERS = ("horizon", "capacity", "fit_every", "standardise", "max_step")
 FIELDS = ("objective", "constraints", "seed", *NUMBERS)
 PARTS = ("axis", "algorithm", "model", "feedback", "delay", "initial", "units", "seeds")
+SEEDS = functools.partial(either, "seeds=[{...}]", "seeds = [{...}]")  # in words
 MANY_POINTS = 4096  # of a domain, beyond which its features take longer to find than a command may
 FIRST_ROOM, MOST_ENTRIES = 64, 2**27  # least observations that a model by rows has room for; and most numbers in its rows
 TAKEN = {"ticket", "state", "round", "index", "asked_at", "told_at", "best_so_far"}
@@ -126,8 +127,8 @@ class Specification(Described):
                 f"algorithm: {type(self.algorithm).__name__} chooses among the points of a grid; give every axis a number of points"
             )
         if self.is_guarded:
-            check_guarantee(self)
-        check_steps(self)
+            _check_guarantee(self)
+        _check_steps(self)
         size, axes = self.space.domain.size, self.space.domain.dimension
         functions = len(self.outputs.functions)
         self.algorithm.validate(None, functions, size, axes)
@@ -285,6 +286,86 @@ class Specification(Described):
         parts = {word_of(role): from_plain(role, table.get(word_of(role)), word_of(role)) for role in (Algorithm, Delay, Policy)}
         parts["algorithm"] = with_seeds(parts["algorithm"], space, table.get("seeds"))
         return cls(space=space, outputs=outputs, key=key, **version, **parts, **given)
+
+
+def with_seeds(algorithm: Algorithm, space: Space, seeds: Sequence[Mapping[str, object]] | None) -> Algorithm:
+    """Return the algorithm that begins at points given in the user's units; raises ``InvalidArgument`` on what is none of the domain."""
+    if seeds is None:
+        return algorithm
+    name = type(algorithm).__name__
+    if not isinstance(seeds, list | tuple) or not seeds or not all(isinstance(seed, Mapping) for seed in seeds):
+        example = short([{name: 0.5 for name in space.names}])
+        raise InvalidArgument(f"seeds: must be a list of points by the names of their coordinates, such as {example}, got {short(seeds)}")
+    if not algorithm.traits.certifies:
+        raise InvalidArgument(f"seeds: {name} begins at no seeds; give an initial design, or a history")
+    if algorithm.traits.seeds is not None:
+        raise InvalidArgument(f"seeds: {name} has seeds of its own; give either these or its own, got both")
+    if isinstance(space.domain, Box):
+        raise InvalidArgument(f"seeds: {name} chooses among the points of a grid; give every axis a number of points")
+    numbers = []
+    for place, seed in enumerate(seeds):
+        with naming(f"seeds[{place}]"):
+            index = space.nearest(seed)
+            if space.distance(seed, index) > ON_GRID:
+                there = short(space.point(index))
+                raise InvalidArgument(f"point: must be one of the domain's, for one beside it may be unsafe; the nearest is {there}")
+            numbers.append(index)
+    return algorithm.with_facts(seeds=np.asarray(numbers))
+
+
+def _check_guarantee(specification: Specification) -> None:
+    """Raise ``InvalidArgument`` where an argument voids the guarantee of an algorithm that certifies points, with the way out."""
+    parts, name = specification, type(specification.algorithm).__name__
+    seeds, own = parts.algorithm.traits.seeds, "certifies points by a prior of the constraints that stays as it is"
+    if parts.standardise:
+        raise InvalidArgument(
+            f"standardise: must be {short(False)} with {name}, which {own}: a unit computed from values moves it; give a model in the"
+            " outputs' own units, or none, and leave standardise out"
+        )
+    if parts.fit_every is not None:
+        raise InvalidArgument(
+            f"fit_every: must be left out with {name}, which {own}; begin another session from this one's history with the model that you"
+            f" then believe, got {parts.fit_every}"
+        )
+    if parts.algorithm.traits.refits:
+        raise InvalidArgument(f"algorithm: {name} fits the model while it runs, which voids the guarantee of what it runs; run that alone")
+    if parts.feedback is not None and not isinstance(parts.feedback, Wait | Hallucinate):
+        policies = f"{short(Wait())} or {short(Hallucinate())}"
+        words = f"certify points by values that were never measured; take {policies}"
+        raise InvalidArgument(f"feedback: {type(parts.feedback).__name__} would let {name} {words}")
+    if parts.initial is not None and parts.initial.count:
+        known = [] if seeds is None else np.asarray(seeds).tolist()
+        indices = [] if parts.initial.indices is None else np.asarray(parts.initial.indices).tolist()
+        if parts.initial.random or (seeds is not None and not set(indices) <= set(known)):
+            raise InvalidArgument(
+                f"initial: must hold seeds of {name} alone, for nothing is known of other points; leave it out, and the seeds are measured"
+                f" first, got {short(parts.initial)}"
+            )
+
+
+def _check_steps(specification: Specification) -> None:
+    """Raise ``InvalidArgument`` unless ``max_step`` limits axes by steps that reach a next point."""
+    parts, space, steps = specification, specification.space, specification.max_step
+    if steps is None:
+        return
+    if not parts.algorithm.traits.certifies:
+        words = f"limits SafeOpt, StageOpt and SgpUcb, and {type(parts.algorithm).__name__} is none of these"
+        raise InvalidArgument(f"max_step: {words}; leave it out, got {short(steps)}")
+    if not isinstance(steps, Mapping) or not steps:
+        raise InvalidArgument(
+            f"max_step: must be a mapping from names of axes to numbers > 0, such as {short({space.names[0]: 1})}, got {short(steps)}"
+        )
+    for name, step in steps.items():
+        where, column = f"max_step.{name}", space.columns.get(name)
+        check_known(name, space.names, where, "the axes are")
+        assert column is not None
+        if column.dtype.kind == "U":
+            raise InvalidArgument(f"{where}: must be left out, for categories have no distance, got {short(step)}")
+        scalar.check(where, step)
+        checks.positive(where, step)
+        gaps = np.diff(np.unique(column))
+        if gaps.size and step < (least := float(gaps.min())) * (1 - ON_GRID):
+            raise InvalidArgument(f"{where}: must be at least {least:g}, the least step between two values of the axis, got {step:g}")
 
 
 def _unknown(domain: Domain, functions: int) -> AbstractProblem:

