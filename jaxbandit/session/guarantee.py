@@ -118,7 +118,7 @@ def fitted_once(specification: Specification, told: Values) -> tuple[Model, Stan
         spread = float(np.std(values))
         if number:
             sides = np.asarray([sign * values - bound for sign, bound in outputs.constraints[number - 1].sides])
-            centre, size = outputs.constraints[number - 1].bound, max(spread, float(np.max(np.abs(sides))))
+            centre, size = outputs.constraints[number - 1].centre, max(spread, float(np.max(np.abs(sides))))
         else:
             centre = float(np.mean(values))
             size = spread if spread > 1e-9 * abs(centre) else abs(centre)
@@ -147,7 +147,9 @@ def _in_words(parts: Specification, kernels: Sequence[Kernel], scale: Sequence[f
         kernel: Any = kernels[number]
         lengths = "; ".join(short(np.round(own, 3).tolist()) for own in _lengths(kernel).values())
         deviation = scale[number] * float(kernel.variance) ** 0.5
-        assumed.append(f"{one.name} has mean {one.bound:g}, its bound, deviation {deviation:.3g} and length-scales {lengths} of the axes")
+        where = "its bound" if len(one.sides) == 1 else "between its bounds"
+        words = f"deviation {deviation:.3g} and length-scales {lengths} of the axes"
+        assumed.append(f"{one.name} has mean {one.centre:g}, {where}, {words}")
     name, count = type(parts.algorithm).__name__, len(told)
     words = f"constraints hold as far as this prior does, fitted once, to {count} point{'s' if count > 1 else ''}: {', '.join(assumed)}"
     return f"{name} promises that {words}; {either('give model=', 'add a table [model]')} where you know better"

@@ -208,6 +208,18 @@ def test_a_box_and_a_fit_are_refused_and_so_is_a_prior_that_values_belie() -> No
     assert not unsafe(told(session, 2))
 
 
+def test_an_output_with_two_limits_stays_between_them() -> None:
+    session = Session.create(None, AXES, SafeOpt(seeds=[SEED]), key=0, objective="maximise f", constraints=["h >= -0.2", "h <= 0.3"])
+    measured = []
+    with pytest.warns(UserWarning, match=r"h has mean 0\.05, between its bounds, deviation 0\.\d+"):
+        for _ in range(16):
+            ticket = session.ask()
+            x, y = ticket.point.values()
+            measured.append(x - y + 0.15)
+            session.tell(ticket, {"f": x, "h": measured[-1]})
+    assert min(measured) >= -0.2 and max(measured) <= 0.3 and len(set(measured)) > 3
+
+
 def test_rows_of_a_history_that_held_are_seeds_and_the_first_points_are_near_them() -> None:
     with pytest.warns(UserWarning, match="fitted once, to 8 points"):
         session = Session.create(None, PLANT, SafeOpt(), key=0, **LIMIT)
