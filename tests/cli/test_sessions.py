@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -217,3 +220,40 @@ def test_the_example_finds_a_yield_in_percent(tmp_path: Path, capsys: Any) -> No
 
 def test_the_examples_of_the_help_can_be_run() -> None:
     assert len(from_toml(cli.EXAMPLE).runs) == 3 and read_toml(sessions.EXPERIMENT).outputs.names == ("yield", "cost", "purity", "pH")
+
+
+ON_A_BOX = """
+objective = "maximise yield"
+
+[axis.dose]
+low = 0
+high = 1
+
+[algorithm]
+type = "Rpol"
+"""
+
+
+@pytest.mark.full
+def test_commands_on_a_box_find_the_programs_of_the_commands_before(tmp_path: Path) -> None:
+    """Each is a process of its own; programs have the same names in all of them, so that no cache grows with every command."""
+    (tmp_path / "plant.toml").write_text(ON_A_BOX)
+    surroundings = {name: value for name, value in os.environ.items() if not name.startswith("JAX_COMPILATION_CACHE")}
+    surroundings |= {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+
+    def run(*words: str) -> set[str]:
+        """Run a command and return the programs that are kept after it."""
+        command = [sys.executable, "-m", "jaxbandit", "session", *words]
+        done = subprocess.run(command, cwd=tmp_path, env=surroundings, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return {file.name for file in (tmp_path / "cache").rglob("*") if file.suffix != ".lockfile" and not file.name.endswith("-atime")}
+
+    run("new", "plant.toml", "--out", "plant")
+    with Session.open(tmp_path / "plant") as session:
+        for ticket in session.ask(len(session._state.design)):
+            session.tell(ticket, {"yield": float(ticket.point["dose"]) / 2})
+    kept = set[str]()
+    for number in range(5, 8):
+        before, kept = kept, run("ask", "plant") | run("tell", "plant", str(number), "--value", f"yield=0.{number}")
+        kept |= run("recommend", "plant")
+    assert len(before) > 5 and kept == before, "the third ask, tell and recommend have compiled nothing"
