@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from jaxbandit import domains
-from jaxbandit.algorithms import Algorithm
+from jaxbandit.algorithms import Algorithm, Cei
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import Key
 from jaxbandit.core.pytree import replace
@@ -38,6 +38,7 @@ QUIET = 5e-7  # noise variance below which there is none; fits of earlier versio
 UNKNOWN_NOISE = LogNormal(median=1e-4, spread=4.0)
 MEAN = 1.0  # prior variance of the mean of an output, in units of the variance of what was told
 FEW, SHARE = 4, 10  # a fit follows so many new values, and of many a tenth of them
+DEFAULT_ALGORITHM: Algorithm = Cei(augmented=True)
 Values: TypeAlias = Sequence[tuple[int, Mapping[str, float]]]
 """Points by number, with the values told there by the names of outputs."""
 

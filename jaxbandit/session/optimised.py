@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import numpy as np
 
-from jaxbandit.algorithms import Algorithm, Cei
+from jaxbandit.algorithms import Algorithm
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import digest
 from jaxbandit.core.declare import FilePath, KeyOrSeed, checked
@@ -19,6 +19,7 @@ from jaxbandit.core.pytree import html_fields
 from jaxbandit.domains import Domain
 from jaxbandit.session.axes import Axis, Space
 from jaxbandit.session.journal import JOURNAL, SessionError
+from jaxbandit.session.models import DEFAULT_ALGORITHM
 from jaxbandit.session.quantities import Outputs, readable
 from jaxbandit.session.session import Session
 from jaxbandit.session.specification import Specification
@@ -159,7 +160,7 @@ def optimise(
     specification = Specification(
         space=Space.of(axes),
         outputs=Outputs.read(objective, constraints),
-        algorithm=Cei(augmented=True) if algorithm is None else algorithm,
+        algorithm=DEFAULT_ALGORITHM if algorithm is None else algorithm,
         model=model,
         key=key,
         # A search on a disk may be asked for more evaluations later.

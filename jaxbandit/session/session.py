@@ -14,7 +14,7 @@ from typing import Annotated, Any, Self, overload
 import jax
 import numpy as np
 
-from jaxbandit.algorithms import Algorithm, Cei
+from jaxbandit.algorithms import Algorithm
 from jaxbandit.core.checks import InvalidArgument, check_not_forked, short
 from jaxbandit.core.codec import digest
 from jaxbandit.core.declare import FilePath, checked
@@ -33,7 +33,7 @@ from jaxbandit.session.course import Course
 from jaxbandit.session.guarantee import check_prior, fitted_once, seeded_by
 from jaxbandit.session.journal import WAIT, Body, DamagedSession, SessionError, Unwritten, create_journal, open_journal
 from jaxbandit.session.measured import History, Measured, Names, OffGrid, OutsideOf, check_placed, observed, rows_of
-from jaxbandit.session.models import deviations_of, fitted, fitted_in_units, standard_of, warn_of_constraints_that_held
+from jaxbandit.session.models import DEFAULT_ALGORITHM, deviations_of, fitted, fitted_in_units, standard_of, warn_of_constraints_that_held
 from jaxbandit.session.quantities import Outputs, told_values
 from jaxbandit.session.reading import Reading, Recommendation
 from jaxbandit.session.specification import SEEDS, Specification, with_seeds
@@ -103,7 +103,7 @@ class Session(Reading):
           directory: where to write; made unless it is there. ``None`` for a session that ends with the process.
           domain: the ``M`` points to choose among: a domain, or a list of :class:`Axis` in the user's own units, which the model sees
             scaled to ``[0, 1]``; or what :func:`domains.box <jaxbandit.domains.box>` takes, ``{"dose": (0.1, 2.0)}``.
-          algorithm: any algorithm that needs no full information; default constrained expected improvement, :class:`~jaxbandit.Cei`.
+          algorithm: any algorithm that needs no full information; default constrained expected improvement, ``Cei(augmented=True)``.
           model: the GP model of the outputs; lists in it have an entry for each output, the objective first. Default: a Matern-5/2 kernel
             with a length-scale for each axis, whose hyper-parameters, noise and mean are fitted from the initial design on, and again
             after four more complete tickets, of more than forty after a tenth more.
@@ -145,7 +145,7 @@ class Session(Reading):
         specification = Specification(
             space=(space := Space.of(domain)),
             outputs=Outputs.read(objective, constraints, units),
-            algorithm=with_seeds(Cei() if algorithm is None else algorithm, space, seeds),
+            algorithm=with_seeds(DEFAULT_ALGORITHM if algorithm is None else algorithm, space, seeds),
             model=model,
             horizon=horizon,
             key=key,

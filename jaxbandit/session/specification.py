@@ -32,7 +32,7 @@ from jaxbandit.feedback import Hallucinate, Policy, Wait
 from jaxbandit.problems import AbstractProblem, BoxProblem, Certificate, from_tables
 from jaxbandit.session.axes import ON_GRID, Axis, Place, Space
 from jaxbandit.session.journal import SCHEMA
-from jaxbandit.session.models import default_model, draws, expanded, spread_out
+from jaxbandit.session.models import DEFAULT_ALGORITHM, default_model, draws, expanded, spread_out
 from jaxbandit.session.quantities import Outputs, Standard
 from jaxbandit.study.runs import Model
 from jaxbandit.surrogates import arithmetic
@@ -415,4 +415,4 @@ def read_toml(path: FilePath) -> Specification:
         seed = table.get("seed", 0)
         whole(0, 2**32 - 1)("seed", seed)
         space = Space.of([Axis.read(name, axis, f"axis.{name}") for name, axis in table["axis"].items()])
-        return Specification._read({"algorithm": {"type": "Cei"}} | table, space, jax.random.key(seed))
+        return Specification._read({"algorithm": algorithm_table(DEFAULT_ALGORITHM)} | table, space, jax.random.key(seed))
