@@ -260,7 +260,7 @@ def check_best(value: float, there: np.ndarray, means: np.ndarray) -> None:
     """Raise ``InvalidArgument`` on a best point with values ``there [1 + m]`` that is not the best of all with ``means [1 + m, C]``."""
     off = OFF * np.maximum(np.ptp(means, axis=1), np.abs(there))
     if abs(value - there[0]) > off[0]:
-        raise checks.InvalidArgument(f"best[0]: must be the reward at best[1], {there[0]:.6g}, got {value:.6g}")
+        raise checks.InvalidArgument(f"best[0]: must be the reward at best[1], {there[0] + 0.0:.6g}, got {value:.6g}")
     if np.any(there[1:] > off[1:]):
         number = int(np.argmax(there[1:] / off[1:]))
         raise checks.InvalidArgument(
