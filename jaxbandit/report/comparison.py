@@ -6,6 +6,7 @@ import base64
 import dataclasses
 import functools
 import itertools
+import math
 import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -29,8 +30,9 @@ __dir__ = __all__.copy  # what completion shows
 MOST_EACH_WITH_EACH = 7  # runs; more are all compared with the first
 HEADS = ("measure", "difference", "mean", "95% interval", "p (Holm)")
 LEGEND = (
-    "Differences of measures divided by the number of rounds, trial by trial; p by Student's paired t test, corrected for the number of"
-    " pairs by Holm; * below 0.05."
+    "Differences of measures divided by the number of rounds, trial by trial; the interval, by the bootstrap, is of one pair alone; p, by"
+    " Student's paired t test, is corrected for the number of pairs by Holm; * below 0.05; ! where the interval says otherwise of 0: go"
+    " by p where several pairs are looked at."
 )
 
 
@@ -86,8 +88,9 @@ class Comparison:
             digits = decimals((row["high"] - row["low"]) / 2)
             mean, low, high = (f"{row[name]:z,.{digits}f}" for name in ("mean", "low", "high"))
             p = "< 0.0001" if row["holm"] < 1e-4 else f"{row['holm']:.2g}".replace("nan", "undefined")
-            pair = f"{row['algorithm']} - {row['versus']}"
-            body.append([row["measure"].replace("_", " "), pair, mean, f"[{low}, {high}]", p + ("*" if row["holm"] < 0.05 else "")])
+            pair, leaves_out_0 = f"{row['algorithm']} - {row['versus']}", not row["low"] <= 0 <= row["high"]
+            marks = "*" * (row["holm"] < 0.05) + "!" * (leaves_out_0 != (row["holm"] < 0.05) and math.isfinite(row["holm"]))
+            body.append([row["measure"].replace("_", " "), pair, mean, f"[{low}, {high}]", p + marks])
         return [list(HEADS), *body]
 
     def __repr__(self) -> str:

@@ -7,6 +7,7 @@ import pickle
 import jax
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas
 import pytest
 import xarray as xr
 from matplotlib.contour import QuadContourSet
@@ -349,3 +350,18 @@ def test_beliefs_on_a_box_are_drawn_on_a_line_and_on_a_plane_alone() -> None:
     cube = jb.domains.box({name: (0.0, 1.0) for name in "abc"}, candidates=8)
     with pytest.raises(jb.InvalidArgument, match="problem: maps need a box of two dimensions, not of 3"):
         plots.problem_maps(jb.problems.on_box(cube, lambda x: x[0], [], noise_variance=0.1, best=(1.0, (1.0, 0.0, 0.0))))
+
+
+def test_a_row_whose_interval_and_p_value_disagree_is_marked(monkeypatch: pytest.MonkeyPatch):
+    found = jb.compare({"mine": swept().variant(0), "other": swept().variant(1)})
+    rows = [  # an interval of one pair, and p of several
+        {"low": 0.1, "high": 2.0, "holm": 0.2},
+        {"low": -0.1, "high": 2.0, "holm": 0.01},
+        {"low": 0.1, "high": 2.0, "holm": 0.01},
+        {"low": -0.1, "high": 2.0, "holm": 0.2},
+        {"low": 0.0, "high": 0.0, "holm": float("nan")},
+    ]
+    shared = {"measure": "regret", "algorithm": "a", "versus": "b", "mean": 1.0}
+    monkeypatch.setitem(vars(found), "differences", pandas.DataFrame([shared | row for row in rows]))
+    assert [cells[-1] for cells in found._cells()[1:]] == ["0.2!", "0.01*!", "0.01*", "0.2", "undefined"]
+    assert "is of one pair alone" in repr(found).replace("\n", " ")
