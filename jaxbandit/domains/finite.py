@@ -197,7 +197,8 @@ def check_names(where: str, axes: Mapping[Any, object]) -> None:
 
 def as_texts(items: Iterable[object]) -> str:
     """Return the advice to give choices, such as ``(False, True)``, as the texts of categories."""
-    return f"choices without an order are categories, given as texts, which points hold: {tuple(map(str, items))}"
+    texts = tuple(str(item) if isinstance(item, str | np.generic) else checks.short(item) for item in items)
+    return f"choices without an order are categories, given as texts, which points hold: {checks.short(texts)}"
 
 
 def distinct_labels(where: str, labels: Sequence[object]) -> tuple[str, ...]:

@@ -130,7 +130,8 @@ class Axis:
                 raise InvalidArgument(f"Axis.unit: categories have none, got {short(self.unit)}")
             object.__setattr__(self, "values", _labels("Axis.values", given))
             return
-        if isinstance(given, list | tuple | np.ndarray) and any(isinstance(item, bool | np.bool_ | str | None) for item in given):
+        several = isinstance(given, list | tuple | np.ndarray) and checks.shape_of("Axis.values", given) != ()
+        if several and any(isinstance(item, bool | np.bool_ | str | None) for item in given):
             raise refused(f"be numbers, increasing, or categories, Axis.of_categories(...); {as_texts(given)}")
         numbers = checks.numbers("Axis.values", given)
         if numbers.ndim != 1 or numbers.size < 2:

@@ -140,6 +140,7 @@ NO_SIDE = {
     "three numbers": (0.0, 1.0, 2.0),
     "numbers as texts": ("0", 1.0),
     "a blank category": ("a", " "),
+    "a list of a thousand": list(range(1000)),
     "a category twice": ("a", "a"),
     "a masked array": np.ma.masked_array([0.0, 1.0], [True, False]),
     "keys": jax.random.split(jax.random.key(0)),
@@ -183,6 +184,7 @@ REFUSED: dict[str, tuple[str, Called, Mapping[str, Any]]] = {
     "points of the cube": ("points", BOX.from_unit, NO_POINTS),
     "numbers of categories": ("points", MIXED.to_unit, {"beyond": np.array([0.5, 1, 2, 1]), "below": np.array([0.5, 1, -1, 1])}),
     "the name of an axis": ("name", lambda given: Axis.between(given, 0.0, 1.0), NO_NAMES),
+    "the values of an axis": ("values", lambda given: Axis("x", given), {"a text": np.array("3"), "a number": np.array(3.0)}),
     "the ends of an axis": ("high", lambda given: Axis.between("x", 0.0, given), {"below": -1.0, "equal": 0.0}),
     "the categories of an axis": ("categories", lambda given: Axis.of_categories("c", given), {"blank": ["a", " "], "a null": ["a", "\0"]}),
     "a reward": ("reward", lambda given: made(reward=given), NO_FUNCTION),
@@ -276,6 +278,9 @@ def test_sides_that_float32_cannot_tell_apart_are_refused_where_it_computes() ->
 
 
 def test_messages_are_never_pages_long() -> None:
+    with pytest.raises(InvalidArgument) as refusal:
+        box({"x": [*range(1000)]})
+    assert len(str(refusal.value)) < 600
     long = "a" * 5000
     with pytest.raises(InvalidArgument) as refusal:
         gradients.logarithms(jb.Scbo(), MODEL, long)
