@@ -213,11 +213,13 @@ def salvage_journal(directory: Path, *, wait: float = WAIT) -> tuple[int, Path |
         reason, path, events = error, _path_in(directory), list[Event]()
     with _held(_lock_of(path), path, wait):
         # Whatever ends the events, those before it are whole.
-        with contextlib.suppress(sqlite3.Error, DamagedSession), contextlib.closing(_connected(path, "mode=rw")) as connection:
+        with contextlib.suppress(sqlite3.Error, DamagedSession), contextlib.closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA writable_schema = ON")  # by which SQLite reads a file that was cut off, too
             for row in connection.execute(NEWER, [0]):
                 events.append(_checked(path, events[-1] if events else None, *row))
         if not events:
-            raise reason
+            words = "cannot be read, not even its first event; restore a copy of all files of the session"
+            raise DamagedSession(f"directory: {path} {words}") from reason
         aside = next(place for number in itertools.count(1) if not (place := path.with_name(f"damaged-{number}")).exists())
         try:
             aside.mkdir()

@@ -150,9 +150,22 @@ def test_what_is_left_of_a_damaged_journal_is_gone_on_with(killed: Path, tmp_pat
         filled(journal, 1)
     assert salvage_journal(folder) == (kept + 1, None), "nothing is damaged"
     (folder / JOURNAL).write_bytes(b"nothing of it is left")
-    with pytest.raises(DamagedSession, match="no journal that can be read"):
+    with pytest.raises(DamagedSession, match="not even its first event"):
         salvage_journal(folder)
     assert not (folder / "damaged-2").exists()
+
+
+def test_what_is_left_of_a_journal_that_was_cut_off_is_gone_on_with(tmp_path: Path) -> None:
+    with contextlib.closing(create_journal(tmp_path, {"horizon": 12})) as journal:
+        filled(journal, 200)
+    path = tmp_path / JOURNAL
+    for size, least in ((path.stat().st_size - 9_000, 50), (path.stat().st_size // 2, 20)):
+        os.truncate(path, size)
+        with pytest.raises(DamagedSession, match="malformed"):
+            open_journal(tmp_path)
+        kept, aside = salvage_journal(tmp_path)
+        assert least < kept < 201 and aside is not None
+        open_journal(tmp_path).close()
 
 
 def test_a_new_session_where_an_earlier_one_was_removed(closed: Path, tmp_path: Path) -> None:
