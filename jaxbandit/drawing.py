@@ -68,6 +68,8 @@ PAPER: Any = STYLE | {
 }
 STYLES = {"screen": STYLE, "paper": PAPER}
 LETTERS_OF_AN_INCH = 125  # of text, over the size of its letters in points
+MOST_LABELS = 15  # of categories along an axis
+LONGEST_LABEL = 16  # letters of a category's label
 MOST_LAYOUTS = 2  # panels are smaller where their labels have more lines
 LONG_HEADING = 24  # letters above a panel, beyond which they are moved to the caption
 SHADES = "cividis"  #: colour map of heat maps; its lightness increases for colour-blind people and in grey print too
@@ -285,6 +287,13 @@ def _labelled(axes: Sequence[Axes]) -> dict[str, Any]:
     return {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
 
 
+def shortened(labels: Sequence[str]) -> list[str]:
+    """Return labels that fit beside an axis: long ones by their first letters, or where these are the same by their last ones."""
+    first = [label if len(label) <= LONGEST_LABEL else f"{label[: LONGEST_LABEL - 1]}…" for label in labels]
+    last = [label if len(label) <= LONGEST_LABEL else f"…{label[1 - LONGEST_LABEL :]}" for label in labels]
+    return first if len(set(first)) == len(labels) else last
+
+
 @dataclasses.dataclass(frozen=True)
 class Ground:
     """Points ``[M, d]`` of a figure in its units, and how their coordinates are named and scaled."""
@@ -320,9 +329,11 @@ class Ground:
                 ticks.set_ticks(places, [f"{place:g}" for place in places])
                 ticks.set_minor_formatter(NullFormatter())  # else matplotlib writes numbers between, over each other
             if self.domain.is_categorical(number):
-                labels = [plain(label) for label in self.domain.categories[number]]
-                slanted: Any = {"rotation": 30, "ha": "right"} if letter == "x" and sum(map(len, labels)) > 24 else {}
-                ticks.set_ticks(range(len(labels)), labels, **slanted)
+                labels = [plain(label) for label in shortened(self.domain.categories[number])]
+                step = -(-len(labels) // MOST_LABELS)  # each label of a few categories, every second of twice as many
+                turned: Any = {"rotation": 30, "ha": "right"} if len(labels) <= 8 else {"rotation": 90}
+                turned = turned if letter == "x" and sum(map(len, labels)) > 24 else {}
+                ticks.set_ticks(range(0, len(labels), step), labels[::step], **turned)
                 axis.set(**{f"{letter}lim": (-0.5, len(labels) - 0.5)})
 
 

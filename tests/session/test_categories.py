@@ -13,6 +13,7 @@ import pytest
 
 import jaxbandit
 from jaxbandit import InvalidArgument, delays, domains
+from jaxbandit.drawing import shortened
 from jaxbandit.session import Axis, Session
 from jaxbandit.session.axes import Space
 
@@ -65,3 +66,15 @@ def test_categories_beside_continuous_axes(tmp_path: Path) -> None:
         assert session.observe({"dose": 0.5, "catalyst": "nickel"}, {"yield": 0.25}).point["catalyst"] == "nickel"
         with pytest.raises(InvalidArgument, match="catalyst"):
             session.observe({"dose": 0.5, "catalyst": "iron"}, {"yield": 0.25})
+
+
+def test_thirty_long_labels_fit_beside_an_axis() -> None:
+    labels = [f"catalyst {number:02d} of a supplier with a long name" for number in range(30)]
+    assert shortened(labels)[7] == "catalyst 07 of …" and shortened(["Pd", "Ni"]) == ["Pd", "Ni"]
+    assert shortened(["of the same beginning 1", "of the same beginning 2"]) == ["…ame beginning 1", "…ame beginning 2"]
+    axes = [Axis.of_categories("metal", labels), Axis.between("heat", 0, 10, 3)]
+    with Session.create(None, axes, key=0) as session:
+        session.observe({"metal": labels[0], "heat": 0}, {"reward": 1.0})
+        axis = session.plot(feasibility=False).axes[0]
+    shown = [text.get_text() for text in axis.get_xticklabels()]
+    assert shown == shortened(labels)[::2] and axis.get_xticklabels()[0].get_rotation() == 90
