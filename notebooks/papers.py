@@ -175,7 +175,7 @@ def experiments() -> str:
         heading = paper if re.search(r"\(\d{4}\)", paper) else OTHERS
         full, shown = experiment.defaults, eval(options_of(experiment), {"EXPERIMENT": experiment, "replace": dataclasses.replace})
         fewer = [chosen(name, shown.extra[name], every) for name, every in full.extra.items() if shown.extra[name] != every]
-        said = "as the text." if shown == full else f"the numbers of the text are of {size_of(full)}."
+        said = "as in the study" if shown == full else f"where the study, of which the text speaks, has {size_of(full)}"
         parts.setdefault(heading, []).append(f"""### {experiment.title}
 
 {first}
@@ -184,7 +184,7 @@ def experiments() -> str:
 :alt: {experiment.title}
 :width: 100%
 
-The figure is of {", ".join([*fewer, size_of(shown)])}, {said} The study is `python -m experiments {experiment.name}`.
+{", ".join([*fewer, size_of(shown)])}, {said}: `python -m experiments {experiment.name}`
 ```
 
 ```python

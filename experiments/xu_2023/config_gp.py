@@ -4,7 +4,7 @@ The paper: cumulative regret, cumulative violation and the best point so far ove
 constrained EI does; EPBO goes on violating when its penalty is too small; primal-dual has competitive regret but "almost linear"
 violation; SafeOpt "almost linear cumulative regret, although achieving close-to-zero violation".
 
-Measured 2026-11-23 by ``python -m experiments config-gp``, and with ``--parameters code``; what is said of 1,500 instances on 2026-11-21.
+Measured 2026-11-28 by ``python -m experiments config-gp``, and with ``--parameters code``; what is said of 1,500 instances on 2026-11-21.
 What we get (48 instances, T = 100) and why; regret and violation are sums:
 
     ==============  =====  =====  ===================  =====  =====  ===================
@@ -12,28 +12,28 @@ What we get (48 instances, T = 100) and why; regret and violation are sums:
     --------------  ---------------------------------  ---------------------------------
     .               R      V      least subopt. + vi.  R      V      least subopt. + vi.
     ==============  =====  =====  ===================  =====  =====  ===================
-    CONFIG          19.0   6.4    0.000                29.1   6.7    0.002
-    CEI             17.4   4.8    0.000                30.4   6.0    0.000
-    CEI (observed)  32.3   10.3   0.000                30.2   6.0    0.000
-    SafeOpt         107.3  0.0    0.815                162.8  0.0    1.530
-    Primal-dual     24.7   26.6   0.041                34.1   22.5   0.016
+    CONFIG          20.6   5.6    0.000                29.1   6.7    0.002
+    CEI             17.4   4.0    0.000                30.4   6.0    0.000
+    CEI (observed)  35.5   9.3    0.000                30.2   6.0    0.000
+    SafeOpt         94.5   0.0    0.648                162.8  0.0    1.530
+    Primal-dual     25.3   23.6   0.030                34.1   22.5   0.016
     EPBO-0.2        -      -      -                    10.2   31.0   0.069
-    EPBO-1          11.3   10.5   0.011                15.8   11.7   0.011
+    EPBO-1          9.7    9.7    0.024                15.8   11.7   0.011
     EPBO-3          -      -      -                    20.8   8.0    0.004
-    EPBO-20         18.9   6.4    0.000                -      -      -
-    RPOL            18.8   6.4    0.000                25.5   6.8    0.002
-    Thompson        19.5   4.8    0.000                31.5   5.7    0.002
-    Random          190.8  51.0   0.053                237.1  45.0   0.066
+    EPBO-20         20.4   5.6    0.001                -      -      -
+    RPOL            20.1   5.7    0.001                25.5   6.8    0.002
+    Thompson        21.4   4.3    0.007                31.5   5.7    0.002
+    Random          217.3  45.3   0.050                237.1  45.0   0.066
     ==============  =====  =====  ===================  =====  =====  ===================
 
 - CONFIG, EPBO-20 and RPOL are flat from t = 15 on and one as good as the others: a penalty of 20, or RPOL's growing one, is as good as
   a hard constraint. Constrained EI does as well with somewhat less: reproduces, if its incumbent is the best posterior mean. With the
-  best noisy observation, which noise makes look better than it is, it goes on exploring and has nearly twice the regret and violation.
+  best noisy observation, which noise makes look better than it is, it goes on exploring and has twice the regret and violation.
 - Primal-dual: regret a little above CONFIG's, violation still growing in the mean: reproduces. Half of the instances have stopped
   violating by t = 60. Soft violation is 0: what violates is paid back by rounds well inside, which is all that a dual asks.
 - SafeOpt never violates and its regret grows linearly: reproduces. It stays in the part of the safe set that it starts in.
 - EPBO-1 keeps violating in some instances: reproduces, but means over 48 instances vary widely, for few instances make them (one has
-  V = 98, the median is 7): over 1,500 instances R = 1.9 +- 2.7 and V = 14.9 +- 1.3.
+  V = 67, the median is 5.8): over 1,500 instances R = 1.9 +- 2.7 and V = 14.9 +- 1.3.
 - Thompson sampling, which is not in the paper, does as well as constrained EI. Random search is the floor.
 - No false declaration of infeasibility in 48, nor in 1,500, instances.
 
