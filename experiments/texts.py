@@ -102,7 +102,7 @@ def stale(stored: Sequence[Any], executed: Sequence[Any]) -> Iterator[str]:
     for number, (old, new) in enumerate(zip(stored, executed, strict=True)):
         if "varies" in old.metadata.get("tags", []):
             continue
-        before, after = ([*printed_by(cell).splitlines(), "nothing"] for cell in (old, new))
+        before, after = ([*filter(str.strip, printed_by(cell).splitlines()), "nothing"] for cell in (old, new))
         for was, line in zip(before, after, strict=False):
             (words, numbers), (others, found) = ((re.split(VALUE + HALF, text), re.findall(VALUE + HALF, text)) for text in (was, line))
             if [" ".join(part.split()) for part in words] != [" ".join(part.split()) for part in others] or not all(

@@ -41,7 +41,8 @@ Parameters: ``recommended`` has 201 points of [-5, 5], k = 2 exp(-d^2), width 3,
 gives all but the domain, so ``paper`` is the same. ``code``, the authors' scripts: 100 points of [-10, 10], k = 2 exp(-d^2 / 2),
 instances with g(0) < -0.2, no noise, first point at 0, counted as a round, and prior means equal to the values there (0 for primal-dual
 and SafeOpt). Without noise lambda is a choice: ``--noise``, here 1e-6, is its share of the variance 2. Constrained EI
-depended on it (2026-11-23), with R = 27.5, 30.4, 32.5 and 36.0 at 1e-4, 1e-6, 1e-8 and 1e-11 (published: 36.5), the others hardly: CONFIG has 28.7, 29.1, 29.4 and 29.3,
+depended on it (2026-11-23), with R = 27.5, 30.4, 32.5 and 36.0 at 1e-4, 1e-6, 1e-8 and 1e-11 (published: 36.5), the others
+hardly: CONFIG has 28.7, 29.1, 29.4 and 29.3,
 EPBO-1 15.8 to 15.9, SafeOpt 161.7 to 165.6. SafeOpt starts at 0, with width 2 and expanders of sd > 0.1; under ``recommended`` it is
 told the safest point of each instance and has width 3. Primal-dual: phi_1 = 1, step 1 on the observed cost, no cap, in both sets. RPOL,
 Thompson sampling and random search are not in the scripts.

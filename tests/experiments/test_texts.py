@@ -61,6 +61,7 @@ def test_stored_outputs_that_another_run_does_not_print_are_told():
     fresh = notebook("cost 0.25 +- 0.01\n").cells
     for printed, told in (
         ("cost 0.245 +- 0.01\n", 0),
+        ("\n\ncost 0.25 +- 0.01", 0),
         ("cost 0.2 +- 0.01\n", 1),
         ("costs 0.25 +- 0.01\n", 1),
         ("", 1),
