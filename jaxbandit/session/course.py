@@ -32,8 +32,8 @@ from jaxbandit.surrogates.pool import with_next
 
 ATTEMPTS = 3  # at a point that is not under way
 SAME = 1e-5  # of the sides of a box: how near points are the same but for rounding
-Units: TypeAlias = tuple[np.ndarray, np.ndarray]
-"""Shift and scale ``[k]`` of modelled functions, see :meth:`Outputs.units <jaxbandit.session.quantities.Outputs.units>`."""
+Seeing: TypeAlias = Callable[[int, float], float]
+"""Function from the number of a modelled function and a value of it to the value that the model sees."""
 Spot: TypeAlias = tuple[int, Place]
 """A point by its number, and on a box its place."""
 Told: TypeAlias = tuple[int, Place, Mapping[int, float]]
@@ -186,18 +186,18 @@ def room_for(count: int) -> int:
 class Course:
     """The learner in the course of its rounds: what was asked and told, and the state to which that leads, computed when it is needed."""
 
-    def __init__(self, make: Callable[[], Setting], units: Units | None = None) -> None:
+    def __init__(self, make: Callable[[], Setting], seen: Seeing = lambda _, value: value) -> None:
         self.rounds: list[Round] = []  # those that have begun; the last one has not ended
         self._known: list[Told] = []
         self.readable: Callable[[Place], Place] = tuple
-        self.learn_under(make, units)
+        self.learn_under(make, seen)
 
-    def learn_under(self, make: Callable[[], Setting], units: Units | None = None) -> None:
+    def learn_under(self, make: Callable[[], Setting], seen: Seeing) -> None:
         """Play all rounds anew under the setting that ``make`` returns, when they are next needed: telling a value builds no model.
 
-        The model sees values in ``units``, by default as they are.
+        The model sees values as ``seen`` says.
         """
-        self._make, self._units = make, units
+        self._make, self._seen = make, seen
         self._setting: Setting | None = None  # once it has been needed
         self._play_anew()
 
@@ -346,13 +346,6 @@ class Course:
                 values[(number - 1) % room, output] = self._seen(output, value)
         place = np.asarray(ended.place, arena.dtype) if ended.place else None
         return _end(self.setting, carry, t, np.int32(ended.index), values, place)
-
-    def _seen(self, output: int, value: float) -> float:
-        """Return a value of a modelled function as the model sees it."""
-        if self._units is None:
-            return value
-        shift, scale = self._units
-        return float((value - shift[output]) / scale[output])
 
     @functools.cached_property
     def choosing_matters(self) -> bool:

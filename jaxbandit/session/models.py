@@ -7,7 +7,7 @@ import functools
 import operator
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
@@ -36,6 +36,7 @@ NOISES = (1e-7, 10.0)  # least and largest noise variance of a fit, in units of 
 QUIET = 5e-7  # noise variance below which there is none; fits of earlier versions have none below 1e-6
 # Noise may be absent or larger than the signal, and nobody says which: its prior is wide.
 UNKNOWN_NOISE = LogNormal(median=1e-4, spread=4.0)
+TAIL = 4.0  # ways from the median to the best value that the worst lies below the median, at least, where values may be bent
 MEAN = 1.0  # prior variance of the mean of an output, in units of the variance of what was told
 FEW, SHARE = 4, 10  # a fit follows so many new values, and of many a tenth of them
 DEFAULT_ALGORITHM: Algorithm = Cei(augmented=True)
@@ -93,16 +94,19 @@ def sides_of(domain: Domain) -> np.ndarray:
 def standard_of(outputs: Outputs, told: Values, before: Standard) -> Standard:
     """Return mean and standard deviation of what was told of every output; that of ``before`` of one of which nothing was told.
 
-    Equal values are as far from each other as from the bound, or from 0: a unit of their size, while there is no better one.
+    Equal values are as far from each other as from the bound, or from 0: a unit of their size, while there is no better one. The objective
+    stays bent as it is.
     """
-    location, scale = list(before.location), list(before.scale)
+    location, scale, sign = list(before.location), list(before.scale), outputs.objective.sign
     for number, (name, bound) in enumerate(zip(outputs.names, (0.0, *(one.centre for one in outputs.constraints)), strict=True)):
         values = np.asarray([values[name] for _, values in told if name in values], np.float64)
+        if number == 0:
+            values = sign * before.bent(sign * values)
         if values.size:
             centre, spread = float(np.mean(values)), float(np.std(values))
             location[number] = centre
             scale[number] = spread if spread > 1e-9 * abs(centre) else abs(centre - bound) or 1.0
-    return Standard(tuple(location), tuple(scale))
+    return dataclasses.replace(before, location=tuple(location), scale=tuple(scale))
 
 
 def fitted(
@@ -110,18 +114,66 @@ def fitted(
 ) -> tuple[Model, Standard]:
     """Return ``model`` fitted to ``told``, as one of standardised outputs, and their standard; see ``Session.fit``.
 
-    Outputs have kernels and noise variances of their own, or are ``shared`` between all, for algorithms that need that.
+    Outputs have kernels and noise variances of their own, or are ``shared`` between all, for algorithms that need that. The objective is
+    bent where that makes what was told more likely.
     """
+    before = dataclasses.replace(standard or Standard((0.0,) * len(outputs.names), (1.0,) * len(outputs.names)), bend=None)
+    plain = _fitted(outputs, space, model, standard, standard_of(outputs, told, before), told, shared=shared)
+    found = (
+        [plain]
+        if (bend := _bend(outputs, told)) is None or shared
+        else [
+            plain,
+            _fitted(
+                outputs, space, model, standard, standard_of(outputs, told, dataclasses.replace(before, bend=bend)), told, shared=shared
+            ),
+        ]
+    )
+    best = max(found, key=lambda one: one.evidence)
+    if best.ends:
+        words = "so far the values do not determine it; look whether they repeat, or do not depend on an axis"
+        warnings.warn(f"fit: {', '.join(best.ends)} ended at the end of the range that was searched: {words}", stacklevel=4)
+    return best.model, best.standard
+
+
+class _Found(NamedTuple):
+    """A fit of a model, and how likely it makes the values of the objective."""
+
+    model: Model
+    standard: Standard
+    evidence: float
+    ends: list[str]  # hyper-parameters that ended at the end of a range
+
+
+def _bend(outputs: Outputs, told: Values) -> tuple[float, float] | None:
+    """Return knee and unit by which values of the objective may be bent: the median, and the way from it to the best value.
+
+    There is no bend of values that are not far below the median.
+    """
+    name, sign = outputs.names[0], outputs.objective.sign
+    rewards = sign * np.asarray([values[name] for _, values in told if name in values], np.float64)
+    if rewards.size < 2:
+        return None
+    middle, unit = float(np.median(rewards)), float(np.max(rewards) - np.median(rewards))
+    return (middle, unit) if 0 < TAIL * unit < middle - np.min(rewards) else None
+
+
+def _fitted(
+    outputs: Outputs, space: Space, model: Model, standard: Standard | None, new: Standard, told: Values, *, shared: bool
+) -> _Found:
+    """Return ``model`` fitted to ``told``, in terms of the ``new`` standard."""
     points, sides = _points_for_fit(model, outputs, space, told), sides_of(space.domain)
     prior = replace(LEARNING, noise_variance=UNKNOWN_NOISE, extent=sides, scale=1.0)
-    new = standard_of(outputs, told, standard or Standard((0.0,) * len(outputs.names), (1.0,) * len(outputs.names)))
     _, kernels, noises = (_each(name, model, outputs, new) for name in ("prior_mean", "kernel", "noise_variance"))
-    means, ends = np.zeros(len(outputs.names)), []
+    means, ends, evidence, sign = np.zeros(len(outputs.names)), list[str](), 0.0, outputs.objective.sign
     location, scale = np.asarray(new.location), np.asarray(new.scale)
     for group in [[*range(len(means))]] if shared else [[number] for number in range(len(means))]:
         names = [outputs.names[number] for number in group]
         rows = [(index, [values[name] for name in names]) for index, values in told if values.keys() >= {*names}]
-        seen = (np.asarray([values for _, values in rows]).reshape(-1, len(group)) - location[group]) / scale[group]
+        values = np.asarray([values for _, values in rows], np.float64).reshape(-1, len(group))
+        if group[0] == 0:
+            rewards, values[:, 0] = sign * values[:, 0], sign * new.bent(sign * values[:, 0])
+        seen = (values - location[group]) / scale[group]
         if not rows or not np.any(np.ptp(seen, axis=0)):
             continue  # nothing to learn: the outputs keep what they have
         kernel, noise, places = kernels[group[0]], float(noises[group[0]]), points[[index for index, _ in rows]]
@@ -133,15 +185,15 @@ def fitted(
             kernel, places, seen, noise, prior=prior, bounds={NOISE: NOISES}, starts=1, further=starts, constant=MEAN, errors=False
         )
         kernel, noise = found.kernel, float(found.noise_variance)
+        if group[0] == 0:  # of the values themselves, whatever they are bent and scaled by
+            evidence = float(found.log_evidence) + float(np.sum(new.log_slope(rewards))) - len(rewards) * float(np.log(scale[0]))
         means[group] = _means(kernel, places, seen, noise)
         for number in group:
             kernels[number], noises[number] = kernel, noise
         found_ends = [path for path, at in found.at_bound.items() if np.any(at) and (path != NOISE or noise > QUIET)]
         ends += [f"{path.removeprefix('kernel.')} of {', '.join(names)}" for path in found_ends]
-    if ends:
-        words = "so far the values do not determine it; look whether they repeat, or do not depend on an axis"
-        warnings.warn(f"fit: {', '.join(ends)} ended at the end of the range that was searched: {words}", stacklevel=4)
-    return dataclasses.replace(model, kernel=tuple(kernels), noise_variance=tuple(noises), prior_mean=tuple(means.tolist())), new
+    fitted = dataclasses.replace(model, kernel=tuple(kernels), noise_variance=tuple(noises), prior_mean=tuple(means.tolist()))
+    return _Found(fitted, new, evidence, ends)
 
 
 def warn_of_constraints_that_held(outputs: Outputs, told: Values) -> None:

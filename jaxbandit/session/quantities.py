@@ -25,25 +25,64 @@ from jaxbandit.session.axes import check_unit, labelled
 # Operators as people write them, and as Python does.
 OPERATORS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "^": "**", "²": "**2", "³": "**3"})
 LARGEST = float(np.finfo(np.float64).max) / 4
+DEEPEST = 4.0  # units below the knee of a bend that no value is beyond, as the model counts them
 STATES = {"complete": "told", "partial": "told in part", "pending": "asked", "dropped": "dropped"}  # of tickets, in tables for people
 
 
 @dataclasses.dataclass(frozen=True)
 class Standard:
-    """Location and scale of every output, in its own units; in these terms models see standardised outputs."""
+    """Location and scale of every output, in its own units; in these terms models see standardised outputs.
+
+    Attributes:
+      location: of each output; the objective's is that of its bent values.
+      scale: of each output, > 0.
+      bend: knee and unit of the objective, oriented so that more is better. A value ``b`` units below the knee counts as one
+        ``D b / (D + b)`` units below it, with ``D = DEEPEST``, so that a penalty or a heavy tail leaves the other values apart. ``None``
+        for values as they are.
+    """
 
     location: tuple[float, ...]
-    scale: tuple[float, ...]  # > 0
+    scale: tuple[float, ...]
+    bend: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         for name, numbers in (("location", self.location), ("scale", self.scale)):
             checks.finite(name, checks.numbers(name, numbers))
             object.__setattr__(self, name, tuple(map(float, numbers)))
         checks.positive("scale", self.scale)
+        if self.bend is not None:
+            checks.shape("bend", self.bend, (2,))
+            knee, unit = checks.numbers("bend", self.bend)
+            checks.finite("bend", knee)
+            checks.positive("bend", unit)
+            object.__setattr__(self, "bend", (float(knee), float(unit)))
 
     def table(self) -> dict[str, list[float]]:
         """Return the standard as plain values."""
-        return {"location": list(self.location), "scale": list(self.scale)}
+        return {"location": list(self.location), "scale": list(self.scale)} | ({"bend": list(self.bend)} if self.bend else {})
+
+    def bent(self, rewards: np.ndarray) -> np.ndarray:
+        """Return values of the objective, of which more is better, as the model counts them."""
+        if self.bend is None:
+            return rewards
+        knee, unit = self.bend
+        below = np.maximum(knee - rewards, 0) / unit
+        return np.where(below > 0, knee - unit * DEEPEST * below / (DEEPEST + below), rewards)
+
+    def log_slope(self, rewards: np.ndarray) -> np.ndarray:
+        """Return the logarithms of the derivatives of :meth:`bent` at values."""
+        return (
+            np.zeros(len(rewards)) if self.bend is None else -2 * np.log1p(np.maximum(self.bend[0] - rewards, 0) / self.bend[1] / DEEPEST)
+        )
+
+    def straightened(self, bent: np.ndarray) -> np.ndarray:
+        """Return the values that :meth:`bent` turns into these."""
+        if self.bend is None:
+            return bent
+        knee, unit = self.bend
+        # A belief may lie below what any value counts as, by rounding or by the model's smoothness: it is far below then.
+        below = np.clip((knee - bent) / unit, 0, DEEPEST * (1 - 1e-6))
+        return np.where(below > 0, knee - unit * DEEPEST * below / (DEEPEST - below), bent)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +137,7 @@ class Outputs:
         return ((self.objective.name, self.objective.sign, 0.0), *sides)
 
     def units(self, standard: Standard | None) -> tuple[np.ndarray, np.ndarray]:
-        """Return shift and scale ``[1 + m]`` of the modelled functions, of which the model sees ``(value - shift) / scale``.
+        """Return shift and scale ``[1 + m]`` of the modelled functions, of which the model sees ``(value - shift) / scale``, bent before.
 
         Constraints are not shifted: what is ``<= 0`` stays so. Without a standard the model sees the functions themselves.
         """
@@ -108,6 +147,14 @@ class Outputs:
             scale[:] = [standard.scale[self.names.index(name)] for name, *_ in self.functions]
         return shift, scale
 
+    def seen(self, standard: Standard | None, function: int, value: float) -> float:
+        """Return a value of a modelled function, by its number, as the model sees it."""
+        if standard is None:
+            return value
+        shift, scale = self.units(standard)
+        counted = value if function else float(standard.bent(np.asarray(value)))
+        return float((counted - shift[function]) / scale[function])
+
     def inward(self, values: Mapping[str, float]) -> dict[int, float]:
         """Return the values of modelled functions, by number, that ``values`` of outputs by name amount to."""
         return {row: sign * values[name] - bound for row, (name, sign, bound) in enumerate(self.functions) if name in values}
@@ -116,6 +163,9 @@ class Outputs:
         """Return mean and deviation ``[n, M]`` of the ``n`` outputs in their own units, from those ``[1 + m, M]`` of the model."""
         shift, scale = self.units(standard)
         mean, sd = mean * scale[:, None] + shift[:, None], sd * scale[:, None]
+        if standard is not None and standard.bend is not None:  # half of what lies within a deviation, which is not as far on both sides
+            high, centre, low = (standard.straightened(mean[0] + sign * sd[0]) for sign in (1, 0, -1))
+            mean, sd = np.concatenate([centre[None], mean[1:]]), np.concatenate([(high - low)[None] / 2, sd[1:]])
         rows = [next(row for row, (other, *_) in enumerate(self.functions) if other == name) for name in self.names]
         units = [(mean[row], *self.functions[row][1:]) for row in rows]
         return np.stack([sign * (values + bound) for values, sign, bound in units]), sd[rows]

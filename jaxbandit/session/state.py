@@ -19,7 +19,7 @@ from jaxbandit.core.status import Status
 from jaxbandit.domains import Box
 from jaxbandit.feedback.learner import BESIDE
 from jaxbandit.session.axes import ON_GRID, Place
-from jaxbandit.session.course import SAME, Course, Spot, Told, Units, is_among, room_for
+from jaxbandit.session.course import SAME, Course, Spot, Told, is_among, room_for
 from jaxbandit.session.guarantee import held_points, within_steps
 from jaxbandit.session.journal import JOURNAL, DamagedSession, Event, Journal, SessionError
 from jaxbandit.session.models import is_fit_due, is_quiet
@@ -96,7 +96,7 @@ class State:
         self.specification, (self.model, self.standard), self.space = specification, specification.first, specification.space
         self.fitted_at = self.standardised_at = 0  # numbers of complete tickets at the last fit, and the last standard
         self.records: dict[int, Record] = {}
-        self.course = Course(lambda: specification.setting, self.units)
+        self.course = Course(lambda: specification.setting, functools.partial(specification.outputs.seen, self.standard))
         self._is_box = isinstance(self.space.domain, Box)
         if self._is_box:
             self.course.readable = self.space.readable
@@ -121,7 +121,7 @@ class State:
         if event.kind == "observed":
             keys = keys | (body.keys() & REPLACED)
         if event.kind == "fitted":
-            keys = keys | ({"model"} if self.specification.schema == 1 else STANDARD | (body.keys() & {"model"}))
+            keys = keys | ({"model"} if self.specification.schema == 1 else STANDARD | (body.keys() & {"model", "bend"}))
         if body.keys() != keys:
             raise InvalidArgument(f"must hold {', '.join(sorted(keys))}, got {short(sorted(body))}")
         match event.kind:
@@ -136,7 +136,7 @@ class State:
                     self.model.validate("model")
                     self.fitted_at = self.complete
                 if keys >= STANDARD:
-                    self.standard = Standard(body["location"], body["scale"])
+                    self.standard = Standard(body["location"], body["scale"], body.get("bend"))
                     checks.shape("location", self.standard.location, (len(self.specification.outputs.names),))
                     checks.shape("scale", self.standard.scale, (len(self.specification.outputs.names),))
                     self.standardised_at = self.complete
@@ -264,17 +264,13 @@ class State:
 
     def learn_anew(self) -> None:
         """Let the learner play all rounds under the model in force."""
-        self.course.learn_under(functools.partial(self.specification.setting_with, self.model, self.standard, self.room), self.units)
+        setting = functools.partial(self.specification.setting_with, self.model, self.standard, self.room)
+        self.course.learn_under(setting, functools.partial(self.specification.outputs.seen, self.standard))
 
     @property
     def room(self) -> int:
         """Number of observations that the model has room for."""
         return self.specification.room(len(self.records), room_for(sum(record.ticket.observed for record in self.records.values())))
-
-    @property
-    def units(self) -> Units | None:
-        """Shift and scale of the modelled functions, as the model in force sees them; ``None`` in the outputs' units."""
-        return None if self.standard is None else self.specification.outputs.units(self.standard)
 
     @property
     def under_way(self) -> list[Spot]:

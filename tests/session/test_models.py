@@ -108,6 +108,22 @@ def test_a_number_fitted_to_its_bound_is_said(monkeypatch: pytest.MonkeyPatch) -
     assert model.noise_variance[0] == pytest.approx(0.2) and standard.scale[0] < 1
 
 
+def test_penalties_are_bent_and_smooth_values_are_not() -> None:
+    """One value of -1e6 among values within 2 of each other; the evidence decides, with the derivative of the bend counted."""
+    outputs, domain = Outputs.read("maximise y", ()), domains.grid([0.0, 0.0], [1.0, 1.0], 5)
+    points = np.asarray(domain.points, np.float64)
+    smooth = -np.sum(np.square(points - 0.8), axis=1)
+    start = default_model(domain, jaxbandit.Rpol()), Standard((0.0,), (1.0,))
+    standards = []
+    for values in (smooth, np.where(points.sum(axis=1) > 1.7, -1e6, smooth)):
+        told = [(index, {"y": float(values[index])}) for index in range(0, 25, 2)]
+        _, standard = fitted(outputs, Space.of(domain), *start, told)
+        standards.append(standard)
+    assert standards[0].bend is None and standards[1].bend is not None
+    seen = [outputs.seen(standards[1], 0, value) for value in (smooth.min(), smooth.max(), -1e6)]
+    assert seen[1] - seen[0] > 0.3 and seen[0] - seen[2] < 5, "values are told apart, and the penalty is the worst"
+
+
 def test_a_constraint_that_was_never_violated_is_said_at_the_first_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jaxbandit.session.session.fitted", lambda *given, **options: (GUESS, Standard((0.0,) * 3, (1.0,) * 3)))
     options = {"objective": "maximise y", "constraints": ["z <= 2", "w = 7 +- 0.5"], "key": KEY}

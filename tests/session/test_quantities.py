@@ -358,3 +358,26 @@ def test_standardised_functions_keep_their_bounds_and_are_turned_back() -> None:
     mean, sd = np.asarray(seen)[:, None], np.ones((len(seen), 1))
     back, deviation = OUTPUTS.outward(mean, sd, standard)
     assert back[0, 0] == 70.0 and back[1, 0] == OUTPUTS.constraints[0].bound and deviation[:, 0].tolist() == list(standard.scale)
+
+
+def test_a_bend_keeps_the_order_and_is_undone() -> None:
+    """Above the knee values are as they are; far below they are at most four units beneath it, and the slope is that of differences."""
+    bent = Standard(location=(0.0,), scale=(1.0,), bend=(2.0, 0.5))
+    rewards = np.concatenate([-np.logspace(6, -2, 40), np.linspace(0.0, 4.0, 41)])
+    counted = bent.bent(rewards)
+    assert np.all(np.diff(counted) > 0) and np.array_equal(counted[rewards >= 2], rewards[rewards >= 2]) and counted[0] > 2 - 4 * 0.5
+    np.testing.assert_allclose(bent.straightened(counted), rewards, rtol=1e-6, atol=1e-9)
+    near = rewards[(rewards > -50) & (np.abs(rewards - 2) > 1e-3)]
+    slopes = (bent.bent(near + 1e-5) - bent.bent(near - 1e-5)) / 2e-5
+    np.testing.assert_allclose(bent.log_slope(near), np.log(slopes), atol=1e-6)
+    outputs = Outputs.read("minimise loss", ["cost <= 1"])
+    standard = Standard(location=(-1.0, 1.0), scale=(2.0, 3.0), bend=(2.0, 0.5))
+    seen = outputs.seen(standard, 0, -7.0), outputs.seen(standard, 1, 2.0)
+    assert seen == ((float(bent.bent(np.asarray(-7.0))) - 1.0) / 2.0, 2.0 / 3.0)
+    mean, sd = outputs.outward(np.asarray([[seen[0]], [seen[1]]]), np.full((2, 1), 0.1), standard)
+    assert mean[:, 0] == pytest.approx([7.0, 3.0]) and sd[1, 0] == pytest.approx(0.3)
+    ends = [float(bent.straightened(np.asarray(1.0 + 2.0 * (seen[0] + away)))) for away in (-0.1, 0.1)]
+    assert sd[0, 0] == pytest.approx((ends[1] - ends[0]) / 2)
+    for wrong in ((1.0,), (0.0, -1.0), (np.nan, 1.0)):
+        with pytest.raises(InvalidArgument, match="bend"):
+            Standard((0.0,), (1.0,), wrong)  # type: ignore[arg-type]
