@@ -18,6 +18,7 @@ from sphinx.util import logging
 
 import jaxbandit as jb
 from experiments.common.experiment import Experiment, Options, find_experiments
+from jaxbandit.algorithms.safe_sets import Safe
 from jaxbandit.citations import entries, in_words
 from jaxbandit.core.declare import Role, parameters
 
@@ -81,6 +82,9 @@ def letters_of(kind: type) -> str:
 def algorithm_page(kind: type, beside: str) -> str:
     """Return the page of an algorithm, with the text beside the class."""
     name, text = kind.__name__, said_of_fields(kind)[0]
+    problem = "{py:func}`~jaxbandit.problems.sine`"
+    if issubclass(kind, Safe):
+        problem = "functions of {py:func}`~jaxbandit.problems.gp_draws` (30 x 30 points, length-scale 0.25)"
     kept = re.search(r"^    shown = .*?# (.*)$", inspect.getsource(kind), re.MULTILINE)
     return f"""# {kind.title}
 
@@ -96,7 +100,7 @@ def algorithm_page(kind: type, beside: str) -> str:
 :alt: average positive regret and violation over 200 rounds, beside random search
 :width: 100%
 
-Means of 30 trials on {{py:func}}`~jaxbandit.problems.sine` with 95% intervals, beside random search (`python notebooks/figures.py {name}`).
+Means of 30 trials on {problem} with 95% intervals, beside random search (`python notebooks/figures.py {name}`).
 ```
 
 ## From symbols to code

@@ -14,7 +14,7 @@ from matplotlib import rcParams
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
+from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
 
 from jaxbandit import drawing
@@ -282,6 +282,60 @@ def posterior_animation(
     with drawing.styled():
         drawing.place_legend(grid.flat)
     return FuncAnimation(figure, draw, frames=shown.frames, init_func=list, cache_frame_data=False, interval=500, repeat=True)
+
+
+@drawing.styled()
+@checked
+def safe_set(
+    surrogate: Surrogate, trajectory: Trajectory, *, problem: Instance | None = None, width: Positive = 3.0, ax: Axes | None = None
+) -> Axes:
+    """Draw how the safe set of one trial grew: after which round each point was first certified, and the points that were tried.
+
+    A point is certified once the upper bounds of all constraints, so many deviations above the mean, are at most 0. On a plane colours are
+    rounds, and a solid line is the edge of the truly feasible region; on a line rounds go upwards, and truly infeasible points are shaded.
+
+    Args:
+      surrogate, trajectory: as for :func:`posterior_after`; the domain is a line or a two-dimensional product grid.
+      problem: the instance that was run, for what is truly feasible.
+      width: deviations from the mean to the upper bound, > 0, those of the algorithm's ``cost_width``.
+      ax: the axes to draw on; default new ones.
+
+    Returns:
+      The axes.
+
+    Raises:
+      InvalidArgument: on another kind of domain, a model without constraints, or where :func:`posterior_after` raises it.
+    """
+    ground, on_line = _ground(surrogate.domain), surrogate.domain.dimension == 1
+    if not on_line:
+        _check_plane("surrogate", surrogate.domain)
+    if surrogate.outputs == 1:
+        raise InvalidArgument("surrogate: must model constraints, for without any every point is safe")
+    rounds = np.arange(len(np.asarray(trajectory.indices)) + 1)
+    belief = _after(surrogate, trajectory, rounds.tolist(), ground.points if isinstance(surrogate.domain, Box) else None)
+    certified = np.all(belief.mean[:, 1:] + float(width) * belief.sd[:, 1:] <= 0, axis=1)  # [T + 1, M]
+    tried = np.asarray(trajectory.points if trajectory.points is not None else ground.points[np.asarray(trajectory.indices)])
+    worst, axis = _worst(None if problem is None else _means(problem, ground)), drawing.one_axis(ax)
+    if on_line:
+        order = np.argsort(ground.points[:, 0])
+        x = ground.points[order, 0]
+        shown = np.ma.masked_equal(certified[:, order], 0)
+        axis.pcolormesh(x, rounds, shown, cmap=ListedColormap([drawing.COLOURS[0]]), alpha=0.45, shading="nearest", rasterized=True)
+        axis.fill_between(x[[0, -1]], 0, 0, color=drawing.COLOURS[0], alpha=0.45, linewidth=0, label="certified")
+        if worst is not None:
+            shaded: Any = {"step": "mid", "color": "0.85", "linewidth": 0, "zorder": 0, "label": "infeasible"}
+            axis.fill_between(x, 0, rounds[-1], where=worst[order] > 0, **shaded)
+        axis.plot(tried[:, 0], rounds[1:], ".", color=drawing.COLOURS[1], label="tried")
+        axis.set(ylabel="round $t$", ylim=(0, rounds[-1]))
+        ground.dress(axis, 0)
+    else:
+        first = np.where(certified.any(axis=0), certified.argmax(axis=0), np.nan)
+        image = drawing.shade(axis, ground, first, (0, rounds[-1]))
+        axis.figure.colorbar(image, ax=axis, label="certified after round")
+        drawing.outline(axis, ground, worst, "edge of the feasible region", dash="-")
+        axis.plot(tried[:, 0], tried[:, 1], "o", markersize=3, color=drawing.COLOURS[1], markeredgecolor="white", label="tried")
+    drawing.place_legend(np.asarray([axis]), new=ax is None)
+    return axis
 
 
 class _Frame(NamedTuple):

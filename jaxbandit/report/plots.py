@@ -43,7 +43,15 @@ from jaxbandit.drawing import (
 from jaxbandit.engine import Trajectory
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.report import statistics
-from jaxbandit.report.beliefs import penalised_bounds, posterior_after, posterior_animation, posterior_curves, posterior_maps, problem_maps
+from jaxbandit.report.beliefs import (
+    penalised_bounds,
+    posterior_after,
+    posterior_animation,
+    posterior_curves,
+    posterior_maps,
+    problem_maps,
+    safe_set,
+)
 from jaxbandit.report.sweeps import sweep, win_map
 from jaxbandit.report.tables import PANELS, WORDS
 from jaxbandit.results.dataset import OneResult
@@ -51,8 +59,8 @@ from jaxbandit.results.dataset import OneResult
 __all__ = [
     "COLOURS", "DASHES", "DPI", "PANELS", "SHADES", "STYLE", "boxes_over_time", "caption_of", "compose", "cumulative", "curves",
     "delay_histogram", "distribution", "figure_of", "legend_below", "multiplier_paths", "penalised_bounds", "plain", "posterior_after",
-    "posterior_animation", "posterior_curves", "posterior_maps", "problem_maps", "rounds_of_declaration", "sweep", "trade_off", "win_map",
-    "write_figure",
+    "posterior_animation", "posterior_curves", "posterior_maps", "problem_maps", "rounds_of_declaration", "safe_set", "sweep", "trade_off",
+    "win_map", "write_figure",
 ]  # fmt: skip
 __dir__ = __all__.copy  # what completion shows
 

@@ -415,6 +415,31 @@ def test_maps_say_what_they_need(late_run):
         posterior_maps(bare, trial, [1])
 
 
+@pytest.mark.parametrize("plane", [False, True])
+def test_a_safe_set_is_drawn_as_it_was_certified(plane):
+    domain = jb.domains.grid([0.0, 0.0], [1.0, 1.0], 6) if plane else jb.domains.grid([0.0], [1.0], 24)
+    points, kernel, place = np.asarray(domain.points), jb.kernels.SquaredExponential(length_scale=0.8), 14
+    cost = 3 * np.sum((points - points[place]) ** 2, axis=1) - 0.9
+    problem = jb.problems.from_tables(domain, points[:, 0], [cost], noise_variance=1e-4)
+    model = jb.surrogate(domain, kernel, noise_variance=1e-4)
+    trial = jb.simulate(problem, jb.SafeOpt(seeds=[place]), model, horizon=12, trials=1, key=0, record="all").trial(0)
+    belief = posterior_after(model, trial, list(range(13)))
+    certified = np.asarray(belief.mean + 3 * belief.sd)[:, 1] <= 0
+    assert not certified[0].any() and 2 < certified[-1].sum() < domain.size
+    axis = plots.safe_set(model, trial, problem=problem)
+    shown = axis.collections[0].get_array()
+    if plane:
+        first = np.where(certified.any(axis=0), certified.argmax(axis=0), -1).reshape(6, 6).T
+        np.testing.assert_array_equal(np.ma.filled(shown, -1).reshape(6, 6), first)
+    else:
+        np.testing.assert_array_equal(~np.ma.getmaskarray(shown).reshape(13, 24), certified)
+    with pytest.raises(InvalidArgument, match="surrogate: must model constraints, for without any every point is safe"):
+        plots.safe_set(jb.surrogate(domain, kernel, noise_variance=1e-4, outputs=1), trial)
+    with pytest.raises(InvalidArgument, match="maps need a two-dimensional product grid"):
+        plots.safe_set(jb.surrogate(jb.domains.grid([0.0] * 3, [1.0] * 3, 3), kernel, noise_variance=1e-4), trial)
+    plt.close("all")
+
+
 @pytest.mark.full
 def test_the_backend_is_the_users():
     """Drawing on new Axes leaves matplotlib the backend that the user chose; importing the functions does not even load pyplot."""
