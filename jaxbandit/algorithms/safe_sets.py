@@ -13,6 +13,7 @@ from jaxbandit.acquisition import draw_uniformly, pick, restricted_to, tie_share
 from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Traits
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import Array, Indices, Key, PerConstraint, Scalar
+from jaxbandit.core.doors import either
 from jaxbandit.core.fields import Letter, how_many_points, mask, nonnegative, points, positive, vector
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.status import Status
@@ -60,11 +61,15 @@ class Safe(Algorithm[SafeState]):
         name = type(self).__name__
         if self.seeds is None and self.count is None:
             raise InvalidArgument(
-                f"{name}.seeds: needs points that are known to be safe, or nothing that it chooses is; give their numbers,"
-                f" {name}(seeds=[12, 40]) with problem.domain.nearest(point) for the number of a point, in a session seeds=[{{...}}] in"
-                " your units or a history in which some constraints held, or in a simulation let"
-                " informed=jaxbandit.informed.SafestSeeds(count=1) tell them; count=n takes the n points that the model believes safest,"
-                " which guarantees nothing"
+                f"{name}.seeds: needs points that are known to be safe, or nothing that it chooses is; "
+                + either(
+                    f"give their numbers, {name}(seeds=[12, 40]) with problem.domain.nearest(point) for the number of a point, in a session"
+                    " seeds=[{...}] in your units or a history in which some constraints held, or in a simulation let"
+                    " informed=jaxbandit.informed.SafestSeeds(count=1) tell them",
+                    "give their numbers, in an experiment seeds = [{...}] in your units or a --history in which some held, or in"
+                    ' a study informed = {type = "SafestSeeds"}',
+                )
+                + "; count=n takes the n points that the model believes safest, which guarantees nothing"
             )
         mask = jnp.zeros((arena.size,), bool) if self.seeds is None else _mask(jnp.asarray(self.seeds), arena.size)
         return SafeState(posterior=arena.surrogate.init(), seeds=mask, certified=jnp.asarray(False), still=jnp.int32(0))

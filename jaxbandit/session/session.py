@@ -323,9 +323,9 @@ class Session(Reading):
             return
         name = type(parts.algorithm).__name__
         if state.unmeasured:
-            tickets = ", ".join(map(str, state.unmeasured))
+            tickets = f"ticket{'s' if state.unmeasured[1:] else ''} {', '.join(map(str, state.unmeasured))}"
             words = "certifies points by a model that is fitted once, to the values at its seeds"
-            raise SessionError(f"ask: {name} {words}; tell or drop tickets {tickets} first")
+            raise SessionError(f"ask: {name} {words}; tell or drop {tickets} first")
         if not state.complete:
             raise SessionError(f"ask: no value of a seed of {name} has been told, and nothing else is known; begin with other seeds")
 

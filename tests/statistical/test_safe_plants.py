@@ -67,6 +67,7 @@ def unsafe_sessions(length: float) -> int:
     for plant in range(PLANTS):
         rng = np.random.default_rng(plant)
         reward, cost = (root @ rng.standard_normal(len(points)) for _ in range(2))
+        cost = cost if cost.min() < -0.3 else -cost  # as likely a draw
         seed = int(rng.choice(np.flatnonzero(cost < -0.3)))
         goals = {"objective": "maximise f", "constraints": ["g <= 0"]}
         with Session.create(None, axes, SafeOpt(seeds=[seed]), key=plant, **goals) as session:
@@ -87,4 +88,4 @@ def test_sessions_without_a_model_are_as_safe_as_their_prior_is_right() -> None:
         warnings.simplefilter("ignore")
         counts = {length: unsafe_sessions(length) for length in (0.25, 0.5, 1.0)}
     print(f"without a model: unsafe points in {counts} of {PLANTS} plants")
-    assert counts[0.5] <= 4 and counts[1.0] <= 2 < counts[0.25]
+    assert counts[0.25] <= 8 and max(counts[0.5], counts[1.0]) <= 2
