@@ -38,6 +38,7 @@ QUIET = 5e-7  # noise variance below which there is none; fits of earlier versio
 UNKNOWN_NOISE = LogNormal(median=1e-4, spread=4.0)
 TAIL = 4.0  # ways from the median to the best value that the worst lies below the median, at least, where values may be bent
 MEAN = 1.0  # prior variance of the mean of an output, in units of the variance of what was told
+MOST_FITTED = 256  # values of an output that a fit looks at, evenly spaced in the order in which they were told
 FEW, SHARE = 4, 10  # a fit follows so many new values, and of many a tenth of them
 DEFAULT_ALGORITHM: Algorithm = Cei(augmented=True)
 Values: TypeAlias = Sequence[tuple[int, Mapping[str, float]]]
@@ -170,6 +171,8 @@ def _fitted(
     for group in [[*range(len(means))]] if shared else [[number] for number in range(len(means))]:
         names = [outputs.names[number] for number in group]
         rows = [(index, [values[name] for name in names]) for index, values in told if values.keys() >= {*names}]
+        if len(rows) > MOST_FITTED:  # the cost of a search grows with their third power
+            rows = [rows[number] for number in np.linspace(0, len(rows) - 1, MOST_FITTED).astype(int)]
         values = np.asarray([values for _, values in rows], np.float64).reshape(-1, len(group))
         if group[0] == 0:
             rewards, values[:, 0] = sign * values[:, 0], sign * new.bent(sign * values[:, 0])

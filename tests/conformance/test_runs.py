@@ -282,7 +282,7 @@ TABLE = [
     Row("float32", "rows", "wait", 100, "indices", ("cbo", "se3", "anytime-cbo", "oracle")),
     Row("float32", "product", "censor", 100, "audit", ("epbo-thompson", "unconstrained-randomised", "primal-dual", "cbo-thompson")),
     Row("float32", "product", "hallucinate", 4, "indices", ("unconstrained-thompson", "cbo-uniform", "unconstrained", "random-search")),
-    Row("float64", "rows", "censor", 4, "indices", ("scgp", "config-randomised", "se2", "anytime-se3-keep")),
+    Row("float64", "rows", "censor", 4, "indices", ("scgp", "config-randomised", "se2", "anytime-se3-keep", "cei-augmented")),
     Row("float64", "product", "at-once", 4, "audit", ("bpe-code", "constrained-thompson", "rpol-thompson", "se3-randomised")),
     Row("float64", "product", "wait", 4, "all", ("stageopt", "cei-observed", "scgp-2-thompson", "cbo-randomised")),
 ]
