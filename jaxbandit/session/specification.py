@@ -106,7 +106,9 @@ class Specification(Described):
             label(where, name)
             if name in TAKEN or name in names[:number]:
                 if place >= 0 and name in self.space.names:
-                    raise InvalidArgument(f"{where}: {name!r} is an axis, whose ends are its limits, and no output that is measured")
+                    raise InvalidArgument(
+                        f"{where}: outputs and axes must have names of their own, and {name!r} is an axis, whose ends are its limits"
+                    )
                 raise InvalidArgument(f"{where}: outputs and axes must have names of their own, none of {taken}, got {name!r}")
         if self.model is None and not self.standardise and not self.is_guarded:
             raise InvalidArgument(
