@@ -22,6 +22,7 @@ from jaxbandit.safety import Expansion, Intervals, intervals, maximisers
 
 at_least_one = vector("the number of a point each")
 OFTEN = 100  # measurements of a seed after which more would change little
+MOST_EXAMINED = 8  # seeds of which it is worked out in every round whether they could certify a point
 PATIENCE = 30  # rounds with nothing certified beyond the seeds before the set is said to stand still
 
 
@@ -41,8 +42,8 @@ class Safe(Algorithm[SafeState]):
     Points are certified by the values that have arrived, whatever a policy believes of those that have not. When no point is certified any
     more, the safe set is the seeds and the trial is flagged. A seed with ``LCB_gj > 0`` for some ``j`` is flagged and leaves the safe set,
     unless nothing would be left of it. A trial is flagged, too, where the set stands still: nothing beyond the seeds is certified, and
-    either that has been so for ``PATIENCE`` rounds or no seed could certify a point if its lower bounds were observed there another
-    ``OFTEN`` times. A seed outside the domain fails the trial.
+    either that has been so for ``PATIENCE`` rounds or, of ``MOST_EXAMINED`` seeds at most, no seed could certify a point if its lower
+    bounds were observed there another ``OFTEN`` times. A seed outside the domain fails the trial.
 
     Attributes:
       allowed: ``[M]`` booleans, the points that may be certified; default all. Seeds are chosen whatever it says.
@@ -93,13 +94,16 @@ class Safe(Algorithm[SafeState]):
         trusted = seeds & ~unsafe
         raised[Status.SEED_UNSAFE] = jnp.any(unsafe)
         raised[Status.NO_SAFE_POINT] = jnp.any(unsafe) & ~some & ~jnp.any(trusted)
-        # Without candidates there is nothing to examine: a set that has grown costs no matrix product.
-        is_at_seeds = ~jnp.any(certified & ~seeds) & ~jnp.all(trusted) & ~raised[Status.NO_SAFE_POINT]
-        still, candidates = jnp.where(is_at_seeds, state.still + 1, 0), trusted & is_at_seeds
+        is_at_seeds = jnp.any(trusted) & ~jnp.any(certified & ~seeds) & ~jnp.all(trusted)
+        still, could_leave = jnp.where(is_at_seeds, state.still + 1, 0), jnp.asarray(True)
+        own = self.count or 0 if self.seeds is None else len(jnp.asarray(self.seeds))
+        if 0 < own <= MOST_EXAMINED:
+            places = jax.lax.top_k(trusted.astype(known.sd.dtype), min(own, arena.size))[1]
+            expands = Expansion(often=OFTEN).expands(arena.surrogate, state.posterior, known, certified | trusted, places)
+            could_leave = jnp.any(expands & trusted[places])
+        raised[Status.SAFE_SET_STILL] = is_at_seeds & (~could_leave | (still > PATIENCE))
         trusted = jnp.where(raised[Status.NO_SAFE_POINT], seeds, trusted)
         safe = certified | trusted
-        reached = Expansion(often=OFTEN).widest(arena.surrogate, state.posterior, known, safe, candidates)
-        raised[Status.SAFE_SET_STILL] = jnp.any(candidates) & ((reached == arena.size) | (still > PATIENCE))
         flags = sum((jnp.where(is_raised, int(flag), 0) for flag, is_raised in raised.items()), jnp.int32(0))
         index = self.choose(arena, replace(state, seeds=trusted), known, safe, t, key)
         after = replace(state, seeds=seeds, certified=state.certified | some, still=still)

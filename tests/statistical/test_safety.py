@@ -105,10 +105,10 @@ def test_bounds_that_are_too_narrow_do_leave_it() -> None:
 def test_warm_up_stays_in_the_seed_set() -> None:
     domain = domains.grid([0.0, 0.0], [1.0, 1.0], 6)
     rng = np.random.default_rng(0)
-    costs = rng.standard_normal((2, 36)) - 1.5
+    costs, seeds = rng.standard_normal((2, 36)) - 1.5, [3, 7, 21, 35]
+    costs[:, seeds] = -1.5  # a seed that values show to be unsafe is drawn no more
     problem = problems.from_tables(domain, rng.standard_normal(36), costs, noise=problems.Gaussian(variance=0.1))
     model = jaxbandit.surrogate(domain, kernels.SquaredExponential(length_scale=0.4), noise_variance=0.1, outputs=3)
-    seeds = [3, 7, 21, 35]
     algorithm = SgpUcb(estimator=estimators.Bounds(cost_width=0.2), seeds=seeds, warm_up=40.0)
     run = jaxbandit.simulate(problem, algorithm, model, horizon=60, trials=50, key=jax.random.key(1), block=1, record="indices")
     warm, later = np.split(np.asarray(run.indices), [40], axis=1)
