@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
+SHORTEST = 4  # letters of the beginning of a name by which that is meant
 NEAR = 0.7  # share of letters that a misspelt name has in common with what was meant, at least
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -115,6 +116,8 @@ def did_you_mean(name: str, known: Iterable[str], places: Mapping[str, str] | No
     shown = dict(places or {}) | {other: other for other in known}
     lowered = {other.lower(): other for other in shown}
     found = [other for other in ALIASES.get(name.lower(), ()) if other in shown]
+    # The beginning of a name, as in "length" for "length_scale", has few letters in common with it.
+    found += [lowered[other] for other in lowered if len(name) >= SHORTEST and other.startswith(f"{name.lower()}_")]
     found += [lowered[near] for near in difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=NEAR)]
     return f", did you mean {shown[found[0]]!r}?" if found else ""
 

@@ -191,7 +191,7 @@ class Contents:
         of_round = "round" if len(self.kept) == self.horizon else "played"
         further = {**FURTHER, "index": (of_round,), "point": (of_round, "coordinate")}
         for name, source in shown.items():
-            dims = further.get(name, ("round",) if name in METRICS else ())
+            dims = () if source.startswith("fact_") else further.get(name, ("round",) if name in METRICS else ())
             shape, found = tuple(sizes.get(dim) for dim in dims), arrays[source].shape[1:]
             if len(found) != len(shape) or any(size not in (None, has) for size, has in zip(shape, found, strict=True)):
                 return f"{source} has the shape {found} in each trial, in place of {shape}"

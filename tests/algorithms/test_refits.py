@@ -99,11 +99,11 @@ REFUSED = {
     "beliefs of its own": (made(Refitted(algorithm=jb.Admmbo())), r"^Refitted\.algorithm: Admmbo keeps beliefs of its own"),
     "another policy": (
         made(Refitted(algorithm=Rpol()), delay=delays.Constant(rounds=2), feedback=feedback.Hallucinate()),
-        r"^feedback: Refitted plays with Wait\(\).*Hallucinate, whose belief .* one kernel",
+        r"^feedback: Refitted plays with Wait under delay.*Hallucinate, whose belief .* one kernel",
     ),
     "a policy that censors": (
         made(Refitted(algorithm=Rpol()), delay=delays.Constant(rounds=2), feedback=feedback.Censor()),
-        r"^feedback: Refitted plays with Wait\(\).*Censor, whose belief .* one kernel",
+        r"^feedback: Refitted plays with Wait under delay.*Censor, whose belief .* one kernel",
     ),
     "no delay": (made(Refitted(algorithm=jb.Admmbo()), delay=delays.Constant(rounds=2)), "Admmbo"),
 }

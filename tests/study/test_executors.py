@@ -495,7 +495,7 @@ def test_nobody_else_reaches_the_scheduler_of_a_local_cluster(monkeypatch: Any) 
         plain = own.scheduler_address.replace("tls://", "tcp://")
         for address, security in ((own.scheduler_address, None), (plain, None), (own.scheduler_address, Security.temporary())):
             with pytest.raises((OSError, TypeError, ValueError)):
-                Client(address, security=security, timeout=2)
+                Client(address, security=security, timeout=2, set_as_default=False)
         with Client(own, set_as_default=False) as client:
             assert client.scheduler_info()["workers"] == {}
 

@@ -141,5 +141,5 @@ def test_a_file_with_text_in_it_is_refused(tmp_path: Path) -> None:
 
 def test_a_session_says_how_it_fits(tmp_path: Path) -> None:
     session = {"domain": jb.problems.sine(5).domain, "algorithm": jb.Rpol(), "constraints": ["g <= 0"], "key": jax.random.key(0)}
-    with pytest.raises(jb.InvalidArgument, match=r"^model\.fit_to: a session fits .* Session\.fit\(\) and fit_every"):
+    with pytest.raises(jb.InvalidArgument, match=r"^model\.fit_to: a session fits .* by fit_every; give earlier data as its history"):
         jb.Session.create(tmp_path / "session", model=dataclasses.replace(Model(), fit_to=rows()), **session)

@@ -394,7 +394,7 @@ def test_budgets_that_contradict_each_other(tmp_path: Path, capsys: Any) -> None
         (["--memory", "1KiB"], "allow"),
         (["--memory", "much"], "expected an amount"),
         (["--segment", "0"], "segment: must be a whole number"),
-        (["--checkpoint-share", "0"], "checkpoint_share"),
+        (["--checkpoint-share", "0"], "checkpoint-share"),
     ):
         assert main(["run", study, "--out", str(tmp_path / "out"), "--no-cache", *options]) == 2
         assert words in capsys.readouterr().err
