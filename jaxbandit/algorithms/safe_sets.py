@@ -87,7 +87,8 @@ class Safe(Algorithm[SafeState]):
         some, raised = jnp.any(certified), dict[Status, Array]()
         raised[Status.SAFE_SET_EMPTIED] = state.certified & ~some
         if self.seeds is None and self.count is not None:
-            believed = jax.lax.top_k(-known.worst, self.count)[1]
+            # By the policy's own intervals: before round 1 many points are alike but for rounding, which depends on the way to a belief.
+            believed = jax.lax.top_k(-jnp.max(known.upper[1:], axis=0, initial=-jnp.inf), self.count)[1]
             seeds = jnp.where(t == 1, _mask(believed, arena.size), seeds)
             raised[Status.SEEDS_UNCERTAIN] = (t == 1) & ~jnp.all(certified[believed])
         unsafe = seeds & known.is_violated

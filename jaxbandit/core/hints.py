@@ -116,9 +116,9 @@ def did_you_mean(name: str, known: Iterable[str], places: Mapping[str, str] | No
     shown = dict(places or {}) | {other: other for other in known}
     lowered = {other.lower(): other for other in shown}
     found = [other for other in ALIASES.get(name.lower(), ()) if other in shown]
+    found += [lowered[near] for near in difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=NEAR)]
     # The beginning of a name, as in "length" for "length_scale", has few letters in common with it.
     found += [lowered[other] for other in lowered if len(name) >= SHORTEST and other.startswith(f"{name.lower()}_")]
-    found += [lowered[near] for near in difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=NEAR)]
     return f", did you mean {shown[found[0]]!r}?" if found else ""
 
 

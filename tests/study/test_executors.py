@@ -626,16 +626,23 @@ if __name__ == "__main__":
 """
 
 
+def certificates(client: Any) -> dict[str, str]:
+    """Settings of Dask by which another client of a local cluster is let in."""
+    own, tls = client.security, "distributed.comm.tls"
+    return {f"{tls}.ca-file": own.tls_ca_file, f"{tls}.client.cert": own.tls_client_cert, f"{tls}.client.key": own.tls_client_key}
+
+
 @pytest.fixture(scope="module")
 def killed(client: Any, tmp_path_factory: Any) -> tuple[Path, str]:
     """The folder, and what it has printed, of a script that then becomes a command with a cluster of its own, and is killed."""
     folder = tmp_path_factory.mktemp("killed")
     (folder / "script.py").write_text(SCRIPT)
     command = ["run", str(written(folder, LONG_TOML)), "--no-cache", "--memory", str(small_memory(long_study())), "--dask", "local"]
+    let_in = {f"DASK_{name}".upper().replace(".", "__").replace("-", "_"): text for name, text in certificates(client).items()}
     process = subprocess.Popen(
         [sys.executable, "script.py", client.scheduler_info()["address"], *command, "--out", "out"],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "DASK_DISTRIBUTED__WORKER__PRELOAD": QUICK},
+        env=os.environ | {"PYTHONPATH": str(ROOT), "DASK_DISTRIBUTED__WORKER__PRELOAD": QUICK} | let_in,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -661,6 +668,8 @@ def test_a_class_of_the_callers_script(killed: tuple[Path, str]) -> None:
 @pytest.mark.full
 def test_the_client_is_killed_and_others_go_on(client: Any, killed: tuple[Path, str], capfd: Any) -> None:
     """A command without any workers, and another on a cluster that runs already."""
+    import dask
+
     out, study = killed[0] / "out", killed[0] / "small.toml"
     assert from_toml(study).fingerprint() == long_study().fingerprint() and not (out / "results.nc").exists()
     shutil.copytree(out, killed[0] / "again")
@@ -668,7 +677,8 @@ def test_the_client_is_killed_and_others_go_on(client: Any, killed: tuple[Path, 
     assert main([*command, str(out)]) == 0
     table = capfd.readouterr().out
     address = client.scheduler_info()["address"]
-    assert main([*command, str(killed[0] / "again"), "--memory", str(small_memory(long_study())), "--dask", address]) == 0
+    with dask.config.set(certificates(client)):
+        assert main([*command, str(killed[0] / "again"), "--memory", str(small_memory(long_study())), "--dask", address]) == 0
     printed, said = capfd.readouterr()
     assert "dashboard of the workers: http://127.0.0.1:" in said and "Traceback" not in said
     assert table.partition("wrote")[0] == printed.partition("wrote")[0] != ""
