@@ -215,4 +215,6 @@ class SgpUcb(Safe):
 
     def choose(self, arena: Arena, state: SafeState, known: Intervals, safe: Array, t: Array, key: Key) -> Array:
         warming = jnp.asarray(t, known.sd.dtype) <= self.warm_up
-        return jnp.where(warming, draw_uniformly(key, state.seeds), pick(restricted_to(safe, known.upper[0])))
+        # Once all seeds have been shown to be unsafe, a certified point stands for one.
+        seeds = jnp.where(jnp.any(state.seeds), state.seeds, safe)
+        return jnp.where(warming, draw_uniformly(key, seeds), pick(restricted_to(safe, known.upper[0])))
