@@ -21,7 +21,6 @@ from jaxbandit.domains import Box, Domain
 from jaxbandit.engine import InitialDesign
 from jaxbandit.estimators import Thompson
 from jaxbandit.kernels import Categorical, Kernel, Matern52, OnAxes, Scale
-from jaxbandit.kernels.base import covariances
 from jaxbandit.session.axes import Space
 from jaxbandit.session.journal import SessionError
 from jaxbandit.session.quantities import Outputs, Standard
@@ -29,7 +28,7 @@ from jaxbandit.study.runs import Model
 from jaxbandit.surrogates import Prior
 from jaxbandit.surrogates.evidence.density import LEARNING, NOISE, LogNormal
 from jaxbandit.surrogates.evidence.fitting import paths, with_arrays
-from jaxbandit.surrogates.evidence.host import best_fit
+from jaxbandit.surrogates.evidence.host import best_fit, constants
 
 LENGTH = 0.5  # length-scale before any fit, as a share of an axis
 NOISES = (1e-7, 10.0)  # least and largest noise variance of a fit, in units of the variance of what was told
@@ -190,7 +189,7 @@ def _fitted(
         kernel, noise = found.kernel, float(found.noise_variance)
         if group[0] == 0:  # of the values themselves, whatever they are bent and scaled by
             evidence = float(found.log_evidence) + float(np.sum(new.log_slope(rewards))) - len(rewards) * float(np.log(scale[0]))
-        means[group] = _means(kernel, places, seen, noise)
+        means[group] = constants(kernel, places, seen, noise, prior=prior, constant=MEAN)
         for number in group:
             kernels[number], noises[number] = kernel, noise
         found_ends = [path for path, at in found.at_bound.items() if np.any(at) and (path != NOISE or noise > QUIET)]
@@ -223,14 +222,6 @@ def is_fit_due(complete: int, fitted_at: int) -> bool:
 def is_quiet(given: Model | None, fitted: Model) -> bool:
     """Return whether the fit found no noise in any output, where no model was given; to measure a point twice shows nothing then."""
     return given is None and float(np.max(fitted.noise_variance)) < QUIET
-
-
-def _means(kernel: Kernel, places: np.ndarray, values: np.ndarray, noise: float) -> np.ndarray:
-    """Return the posterior mean of each process's own mean, which is standard normal before: ``1^T V^-1 y / (1 + 1^T V^-1 1)``."""
-    [matrix] = covariances([kernel], [places], [places])
-    solved = np.linalg.solve(matrix + noise * np.eye(len(values)), np.ones(len(values)))
-    means: np.ndarray = solved @ values / (1 / MEAN + np.sum(solved))
-    return means
 
 
 def fitted_in_units(outputs: Outputs, space: Space, model: Model, told: Values) -> Model:

@@ -27,7 +27,7 @@ from jaxbandit.surrogates.evidence.fitting import AT_BOUND, AWAY, COMPARED, Boun
 
 K = TypeVar("K", bound=Kernel)
 
-LEAST_SIZE = 16  # points; of more, room is a power of two, so that few programs are compiled
+LEAST_SIZE = 64  # points; of more, room is a power of two, so that few programs are compiled
 STEPS = 200  # of each search, at most
 RELATIVE = 1e-11  # change of the density, as a share of it, at which a search ends
 APART = 1e-4  # between places whose gradients give the curvature
@@ -120,8 +120,7 @@ def best_fit(
     for argument, some in (("fixed", fixed), ("bounds", bounds or {})):
         for name in some:
             check_known(name, names, f"{argument}.{name}", "the hyper-parameters are")
-    data = collapse(points, values.reshape(len(points), -1))
-    data = replace(data.padded(max(LEAST_SIZE, 1 << (len(data.counts) - 1).bit_length())), constant=constant)
+    data, prior = _known(points, values, constant, prior)
     posterior = Posterior(jax.tree.structure(first_kernel), now, tuple(name for name in names if name not in fixed), data, prior)
     ends = {name: (now[name] / span, now[name] * span) for name in names} | dict(bounds or {})
     low, high = (posterior.place({name: end[side] for name, end in ends.items()}) for side in (0, 1))
@@ -145,6 +144,31 @@ def best_fit(
         at_bound={name: part > 0 for name, part in posterior.by_path(at_bound).items()},
         converged=np.asarray(converged),
     )
+
+
+def constants(
+    kernel: Kernel, points: np.ndarray, values: np.ndarray, noise_variance: float, *, prior: Prior | None, constant: float
+) -> np.ndarray:
+    """Return the posterior means ``[k]`` of the constants of outputs under a fitted model; arguments as for :func:`best_fit`.
+
+    With ``z = D^(1/2) 1 / sqrt(s)`` and ``B`` of :meth:`Collapsed.log_evidence` without the constant it is
+    ``z B^-1 w / (1 / constant + z B^-1 z)`` of ``w = D^(1/2) means / sqrt(s)`` (Rasmussen and Williams 2006, eq. 2.42).
+    """
+    data, prior = _known(points, values, constant, prior)
+    with jax.enable_x64(True):
+        matrix = np.asarray(_covariances(kernel, np.asarray(noise_variance, np.float64), prior, data)[0])
+    size = int(np.count_nonzero(data.counts))
+    roots = np.sqrt(data.counts[:size] / noise_variance)
+    solved = np.linalg.solve(np.eye(size) + roots[:, None] * roots * matrix[:size, :size], roots)
+    return np.asarray(data.means[:, :size]) @ (roots * solved) / (1 / constant + solved @ roots)
+
+
+def _known(points: np.ndarray, values: np.ndarray, constant: float, prior: Prior | None) -> tuple[Collapsed, Prior | None]:
+    """Return values ``[n]`` or ``[n, k]`` at points, collapsed and padded, and the prior, as arguments of programs in float64."""
+    data = collapse(points, values.reshape(len(points), -1))
+    data = replace(data.padded(max(LEAST_SIZE, 1 << (len(data.counts) - 1).bit_length())), constant=constant)
+    with jax.enable_x64(True):
+        return canonicalise((data, prior))
 
 
 class Posterior(NamedTuple):
@@ -184,7 +208,7 @@ class Posterior(NamedTuple):
         data, (kernel, noise) = self.data, self.at(place)
         size, total, outputs = int(np.count_nonzero(data.counts)), np.sum(data.counts), len(data.means)
         roots, means = np.sqrt(data.counts[:size]), data.means[:, :size]
-        given = canonicalise((kernel, noise, self.prior, data))
+        given = kernel, noise, self.prior, data
         matrix, before = map(np.asarray, _covariances(*given))
         scale = roots[:, None] * roots / noise
         excess = scale * (matrix[:size, :size] + data.constant)  # B - I
