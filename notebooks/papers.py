@@ -37,6 +37,8 @@ SHOWN = {
     "zj22-stocks": "replace(EXPERIMENT.defaults, horizon=2000)",
     "scgp": "replace(EXPERIMENT.defaults, trials=20, horizon=2000)",
     "data-rate": "replace(EXPERIMENT.defaults, trials=20, points_per_axis=7)",
+    "rivals": "EXPERIMENT.quick",
+    "default": "EXPERIMENT.quick",
     "hyperparameters": "replace(EXPERIMENT.defaults, trials=3)",
     "config-p": "replace(EXPERIMENT.quick, trials=20, horizon=100, points_per_axis=50)",
     "shootout": "replace(EXPERIMENT.quick, trials=20, horizon=200)",

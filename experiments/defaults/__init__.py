@@ -1,0 +1,1 @@
+"""What ``jb.optimise`` does by default, beside other libraries and beside other defaults."""

@@ -1,0 +1,42 @@
+"""Runs that are kept in a file of JSON lines as soon as they have ended, so that a later command plays only those that it lacks."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from experiments.common.running import progress
+from jaxbandit import InvalidArgument
+
+
+class Kept:
+    """Outcomes of runs by what they are of, a tuple of numbers and texts; without a file they are kept in memory."""
+
+    def __init__(self, file: str | None) -> None:
+        self._file = None if file is None else Path(file)
+        self._found: dict[tuple[Any, ...], dict[str, Any]] = {}
+        if self._file is not None and self._file.exists():
+            try:
+                lines = [json.loads(line) for line in self._file.read_text(encoding="utf-8").splitlines()]
+                self._found = {tuple(line.pop("of")): line for line in lines}
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise InvalidArgument(f"--runs: {file} has a line that is no run; name another file, or remove that line") from error
+
+    def outcome(self, of: tuple[Any, ...], play: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Return the outcome of a run that is kept, or play it, keep it, and say so."""
+        if of not in self._found:
+            self._found[of] = play()
+            progress(f"{', '.join(map(str, of))}: {', '.join(f'{name} {value}' for name, value in self._found[of].items())}"[:200])
+            if self._file is not None:
+                with self._file.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps({"of": of, **self._found[of]}) + "\n")
+        return self._found[of]
+
+
+def add_runs(parser: argparse.ArgumentParser) -> None:
+    """Add the option that names the file."""
+    words = "keep every run in this file, and play only the runs that it lacks (default: keep none)"
+    parser.add_argument("--runs", default=parser.get_default("option_defaults").extra["runs"], metavar="FILE", help=words)
