@@ -1,1 +1,1 @@
-"""What ``jb.optimise`` does by default, beside other libraries and beside other defaults."""
+"""Defaults of ``jb.optimise``, beside other libraries and beside other defaults."""

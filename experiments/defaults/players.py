@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-import jaxbandit as jb
 from experiments.defaults.functions import Function
 from jaxbandit import InvalidArgument
+from jaxbandit.session import optimise
 
 RESTARTS, RAW = 8, 512  # of BoTorch's search for the best of its rule
 # From a function, its noisy values [1 + m] at a point [d] in the units of the axes, a number of evaluations and a seed, to the point that
@@ -26,7 +26,7 @@ def by_jaxbandit(function: Function, evaluate: Callable[[np.ndarray], np.ndarray
         return dict(zip(names, map(float, evaluate(np.array(list(point.values()), np.float64))), strict=True))
 
     limits = [f"{name} <= 0" for name in names[1:]]
-    found = jb.optimise(called, function.box, evaluations, objective="minimise y", constraints=limits, key=seed)
+    found = optimise(called, function.box, evaluations, objective="minimise y", constraints=limits, key=seed)
     return np.array(list(found.session.recommend().point.values()), np.float64)
 
 
