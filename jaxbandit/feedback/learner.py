@@ -14,7 +14,7 @@ from jaxbandit.core.declare import Array, Declared, Key, checked
 from jaxbandit.core.fields import MOST_ROUNDS, whole
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.domains import Box, Domain
-from jaxbandit.surrogates import AbstractSurrogate, Posterior, Prediction, Surrogate
+from jaxbandit.surrogates import AbstractSurrogate, BoxSurrogate, Posterior, Prediction, Surrogate
 from jaxbandit.surrogates.posterior import Belief
 
 __all__ = ["DelayedSurrogate", "Feedback", "Pending", "Policy"]
@@ -154,6 +154,10 @@ class Policy(Declared, abc.ABC):
     def learn(self, learner: DelayedSurrogate, posterior: Belief, feedback: Feedback) -> Belief:
         """Return the posterior at the end of a round: a point was chosen, and some values have arrived."""
 
+    def conditioned(self, learner: DelayedSurrogate, indices: Array, places: Array, values: Array, count: Array) -> Belief:
+        """Return what :meth:`condition` makes of many values on a box whose model is exact; default: one after the other."""
+        return AbstractSurrogate.conditioned(learner, indices, places, values, count)
+
     def taken(self, feedback: Feedback, chosen: Array) -> Array:
         """Return which values ``[C, k]`` a belief takes in, ``chosen`` rounds after the prior; default: all that arrive from then."""
         return feedback.present & (feedback.ages < chosen)[:, None]
@@ -229,6 +233,11 @@ class DelayedSurrogate(AbstractSurrogate):
 
     def condition(self, posterior: Belief, index: Array, values: Array) -> Belief:
         return self.policy.condition(self, posterior, index, values)
+
+    def conditioned(self, indices: Array, places: Array, values: Array, count: Array) -> Belief:
+        if isinstance(self.arrivals, BoxSurrogate) and self.arrivals.is_exact:
+            return self.policy.conditioned(self, indices, places, values, count)
+        return super().conditioned(indices, places, values, count)
 
     def learn(self, posterior: Belief, feedback: Feedback) -> Belief:
         """Return the posterior at the end of a round, with what ``feedback`` brings."""

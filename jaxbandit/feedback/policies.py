@@ -33,6 +33,9 @@ class Wait(Policy):
     def condition(self, learner: DelayedSurrogate, posterior: LatePosterior, index: Array, values: Array) -> LatePosterior:
         return replace(posterior, belief=learner.arrivals.condition(posterior.belief, index, values, ~jnp.isnan(values)))
 
+    def conditioned(self, learner: DelayedSurrogate, indices: Array, places: Array, values: Array, count: Array) -> LatePosterior:
+        return LatePosterior(belief=learner.arrivals.conditioned(indices, places, values, count), chosen=jnp.int32(0))
+
     def learn(self, learner: DelayedSurrogate, posterior: LatePosterior, feedback: Feedback) -> LatePosterior:
         chosen = posterior.chosen + 1
         belief = fold_arrivals(learner.arrivals.observe, posterior.belief, feedback, self.taken(feedback, chosen), learner.axis)
@@ -71,6 +74,13 @@ class Hallucinate(Policy):
         points, present = jnp.broadcast_to(index, (learner.outputs,)), ~jnp.isnan(values)  # NaN is under way
         arrived = learner.arrivals.arrive((posterior.factors, posterior.weights), points, values, present)
         return _moved(learner, posterior.belief, index, arrived, posterior.chosen)
+
+    def conditioned(self, learner: DelayedSurrogate, indices: Array, places: Array, values: Array, count: Array) -> HallucinatePosterior:
+        arrived = learner.arrivals.conditioned(indices, places, values, count)
+        chosen = learner.chosen.conditioned(indices, places, jnp.zeros_like(values), count)
+        assert arrived.weights is not None and chosen.weights is not None  # on a box
+        belief = replace(chosen, shift=arrived.shift, weights=jnp.zeros_like(chosen.weights))
+        return HallucinatePosterior(belief=belief, factors=arrived.factors, weights=tuple(arrived.weights), chosen=jnp.int32(0))
 
     def learn(self, learner: DelayedSurrogate, posterior: HallucinatePosterior, feedback: Feedback) -> HallucinatePosterior:
         chosen, before = posterior.chosen + 1, (posterior.factors, posterior.weights)
@@ -156,6 +166,10 @@ class Censor(Policy):
     def condition(self, learner: DelayedSurrogate, posterior: CensorPosterior, index: Array, values: Array) -> CensorPosterior:
         known = jnp.where(jnp.isnan(values), jnp.asarray(self.minimum, values.dtype), values)
         return replace(posterior, belief=learner.chosen.condition(posterior.belief, index, known))
+
+    def conditioned(self, learner: DelayedSurrogate, indices: Array, places: Array, values: Array, count: Array) -> CensorPosterior:
+        known = jnp.where(jnp.isnan(values), jnp.asarray(self.minimum, values.dtype), values)
+        return replace(self.init(learner), belief=learner.chosen.conditioned(indices, places, known, count))
 
     def learn(self, learner: DelayedSurrogate, posterior: CensorPosterior, feedback: Feedback) -> CensorPosterior:
         model, chosen, still_open = learner.chosen, posterior.chosen + 1, self._open(learner)

@@ -28,8 +28,11 @@ from jaxbandit.feedback.learner import BESIDE
 from jaxbandit.session.axes import Place
 from jaxbandit.session.best import believed_at, best_place
 from jaxbandit.surrogates import Prediction, arithmetic
+from jaxbandit.surrogates.boxes import Noting
 from jaxbandit.surrogates.pool import with_next
 
+# Points known before round 1 of which more are learnt all at once on a box; one after the other a thousand take a minute.
+MANY = 64
 ATTEMPTS = 3  # at a point that is not under way
 SAME = 1e-5  # of the sides of a box: how near points are the same but for rounding
 Seeing: TypeAlias = Callable[[int, float], float]
@@ -63,16 +66,24 @@ def _start(setting: Setting, indices: Array, values: Array, count: Array, places
 
     On a box ``places [n, d]`` are these points in the unit cube.
     """
-    algorithm, arena, delays = setting.algorithm, setting.arena, setting.delays
+    algorithm, arena, delays, noting = setting.algorithm, setting.arena, setting.delays, None
+    if places is not None and len(indices) > MANY and not algorithm.traits.refits:
+        noting = Noting(surrogate=arena.surrogate, places=places)
+        arena = replace(arena, surrogate=noting)
 
     def learn(row: Array, state: object) -> object:
-        if places is not None:
+        if places is not None and noting is None:
             state = _placed(setting, state, indices[row], places[row])
         return algorithm.learn(arena, state, Observation(index=indices[row], values=values[row]))
 
     state = algorithm.init(arena)
     if len(indices):
-        state = algorithm.begin(arena, jax.lax.fori_loop(0, count, learn, state))
+        state = jax.lax.fori_loop(0, count, learn, state)
+        if noting is not None:
+            notes: Any = algorithm.belief(state)
+            belief = noting.read(notes)
+            state = jax.tree.map(lambda part: belief if part is notes else part, state, is_leaf=lambda part: part is notes)
+        state = algorithm.begin(setting.arena, state)
     pending = None if delays is None else Pending.empty(delays.capacity, arena.surrogate.outputs, arena.dtype)
     return Carry(state, pending, _far(setting, indices, values))
 
@@ -350,7 +361,7 @@ class Course:
     @functools.cached_property
     def choosing_matters(self) -> bool:
         """Return whether a choice changes the algorithm's state; else playing rounds again makes none, and compiles no program for it."""
-        state, _, far = self.start()
+        state, _, far = jax.eval_shape(self.start)
         is_box = isinstance(self.setting.arena.surrogate.domain, Box)
         with self._arithmetic():  # of the arguments of a choice, so that it is traced once for both
             graph = _choose.trace(self.setting, far, np.int32(1), np.int32(0) if is_box else None, None, state).jaxpr.jaxpr

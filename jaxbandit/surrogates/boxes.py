@@ -17,11 +17,11 @@ from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.domains import Box
 from jaxbandit.surrogates.alike import Alike, alike, in_order, members, of, side_by_side
 from jaxbandit.surrogates.features import Form, prior_variance
-from jaxbandit.surrogates.pool import added
+from jaxbandit.surrogates.pool import Pool, PoolState, added
 from jaxbandit.surrogates.posterior import AbstractSurrogate, Arrived, Belief, Posterior, Prediction, Step, Surrogate, deviation
 from jaxbandit.surrogates.precision import require
 
-__all__ = ["BoxSurrogate", "Elsewhere"]
+__all__ = ["BoxSurrogate", "Elsewhere", "Noting"]
 
 At: TypeAlias = Annotated[Array, numbers, table_of_points]
 """Points ``[n, d]``."""
@@ -79,6 +79,11 @@ class BoxSurrogate(Surrogate):
         return model, posterior, indices
 
     @property
+    def is_exact(self) -> bool:
+        """Return whether its posteriors are exact, not those of features."""
+        return all(isinstance(form, Pool) for form in self.forms)
+
+    @property
     def forms_in_force(self) -> tuple[Alike[Any], ...]:
         """Forms that posteriors are made of, with those together that differ in their numbers only."""
         return self.alike or side_by_side(self.forms, self.groups)
@@ -109,6 +114,40 @@ class BoxSurrogate(Surrogate):
         columns, precisions = (self._joined(parts) for parts in ([step.column for step in steps], [step.precision for step in steps]))
         variance = posterior.variance - columns * columns * precisions[:, None]
         return replace(posterior, factors=tuple(factors), variance=variance, gain=posterior.gain + self._joined(more)), steps
+
+    def conditioned(self, indices: Array, places: Array, values: Array, count: Array) -> Posterior:
+        if not self.is_exact:
+            return cast(Posterior, super().conditioned(indices, places, values, count))
+        first, is_row = self.init(), jnp.arange(len(indices), dtype=jnp.int32) < count
+        at, placed = jnp.where(is_row, indices, self.size), indices[count - 1] - self.domain.size + 1
+        seen = (is_row[:, None] & ~jnp.isnan(values)).T
+        target = jnp.where(seen, values.T - jnp.asarray(self.prior_mean, values.dtype)[:, None], 0)
+
+        def of_group(form: Pool, state: PoolState, noise: Array, seen: Array, target: Array) -> tuple[PoolState, tuple[Array, ...]]:
+            # Values that are there come first, in their order.
+            slots, total = jnp.arange(form.room, dtype=jnp.int32), jnp.sum(seen, dtype=jnp.int32)
+            order = jnp.argsort(~seen, stable=True)[jnp.minimum(slots, len(seen) - 1)]
+            observed = jnp.where((slots < total)[None], state.axes[:, indices[order]], 0.5)
+            state = replace(state, observed_axes=observed, count=total)
+            anew, weights, gain = form.conditioned(state, noise, target[:, order])
+            return anew, (weights, gain, form.expand(anew, weights), form.spread(anew))
+
+        factors, found = [], []
+        for form, prior in self._pairs(first.factors):
+            own = replace(prior, axes=prior.axes.at[:, at].set(places.T, mode="drop"), placed=placed)
+            factor, parts = form.each(of_group, own, self.noise_of(form), seen[form.first], of(target, form.outputs), in_turn=True)
+            factors.append(factor)
+            found.append(parts)
+        weights, gains, shifts, variances = zip(*found, strict=True)
+        outputs = [members(self.groups, those) for those in self._batches]
+        return replace(
+            first,
+            factors=tuple(factors),
+            shift=in_order([part.reshape(-1, self.size) for part in shifts], outputs),
+            variance=self._joined(variances),
+            gain=self._joined(gains),
+            weights=in_order([part.reshape(-1, self.room) for part in weights], outputs),
+        )
 
     def by_group(self, steps: list[Step]) -> list[Step]:
         table = jax.tree.map(lambda *parts: self._joined(parts), *steps)
@@ -258,3 +297,68 @@ class Elsewhere(AbstractSurrogate):
 
     def draw(self, posterior: Belief, key: Key, scale: Array) -> Array:
         return self.surrogate.draw_at(posterior, key, scale, self.points)
+
+
+@pytree
+class Notes:
+    """Values in the order in which they were told, which no posterior has taken in yet."""
+
+    indices: Array  # [n] int32 numbers of their points
+    values: Array  # [n, k]
+    count: Array  # [] int32
+
+
+@pytree
+class Noting(AbstractSurrogate):
+    """A model of a box that notes what it is told of points ``places [n, d]``, and takes it in all at once when it is read."""
+
+    surrogate: AbstractSurrogate
+    places: Array
+
+    @property
+    def model(self) -> Surrogate:
+        return self.surrogate.model
+
+    @property
+    def domain(self) -> Box:
+        """The box."""
+        return cast(Box, self.surrogate.domain)
+
+    @property
+    def size(self) -> int:
+        return self.surrogate.size
+
+    def init(self) -> Notes:
+        count = len(self.places)
+        values = jnp.full((count, self.outputs), jnp.nan, self.dtype)
+        return Notes(indices=jnp.zeros((count,), jnp.int32), values=values, count=jnp.int32(0))
+
+    def condition(self, posterior: Notes, index: Array, values: Array) -> Notes:
+        count = posterior.count
+        indices = posterior.indices.at[count].set(index)
+        return Notes(indices=indices, values=posterior.values.at[count].set(values), count=count + 1)
+
+    def read(self, posterior: Notes) -> Belief:
+        """Return the posterior of the model that has taken in the notes."""
+        return self.surrogate.conditioned(posterior.indices, self.places, posterior.values, posterior.count)
+
+    def predict(self, posterior: Notes) -> Prediction:
+        return self.surrogate.predict(self.read(posterior))
+
+    def gain(self, posterior: Notes) -> Array:
+        return self.surrogate.gain(self.read(posterior))
+
+    def draw(self, posterior: Notes, key: Key, scale: Array) -> Array:
+        return self.surrogate.draw(self.read(posterior), key, scale)
+
+    def covariance(self, posterior: Notes, output: int, indices: Array) -> Array:
+        return self.surrogate.covariance(self.read(posterior), output, indices)
+
+    def predict_at(self, posterior: Notes, points: Array) -> Prediction:
+        return self.surrogate.predict_at(self.read(posterior), points)
+
+    def draw_at(self, posterior: Notes, key: Key, scale: Array, points: Array) -> Array:
+        return self.surrogate.draw_at(self.read(posterior), key, scale, points)
+
+    def pool(self, posterior: Notes) -> Array:
+        return self.surrogate.pool(self.read(posterior))

@@ -19,6 +19,7 @@ from jaxbandit.domains import Box, Domain
 from jaxbandit.domains.finite import in_words
 from jaxbandit.kernels import Kernel
 from jaxbandit.surrogates.features import Form
+from jaxbandit.surrogates.pool import with_next
 from jaxbandit.surrogates.precision import Need, in_step, least, needed, require
 
 __all__ = ["AbstractSurrogate", "Posterior", "Prediction", "Step", "Surrogate"]
@@ -187,6 +188,18 @@ class AbstractSurrogate(OnDomain):
     def pool(self, posterior: Belief) -> Array:
         """Return the points ``[M, d]`` of the unit cube that indices stand for."""
         raise TypeError(f"{type(self).__name__} is known at the points of its domain alone")
+
+    def conditioned(self, indices: Array, places: Array, values: Array, count: Array) -> Belief:
+        """Return the posterior of the first ``count []`` of ``values [n, k]`` at points ``places [n, d]`` numbered ``indices [n]``.
+
+        NaN is no value. It is that of :meth:`place` and :meth:`condition` for one point after the other, up to rounding.
+        """
+
+        def take(row: Array, posterior: Belief) -> Belief:
+            posterior = self.place(with_next(posterior, indices[row] - self.domain.size), places[row])[1]
+            return self.condition(posterior, indices[row], values[row])
+
+        return jax.lax.fori_loop(0, count, take, self.init())
 
 
 def _name_of(output: int) -> str:
