@@ -101,3 +101,55 @@ def test_beliefs_on_a_box_are_those_of_dense_solves_at_its_pool_and_elsewhere(na
             assert np.allclose(belief.recent, expected(name, POINTS[-WINDOW:], form)[1].sum(1), atol=1e-9)
     assert np.allclose(*draws, atol=1e-9), "one function for one key"
     assert draws[0].std() > 0.1
+
+
+MISSING = np.where(np.arange(2 * len(VALUES)).reshape(-1, 2) % 5 == 3, np.nan, VALUES)  # of both outputs, at different points
+
+
+@functools.partial(jax.jit, static_argnames=("name", "at_once"))
+def taught(name: str, at_once: bool, model: Any, points: Any, values: Any, count: Any) -> Any:
+    """What the learner believes of ``count`` values that it takes in at once or one after the other, and once one more has arrived."""
+    learner = POLICIES[name].bind(model, separate_outputs=True, capacity=CAPACITY, axis=None)
+    indices = model.domain.size + jnp.arange(len(points), dtype=jnp.int32)
+
+    def one(row: Any, posterior: Any) -> Any:
+        index, posterior = learner.place(posterior, points[row])
+        return learner.condition(posterior, index, values[row])
+
+    posterior = learner.conditioned(indices, points, values, count) if at_once else jax.lax.fori_loop(0, count, one, learner.init())
+    index, later = learner.place(posterior, points[0] + 0.1)
+    t, now = jnp.int32(1), jnp.ones(2, jnp.int32)
+    pending = feedback.Pending.empty(CAPACITY, 2, values.dtype).push(t, index, jnp.asarray([1.0, -1.0]), now, jnp.int32(ROUNDS))
+    later = learner.learn(later, pending.arriving(t, index, jnp.asarray([1.0, -1.0]), now))
+    key, scale = jax.random.key(1), jnp.asarray([1.0, 0.5])
+    return [
+        (
+            learner.pool(belief),
+            learner.predict(belief),
+            learner.predict_at(belief, jnp.asarray(ELSEWHERE)),
+            learner.draw(belief, key, scale),
+        )
+        for belief in (posterior, later)
+    ]
+
+
+@pytest.mark.full(but=("hallucinate exact",))
+@pytest.mark.parametrize(("name", "form"), CASES, ids=map(" ".join, CASES))
+def test_many_values_at_once_are_believed_as_one_after_the_other(name: str, form: str) -> None:
+    """Also where some are missing, fewer than there is room for are there, and one more arrives later."""
+    count = len(POINTS) - 1
+    with jax.enable_x64(True):
+        given = model(form).without_kernels(), POINTS, MISSING, np.int32(count)
+        at_once, in_turn = (jax.tree.map(np.asarray, taught(name, how, *given)) for how in (True, False))
+    jax.tree.map(functools.partial(np.testing.assert_allclose, atol=1e-10), at_once, in_turn)
+    if form == "exact":
+        points = np.concatenate([POINTS[:count], ELSEWHERE])
+        gram, told = matern52(points, points, LENGTH_SCALE), MISSING[:count]
+        for j, values in enumerate(told.T):
+            there, filled = np.flatnonzero(~np.isnan(values)), np.nan_to_num(values, nan=MINIMUM)
+            of_mean = there if name != "censor" else np.arange(count)
+            of_sd = there if name == "wait" else np.arange(count)
+            mean, _ = mean_and_sd(gram, of_mean, filled[of_mean], NOISE, MEANS[j], slice(count, None))
+            _, sd = mean_and_sd(gram, of_sd, filled[of_sd], NOISE, MEANS[j], slice(count, None))
+            np.testing.assert_allclose(at_once[0][2].mean[j], mean, atol=1e-9)
+            np.testing.assert_allclose(at_once[0][2].sd[j], sd, atol=1e-9)

@@ -14,13 +14,30 @@ import pytest
 from scipy.optimize import minimize
 from scipy.stats import norm
 
-from jaxbandit import InitialDesign, InvalidArgument, Refitted, Rpol, SafeOpt, Unconstrained, delays, domains, kernels, problems, simulate
+from jaxbandit import (
+    Cei,
+    InitialDesign,
+    InvalidArgument,
+    Refitted,
+    Rpol,
+    SafeOpt,
+    Unconstrained,
+    delays,
+    domains,
+    kernels,
+    problems,
+    simulate,
+)
+from jaxbandit.algorithms import Algorithm
+from jaxbandit.algorithms.base import Arena, Decision
 from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
+from jaxbandit.core.pytree import pytree
 from jaxbandit.estimators import Bounds
 from jaxbandit.feedback import Wait
 from jaxbandit.session import Axis, Model, Session
 from jaxbandit.session.axes import Space
-from tests.oracles.gaussian_process import matern52
+from jaxbandit.session.course import MANY
+from tests.oracles.gaussian_process import matern52, mean_and_sd
 
 AXES = [Axis.between("dose", 0.1, 2.0, unit="mg"), Axis.between("rate", 1e-4, 1e-1, scale="logarithmic")]
 BOX = domains.box({"dose": (0.1, 2.0), "rate": domains.log(1e-4, 1e-1)})
@@ -97,6 +114,59 @@ def test_choices_are_those_of_a_simulation(form: str, algorithm: Any, tmp_path: 
     run = simulate(PROBLEM, algorithm, model.of(BOX, 2, HORIZON, "model"), horizon=HORIZON, key=KEY, initial=design, record="indices")
     played = np.concatenate([np.asarray(run.initial_points), np.asarray(run.points)], axis=1)[0]
     np.testing.assert_allclose(BOX.to_unit(chosen), BOX.to_unit(np.asarray(played, np.float64)), rtol=0, atol=1e-3)
+
+
+@pytree
+class MostSeenState:
+    """A posterior, and the largest mean of the reward that the learner believed after any value."""
+
+    posterior: Any
+    most: jax.Array
+
+
+@pytree
+class MostSeen(Algorithm[MostSeenState]):
+    """An algorithm that reads its posterior while it learns."""
+
+    on_boxes = True
+
+    def init(self, arena: Arena) -> MostSeenState:
+        return MostSeenState(posterior=arena.surrogate.init(), most=jnp.asarray(-jnp.inf, arena.dtype))
+
+    def select(self, arena: Arena, state: MostSeenState, t: jax.Array, key: jax.Array) -> tuple[Decision, MostSeenState]:
+        point = jnp.full((arena.domain.dimension,), 0.5, arena.dtype)
+        index, state = self.place(arena, state, point)
+        return Decision(index=index, widths=jnp.zeros(2, arena.dtype), point=point), state
+
+    def learn(self, arena: Arena, state: MostSeenState, observation: Any) -> MostSeenState:
+        posterior = arena.learn(state.posterior, observation)
+        return MostSeenState(posterior=posterior, most=jnp.maximum(state.most, arena.surrogate.predict(posterior).mean[0].max()))
+
+
+@pytest.mark.parametrize("algorithm", [Cei(), pytest.param(MostSeen(), marks=pytest.mark.full)], ids=["Cei", "one that reads"])
+def test_many_rows_are_believed_as_a_dense_posterior_believes_them(algorithm: Any, tmp_path: Path) -> None:
+    """More than are learnt one after the other, some without a value; and another one that is told later."""
+    rng, count = np.random.default_rng(0), MANY + 6
+    unit = rng.random((count, 2))
+    table = {"dose": 0.1 + 1.9 * unit[:, 0], "rate": 10 ** (-4 + 3 * unit[:, 1]), "yield": rng.normal(size=count)}
+    table["heat"] = np.where(np.arange(count) % 7 == 5, np.nan, rng.normal(size=count))
+    with Session.create(tmp_path, AXES, algorithm, FITTED, history=table, **OPTIONS) as session:
+        state = session._state.course.settled().state
+        if isinstance(algorithm, Cei):
+            assert np.flatnonzero(state.posterior.visited).tolist() == list(range(BOX.size, BOX.size + count))
+        else:
+            gram = matern52(unit, unit, LENGTHS[0])
+            means = [mean_and_sd(gram, np.arange(n), table["yield"][:n], 0.01)[0] for n in (1, 2, count)]
+            assert float(state.most) >= max(mean.max() for mean in means) - 1e-9
+        session.tell(ticket := session.ask(), told(ticket.point))
+        belief = session.belief()
+        places = np.concatenate([unit, BOX.to_unit(points_of(session)[-1:])])
+        for output, lengths in zip(("yield", "heat"), LENGTHS, strict=True):
+            values = np.append(table[output], told(ticket.point)[output])
+            seen = np.flatnonzero(~np.isnan(values))
+            mean, sd = mean_and_sd(matern52(places, places, lengths), seen, values[seen], 0.01)
+            np.testing.assert_allclose(belief["mean"].sel(output=output)[BOX.size :], mean, atol=1e-6)
+            np.testing.assert_allclose(belief["sd"].sel(output=output)[BOX.size :], sd, atol=1e-6)
 
 
 def test_points_of_no_grid_are_believed_where_they_are(tmp_path: Path) -> None:
