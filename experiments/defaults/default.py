@@ -38,21 +38,29 @@ from jaxbandit.domains import Box
 from jaxbandit.problems import Family, Gaussian, Noise
 from jaxbandit.report.plots import COLOURS, figure_of
 from jaxbandit.report.statistics import half_width
+from jaxbandit.surrogates import LogNormal, Prior
 
 NOISES = {"none": 0.0, "small": 0.1, "large": 0.5}  # standard deviations; the functions' own is 1
+LEARNING = {"length_scale": LogNormal(median=0.4, spread=0.7)}  # of sessions; without it the median is four diagonals of the box
+NOISE_PRIOR = LogNormal(median=1.0, spread=4.0)  # of the noise variance, in units of the model's own
 DEFAULT = "augmented CEI, fit every 4"
-CANDIDATES: dict[str, Callable[[], jb.Algorithm]] = {
-    DEFAULT: lambda: jb.Refitted(algorithm=jb.Cei(augmented=True), at_start=True, every=4),
-    "augmented CEI, fit every 1": lambda: jb.Refitted(algorithm=jb.Cei(augmented=True), at_start=True, every=1),
-    "augmented CEI, fit every 10": lambda: jb.Refitted(algorithm=jb.Cei(augmented=True), at_start=True, every=10),
-    "augmented CEI, long length-scales": lambda: jb.Refitted(
-        algorithm=jb.Cei(augmented=True), at_start=True, every=4, prior=jb.surrogates.Prior()
-    ),
-    "CEI": lambda: jb.Refitted(algorithm=jb.Cei(), at_start=True, every=4),
-    "SCBO": lambda: jb.Refitted(algorithm=jb.Scbo(), at_start=True, every=4),
-    "Thompson": lambda: jb.Refitted(algorithm=jb.ConstrainedThompson(), at_start=True, every=4),
-    "CONFIG": lambda: jb.Refitted(algorithm=jb.Config(), at_start=True, every=4),
-    "random": jb.RandomSearch,
+
+
+def _learner(algorithm: jb.Algorithm, every: int = 4, **lengths: LogNormal) -> jb.Algorithm:
+    prior = Prior(noise_variance=NOISE_PRIOR, **(lengths or LEARNING))
+    return jb.Refitted(algorithm=algorithm, at_start=True, every=every, prior=prior, span=1e5)
+
+
+CANDIDATES: dict[str, jb.Algorithm] = {
+    DEFAULT: _learner(jb.Cei(augmented=True)),
+    "augmented CEI, fit every 1": _learner(jb.Cei(augmented=True), 1),
+    "augmented CEI, fit every 10": _learner(jb.Cei(augmented=True), 10),
+    "augmented CEI, long length-scales": _learner(jb.Cei(augmented=True), length_scale=Prior().length_scale),
+    "CEI": _learner(jb.Cei()),
+    "SCBO": _learner(jb.Scbo()),
+    "Thompson": _learner(jb.ConstrainedThompson()),
+    "CONFIG": _learner(jb.Config()),
+    "random": jb.RandomSearch(),
 }
 
 
@@ -127,7 +135,7 @@ def played(setting: Setting, noise: float, candidate: str, options: Options) -> 
         warnings.filterwarnings("ignore", message="noise_variance: the model's is")
         run = jb.simulate(
             family,
-            CANDIDATES[candidate](),
+            CANDIDATES[candidate],
             model,
             horizon=budget_of(setting, options) - first,
             trials=options.trials,

@@ -260,7 +260,14 @@ def test_the_choice_of_a_default_is_played_and_kept(tmp_path, monkeypatch):
 
 
 @pytest.mark.full
-def test_every_candidate_plays(tmp_path):
-    extra = default.EXPERIMENT.quick.extra | {"candidates": tuple(default.CANDIDATES), "settings": ("1 axis",), "noises": ("none",)}
-    dataset = default.play(dataclasses.replace(default.EXPERIMENT.quick, trials=1, horizon=6, extra=extra), tmp_path)
-    assert np.isfinite(dataset["best"]).all()
+def test_default_plays_the_default(tmp_path, capsys):
+    """The option ``--runs`` is a file's name, so that the same runs are shown again."""
+    given = ["--quick", "--no-cache", "--trials", "1", "--settings", "1 axis", "--noises", "none", "--runs", str(tmp_path / "runs.jsonl")]
+    for out in ("first", "again"):
+        assert main(["default", *given, "--out", str(tmp_path / out)]) == 0
+    tables = capsys.readouterr().out.split(f"{default.EXPERIMENT.title}\n")[1:]
+    assert (
+        len(tables) == 2
+        and tables[0].partition("\n\n")[2].split(str(tmp_path))[0] == tables[1].partition("\n\n")[2].split(str(tmp_path))[0]
+    )
+    assert f"{default.DEFAULT}  1." in tables[0] and len((tmp_path / "runs.jsonl").read_text().splitlines()) == 2
