@@ -117,6 +117,15 @@ def fitted(
     Outputs have kernels and noise variances of their own, or are ``shared`` between all, for algorithms that need that. The objective is
     bent where that makes what was told more likely.
     """
+    best = best_of_fits(outputs, space, model, standard, told, shared=shared)
+    if best.ends:
+        words = "so far the values do not determine it; look whether they repeat, or do not depend on an axis"
+        warnings.warn(f"fit: {', '.join(best.ends)} ended at the end of the range that was searched: {words}", stacklevel=4)
+    return best.model, best.standard
+
+
+def best_of_fits(outputs: Outputs, space: Space, model: Model, standard: Standard | None, told: Values, *, shared: bool = False) -> _Found:
+    """Return the fit of :func:`fitted`, without its warning."""
     before = dataclasses.replace(standard or Standard((0.0,) * len(outputs.names), (1.0,) * len(outputs.names)), bend=None)
     plain = _fitted(outputs, space, model, standard, standard_of(outputs, told, before), told, shared=shared)
     found = (
@@ -129,11 +138,7 @@ def fitted(
             ),
         ]
     )
-    best = max(found, key=lambda one: one.evidence)
-    if best.ends:
-        words = "so far the values do not determine it; look whether they repeat, or do not depend on an axis"
-        warnings.warn(f"fit: {', '.join(best.ends)} ended at the end of the range that was searched: {words}", stacklevel=4)
-    return best.model, best.standard
+    return max(found, key=lambda one: one.evidence)
 
 
 class _Found(NamedTuple):
@@ -162,25 +167,20 @@ def _fitted(
     outputs: Outputs, space: Space, model: Model, standard: Standard | None, new: Standard, told: Values, *, shared: bool
 ) -> _Found:
     """Return ``model`` fitted to ``told``, in terms of the ``new`` standard."""
-    points, sides = _points_for_fit(model, outputs, space, told), sides_of(space.domain)
-    prior = replace(LEARNING, noise_variance=UNKNOWN_NOISE, extent=sides, scale=1.0)
+    points, sides, prior = _points_for_fit(model, outputs, space, told), sides_of(space.domain), prior_of(space)
     _, kernels, noises = (_each(name, model, outputs, new) for name in ("prior_mean", "kernel", "noise_variance"))
     means, ends, evidence, sign = np.zeros(len(outputs.names)), list[str](), 0.0, outputs.objective.sign
-    location, scale = np.asarray(new.location), np.asarray(new.scale)
     for group in [[*range(len(means))]] if shared else [[number] for number in range(len(means))]:
         names = [outputs.names[number] for number in group]
-        rows = [(index, [values[name] for name in names]) for index, values in told if values.keys() >= {*names}]
-        if len(rows) > MOST_FITTED:  # the cost of a search grows with their third power
-            rows = [rows[number] for number in np.linspace(0, len(rows) - 1, MOST_FITTED).astype(int)]
-        values = np.asarray([values for _, values in rows], np.float64).reshape(-1, len(group))
-        if group[0] == 0:
-            rewards, values[:, 0] = sign * values[:, 0], sign * new.bent(sign * values[:, 0])
-        seen = (values - location[group]) / scale[group]
-        if not rows or not np.any(np.ptp(seen, axis=0)):
+        indices, values, seen = standardised(outputs, new, told, group)
+        if len(seen) > MOST_FITTED:  # the cost of a search grows with their third power
+            kept = np.linspace(0, len(seen) - 1, MOST_FITTED).astype(int)
+            indices, values, seen = indices[kept], values[kept], seen[kept]
+        if not np.any(np.ptp(seen, axis=0) if len(seen) else 0):
             continue  # nothing to learn: the outputs keep what they have
-        kernel, noise, places = kernels[group[0]], float(noises[group[0]]), points[[index for index, _ in rows]]
+        kernel, noise, places = kernels[group[0]], float(noises[group[0]]), points[indices]
         if standard is None:  # the model was in the outputs' units
-            noise = noise / scale[group[0]] ** 2
+            noise = noise / new.scale[group[0]] ** 2
             kernel = Scale(kernel=kernel.kernel, variance=1.0) if isinstance(kernel, Scale) else kernel
         starts = _further_starts(kernel, sides)
         found = best_fit(
@@ -188,7 +188,8 @@ def _fitted(
         )
         kernel, noise = found.kernel, float(found.noise_variance)
         if group[0] == 0:  # of the values themselves, whatever they are bent and scaled by
-            evidence = float(found.log_evidence) + float(np.sum(new.log_slope(rewards))) - len(rewards) * float(np.log(scale[0]))
+            rewards, log_scale = sign * values[:, 0], float(np.log(new.scale[0]))
+            evidence = float(found.log_evidence) + float(np.sum(new.log_slope(rewards))) - len(rewards) * log_scale
         means[group] = constants(kernel, places, seen, noise, prior=prior, constant=MEAN)
         for number in group:
             kernels[number], noises[number] = kernel, noise
@@ -196,6 +197,21 @@ def _fitted(
         ends += [f"{path.removeprefix('kernel.')} of {', '.join(names)}" for path in found_ends]
     fitted = dataclasses.replace(model, kernel=tuple(kernels), noise_variance=tuple(noises), prior_mean=tuple(means.tolist()))
     return _Found(fitted, new, evidence, ends)
+
+
+def prior_of(space: Space) -> Prior:
+    """Return the prior of hyper-parameters of standardised outputs."""
+    return replace(LEARNING, noise_variance=UNKNOWN_NOISE, extent=sides_of(space.domain), scale=1.0)
+
+
+def standardised(outputs: Outputs, standard: Standard, told: Values, group: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the points ``[n]`` at which all outputs of a group were told, their values ``[n, k]``, and these as the model sees them."""
+    names, sign = [outputs.names[number] for number in group], outputs.objective.sign
+    rows = [(index, [values[name] for name in names]) for index, values in told if values.keys() >= {*names}]
+    values = np.asarray([values for _, values in rows], np.float64).reshape(-1, len(group))
+    counted = [sign * standard.bent(sign * column) if number == 0 else column for number, column in zip(group, values.T, strict=True)]
+    seen = (np.stack(counted, axis=1) - np.asarray(standard.location)[group]) / np.asarray(standard.scale)[group]
+    return np.asarray([index for index, _ in rows], np.int64), values, seen
 
 
 def warn_of_constraints_that_held(outputs: Outputs, told: Values) -> None:

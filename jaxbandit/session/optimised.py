@@ -93,6 +93,8 @@ class Optimised:
         objective, violation = self.session.specification.outputs.objective, self._violation
         if not np.isfinite(violation).any():
             raise SessionError("best: every evaluation failed, and there is no point to recommend")
+        if self.session.shows_noise:
+            return int(np.flatnonzero((self._columns["index"] == self.session.recommend().index) & np.isfinite(violation))[0])
         reward = np.where(violation == violation.min(), objective.sign * self._columns[objective.name], -np.inf)
         return int(np.argmax(reward))
 

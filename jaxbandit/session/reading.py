@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Self
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from jaxbandit.core.pytree import html_fields
 from jaxbandit.domains import Box
 from jaxbandit.session.axes import Place
 from jaxbandit.session.journal import Event, Journal, SessionError
+from jaxbandit.session.shown import Believed
 from jaxbandit.session.specification import Specification
 from jaxbandit.session.state import State, Ticket
 from jaxbandit.study.runs import Model
@@ -27,9 +28,6 @@ from jaxbandit.study.runs import Model
 if TYPE_CHECKING:
     import matplotlib.figure
     import xarray as xr
-
-
-Believed: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,6 +98,12 @@ class Reading:
         with self._current() as state:
             return state.model
 
+    @property
+    def shows_noise(self) -> bool:
+        """Whether values of an output show noise, by a fit to all that was told; false of a model whose noise variance is stated."""
+        with self._current() as state:
+            return state.shown is not None and any(state.shown.noise)
+
     @checked
     def belief(self, width: Annotated[float, nonnegative_numbers, scalar] = 2.0) -> xr.Dataset:
         """Return what is believed of every output at every point, from all that has arrived.
@@ -124,16 +128,17 @@ class Reading:
         )
         return self._with_units(belief)
 
-    def _believed(self, place: Place = ()) -> Believed:
-        """Return mean and deviation ``[n, M]`` of every output in its own units, and the probability ``[M]`` that all constraints hold.
-
-        Of a ``place`` in the unit cube of a box they are ``[n, 1]`` and ``[1]``.
-        """
+    def _believed(self, at: np.ndarray | None = None, place: Place = ()) -> Believed:
+        """Return what is believed at all points, at those of some numbers, or at a ``place`` in the unit cube of a box."""
         outputs = self.specification.outputs
         with self._current() as state:
+            if (shown := state.shown) is not None:
+                points = state.space.modelled
+                return shown.at(np.asarray([place]) if place else points if at is None else points[at])
             predicted = state.course.predict_at(place) if place else state.course.predict()
-            standard, known = state.standard, slice(1 if place else state.space.size)
-        mean, sd = (np.asarray(table, np.float64)[:, known] for table in (predicted.mean, predicted.sd))  # of a box, not free places
+            # Of a box, not free places.
+            standard, known = state.standard, slice(1) if place else np.arange(state.space.size) if at is None else at
+        mean, sd = (np.asarray(table, np.float64)[:, known] for table in (predicted.mean, predicted.sd))
         mean, sd = outputs.outward(mean, sd, standard)
         return mean, sd, outputs.probability_of_feasibility(mean, sd)
 
@@ -162,7 +167,7 @@ class Reading:
             place = space.readable(state.course.best(probability).tolist())
             if state.has_failed((space.size, place)):
                 return known
-            found = self._recommended(None, space.point_at(place), self._believed(place), 0, probability)
+            found = self._recommended(None, space.point_at(place), self._believed(place=place), 0, probability)
 
             def worth(one: Recommendation) -> tuple[bool, float, float]:
                 reward = sign * next(iter(one.mean.values()))
@@ -178,14 +183,19 @@ class Reading:
                 raise SessionError("recommend: nothing has been told yet, and a model of standardised outputs knows no units before")
             allowed[[record.ticket.index for record in state.records.values() if record.values]] = True
             allowed[state.unfit] = False
-            mean, _, feasible = believed = self._believed()
-        if not allowed.any():
-            words = "every point has failed" if anywhere else "no point has been measured yet; tell some values, or say anywhere=True"
-            raise SessionError(f"recommend: {words}")
-        fine = allowed & (feasible >= probability)
-        among = fine if fine.any() else allowed & (feasible == np.max(feasible[allowed]))
-        index = int(np.argmax(np.where(among, self.specification.outputs.objective.sign * mean[0], -np.inf)))
-        return self._recommended(index, space.point(index), believed, index, probability)
+            if not allowed.any():
+                words = "every point has failed" if anywhere else "no point has been measured yet; tell some values, or say anywhere=True"
+                raise SessionError(f"recommend: {words}")
+            indices = np.flatnonzero(allowed)
+            mean, sd, feasible = self._believed(indices)
+            reward, excess = self.specification.outputs.objective.sign * mean[0], np.zeros(len(indices))
+            if state.shown is not None and not anywhere:
+                reward, feasible, excess = state.shown.measured(indices)
+        fine = feasible >= probability
+        least = np.where(feasible == np.max(feasible), -excess, -np.inf)
+        among = fine if fine.any() else least == np.max(least)
+        at, believed = int(np.argmax(np.where(among, reward, -np.inf))), (mean, sd, feasible)
+        return self._recommended(int(indices[at]), space.point(int(indices[at])), believed, at, probability)
 
     def _recommended(
         self, index: int | None, point: Mapping[str, float | str], believed: Believed, at: int, probability: float

@@ -533,7 +533,7 @@ class Session(Reading):
         """Standardise outputs anew, ``refit`` the model, and learn all anew."""
         state, parts = self._state, self.specification
         given = parts.outputs, state.space, self.model
-        told = [(record.ticket.index, record.values) for record in state.records.values() if record.values]
+        told = state.told
         body: dict[str, object] = {"told": state.complete}
         if parts.schema == 1:
             body |= {"model": fitted_in_units(*given, told).table()}

@@ -22,8 +22,9 @@ from jaxbandit.session.axes import ON_GRID, Place
 from jaxbandit.session.course import SAME, Course, Spot, Told, is_among, room_for
 from jaxbandit.session.guarantee import held_points, within_steps
 from jaxbandit.session.journal import JOURNAL, DamagedSession, Event, Journal, SessionError
-from jaxbandit.session.models import is_fit_due, is_quiet
+from jaxbandit.session.models import Values, is_fit_due, is_quiet
 from jaxbandit.session.quantities import Standard, told_values
+from jaxbandit.session.shown import Shown
 from jaxbandit.session.specification import Specification
 from jaxbandit.study.runs import Model
 
@@ -101,6 +102,7 @@ class State:
         if self._is_box:
             self.course.readable = self.space.readable
         self._reached: tuple[frozenset[int], np.ndarray] = (frozenset(), np.zeros(self.space.size, bool))  # see `allowed`
+        self._shown: tuple[int, Shown] | None = None  # and after how many events that was
         self.entered = 1  # number of events that have happened; the first one holds the specification
 
     def follow(self, journal: Journal) -> None:
@@ -266,6 +268,23 @@ class State:
         """Let the learner play all rounds under the model in force."""
         setting = functools.partial(self.specification.setting_with, self.model, self.standard, self.room)
         self.course.learn_under(setting, functools.partial(self.specification.outputs.seen, self.standard))
+
+    @property
+    def shown(self) -> Shown | None:
+        """What is believed of a model that is fitted; ``None`` of one whose hyper-parameters were stated, and while nothing was told."""
+        parts, told = self.specification, self.told
+        is_fitted = parts.model is None or parts.fit_every is not None or self.fitted_at
+        if self.standard is None or parts.is_guarded or not is_fitted or not told:
+            return None
+        if self._shown is None or self._shown[0] != self.entered:
+            forms = parts.model is None
+            self._shown = self.entered, Shown(parts.outputs, self.space, self.model, self.standard, told, forms=forms)
+        return self._shown[1]
+
+    @property
+    def told(self) -> Values:
+        """Points by number, with the values told there."""
+        return [(record.ticket.index, record.values) for record in self.records.values() if record.values]
 
     @property
     def room(self) -> int:

@@ -23,7 +23,19 @@ from jaxbandit.core.fields import Words, any_shape, finite_numbers, positive
 from jaxbandit.core.pytree import canonicalise, replace
 from jaxbandit.kernels import Kernel
 from jaxbandit.surrogates.evidence.density import NOISE, POINTS, Collapsed, Prior, collapse
-from jaxbandit.surrogates.evidence.fitting import AT_BOUND, AWAY, COMPARED, Bounds, Fit, Seed, Span, Starts, checked_start, paths
+from jaxbandit.surrogates.evidence.fitting import (
+    AT_BOUND,
+    AWAY,
+    COMPARED,
+    Bounds,
+    Fit,
+    Seed,
+    Span,
+    Starts,
+    checked_start,
+    paths,
+    with_arrays,
+)
 
 K = TypeVar("K", bound=Kernel)
 
@@ -31,6 +43,12 @@ LEAST_SIZE = 64  # points; of more, room is a power of two, so that few programs
 STEPS = 200  # of each search, at most
 RELATIVE = 1e-11  # change of the density, as a share of it, at which a search ends
 APART = 1e-4  # between places whose gradients give the curvature
+WIDER = 1.2  # factor on the deviations of a Laplace approximation from which hyper-parameters are drawn, because its tails are too light
+FLAT = 0.1  # least curvature of that approximation
+DRAWS = 16  # of hyper-parameters, for each form of a kernel
+SPAN = 1e3  # largest factor by which a hyper-parameter may grow or shrink
+NEGLIGIBLE = 1e-4  # of the largest weight, below which a draw is left out
+POINTS_AT_ONCE = 1024  # at which beliefs are computed, so that one program serves any number of points
 LARGE = 1e300  # in place of infinity, which a search cannot compare
 
 
@@ -122,8 +140,7 @@ def best_fit(
             check_known(name, names, f"{argument}.{name}", "the hyper-parameters are")
     data, prior = _known(points, values, constant, prior)
     posterior = Posterior(jax.tree.structure(first_kernel), now, tuple(name for name in names if name not in fixed), data, prior)
-    ends = {name: (now[name] / span, now[name] * span) for name in names} | dict(bounds or {})
-    low, high = (posterior.place({name: end[side] for name, end in ends.items()}) for side in (0, 1))
+    low, high = posterior.ends(span, bounds)
     first = np.clip(posterior.place(now), low, high)
     away = np.random.default_rng(seed).uniform(-AWAY, AWAY, (starts * COMPARED, len(first))) if starts > 1 else np.zeros((1, len(first)))
     away[0] = 0
@@ -185,6 +202,12 @@ class Posterior(NamedTuple):
         """Return the place of hyper-parameters given by path."""
         parts = [np.ravel(np.broadcast_to(np.asarray(values[name], np.float64), self.now[name].shape)) for name in self.free]
         return np.log(np.concatenate([np.zeros(0), *parts])) if parts else np.zeros(0)
+
+    def ends(self, span: Scalar, bounds: Bounds | None) -> tuple[np.ndarray, np.ndarray]:
+        """Return the least and the largest place that a search may reach."""
+        ends = {name: (start / span, start * span) for name, start in self.now.items()} | dict(bounds or {})
+        low, high = (self.place({name: end[side] for name, end in ends.items()}) for side in (0, 1))
+        return low, high
 
     def by_path(self, place: np.ndarray) -> dict[str, np.ndarray]:
         """Return the entries of ``place [P]`` by path, 0 for hyper-parameters that do not move."""
@@ -248,15 +271,133 @@ class Posterior(NamedTuple):
     def standard_errors(self, place: np.ndarray, inside: np.ndarray) -> np.ndarray:
         """Return the roots ``[P]`` of the diagonal of the inverse Hessian of the places ``inside`` their bounds; NaN elsewhere."""
         errors, which = np.full(len(place), np.nan), np.flatnonzero(inside)
-        steps = APART * np.eye(len(place))[which]
-        hessian = np.asarray([self.density(place - step)[2] - self.density(place + step)[2] for step in steps])
-        hessian = hessian.reshape(len(which), len(place))[:, which] / (2 * APART)
         try:
-            root = np.linalg.cholesky((hessian + hessian.T) / 2)
+            root = np.linalg.cholesky(self.curvature(place)[np.ix_(which, which)])
         except np.linalg.LinAlgError:
             return errors
         errors[which] = np.sqrt(np.sum(np.square(np.linalg.inv(root)), axis=0))
         return errors
+
+    def curvature(self, place: np.ndarray) -> np.ndarray:
+        """Return the Hessian ``[P, P]`` of the negative log density, by differences of gradients."""
+        steps = APART * np.eye(len(place))
+        hessian = np.asarray([self.density(place - step)[2] - self.density(place + step)[2] for step in steps]) / (2 * APART)
+        hessian = hessian.reshape(len(place), len(place))
+        return (hessian + hessian.T) / 2
+
+    def draws(self, place: np.ndarray, low: np.ndarray, high: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return places ``[count, P]`` by the Laplace approximation at a maximum, and the logarithms of their importance weights.
+
+        The first is the maximum. The same places are drawn whenever this is called; those beyond the ends have no weight.
+        """
+        inside = np.clip(place, np.minimum(low + 2 * APART, high), np.maximum(high - 2 * APART, low))
+        curvatures, axes = np.linalg.eigh(self.curvature(inside))
+        deviations = WIDER / np.sqrt(np.maximum(curvatures, FLAT))
+        normal = np.random.default_rng(0).standard_normal((count, len(place)))
+        normal[0] = 0
+        places = place + normal * deviations @ axes.T
+        held = np.all((places >= low) & (places <= high), axis=1)
+        density = [sum(self.density(one)[:2]) if here else -math.inf for one, here in zip(places, held, strict=True)]
+        return places, np.asarray(density) + np.sum(np.square(normal), axis=1) / 2 + np.sum(np.log(deviations))
+
+
+class Averaged(NamedTuple):
+    """A GP given values of one output, averaged over draws of its hyper-parameters from their posterior."""
+
+    data: Collapsed  # padded
+    prior: Prior | None
+    models: Sequence[tuple[Kernel, np.ndarray]]  # K kernels and noise variances
+    weights: np.ndarray  # [K], whose sum is 1
+
+    def at(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the means and the deviations ``[K, m]`` of the function at ``points [m, d]``, one row for each draw."""
+        from scipy.linalg import solve_triangular  # as in `Posterior.density`
+
+        data, means, variances = self.data, [], []
+        size = int(np.count_nonzero(data.counts))
+        blocks = np.split(points, range(POINTS_AT_ONCE, len(points), POINTS_AT_ONCE))
+        with jax.enable_x64(True), threadpool_limits(1, user_api="blas"):
+            for kernel, noise in self.models:
+                matrix, _ = map(np.asarray, _covariances(kernel, noise, self.prior, data))
+                root = np.linalg.cholesky(matrix[:size, :size] + data.constant + np.diag(noise / data.counts[:size]))
+                solved = solve_triangular(root, np.asarray(data.means)[0, :size], lower=True)
+                for block in blocks:
+                    padded = np.pad(block, ((0, POINTS_AT_ONCE - len(block)), (0, 0)), mode="edge")
+                    along, prior = (np.asarray(part)[..., : len(block)] for part in _between(kernel, data, padded))
+                    white = solve_triangular(root, along[:size] + data.constant, lower=True)
+                    means.append(solved @ white)
+                    variances.append(np.maximum(prior + data.constant - np.sum(np.square(white), axis=0), 0))
+        rows = len(self.models), len(points)
+        return np.concatenate(means).reshape(rows), np.sqrt(np.concatenate(variances)).reshape(rows)
+
+
+def averaged(
+    kernels: Sequence[Kernel],
+    points: np.ndarray,
+    values: np.ndarray,
+    noise_variance: float,
+    *,
+    prior: Prior | None,
+    bounds: Bounds | None = None,
+    constant: float = 0.0,
+    draws: int = DRAWS,
+) -> Averaged:
+    """Average a GP over hyper-parameters drawn from their posterior given values ``[n]``, and over the forms of kernels.
+
+    Draws are those of the Laplace approximation at the maximum of each form, weighted by importance. A search for the maximum starts from
+    each kernel as it is; with 0 draws the first kernel stays as it is. Arguments are as for :func:`best_fit`.
+    """
+    data, prior = _known(points, values, constant, prior)
+    if not draws:
+        return Averaged(data, prior, [(with_arrays(kernels[0]), np.asarray(noise_variance, np.float64))], np.ones(1))
+    models, logarithms = [], []
+    with jax.enable_x64(True), threadpool_limits(1, user_api="blas"):
+        for kernel in kernels:
+            start = with_arrays(kernel)
+            names = (*paths(start), NOISE)
+            now = dict(zip(names, [*jax.tree.leaves(start), np.asarray(noise_variance, np.float64)], strict=True))
+            posterior = Posterior(jax.tree.structure(start), now, names, data, prior)
+            low, high = posterior.ends(SPAN, bounds)
+            place, _ = posterior.searched([np.clip(posterior.place(now), low, high)[None]], low, high)
+            places, weights = posterior.draws(place, low, high, draws)
+            models += [posterior.at(one) for one in places]
+            logarithms.append(weights)
+    weights = np.exp(np.concatenate(logarithms) - np.max(logarithms))
+    kept = np.flatnonzero(weights > NEGLIGIBLE)
+    return Averaged(data, prior, [models[one] for one in kept], weights[kept] / np.sum(weights[kept]))
+
+
+def evidence_of_noise(
+    kernel: Kernel,
+    points: np.ndarray,
+    values: np.ndarray,
+    noise_variance: float,
+    *,
+    prior: Prior | None,
+    constant: float,
+    rough: np.ndarray,
+    least: float,
+) -> float:
+    """Return by how many nats noise explains values ``[n]`` better than roughness of its variance.
+
+    Roughness is a further Matern-5/2 process of length-scales ``rough [d]``, with noise of the ``least`` variance: it tells points apart
+    that are further from each other, but not neighbours. Other arguments are as for :func:`best_fit`.
+    """
+    data, prior = _known(points, values, constant, prior)
+    with jax.enable_x64(True):
+        matrix = np.asarray(_covariances(with_arrays(kernel), np.asarray(noise_variance, np.float64), prior, data)[0])
+    size, total = int(np.count_nonzero(data.counts)), np.sum(data.counts)
+    counts, at = np.asarray(data.counts)[:size], np.asarray(data.points)[:size] / rough
+    apart = np.sqrt(5 * np.sum(np.square(at[:, None] - at), axis=-1))
+    roughness = noise_variance * (1 + apart + np.square(apart) / 3) * np.exp(-apart)
+
+    def evidence(noise: float, more: np.ndarray | float) -> float:
+        root = np.linalg.cholesky(matrix[:size, :size] + data.constant + more + np.diag(noise / counts))
+        white = np.linalg.solve(root, np.asarray(data.means)[0, :size])
+        within = np.asarray(data.within)[0] / noise + (total - size) * np.log(noise)
+        return float(-0.5 * (white @ white + within) - np.sum(np.log(np.diagonal(root))))
+
+    return evidence(noise_variance, 0.0) - evidence(least, roughness)
 
 
 @jax.jit
@@ -265,6 +406,12 @@ def _covariances(kernel: Kernel, noise: Array, prior: Prior | None, data: Collap
     points = jnp.asarray(data.points)
     before = jnp.zeros((), points.dtype) if prior is None else prior.log_density(kernel, noise, *prior.units(data))
     return kernel(points, points), before
+
+
+@jax.jit
+def _between(kernel: Kernel, data: Collapsed, others: Array) -> tuple[Array, Array]:
+    """Return the covariances ``[n, m]`` of the points with others, and the variances ``[m]`` of these."""
+    return kernel(jnp.asarray(data.points), others), kernel.diag(others)
 
 
 @jax.jit

@@ -1,0 +1,117 @@
+"""What a session shows: beliefs from all that was told, by hyper-parameters averaged over what the values leave open."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias, cast
+
+import jax
+import numpy as np
+
+from jaxbandit.domains import Box
+from jaxbandit.kernels import Kernel, Matern32, Matern52
+from jaxbandit.session.axes import Space
+from jaxbandit.session.models import MEAN, MOST_FITTED, NOISES, Values, best_of_fits, prior_of, sides_of, standardised
+from jaxbandit.session.quantities import Outputs, Standard
+from jaxbandit.study.runs import Model
+from jaxbandit.surrogates.evidence.density import NOISE
+from jaxbandit.surrogates.evidence.host import DRAWS, Averaged, averaged, evidence_of_noise
+
+Believed: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Mean and deviation ``[n, M]`` of every output in its own units, and the probability ``[M]`` that all constraints hold."""
+FORMS: Sequence[type[Kernel]] = (Matern52, Matern32)
+ROUGH, COARSE = 0.01, 0.05  # diagonals of a box within which a function may be rough, and most of an axis where points are far apart
+LITTLE = 1e-3  # noise variance, in units of the variance of what was told, of which nothing comes
+NATS = 3.0  # by which noise must be more likely than roughness
+
+
+class Shown:
+    """Beliefs of a GP of standardised outputs that is fitted to all that was told.
+
+    One point of hyper-parameters is too sure of itself: intervals are averaged over draws from their posterior and, where no model was
+    given, over forms of the kernel. Algorithms choose by the maximum alone.
+
+    Attributes:
+      noise: of every output, whether its values show noise. A function that is rough between neighbouring points looks the same, so that is
+        so only where neighbours, or values at one point, differ by more.
+    """
+
+    def __init__(self, outputs: Outputs, space: Space, model: Model, standard: Standard, told: Values, *, forms: bool) -> None:
+        best = best_of_fits(outputs, space, model, standard, told)
+        kernels, noises = (cast(Sequence[Any], part) for part in (best.model.kernel, best.model.noise_variance))
+        prior, rough = prior_of(space), _rough(space)
+        self.outputs, self.standard, self.averages, self.noise = outputs, best.standard, list[Averaged](), list[bool]()
+        self._points, self._known, self._trust = space.modelled, np.full((len(outputs.names), space.size), np.nan), list[float]()
+        for number, (kernel, noise) in enumerate(zip(kernels, noises, strict=True)):
+            indices, values, seen = standardised(outputs, best.standard, told, [number])
+            several, given = [_with_form(kernel, form) for form in FORMS] if forms else [kernel], (space.modelled[indices], seen, noise)
+            draws = DRAWS if len(seen) <= MOST_FITTED and np.unique(seen).size > 1 else 0
+            bounds = {NOISE: NOISES}
+            self.averages.append(averaged(several, *given, prior=prior, bounds=bounds, constant=MEAN, draws=draws))
+            nats = evidence_of_noise(kernel, *given, prior=prior, constant=MEAN, rough=rough, least=NOISES[0]) if noise > LITTLE else 0.0
+            self.noise.append(nats > NATS)
+            self._trust.append(0.0 if nats > NATS else 0.5 if noise > LITTLE else 1.0)
+            counts = np.bincount(indices, minlength=space.size)
+            np.divide(np.bincount(indices, values[:, 0], space.size), counts, out=self._known[number], where=counts > 0)
+
+    def at(self, points: np.ndarray) -> Believed:
+        """Return what is believed at ``points [M, d]`` as the model sees them."""
+        mean, sd, holds = self._each(points)
+        return mean, sd, np.prod(holds, axis=0)
+
+    def measured(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the rewards, how likely all constraints hold, and how far they are violated, ``[m]`` each, at points that were measured.
+
+        Where values show no noise the value that was measured counts, not the mean; a constraint that was measured to hold, or not to, does
+        so for certain, and half of it where noise would look the same.
+        """
+        mean, _, holds = self._each(self._points[indices])
+        known = self._known[:, indices]
+        there = np.isfinite(known) & (np.asarray(self._trust) > 0)[:, None]
+        values, trust = np.where(there, known, mean), np.where(there, np.asarray(self._trust)[:, None], 0)
+        violations = [one.violation(row) for one, row in zip(self.outputs.constraints, values[1:], strict=True)]
+        holds = (1 - trust[1:]) * holds + trust[1:] * (np.reshape(violations, holds.shape) == 0)
+        excess = sum((row / (np.max(row) or 1.0) for row in violations), np.zeros(len(indices)))
+        return self.outputs.objective.sign * values[0], np.prod(holds, axis=0), excess
+
+    def _each(self, points: np.ndarray) -> Believed:
+        """Return mean and deviation ``[n, M]`` of every output, and the probability ``[n - 1, M]`` that each constraint holds."""
+        from scipy.special import ndtr  # comes with JAX; imported here because start-up should not pay for it
+
+        outputs, standard, sign = self.outputs, self.standard, self.outputs.objective.sign
+        means, deviations, holds = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
+        for number, average in enumerate(self.averages):
+            each, spread = (standard.scale[number] * table for table in average.at(points))  # [K, M]
+            each, spread = each + standard.location[number], np.maximum(spread, np.finfo(np.float64).tiny)
+            mean = average.weights @ each
+            sd = np.sqrt(average.weights @ (np.square(spread) + np.square(each - mean)))
+            if number:
+                bounds = dict(outputs.constraints[number - 1].sides)
+                low, high = -bounds.get(-1, np.inf), bounds.get(1, np.inf)
+                holds.append(np.clip(average.weights @ (ndtr((high - each) / spread) - ndtr((low - each) / spread)), 0, 1))
+            elif standard.bend is not None:  # half of what lies within a deviation, which is not as far on both sides
+                above, mean, below = (sign * standard.straightened(sign * mean + side * sd) for side in (1, 0, -1))
+                sd = np.abs(above - below) / 2
+            means.append(mean)
+            deviations.append(sd)
+        return np.stack(means), np.stack(deviations), np.reshape(holds, (len(means) - 1, len(points)))
+
+
+def _with_form(kernel: Kernel, form: type[Kernel]) -> Kernel:
+    """Return a kernel with another form in the place of Matern-5/2."""
+
+    def formed(part: object) -> object:
+        return cast(Any, form)(length_scale=part.length_scale) if isinstance(part, Matern52) else part
+
+    changed: Kernel = jax.tree.map(formed, kernel, is_leaf=lambda part: isinstance(part, Matern52))
+    return changed
+
+
+def _rough(space: Space) -> np.ndarray:
+    """Return the distance ``[d]`` within which a function may be rough: that of neighbours on axes whose values are few."""
+    sides = sides_of(space.domain)
+    near = ROUGH * np.sqrt(len(sides)) * sides
+    if isinstance(space.domain, Box):
+        return near
+    gaps = [np.min(np.diff(np.unique(column)), initial=side) for column, side in zip(space.modelled.T, sides, strict=True)]
+    return np.maximum(near, np.minimum(gaps, COARSE * sides))
