@@ -100,7 +100,7 @@ class Reading:
 
     @property
     def shows_noise(self) -> bool:
-        """Whether values of an output show noise, by a fit to all that was told; false of a model whose noise variance is stated."""
+        """Return whether values of an output show noise, by a fit to all that was told; not where the model's noise is stated."""
         with self._current() as state:
             return state.shown is not None and any(state.shown.noise)
 

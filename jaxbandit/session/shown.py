@@ -1,4 +1,4 @@
-"""What a session shows: beliefs from all that was told, by hyper-parameters averaged over what the values leave open."""
+"""Beliefs that a session shows, of all that was told, with hyper-parameters averaged over what the values leave open."""
 
 from __future__ import annotations
 

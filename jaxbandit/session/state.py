@@ -271,10 +271,9 @@ class State:
 
     @property
     def shown(self) -> Shown | None:
-        """What is believed of a model that is fitted; ``None`` of one whose hyper-parameters were stated, and while nothing was told."""
+        """Beliefs of a model that is fitted by itself; ``None`` of one that was stated or certifies points, and while nothing was told."""
         parts, told = self.specification, self.told
-        is_fitted = parts.model is None or parts.fit_every is not None or self.fitted_at
-        if self.standard is None or parts.is_guarded or not is_fitted or not told:
+        if self.standard is None or parts.is_guarded or not told or (parts.model is not None and parts.fit_every is None):
             return None
         if self._shown is None or self._shown[0] != self.entered:
             forms = parts.model is None
