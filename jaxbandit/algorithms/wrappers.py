@@ -139,9 +139,12 @@ class Refitted(Wrapper[S]):
     has. Outputs that share kernel and noise variance share a fit, unless the model is ``separate()``.
 
     It takes a model of a box, too, whose kernel has one length-scale. Each output then has a fit of its own, with a length-scale for each
-    axis, of its values in units of their standard deviation, and its prior mean with it, by generalised least squares: many values at one
-    place count as one. Length-scales stay between 0.05 and 100 sides. The noise variance is taken to be about the model's own, so give the
-    observations' as it is: where fits may take for noise what is none, they smooth the optimum away.
+    axis, between 0.005 and 100 sides.
+
+    Fits are those of sessions: of values less their mean, in units of their standard deviation, with a constant of unit variance beside
+    the kernel, which becomes the prior mean and to which many values at one place count as one; searches go on from the last fit, and begin
+    at short length-scales without noise and at long ones with much. So neither the prior mean nor the variances of the model matter after
+    the first fit, unless the noise is as given (``fit_noise=False``).
 
     The confidence bounds of the papers hold for a kernel that is known: with a fitted one nothing is promised, and data that an algorithm
     has chosen can mislead the fit for good (Berkenkamp, Schoellig and Krause 2019, *No-regret Bayesian optimization with unknown
@@ -162,15 +165,14 @@ class Refitted(Wrapper[S]):
       algorithm: any algorithm that learns by the posterior it is given.
       every: rounds between fits; by default they follow rounds ``first``, ``2 first``, ``4 first``, ...
       first: rounds before the first of these fits. Points of the initial design count as rounds, but none of these fits follows one.
-      prior: prior of the hyper-parameters; default ``Prior()``, whose length-scale's median is some four times the diagonal of the
-        domain, and whose variances are in units of the model's own variance; on a box, of the values' variance, and the noise variance's
-        median is the model's own. There the default's length-scales have a median of 0.4 diagonals and a spread of 0.7, for longer ones
-        leave more trials in a lower basin. Data that lie in one basin can make axes seem not to matter that do elsewhere; under
+      prior: prior of the hyper-parameters, with variances in units of the values' own. The default's length-scales have a median of 0.4
+        diagonals of the domain and a spread of 0.7, because longer ones leave more trials in a lower basin, and its noise may be absent or
+        larger than the signal. Data that lie in one basin can make axes seem not to matter that do elsewhere; under
         ``LogNormal(median=0.2, spread=0.7, apart=0.1)`` all axes have about one length-scale, which is worse where they differ.
-      span: largest factor by which variance and noise variance may differ from the model's own; on a box the variance from the values'.
+      span: largest factor by which the kernel's variance may differ from the values'.
       points: most distinct points that a fit looks at, those visited most, on a box evenly spaced in time; its cost grows with their
         third power.
-      steps: most steps of each of a fit's two searches, one from the last fit and one from short length-scales and little noise.
+      steps: most steps of each of a fit's three searches.
       fit_noise: whether the noise variance is fitted, too.
       at_start: whether there is a fit to the initial design, too, before round 1; without a design there is nothing to fit to.
     """
@@ -179,12 +181,12 @@ class Refitted(Wrapper[S]):
     title: ClassVar[str] = "maximum-posterior refits"
     papers: ClassVar[Mapping[str, str]] = {"hvarfner2024": "sec. 5 (the prior)"}
     algorithm: Algorithm[S]
-    prior: Prior | None = None
-    span: Annotated[Scalar, between(1, float("inf"), open_high=True)] = 30.0
+    prior: Prior = LEARNING
+    span: Annotated[Scalar, between(1, float("inf"), open_high=True)] = 1e3
     every: Annotated[int, whole(1, MOST_ROUNDS)] | None = static(default=None)
     first: Annotated[int, whole(1, MOST_ROUNDS)] = static(default=8)
     points: Annotated[int, whole(1, 10_000)] = static(default=64)
-    steps: Annotated[int, whole(1, 10_000)] = static(default=12)
+    steps: Annotated[int, whole(1, 10_000)] = static(default=20)
     fit_noise: bool = static(default=True)
     at_start: bool = static(default=False)
 
@@ -250,7 +252,7 @@ class Refitted(Wrapper[S]):
 
     def symbols_in_force(self, horizon: int) -> dict[str, object]:
         """Return the letters of the wrapped algorithm."""
-        fits = {"refitted": True, "every": self.every, "first": self.first, "prior": type(self.prior or Prior()).__name__}
+        fits = {"refitted": True, "every": self.every, "first": self.first, "prior": type(self.prior).__name__}
         return fits | self.algorithm.symbols_in_force(horizon)
 
     def _fitting(self, arena: Arena, *, fits: bool = True) -> Arena:
@@ -267,9 +269,7 @@ class Refitted(Wrapper[S]):
         how = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name not in ("algorithm", "at_start")}
         refitted: AbstractSurrogate
         if isinstance(model, RangedSurrogate):
-            how |= {"prior": self.prior or Prior()}
             refitted = RefittedSurrogate(ranged=replace(model, forms=model.forms_in_force), fits=fits, **how)
         else:
-            how |= {"prior": self.prior or LEARNING}
             refitted = RefittedBox(box=model.separate(), fits=fits, **how)
         return replace(arena, surrogate=replace(surrogate, arrivals=refitted) if isinstance(surrogate, DelayedSurrogate) else refitted)

@@ -22,12 +22,12 @@ from jaxbandit.kernels import Kernel
 from jaxbandit.session.axes import ON_GRID, Space
 from jaxbandit.session.journal import SessionError
 from jaxbandit.session.measured import Measured
-from jaxbandit.session.models import LENGTH, NOISES, Values, default_model, deviations_of, sides_of
+from jaxbandit.session.models import LENGTH, Values, default_model, deviations_of, sides_of
 from jaxbandit.session.quantities import Outputs, Standard
 from jaxbandit.session.specification import SEEDS, Specification
 from jaxbandit.study.runs import Model
 from jaxbandit.surrogates import Prior
-from jaxbandit.surrogates.evidence.density import NOISE
+from jaxbandit.surrogates.evidence.density import NOISE, NOISES
 from jaxbandit.surrogates.evidence.fitting import paths, with_arrays
 from jaxbandit.surrogates.evidence.host import best_fit
 

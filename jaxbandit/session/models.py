@@ -26,17 +26,13 @@ from jaxbandit.session.journal import SessionError
 from jaxbandit.session.quantities import Outputs, Standard
 from jaxbandit.study.runs import Model
 from jaxbandit.surrogates import Prior
-from jaxbandit.surrogates.evidence.density import LEARNING, NOISE, LogNormal
+from jaxbandit.surrogates.evidence.density import LEARNING, MEAN, NOISE, learned
 from jaxbandit.surrogates.evidence.fitting import paths, with_arrays
 from jaxbandit.surrogates.evidence.host import best_fit, constants
 
 LENGTH = 0.5  # length-scale before any fit, as a share of an axis
-NOISES = (1e-7, 10.0)  # least and largest noise variance of a fit, in units of the variance of what was told
 QUIET = 5e-7  # noise variance below which there is none; fits of earlier versions have none below 1e-6
-# Noise may be absent or larger than the signal, and nobody says which: its prior is wide.
-UNKNOWN_NOISE = LogNormal(median=1e-4, spread=4.0)
 TAIL = 4.0  # ways from the median to the best value that the worst lies below the median, at least, where values may be bent
-MEAN = 1.0  # prior variance of the mean of an output, in units of the variance of what was told
 MOST_FITTED = 256  # values of an output that a fit looks at, evenly spaced in the order in which they were told
 FEW, SHARE = 4, 10  # a fit follows so many new values, and of many a tenth of them
 DEFAULT_ALGORITHM: Algorithm = Cei(augmented=True)
@@ -60,7 +56,7 @@ def default_model(domain: Domain, algorithm: Algorithm) -> Model:
         smooth = Matern52(length_scale=lengths)
         parts.append(OnAxes(kernel=smooth, axes=numeric) if parts else smooth)
     kernel, precision = Scale(kernel=functools.reduce(operator.mul, parts), variance=1.0), "float64" if is_box else "auto"
-    return Model(kernel=kernel, noise_variance=UNKNOWN_NOISE.median, form=form, precision=precision)
+    return Model(kernel=kernel, noise_variance=1e-4, form=form, precision=precision)
 
 
 def draws(algorithm: Algorithm) -> bool:
@@ -182,10 +178,8 @@ def _fitted(
         if standard is None:  # the model was in the outputs' units
             noise = noise / new.scale[group[0]] ** 2
             kernel = Scale(kernel=kernel.kernel, variance=1.0) if isinstance(kernel, Scale) else kernel
-        starts = _further_starts(kernel, sides)
-        found = best_fit(
-            kernel, places, seen, noise, prior=prior, bounds={NOISE: NOISES}, starts=1, further=starts, constant=MEAN, errors=False
-        )
+        bounds, starts = learned(paths(with_arrays(kernel)), float(np.exp(np.mean(np.log(sides)))))
+        found = best_fit(kernel, places, seen, noise, prior=prior, bounds=bounds, starts=1, further=starts, constant=MEAN, errors=False)
         kernel, noise = found.kernel, float(found.noise_variance)
         if group[0] == 0:  # of the values themselves, whatever they are bent and scaled by
             rewards, log_scale = sign * values[:, 0], float(np.log(new.scale[0]))
@@ -201,7 +195,7 @@ def _fitted(
 
 def prior_of(space: Space) -> Prior:
     """Return the prior of hyper-parameters of standardised outputs."""
-    return replace(LEARNING, noise_variance=UNKNOWN_NOISE, extent=sides_of(space.domain), scale=1.0)
+    return replace(LEARNING, extent=sides_of(space.domain))
 
 
 def standardised(outputs: Outputs, standard: Standard, told: Values, group: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -221,13 +215,6 @@ def warn_of_constraints_that_held(outputs: Outputs, told: Values) -> None:
     if held:
         remedy = "tell a run that broke it, or expect the first ones that do"
         warnings.warn(f"fit: {', '.join(held)} held in all that was told, so where it does not is a guess; {remedy}", stacklevel=4)
-
-
-def _further_starts(kernel: Kernel, sides: np.ndarray) -> list[dict[str, Any]]:
-    """Return where searches begin beside the last fit: at short length-scales without noise, and at long ones with much."""
-    lengths = [path for path in paths(with_arrays(kernel)) if path.endswith("length_scale")]
-    usual = float(np.exp(np.mean(np.log(sides))))  # of one length-scale for several axes
-    return [{NOISE: noise} | {path: share * usual for path in lengths} for share, noise in ((0.3, 1e-4), (1.0, 1e-1))]
 
 
 def is_fit_due(complete: int, fitted_at: int) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from jaxbandit.domains import Box
 from jaxbandit.kernels import Kernel, Matern32, Matern52
 from jaxbandit.session.axes import Space
-from jaxbandit.session.models import MEAN, MOST_FITTED, NOISES, Values, best_of_fits, prior_of, sides_of, standardised
+from jaxbandit.session.models import MOST_FITTED, Values, best_of_fits, prior_of, sides_of, standardised
 from jaxbandit.session.quantities import Outputs, Standard
 from jaxbandit.study.runs import Model
 from jaxbandit.surrogates.evidence.density import NOISE

@@ -6,9 +6,8 @@ posterior is conditioned on every visited point once.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -20,8 +19,8 @@ from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.status import Status
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Scale
-from jaxbandit.surrogates.evidence.density import Collapsed, Prior
-from jaxbandit.surrogates.evidence.fitting import Search, maximise, paths
+from jaxbandit.surrogates.evidence.density import MEAN, NOISE, Collapsed, Prior, learned
+from jaxbandit.surrogates.evidence.fitting import Bounds, Fit, Search, maximise, paths
 from jaxbandit.surrogates.posterior import AbstractSurrogate, HasGain, Posterior, Prediction, Surrogate
 from jaxbandit.surrogates.precision import in_step
 from jaxbandit.surrogates.ranges import NystroemFeatures, RangedSurrogate, length_scales, with_length_scale
@@ -29,7 +28,10 @@ from jaxbandit.surrogates.ranges import NystroemFeatures, RangedSurrogate, lengt
 __all__ = ["RefittedPosterior", "RefittedSurrogate"]
 
 P = TypeVar("P", bound="RefittedPosterior")
-NOISE, VARIANCE = "noise_variance", "variance"
+VARIANCE = "variance"  # path of the kernel's variance among hyper-parameters
+LEAST_NOISE = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 0.0}  # of standardised values, which arithmetic resolves
+RESOLVED = 1e-3  # nats that a search does not go on for
+INFORMED = 4  # steps after which a search computes information anew
 
 
 @pytree
@@ -65,6 +67,7 @@ class RefittedPosterior(HasGain):
 
     belief: Posterior
     hyper_parameters: HyperParameters
+    prior_mean: Array  # [k] in force
     flags: Array  # [] int32 bits of core.status.Status, whether a fit has ended at a bound
     rounds: Array  # [] int32 rounds and points of the initial design, the same for every trial of a batch
 
@@ -128,6 +131,21 @@ class Refits(AbstractSurrogate):
         ended: P = jax.lax.cond(self._is_due(in_step(posterior.rounds)), self.fitted, lambda same: same, posterior)
         return ended
 
+    def best(self, kernel: Scale, noise_variance: Array, data: Collapsed, extent: Array | float, bounds: Bounds) -> Fit[Scale]:
+        """Return the fit to standardised values, in the ranges and from the starts of :func:`learned`, but for these ``bounds``."""
+        names = [*paths(kernel), NOISE]
+        own = 1.0 if self.prior.scale is None else self.prior.scale
+        prior = replace(self.prior, extent=extent if self.prior.extent is None else self.prior.extent, scale=own)
+        ranges, starts = learned(names, jnp.exp(jnp.mean(jnp.log(jnp.asarray(extent, self.dtype)))))
+        least = max(ranges[NOISE][0], LEAST_NOISE[self.dtype])
+        ranges |= {VARIANCE: (1 / self.span, self.span), NOISE: (least, ranges[NOISE][1]), **bounds}
+        if not self.fit_noise:
+            del ranges[NOISE]
+        search = Search(starts, 1, self.steps, errors=False, tolerance=RESOLVED, informed=INFORMED)
+        fixed = tuple(name for name in names if name not in ranges)
+        noise = jnp.maximum(noise_variance, LEAST_NOISE[self.dtype])
+        return maximise(kernel, noise, data, prior=prior, fixed=fixed, bounds=ranges, search=search)
+
     def _is_due(self, rounds: Array) -> Array:
         if self.every is not None:
             return (rounds >= self.first) & (rounds % self.every == 0)
@@ -182,6 +200,7 @@ class RefittedSurrogate(Refits):
             belief=model.init(),
             seen=Seen(counts=counts, means=means, within=within),
             hyper_parameters=parameters,
+            prior_mean=self._own_mean(),
             features=tuple((form.axes, form.prior_variance) for form in model.forms),
             flags=jnp.int32(0),
             rounds=jnp.int32(0),
@@ -190,13 +209,20 @@ class RefittedSurrogate(Refits):
     def observe(self, posterior: RangedPosterior, index: Array, values: Array, present: Array | None = None) -> RangedPosterior:
         observed = jnp.ones((self.outputs,), bool) if present is None else present
         belief = self.in_force(posterior).observe(posterior.belief, index, values, present)
-        values = values - jnp.asarray(self.ranged.prior_mean, values.dtype)
+        values = values - self._own_mean()
         seen = posterior.seen.add(self.ranged.groups, jnp.broadcast_to(index, (self.outputs,)), values, observed)
         return replace(posterior, belief=belief, seen=seen)
 
+    def _own_mean(self) -> Array:
+        """Return the prior means ``[k]`` before the first fit."""
+        return jnp.broadcast_to(jnp.asarray(self.ranged.prior_mean, self.dtype), (self.outputs,))
+
     @one_program
     def fitted(self, posterior: RangedPosterior) -> RangedPosterior:
-        (best, at_bound), seen = self._fits(posterior), posterior.seen
+        standards = [self._standard(posterior, group) for group in range(len(self.ranged.forms))]
+        (best, at_bound), seen = self._fits(posterior, standards), posterior.seen
+        unit = jnp.stack([own.unit for own in standards])
+        best = replace(best, variance=best.variance * unit, noise_variance=best.noise_variance * unit)
         model = replace(
             self.ranged,
             length_scale=jnp.broadcast_to(best.length_scale, (len(self.ranged.forms), self.domain.dimension)),
@@ -206,18 +232,20 @@ class RefittedSurrogate(Refits):
         # Conditioned on each visited point once: c values under noise variance lam are as good as their mean under lam / c.
         roots, variances, gains = [], [], []
         shifts: dict[int, Array] = {}
-        for group, form in enumerate(model.forms):
-            members = np.flatnonzero(np.asarray(model.groups) == group)
-            root, weights, gain = _conditioned(form, best.noise_variance[group], seen.counts[group], seen.means[members])
+        means: dict[int, Array] = {}
+        for group, (form, own) in enumerate(zip(model.forms, standards, strict=True)):
+            root, weights, constants, gain = _conditioned(form, best.noise_variance[group], seen.counts[group], own.centred, own.unit)
             roots.append(root)
             variances.append(form.spread(root))
             gains.append(gain)
-            shifts |= {int(j): form.expand(root, weights[place]) for place, j in enumerate(members)}
-        shift = jnp.stack([shifts[j] for j in range(model.outputs)])
+            shifts |= {int(j): form.expand(root, weights[place]) for place, j in enumerate(own.members)}
+            means |= {int(j): own.mean[place] + constants[place] for place, j in enumerate(own.members)}
+        shift, mean = (jnp.stack([parts[j] for j in range(model.outputs)]) for parts in (shifts, means))
         return replace(
             posterior,
             belief=replace(posterior.belief, factors=tuple(roots), shift=shift, variance=jnp.stack(variances), gain=jnp.stack(gains)),
             hyper_parameters=best,
+            prior_mean=self._own_mean() + mean,
             flags=posterior.flags | jnp.where(jnp.any(at_bound), int(Status.FIT_AT_BOUND), 0),
             features=tuple((form.axes, form.prior_variance) for form in model.forms),
         )
@@ -226,83 +254,97 @@ class RefittedSurrogate(Refits):
     def in_force(self, posterior: RangedPosterior) -> RangedSurrogate:
         given = zip(self.ranged.forms, posterior.features, strict=True)
         forms = tuple(replace(form, axes=axes, prior_variance=variance) for form, (axes, variance) in given)
-        return replace(self.ranged, forms=forms, noise_variance=posterior.hyper_parameters.noise_variance)
+        return replace(self.ranged, forms=forms, noise_variance=posterior.hyper_parameters.noise_variance, prior_mean=posterior.prior_mean)
 
-    def _fits(self, posterior: RangedPosterior) -> tuple[HyperParameters, Array]:
+    def _standard(self, posterior: RangedPosterior, group: int) -> _Standard:
+        members, seen = np.flatnonzero(np.asarray(self.ranged.groups) == group), posterior.seen
+        counts, means = seen.counts[group], seen.means[members]
+        number = jnp.maximum(jnp.sum(counts), 1)
+        mean = jnp.sum(counts[None] * means, axis=1) / number
+        centred = jnp.where(counts[None] > 0, means - mean[:, None], 0)
+        squares = jnp.sum(counts[None] * jnp.square(centred)) + jnp.sum(seen.within[members])
+        unit = jnp.where(squares > 0, squares / (number * len(members)), posterior.hyper_parameters.variance[group])
+        return _Standard(members=members, mean=mean, centred=centred, unit=unit)
+
+    def _fits(self, posterior: RangedPosterior, standards: Sequence[_Standard]) -> tuple[HyperParameters, Array]:
         """Return the hyper-parameters of maximum posterior of every group of outputs, and whether any is at a bound, ``[G]``."""
-        members = [np.flatnonzero(np.asarray(self.ranged.groups) == group) for group in range(len(self.ranged.forms))]
         batches: dict[object, list[int]] = {}  # groups whose fits differ in numbers only: one program does them side by side
         for group, form in enumerate(self.ranged.forms):
-            batches.setdefault((jax.tree.structure(form.kernel), len(members[group])), []).append(group)
+            batches.setdefault((jax.tree.structure(form.kernel), len(standards[group].members)), []).append(group)
         fits: dict[int, tuple[HyperParameters, Array]] = {}
         for groups in batches.values():
-            given = [self._start(posterior, group, members[group]) for group in groups]
+            given = [self._start(posterior, group, standards[group]) for group in groups]
             together = jax.vmap(self._fit)(*jax.tree.map(lambda *parts: jnp.stack(parts), *given))
             fits |= {group: jax.tree.map(lambda x, place=place: x[place], together) for place, group in enumerate(groups)}
         stacked: tuple[HyperParameters, Array] = jax.tree.map(lambda *parts: jnp.stack(parts), *(fits[group] for group in range(len(fits))))
         return stacked
 
-    def _start(self, posterior: RangedPosterior, group: int, members: np.ndarray) -> tuple[Collapsed, Scale, Array, Array, Array]:
+    def _start(self, posterior: RangedPosterior, group: int, own: _Standard) -> tuple[Collapsed, Scale, Array]:
         model, seen, now = self.ranged, posterior.seen, posterior.hyper_parameters
         _, chosen = jax.lax.top_k(seen.counts[group], min(self.points, self.domain.size))
         data = Collapsed(
             points=jnp.asarray(self.domain.points, self.dtype)[chosen],
             counts=seen.counts[group][chosen],
-            means=seen.means[members][:, chosen],
-            within=jnp.sum(seen.within[members][:, chosen], axis=1),
+            means=own.centred[:, chosen] / jnp.sqrt(own.unit),
+            within=jnp.sum(seen.within[own.members][:, chosen], axis=1) / own.unit,
+            constant=jnp.asarray(MEAN, self.dtype),
         )
         scale = now.length_scale[group]
         kernel = with_length_scale(model.forms[group].kernel, scale[0] if len(scale) == 1 else scale)
-        own = jnp.asarray(model.variance)[group], jnp.asarray(model.noise_variance)[group]
-        return data, Scale(kernel=kernel, variance=now.variance[group]), now.noise_variance[group], *own
+        return data, Scale(kernel=kernel, variance=now.variance[group] / own.unit), now.noise_variance[group] / own.unit
 
-    def _fit(
-        self, data: Collapsed, kernel: Scale, noise_variance: Array, own_variance: Array, own_noise: Array
-    ) -> tuple[HyperParameters, Array]:
-        # One search goes on from those in force, which may lie in a valley of long length-scales and much noise; another starts at short
-        # length-scales and little noise.
+    def _fit(self, data: Collapsed, kernel: Scale, noise_variance: Array) -> tuple[HyperParameters, Array]:
+        """Return the hyper-parameters of maximum posterior of standardised values, and whether one is at an end of its range."""
         low, high = jnp.asarray(self.ranged.low, self.dtype), jnp.asarray(self.ranged.high, self.dtype)
         if np.ndim(length_scales(kernel)[0]) == 0:  # one for all axes, whose ranges it may not leave
             low, high = jnp.max(low), jnp.min(high)
-        known = paths(kernel)
-        scale = next(name for name in known if name.endswith("length_scale"))
-        fitted = {scale: (low, high), VARIANCE: (own_variance / self.span, own_variance * self.span)}
-        fitted |= {NOISE: (own_noise / self.span, own_noise * self.span)} if self.fit_noise else {}
-        # The prior is in units of the domain's sides and of the model's variance, where it has none of its own.
+        scale = next(name for name in paths(kernel) if name.endswith("length_scale"))
         sides = jnp.stack([jnp.asarray(axis[-1] - axis[0], self.dtype) for axis in self.domain.axes])
-        extent = jnp.where(sides > 0, sides, 1) if self.prior.extent is None else self.prior.extent
-        prior = replace(self.prior, extent=extent, scale=own_variance if self.prior.scale is None else self.prior.scale)
-        best = maximise(
-            kernel,
-            noise_variance,
-            data,
-            prior=prior,
-            fixed=tuple(name for name in (*known, NOISE) if name not in fitted),
-            bounds=fitted,
-            search=Search({scale: low**0.75 * high**0.25, VARIANCE: own_variance, NOISE: own_noise / math.e}, 1, self.steps, errors=False),
-        )
-        hyper_parameters = HyperParameters(
-            length_scale=jnp.atleast_1d(jnp.asarray(length_scales(best.kernel)[0])),
-            variance=jnp.asarray(best.kernel.variance),
-            noise_variance=jnp.asarray(best.noise_variance),
-        )
-        return hyper_parameters, jnp.any(jnp.stack([jnp.any(at) for at in best.at_bound.values()]))
+        best = self.best(kernel, noise_variance, data, jnp.where(sides > 0, sides, 1), {scale: (low, high)})
+        # The least noise variance is that of values without noise, which is no end of a range.
+        at_bound = jnp.stack([jnp.any(at) for name, at in best.at_bound.items() if name != NOISE])
+        return hyper_parameters_of(best), jnp.any(at_bound)
 
 
-def _conditioned(form: NystroemFeatures, noise: Array, counts: Array, means: Array) -> tuple[Array, Array, Array]:
-    """Return the factor, the weights ``[j, r]`` and the information gain ``[]`` given ``means [j, M]`` of ``counts [M]`` values."""
+class _Standard(NamedTuple):
+    """Units in which the values of a group of outputs are standardised."""
+
+    members: np.ndarray  # [j] numbers of its outputs
+    mean: Array  # [j] of the values less the prior mean
+    centred: Array  # [j, M] means at points less that, 0 where there are none
+    unit: Array  # [] variance of the values
+
+
+def hyper_parameters_of(best: Fit[Scale]) -> HyperParameters:
+    """Return the hyper-parameters that a fit has found."""
+    return HyperParameters(
+        length_scale=jnp.atleast_1d(jnp.asarray(length_scales(best.kernel)[0])),
+        variance=jnp.asarray(best.kernel.variance),
+        noise_variance=jnp.asarray(best.noise_variance),
+    )
+
+
+def _conditioned(form: NystroemFeatures, noise: Array, counts: Array, means: Array, unit: Array) -> tuple[Array, Array, Array, Array]:
+    """Return factor, weights ``[j, r]``, constants ``[j]`` and information gain ``[]`` given ``means [j, M]`` of ``counts [M]`` values.
+
+    A constant ``c ~ N(0, MEAN unit)`` beside the kernel expects ``1^T V^-1 y / (1^T V^-1 1 + 1 / (MEAN unit))`` (Rasmussen and Williams
+    2006, eq. 2.41), and weights are those of the values less that.
+    """
     order = jnp.argsort(-counts)  # visited points first
+    together = jnp.concatenate([means, jnp.ones_like(means[:1])])
 
-    def one(number: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        root, weights, gain = carry
+    def one(number: Array, carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+        root, weights, products, gain = carry
         index = order[number]
         count = counts[index]
         own = noise / jnp.maximum(count, 1)
         root, phi, u, s = form.absorb(root, index, own, count > 0)
-        innovation = (means[:, index] - jnp.sum(weights * phi[None], axis=1)) / s
-        return root, weights + u[None] * innovation[:, None], gain + jnp.where(count > 0, 0.5 * jnp.log(s / own), 0)
+        away = together[:, index] - jnp.sum(weights * phi[None], axis=1)
+        products += jnp.where(count > 0, away * away[-1] / s, 0)
+        return root, weights + u[None] * (away / s)[:, None], products, gain + jnp.where(count > 0, 0.5 * jnp.log(s / own), 0)
 
-    start = (form.init(), jnp.zeros((len(means), form.rank), counts.dtype), jnp.zeros((), counts.dtype))
+    nothing = jnp.zeros((len(together), form.rank), counts.dtype), jnp.zeros((len(together),), counts.dtype), jnp.zeros((), counts.dtype)
     visited = in_step(jnp.sum(counts > 0, dtype=jnp.int32))  # the most of any trial, so that the loop has one end for all
-    done: tuple[Array, Array, Array] = jax.lax.fori_loop(0, visited, one, start)
-    return done
+    root, weights, products, gain = jax.lax.fori_loop(0, visited, one, (form.init(), *nothing))
+    constants = products[:-1] / (products[-1] + 1 / (MEAN * unit))
+    return root, weights[:-1] - constants[:, None] * weights[-1:], constants, gain

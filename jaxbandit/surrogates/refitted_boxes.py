@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxbandit.core.blocks import one_program
 from jaxbandit.core.declare import Array, Key
@@ -17,21 +16,16 @@ from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel, Scale
 from jaxbandit.surrogates.alike import of
 from jaxbandit.surrogates.boxes import BoxSurrogate
-from jaxbandit.surrogates.evidence.density import Collapsed
-from jaxbandit.surrogates.evidence.fitting import AT_BOUND, Search, maximise, paths
+from jaxbandit.surrogates.evidence.density import MEAN, SIDES, Collapsed
+from jaxbandit.surrogates.evidence.fitting import AT_BOUND
 from jaxbandit.surrogates.pool import Pool, PoolState, added
 from jaxbandit.surrogates.posterior import Prediction
 from jaxbandit.surrogates.ranges import length_scales, with_length_scale
-from jaxbandit.surrogates.refitted import NOISE, VARIANCE, HyperParameters, Refits, RefittedPosterior
+from jaxbandit.surrogates.refitted import HyperParameters, Refits, RefittedPosterior, hyper_parameters_of
 
 __all__ = ["RefittedBox"]
 
-SHORTEST, LONGEST = 0.05, 100.0  # length-scales that fits may find, in sides of the box
-SHORT = 0.3  # where a fit's second search starts
-LEAST_NOISE = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-7}  # noise variance in units of the values' variance
 ALIKE = 64  # observations that fits have slots for even where there is less room, so that room changes no bit
-RESOLVED = 0.01  # nats that a search does not go on for
-MEAN = 1.0  # prior variance of what an output is about, in units of the values' variance
 
 
 @pytree
@@ -39,7 +33,6 @@ class BoxPosterior(RefittedPosterior):
     """Posterior of a :class:`RefittedBox`."""
 
     values: Array  # [k, N] as they were observed, in the order of the observations of each output
-    prior_mean: Array  # [k] in force
 
 
 @pytree
@@ -116,16 +109,12 @@ class RefittedBox(Refits):
         variance = added(jnp.square(centred)[None])[0] / counts
         unit = jnp.where(variance > 0, variance, now.variance)  # [k]
         standardised = centred / jnp.sqrt(unit)[:, None]
-        own_noise = jnp.asarray(self.box.noise_variance, self.dtype) / unit
-        # The second search seldom finds more than the first once there are data: the first, second, fourth, eighth ... of equal times.
-        number = posterior.rounds // (self.every or self.first)
-        again = (number & (number - 1)) == 0
         start = self._with(replace(now, variance=now.variance / unit, noise_variance=now.noise_variance / unit), posterior.prior_mean)
 
-        def fit(form: Pool, state: PoolState, values: Array, *noises: Array) -> tuple[HyperParameters, Array]:
-            return self._fit(again, self._data(state, values), cast(Scale, form.kernel), *noises)
+        def fit(form: Pool, state: PoolState, values: Array, noise_variance: Array) -> tuple[HyperParameters, Array]:
+            return self._fit(self._data(state, values), cast(Scale, form.kernel), noise_variance)
 
-        given = standardised, jnp.asarray(start.noise_variance), own_noise
+        given = standardised, jnp.asarray(start.noise_variance)
         found = [
             form.each(fit, factor, *(of(x, form.groups) for x in given), in_turn=True)
             for form, factor in zip(start.forms_in_force, factors, strict=True)
@@ -159,37 +148,10 @@ class RefittedBox(Refits):
         within, constant = jnp.zeros((1,), self.dtype), jnp.asarray(MEAN, self.dtype)
         return Collapsed(points=state.observed[which], counts=counts, means=values[which][None], within=within, constant=constant)
 
-    def _fit(self, again: Array, data: Collapsed, kernel: Scale, noise_variance: Array, own_noise: Array) -> tuple[HyperParameters, Array]:
+    def _fit(self, data: Collapsed, kernel: Scale, noise_variance: Array) -> tuple[HyperParameters, Array]:
         """Return the hyper-parameters of maximum posterior of standardised values, and whether a length-scale is the least allowed."""
-        scale = next(name for name in paths(kernel) if name.endswith("length_scale"))
-        own_noise = jnp.maximum(own_noise, LEAST_NOISE[self.dtype])
-        fitted = {scale: (SHORTEST, LONGEST), VARIANCE: (1 / self.span, self.span)}
-        if self.fit_noise:
-            fitted[NOISE] = jnp.maximum(own_noise / self.span, LEAST_NOISE[self.dtype]), own_noise * self.span
-        # In units of the cube and of the values' variance; the noise is about what the model takes it for.
-        extent, unit, noise = self.prior.extent, self.prior.scale, self.prior.noise_variance
-        prior = replace(
-            self.prior,
-            extent=1.0 if extent is None else extent,
-            scale=1.0 if unit is None else unit,
-            noise_variance=None if noise is None else replace(noise, median=own_noise),
-        )
-        best = maximise(
-            kernel,
-            jnp.maximum(noise_variance, LEAST_NOISE[self.dtype]),
-            data,
-            prior=prior,
-            fixed=tuple(name for name in (*paths(kernel), NOISE) if name not in fitted),
-            bounds=fitted,
-            search=Search(
-                {scale: SHORT, VARIANCE: 1.0, NOISE: own_noise}, 1, self.steps, errors=False, tolerance=RESOLVED, again=again, informed=4
-            ),
-        )
-        found = jnp.asarray(length_scales(best.kernel)[0])
-        parameters = HyperParameters(
-            length_scale=found, variance=jnp.asarray(best.kernel.variance), noise_variance=jnp.asarray(best.noise_variance)
-        )
-        return parameters, jnp.any(found <= SHORTEST * math.exp(AT_BOUND))
+        found = hyper_parameters_of(self.best(kernel, noise_variance, data, 1.0, {}))
+        return found, jnp.any(found.length_scale <= SIDES[0] * math.exp(AT_BOUND))
 
     def predict_at(self, posterior: BoxPosterior, points: Array) -> Prediction:
         return self.in_force(posterior).predict_at(posterior.belief, points)

@@ -12,10 +12,19 @@ from tests.oracles.gaussian_process import squared_exponential
 Matrix = np.ndarray
 
 LENGTH_SCALE, VARIANCE, NOISE = (np.sqrt(2.0), np.sqrt(3.0)), (0.0, 1.5), (-4.0, 1.5)  # log median and spread, in units of what follows
+# The same of fits to values that an algorithm chooses, and the least and the largest noise variance, in units of the values' variance.
+LEARNING, NOISES = ((np.log(0.4), 0.7), (0.0, 1.5), (np.log(1e-4), 4.0)), (1e-7, 10.0)
 
 
 def loss(
-    logs: Matrix, points: Matrix, values: Matrix, sides: Matrix, scale: float, constant: float = 0.0, kernel: Any = squared_exponential
+    logs: Matrix,
+    points: Matrix,
+    values: Matrix,
+    sides: Matrix,
+    scale: float,
+    constant: float = 0.0,
+    kernel: Any = squared_exponential,
+    priors: Any = (LENGTH_SCALE, VARIANCE, NOISE),
 ) -> float:
     """Negative log posterior density, but for a constant, of the logarithms of ``(length-scales, variance, noise variance)``.
 
@@ -28,9 +37,10 @@ def loss(
     evidence = -0.5 * np.sum(white**2) - values.shape[1] * (np.log(np.diag(root)).sum() + 0.5 * len(points) * np.log(2 * np.pi))
     diagonal = np.log(sides * np.sqrt(len(sides)))
     units = diagonal if len(lengths) > 1 else np.mean(diagonal, keepdims=True)
-    prior = -0.5 * np.sum(((logs[:-2] - units - LENGTH_SCALE[0]) / LENGTH_SCALE[1]) ** 2)
-    prior -= 0.5 * ((logs[-2] - np.log(scale) - VARIANCE[0]) / VARIANCE[1]) ** 2
-    prior -= 0.5 * ((logs[-1] - np.log(scale) - NOISE[0]) / NOISE[1]) ** 2
+    of_length_scale, of_variance, of_noise = priors
+    prior = -0.5 * np.sum(((logs[:-2] - units - of_length_scale[0]) / of_length_scale[1]) ** 2)
+    prior -= 0.5 * ((logs[-2] - np.log(scale) - of_variance[0]) / of_variance[1]) ** 2
+    prior -= 0.5 * ((logs[-1] - np.log(scale) - of_noise[0]) / of_noise[1]) ** 2
     return float(-evidence - prior)
 
 

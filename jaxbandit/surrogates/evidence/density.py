@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, ClassVar
 
 import jax
@@ -299,8 +299,23 @@ class Prior(Declared):
         return density if self.noise_variance is None else density + self.noise_variance.log_density(noise_variance, scale)
 
 
-# The prior of fits to data that an algorithm chooses. Longer length-scales, such as those of `Prior()`, leave more trials in a lower basin.
-LEARNING = Prior(length_scale=LogNormal(median=0.4, spread=0.7))
+# The prior of fits to values that an algorithm chooses, in units of their variance. Longer length-scales, such as those of `Prior()`, leave
+# more trials in a lower basin. Noise may be absent or larger than the signal, and nobody says which: its prior is wide.
+LEARNING = Prior(length_scale=LogNormal(median=0.4, spread=0.7), noise_variance=LogNormal(median=1e-4, spread=4.0), scale=1.0)
+MEAN = 1.0  # prior variance of the constant that values are about, in units of their variance
+# Least and largest length-scale in sides, and noise variance, that fits may find; length-scale and noise variance of two starts of theirs.
+SIDES, NOISES, STARTS = (0.005, 100.0), (1e-7, 10.0), ((0.3, 1e-4), (1.0, 1e-1))
+
+
+def learned(names: Sequence[str], side: Scalar = 1.0) -> tuple[dict[str, tuple[Any, Any]], list[dict[str, Any]]]:
+    """Return ranges of the hyper-parameters of a fit to standardised values, and where its further searches begin.
+
+    One begins at short length-scales without noise, one at long ones with much; a first search goes on from the last fit. ``side`` is that
+    of the box, ``names`` are the paths of hyper-parameters.
+    """
+    lengths = [name for name in names if name.endswith("length_scale")]
+    bounds = dict.fromkeys(lengths, (SIDES[0] * side, SIDES[1] * side)) | {NOISE: NOISES}
+    return bounds, [dict.fromkeys(lengths, share * side) | {NOISE: noise} for share, noise in STARTS]
 
 
 def hyper_parameters(kernel: Kernel, axes: tuple[int, ...]) -> Iterator[tuple[Kernel, str, Table, tuple[int, ...]]]:

@@ -143,15 +143,14 @@ def _maximised(
 
 
 class Search(NamedTuple):
-    """How a fit searches: with ``starts=1`` from where it is told to start, and from ``second``, by path, where that is given."""
+    """How a fit searches: with ``starts=1`` from where it is told to start, and from each of ``further`` hyper-parameters by path."""
 
-    second: Mapping[str, Scalar] | None = None
+    further: Sequence[Mapping[str, Scalar]] = ()
     starts: int = 4
     steps: int = 60  # of each start, at most
     seed: int = 0
     errors: bool = True  # whether standard errors are computed, which cost about as much as five steps
     tolerance: float | None = None  # nats that a search does not go on for; default those that arithmetic resolves
-    again: Scalar = True  # whether it takes steps from ``second``, which it looks at in any case
     informed: int = 1  # steps after which information is computed anew
 
 
@@ -169,7 +168,7 @@ def maximise(
     """Fit hyper-parameters to ``data`` as :func:`fit` does: pure, to be traced, called in ``jax.vmap`` and in loops."""
     kernel, noise_variance, data, prior = canonicalise((kernel, noise_variance, data, prior))
     dtype, names, given = float_dtype(), [*paths(kernel), NOISE], bounds or {}
-    for argument, some in (("fixed", fixed), ("bounds", given), ("second", search.second or {})):
+    for argument, some in (("fixed", fixed), ("bounds", given), ("further", {name for start in search.further for name in start})):
         for name in some:
             check_known(name, names, f"{argument}.{name}", "the hyper-parameters are")
     leaves, structure = jax.tree.flatten((kernel, noise_variance))
@@ -219,18 +218,14 @@ def maximise(
             away = np.random.default_rng(search.seed).uniform(-AWAY, AWAY, (starts * COMPARED, len(start)))
             away[0] = 0
             groups = jnp.clip(start[None] + jnp.asarray(away, dtype), low[None], high[None]).reshape(starts, COMPARED, len(start))
-        if search.second:
-            other = jnp.clip(like_leaves(now | dict(search.second)), low, high)
-            groups = jnp.concatenate([groups, jnp.broadcast_to(other, (1, *groups.shape[1:]))])
+        others = [jnp.clip(like_leaves(now | dict(start)), low, high) for start in search.further]
+        groups = jnp.concatenate([groups, *(jnp.broadcast_to(other, (1, *groups.shape[1:])) for other in others)])
         tolerance = TOLERANCE[dtype] if search.tolerance is None else search.tolerance
-        steps = jnp.full((len(groups),), search.steps, jnp.int32)
-        if search.second:
-            steps = steps.at[-1].set(jnp.where(search.again, search.steps, 0))
 
-        def searched(group: tuple[Array, Array]) -> Minimum:
-            return _minimised(expansion, group[0], (low, high), steps=group[1], tolerance=tolerance, every=search.informed)
+        def searched(group: Array) -> Minimum:
+            return _minimised(expansion, group, (low, high), steps=search.steps, tolerance=tolerance, every=search.informed)
 
-        reached = jax.lax.map(searched, (groups, steps))
+        reached = jax.lax.map(searched, groups)
         best: Minimum = jax.tree.map(lambda leaf: leaf[jnp.argmin(reached.value)], reached)
     else:
         best = Minimum(start, loss(start), jnp.ones((), bool))
@@ -290,7 +285,7 @@ def _minimised(
     starts: Array,
     bounds: tuple[Array, Array],
     *,
-    steps: Array,
+    steps: int,
     tolerance: float,
     every: int,
 ) -> Minimum:
@@ -324,7 +319,7 @@ def _minimised(
         start = jax.lax.dynamic_index_in_dim(starts, jnp.minimum(now.evaluations, len(starts) - 1), keepdims=False)
         place = jnp.where(screening, start, jnp.clip(now.place + now.step, low, high))
         wanted = jnp.where(screening, 0, ARMIJO * jnp.sum(now.gradient * (place - now.place)))
-        informed: Array | bool = True if every == 1 else (steps > 0) & (screening | (now.evaluations % every == 0))
+        informed: Array | bool = True if every == 1 else screening | (now.evaluations % every == 0)
         reached = (place, *evaluate(place, informed))
         better = reached[1] <= now.value + wanted
         information = jnp.where(informed, reached[3], now.information)
