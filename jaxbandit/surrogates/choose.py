@@ -201,8 +201,7 @@ def _of_box(
         raise checks.InvalidArgument("noise_variance: must be one number, or one for each output, on a box, got a table over points")
     variances = [float(np.max(prior_variance(own, cube.points))) for own in given.members]
     need = rules.needed(variances, rules.least(given.noise), given.means, horizon, refreshable=False)
-    # Points of a box come ever closer to each other, and float32 cannot tell what fits to their values find.
-    chosen = in_force("float64" if asked["precision"] == "auto" and form == "auto" else asked["precision"], need)
+    chosen = in_force(asked["precision"], need)
     warn_of_float32(chosen, need)
     forms: Sequence[Pool | BoxFeatures] = [Pool(kernel=own, candidates=cube.points) for own in given.members]
     if form == "features":

@@ -29,7 +29,7 @@ __all__ = ["RefittedPosterior", "RefittedSurrogate"]
 
 P = TypeVar("P", bound="RefittedPosterior")
 VARIANCE = "variance"  # path of the kernel's variance among hyper-parameters
-LEAST_NOISE = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 0.0}  # of standardised values, which arithmetic resolves
+LEAST_NOISE = {np.dtype(np.float32): 1e-3, np.dtype(np.float64): 0.0}  # of standardised values, which arithmetic resolves
 RESOLVED = 1e-3  # nats that a search does not go on for
 INFORMED = 4  # steps after which a search computes information anew
 
