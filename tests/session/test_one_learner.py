@@ -33,7 +33,10 @@ def test_a_session_believes_that_a_trial_chose_best(kind: str, noise: float) -> 
     kernel, box = 1.0 * kernels.SquaredExponential(length_scale=[0.5, 0.5]), kind == "box"
     if box:
         problem = problems.on_box(BOX, function, [], noise_variance=noise)
-        model, axes = surrogate(BOX, kernel, noise_variance=noise, outputs=1), [Axis.between(name, *ends) for name, ends in AXES.items()]
+        model, axes = (
+            surrogate(BOX, kernel, noise_variance=noise, outputs=1, precision="float64"),
+            [Axis.between(name, *ends) for name, ends in AXES.items()],
+        )
     else:
         values = np.asarray([function(x) for x in np.asarray(GRID.points)])
         problem = problems.from_tables(GRID, values, np.zeros((0, GRID.size)), noise=problems.Gaussian(variance=noise))
