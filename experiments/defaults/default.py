@@ -41,14 +41,12 @@ from jaxbandit.report.statistics import half_width
 from jaxbandit.surrogates import LogNormal, Prior
 
 NOISES = {"none": 0.0, "small": 0.1, "large": 0.5}  # standard deviations; the functions' own is 1
-LEARNING = {"length_scale": LogNormal(median=0.4, spread=0.7)}  # of sessions; without it the median is four diagonals of the box
-NOISE_PRIOR = LogNormal(median=1.0, spread=4.0)  # of the noise variance, in units of the model's own
 DEFAULT = "augmented CEI, fit every 4"
 
 
-def _learner(algorithm: jb.Algorithm, every: int = 4, **lengths: LogNormal) -> jb.Algorithm:
-    prior = Prior(noise_variance=NOISE_PRIOR, **(lengths or LEARNING))
-    return jb.Refitted(algorithm=algorithm, at_start=True, every=every, prior=prior, span=1e5)
+def _learner(algorithm: jb.Algorithm, every: int = 4, **prior: LogNormal | None) -> jb.Algorithm:
+    fitted = jb.Refitted(algorithm=algorithm, at_start=True, every=every)
+    return jb.replace(fitted, prior=jb.replace(fitted.prior, **prior))
 
 
 CANDIDATES: dict[str, jb.Algorithm] = {

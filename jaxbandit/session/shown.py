@@ -14,7 +14,7 @@ from jaxbandit.session.axes import Space
 from jaxbandit.session.models import MOST_FITTED, Values, best_of_fits, prior_of, sides_of, standardised
 from jaxbandit.session.quantities import Outputs, Standard
 from jaxbandit.study.runs import Model
-from jaxbandit.surrogates.evidence.density import NOISE
+from jaxbandit.surrogates.evidence.density import MEAN, NOISE, NOISES
 from jaxbandit.surrogates.evidence.host import DRAWS, Averaged, averaged, evidence_of_noise
 
 Believed: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
