@@ -87,12 +87,12 @@ class Sampler(BaseSampler):
     the sampler, so that any number of workers may have one each, and a study goes on after a crash. A trial whose worker was killed stays
     under way until somebody says ``study.tell(number, state=TrialState.FAIL)``, as the heartbeat of an RDB storage does by itself.
 
-    Where a number without a step is among the parameters, or their values make more than 10,000 points, they are a box: whole numbers by
-    one and categories are sides of their own, and what has other steps, or is whole on a logarithmic scale, is rounded to it. Else, for an
-    algorithm or a model that knows no boxes, and with ``points``, they are laid on a grid, evenly on their own scale, logarithmic or not,
-    and in their steps; a trial off the grid counts at the nearest point. The first trial, and parameters that not all complete trials have,
-    such as those under a condition, are drawn uniformly, each by itself. Without a model the first trials are the initial design of the
-    session.
+    Where a number without a step is among the parameters, or their values make more than 10,000 points, they are a box: steps, at most
+    10,000, and categories are sides of their own, and what has more steps, or is whole on a logarithmic scale, is rounded to it. Else, for
+    an algorithm or a model that knows no boxes, and with ``points``, they are laid on a grid, evenly on their own scale, logarithmic or
+    not, and in their steps; a trial off the grid counts at the nearest point. The first trial, and parameters that not all complete trials
+    have, such as those under a condition, are drawn uniformly, each by itself. Without a model the first trials are the initial design of
+    the session.
     """
 
     @checked
@@ -368,16 +368,17 @@ def _count(distribution: BaseDistribution) -> float:
 
 
 def _side(name: str, distribution: BaseDistribution) -> Axis:
-    """Return the axis of a distribution as a side of a box: its categories or whole numbers by one, or any number between its ends."""
-    if isinstance(distribution, FloatDistribution | IntDistribution):
-        low, high = distribution.low, distribution.high
-        if isinstance(distribution, FloatDistribution) or distribution.log or distribution.step > 1 or high - low >= MOST_ON_GRID:
-            return Axis.between(name, low, high, scale="logarithmic" if distribution.log else "linear")
+    """Return the axis of a distribution as a side of a box: its categories, or its steps where these are few, or any number."""
+    if isinstance(distribution, FloatDistribution | IntDistribution) and (
+        not _has_steps(distribution) or _count(distribution) > MOST_ON_GRID
+    ):
+        low, high = (0, _last_step(distribution)) if _has_steps(distribution) else (distribution.low, distribution.high)
+        return Axis.between(name, low, high, scale="logarithmic" if distribution.log else "linear")
     return _axis(name, distribution, MOST_ON_GRID)
 
 
 def _axis(name: str, distribution: BaseDistribution, most: int) -> Axis:
-    """Return the axis of a distribution: all categories, or at most ``most`` values, evenly spaced on its scale."""
+    """Return the axis of a distribution: all categories, or at most ``most`` values or numbers of steps, evenly spaced on its scale."""
     if isinstance(distribution, CategoricalDistribution):
         texts = [f"{place}: {choice}" for place, choice in enumerate(distribution.choices)]
         return Axis.of_categories(name, [text if label.takes(text) else ascii(text) for text in texts])
@@ -389,16 +390,29 @@ def _axis(name: str, distribution: BaseDistribution, most: int) -> Axis:
     if distribution.log:
         numbers = np.arange(low, high + 1) if _count(distribution) <= most else np.geomspace(low, high, most).round().astype(int)
         return Axis(name, tuple(np.unique(numbers).tolist()), scale)
-    last = round((high - low) / (step or 1))
-    numbers = np.unique(np.linspace(0, last, min(most, last + 1)).round().astype(int)).tolist()
-    return Axis(name, tuple(_at_step(distribution, number) for number in numbers))
+    last = _last_step(distribution)
+    return Axis(name, tuple(sorted({round(number) for number in np.linspace(0, last, min(most, last + 1)).tolist()})))
+
+
+def _has_steps(distribution: FloatDistribution | IntDistribution) -> bool:
+    """Return whether an axis holds the numbers of steps from its low end: 0, 1, 2 and so on, exact where values are large."""
+    return distribution.step is not None and not distribution.log
+
+
+def _last_step(distribution: FloatDistribution | IntDistribution) -> int:
+    """Return the number of the last step, exact where values are whole."""
+    extent, step = distribution.high - distribution.low, distribution.step or 1
+    return int(extent // step) if isinstance(distribution, IntDistribution) else round(extent / step)
 
 
 def _internal(distribution: BaseDistribution, axis: Axis, value: Any) -> Any:
     """Return a parameter's value as its axis has it."""
     if isinstance(distribution, CategoricalDistribution):
         return axis.values[int(distribution.to_internal_repr(value))]
+    assert isinstance(distribution, FloatDistribution | IntDistribution)
     low, *_, high = axis.values
+    if _has_steps(distribution):
+        value = round((value - distribution.low) / (distribution.step or 1))
     return min(max(value, low), high)  # values that somebody enqueues may lie outside
 
 
@@ -409,13 +423,11 @@ def _external(distribution: BaseDistribution, axis: Axis, value: Any) -> Any:
     assert isinstance(distribution, FloatDistribution | IntDistribution)
     if isinstance(distribution, IntDistribution) and distribution.log:
         return min(max(round(value), distribution.low), distribution.high)
-    return value if distribution.step is None else _at_step(distribution, round((value - distribution.low) / distribution.step))
-
-
-def _at_step(distribution: FloatDistribution | IntDistribution, number: int) -> int | float:
-    """Return the value of a step, of which 14 digits leave the rounding of sums behind: an integer, where these are such."""
-    low, step = distribution.low, distribution.step or 1
-    return type(low)(f"{min(low + step * number, distribution.high):.14g}")
+    if not _has_steps(distribution):
+        return value
+    value = min(distribution.low + (distribution.step or 1) * round(value), distribution.high)
+    # Of a sum 14 digits leave the rounding behind.
+    return value if isinstance(distribution, IntDistribution) else float(f"{value:.14g}")
 
 
 def _in_steps(space: SearchSpace, own: Space, place: Place) -> Place:

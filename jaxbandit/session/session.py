@@ -298,7 +298,7 @@ class Session(Reading):
                 [line] = flags_in_words(np.asarray(int(Status.NO_SAFE_POINT)))
                 raise SessionError(f"ask: {line.partition(': ')[2]}; nothing has happened")
             body |= {"place": list(point)} if isinstance(point, tuple) else {"index": point}
-        if is_ours and state.has_failed(spot := spot_of(body)):
+        if is_ours and (state.has_failed(spot := spot_of(body)) or (body["round"] and state.shows_nothing(spot))):
             index, place = state.not_failed(spot)
             body |= {"place": list(place)} if place else {"index": index}
         self._happen("asked", body | {"status": int(status)}, after)

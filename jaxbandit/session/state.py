@@ -307,10 +307,10 @@ class State:
         """
         complete = [one for one in self.records.values() if one.state == "complete"]
         if not is_quiet(self.specification.model, self.model):
-            seen = (
-                collections.Counter((one.ticket.index, *one.values.values()) for one in complete) if self.specification.schema > 1 else {}
-            )
-            complete = [one for one in complete if seen.get((one.ticket.index, *one.values.values()), 0) > 1]
+            # On a box a point that was asked for twice has two numbers.
+            where = [(self.place_of(one.ticket.index) or one.ticket.index, *one.values.values()) for one in complete]
+            seen = collections.Counter(where if self.specification.schema > 1 else [])
+            complete = [one for one, it in zip(complete, where, strict=True) if seen[it] > 1]
         return [*self.under_way, *self._spots(complete)]
 
     @property
@@ -333,6 +333,10 @@ class State:
             reached = reached | within_steps(self.space, steps, index)
         self._reached = frozenset(held), reached
         return reached
+
+    def shows_nothing(self, point: Spot) -> bool:
+        """Return whether it is a point of a box that :attr:`avoided` has, such as the only one that a choice is rounded to."""
+        return self._is_box and is_among(self.space.domain, point, self.avoided, SAME)
 
     def has_failed(self, point: Spot) -> bool:
         """Return whether a run at a point was dropped, on a box at one within a thousandth of every side."""
