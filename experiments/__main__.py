@@ -120,7 +120,7 @@ def _command(argv: list[str] | None) -> int:
     if getattr(args, "quick", False):
         args = parser(quick=True).parse_args(argv)
     if "no_cache" in args and not args.no_cache:
-        enable_cache(args.cache)
+        enable_cache() if args.cache is None else enable_cache(args.cache)
     if args.command in (None, "list"):
         for name, experiment in find_experiments().items():
             print(filled(f"{name:20s} {experiment.title}", indent=21 * " "))

@@ -30,6 +30,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from jaxbandit.algorithms import Algorithm
+from jaxbandit.core.cache import enable_unless_chosen
 from jaxbandit.core.checks import InvalidArgument, blaming, did_you_mean, short
 from jaxbandit.core.declare import KeyOrSeed, checked
 from jaxbandit.core.fields import Check, Words, each, exactly, function, label, numbers, path, text, whole
@@ -154,6 +155,7 @@ class Sampler(BaseSampler):
         """Return the point that the algorithm chooses, by parameter; warns and raises as :meth:`~jaxbandit.session.Session.ask` does."""
         if not search_space:
             return {}
+        enable_unless_chosen()
         others = [other for other in study.get_trials(deepcopy=False) if other.number != trial.number]
         if isinstance(self._points, Mapping):  # of names that a later trial may suggest nothing is known
             known = {name for other in others for name in other.distributions}

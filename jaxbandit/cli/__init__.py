@@ -128,7 +128,7 @@ def run(args: argparse.Namespace) -> None:
     with contextlib.suppress(RuntimeError):  # devices have been started: a caller in Python has chosen them
         use_all_cores()
     if not args.no_cache:
-        enable_cache(args.cache)
+        enable_cache() if args.cache is None else enable_cache(args.cache)
     study = from_toml(args.study, precision="float32" if args.precision == "float32" else None)
     name = Path(study.name)
     if args.out is None and (not name.parts or name.is_absolute() or ".." in name.parts):

@@ -18,7 +18,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from jaxbandit.core.cache import enable_cache
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.codec import digest
 from jaxbandit.core.doors import decimal
@@ -126,7 +125,6 @@ def session(args: argparse.Namespace) -> None:
     """Run a command on a session: the commands ``session ...``."""
     said: Said
     labels: Mapping[str, str] = {}
-    enable_cache()
     match args.session_command:
         case "new" if args.example:
             path = prepare_file(args.experiment)

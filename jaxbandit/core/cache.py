@@ -28,17 +28,33 @@ VECTORS = ("amx", "asimd", "avx", "fma", "sse", "sve")  # beginnings of the name
 MAX_SIZE = 2**29  # bytes of the programs in a directory
 SECONDS_TO_WRITE = 60.0  # a program and its time, at most
 MOST_LINKS = 40  # on the way to a directory, as on Linux
+USUAL = Path("~", ".cache", "jaxbandit")  # stands for the usual directory, wherever a user's is
 WIDEST = ("avx512f", "avx2", "avx", "sve2", "sve", "asimd")
 
 
+class Choice:
+    """Choice of where this process keeps programs, once somebody has made it."""
+
+    made = False
+
+
+def enable_unless_chosen() -> None:
+    """Keep compiled programs in the usual directory, unless :func:`enable_cache` has been called or JAX told where to keep them."""
+    if not Choice.made and not jax.config.values["jax_compilation_cache_dir"]:
+        enable_cache()
+
+
 @checked
-def enable_cache(directory: FilePath | None = None) -> Path | None:
+def enable_cache(directory: FilePath | None = USUAL) -> Path | None:
     """Keep compiled programs on disk from now on, and find those that are there; return the directory, ``None`` where there is none.
+
+    Sessions, :func:`~jaxbandit.optimise` and the Optuna sampler do this by themselves when they begin, unless it was called before or JAX
+    was told where to keep programs; ``enable_cache(None)`` keeps none from now on.
 
     A program is found again if nothing that it is made of has changed: JAX compares the program, its own version and the compiler's
     flags. Programs of machines with other instructions, which could not run, lie in a directory of their own. The commands ``python -m
-    jaxbandit`` and ``python -m experiments`` call this; a script or a notebook calls it before its first simulation. When the directory is
-    made, that is said. It holds at most 512 MiB, beyond which JAX removes the programs that were used longest ago.
+    jaxbandit`` and ``python -m experiments`` call this, too; a script or a notebook calls it before its first simulation. When the
+    directory is made, that is said. It holds at most 512 MiB, beyond which JAX removes the programs that were used longest ago.
 
     Whoever can write to the directory, or put another one in its place, can have this process run programs of theirs. So it is made for
     its owner alone, and it is not used, which is said, where it or a file in it can be written to by others or belongs to another user,
@@ -46,14 +62,18 @@ def enable_cache(directory: FilePath | None = None) -> Path | None:
     is, and the superuser may own it. Modes and owners are looked at, access control lists are not.
 
     Args:
-      directory: where to keep them; default: where ``JAX_COMPILATION_CACHE_DIR`` or the caller has told JAX to keep them, or else
-        ``jaxbandit`` in ``$XDG_CACHE_HOME``, which is ``~/.cache`` unless it is set. A user without a home directory, or whose own cannot
-        be written to, keeps none.
+      directory: where to keep them, ``None`` for nowhere; default: where ``JAX_COMPILATION_CACHE_DIR`` or the caller has told JAX to keep
+        them, or else ``jaxbandit`` in ``$XDG_CACHE_HOME``, which is ``~/.cache`` unless it is set. A user without a home directory, or
+        whose own cannot be written to, keeps none.
 
     Raises:
       InvalidArgument: when ``directory`` was given, is no directory and cannot be made.
     """
-    given, chosen = directory, jax.config.values["jax_compilation_cache_dir"]
+    Choice.made = True
+    if directory is None:
+        _use(None)
+        return None
+    given, chosen = None if directory is USUAL else directory, jax.config.values["jax_compilation_cache_dir"]
     of_jax = given is None and bool(chosen)
     if of_jax and "://" in chosen:  # in a cloud, whose owner says who may write
         return Path(chosen)

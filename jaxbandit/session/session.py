@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from jaxbandit.algorithms import Algorithm
+from jaxbandit.core.cache import enable_unless_chosen
 from jaxbandit.core.checks import InvalidArgument, check_not_forked, short
 from jaxbandit.core.codec import digest
 from jaxbandit.core.declare import FilePath, checked
@@ -173,6 +174,7 @@ class Session(Reading):
     ) -> Session:
         """Begin a session of a specification, as a file describes it; other arguments and what it raises are those of :meth:`create`."""
         check_not_forked()
+        enable_unless_chosen()
         specification.outputs.check_measured(specification.space.names)
         rows = [] if history is None else rows_of(history, specification, ignore, outside)  # whose tickets were another session's
         check_placed(rows, specification.space, off_grid, "history")
@@ -220,6 +222,7 @@ class Session(Reading):
           InvalidArgument: when the algorithm is not the session's.
         """
         check_not_forked()
+        enable_unless_chosen()
         journal = open_journal(Path(directory), read_only=read_only, wait=wait)
         try:
             specification = Specification.from_table(journal.events[0].body, algorithm)

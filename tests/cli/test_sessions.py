@@ -46,11 +46,6 @@ noise_variance = [0.01, 0.02, 0.03]
 """
 
 
-@pytest.fixture(autouse=True)
-def _cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jaxbandit.cli.sessions.enable_cache", lambda: None)
-
-
 def said(capsys: Any, *words: Any) -> Any:
     """Return what a command prints as JSON."""
     assert main(["session", *map(str, words), "--json"]) == 0

@@ -67,7 +67,6 @@ PYTHON = re.compile(r"\w\(|\b(None|True|False)\b|jaxbandit\.|[a-z_]{2,}=\w|\.py\
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("jaxbandit.cli.sessions.enable_cache", lambda: None)
 
 
 def ends(capsys: Any, status: int, *words: str) -> str:

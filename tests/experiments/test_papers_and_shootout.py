@@ -146,11 +146,11 @@ def test_quick_changes_defaults_only():
 
 def test_experiments_keep_compiled_programs_unless_told_otherwise(tmp_path, monkeypatch):
     kept = []
-    monkeypatch.setattr("experiments.__main__.enable_cache", kept.append)
+    monkeypatch.setattr("experiments.__main__.enable_cache", lambda *given: kept.append(given))
     monkeypatch.setattr("experiments.__main__.run_experiment", lambda *given, **options: None)
     for options in ([], ["--cache", str(tmp_path)], ["--no-cache"]):
         assert main(["rpol", *options]) == 0 and main(["all", *options]) == 0
-    assert kept == [None, None, tmp_path, tmp_path]
+    assert kept == [(), (), (tmp_path,), (tmp_path,)]
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 import jaxbandit
 from jaxbandit import InvalidArgument
+from jaxbandit.core.cache import USUAL, Choice
 from jaxbandit.engine.programs import play_all
 from jaxbandit.study import Progress, Study, make_plan, run_study
 from tests.support.counted import COMPILED, FOUND, Counted
@@ -108,7 +111,40 @@ def test_a_cache_on_disk_serves_what_jax_has_forgotten(
         jaxbandit.enable_cache(3)  # type: ignore[arg-type]
 
 
-def is_refused(directory: Path | None, reason: str, caplog: pytest.LogCaptureFixture) -> None:
+def directory_of_a_session() -> str | None:
+    """Where JAX keeps programs once a search has run."""
+    jaxbandit.optimise(lambda x: -x, {"x": (0.0, 1.0)}, 1, algorithm=jaxbandit.RandomSearch())
+    return jax.config.values["jax_compilation_cache_dir"]
+
+
+def test_sessions_keep_their_programs_unless_somebody_has_chosen(
+    cache: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(Choice, "made", False)
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "own"))
+    assert directory_of_a_session() == str(tmp_path / "own") and not (tmp_path / "home").exists(), "JAX was told"
+    jax.config.update("jax_compilation_cache_dir", None)
+    for _ in range(2):
+        kept = directory_of_a_session()
+        assert kept is not None and Path(kept).parent == tmp_path / "home" / "jaxbandit"
+    assert [line.split(",")[0] for line in caplog.messages] == [f"compiled programs are kept in {tmp_path / 'home' / 'jaxbandit'}"]
+    assert jaxbandit.enable_cache(None) is None and directory_of_a_session() is None, "turned off for good"
+    caplog.clear()
+    (tmp_path / "home").chmod(0o777)
+    monkeypatch.setattr(Choice, "made", False)
+    assert directory_of_a_session() is None and "can be written to by others" in caplog.text, "the search goes on without"
+
+
+def test_importing_the_package_keeps_nothing(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+    environment |= {"XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": str(Path(jaxbandit.__file__).parents[1])}
+    script = "import jax, jaxbandit, jaxbandit.session; print(jax.config.jax_compilation_cache_dir)"
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "None\n" and not list(tmp_path.iterdir())
+
+
+def is_refused(directory: Path, reason: str, caplog: pytest.LogCaptureFixture) -> None:
     """Check that no program of a directory is used, which is said in one line."""
     caplog.clear()
     assert jaxbandit.enable_cache(directory) is None and jax.config.values["jax_compilation_cache_dir"] is None
@@ -136,7 +172,7 @@ def test_programs_that_others_may_have_planted_are_not_used(
         place.chmod(0o755)
     assert jaxbandit.enable_cache(own.parent) == own
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    is_refused(None, f"{own} belongs to another user", caplog)  # where JAX was told to keep them
+    is_refused(USUAL, f"{own} belongs to another user", caplog)  # where JAX was told to keep them
     is_refused(own.parent, f"{own.parent} belongs to another user", caplog)
 
 
@@ -163,7 +199,7 @@ def test_no_directory_is_used_in_whose_place_others_can_put_theirs(cache: None, 
             place.chmod(mode)
             is_refused(base, f"{place} can be written to by others", caplog)
             jax.config.update("jax_compilation_cache_dir", str(own))
-            is_refused(None, f"{place} can be written to by others", caplog)
+            is_refused(USUAL, f"{place} can be written to by others", caplog)
         place.chmod(0o1777)
         assert jaxbandit.enable_cache(base) == own, "nobody else can rename what lies in a sticky directory"
         place.chmod(before)
