@@ -87,6 +87,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):  # whose environment is that of the process that hands out the tests
         quick.keep_to_a_core(int(config.workerinput["workerid"].removeprefix("gw")))
         config.stash[BEFORE] = config.workerinput["seconds"]
+        if not jax.config.values["jax_compilation_cache_dir"]:
+            jaxbandit.enable_cache(None)  # sessions would keep theirs in the user's
         return
     config.stash[CACHE] = jaxbandit.enable_cache(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxbandit-tests")
     known = _seconds_known(config)
