@@ -199,6 +199,7 @@ def answer(session: Session, args: argparse.Namespace) -> Said:
             best = history["best_so_far"][np.isfinite(history["best_so_far"])].tolist()
             waiting = [described_ticket(ticket) | {"told": session.told[ticket.number]} for ticket in session.pending]
             summary = {"best so far": best[-1] if best else None, "under way": waiting}
+            summary |= {"learner changed at ticket": number} if (number := session.learner_changed_at) else {}
             return {"session": str(args.directory), "tickets": counts.total(), **numbers, **summary}
         case "list":
             names = ("ticket", "state", *session.specification.space.names, *session.specification.outputs.names)

@@ -68,6 +68,8 @@ def render(session: Session, *, reload: int | None = None) -> str:
     }
     most = parts.horizon + parts.design.count + np.count_nonzero(np.isnat(history["asked_at"]))  # of those that were not asked for
     facts = f"{len(states)} of at most {most:,} tickets: {counts}; begun {begun}, last event {last} (UTC)"
+    if number := session.learner_changed_at:
+        facts += f"; from ticket {number} on by the learner of a later version of jaxbandit"
     findings = (
         {} if any(told.values()) else {"pending": ["No value has been told yet; with the first one this page shows what is believed."]}
     )

@@ -291,6 +291,17 @@ class Reading:
         """Return a table of what the session is about and how far it is."""
         return html_fields(type(self).__name__, self._in_brief())
 
+    @property
+    def learner_changed_at(self) -> int | None:
+        """Number of the first ticket after the learner of a later version of jaxbandit took over; ``None`` where none has."""
+        with self._current() as state:
+            return state.learner_changed_at
+
+    def _change_of_learner(self) -> str:
+        """Return from where on the learner is that of a later version, in words; nothing where it has not changed."""
+        number = self.learner_changed_at
+        return f"from ticket {number} on points are those of the learner of a later version of jaxbandit" if number else ""
+
     def _in_brief(self) -> list[tuple[str, str]]:
         """Return facts by name: those of the text first, then those of the table."""
         parts, waiting, choices = self.specification, len(self.pending), self.specification.space.choices
@@ -306,6 +317,7 @@ class Reading:
             ("axes", "\n".join(map(repr, parts.space.axes)) or "those of the domain"),
             ("algorithm", repr(parts.algorithm)),
             ("model", repr(self.model)),
+            *([("learner", change)] if (change := self._change_of_learner()) else []),
             *([("constraints hold", f"as far as their prior does, {source}")] if parts.is_guarded and parts.outputs.constraints else []),
         ]
 

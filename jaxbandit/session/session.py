@@ -38,7 +38,7 @@ from jaxbandit.session.models import DEFAULT_ALGORITHM, deviations_of, fitted, f
 from jaxbandit.session.quantities import Outputs, told_values
 from jaxbandit.session.reading import Reading, Recommendation
 from jaxbandit.session.specification import SEEDS, Specification, with_seeds
-from jaxbandit.session.state import Record, State, Ticket, spot_of
+from jaxbandit.session.state import LEARNER, Record, State, Ticket, spot_of
 from jaxbandit.study.runs import Model
 
 WARNED_OF = Status.FAR_FROM_PRIOR | Status.SAFE_SET_STILL | Status.SEED_UNSAFE  # once in a session, when it asks
@@ -545,13 +545,16 @@ class Session(Reading):
             body |= {"model": model.table(), **standard.table()}
         elif refit or state.standard is None:
             model, standard = fitted(*given, state.standard, told, shared=parts.algorithm.traits.joint_arrival)
-            body |= {"model": model.table(), **standard.table()}
+            body |= {"model": model.table(), **standard.table(), "learner": LEARNER}
             if not state.fitted_at:
                 warn_of_constraints_that_held(parts.outputs, told)
         else:
             body |= standard_of(parts.outputs, told, state.standard).table()
+        has_changed = state.fitted_at and body.get("learner", state.learner) != state.learner
         self._happen("fitted", body)
         state.learn_anew()
+        if has_changed:
+            warnings.warn(f"fit: {self._change_of_learner()}; all points and values stay as they are", stacklevel=4)
         return self.model
 
     def _keep_up(self, *, asking: bool = False) -> None:

@@ -37,6 +37,7 @@ BODIES = {
     "fitted": {"told"},
 }
 STANDARD = {"location", "scale"}  # further keys of a fit from version 2 on, which has no model where only outputs are standardised anew
+LEARNER = 2  # that fits; a fit says which one made it, but for the first, that of versions up to 0.4, which says nothing
 REPLACED = {"initial"}  # further key of what is observed before anything else, in place of the default initial design: the rest of it, 0
 ROW = {"index", "point", "values"}  # of what is observed
 FREE = "a run that did end after all is told as a correction, which frees its point"
@@ -96,6 +97,8 @@ class State:
     def __init__(self, specification: Specification) -> None:
         self.specification, (self.model, self.standard), self.space = specification, specification.first, specification.space
         self.fitted_at = self.standardised_at = 0  # numbers of complete tickets at the last fit, and the last standard
+        self.learner = LEARNER  # that made the last fit
+        self.learner_changed_at: int | None = None  # the next ticket when it changed last
         self.records: dict[int, Record] = {}
         self.course = Course(lambda: specification.setting, functools.partial(specification.outputs.seen, self.standard))
         self._is_box = isinstance(self.space.domain, Box)
@@ -123,7 +126,7 @@ class State:
         if event.kind == "observed":
             keys = keys | (body.keys() & REPLACED)
         if event.kind == "fitted":
-            keys = keys | ({"model"} if self.specification.schema == 1 else STANDARD | (body.keys() & {"model", "bend"}))
+            keys = keys | ({"model"} if self.specification.schema == 1 else STANDARD | (body.keys() & {"model", "bend", "learner"}))
         if body.keys() != keys:
             raise InvalidArgument(f"must hold {', '.join(sorted(keys))}, got {short(sorted(body))}")
         match event.kind:
@@ -136,7 +139,11 @@ class State:
                 if "model" in body:
                     self.model = from_fields(Model, body["model"], "model")
                     self.model.validate("model")
-                    self.fitted_at = self.complete
+                    learner = body.get("learner", 1)
+                    whole(1)("learner", learner)
+                    if self.fitted_at and learner != self.learner:
+                        self.learner_changed_at = len(self.records) + 1
+                    self.fitted_at, self.learner = self.complete, learner
                 if keys >= STANDARD:
                     self.standard = Standard(body["location"], body["scale"], body.get("bend"))
                     checks.shape("location", self.standard.location, (len(self.specification.outputs.names),))
