@@ -61,6 +61,13 @@ class Standard:
         """Return the standard as plain values."""
         return {"location": list(self.location), "scale": list(self.scale)} | ({"bend": list(self.bend)} if self.bend else {})
 
+    def said_of(self, sign: int) -> str:
+        """Return how values of an objective of that sign are bent, in words, nothing where they are not."""
+        if self.bend is None:
+            return ""
+        knee, unit = self.bend
+        return f"values {'below' if sign > 0 else 'above'} {sign * knee:.4g} count for less, the worst as {DEEPEST * unit:.3g} from there"
+
     def bent(self, rewards: np.ndarray) -> np.ndarray:
         """Return values of the objective, of which more is better, as the model counts them."""
         if self.bend is None:

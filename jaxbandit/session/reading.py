@@ -306,6 +306,8 @@ class Reading:
         """Return facts by name: those of the text first, then those of the table."""
         parts, waiting, choices = self.specification, len(self.pending), self.specification.space.choices
         source = "that of the model that was given" if parts.model else "fitted once, to what was known before round 1"
+        with self._current() as state:
+            bent = state.standard.said_of(parts.outputs.objective.sign) if state.standard else ""
         return [
             ("directory", str(self.directory)),
             ("tickets", f"{len(self._state.records)}, {waiting} pending" if waiting else str(len(self._state.records))),
@@ -318,6 +320,7 @@ class Reading:
             ("algorithm", repr(parts.algorithm)),
             ("model", repr(self.model)),
             *([("learner", change)] if (change := self._change_of_learner()) else []),
+            *([(str(parts.outputs.objective), bent)] if bent else []),
             *([("constraints hold", f"as far as their prior does, {source}")] if parts.is_guarded and parts.outputs.constraints else []),
         ]
 
