@@ -139,12 +139,13 @@ class Refits(AbstractSurrogate):
         ranges, starts = learned(names, jnp.exp(jnp.mean(jnp.log(jnp.asarray(extent, self.dtype)))))
         least = max(ranges[NOISE][0], LEAST_NOISE[self.dtype])
         ranges |= {VARIANCE: (1 / self.span, self.span), NOISE: (least, ranges[NOISE][1]), **bounds}
-        if not self.fit_noise:
+        if self.fit_noise:
+            noise_variance = jnp.maximum(noise_variance, least)
+        else:
             del ranges[NOISE]
         search = Search(starts, 1, self.steps, errors=False, tolerance=RESOLVED, informed=INFORMED)
         fixed = tuple(name for name in names if name not in ranges)
-        noise = jnp.maximum(noise_variance, LEAST_NOISE[self.dtype])
-        return maximise(kernel, noise, data, prior=prior, fixed=fixed, bounds=ranges, search=search)
+        return maximise(kernel, noise_variance, data, prior=prior, fixed=fixed, bounds=ranges, search=search)
 
     def _is_due(self, rounds: Array) -> Array:
         if self.every is not None:
