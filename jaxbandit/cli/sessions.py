@@ -82,9 +82,9 @@ def add_session_commands(parser: argparse.ArgumentParser) -> None:
     history = command("history", "print what was measured, with the best allowed value so far")
     history.add_argument("--csv", dest="out", type=Path, metavar="FILE", help="write it, with all tickets, as CSV")
     history.add_argument("--force", action="store_true", help="replace a file that is there")
-    best = command("recommend", "print the best feasible point")
+    best = command("recommend", "print the best measured point where the constraints hold")
     best.add_argument("--probability", type=float, default=0.5, metavar="P", help="least chance of feasibility (default %(default)s)")
-    best.add_argument("--anywhere", action="store_true", help="among points that nobody has measured, too")
+    best.add_argument("--anywhere", action="store_true", help="what is believed of points that nobody has measured, too")
     command("fit", "fit the model to what has been told")
     for name, words, file in (
         ("plot", "draw what is believed and what was measured", "belief.png"),

@@ -41,15 +41,18 @@ class Optimised:
     It holds the evaluations that have ended, those that failed included.
 
     Attributes:
-      session: the session that asked for the points: its ``recommend()`` goes by what is believed, as noise asks for, its ``plot()`` shows
-        that, and ``ask`` and ``tell`` go on with it.
+      session: the session that asked for the points: its ``recommend(probability)`` says how likely constraints are to hold, its ``plot()``
+        shows what is believed, and ``ask`` and ``tell`` go on with it.
     """
 
     session: Session
 
     @property
     def best(self) -> dict[str, float | str]:
-        """The point of the best value measured where all constraints held, by the names of the axes; see :attr:`feasible`."""
+        """The point of the best value measured where all constraints held, by the names of the axes; see :attr:`feasible`.
+
+        Where values show noise it is the point that ``session.recommend()`` recommends.
+        """
         return self.points[self._best]
 
     @property

@@ -106,7 +106,10 @@ class Reading:
 
     @checked
     def belief(self, width: Annotated[float, nonnegative_numbers, scalar] = 2.0) -> xr.Dataset:
-        """Return what is believed of every output at every point, from all that has arrived.
+        """Return what is believed of every output at every point, from all that was told.
+
+        A model that the session fits by itself is fitted to all of it, and its hyper-parameters are averaged over draws from their
+        posterior, of up to 256 values of an output. Algorithms choose by the last fit alone, which is surer of itself.
 
         Args:
           width: deviations from the mean to the bounds, >= 0.
@@ -148,8 +151,12 @@ class Reading:
     ) -> Recommendation:
         """Return the best point measured by posterior mean, of those feasible with a probability.
 
-        Where no point is feasible with that probability, it is the point most likely to be feasible, and of such points the best. It is no
-        point whose run was dropped, unless another run there was complete.
+        A model that the session fits is fitted to all that was told, and its hyper-parameters are averaged. Where values show no noise, the
+        values count in place of the means: the point is the best one measured where all constraints were measured to hold. While no
+        neighbouring points were measured, noise looks like a rough function, and of a constraint value and belief count half each.
+
+        Where no point is feasible with that probability, it is the point most likely to be feasible, and of such points the one that
+        violates constraints least. It is no point whose run was dropped, unless another run there was complete.
 
         Args:
           probability: least posterior probability that all constraints hold, from 0 to 1.

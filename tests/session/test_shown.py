@@ -159,3 +159,18 @@ def test_showing_changes_no_choice_and_is_the_same_again() -> None:
             for session in (shown, asked):
                 session.tell(ticket.number, reward=float(np.cos(4 * ticket.point["a"])))
             assert shown.recommend() == shown.recommend() and shown.belief().equals(shown.belief())
+
+
+def test_outputs_of_which_nothing_was_told_are_as_before() -> None:
+    """Nor do equal values, of which a fit learns nothing, keep anything from being shown."""
+    goals: dict[str, Any] = {"objective": "maximise y", "constraints": ["g <= 0.3", "h <= 5"]}
+    with Session.create(None, [Axis.between("a", 0, 1, 6)], key=0, **goals) as session:
+        first, second = session.ask(2)
+        session.tell(first, {"g": 0.2})
+        best = session.recommend()
+        assert best.index == first.index and best.probability_of_feasibility == pytest.approx(0.5) and best.mean["h"] == 5
+        session.tell(first, {"y": 1.0, "h": 1.0})
+        session.tell(second, {"y": 1.0, "g": 0.4, "h": 1.0})
+        best, belief = session.recommend(), session.belief()
+        assert (best.index, best.mean["y"], best.feasible) == (first.index, pytest.approx(1.0), True)
+        assert np.all(np.isfinite(belief["sd"])) and float(belief["mean"].sel(output="h")[second.index]) == pytest.approx(1.0)

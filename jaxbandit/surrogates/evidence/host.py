@@ -183,7 +183,7 @@ def constants(
 
 def _known(points: np.ndarray, values: np.ndarray, constant: float, prior: Prior | None) -> tuple[Collapsed, Prior | None]:
     """Return values ``[n]`` or ``[n, k]`` at points, collapsed and padded, and the prior, as arguments of programs in float64."""
-    data = collapse(points, values.reshape(len(points), -1))
+    data = collapse(points, values[:, None] if values.ndim == 1 else values)
     data = replace(data.padded(max(LEAST_SIZE, 1 << (len(data.counts) - 1).bit_length())), constant=constant)
     with jax.enable_x64(True):
         return canonicalise((data, prior))
