@@ -131,8 +131,8 @@ class Reading:
         )
         return self._with_units(belief)
 
-    def _believed(self, at: np.ndarray | None = None, place: Place = ()) -> Believed:
-        """Return what is believed at all points, at those of some numbers, or at a ``place`` in the unit cube of a box."""
+    def _believed(self, place: Place = (), *, at: np.ndarray | None = None) -> Believed:
+        """Return what is believed at all points, at a ``place`` in the unit cube of a box, or at points by number."""
         outputs = self.specification.outputs
         with self._current() as state:
             if (shown := state.shown) is not None:
@@ -174,7 +174,7 @@ class Reading:
             place = space.readable(state.course.best(probability).tolist())
             if state.has_failed((space.size, place)):
                 return known
-            found = self._recommended(None, space.point_at(place), self._believed(place=place), 0, probability)
+            found = self._recommended(None, space.point_at(place), self._believed(place), 0, probability)
 
             def worth(one: Recommendation) -> tuple[bool, float, float]:
                 reward = sign * next(iter(one.mean.values()))
@@ -194,7 +194,7 @@ class Reading:
                 words = "every point has failed" if anywhere else "no point has been measured yet; tell some values, or say anywhere=True"
                 raise SessionError(f"recommend: {words}")
             indices = np.flatnonzero(allowed)
-            mean, sd, feasible = self._believed(indices)
+            mean, sd, feasible = self._believed(at=indices)
             reward, excess = self.specification.outputs.objective.sign * mean[0], np.zeros(len(indices))
             if state.shown is not None and not anywhere:
                 reward, feasible, excess = state.shown.measured(indices)
