@@ -97,7 +97,9 @@ class Optimised:
         if not np.isfinite(violation).any():
             raise SessionError("best: every evaluation failed, and there is no point to recommend")
         if self.session.shows_noise:
-            return int(np.flatnonzero((self._columns["index"] == self.session.recommend().index) & np.isfinite(violation))[0])
+            there = np.flatnonzero((self._columns["index"] == self.session.recommend().index) & np.isfinite(violation))
+            if there.size:  # otherwise a run is recommended that has not ended
+                return int(there[0])
         reward = np.where(violation == violation.min(), objective.sign * self._columns[objective.name], -np.inf)
         return int(np.argmax(reward))
 

@@ -174,3 +174,18 @@ def test_outputs_of_which_nothing_was_told_are_as_before() -> None:
         best, belief = session.recommend(), session.belief()
         assert (best.index, best.mean["y"], best.feasible) == (first.index, pytest.approx(1.0), True)
         assert np.all(np.isfinite(belief["sd"])) and float(belief["mean"].sel(output="h")[second.index]) == pytest.approx(1.0)
+
+
+def test_the_best_evaluation_is_one_that_has_ended() -> None:
+    """A run of which one value is there may be recommended, but it is none of the evaluations."""
+    rng = np.random.default_rng(3)
+
+    def outcome(dose: float) -> dict[str, float]:
+        return {"y": -6 * (dose - 0.6) ** 2 + 0.5 * rng.standard_normal(), "g": 0.1 * rng.standard_normal()}
+
+    found = optimise(outcome, [Axis.between("dose", 0, 1, 11)], 30, objective="maximise y", constraints=["g <= 5"], key=2)
+    assert found.session.shows_noise and found.best == dict(found.session.recommend().point)
+    untried = next(dose for dose in np.linspace(0, 1, 11) if not any(abs(point["dose"] - dose) < 1e-9 for point in found.points))
+    found.session.observe({"dose": float(untried)}, {"y": 90.0})
+    assert found.session.recommend().point["dose"] == pytest.approx(untried)
+    assert found.best in found.points and len(found.points) == 30
