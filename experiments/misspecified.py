@@ -11,17 +11,17 @@ sublinear. One that is too long breaks them: the function is in no such space, i
 wrong point for good. Of fitted ones the papers say nothing (Berkenkamp, Schoellig and Krause 2019 bound the regret of a length-scale
 that shrinks by plan, not of one that is fitted).
 
-Measured 2026-11-28 by ``python -m experiments misspecified --trials 480``; shares of trials, and 48 trials, on 2026-11-23:
+Measured 2026-11-28 by ``python -m experiments misspecified --trials 480``:
 What we get (25x25, T = 300; differences to the right length-scale, trial by trial, with half of their 95% intervals):
 - too short: RPOL and CONFIG R+(T) +86 +- 2, V(T) +23 +- 1; CBO +88 +- 2 and +23 +- 2, beside the right one.
   Curves flatten: it costs exploration, of unsafe points too.
-- too long: positive regret is less in 60 to 69% of the trials, and far more in the others. In a third of the trials no point within 0.05 of
-  the optimum was found by the end (with the right one in less than 1%, CBO's 4%), and the mean goes on growing in proportion to t: RPOL
-  and CONFIG +20 +- 7 by T = 300, CBO +8 +- 6. Few trials make it, so that 48 of them, the default, say little: RPOL +9 +- 15. Violation
+- too long: positive regret is less in 59 to 68% of the trials, and far more in the others. In 30% of the trials no point within 0.05 of
+  the optimum was found by the end (with the right one in less than 1%, CBO's 3%), and the mean goes on growing in proportion to t: RPOL
+  and CONFIG +20 +- 7 by T = 300, CBO +8 +- 6. Few trials make it, so that 48 of them, the default, say little. Violation
   is lower (RPOL -5.6 +- 0.7), for little is explored.
-- fitted from too short: nearly as good as the right one, R+(T) +3.5 +- 1.2 and V(T) +0.3 +- 0.4; CBO +2.5 +- 1.1 and -0.1 +- 1.4. In 3% of
-  the trials (CBO 5%) no such point was found.
-- fitted from too long: R+(T) +3.1 +- 1.8, CBO +2.2 +- 1.8. The first rounds were played with a model that is too sure, and in 2% of the
+- fitted from too short: nearly as good as the right one, R+(T) +6.2 +- 1.3 and V(T) +0.4 +- 0.4; CBO +3.7 +- 1.3 and -1.3 +- 1.6. In 1% of
+  the trials (CBO 5%) no such point was found. A fit knows neither the mean nor the noise, which the right model has.
+- fitted from too long: R+(T) +4.7 +- 1.4, CBO +3.4 +- 1.3. The first rounds were played with a model that is too sure, and in 2% of the
   trials (CBO 6%) no such point was found.
 """
 
