@@ -49,3 +49,29 @@ def fit(start: Matrix, low: Matrix, high: Matrix, *data: Any) -> tuple[Matrix, f
     bounds = list(zip(np.log(low), np.log(high), strict=True))
     found = minimize(loss, np.log(start), data, bounds=bounds, method="L-BFGS-B", options={"ftol": 1e-14, "gtol": 1e-9})
     return np.exp(found.x), float(found.fun)
+
+
+def loss_and_slope(
+    logs: Matrix, points: Matrix, values: Matrix, constant: float = 0.0, priors: Any = (LENGTH_SCALE, VARIANCE, NOISE)
+) -> tuple[float, Matrix]:
+    """:func:`loss` of one output, a Matern-5/2 kernel with a length-scale for each axis, and points of the unit cube; and its gradient.
+
+    The gradient of the evidence is ``tr((a a^T - V^-1) dV) / 2`` with ``a = V^-1 y`` (Rasmussen and Williams 2006, eq. 5.9).
+    """
+    (count, axes), noise = points.shape, np.exp(logs[-1])
+    squares = np.square((points.T[:, :, None] - points.T[:, None]) / np.exp(logs[:-2])[:, None, None])  # [d, n, n]
+    root5r = np.sqrt(5 * squares.sum(0))
+    decay = np.exp(logs[-2] - root5r)
+    kernel = (1 + root5r + root5r**2 / 3) * decay
+    root = np.linalg.cholesky(kernel + constant + noise * np.eye(count))
+    inverse = np.linalg.inv(root)
+    inverse = inverse.T @ inverse
+    solved = inverse @ values
+    evidence = -0.5 * values @ solved - np.log(np.diag(root)).sum() - 0.5 * count * np.log(2 * np.pi)
+    turned = 0.5 * (np.outer(solved, solved) - inverse)
+    along = np.tensordot(squares, turned * (5 / 3) * (1 + root5r) * decay, axes=2)
+    slope = np.concatenate([along, [np.sum(turned * kernel), noise * np.trace(turned)]])
+    centres = np.concatenate([np.full(axes, priors[0][0] + 0.5 * np.log(axes)), [priors[1][0], priors[2][0]]])
+    spreads = np.concatenate([np.full(axes, priors[0][1]), [priors[1][1], priors[2][1]]])
+    away = (logs - centres) / spreads
+    return float(0.5 * away @ away - evidence), away / spreads - slope
