@@ -40,6 +40,7 @@ from jaxbandit.report.plots import COLOURS, figure_of
 from jaxbandit.report.statistics import half_width
 from jaxbandit.surrogates import LogNormal, Prior
 
+ALIKE = 1e-3  # standard deviations of a function, in steps of which values count
 NOISES = {"none": 0.0, "small": 0.1, "large": 0.5}  # standard deviations; the functions' own is 1
 DEFAULT = "augmented CEI, fit every 4"
 
@@ -54,6 +55,7 @@ CANDIDATES: dict[str, jb.Algorithm] = {
     "augmented CEI, fit every 1": _learner(jb.Cei(augmented=True), 1),
     "augmented CEI, fit every 10": _learner(jb.Cei(augmented=True), 10),
     "augmented CEI, long length-scales": _learner(jb.Cei(augmented=True), length_scale=Prior().length_scale),
+    "augmented CEI, noise less likely": _learner(jb.Cei(augmented=True), noise_variance=LogNormal(median=1e-4, spread=2.0)),
     "CEI": _learner(jb.Cei()),
     "SCBO": _learner(jb.Scbo()),
     "Thompson": _learner(jb.ConstrainedThompson()),
@@ -177,8 +179,11 @@ def play(options: Options, directory: Path) -> xr.Dataset:
 
 
 def ranks(dataset: Any) -> np.ndarray:
-    """Return ranks ``[pair, candidate, trial]`` from 1, the best, of the values of each trial; equal ones share theirs, none is last."""
-    return np.asarray(rankdata(-np.nan_to_num(dataset["best"].values, nan=-np.inf), axis=1))
+    """Return ranks ``[pair, candidate, trial]`` from 1, the best, of each trial's values in steps of ``ALIKE``: equal ones share a rank.
+
+    A trial without a feasible point is the last.
+    """
+    return np.asarray(rankdata(-np.round(np.nan_to_num(dataset["best"].values, nan=-np.inf) / ALIKE), axis=1))
 
 
 def groups(dataset: Any) -> dict[str, np.ndarray]:
@@ -209,8 +214,9 @@ def notes(dataset: Any) -> list[str]:
     none = np.isnan(dataset["best"].values).sum(axis=(0, 2))
     lacking = [f"{name} {n}" for name, n in zip(dataset["candidate"].values, none, strict=True) if n]
     return [
-        f"mean ranks among {dataset.sizes['candidate']} candidates over {count} functions, 1 is best; +-: half of a 95% interval of the"
-        " difference, function by function; CPU s a trial: compilation included",
+        f"mean ranks among {dataset.sizes['candidate']} candidates over {count} functions, 1 is best, values in steps of {ALIKE:g} of the"
+        " functions' standard deviation; +-: half of a 95% interval of the difference, function by function; CPU s a trial: compilation"
+        " included",
         f"trials without a feasible point: {', '.join(lacking) or 'none'}",
     ]
 

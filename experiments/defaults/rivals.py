@@ -10,8 +10,8 @@ Measured 2026-11-28 by ``python -m experiments rivals`` and the options that are
 
 A run takes some seconds, and of BoTorch half a minute, so that all of them take hours: ``--runs FILE`` keeps each run as soon as it has
 ended, and a later command with the same file plays only the runs that the file lacks. ``--players`` and ``--functions`` choose some.
-``--functions held-out`` has functions that no choice went by. With ``--noise`` every function has noise of that share of its standard
-deviation over the box. ``--parameters`` and ``--points-per-axis`` have no effect.
+``--functions held-out`` has functions that no choice went by. With ``--noise`` functions without noise have some, of that share of their
+standard deviation over the box. ``--parameters`` and ``--points-per-axis`` have no effect.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ MEASURES = ("best", "recommended", "cpu")
 
 
 def chosen(names: Sequence[str], noise: float) -> list[Function]:
-    """Return the functions of some lists or names, with noise of that share of their standard deviation; 0 leaves each its own."""
+    """Return the functions of some lists or names, those without noise with noise of that share of their standard deviation."""
     known = {function.name: [function] for make in LISTS.values() for function in make()} | {name: list(LISTS[name]()) for name in LISTS}
     for name in names:
         checks.one_of("--functions", name, tuple(known))
     found = {function.name: function for name in names for function in known[name]}
-    return [function.with_noise(noise) if noise else function for function in found.values()]
+    return [function.with_noise(noise) if noise and not function.noise else function for function in found.values()]
 
 
 def played(function: Function, player: str, evaluations: int, seed: int) -> dict[str, Any]:
@@ -164,11 +164,11 @@ def notes(dataset: Any) -> list[str]:
         lines.append(
             f"ratio: of jaxbandit's median to the best peer's, gaps below {LEAST:g} of a function's range taken for that; geometric mean"
             f" {np.exp(np.nanmean(np.log(np.maximum(known, LEAST)))):.2g}; above {BEHIND:g} and {NEAR:g} of the range:"
-            f" {', '.join(dataset['function'].values[behind]) or 'none'}"
+            f" {'; '.join(dataset['function'].values[behind]) or 'none'}"
         )
-        for rival in {"TPESampler", RANDOM} & set(players):
+        for rival in [player for player in players if player in ("TPESampler", RANDOM)]:
             lost = dataset["function"].values[ours > gaps[:, players.index(rival)]]
-            lines.append(f"behind {rival}: {', '.join(lost) or 'nowhere'}")
+            lines.append(f"behind {rival}: {'; '.join(lost) or 'nowhere'}")
         quiet = dataset.sel(player=OURS).where(dataset["noise"] == 0)
         worse = int((quiet["recommended"] > quiet["best"] + 1e-9 * dataset["range"]).sum())
         lines.append(f"runs without noise in which jaxbandit recommends a worse point than it evaluated: {worse}")
@@ -181,7 +181,8 @@ def draw(dataset: Any) -> Any:
     figure, axes = figure_of(1, 1, (7.0, 1.5 + 0.32 * len(names)), title=EXPERIMENT.title)
     axis = axes[0][0]
     for number, player in enumerate(dataset["player"].values):
-        axis.plot(np.maximum(shares[:, number], 1e-9), range(len(names)), "osD^v"[number % 5], color=COLOURS[number], label=str(player))
+        gaps, look = np.maximum(shares[:, number], 1e-9), {"color": COLOURS[number], "zorder": 9 - number}
+        axis.plot(gaps, range(len(names)), "osD^v"[number % 5], label=str(player), **look)
     axis.set(xscale="log", xlabel="median gap to the least value, as a share of the function's range")
     axis.set_yticks(range(len(names)), [str(name) for name in names])
     axis.invert_yaxis()
@@ -205,7 +206,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--players", type=spelling(PLAYERS), nargs="+", default=extra["players"], metavar="NAME", help=words)
     words = f"lists of functions, some of {', '.join(LISTS)}, or names of functions (default: standard)"
     parser.add_argument("--functions", nargs="+", default=extra["functions"], metavar="NAME", help=words)
-    words = "sd of the noise, as a share of each function's sd over its box (default: a function's own, mostly none)"
+    words = "sd of the noise of functions without, as a share of each one's sd over its box (default %(default)s)"
     parser.add_argument("--noise", type=float, default=extra["noise"], metavar="SHARE", help=words)
     add_runs(parser)
 

@@ -88,6 +88,13 @@ def test_names_and_missing_libraries_are_refused(tmp_path, monkeypatch, capsys):
     assert 'BoTorch needs botorch, which is not installed: pip install "jaxbandit[rivals]"' in " ".join(capsys.readouterr().err.split())
 
 
+def test_noise_is_a_share_of_functions_without_their_own():
+    quiet, noisy = rivals.chosen(["Branin", "Hartmann-6, noisy"], 0.1)
+    assert (quiet.noise, noisy.noise) == (pytest.approx(0.1 * BY_NAME["Branin"].spread[1]), 0.33)
+    assert [function.name for function in rivals.chosen(["Branin", "standard", "Branin"], 0.0)] == [f.name for f in functions.standard()]
+    assert rivals.chosen(["Branin"], 0.0)[0].noise == 0
+
+
 def test_a_run_is_judged_by_true_values(monkeypatch):
     points = [[np.pi, 2.275], [0.0, 0.0], [5.0, 5.0]]
 
@@ -230,7 +237,7 @@ def test_settings_draw_functions_with_and_without_constraints():
 
 
 def test_ranks_share_ties_and_put_trials_without_a_feasible_point_last():
-    best = np.array([[[2.0, np.nan], [1.0, 3.0], [2.0, np.nan]]])
+    best = np.array([[[2.0001, np.nan], [1.0, 3.0], [2.0, np.nan]]])
     dataset = xr.Dataset(
         {"best": (("pair", "candidate", "trial"), best), "cpu": (("pair", "candidate"), np.ones((1, 3)))},
         coords={"setting": ("pair", ["6 axes"]), "noise": ("pair", ["none"]), "candidate": ["random", default.DEFAULT, "CEI"]},
