@@ -120,6 +120,10 @@ def test_penalties_are_bent_and_smooth_values_are_not() -> None:
         _, standard = fitted(outputs, Space.of(domain), *start, told)
         standards.append(standard)
     assert standards[0].bend is None and standards[1].bend is not None
+    knee, unit = standards[1].bend or (0.0, 0.0)
+    words = f"values below {knee:.4g} count for less, the worst as {4 * unit:.3g} from there"
+    assert standards[1].said_of(1) == words and not standards[0].said_of(1)
+    assert standards[1].said_of(-1) == words.replace(f"below {knee:.4g}", f"above {-knee:.4g}"), "of losses, which are minus rewards"
     seen = [outputs.seen(standards[1], 0, value) for value in (smooth.min(), smooth.max(), -1e6)]
     assert seen[1] - seen[0] > 0.3 and seen[0] - seen[2] < 5, "values are told apart, and the penalty is the worst"
 
