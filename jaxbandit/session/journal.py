@@ -296,12 +296,15 @@ def open_journal(directory: Path, *, read_only: bool = False, wait: float = WAIT
         raise SessionError(f"directory: {directory} cannot be written to and {words}, and open the copy")
     # SQLite reads a directory that it cannot write to only if told that nobody else writes there either.
     mode = "mode=ro&immutable=1" if not is_writable and not (log.exists() and log.stat().st_size) else "mode=ro" if read_only else "mode=rw"
+    lock = None if read_only else _lock_of(path)
     with contextlib.ExitStack() as stack:
         try:
-            connection = stack.enter_context(contextlib.closing(_connected(path, mode)))
-            _check_names(path, connection)
+            # One process after the other looks at a journal with several names, because none can change its mode while another has it open.
+            with _held(lock, path, wait) if lock is not None and _has_names(path) else contextlib.nullcontext():
+                connection = stack.enter_context(contextlib.closing(_connected(path, mode)))
+                _check_names(path, connection)
             _check_whole(path, connection)
-            journal = Journal(directory, connection, None if read_only else _lock_of(path), wait)
+            journal = Journal(directory, connection, lock, wait)
         except sqlite3.Error as error:  # of a file that is no database, or that cannot be read
             raise _unreadable(path, error) from error
         if not journal.events:

@@ -8,8 +8,10 @@ import random
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -199,8 +201,13 @@ NAMES: dict[str, Callable[[Path, Path], object]] = {
 }
 WRITER = """
 import sys
+import time
 from pathlib import Path
 from jaxbandit.session.journal import open_journal
+print("ready", flush=True)
+start = float(sys.stdin.readline())
+while time.time() < start:
+    pass
 journal = open_journal(Path(sys.argv[1]))
 for _ in range(40):
     with journal.claim():
@@ -213,12 +220,18 @@ journal.close()
 
 @pytest.mark.parametrize("kind", NAMES)
 def test_a_session_reached_by_two_paths_has_one_writer(kind: str, tmp_path: Path) -> None:
-    """Two processes ask at once, each by a path of its own: no ticket is given out twice, and both see all of them."""
+    """Two processes open it and ask at once, each by a path of its own: no ticket is given out twice, and both see all of them."""
     folder, other = tmp_path / "session", tmp_path / "other"
     create_journal(folder, {"horizon": 12}).close()
     NAMES[kind](folder, other)
     command = [sys.executable, "-c", WRITER]
-    writers = [subprocess.Popen([*command, str(place)], stdout=subprocess.PIPE, text=True) for place in (folder, other)]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    writers = [subprocess.Popen([*command, str(place)], **pipes) for place in (folder, other)]
+    assert [writer.stdout.readline() for writer in writers] == ["ready\n"] * 2
+    start = time.time() + 0.2
+    for writer in writers:
+        writer.stdin.write(f"{start}\n")
+        writer.stdin.flush()
     tickets = [list(map(int, writer.communicate()[0].split())) for writer in writers]
     assert [writer.returncode for writer in writers] == [0, 0]
     assert sorted(tickets[0] + tickets[1]) == list(range(1, 81))
