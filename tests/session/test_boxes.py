@@ -291,7 +291,10 @@ def test_a_session_that_is_opened_again_chooses_as_if_it_had_not_been_closed(tmp
 
 @pytest.mark.full
 def test_a_session_without_a_model_finds_the_best_point(tmp_path: Path) -> None:
-    """Fitted from six Sobol points on, beside one of before, with three runs under way, none of which repeats another."""
+    """Fitted from six Sobol points on, beside one of before, with three runs under way, none of which repeats another.
+
+    RPOL comes to the edge of what is allowed from either side; of the points measured the best of those allowed is recommended.
+    """
     with Session.create(tmp_path, AXES, Rpol(), **LONG | {"standardise": True}) as session:
         session.observe({"dose": 0.4, "rate": 5e-4}, told({"dose": 0.4, "rate": 5e-4}))
         for _ in range(7):
@@ -299,9 +302,10 @@ def test_a_session_without_a_model_finds_the_best_point(tmp_path: Path) -> None:
             for one in tickets:
                 session.tell(one, told(one.point))
         assert len(np.unique(points_of(session), axis=0)) == 22
-        best = session.recommend()
+        best, seen = session.recommend(), session.history()
         assert best.feasible
-        assert told(best.point)["yield"] > PROBLEM.best.value - 0.05
+        assert told(best.point)["yield"] == np.max(seen["yield"].values[seen["heat"].values <= 0])
+        assert np.max(seen["yield"].values[seen["heat"].values <= 1e-3]) > PROBLEM.best.value - 1e-3
 
 
 @pytest.mark.full
