@@ -38,7 +38,7 @@ SHOWN = {
     "scgp": "replace(EXPERIMENT.defaults, trials=20, horizon=2000)",
     "data-rate": "replace(EXPERIMENT.defaults, trials=20, points_per_axis=7)",
     "rivals": "replace(EXPERIMENT.defaults, trials=3)",
-    "default": "replace(EXPERIMENT.defaults, extra=EXPERIMENT.defaults.extra | {'settings': ('2 axes, 1 constraint',)})",
+    "default": "replace(EXPERIMENT.defaults, extra=EXPERIMENT.defaults.extra | {'settings': ('2 axes, 1 constraint', '6 axes')})",
     "hyperparameters": "replace(EXPERIMENT.defaults, trials=3)",
     "config-p": "replace(EXPERIMENT.quick, trials=20, horizon=100, points_per_axis=50)",
     "shootout": "replace(EXPERIMENT.quick, trials=20, horizon=200)",

@@ -5,7 +5,8 @@ Matern-1/2, in 1 to 20 axes, with 0 to 3 constraints. Candidates are ranked with
 all constraints hold, without its noise. Where the mean ranks of two candidates differ by less than the 95% interval of their difference,
 trial by trial, the engine cannot tell them apart.
 
-Measured 2026-11-28 by ``python -m experiments default``; the table is on the page "Why this default".
+Measured 2026-11-28 by ``python -m experiments default`` and the settings that the page "Why this default" names
+beside its table.
 
 All candidates begin with the same 2(d+1) points of a Sobol sequence, which count as evaluations, and know neither length-scales nor
 scales nor noise: ``Refitted`` fits a Matern-5/2 kernel to each output. Differences of noise, from none to half of the functions' standard
