@@ -28,10 +28,12 @@ from jaxbandit.surrogates.ranges import NystroemFeatures, RangedSurrogate, lengt
 __all__ = ["RefittedPosterior", "RefittedSurrogate"]
 
 P = TypeVar("P", bound="RefittedPosterior")
-VARIANCE = "variance"  # path of the kernel's variance among hyper-parameters
-LEAST_NOISE = {np.dtype(np.float32): 1e-3, np.dtype(np.float64): 0.0}  # of standardised values, which arithmetic resolves
-RESOLVED = 1e-3  # nats that a search does not go on for
-INFORMED = 4  # steps after which a search computes information anew
+# The path of the kernel's variance among hyper-parameters.
+VARIANCE = "variance"
+# The least noise variance of standardised values that arithmetic resolves.
+LEAST_NOISE = {np.dtype(np.float32): 1e-3, np.dtype(np.float64): 0.0}
+# A search ends where its next step promises less than RESOLVED nats, and computes information anew after INFORMED steps.
+RESOLVED, INFORMED = 1e-3, 4
 
 
 @pytree

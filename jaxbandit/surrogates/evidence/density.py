@@ -302,7 +302,8 @@ class Prior(Declared):
 # The prior of fits to values that an algorithm chooses, in units of their variance. Longer length-scales, such as those of `Prior()`, leave
 # more trials in a lower basin. Noise may be absent or larger than the signal, and nobody says which: its prior is wide.
 LEARNING = Prior(length_scale=LogNormal(median=0.4, spread=0.7), noise_variance=LogNormal(median=1e-4, spread=4.0), scale=1.0)
-MEAN = 1.0  # prior variance of the constant that values are about, in units of their variance
+# Prior variance of the constant that values are about, in units of their variance.
+MEAN = 1.0
 # Least and largest length-scale in sides, and noise variance, that fits may find; length-scale and noise variance of two starts of theirs.
 SIDES, NOISES, STARTS = (0.005, 100.0), (1e-7, 10.0), ((0.3, 1e-4), (1.0, 1e-1))
 
