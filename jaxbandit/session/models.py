@@ -35,6 +35,7 @@ QUIET = 5e-7  # noise variance below which there is none; fits of earlier versio
 TAIL = 4.0  # ways from the median to the best value that the worst lies below the median, at least, where values may be bent
 MOST_FITTED = 256  # values of an output that a fit looks at, evenly spaced in the order in which they were told
 FEW, SHARE = 4, 10  # a fit follows so many new values, and of many a tenth of them
+MOST_FIRST = 10  # points of the initial design, at most: of more than four axes a model chooses better from there on
 DEFAULT_ALGORITHM: Algorithm = Cei(augmented=True)
 Values: TypeAlias = Sequence[tuple[int, Mapping[str, float]]]
 """Points by number, with the values told there by the names of outputs."""
@@ -66,14 +67,15 @@ def draws(algorithm: Algorithm) -> bool:
 
 
 def spread_out(domain: Domain, key: Key) -> InitialDesign:
-    """Return the initial design where none is given: the ``2 (d + 1)`` points nearest to those of a Sobol sequence."""
+    """Return the initial design where none is given: the ``2 (d + 1)`` points, at most ten, nearest to those of a Sobol sequence."""
+    count = min(2 * (domain.dimension + 1), MOST_FIRST)
     if isinstance(domain, Box):
-        return InitialDesign(random=2 * (domain.dimension + 1))
+        return InitialDesign(random=count)
     points = np.asarray(domain.points, np.float64)
     sides, free, chosen = sides_of(domain), np.ones(domain.size, bool), []
     unit = (points - points.min(axis=0)) / sides
     low, high = [0.0] * domain.dimension, [1.0] * domain.dimension
-    for target in np.asarray(domains.sobol(low, high, min(2 * (domain.dimension + 1), domain.size), key).points):
+    for target in np.asarray(domains.sobol(low, high, min(count, domain.size), key).points):
         chosen.append(int(np.argmin(np.where(free, np.sum(np.square(unit - target), axis=1), np.inf))))
         free[chosen[-1]] = False
     return InitialDesign(indices=np.asarray(chosen))
