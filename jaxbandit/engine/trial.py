@@ -26,6 +26,8 @@ from jaxbandit.fused.plan import play
 from jaxbandit.problems import AbstractProblem, optimum
 from jaxbandit.surrogates import AbstractSurrogate, Surrogate
 
+REPEATED_WITHIN = 1e-4  # of each side of a box, by which a repeated point is away from the first one
+
 
 class Informed(Protocol):
     """Function that tells the learner facts of each instance, such as the bound ``B`` on its reward."""
@@ -42,12 +44,15 @@ class InitialDesign(Declared):
       indices: ``[n]`` given points, or ``None`` for random ones.
       random: how many distinct points to draw uniformly in each trial, when ``indices`` is ``None``.
       counted: whether metrics count these observations, as the first ``n`` of ``n + T``.
+      repeated: whether the last random point is the first one again, on a box but for a ten-thousandth of each side, so that values show
+        their noise.
     """
 
     described: ClassVar[str] = "an initial design, such as InitialDesign(random=3)"
     indices: Annotated[Table, points] | None = None
     random: Annotated[int, how_many_points(0)] = static(default=0)
     counted: bool = static(default=False)
+    repeated: bool = static(default=False)
 
     @property
     def count(self) -> int:
@@ -57,6 +62,8 @@ class InitialDesign(Declared):
     def _check(self, name: str, outputs: int | None) -> None:
         if self.indices is not None and self.random:
             raise checks.InvalidArgument(f"{name}.random: give either indices or how many are random, got {self.random} beside indices")
+        if self.repeated and self.random < 2:
+            raise checks.InvalidArgument(f"{name}.repeated: needs two random points or more, got {self.random}")
 
     @checked
     def points(self, key: Key, size: Annotated[int, whole(1, MOST_POINTS)]) -> Array:
@@ -64,7 +71,8 @@ class InitialDesign(Declared):
         if self.indices is not None:
             return jnp.asarray(self.indices, jnp.int32)
         self.validate("initial", points=size)
-        return jax.random.choice(key, size, (self.random,), replace=False).astype(jnp.int32)
+        drawn = jax.random.choice(key, size, (self.random,), replace=False).astype(jnp.int32)
+        return drawn.at[-1].set(drawn[0]) if self.repeated else drawn
 
     def places(self, key: Key, domain: Domain) -> Array:
         """Return the indices ``[n]`` of one trial, or on a box its points ``[n, d]`` of the unit cube: Sobol's, shifted at random."""
@@ -75,8 +83,11 @@ class InitialDesign(Declared):
             return unit
         dtype = jnp.asarray(domain.points).dtype
         sobol = jnp.asarray(sobol_points(domain.dimension, self.random), dtype)
-        shifted: Array = domain.snapped((sobol + jax.random.uniform(key, (domain.dimension,), dtype)[None]) % 1)
-        return shifted
+        shifted: Array = (sobol + jax.random.uniform(key, (domain.dimension,), dtype)[None]) % 1
+        if self.repeated:
+            shifted = shifted.at[-1].set(shifted[0] + jnp.where(shifted[0] < 0.5, REPEATED_WITHIN, -REPEATED_WITHIN))
+        snapped: Array = domain.snapped(shifted)
+        return snapped
 
 
 @pytree

@@ -67,10 +67,13 @@ def draws(algorithm: Algorithm) -> bool:
 
 
 def spread_out(domain: Domain, key: Key) -> InitialDesign:
-    """Return the initial design where none is given: the ``2 (d + 1)`` points, at most ten, nearest to those of a Sobol sequence."""
+    """Return the initial design where none is given: the ``2 (d + 1)`` points, at most ten, nearest to those of a Sobol sequence.
+
+    On a box the last one repeats the first nearly, so that noise can be told from roughness, unless all axes are of whole numbers.
+    """
     count = min(2 * (domain.dimension + 1), MOST_FIRST)
     if isinstance(domain, Box):
-        return InitialDesign(random=count)
+        return InitialDesign(random=count, repeated=any(side.scale != "integers" for side in domain.sides))
     points = np.asarray(domain.points, np.float64)
     sides, free, chosen = sides_of(domain), np.ones(domain.size, bool), []
     unit = (points - points.min(axis=0)) / sides

@@ -21,6 +21,7 @@ Believed: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Mean and deviation ``[n, M]`` of every output in its own units, and the probability ``[M]`` that all constraints hold."""
 FORMS: Sequence[type[Kernel]] = (Matern52, Matern32)
 ROUGH, COARSE = 0.01, 0.05  # diagonals of a box within which a function may be rough, and most of an axis where points are far apart
+FINE = 0.001  # diagonals within which it may be rough where points are nearer to each other than half of that
 LITTLE = 1e-3  # noise variance, in units of the variance of what was told, of which nothing comes
 NATS = 3.0  # by which noise must be more likely than roughness
 
@@ -39,7 +40,7 @@ class Shown:
     def __init__(self, outputs: Outputs, space: Space, model: Model, standard: Standard, told: Values, *, forms: bool) -> None:
         best = best_of_fits(outputs, space, model, standard, told)
         kernels, noises = (cast(Sequence[Any], part) for part in (best.model.kernel, best.model.noise_variance))
-        prior, rough = prior_of(space), _rough(space)
+        prior, rough = prior_of(space), _rough(space, np.unique([index for index, _ in told]))
         self.outputs, self.standard, self.averages, self.noise = outputs, best.standard, list[Averaged](), list[bool]()
         self._points, self._known, self._trust = space.modelled, np.full((len(outputs.names), space.size), np.nan), list[float]()
         for number, (kernel, noise) in enumerate(zip(kernels, noises, strict=True)):
@@ -107,11 +108,17 @@ def _with_form(kernel: Kernel, form: type[Kernel]) -> Kernel:
     return changed
 
 
-def _rough(space: Space) -> np.ndarray:
-    """Return the distance ``[d]`` within which a function may be rough: that of neighbours on axes whose values are few."""
+def _rough(space: Space, measured: np.ndarray) -> np.ndarray:
+    """Return the distance ``[d]`` within which a function may be rough: that of neighbours on axes whose values are few.
+
+    Points ``[m]`` of a box that were ``measured`` nearly twice tell noise from finer roughness than others can.
+    """
+    from scipy.spatial.distance import pdist  # comes with JAX; imported here because start-up should not pay for it
+
     sides = sides_of(space.domain)
-    near = ROUGH * np.sqrt(len(sides)) * sides
+    near = np.sqrt(len(sides)) * sides
     if isinstance(space.domain, Box):
-        return near
+        return near * (FINE if np.min(pdist(space.modelled[measured], "chebyshev"), initial=1) < FINE / 2 else ROUGH)
+    near = ROUGH * near
     gaps = [np.min(np.diff(np.unique(column)), initial=side) for column, side in zip(space.modelled.T, sides, strict=True)]
     return np.maximum(near, np.minimum(gaps, COARSE * sides))

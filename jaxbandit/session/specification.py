@@ -385,7 +385,8 @@ def _nothing(point: Array) -> Array:
 
 def design_table(design: InitialDesign) -> dict[str, Plain]:
     """Return an initial design as plain values."""
-    return {name: to_plain(getattr(design, name), f"initial.{name}") for name in ("indices", "random")}
+    names = ("indices", "random", "repeated") if design.repeated else ("indices", "random")
+    return {name: to_plain(getattr(design, name), f"initial.{name}") for name in names}
 
 
 def algorithm_table(algorithm: Algorithm) -> dict[str, Plain]:

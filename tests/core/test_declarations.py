@@ -464,7 +464,7 @@ DECLARED: dict[type, dict[str, Any]] = {
     jaxbandit.Config: {"estimator": STRATEGY},
     jaxbandit.ConstrainedThompson: {"estimator": STRATEGY},
     jaxbandit.Epbo: {"estimator": STRATEGY, "penalty": NONNEGATIVE_COSTS},
-    jaxbandit.InitialDesign: {"indices": Points(empty=True), "random": Whole(0, 2**31 - 1), "counted": Boolean()},
+    jaxbandit.InitialDesign: {"indices": Points(empty=True), "random": Whole(0, 2**31 - 1), "counted": Boolean(), "repeated": Boolean()},
     jaxbandit.Oco: {
         "step": POSITIVE,
         "regulariser": NONNEGATIVE,
