@@ -117,8 +117,8 @@ class Session(Reading):
             asked for. Default: nothing is known, and any number of runs may be under way.
           feedback: what the learner does meanwhile, a policy of :mod:`jaxbandit.feedback`; default ``Hallucinate()``, by which points
             under way count.
-          initial: points to measure before round 1. Default: without a model ``2 (d + 1)`` points of a Sobol sequence, at most ten; on a box
-            the last of them nearly repeats the first, which shows noise. With a model none, or the seeds of an algorithm that certifies
+          initial: points to measure before round 1. Default: without a model ``2 (d + 1)`` points of a Sobol sequence, ten at most; on a
+            box the last of them nearly repeats the first, which shows noise. With a model none, or the seeds of an algorithm that certifies
             points. Points may be asked for before they are told.
           capacity: rounds after which a value is too late to be used; default ``horizon``.
           fit_every: completed tickets after which the model's hyper-parameters are fitted to all that has been told, at the next
