@@ -41,7 +41,8 @@ K = TypeVar("K", bound=Kernel)
 
 LEAST_SIZE = 64  # points; of more, room is a power of two, so that few programs are compiled
 STEPS = 200  # of each search, at most
-RELATIVE = 1e-11  # change of the density, as a share of it, at which a search ends
+RELATIVE = 1e-8  # change of the density, as a share of it, at which a search ends
+ROUGHLY = 1e-5  # the same of several searches, of which the best goes on
 APART = 1e-4  # between places whose gradients give the curvature
 WIDER = 1.2  # factor on the deviations of a Laplace approximation from which hyper-parameters are drawn, because its tails are too light
 FLAT = 0.1  # least curvature of that approximation
@@ -263,9 +264,15 @@ class Posterior(NamedTuple):
             return (-evidence - before, -slope) if np.isfinite(evidence) else (LARGE, slope)
 
         begun = [group[int(np.argmin([loss(place)[0] for place in group]))] if len(group) > 1 else group[0] for group in groups]
-        options = {"maxiter": STEPS, "ftol": RELATIVE, "gtol": 1e-6}
-        found = [minimize(loss, start, jac=True, method="L-BFGS-B", bounds=Bounds(low, high), options=options) for start in begun]
+
+        def from_there(start: np.ndarray, relative: float) -> Any:
+            options = {"maxiter": STEPS, "ftol": relative, "gtol": 1e-6}
+            return minimize(loss, start, jac=True, method="L-BFGS-B", bounds=Bounds(low, high), options=options)
+
+        # Only the best of several searches goes on to the end.
+        found = [from_there(start, ROUGHLY if len(begun) > 1 else RELATIVE) for start in begun]
         best = min(found, key=lambda one: one.fun)
+        best = from_there(best.x, RELATIVE) if len(begun) > 1 else best
         return np.clip(best.x, low, high), bool(best.success)
 
     def standard_errors(self, place: np.ndarray, inside: np.ndarray) -> np.ndarray:
