@@ -11,7 +11,6 @@ The same algorithms drive a real experiment: ``jaxbandit.Session`` asks for poin
 Sign rule everywhere: maximise the reward; a constraint holds where its value is ``<= 0``.
 """
 
-import contextlib
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -63,10 +62,23 @@ if TYPE_CHECKING:
     from jaxbandit.session import Session as Session
     from jaxbandit.session import optimise as optimise
 
-LATER = ("gradients", "optuna", "report", "session", "study")  # which need optax, or the extras ``study`` and ``optuna``
+# Modules that need optax, or the extras ``study`` and ``optuna``, with their names, so that a misspelt name loads nothing.
+LATER = {
+    "gradients": "Candidate Estimate Replay SmoothedLoss SubjectTo Tuned best_feasible descend hard_violation logarithms positive_regret"
+    " regret regret_and_violation replay",
+    "optuna": "Sampler export",
+    "report": "comparison html plots session statistics style tables watching",
+    "session": "Axis CannotRecord DamagedSession DeclaredInfeasible Model Optimised Recommendation Session SessionError SessionInUse"
+    " Specification Ticket optimise read_toml",
+    "study": "BatchFailed CannotWrite CheckpointMismatch DirectoryInUse ExistingOutput HeldDirectory Keep Model Parser Plan Policy Progress"
+    " Reporter Run Study TaskFailed WorkerMismatch WorkersLost audit compile_quickly connected ended flags_in_words forget from_table"
+    " from_toml grid hold_directory interrupted made_before make_plan own_algorithm prepare_directory prepare_file read_results rerun"
+    " run_study spread sweeps_without_effect to_dataframe tune use_all_cores write_results write_whole",
+}
 FROM = {"Session": "session", "cite": "citations", "compare": "report.comparison", "optimise": "session"}  # the modules of further names
 __dir__ = [*__all__, *FROM, *LATER].copy
-HOLDING = {"kernels": kernels, "delays": delays, "problems": problems, "domains": domains, "estimators": estimators}
+WITHIN = {module.__name__.removeprefix("jaxbandit."): module.__all__ for module in (kernels, delays, problems, domains, estimators)}
+WITHIN |= {module: names.split() for module, names in LATER.items()}
 
 
 def __getattr__(name: str) -> Any:
@@ -75,8 +87,4 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module(f"jaxbandit.{FROM[name]}"), name)
     if name in LATER:
         return importlib.import_module(f"jaxbandit.{name}")
-    held = dict(HOLDING)
-    for module in () if name.startswith("_") else LATER:
-        with contextlib.suppress(ImportError):  # an extra is not installed
-            held[module] = importlib.import_module(f"jaxbandit.{module}")
-    return missing(__name__, __dir__(), held)(name)
+    return missing(__name__, __dir__(), WITHIN)(name)

@@ -10,7 +10,6 @@ import difflib
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import ModuleType
 from typing import Any, TypeVar, cast
 
 SHORTEST = 4  # letters of the beginning of a name by which that is meant
@@ -122,11 +121,11 @@ def did_you_mean(name: str, known: Iterable[str], places: Mapping[str, str] | No
     return f", did you mean {shown[found[0]]!r}?" if found else ""
 
 
-def missing(namespace: str, names: Iterable[str], modules: Mapping[str, ModuleType] | None = None) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a module with public ``names``, which says which of these, or of its ``modules``, was meant."""
+def missing(namespace: str, names: Iterable[str], modules: Mapping[str, Iterable[str]] | None = None) -> Callable[[str], Any]:
+    """Return the ``__getattr__`` of a module with public ``names``, which says which of these, or of those in ``modules``, was meant."""
 
     def missing(name: str) -> Any:
-        within = {other: f"{place}.{other}" for place, module in (modules or {}).items() for other in vars(module)["__all__"]}
+        within = {other: f"{place}.{other}" for place, inside in (modules or {}).items() for other in inside}
         near = "" if name.startswith("_") else did_you_mean(name, names, within)
         is_here = name.lower() in ALIASES or (modules is None and name.lower() in map(str.lower, names))
         words = near if name.startswith("_") or (near and is_here) else elsewhere(name) or near

@@ -38,6 +38,9 @@ import jaxbandit
 own = time.process_time() - before
 from jax._src import xla_bridge
 found = {"modules": sorted(sys.modules), "started": xla_bridge.backends_are_initialized(), "seconds": own}
+for name in ("simulat", "Axs", "RBF", "optimize", "Studdy", "create_study", "zzz", "_zzz"):
+    assert not hasattr(jaxbandit, name)
+found["misspelt"] = sorted(sys.modules.keys() - found["modules"])
 import jaxbandit.cli
 print(json.dumps(found | {"with a command": sorted(sys.modules)}))
 """
@@ -55,6 +58,15 @@ def loaded():
 )
 def test_import_loads_nothing_it_does_not_need(module, loaded):
     assert [name for name in loaded["modules"] if name == module or name.startswith(module + ".")] == []
+
+
+def test_a_misspelt_name_loads_nothing(loaded):
+    assert loaded["misspelt"] == []
+
+
+@pytest.mark.parametrize("module", jaxbandit.LATER)
+def test_names_of_modules_that_load_later_are_known_before(module):
+    assert sorted(jaxbandit.LATER[module].split()) == sorted(importlib.import_module(f"jaxbandit.{module}").__all__)
 
 
 def test_import_loads_the_engine_and_no_report(loaded):
