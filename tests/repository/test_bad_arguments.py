@@ -18,12 +18,13 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import InvalidArgument, delays, drawing, kernels, problems, simulate
+from jaxbandit import InvalidArgument, drawing, kernels, problems, simulate
 from jaxbandit.core import fields
-from jaxbandit.core.declare import Declared, parameters
+from jaxbandit.core.declare import parameters
 from jaxbandit.engine.arguments import TRIALS
 from jaxbandit.session.axes import Axis
 from jaxbandit.session.reading import Reading
+from tests.support.declared import CLASSES, required
 from tests.support.refusals import refused
 
 MODULES = [
@@ -73,22 +74,6 @@ UNDECLARED = {
     "arithmetic": "checks its only argument itself, once its context is entered",
     "product": "checks its only argument axis by axis",
 }
-# A value for each field that has no default.
-REQUIRED: dict[str, dict[str, Any]] = {
-    "Anytime": {"algorithm": jaxbandit.Rpol()},
-    "Custom": {"function": lambda t, gain: 1 + gain},
-    "Empirical": {"values": [0, 2]},
-    "Gram": {"matrix": np.eye(3)},
-    "Heteroscedastic": {"variance": np.ones(3)},
-    "OnAxes": {"kernel": kernels.White()},
-    "PerOutput": {"delays": (delays.NoDelay(),), "models": (problems.Noiseless(),)},
-    "Product": {"left": kernels.White(), "right": kernels.White()},
-    "Refitted": {"algorithm": jaxbandit.Rpol()},
-    "Residuals": {"table": np.ones((2, 3))},
-    "Scale": {"kernel": kernels.White()},
-    "Sum": {"left": kernels.White(), "right": kernels.White()},
-}
-
 ENDLESS: list[Any] = []
 ENDLESS.append(ENDLESS)
 
@@ -143,18 +128,6 @@ FUNCTIONS = dict(declared_functions())
 DECLARING = {name: function for name, function in FUNCTIONS.items() if hasattr(function, "is_checked")}
 
 
-def declared_classes(kind: type = Declared) -> Iterator[type]:
-    for own in kind.__subclasses__():
-        if own.__module__.startswith("jaxbandit.") and not inspect.isabstract(own):
-            yield own
-        yield from declared_classes(own)
-
-
-CLASSES = {
-    f"{'.'.join(kind.__module__.split('.')[:2])}.{kind.__name__}": kind for kind in declared_classes()
-}  # by their part of the package
-
-
 def wrong_values(check: fields.Check) -> dict[str, Any]:
     """Values that the check's own words rule out."""
     words = check.allowed
@@ -199,9 +172,8 @@ def test_golden_messages(golden: Any) -> None:
     """What users are told, for one wrong value of every field and argument."""
     found = {}
     for name, kind in CLASSES.items():
-        required = {field: value for field, value in REQUIRED.get(kind.__name__, {}).items() if field in {p.name for p in parameters(kind)}}
         for field in parameters(kind):
-            found[f"{name}.{field.name}"] = words_of(lambda kind=kind, given=required | {field.name: 1j}: kind(**given))
+            found[f"{name}.{field.name}"] = words_of(lambda kind=kind, given=required(kind) | {field.name: 1j}: kind(**given))
     for name, function in DECLARING.items():
         for argument in checks_of(function):
             found[f"{name}({argument})"] = words_of(lambda function=function, argument=argument: function(**{argument: 1j}))
@@ -211,11 +183,9 @@ def test_golden_messages(golden: Any) -> None:
 @pytest.mark.parametrize("name", CLASSES)
 def test_a_constructor_refuses_what_a_field_does_not_allow(name: str) -> None:
     kind = CLASSES[name]
-    own = parameters(kind)
-    required = {field: value for field, value in REQUIRED.get(kind.__name__, {}).items() if field in {p.name for p in own}}
-    kind(**required)
+    kind(**required(kind)).validate()
     found = [
-        refused(name, field, what, lambda field=field, value=value: kind(**required | {field: value}))
+        refused(name, field, what, lambda field=field, value=value: kind(**required(kind) | {field: value}))
         for field, check in checks_of(kind).items()
         for what, value in wrong_values(check).items()
     ]

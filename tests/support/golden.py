@@ -40,6 +40,13 @@ class Golden:
             self.file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
         assert given == {key: known.get(key, "not in the golden file") for key in given}
 
+    def check_whole(self, found: Mapping[str, Any]) -> None:
+        """Compare values with the whole file, so that a key which is gone is seen, too."""
+        if self.write:
+            self.file.unlink(missing_ok=True)
+        self.check_all(found)
+        assert self.values().keys() - found.keys() == set()
+
     def check_bits(self, key: str, found: Any) -> None:
         """Compare what rounding may change with the file's, on the version of JAX with which that was written.
 
