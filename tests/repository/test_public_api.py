@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import jaxbandit
+from tests.support.declared import signatures
 from tests.support.parsed import tree_of
 
 ROOT = Path(jaxbandit.__file__).parent
@@ -177,6 +178,13 @@ def test_every_public_function_and_class_has_a_one_line_summary():
             assert one_line(doc), f"{name}.{attribute}: {doc!r}"
             if inspect.isclass(value) and hasattr(value, "__dataclass_fields__"):
                 assert not doc.startswith(f"{attribute}("), f"{name}.{attribute} has only the dataclass's own text"
+
+
+def test_golden_signatures(golden):
+    """Every public name, how it is called, and its methods."""
+    load("jaxbandit.report")  # skips where the extras are missing
+    load("jaxbandit.optuna")
+    golden("public").check_whole(signatures())
 
 
 def test_the_version_is_the_distributions():
