@@ -25,7 +25,7 @@ import numpy.typing
 from jaxbandit.core import fields
 from jaxbandit.core.checks import InvalidArgument, broadcast, is_traced, short
 from jaxbandit.core.fields import Above, AtLeast, Check, Described, Letter, Place, Shape, Words, anything
-from jaxbandit.core.hints import arguments
+from jaxbandit.core.hints import did_you_mean
 
 Hint: TypeAlias = Any
 """An annotation at run time, for which Python has no type."""
@@ -370,7 +370,9 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
         except TypeError as error:
             if bound is not None:
                 raise
-            raise arguments(error, function, args, kwargs, list(_signature(function).parameters)) from None
+            known = _signature(function).parameters
+            misspelt = next((name for name in kwargs if name not in known), "")
+            raise TypeError(f"{error}{did_you_mean(misspelt, known)}") from None
 
     call.is_checked = True  # type: ignore[attr-defined]
     return call

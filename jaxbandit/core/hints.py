@@ -1,20 +1,13 @@
-"""Hints after a name that is not there: names of other libraries and papers, the nearest known one, and fields of what an object holds.
-
-They follow on Python's own errors, too: of a module, an attribute, or the arguments of a class or function.
-"""
+"""Hints after a name that is not there: names of other libraries and papers, and the nearest known name."""
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
-import functools
-import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 SHORTEST = 4  # letters of the beginning of a name by which that is meant
 NEAR = 0.7  # share of letters that a misspelt name has in common with what was meant, at least
-C = TypeVar("C", bound=Callable[..., Any])
 
 # Names elsewhere, in lower case, and what stands for them here: the first of these that is known where the name was looked for.
 ALIASES = {
@@ -132,58 +125,3 @@ def missing(namespace: str, names: Iterable[str], modules: Mapping[str, Iterable
         raise AttributeError(f"module {namespace!r} has no attribute {name!r}{words}")
 
     return missing
-
-
-def attribute(item: object, name: str) -> Any:
-    """Raise ``AttributeError`` on an attribute that an object lacks, with what was meant: the ``__getattr__`` of classes."""
-    kind = type(item)
-    if name in dir(kind):
-        return object.__getattribute__(item, name)  # a property that has failed, or a field that is not set; it says why
-    words = "" if name.startswith("_") else did_you_mean(name, [other for other in dir(item) if not other.startswith("_")])
-    raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}{words}")
-
-
-def hinted(made: C) -> C:
-    """Let what Python says of wrong arguments of a dataclass or function say what was meant, and of wrong attributes; a decorator."""
-    kind: Any = made
-    called = kind.__init__ if isinstance(made, type) else made
-    names = list(inspect.signature(called).parameters)
-
-    @functools.wraps(called)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return called(*args, **kwargs)
-        except TypeError as error:
-            if kwargs.keys() <= set(names) and not (isinstance(made, type) and args[1:]):
-                raise  # of what is called
-            raise arguments(error, made, args[1:], kwargs, names[1:]) from None
-
-    if not isinstance(made, type):
-        return cast(C, call)
-    kind.__init__ = call
-    if not any("__getattr__" in vars(base) for base in kind.__mro__):
-        kind.__getattr__ = attribute
-    return made
-
-
-def arguments(
-    error: TypeError, made: Callable[..., Any], args: Sequence[object], given: Mapping[str, object], known: Sequence[str]
-) -> TypeError:
-    """Return an error of Python's about arguments of a class or function, whose names are ``known``, with what was meant."""
-    words = ""
-    fields = dataclasses.fields(made) if isinstance(made, type) and dataclasses.is_dataclass(made) else ()
-    for name in [name for name in given if name not in known][:1]:
-        path = next((path for field in fields for path in _inside(field, name)), "")
-        words = f", did you mean {path!r}?" if path else did_you_mean(name, known)
-    if args and fields and all(field.kw_only for field in fields):
-        own = sorted(known, key=lambda name: name not in vars(made).get("__annotations__", {}))  # before those of its bases
-        by_name = ", ".join(f"{name}={value!r}" for name, value in zip(own, args, strict=False))
-        words = f"; fields are given by name: {made.__name__}({by_name})"
-    return TypeError(f"{error}{words}")
-
-
-def _inside(field: dataclasses.Field[Any], name: str) -> list[str]:
-    """Return the path of a field called ``name`` within the default of another one, or of one that stands for it."""
-    default = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
-    held = [each.name for each in dataclasses.fields(default)] if dataclasses.is_dataclass(default) else []
-    return [f"{field.name}.{other}" for other in (name, *ALIASES.get(name.lower(), ())) if other in held]

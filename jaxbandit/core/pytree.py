@@ -16,7 +16,6 @@ import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument, check_known, check_not_forked, is_sequence_of_numbers, naming, shape_of, short
 from jaxbandit.core.checks import float_dtype as float_dtype
-from jaxbandit.core.hints import hinted
 
 T = TypeVar("T")
 
@@ -46,7 +45,6 @@ def pytree(cls: type[T]) -> type[T]:
         cls.__repr__ = lambda self: f"{type(self).__name__}({', '.join(map('='.join, fields_in_brief(self)))})"  # type: ignore[method-assign]
     if not any("_repr_html_" in vars(base) for base in cls.__mro__):
         cls._repr_html_ = lambda self: html_fields(type(self).__name__, fields_in_brief(self))  # type: ignore[attr-defined]
-    hinted(cls)
     register(cls)
     return cls
 

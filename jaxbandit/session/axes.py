@@ -19,7 +19,6 @@ from jaxbandit.core.checks import InvalidArgument, check_known, did_you_mean, sh
 from jaxbandit.core.codec import Table, from_fields, from_plain, to_fields, to_plain
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import Above, anything, finite, label, scalar, whole
-from jaxbandit.core.hints import hinted
 from jaxbandit.core.pytree import MOST_NUMBERS_SHOWN, replace
 from jaxbandit.domains import MOST_POINTS, Box, Domain, box, integers, log, product
 from jaxbandit.domains import points as bare_points
@@ -88,7 +87,6 @@ def _labels(where: str, given: Any) -> tuple[str, ...]:
     return distinct_labels(where, labels.tolist())
 
 
-@hinted
 @dataclasses.dataclass(frozen=True, repr=False)
 class Axis:
     """One quantity that is chosen: its name and the values that it can take.

@@ -21,7 +21,6 @@ from jaxbandit.core.codec import digest
 from jaxbandit.core.declare import FilePath, checked
 from jaxbandit.core.doors import either, setting
 from jaxbandit.core.fields import boolean, nonnegative_numbers, scalar, whole
-from jaxbandit.core.hints import hinted
 from jaxbandit.core.memory import bound_programs
 from jaxbandit.core.status import Status, explain, flags_in_words, healthy
 from jaxbandit.delays import Delay
@@ -72,7 +71,6 @@ class Session(Reading):
         return super().__new__(cls)
 
     @classmethod
-    @hinted
     def create(
         cls,
         directory: str | Path | None,

@@ -17,7 +17,6 @@ from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import Table, as_given, digest, from_plain, from_value, origin_of, stable, to_fields
 from jaxbandit.core.declare import PerAxis, PerOutput, check_fields, checked
 from jaxbandit.core.fields import AtLeast, Check, Described, Words, between, choice, finite_numbers, of_class, positive_numbers, text, whole
-from jaxbandit.core.hints import hinted
 from jaxbandit.core.pytree import set_field
 from jaxbandit.core.sweep import combinations
 from jaxbandit.delays import Delay, NoDelay
@@ -39,7 +38,6 @@ MODEL = "model."  # what the path of a swept field of the model begins with
 Values: TypeAlias = Annotated[Mapping[str, Sequence[object]], Words("a mapping from fields to values")]
 
 
-@hinted
 @dataclasses.dataclass(frozen=True)
 class Model:
     """The GP model of a grid's learners, built on each problem's points; fields as for :func:`~jaxbandit.surrogate`.
@@ -162,7 +160,6 @@ GridModel: TypeAlias = Annotated[
 Facts: TypeAlias = Telling | None
 
 
-@hinted
 @dataclasses.dataclass(frozen=True, repr=False)
 class Run(Described):
     """One algorithm on one problem: a row of the results, played in every trial of the study.

@@ -22,7 +22,6 @@ from jaxbandit.core.declare import Array, FilePath, Key, check_fields, checked, 
 from jaxbandit.core.doors import setting
 from jaxbandit.core.fields import INT32_MAX, MOST_ROUNDS, Check, Described, boolean, check_seed, of_class, whole
 from jaxbandit.core.files import toml_table
-from jaxbandit.core.hints import hinted
 from jaxbandit.core.keys import Stream, stream_key, trial_key
 from jaxbandit.core.pytree import canonicalise, float_dtype, html_table, replace
 from jaxbandit.core.sweep import Sweep
@@ -127,7 +126,6 @@ def _check_parameters(name: str, values: Any) -> None:
             raise InvalidArgument(f"parameters: {words}, got {short(values)}: {error}") from error
 
 
-@hinted
 @dataclasses.dataclass(frozen=True, repr=False)
 class Study(Described):
     """Runs that are compared: all are played in the same number of trials and rounds.
