@@ -117,7 +117,7 @@ def distance(squared: Array) -> Array:
 
 
 @pytree
-class SquaredExponential(Stationary, Separable):
+class SquaredExponential(Stationary, Separable, proved=True):
     """Squared exponential, ``k(x, y) = exp(-|x - y|^2 / (2 l^2))``; ``length_scale`` is ``l``, scalar or ``[d]``.
 
     For the convention without the 2, ``exp(-|x - y|^2 / b^2)``, use :meth:`from_bandwidth`.
@@ -137,7 +137,7 @@ class SquaredExponential(Stationary, Separable):
 
 
 @pytree
-class Matern12(Stationary):
+class Matern12(Stationary, proved=True):
     """Matern 1/2 (exponential), ``k = exp(-r)`` with ``r = |(x - y) / l|``."""
 
     spectrum: ClassVar[float | None] = 1
@@ -147,7 +147,7 @@ class Matern12(Stationary):
 
 
 @pytree
-class Matern32(Stationary):
+class Matern32(Stationary, proved=True):
     """Matern 3/2, ``k = (1 + sqrt(3) r) exp(-sqrt(3) r)`` with ``r = |(x - y) / l|``."""
 
     spectrum: ClassVar[float | None] = 3
@@ -158,7 +158,7 @@ class Matern32(Stationary):
 
 
 @pytree
-class Matern52(Stationary):
+class Matern52(Stationary, proved=True):
     """Matern 5/2, ``k = (1 + sqrt(5) r + 5 r^2 / 3) exp(-sqrt(5) r)`` with ``r = |(x - y) / l|``."""
 
     spectrum: ClassVar[float | None] = 5
@@ -169,7 +169,7 @@ class Matern52(Stationary):
 
 
 @pytree
-class RationalQuadratic(Stationary):
+class RationalQuadratic(Stationary, proved=True):
     """Rational quadratic, ``k = (1 + r^2 / (2 alpha))^-alpha`` with ``r = |(x - y) / l|``; ``alpha > 0`` mixes length-scales."""
 
     short_name: ClassVar[str] = "rq"
@@ -180,7 +180,7 @@ class RationalQuadratic(Stationary):
 
 
 @pytree
-class Periodic(Separable):
+class Periodic(Separable, proved=True):
     """Periodic (MacKay 1998), ``k = exp(-2 sum_a sin^2(pi (x_a - y_a) / p_a) / l_a^2)``; ``length_scale`` has no unit.
 
     Both hyper-parameters are scalars or ``[d]``; ``period`` is in input units. On several axes it is the product of one-dimensional
@@ -200,7 +200,7 @@ class Periodic(Separable):
 
 
 @pytree
-class Categorical(Separable):
+class Categorical(Separable, proved=True):
     """Categories without an order, ``k = exp(-sum_a [x_a != y_a] / l_a)``, by how many axes two points differ on (Hamming distance).
 
     Two categories of one axis have the correlation ``exp(-1 / l)``, all pairs the same; :class:`Gram` gives each pair its own.
@@ -223,7 +223,7 @@ class Categorical(Separable):
 
 
 @pytree
-class Gram(Kernel):
+class Gram(Kernel, proved=True):
     """Explicit Gram matrix ``matrix [M, M]`` for finite arms; inputs are arm numbers ``[n, 1]`` (see ``domains.arms``).
 
     It is also the factor of an axis of categories, see :class:`OnAxes` and ``domains.mixed``; its rows are then in the order of these.
@@ -251,7 +251,7 @@ class Gram(Kernel):
 
 
 @pytree
-class Linear(Kernel):
+class Linear(Kernel, proved=True):
     """Linear, ``k = b + sum_a x_a y_a / l_a^2`` with ``bias`` ``b >= 0``: not stationary, its variance grows with the input."""
 
     length_scale: Annotated[PerAxis, positive] = 1.0
@@ -265,7 +265,7 @@ class Linear(Kernel):
 
 
 @pytree
-class Constant(Kernel):
+class Constant(Kernel, proved=True):
     """Constant, ``k = variance``: an unknown offset shared by all inputs."""
 
     variance: Annotated[Scalar, positive] = 1.0
@@ -280,7 +280,7 @@ class Constant(Kernel):
 
 
 @pytree
-class White(Kernel):
+class White(Kernel, proved=True):
     """White noise in the function itself, ``k = variance`` where ``x == y`` and 0 elsewhere (not observation noise)."""
 
     variance: Annotated[Scalar, positive] = 1.0
@@ -292,7 +292,7 @@ class White(Kernel):
 
 
 @pytree
-class OnAxes(Kernel):
+class OnAxes(Kernel, proved=True):
     """A kernel of some of the axes: ``kernel(x[axes], y[axes])``.
 
     Products of them are kernels of mixed domains, sums are additive kernels::

@@ -337,6 +337,21 @@ def test_a_kernel_without_covariances_is_refused(of: Any, message: str, wrap: Ca
         jaxbandit.surrogate(DOMAIN, kernel, noise_variance=0.1)
 
 
+@jaxbandit.pytree
+class Steep(kernels.Matern52):
+    """A user's kernel that is made of one of the library's, in a module that is called as the library's are."""
+
+    __module__ = "jaxbandit.kernels.steep"
+
+    def __call__(self, x: Any, y: Any) -> Any:
+        return 2 * jnp.sqrt(super().__call__(x, y)) - 1
+
+
+def test_a_kernel_is_known_by_its_class_and_not_by_its_module() -> None:
+    with pytest.raises(InvalidArgument, match="kernel: the matrix of Steep: must be positive semi-definite"):
+        jaxbandit.surrogate(DOMAIN, Steep(length_scale=0.1), noise_variance=0.1)
+
+
 @pytest.mark.parametrize(
     ("told", "message"),
     [
