@@ -8,7 +8,6 @@ a notebook, makes a :class:`Drawing`, without pyplot; whoever asked for one writ
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import io
 import itertools
 import re
@@ -23,6 +22,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patheffects import withStroke
 from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator, NullFormatter
@@ -88,9 +88,9 @@ DOT: Any = {"marker": "o", "linestyle": "none", "markersize": 4.5, "markerfaceco
 OUTLINED = [withStroke(linewidth=2.6, foreground="black")]  # of white lines: visible on dark and on light shades
 
 
-def _broken(label: Text, along: str, room: float, renderer: Any) -> bool:
+def _broken(label: Text, along: str, room: float) -> bool:
     """Break an axis's label, which runs ``along`` its panel, into lines where it is longer than the panel; return whether it was."""
-    length = getattr(label.get_window_extent(renderer), along)
+    length = getattr(label.get_window_extent(), along)
     if length <= room:
         return False
     formulas_whole = re.sub(r"\$[^$]*\$", lambda formula: formula[0].replace(" ", "\0"), label.get_text())
@@ -101,22 +101,22 @@ def _broken(label: Text, along: str, room: float, renderer: Any) -> bool:
     return broken != lines
 
 
-class Drawing(Figure):
-    """A figure whose labels fit their panels in files, which a notebook shows whether pyplot has been loaded or not."""
+class WholeLabels(ConstrainedLayoutEngine):
+    """Matplotlib's constrained layout, by which labels of axes in files are no longer than their panels."""
 
-    def draw(self, renderer: Any) -> None:
-        """Draw; where a file is written, matplotlib draws once before, with methods that do nothing, only for the layout."""
-        engine = self.get_layout_engine()
-        if engine is not None and self.canvas.is_saving() and not inspect.ismethod(renderer.draw_text):
-            engine.execute(self)
-            for _ in range(MOST_LAYOUTS):
-                wide = [_broken(axis.xaxis.label, "width", axis.bbox.width, renderer) for axis in self.axes]
-                high = [_broken(axis.yaxis.label, "height", axis.bbox.height, renderer) for axis in self.axes]
-                if not any(wide + high):
-                    break
-                engine.execute(self)
-        else:
-            super().draw(renderer)
+    def execute(self, fig: Figure) -> None:
+        """Lay out the figure, breaking long labels into lines where it is for a file."""
+        super().execute(fig)
+        for _ in range(MOST_LAYOUTS if fig.canvas.is_saving() else 0):
+            wide = [_broken(axis.xaxis.label, "width", axis.bbox.width) for axis in fig.axes]
+            high = [_broken(axis.yaxis.label, "height", axis.bbox.height) for axis in fig.axes]
+            if not any(wide + high):
+                break
+            super().execute(fig)
+
+
+class Drawing(Figure):
+    """A figure that a notebook shows whether pyplot has been loaded or not."""
 
     def _repr_png_(self) -> bytes:
         buffer = io.BytesIO()
@@ -209,7 +209,7 @@ def grid_of_axes(axes: GivenAxes, rows: Count, columns: Count, size: Size = PANE
     if axes is None:
         from matplotlib import pyplot  # only here: files need none
 
-        axes = pyplot.figure(FigureClass=Drawing, layout="constrained")
+        axes = pyplot.figure(FigureClass=Drawing, layout=WholeLabels())
     if isinstance(axes, Figure) and not axes.axes:
         return _panels(axes, rows, columns, size)
     short_enough("axes", axes)
@@ -225,7 +225,7 @@ def figure_of(rows: Count, columns: Count, size: Size = PANEL, *, title: str = "
 
     With ``one_scale`` the panels of a row share their vertical scale.
     """
-    figure = Drawing(layout="constrained")  # of no backend: notebooks keep theirs
+    figure = Drawing(layout=WholeLabels())  # of no backend: notebooks keep theirs
     axes = _panels(figure, rows, columns, size, one_scale=one_scale)
     size_of_letters = 1.1 * float(SETTINGS["font.size"])
     across = max(20, int(figure.get_figwidth() * LETTERS_OF_AN_INCH / size_of_letters))

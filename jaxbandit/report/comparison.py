@@ -75,10 +75,10 @@ class Comparison:
 
     def plot(self) -> Drawing:
         """Return a figure of the averages over time, with 95% confidence bands over trials; ``plot().savefig(path)`` writes it."""
-        from jaxbandit.drawing import Drawing  # needs matplotlib, which tables do not
+        from jaxbandit.drawing import Drawing, WholeLabels  # needs matplotlib, which tables do not
         from jaxbandit.report.plots import curves
 
-        figure, words = Drawing(layout="constrained"), dict(PANELS)
+        figure, words = Drawing(layout=WholeLabels()), dict(PANELS)
         curves(self.results, measures=[(name, words.get(name, f"{WORDS.get(name, name)} / t")) for name in self.measures], axes=figure)
         return figure
 

@@ -25,7 +25,7 @@ import jaxbandit
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import FilePath, checked
 from jaxbandit.core.files import prepare_file, reason_of, write_whole
-from jaxbandit.drawing import COLOURS, DPI, Drawing, compose, figure_of, plain
+from jaxbandit.drawing import COLOURS, DPI, Drawing, WholeLabels, compose, figure_of, plain
 from jaxbandit.report import statistics
 from jaxbandit.report.plots import boxes_over_time, delay_histogram, mean_curves
 from jaxbandit.report.sweeps import sweep, sweeps_of, win_map
@@ -291,7 +291,7 @@ def _sweep_pictures(dataset: xr.Dataset) -> list[Picture]:
     pictures = []
     for parameters, part in sweeps_of(dataset):
         if panels := _measures(part):
-            figure = Drawing(layout="constrained")
+            figure = Drawing(layout=WholeLabels())
             sweep(part, measures=panels, parameters=parameters, axes=figure)
             pictures.append(Picture(f"Means over trials after the last round, over {' and '.join(parameters)}.", figure))
     return pictures

@@ -6,11 +6,10 @@ import io
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
 from jaxbandit import report
 from jaxbandit.cli import show
-from jaxbandit.drawing import Drawing, figure_of
+from jaxbandit.drawing import figure_of
 from jaxbandit.report import plots
 from tests.support.figures import texts_outside
 from tests.support.synthetic_results import results
@@ -65,21 +64,6 @@ def test_labels_of_axes_are_whole_in_files(name):
         assert {" ".join(label.split("\n")) for label in labels} == {words}
         assert any("\n" in label for label in labels) == (name == "paper")
     plt.close("all")
-
-
-def written(kind):
-    """A figure as PNG."""
-    figure, file = kind((2.0, 1.5), layout="constrained"), io.BytesIO()
-    figure.subplots().plot([0, 1e4], label="long label")
-    figure.legend(loc="outside upper center")
-    figure.savefig(file, format="png")
-    return file.getvalue()
-
-
-def test_figures_drawn_once_in_a_file_are_those_that_matplotlib_draws_twice(monkeypatch):
-    calls, draw = [], Figure.draw
-    monkeypatch.setattr(Figure, "draw", lambda figure, renderer: (calls.append(figure), draw(figure, renderer))[1])
-    assert written(Drawing) == written(Figure) and len(calls) == 3
 
 
 def test_commands_write_figures_of_a_format_and_say_their_captions(tmp_path, capsys):
