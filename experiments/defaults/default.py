@@ -56,7 +56,7 @@ CANDIDATES: dict[str, jb.Algorithm] = {
     "augmented CEI, fit every 1": _learner(jb.Cei(augmented=True), 1),
     "augmented CEI, fit every 10": _learner(jb.Cei(augmented=True), 10),
     "augmented CEI, long length-scales": _learner(jb.Cei(augmented=True), length_scale=Prior().length_scale),
-    "augmented CEI, noise less likely": _learner(jb.Cei(augmented=True), noise_variance=LogNormal(median=1e-4, spread=2.0)),
+    "augmented CEI, noise likelier": _learner(jb.Cei(augmented=True), noise_variance=LogNormal(median=1e-4, spread=4.0)),
     "CEI": _learner(jb.Cei()),
     "SCBO": _learner(jb.Scbo()),
     "Thompson": _learner(jb.ConstrainedThompson()),

@@ -13,7 +13,7 @@ Matrix = np.ndarray
 
 LENGTH_SCALE, VARIANCE, NOISE = (np.sqrt(2.0), np.sqrt(3.0)), (0.0, 1.5), (-4.0, 1.5)  # log median and spread, in units of what follows
 # The same of fits to values that an algorithm chooses, and the least and the largest noise variance, in units of the values' variance.
-LEARNING, NOISES = ((np.log(0.4), 0.7), (0.0, 1.5), (np.log(1e-4), 4.0)), (1e-7, 10.0)
+LEARNING, NOISES = ((np.log(0.4), 0.7), (0.0, 1.5), (np.log(1e-4), 2.0)), (1e-7, 10.0)
 
 
 def loss(

@@ -300,8 +300,9 @@ class Prior(Declared):
 
 
 # The prior of fits to values that an algorithm chooses, in units of their variance. Longer length-scales, such as those of `Prior()`, leave
-# more trials in a lower basin. Noise may be absent or larger than the signal, and nobody says which: its prior is wide.
-LEARNING = Prior(length_scale=LogNormal(median=0.4, spread=0.7), noise_variance=LogNormal(median=1e-4, spread=4.0), scale=1.0)
+# more trials in a lower basin. Noise may be absent or larger than the signal, but little noise is likelier: a wider prior takes a few
+# values of a flat region for noise alone, and then the search goes from corner to corner of the box.
+LEARNING = Prior(length_scale=LogNormal(median=0.4, spread=0.7), noise_variance=LogNormal(median=1e-4, spread=2.0), scale=1.0)
 # Prior variance of the constant that values are about, in units of their variance.
 MEAN = 1.0
 # Least and largest length-scale in sides, and noise variance, that fits may find; length-scale and noise variance of two starts of theirs.
