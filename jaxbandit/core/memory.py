@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 import threading
+from collections.abc import Hashable
 from pathlib import Path
 
 import jax
@@ -17,6 +18,8 @@ from jaxbandit.core.checks import InvalidArgument
 
 CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 MAPS, MOST_MAPS = Path("/proc/self/maps"), 32_000  # of memory, of which Linux allows a process 65,530; a program on a box holds up to 2,000
+MADE = set[Hashable]()
+"""The ingredients of programs that were compiled for calls to come, which JAX has until it forgets them."""
 _compiled = threading.Event()  # whether a program was made since the maps were counted
 
 
@@ -34,6 +37,7 @@ def bound_programs() -> None:
         _compiled.clear()
         if MAPS.exists() and MAPS.read_bytes().count(b"\n") > MOST_MAPS:
             jax.clear_caches()
+            MADE.clear()
 
 
 def host_memory() -> int:

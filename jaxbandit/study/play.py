@@ -1,6 +1,6 @@
 """Playing the batches of a study in this process: programs, parts, checkpoints, and the arrays of each batch.
 
-Programs that were used last stay in this process, as those of ``jax.jit`` do, so that a study which is run again compiles nothing.
+JAX keeps the programs, so that a study which is run again in this process compiles nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import dataclasses
 import itertools
 import os
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
@@ -20,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from jaxbandit.core.blocks import mesh_of, place
-from jaxbandit.core.memory import MAPS, MOST_MAPS, cores
+from jaxbandit.core.memory import MADE, bound_programs, cores
 from jaxbandit.core.pytree import canonicalise, float_dtype, signature
 from jaxbandit.domains import Box
 from jaxbandit.engine.programs import advance_all, begin_all, conclude_all, play_all
@@ -195,9 +194,10 @@ class Player:
                 yield self._measuring(cell, pairs, self._no_tally(cell), places, blocks)
 
         start = time.perf_counter()
-        program = compiled(call, coming, self.note)
+        compile_together(call, coming, self.note)
         self.compiling += time.perf_counter() - start
-        return program(*call[1])
+        function, args, static = call
+        return function(*args, **static)
 
     def _playing(self, cell: PlannedCell, pairs: jax.Array, blocks: np.int32 | None) -> Call:
         return play_all, (cell.cell, self.key, pairs, blocks), self.recording
@@ -254,9 +254,6 @@ Call: TypeAlias = tuple[Any, tuple[Any, ...], Mapping[str, Any]]
 
 # Each takes memory; on two cores four of them wait, so that no core is idle while the longest is compiled.
 MAX_COMPILED_TOGETHER = 6
-MOST_KEPT = 48  # programs
-KEPT: OrderedDict[tuple[Any, ...], jax.stages.Compiled] = OrderedDict()
-"""Programs of the studies of this process by what they are made of, those used last at the end."""
 
 # Flags of XLA for CPUs, by which it compiles in a third of the time: without the passes that emit fused loops and in one piece instead of
 # 32, by its preset for quick compilation, and without optimising. XLA ends a process that gives it a flag which it does not know.
@@ -270,33 +267,24 @@ QUICK_FLAGS_BY_VERSION = {
 }
 
 
-def compiled(call: Call, coming: Callable[[], Iterable[Call]], note: Callable[[str], None]) -> jax.stages.Compiled:
-    """Return the program of a call, compiled with the first of those to come unless it is known; ``note`` is told of that."""
-    name = _made_of(call)
-    if name not in KEPT:
-        while KEPT and MAPS.exists() and MAPS.read_bytes().count(b"\n") > MOST_MAPS:  # LLVM ends a process that has no more
-            _let_go()
-        missing = {other: wanted for other, wanted in ((_made_of(one), one) for one in (call, *coming())) if other not in KEPT}
-        rounds = -(-len(missing) // (MAX_COMPILED_TOGETHER if cores() > 1 else 1))
-        chosen = dict(itertools.islice(missing.items(), -(-len(missing) // rounds)))
-        words = f"{len(chosen)} program{'s' * (len(chosen) > 1)}"
-        note(f"compiling {words}")
-        start = time.perf_counter()
-        with ThreadPoolExecutor(min(len(chosen), cores())) as pool:
-            # Traced and lowered here, for that depends on settings of this thread, while those before are compiled.
-            futures = {other: pool.submit(f.lower(*args, **static).compile) for other, (f, args, static) in chosen.items()}
-        KEPT.update({other: future.result() for other, future in futures.items()})
-        note(f"compiled {words} in {time.perf_counter() - start:.1f} s")
-    KEPT.move_to_end(name)
-    while len(KEPT) > MOST_KEPT:
-        _let_go()
-    return KEPT[name]
-
-
-def _let_go() -> None:
-    """Drop the program that was used longest ago."""
-    made_of, _ = KEPT.popitem(last=False)
-    made_of[0].clear_cache()  # let JAX's own caches drop what is not held here
+def compile_together(call: Call, coming: Callable[[], Iterable[Call]], note: Callable[[str], None]) -> None:
+    """Compile the program of a call with the first of those to come, unless JAX has it; ``note`` is told of that."""
+    if _made_of(call) in MADE:
+        return
+    bound_programs()
+    missing = {made_of: wanted for made_of, wanted in ((_made_of(one), one) for one in (call, *coming())) if made_of not in MADE}
+    rounds = -(-len(missing) // (MAX_COMPILED_TOGETHER if cores() > 1 else 1))
+    chosen = dict(itertools.islice(missing.items(), -(-len(missing) // rounds)))
+    words = f"{len(chosen)} program{'s' * (len(chosen) > 1)}"
+    note(f"compiling {words}")
+    start = time.perf_counter()
+    with ThreadPoolExecutor(min(len(chosen), cores())) as pool:
+        # Traced and lowered here, for that depends on settings of this thread, while those before are compiled.
+        futures = [pool.submit(f.lower(*args, **static).compile) for f, args, static in chosen.values()]
+    for future in futures:
+        future.result()
+    MADE.update(chosen)
+    note(f"compiled {words} in {time.perf_counter() - start:.1f} s")
 
 
 def _made_of(call: Call) -> tuple[Any, ...]:

@@ -17,6 +17,7 @@ from jaxbandit.engine import simulation
 from jaxbandit.engine.cell import Cell
 from jaxbandit.engine.programs import begin_all
 from jaxbandit.session import Axis, Model, Session
+from jaxbandit.study import Run, Study, run_study
 from jaxbandit.study.plan import SECONDS_OF_LAUNCHES, SECONDS_PER_ROUND, seconds_of_batch
 
 Device = namedtuple("Device", "platform")
@@ -71,8 +72,14 @@ def asked(shape: int) -> object:
         return session.ask()
 
 
+def studied(shape: int) -> object:
+    problem = jaxbandit.problems.sine(4)
+    model = problem.model(jaxbandit.kernels.SquaredExponential())
+    return run_study(Study("shapes", [Run("rpol", problem, jaxbandit.Rpol(), model)], trials=1, horizon=3 + shape))
+
+
 @pytest.mark.skipif(not memory.MAPS.exists(), reason="only Linux says how many maps of memory a process has")
-@pytest.mark.parametrize("use", [simulated, asked])
+@pytest.mark.parametrize("use", [simulated, asked, studied])
 def test_maps_of_memory_stay_bounded_over_many_shapes(use: Callable[[int], object], monkeypatch: pytest.MonkeyPatch) -> None:
     """Each program holds some for as long as JAX keeps it, and the system ends a process that has 65,530."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import functools
 import io
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,12 +16,15 @@ import xarray as xr
 
 import jaxbandit
 from jaxbandit import InitialDesign, InvalidArgument, domains, kernels, problems
+from jaxbandit.core import memory
+from jaxbandit.core.declare import Array
 from jaxbandit.delays import NEVER, NoDelay, Poisson
 from jaxbandit.engine.simulation import carried_bytes
 from jaxbandit.feedback import Censor
 from jaxbandit.study import Keep, Progress, Reporter, Run, Study, grid, make_plan, play, rerun, run_study
 from jaxbandit.study.plan import SECONDS_OF_BATCH, rounds_of_part, seconds_of_batch
-from jaxbandit.study.play import compiled
+from jaxbandit.study.play import compile_together
+from tests.support.counted import COMPILED, Counted
 
 KERNEL = kernels.SquaredExponential(length_scale=1.0)
 HORIZON = 15
@@ -209,71 +212,43 @@ def test_long_runs_are_heard_of() -> None:
         assert seconds_of_batch(carried_bytes(cell.cell), rounds, size, plan.devices) <= 1.01 * SECONDS_OF_BATCH
 
 
-class Function:
-    """A jitted function whose program is its name."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def lower(self) -> Function:
-        return self
-
-    def compile(self) -> str:
-        return f"program {self.name}"
-
-    def clear_cache(self) -> None:
-        """Nothing is cached."""
+def function(number: int) -> Callable[[Array], Array]:
+    """Return a jitted function that this process has not compiled."""
+    return jax.jit(lambda x: x + number)
 
 
-FUNCTIONS = {name: Function(name) for name in "abcd"}
+def made(notes: list[str], *functions: Callable[[Array], Array]) -> float:
+    """Compile functions together and return the value of the first one, which must not compile it again."""
+    calls: list[Any] = [(each, (np.float32(1),), {}) for each in functions]
+    compile_together(calls[0], lambda: calls, notes.append)
+    with Counted() as events:
+        value = float(functions[0](np.float32(1)))
+    assert events[COMPILED] == 0
+    return value
 
 
-def made(notes: list[str], *names: str) -> Any:
-    calls: list[Any] = [(FUNCTIONS[name], (), {}) for name in names]
-    return compiled(calls[0], lambda: calls, notes.append)
-
-
-def test_programs_are_made_together_and_dropped(monkeypatch: Any) -> None:
+def test_programs_are_compiled_together_and_once(monkeypatch: Any) -> None:
     monkeypatch.setattr(play, "cores", lambda: 2)
     monkeypatch.setattr(play, "MAX_COMPILED_TOGETHER", 2)
-    monkeypatch.setattr(play, "KEPT", collections.OrderedDict())
+    a, b, c, d = map(function, range(4))
     notes: list[str] = []
-    assert made(notes, "a", "a", "c", "d") == "program a"
-    assert made(notes, "c") == "program c" and notes[0] == "compiling 2 programs" and len(notes) == 2, "the first two"
-    assert made(notes, "d", "c") == "program d" and notes[2] == "compiling 1 program"
-    assert made(notes, "a", "b") == "program a" and len(notes) == 4, "found among those that outlive a run"
-
-
-@pytest.mark.full
-def test_programs_outlive_a_study_but_not_for_ever(monkeypatch: Any) -> None:
-    monkeypatch.setattr(play, "MOST_KEPT", 2)
-    monkeypatch.setattr(play, "KEPT", collections.OrderedDict())
-
-    def count(*names: str) -> int:
-        """How many of the programs a study that needs them, one after the other, compiles."""
-        notes: list[str] = []
-        for name in names:
-            made(notes, name)
-        return len(notes) // 2
-
-    assert count("a", "b") == 2 and count("a", "b") == 0
-    assert count("a", "c") == 1 and count("a") == 0 and count("b") == 1, "the one used longest ago is let go"
+    assert made(notes, a, a, c, d) == 1
+    assert made(notes, c) == 3 and notes[0] == "compiling 2 programs" and len(notes) == 2, "the first two"
+    assert made(notes, d, c) == 4 and notes[2] == "compiling 1 program"
+    assert made(notes, a) == 1 and len(notes) == 4, "found among those that outlive a run"
     with jax.enable_x64(True):
-        assert count("b") == 1, "in another arithmetic it is another program"
+        assert made(notes, a, b) == 1 and notes[4] == "compiling 2 programs", "in another arithmetic it is another program"
 
 
-def test_programs_are_dropped_before_the_process_has_no_memory_maps_left(monkeypatch: Any) -> None:
-    """Of which some forty programs on boxes would take all."""
-    monkeypatch.setattr(play, "KEPT", collections.OrderedDict())
-    maps = SimpleNamespace(exists=lambda: True, read_bytes=lambda: b"a map\n" * (5 + 10 * len(play.KEPT)))
-    monkeypatch.setattr(play, "MAPS", maps)
-    monkeypatch.setattr(play, "MOST_MAPS", 30)
+def test_programs_that_jax_forgets_are_compiled_together_again(monkeypatch: Any) -> None:
+    a, b = map(function, range(2))
     notes: list[str] = []
-    for name in "abcd":
-        made(notes, name)
-    assert [made_of[0] for made_of in play.KEPT] == [FUNCTIONS[name] for name in "bcd"]
-    monkeypatch.setattr(play, "MOST_MAPS", 1)
-    assert made(notes, "a") == "program a" and len(play.KEPT) == 1, "others than the programs of studies may hold them"
+    assert made(notes, a) == 1 and made(notes, a) == 1 and len(notes) == 2
+    with monkeypatch.context() as few:
+        few.setattr(memory, "MOST_MAPS", 1)
+        few.setattr(memory, "MAPS", SimpleNamespace(exists=lambda: True, read_bytes=lambda: b"a map\n" * 2))
+        assert made(notes, b) == 2 and len(notes) == 4
+    assert made(notes, a) == 1 and len(notes) == 6
 
 
 # Progress.
