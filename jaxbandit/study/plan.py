@@ -27,22 +27,50 @@ from jaxbandit.study.runs import Run
 from jaxbandit.study.study import Study, in_its_arithmetic, kernel_for
 from jaxbandit.surrogates import Surrogate
 
-FLAGS_AND_FACTS = 64  # bytes of a trial, whatever its rounds
-
-DEFAULT_SHARE = 0.5  # of the devices' memory that may be used when nothing is said
-MAX_BATCH_BYTES_ON_CPU = 2**30  # batches of equal size share their program, so that larger ones gain nothing
 MAX_BYTES = 2**62
 UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 
-# Seconds are estimated, to an order of magnitude: a round moves all that a trial carries, and takes some time anyway; that of an
-# accelerator is its launches', whatever the number of trials.
-BYTES_PER_SECOND, SECONDS_PER_ROUND = 1e10, 3e-6  # of one trial on one CPU core
-BYTES_PER_SECOND_ELSEWHERE, SECONDS_OF_LAUNCHES = 1e12, 6e-5
-SECONDS_OF_BATCH = 10.0  # until something is reported, and of a worker's task
-LEAST_SECONDS_OF_TASK, FEW_TASKS = 1.0, 16  # of workers: a cell of less than so many tasks has shorter ones
 
-# Room of a program for trials: so large that calling it costs next to nothing, so small that what is left empty costs nothing either.
-MAX_BLOCKS_OF_PROGRAM, MAX_BYTES_OF_PROGRAM = 16, 2**24
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """How fast a device plays, to an order of magnitude: a round moves all that a trial carries, and takes some time anyway."""
+
+    bytes_per_second: float
+    round_seconds: float  # at least
+    side_by_side: bool  # whether the least time of a round is that of launches, whatever the number of trials
+
+    @classmethod
+    def of(cls, devices: Sequence[Device]) -> Machine:
+        """Return the machine that devices are estimated by."""
+        return CORE if devices[0].platform == "cpu" else ACCELERATOR
+
+    def trial_seconds(self, carried: int, horizon: int, devices: Sequence[Device]) -> float:
+        """Return the seconds that a trial adds to a batch."""
+        seconds = carried / self.bytes_per_second
+        return horizon * (seconds if self.side_by_side else max(seconds, self.round_seconds)) / len(devices)
+
+
+# Estimated on 2026-11-21 for one core of a server of two cores.
+CORE = Machine(bytes_per_second=1e10, round_seconds=3e-6, side_by_side=False)
+# Estimated on 2026-11-22, before the first run on a GPU, an H100 on 2026-11-26.
+ACCELERATOR = Machine(bytes_per_second=1e12, round_seconds=6e-5, side_by_side=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """Sizes of batches, tasks and programs, chosen on a server of two cores in November 2026."""
+
+    memory_share: float = 0.5  # of the devices' memory, when nothing is said
+    batch_seconds: float = 10.0  # until something is reported, and of a worker's task
+    batch_bytes: int = 2**30  # on CPUs
+    task_seconds: float = 1.0  # at least, of a worker's task in a cell with few of them
+    tasks: int = 16  # in a cell, that are no longer few
+    # A program with this room costs next to nothing to call, and next to nothing where it is left empty.
+    program_blocks: int = 16
+    program_bytes: int = 2**24
+
+
+LIMITS = Limits()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -260,7 +288,7 @@ def make_plan(
 def allowed_bytes(memory: object) -> int:
     """Return the bytes that ``"4GiB"``, ``"800M"`` or a number of bytes stands for; by the devices' memory when nothing is said."""
     if memory is None:
-        return int(DEFAULT_SHARE * device_memory())
+        return int(LIMITS.memory_share * device_memory())
     if isinstance(memory, int) and not isinstance(memory, bool):
         amount: float = memory
     else:
@@ -339,15 +367,17 @@ def _planned(
         carried = carried_bytes(cell)  # of each trial, from round to round
     trials, horizon, on_cpu = len(runs) * study.trials, study.horizon, devices[0].platform == "cpu"
     step = (cell.block if on_cpu else 1) * len(devices)
-    each_seconds = _seconds_of_trial(carried, horizon, devices)
+    machine = Machine.of(devices)
+    each_seconds = machine.trial_seconds(carried, horizon, devices)
     if by_workers:
-        least = 1.0 if on_cpu else SECONDS_OF_LAUNCHES * BYTES_PER_SECOND_ELSEWHERE / carried  # so many that launches do not count
-        wanted = max(min(SECONDS_OF_BATCH, max(trials * each_seconds / FEW_TASKS, LEAST_SECONDS_OF_TASK)) // each_seconds, least)
+        # Enough trials that the time of launches is negligible.
+        least = machine.round_seconds * machine.bytes_per_second / carried if machine.side_by_side else 1.0
+        wanted = max(min(LIMITS.batch_seconds, max(trials * each_seconds / LIMITS.tasks, LIMITS.task_seconds)) // each_seconds, least)
     else:
-        wanted = SECONDS_OF_BATCH // each_seconds if on_cpu and segment is None else np.inf
+        wanted = LIMITS.batch_seconds // each_seconds if on_cpu and segment is None else np.inf
     wanted = max(step, wanted)
     seconds = seconds_of_batch(carried, horizon, min(wanted, trials), devices)
-    parts = 1 if by_workers else int(np.ceil(seconds / SECONDS_OF_BATCH))  # a task makes no checkpoints and no reports
+    parts = 1 if by_workers else int(np.ceil(seconds / LIMITS.batch_seconds))  # a task makes no checkpoints and no reports
     rounds = min(segment, horizon) if segment else rounds_of_part(horizon, parts)
 
     # While it runs, a trial has curves and trajectory of a part, twice, beside what is kept of them.
@@ -357,7 +387,7 @@ def _planned(
         shared += int(COPIES_OF_CARRY * carried * min(step, trials))  # no more than a block carries anything at a time
     else:
         each += int(COPIES_OF_CARRY * carried)
-    most_bytes = min(memory, MAX_BATCH_BYTES_ON_CPU) if on_cpu else memory
+    most_bytes = min(memory, LIMITS.batch_bytes) if on_cpu else memory
     room, wanted_room = ((allowed - shared) // each for allowed in (memory, most_bytes))
     least = min(step, len(devices) * -(-trials // len(devices)))
     if room < least:
@@ -369,7 +399,7 @@ def _planned(
     most = max(int(min(wanted, wanted_room)) // step, 1) * step
     count = -(-trials // most)
     size, block = _size_and_block(-(-trials // count), cell.block if on_cpu else trials, len(devices), alone=count == 1)
-    blocks = min(max(min(int(wanted_room), MAX_BYTES_OF_PROGRAM // each) // step, 1), MAX_BLOCKS_OF_PROGRAM)
+    blocks = min(max(min(int(wanted_room), LIMITS.program_bytes // each) // step, 1), LIMITS.program_blocks)
     return PlannedCell(number, replace(cell, block=block), runs, study.trials, size, rounds, blocks, each, shared, devices)
 
 
@@ -387,15 +417,11 @@ def _size_and_block(trials: int, block: int, devices: int, *, alone: bool) -> tu
     return size, next(size for size in range(min(block, local), 0, -1) if local % size == 0)
 
 
-def _seconds_of_trial(carried: int, horizon: int, devices: Sequence[Device]) -> float:
-    on_cpu = devices[0].platform == "cpu"
-    return horizon * (max(carried / BYTES_PER_SECOND, SECONDS_PER_ROUND) if on_cpu else carried / BYTES_PER_SECOND_ELSEWHERE) / len(devices)
-
-
 def seconds_of_batch(carried: int, horizon: int, trials: float, devices: Sequence[Device]) -> float:
     """Estimate the seconds of a batch: the sum of its trials', and elsewhere than on CPUs no less than the launches for all of them."""
-    seconds = trials * _seconds_of_trial(carried, horizon, devices)
-    return seconds if devices[0].platform == "cpu" else max(seconds, horizon * SECONDS_OF_LAUNCHES)
+    machine = Machine.of(devices)
+    seconds = trials * machine.trial_seconds(carried, horizon, devices)
+    return max(seconds, horizon * machine.round_seconds) if machine.side_by_side else seconds
 
 
 def rounds_of_part(horizon: int, parts: int) -> int:
@@ -406,8 +432,9 @@ def rounds_of_part(horizon: int, parts: int) -> int:
 
 def kept_bytes(study: Study, cell: Cell) -> int:
     """Return the bytes of one trial's results as they are kept."""
+    # Flags and facts of a trial take 64 bytes, whatever its rounds.
     rounds = len(study.keep.rounds(study.horizon)) + (cell.initial.count if cell.initial.counted else 0)
-    return float_dtype().itemsize * rounds * len(study.metrics) + _seen_bytes(study, cell) * study.horizon + FLAGS_AND_FACTS
+    return float_dtype().itemsize * rounds * len(study.metrics) + _seen_bytes(study, cell) * study.horizon + 64
 
 
 def _seen_bytes(study: Study, cell: Cell) -> int:

@@ -18,7 +18,7 @@ from jaxbandit.engine.cell import Cell
 from jaxbandit.engine.programs import begin_all
 from jaxbandit.session import Axis, Model, Session
 from jaxbandit.study import Run, Study, run_study
-from jaxbandit.study.plan import SECONDS_OF_LAUNCHES, SECONDS_PER_ROUND, seconds_of_batch
+from jaxbandit.study.plan import ACCELERATOR, CORE, seconds_of_batch
 
 Device = namedtuple("Device", "platform")
 
@@ -53,10 +53,10 @@ def test_an_accelerator_runs_as_many_trials_side_by_side_as_fit(cell: Cell, monk
 def test_launches_are_counted_once_for_all_trials_of_a_batch() -> None:
     """Ten thousand trials do not take ten thousand times a lone trial's time on an accelerator, as they do on a core."""
     gpu, cpu = [Device("gpu")], [Device("cpu")]
-    assert seconds_of_batch(100, 1000, 1, gpu) == seconds_of_batch(100, 1000, 10_000, gpu) == 1000 * SECONDS_OF_LAUNCHES
+    assert seconds_of_batch(100, 1000, 1, gpu) == seconds_of_batch(100, 1000, 10_000, gpu) == 1000 * ACCELERATOR.round_seconds
     assert seconds_of_batch(585_000, 1000, 10_000, gpu) == pytest.approx(5.85)
     assert seconds_of_batch(585_000, 1000, 10_000, gpu * 2) == pytest.approx(5.85 / 2)
-    assert seconds_of_batch(100, 1000, 10_000, cpu) == pytest.approx(1e7 * SECONDS_PER_ROUND)
+    assert seconds_of_batch(100, 1000, 10_000, cpu) == pytest.approx(1e7 * CORE.round_seconds)
 
 
 def simulated(shape: int) -> object:

@@ -22,7 +22,7 @@ from jaxbandit.delays import NEVER, NoDelay, Poisson
 from jaxbandit.engine.simulation import carried_bytes
 from jaxbandit.feedback import Censor
 from jaxbandit.study import Keep, Progress, Reporter, Run, Study, grid, make_plan, play, rerun, run_study
-from jaxbandit.study.plan import SECONDS_OF_BATCH, rounds_of_part, seconds_of_batch
+from jaxbandit.study.plan import LIMITS, rounds_of_part, seconds_of_batch
 from jaxbandit.study.play import compile_together
 from tests.support.counted import COMPILED, Counted
 
@@ -209,7 +209,7 @@ def test_long_runs_are_heard_of() -> None:
     (cell,), ((long_size, _, long_rounds, _),) = plan.cells, plan.layout
     assert long_rounds < 3_000_000 and 3_000_000 % long_rounds == 0
     for size, rounds in ((many_size, many_rounds), (long_size, long_rounds)):
-        assert seconds_of_batch(carried_bytes(cell.cell), rounds, size, plan.devices) <= 1.01 * SECONDS_OF_BATCH
+        assert seconds_of_batch(carried_bytes(cell.cell), rounds, size, plan.devices) <= 1.01 * LIMITS.batch_seconds
 
 
 def function(number: int) -> Callable[[Array], Array]:

@@ -210,8 +210,7 @@ def test_a_forked_process_is_refused_by_name() -> None:
 @pytest.fixture
 def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks of one block."""
-    monkeypatch.setattr(planning, "LEAST_SECONDS_OF_TASK", 0.0)
-    monkeypatch.setattr(planning, "FEW_TASKS", 1000)
+    monkeypatch.setattr(planning, "LIMITS", planning.Limits(task_seconds=0.0, tasks=1000))
 
 
 @functools.cache
