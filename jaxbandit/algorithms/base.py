@@ -143,6 +143,7 @@ class Traits:
       certifies: whether it chooses no point but those whose constraints hold with certainty under the model, and its seeds.
       seeds: ``[n]`` numbers of the points at which an algorithm that certifies begins; ``None`` where nobody has told it.
       refits: whether it fits the model's hyper-parameters while it runs.
+      lacks: the message of the error where it must be told something before it can begin; empty where it can.
     """
 
     feedback: Policy = Wait()
@@ -154,6 +155,7 @@ class Traits:
     certifies: bool = False
     seeds: Indices | None = None
     refits: bool = False
+    lacks: str = ""
 
     def __post_init__(self) -> None:
         check_fields(self, "Traits")

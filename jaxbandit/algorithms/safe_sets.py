@@ -56,22 +56,22 @@ class Safe(Algorithm[SafeState]):
 
     @property
     def traits(self) -> Traits:
-        return Traits(certifies=True, seeds=self.seeds)
+        name, lacks = type(self).__name__, ""
+        if self.seeds is None and self.count is None:
+            lacks = f"{name}.seeds: needs points that are known to be safe, or nothing that it chooses is; " + either(
+                f"give their numbers, {name}(seeds=[12, 40]) with problem.domain.nearest(point) for the number of a point, in a session"
+                " seeds=[{...}] in your units or a history in which some constraints held, or in a simulation let"
+                " informed=jaxbandit.informed.SafestSeeds(count=1) tell them",
+                "give their numbers, in an experiment seeds = [{...}] in your units or a --history in which some held, or in"
+                ' a study informed = {type = "SafestSeeds"}',
+            )
+            lacks += "; count=n takes the n points that the model believes safest, which guarantees nothing"
+        return Traits(certifies=True, seeds=self.seeds, lacks=lacks)
 
     def init(self, arena: Arena) -> SafeState:
-        name = type(self).__name__
-        if self.seeds is None and self.count is None:
-            raise InvalidArgument(
-                f"{name}.seeds: needs points that are known to be safe, or nothing that it chooses is; "
-                + either(
-                    f"give their numbers, {name}(seeds=[12, 40]) with problem.domain.nearest(point) for the number of a point, in a session"
-                    " seeds=[{...}] in your units or a history in which some constraints held, or in a simulation let"
-                    " informed=jaxbandit.informed.SafestSeeds(count=1) tell them",
-                    "give their numbers, in an experiment seeds = [{...}] in your units or a --history in which some held, or in"
-                    ' a study informed = {type = "SafestSeeds"}',
-                )
-                + "; count=n takes the n points that the model believes safest, which guarantees nothing"
-            )
+        # A rule that tells facts while a trial is traced may have told no seeds.
+        if lacks := self.traits.lacks:
+            raise InvalidArgument(lacks)
         mask = jnp.zeros((arena.size,), bool) if self.seeds is None else _mask(jnp.asarray(self.seeds), arena.size)
         return SafeState(posterior=arena.surrogate.init(), seeds=mask, certified=jnp.asarray(False), still=jnp.int32(0))
 

@@ -12,7 +12,7 @@ import os
 import re
 import reprlib
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, ValuesView
 from typing import Any, NamedTuple
 
 import jax
@@ -97,7 +97,17 @@ def float_dtype() -> np.dtype:
 
 def is_traced(value: object) -> bool:
     """Return whether any leaf of ``value`` is a JAX tracer, so that its numbers cannot be looked at."""
-    return is_shallow(value) and any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value))
+    return is_shallow(value) and any(isinstance(leaf, jax.core.Tracer) for leaf in leaves(value))
+
+
+def leaves(value: object) -> list[Any]:
+    """Return the leaves of a value that a user has given, each iterator a leaf, which JAX would refuse in its own words."""
+    return jax.tree.leaves(value, is_leaf=is_iterator)
+
+
+def is_iterator(value: object) -> bool:
+    """Return whether a value gives its items once, such as a generator, or has no order to index them by, such as ``dict.values()``."""
+    return isinstance(value, Iterator | ValuesView)
 
 
 def is_real(dtype: Any) -> bool:
@@ -139,7 +149,7 @@ def numbers(name: str, value: object) -> np.ndarray:
         converted = array.astype(np.float64) if is_real(array.dtype) else None
     except Exception as error:  # of NumPy, JAX, or a user's own conversion
         raise InvalidArgument(f"{name}: expected numbers, got {short(value)}") from error
-    among = isinstance(value, list | tuple) and any(isinstance(leaf, bool) for leaf in jax.tree.leaves(value))
+    among = isinstance(value, list | tuple) and any(isinstance(leaf, bool) for leaf in leaves(value))
     if converted is None or among:  # NumPy takes True beside numbers for 1.0
         remedy = "; write it as a float" if isinstance(value, int) and not isinstance(value, bool) else ""  # more than 64 bits
         raise InvalidArgument(f"{name}: expected numbers, got {short(value)}{remedy}")

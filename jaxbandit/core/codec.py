@@ -23,7 +23,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 import jax
 import numpy as np
 
-from jaxbandit.core.checks import InvalidArgument, check_known, did_you_mean, short, spelled
+from jaxbandit.core.checks import InvalidArgument, check_known, did_you_mean, leaves, short, spelled
 from jaxbandit.core.declare import Declared, Parameter, Role, parameters
 from jaxbandit.core.declare import Maker as Maker
 from jaxbandit.core.doors import option_of
@@ -360,5 +360,5 @@ def _value(word: str, roles: Sequence[type[Role]], is_static: bool, value: objec
         array = np.asarray(value)
     except ValueError:  # rows of different lengths
         return value
-    mixed = array.dtype.kind != "b" and any(isinstance(leaf, bool) for leaf in jax.tree.leaves(value))  # NumPy takes True for 1.0
+    mixed = array.dtype.kind != "b" and any(isinstance(leaf, bool) for leaf in leaves(value))  # NumPy takes True for 1.0
     return array if array.dtype.kind in "biuf" and not mixed else value

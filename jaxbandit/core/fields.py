@@ -270,7 +270,7 @@ def _numbers(
     test = test or (interval.check if interval else lambda name, value: None)
 
     def verify(name: str, value: Any, place: Place) -> None:
-        shape, tracers = place.shape or (scalar if leaf else None), [x for x in jax.tree.leaves(value) if isinstance(x, jax.core.Tracer)]
+        shape, tracers = place.shape or (scalar if leaf else None), [x for x in checks.leaves(value) if isinstance(x, jax.core.Tracer)]
         if not tracers and leaf and interval and _is_plain(value, interval) and (shape is None or shape.fits((), shape.functions(place))):
             return
         for tracer in tracers:

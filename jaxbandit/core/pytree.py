@@ -14,7 +14,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.core.checks import InvalidArgument, check_known, check_not_forked, is_sequence_of_numbers, naming, shape_of, short
+from jaxbandit.core.checks import (
+    InvalidArgument,
+    check_known,
+    check_not_forked,
+    is_iterator,
+    is_sequence_of_numbers,
+    naming,
+    shape_of,
+    short,
+)
 from jaxbandit.core.checks import float_dtype as float_dtype
 
 T = TypeVar("T")
@@ -179,7 +188,7 @@ def canonicalise(tree: T) -> T:
         return jnp.asarray(x)
 
     with np.errstate(over="ignore"):  # what is too large becomes infinite, which the check of its field has refused
-        converted: T = jax.tree.map(leaf, tree, is_leaf=is_sequence_of_numbers)
+        converted: T = jax.tree.map(leaf, tree, is_leaf=lambda x: is_sequence_of_numbers(x) or is_iterator(x))
     return converted
 
 

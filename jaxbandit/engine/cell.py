@@ -176,6 +176,8 @@ def check_run(
                 " does not give; wrap it by full_information"
             )
         algorithm.validate(None, problem.outputs, size, axes)
+        if informed is None and (lacks := algorithm.traits.lacks):
+            raise checks.InvalidArgument(lacks)
         if isinstance(problem.domain, Box) and not algorithm.on_boxes:
             raise checks.InvalidArgument(
                 f"algorithm: {type(algorithm).__name__} chooses among the points of a finite domain, and problem {problem.name!r} is on a"

@@ -224,7 +224,7 @@ class SmoothedLoss(Described):
           Their losses ``[P]``, objectives and violations ``[P, 2]`` of a ``SubjectTo`` (else the losses again), fingerprints of the points
           chosen ``[P]``, and whether each went well ``[P]``.
         """
-        if any(np.shape(leaf)[:1] != np.shape(trials) for leaf in jax.tree.leaves(points)) or not jax.tree.leaves(points):
+        if any(np.shape(leaf)[:1] != np.shape(trials) for leaf in checks.leaves(points)) or not checks.leaves(points):
             raise InvalidArgument(
                 f"points: expected parameters with a leading axis of {np.shape(trials)[0]} trials, got {checks.short(points)}"
             )
@@ -245,7 +245,7 @@ class SmoothedLoss(Described):
 
     def _check(self, params: Params) -> None:
         """Raise ``InvalidArgument`` on parameters that make no study, and on numbers out of range where they are not traced."""
-        leaves = jax.tree.leaves(params) if checks.is_shallow(params) else []
+        leaves = checks.leaves(params) if checks.is_shallow(params) else []
         arrays = np.generic | np.ndarray | jax.Array
         are_floating = (
             jnp.issubdtype(leaf.dtype, jnp.floating) if isinstance(leaf, arrays) else isinstance(leaf, float) for leaf in leaves

@@ -35,7 +35,7 @@ def is_real(dtype: DTypeLike) -> bool:
 
 
 def _are_arrays(value: object) -> bool:
-    leaves = jax.tree.leaves(value) if checks.is_shallow(value) else []
+    leaves = checks.leaves(value) if checks.is_shallow(value) else []
     return bool(leaves) and all(isinstance(leaf, np.ndarray | jax.Array) and is_real(leaf.dtype) for leaf in leaves)
 
 
