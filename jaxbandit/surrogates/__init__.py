@@ -1,4 +1,4 @@
-"""Gaussian-process posteriors on finite domains, in three interchangeable forms behind one interface."""
+"""Gaussian-process posteriors in interchangeable forms behind one interface."""
 
 from jaxbandit.core.hints import missing
 from jaxbandit.surrogates import boxes, choose, evidence, posterior, precision, ranges, refitted, refitted_boxes
@@ -15,5 +15,6 @@ __all__ = [
     *boxes.__all__, *choose.__all__, *evidence.__all__, *posterior.__all__, *precision.__all__, *ranges.__all__, *refitted.__all__,
     *refitted_boxes.__all__,
 ]  # fmt: skip
-__dir__ = __all__.copy  # what completion shows
+# Completion shows these names.
+__dir__ = __all__.copy
 __getattr__ = missing(__name__, __all__)

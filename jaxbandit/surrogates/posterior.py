@@ -1,4 +1,4 @@
-"""The Gaussian-process posterior of ``1 + m`` outputs on a finite domain, which algorithms condition, read and draw from."""
+"""Gaussian-process posteriors of ``1 + m`` outputs on a finite domain."""
 
 from __future__ import annotations
 
@@ -24,48 +24,66 @@ from jaxbandit.surrogates.precision import Need, in_step, least, needed, require
 
 __all__ = ["AbstractSurrogate", "Posterior", "Prediction", "Step", "Surrogate"]
 
-Belief: TypeAlias = Any  # a posterior, a pytree that only its surrogate looks into
-Point: TypeAlias = Annotated[jax.Array, fields.index, fields.scalar]  # the number of a point, []
-Points: TypeAlias = Annotated[jax.Array, fields.index, fields.per_output]  # the number of a point for all outputs, [], or for each, [k]
-Values: TypeAlias = Annotated[jax.Array, fields.finite_numbers, fields.each_output]  # observed values [k]
-Present: TypeAlias = Annotated[jax.Array, fields.booleans, fields.each_output]  # which outputs [k] were observed
-Scale: TypeAlias = Annotated[jax.Array, fields.nonnegative_numbers, fields.each_output]  # factors [k] of standard deviations
-Several: TypeAlias = Annotated[jax.Array, fields.index, fields.vector("one number per point")]  # numbers of points, [n]
-Arrived: TypeAlias = tuple[tuple[Any, ...], tuple[jax.Array, ...]]  # factors, and weights [r] of each output's mean less the prior mean
-Number: TypeAlias = Annotated[int, whole(0)]  # of an output or of a group of outputs
-ROUNDING = 1e-13  # share of the prior variance that may be rounding of float64, which differs between processors
+# A posterior is a pytree that only its surrogate looks into.
+Belief: TypeAlias = Any
+# The types of a method's arguments: the number of a point, or of a point for each output; values; and whether outputs were observed.
+Point: TypeAlias = Annotated[jax.Array, fields.index, fields.scalar]  # []
+Points: TypeAlias = Annotated[jax.Array, fields.index, fields.per_output]  # [] or [k]
+Values: TypeAlias = Annotated[jax.Array, fields.finite_numbers, fields.each_output]  # [k]
+Present: TypeAlias = Annotated[jax.Array, fields.booleans, fields.each_output]  # [k]
+# Factors of standard deviations, and the numbers of several points.
+Scale: TypeAlias = Annotated[jax.Array, fields.nonnegative_numbers, fields.each_output]  # [k]
+Several: TypeAlias = Annotated[jax.Array, fields.index, fields.vector("one number per point")]  # [n]
+# The factors, and the weights [r] of each output's mean less the prior mean.
+Arrived: TypeAlias = tuple[tuple[Any, ...], tuple[jax.Array, ...]]
+# The number of an output or of a group of outputs.
+Number: TypeAlias = Annotated[int, whole(0)]
 
 
 class HasGain(Described):
-    """Base of posteriors whose field ``gain`` any surrogate reads, whoever has made them: an algorithm may refit its own model."""
+    """Base of posteriors whose ``gain`` any surrogate can read, whoever made them."""
 
     described: ClassVar[str] = "a posterior of this surrogate, such as surrogate.init()"
 
 
 @pytree
 class Posterior(HasGain):
-    """Belief after some observations: ``k = 1 + m`` outputs (reward first), ``G`` groups of outputs that share a factor."""
+    """Posterior of ``k`` outputs in ``G`` groups that share a factor each.
 
-    factors: tuple[Any, ...]  # one per group, the state of its form; on a box one for all groups whose forms are alike
-    shift: Array  # [k, M] the mean less the prior mean, whose rounding it would carry
+    Attributes:
+      factors: state of the form of each group; on a box one state for all groups whose forms are alike.
+      shift: ``[k, M]`` mean less the prior mean. The sum of both would carry the rounding of the prior mean.
+      variance: ``[G, M]`` posterior variance.
+      gain: ``[G]`` realised information gain, ``1/2 sum log(1 + sigma^2 / lam)``.
+      rounds: int32 rounds since the prior, the same in all trials; ``None`` where the variance is never refreshed.
+      weights: ``[k, r]`` weights of ``shift`` in the form's basis; ``None`` where no method reads the posterior off the domain.
+    """
+
+    factors: tuple[Any, ...]
+    shift: Array  # [k, M]
     variance: Array  # [G, M]
-    gain: Array  # [G] realised information gain, 1/2 sum log(1 + sigma^2 / lam)
-    rounds: Array | None = None  # [] int32 rounds since the prior, the same in all trials; None where the variance is never refreshed
-    weights: Array | None = None  # [k, r] of the mean less the prior mean, in the form's basis; None where nobody reads it off the domain
+    gain: Array  # [G]
+    rounds: Array | None = None  # []
+    weights: Array | None = None  # [k, r]
 
 
 @pytree
 class Step:
-    """Effect of one observation on a group: mean and weights of the form move by ``column`` and ``weights``, times ``(y - mean) / s``."""
+    """Effect of one observation on a group of outputs.
+
+    The mean moves by ``column``, and its weights by ``weights``, times ``(y - mean) / s`` with ``s = lam + column[index]``. The column is
+    the covariance of every point with the observed point before the observation, and the precision is ``1 / s``.
+    """
 
     weights: Array  # [r]
-    column: Array  # [M] covariance of every point with the observed one before the observation
-    precision: Array  # [] 1 / s, s = lam + column[index]
+    column: Array  # [M]
+    precision: Array  # []
 
 
 def deviation(variance: Array) -> Array:
-    """Return the square root of a variance; 0, with derivative 0, where rounding has left less than 0, as it can where data are dense."""
-    positive = ~(variance <= 0)  # NaN stays
+    """Return the root of a variance, 0 with derivative 0 if negative."""
+    # Where data are dense rounding can leave a negative variance; NaN stays NaN.
+    positive = ~(variance <= 0)
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, variance, 1)), 0)
 
 
@@ -73,27 +91,28 @@ def _column_by_sum(table: Array, index: Array) -> Array:
     return jnp.sum(jnp.where(jnp.arange(table.shape[1], dtype=index.dtype) == index, table, 0), axis=1)
 
 
-# ``table[:, index] [k]`` of a table ``[k, M]``: on TPUs as a masked sum, for a gather would lay the ``k`` rows out as lanes.
+# Return ``table[:, index] [k]`` of a table ``[k, M]``. On TPUs it is a masked sum, because a gather would lay the ``k`` rows out as lanes.
 column_of = by_platform(lambda table, index: table[:, index], tpu=_column_by_sum)
 
 
 @pytree
 class Prediction(Described):
-    """Mean and standard deviation of every output at every point, and the information gained so far."""
+    """Mean and deviation of every output at every point, and information gain."""
 
     described: ClassVar[str] = "what a model predicts, surrogate.predict(posterior)"
     mean: Array  # [k, M]
     sd: Array  # [k, M]
     gain: Array  # [k]
-    recent: Array | None = None  # [k] deviations at the points chosen lately, summed; of a learner that censors
+    # The sum of the deviations at the points chosen lately, from a policy that censors late values.
+    recent: Array | None = None  # [k]
 
 
 class AbstractSurrogate(OnDomain):
-    """Model of the reward and the constraints that takes in observations; abstract.
+    """Abstract model of the reward and the constraints.
 
-    :class:`~jaxbandit.Surrogate` takes in every observation in its own round; :class:`~jaxbandit.feedback.DelayedSurrogate` takes in what a
-    feedback policy makes of values that arrive late. ``k = 1 + m`` outputs on ``M`` points. Posteriors are pytrees that only the surrogate
-    looks into.
+    It models ``k = 1 + m`` outputs on ``M`` points. A :class:`~jaxbandit.Surrogate` conditions on every observation in its own round. A
+    :class:`~jaxbandit.feedback.DelayedSurrogate` conditions on values that arrive late, as its feedback policy decides. Posteriors are
+    pytrees that only the surrogate looks into.
 
     Attributes:
       domain: the ``M`` points.
@@ -103,7 +122,7 @@ class AbstractSurrogate(OnDomain):
 
     @property
     def model(self) -> Surrogate:
-        """The Gaussian-process model itself: domain, factorised kernels, noise variances and prior means."""
+        """The Gaussian-process model: domain, factorised kernels, noise variances and prior means."""
         raise TypeError(f"{type(self).__name__} must define model")
 
     @property
@@ -122,36 +141,38 @@ class AbstractSurrogate(OnDomain):
         return np.dtype(jnp.result_type(self.model.noise_variance))
 
     def init(self) -> Belief:
-        """Return the posterior before any observation, which is the prior."""
+        """Return the prior, the posterior before any observation."""
         raise TypeError(f"{type(self).__name__} must define init")
 
     def condition(self, posterior: Belief, index: Array, values: Array) -> Belief:
-        """Return the posterior that has taken in ``values [k]`` observed at grid ``index []``, all of them at once."""
+        """Return the posterior given ``values [k]`` observed at grid ``index []``."""
         raise TypeError(f"{type(self).__name__} must define condition")
 
     def learn(self, posterior: Belief, feedback: Any) -> Belief:
-        """Return the posterior at the end of a round in which feedback was late; only a surrogate under a feedback policy has it."""
+        """Return the posterior after a round's late feedback, under a feedback policy."""
         raise TypeError(f"{type(self).__name__} takes in observations at once; feedback.Wait().bind(...) gives one for late feedback")
 
     def predict(self, posterior: Belief) -> Prediction:
-        """Return the mean and standard deviation ``[k, M]`` at every point, and the information gain ``[k]``."""
+        """Return mean and deviation ``[k, M]`` and the information gain ``[k]``."""
         raise TypeError(f"{type(self).__name__} must define predict")
 
     def arrived(self, posterior: Belief) -> Prediction:
-        """Return the prediction from the values that have arrived alone; that of :meth:`predict` unless a policy says otherwise."""
+        """Return the prediction from arrived values alone, by default :meth:`predict`."""
         return self.predict(posterior)
 
     def gain(self, posterior: Belief) -> Array:
-        """Return the realised information gain ``[G]`` of each group of outputs, ``1/2 sum log(1 + sigma^2 / lambda)``."""
+        """Return the realised information gain ``[G]`` of each group of outputs."""
         raise TypeError(f"{type(self).__name__} must define gain")
 
     def reward_noise(self, posterior: Belief) -> Array:
-        """Return the noise variance of the reward in force, ``[]``, or ``[M]`` where points have noise variances of their own."""
+        """Return the reward's noise variance, ``[]``, or by point ``[M]``."""
         model = self.model
         return jnp.asarray(model.noise_variance)[model.groups[0]]
 
     def draw(self, posterior: Belief, key: Array, scale: Array) -> Array:
-        """Return independent joint draws ``[k, M]`` from ``GP(mean, scale^2 covariance)``, with ``scale [k]``.
+        """Sample ``[k, M]`` jointly at all points from ``GP(mean, scale^2 covariance)``.
+
+        Outputs are independent; ``scale`` is ``[k]``.
 
         Raises:
           InvalidArgument: when the form of the posterior has no joint draws (``rows``).
@@ -159,7 +180,7 @@ class AbstractSurrogate(OnDomain):
         raise TypeError(f"{type(self).__name__} must define draw")
 
     def covariance(self, posterior: Belief, output: int, indices: Array) -> Array:
-        """Return the posterior covariance ``[n, M]`` of one output between the points at ``indices [n]`` and every point."""
+        """Return an output's covariance ``[n, M]`` of ``indices [n]`` with every point."""
         raise TypeError(f"{type(self).__name__} must define covariance")
 
     @property
@@ -167,32 +188,33 @@ class AbstractSurrogate(OnDomain):
         """Number of points ``M`` of a prediction."""
         return int(self.domain.size)
 
-    # On a box alone, where a posterior is read at any point of the unit cube and takes in points of the trial's own.
+    # Only models of boxes have the methods below. They predict at any point of the unit cube, and a trial adds points of its own.
 
     def predict_at(self, posterior: Belief, points: Array) -> Prediction:
-        """Return mean and deviation ``[k, n]`` at ``points [n, d]`` of the unit cube, and the information gain."""
+        """Predict ``[k, n]`` at ``points [n, d]`` of the unit cube."""
         raise TypeError(f"{type(self).__name__} is known at the points of its domain alone")
 
     def arrived_at(self, posterior: Belief, points: Array) -> Prediction:
-        """Return what :meth:`arrived` does, at ``points [n, d]`` of the unit cube."""
+        """Predict from arrived values alone at ``points [n, d]`` of the cube."""
         return self.predict_at(posterior, points)
 
     def draw_at(self, posterior: Belief, key: Key, scale: Array, points: Array) -> Array:
-        """Return the values ``[k, n]`` at ``points [n, d]`` of the unit cube of the functions that :meth:`draw` draws by the same key."""
+        """Sample :meth:`draw`'s functions for ``key`` at ``points [n, d]``, as ``[k, n]``."""
         raise TypeError(f"{type(self).__name__} is known at the points of its domain alone")
 
     def place(self, posterior: Belief, point: Array) -> tuple[Array, Belief]:
-        """Return the index ``[]`` that ``point [d]`` of the unit cube gets, and the posterior that knows it by that."""
+        """Return the index ``[]`` of an added ``point [d]``, and the posterior."""
         raise TypeError(f"{type(self).__name__} is known at the points of its domain alone")
 
     def pool(self, posterior: Belief) -> Array:
-        """Return the points ``[M, d]`` of the unit cube that indices stand for."""
+        """Return the points ``[M, d]`` of the unit cube, by index."""
         raise TypeError(f"{type(self).__name__} is known at the points of its domain alone")
 
     def conditioned(self, indices: Array, places: Array, values: Array, count: Array) -> Belief:
-        """Return the posterior of the first ``count []`` of ``values [n, k]`` at points ``places [n, d]`` numbered ``indices [n]``.
+        """Return the posterior given the first ``count []`` of ``values [n, k]``.
 
-        NaN is no value. It is that of :meth:`place` and :meth:`condition` for one point after the other, up to rounding.
+        They were observed at points ``places [n, d]`` with ``indices [n]``; NaN stands for a missing value. The result equals that of
+        :meth:`place` and :meth:`condition` called for one point after the other, up to rounding.
         """
 
         def take(row: Array, posterior: Belief) -> Belief:
@@ -203,28 +225,28 @@ class AbstractSurrogate(OnDomain):
 
 
 def _name_of(output: int) -> str:
-    """Return the name of an output by its number."""
+    """Return the name of an output."""
     return f"constraint {output}" if output else "reward"
 
 
 def _by_output(texts: Sequence[str]) -> str:
-    """Return the text of all outputs where they agree, else a line for each."""
+    """Return the text that all outputs share, else a line for each."""
     return texts[0] if len(set(texts)) == 1 else "\n".join(f"{_name_of(output)}: {text}" for output, text in enumerate(texts))
 
 
 @pytree
 class Surrogate(AbstractSurrogate):
-    """A GP model of reward and constraints on a grid; make one with :func:`jaxbandit.surrogate`.
+    """Gaussian-process model of reward and constraints on a grid.
 
-    It holds what all trials share: the domain, the factorised kernels, the regulariser and the prior means. Hyper-parameters are
-    leaves, so a :func:`~jaxbandit.sweep` over ``noise_variance`` or ``prior_mean`` is one compiled run.
+    :func:`jaxbandit.surrogate` makes one. All trials share its domain, factorised kernels, noise variances and prior means.
+    Hyper-parameters are leaves, so a :func:`~jaxbandit.sweep` over ``noise_variance`` or ``prior_mean`` is one compiled run.
 
     Attributes:
       domain: the ``M`` points.
       forms: one factorisation per group of outputs.
       noise_variance: ``[G]`` regulariser ``lambda`` in ``(K + lambda I)``, a variance, per group; ``[G, M]`` where points have their own.
       prior_mean: ``[k]`` constant prior mean per output.
-      kernels: kernel of each output, as it was given; records are made from it, the forms were. Empty after :meth:`without_kernels`.
+      kernels: the given kernel of each output, for records; the forms were made from it. Empty after :meth:`without_kernels`.
       groups: for each output the number of its group.
       precision: floating type of beliefs, ``"float32"`` or ``"float64"``, see ``jaxbandit.surrogates.precision``.
       refresh: number of rounds after which the variance is computed anew from the factors, 0 for never.
@@ -251,12 +273,12 @@ class Surrogate(AbstractSurrogate):
 
     @property
     def forms_in_force(self) -> tuple[Any, ...]:
-        """Forms that posteriors are made of, with the hyper-parameters of the model."""
+        """Forms of the posteriors, with the hyper-parameters of the model."""
         return self.forms
 
     @property
     def capacity(self) -> int | None:
-        """Largest number of observations that a trial can take in, ``None`` when there is no limit."""
+        """Largest number of observations of a trial, ``None`` without a limit."""
         rows = [form.capacity for form in self.forms if form.name == "rows" and form.capacity < self.domain.size]
         return min(rows) if rows else None
 
@@ -280,19 +302,20 @@ class Surrogate(AbstractSurrogate):
     @checked
     @one_program
     def condition(self, posterior: Posterior, index: Points, values: Values, present: Present | None = None) -> Posterior:
-        """Return the posterior with ``values [k]`` observed at grid ``index``, one point ``[]`` for all outputs or one for each ``[k]``.
+        """Return the posterior given ``values [k]`` observed at grid ``index``.
 
-        With ``c`` the posterior covariance of every point with the observed one and ``s = lam + c[index]``:
-        ``mean += c (y - mean[index]) / s`` and ``variance -= c^2 / s``; one ``c`` serves every output of a group.
+        The index is ``[]``, one point for all outputs, or ``[k]``, a point for each output. With ``c`` the posterior covariance of every
+        point with the observed point and ``s = lam + c[index]``: ``mean += c (y - mean[index]) / s`` and ``variance -= c^2 / s``. One
+        ``c`` serves every output of a group.
 
-        ``present [k]`` (booleans) says which outputs were observed, all by default; the others, and whatever ``values`` holds for
-        them, are left alone. Outputs of a group go together: its first one speaks for all, see :meth:`separate`.
+        Booleans ``present [k]`` mark the outputs that were observed, all by default; the values of the other outputs are ignored. Outputs
+        of a group are observed together, as the first output of the group is, see :meth:`separate`.
         """
         return self.refreshed(self.observe(posterior, index, values, present))
 
     @checked
     def observe(self, posterior: Posterior, index: Points, values: Values, present: Present | None = None) -> Posterior:
-        """Do as :meth:`condition` does within a round that ends with :meth:`refreshed`, such as one in which several values arrive."""
+        """Condition without :meth:`refreshed`, to be called after the round's last value."""
         posterior, steps = self.absorb(posterior, index, present)
         if present is not None:
             values = jnp.where(jnp.asarray(present), jnp.asarray(values), 0)
@@ -300,9 +323,10 @@ class Surrogate(AbstractSurrogate):
 
     @checked
     def refreshed(self, posterior: Posterior) -> Posterior:
-        """Return the posterior at the end of a round: after every ``refresh`` rounds its variance is computed anew from the factors.
+        """Return the posterior at the end of a round.
 
-        A variance from which one step after the other was subtracted carries the rounding of the prior variance; factors do not.
+        After every ``refresh`` rounds this computes the variance anew from the factors. A variance from which every round subtracts a
+        step carries the rounding of the prior variance; factors do not.
         """
         if not self.refresh or posterior.rounds is None:
             return posterior
@@ -311,11 +335,11 @@ class Surrogate(AbstractSurrogate):
         return replace(posterior, variance=variance, rounds=rounds)
 
     def spread(self, factors: Sequence[Any]) -> Array:
-        """Return the posterior variances ``[G, M]`` from the factors alone, of the groups or of some other states of their forms."""
+        """Compute the posterior variances ``[G, M]`` from the factors alone."""
         return jnp.stack([form.spread(factor) for form, factor in zip(self.forms_in_force, factors, strict=True)])
 
     def moved(self, posterior: Posterior, steps: list[Step], index: Array, values: Array) -> Posterior:
-        """Return the posterior whose mean has taken in ``values [k]``, after :meth:`absorb`; arguments as for :meth:`condition`."""
+        """Update the mean by ``values [k]`` and the steps of :meth:`absorb`."""
         values = jnp.asarray(values)
         seen = column_of(posterior.shift, jnp.asarray(index)) if jnp.ndim(index) == 0 else posterior.shift[jnp.arange(self.outputs), index]
         innovation = (values - jnp.asarray(self.prior_mean, values.dtype) - seen) * self.by_output([step.precision for step in steps])
@@ -331,12 +355,12 @@ class Surrogate(AbstractSurrogate):
 
     @checked
     def condition_variance(self, posterior: Posterior, index: Point) -> Posterior:
-        """Return the posterior once grid ``index []`` was chosen, whatever is seen there: all but the mean moves."""
+        """Update all but the mean by an observation at ``index []``."""
         return self.refreshed(self.absorb(posterior, index)[0])
 
     @checked
     def absorb(self, posterior: Posterior, index: Points, present: Present | None = None) -> tuple[Posterior, list[Step]]:
-        """Do as :meth:`condition` does but for the mean; returns the posterior, and the step by which each group's belief moves."""
+        """Update all but the mean, and return the steps for :meth:`moved`."""
         return self._absorbed(posterior, jnp.asarray(index), None if present is None else jnp.asarray(present))
 
     def _absorbed(self, posterior: Posterior, index: Array, present: Array | None) -> tuple[Posterior, list[Step]]:
@@ -347,24 +371,26 @@ class Surrogate(AbstractSurrogate):
             noise = self.noise_at(g, own)
             seen = None if present is None else present[first]
             factor, weights, column, s = form.observe(posterior.factors[g], own, noise, seen)
-            step = Step(weights=weights, column=column, precision=1 / s)  # multiplied in, so that no division runs over the grid
+            # The precision is multiplied in, so that no division runs over the grid.
+            step = Step(weights=weights, column=column, precision=1 / s)
             more = 0.5 * jnp.log(s * (1 / noise))
             factors.append(factor)
             steps.append(step)
             variances.append(posterior.variance[g] - column * column * step.precision)
             gains.append(posterior.gain[g] + (more if seen is None else jnp.where(seen, more, 0)))
-        # A stack of one is a copy that XLA keeps.
+        # A single row is not stacked, because XLA keeps the copy.
         variance = variances[0][None] if len(variances) == 1 else jnp.stack(variances)
         return replace(posterior, factors=tuple(factors), variance=variance, gain=jnp.stack(gains)), steps
 
     def by_group(self, steps: list[Step]) -> list[Step]:
-        """Return the step of each group, from those of :meth:`absorb`."""
+        """Return the step of each group from the steps of :meth:`absorb`."""
         return steps
 
     def arrive(self, before: Arrived, points: Array, values: Array, present: Array) -> Arrived:
-        """Take in one value of each output that has one into factors and weights alone: ``weights += u (y - mean - phi.weights) / s``.
+        """Update factors and weights alone by the outputs' values that arrived.
 
-        Every output has a point of ``points [k]``, a value of ``values [k]`` and whether it is there, of ``present [k]``.
+        With ``weights += u (y - mean - phi.weights) / s`` for the values ``y`` in ``values [k]`` at ``points [k]``. Outputs whose
+        ``present [k]`` is false have no value.
         """
         factors, weights = list(before[0]), list(before[1])
         for g, form in enumerate(self.forms_in_force):
@@ -376,13 +402,13 @@ class Surrogate(AbstractSurrogate):
         return tuple(factors), tuple(weights)
 
     def expand(self, factors: Sequence[Any], weights: Sequence[Array]) -> Array:
-        """Return the functions ``[k, M]`` of ``weights [r]`` of every output."""
+        """Return the functions ``[k, M]`` that have the outputs' ``weights [r]``."""
         forms = self.forms_in_force
         return jnp.stack([forms[g].expand(factors[g], weights[j]) for j, g in enumerate(self.groups)])
 
     @checked
     def noise_at(self, group: Number, points: Annotated[Array, fields.index]) -> Array:
-        """Return the noise variance of a group of outputs at ``points``, ``[]`` or ``[n]``; one number ``[]`` where all points share it."""
+        """Return a group's noise variance at ``points``, ``[]`` if they share it."""
         checks.integer("group", group, least=0, most=len(self.forms) - 1)
         noise = self.noise_variance[group]
         return noise[points] if jnp.ndim(noise) else noise
@@ -393,7 +419,7 @@ class Surrogate(AbstractSurrogate):
         return jnp.ndim(self.noise_variance) == 2
 
     def separate(self) -> Self:
-        """Return the same model with a factor for every output, which outputs observed at different points need."""
+        """Return the model with a factor per output, for outputs observed apart."""
         groups = np.asarray(self.groups)
         apart: dict[str, Any] = {"forms": tuple(self.forms[g] for g in groups), "groups": tuple(range(self.outputs))}
         for name, value in self._by_group().items():
@@ -414,16 +440,16 @@ class Surrogate(AbstractSurrogate):
         return [float(np.max(np.asarray(form.prior_variance, np.float64))) for form in self.forms]
 
     def factorised(self) -> Surrogate:
-        """Return the model with all that its posteriors are computed from; a model of :func:`~jaxbandit.surrogate` has it."""
+        """Return the model with its features, by default the model itself."""
         return self
 
     @property
     def kernels_in_force(self) -> tuple[Kernel, ...]:
-        """Kernel of each output with the hyper-parameters of the model, for records."""
+        """Kernel of each output with the model's hyper-parameters, for records."""
         return self.kernels
 
     def without_kernels(self) -> Surrogate:
-        """Return the model as trials need it, without its kernels, so that kernels of any class share programs of equal shapes."""
+        """Return the model without kernels, so that programs depend on shapes alone."""
         return replace(self, kernels=())
 
     @checked
@@ -443,7 +469,7 @@ class Surrogate(AbstractSurrogate):
         return self._mean(posterior) + jnp.asarray(scale)[:, None] * self._deviations(posterior, jax.random.split(key, self.outputs))
 
     def _deviations(self, posterior: Posterior, keys: Key) -> Array:
-        """Return draws ``[k, M]`` from the posteriors less their means."""
+        """Sample ``[k, M]`` from the posteriors less their means."""
         forms = self.forms_in_force
         return jnp.stack([forms[g].draw(posterior.factors[g], keys[j]) for j, g in enumerate(self.groups)])
 
@@ -461,7 +487,7 @@ class Surrogate(AbstractSurrogate):
         return jnp.asarray(self.prior_mean, posterior.shift.dtype)[:, None] + posterior.shift
 
     def by_output(self, parts: Sequence[Array]) -> Array:
-        """Return ``[k, ...]`` from an array for each of the forms in force; a broadcast, which costs nothing, when all outputs share."""
+        """Return ``[k, ...]`` from an array per form, broadcast if shared."""
         if len(parts) == 1:
             return jnp.broadcast_to(parts[0][None], (self.outputs, *parts[0].shape))
         return jnp.stack([parts[g] for g in self.groups])
@@ -471,7 +497,7 @@ class Surrogate(AbstractSurrogate):
         return self.by_output(list(table))
 
     def describe(self) -> str:
-        """Return a line for each group of outputs (form, rank, share of prior variance left out), and one on the precision."""
+        """Return each group's form, rank and residual, and the precision, in lines."""
         lines = []
         for g, form in enumerate(self.forms):
             names = ", ".join(_name_of(j) for j, group in enumerate(self.groups) if group == g)
@@ -480,9 +506,10 @@ class Surrogate(AbstractSurrogate):
             elif form.name == "rows":
                 said = f"room for {form.capacity} of {self.domain.size} points, exact at visited points"
             else:
-                left = float(form.residual)
+                # A smaller share may be rounding of float64, which differs between processors.
+                left, rounding = float(form.residual), 1e-13
                 of = "candidates, residual there" if isinstance(self.domain, Box) else "points, residual"
-                said = f"rank {form.rank} of {self.domain.size} {of} {left if left > ROUNDING else 0:.1e}"
+                said = f"rank {form.rank} of {self.domain.size} {of} {left if left > rounding else 0:.1e}"
             lines.append(f"{names}: form {form.name!r}, {said}")
         if self.noise_differs:
             lines.append(f"noise variance {np.min(self.noise_variance):.3g} to {np.max(self.noise_variance):.3g}, by point")
@@ -490,7 +517,7 @@ class Surrogate(AbstractSurrogate):
         return "\n".join([*lines, f"precision {self.precision}{exact}"])
 
     def _repr_html_(self) -> str:
-        """Return a table of the points, kernels, noise variances and prior means, and of what :meth:`describe` says."""
+        """Return an HTML table of the model and its :meth:`describe`."""
         if checks.is_traced(self):
             return html_fields(type(self).__name__, fields_in_brief(self))
         axes = f"{', '.join(self.domain.names)}: any point of the box" if isinstance(self.domain, Box) else in_words(self.domain)
@@ -504,7 +531,7 @@ class Surrogate(AbstractSurrogate):
         self.validate()
 
     def validate(self) -> None:
-        """Raise ``InvalidArgument`` on a wrong type, a noise variance not > 0 or a prior mean not finite."""
+        """Raise ``InvalidArgument`` unless noise variances are > 0 and means finite."""
         check_fields(self, "surrogate")
         checks.positive("surrogate.noise_variance", self.noise_variance, remedy="lambda is a variance > 0")
         checks.finite("surrogate.prior_mean", self.prior_mean)
