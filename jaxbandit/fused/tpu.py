@@ -17,7 +17,7 @@ from jax.experimental.pallas import tpu as pltpu
 from jaxbandit.core.declare import Array
 from jaxbandit.fused.cells import Ref, Rows, Unsupported, Value
 from jaxbandit.fused.plan import Form, Given, Moment, Parts, Plan
-from jaxbandit.surrogates.features import EXACT
+from jaxbandit.surrogates.features import HIGHEST_PRECISION
 
 LANES, SUBLANES = 128, 8
 PART = 128  # rounds whose noise and records are beside a core at once
@@ -115,7 +115,9 @@ def _body(parts: Parts, size: int, rounds: int, part: int, rank: int, lanes: int
             widths, learnt, leaves = parts.learnt(rows, now._replace(means=seen, variance=at_point(variance[...])), point, values)
             s = _potter(phi, is_point, lam, root, u, rank, lanes)
             # HIGHEST: a TPU multiplies float32 in bfloat16 by default.
-            column = jax.lax.dot_general(phi[...], u[...], (((1,), (0,)), ((), ())), precision=EXACT, preferred_element_type=np.float32)
+            column = jax.lax.dot_general(
+                phi[...], u[...], (((1,), (0,)), ((), ())), precision=HIGHEST_PRECISION, preferred_element_type=np.float32
+            )
             precision = 1 / s
             variance[...] = variance[...] - column * column * precision
             for j in outputs:
@@ -140,7 +142,7 @@ def _potter(phi: Ref, is_point: Value, lam: Value, root: Ref, u: Ref, rank: int,
     Nothing crosses the lanes. ``u`` holds the features of the points first.
     """
     onehot = jnp.where(is_point, np.float32(1), np.float32(0))
-    u[...] = jax.lax.dot_general(phi[...], onehot, (((0,), (0,)), ((), ())), precision=EXACT, preferred_element_type=np.float32)
+    u[...] = jax.lax.dot_general(phi[...], onehot, (((0,), (0,)), ((), ())), precision=HIGHEST_PRECISION, preferred_element_type=np.float32)
     zeros = jnp.zeros((rank, lanes), np.float32)
     w = jax.lax.fori_loop(0, rank, lambda i, w: w + u[pl.ds(i, 1), :] * root[i], zeros)
     s = lam + jnp.sum(w * w, axis=0, keepdims=True)

@@ -1,8 +1,8 @@
-"""The feature form of a posterior on a box: features of the candidates that are computed at any other point, too.
+"""Posteriors on a box by features of any point.
 
 ``phi(x) = L^-1 k(Z, x)`` (Nystroem) has an entry for each pivot in ``Z``, which are chosen greedily among the candidates, with
-``L L^T = K(Z, Z)``. What it leaves out of the prior variance, ``k(x, x) - phi(x) . phi(x)``, no observation takes away. A round costs the
-same however many observations there are, and the state holds none of them.
+``L L^T = K(Z, Z)``. No observation reduces the prior variance that features leave out, ``k(x, x) - phi(x) . phi(x)``. The cost of a round
+does not depend on the number of observations, and the state stores no observation.
 """
 
 from __future__ import annotations
@@ -20,29 +20,31 @@ from jaxbandit.kernels import Kernel
 from jaxbandit.surrogates.features import DenseFeatures, affordable_rank, matmul, pivots
 from jaxbandit.surrogates.pool import BoxForm, OwnPoints
 
-SHARE = 4  # candidates for each pivot at least, so that the others tell what is left out between them
-
 
 @pytree
 class FeatureState(OwnPoints):
-    """Points of one trial with their features, and what it has learnt."""
+    """Points of one trial, their features, and the posterior root."""
 
     features: Array  # [M, r]
-    root: Array  # [r, r] W, see ``features``
+    # The root W of the covariance of the weights, see ``features``.
+    root: Array  # [r, r]
 
 
 @pytree
 class BoxFeatures(BoxForm[FeatureState]):
-    """The form of posteriors on a box by features."""
+    """Form of posteriors on a box by features.
+
+    ``whitening`` is ``L^-T``, with zeros where another group of outputs has more features.
+    """
 
     name: ClassVar[str] = "features"
     kernel: Kernel
-    candidates: Table = dataclasses.field(repr=False)  # [C, d] in the unit cube
+    candidates: Table = dataclasses.field(repr=False)  # [C, d] unit cube
     phi: Table = dataclasses.field(repr=False)  # [C, r]
     pivots: Table = dataclasses.field(repr=False)  # [q, d]
-    whitening: Table = dataclasses.field(repr=False)  # [q, r] L^-T, with zeros where another group of outputs has more features
+    whitening: Table = dataclasses.field(repr=False)  # [q, r]
     residual: Scalar
-    room: int = static(default=1)  # N
+    room: int = static(default=1)
 
     @property
     def rank(self) -> int:
@@ -97,10 +99,13 @@ class BoxFeatures(BoxForm[FeatureState]):
 
 
 def box_features(kernels: list[Kernel], candidates: np.ndarray, tolerance: float, most: int | None) -> list[BoxFeatures]:
-    """Build features of each kernel, with at most ``most`` pivots and never more than a share of the candidates, all of the same rank."""
-    count, made = len(candidates), []
+    """Build each kernel's features, of equal rank, from at most ``most`` pivots."""
+    # At least four candidates per pivot, so that the other candidates show the residual between pivots.
+    count, candidates_per_pivot, made = len(candidates), 4, []
     for kernel in kernels:
-        phi, chosen, residual = pivots(kernel, candidates, tolerance, min(most or count, count // SHARE, affordable_rank(count)))
+        phi, chosen, residual = pivots(
+            kernel, candidates, tolerance, min(most or count, count // candidates_per_pivot, affordable_rank(count))
+        )
         made.append((kernel, phi, candidates[chosen], np.linalg.inv(np.tril(phi[chosen])).T, residual))
     rank = max(phi.shape[1] for _, phi, *_ in made)
 

@@ -1,7 +1,7 @@
-"""The square-root feature form: the kernel matrix is ``Phi Phi^T``, and the posterior is that of the ``r`` weights of the features.
+"""Posteriors of ``r`` feature weights, by the root of their covariance.
 
-The posterior covariance of the weights is ``W W^T``, with ``W = I`` before any data. Observing the point with feature vector ``phi``
-under noise variance ``lam`` is Potter's square-root update (Bierman 1977, sec. V.3), which keeps it positive semi-definite:
+The kernel matrix is ``Phi Phi^T``, and the posterior covariance of the weights ``W W^T``, with ``W = I`` before any data. Observing the
+point with feature vector ``phi`` under noise variance ``lam`` is Potter's square-root update (Bierman 1977, sec. V.3), which keeps it positive semi-definite:
 
     w = W^T phi,   u = W w,   s = lam + w.w,   W <- W - u w^T / (s + sqrt(lam s))
 
@@ -34,61 +34,89 @@ from jaxbandit.kernels import Kernel
 from jaxbandit.kernels.base import covariances, covariances_with
 
 # Accelerators round the factors of a float32 product to about 10 bits by default, too few for a posterior after many rounds.
-EXACT = jax.lax.Precision.HIGHEST
-matmul = partial(jnp.matmul, precision=EXACT)
+HIGHEST_PRECISION = jax.lax.Precision.HIGHEST
+matmul = partial(jnp.matmul, precision=HIGHEST_PRECISION)
 S = TypeVar("S")
 
-# Features of an axis up to which GPUs sum products themselves: so small a matrix product is a kernel, and its transposition another.
-MAX_SUMMED_FEATURES = 64
+# Three copies of the features are in memory: as computed, rotated and squared. Of a kernel matrix they are itself, its eigenvectors and
+# the workspace of the solver.
+COPIES = 3
 
-MOST_WORK = 2e10  # multiply-adds of a factorisation that nobody asked for by name: some ten seconds
-MOST_CUBES = 1.5e11  # sum of the cubed sizes of axes whose eigenvectors are computed unasked: about a minute on one core
-LONG_WORK = 1e8  # points times squared columns of a factorisation that is looked at on the way
-FIRST_LOOK = 128  # columns: enough to have gone round a domain's corners
-DOUBT = 4.0  # at the first look a factorisation goes on unless it would need so many times the columns that it may have
-COPIES = 3  # of features in memory: themselves, rotated, and their squares; of a kernel matrix: itself, its eigenvectors, the solver's own
-LANES = 16  # float32 numbers in the widest vector register: rows of W that fill whole registers are cheaper than slightly shorter ones
-EQUAL, SMALL = 2e-14, 1e-12  # shares of the largest eigenvalue by which two differ that are equal but for rounding, unless they are less
+
+@dataclasses.dataclass(frozen=True)
+class FactorisationEffort:
+    """Limits of a factorisation's work, as measured on a CPU core.
+
+    Attributes:
+      max_work: multiply-adds, if the user did not name the form; some ten seconds.
+      max_cubes: sum of the cubed sizes of axes whose eigenvectors are computed, if the user did not name the form; about a minute.
+      checked_work: points times squared columns above which a factorisation is checked on the way.
+      first_check: columns at the first check, enough to have reached the corners of a domain.
+      growth_limit: at the first check, stop if the extrapolated rank is more than so many times the allowed rank.
+    """
+
+    max_work: float = 2e10
+    max_cubes: float = 1.5e11
+    checked_work: float = 1e8
+    first_check: int = 128
+    growth_limit: float = 4.0
+
+
+EFFORT = FactorisationEffort()
 
 
 def _update(root: Array, phi: Array, noise: Array) -> tuple[Array, Array, Array]:
     w = matmul(phi, root)
     u = matmul(root, w)
     s = noise + matmul(w, w)
-    # Multiply by one reciprocal: XLA would otherwise do r^2 divisions inside the fused outer product.
+    # Multiply by a reciprocal, because XLA would otherwise do r^2 divisions inside the fused outer product.
     return root - u[:, None] * (w * (1 / (s + jnp.sqrt(noise * s))))[None, :], u, s
 
 
 def _update_on_gpus(root: Array, phi: Array, noise: Array) -> tuple[Array, Array, Array]:
     w = matmul(phi, root)
-    products = matmul(jnp.concatenate([root, w[None]]), w)  # u and w.w by one kernel
+    # One kernel computes u and w.w.
+    products = matmul(jnp.concatenate([root, w[None]]), w)
     u, s = products[:-1], noise + products[-1]
     return root - u[:, None] * w[None, :] * (1 / (s + jnp.sqrt(noise * s))), u, s
 
 
-Look = Callable[[float], None]  # takes the number of columns that a factorisation is expected to need; raises where they cannot be had
+# A check gets the number of columns that a factorisation is expected to need, and raises if there is no memory for them.
+Look = Callable[[float], None]
 
-# Potter's update of ``root [r, r]`` for one observation at ``phi [r]`` under ``noise []``: the new root, ``u [r]`` and ``s []``.
+# Return the root ``[r, r]`` after an observation at ``phi [r]`` under ``noise []`` by Potter's update, ``u [r]`` and ``s []``.
 square_root_update = by_platform(_update, cuda=_update_on_gpus)
 
 
 class Form(Described, abc.ABC, Generic[S]):
-    """Form of the posterior of a group of outputs, computed from the state ``S`` of a trial, with ``r`` basis functions; abstract."""
+    """Abstract form of the posterior of a group of outputs.
+
+    It has ``r`` basis functions and computes from the state ``S`` of a trial.
+
+    Attributes:
+      name: name in messages and records.
+      refreshable: whether computing the variance anew costs less than float64 does.
+      rank: number of basis functions ``r``.
+      trials_per_block: number of trials to run side by side on a CPU core.
+      prior_variance: ``[M]`` prior variance ``k(x, x)``.
+      residual: ``[]`` largest share of prior variance that the form leaves out.
+    """
 
     described: ClassVar[str] = "a form of jaxbandit.surrogates"
-    name: ClassVar[str]  # in messages and records
-    refreshable: ClassVar[bool] = True  # whether computing the variance anew costs less than float64 does
+    name: ClassVar[str]
+    refreshable: ClassVar[bool] = True
 
-    if TYPE_CHECKING:  # declared as read-only, for fields and properties of subclasses
+    # Subclasses define the properties below as fields or as properties.
+    if TYPE_CHECKING:
 
         @property
-        def rank(self) -> int: ...  # r
+        def rank(self) -> int: ...
         @property
-        def trials_per_block(self) -> int: ...  # to run side by side on a CPU core
+        def trials_per_block(self) -> int: ...
         @property
-        def prior_variance(self) -> Table: ...  # [M] k(x, x)
+        def prior_variance(self) -> Table: ...
         @property
-        def residual(self) -> Scalar: ...  # [] largest share of prior variance that the form leaves out
+        def residual(self) -> Scalar: ...
 
     @abc.abstractmethod
     def init(self) -> S:
@@ -96,7 +124,7 @@ class Form(Described, abc.ABC, Generic[S]):
 
     @abc.abstractmethod
     def absorb(self, state: S, index: Array, noise: Array, present: Array | None = None) -> tuple[S, Array, Array, Array]:
-        """Condition as :meth:`observe` does, without the column; return the state, the point's ``phi [r]``, ``u [r]`` and ``s``."""
+        """Return the conditioned state, ``phi [r]``, ``u [r]`` and ``s``."""
 
     @abc.abstractmethod
     def row(self, state: S, index: Array) -> Array:
@@ -104,33 +132,35 @@ class Form(Described, abc.ABC, Generic[S]):
 
     @abc.abstractmethod
     def expand(self, state: S, weights: Array) -> Array:
-        """Return ``Phi weights [M]``, the function with the given ``weights [r]``."""
+        """Return ``Phi weights [M]``, the function that has ``weights [r]``."""
 
     @abc.abstractmethod
     def covariance(self, state: S, indices: Array) -> Array:
-        """Return the posterior covariance ``[n, M]`` of the grid points ``indices [n]`` with every point."""
+        """Return the posterior covariance ``[n, M]`` of ``indices [n]`` with all points."""
 
     @abc.abstractmethod
     def spread(self, state: S) -> Array:
-        """Compute the posterior variance ``[M]`` from the state alone; the engine updates it incrementally instead."""
+        """Compute the posterior variance ``[M]`` from the state alone."""
 
     @abc.abstractmethod
     def draw(self, state: S, key: Key) -> Array:
-        """Draw from the zero-mean posterior at all points jointly, ``[M]``."""
+        """Sample the zero-mean posterior at all points jointly, ``[M]``."""
 
     def observe(self, state: S, index: Array, noise: Array, present: Array | None = None) -> tuple[S, Array, Array, Array]:
-        """Condition on one observation at ``index []``; return the state, ``u [r]``, ``c = Phi u [M]`` and ``s = noise + c[index]``.
+        """Condition on one observation at ``index []``.
 
-        Where ``present []`` is false nothing changes, and ``u`` and ``c`` are 0.
+        Returns the state, ``u [r]``, ``c = Phi u [M]`` and ``s = noise + c[index]``. If ``present []`` is false the state stays the same,
+        and ``u`` and ``c`` are 0.
         """
         state, _, u, s = self.absorb(state, index, noise, present)
         return state, u, self.expand(state, u), s
 
 
 class SquareRoot(Form[Array]):
-    """The posterior of feature weights, whose state is the root ``W [r, r]`` of their covariance; a subclass has ``row`` and ``expand``."""
+    """Posterior of feature weights, with state ``W [r, r]``, abstract."""
 
-    left_out: Scalar | Table = 0.0  # [M] prior variance k(x, x) - sum_r phi^2 that the features leave out and no observation takes away
+    # The prior variance k(x, x) - sum_r phi^2 that the features leave out, and that no observation reduces.
+    left_out: Scalar | Table = 0.0  # [M]
 
     def init(self) -> Array:
         return jnp.eye(self.rank, dtype=jnp.asarray(self.prior_variance).dtype)
@@ -138,7 +168,8 @@ class SquareRoot(Form[Array]):
     def absorb(self, state: Array, index: Array, noise: Array, present: Array | None = None) -> tuple[Array, Array, Array, Array]:
         phi = self.row(state, index)
         if present is not None:
-            phi = jnp.where(present, phi, 0)  # the square-root update at phi = 0 changes nothing, exactly
+            # The square-root update at phi = 0 leaves the state the same, exactly.
+            phi = jnp.where(present, phi, 0)
         state, u, s = square_root_update(state, phi, noise)
         return state, phi, u, s
 
@@ -149,7 +180,7 @@ class SquareRoot(Form[Array]):
     def spread(self, state: Array) -> Array:
         return jnp.sum(jnp.square(jax.vmap(self.expand, (None, 0))(state, state.T)), axis=0) + self.left_out
 
-    def draw(self, state: Array, key: Key) -> Array:  # Phi W z, in O(M r)
+    def draw(self, state: Array, key: Key) -> Array:
         return self.expand(state, matmul(state, jax.random.normal(key, state.shape[:1], state.dtype)))
 
 
@@ -158,7 +189,8 @@ class DenseFeatures(SquareRoot):
     """Features as one matrix, for any kernel and any set of points."""
 
     name: ClassVar[str] = "features"
-    phi: Table  # [M, r], columns of decreasing norm
+    # The columns have decreasing norm.
+    phi: Table  # [M, r]
     prior_variance: Table = dataclasses.field(repr=False)
     residual: Scalar
     left_out: Scalar | Table = dataclasses.field(default=0.0, repr=False)
@@ -169,7 +201,8 @@ class DenseFeatures(SquareRoot):
 
     @property
     def trials_per_block(self) -> int:
-        return max(1, min(50, 50_000_000 // self.rank**2))  # many, to share each reading of phi, within 200 MB of factors
+        # Many trials share each reading of phi, as long as their factors fit into 200 MB.
+        return max(1, min(50, 50_000_000 // self.rank**2))
 
     def row(self, state: Array, index: Array) -> Array:
         return self.phi[index]
@@ -180,12 +213,18 @@ class DenseFeatures(SquareRoot):
 
 @pytree
 class ProductFeatures(SquareRoot):
-    """Features of a product kernel on a product grid, kept as one small matrix per axis."""
+    """Features of a product kernel on a product grid, axis by axis.
+
+    Attributes:
+      axes: one-dimensional features ``[n_a, q_a]`` of each axis.
+      columns: ``[d, r]`` for each kept feature the numbers of the one-dimensional features that it is the product of.
+      slots: ``[q_1, ..., q_d]`` position of a product among the kept features, ``r`` for a dropped product.
+    """
 
     name: ClassVar[str] = "product"
-    axes: tuple[Table, ...] = dataclasses.field(repr=False)  # one-dimensional features [n_a, q_a] of each
-    columns: Table  # [d, r] numbers of the one-dimensional features, one on each axis, whose product is a kept feature
-    slots: Table = dataclasses.field(repr=False)  # [q_1, ..., q_d] position of a product among the kept ones, r where it was dropped
+    axes: tuple[Table, ...] = dataclasses.field(repr=False)
+    columns: Table  # [d, r]
+    slots: Table = dataclasses.field(repr=False)  # [q_1, ..., q_d]
     prior_variance: Table = dataclasses.field(repr=False)
     residual: Scalar
     left_out: Scalar | Table = dataclasses.field(default=0.0, repr=False)
@@ -196,7 +235,8 @@ class ProductFeatures(SquareRoot):
 
     @property
     def trials_per_block(self) -> int:
-        return max(1, min(10, 110_000 // self.rank**2))  # as many as keep their factors in half of a second-level cache
+        # The factors of a block fit into half of a second-level cache.
+        return max(1, min(10, 110_000 // self.rank**2))
 
     def row(self, state: Array, index: Array) -> Array:
         shape = [np.shape(axis)[0] for axis in self.axes]
@@ -214,12 +254,14 @@ class ProductFeatures(SquareRoot):
 
 
 def _contract_by_product(table: Array, axis: Array) -> Array:
-    # The grid index is appended: after a step for each axis they are in order, and under vmap no matrix product needs a transposition.
-    return jnp.tensordot(table, axis, axes=(0, 1), precision=EXACT)
+    # The grid index is appended. After the last axis the indices are in order, and under vmap no matrix product needs a transposition.
+    return jnp.tensordot(table, axis, axes=(0, 1), precision=HIGHEST_PRECISION)
 
 
-def _contract_by_sum(table: Array, axis: Array) -> Array:  # which XLA for GPUs fuses with what reads it
-    if axis.shape[1] > MAX_SUMMED_FEATURES:
+def _contract_by_sum(table: Array, axis: Array) -> Array:
+    # XLA for GPUs fuses a sum with its reader, while a small matrix product takes a kernel, and its transposition another.
+    max_summed_features = 64
+    if axis.shape[1] > max_summed_features:
         return _contract_by_product(table, axis)
     rows = table.reshape(table.shape[0], -1).T
     return jnp.sum(rows[:, None, :] * axis[None, :, :], axis=-1).reshape(*table.shape[1:], axis.shape[0])
@@ -228,17 +270,18 @@ def _contract_by_sum(table: Array, axis: Array) -> Array:  # which XLA for GPUs 
 _contract = by_platform(_contract_by_product, cuda=_contract_by_sum)
 
 
-def _features_by_column(axis: Array, columns: Array, position: Array) -> Array:  # which XLA for GPUs fuses with the product over axes
+def _features_by_column(axis: Array, columns: Array, position: Array) -> Array:
+    # XLA for GPUs fuses this order with the product over axes.
     return axis[:, columns][position]
 
 
-# The features ``[r]`` of ``axis [n, q]`` that ``columns [r]`` name, at one of its points.
+# Return the features ``[r]`` of ``axis [n, q]`` with numbers ``columns [r]``, at the point with number ``position []``.
 _features_at = by_platform(lambda axis, columns, position: axis[position][columns], cuda=_features_by_column)
 
 
 def affordable_rank(points: int) -> int:
-    """Return the most columns of a pivoted Cholesky factor that are worth trying on a number of points, by the time that they take."""
-    return max(1, int(math.sqrt(2 * MOST_WORK / points)))
+    """Return the most columns of a pivoted Cholesky factor that time allows."""
+    return max(1, int(math.sqrt(2 * EFFORT.max_work / points)))
 
 
 def prior_variance(kernel: Kernel, points: Table) -> np.ndarray:
@@ -247,8 +290,8 @@ def prior_variance(kernel: Kernel, points: Table) -> np.ndarray:
 
 
 def expected_columns(residuals: Sequence[float], tolerance: float) -> float:
-    """Return the fewest columns that can be expected to reach the tolerance, from the relative residual before each column so far."""
-    # The residual of pivoted Cholesky falls ever more slowly, at best exponentially, so going on at the latest rate gives the fewest.
+    """Extrapolate relative residuals to a lower bound of the columns needed."""
+    # The residual of pivoted Cholesky falls ever more slowly, at best exponentially, so that the latest rate gives a lower bound.
     done = len(residuals)
     before, now = residuals[done // 2 - 1], residuals[-1]
     fallen = math.log(before / now) if now > 0 else math.inf
@@ -257,10 +300,11 @@ def expected_columns(residuals: Sequence[float], tolerance: float) -> float:
 
 
 def pivots(kernel: Kernel, points: Table, tolerance: float, most: int, look: Look | None = None) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return ``Phi [M, r]`` with ``max_i (K - Phi Phi^T)_ii <= tolerance * max_i K_ii``, its pivots ``[r]``, and the residual reached.
+    """Compute a pivoted Cholesky factor of the kernel matrix.
 
-    The pivot is always the point of largest residual variance (Harbrecht, Peters and Schneider 2012). There are at most ``most`` columns.
-    A long one is looked at after ``FIRST_LOOK`` columns and whenever they have doubled: by ``look``, or to end where there is no hope.
+    Returns ``Phi [M, r]`` with ``max_i (K - Phi Phi^T)_ii <= tolerance * max_i K_ii`` if ``most`` columns suffice, its pivots ``[r]``, and
+    the relative residual. The pivot is always the point of largest residual variance (Harbrecht, Peters and Schneider 2012). A long
+    factorisation is checked at ``first_check`` columns and at each doubling, by ``look`` or else by an extrapolation that can stop it.
     """
     points = np.asarray(points, np.float64)
     diagonal = prior_variance(kernel, points)
@@ -269,17 +313,18 @@ def pivots(kernel: Kernel, points: Table, tolerance: float, most: int, look: Loo
         raise InvalidArgument(f"kernel: must have a variance > 0 at some of the {len(diagonal)} points, got at most {scale:g}")
     residual, phi = diagonal.copy(), np.zeros((min(most, len(diagonal)), len(diagonal)))
     chosen: list[int] = []
-    left: list[float] = []  # largest relative residual before each column
-    long = len(diagonal) * len(phi) ** 2 > LONG_WORK
+    # The largest relative residual before each column.
+    left: list[float] = []
+    long = len(diagonal) * len(phi) ** 2 > EFFORT.checked_work
     for r in range(len(phi)):
         pivot = int(np.argmax(residual))
         if residual[pivot] <= tolerance * scale:
             break
-        if long and r >= FIRST_LOOK and (r & (r - 1)) == 0:
+        if long and r >= EFFORT.first_check and (r & (r - 1)) == 0:
             columns = expected_columns(left, tolerance)
             if look is not None:
                 look(min(columns, len(diagonal)))
-            elif columns > max(1.0, DOUBT * FIRST_LOOK / r) * len(phi):
+            elif columns > max(1.0, EFFORT.growth_limit * EFFORT.first_check / r) * len(phi):
                 break
         left.append(float(residual[pivot]) / scale)
         phi[r] = row = (covariances_with(kernel, points, points[pivot])[0] - phi[:r, pivot] @ phi[:r]) / np.sqrt(residual[pivot])
@@ -290,13 +335,15 @@ def pivots(kernel: Kernel, points: Table, tolerance: float, most: int, look: Loo
 
 
 def determined(values: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Return the columns ``[M, r]`` of decreasing eigenvalues ``values [r]``, those of equal ones rotated so that nothing is left open.
+    """Rotate ``columns [M, r]`` of equal eigenvalues to a unique basis.
 
-    LAPACK's signs, and its bases of equal eigenvalues, differ between processors, and so would draws from features. Here the products of
-    such columns with the first of some fixed directions are a positive triangle.
+    The eigenvalues ``values [r]`` decrease. LAPACK's signs, and its bases of equal eigenvalues, differ between processors, and so would
+    draws from features. The rotation makes the products of such columns with some fixed directions a positive triangle.
     """
     directions, bases = np.random.default_rng(0).standard_normal((len(columns), min(columns.shape))), []
-    apart = (-np.diff(values) > EQUAL * values[0]) | (values[1:] < SMALL * values[0])
+    # Eigenvalues are equal if they differ by rounding, as shares of the largest one, unless they are themselves tiny.
+    equal, tiny = 2e-14, 1e-12
+    apart = (-np.diff(values) > equal * values[0]) | (values[1:] < tiny * values[0])
     for basis in np.split(columns, np.flatnonzero(apart) + 1, axis=1):
         rotation, triangle = np.linalg.qr(basis.T @ directions[:, : basis.shape[1]])
         bases.append(basis @ (rotation * np.where(np.diag(triangle) < 0, -1, 1)))
@@ -304,17 +351,20 @@ def determined(values: np.ndarray, columns: np.ndarray) -> np.ndarray:
 
 
 def rotated(kernel: Kernel, points: Table, tolerance: float, most: int, look: Look | None = None) -> tuple[np.ndarray, float]:
-    """Return features ``Phi [M, r]`` of the kernel on the points, columns of decreasing norm, and the relative residual reached."""
-    # The basis is computed a hundred times more accurately than asked, so that the rotation, not the pivot order, decides the rank.
-    most = min(most, max(host_memory() // (COPIES * 8 * len(points)), 1))  # as many as fit beside their rotation and its squares
+    """Return features ``Phi [M, r]`` of decreasing norm, and their relative residual."""
+    # Only as many columns are computed as fit into memory beside their rotation and its squares.
+    most = min(most, max(host_memory() // (COPIES * 8 * len(points)), 1))
+    # The basis is a hundred times more accurate than asked, so that the rotation, not the pivot order, decides the rank.
     basis, _, reached = pivots(kernel, points, tolerance / 100, most, look)
-    if reached > tolerance:  # no rotation leaves out less than all of the basis does
+    # No rotation leaves out less than the whole basis does.
+    if reached > tolerance:
         return basis, reached
     values, vectors = (part[..., ::-1] for part in np.linalg.eigh(basis.T @ basis))
     rotated, diagonal = determined(values, basis @ vectors), prior_variance(kernel, points)
     residual = rotated**2
     np.cumsum(residual, axis=1, out=residual)
-    np.subtract(diagonal[:, None], residual, out=residual)  # in place: of many points it is the largest array of all
+    # For many points this is the largest array, so it is computed in place.
+    np.subtract(diagonal[:, None], residual, out=residual)
     relative = np.maximum(residual.max(axis=0), 0.0) / float(diagonal.max())
     enough = np.flatnonzero(relative <= tolerance)
     rank = int(enough[0]) + 1 if enough.size else rotated.shape[1]
@@ -322,7 +372,7 @@ def rotated(kernel: Kernel, points: Table, tolerance: float, most: int, look: Lo
 
 
 def dense_features(kernel: Kernel, domain: Domain, tolerance: float, most: int, *, asked: bool) -> DenseFeatures:
-    """Build features with at most ``most`` columns; fewer where nobody ``asked`` and more would not suffice."""
+    """Build at most ``most`` features, fewer if not ``asked`` for and too few."""
 
     def look(columns: float) -> None:
         words, remedy = f"the {columns:,.0f} features or more that 'features' needs on {domain.size:,} points", "or a smoother kernel"
@@ -334,7 +384,10 @@ def dense_features(kernel: Kernel, domain: Domain, tolerance: float, most: int, 
 
 
 def product_features(kernel: Kernel, domain: Domain, tolerance: float, most: int, *, asked: bool) -> ProductFeatures | None:
-    """Build features with at most ``most`` columns; ``None`` where kernel or domain is no product, or unasked axes are too long."""
+    """Build at most ``most`` features, or return ``None``.
+
+    The kernel or the domain may be no product, and axes may be too long for a form that the user has not ``asked`` for.
+    """
     parts = kernel.along_axes(domain.dimension)
     if parts is None or not domain.axes:
         return None
@@ -343,13 +396,14 @@ def product_features(kernel: Kernel, domain: Domain, tolerance: float, most: int
     if asked:
         words = f"the eigenvectors of an axis of {largest:,} points that 'product' needs"
         check_fits("form", needed, words, "use form='rows' with horizon=, or fewer points")
-    elif needed > host_memory() or sum(float(size) ** 3 for size in domain.grid_shape) > MOST_CUBES:
+    elif needed > host_memory() or sum(float(size) ** 3 for size in domain.grid_shape) > EFFORT.max_cubes:
         return None
     points = [np.asarray(axis)[:, None] for axis in domain.axes]
     axes = []
     for matrix in covariances(parts, points, points):
         values, vectors = (part[..., ::-1] for part in np.linalg.eigh(matrix))
-        resolved = values > 1e-15 * values[0]  # as many as float64 resolves
+        # Float64 resolves no smaller eigenvalues.
+        resolved = values > 1e-15 * values[0]
         axes.append(determined(values, vectors)[:, resolved] * np.sqrt(values[resolved]))
     shape, sizes = tuple(axis.shape[1] for axis in axes), outer([np.sum(axis * axis, axis=0) for axis in axes])
     variance_of_all = outer([np.sum(axis * axis, axis=1) for axis in axes])
@@ -369,17 +423,22 @@ def product_features(kernel: Kernel, domain: Domain, tolerance: float, most: int
 def kept_products(
     sizes: np.ndarray, shape: tuple[int, ...], residual_of: Callable[[np.ndarray], float], tolerance: float, most: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return ``columns`` and ``slots`` of :class:`ProductFeatures`: the fewest of the largest products within the tolerance.
+    """Choose the fewest products within the tolerance, the largest first.
 
-    Products have squared norms ``sizes``; ``residual_of`` tells the share of prior variance left out from a table, 1 for what is kept.
+    Returns ``columns`` and ``slots`` of :class:`ProductFeatures`. Products have squared norms ``sizes``. ``residual_of`` returns the share
+    of prior variance that is left out, from a table with 1 for every kept product and 0 elsewhere.
     """
-    order = np.argsort(-np.float32(sizes), kind="stable")  # where axes are alike products are equal but for rounding of float64
+    # Where axes are alike some products are equal but for rounding of float64, so sort them in float32.
+    order = np.argsort(-np.float32(sizes), kind="stable")
     ranks = np.argsort(order, kind="stable").reshape(shape)
     low, high = 1, min(most, sizes.size)
-    while low < high:  # the residual falls as products are added: bisect for the fewest within tolerance
+    # The residual falls as products are added, so bisect.
+    while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if residual_of((ranks < middle).astype(np.float64)) <= tolerance else (middle + 1, high)
-    low = min(-(-low // LANES) * LANES, most, sizes.size)
+    # Rows of W that fill whole vector registers, of 16 float32 numbers, are cheaper than slightly shorter rows.
+    lanes = 16
+    low = min(-(-low // lanes) * lanes, most, sizes.size)
     columns = np.stack(np.unravel_index(order[:low], shape)).astype(np.int32)
     slots = np.full(columns.max(axis=1) + 1, low, np.int32)
     slots[tuple(columns)] = np.arange(low, dtype=np.int32)
@@ -387,12 +446,13 @@ def kept_products(
 
 
 def outer(vectors: list[np.ndarray]) -> np.ndarray:
-    """Return all products of one entry from each vector, flattened with the last vector's index varying fastest."""
+    """Return the flattened outer product, with the last vector's index fastest."""
     return functools.reduce(np.multiply.outer, vectors, np.ones(())).ravel()
 
 
 def contract(axes: list[np.ndarray], table: np.ndarray) -> np.ndarray:
     """Return ``sum_ab.. A_ia B_jb .. table_ab..`` flattened to ``[M]``."""
-    for axis in axes:  # contract the leading index, append the grid index: after d steps the axes are in order
+    # Each step contracts the leading index and appends the grid index, so that after d steps the axes are in order.
+    for axis in axes:
         table = np.tensordot(table, axis, axes=(0, 1))
     return table.reshape(-1)

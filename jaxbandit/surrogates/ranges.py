@@ -33,7 +33,7 @@ from jaxbandit.kernels import Kernel, OnAxes, Scale, same
 from jaxbandit.kernels.base import covariances, parts
 from jaxbandit.surrogates import precision as rules
 from jaxbandit.surrogates.choose import DATA, VARIANCE, Outputs, Variance, one_per_output
-from jaxbandit.surrogates.features import EXACT, ProductFeatures, contract, kept_products, outer, pivots, prior_variance
+from jaxbandit.surrogates.features import HIGHEST_PRECISION, ProductFeatures, contract, kept_products, outer, pivots, prior_variance
 from jaxbandit.surrogates.posterior import Surrogate
 from jaxbandit.surrogates.precision import HORIZON_IF_UNKNOWN, PRECISIONS, arithmetic
 
@@ -90,7 +90,7 @@ def _polynomials(coefficients: Table, length_scale: Table, low: Table, high: Tab
     rows = [numpy.ones_like(place), place]
     for _ in range(2, len(coefficients)):
         rows.append(2 * place * rows[-1] - rows[-2])
-    exact = {"precision": EXACT} if numpy is jnp else {}
+    exact = {"precision": HIGHEST_PRECISION} if numpy is jnp else {}
     features: Table = numpy.tensordot(numpy.stack(rows, axis=-1), coefficients, axes=1, **exact)
     return features
 

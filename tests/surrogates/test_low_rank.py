@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import jaxbandit
 from jaxbandit import InvalidArgument, domains, kernels
 from jaxbandit.core import memory
 from jaxbandit.surrogates import features
-from jaxbandit.surrogates.features import FIRST_LOOK, expected_columns
+from jaxbandit.surrogates.features import EFFORT, expected_columns
 
 EXPONENTIAL = np.exp(-0.05 * np.arange(400))
 POWER = np.arange(1.0, 400.0) ** -2
@@ -31,10 +32,10 @@ def test_a_rough_kernel_in_six_dimensions_is_given_up_soon() -> None:
     """4,096 points under a Matern kernel: the features took minutes, to be thrown away."""
     points, kernel = domains.grid([0.0] * 6, [1.0] * 6, 4).points, kernels.Matern52(length_scale=0.5)
     phi, chosen, residual = features.pivots(kernel, points, 1e-8, 3125)
-    assert phi.shape[1] == len(chosen) <= 4 * FIRST_LOOK and residual > 1e-3
+    assert phi.shape[1] == len(chosen) <= 4 * EFFORT.first_check and residual > 1e-3
     asked: list[float] = []
     further, _, _ = features.pivots(kernel, points, 1e-8, phi.shape[1] + 1, asked.append)
-    assert asked and min(asked) > FIRST_LOOK and further.shape[1] == phi.shape[1] + 1, "what is asked for goes on"
+    assert asked and min(asked) > EFFORT.first_check and further.shape[1] == phi.shape[1] + 1, "what is asked for goes on"
     np.testing.assert_array_equal(phi, further[:, :-1], err_msg="the columns so far are what they would have been")
 
 
@@ -53,10 +54,9 @@ def test_the_forms_are_chosen_by_what_building_them_costs(monkeypatch: pytest.Mo
 
     assert build("auto") == "product"
     with monkeypatch.context() as patch:
-        patch.setattr(features, "MOST_CUBES", 1e6)
+        patch.setattr(features, "EFFORT", dataclasses.replace(EFFORT, max_cubes=1e6))
         assert build("auto") == "features" and build("product") == "product"
-    monkeypatch.setattr(features, "LONG_WORK", 0)
-    monkeypatch.setattr(features, "FIRST_LOOK", 2)
+    monkeypatch.setattr(features, "EFFORT", dataclasses.replace(EFFORT, checked_work=0, first_check=2))
     monkeypatch.setattr(memory, "host_memory", lambda: 1000)
     with pytest.raises(InvalidArgument, match=r"^domain: the .* on an axis of 150 points would take .* a larger low= or a smoother kernel"):
         jaxbandit.ranged(domain, smooth, low=0.2, high=0.4, noise_variance=0.1)

@@ -1,5 +1,6 @@
 """Beliefs at low noise, over long horizons and far from zero, against dense float64 solves; float64 where float32 is not enough."""
 
+import dataclasses
 import warnings
 
 import jax
@@ -227,6 +228,6 @@ def test_a_factorisation_nobody_asked_for_ends_in_time(monkeypatch: pytest.Monke
     domain = jaxbandit.domains.product([np.linspace(0.0, 6.0, 8)] * 2)
     rough = kernels.Matern52(length_scale=3.0)
     assert jaxbandit.surrogate(domain, rough, noise_variance=0.05).forms[0].name == "features"
-    monkeypatch.setattr(features, "MOST_WORK", 64 * 10**2 / 2)  # ten columns
+    monkeypatch.setattr(features, "EFFORT", dataclasses.replace(features.EFFORT, max_work=64 * 10**2 / 2))  # ten columns
     assert jaxbandit.surrogate(domain, rough, noise_variance=0.05).forms[0].name == "rows"
     assert jaxbandit.surrogate(domain, rough, noise_variance=0.05, form="features").forms[0].rank > 10
