@@ -1,4 +1,4 @@
-"""Forms on a box of several groups of outputs that differ in their numbers only: one program computes all of them, side by side."""
+"""Forms on a box that differ in numbers only, as one batch."""
 
 from __future__ import annotations
 
@@ -20,19 +20,24 @@ T = TypeVar("T")
 
 @pytree
 class Alike(Generic[P]):
-    """Forms of ``B`` groups of ``c`` outputs each, with the states of all as one.
+    """Forms of ``B`` groups of ``c`` outputs, with one state.
 
-    Where there is more than one group, its leaves and those of states have a leading axis ``[B]``, but for candidates and points, which
-    all share. Those of a lone group have none, for XLA would copy tables on the way between the two.
+    If there are several groups, leaves of forms and states have a leading axis ``[B]``, except candidates and points, which all groups
+    share. The leaves of a single group have no such axis, because XLA would copy tables to add it.
+
+    Attributes:
+      form: the forms of all groups.
+      groups: the ``B`` numbers of the groups.
+      outputs: for each group the numbers of its ``c`` outputs.
     """
 
     form: BoxForm[P]
-    groups: tuple[int, ...] = static()  # B numbers
-    outputs: tuple[tuple[int, ...], ...] = static()  # [B, c] numbers
+    groups: tuple[int, ...] = static()
+    outputs: tuple[tuple[int, ...], ...] = static()
 
     @property
     def first(self) -> np.ndarray:
-        """First output ``[B]`` of each group, which speaks for all of it."""
+        """First output ``[B]`` of each group, for the whole group."""
         return np.asarray(self.outputs)[:, 0]
 
     @property
@@ -49,14 +54,15 @@ class Alike(Generic[P]):
         return started
 
     def with_kernels(self, make: Callable[..., Kernel], *own: Array) -> Alike[P]:
-        """Return the forms with kernel ``make(kernel, *own)`` each, from ``own`` arguments ``[B, ...]``."""
+        """Return the forms with kernels ``make(kernel, *own)``, by arguments ``[B, ...]``"""
         kernel = make(self.form.kernel, *(x[0] for x in own)) if self._is_one else jax.vmap(make)(self.form.kernel, *own)
         return replace(self, form=replace(self.form, kernel=kernel))
 
     def each(self, function: Callable[..., Any], state: P, *own: Any, in_turn: bool = False) -> Any:
-        """Return ``function(form, state, *own)`` of every group, from ``own`` arguments ``[B, ...]``, side by side or one after the other.
+        """Return ``function(form, state, *own)`` of every group.
 
-        Arrays of the result have a leading axis ``[B]``, and states are those of all.
+        The groups' ``own`` arguments are ``[B, ...]``, and so are arrays of the result; a state in the result is one state for all groups.
+        Groups are computed side by side, or one after the other ``in_turn``.
         """
         if self._is_one:
             after = function(self.form, state, *jax.tree.map(lambda x: x[0], own))
@@ -79,25 +85,26 @@ class Alike(Generic[P]):
         return replace(form, candidates=self.form.candidates), replace(own, axes=state.axes, placed=state.placed)
 
     def absorb(self, state: P, index: Array, noise: Array, present: Array | None = None) -> tuple[P, Array, Array, Array]:
-        """Do as :meth:`Form.absorb` for every group, at an ``index []`` for all or ``[B]``."""
-        after: tuple[P, Array, Array, Array] = self._taken(state, index, noise, present)[:4]
+        """Absorb in every group, at ``index []`` or each group's own ``[B]``."""
+        after: tuple[P, Array, Array, Array] = self._stepped(state, index, noise, present)[:4]
         return after
 
     def observe(self, state: P, index: Array, noise: Array, present: Array | None = None) -> tuple[P, Array, Array, Array]:
-        """Do as :meth:`Form.observe` for every group, at an ``index []`` for all or ``[B]``."""
-        state, _, u, s, column = self._taken(state, index, noise, present)
+        """Observe in every group, at ``index []`` or each group's own ``[B]``."""
+        state, _, u, s, column = self._stepped(state, index, noise, present)
         return state, u, column, s
 
-    def _taken(self, state: P, index: Array, noise: Array, present: Array | None) -> Any:
+    def _stepped(self, state: P, index: Array, noise: Array, present: Array | None) -> Any:
         if self._is_one:
             at, own, here = jax.tree.map(lambda x: jnp.reshape(x, ()), (index, noise, present))
-            new, *rest = self.form.taken(state, at, own, here)
-            return self.form.written(state, new, here), *(x[None] for x in rest)
+            new, *rest = self.form.rank_one_step(state, at, own, here)
+            return self.form.apply_step(state, new, here), *(x[None] for x in rest)
         if jnp.ndim(index):
-            new, *rest = self.each(lambda form, own, *given: form.taken(own, *given), state, index, noise, present)
-        else:  # a slice at one place, no gather
-            new, *rest = self.each(lambda form, own, *given: form.taken(own, index, *given), state, noise, present)
-        return self.form.written(state, new, present), *rest
+            new, *rest = self.each(lambda form, own, *given: form.rank_one_step(own, *given), state, index, noise, present)
+        else:
+            # One index for all groups is a slice, and no gather.
+            new, *rest = self.each(lambda form, own, *given: form.rank_one_step(own, index, *given), state, noise, present)
+        return self.form.apply_step(state, new, present), *rest
 
     def spread(self, state: P) -> Array:
         """Return the posterior variances ``[B, M]`` from the states alone."""
@@ -105,10 +112,10 @@ class Alike(Generic[P]):
         return variances
 
     def place(self, state: P, point: Array) -> tuple[P, Array, Array]:
-        """Return the states with ``point [d]`` as the next of the trial's own, its index ``[]`` in the pool, and its ``v [B, r]``."""
+        """Add ``point [d]``, and return states, index ``[]`` and features ``[B, r]``"""
         index = np.shape(self.form.candidates)[0] + state.placed
         v = self.each(lambda form, own: form.weights_at(own, point[None])[0], state)
-        after = self.form.placed(state, index, v[0] if self._is_one else v)
+        after = self.form.set_features(state, index, v[0] if self._is_one else v)
         after = replace(after, axes=state.axes.at[:, index].set(point), placed=state.placed + 1)
         return after, index.astype(jnp.int32), v
 
@@ -118,7 +125,7 @@ def _is_state(part: object) -> bool:
 
 
 def _bare(tree: T) -> T:
-    """Return forms and states without what those of all groups share."""
+    """Return forms and states without the candidates and points that groups share."""
 
     def bare(part: Any) -> Any:
         if isinstance(part, BoxForm):
@@ -130,7 +137,7 @@ def _bare(tree: T) -> T:
 
 
 def alike(forms: Sequence[BoxForm[Any]], groups: Sequence[int]) -> list[tuple[int, ...]]:
-    """Return the numbers of the forms, those together that differ in numbers only; ``groups [k]`` are those of the outputs."""
+    """Return the numbers of alike forms, given each output's group ``[k]``."""
     batches: dict[Any, tuple[int, ...]] = {}
     for g, form in enumerate(forms):
         leaves, structure = jax.tree.flatten(form)
@@ -140,12 +147,12 @@ def alike(forms: Sequence[BoxForm[Any]], groups: Sequence[int]) -> list[tuple[in
 
 
 def members(groups: Sequence[int], numbers: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Return the outputs of the groups of these ``numbers``; ``groups [k]`` are those of the outputs."""
+    """Return the outputs of groups ``numbers``, given each output's group ``[k]``."""
     return tuple(tuple(j for j, group in enumerate(groups) if group == g) for g in numbers)
 
 
 def side_by_side(forms: Sequence[BoxForm[Any]], groups: Sequence[int]) -> tuple[Alike[Any], ...]:
-    """Return the forms of a model with those together that differ in numbers only; ``groups [k]`` are those of the outputs."""
+    """Stack alike forms, given the group ``[k]`` of each output."""
 
     def stacked(*leaves: Any) -> Array:
         return jnp.stack([jnp.asarray(leaf) for leaf in leaves])
@@ -163,13 +170,13 @@ def side_by_side(forms: Sequence[BoxForm[Any]], groups: Sequence[int]) -> tuple[
 
 
 def in_order(parts: Sequence[Array], numbers: Sequence[Any]) -> Array:
-    """Return one array of what ``parts [n, ...]`` have for groups or outputs of these ``numbers [n]``, in their order."""
+    """Join ``parts [n, ...]`` in the order of their ``numbers [n]``."""
     joined = jnp.concatenate(parts) if len(parts) > 1 else parts[0]
     return of(joined, np.argsort(np.concatenate([np.ravel(own) for own in numbers])))
 
 
 def of(table: Array, numbers: Any) -> Array:
-    """Return ``table[numbers]``, without a gather where that is all of it in its order."""
+    """Return ``table[numbers]``, without a gather if these are all rows in order."""
     numbers = np.asarray(numbers)
     everything = np.array_equal(numbers.ravel(), np.arange(len(table)))
     return table.reshape(*numbers.shape, *table.shape[1:]) if everything else table[numbers]

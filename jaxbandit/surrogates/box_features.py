@@ -67,14 +67,16 @@ class BoxFeatures(BoxForm[FeatureState]):
     def terms(self, state: FeatureState, v: Array) -> Array:
         return jnp.square(matmul(v, state.root)) - v * v
 
-    def placed(self, state: FeatureState, index: Array, v: Array) -> FeatureState:
+    def set_features(self, state: FeatureState, index: Array, v: Array) -> FeatureState:
         return replace(state, features=state.features.at[..., index, :].set(v))
 
-    def taken(self, state: FeatureState, index: Array, noise: Array, present: Array | None) -> tuple[Array, Array, Array, Array, Array]:
+    def rank_one_step(
+        self, state: FeatureState, index: Array, noise: Array, present: Array | None
+    ) -> tuple[Array, Array, Array, Array, Array]:
         root, phi, u, s = self._dense(state).absorb(state.root, index, noise, present)
         return root, phi, u, s, self._dense(state).expand(root, u)
 
-    def written(self, state: FeatureState, new: Array, present: Array | None) -> FeatureState:
+    def apply_step(self, state: FeatureState, new: Array, present: Array | None) -> FeatureState:
         return replace(state, root=new)
 
     def row(self, state: FeatureState, index: Array) -> Array:

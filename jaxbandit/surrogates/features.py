@@ -1,7 +1,8 @@
 """Posteriors of ``r`` feature weights, by the root of their covariance.
 
 The kernel matrix is ``Phi Phi^T``, and the posterior covariance of the weights ``W W^T``, with ``W = I`` before any data. Observing the
-point with feature vector ``phi`` under noise variance ``lam`` is Potter's square-root update (Bierman 1977, sec. V.3), which keeps it positive semi-definite:
+point with feature vector ``phi`` under noise variance ``lam`` is Potter's square-root update (Bierman 1977, sec. V.3), which keeps it
+positive semi-definite:
 
     w = W^T phi,   u = W w,   s = lam + w.w,   W <- W - u w^T / (s + sqrt(lam s))
 
@@ -372,7 +373,7 @@ def rotated(kernel: Kernel, points: Table, tolerance: float, most: int, look: Lo
 
 
 def dense_features(kernel: Kernel, domain: Domain, tolerance: float, most: int, *, asked: bool) -> DenseFeatures:
-    """Build at most ``most`` features, fewer if not ``asked`` for and too few."""
+    """Build at most ``most`` features, or fewer if not ``asked`` for."""
 
     def look(columns: float) -> None:
         words, remedy = f"the {columns:,.0f} features or more that 'features' needs on {domain.size:,} points", "or a smoother kernel"

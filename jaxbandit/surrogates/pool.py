@@ -1,8 +1,9 @@
-"""Forms of a posterior on a box: on candidates that all trials share and points of the trial's own; the exact one, and what all share.
+"""Forms of posteriors on a box, and the exact form.
 
-With ``L L^T = K + lam I`` on the points observed so far, ``v(x) = L^-1 k(X, x)`` gives the posterior at any point of the box: the mean is
-``w . v(x)`` with ``w = L^-1 y``, and the variance ``k(x, x) - v(x) . v(x)`` (Rasmussen and Williams 2006, Algorithm 2.1). ``L^-1`` grows
-by one row for each observation, in matrix-vector products; so do the rows ``v`` of the pool.
+They cover candidates that all trials share, and points that a trial adds itself. With ``L L^T = K + lam I`` on the observed points,
+``v(x) = L^-1 k(X, x)`` gives the posterior at any point of the box: the mean is ``w . v(x)`` with ``w = L^-1 y``, and the variance
+``k(x, x) - v(x) . v(x)`` (Rasmussen and Williams 2006, Algorithm 2.1). Each observation adds a row to ``L^-1`` and to the pool's ``v``, by
+matrix-vector products.
 """
 
 from __future__ import annotations
@@ -27,103 +28,121 @@ from jaxbandit.surrogates.precision import in_step
 
 T = TypeVar("T")
 P = TypeVar("P", bound="OwnPoints")
-Rows: TypeAlias = dict[str, Array]  # that an observation adds to tables, by the names of these
+# The rows that an observation adds to tables, by the names of the tables.
+NewRows: TypeAlias = dict[str, Array]
 
-PANEL = 64  # observations: XLA sums by windows of 32 and multiplies by panels of 64, so that room in such steps changes no bit
-BLOCK = 16  # observations whose covariances with many points are computed at once, as far as there are any
-FEATURES = 256  # random features of a prior draw, whose mean and covariances are the prior's whatever their number
-MANY, AT_ONCE, IN_TURN = 512, 8, 4  # points at which draws are summed in loops, and by how many features and observations
+# Observations by which room grows. XLA sums by windows of 32 and multiplies by panels of 64, so that room in such steps changes no bit.
+PANEL = 64
+# Observations whose covariances with many points are computed at once.
+OBSERVATIONS_PER_BLOCK = 16
+# The number of points from which loops sum draws.
+MIN_LOOPED_POINTS = 512
 
 
 @pytree
 class OwnPoints:
-    """Points of one trial, ``M = C + N``, of which ``N`` are its own."""
+    """The ``M = C + N`` points that a trial knows.
 
-    axes: Array  # [d, M] points of the unit cube, axis by axis: loops over pairs of points read them so in vectors; see ``points``
-    placed: Array  # [] int32 points of the trial's own
+    They are ``C`` candidates, shared by all trials, and up to ``N`` points that the trial adds itself, ``placed`` of them so far. They are
+    stored by axis, because loops over pairs of points then read them in vectors.
+    """
+
+    axes: Array  # [d, M] unit cube
+    placed: Array  # [] int32
 
     @property
     def points(self) -> Array:
-        """Points of the unit cube, ``[M, d]``; of those not placed yet each repeats a candidate."""
+        """Points ``[M, d]``, with candidates in place of points to come."""
         return self.axes.T
 
 
 class BoxForm(Form[P]):
-    """Form of posteriors on a box, with room for ``N`` points of the trial's own; abstract."""
+    """Abstract form of posteriors on a box.
+
+    ``room`` is the number ``N`` of points that a trial can add.
+    """
 
     refreshable: ClassVar[bool] = False
     trials_per_block: ClassVar[int] = 1
     kernel: Kernel
-    candidates: Table  # [C, d] in the unit cube
-    room: int  # N
+    candidates: Table  # [C, d] unit cube
+    room: int
 
     @property
     def prior_variance(self) -> Table:
         return self.variances_at(jnp.asarray(self.candidates))
 
     def variances_at(self, points: Array) -> Array:
-        """Return the prior variances ``[n]`` at ``points [n, d]`` of the unit cube."""
+        """Return prior variances ``[n]`` at ``points [n, d]`` of the unit cube."""
         return self.kernel.diag(points)
 
     def numbers(self) -> Array:
-        """Return the candidate ``[M]`` that every point is or repeats before any is placed."""
+        """Return the candidate ``[M]`` that every point of a new state equals."""
         count = np.shape(self.candidates)[0]
         return jnp.concatenate([jnp.arange(count), jnp.arange(self.room) % count])
 
     @abc.abstractmethod
     def weights_at(self, state: P, points: Array) -> Array:
-        """Return ``v [n, r]`` at ``points [n, d]``, from which come the mean ``w . v`` of weights ``w [r]`` and :meth:`terms`."""
+        """Return features ``v [n, r]`` at ``points [n, d]``."""
 
     @abc.abstractmethod
     def terms(self, state: P, v: Array) -> Array:
-        """Return what data add to the variances at points of ``v [n, r]``: ``[n, r]``, to be summed by :func:`added`."""
+        """Return terms ``[n, r]`` of ``v`` that sum to the variances' change."""
 
     @abc.abstractmethod
-    def placed(self, state: P, index: Array, v: Array) -> P:
-        """Return the state that holds ``v [r]`` of the point ``index []``; of several groups, ``v [B, r]``."""
+    def set_features(self, state: P, index: Array, v: Array) -> P:
+        """Store the features ``v`` of point ``index``, ``[r]`` or ``[B, r]``."""
 
     @abc.abstractmethod
-    def taken(self, state: P, index: Array, noise: Array, present: Array | None) -> tuple[Any, Array, Array, Array, Array]:
-        """Return what an observation at ``index []`` brings, for :meth:`written`, with ``phi [r]``, ``u [r]``, ``s`` and ``column [M]``."""
+    def rank_one_step(self, state: P, index: Array, noise: Array, present: Array | None) -> tuple[Any, Array, Array, Array, Array]:
+        """Compute the step of an observation at ``index []`` for :meth:`apply_step`.
+
+        Returns it with ``phi [r]``, ``u [r]``, ``s []`` and ``column [M]``.
+        """
 
     @abc.abstractmethod
-    def written(self, state: P, new: Any, present: Array | None) -> P:
-        """Return the state with what :meth:`taken` gave; of several groups, in place."""
+    def apply_step(self, state: P, new: Any, present: Array | None) -> P:
+        """Return the state after a :meth:`rank_one_step`, or several groups' steps."""
 
     def absorb(self, state: P, index: Array, noise: Array, present: Array | None = None) -> tuple[P, Array, Array, Array]:
-        new, phi, u, s, _ = self.taken(state, index, noise, present)
-        return self.written(state, new, present), phi, u, s
+        new, phi, u, s, _ = self.rank_one_step(state, index, noise, present)
+        return self.apply_step(state, new, present), phi, u, s
 
     @abc.abstractmethod
     def draw_at(self, state: P, key: Key, points: Array, weights: Array, scale: Scalar) -> Array:
-        """Return the shift of ``weights [r]`` and ``scale`` deviations at ``points [n, d]``: the same function for the same ``key``."""
+        """Sample ``[n]`` at ``points [n, d]``, one function per ``key``.
+
+        Its mean has ``weights [r]``, and its deviations are multiplied by ``scale``.
+        """
 
 
 @pytree
 class PoolState(OwnPoints):
-    """Points of one trial, and its ``N`` or fewer observations."""
+    """Points of one trial and its observations, at most ``N``."""
 
-    rows: Array  # [N, M] L^-1 K(X, points), 0 beyond the observations
-    inverse: Array  # [N, N] L^-1, 0 beyond the observations
-    transposed: Array  # [N, N] L^-T
+    # L^-1 K(X, points), L^-1 and its transpose are 0 beyond the observations.
+    rows: Array  # [N, M]
+    inverse: Array  # [N, N]
+    transposed: Array  # [N, N]
     observed_axes: Array  # [d, N] X^T
-    noises: Array  # [N] noise variance of each observation
-    count: Array  # [] int32 observations
+    # The noise variance of each observation, and the number of observations.
+    noises: Array  # [N]
+    count: Array  # [] int32
 
     @property
     def observed(self) -> Array:
-        """Points observed, X ``[N, d]``."""
+        """Observed points ``X [N, d]``."""
         return self.observed_axes.swapaxes(-1, -2)
 
 
 @pytree
 class Pool(BoxForm[PoolState]):
-    """The exact form, with room for ``N`` observations, too."""
+    """Exact form, with room for ``N`` observations."""
 
     name: ClassVar[str] = "pool"
     kernel: Kernel
-    candidates: Table = dataclasses.field(repr=False)  # [C, d] in the unit cube
-    room: int = static(default=1)  # N
+    candidates: Table = dataclasses.field(repr=False)  # [C, d] unit cube
+    room: int = static(default=1)
     residual: ClassVar[float] = 0.0
 
     @property
@@ -150,10 +169,12 @@ class Pool(BoxForm[PoolState]):
     def terms(self, state: PoolState, v: Array) -> Array:
         return -v * v
 
-    def placed(self, state: PoolState, index: Array, v: Array) -> PoolState:
+    def set_features(self, state: PoolState, index: Array, v: Array) -> PoolState:
         return replace(state, rows=state.rows.at[..., index].set(v))
 
-    def taken(self, state: PoolState, index: Array, noise: Array, present: Array | None) -> tuple[Rows, Array, Array, Array, Array]:
+    def rank_one_step(
+        self, state: PoolState, index: Array, noise: Array, present: Array | None
+    ) -> tuple[NewRows, Array, Array, Array, Array]:
         phi, point = state.rows[:, index], state.axes[:, index]
         column = self.kernel(point[None], state.points)[0] - matmul(phi, state.rows)
         s = noise + jnp.maximum(column[index], 0)
@@ -163,7 +184,7 @@ class Pool(BoxForm[PoolState]):
         here = True if present is None else present
         return new, jnp.where(here, phi, 0), jnp.where(at & here, jnp.sqrt(s), 0), s, jnp.where(here, column, 0)
 
-    def written(self, state: PoolState, new: Rows, present: Array | None) -> PoolState:
+    def apply_step(self, state: PoolState, new: NewRows, present: Array | None) -> PoolState:
         turned = ("transposed", "observed_axes")
         tables = {name: getattr(state, name) for name in new}
         after = _put(tables | {name: tables[name].swapaxes(-1, -2) for name in turned}, new, state.count, present)
@@ -183,12 +204,15 @@ class Pool(BoxForm[PoolState]):
         return self.kernel(state.points[indices], state.points) - matmul(state.rows[:, indices].T, state.rows)
 
     def shift_at(self, state: PoolState, weights: Array, points: Array) -> Array:
-        """Return ``weights . v [n]`` at ``points [n, d]`` of weights ``[N]``, by fewer products than :meth:`weights_at`, less exactly."""
+        """Return ``weights . v [n]`` at ``points [n, d]``.
+
+        It takes fewer products than :meth:`weights_at` and is less exact.
+        """
         weights = matmul(weights, state.inverse)
-        if len(points) < MANY:
+        if len(points) < MIN_LOOPED_POINTS:
             shift: Array = matmul(self.kernel(points, state.observed), weights)
             return shift
-        more = -self.room % BLOCK
+        unrolled, more = 4, -self.room % OBSERVATIONS_PER_BLOCK
         observed, weights = jnp.pad(state.observed, ((0, more), (0, 0))), jnp.pad(weights, (0, more))
         count, start = in_step(state.count), jnp.zeros(len(points), weights.dtype)
 
@@ -197,10 +221,10 @@ class Pool(BoxForm[PoolState]):
 
         def add(total: Array, some: tuple[Array, tuple[Array, Array]]) -> tuple[Array, None]:
             first, own = some
-            return jax.lax.cond(first < count, lambda: jax.lax.scan(one, total, own, unroll=IN_TURN)[0], lambda: total), None
+            return jax.lax.cond(first < count, lambda: jax.lax.scan(one, total, own, unroll=unrolled)[0], lambda: total), None
 
-        firsts = jnp.arange(0, self.room, BLOCK, dtype=jnp.int32)
-        blocks = (firsts, (observed.reshape(len(firsts), BLOCK, -1), weights.reshape(-1, BLOCK)))
+        firsts = jnp.arange(0, self.room, OBSERVATIONS_PER_BLOCK, dtype=jnp.int32)
+        blocks = (firsts, (observed.reshape(len(firsts), OBSERVATIONS_PER_BLOCK, -1), weights.reshape(-1, OBSERVATIONS_PER_BLOCK)))
         shift = jax.lax.scan(add, start, blocks)[0]
         return shift
 
@@ -208,8 +232,8 @@ class Pool(BoxForm[PoolState]):
         return self.draw_at(state, key, state.points, jnp.zeros((self.room,), state.points.dtype), 1.0)
 
     def draw_at(self, state: PoolState, key: Key, points: Array, weights: Array, scale: Scalar) -> Array:
-        # A prior draw of random features less what the data explain of it (Wilson et al. 2020, *Efficiently sampling functions from
-        # Gaussian process posteriors*, eq. 13).
+        # This is a prior draw of random features less the part of it that the data explain (Wilson et al. 2020, *Efficiently sampling
+        # functions from Gaussian process posteriors*, eq. 13).
         prior, noise = jax.random.split(key)
         draw = prior_draw(self.kernel, prior, points.shape[1], points.dtype)
         seen = draw(state.observed) + jnp.sqrt(state.noises) * jax.random.normal(noise, (self.room,), points.dtype)
@@ -217,8 +241,10 @@ class Pool(BoxForm[PoolState]):
         return drawn
 
     def conditioned(self, state: PoolState, noise: Array, values: Array) -> tuple[PoolState, Array, Array]:
-        """Return the state of the same points and observations under this form's kernel and ``noise``, the weights ``[j, N]`` of
-        ``values [j, N]``, less their mean, and the information gain ``[]``."""
+        """Condition anew on all observations, under this form's kernel and ``noise``.
+
+        Returns the state, the weights ``[j, N]`` of ``values [j, N]``, which are less their mean, and the information gain ``[]``.
+        """
         seen = jnp.arange(self.room, dtype=jnp.int32) < state.count
         both = seen[:, None] & seen[None]
         covariances = jnp.where(both, self.kernel(state.observed, state.observed), 0)
@@ -229,34 +255,36 @@ class Pool(BoxForm[PoolState]):
         return after, matmul(jnp.where(seen[None], values, 0), inverse.T), 0.5 * logdet
 
     def _rows(self, inverse: Array, state: PoolState) -> Array:
-        """Return ``inverse K(X, points)``, block by block up to the last observation, below the diagonal of ``inverse`` and on it."""
-        blocks = -(-self.room // BLOCK)
-        more = blocks * BLOCK - self.room
+        """Return ``inverse K(X, points)`` of a lower triangle ``inverse``, by blocks."""
+        size = OBSERVATIONS_PER_BLOCK
+        blocks = -(-self.room // size)
+        more = blocks * size - self.room
         inverse, observed = jnp.pad(inverse, ((0, more), (0, more))), jnp.pad(state.observed, ((0, more), (0, 0)))
-        used = -(-in_step(state.count) // BLOCK)
+        used = -(-in_step(state.count) // size)
 
         def block(table: Array, number: Array) -> Array:
-            return jax.lax.dynamic_slice_in_dim(table, number * BLOCK, BLOCK)
+            return jax.lax.dynamic_slice_in_dim(table, number * size, size)
 
         def column(k: Array, rows: Array) -> Array:
             own = self.kernel(block(observed, k), state.points)
-            weights = jax.lax.dynamic_slice_in_dim(inverse, k * BLOCK, BLOCK, axis=1)
+            weights = jax.lax.dynamic_slice_in_dim(inverse, k * size, size, axis=1)
 
             def add(j: Array, rows: Array) -> Array:
-                return jax.lax.dynamic_update_slice_in_dim(rows, block(rows, j) + matmul(block(weights, j), own), j * BLOCK, axis=0)
+                return jax.lax.dynamic_update_slice_in_dim(rows, block(rows, j) + matmul(block(weights, j), own), j * size, axis=0)
 
             after: Array = jax.lax.fori_loop(k, used, add, rows)
             return after
 
-        start = jnp.zeros((blocks * BLOCK, len(state.points)), inverse.dtype)
+        start = jnp.zeros((blocks * size, len(state.points)), inverse.dtype)
         rows: Array = jax.lax.fori_loop(jnp.zeros_like(used), used, column, start)
         return rows[: self.room]
 
 
 def _put(tables: T, new: T, at: Array, present: Array | None) -> T:
-    """Return ``tables [N, ...]`` with rows ``new`` at ``at []`` where they are present; of several groups, each in its place.
+    """Write rows ``new`` into ``tables [N, ...]`` at ``at []``, if present.
 
-    A loop over groups writes in place, which a batched update does not: XLA selects between copies of its tables.
+    Tables of several groups have a leading axis, and ``at`` an entry for each. A loop over groups writes them in place, because XLA
+    selects between copies of the tables in a batched update.
     """
 
     def put(table: Array, row: Array, at: Any, present: Array | None) -> Array:
@@ -277,10 +305,10 @@ def _put(tables: T, new: T, at: Array, present: Array | None) -> T:
 
 @jax.custom_vjp
 def product(rows: Array, matrix: Array, transposed: Array, count: Array) -> Array:
-    """Return ``rows @ matrix`` of ``rows [n, N]`` and a square matrix, given with its transpose, by which the derivative multiplies.
+    """Return ``rows @ matrix`` of ``rows [n, N]`` and a square matrix.
 
-    Only its first ``count []`` rows and columns hold more than zeros. Processors multiply by rows of a matrix twice as fast as by its
-    columns, and in an order that zeros at the end do not change.
+    All but the first ``count []`` rows and columns of the matrix are 0. The derivative multiplies by the given transpose, because
+    processors multiply by rows of a matrix twice as fast as by its columns, and in an order that zeros at the end do not change.
     """
     return _leading(rows, matrix, count)
 
@@ -292,7 +320,7 @@ product.defvjp(
 
 
 def _leading(rows: Array, matrix: Array, count: Array) -> Array:
-    """Return ``rows @ matrix``, multiplying by no more than the panels of the matrix that hold any of its first ``count`` rows."""
+    """Return ``rows @ matrix``, by the panels of the first ``count`` rows."""
     size = len(matrix)
 
     def multiplied(used: int) -> Array:
@@ -304,12 +332,13 @@ def _leading(rows: Array, matrix: Array, count: Array) -> Array:
 
 
 def added(values: Array) -> Array:
-    """Return the sums ``[j, n]`` of ``values [j, n, N]``; as a product, whose order of summation zeros at the end do not change."""
+    """Return the sums ``[j, n]`` of ``values [j, n, N]``."""
+    # Zeros at the end do not change the order of summation of a product.
     return matmul(values, jnp.ones(values.shape[-1], values.dtype))
 
 
 def with_next(tree: T, number: Array) -> T:
-    """Return a state in which the next point of the trial's own, wherever posteriors hold such, is that of ``number``, from 0."""
+    """Return a state whose posteriors number the next added point ``number``."""
 
     def moved(part: object) -> object:
         return replace(part, placed=number) if isinstance(part, OwnPoints) else part
@@ -319,41 +348,44 @@ def with_next(tree: T, number: Array) -> T:
 
 
 def prior_draw(kernel: Kernel, key: Key, dimension: int, dtype: np.dtype) -> jax.tree_util.Partial:
-    """Return a draw of the prior as a function of points ``[n, d]``, a sum of cosines with frequencies of the kernel's spectrum."""
+    """Sample a function of points ``[n, d]`` from the prior.
+
+    It is a sum of random cosines with frequencies of the kernel's spectrum, whose mean and covariances are exact for any number of them.
+    """
+    cosines = 256
     frequencies, phases, amplitudes = jax.random.split(key, 3)
-    sampled = spectral(kernel, frequencies, (FEATURES, dimension), dtype)
+    sampled = spectral(kernel, frequencies, (cosines, dimension), dtype)
     if sampled is None:
         raise InvalidArgument(f"kernel: {type(kernel).__name__} has no draws on a box; use SquaredExponential or a Matern kernel")
     omega, variance = sampled
-    phase = jax.random.uniform(phases, (FEATURES,), dtype)
-    size = jnp.sqrt(2 * variance / FEATURES) * jax.random.normal(amplitudes, (FEATURES,), dtype)
+    phase = jax.random.uniform(phases, (cosines,), dtype)
+    size = jnp.sqrt(2 * variance / cosines) * jax.random.normal(amplitudes, (cosines,), dtype)
     return jax.tree_util.Partial(_waves, omega / (2 * np.pi), phase, size)
 
 
 def _waves(frequencies: Array, phases: Array, sizes: Array, points: Array) -> Array:
-    """Return sums of cosines ``[n]`` at ``points [n, d]``; of many points a few at a time, in registers."""
-    if len(points) < MANY:
+    """Return sums of cosines ``[n]`` at ``points [n, d]``."""
+    if len(points) < MIN_LOOPED_POINTS:
         return matmul(_cosine(matmul(points, frequencies.T) + phases[None]), sizes)
-    axes = [points[:, k] for k in range(points.shape[1])]
+    # At many points a few cosines at a time stay in registers.
+    axes, at_once = [points[:, k] for k in range(points.shape[1])], 8
 
     def add(total: Array, some: tuple[Array, Array, Array]) -> tuple[Array, None]:
         for frequency, phase, size in zip(*some, strict=True):
             total += size * _cosine(sum((f * x for f, x in zip(frequency, axes, strict=True)), phase))
         return total, None
 
-    parts = (frequencies.reshape(-1, AT_ONCE, len(axes)), phases.reshape(-1, AT_ONCE), sizes.reshape(-1, AT_ONCE))
+    parts = (frequencies.reshape(-1, at_once, len(axes)), phases.reshape(-1, at_once), sizes.reshape(-1, at_once))
     drawn: Array = jax.lax.scan(add, jnp.zeros(len(points), points.dtype), parts)[0]
     return drawn
 
 
-# Of a polynomial in squared turns that interpolates at Chebyshev's nodes: 1.2e-8 up to a half, where Taylor's takes three terms more.
-COSINE = [6.527705962902734, -25.966884612550658, 60.16742979194585, -85.45011342750767]
-COSINE += [64.93911592834692, -19.739204466576158, 0.9999999889445765]
-
-
 def _cosine(turns: Array) -> Array:
-    """Return ``cos(2 pi turns)`` to 1.2e-8 and rounding, which CPUs compute ten times as fast as the exact one."""
-    square, value = jnp.square(turns - jnp.round(turns)), jnp.full_like(turns, COSINE[0])
-    for c in COSINE[1:]:
+    """Return ``cos(2 pi turns)`` to 1.2e-8, ten times faster on CPUs."""
+    # This polynomial in squared turns interpolates at Chebyshev's nodes up to a half, where Taylor's polynomial needs three terms more.
+    coefficients = [6.527705962902734, -25.966884612550658, 60.16742979194585, -85.45011342750767]
+    coefficients += [64.93911592834692, -19.739204466576158, 0.9999999889445765]
+    square, value = jnp.square(turns - jnp.round(turns)), jnp.full_like(turns, coefficients[0])
+    for c in coefficients[1:]:
         value = value * square + c
     return value

@@ -1,8 +1,8 @@
-"""The Cholesky row cache: exact for rough kernels, whose matrix on the grid is not low-rank.
+"""Cholesky row cache, exact for rough kernels of no low rank.
 
 Every point visited for the first time becomes a pivot, whose row of ``L^-1 K(pivots, grid)`` is appended to the basis. A few rows, the
-seeds, are there from the start: without them, extrapolating a smooth kernel from a cluster of points amplifies rounding without bound.
-Rows are stored in blocks, of which those without rows are not multiplied; on accelerators, where branches cost more, all are one block.
+seeds, exist from the start: without seeds, extrapolating a smooth kernel from a cluster of points amplifies rounding without bound. Rows
+are stored in blocks, and empty blocks are not multiplied; on accelerators, where branches cost more, all rows are in one block.
 """
 
 from __future__ import annotations
@@ -25,56 +25,71 @@ from jaxbandit.surrogates.features import Form, affordable_rank, matmul, pivots,
 
 T = TypeVar("T")
 
-SEEDS = 64  # greedy pivots of a rough kernel: enough to cover a domain, few compared with the rows of a run
-MOST_ROWS_PER_BLOCK = 128
-
 
 @pytree
 class RowState:
-    """The row cache of one trial: ``S`` rows per block, ``N`` seeds and rows in all."""
+    """Row cache of one trial, with ``S`` rows per block.
 
-    rows: tuple[Array, ...]  # each [S, M]: L^-1 K(pivots, grid)
-    root: tuple[Array, ...]  # [seeds, N], then each [S, N]: rows of W, W W^T the posterior covariance of the basis weights
-    residual: Array  # [M] prior variance that the basis does not explain yet, 0 at visited points
-    pivots: Array  # [] int32 rows in use
-    rounds: Array  # [] int32 observations so far, the same for every trial of a batch
+    The basis has ``N`` rows, the seeds included.
+
+    Attributes:
+      rows: blocks ``[S, M]`` of ``L^-1 K(pivots, grid)``.
+      root: rows of ``W``, ``[seeds, N]`` and then blocks ``[S, N]``, with ``W W^T`` the posterior covariance of the basis weights.
+      residual: ``[M]`` prior variance that the basis does not explain yet, 0 at visited points.
+      pivots: int32 number of rows in use.
+      rounds: int32 number of observations, the same for every trial of a batch.
+    """
+
+    rows: tuple[Array, ...]
+    root: tuple[Array, ...]
+    residual: Array  # [M]
+    pivots: Array  # []
+    rounds: Array  # []
 
 
 @pytree
 class RowCache(Form[RowState]):
-    """The form of a posterior whose basis are rows of the kernel matrix, computed as points are visited."""
+    """Form whose basis are kernel rows, computed as points are visited.
+
+    Attributes:
+      seeds: ``[seeds, M]`` rows that all trials share.
+      residual: share of prior variance below which the basis explains a point.
+      capacity: largest number of distinct points that a trial can observe.
+      block: rows in each block, ``S``.
+      skips: whether products leave out an empty block, by a branch.
+    """
 
     name: ClassVar[str] = "rows"
     refreshable: ClassVar[bool] = False
     kernel: Kernel
     points: Table = dataclasses.field(repr=False)  # [M, d]
-    seeds: Table = dataclasses.field(repr=False)  # [seeds, M] rows shared by all trials
+    seeds: Table = dataclasses.field(repr=False)  # [seeds, M]
     prior_variance: Table = dataclasses.field(repr=False)
-    residual: Scalar  # share of prior variance below which a point counts as already explained
-    capacity: int = static()  # most distinct points that can be observed
+    residual: Scalar
+    capacity: int = static()
     blocks: int = static(repr=False)
-    block: int = static(repr=False)  # rows in each, S
-    skips: bool = static(default=True, repr=False)  # whether a block without rows is left out of products, by a branch
+    block: int = static(repr=False)
+    skips: bool = static(default=True, repr=False)
 
     def in_one_block(self) -> RowCache:
-        """Return the same form with all rows in one block that no branch leaves out, as accelerators want it."""
+        """Return the form with one block and no branches, for accelerators."""
         return replace(self, blocks=min(self.blocks, 1), block=max(self.blocks, 1) * self.block, skips=False)
 
     @property
-    def rank(self) -> int:  # the seeds and the most rows that the cache can hold
+    def rank(self) -> int:
         return int(np.shape(self.seeds)[0]) + self.blocks * self.block
 
     @property
     def trials_per_block(self) -> int:
-        # The row cache of one trial fills the CPU's caches, and only unbatched trials skip unused blocks; seeds alone are shared by trials.
+        # The rows of one trial fill the CPU's caches, and only unbatched trials skip empty blocks. Trials share the seeds.
         return 1 if self.blocks else 50
 
     @property
     def trial_bytes(self) -> int:
-        """Bytes that one trial's rows and factor take when all rows are in use."""
+        """Bytes of one trial's rows and factor, all rows in use."""
         return float_dtype().itemsize * (self.blocks * self.block * int(np.shape(self.points)[0]) + self.rank**2)
 
-    def init(self) -> RowState:  # with the seeds only, and the prior covariance
+    def init(self) -> RowState:
         (seeds, size), dtype = np.shape(self.seeds), jnp.asarray(self.points).dtype
         starts = [seeds + number * self.block for number in range(self.blocks)]
         blocks = (jnp.eye(self.block, self.rank, k=start, dtype=dtype) for start in starts)
@@ -102,8 +117,9 @@ class RowCache(Form[RowState]):
     def _absorbed(
         self, state: RowState, index: Array, noise: Array, present: Array | None, *, with_column: bool
     ) -> tuple[RowState, Array, Array, Array, Array]:
-        """Return what :meth:`absorb` does, and the column or nothing of use; a point that the rows do not explain yet adds one."""
-        known, unexplained = self.row(state, index), state.residual[index]  # basis weights of the point, on the seeds and the rows so far
+        """Absorb an observation, and return its column too if ``with_column``."""
+        # The basis weights of the point, on the seeds and the rows so far. A point that these do not explain adds a row.
+        known, unexplained = self.row(state, index), state.residual[index]
         fresh = (unexplained > self.residual * self.prior_variance[index]) & (state.pivots < self.blocks * self.block)
         fresh = fresh if present is None else fresh & present
         at = (jnp.arange(self.rank, dtype=jnp.int32) == np.shape(self.seeds)[0] + state.pivots) & fresh
@@ -111,7 +127,7 @@ class RowCache(Form[RowState]):
         phi = jnp.where(at, step, known)
         phi = phi if present is None else jnp.where(present, phi, 0)
         root, u, s = self._update_root(state, phi, noise)
-        # The part of the new row, and of the column, that the rows so far explain: both by one reading of the rows.
+        # One reading of the rows gives the parts of the new row and of the column that the rows explain.
         explained, column = self.expand(state, jnp.stack([known, u])) if with_column else (self.expand(state, known), u)
         row = self.kernel(self.points[index][None, :], self.points)[0]
         new = jnp.where(fresh, (row - explained) / step, 0)
@@ -122,33 +138,35 @@ class RowCache(Form[RowState]):
         return state, phi, u, s, column + jnp.sum(jnp.where(at, u, 0)) * new if with_column else column
 
     def draw(self, state: RowState, key: Key) -> Array:
-        # A joint draw needs the part of the prior that the visited points do not explain.
+        # A joint draw would need the part of the prior that the visited points do not explain.
         raise checks.InvalidArgument("form 'rows' has no joint draws; build the surrogate with form='features'")
 
     def covariance(self, state: RowState, indices: Array) -> Array:
-        # The prior covariance minus the part that the basis explains, plus the posterior covariance of that part, in O(n M N).
+        # It is the prior covariance less the part that the basis explains, plus the posterior covariance of that part, in O(n M N).
         basis, root = jnp.concatenate([self.seeds, *state.rows]), jnp.concatenate(state.root)
         known = basis[:, indices].T  # [n, N]
         return self.kernel(self.points[indices], self.points) + matmul(matmul(matmul(known, root), root.T) - known, basis)
 
     def _if_used(self, state: RowState, number: int, run: Callable[[], T], unused: T) -> T:
-        """Return ``run()`` when block ``number`` holds a row or gets one in this round, else ``unused``."""
+        """Return ``run()`` if block ``number`` may have a row, else ``unused``."""
         if not self.skips:
             return run()
-        # Two conditions, for under vmap one that differs between trials becomes a select, while the number of rounds stays a branch.
+        # There are two conditions, because under vmap the pivots differ between trials and need a select, while rounds stay a branch.
         start = number * self.block
         return cast(
             T, jax.lax.cond(state.rounds >= start, lambda: jax.lax.cond(state.pivots >= start, run, lambda: unused), lambda: unused)
         )
 
     def _parts(self, vector: Array) -> list[Array]:
-        # Of vector [..., N]: the seeds' and one per block.
+        # Split a vector [..., N] into the part of the seeds and a part per block.
         first = np.shape(self.seeds)[0]
         return jnp.split(vector, [first + number * self.block for number in range(self.blocks)], axis=-1)
 
-    def expand(self, state: RowState, weights: Array) -> Array:  # weights [..., N] @ [seeds; rows] [N, M], over the blocks in use
+    def expand(self, state: RowState, weights: Array) -> Array:
+        # The product of weights [..., N] with [seeds; rows] [N, M], over the blocks in use.
         first, *parts = self._parts(weights)
-        if not self.skips:  # XLA for GPUs would fuse the split with the products, and fails at that on jaxlib 0.10
+        # XLA for GPUs would fuse the split with the products, and fails at that on jaxlib 0.10.
+        if not self.skips:
             first, *parts = jax.lax.optimization_barrier([first, *parts])
         total = matmul(first, self.seeds)
         for number, (part, rows) in enumerate(zip(parts, state.rows, strict=True)):
@@ -156,7 +174,7 @@ class RowCache(Form[RowState]):
         return total
 
     def _update_root(self, state: RowState, phi: Array, noise: Array) -> tuple[tuple[Array, ...], Array, Array]:
-        """Apply Potter's update (see ``features``) block by block; an unused block of ``W`` is that of the identity and stays so."""
+        """Apply Potter's update, see ``features``, by blocks."""
         first, *parts = self._parts(phi)
         w = matmul(first, state.root[0])
         for number, (part, root) in enumerate(zip(parts, state.root[1:], strict=True)):
@@ -168,6 +186,7 @@ class RowCache(Form[RowState]):
             u = matmul(part, w)
             return part - u[:, None] * scaled[None, :], u
 
+        # An unused block of W stays that of the identity.
         updated = [update(state.root[0])]
         for number, root in enumerate(state.root[1:]):
             unused = (root, jnp.zeros((self.block,), root.dtype))
@@ -175,7 +194,8 @@ class RowCache(Form[RowState]):
         return tuple(root for root, _ in updated), jnp.concatenate([u for _, u in updated]), s
 
     def _write(self, state: RowState, new: Array, fresh: Array) -> tuple[Array, ...]:
-        """Write the new row in its place; every other block rewrites one of its rows unchanged, so that XLA updates all in place."""
+        """Write the new row into its block."""
+        # Every other block rewrites one of its rows unchanged, so that XLA updates all blocks in place.
         written = []
         for number, rows in enumerate(state.rows):
             place = state.pivots - number * self.block
@@ -191,14 +211,17 @@ def _plus(total: Array, vector: Array, matrix: Array) -> Array:
 
 def row_cache(kernel: Kernel, domain: Domain, tolerance: float, capacity: int) -> RowCache:
     """Build a :class:`RowCache` on the host, for at most ``capacity`` observations."""
+    # Greedy pivots of a rough kernel: enough to cover a domain, and few compared with the rows of a run.
+    most_seeds, max_rows_per_block = 64, 128
     tolerance = max(tolerance, 8 * float(np.finfo(float_dtype()).eps))
-    # A kernel counts as low-rank when its pivots are few compared with the points, and no more than the rows that a run could fill.
-    low_rank = min(max(32, domain.size // 4), capacity + SEEDS, affordable_rank(domain.size))
+    # A low-rank kernel has few pivots compared with the points, and no more than the rows that a run could fill.
+    low_rank = min(max(32, domain.size // 4), capacity + most_seeds, affordable_rank(domain.size))
     seeds, _, residual = pivots(kernel, domain.points, tolerance, low_rank)
-    if residual > tolerance:  # rough
-        seeds = seeds[:, :SEEDS]
+    if residual > tolerance:
+        seeds = seeds[:, :most_seeds]
     rows = min(capacity, domain.size - seeds.shape[1]) if residual > tolerance else 0
-    block = min(MOST_ROWS_PER_BLOCK, 16 * -(-rows // MOST_ROWS_PER_BLOCK))  # about 8 blocks, until a block has its largest size
+    # About 8 blocks, unless a block has its largest size.
+    block = min(max_rows_per_block, 16 * -(-rows // max_rows_per_block))
     return RowCache(
         kernel=kernel,
         points=np.asarray(domain.points),

@@ -9,7 +9,7 @@ import pytest
 
 from jaxbandit import InvalidArgument, domains, kernels, surrogate
 from jaxbandit.surrogates import BoxSurrogate, Posterior
-from jaxbandit.surrogates.pool import MANY, PANEL, PoolState, product
+from jaxbandit.surrogates.pool import MIN_LOOPED_POINTS, PANEL, PoolState, product
 from tests.oracles.gaussian_process import matern52, posterior, squared_exponential
 
 DIMENSION, SEEN, ELSEWHERE = 3, 20, 7  # observations in more than one block
@@ -153,7 +153,7 @@ def test_draws_at_many_points_are_the_functions_drawn_at_few() -> None:
     seen, values, _ = data(4)
     model = surrogate(BOX, KERNELS, noise_variance=list(NOISES[:2])).with_room(SEEN + 3)
     belief = taught(model, seen.astype(model.dtype), values.astype(model.dtype))
-    many = np.random.default_rng(5).uniform(size=(MANY, DIMENSION)).astype(model.dtype)
+    many = np.random.default_rng(5).uniform(size=(MIN_LOOPED_POINTS, DIMENSION)).astype(model.dtype)
     drawn = jax.jit(lambda belief, points: model.draw_at(belief, jax.random.key(6), jnp.ones(2, model.dtype), points))
     assert np.asarray(drawn(belief, many))[:, :ELSEWHERE] == pytest.approx(np.asarray(drawn(belief, many[:ELSEWHERE])), abs=2e-4)
 
