@@ -21,10 +21,10 @@ import pytest
 
 import jaxbandit
 from jaxbandit.core.files import write_whole
+from jaxbandit.study.play import QUICK_FLAGS_BY_VERSION
 
 pytest.register_assert_rewrite("tests.support")  # before its modules are imported, so that their failures show values too
 
-from tests.support import quick  # noqa: E402
 from tests.support.counted import COMPILED  # noqa: E402
 from tests.support.golden import Golden  # noqa: E402
 
@@ -34,30 +34,8 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 hypothesis.settings.register_profile("any machine", deadline=None)  # examples compile programs, on machines that do much else
 hypothesis.settings.load_profile("any machine")
 
-# Programs without the Python lines that each operation comes from, a twelfth of the time to lower and to compile; child processes, too.
-os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
-jax.config.update("jax_traceback_in_locations_limit", int(os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"]))
-
-# XLA compiles for a CPU in a quarter of the time without the passes that emit fused loops and in one piece instead of 32, and large
-# programs in two thirds of that by its preset for quick compilation; a twentieth of that goes on passes that look through loops for what
-# could be computed before them, which costs more than it saves in runs as short as these. Read once, when JAX starts its backend; XLA ends
-# a process that gives it a flag which it does not know, so only versions that know them get them.
-QUICK_FLAGS = " ".join(
-    [
-        "--xla_cpu_opt_preset=CPU_OPT_PRESET_FAST_COMPILE",
-        "--xla_cpu_use_fusion_emitters=false",
-        "--xla_cpu_parallel_codegen_split_count=1",
-        "--xla_disable_hlo_passes=simplify-while-loops,while-loop-invariant-code-motion,while-loop-constant-sinking",
-    ]
-)
-flags = os.environ.get("XLA_FLAGS", "")
-if jax.__version_info__[:2] == (0, 10) and QUICK_FLAGS not in flags:
-    os.environ["XLA_FLAGS"] = f"{flags} {QUICK_FLAGS}".strip()
-
-# LLVM goes without most passes, which change the order of sums and nothing else: what is checked holds up to rounding. In the child
-# processes of these files, which compile nothing themselves, it optimises as it does users' programs.
-jax.config.update("jax_disable_most_optimizations", True)
-OPTIMISED = {"experiments/test_command_line.py"}  # 1,000 rounds on 2,500 points
+# Child processes of these files compile with LLVM's passes, as users' programs do: 1,000 rounds on 2,500 points.
+OPTIMISED = {"experiments/test_command_line.py"}
 
 TESTS = Path(__file__).parent
 MAPS = Path("/proc/self/maps")  # of Linux, which allows a process 65,530; every compiled program holds some
@@ -82,10 +60,38 @@ def relative(path: Path) -> str:
     return path.relative_to(TESTS).as_posix()
 
 
+def compile_quickly() -> None:
+    """Let XLA and LLVM go without most passes, which change the order of sums and nothing else, here and in child processes.
+
+    Programs do not name the Python lines that each operation comes from, a twelfth of the time to lower and to compile. XLA for a CPU goes
+    without passes that cost more than they save in runs as short as these; it ends a process that gives it a flag which it does not know,
+    so only versions that know the flags get them. JAX reads all this once, when it starts its backend.
+    """
+    os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
+    jax.config.update("jax_traceback_in_locations_limit", int(os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"]))
+    jax.config.update("jax_disable_most_optimizations", True)
+    given, known = os.environ.get("XLA_FLAGS", ""), QUICK_FLAGS_BY_VERSION.get(jax.__version_info__[:2], ())
+    loops = ["--xla_disable_hlo_passes=simplify-while-loops,while-loop-invariant-code-motion,while-loop-constant-sinking"] if known else []
+    os.environ["XLA_FLAGS"] = " ".join([given, *(flag for flag in (*known, *loops) if flag not in given)]).strip()
+
+
+def keep_to_a_core(worker: int) -> None:
+    """Keep this process, and its children, to one core: XLA starts as many threads as it may use cores, which wait by looking for work.
+
+    Workers that have all cores take a tenth more time. Systems other than Linux leave it to the scheduler.
+    """
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[worker % len(cores)]})
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    quick.trace_quickly()
+    gc.set_threshold(50_000, 20, 50)  # tracing makes many objects and few cycles
+    gc.freeze()  # what has been imported stays
+    if not config.option.as_users:
+        compile_quickly()
     if hasattr(config, "workerinput"):  # whose environment is that of the process that hands out the tests
-        quick.keep_to_a_core(int(config.workerinput["workerid"].removeprefix("gw")))
+        keep_to_a_core(int(config.workerinput["workerid"].removeprefix("gw")))
         config.stash[BEFORE] = config.workerinput["seconds"]
         if not jax.config.values["jax_compilation_cache_dir"]:
             jaxbandit.enable_cache(None)  # sessions would keep theirs in the user's
@@ -103,6 +109,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-golden", action="store_true", help="write golden files in place of comparing with them (with -n 0)")
+    parser.addoption("--as-users", action="store_true", help="compile as users' programs are compiled, without a flag that saves time")
 
 
 @pytest.fixture
@@ -116,13 +123,6 @@ def on_cpu() -> None:
 def golden(request: pytest.FixtureRequest) -> Callable[[str], Any]:
     """Gives golden files by their names."""
     return functools.partial(Golden, write=request.config.option.write_golden)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_cmdline_main(config: pytest.Config) -> Any:
-    """Run everything within one frame that is large: see :func:`roomy`."""
-    hook = config.pluginmanager.subset_hook_caller("pytest_cmdline_main", [config.pluginmanager.get_plugin(__file__)])
-    return quick.roomy(lambda: hook(config=config))
 
 
 class ToldToWorkers:
@@ -174,7 +174,7 @@ def _compilation(request: pytest.FixtureRequest) -> Iterator[None]:
     if MAPS.exists() and MAPS.read_bytes().count(b"\n") > MANY:
         jax.clear_caches()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", str(int(name not in OPTIMISED)))
+        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", str(int(not request.config.option.as_users and name not in OPTIMISED)))
         yield
     gc.freeze()  # programs and their traces stay: nobody need look through them again and again
     made, budget = PROGRAMS["compiled"] - before, BUDGETS.get(name, USUAL)

@@ -184,8 +184,6 @@ from jaxbandit.study.play import Player
 from tests.support import small_study
 from tests.support.algorithms import REPRESENTATIVES
 from tests.support.conformance import beside, named, simulate, variants
-from tests.support.quick import trace_quickly
-trace_quickly()
 assert len(jax.devices()) == 4
 runs = beside(REPRESENTATIVES, "float64", block=1)
 with jax.enable_x64(True):

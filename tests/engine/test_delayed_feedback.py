@@ -240,8 +240,6 @@ import json
 import jax
 import numpy as np
 from tests.support import delayed_runs as runs
-from tests.support.quick import trace_quickly
-trace_quickly()
 assert len(jax.devices()) == 4
 run = runs.simulate(delay=runs.geometric(2.0), capacity=runs.HORIZON)
 fields = jax.tree_util.tree_leaves_with_path(run)

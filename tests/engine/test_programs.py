@@ -18,8 +18,6 @@ import jax
 import numpy as np
 import jaxbandit as jb
 from tests.support.counted import COMPILED, Counted
-from tests.support.quick import trace_quickly
-trace_quickly()
 
 SE, MATERN = jb.kernels.SquaredExponential(length_scale=1.0), jb.kernels.Matern52(length_scale=1.0)
 LINE, key = jb.domains.grid([0.0], [6.0], 9), jax.random.key(0)

@@ -21,8 +21,6 @@ SIZE = ["--trials", str(TRIALS), "--seed", "3"]  # 50x50 points and 1,000 rounds
 # ``python -m experiments`` with the first list of arguments given on the command line, and in the same process the command of the second.
 COMMANDS = """
 import json, runpy, sys
-from tests.support.quick import trace_quickly
-trace_quickly()
 first, second = json.loads(sys.argv[1])
 sys.argv = ["experiments", *first]
 try:

@@ -81,14 +81,10 @@ def differences(base: Path, out: str) -> list[str]:
     return [name for name in whole.data_vars if name not in timed and whole[name].values.tobytes() != resumed[name].values.tobytes()]
 
 
-# As the process of tests does, whose compiled programs are found then.
-START = "from tests.support.quick import trace_quickly; trace_quickly(); from jaxbandit.__main__ import start; raise SystemExit(start())"
-
-
 def killed(arguments: list[str], since: Path, after: float) -> bool:
     """Whether the process was still running when it was killed, ``after`` so many seconds from when a file of it was there."""
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen([sys.executable, "-c", START, *arguments], cwd=Path(__file__).parents[2], **quiet)
+    process = subprocess.Popen([sys.executable, "-m", "jaxbandit", *arguments], cwd=Path(__file__).parents[2], **quiet)
     while not since.exists() and process.poll() is None:
         time.sleep(0.01)
     try:

@@ -514,17 +514,12 @@ def long_alone() -> xr.Dataset:
     return run_study(long_study())
 
 
-QUICK = "tests.support.quick"  # by which workers trace the programs that this process has compiled
-
-
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
     """A client of a local cluster of two processes; one that has ended is started again, unless its nanny was told before."""
-    import dask
-
     long_alone()  # whose programs workers find compiled
     with contextlib.ExitStack() as stack:
-        with pytest.MonkeyPatch.context() as patch, dask.config.set({"distributed.worker.preload": [QUICK]}):
+        with pytest.MonkeyPatch.context() as patch:
             patch.setattr(executors, "cores", lambda: 2)
             if jax.default_backend() == "gpu":
                 patch.setenv("CUDA_VISIBLE_DEVICES", "0,0")
@@ -586,10 +581,7 @@ from typing import Annotated
 
 import jaxbandit
 from jaxbandit.study import WorkersLost, connected, run_study
-from tests.support.quick import trace_quickly
 from tests.support.small_study import assert_same, in_python, small_memory
-
-trace_quickly()  # in a process of the pool, too
 
 
 @jaxbandit.pytree
@@ -641,7 +633,7 @@ def killed(client: Any, tmp_path_factory: Any) -> tuple[Path, str]:
     process = subprocess.Popen(
         [sys.executable, "script.py", client.scheduler_info()["address"], *command, "--out", "out"],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "DASK_DISTRIBUTED__WORKER__PRELOAD": QUICK} | let_in,
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | let_in,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -56,9 +56,7 @@ def run(programs: dict[str, list[str]]) -> None:
     from matplotlib import pyplot
 
     from tests.support.counted import COMPILED, Counted
-    from tests.support.quick import trace_quickly
 
-    trace_quickly()
     place, shell = Path.cwd(), InteractiveShell.instance()
     jax.random.key(0)  # programs of JAX's own
     for name, cells in programs.items():
@@ -79,6 +77,4 @@ def run(programs: dict[str, list[str]]) -> None:
 
 
 if __name__ == "__main__":
-    from tests.support.quick import roomy
-
-    roomy(lambda: run(json.loads(sys.argv[1])))
+    run(json.loads(sys.argv[1]))
