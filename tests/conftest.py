@@ -1,6 +1,6 @@
 """Strict numerics for every test: no implicit broadcasting between ranks, no implicit dtype promotion.
 
-Compiled programs, and how long each file took, are kept for the next run, of another clone, too. Each file has a budget of programs.
+Compiled programs, and how long each file took, are kept for the next run, of another clone, too. Each ring has a budget of programs.
 """
 
 import collections
@@ -41,8 +41,7 @@ TESTS = Path(__file__).parent
 MAPS = Path("/proc/self/maps")  # of Linux, which allows a process 65,530; every compiled program holds some
 MANY = 32_000  # as of studies; to let go of them takes 1.6 CPU s
 
-BUDGETS = json.loads((TESTS / "programs.json").read_text())  # programs that a file may compile, of files that compile more than USUAL
-USUAL = 30
+BUDGETS = json.loads((TESTS / "programs.json").read_text())  # programs that a ring, and each of a few files, may compile
 PROGRAMS = collections.Counter()  # programs that this process has compiled, or found compiled
 SECONDS = collections.Counter()  # that each file's tests have taken
 CACHE, BEFORE = pytest.StashKey[Path | None](), pytest.StashKey[dict[str, float]]()
@@ -126,10 +125,13 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str], Any]:
 
 
 class ToldToWorkers:
-    """Tells workers how long files took: all have to collect the tests in one order."""
+    """Tells workers how long files took: all have to collect the tests in one order. Adds up the programs that they compile."""
 
     def pytest_configure_node(self, node: Any) -> None:
         node.workerinput["seconds"] = node.config.stash[BEFORE]
+
+    def pytest_testnodedown(self, node: Any) -> None:
+        PROGRAMS["compiled"] += getattr(node, "workeroutput", {}).get("programs", 0)  # a worker that was killed says nothing
 
 
 def _seconds_known(config: pytest.Config) -> dict[str, dict[str, float]]:
@@ -157,11 +159,18 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Keep how long files took, after a run of a whole ring."""
+    """Keep how long files took, after a run of a whole ring, and see how many programs it compiled."""
     gc.freeze()  # pytest looks for garbage when it ends, again and again
     config = session.config
     whole = [config.rootpath / argument for argument in config.args] == [TESTS] and not config.option.keyword
-    if hasattr(config, "workerinput") or config.stash[CACHE] is None or not whole:
+    if hasattr(config, "workerinput"):
+        config.workeroutput["programs"] = PROGRAMS["compiled"]
+        return
+    made, budget = PROGRAMS["compiled"], BUDGETS["rings"].get(config.option.markexpr)
+    if whole and budget is not None:
+        print(f"\n{made} programs compiled; the budget of this ring in tests/programs.json is {budget}")
+        session.exitstatus = session.exitstatus or int(made > budget)
+    if config.stash[CACHE] is None or not whole:
         return
     rings = _seconds_known(config) | {config.option.markexpr: {name: round(time, 1) for name, time in SECONDS.items()}}
     write_whole(config.stash[CACHE] / "seconds.json", lambda path: path.write_text(json.dumps(rings)))
@@ -177,8 +186,8 @@ def _compilation(request: pytest.FixtureRequest) -> Iterator[None]:
         patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", str(int(not request.config.option.as_users and name not in OPTIMISED)))
         yield
     gc.freeze()  # programs and their traces stay: nobody need look through them again and again
-    made, budget = PROGRAMS["compiled"] - before, BUDGETS.get(name, USUAL)
-    assert made <= budget, f"{name} compiled {made} programs; its budget in tests/programs.json is {budget}"
+    made, budget = PROGRAMS["compiled"] - before, BUDGETS["files"].get(name)
+    assert budget is None or made <= budget, f"{name} compiled {made} programs; its budget in tests/programs.json is {budget}"
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Replays under delayed feedback: what a learner knows before a round, and what the algorithms do with it.
 
-Written from ``spec/algorithms.md`` section C; every posterior is a fresh dense solve on the points that it is to hold. The value of
+Written from the papers; every posterior is a fresh dense solve on the points that it is to hold. The value of
 round ``s`` arrives at the end of round ``s + tau_s``, so that the choice of round ``t`` rests on what has ``s + tau_s <= t - 1``.
 """
 

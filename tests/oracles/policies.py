@@ -1,6 +1,6 @@
 """Replays of the optimistic and penalty methods under confidence bounds, Thompson sampling and RandGP-UCB.
 
-Written from the papers and ``spec/algorithms.md``. Epochs and stretches are
+Written from the papers. Epochs and stretches are
 what the papers say they are, runs of their own: each is cut out of the record and replayed by itself, and the penalised rewards of Shi
 and Eryilmaz are regressed as the one scalar function that their inner learner sees.
 """

@@ -146,7 +146,7 @@ def test_every_page_is_run_and_linked():
     assert [name for name, path in PAGES.items() if f"({path.relative_to(ROOT)})" not in readme] == []
     assert [name for name, (what, _) in REPLACED.items() if what not in SOURCES[name].read_text(encoding="utf-8")] == []
     assert "jb.Refitted(algorithm=jb.Cei(), at_start=True" in "".join(code_of(ROOT / "notebooks" / "boxes.ipynb"))
-    assert len(readme.splitlines()) <= 150
+    assert len([line for line in readme.splitlines() if not line.startswith("|")]) <= 120  # tables have a line for each algorithm
     assert len([line for line in python_blocks(PAGES["pages/sessions"])[0].splitlines() if line.strip()]) < 20
 
 
