@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -272,50 +271,5 @@ def test_side_by_side_equals_one_by_one_in_a_sweep(name: str, field: str, horizo
             jaxbandit.simulate(problem_of(2), algorithm, model_of(2, "float64"), delay=delays.Constant(rounds=2), **given)
 
 
-BAD: list[tuple[str, Callable[[], Any], str]] = [
-    ("no constraint", lambda: Admmbo().validate(outputs=1), "Admmbo: needs at least one constraint"),
-    ("penalty", lambda: Admmbo(penalty=0.0).validate(outputs=2), "Admmbo.penalty: must be > 0"),
-    ("weights", lambda: Admmbo(weight=np.ones(2)).validate(outputs=2), "Admmbo.weight: expected one number"),
-    ("side", lambda: Admmbo(side=-1.0).validate(outputs=2), "Admmbo.side: must be > 0"),
-    (
-        "tolerance",
-        lambda: Admmbo(agreement=consensus.Agreement(absolute=0.0)).validate(outputs=2),
-        "Agreement.absolute: must be > 0",
-    ),
-    (
-        "relaxation",
-        lambda: Admmbo(agreement=consensus.Agreement(relaxation=np.nan)).validate(outputs=2),
-        "Agreement.relaxation: 1 of 1",
-    ),
-    ("feasibility", lambda: Admmbo(feasibility_tolerance=-0.1).validate(outputs=2), "Admmbo.feasibility_tolerance: must be >= 0"),
-    (
-        "one budget",
-        lambda: Admmbo(reward_budget=10).validate(outputs=2),
-        "Admmbo.reward_budget: must be a tuple of 2 items, each item a whole number from 1 to 16777216, got 10",
-    ),
-    ("empty step", lambda: Admmbo(cost_budget=(50, 0)).validate(outputs=2), "Admmbo.cost_budget[1]: must be a whole number >= 1, got 0"),
-    ("no iteration", lambda: Admmbo(outer_iterations=0).validate(outputs=2), "Admmbo.outer_iterations: must be a whole number >= 1"),
-    ("step", lambda: Oco(step=0.0).validate(outputs=2), "Oco.step: must be > 0"),
-    ("steps", lambda: Oco(step=np.ones(2)).validate(outputs=2), "Oco.step: expected one number"),
-    ("regulariser", lambda: Oco(regulariser=-1.0).validate(outputs=2), "Oco.regulariser: must be >= 0"),
-    ("perturbation", lambda: Oco(perturbation=0.5).validate(outputs=2), "Oco.perturbation: must lie in (0, 0.5)"),
-    ("shrink", lambda: Oco(shrink=1.0).validate(outputs=2), "Oco.shrink: must lie in [0, 1)"),
-    ("start outside", lambda: Oco(start=[0.5, 1.5]).validate(outputs=2), "Oco.start: must lie in [0, 1]"),
-    (
-        "start of no shape",
-        lambda: Oco(start=0.5).validate(outputs=2),
-        "Oco.start: expected one number for each of the axes, got shape []",
-    ),
-    ("start of another space", lambda: start_in_three(), "Oco.start: expected one number for each of the 2 axes, got shape [3]"),
-]
-
-
 def start_in_three() -> None:
     jaxbandit.simulate(problem_of(1), Oco(start=[0.5] * 3), model_of(1, "float32"), horizon=2, key=jax.random.key(0))
-
-
-@pytest.mark.parametrize(("call", "message"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
-def test_refused_by_name(call: Callable[[], Any], message: str) -> None:
-    with pytest.raises(InvalidArgument) as caught:
-        call()
-    assert str(caught.value).startswith(message)

@@ -271,12 +271,6 @@ def test_functions_that_cannot_be_traced_are_refused_with_the_way_out() -> None:
     assert isinstance(refusal.value.__cause__, jax.errors.TracerBoolConversionError)
 
 
-def test_sides_that_float32_cannot_tell_apart_are_refused_where_it_computes() -> None:
-    narrow = box({"x": (1e6, 1e6 + 1e-3)}, candidates=16)
-    with pytest.raises(InvalidArgument, match=r"BoxProblem\.domain: the axis x must have ends that differ in float32"):
-        made(domain=narrow, reward=lambda x: x[0], constraints=[], best=(1e6, (1e6,)))
-
-
 def test_messages_are_never_pages_long() -> None:
     with pytest.raises(InvalidArgument) as refusal:
         box({"x": [*range(1000)]})

@@ -53,11 +53,6 @@ def test_a_seed_is_a_key_wherever_users_give_one():
             family.sample(wrong)
 
 
-def test_a_raw_key_of_another_generator_is_refused():
-    with pytest.raises(InvalidArgument, match="given: must be one PRNG key"):
-        keys.typed(jax.random.PRNGKey(0, impl="rbg"))
-
-
 def test_keys_do_not_depend_on_whether_the_number_is_traced():
     root = jax.random.key(1)
     batched = jax.vmap(lambda i: keys.trial_key(root, i))(jnp.arange(3))

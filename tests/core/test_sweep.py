@@ -226,54 +226,9 @@ def test_schedules_of_one_class_are_swept():
 # -- what is refused -----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("values", "zipped", "message"),
-    [
-        ({}, False, "give a mapping from fields to values"),
-        ([("rate", [1.0])], False, "give a mapping from fields to values"),
-        ({"rate": []}, False, "sweep.rate: expected a list of values, got []"),
-        ({"rate": [], "inner.width": []}, True, "sweep.rate: expected a list of values, got []"),
-        ({"rate": np.zeros(0)}, False, "sweep.rate: expected a list of values, got []"),
-        ({"rate": np.array(1.0)}, False, "sweep.rate: expected a list of values, got 1.0"),
-        ({"rate": {"a": 1.0}}, False, "sweep.rate: expected a list of values, got {'a': 1.0}"),
-        ({"rate": 1.0}, False, "sweep.rate: expected a list of values, got 1.0"),
-        ({"rate": "12"}, False, "sweep.rate: expected a list of values, got '12'"),
-        ({"rate": ["1", "2"]}, False, "expected numbers, or objects that hold numbers, got {'rate': '1'}"),
-        (
-            {"rate": [1.0], "inner.width": [1.0, 2.0]},
-            True,
-            "zipped lists of values have one length, got {'rate': 1, 'inner.width': 2}",
-        ),
-        ({"beta": [1.0]}, False, "sweep.beta: unknown field; Outer can sweep inner, rate, table; its fields are inner, rate, table, count"),
-        ({"raet": [1.0]}, False, "sweep.raet: unknown field, did you mean 'rate'?"),
-        ({"count": [1]}, False, "sweep.count: count of Outer is static, part of the program; it can sweep inner, rate, table"),
-        ({"inner.label": ["a"]}, False, "sweep.inner.label: label of Inner is static"),
-        ({"inner.beta": [1.0]}, False, "sweep.inner.beta: unknown field; Inner can sweep width"),
-        ({"rate.beta": [1.0]}, False, "sweep.rate.beta: a float has no fields"),
-        ({"inner__width": [1.0]}, False, "sweep.inner__width: unknown field"),
-        ({"": [1.0]}, False, "sweep.: unknown field"),
-        ({"inner.": [1.0]}, False, "sweep.inner.: unknown field"),
-        ({"table": [np.zeros(2), np.zeros(3)]}, False, "values of one field must have one shape, got [(2,), (3,)]"),
-        ({"inner": [Inner(), 3.0]}, False, "values of one field are of different kinds"),
-        ({"inner": [Inner(), Inner(label="b")]}, False, "values of one field are of different kinds"),
-        ({"table": [None, 1.0]}, False, "values of one field are of different kinds"),
-    ],
-)
-def test_refused_by_name(values, zipped, message):
-    with pytest.raises(InvalidArgument) as caught:
-        sweep(Outer(), values, zipped=zipped)
-    assert str(caught.value).startswith("sweep") and message in str(caught.value)
-
-
 def test_combinations_need_no_equal_numbers_of_values():
     """The same fields and values that are refused when zipped."""
     assert sweep(Outer(), {"rate": [1.0], "inner.width": [1.0, 2.0]}).size == 2
-
-
-def test_an_object_without_fields_is_refused():
-    for base in (3.0, Outer, None):
-        with pytest.raises(InvalidArgument, match="sweep: base must be an algorithm, a surrogate or a delay model"):
-            sweep(base, {"rate": [1.0]})
 
 
 def test_a_path_reads_the_same_in_a_table_of_a_study_file():

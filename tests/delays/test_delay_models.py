@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jaxbandit import InvalidArgument, canonicalise, delays, replace, sweep
-from tests.support.unchecked import unchecked
+from jaxbandit import canonicalise, delays, replace, sweep
 
 DRAWS = 20_000
 OBSERVED = np.array([0, 3, 3, 8])
@@ -304,60 +303,6 @@ def test_structures_of_the_models_differ():
     ]
     assert len(set(structures)) == len(structures)
     assert len(jax.tree.leaves(delays.Poisson(maximum=4))) == 1
-
-
-@pytest.mark.parametrize(
-    ("model", "match"),
-    [
-        (unchecked(delays.Constant, rounds=-1), "Constant.rounds.*-1"),
-        (unchecked(delays.Constant, rounds=2.5), r"Constant.rounds.*whole.*2\.5"),
-        (unchecked(delays.Constant, rounds=2**40), "Constant.rounds"),
-        (unchecked(delays.Poisson, mean=-0.1), r"Poisson.mean.*-0\.1"),
-        (unchecked(delays.Poisson, mean=np.nan), "Poisson.mean"),
-        (unchecked(delays.Poisson, mean=np.ones(2)), "Poisson.mean.*one number"),
-        (unchecked(delays.Poisson, mean=1e12), "Poisson.mean"),
-        (unchecked(delays.Poisson, mean="fifteen"), "Poisson.mean.*number in.*fifteen"),
-        (unchecked(delays.Poisson, maximum=-1), "Poisson.maximum"),
-        (unchecked(delays.Poisson, maximum=2.5), "Poisson.maximum"),
-        (unchecked(delays.Poisson, maximum=delays.NEVER), "Poisson.maximum.*from 0 to"),
-        (unchecked(delays.Poisson, xi=9.0), "both or neither"),
-        (unchecked(delays.Poisson, xi=-9.0, b=1.0), "Poisson.xi"),
-        (unchecked(delays.Poisson, xi=9.0, b=np.inf), "Poisson.b"),
-        (unchecked(delays.Geometric, mean=-1.0), "Geometric.mean"),
-        (unchecked(delays.Uniform, low=3, high=2), r"Uniform.high.*low = 3"),
-        (unchecked(delays.Uniform, low=-3, high=2), "Uniform.low"),
-        (unchecked(delays.Uniform, low=0, high=2.5), "Uniform.high.*whole"),
-        (unchecked(delays.LogNormal, median=0.0), "LogNormal.median"),
-        (unchecked(delays.LogNormal, sigma=-1.0), "LogNormal.sigma"),
-        (unchecked(delays.Pareto, shape=0.0), "Pareto.shape"),
-        (unchecked(delays.Pareto, scale=-1.0), "Pareto.scale"),
-        (unchecked(delays.Empirical, values=np.array([1, -2])), "Empirical.values"),
-        (unchecked(delays.Empirical, values=np.array([1.0, 2.5])), "Empirical.values.*whole"),
-        (unchecked(delays.Empirical, values=np.array([])), r"Empirical.values.*n >= 1.*shape \[0\]"),
-        (unchecked(delays.Empirical, values=3), "Empirical.values.*shape"),
-        (unchecked(delays.Lossy, never=1.5), "Lossy.never"),
-        (unchecked(delays.Lossy, never=-0.1), "Lossy.never"),
-        (unchecked(delays.Lossy, delay=unchecked(delays.Poisson, mean=-1.0)), "Lossy.delay.mean"),
-        (unchecked(delays.PerOutput, delays=()), "must hold a model for each output, got none"),
-        (unchecked(delays.PerOutput, delays=(delays.NoDelay(),)), "must hold 2 models, one per output, got 1"),
-        (unchecked(delays.PerOutput, delays=(delays.NoDelay(), unchecked(delays.Geometric, mean=-1.0))), r"PerOutput.delays\[1\].mean"),
-    ],
-)
-def test_bad_parameters_are_named(model, match):
-    with pytest.raises(InvalidArgument, match=match):
-        model.validate(outputs=2)
-
-
-@pytest.mark.parametrize("q", [0.0, 1.0, -0.5, np.nan])
-def test_a_quantile_needs_a_probability(q):
-    for model in (delays.Poisson(), delays.NoDelay()):
-        with pytest.raises(InvalidArgument, match="q:"):
-            model.quantile(q)
-
-
-def test_drawing_for_another_number_of_outputs_is_refused():
-    with pytest.raises(InvalidArgument, match="must hold 3 models, one per output, got 2"):
-        delays.PerOutput(delays=(delays.NoDelay(), delays.NoDelay())).draw(jax.random.key(0), 3)
 
 
 def test_every_model_has_the_abstract_base():

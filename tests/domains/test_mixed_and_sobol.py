@@ -62,22 +62,6 @@ def test_points_of_a_mixed_domain_and_their_labels() -> None:
         MIXED.label(18)
 
 
-@pytest.mark.parametrize(
-    ("axes", "words"),
-    [
-        ({}, "axes: must be a mapping"),
-        ({"a": []}, "axes"),
-        ({"a": ["x", 1.0]}, r"axes\['a'\]: categories must be distinct texts"),
-        ({"a": ["x", "x"]}, r"axes\['a'\]: categories must be distinct texts"),
-        ({"a": [2.0, 1.0]}, "points must increase"),
-        ([[1.0, 2.0]], "axes: must be a mapping"),
-    ],
-)
-def test_other_axes_are_refused(axes: Any, words: str) -> None:
-    with pytest.raises(InvalidArgument, match=words):
-        domains.mixed(axes)
-
-
 @pytest.mark.full(but=("additive",))
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 @pytest.mark.parametrize(("name", "form"), [("hamming", "product"), ("gram", "product"), ("additive", "features"), ("gram", "rows")])
@@ -97,23 +81,6 @@ def test_the_posterior_on_a_mixed_domain_is_the_dense_one(name: str, form: str, 
     tolerance = 2e-4 if precision == "float32" else 1e-11
     np.testing.assert_allclose(found.mean[0], mean, atol=tolerance)
     np.testing.assert_allclose(found.sd[0], sd, atol=tolerance)
-
-
-@pytest.mark.parametrize(
-    ("kernel", "words"),
-    [
-        (kernels.SquaredExponential(), "kernel: SquaredExponential takes the categories of axis 'catalyst' for numbers"),
-        (DOSE * kernels.OnAxes(kernel=kernels.Matern12(), axes=(2,)), "Matern12 takes the categories of axis 'stirred'"),
-        (kernels.OnAxes(kernel=kernels.Gram(matrix=np.eye(2)), axes=(1,)), "Gram.matrix: of 2 arms.*'catalyst'"),
-        (kernels.OnAxes(kernel=kernels.Gram(matrix=np.eye(3)), axes=(0,)), "Gram.matrix: of 3 arms.*'dose'"),
-        (kernels.OnAxes(kernel=kernels.Gram(matrix=np.eye(3)), axes=(1, 2)), "Gram: a Gram matrix needs"),
-        (kernels.OnAxes(kernel=kernels.White(), axes=(3,)), "OnAxes.axes: must be among 0..2"),
-        (kernels.OnAxes(kernel=kernels.Matern12(length_scale=[1.0, 2.0]), axes=(0,)), "Matern12.length_scale"),
-    ],
-)
-def test_kernels_that_do_not_suit_the_axes_are_refused(kernel: Any, words: str) -> None:
-    with pytest.raises(InvalidArgument, match=words):
-        jaxbandit.surrogate(MIXED, kernel, noise_variance=0.1)
 
 
 def test_a_range_of_length_scales_on_some_axes() -> None:

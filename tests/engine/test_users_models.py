@@ -148,27 +148,6 @@ def seldom_negative(uniform: jax.Array) -> jax.Array:
     return jnp.where(uniform < 0.04, -5, 1).astype(jnp.int32)
 
 
-@pytest.mark.parametrize(
-    ("drawn", "message"),
-    [
-        (lambda u: jnp.full(u.shape, -5, jnp.int32), r"delay: Late.draw: must be >= 0, got \[-5, -5\]"),
-        (lambda u: u * jnp.nan, r"delay: Late.draw must return whole numbers \[2\], int32, got float32"),
-        (lambda u: jnp.zeros((7,), jnp.int32), r"delay: Late.draw must return whole numbers \[2\], int32, got int32 \[7\]"),
-        (lambda u: None, "delay: Late.draw must return"),
-        (lambda u: u.no_such, r"delay: Late.draw must return delays \[2\] for a key; got one that fails with AttributeError"),
-    ],
-)
-def test_a_delay_model_that_draws_no_delays_is_refused(drawn: Any, message: str) -> None:
-    with pytest.raises(InvalidArgument, match=message):
-        simulate(delay=Late(drawn=drawn))
-
-
-@pytest.mark.parametrize("longest", [-1, 1.5, None, float("nan")])
-def test_a_quantile_that_is_no_number_of_rounds_is_refused(longest: Any) -> None:
-    with pytest.raises(InvalidArgument, match=r"delay: Late.quantile\(q\): must be a whole number >= 0, got"):
-        simulate(delay=Late(drawn=lambda u: jnp.ones(u.shape, jnp.int32), longest=longest))
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("shown", [Late(drawn=seldom_negative), delays.Lossy(delay=Late(drawn=seldom_negative), never=0.0)])
 def test_a_negative_delay_flags_its_trial(shown: Any) -> None:

@@ -92,20 +92,6 @@ def test_it_is_never_worse_than_the_start() -> None:
     assert all(candidate.loss >= found.candidates[0].loss for candidate in found.candidates)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({"steps": 0}, "^steps: "), ({"screen": 0}, "^screen: "), ({"validate": 1}, "^validate: "), ({"every": 2.5}, "^every: ")],
-)
-def test_bad_input_is_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InvalidArgument, match=message):
-        descend(bowl(), START, jax.random.key(0), **(BUDGET | options))
-    with pytest.raises(InvalidArgument, match=r"^reach: "):
-        descend(bowl(), START, jax.random.key(0), reach=-1.0)
-    for params in ("text", {}, {"x": "text"}, {"y": START["x"]}):
-        with pytest.raises(InvalidArgument, match=r"^(params|build): "):
-            descend(bowl(), params, jax.random.key(0), **BUDGET)
-
-
 @jb.pytree
 class Twice(Follow):
     """Chooses points whose regrets are ``1 + place[0]`` in the first round and ``1 + place[1]`` in the second."""

@@ -9,7 +9,6 @@ import pytest
 
 import jaxbandit as jb
 from jaxbandit import domains, kernels
-from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.gradients import replay
 
 SIDE, ROUNDS, LENGTH_SCALE = 6, 23, 0.5
@@ -122,9 +121,3 @@ REFUSED = [
     ([0.5, 1.0], np.zeros((2, 2)), r"^indices: "),
     ([0, 1], np.full((2, 2), np.nan), r"^values: "),
 ]
-
-
-@pytest.mark.parametrize(("indices", "values", "message"), REFUSED)
-def test_bad_input_is_refused(indices: Any, values: Any, message: str) -> None:
-    with pytest.raises(InvalidArgument, match=message):
-        replay(model_of("product"), indices, values)

@@ -203,41 +203,6 @@ def bad(**options: Any) -> SmoothedLoss:
 
 
 PARAMS = {"x": jnp.zeros(3)}
-REFUSED = [
-    (
-        "pairs no multiple",
-        lambda: bad(pairs=6).estimate(PARAMS, jax.random.key(0)),
-        r"^pairs: 3 parameters need a multiple of 4.* next is 8",
-    ),
-    ("no pairs", lambda: bad(pairs=0), r"^pairs: "),
-    ("step of rounding", lambda: bad(step=0.01), r"^step: .*0\.01"),
-    ("NaN step", lambda: bad(step=float("nan")), r"^step: "),
-    ("no rounds", lambda: bad(horizon=0), r"^horizon: "),
-    ("integer parameters", lambda: bad().estimate({"x": jnp.arange(3)}, jax.random.key(0)), r"^params: .*floating"),
-    ("no parameters", lambda: bad().estimate({}, jax.random.key(0)), r"^params: "),
-    ("no build", lambda: SmoothedLoss(toy()[0], None, horizon=2), r"^build: "),
-    ("no problem", lambda: SmoothedLoss(None, linear, horizon=2), r"^problem: "),
-    ("build of no model", lambda: SmoothedLoss(toy()[0], lambda p: jb.Rpol(), horizon=2)(jnp.ones(()), jax.random.key(0)), r"^build: "),
-    ("static path", lambda: logarithms(jb.Rpol(), sine()[1], "model.groups"), r"^paths\.model\.groups: .*static"),
-    ("unknown path", lambda: logarithms(jb.Rpol(), sine()[1], "penalty_grwth"), r"^paths\.penalty_grwth: .*penalty_growth"),
-    ("not positive", lambda: logarithms(jb.Rpol(), sine()[1], "model.prior_mean"), r"^paths\.model\.prior_mean: .*positive"),
-    ("an object", lambda: logarithms(jb.Rpol(), sine()[1], "estimator"), r"^paths\.estimator: .*positive"),
-    (
-        "build that branches on numbers",
-        lambda: SmoothedLoss(sine()[0], lambda p: (jb.Rpol(), sine()[1]) if p["x"][0] < 1 else p, horizon=2, pairs=4).estimate(
-            PARAMS, jax.random.key(0)
-        ),
-        r"^build: must make an algorithm and a surrogate of traced parameters; .*TracerBool",
-    ),
-    ("a path twice", lambda: logarithms(jb.Rpol(), sine()[1], "initial_penalty", "initial_penalty"), r"^paths: .*twice"),
-    ("no path", lambda: logarithms(jb.Rpol(), sine()[1]), r"^paths: "),
-]
-
-
-@pytest.mark.parametrize(("call", "message"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
-def test_bad_input_is_refused(call: Any, message: str) -> None:
-    with pytest.raises(InvalidArgument, match=message):
-        call()
 
 
 def test_simulate_has_no_silent_derivative() -> None:

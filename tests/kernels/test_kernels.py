@@ -336,22 +336,6 @@ def test_gram_takes_singular_and_slightly_asymmetric_matrices():
     kernels.Gram(matrix=nearly)
 
 
-@pytest.mark.parametrize(
-    ("matrix", "message"),
-    [
-        (np.array([[1.0, 0.5], [0.2, 1.0]]), "must be symmetric, got entries 0.3 apart"),
-        (np.array([[1.0, 2.0], [2.0, 1.0]]), "must be positive semi-definite, got a least eigenvalue of -1"),
-        (np.array([[1.0, np.nan], [np.nan, 1.0]]), "2 of 4 values are NaN or infinite"),
-        (np.ones((2, 3)), "expected a square"),
-        (np.ones(3), "expected shape"),
-        (np.zeros((0, 0)), "expected a square"),
-    ],
-)
-def test_gram_refuses(matrix, message):
-    with pytest.raises(InvalidArgument, match=rf"^(Gram\.)?matrix: .*{message}"):
-        kernels.Gram(matrix=matrix)
-
-
 def test_kernels_under_jit_and_vmap_of_hyper_parameters():
     scales = jnp.asarray([0.5, 1.0, 2.0])
     x, y = X.astype(np.float32), Y.astype(np.float32)
@@ -359,26 +343,3 @@ def test_kernels_under_jit_and_vmap_of_hyper_parameters():
     for one, scale in zip(stacked, [0.5, 1.0, 2.0], strict=True):
         want = oracle.Matern(scale, nu=2.5)(X, Y)
         np.testing.assert_allclose(np.asarray(one, np.float64), want, rtol=0, atol=tolerance(np.float32, want, 32))
-
-
-@pytest.mark.parametrize("kernel", [SE(), kernels.Linear(), SE() + kernels.White(), 2.0 * kernels.Constant()])
-@pytest.mark.parametrize(
-    ("points", "words"),
-    [
-        ((1.0, X), "x: expected shape"),
-        ((X, X[0]), "y: expected shape"),
-        ((X, X[:, :1]), "y: must have as many axes as x, 2, got 1"),
-        ((X, np.full_like(X, np.nan)), "y: 18 of 18 values are NaN or infinite"),
-        (("points", X), "x: must be finite numbers"),
-        ((X, X * 1j), "y: must be finite numbers"),
-    ],
-)
-def test_what_is_no_table_of_points_is_refused_by_name(kernel, points, words):
-    with pytest.raises(InvalidArgument, match=words):
-        kernel(*points)
-
-
-def test_points_and_length_scales_have_the_same_axes():
-    for call in (lambda k: k(X, Y), lambda k: k.diag(X)):
-        with pytest.raises(InvalidArgument, match="length_scale: expected one number, or one for each of the 2 axes, got shape \\[3\\]"):
-            call(SE(length_scale=np.ones(3)))

@@ -8,9 +8,8 @@ import xarray as xr
 from scipy.integrate import solve_ivp
 
 from experiments.xu_2023 import building as experiment
-from jaxbandit import InvalidArgument, problems
+from jaxbandit import problems
 from jaxbandit.problems import Zone, building_day
-from tests.support.unchecked import unchecked
 
 CONTROLLERS = np.array([[1.46, 22.5, 5.7], [4.3, 20.2, 2.13], [0.7, 24.6, 7.41]])
 
@@ -143,26 +142,6 @@ def test_constants_are_arguments():
     strict = problems.building(4, threshold=0.5, standardised=False)
     np.testing.assert_allclose(strict.means[1], usual.means[1] + 0.25)
     assert problems.building(4, noise_variance=0.0).noise.variance == 0.0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "match"),
-    [
-        ({"points_per_axis": 1}, "points_per_axis"),
-        ({"threshold": 0.0}, "threshold"),
-        ({"noise_variance": -1.0}, "noise_variance"),
-        ({"minutes": 7}, "minutes"),
-        ({"minutes": 15}, "at most 9"),
-        ({"zone": unchecked(Zone, air_capacity=0.0)}, "air_capacity"),
-        ({"zone": unchecked(Zone, comfort=np.nan)}, "comfort"),
-        ({"zone": unchecked(Zone, window_area=-1.0)}, "window_area"),
-        ({"zone": unchecked(Zone, arrive=19.0)}, "arrive"),
-        ({"zone": unchecked(Zone, leave=25.0)}, "leave"),
-    ],
-)
-def test_bad_inputs_are_named(arguments, match):
-    with pytest.raises(InvalidArgument, match=match):
-        problems.building(**{"points_per_axis": 3, **arguments})
 
 
 def test_experiment_measures_and_draws(tmp_path):

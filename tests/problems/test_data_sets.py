@@ -190,17 +190,3 @@ def test_bad_sensor_files_name_file_and_field(tmp_path):
     (tmp_path / "sensors.mat").write_text("not a mat file at all, only text " * 10)
     with pytest.raises(InvalidArgument, match="must be a MATLAB file"):
         problems.light(tmp_path / "sensors.mat")
-
-
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"scale": 0.0}, "scale"),
-        ({"threshold": -1.0}, "threshold"),
-        ({"seed": -1}, "seed"),
-    ],
-)
-def test_bad_options_are_named(options, match):
-    for make in (problems.light_synthetic, problems.stocks_synthetic):
-        with pytest.raises(InvalidArgument, match=match):
-            make(**options)

@@ -1,7 +1,6 @@
 """Default delays of problems, through families and wrappers."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -96,24 +95,3 @@ def test_a_sweep_of_the_default_delay_needs_no_new_problem():
     problem = problems.rkhs_2d(points_per_axis=5, centres=10)
     structures = {jax.tree.structure(replace(problem, delay=delays.Poisson(mean=mean))) for mean in (0.0, 25.0, 50.0)}
     assert len(structures) == 1
-
-
-@pytest.mark.parametrize(
-    ("make", "match"),
-    [
-        (lambda: problems.sine_delayed(1), "points_per_axis"),
-        (lambda: problems.sine_delayed(5, mean_delay=-1.0), "mean_delay"),
-        (lambda: problems.rkhs_2d("f3", 5), "variant"),
-        (lambda: problems.rkhs_2d("f1", 1), "points_per_axis"),
-        (lambda: problems.rkhs_2d("f1", 5, side=0.0), "side"),
-        (lambda: problems.rkhs_2d("f1", 5, side=jnp.ones(2)), "side"),
-        (lambda: problems.rkhs_2d("f1", 5, seed=-1, centres=5), "seed"),
-        (lambda: problems.rkhs_2d("f1", 5), "centres: .*from 1 to 25, got 100"),
-        (lambda: problems.rkhs_2d("f1", 5, centres=0), "centres"),
-        (lambda: problems.rkhs_2d_draws("f1", 5, centres=5, noise=problems.Gaussian(variance=-1.0)), "Gaussian.variance"),
-        (lambda: problems.rkhs_2d_draws("f1", 5, centres=5, delay=delays.Constant(rounds=-1)), "Constant.rounds"),
-    ],
-)
-def test_bad_inputs_are_named(make, match):
-    with pytest.raises(InvalidArgument, match=match):
-        make()

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import InvalidArgument, canonicalise, domains, kernels, problems
+from jaxbandit import canonicalise, domains, kernels, problems
 from jaxbandit.problems import with_equalities
 from tests.oracles import bandit, ucb_policies
 from tests.oracles import gaussian_process as gp
-from tests.support.unchecked import unchecked
 
 ROW = np.linspace(-1.0, 1.0, 6)
 
@@ -98,35 +97,6 @@ def test_under_full_information(noise):
 def test_a_tolerance_may_be_traced():
     wide = jax.jit(lambda tolerance: jnp.asarray(with_equalities(three(), [1], tolerance=tolerance).means))(0.5)
     np.testing.assert_allclose(wide, with_equalities(three(), [1], tolerance=0.5).means, rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("make", "match"),
-    [
-        (lambda: with_equalities(three(), [0], tolerance=0.1), r"constraints\[0\]: must be a whole number >= 1"),
-        (lambda: with_equalities(three(), [4], tolerance=0.1), r"constraints: problem 'three' has m = 3.*\[4\]"),
-        (lambda: with_equalities(three(), [2, 2], tolerance=0.1), r"each once, got \[2, 2\]"),
-        (lambda: with_equalities(three(), [], tolerance=0.1), "at least one"),
-        (lambda: with_equalities(three(), [1.0], tolerance=0.1), "constraints"),
-        (lambda: with_equalities(three(), [1], tolerance=-0.1), "tolerance: must be >= 0"),
-        (lambda: with_equalities(three(), [1], tolerance=np.nan), "tolerance"),
-        (lambda: with_equalities(three(), [1, 2], tolerance=[0.1, 0.1, 0.1]), "each of the 2 equalities"),
-        (lambda: with_equalities(three().means, [1], tolerance=0.1), "problem: must be a Problem of .*, got"),
-        (lambda: with_equalities(problems.gp_draws(), tolerance=0.1), "problem: must be a Problem of .*, got"),
-        (
-            lambda: with_equalities(problems.from_tables(domains.arms(6), ROW, np.zeros((0, 6)), name="free"), tolerance=0.1),
-            "'free' has m = 0",
-        ),
-        (lambda: problems.Mirrored(doubled=(3,)).validate(outputs=4), "Mirrored.doubled.*0..2"),
-        (
-            lambda: unchecked(problems.Mirrored, model=unchecked(problems.Gaussian, variance=-1.0), doubled=(1,)).validate(outputs=3),
-            "Mirrored.model.variance",
-        ),
-    ],
-)
-def test_bad_inputs_are_named(make, match):
-    with pytest.raises(InvalidArgument, match=match):
-        make()
 
 
 # -- algorithms, in float64 against a dense solve of every round -----------------------------------------------------------------------

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import InvalidArgument, canonicalise, kernels, problems
+from jaxbandit import canonicalise, kernels, problems
 
 P_FACTS = {
     "P1": (0.287, 0.560),
@@ -150,27 +150,6 @@ def test_full_information_runs_in_simulate():
     model = jaxbandit.surrogate(queue.domain, kernels.SquaredExponential(length_scale=0.5), noise_variance=0.01)
     run = jaxbandit.simulate(queue, jaxbandit.RandomSearch(), model, **options)
     assert np.all(np.isfinite(jaxbandit.metrics.curves(queue, run.indices).hard_violation))
-
-
-@pytest.mark.parametrize(
-    ("make", "match"),
-    [
-        (lambda: problems.artificial("P7"), "name"),
-        (lambda: problems.artificial("P1", 1), "points_per_axis"),
-        (lambda: problems.artificial("P1", noise_variance=-1.0), "noise_variance"),
-        (lambda: problems.data_rate(1), "points_per_axis"),
-        (lambda: problems.data_rate(3, cost_half_width=-0.2), "half_width"),
-        (lambda: problems.queueing(arrival_rate=0.0), "arrival_rate"),
-        (lambda: problems.full_information(problems.sine(4), noise="none"), "noise"),
-        (
-            lambda: problems.full_information(problems.from_tables(problems.sine(3).domain, np.zeros(9), np.zeros((0, 9)))),
-            "no constraint",
-        ),
-    ],
-)
-def test_bad_inputs_are_named(make, match):
-    with pytest.raises(InvalidArgument, match=match):
-        make()
 
 
 def test_an_overloaded_queue_is_infeasible():

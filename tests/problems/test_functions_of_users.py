@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import InvalidArgument, delays, domains, estimators, gradients, kernels, problems
+from jaxbandit import InvalidArgument, delays, domains, estimators, kernels, problems
 
 DOMAIN = domains.grid([0.0, 0.0], [1.0, 2.0], 3)
 X = np.asarray(DOMAIN.points)
@@ -64,25 +64,6 @@ def model() -> jaxbandit.Surrogate:
 
 def problem(**options: Any) -> problems.Problem:
     return problems.from_tables(DOMAIN, [1.0] * 9, [[0.0] * 9], **options)
-
-
-@pytest.mark.parametrize(
-    "entry",
-    [
-        lambda key: jaxbandit.simulate(problem(), jaxbandit.Rpol(), model(), horizon=2, key=key),
-        lambda key: jaxbandit.Session.create("nowhere", DOMAIN, jaxbandit.Rpol(), jaxbandit.study.Model(kernels.White(), 0.1), key=key),
-        lambda key: problems.gp_draws("recommended", domain=DOMAIN).sample(key),
-        lambda key: problem().sample(key),
-        lambda key: problem().draw(key),
-        lambda key: delays.Poisson(mean=2.0).draw(key, 2),
-        lambda key: problems.Gaussian().draw(key, 2, np.float32),
-        lambda key: gradients.SmoothedLoss(problem(), lambda p: (jaxbandit.Rpol(), model()), horizon=2).estimate({"a": 1.0}, key),
-    ],
-)
-@pytest.mark.parametrize("key", [0.5, "0", None])
-def test_what_is_no_key_is_refused_by_name_everywhere(entry: Callable[[Any], Any], key: Any) -> None:
-    with pytest.raises(InvalidArgument, match=r"^key: must be one PRNG key, jax\.random\.key\(seed\), got "):
-        entry(key)
 
 
 def test_lists_do_where_arrays_do() -> None:

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from jaxbandit import InvalidArgument, canonicalise, domains, problems
-from tests.support.unchecked import unchecked
 
 DRAWS = 20_000
 
@@ -115,46 +114,3 @@ def test_heteroscedastic_noise_is_read_at_the_point():
     np.testing.assert_array_equal(problems.Heteroscedastic.of(domain, lambda x: x[0]).variance, [0, 1, 2])
     with pytest.raises(InvalidArgument, match=r"Heteroscedastic.variance: must be >= 0"):
         problems.Heteroscedastic.of(domain, lambda x: x[0] - 1)
-
-
-@pytest.mark.parametrize(
-    ("noise", "match"),
-    [
-        (unchecked(problems.Gaussian, variance=-1.0), "Gaussian.variance"),
-        (unchecked(problems.Gaussian, variance=np.ones(3)), "Gaussian.variance.*each of the 2 outputs"),
-        (unchecked(problems.Uniform, half_width=-0.1), "Uniform.half_width"),
-        (unchecked(problems.Uniform, half_width=np.ones(3)), "Uniform.half_width"),
-        (unchecked(problems.StudentT, df=0.0), "StudentT.df"),
-        (unchecked(problems.StudentT, scale=np.nan), "StudentT.scale"),
-        (unchecked(problems.CentredPoisson, rate=-2.0), "CentredPoisson.rate"),
-        (unchecked(problems.Heteroscedastic, variance=np.ones((3, 4))), r"Heteroscedastic.variance.*each of the 2 functions"),
-        (unchecked(problems.Heteroscedastic, variance=0.1), "Heteroscedastic.variance: expected"),
-        (unchecked(problems.Heteroscedastic, variance=[1.0, -0.1]), "Heteroscedastic.variance: must be >= 0"),
-        (unchecked(problems.Residuals, table=np.ones(3)), "Residuals.table"),
-        (unchecked(problems.Residuals, table=np.ones((0, 4))), r"Residuals.table.*shape \[n, M\].*\[0, 4\]"),
-        (unchecked(problems.Residuals, table=np.array([[np.nan, 1.0]])), "Residuals.table"),
-        (unchecked(problems.Residuals, table=np.ones((2, 4)), weights=np.ones(3)), "Residuals.weights"),
-        (unchecked(problems.PerOutput, models=(problems.Noiseless(),)), "must hold 2 models, one per output, got 1"),
-        (
-            unchecked(problems.PerOutput, models=(problems.Noiseless(), unchecked(problems.Gaussian, variance=-1.0))),
-            r"PerOutput.models\[1\].variance",
-        ),
-        (unchecked(problems.PerPoint, model=unchecked(problems.Uniform, half_width=-1.0)), "PerPoint.model.half_width"),
-    ],
-)
-def test_bad_parameters_are_named(noise, match):
-    with pytest.raises(InvalidArgument, match=match):
-        noise.validate(outputs=2)
-
-
-def test_a_table_for_other_points_is_refused():
-    for noise in (
-        problems.Residuals(table=np.ones((5, 4))),
-        problems.PerOutput(models=(problems.Residuals(table=np.ones((5, 4))), problems.Noiseless())),
-        problems.PerPoint(model=problems.Residuals(table=np.ones((5, 4)))),
-        problems.Heteroscedastic(variance=np.ones(4)),
-        problems.PerOutput(models=(problems.Noiseless(), problems.Heteroscedastic(variance=np.ones((1, 4))))),
-        problems.Heteroscedastic(variance=np.ones(3), model=problems.Residuals(table=np.ones((5, 4)))),
-    ):
-        with pytest.raises(InvalidArgument, match=r"\.(table|variance): expected .* the 3 points"):
-            problems.from_tables(domains.arms(3), np.zeros(3), np.zeros(3), noise=noise)

@@ -113,13 +113,6 @@ def test_draws_do_not_depend_on_the_basis_of_equal_eigenvalues(monkeypatch):
     np.testing.assert_allclose(root @ root, gram(kernel, domain), atol=1e-6)
 
 
-def test_a_family_itself_cannot_be_observed():
-    with pytest.raises(InvalidArgument, match="sample"):
-        problems.gp_draws().draw(jax.random.key(0))
-    with pytest.raises(InvalidArgument, match="sample"):
-        problems.rkhs_1d().observe(np.int32(0), np.zeros(2))
-
-
 def test_gp_draws_follow_the_kernel_without_the_factor_two():
     family = problems.gp_draws(constraints=2)
     assert family.domain.size == 201 and family.domain.points[0, 0] == -5
@@ -204,32 +197,6 @@ def test_the_cap_leaves_an_instance_infeasible(make, count):
     assert np.all(many[:, 1] == 1)
     assert np.all(np.isnan(best.value))
     assert len(np.unique(many[:, 0, 0])) == count
-
-
-@pytest.mark.parametrize(
-    ("make", "match"),
-    [
-        (lambda: problems.gp_draws("paper"), "variant"),
-        (lambda: problems.gp_draws(constraints=0), "constraints"),
-        (lambda: problems.gp_draws(attempts=0), "attempts"),
-        (lambda: problems.gp_draws(noise=problems.Gaussian(variance=-1.0)), "Gaussian.variance"),
-        (lambda: problems.gp_draws(kernel=kernels.SquaredExponential(length_scale=-1.0)), "length_scale"),
-        (lambda: problems.gp_draws_infeasible(slack=0.0), "slack"),
-        (lambda: replace(problems.gp_draws("code"), start=100).validate(), "start"),
-        (lambda: problems.rkhs_1d(1), "points_per_axis"),
-        (lambda: problems.rkhs_1d(threshold=0.0), "threshold"),
-        (lambda: problems.rkhs_1d(threshold=1.5), "threshold"),
-        (lambda: problems.rkhs_1d(bound="l2"), "bound"),
-        (lambda: problems.rkhs_1d(least_peak=0.0), "least_peak"),
-        (lambda: problems.rkhs_1d(centres=0), "centres"),
-        (lambda: problems.rkhs_1d(attempts=2.5), "attempts"),
-        (lambda: problems.rkhs_1d(noise=problems.Residuals(table=np.ones((3, 7)))), "Residuals.table"),
-        (lambda: problems.rkhs_1d_binding(least_slack=-0.1), "least_slack"),
-    ],
-)
-def test_bad_inputs_are_named(make, match):
-    with pytest.raises(InvalidArgument, match=match):
-        make()
 
 
 @pytest.mark.full

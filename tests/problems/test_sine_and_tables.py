@@ -132,19 +132,6 @@ def test_observations_are_means_plus_noise():
     np.testing.assert_array_equal(quiet.observe(jnp.int32(7), quiet.draw(jax.random.key(3))), problem.means[:, 7].astype(np.float32))
 
 
-@pytest.mark.parametrize("make", [problems.sine, problems.sine_delayed, lambda **own: problems.artificial("P1", **own), problems.building])
-@pytest.mark.parametrize("variance", [[], [0.1], [0.1] * 3, [[0.1, 0.1]]])
-def test_a_variance_for_another_number_of_outputs_is_named(make, variance):
-    with pytest.raises(InvalidArgument, match=r"^noise_variance: .*one number, or one for each of the .*outputs, got"):
-        make(noise_variance=variance)
-
-
-def test_more_doubled_outputs_than_there_are():
-    with pytest.raises(InvalidArgument, match=r"doubled: must be fewer than 2 different outputs, got \[0, 1, 2") as caught:
-        problems.Mirrored(doubled=tuple(range(2000))).validate("noise", 2)
-    assert len(str(caught.value)) < 300
-
-
 def test_tables_of_no_constraints():
     free = problems.from_tables(domains.arms(3), [0.0, 2.0, 1.0], [])
     assert free.constraints == 0 and np.array_equal(free.means, [[0, 2, 1]])

@@ -325,12 +325,6 @@ def test_delays_are_those_of_the_arrivals():
         plots.delay_histogram(results(), ax=axis)
 
 
-@pytest.mark.parametrize("bad", [None, np.zeros(3), np.zeros((2, 2, 2, 2))])
-def test_multipliers_of_another_shape_are_refused(bad):
-    with pytest.raises(InvalidArgument, match="multipliers"):
-        plots.multiplier_paths(bad)
-
-
 @pytest.fixture(scope="module")
 def late_run():
     """One trial of RPOL with an initial design, whose rewards and costs come at different rounds."""

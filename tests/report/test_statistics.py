@@ -212,19 +212,6 @@ def test_growth_exponents_say_why_there_is_none():
     assert growth_exponent(curves_of(t[None, None]), "regret", seed=0).reason.item() == "no interval: a single trial"
 
 
-@pytest.mark.parametrize(
-    ("call", "word"),
-    [
-        (lambda d: over_trials(d, "regrets"), "measure: must be one of regret, positive_regret"),
-        (lambda d: paired_differences(d, "regret", seed=0, resamples=0), "resamples"),
-        (lambda d: win_matrix(d, "status"), "measure"),
-    ],
-)
-def test_bad_arguments_are_named(call, word):
-    with pytest.raises(InvalidArgument, match=word):
-        call(results())
-
-
 def test_a_first_point_that_all_trials_share_is_said():
     t, ones = np.arange(1.0, 101.0), np.ones((2, 3, 100))
 

@@ -16,7 +16,6 @@ import pytest
 
 import jaxbandit
 from jaxbandit.cli import main
-from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.report import watching
 from jaxbandit.report.watching import page_so_far, watch, watched
 from jaxbandit.session import Axis, Model, Session
@@ -131,33 +130,6 @@ def test_labels_and_addresses_are_text_and_nothing_else() -> None:
 )
 def test_times_are_in_words(seconds: float, words: str) -> None:
     assert f"done, {words} left" in words_of(page_so_far(said(run("a"), left=seconds)))
-
-
-WRONG: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "a list": lambda found: [],
-    "a number": lambda found: 3,
-    "nothing": lambda found: {},
-    "no runs": lambda found: found | {"runs": None},
-    "a run of text": lambda found: found | {"runs": ["a"]},
-    "trials of text": lambda found: found | {"runs": [run("a") | {"trials": "20"}]},
-    "no label": lambda found: found | {"runs": [{"trials": 1, "failed": 0, "mean": {}, "deviation": {}}]},
-    "a shorter curve": lambda found: found | {"runs": [run("a", 3) | {"mean": {"regret": [1.0]}}]},
-    "a curve of text": lambda found: found | {"runs": [run("a", 3) | {"mean": {"regret": ["x", "y"]}}]},
-    "a curve of curves": lambda found: found | {"runs": [run("a", 3) | {"mean": {"regret": [[1.0], [2.0]]}}]},
-    "curves of text": lambda found: found | {"runs": [run("a", 3) | {"mean": "regret"}]},
-    "rounds of text": lambda found: found | {"rounds": "all"},
-    "no rounds": lambda found: found | {"rounds": []},
-    "an endless number": lambda found: found | {"rounds": [5, 10**400]},
-    "work of text": lambda found: found | {"work": "much"},
-    "left of text": lambda found: found | {"left": "long"},
-}
-
-
-@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())
-def test_what_no_run_writes_is_refused_in_a_line(wrong: Callable[[dict[str, Any]], Any]) -> None:
-    with pytest.raises(InvalidArgument, match=r"^progress\.json: it is damaged") as caught:
-        page_so_far(wrong(said(run("a", 3))))
-    assert "\n" not in str(caught.value)
 
 
 # Following a directory.

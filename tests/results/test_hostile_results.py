@@ -68,12 +68,6 @@ def test_results_of_another_version_are_said_to_be_so() -> None:
         rerun(old, 0)
 
 
-def test_other_runs_than_the_studys() -> None:
-    for damaged in (whole().isel(algorithm=[0]), whole().drop_vars("algorithm"), whole().isel(algorithm=[1, 0, 2])):
-        with pytest.raises(InvalidArgument, match="results: their runs are not those of the study"):
-            rerun(damaged, 0)
-
-
 def good() -> xr.Dataset:
     return synthetic_results.results(labels=("a", "b"), trials=3, rounds=8)
 

@@ -137,16 +137,6 @@ def test_seconds_of_playing_are_without_those_of_the_best_mixed_policy(monkeypat
     assert data.run_seconds.values[0] > 2e6 > 1e6 > data.playing_seconds.values[0] > 0
 
 
-def test_what_cannot_be_compared_is_refused() -> None:
-    study, designs = mixed(), {"initial": InitialDesign(random=1, counted=True)}
-    with pytest.raises(InvalidArgument, match=r"equally many points before round 1, got \[1, 2\]"):
-        run_study(dataclasses.replace(study, runs=(*study.runs, run_of("c", jaxbandit.Rpol(), study.runs[0].problem, **designs))))
-    with pytest.raises(InvalidArgument, match="distinct labels"):
-        run_study(dataclasses.replace(study, runs=study.runs[:1] * 2))
-    with pytest.raises(InvalidArgument, match="cannot be written as a table"):
-        study.table()
-
-
 @pytest.mark.full
 def test_strong_regret_where_nothing_is_feasible() -> None:
     """No point is feasible but, in expectation, no mixture either: NaN; where regret alone is undefined it is a number."""

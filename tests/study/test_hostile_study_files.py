@@ -273,16 +273,6 @@ def test_names_in_results_that_no_file_holds_are_found_before_the_run(tmp_path: 
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("trials", 2**31), ("trials", 10**30), ("horizon", 2**30), ("seed", 2**32), ("seed", -1), ("metrics", ["regret", "regret"])],
-)
-def test_numbers_out_of_range(name: str, value: Any) -> None:
-    """A seed of more than 32 bits would be cut to 32 in float32."""
-    with pytest.raises(InvalidArgument, match=f"^{name}: "):
-        load(BASE | {name: value})
-
-
 def test_functions_of_whole_numbers() -> None:
     domain = jaxbandit.domains.grid([0.0], [4.0], 5)
     problem = jaxbandit.problems.from_functions(domain, lambda x: x[0].astype(int), [lambda x: 1], noise_variance=1.0)

@@ -155,40 +155,6 @@ def test_problems_take_the_domains_that_can_be_named() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("kind", "table", "words"),
-    [
-        ("problem", {"type": "gp_draws", "domain": {"low": 0}}, "a.domain: the table has no type; say which domain"),
-        ("problem", {"type": "gp_draws", "domain": {"type": "sobel"}}, "a.domain: there is no domain 'sobel', did you mean 'sobol'"),
-        ("problem", {"type": "gp_draws", "domain": {"type": "arms", "n": 3}}, "a.domain.n: "),
-        ("problem", {"type": "gp_draws", "domain": {"type": "arms", "count": 0}}, "a.domain: count: "),
-        ("algorithm", {"type": "Rpoll"}, "a: there is no algorithm 'Rpoll', did you mean 'Rpol'"),
-        ("algorithm", {"type": "Bounds"}, "a: there is no algorithm 'Bounds'"),
-        ("algorithm", {"type": "Algorithm"}, "a: there is no algorithm 'Algorithm'"),
-        ("algorithm", {"estimator": 3}, "a: the table has no type; say which algorithm"),
-        ("algorithm", {"type": "Rpol", "estimator": {"type": "SqrtLog"}}, "a.estimator: there is no estimator 'SqrtLog'; known are Bounds"),
-        ("algorithm", {"type": "Rpol", "estimator": {"reward_width": 1.0}}, "a.estimator: the table has no type; say which estimator"),
-        ("algorithm", {"type": "Rpol", "penalty": 1.0}, "a.penalty: unknown field"),
-        (
-            "algorithm",
-            {"type": "Rpol", "initial_penalty": {"type": "SqrtLog"}},
-            "a: Rpol.initial_penalty: must be a number > 0",
-        ),
-        (
-            "delay",
-            {"type": "PerOutput", "delays": [{"type": "Poison"}]},
-            "a.delays[0]: there is no delays 'Poison', did you mean",
-        ),
-        ("problem", {"type": "optimum"}, "a: there is no problem 'optimum'"),
-        ("problem", {"type": "sine", "points_per_axis": 1}, "a: points_per_axis: must be a whole number >= 2"),
-    ],
-)
-def test_refused_by_name(kind: str, table: dict[str, Any], words: str) -> None:
-    with pytest.raises(InvalidArgument) as caught:
-        build(kind, table, "a")
-    assert str(caught.value).startswith(words)
-
-
 @jaxbandit.pytree
 class Own(jaxbandit.Algorithm):
     """A user's own."""

@@ -42,21 +42,6 @@ def test_a_field_is_set_at_its_path() -> None:
     assert set_field({"kernel": {"type": "Linear"}}, "kernel.variance", 1, "here") == {"kernel": {"type": "Linear", "variance": 1}}
 
 
-@pytest.mark.parametrize(
-    ("item", "path", "words"),
-    [
-        (RPOL, "estimator.reward_widht", r"here: unknown field, did you mean 'reward_width'\?; Bounds can sweep reward_width, cost_width"),
-        (jaxbandit.Bpe(), "aware", "here: aware of Bpe is static, part of the program"),
-        (RPOL, "estimator.reward_width.base", "here: a float has no fields"),
-        ({"kernel": {}}, "kernl.variance", "here: there is no such field"),
-        (model(kernels.Matern52(length_scale=1.0)), "kernels", "here: kernels of Surrogate cannot be set: the features were made from it"),
-    ],
-)
-def test_paths_that_cannot_be_set(item: Any, path: str, words: str) -> None:
-    with pytest.raises(InvalidArgument, match=words):
-        set_field(item, path, 1.0, "here")
-
-
 # Kernels of a model.
 
 
@@ -103,21 +88,6 @@ def test_every_combination_or_first_with_first() -> None:
     ]
     near = small(sweeps={"rpol": {"estimator.reward_width": [1.0, 1.0 + 1e-9]}})
     assert [run.label for run in near] == ["rpol reward_width=1", "rpol reward_width=1 #2"]
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"sweeps": {"rpl": {"estimator.reward_width": [1.0]}}}, "sweeps: must be one of rpol; got 'rpl'"),
-        ({"sweeps": {"rpol": {"estimator.reward_width": []}}}, "expected a list of values, got \\[\\]"),
-        ({"sweeps": {"rpol": {"penalty_growth": [1.0, 2.0], "initial_penalty": [1.0]}}, "zipped": ["rpol"]}, "have one length"),
-        ({"algorithms": {}}, "algorithms: there is none"),
-        ({"horizon": 0}, "horizon: must be a whole number >= 1"),
-    ],
-)
-def test_grids_that_cannot_be_made(changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(InvalidArgument, match=words):
-        small(**changes)
 
 
 def test_a_grid_of_tables_is_made_again_from_its_table() -> None:
@@ -171,27 +141,6 @@ def test_any_list_of_the_runs_of_grids_has_a_table() -> None:
         assert again.fingerprint() == study.fingerprint() and again.table() == study.table()
         assert [run.label for run in again.runs] == [run.label for run in runs]
         assert ("run" in study.table()) == (runs is not first)
-
-
-@pytest.mark.parametrize(
-    ("rows", "words"),
-    [
-        (3, "run: expected a list of tables"),
-        ([], r"run: expected a list of tables, the runs one by one, got \[\]"),
-        ([3], r"run\[0\]: expected a table, got 3"),
-        ([{"label": "a"}], r"run\[0\]: it lacks problem, algorithm, delay"),
-        ([ROW | {"horizon": 3}], r"run\[0\]\.horizon: unknown field"),
-        ([ROW | {"problem": "cosine"}], "run.problem: must be one of sine; got 'cosine'"),
-        ([ROW | {"delay": ["none"]}], "run.delay: must be one of none; got "),
-        ([ROW | {"label": 3}], r"Run\.label: must be text"),
-        ([ROW | {"sweep": 3}], r"run\[0\]\.sweep: expected a table, got 3"),
-        ([ROW | {"sweep": {"width": 3.0}}], r"algorithm\.rpol\.sweep\.width: unknown field"),
-        ([ROW, ROW], "runs: give at least one, with distinct labels"),
-    ],
-)
-def test_rows_that_name_no_run(rows: Any, words: str) -> None:
-    with pytest.raises(InvalidArgument, match=words):
-        from_table(Study("grid", runs=small(), horizon=9).table() | {"run": rows})
 
 
 def by_hand(label: str, **changes: Any) -> Run:
@@ -268,10 +217,3 @@ def test_a_fingerprint_does_not_depend_on_the_bits_of_features_and_tables() -> N
     assert (
         Study("bits", runs=small(problems={"sine": SINE | {"points_per_axis": 6}})).fingerprint() != Study("bits", runs=runs).fingerprint()
     )
-
-
-def test_runs_are_runs() -> None:
-    with pytest.raises(InvalidArgument, match=r"runs\[0\]: must be a Run, got Rpol"):
-        Study("wrong", runs=[RPOL]).validate()  # type: ignore[list-item]
-    with pytest.raises(InvalidArgument, match="metrics: there is no 'regrets', did you mean 'regret'"):
-        Study("wrong", runs=small(), metrics=("regrets",)).validate()

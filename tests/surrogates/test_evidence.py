@@ -368,11 +368,6 @@ def test_bad_arguments_of_many_fits_are_named(change, words):
         fit_many(**arguments)
 
 
-def test_bounds_of_unknown_paths_are_refused():
-    with pytest.raises(InvalidArgument, match=r"^bounds\.length_scale: .*kernel\.length_scale"):
-        maximise(se(), 0.1, collapse(*repeated()), prior=None, bounds={"length_scale": (0.1, 1.0)})
-
-
 def drawn_data(case: int) -> tuple[np.ndarray, np.ndarray]:
     """Standardised values ``[n]`` at points of a unit cube: of GPs and of other functions, clustered or not, with noise of any size."""
     rng = np.random.default_rng(case)

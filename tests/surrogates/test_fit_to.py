@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import jax
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import InvalidArgument, domains, kernels
+from jaxbandit import domains, kernels
 from jaxbandit.surrogates import Prior, Surrogate, fit
 from tests.oracles import hyper_parameters
 
@@ -81,34 +80,3 @@ def test_a_ranged_model_is_fitted_within_its_range() -> None:
     own = [float(found.length_scale), float(found.variance[0]), float(found.noise_variance[0])]
     np.testing.assert_allclose(own, want, rtol=1e-4)
     assert own[0] == pytest.approx(LOW) and hyper_parameters.fit(start, start / 1e3, start * 1e3, *data)[0][0] < LOW
-
-
-@pytest.mark.parametrize(
-    ("bounds", "words"),
-    [
-        ({"length_scale": (1.0, 0.5)}, "bounds.length_scale: the least value must not be above the largest"),
-        ({"length_scale": (0.0, 0.5)}, "bounds.length_scale: must be > 0"),
-        ({"length_scale": 0.5}, "bounds.length_scale: expected the least and the largest value, got 0.5"),
-        ({"length": (0.5, 1.0)}, "bounds.length: unknown field, did you mean 'length_scale'?"),
-    ],
-)
-def test_bounds_that_are_none_are_refused(bounds: Any, words: str) -> None:
-    with pytest.raises(InvalidArgument, match=re.escape(words)):
-        fit(kernels.SquaredExponential(length_scale=1.0), POINTS[:, :1], VALUES[:, 0], 0.1, bounds=bounds)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"fit_to": (POINTS, VALUES[:5])}, "fit_to: must be points [n, 2] and values of the same n, got [16, 2] and [5, 2]"),
-        ({"fit_to": (POINTS[:, :1], VALUES)}, "fit_to: must be points [n, 2]"),
-        ({"fit_to": (POINTS, VALUES[:, 0])}, "fit_to: values must have a column for each of the 2 outputs, got [16]"),
-        ({"fit_to": (POINTS, np.full((16, 2), np.nan))}, "fit_to: values"),
-        ({"fit_to": (POINTS[:, 0], VALUES)}, "fit_to: must be two arrays, points [n, d]"),
-        ({"fit_to": POINTS}, "fit_to: must be two arrays"),
-        ({"noise_variance": np.ones(18)}, "noise_variance: fit_to fits one number for each output"),
-    ],
-)
-def test_other_data_are_refused(options: Any, words: str) -> None:
-    with pytest.raises(InvalidArgument, match=re.escape(words)):
-        model(**options)

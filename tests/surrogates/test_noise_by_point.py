@@ -78,24 +78,6 @@ def test_a_noise_variance_is_a_number_a_table_or_a_function() -> None:
 
 
 @pytest.mark.parametrize(
-    ("noise", "words"),
-    [
-        ([0.1, 0.2, 0.3], r"noise_variance: expected one number, \[2\].*\[35\].*\[2, 35\].*got shape \[3\]"),
-        (np.ones((3, 35)), r"noise_variance.*got shape \[3, 35\]"),
-        ([0.1, np.ones(3)], r"noise_variance\[1\]"),
-        ([TABLE[0], 0.1, 0.1], "noise_variance: expected one for all, or one for each of the 2 outputs, got 3"),
-        (np.where(np.arange(35) == 7, 0.0, 1.0), "noise_variance: must be > 0"),
-        (lambda x: x[0], r"noise_variance\(x\): must be > 0"),
-        (lambda x, y: x[0], "noise_variance: must be a function"),
-        (lambda x: x, r"noise_variance\(x\)"),
-    ],
-)
-def test_other_noise_variances_are_refused(noise: Any, words: str) -> None:
-    with pytest.raises(InvalidArgument, match=words):
-        model_with(noise)
-
-
-@pytest.mark.parametrize(
     ("algorithm", "words"),
     [
         (algorithms.Bpe(width=algorithms.Elimination()), "Bpe.width"),
