@@ -1,6 +1,7 @@
 """Bad input raises ``InvalidArgument`` that names the argument, and nothing compiles before."""
 
 import functools
+import re
 
 import jax
 import numpy as np
@@ -108,6 +109,34 @@ def test_good_input_reaches_the_compiled_program(call):
     """The guard is where it should be, and the checks let the limits of each range through."""
     with pytest.raises(CompiledError):
         call()
+
+
+# Arguments that take numbers, by calls that give each of them something else.
+NUMBERS = {
+    "noise_variance": lambda given: build(noise_variance=given),
+    "prior_mean": lambda given: build(prior_mean=[given, 0.0]),
+    "low": lambda given: domains.grid(given, [1.0], 5),
+    "high": lambda given: domains.grid([0.0], given, 5),
+    "index": lambda given: model().condition(model().init(), given, [0.0, 0.0]),
+    "Gram.matrix": lambda given: kernels.Gram(matrix=given),
+    "SquaredExponential: x": lambda given: SE()(given, np.zeros((1, 1))),
+    "tree": jaxbandit.canonicalise,
+}
+ITERATORS = {
+    "generator": lambda: (number for number in (1.0, 2.0)),
+    "map": lambda: map(float, (1, 2)),
+    "zip": lambda: zip((1.0, 2.0), strict=True),
+    "iterator": lambda: iter([1.0, 2.0]),
+    "values": {"a": 1.0, "b": 2.0}.values,
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kind", ITERATORS)
+@pytest.mark.parametrize("name", NUMBERS)
+def test_iterators_are_no_numbers(name, kind):
+    with pytest.raises(InvalidArgument, match=f"^{re.escape(name)}: must (be|hold) .*, got"):
+        NUMBERS[name](ITERATORS[kind]())
 
 
 TWO = np.array([1.0, 2.0])
