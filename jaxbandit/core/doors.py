@@ -10,18 +10,25 @@ import argparse
 import contextlib
 import dataclasses
 import datetime
+import inspect
 import json
+import os
 import re
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 # The options of the command that runs, by the names of arguments; None while no command does.
 _OPTIONS: ContextVar[dict[str, str] | None] = ContextVar("options", default=None)
+
+# Where the package has its files, and those that it calls and is called back by.
+INSIDE = (f"{Path(__file__).parents[1]}{os.sep}", f"{Path(jax.__file__).parent}{os.sep}", contextlib.__file__)
 
 TRUTH = re.compile(r"\b(?:True|False)\b")
 
@@ -70,6 +77,15 @@ def _in_one_line(words: str) -> str:
     name = words[: len(words) - len(words.lstrip("abcdefghijklmnopqrstuvwxyz_"))]
     option = (_OPTIONS.get() or {}).get(name) if words[len(name) :].startswith((":", ".", "[")) else None
     return " ".join(((option or name) + words[len(name) :]).splitlines())
+
+
+def warn(words: str, kind: type[Warning] = UserWarning) -> None:
+    """Warn at the line outside this package that called it, however many functions are between."""
+    frame, level = inspect.currentframe(), 1
+    # The file of a frame's module, because code that dataclasses write has no file of its own.
+    while frame is not None and str(frame.f_globals.get("__file__")).startswith(INSIDE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(words, kind, stacklevel=level)
 
 
 def failure(error: Exception) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -13,7 +12,7 @@ from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.blocks import axis_of
 from jaxbandit.core.declare import Array, Declared
-from jaxbandit.core.doors import setting
+from jaxbandit.core.doors import setting, warn
 from jaxbandit.core.fields import nothing, of_class
 from jaxbandit.core.keys import pair_key
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, replace, signature, static
@@ -133,10 +132,9 @@ def _warn_of_noise(problem: AbstractProblem, models: Sequence[Surrogate]) -> Non
         off = (true > 0) & ((assumed > NOISE_OFF * true) | (NOISE_OFF * assumed < true))
         if np.any(off):
             j = int(np.argmax(off))
-            warnings.warn(
+            warn(
                 f"noise_variance: the model's is {assumed[j]:.3g} for {output_names(problem.outputs)[j]}, while the noise of problem"
                 f" {problem.name!r} has {true[j]:.3g}, more than {NOISE_OFF} times off; give both in the same units, unless that is meant",
-                stacklevel=5,
             )
             return
 
@@ -157,10 +155,9 @@ def check_run(
         _check_model(problem, model)
         need = model.needs(horizon)
         if need.precision == "float64" != model.precision and float_dtype() == np.float32:
-            warnings.warn(
+            warn(
                 f"precision: float32 resolves too little here: {need.reason}; build the surrogate with"
                 f" {setting('horizon', horizon)} and {setting('precision', 'auto')}",
-                stacklevel=3,
             )
         if model.capacity is not None and horizon + initial.count > model.capacity:
             raise checks.InvalidArgument(

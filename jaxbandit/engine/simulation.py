@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import operator
-import warnings
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import jax
@@ -17,7 +17,7 @@ from jaxbandit.core import checks
 from jaxbandit.core.blocks import equal_blocks, least_block, mesh_of, place
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import Array, Device, KeyOrSeed, checked
-from jaxbandit.core.doors import setting
+from jaxbandit.core.doors import setting, warn
 from jaxbandit.core.fields import Described, Words, choice, of_class, whole
 from jaxbandit.core.keys import typed
 from jaxbandit.core.memory import bound_programs, device_memory, tree_bytes
@@ -307,12 +307,12 @@ def simulate(
         wanted = default_block(cell, models[0].trials_per_block, count, used) if block is None else block
         pairs, block = _pairs(len(algorithms), numbers, wanted, 1 if block else least_block(wanted), len(used))
         cell = replace(cell, block=block)
-        doing = ["compiling"]
+        work = SimpleNamespace(stage="compiling")
         with shown(
-            lambda seconds: f"simulate: {doing[0]} {count:,} trials of {horizon:,} rounds of {algorithms[0].label}, {seconds:.0f} s"
+            lambda seconds: f"simulate: {work.stage} {count:,} trials of {horizon:,} rounds of {algorithms[0].label}, {seconds:.0f} s"
         ):
             before, seen, ended = play_all(cell, key, place(pairs, used), record=record, mesh=mesh_of(used))
-            doing[0] = "playing"
+            work.stage = "playing"
             if not checks.is_traced(ended) and ended["status"].is_fully_addressable:
                 jax.block_until_ready(ended["status"])  # as the look at its flags below does
         result, shape = before | seen | ended, (swept, len(numbers)) if swept else (len(numbers),)
@@ -409,8 +409,8 @@ def _warn_of_flags(status: jax.Array, lost: jax.Array | None, capacity: int) -> 
     """
     if checks.is_traced(status) or not status.is_fully_addressable:
         return
-    bits, stack = np.asarray(status), 4  # the caller of simulate: above this function and simulate there is the check of its arguments
+    bits = np.asarray(status)
     for line in flags_in_words(bits & ~int(Status.FEEDBACK_LOST)):
-        warnings.warn(f"simulate: {line}", stacklevel=stack)
+        warn(f"simulate: {line}")
     for line in flags_in_words(bits & int(Status.FEEDBACK_LOST)):  # with delayed feedback only
-        warnings.warn(f"simulate: {np.sum(np.asarray(lost))} values were lost by a buffer of {capacity} rounds; {line}", stacklevel=stack)
+        warn(f"simulate: {np.sum(np.asarray(lost))} values were lost by a buffer of {capacity} rounds; {line}")

@@ -7,7 +7,6 @@ stated in the outputs' units or, where none is given, one that is fitted once to
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ import jax
 import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.doors import either
+from jaxbandit.core.doors import either, warn
 from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.rounds import UNLIKELY
 from jaxbandit.kernels import Kernel
@@ -129,7 +128,7 @@ def fitted_once(specification: Specification, told: Values) -> tuple[Model, Stan
         kernels.append(found.kernel)
         noises.append(float(found.noise_variance))
     if outputs.constraints:
-        warnings.warn(f"fit: {_in_words(parts, kernels, scale, told)}", stacklevel=5)
+        warn(f"fit: {_in_words(parts, kernels, scale, told)}")
     fitted = dataclasses.replace(model, kernel=tuple(kernels), noise_variance=tuple(noises), prior_mean=(0.0,) * len(kernels))
     return fitted, Standard(tuple(location), tuple(scale))
 

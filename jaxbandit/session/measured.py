@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -12,7 +11,7 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument, naming, short
-from jaxbandit.core.doors import either
+from jaxbandit.core.doors import either, warn
 from jaxbandit.core.fields import Check, choice, each, of_class, text
 from jaxbandit.domains import Box
 from jaxbandit.problems.data import Columns, advice_on, are_columns, columns_of, is_blank, number_of, table_of
@@ -137,7 +136,7 @@ def rows_of(
             rows.append(dataclasses.replace(one, index=index, ticket=int(ticket)))
     if left_out:
         words = f"lie beyond the ends of an axis, and are left out: {short(left_out)}"
-        warnings.warn(f"history: {len(left_out)} of {len(asked)} rows {words}", stacklevel=4)
+        warn(f"history: {len(left_out)} of {len(asked)} rows {words}")
     return rows
 
 
@@ -179,4 +178,4 @@ def check_placed(rows: Sequence[Measured], space: Space, off_grid: str, argument
     if off_grid == "refuse":
         rounding = either("off_grid='round'", "--off-grid round")
         raise InvalidArgument(f"{words}; with {rounding} the nearest point stands for one")
-    warnings.warn(f"{words}; the nearest point stands for one", stacklevel=4)
+    warn(f"{words}; the nearest point stands for one")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -16,6 +15,7 @@ from jaxbandit import domains
 from jaxbandit.algorithms import Algorithm, Cei
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import Key
+from jaxbandit.core.doors import warn
 from jaxbandit.core.pytree import replace
 from jaxbandit.domains import Box, Domain
 from jaxbandit.engine import InitialDesign
@@ -121,7 +121,7 @@ def fitted(
     best = best_of_fits(outputs, space, model, standard, told, shared=shared)
     if best.ends:
         words = "so far the values do not determine it; look whether they repeat, or do not depend on an axis"
-        warnings.warn(f"fit: {', '.join(best.ends)} ended at the end of the range that was searched: {words}", stacklevel=4)
+        warn(f"fit: {', '.join(best.ends)} ended at the end of the range that was searched: {words}")
     return best.model, best.standard
 
 
@@ -219,7 +219,7 @@ def warn_of_constraints_that_held(outputs: Outputs, told: Values) -> None:
     held = [str(one) for one, values in measured.items() if values and not np.any(one.violation(np.asarray(values)))]
     if held:
         remedy = "tell a run that broke it, or expect the first ones that do"
-        warnings.warn(f"fit: {', '.join(held)} held in all that was told, so where it does not is a guess; {remedy}", stacklevel=4)
+        warn(f"fit: {', '.join(held)} held in all that was told, so where it does not is a guess; {remedy}")
 
 
 def is_fit_due(complete: int, fitted_at: int) -> bool:

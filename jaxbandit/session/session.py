@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import functools
 import operator
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Self, overload
@@ -19,7 +18,7 @@ from jaxbandit.core.cache import enable_unless_chosen
 from jaxbandit.core.checks import InvalidArgument, check_not_forked, short
 from jaxbandit.core.codec import digest
 from jaxbandit.core.declare import FilePath, checked
-from jaxbandit.core.doors import either, setting
+from jaxbandit.core.doors import either, setting, warn
 from jaxbandit.core.fields import boolean, nonnegative_numbers, scalar, whole
 from jaxbandit.core.memory import bound_programs
 from jaxbandit.core.status import Status, explain, flags_in_words, healthy
@@ -305,10 +304,10 @@ class Session(Reading):
             body |= {"place": list(place)} if place else {"index": index}
         self._happen("asked", body | {"status": int(status)}, after)
         for line in flags_in_words(np.asarray(int(status & ~before & WARNED_OF))):
-            warnings.warn(f"ask: {line.partition(': ')[2]}", stacklevel=3)
+            warn(f"ask: {line.partition(': ')[2]}")
         if status & Status.DECLARED_INFEASIBLE:
             words = f"ask: {explain(int(Status.DECLARED_INFEASIBLE))} (ticket {body['ticket']})"
-            warnings.warn(words, DeclaredInfeasible, stacklevel=3)
+            warn(words, DeclaredInfeasible)
         return self._state.records[body["ticket"]].ticket
 
     def _check_model(self) -> None:
@@ -553,7 +552,7 @@ class Session(Reading):
         self._happen("fitted", body)
         state.learn_anew()
         if has_changed:
-            warnings.warn(f"fit: {self._change_of_learner()}; all points and values stay as they are", stacklevel=4)
+            warn(f"fit: {self._change_of_learner()}; all points and values stay as they are")
         return self.model
 
     def _keep_up(self, *, asking: bool = False) -> None:
@@ -575,7 +574,7 @@ class Session(Reading):
                 if self.specification.is_guarded:
                     remedy = "begin another session with a model whose prior_mean and variance are in the outputs' units"
                 words = f"is {away:.3g} prior deviations from the prior mean of a model in the outputs' units; {remedy}"
-                warnings.warn(f"tell: {name} = {new[name]:g} {words}", stacklevel=4)
+                warn(f"tell: {name} = {new[name]:g} {words}")
 
     @contextlib.contextmanager
     def _claimed(self) -> Iterator[State]:

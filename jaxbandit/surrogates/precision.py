@@ -8,7 +8,6 @@ the mean within a tenth of a posterior deviation and the deviation within a tent
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -19,6 +18,7 @@ from jax.custom_batching import custom_vmap
 
 from jaxbandit.core import checks
 from jaxbandit.core.declare import Array, Numbers, Table
+from jaxbandit.core.doors import warn
 from jaxbandit.core.fields import choice, each
 from jaxbandit.core.pytree import float_dtype
 
@@ -87,7 +87,7 @@ def check_float64_suffices(prior_variance: Numbers, noise_variance: Numbers, pri
     below = _largest(prior_variance) * horizon * SHARE_LEFT_OUT[np.dtype(np.float64)]  # means were off by 0.1 deviations there
     if (lowest := float(np.min(noise_variance))) < below:
         words = f"below {below:.1g}, over {horizon} rounds, means and deviations are rounding even in float64, got {lowest:.3g}"
-        warnings.warn(f"noise_variance: {words}", stacklevel=4)
+        warn(f"noise_variance: {words}")
 
 
 def in_force(precision: str, need: Need) -> str:
@@ -103,7 +103,7 @@ def warn_of_float32(chosen: str, need: Need) -> None:
     """Warn the user who builds a model where it is in float32 and needs float64."""
     if chosen != need.precision == "float64":
         words = f"precision: float32 resolves too little here: {need.reason}; use precision='auto' or 'float64'"
-        warnings.warn(words, stacklevel=4)
+        warn(words)
 
 
 def least(variances: Table) -> list[float]:

@@ -7,7 +7,6 @@ maximum of the same density.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, TypeVar
 
@@ -19,6 +18,7 @@ from threadpoolctl import threadpool_limits
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, check_known, short
 from jaxbandit.core.declare import Array, Numbers, Scalar, Table, checked
+from jaxbandit.core.doors import warn
 from jaxbandit.core.fields import Words, any_shape, finite_numbers, positive
 from jaxbandit.core.pytree import canonicalise, replace
 from jaxbandit.kernels import Kernel
@@ -98,7 +98,7 @@ def fit(
     held = [path for path, at in fitted.at_bound.items() if np.any(at)]
     if held:
         words = f"fit: {', '.join(held)} ended at the end of the range that the search was given; widen it, or fix the value"
-        warnings.warn(words, stacklevel=3)
+        warn(words)
     return fitted
 
 
