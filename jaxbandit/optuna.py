@@ -22,7 +22,6 @@ from optuna import Study, create_study
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.exceptions import DuplicatedStudyError
 from optuna.samplers import BaseSampler
-from optuna.samplers._base import _CONSTRAINTS_KEY as CONSTRAINTS  # of a list, the only form that the dashboard shows
 from optuna.search_space import intersection_search_space
 from optuna.storages import BaseStorage, JournalStorage, get_storage
 from optuna.storages.journal import JournalFileBackend
@@ -210,7 +209,7 @@ class Sampler(BaseSampler):
             found = excess_of(self._outputs(study.direction, ()), told)
         if any(map(math.isnan, found)):
             raise InvalidArgument(f"constraints: must be numbers, got {short(found)} of trial {trial.number}")
-        study._storage.set_trial_system_attr(trial._trial_id, CONSTRAINTS, found)
+        as_optuna_keeps(found, study, trial)
 
     def _told(self, trial: FrozenTrial) -> dict[str, float]:
         """Return the numbers that a trial has, infinite ones included, by output: constraints, and the objective once it is complete."""
@@ -443,6 +442,18 @@ def excess_of(outputs: Outputs, values: Mapping[str, float]) -> list[float]:
     return [value for row, value in sorted(outputs.inward(values).items()) if row > 0]
 
 
+def as_optuna_keeps(excess: list[float], study: Study | None = None, trial: FrozenTrial | None = None) -> dict[str, Any]:
+    """Return the constraint values of a trial as Optuna keeps them; store them in a running one, where it is given.
+
+    Optuna has no public way. Its list is the only form that the dashboard shows.
+    """
+    from optuna.samplers._base import _CONSTRAINTS_KEY
+
+    if study is not None and trial is not None:
+        study._storage.set_trial_system_attr(trial._trial_id, _CONSTRAINTS_KEY, excess)
+    return {_CONSTRAINTS_KEY: excess}
+
+
 @checked
 def export(
     session: Annotated[Session, Words("a session, session.Session")],
@@ -485,7 +496,7 @@ def export(
             params=dict(record.ticket.point),
             distributions=distributions,
             user_attrs={"ticket": record.ticket.number, **record.values},
-            system_attrs={CONSTRAINTS: excess} if 0 < len(excess) == len(outputs.functions) - 1 else {},
+            system_attrs=as_optuna_keeps(excess) if 0 < len(excess) == len(outputs.functions) - 1 else {},
         )
         began = record.asked_at or record.told_at or session.events[0].at  # what was measured before was never asked for
         trial.datetime_start, trial.datetime_complete = _local(began), None

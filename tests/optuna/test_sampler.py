@@ -25,7 +25,7 @@ optuna = pytest.importorskip("optuna")
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution  # noqa: E402
 from optuna.trial import TrialState  # noqa: E402
 
-from jaxbandit.optuna import Sampler, _axes, _external, _in_range, _in_steps, _internal, _is_box, _space_of, export  # noqa: E402
+from jaxbandit.optuna import Sampler, _axes, _external, _in_range, _in_steps, _internal, _is_box, _space_of, as_optuna_keeps, export  # noqa: E402
 
 MODEL = Model(kernel=jaxbandit.kernels.SquaredExponential(length_scale=0.3), noise_variance=0.05, form="features")
 SPACE = {"rate": FloatDistribution(1e-3, 1e-1, log=True), "width": IntDistribution(1, 5)}
@@ -472,6 +472,16 @@ def test_constraints_by_a_function_or_as_trials_set_them(case: str) -> None:
     named.optimize(train, n_trials=6)
     assert all(trial.constraints.keys() == names for trial in run.trials)
     assert points(run) == points(named)
+
+
+def test_optuna_keeps_constraint_values_where_the_sampler_stores_them() -> None:
+    """Names of Optuna's own are behind this one function: a version of Optuna that changes them fails here."""
+    run = optuna.create_study()
+    trial = run.ask()
+    as_optuna_keeps([1.5, -2.0], run, trial)
+    run.tell(trial, 1.0)
+    run.add_trial(optuna.trial.create_trial(value=1.0, system_attrs=as_optuna_keeps([1.5, -2.0])))
+    assert [trial.constraints for trial in run.trials] == [{"0": 1.5, "1": -2.0}] * 2
 
 
 def test_what_cannot_be_used_is_refused_by_name() -> None:
