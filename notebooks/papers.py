@@ -20,6 +20,7 @@ import jaxbandit as jb
 from experiments.common.experiment import Experiment, Options, find_experiments
 from jaxbandit.algorithms.safe_sets import Safe
 from jaxbandit.citations import entries, in_words
+from jaxbandit.core.codec import words_of_fields
 from jaxbandit.core.declare import Role, parameters
 
 LOGGER = logging.getLogger(__name__)
@@ -52,10 +53,8 @@ WIDTHS = {"reward_width": r"\beta_t", "cost_width": r"\beta_t"}  # of strategies
 
 def said_of_fields(kind: type) -> tuple[str, dict[str, str]]:
     """Return the docstring of a class before its fields, and what it says of each, as Markdown."""
-    text, _, attributes = inspect.getdoc(kind).partition("\nAttributes:\n")
-    found = re.findall(r"^  (\w[\w, ]*): (.*(?:\n    .*)*)", attributes, re.MULTILINE)
-    words = {names: re.sub(r":(\w+):`", r"{py:\1}`", " ".join(said.split())).replace("|", r"\|") for names, said in found}
-    return text, {name: said for names, said in words.items() for name in names.split(", ")}
+    said = {name: re.sub(r":(\w+):`", r"{py:\1}`", words).replace("|", r"\|") for name, words in words_of_fields(kind).items()}
+    return inspect.getdoc(kind).partition("\nAttributes:\n")[0], said
 
 
 def letter(symbol: str) -> str:

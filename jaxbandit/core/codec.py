@@ -14,6 +14,7 @@ import functools
 import hashlib
 import inspect
 import json
+import re
 import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,6 +40,8 @@ Table: TypeAlias = Annotated[Mapping[str, Any], Words("a table of one")]
 M = TypeVar("M", bound=Maker)
 T = TypeVar("T")
 
+# The names before the words of a docstring's list, and these words, which may go on in lines that are further in.
+FIELD = re.compile(r"^  (\w+(?:, \w+)*): (.+(?:\n    .*)*)", re.MULTILINE)
 PACKAGE = __name__.partition(".")[0]
 MAX_NUMBERS_DESCRIBED = 64  # larger arrays are named by their shape: a table belongs in the data, not in an attribute
 
@@ -102,6 +105,15 @@ class Named(dict[str, T]):
         if (found := self.spelled(name)) in self:
             return self[found]
         raise InvalidArgument(f"there is no {name!r}{did_you_mean(name, self)}; known are {', '.join(self)}")
+
+
+def words_of_fields(maker: Maker) -> dict[str, str]:
+    """Return the words of docstrings on each argument of a function, or field of a class and its bases."""
+    found: dict[str, str] = {}
+    for item in reversed(maker.__mro__) if isinstance(maker, type) else [maker]:
+        for names, words in FIELD.findall(inspect.cleandoc(item.__doc__ or "")):
+            found |= dict.fromkeys(names.split(", "), " ".join(words.split()))
+    return found
 
 
 def makers(*roles: type[Role]) -> Named[Maker]:

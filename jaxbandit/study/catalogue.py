@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from jaxbandit.algorithms import Algorithm
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.codec import Maker, Named, from_plain, makers, word_of
+from jaxbandit.core.codec import Maker, Named, from_plain, makers, word_of, words_of_fields
 from jaxbandit.core.declare import Role, checked, parameters
 from jaxbandit.core.fields import anything
 from jaxbandit.core.own import load
@@ -22,7 +22,6 @@ from jaxbandit.kernels import Kernel
 from jaxbandit.problems import AbstractProblem, Noise
 
 ROLES = (Algorithm, AbstractProblem, Delay, Domain, Kernel, Noise, Policy, Rule)  # of a study's own tables
-FIELD = re.compile(r"^      (\w+(?:, \w+)*): (.+)$")  # of a docstring's list of attributes or arguments
 
 
 @checked
@@ -78,11 +77,11 @@ def described(name: str, maker: Maker) -> str:
     lines = [f"{name}: {_plain(re.split(r'(?<=[a-z0-9)`])(?<!et al)(?<!sec)(?<!Thm)[.](?: |$)', summary)[0])}"]
     allowed = {parameter.name: parameter.allowed for parameter in parameters(maker) if parameter.check is not anything}
     roles = {parameter.name: parameter.roles for parameter in parameters(maker)}
-    words, defaults = _words_of_fields(maker), _given(maker)
+    words, defaults = words_of_fields(maker), _given(maker)
     for field in roles:
         tables = [name for role in roles.get(field, ()) for name, kind in makers(role).items() if not _needs_code(kind)]
         ruled = allowed.get(field, "")
-        says = [words.get(field, "").rstrip(".;") or ruled, f"a table of {', '.join(tables)}" if tables else ruled]
+        says = [_plain(words.get(field, "")).rstrip(".;") or ruled, f"a table of {', '.join(tables)}" if tables else ruled]
         text = "; ".join(part for part in dict.fromkeys(says) if part)
         lines.append(f"  {field}" + ("  (required)" if defaults[field] is inspect.Parameter.empty else f" = {_shown(defaults[field])}"))
         lines += [6 * " " + text] if text else []
@@ -93,23 +92,6 @@ def _plain(text: str) -> str:
     """Return words of a docstring without marks of markup."""
     text = re.sub(r":\w+:`~?(?:[^`<]*\.)?([^`<]*)`", r"\1", text)
     return re.sub(r":math:`([^`]*)`", r"\1", text).replace("``", "").replace("\\", "")
-
-
-def _words_of_fields(maker: Maker) -> dict[str, str]:
-    """Return what the docstrings of a function, or of a class and its bases, say of each field or argument."""
-    found: dict[str, str] = {}
-    names: list[str] = []
-    texts = [kind.__doc__ for kind in reversed(maker.__mro__)] if isinstance(maker, type) else [maker.__doc__]
-    for line in "\n".join(text or "" for text in texts).splitlines():
-        start = FIELD.match(line)
-        if start is not None:
-            names = start[1].split(", ")
-            found |= dict.fromkeys(names, start[2])
-        elif line.startswith("        "):
-            found |= {name: f"{found[name]} {line.strip()}" for name in names}
-        else:
-            names = []
-    return {name: _plain(words) for name, words in found.items()}
 
 
 def _shown(value: object) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 import jaxbandit
 from jaxbandit import InvalidArgument, delays, estimators, informed, kernels, penalties, problems, widths
-from jaxbandit.core.codec import to_plain
+from jaxbandit.core.codec import to_plain, words_of_fields
 from jaxbandit.core.declare import parameters
 from jaxbandit.problems.base import AbstractProblem
 from jaxbandit.study import from_table
@@ -204,3 +204,23 @@ def test_a_users_own_class_is_named_with_its_module_and_read_only_where_that_is_
     with pytest.raises(InvalidArgument, match="there is no delay"):
         build("delay", table, "it")
     assert "antigravity" not in sys.modules
+
+
+def test_words_of_fields_are_read_as_each_python_keeps_docstrings() -> None:
+    """From Python 3.13 on the compiler takes the common indentation of a docstring away."""
+    wanted = {"points": "numbers of points, which go on here.", "low": "an end.", "high": "an end."}
+
+    def indented() -> None:
+        """Do nothing.
+
+        Args:
+          points: numbers of points,
+            which go on here.
+          low, high: an end.
+
+        Other words: no field.
+        """
+
+    assert words_of_fields(indented) == wanted
+    indented.__doc__ = inspect.cleandoc(indented.__doc__ or "")
+    assert words_of_fields(indented) == wanted
