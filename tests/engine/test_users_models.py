@@ -300,22 +300,6 @@ class Shown(kernels.Kernel):
         return self.of(jnp.abs(jnp.asarray(x)[:, None, 0] - jnp.asarray(y)[None, :, 0]))
 
 
-@pytest.mark.parametrize(
-    ("of", "message"),
-    [
-        (lambda r: r * jnp.nan, "kernel: the matrix of Shown: 64 of 64 values are NaN"),
-        (lambda r: 1 - 3 * r, "kernel: the matrix of Shown: must be positive semi-definite, got a least eigenvalue of -"),
-        (lambda r: jax.lax.complex(jnp.exp(-r), r), "kernel: Shown must give real covariances of shape .*, got complex128"),
-        (lambda r: 1 / 0, r"kernel: must give covariances \[n, p\].*ZeroDivisionError"),
-    ],
-)
-@pytest.mark.parametrize("wrap", [lambda kernel: kernel, lambda kernel: 2.0 * kernel], ids=["alone", "scaled"])
-def test_a_kernel_without_covariances_is_refused(of: Any, message: str, wrap: Callable[[Any], Any]) -> None:
-    kernel = wrap(Shown(of=of))
-    with pytest.raises(InvalidArgument, match=message.replace("Shown", type(kernel).__name__)):
-        jaxbandit.surrogate(DOMAIN, kernel, noise_variance=0.1)
-
-
 @jaxbandit.pytree
 class Steep(kernels.Matern52):
     """A user's kernel that is made of one of the library's, in a module that is called as the library's are."""
@@ -324,11 +308,6 @@ class Steep(kernels.Matern52):
 
     def __call__(self, x: Any, y: Any) -> Any:
         return 2 * jnp.sqrt(super().__call__(x, y)) - 1
-
-
-def test_a_kernel_is_known_by_its_class_and_not_by_its_module() -> None:
-    with pytest.raises(InvalidArgument, match="kernel: the matrix of Steep: must be positive semi-definite"):
-        jaxbandit.surrogate(DOMAIN, Steep(length_scale=0.1), noise_variance=0.1)
 
 
 @pytest.mark.parametrize(

@@ -263,18 +263,6 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("what", BAD)
-def test_bad_distributions_are_refused_by_name(what: str) -> None:
-    distribution, message = BAD[what]
-    domain = domains.grid([0.0], [1.0], 4)
-    problem = problems.from_tables(domain, np.arange(4.0), np.arange(4.0) - 2)
-    model = jaxbandit.surrogate(domain, kernels.Matern52(), noise_variance=NOISE, form="features")
-    learner = unchecked(jaxbandit.Rpol, estimator=unchecked(Randomised, distribution=distribution))
-    with pytest.raises(InvalidArgument) as caught:
-        jaxbandit.simulate(problem, learner, model, horizon=2, key=jax.random.key(0))
-    assert str(caught.value).startswith(message)
-
-
 # Cost.
 
 
