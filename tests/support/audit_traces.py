@@ -14,15 +14,24 @@ import numpy as np
 
 import jaxbandit
 from jaxbandit import (
+    Admmbo,
     Anytime,
     Cbo,
+    Cei,
     Config,
+    ConstrainedThompson,
     Epbo,
+    Oco,
+    PrimalDual,
     Rpol,
+    SafeOpt,
     Scgp,
     Se2,
     Se3,
+    SgpUcb,
+    StageOpt,
     Unconstrained,
+    consensus,
     domains,
     estimators,
     kernels,
@@ -68,6 +77,24 @@ ALGORITHMS: dict[str, Any] = {
     "anytime_keep": Anytime(algorithm=Cbo(estimator=BOUNDS, **CLIPS), keep_data=True),
 }
 
+SEEDS = [24, 17]
+BASELINES: dict[str, Any] = {
+    "primal_dual": PrimalDual(estimator=BOUNDS, step=0.5, initial_multiplier=[0.5, 2.0]),
+    "cei": Cei(improvement=0.05),
+    "cei_observed": Cei(incumbent="observed"),
+    "constrained_ts": ConstrainedThompson(estimator=THOMPSON),
+    "safeopt": SafeOpt(estimator=BOUNDS, seeds=SEEDS),
+    "safeopt_lipschitz": SafeOpt(estimator=BOUNDS, seeds=SEEDS, lipschitz=[3.0, 4.0]),
+    "stageopt": StageOpt(estimator=BOUNDS, count=2, exploration=11.0, together=False),
+    "sgp_ucb": SgpUcb(estimator=BOUNDS, seeds=SEEDS, warm_up=5.0),
+    "admmbo": Admmbo(
+        penalty=0.5, agreement=consensus.Agreement(absolute=0.1), reward_budget=(4, 2), cost_budget=(4, 2), outer_iterations=3
+    ),
+    "oco": Oco(step=0.5, perturbation=0.2),
+}
+OWN = frozenset(ALGORITHMS)  # baselines share programs among themselves
+ALGORITHMS |= BASELINES
+
 
 @functools.cache
 def tables() -> tuple[domains.Domain, np.ndarray]:
@@ -102,7 +129,6 @@ def comparison(name: str, outputs: int = 3, **options: Any) -> tuple[Study, Run]
     return Study(name="audit", runs=(run,), horizon=HORIZON, trials=TRIALS, seed=5), run
 
 
-OWN = frozenset(ALGORITHMS)  # tests of other algorithms add theirs, which share programs among themselves
 ALONE = ("admmbo", "oco")  # which learn otherwise than a panel can
 
 
@@ -210,51 +236,20 @@ def drawn(arrays: dict[str, np.ndarray]) -> tuple[str, np.ndarray | None]:
 
 
 def replayed(arrays: dict[str, np.ndarray]) -> bandit.Replay:
-    """Scores and multipliers of every round, from the arrays."""
+    """Scores and multipliers of every round of RPOL or CBO, from the arrays; steps and whole runs check the other algorithms."""
     meta = json.loads(str(arrays["meta"]))
     params, kind = meta["params"], meta["algorithm"]["type"]
     model, record = model_and_record(arrays)
     strategy, draws = drawn(arrays)
-    constraints = arrays["costs"].shape[1]
     given = {"strategy": strategy, "draws": draws}
-    beta_f = arrays["beta_f_t"].astype(np.float64)
-    if kind == "Unconstrained":
-        return policies.unconstrained(model, record, **given)
     if kind == "Rpol":
         return policies.rpol(model, record, first=params["Q1"], growth=params["eta_over_sqrt_t"], **given)
-    if kind == "Cbo":
-        if strategy == "bounds":  # with bounds of its own for each constraint
-            limits = {"reward_clip": params["B"], "cost_clip": params["G"], "dual_cap": params["rho"], "step_divisor": params["V"]}
-            return ucb_policies.cbo(model, record, **limits)
-        assert np.ndim(params["G"]) == 0
-        limits = {"reward_bound": params["B"], "cost_bound": params["G"], "cap": params["rho"], "divisor": params["V"]}
-        return policies.cbo(model, record, **limits, **given)
-    if kind == "Epbo":
-        return policies.epbo(model, record, penalty=np.broadcast_to(params["rho"], constraints), **given)
-    if kind == "Scgp":  # the noise of a round is one number for all points, known from the cost paid
-        means = arrays["means"].astype(np.float64)[1:]
-        noise = arrays["costs"] - means[:, record.indices].T
-        samples = means[None] + noise[:, :, None]
-        return policies.scgp(
-            model, record, samples=samples, bound=params["B"], slater=params["delta"], schedule=params["schedule"], **given
-        )
-    if kind in ("Se2", "Se3"):
-        rounds = iter(beta_f)
-        widths = {"epoch": params["S"], "restart": params["restart"], "width": lambda *_: next(rounds)}
-        if kind == "Se3":
-            return policies.se3(model, record, step=params["mu"], **widths, **given)
-        c = params["c"]
-        psi = policies.exponential(c) if params["psi"] == "exponential" else policies.polynomial(c, params["n"])
-        return policies.se2(model, record, psi=psi, cap=params["cap"], **widths, **given)
-    assert kind == "Anytime" and params["anytime"] and meta["algorithm"]["algorithm"]["type"] == "Cbo"
-    assert len(set(beta_f)) == 1 and params["keep_data"] == meta["algorithm"]["keep_data"]
-
-    def inner(model: bandit.Model, stretch: bandit.Record, draws: None, horizon: int) -> bandit.Replay:
-        divisor = np.asarray(params["V"]) * np.sqrt(horizon / 2 ** int(np.log2(params["T"])))  # V is the last full stretch's
-        limits = {"reward_clip": params["B"], "cost_clip": params["G"], "dual_cap": params["rho"], "step_divisor": divisor}
-        return ucb_policies.cbo(model, stretch, **limits)
-
-    return policies.anytime(inner, model, record, keep_data=params["keep_data"])
+    assert kind == "Cbo"
+    if strategy == "bounds":  # with bounds of its own for each constraint
+        limits = {"reward_clip": params["B"], "cost_clip": params["G"], "dual_cap": params["rho"], "step_divisor": params["V"]}
+        return ucb_policies.cbo(model, record, **limits)
+    limits = {"reward_bound": params["B"], "cost_bound": params["G"], "cap": params["rho"], "divisor": params["V"]}
+    return policies.cbo(model, record, **limits, **given)
 
 
 def width_of(description: Any, gain: np.ndarray, factor: np.ndarray | float = 1.0) -> np.ndarray:
