@@ -30,6 +30,7 @@ from jaxbandit.core.declare import Maker as Maker
 from jaxbandit.core.doors import option_of
 from jaxbandit.core.fields import Words
 from jaxbandit.core.own import LOADED
+from jaxbandit.core.provenance import remember
 
 Plain: TypeAlias = "bool | int | float | str | Sequence[Plain] | Mapping[str, Plain] | None"
 """Values that JSON and TOML have."""
@@ -64,7 +65,9 @@ def nameable(maker: M) -> M:
     def call(*args: Any, **kwargs: Any) -> Any:
         item = maker(*args, **kwargs)
         arguments = signature(maker).bind(*args, **kwargs).arguments
-        return item if origin_of(item) is not None else remember(item, {"type": _name(maker), **arguments})
+        if not isinstance(item, Role) or item.made_from is not None:
+            return item
+        return remember(item, made_from={"type": _name(maker), **arguments})
 
     _FUNCTIONS[_name(maker)] = call
     return typing.cast(M, call)
@@ -79,13 +82,6 @@ def reads_files(maker: M) -> M:
 def says_all(table: Table) -> bool:
     """Return whether a table says all that its object depends on, as one of a function that reads files does not."""
     return table.get("type") not in _READERS
-
-
-def remember(item: T, table: Table) -> T:
-    """Return an object that remembers the table that describes it."""
-    if isinstance(item, Role):
-        object.__setattr__(item, "made_from", table)
-    return item
 
 
 def origin_of(item: object) -> Table | None:
@@ -290,7 +286,8 @@ def from_plain(role: type[Role] | Sequence[type[Role]], table: object, where: st
     fields = check_fields(maker, values, where, f"{maker.__name__} takes")
     arguments = {name: _value(name, fields[name].roles, fields[name].static, value, f"{where}.{name}") for name, value in values.items()}
     try:
-        return remember(maker(**arguments), {**table, "type": _name(maker)})
+        made = maker(**arguments)
+        return remember(made, made_from={**table, "type": _name(maker)}) if isinstance(made, Role) else made
     except InvalidArgument as error:
         raise InvalidArgument(f"{where}: {error}") from error
     except (TypeError, ValueError, ArithmeticError) as error:

@@ -15,6 +15,7 @@ import numpy as np
 from jaxbandit.core.checks import InvalidArgument, integer, is_traced, short, short_enough
 from jaxbandit.core.declare import Array
 from jaxbandit.core.fields import Described, boolean
+from jaxbandit.core.provenance import remember
 from jaxbandit.core.pytree import canonicalise, in_brief, pytree, set_field, static
 
 MOST_VARIANTS = 10**6
@@ -84,9 +85,7 @@ def sweep(base: object, values: Mapping[str, Sequence[object]], *, zipped: bool 
             raise InvalidArgument(f"sweep: values: expected numbers, or objects that hold numbers, got {short(chosen)}") from error
     for path, given in values.items():
         gather_variants([canonicalise(value) for value in given], f"sweep.{path}")  # refuses values of several shapes or kinds
-    swept = gather_variants(variants)
-    object.__setattr__(swept, "tried", tried)
-    return swept
+    return remember(gather_variants(variants), tried=tried)
 
 
 def combinations(values: Mapping[str, Sequence[object]], *, zipped: bool, where: str) -> list[dict[str, object]]:

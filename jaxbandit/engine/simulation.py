@@ -21,6 +21,7 @@ from jaxbandit.core.doors import setting, warn
 from jaxbandit.core.fields import Described, Words, choice, of_class, whole
 from jaxbandit.core.keys import typed
 from jaxbandit.core.memory import bound_programs, device_memory, tree_bytes
+from jaxbandit.core.provenance import remember
 from jaxbandit.core.pytree import float_dtype, pytree, replace, static
 from jaxbandit.core.status import Status, flags_in_words
 from jaxbandit.core.sweep import Sweep
@@ -133,11 +134,7 @@ class Trajectory(Described):
         if number >= leading[0]:
             raise InvalidArgument(f"number: the run has {axis} 0 to {leading[0] - 1}, got {checks.short(number)}")
         entry: Trajectory = _at(self, number)
-        return entry if self.made is None else entry._remember(self.made.entry(axis, number))
-
-    def _remember(self, made: Made) -> Trajectory:
-        object.__setattr__(self, "made", made)
-        return self
+        return entry if self.made is None else remember(entry, made=self.made.entry(axis, number))
 
     @checked
     def to_xarray(
@@ -324,7 +321,7 @@ def simulate(
         return played
     own, tried = problem.delay if isinstance(late, Sweep) else late, _tried({"": algorithm, "model.": surrogate, "delay.": late})
     learner = algorithms[0], None if delays is None else delays[0].policy
-    return played._remember(Made(problem, algorithms[0].label, key, numbers.tolist(), own, learner, tried))
+    return remember(played, made=Made(problem, algorithms[0].label, key, numbers.tolist(), own, learner, tried))
 
 
 def _shaped(result: Record, count: int, shape: tuple[int, ...], devices: Sequence[Device]) -> Record:

@@ -20,6 +20,7 @@ from jaxbandit.core.blocks import one_program
 from jaxbandit.core.codec import nameable
 from jaxbandit.core.declare import Array, Key, Scalar, Table, checked
 from jaxbandit.core.fields import choice, finite, finite_numbers, matrix, nothing, positive, whole
+from jaxbandit.core.provenance import remember
 from jaxbandit.core.pytree import float_dtype, pytree, replace, static
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Box, Domain, grid
@@ -109,8 +110,7 @@ P = TypeVar("P", bound=AbstractProblem)
 
 def drawing(problem: P, kernel: Kernel | None) -> P:
     """Return a problem that knows the kernel that its functions are drawn with; a changed copy of it does not."""
-    object.__setattr__(problem, "drawn_from", kernel)
-    return problem
+    return remember(problem, drawn_from=kernel)
 
 
 @pytree

@@ -11,7 +11,6 @@ import jax
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.codec import remember
 from jaxbandit.core.declare import Array, Numbers, Table, checked
 from jaxbandit.core.fields import (
     Check,
@@ -27,6 +26,7 @@ from jaxbandit.core.fields import (
     whole,
 )
 from jaxbandit.core.memory import check_fits
+from jaxbandit.core.provenance import remember
 from jaxbandit.core.pytree import canonicalise, float_dtype, replace
 from jaxbandit.domains import Box, Domain, tabulate
 from jaxbandit.kernels import Categorical, Constant, Gram, Kernel, White, check_covariance, parts_on_axes, same
@@ -171,7 +171,7 @@ def surrogate(
     warn_of_float32(chosen, need)
     asked = {"form": form, "tolerance": tolerance, "rank": rank, "precision": precision, "fit_to": fit_to}
     built = given.model(Surrogate, need, chosen, forms=forms)
-    return remember(built, {"kernel": kernel, "noise_variance": noise_variance, "prior_mean": prior_mean, **asked})
+    return remember(built, made_from={"kernel": kernel, "noise_variance": noise_variance, "prior_mean": prior_mean, **asked})
 
 
 def _of_box(
@@ -213,7 +213,7 @@ def _of_box(
             _check_residual(own, allowed, limit, "raise rank or candidates, loosen tolerance, or use form='auto', which is exact")
         forms = features
     built = dataclasses.replace(given, domain=box).model(BoxSurrogate, need, chosen, forms=tuple(forms))
-    return remember(built, {"kernel": kernel, "noise_variance": noise_variance, "prior_mean": prior_mean, **asked})
+    return remember(built, made_from={"kernel": kernel, "noise_variance": noise_variance, "prior_mean": prior_mean, **asked})
 
 
 def _cost(form: Built, size: int, horizon: int) -> float:

@@ -23,10 +23,10 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.blocks import numpy_of
 from jaxbandit.core.checks import InvalidArgument, is_traced, short
-from jaxbandit.core.codec import remember
 from jaxbandit.core.declare import Array, Numbers, PerAxis, Table, checked
 from jaxbandit.core.fields import Above, AtLeast, between, choice, finite_numbers, per_output, positive_numbers, whole
 from jaxbandit.core.memory import check_fits
+from jaxbandit.core.provenance import remember
 from jaxbandit.core.pytree import float_dtype, pytree, replace, static
 from jaxbandit.domains import Box, Domain
 from jaxbandit.kernels import Kernel, OnAxes, Scale, same
@@ -416,4 +416,4 @@ def ranged(
     scaled = {"length_scale": own_scales, "variance": np.asarray(variances), "low": ends[0], "high": ends[1]}
     built = given.model(RangedSurrogate, need, chosen, forms=tuple(forms), **scaled)
     asked = {"length_scale_range": (low, high), "tolerance": tolerance, "rank": rank, "precision": precision, "fit_to": fit_to}
-    return remember(built, {"kernel": kernel, "noise_variance": noise_variance, "prior_mean": prior_mean, **asked})
+    return remember(built, made_from={"kernel": kernel, "noise_variance": noise_variance, "prior_mean": prior_mean, **asked})

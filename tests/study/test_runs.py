@@ -12,7 +12,7 @@ import pytest
 
 import jaxbandit
 from jaxbandit import InvalidArgument, kernels, problems
-from jaxbandit.core.codec import remember
+from jaxbandit.core.provenance import remember
 from jaxbandit.core.pytree import set_field, signature
 from jaxbandit.delays import Poisson
 from jaxbandit.estimators import Bounds
@@ -212,7 +212,7 @@ def test_a_fingerprint_does_not_depend_on_the_bits_of_features_and_tables() -> N
     assert Study("bits", runs=[other]).fingerprint() != study.fingerprint()
     runs = small()
     (run,) = runs
-    near = remember(jaxbandit.replace(run.problem, means=np.asarray(run.problem.means) * (1 + 1e-15)), SINE)
+    near = remember(jaxbandit.replace(run.problem, means=np.asarray(run.problem.means) * (1 + 1e-15)), made_from=SINE)
     assert Study("bits", runs=[dataclasses.replace(run, problem=near)]).fingerprint() == Study("bits", runs=runs).fingerprint()
     assert (
         Study("bits", runs=small(problems={"sine": SINE | {"points_per_axis": 6}})).fingerprint() != Study("bits", runs=runs).fingerprint()
