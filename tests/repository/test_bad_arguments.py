@@ -225,57 +225,6 @@ ARMS = jaxbandit.domains.arms(3)
 MODEL = jaxbandit.surrogate(ARMS, kernels.White(), noise_variance=0.1)
 POSTERIOR = MODEL.init()
 PROBLEM = problems.from_tables(ARMS, [0.0, 1.0, 2.0], [0.0, 0.0, 0.0])
-GIVEN: dict[str, Any] = {
-    "posterior": POSTERIOR,
-    "index": 1,
-    "values": [0.0, 1.0],
-    "key": jax.random.key(0),
-    "scale": [1.0, 1.0],
-    "output": 0,
-    "indices": [0, 1],
-    "horizon": 3,
-    "group": 0,
-    "points": 1,
-    "drawn": np.zeros(2),
-    "capacity": 2,
-    "outputs": 2,
-    "axis": 0,
-    "state": None,
-    "observation": None,
-}
-NO_POINT = {"beyond": 3, "negative": -1, "a float": 1.0, "a point for each of three": [0, 1, 2], "true": True}
-NOT_EACH_OUTPUT = {"one": [0.0], "three": [0.0, 1.0, 2.0], "a number": 1.0, "NaN": [0.0, float("nan")]}
-NO_BELIEF = {"nothing": None, "a number": 3.0, "of another": object()}
-OF_OBJECTS: list[tuple[Any, str, str, dict[str, Any]]] = [
-    *((MODEL, name, "index", NO_POINT) for name in ("condition", "observe", "absorb", "condition_variance")),
-    *((MODEL, name, "values", NOT_EACH_OUTPUT) for name in ("condition", "observe")),
-    *((MODEL, name, "posterior", NO_BELIEF) for name in ("condition", "predict", "gain", "draw", "covariance", "refreshed", "arrived")),
-    (MODEL, "draw", "scale", NOT_EACH_OUTPUT | {"negative": [-1.0, 1.0]}),
-    (MODEL, "draw", "key", {"a negative seed": -1}),
-    (MODEL, "covariance", "output", {"beyond": 2, "negative": -1, "a float": 0.0}),
-    (MODEL, "covariance", "indices", {"beyond": [3], "a number": 1, "floats": [0.5], "none": []}),
-    (MODEL, "needs", "horizon", {"none": 0, "a float": 3.0}),
-    (MODEL, "noise_at", "group", {"beyond": 1}),
-    (PROBLEM, "observe", "index", NO_POINT),
-    *((jaxbandit.Anytime(algorithm=kind()), "belief", "state", NO_BELIEF) for kind in (jaxbandit.Rpol, jaxbandit.Cei, jaxbandit.Admmbo)),
-    (jaxbandit.Cei(), "belief", "state", NO_BELIEF | {"a posterior": POSTERIOR}),
-    (ARMS, "name_of", "axis", {"beyond": 1, "negative": -1}),
-    (ARMS, "is_categorical", "axis", {"beyond": 1, "text": "x1"}),
-]
-
-
-@pytest.mark.parametrize(("item", "method", "argument", "wrong"), OF_OBJECTS, ids=lambda x: x if isinstance(x, str) else "")
-def test_a_method_refuses_what_does_not_fit_its_object(item: Any, method: str, argument: str, wrong: dict[str, Any]) -> None:
-    called = getattr(item, method)
-    wanted = inspect.signature(called).parameters
-    given = {name: value for name, value in GIVEN.items() if name in wanted}
-    found = [
-        refused(f"{type(item).__name__}.{method}", argument, what, lambda value=value: called(**given | {argument: value}))
-        for what, value in (wrong | {"an object": object(), "complex": 1j}).items()
-    ]
-    assert [words for words in found if words] == []
-
-
 COUNTS: dict[str, tuple[Any, str]] = {  # functions of a number that an array or a loop would be as long as, and the argument
     "a policy's buffer": (lambda n: jaxbandit.feedback.Wait().bind(MODEL, separate_outputs=False, capacity=n, axis=None), "capacity"),
     "censored rounds": (lambda n: jaxbandit.feedback.Censor(window=n), "window"),
@@ -299,28 +248,6 @@ COUNTS: dict[str, tuple[Any, str]] = {  # functions of a number that an array or
         "trials",
     ),
 }
-
-
-SURROGATE_FIELDS: dict[str, list[Any]] = {
-    "noise_variance": [-1.0, [-0.1], "x", None, [float("nan")], np.ones((3, 3)), 1j],
-    "prior_mean": ["x", None, [float("nan"), 0.0], np.zeros(3), 1j],
-    "domain": [None, 3.0, "x", object()],
-    "forms": [None, (), 3.0],
-    "kernels": [None, "x", (3.0,)],
-    "groups": [None, (-1,), (0.0, 0.0), "ab"],
-    "precision": [None, "float16", 32],
-    "refresh": [-1, 1.5, None],
-}
-
-
-@pytest.mark.parametrize("field", SURROGATE_FIELDS)
-def test_a_model_refuses_fields_that_are_replaced(field: str) -> None:
-    """It is checked where it is made, so that no posterior is computed from a model that is none."""
-    found = [
-        refused("replace", field, repr(value), lambda value=value: jaxbandit.replace(MODEL, **{field: value}))
-        for value in SURROGATE_FIELDS[field]
-    ]
-    assert [words for words in found if words] == []
 
 
 @pytest.mark.parametrize("what", COUNTS)
