@@ -17,7 +17,8 @@ AFTER, EVERY = 2.0, 0.5  # seconds until the line is shown, and until it is show
 
 def in_notebook() -> bool:
     """Return whether standard error goes to a notebook."""
-    return type(sys.stderr).__module__.partition(".")[0] == "ipykernel"
+    ipykernel = sys.modules.get("ipykernel.iostream")
+    return ipykernel is not None and isinstance(sys.stderr, ipykernel.OutStream)
 
 
 def is_watched() -> bool:
