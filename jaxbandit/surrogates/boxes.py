@@ -1,4 +1,4 @@
-"""The model of a box: a posterior on a pool of candidates and of points of the trial's own, which can be read at any other point, too."""
+"""Model of a box, with posteriors at any point of the unit cube."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ At: TypeAlias = Annotated[Array, numbers, table_of_points]
 
 @pytree
 class BoxSurrogate(Surrogate):
-    """A GP model of reward and constraints on a :class:`~jaxbandit.domains.Box`; :func:`jaxbandit.surrogate` makes one of a box.
+    """Gaussian-process model on a :class:`~jaxbandit.domains.Box`.
 
-    Its posteriors are exact, or those of features that are computed at every point. They hold ``M = C + N`` points of the unit cube: the
-    box's ``C`` candidates, and the ``N`` that a trial has chosen or is to choose. A simulation makes as much room as it needs, in steps of
-    64 points. Groups of outputs whose forms differ in numbers only are computed side by side.
+    :func:`jaxbandit.surrogate` makes one for a box. Its posteriors are exact, or those of features that any point has. They store
+    ``M = C + N`` points of the unit cube: the ``C`` candidates of the box, and room for ``N`` points that a trial chooses. A simulation
+    makes as much room as it needs, in steps of 64 points. Groups of outputs whose forms differ in numbers only are computed side by side.
 
-    How much room there is changes no bit of what a trial chooses, but for these cases:
+    The amount of room changes no bit of a trial's choices, except in these cases:
 
-    - On CPUs jaxlib 0.10 leaves sums of more than some 4,000 numbers to a library (YNNPACK) that adds in another order: in six dimensions
-      those of the first steps of ascents, where there is room for 128 points, and not where there is room for 64. With
-      ``XLA_FLAGS=--xla_cpu_experimental_ynn_fusion_type=`` in the environment it does not, at the same speed.
-    - A fit of :class:`~jaxbandit.Refitted` that is to look at more than 64 points looks at no more than there is room for.
-    - Draws on fewer than 512 points, those of the trial included, are summed otherwise than on more.
+    - On CPUs jaxlib 0.10 leaves sums of more than some 4,000 numbers to a library (YNNPACK) that adds in another order. In six dimensions
+      the sums of the first steps of ascents are so large with room for 128 points, and not with room for 64. With
+      ``XLA_FLAGS=--xla_cpu_experimental_ynn_fusion_type=`` in the environment jaxlib keeps the order, at the same speed.
+    - A fit of :class:`~jaxbandit.Refitted` that may use more than 64 points uses no more points than there is room for.
+    - Draws on fewer than 512 points, the trial's points included, are summed in another order than draws on more points.
 
     Attributes:
-      alike: the forms with hyper-parameters that were fitted on the way; empty where they are those of ``forms``.
+      alike: forms with fitted hyper-parameters; empty if ``forms`` have the hyper-parameters.
     """
 
     alike: tuple[Alike[Any], ...] = dataclasses.field(default=(), repr=False)
@@ -56,11 +56,11 @@ class BoxSurrogate(Surrogate):
 
     @property
     def room(self) -> int:
-        """Number of points of its own, ``N``, that a trial has room for."""
+        """Number of points ``N`` that a trial can add."""
         return int(self.forms[0].room)
 
     def with_room(self, room: int) -> BoxSurrogate:
-        """Return the model with room for ``room`` points of a trial's own, and as many observations."""
+        """Return the model with room for ``room`` points and observations of a trial."""
         return replace(self, forms=tuple(replace(form, room=room) for form in self.forms))
 
     def largest_variances(self) -> list[float]:
@@ -68,7 +68,10 @@ class BoxSurrogate(Surrogate):
 
     @checked
     def holding(self, points: At) -> tuple[BoxSurrogate, Posterior, Array]:
-        """Return the model with room for ``points [n, d]``, in the units of the axes, its prior with them, and their indices ``[n]``."""
+        """Return a model with room for ``points [n, d]``, its prior, and indices ``[n]``.
+
+        The points are in the units of the axes, and the prior includes them.
+        """
         model = self.with_room(np.shape(points)[0])
 
         def place(posterior: Posterior, point: Array) -> tuple[Posterior, Array]:
@@ -80,12 +83,12 @@ class BoxSurrogate(Surrogate):
 
     @property
     def is_exact(self) -> bool:
-        """Return whether its posteriors are exact, not those of features."""
+        """Return whether the posteriors are exact, not those of features."""
         return all(isinstance(form, Pool) for form in self.forms)
 
     @property
     def forms_in_force(self) -> tuple[Alike[Any], ...]:
-        """Forms that posteriors are made of, with those together that differ in their numbers only."""
+        """Forms of the posteriors, alike forms together."""
         return self.alike or side_by_side(self.forms, self.groups)
 
     @one_program
@@ -124,7 +127,7 @@ class BoxSurrogate(Surrogate):
         target = jnp.where(seen, values.T - jnp.asarray(self.prior_mean, values.dtype)[:, None], 0)
 
         def of_group(form: Pool, state: PoolState, noise: Array, seen: Array, target: Array) -> tuple[PoolState, tuple[Array, ...]]:
-            # Values that are there come first, in their order.
+            # Values that are not missing come first, in their order.
             slots, total = jnp.arange(form.room, dtype=jnp.int32), jnp.sum(seen, dtype=jnp.int32)
             order = jnp.argsort(~seen, stable=True)[jnp.minimum(slots, len(seen) - 1)]
             observed = jnp.where((slots < total)[None], state.axes[:, indices[order]], 0.5)
@@ -165,14 +168,14 @@ class BoxSurrogate(Surrogate):
         return self.each_output(lambda form, state, own: form.expand(state, own), factors, jnp.stack(weights))
 
     def noise_of(self, form: Alike[Any]) -> Array:
-        """Return the noise variances ``[B]`` of the groups of a form in force."""
+        """Return the noise variances ``[B]`` of the groups of a form."""
         return of(jnp.asarray(self.noise_variance), form.groups)
 
     def spread(self, factors: Sequence[Any]) -> Array:
         return self._joined([form.spread(factor) for form, factor in self._pairs(factors)])
 
     def by_output(self, parts: Sequence[Array]) -> Array:
-        """Return ``[k, ...]`` from an array ``[B, ...]`` for each of the forms in force."""
+        """Return ``[k, ...]`` from an array ``[B, ...]`` for each form."""
         return self._of_outputs(self._joined(parts))
 
     def _of_outputs(self, table: Array) -> Array:
@@ -181,19 +184,19 @@ class BoxSurrogate(Surrogate):
         return of(table, self.groups)
 
     def _joined(self, parts: Sequence[Array]) -> Array:
-        """Return ``[G, ...]`` from an array ``[B, ...]`` for each of the forms in force."""
+        """Return ``[G, ...]`` from an array ``[B, ...]`` for each form."""
         return in_order(parts, self._batches)
 
     @property
     def _batches(self) -> list[tuple[int, ...]]:
-        """Numbers of the groups of each of the forms in force."""
+        """Numbers of the groups of each form."""
         return [form.groups for form in self.alike] or alike(self.forms, self.groups)
 
     def _pairs(self, factors: Sequence[Any]) -> zip[tuple[Alike[Any], Any]]:
         return zip(self.forms_in_force, factors, strict=True)
 
     def each_output(self, function: Callable[..., Array], factors: Sequence[Any], *own: Array) -> Array:
-        """Return ``function(form, state, *own)`` of every output, ``[k, ...]``, from ``own`` arguments ``[k, ...]``."""
+        """Return ``function(form, state, *own) [k, ...]`` of outputs with arguments ``own``."""
 
         def of_group(form: Any, state: Any, *own: Array) -> Array:
             return jax.vmap(lambda own: function(form, state, *own))(own)
@@ -203,14 +206,15 @@ class BoxSurrogate(Surrogate):
 
     @checked
     def predict_at(self, posterior: Posterior, points: At) -> Prediction:
-        shifts, variances = self.moments(posterior.factors, _known(posterior), jnp.asarray(points))
+        shifts, variances = self.moments(posterior.factors, _weights_of(posterior), jnp.asarray(points))
         mean = jnp.asarray(self.prior_mean, shifts.dtype)[:, None] + shifts
         return Prediction(mean=mean, sd=self._of_outputs(deviation(variances)), gain=posterior.gain[jnp.asarray(self.groups)])
 
     def moments(self, factors: Sequence[Any], weights: Array, points: Array, parts: Sequence[Array] | None = None) -> tuple[Array, Array]:
-        """Return means ``[k, n]``, less the prior's, of ``weights [k, r]`` and variances ``[G, n]`` at ``points [n, d]`` of the unit cube.
+        """Return shifts ``[k, n]`` and variances ``[G, n]`` at ``points [n, d]``.
 
-        ``parts`` are ``v [B, n, r]`` there, for each of the forms in force, where they are known.
+        The shifts are the means of ``weights [k, r]`` less the prior means. ``parts`` are the features ``[B, n, r]`` of the points for each
+        form, if they were computed before.
         """
         if parts is None:
             parts = [form.each(lambda form, own: form.weights_at(own, points), factor) for form, factor in self._pairs(factors)]
@@ -228,7 +232,7 @@ class BoxSurrogate(Surrogate):
 
     @checked
     def draw_at(self, posterior: Posterior, key: Key, scale: Array, points: At) -> Array:
-        keys, weights = jax.random.split(key, self.outputs), _known(posterior)
+        keys, weights = jax.random.split(key, self.outputs), _weights_of(posterior)
 
         def one(form: Any, state: Any, key: Key, weights: Array, size: Array) -> Array:
             drawn: Array = form.draw_at(state, key, points, weights, size)
@@ -249,7 +253,7 @@ class BoxSurrogate(Surrogate):
         point = jnp.asarray(point)
         placed = [form.place(factor, point) for form, factor in self._pairs(posterior.factors)]
         index = placed[0][1]
-        shifts, variances = self.moments(posterior.factors, _known(posterior), point[None], [v[:, None] for _, _, v in placed])
+        shifts, variances = self.moments(posterior.factors, _weights_of(posterior), point[None], [v[:, None] for _, _, v in placed])
         return index, replace(
             posterior,
             factors=tuple(factor for factor, _, _ in placed),
@@ -262,7 +266,7 @@ class BoxSurrogate(Surrogate):
         return points
 
 
-def _known(posterior: Posterior) -> Array:
+def _weights_of(posterior: Posterior) -> Array:
     if posterior.weights is None:
         raise TypeError("a posterior of a box has weights")
     return posterior.weights
@@ -270,7 +274,7 @@ def _known(posterior: Posterior) -> Array:
 
 @pytree
 class Elsewhere(AbstractSurrogate):
-    """A model of a box as it is read at other points than its pool's: predictions and draws are those at ``points [n, d]``."""
+    """Model of a box that predicts and samples at ``points [n, d]`` alone."""
 
     surrogate: AbstractSurrogate
     points: Array
@@ -301,16 +305,19 @@ class Elsewhere(AbstractSurrogate):
 
 @pytree
 class Notes:
-    """Values in the order in which they were told, which no posterior has taken in yet."""
+    """Values in order of observation, before any posterior is conditioned on them."""
 
-    indices: Array  # [n] int32 numbers of their points
+    indices: Array  # [n] int32
     values: Array  # [n, k]
     count: Array  # [] int32
 
 
 @pytree
 class Noting(AbstractSurrogate):
-    """A model of a box that notes what it is told of points ``places [n, d]``, and takes it in all at once when it is read."""
+    """Model of a box that conditions late, on all values at once.
+
+    It notes values at points ``places [n, d]``, and conditions on them when a method needs the posterior.
+    """
 
     surrogate: AbstractSurrogate
     places: Array
@@ -339,7 +346,7 @@ class Noting(AbstractSurrogate):
         return Notes(indices=indices, values=posterior.values.at[count].set(values), count=count + 1)
 
     def read(self, posterior: Notes) -> Belief:
-        """Return the posterior of the model that has taken in the notes."""
+        """Return the posterior given the notes."""
         return self.surrogate.conditioned(posterior.indices, self.places, posterior.values, posterior.count)
 
     def predict(self, posterior: Notes) -> Prediction:

@@ -1,4 +1,4 @@
-"""Building a surrogate: what users say of its outputs, which of them share a factor, and which form is cheapest at a given accuracy."""
+"""Building of surrogates, from users' arguments to groups of outputs and forms."""
 
 from __future__ import annotations
 
@@ -45,14 +45,18 @@ __all__ = ["surrogate"]
 
 Model = TypeVar("Model", bound=Surrogate)
 T = TypeVar("T")
-Variance: TypeAlias = float | Callable[[Array], object] | Sequence[object] | Table  # as users give it, see jaxbandit.surrogate
-Ends: TypeAlias = tuple[Sequence[float], Sequence[float]]  # the shortest and the longest length-scale on each axis
+# A noise variance as users give it, see jaxbandit.surrogate.
+Variance: TypeAlias = float | Callable[[Array], object] | Sequence[object] | Table
+# The shortest and the longest length-scale on each axis.
+Ends: TypeAlias = tuple[Sequence[float], Sequence[float]]
 
-NUMBERS = Shape(
-    "one number, [1 + m] with one for each output, a table [M] over the points, or one [1 + m, M] for each output",
-    lambda actual, n: len(actual) <= 2 and 0 not in actual,
+# The noise variance of a model in a file cannot be a function.
+VARIANCE_IN_FILES = positive_numbers.of(
+    Shape(
+        "one number, [1 + m] with one for each output, a table [M] over the points, or one [1 + m, M] for each output",
+        lambda actual, n: len(actual) <= 2 and 0 not in actual,
+    )
 )
-VARIANCE_IN_FILES = positive_numbers.of(NUMBERS)  # the noise variance of a model that can be written to a file: no function
 OF_A_POINT = function("(x [d])")
 
 
@@ -79,21 +83,36 @@ def _verify_data(name: str, value: Any, place: Place) -> None:
         checks.finite(f"{name}: {part}", table)
 
 
-DATA = Check(  # that a model is fitted to
+# The data that a model is fitted to.
+DATA = Check(
     "two arrays, points [n, d] and values [n] or [n, 1 + m], of finite numbers",
     lambda value: isinstance(value, tuple | list) and len(value) == 2,
     _verify_data,
 )
-DIGITS = 7  # of fitted hyper-parameters, far more than any data determine
-
 Built: TypeAlias = DenseFeatures | ProductFeatures | RowCache
 FORMS = ("auto", "features", "product", "rows")
 
-# Estimated microseconds per trial-round on one CPU core, fitted to the benchmark's figures; only their ratios matter.
-PER_MULTIPLY = 1.0e-5  # one multiply-add inside a matrix product that many trials share
-PER_FACTOR_ENTRY = 3.0e-4  # one entry of W: read three times, written once
-PER_CACHED_ENTRY = 6.0e-5  # one entry of the row cache, read once from memory
-PER_ROW_ROUND = 20.0  # a round of the row cache, whose trials run one by one, whatever its size
+
+@dataclasses.dataclass(frozen=True)
+class RoundCosts:
+    """Microseconds of a trial-round on a CPU core, fitted to the benchmark.
+
+    Only the ratios matter.
+
+    Attributes:
+      multiply: one multiply-add in a matrix product that many trials share.
+      factor_entry: one entry of ``W``, read three times and written once.
+      cached_entry: one entry of the row cache, read once from memory.
+      row_round: a round of the row cache of any size, whose trials run one by one.
+    """
+
+    multiply: float = 1.0e-5
+    factor_entry: float = 3.0e-4
+    cached_entry: float = 6.0e-5
+    row_round: float = 20.0
+
+
+COSTS = RoundCosts()
 
 
 @checked
@@ -111,9 +130,10 @@ def surrogate(
     precision: Annotated[str, choice(*PRECISIONS)] = "auto",
     fit_to: Annotated[tuple[Numbers, Numbers], DATA] | None = None,
 ) -> Surrogate:
-    """Return a GP model of ``outputs = 1 + m`` functions (reward, then constraints) on ``domain``.
+    """Return a GP model of functions on ``domain``.
 
-    Outputs with equal kernel and noise variance share one factor; others get their own.
+    Of the ``outputs = 1 + m`` functions the first one is the reward, and the others are constraints. Outputs with equal
+    kernel and noise variance share a factor.
 
     Args:
       domain: the ``M`` points.
@@ -136,8 +156,8 @@ def surrogate(
         posterior deviation, or a deviation off by a tenth of itself, as at low noise and over long horizons. Runs of a model in float64
         are in float64 whatever ``jax_enable_x64`` says; where it is on, all models are in float64.
       fit_to: points ``[n, d]`` and values ``[n]`` or ``[n, 1 + m]``, from which kernel and noise variance are fitted first, starting from
-        those given, as by :func:`~jaxbandit.surrogates.fit` with its prior in units of the domain: one kernel and one noise variance for
-        all outputs, or one each where either is given per output. Prior means stay, and so do Gram matrices.
+        the given ones, as by :func:`~jaxbandit.surrogates.fit` with its prior in units of the domain: one kernel and one noise variance
+        for all outputs, or one each where either is given per output. Prior means stay, and so do Gram matrices.
 
     Raises:
       InvalidArgument: on hyper-parameters out of range, lists that do not match ``outputs``, an unknown form, a form that the
@@ -147,12 +167,14 @@ def surrogate(
     if isinstance(domain, Box):
         asked = {"form": form, "tolerance": tolerance, "rank": rank, "precision": precision, "fit_to": fit_to}
         return _of_box(domain, kernel, noise_variance, prior_mean, outputs, horizon or HORIZON_IF_UNKNOWN, asked)
-    given = Outputs.of(domain, kernel, noise_variance, prior_mean, outputs, fit_to)
+    given = OutputKernels.of(domain, kernel, noise_variance, prior_mean, outputs, fit_to)
 
-    @functools.cache  # the second pass below often asks for the same
+    # The second pass below often needs the same forms.
+    @functools.cache
     def factorised(tolerance: float, double: bool) -> tuple[Built, ...]:
         built: list[Built] = []
-        for own in given.members:  # groups that differ only in noise share the factorisation of their kernel
+        # Groups that differ only in noise share the factorisation of their kernel.
+        for own in given.members:
             twin = [form for form, other in zip(built, given.members, strict=False) if same(own, other)]
             built.append(twin[0] if twin else _build(own, domain, form, tolerance, rank, horizon))
         return tuple(built)
@@ -160,7 +182,8 @@ def surrogate(
     variances = [float(np.max(prior_variance(own, domain.points))) for own in given.members]
     facts, rounds = (variances, rules.least(given.noise), given.means), horizon or HORIZON_IF_UNKNOWN
     rules.check_float64_suffices(*facts, rounds)
-    for refreshable in (form != "rows", False):  # which form is cheapest is known once it is built, and rows need float64 sooner
+    # The cheapest form is known once it is built, and rows need float64 sooner than features do.
+    for refreshable in (form != "rows", False):
         need = rules.needed(*facts, rounds, refreshable=refreshable)
         chosen = in_force(precision, need)
         usual = need.tolerance if chosen == "float32" else SHARE_LEFT_OUT[np.dtype(np.float64)]
@@ -183,7 +206,7 @@ def _of_box(
     horizon: int,
     asked: dict[str, Any],
 ) -> Surrogate:
-    """Return the model of a box, see :func:`surrogate`; its kernels see the unit cube."""
+    """Return the model of a box, with kernels on the unit cube."""
     form, rank, tolerance = (asked[name] for name in ("form", "rank", "tolerance"))
     if form not in ("auto", "features") or (form == "auto" and (rank is not None or tolerance is not None)):
         raise checks.InvalidArgument(
@@ -196,7 +219,7 @@ def _of_box(
         table_of_points.check("fit_to: points", data[0], Place(axes=box.dimension))
         box.check_inside("fit_to: points", data[0])
         data = box.to_unit(np.asarray(data[0], np.float64)), data[1]
-    given = Outputs.of(cube, kernel, noise_variance, prior_mean, outputs, data)
+    given = OutputKernels.of(cube, kernel, noise_variance, prior_mean, outputs, data)
     if np.ndim(given.noise) > 1:
         raise checks.InvalidArgument("noise_variance: must be one number, or one for each output, on a box, got a table over points")
     variances = [float(np.max(prior_variance(own, cube.points))) for own in given.members]
@@ -205,7 +228,8 @@ def _of_box(
     warn_of_float32(chosen, need)
     forms: Sequence[Pool | BoxFeatures] = [Pool(kernel=own, candidates=cube.points) for own in given.members]
     if form == "features":
-        least = SHARE_LEFT_OUT[np.dtype(chosen)]  # features of less would be rounding, which is divided by the root of that share
+        # Features with a smaller share would be rounding, divided by the root of that share.
+        least = SHARE_LEFT_OUT[np.dtype(chosen)]
         allowed = least if tolerance is None else tolerance
         features = box_features(given.members, np.asarray(cube.points), max(allowed, least), rank)
         for own in features:
@@ -219,18 +243,18 @@ def _of_box(
 def _cost(form: Built, size: int, horizon: int) -> float:
     """Return the estimated microseconds per trial-round of a form on ``size`` points."""
     if isinstance(form, DenseFeatures):
-        return PER_MULTIPLY * size * form.rank + PER_FACTOR_ENTRY * form.rank**2
+        return COSTS.multiply * size * form.rank + COSTS.factor_entry * form.rank**2
     if isinstance(form, ProductFeatures):
         widths, heights = [a.shape[1] for a in form.axes], [a.shape[0] for a in form.axes]
-        # Contracting axis after axis: the table grows from the feature widths to the grid heights.
+        # The table is contracted axis after axis and grows from the feature widths to the grid heights.
         multiplies = sum(np.prod(heights[: a + 1]) * np.prod(widths[a:]) for a in range(len(widths)))
-        return float(PER_MULTIPLY * multiplies + PER_FACTOR_ENTRY * form.rank**2)
+        return float(COSTS.multiply * multiplies + COSTS.factor_entry * form.rank**2)
     rows = form.rank
-    return PER_ROW_ROUND + PER_CACHED_ENTRY * size * rows / 2 + PER_FACTOR_ENTRY * rows**2 / 2
+    return COSTS.row_round + COSTS.cached_entry * size * rows / 2 + COSTS.factor_entry * rows**2 / 2
 
 
 def _build(kernel: Kernel, domain: Domain, form: str, tolerance: float, rank: int | None, horizon: int | None) -> Built:
-    """Return the form asked for, or for ``"auto"`` the cheapest of those that reach the tolerance."""
+    """Return the given form, or for ``"auto"`` the cheapest within the tolerance."""
     size, most, rounds = domain.size, domain.size if rank is None else rank, horizon or HORIZON_IF_UNKNOWN
     candidates: list[Built] = [] if form in ("features", "product") else [row_cache(kernel, domain, tolerance, horizon or size)]
     product = None if form in ("features", "rows") else product_features(kernel, domain, tolerance, most, asked=form == "product")
@@ -244,8 +268,8 @@ def _build(kernel: Kernel, domain: Domain, form: str, tolerance: float, rank: in
     elif form == "features":
         candidates.append(dense_features(kernel, domain, tolerance, most, asked=True))
     elif form == "auto":
-        # A rank at which features cost as much as rows is not worth finding: stop the factorisation there.
-        worthwhile = int(np.sqrt(_cost(candidates[0], size, rounds) / PER_FACTOR_ENTRY)) + 1
+        # The factorisation stops at the rank at which features cost as much as rows.
+        worthwhile = int(np.sqrt(_cost(candidates[0], size, rounds) / COSTS.factor_entry)) + 1
         dense = dense_features(kernel, domain, tolerance, min(most, worthwhile, affordable_rank(size)), asked=False)
         candidates += [dense] if float(dense.residual) <= tolerance else []
     built = min(candidates, key=lambda each: _cost(each, size, rounds))
@@ -259,7 +283,7 @@ def _build(kernel: Kernel, domain: Domain, form: str, tolerance: float, rank: in
 
 
 def _check_residual(built: Built | BoxFeatures, tolerance: float, limit: str, remedy: str) -> None:
-    """Raise where features leave out more than the tolerance."""
+    """Raise if features leave out more than the tolerance."""
     if float(built.residual) > tolerance:
         raise checks.InvalidArgument(
             f"form: {built.name!r}{limit} leaves out {float(built.residual):.2e} of the prior variance, above tolerance={tolerance:.0e};"
@@ -268,15 +292,23 @@ def _check_residual(built: Built | BoxFeatures, tolerance: float, limit: str, re
 
 
 @dataclasses.dataclass(frozen=True)
-class Outputs:
-    """Kernel, noise variance and prior mean of every output, and the groups of outputs that share a factor."""
+class OutputKernels:
+    """Kernels, noise variances and prior means of outputs, and their groups.
+
+    Outputs of a group share a factor.
+
+    Attributes:
+      kernels, means, groups: kernel, prior mean and number of the group of each output.
+      members: kernel of each group.
+      noise: noise variances ``[G]``, or ``[G, M]`` if a group has a table.
+    """
 
     domain: Domain
-    kernels: list[Kernel]  # of each output
+    kernels: list[Kernel]
     means: list[float]
-    groups: list[int]  # for each output the number of its group
-    members: list[Kernel]  # of each group
-    noise: Table  # [G], or [G, M] where one of them has a table
+    groups: list[int]
+    members: list[Kernel]
+    noise: Table
 
     @classmethod
     def of(
@@ -288,8 +320,11 @@ class Outputs:
         count: int,
         fit_to: tuple[Numbers, Numbers] | None,
         ends: Ends | None = None,
-    ) -> Outputs:
-        """Return the facts of ``count`` outputs, fitted to data where those are given, with length-scales between ``ends``."""
+    ) -> OutputKernels:
+        """Return the facts of ``count`` outputs, fitted to any data.
+
+        Fitted length-scales stay between ``ends``.
+        """
         kernels = one_per_output("kernel", kernel, count)
         noises = _variances(noise_variance, count, domain)
         means = [float(mean) for mean in one_per_output("prior_mean", prior_mean, count)]
@@ -309,16 +344,17 @@ class Outputs:
         return cls(domain, kernels, means, groups, [own for own, _ in members], table)
 
     def model(self, kind: type[Model], need: Need, precision: str, **fields: Any) -> Model:
-        """Return a model of these outputs with its arrays on the device, in the precision chosen."""
+        """Return a model of these outputs, with arrays on the device."""
         facts: dict[str, Any] = {"domain": self.domain, "noise_variance": self.noise, "prior_mean": np.asarray(self.means)}
         facts |= {"groups": tuple(self.groups), "precision": precision, "refresh": need.refresh if precision == "float32" else 0}
         with arithmetic([precision]):
             model: Model = jax.device_put(canonicalise(kind(**facts, **fields)))
-            return replace(model, kernels=tuple(self.kernels))  # as they were given: no trial needs them
+            # No trial needs the kernels, so they stay as the user gave them.
+            return replace(model, kernels=tuple(self.kernels))
 
 
 def one_per_output(name: str, value: T | Sequence[T], outputs: int) -> list[T]:
-    """Return one value per output, from one for all of them or a list of one for each."""
+    """Return a value per output, from a shared value or a list."""
     given: T | Sequence[T] = value.tolist() if isinstance(value, np.ndarray | jax.Array) else value
     if not isinstance(given, Sequence):
         return [given] * outputs
@@ -328,7 +364,7 @@ def one_per_output(name: str, value: T | Sequence[T], outputs: int) -> list[T]:
 
 
 def _variances(given: Any, outputs: int, domain: Domain) -> list[float | Table]:
-    """Return the noise variance of each output: a number, or a table ``[M]`` over the points."""
+    """Return each output's noise variance, a number or a table ``[M]``."""
     name, size = "noise_variance", domain.size
     if callable(given):
         return [_table(name, given, domain)] * outputs
@@ -356,7 +392,10 @@ def _table(name: str, given: Any, domain: Domain) -> float | Table:
 
 
 def _check_parts(kernel: Kernel, domain: Domain) -> None:
-    """Raise unless each part of ``kernel`` suits the axes that it sees: Gram matrices numbers from 0, distances no categories."""
+    """Raise unless each part of ``kernel`` suits its axes.
+
+    A Gram matrix needs numbers from 0, and a distance needs axes without categories.
+    """
     for part, axes in parts_on_axes(kernel, tuple(range(domain.dimension))):
         named = [domain.name_of(axis) for axis in axes if domain.is_categorical(axis)]
         if named and not isinstance(part, Gram | Categorical | Constant | White):
@@ -386,9 +425,9 @@ def _fitted(
     domain: Domain,
     ends: Ends | None,
 ) -> tuple[list[Kernel], list[float | Table]]:
-    """Return the kernel and the noise variance of each output of maximum posterior, from searches that start at the arguments.
+    """Fit each output's kernel and noise variance by maximum posterior.
 
-    One kernel and one noise variance for all outputs stay that; otherwise each output has its own.
+    Searches start at the arguments. If all outputs share a kernel and a noise variance they also share the fit.
     """
     if any(np.ndim(noise) for noise in noises):
         raise checks.InvalidArgument("noise_variance: fit_to fits one number for each output, got a table over the points; give numbers")
@@ -407,13 +446,14 @@ def _fitted(
     def one(own: Kernel, columns: np.ndarray, noise: float | Table) -> tuple[Kernel, float]:
         own = with_arrays(own)
         named = dict(zip(paths(own), jax.tree.leaves(own), strict=True))
-        # Gram matrices keep their value, and numbers that are 0, such as the bias of Linear.
+        # Gram matrices keep their values, and so do numbers that are 0, such as the bias of Linear.
         fixed = tuple(path for path, leaf in named.items() if np.ndim(leaf) == 2 or np.all(np.asarray(leaf) == 0))
         bounds = {}
         if ends is not None:
             path = next(path for path in named if path.endswith("length_scale"))
             low, high = np.asarray(ends[0]), np.asarray(ends[1])
-            bounds[path] = (low, high) if np.ndim(named[path]) else (np.max(low), np.min(high))  # of all axes
+            # One length-scale stays within the ends of all axes.
+            bounds[path] = (low, high) if np.ndim(named[path]) else (np.max(low), np.min(high))
         best = fit(own, points, columns, float(noise), prior=prior, fixed=fixed, bounds=bounds)
         return jax.tree.map(_rounded, best.kernel), float(_rounded(best.noise_variance))
 
@@ -426,5 +466,6 @@ def _fitted(
 
 
 def _rounded(leaf: Table) -> np.ndarray:
-    """Return numbers to ``DIGITS`` digits, so that machines whose last bits differ make the same model of the same data."""
-    return np.asarray(np.vectorize(lambda number: float(f"{number:.{DIGITS}g}"))(leaf), np.float64)
+    """Round numbers to seven digits, far more than any data determine."""
+    # Machines whose last bits differ then make the same model from the same data.
+    return np.asarray(np.vectorize(lambda number: float(f"{number:.7g}"))(leaf), np.float64)

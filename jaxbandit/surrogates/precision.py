@@ -1,13 +1,14 @@
-"""Arithmetic of a run: the rule that decides between float32 and float64, and when a posterior variance is refreshed.
+"""Choice between float32 and float64, and of the rounds between refreshes.
 
-A float32 run is wrong in two ways. The variance carries the rounding of the prior variance, which refreshing it from the factors repairs;
-and factors stand still once an observation changes them by less than their rounding. The limits were measured against float64: they keep
+A float32 run is wrong in two ways. The variance carries the rounding of the prior variance, and a refresh from the factors repairs this.
+And factors stand still once an observation changes them by less than their rounding. The limits were measured against float64: they keep
 the mean within a tenth of a posterior deviation and the deviation within a tenth of itself.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -24,49 +25,76 @@ from jaxbandit.core.pytree import float_dtype
 
 __all__ = ["PRECISIONS", "arithmetic"]
 
-PRECISIONS = ("auto", "float32", "float64")  #: what ``precision`` may be; "auto" chooses by noise, rounds and kernel
+#: Values of ``precision``; "auto" chooses by noise, rounds and kernel.
+PRECISIONS = ("auto", "float32", "float64")
 HORIZON_IF_UNKNOWN = 1000
 
-# Largest share of prior variance that features may leave out: below what the arithmetic of a long run loses anyway. In float32 it is less
-# where the posterior variance, which can fall to noise_variance / horizon, comes near it.
+# The largest share of prior variance that features may leave out, below the rounding of a long run.
 SHARE_LEFT_OUT = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-13}
-SHARE_OF_LEAST_VARIANCE = 0.01
 
-FRESH_UP_TO = 1e5  # horizon * prior variance / noise variance up to which a variance needs no refreshing (sd within 1% there)
-ROUNDS_PER_SHARE = 2.7e5  # rounds between refreshes times prior variance / noise variance (sd within 3%)
-SHORTEST_PERIOD, LONGEST_PERIOD = 8, 64  # rounds between refreshes: more often costs more than float64 does, less often saves nothing
-STANDSTILL = 4e-8  # sqrt(noise / prior variance) / horizon^(3/2) below which a factor stands still (sd off by 6% there)
-ROUNDING_OF_VALUES = 0.008  # largest rounding of a value that the noise hides, in noise deviations (mean off by 0.08 deviations there)
+
+@dataclasses.dataclass(frozen=True)
+class RoundingLimits:
+    """Limits of rounding, as measured against float64.
+
+    Attributes:
+      share_of_least_variance: features in float32 leave out at most this share of the least posterior variance, noise_variance / horizon.
+      unrefreshed_ratio: horizon times prior variance / noise variance up to which a variance needs no refresh (deviation within 1%).
+      refresh_ratio: rounds between refreshes times prior variance / noise variance (deviation within 3%).
+      min_period, max_period: rounds between refreshes. A shorter period costs more than float64, a longer one saves no time.
+      standstill: sqrt(noise / prior variance) / horizon^(3/2) below which a factor stands still (deviation off by 6% there).
+      value_rounding: largest rounding of a value that the noise hides, in noise deviations (mean off by 0.08 deviations there).
+    """
+
+    share_of_least_variance: float = 0.01
+    unrefreshed_ratio: float = 1e5
+    refresh_ratio: float = 2.7e5
+    min_period: int = 8
+    max_period: int = 64
+    standstill: float = 4e-8
+    value_rounding: float = 0.008
+
+
+LIMITS = RoundingLimits()
 
 
 class Need(NamedTuple):
-    """Arithmetic that a run needs."""
+    """Arithmetic that a run needs.
 
-    precision: str  # "float32" or "float64"
-    refresh: int  # rounds between refreshes of the variance in float32, 0 for never; float64 needs none
-    tolerance: float  # share of prior variance that features may leave out in float32
-    least_variance: float  # share of prior variance that the variance of a point falls to when it is observed in every round
-    reason: str = ""  # why float32 is not enough, empty where it is
+    Attributes:
+      precision: ``"float32"`` or ``"float64"``.
+      refresh: rounds between refreshes of the variance in float32, 0 for never; float64 needs no refresh.
+      tolerance: share of prior variance that features may leave out in float32.
+      least_variance: share of prior variance that is left at a point observed in every round.
+      reason: why float32 is not enough, empty where it is.
+    """
+
+    precision: str
+    refresh: int
+    tolerance: float
+    least_variance: float
+    reason: str = ""
 
 
 def needed(prior_variance: Numbers, noise_variance: Numbers, prior_mean: Numbers, horizon: int, *, refreshable: bool) -> Need:
     """Return the cheapest arithmetic that keeps a run right.
 
-    Prior and noise variances are of each group of outputs, prior means of each output. ``refreshable`` says whether refreshing the variance
-    costs less than float64 does, as it does for features.
+    There is a prior and a noise variance for each group of outputs, and a prior mean for each output. The form is ``refreshable`` if a
+    refresh of its variance costs less than float64 does, as that of features.
     """
     noises, mean = np.asarray(noise_variance, np.float64), _largest(prior_mean)
     ratio = float(np.max(np.asarray(prior_variance, np.float64) / noises))
     tolerance, least = SHARE_LEFT_OUT[np.dtype(np.float32)], 1 / (ratio * horizon)
-    if ratio * horizon > FRESH_UP_TO:
-        tolerance = min(tolerance, SHARE_OF_LEAST_VARIANCE / (ratio * horizon))
-    if float(np.finfo(np.float32).eps) * mean > ROUNDING_OF_VALUES * float(np.sqrt(np.min(noises))):
-        return Need("float64", SHORTEST_PERIOD, tolerance, least, f"the prior mean is {mean:.3g}, whose rounding the noise does not hide")
-    if ratio * horizon <= FRESH_UP_TO:
+    if ratio * horizon > LIMITS.unrefreshed_ratio:
+        tolerance = min(tolerance, LIMITS.share_of_least_variance / (ratio * horizon))
+    if float(np.finfo(np.float32).eps) * mean > LIMITS.value_rounding * float(np.sqrt(np.min(noises))):
+        return Need("float64", LIMITS.min_period, tolerance, least, f"the prior mean is {mean:.3g}, whose rounding the noise does not hide")
+    if ratio * horizon <= LIMITS.unrefreshed_ratio:
         return Need("float32", 0, tolerance, least)
-    rounds = int(np.clip(ROUNDS_PER_SHARE / ratio, SHORTEST_PERIOD, LONGEST_PERIOD))
+    rounds = int(np.clip(LIMITS.refresh_ratio / ratio, LIMITS.min_period, LIMITS.max_period))
     refresh = 1 << (rounds.bit_length() - 1)
-    if refreshable and ratio * SHORTEST_PERIOD <= ROUNDS_PER_SHARE and 1 / np.sqrt(ratio) / horizon**1.5 >= STANDSTILL:
+    moves = 1 / np.sqrt(ratio) / horizon**1.5 >= LIMITS.standstill
+    if refreshable and ratio * LIMITS.min_period <= LIMITS.refresh_ratio and moves:
         return Need("float32", refresh, tolerance, least)
     reason = f"the prior variance is {ratio:.2g} times the noise variance, over {horizon} rounds"
     return Need("float64", refresh, tolerance, least, reason)
@@ -77,21 +105,22 @@ def _largest(values: Numbers) -> float:
 
 
 def check_float64_suffices(prior_variance: Numbers, noise_variance: Numbers, prior_mean: Numbers, horizon: int) -> None:
-    """Refuse a prior mean beside which float64 cannot hold a prior deviation; warn of noise that it cannot tell from its rounding."""
-    most = ROUNDING_OF_VALUES * float(np.sqrt(np.min(np.asarray(prior_variance, np.float64)))) / float(np.finfo(np.float64).eps)
+    """Raise on a mean, and warn of noise, that float64 cannot resolve."""
+    most = LIMITS.value_rounding * float(np.sqrt(np.min(np.asarray(prior_variance, np.float64)))) / float(np.finfo(np.float64).eps)
     if (mean := _largest(prior_mean)) > most:
         raise checks.InvalidArgument(
             f"prior_mean: must be at most {most:.3g} for float64 to tell values one prior deviation apart, got {mean:.3g}; subtract it from"
             " the values"
         )
-    below = _largest(prior_variance) * horizon * SHARE_LEFT_OUT[np.dtype(np.float64)]  # means were off by 0.1 deviations there
+    # At this noise variance means were off by 0.1 deviations.
+    below = _largest(prior_variance) * horizon * SHARE_LEFT_OUT[np.dtype(np.float64)]
     if (lowest := float(np.min(noise_variance))) < below:
         words = f"below {below:.1g}, over {horizon} rounds, means and deviations are rounding even in float64, got {lowest:.3g}"
         warn(f"noise_variance: {words}")
 
 
 def in_force(precision: str, need: Need) -> str:
-    """Return the precision that a model gets: the one asked for, or the one that it needs; all are in float64 where JAX is."""
+    """Return a model's precision, given or needed, or JAX's float64."""
     if float_dtype() == np.float64:
         if precision == "float32":
             raise checks.InvalidArgument("precision: 'float32', but jax_enable_x64 is on, which makes everything float64; turn it off")
@@ -100,20 +129,23 @@ def in_force(precision: str, need: Need) -> str:
 
 
 def warn_of_float32(chosen: str, need: Need) -> None:
-    """Warn the user who builds a model where it is in float32 and needs float64."""
+    """Warn the user of a float32 model that needs float64."""
     if chosen != need.precision == "float64":
         words = f"precision: float32 resolves too little here: {need.reason}; use precision='auto' or 'float64'"
         warn(words)
 
 
 def least(variances: Table) -> list[float]:
-    """Return the smallest noise variance of each group of outputs, from ``[G]`` or ``[G, M]``."""
+    """Return each group's least noise variance, from ``[G]`` or ``[G, M]``."""
     return [float(np.min(own)) for own in np.asarray(variances, np.float64)]
 
 
 @contextlib.contextmanager
 def arithmetic(precisions: Iterable[str]) -> Iterator[bool]:
-    """Run in float64 where one of ``precisions`` is ``"float64"``; gives whether that changes anything."""
+    """Run in float64 if one of ``precisions`` is ``"float64"``.
+
+    Yields whether that switches JAX to x64.
+    """
     checks.check_not_forked()
     given = list(precisions) if isinstance(precisions, Iterable) else precisions
     each(choice("float32", "float64"))("precisions", given)
@@ -123,7 +155,7 @@ def arithmetic(precisions: Iterable[str]) -> Iterator[bool]:
 
 
 def require(precision: str) -> None:
-    """Raise ``InvalidArgument`` where a model that needs float64 is used in float32."""
+    """Raise ``InvalidArgument`` if a float64 model is used in float32."""
     if precision == "float64" and float_dtype() != np.float64:
         raise checks.InvalidArgument(
             "surrogate.precision: 'float64', but beliefs are made in float32 here; use it within `with jax.enable_x64(True):`"
@@ -133,7 +165,8 @@ def require(precision: str) -> None:
 
 @custom_vmap
 def in_step(rounds: Array) -> Array:
-    """Return a count that is the same in all trials of a batch, as one number: a branch on it stays a branch."""
+    """Return a count that a batch shares as one number."""
+    # A branch on one number stays a branch under vmap.
     return rounds
 
 

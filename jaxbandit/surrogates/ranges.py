@@ -1,4 +1,4 @@
-"""GP models whose length-scales are hyper-parameters like any other: traced, swept in one program, differentiated, fitted on the way.
+"""GP models whose length-scales can be traced, swept, differentiated and fitted.
 
 Their features are, per axis of a product grid, polynomials in the logarithm of the length-scale.
 
@@ -32,59 +32,75 @@ from jaxbandit.domains import Box, Domain
 from jaxbandit.kernels import Kernel, OnAxes, Scale, same
 from jaxbandit.kernels.base import covariances, parts
 from jaxbandit.surrogates import precision as rules
-from jaxbandit.surrogates.choose import DATA, VARIANCE, Outputs, Variance, one_per_output
+from jaxbandit.surrogates.choose import DATA, VARIANCE, OutputKernels, Variance, one_per_output
 from jaxbandit.surrogates.features import HIGHEST_PRECISION, ProductFeatures, contract, kept_products, outer, pivots, prior_variance
 from jaxbandit.surrogates.posterior import Surrogate
 from jaxbandit.surrogates.precision import HORIZON_IF_UNKNOWN, PRECISIONS, arithmetic
 
 __all__ = ["RangedSurrogate", "ranged"]
 
-# Shares of the tolerance: what the pivots of an axis may leave out, the rest being for the products that are dropped; what is added to
-# K(z, z) for its factorisation, at least LEAST_JITTER of the prior variance; and how far polynomials may be from features.
-SHARE_OF_PIVOTS, SHARE_OF_JITTER, SHARE_OF_DISTANCE = 0.1, 1e-3, 1e-3
-LEAST_JITTER = 1e-14
-TABLES = 40  # in memory, of the features of an axis over a range, of which there are as many as it has Chebyshev points
 
-NODES = (9, 17, 33, 65)  # Chebyshev points of the range; those of one number are among those of the next
-LENGTH_SCALES_TRIED = 9  # over the range, for the sizes of features and their distance from the polynomials
-MOST_COMBINATIONS = 81  # of length-scales on several axes, over which the residual is measured
+@dataclasses.dataclass(frozen=True)
+class NystroemShares:
+    """Shares of the tolerance that the parts of a computation may use.
+
+    Attributes:
+      pivots: residual of the pivots of an axis; the rest is for dropped products.
+      jitter: addition to ``K(z, z)`` for its factorisation, at least ``min_jitter`` of the prior variance.
+      distance: distance of the polynomials from the features.
+    """
+
+    pivots: float = 0.1
+    jitter: float = 1e-3
+    distance: float = 1e-3
+    min_jitter: float = 1e-14
 
 
-# Most that features may miss: share of the prior variance, and of that to which a point falls that is observed in every round. Beliefs on
-# 90 models at random were off by 0.06 deviations at most when the horizon was up.
-MOST_MISSED, SHARE_OF_FALLEN = 1e-4, 0.1
-SLACK = 1e-5  # share by which a length-scale may lie outside the range, as after rounding to float32
+SHARES = NystroemShares()
+# Length-scales of the range at which the sizes of features, and their distance from the polynomials, are measured.
+LENGTH_SCALES_TRIED = 9
+# The share by which a length-scale may lie outside the range, as after rounding to float32.
+SLACK = 1e-5
 
 
 @pytree
 class NystroemFeatures(ProductFeatures):
-    """Features of a product kernel on a product grid for every length-scale of a range; :meth:`at` computes ``axes`` for one.
+    """Features of a product kernel for every length-scale of a range.
 
-    The residual is the largest over the range, of what features leave out and of what rounding and polynomials move.
+    :meth:`at` computes ``axes`` for a length-scale. The residual is the largest over the range, and includes the rounding and the errors of
+    the polynomials.
+
+    Attributes:
+      kernel: kernel whose length-scale is replaced.
+      coordinates: points ``[n_a]`` of each axis.
+      low, high: ``[d]`` ends of the range on each axis.
+      coefficients: ``[N_a, n_a, p_a]`` coefficients of polynomials in the logarithm of the length-scale.
+      kernel_variance: ``[M]`` prior variances of the kernel at the shortest length-scale.
     """
 
     name: ClassVar[str] = "nystroem"
-    kernel: Kernel  # whose length-scale is replaced
-    coordinates: tuple[Table, ...] = dataclasses.field(repr=False)  # points [n_a] of each axis
-    low: Table  # [d] ends of the range on each axis
-    high: Table
-    coefficients: tuple[Table, ...] = dataclasses.field(repr=False)  # [N_a, n_a, p_a] of polynomials in the logarithm of the length-scale
-    kernel_variance: Table = dataclasses.field(repr=False)  # [M] prior variances of the kernel at the shortest length-scale
+    kernel: Kernel
+    coordinates: tuple[Table, ...] = dataclasses.field(repr=False)
+    low: Table  # [d]
+    high: Table  # [d]
+    coefficients: tuple[Table, ...] = dataclasses.field(repr=False)
+    kernel_variance: Table = dataclasses.field(repr=False)  # [M]
 
     def at(self, length_scale: Array, variance: Array) -> NystroemFeatures:
-        """Return the features for ``length_scale [d]`` and for ``variance []`` times the kernel, both of which may be traced."""
+        """Return the features for ``length_scale [d]`` and ``variance []``, traced or not."""
         ends = zip(self.coefficients, length_scale, jnp.asarray(self.low), jnp.asarray(self.high), strict=True)
         axes = [_polynomials(jnp.asarray(coefficients), scale, low, high) for coefficients, scale, low, high in ends]
         axes[0] = axes[0] * jnp.sqrt(variance)
         along = with_length_scale(self.kernel, length_scale).along_axes(len(self.coordinates)) or ()
-        prior = variance  # of the kernel itself, so that equal variances are equal to the last digit
+        # The variance comes from the kernel itself, so that equal variances are equal to the last digit.
+        prior = variance
         for part, points in zip(along, self.coordinates, strict=True):
             prior = jnp.multiply.outer(prior, part.diag(jnp.asarray(points)[:, None]))
         return replace(self, axes=tuple(axes), prior_variance=prior.reshape(-1))
 
 
 def _polynomials(coefficients: Table, length_scale: Table, low: Table, high: Table) -> Table:
-    """Return one-dimensional features ``[..., n, p]``, sums of Chebyshev polynomials with ``coefficients [N, n, p]``, of JAX or NumPy."""
+    """Sum Chebyshev polynomials to one-dimensional features ``[..., n, p]``."""
     numpy = numpy_of(coefficients)
     place = 2 * numpy.log(length_scale / low) / numpy.log(high / low) - 1
     rows = [numpy.ones_like(place), place]
@@ -96,7 +112,7 @@ def _polynomials(coefficients: Table, length_scale: Table, low: Table, high: Tab
 
 
 def with_length_scale(kernel: Kernel, length_scale: PerAxis) -> Kernel:
-    """Return the kernel with another length-scale, one number or one per axis, in the one part that has one."""
+    """Return the kernel with another length-scale in the part that has it."""
     if isinstance(kernel, OnAxes):
         given = length_scale if isinstance(length_scale, jax.Array) else np.asarray(length_scale, np.float64)
         return replace(kernel, kernel=with_length_scale(kernel.kernel, given[np.asarray(kernel.axes)] if np.ndim(given) else given))
@@ -114,7 +130,10 @@ def length_scales(kernel: Kernel, *, inner: bool = True) -> list[PerAxis]:
 def nystroem_features(
     kernel: Kernel, domain: Domain, low: Sequence[float], high: Sequence[float], tolerance: float, most: int, precision: str
 ) -> NystroemFeatures:
-    """Build :class:`NystroemFeatures` for length-scales from ``low [d]`` to ``high [d]``, with at most ``most`` products."""
+    """Build features for length-scales from ``low`` to ``high``.
+
+    There are at most ``most`` products.
+    """
     shortest = with_length_scale(kernel, np.asarray(low))
     if shortest.along_axes(domain.dimension) is None or not domain.axes:
         raise InvalidArgument(
@@ -125,8 +144,9 @@ def nystroem_features(
     with arithmetic([precision]):
         axes = [_Axis.of(kernel, number, domain, low[number], high[number], tolerance) for number in range(domain.dimension)]
     sizes = outer([np.max([np.max(a * a, axis=0) for a, _ in axis.tried], axis=0) for axis in axes])
-    some = [axis.tried[:: (LENGTH_SCALES_TRIED - 1) // 2] for axis in axes]  # the ends and the middle of each range, where that is few
-    few = len(some[0]) ** len(some) <= MOST_COMBINATIONS
+    # The residual is measured at combinations of the ends and the middle of each range, if there are few enough.
+    some, max_combinations = [axis.tried[:: (LENGTH_SCALES_TRIED - 1) // 2] for axis in axes], 81
+    few = len(some[0]) ** len(some) <= max_combinations
     combinations = list(itertools.product(*some) if few else zip(*(axis.tried for axis in axes), strict=True))
     moved = sum(axis.distance for axis in axes) ** 2
 
@@ -158,15 +178,21 @@ def nystroem_features(
 
 
 class _Axis(NamedTuple):
-    """Features of one axis over the range."""
+    """Features of one axis over the range.
 
-    coefficients: np.ndarray  # [N, n, q]
-    tried: list[tuple[np.ndarray, np.ndarray]]  # features [n, q] and prior variances [n], from the shortest length-scale to the longest
-    distance: float  # of those that a program computes from features, in prior deviations, at the worst point and length-scale
+    Attributes:
+      coefficients: ``[N, n, q]`` coefficients of the polynomials.
+      tried: features ``[n, q]`` and prior variances ``[n]``, from the shortest length-scale to the longest.
+      distance: distance of the polynomials from the features in prior deviations, at the worst point and length-scale.
+    """
+
+    coefficients: np.ndarray
+    tried: list[tuple[np.ndarray, np.ndarray]]
+    distance: float
 
     @classmethod
     def of(cls, kernel: Kernel, number: int, domain: Domain, low: float, high: float, tolerance: float) -> _Axis:
-        """Compute the features of an axis and enough polynomials for them, in the arithmetic in force."""
+        """Compute the features of an axis and enough polynomials for them."""
         points = np.asarray(domain.axes[number], np.float64)[:, None]
 
         def part(length_scale: float) -> Kernel:
@@ -185,37 +211,41 @@ class _Axis(NamedTuple):
             moved = [np.linalg.norm(own - exact, axis=1).max() for own, (exact, _) in zip(played, tried, strict=True)]
             return float(np.max(np.divide(moved, deviations)))
 
-        enough = max(SHARE_OF_DISTANCE * tolerance, 16 * float(np.finfo(float_dtype()).eps))
+        enough = max(SHARES.distance * tolerance, 16 * float(np.finfo(float_dtype()).eps))
         best, least = np.zeros(0), np.inf
-        for nodes in NODES:
+        # The Chebyshev points of a number of nodes are among the points of the next number.
+        for nodes in (9, 17, 33, 65):
             at = np.cos(np.pi * np.arange(nodes) / (nodes - 1)).round(15)
             values = np.stack([features(low * (high / low) ** ((place + 1) / 2)) for place in at])
             coefficients = np.tensordot(np.linalg.inv(np.polynomial.chebyshev.chebvander(at, nodes - 1)), values, axes=1)
             distance, before = distance_of(coefficients), least
             if distance < least:
                 best, least = coefficients, distance
-            if least <= enough or (least**2 <= SHARE_OF_PIVOTS * tolerance and distance > before / 2):  # more would follow its rounding
+            # More polynomials would follow the rounding.
+            if least <= enough or (least**2 <= SHARES.pivots * tolerance and distance > before / 2):
                 break
         return cls(best, tried, least)
 
 
 def _features_on_pivots(part: Callable[[float], Kernel], points: np.ndarray, low: float, tolerance: float) -> Callable[[float], np.ndarray]:
-    """Return the function that computes features ``[n, q]`` of an axis for a length-scale, in float64.
+    """Return the float64 features ``[n, q]`` of an axis by length-scale.
 
-    With ``F = K(x, z) R^-1`` for a root ``R``, the features at the shortest length-scale are ``F V``, whose columns are the principal
-    directions under weights by leverage: an end of an axis needs more features than its middle, and a residual is that of the worst point.
-    For any other length-scale ``F O`` spans by its first columns what those of ``K(x, z) R_low^-1 V`` span.
+    With ``F = K(x, z) R^-1`` for a root ``R``, the features at the shortest length-scale are ``F V``. Its columns are the principal
+    directions under weights by leverage, because an end of an axis needs more features than its middle, and the worst point determines a
+    residual. For any other length-scale the first columns of ``F O`` and of ``K(x, z) R_low^-1 V`` span the same space.
     """
 
     def check(columns: float) -> None:
         what = f"the {columns:,.0f} features or more that these length-scales need on an axis of {len(points):,} points"
-        check_fits("domain", int(TABLES * 8 * columns * len(points)), what, "give fewer points, a larger low= or a smoother kernel")
+        # About 40 tables of features are in memory, one for each Chebyshev point of the range.
+        tables = 40
+        check_fits("domain", int(tables * 8 * columns * len(points)), what, "give fewer points, a larger low= or a smoother kernel")
 
-    _, chosen, _ = pivots(part(low), points, SHARE_OF_PIVOTS * max(tolerance, LEAST_JITTER), len(points), check)
+    _, chosen, _ = pivots(part(low), points, SHARES.pivots * max(tolerance, SHARES.min_jitter), len(points), check)
 
     def nystroem(length_scale: float) -> tuple[np.ndarray, np.ndarray]:
         (matrix,) = covariances([part(length_scale)], [points], [points[chosen]])  # [n, q]
-        jitter = max(SHARE_OF_JITTER * tolerance, LEAST_JITTER)
+        jitter = max(SHARES.jitter * tolerance, SHARES.min_jitter)
         while jitter < 1:
             try:
                 root = np.linalg.cholesky(matrix[chosen] + jitter * np.max(matrix[chosen]) * np.eye(len(chosen)))
@@ -239,11 +269,11 @@ def _features_on_pivots(part: Callable[[float], Kernel], points: np.ndarray, low
 
 @pytree
 class RangedSurrogate(Surrogate):
-    """A GP model whose length-scale is a leaf; make one with :func:`jaxbandit.ranged`.
+    """Gaussian-process model whose length-scale is a leaf.
 
-    ``jaxbandit.replace(model, length_scale=...)`` sets it, to a traced number too. Programs compute its features once, by
-    :meth:`factorised`, before the first round; called on the model itself, the methods of a posterior compute them anew every time. A
-    traced length-scale outside the range gives NaN, which flags a trial.
+    :func:`jaxbandit.ranged` makes one. ``jaxbandit.replace(model, length_scale=...)`` sets the length-scale, to a traced number too.
+    Programs compute the features once, by :meth:`factorised`, before the first round; the methods of a model that is not factorised compute
+    them anew in every call. A traced length-scale outside the range gives NaN, and so flags a trial.
 
     Attributes:
       length_scale: one number for all axes and outputs, one for each axis ``[d]``, or for each group of outputs and axis ``[G, d]``.
@@ -269,7 +299,8 @@ class RangedSurrogate(Surrogate):
         """Kernel of each output at the length-scale and variance of the model."""
         scale, variance = np.asarray(self.length_scale, np.float64), np.asarray(self.variance, np.float64)
         kernels = []
-        for kernel, group in zip(self.kernels, self.groups, strict=False):  # there are none after without_kernels
+        # A model of without_kernels has no kernels.
+        for kernel, group in zip(self.kernels, self.groups, strict=False):
             own = with_length_scale(kernel.kernel if isinstance(kernel, Scale) else kernel, scale[group] if scale.ndim == 2 else scale)
             kernels.append(own if variance[group] == 1 else Scale(kernel=own, variance=float(variance[group])))
         return tuple(kernels)
@@ -292,7 +323,7 @@ class RangedSurrogate(Surrogate):
         return f"{super().describe()}\nlength-scale {short(np.asarray(self.length_scale).tolist())} of {ranges}"
 
     def validate(self) -> None:
-        """Raise ``InvalidArgument`` on what :class:`Surrogate` refuses, and on a length-scale or variance out of range."""
+        """Raise ``InvalidArgument`` on a wrong field or a length-scale out of range."""
         super().validate()
         axes, name = len(self.low), "surrogate.length_scale"
         if checks.shape_of(name, self.length_scale) not in ((), (axes,), (len(self.forms), axes)):
@@ -312,14 +343,15 @@ class RangedSurrogate(Surrogate):
 
 
 def _largest_variance(kernel: Kernel, domain: Domain) -> float:
-    """Return the largest prior variance on a domain; axis by axis where the kernel is a product, by the programs of its features."""
+    """Return the largest prior variance on a domain."""
+    # A product is computed axis by axis, by the programs of its features.
     parts = kernel.along_axes(domain.dimension) if domain.axes else None
     tables = [domain.points] if parts is None else [np.asarray(axis)[:, None] for axis in domain.axes]
     return math.prod(float(np.max(prior_variance(part, points))) for part, points in zip(parts or [kernel], tables, strict=True))
 
 
-def _taken_apart(kernel: Kernel, dimension: int) -> tuple[Kernel, float, np.ndarray]:
-    """Return the kernel inside a scaled one, its variance or 1, and its only length-scale."""
+def _factors(kernel: Kernel, dimension: int) -> tuple[Kernel, float, np.ndarray]:
+    """Return the unscaled kernel, its variance and its only length-scale."""
     base, variance = (kernel.kernel, kernel.variance) if isinstance(kernel, Scale) else (kernel, 1.0)
     scales = length_scales(base)
     if len(scales) != 1:
@@ -346,12 +378,13 @@ def ranged(
     precision: Annotated[str, choice(*PRECISIONS)] = "auto",
     fit_to: Annotated[tuple[Numbers, Numbers], DATA] | None = None,
 ) -> RangedSurrogate:
-    """Return a GP model as :func:`jaxbandit.surrogate` does, whose length-scale can be any number from ``low`` to ``high``.
+    """Return a GP model with any length-scale from ``low`` to ``high``.
 
-    The field ``length_scale`` starts as the kernel's; it can be replaced, swept in one program and differentiated. Features are those of
-    Nystroem's method on each axis, with pivots that are fixed when the model is built, as polynomials in the logarithm of the length-scale;
-    ``describe`` says how many, and the share of prior variance that they miss in the arithmetic of the model, over the whole range. There
-    are as many as the shortest length-scale needs: a model serves best over a factor of two or so.
+    Otherwise the model is that of :func:`jaxbandit.surrogate`. The field ``length_scale`` starts as that of the kernel; a program can
+    replace it, sweep it and differentiate by it. The features are those of Nystroem's method on each axis, as polynomials in the logarithm
+    of the length-scale, with pivots that are fixed when the model is built. ``describe`` returns their number, and the share of prior
+    variance that they miss over the whole range in the arithmetic of the model. The shortest length-scale determines their number, so a
+    model serves best over a factor of two or so.
 
     Args:
       domain: the ``M`` points, a product grid.
@@ -384,19 +417,21 @@ def ranged(
     ends = shortest, longest
     if fit_to is not None:
         for own in one_per_output("kernel", kernel, outputs):
-            _taken_apart(own, domain.dimension)
-    given = Outputs.of(domain, kernel, noise_variance, prior_mean, outputs, fit_to, ends)
-    bases, variances, scales = zip(*(_taken_apart(own, domain.dimension) for own in given.members), strict=True)
+            _factors(own, domain.dimension)
+    given = OutputKernels.of(domain, kernel, noise_variance, prior_mean, outputs, fit_to, ends)
+    bases, variances, scales = zip(*(_factors(own, domain.dimension) for own in given.members), strict=True)
     largest = [variance * _largest_variance(base, domain) for base, variance in zip(bases, variances, strict=True)]
     facts, rounds = (largest, rules.least(given.noise), given.means), horizon or HORIZON_IF_UNKNOWN
     need = rules.needed(*facts, rounds, refreshable=True)
     first = rules.in_force(precision, need)
     rules.check_float64_suffices(*facts, rounds)
     rules.warn_of_float32(first, need)
-    allowed = min(MOST_MISSED, SHARE_OF_FALLEN * need.least_variance) if tolerance is None else tolerance
+    # On 90 random models these tolerances left beliefs off by at most 0.06 deviations at the end of the horizon.
+    allowed = min(1e-4, 0.1 * need.least_variance) if tolerance is None else tolerance
     for chosen in dict.fromkeys((first, "float64") if precision == "auto" else (first,)):
         forms: list[NystroemFeatures] = []
-        for base in bases:  # equal kernels share their features
+        # Equal kernels share their features.
+        for base in bases:
             twin = [form for form in forms if same(form.kernel, with_length_scale(base, np.asarray(ends[0])))]
             most = domain.size if rank is None else rank
             forms.append(twin[0] if twin else nystroem_features(base, domain, *ends, allowed, most, chosen))

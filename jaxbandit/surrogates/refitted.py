@@ -1,7 +1,7 @@
-"""A GP model that fits its hyper-parameters to the data as they come in, by maximum posterior, inside the compiled program.
+"""GP model that refits its hyper-parameters by maximum posterior between rounds.
 
-The data are counts, means and spreads at the points of the domain. When the hyper-parameters change, features are computed anew and the
-posterior is conditioned on every visited point once.
+The fits are part of the compiled program. The data are counts, means and spreads at the points of the domain. When the hyper-parameters
+change, the program computes the features anew and conditions the posterior on every visited point once.
 """
 
 from __future__ import annotations
@@ -28,12 +28,6 @@ from jaxbandit.surrogates.ranges import NystroemFeatures, RangedSurrogate, lengt
 __all__ = ["RefittedPosterior", "RefittedSurrogate"]
 
 P = TypeVar("P", bound="RefittedPosterior")
-# The path of the kernel's variance among hyper-parameters.
-VARIANCE = "variance"
-# The least noise variance of standardised values that arithmetic resolves.
-LEAST_NOISE = {np.dtype(np.float32): 1e-3, np.dtype(np.float64): 0.0}
-# A search ends where its next step promises less than RESOLVED nats, and computes information anew after INFORMED steps.
-RESOLVED, INFORMED = 1e-3, 4
 
 
 @pytree
@@ -47,15 +41,21 @@ class HyperParameters:
 
 @pytree
 class Seen:
-    """All values so far, point by point; those of a point not visited are 0."""
+    """Counts, means and spreads of all values, 0 at unvisited points.
+
+    ``means`` are those of the values less the prior mean, ``within`` the sums of squared deviations from the means.
+    """
 
     counts: Array  # [G, M]
-    means: Array  # [k, M] of the values less the prior mean
-    within: Array  # [k, M] sum of squared deviations from the mean
+    means: Array  # [k, M]
+    within: Array  # [k, M]
 
     def add(self, groups: Sequence[int], points: Array, values: Array, observed: Array) -> Seen:
-        """Return the data with ``values [k]``, less the prior mean, at ``points [k]`` where ``observed [k]``, by Welford's recursion."""
-        outputs, first = np.arange(len(groups)), np.asarray([groups.index(g) for g in range(max(groups) + 1)])  # which speaks for a group
+        """Add ``values [k]`` at ``points [k]`` where ``observed [k]``, by Welford's recursion.
+
+        The values are less the prior mean, and the first output of a group represents the group.
+        """
+        outputs, first = np.arange(len(groups)), np.asarray([groups.index(g) for g in range(max(groups) + 1)])
         counts = self.counts.at[np.arange(len(first)), points[first]].add(observed[first].astype(self.counts.dtype))
         away = jnp.where(observed, values - self.means[outputs, points], 0)
         moved = away / jnp.maximum(counts[np.asarray(groups), points], 1)
@@ -65,17 +65,22 @@ class Seen:
 
 @pytree
 class RefittedPosterior(HasGain):
-    """Belief under the hyper-parameters in force; with the data from which the next ones are fitted, in subclasses."""
+    """Belief under fitted hyper-parameters.
+
+    Attributes:
+      flags: int32 bits of :class:`~jaxbandit.core.status.Status`, whether a fit has ended at a bound.
+      rounds: int32 rounds and points of the initial design, the same for every trial of a batch.
+    """
 
     belief: Posterior
     hyper_parameters: HyperParameters
-    prior_mean: Array  # [k] in force
-    flags: Array  # [] int32 bits of core.status.Status, whether a fit has ended at a bound
-    rounds: Array  # [] int32 rounds and points of the initial design, the same for every trial of a batch
+    prior_mean: Array  # [k]
+    flags: Array  # [] int32
+    rounds: Array  # [] int32
 
     @property
     def gain(self) -> Array:
-        """Information gain ``[G]`` of the data under the hyper-parameters in force."""
+        """Information gain ``[G]`` of the data under the fitted hyper-parameters."""
         return self.belief.gain
 
 
@@ -84,18 +89,19 @@ class RangedPosterior(RefittedPosterior):
     """Posterior of a :class:`RefittedSurrogate`."""
 
     seen: Seen
-    features: tuple[tuple[tuple[Table, ...], Table], ...]  # of each group, on each axis [n_a, q_a], and prior variances [M]
+    # The features [n_a, q_a] of each group on each axis, and its prior variances [M].
+    features: tuple[tuple[tuple[Table, ...], Table], ...]
 
 
 @pytree
 class Refits(AbstractSurrogate):
-    """Abstract base of models whose length-scale, variance and noise variance are fitted anew from time to time.
+    """Abstract model that refits length-scale, variance and noise variance.
 
-    A subclass has ``in_force(posterior)``, the model with the hyper-parameters in force, ``observe`` and ``fitted``.
+    A subclass defines :meth:`in_force`, :meth:`observe` and :meth:`fitted`.
 
     Attributes:
-      prior, span, every, first, points, steps, fit_noise: as of :class:`jaxbandit.Refitted`.
-      fits: whether fits follow rounds at all; without them a program that only takes in data is smaller.
+      prior, span, every, first, points, steps, fit_noise: fields of :class:`jaxbandit.Refitted`.
+      fits: whether fits follow rounds; without fits a program that only conditions on data is smaller.
     """
 
     prior: Prior
@@ -108,15 +114,15 @@ class Refits(AbstractSurrogate):
     fits: bool = static(default=True)
 
     def in_force(self, posterior: Any) -> Surrogate:
-        """Return the model with the hyper-parameters in force."""
+        """Return the model with the hyper-parameters of the posterior."""
         raise TypeError(f"{type(self).__name__} must define in_force")
 
     def observe(self, posterior: Any, index: Array, values: Array, present: Array | None = None) -> Any:
-        """Take in values within a round that ends with ``refreshed``, as :meth:`Surrogate.observe <jaxbandit.Surrogate.observe>`."""
+        """Condition without :meth:`refreshed`, to be called after the round's last value."""
         raise TypeError(f"{type(self).__name__} must define observe")
 
     def fitted(self, posterior: Any) -> Any:
-        """Return the posterior under the hyper-parameters of maximum posterior, given all values so far."""
+        """Fit the hyper-parameters to all values, and condition anew."""
         raise TypeError(f"{type(self).__name__} must define fitted")
 
     def condition(self, posterior: P, index: Array, values: Array, present: Array | None = None) -> P:
@@ -124,28 +130,31 @@ class Refits(AbstractSurrogate):
         return self.refreshed(after)
 
     def refreshed(self, posterior: P) -> P:
-        """Return the posterior at the end of a round, in some rounds after a fit."""
+        """Return the posterior after a round, refitted if a fit is due."""
         belief = self.in_force(posterior).refreshed(posterior.belief)
         posterior = replace(posterior, belief=belief, rounds=posterior.rounds + 1)
         if not self.fits:
             return posterior
-        # The same in all trials, so that it stays a branch.
+        # The number of rounds is the same in all trials, so that this stays a branch.
         ended: P = jax.lax.cond(self._is_due(in_step(posterior.rounds)), self.fitted, lambda same: same, posterior)
         return ended
 
     def best(self, kernel: Scale, noise_variance: Array, data: Collapsed, extent: Array | float, bounds: Bounds) -> Fit[Scale]:
-        """Return the fit to standardised values, in the ranges and from the starts of :func:`learned`, but for these ``bounds``."""
+        """Fit standardised values in the ranges of :func:`learned` and ``bounds``."""
+        # The least noise variance of standardised values that the arithmetic resolves.
+        resolved = {np.dtype(np.float32): 1e-3, np.dtype(np.float64): 0.0}[self.dtype]
         names = [*paths(kernel), NOISE]
         own = 1.0 if self.prior.scale is None else self.prior.scale
         prior = replace(self.prior, extent=extent if self.prior.extent is None else self.prior.extent, scale=own)
         ranges, starts = learned(names, jnp.exp(jnp.mean(jnp.log(jnp.asarray(extent, self.dtype)))))
-        least = max(ranges[NOISE][0], LEAST_NOISE[self.dtype])
-        ranges |= {VARIANCE: (1 / self.span, self.span), NOISE: (least, ranges[NOISE][1]), **bounds}
+        least = max(ranges[NOISE][0], resolved)
+        ranges |= {"variance": (1 / self.span, self.span), NOISE: (least, ranges[NOISE][1]), **bounds}
         if self.fit_noise:
             noise_variance = jnp.maximum(noise_variance, least)
         else:
             del ranges[NOISE]
-        search = Search(starts, 1, self.steps, errors=False, tolerance=RESOLVED, informed=INFORMED)
+        # The search ends if its next step promises less than 1e-3 nats, and computes information anew after 4 steps.
+        search = Search(starts, 1, self.steps, errors=False, tolerance=1e-3, informed=4)
         fixed = tuple(name for name in names if name not in ranges)
         return maximise(kernel, noise_variance, data, prior=prior, fixed=fixed, bounds=ranges, search=search)
 
@@ -174,10 +183,10 @@ class Refits(AbstractSurrogate):
 
 @pytree
 class RefittedSurrogate(Refits):
-    """A model of :func:`jaxbandit.ranged` whose hyper-parameters are fitted anew from time to time; see :class:`jaxbandit.Refitted`.
+    """Model of :func:`jaxbandit.ranged` that :class:`jaxbandit.Refitted` refits.
 
     Attributes:
-      ranged: the model, with the hyper-parameters before the first fit; groups of outputs are fitted separately.
+      ranged: model with the hyper-parameters before the first fit; each group of outputs has its own fit.
     """
 
     ranged: RangedSurrogate
@@ -232,7 +241,7 @@ class RefittedSurrogate(Refits):
             variance=best.variance,
             noise_variance=best.noise_variance,
         ).factorised()
-        # Conditioned on each visited point once: c values under noise variance lam are as good as their mean under lam / c.
+        # The posterior is conditioned on each visited point once, because c values under noise variance lam equal their mean under lam / c.
         roots, variances, gains = [], [], []
         shifts: dict[int, Array] = {}
         means: dict[int, Array] = {}
@@ -270,8 +279,9 @@ class RefittedSurrogate(Refits):
         return _Standard(members=members, mean=mean, centred=centred, unit=unit)
 
     def _fits(self, posterior: RangedPosterior, standards: Sequence[_Standard]) -> tuple[HyperParameters, Array]:
-        """Return the hyper-parameters of maximum posterior of every group of outputs, and whether any is at a bound, ``[G]``."""
-        batches: dict[object, list[int]] = {}  # groups whose fits differ in numbers only: one program does them side by side
+        """Fit every group of outputs, and return also flags ``[G]`` of bounds."""
+        # One program fits the groups that differ in numbers only, side by side.
+        batches: dict[object, list[int]] = {}
         for group, form in enumerate(self.ranged.forms):
             batches.setdefault((jax.tree.structure(form.kernel), len(standards[group].members)), []).append(group)
         fits: dict[int, tuple[HyperParameters, Array]] = {}
@@ -297,29 +307,34 @@ class RefittedSurrogate(Refits):
         return data, Scale(kernel=kernel, variance=now.variance[group] / own.unit), now.noise_variance[group] / own.unit
 
     def _fit(self, data: Collapsed, kernel: Scale, noise_variance: Array) -> tuple[HyperParameters, Array]:
-        """Return the hyper-parameters of maximum posterior of standardised values, and whether one is at an end of its range."""
+        """Fit standardised values, and return also whether a range's end is reached."""
         low, high = jnp.asarray(self.ranged.low, self.dtype), jnp.asarray(self.ranged.high, self.dtype)
-        if np.ndim(length_scales(kernel)[0]) == 0:  # one for all axes, whose ranges it may not leave
+        # A length-scale of all axes stays within the ranges of all axes.
+        if np.ndim(length_scales(kernel)[0]) == 0:
             low, high = jnp.max(low), jnp.min(high)
         scale = next(name for name in paths(kernel) if name.endswith("length_scale"))
         sides = jnp.stack([jnp.asarray(axis[-1] - axis[0], self.dtype) for axis in self.domain.axes])
         best = self.best(kernel, noise_variance, data, jnp.where(sides > 0, sides, 1), {scale: (low, high)})
-        # The least noise variance is that of values without noise, which is no end of a range.
+        # Values without noise have the least noise variance, so that this is no bound.
         at_bound = jnp.stack([jnp.any(at) for name, at in best.at_bound.items() if name != NOISE])
         return hyper_parameters_of(best), jnp.any(at_bound)
 
 
 class _Standard(NamedTuple):
-    """Units in which the values of a group of outputs are standardised."""
+    """Units that standardise the values of a group of ``j`` outputs.
 
-    members: np.ndarray  # [j] numbers of its outputs
-    mean: Array  # [j] of the values less the prior mean
-    centred: Array  # [j, M] means at points less that, 0 where there are none
-    unit: Array  # [] variance of the values
+    They are the numbers of the outputs, the means of their values less the prior mean, the means at each point less ``mean``, 0 at
+    unvisited points, and the variance of the values.
+    """
+
+    members: np.ndarray  # [j]
+    mean: Array  # [j]
+    centred: Array  # [j, M]
+    unit: Array  # []
 
 
 def hyper_parameters_of(best: Fit[Scale]) -> HyperParameters:
-    """Return the hyper-parameters that a fit has found."""
+    """Return the hyper-parameters of a fit."""
     return HyperParameters(
         length_scale=jnp.atleast_1d(jnp.asarray(length_scales(best.kernel)[0])),
         variance=jnp.asarray(best.kernel.variance),
@@ -328,12 +343,14 @@ def hyper_parameters_of(best: Fit[Scale]) -> HyperParameters:
 
 
 def _conditioned(form: NystroemFeatures, noise: Array, counts: Array, means: Array, unit: Array) -> tuple[Array, Array, Array, Array]:
-    """Return factor, weights ``[j, r]``, constants ``[j]`` and information gain ``[]`` given ``means [j, M]`` of ``counts [M]`` values.
+    """Condition a form on ``means [j, M]`` of ``counts [M]`` values.
 
-    A constant ``c ~ N(0, MEAN unit)`` beside the kernel expects ``1^T V^-1 y / (1^T V^-1 1 + 1 / (MEAN unit))`` (Rasmussen and Williams
-    2006, eq. 2.41), and weights are those of the values less that.
+    Returns the factor, weights ``[j, r]``, constants ``[j]`` and information gain ``[]``. The constant ``c ~ N(0, MEAN unit)`` beside the
+    kernel has the expectation ``1^T V^-1 y / (1^T V^-1 1 + 1 / (MEAN unit))`` (Rasmussen and Williams 2006, eq. 2.41), and the weights are
+    those of the values less the constant.
     """
-    order = jnp.argsort(-counts)  # visited points first
+    # Visited points come first.
+    order = jnp.argsort(-counts)
     together = jnp.concatenate([means, jnp.ones_like(means[:1])])
 
     def one(number: Array, carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
@@ -347,7 +364,8 @@ def _conditioned(form: NystroemFeatures, noise: Array, counts: Array, means: Arr
         return root, weights + u[None] * (away / s)[:, None], products, gain + jnp.where(count > 0, 0.5 * jnp.log(s / own), 0)
 
     nothing = jnp.zeros((len(together), form.rank), counts.dtype), jnp.zeros((len(together),), counts.dtype), jnp.zeros((), counts.dtype)
-    visited = in_step(jnp.sum(counts > 0, dtype=jnp.int32))  # the most of any trial, so that the loop has one end for all
+    # This is the largest number of any trial, so that the loop has one end for all trials.
+    visited = in_step(jnp.sum(counts > 0, dtype=jnp.int32))
     root, weights, products, gain = jax.lax.fori_loop(0, visited, one, (form.init(), *nothing))
     constants = products[:-1] / (products[-1] + 1 / (MEAN * unit))
     return root, weights[:-1] - constants[:, None] * weights[-1:], constants, gain

@@ -1,4 +1,4 @@
-"""A model of a box that fits a length-scale for each axis, variance, noise variance and mean of each output to the data as they come in."""
+"""Model of a box that refits each output's hyper-parameters between rounds."""
 
 from __future__ import annotations
 
@@ -25,26 +25,25 @@ from jaxbandit.surrogates.refitted import HyperParameters, Refits, RefittedPoste
 
 __all__ = ["RefittedBox"]
 
-ALIKE = 64  # observations that fits have slots for even where there is less room, so that room changes no bit
-
 
 @pytree
 class BoxPosterior(RefittedPosterior):
     """Posterior of a :class:`RefittedBox`."""
 
-    values: Array  # [k, N] as they were observed, in the order of the observations of each output
+    # The observed values, in the order of the observations of each output.
+    values: Array  # [k, N]
 
 
 @pytree
 class RefittedBox(Refits):
-    """A model of a box whose hyper-parameters are fitted anew from time to time; see :class:`jaxbandit.Refitted`.
+    """Model of a box that :class:`jaxbandit.Refitted` refits.
 
-    Each fit is one of values less their mean, in units of their standard deviation, with a constant of prior variance ``MEAN`` beside the
-    kernel. Prior mean of the belief becomes what the fit expects of that constant, to which values count by what each tells: where an
-    algorithm has chosen many points in one place they are one, and do not draw the mean elsewhere to what they have in common.
+    Each fit is to values less their mean, in units of their standard deviation, with a constant of prior variance ``MEAN`` beside the
+    kernel. The prior mean of the belief becomes the expectation of that constant. Values count in it by their information: many points that
+    an algorithm has chosen in one place count as one point, and do not move the mean elsewhere to their common value.
 
     Attributes:
-      box: the model, with the hyper-parameters before the first fit and a factor for each output.
+      box: model with the hyper-parameters before the first fit, and with a factor for each output.
     """
 
     box: BoxSurrogate
@@ -64,7 +63,7 @@ class RefittedBox(Refits):
 
     def init(self) -> BoxPosterior:
         model = self.box
-        base, variances = zip(*(_taken_apart(form.kernel) for form in model.forms), strict=True)
+        base, variances = zip(*(_unscaled(form.kernel) for form in model.forms), strict=True)
         scales = [jnp.broadcast_to(jnp.asarray(length_scales(kernel)[0], self.dtype), (self.domain.dimension,)) for kernel in base]
         parameters = HyperParameters(
             length_scale=jnp.stack(scales),
@@ -124,7 +123,7 @@ class RefittedBox(Refits):
 
         def conditioned(form: Pool, state: PoolState, noise: Array, values: Array, seen: Array, unit: Array) -> tuple[Any, ...]:
             anew, (white, one), gain = form.conditioned(state, noise, jnp.stack([values, seen]))
-            # The constant c ~ N(0, s) beside K expects 1^T K^-1 y / (1^T K^-1 1 + 1 / s) (Rasmussen and Williams 2006, eq. 2.41).
+            # The constant c ~ N(0, s) beside K has expectation 1^T K^-1 y / (1^T K^-1 1 + 1 / s) (Rasmussen and Williams 2006, eq. 2.41).
             constant = jnp.sum(one * white) / (jnp.sum(one * one) + 1 / (MEAN * unit))
             weights = white - constant * one
             return anew, (weights, constant, gain, form.expand(anew, weights), form.spread(anew))
@@ -141,15 +140,16 @@ class RefittedBox(Refits):
         return replace(posterior, belief=belief, hyper_parameters=best, prior_mean=mean + constant, flags=flags)
 
     def _data(self, state: PoolState, values: Array) -> Collapsed:
-        """Return the observations of an output, with ``values [N]``; of more than a fit looks at, some evenly spaced in time."""
-        slots = jnp.arange(min(self.points, max(self.box.room, ALIKE)), dtype=jnp.int32)
+        """Return the observations of an output with ``values [N]``, thinned evenly."""
+        # A fit has at least 64 slots even if there is less room, so that room changes no bit.
+        slots = jnp.arange(min(self.points, max(self.box.room, 64)), dtype=jnp.int32)
         which = jnp.where(state.count > len(slots), slots * state.count // len(slots), slots)
         counts = (which < state.count).astype(self.dtype)
         within, constant = jnp.zeros((1,), self.dtype), jnp.asarray(MEAN, self.dtype)
         return Collapsed(points=state.observed[which], counts=counts, means=values[which][None], within=within, constant=constant)
 
     def _fit(self, data: Collapsed, kernel: Scale, noise_variance: Array) -> tuple[HyperParameters, Array]:
-        """Return the hyper-parameters of maximum posterior of standardised values, and whether a length-scale is the least allowed."""
+        """Fit standardised values, and return also whether a length-scale is the least."""
         found = hyper_parameters_of(self.best(kernel, noise_variance, data, 1.0, {}))
         return found, jnp.any(found.length_scale <= SIDES[0] * math.exp(AT_BOUND))
 
@@ -167,11 +167,11 @@ class RefittedBox(Refits):
         return self.box.pool(posterior.belief)
 
 
-def _taken_apart(kernel: Kernel) -> tuple[Kernel, Any]:
-    """Return the kernel inside a scaled one, and its variance or 1."""
+def _unscaled(kernel: Kernel) -> tuple[Kernel, Any]:
+    """Return the unscaled kernel and its variance."""
     return (kernel.kernel, kernel.variance) if isinstance(kernel, Scale) else (kernel, 1.0)
 
 
 def _kernel(kernel: Kernel, length_scale: Array, variance: Array) -> Scale:
     """Return a kernel with other hyper-parameters."""
-    return Scale(kernel=with_length_scale(_taken_apart(kernel)[0], length_scale), variance=variance)
+    return Scale(kernel=with_length_scale(_unscaled(kernel)[0], length_scale), variance=variance)
