@@ -24,16 +24,11 @@ class Alike(Generic[P]):
 
     If there are several groups, leaves of forms and states have a leading axis ``[B]``, except candidates and points, which all groups
     share. The leaves of a single group have no such axis, because XLA would copy tables to add it.
-
-    Attributes:
-      form: the forms of all groups.
-      groups: the ``B`` numbers of the groups.
-      outputs: for each group the numbers of its ``c`` outputs.
     """
 
     form: BoxForm[P]
-    groups: tuple[int, ...] = static()
-    outputs: tuple[tuple[int, ...], ...] = static()
+    groups: tuple[int, ...] = static()  # [B] numbers
+    outputs: tuple[tuple[int, ...], ...] = static()  # [B, c] numbers
 
     @property
     def first(self) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Model of a box, with posteriors at any point of the unit cube."""
+"""Model of a box, with posteriors at any of its points."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class BoxSurrogate(Surrogate):
         return int(self.forms[0].room)
 
     def with_room(self, room: int) -> BoxSurrogate:
-        """Return the model with room for ``room`` points and observations of a trial."""
+        """Return the model with room for ``room`` points and observations."""
         return replace(self, forms=tuple(replace(form, room=room) for form in self.forms))
 
     def largest_variances(self) -> list[float]:
@@ -68,9 +68,9 @@ class BoxSurrogate(Surrogate):
 
     @checked
     def holding(self, points: At) -> tuple[BoxSurrogate, Posterior, Array]:
-        """Return a model with room for ``points [n, d]``, its prior, and indices ``[n]``.
+        """Return a model with room for ``points``, its prior, and their indices.
 
-        The points are in the units of the axes, and the prior includes them.
+        The points ``[n, d]`` are in the units of the axes, and the prior includes them, with indices ``[n]``.
         """
         model = self.with_room(np.shape(points)[0])
 
@@ -274,10 +274,10 @@ def _weights_of(posterior: Posterior) -> Array:
 
 @pytree
 class Elsewhere(AbstractSurrogate):
-    """Model of a box that predicts and samples at ``points [n, d]`` alone."""
+    """Model of a box that predicts and samples at ``points`` alone."""
 
     surrogate: AbstractSurrogate
-    points: Array
+    points: Array  # [n, d]
 
     @property
     def model(self) -> Surrogate:
@@ -314,13 +314,10 @@ class Notes:
 
 @pytree
 class Noting(AbstractSurrogate):
-    """Model of a box that conditions late, on all values at once.
-
-    It notes values at points ``places [n, d]``, and conditions on them when a method needs the posterior.
-    """
+    """Model of a box that notes values, and conditions when it must."""
 
     surrogate: AbstractSurrogate
-    places: Array
+    places: Array  # [n, d]
 
     @property
     def model(self) -> Surrogate:

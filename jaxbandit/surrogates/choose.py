@@ -293,22 +293,17 @@ def _check_residual(built: Built | BoxFeatures, tolerance: float, limit: str, re
 
 @dataclasses.dataclass(frozen=True)
 class OutputKernels:
-    """Kernels, noise variances and prior means of outputs, and their groups.
+    """Kernels, prior means and groups of outputs, and noise of the groups.
 
     Outputs of a group share a factor.
-
-    Attributes:
-      kernels, means, groups: kernel, prior mean and number of the group of each output.
-      members: kernel of each group.
-      noise: noise variances ``[G]``, or ``[G, M]`` if a group has a table.
     """
 
     domain: Domain
-    kernels: list[Kernel]
-    means: list[float]
-    groups: list[int]
-    members: list[Kernel]
-    noise: Table
+    kernels: list[Kernel]  # [k]
+    means: list[float]  # [k]
+    groups: list[int]  # [k] numbers of groups
+    members: list[Kernel]  # [G]
+    noise: Table  # [G], or [G, M]
 
     @classmethod
     def of(
@@ -321,10 +316,7 @@ class OutputKernels:
         fit_to: tuple[Numbers, Numbers] | None,
         ends: Ends | None = None,
     ) -> OutputKernels:
-        """Return the facts of ``count`` outputs, fitted to any data.
-
-        Fitted length-scales stay between ``ends``.
-        """
+        """Return ``count`` outputs, fitted to data with length-scales between ``ends``."""
         kernels = one_per_output("kernel", kernel, count)
         noises = _variances(noise_variance, count, domain)
         means = [float(mean) for mean in one_per_output("prior_mean", prior_mean, count)]
@@ -392,10 +384,7 @@ def _table(name: str, given: Any, domain: Domain) -> float | Table:
 
 
 def _check_parts(kernel: Kernel, domain: Domain) -> None:
-    """Raise unless each part of ``kernel`` suits its axes.
-
-    A Gram matrix needs numbers from 0, and a distance needs axes without categories.
-    """
+    """Raise if Gram matrices lack numbers from 0, or distances see categories."""
     for part, axes in parts_on_axes(kernel, tuple(range(domain.dimension))):
         named = [domain.name_of(axis) for axis in axes if domain.is_categorical(axis)]
         if named and not isinstance(part, Gram | Categorical | Constant | White):

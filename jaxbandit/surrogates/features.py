@@ -39,8 +39,7 @@ HIGHEST_PRECISION = jax.lax.Precision.HIGHEST
 matmul = partial(jnp.matmul, precision=HIGHEST_PRECISION)
 S = TypeVar("S")
 
-# Three copies of the features are in memory: as computed, rotated and squared. Of a kernel matrix they are itself, its eigenvectors and
-# the workspace of the solver.
+# Three copies are in memory: of features, as computed, rotated and squared; of a kernel matrix, with its eigenvectors and the workspace.
 COPIES = 3
 
 
@@ -53,7 +52,7 @@ class FactorisationEffort:
       max_cubes: sum of the cubed sizes of axes whose eigenvectors are computed, if the user did not name the form; about a minute.
       checked_work: points times squared columns above which a factorisation is checked on the way.
       first_check: columns at the first check, enough to have reached the corners of a domain.
-      growth_limit: at the first check, stop if the extrapolated rank is more than so many times the allowed rank.
+      growth_limit: multiple of the allowed rank that the extrapolated rank may have at the first check.
     """
 
     max_work: float = 2e10
@@ -92,15 +91,8 @@ square_root_update = by_platform(_update, cuda=_update_on_gpus)
 class Form(Described, abc.ABC, Generic[S]):
     """Abstract form of the posterior of a group of outputs.
 
-    It has ``r`` basis functions and computes from the state ``S`` of a trial.
-
-    Attributes:
-      name: name in messages and records.
-      refreshable: whether computing the variance anew costs less than float64 does.
-      rank: number of basis functions ``r``.
-      trials_per_block: number of trials to run side by side on a CPU core.
-      prior_variance: ``[M]`` prior variance ``k(x, x)``.
-      residual: ``[]`` largest share of prior variance that the form leaves out.
+    It has ``rank`` basis functions, ``r``, and computes from the state ``S`` of a trial, with ``trials_per_block`` side by side on a CPU
+    core. It is ``refreshable`` if a new computation of the variance costs less than float64 does.
     """
 
     described: ClassVar[str] = "a form of jaxbandit.surrogates"
@@ -115,9 +107,9 @@ class Form(Described, abc.ABC, Generic[S]):
         @property
         def trials_per_block(self) -> int: ...
         @property
-        def prior_variance(self) -> Table: ...
+        def prior_variance(self) -> Table: ...  # [M] k(x, x)
         @property
-        def residual(self) -> Scalar: ...
+        def residual(self) -> Scalar: ...  # [] largest share left out
 
     @abc.abstractmethod
     def init(self) -> S:
@@ -158,7 +150,7 @@ class Form(Described, abc.ABC, Generic[S]):
 
 
 class SquareRoot(Form[Array]):
-    """Posterior of feature weights, with state ``W [r, r]``, abstract."""
+    """Abstract posterior of feature weights, with state ``W [r, r]``."""
 
     # The prior variance k(x, x) - sum_r phi^2 that the features leave out, and that no observation reduces.
     left_out: Scalar | Table = 0.0  # [M]
@@ -216,14 +208,12 @@ class DenseFeatures(SquareRoot):
 class ProductFeatures(SquareRoot):
     """Features of a product kernel on a product grid, axis by axis.
 
-    Attributes:
-      axes: one-dimensional features ``[n_a, q_a]`` of each axis.
-      columns: ``[d, r]`` for each kept feature the numbers of the one-dimensional features that it is the product of.
-      slots: ``[q_1, ..., q_d]`` position of a product among the kept features, ``r`` for a dropped product.
+    Each kept feature is a product of one-dimensional features, with numbers ``columns``. A product has a position among the kept features
+    in ``slots``, which is ``r`` for a dropped product.
     """
 
     name: ClassVar[str] = "product"
-    axes: tuple[Table, ...] = dataclasses.field(repr=False)
+    axes: tuple[Table, ...] = dataclasses.field(repr=False)  # [n_a, q_a] of each axis
     columns: Table  # [d, r]
     slots: Table = dataclasses.field(repr=False)  # [q_1, ..., q_d]
     prior_variance: Table = dataclasses.field(repr=False)

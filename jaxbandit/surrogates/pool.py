@@ -57,10 +57,7 @@ class OwnPoints:
 
 
 class BoxForm(Form[P]):
-    """Abstract form of posteriors on a box.
-
-    ``room`` is the number ``N`` of points that a trial can add.
-    """
+    """Abstract form of posteriors on a box, with ``room`` for ``N`` points."""
 
     refreshable: ClassVar[bool] = False
     trials_per_block: ClassVar[int] = 1
@@ -95,10 +92,7 @@ class BoxForm(Form[P]):
 
     @abc.abstractmethod
     def rank_one_step(self, state: P, index: Array, noise: Array, present: Array | None) -> tuple[Any, Array, Array, Array, Array]:
-        """Compute the step of an observation at ``index []`` for :meth:`apply_step`.
-
-        Returns it with ``phi [r]``, ``u [r]``, ``s []`` and ``column [M]``.
-        """
+        """Return the step of an observation, ``phi``, ``u``, ``s`` and ``column [M]``."""
 
     @abc.abstractmethod
     def apply_step(self, state: P, new: Any, present: Array | None) -> P:
@@ -120,14 +114,13 @@ class BoxForm(Form[P]):
 class PoolState(OwnPoints):
     """Points of one trial and its observations, at most ``N``."""
 
-    # L^-1 K(X, points), L^-1 and its transpose are 0 beyond the observations.
-    rows: Array  # [N, M]
-    inverse: Array  # [N, N]
-    transposed: Array  # [N, N]
+    # The first three are 0 beyond the observations.
+    rows: Array  # [N, M] L^-1 K(X, points)
+    inverse: Array  # [N, N] L^-1
+    transposed: Array  # [N, N] L^-T
     observed_axes: Array  # [d, N] X^T
-    # The noise variance of each observation, and the number of observations.
-    noises: Array  # [N]
-    count: Array  # [] int32
+    noises: Array  # [N] noise variances
+    count: Array  # [] int32 observations
 
     @property
     def observed(self) -> Array:
@@ -204,10 +197,8 @@ class Pool(BoxForm[PoolState]):
         return self.kernel(state.points[indices], state.points) - matmul(state.rows[:, indices].T, state.rows)
 
     def shift_at(self, state: PoolState, weights: Array, points: Array) -> Array:
-        """Return ``weights . v [n]`` at ``points [n, d]``.
-
-        It takes fewer products than :meth:`weights_at` and is less exact.
-        """
+        """Return ``weights . v [n]`` at ``points``, faster than by :meth:`weights_at`."""
+        # Fewer products are also less exact.
         weights = matmul(weights, state.inverse)
         if len(points) < MIN_LOOPED_POINTS:
             shift: Array = matmul(self.kernel(points, state.observed), weights)

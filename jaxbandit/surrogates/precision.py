@@ -62,7 +62,6 @@ class Need(NamedTuple):
     """Arithmetic that a run needs.
 
     Attributes:
-      precision: ``"float32"`` or ``"float64"``.
       refresh: rounds between refreshes of the variance in float32, 0 for never; float64 needs no refresh.
       tolerance: share of prior variance that features may leave out in float32.
       least_variance: share of prior variance that is left at a point observed in every round.
@@ -142,10 +141,7 @@ def least(variances: Table) -> list[float]:
 
 @contextlib.contextmanager
 def arithmetic(precisions: Iterable[str]) -> Iterator[bool]:
-    """Run in float64 if one of ``precisions`` is ``"float64"``.
-
-    Yields whether that switches JAX to x64.
-    """
+    """Run in float64 if any precision is, and yield whether JAX switches."""
     checks.check_not_forked()
     given = list(precisions) if isinstance(precisions, Iterable) else precisions
     each(choice("float32", "float64"))("precisions", given)

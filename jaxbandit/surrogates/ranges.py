@@ -39,24 +39,8 @@ from jaxbandit.surrogates.precision import HORIZON_IF_UNKNOWN, PRECISIONS, arith
 
 __all__ = ["RangedSurrogate", "ranged"]
 
-
-@dataclasses.dataclass(frozen=True)
-class NystroemShares:
-    """Shares of the tolerance that the parts of a computation may use.
-
-    Attributes:
-      pivots: residual of the pivots of an axis; the rest is for dropped products.
-      jitter: addition to ``K(z, z)`` for its factorisation, at least ``min_jitter`` of the prior variance.
-      distance: distance of the polynomials from the features.
-    """
-
-    pivots: float = 0.1
-    jitter: float = 1e-3
-    distance: float = 1e-3
-    min_jitter: float = 1e-14
-
-
-SHARES = NystroemShares()
+# The share of the tolerance that the pivots of an axis may leave out. The rest is for dropped products.
+SHARE_OF_PIVOTS = 0.1
 # Length-scales of the range at which the sizes of features, and their distance from the polynomials, are measured.
 LENGTH_SCALES_TRIED = 9
 # The share by which a length-scale may lie outside the range, as after rounding to float32.
@@ -65,26 +49,19 @@ SLACK = 1e-5
 
 @pytree
 class NystroemFeatures(ProductFeatures):
-    """Features of a product kernel for every length-scale of a range.
+    """Features of a product kernel for length-scales from ``low`` to ``high``.
 
-    :meth:`at` computes ``axes`` for a length-scale. The residual is the largest over the range, and includes the rounding and the errors of
-    the polynomials.
-
-    Attributes:
-      kernel: kernel whose length-scale is replaced.
-      coordinates: points ``[n_a]`` of each axis.
-      low, high: ``[d]`` ends of the range on each axis.
-      coefficients: ``[N_a, n_a, p_a]`` coefficients of polynomials in the logarithm of the length-scale.
-      kernel_variance: ``[M]`` prior variances of the kernel at the shortest length-scale.
+    :meth:`at` computes ``axes`` for a length-scale, by polynomials in its logarithm. The residual is the largest over the range, and
+    includes the rounding and the errors of the polynomials.
     """
 
     name: ClassVar[str] = "nystroem"
     kernel: Kernel
-    coordinates: tuple[Table, ...] = dataclasses.field(repr=False)
+    coordinates: tuple[Table, ...] = dataclasses.field(repr=False)  # [n_a] of each axis
     low: Table  # [d]
     high: Table  # [d]
-    coefficients: tuple[Table, ...] = dataclasses.field(repr=False)
-    kernel_variance: Table = dataclasses.field(repr=False)  # [M]
+    coefficients: tuple[Table, ...] = dataclasses.field(repr=False)  # [N_a, n_a, p_a] of each axis
+    kernel_variance: Table = dataclasses.field(repr=False)  # [M] at the shortest length-scale
 
     def at(self, length_scale: Array, variance: Array) -> NystroemFeatures:
         """Return the features for ``length_scale [d]`` and ``variance []``, traced or not."""
@@ -178,16 +155,12 @@ def nystroem_features(
 
 
 class _Axis(NamedTuple):
-    """Features of one axis over the range.
+    """Features of one axis, and their polynomials, over the range."""
 
-    Attributes:
-      coefficients: ``[N, n, q]`` coefficients of the polynomials.
-      tried: features ``[n, q]`` and prior variances ``[n]``, from the shortest length-scale to the longest.
-      distance: distance of the polynomials from the features in prior deviations, at the worst point and length-scale.
-    """
-
-    coefficients: np.ndarray
-    tried: list[tuple[np.ndarray, np.ndarray]]
+    coefficients: np.ndarray  # [N, n, q]
+    # Features and prior variances, from the shortest length-scale to the longest.
+    tried: list[tuple[np.ndarray, np.ndarray]]  # [n, q], [n]
+    # The distance of the polynomials from the features in prior deviations, at the worst point and length-scale.
     distance: float
 
     @classmethod
@@ -211,7 +184,8 @@ class _Axis(NamedTuple):
             moved = [np.linalg.norm(own - exact, axis=1).max() for own, (exact, _) in zip(played, tried, strict=True)]
             return float(np.max(np.divide(moved, deviations)))
 
-        enough = max(SHARES.distance * tolerance, 16 * float(np.finfo(float_dtype()).eps))
+        # Polynomials may be off by a thousandth of the tolerance.
+        enough = max(1e-3 * tolerance, 16 * float(np.finfo(float_dtype()).eps))
         best, least = np.zeros(0), np.inf
         # The Chebyshev points of a number of nodes are among the points of the next number.
         for nodes in (9, 17, 33, 65):
@@ -222,7 +196,7 @@ class _Axis(NamedTuple):
             if distance < least:
                 best, least = coefficients, distance
             # More polynomials would follow the rounding.
-            if least <= enough or (least**2 <= SHARES.pivots * tolerance and distance > before / 2):
+            if least <= enough or (least**2 <= SHARE_OF_PIVOTS * tolerance and distance > before / 2):
                 break
         return cls(best, tried, least)
 
@@ -241,11 +215,13 @@ def _features_on_pivots(part: Callable[[float], Kernel], points: np.ndarray, low
         tables = 40
         check_fits("domain", int(tables * 8 * columns * len(points)), what, "give fewer points, a larger low= or a smoother kernel")
 
-    _, chosen, _ = pivots(part(low), points, SHARES.pivots * max(tolerance, SHARES.min_jitter), len(points), check)
+    min_jitter = 1e-14
+    _, chosen, _ = pivots(part(low), points, SHARE_OF_PIVOTS * max(tolerance, min_jitter), len(points), check)
 
     def nystroem(length_scale: float) -> tuple[np.ndarray, np.ndarray]:
         (matrix,) = covariances([part(length_scale)], [points], [points[chosen]])  # [n, q]
-        jitter = max(SHARES.jitter * tolerance, SHARES.min_jitter)
+        # The jitter is a thousandth of the tolerance, or the least share of the prior variance that a factorisation needs.
+        jitter = max(1e-3 * tolerance, min_jitter)
         while jitter < 1:
             try:
                 root = np.linalg.cholesky(matrix[chosen] + jitter * np.max(matrix[chosen]) * np.eye(len(chosen)))

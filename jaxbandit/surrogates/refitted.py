@@ -41,20 +41,15 @@ class HyperParameters:
 
 @pytree
 class Seen:
-    """Counts, means and spreads of all values, 0 at unvisited points.
-
-    ``means`` are those of the values less the prior mean, ``within`` the sums of squared deviations from the means.
-    """
+    """Counts, means and spreads of all values, 0 at unvisited points."""
 
     counts: Array  # [G, M]
-    means: Array  # [k, M]
-    within: Array  # [k, M]
+    means: Array  # [k, M] less the prior mean
+    within: Array  # [k, M] squared deviations, summed
 
     def add(self, groups: Sequence[int], points: Array, values: Array, observed: Array) -> Seen:
-        """Add ``values [k]`` at ``points [k]`` where ``observed [k]``, by Welford's recursion.
-
-        The values are less the prior mean, and the first output of a group represents the group.
-        """
+        """Add ``values [k]``, less the prior mean, where ``observed``, by Welford's recursion."""
+        # The first output of a group represents the group.
         outputs, first = np.arange(len(groups)), np.asarray([groups.index(g) for g in range(max(groups) + 1)])
         counts = self.counts.at[np.arange(len(first)), points[first]].add(observed[first].astype(self.counts.dtype))
         away = jnp.where(observed, values - self.means[outputs, points], 0)
@@ -67,15 +62,13 @@ class Seen:
 class RefittedPosterior(HasGain):
     """Belief under fitted hyper-parameters.
 
-    Attributes:
-      flags: int32 bits of :class:`~jaxbandit.core.status.Status`, whether a fit has ended at a bound.
-      rounds: int32 rounds and points of the initial design, the same for every trial of a batch.
+    The number of ``rounds``, points of the initial design included, is the same for every trial of a batch.
     """
 
     belief: Posterior
     hyper_parameters: HyperParameters
     prior_mean: Array  # [k]
-    flags: Array  # [] int32
+    flags: Array  # [] int32 bits of Status
     rounds: Array  # [] int32
 
     @property
@@ -321,16 +314,12 @@ class RefittedSurrogate(Refits):
 
 
 class _Standard(NamedTuple):
-    """Units that standardise the values of a group of ``j`` outputs.
+    """Units that standardise the values of a group of ``j`` outputs."""
 
-    They are the numbers of the outputs, the means of their values less the prior mean, the means at each point less ``mean``, 0 at
-    unvisited points, and the variance of the values.
-    """
-
-    members: np.ndarray  # [j]
-    mean: Array  # [j]
-    centred: Array  # [j, M]
-    unit: Array  # []
+    members: np.ndarray  # [j] numbers of outputs
+    mean: Array  # [j] less the prior mean
+    centred: Array  # [j, M] 0 at unvisited points
+    unit: Array  # [] variance of the values
 
 
 def hyper_parameters_of(best: Fit[Scale]) -> HyperParameters:

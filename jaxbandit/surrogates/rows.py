@@ -30,41 +30,31 @@ T = TypeVar("T")
 class RowState:
     """Row cache of one trial, with ``S`` rows per block.
 
-    The basis has ``N`` rows, the seeds included.
-
-    Attributes:
-      rows: blocks ``[S, M]`` of ``L^-1 K(pivots, grid)``.
-      root: rows of ``W``, ``[seeds, N]`` and then blocks ``[S, N]``, with ``W W^T`` the posterior covariance of the basis weights.
-      residual: ``[M]`` prior variance that the basis does not explain yet, 0 at visited points.
-      pivots: int32 number of rows in use.
-      rounds: int32 number of observations, the same for every trial of a batch.
+    There are ``N`` rows with the seeds. ``W W^T`` is the posterior covariance of the basis weights. The number of rounds is the same for
+    every trial of a batch.
     """
 
-    rows: tuple[Array, ...]
-    root: tuple[Array, ...]
-    residual: Array  # [M]
-    pivots: Array  # []
-    rounds: Array  # []
+    rows: tuple[Array, ...]  # [S, M] of L^-1 K(pivots, grid)
+    root: tuple[Array, ...]  # [seeds, N], [S, N], ... of W
+    residual: Array  # [M] unexplained prior variance
+    pivots: Array  # [] int32 rows in use
+    rounds: Array  # [] int32 observations so far
 
 
 @pytree
 class RowCache(Form[RowState]):
     """Form whose basis are kernel rows, computed as points are visited.
 
-    Attributes:
-      seeds: ``[seeds, M]`` rows that all trials share.
-      residual: share of prior variance below which the basis explains a point.
-      capacity: largest number of distinct points that a trial can observe.
-      block: rows in each block, ``S``.
-      skips: whether products leave out an empty block, by a branch.
+    A trial can observe ``capacity`` distinct points, in ``blocks`` of ``block`` rows; products leave out an empty block if it ``skips``.
     """
 
     name: ClassVar[str] = "rows"
     refreshable: ClassVar[bool] = False
     kernel: Kernel
     points: Table = dataclasses.field(repr=False)  # [M, d]
-    seeds: Table = dataclasses.field(repr=False)  # [seeds, M]
+    seeds: Table = dataclasses.field(repr=False)  # [seeds, M] shared by trials
     prior_variance: Table = dataclasses.field(repr=False)
+    # The share of prior variance below which the basis explains a point.
     residual: Scalar
     capacity: int = static()
     blocks: int = static(repr=False)
