@@ -25,7 +25,7 @@ from jaxbandit.problems import AbstractProblem
 from jaxbandit.problems.base import without_name
 from jaxbandit.results.dataset import output_names
 from jaxbandit.surrogates import BoxSurrogate, Surrogate
-from jaxbandit.surrogates.pool import PANEL
+from jaxbandit.surrogates.pool import ROOM_STEP
 from jaxbandit.surrogates.rows import RowCache
 
 NOISE_OFF = 100  # factor between the noise variances of a model and of a problem beyond which that is said
@@ -200,8 +200,8 @@ def refreshed_in_time(models: Sequence[Surrogate], horizon: int) -> list[Surroga
 
 
 def with_room(models: Sequence[Surrogate], points: int) -> list[Surrogate]:
-    """Return the models, those of a box with room for ``points`` of a trial's own, up to the next multiple of ``PANEL``."""
-    room = -(-points // PANEL) * PANEL
+    """Return the models, those of a box with room for ``points`` of a trial's own, up to the next multiple of ``ROOM_STEP``."""
+    room = -(-points // ROOM_STEP) * ROOM_STEP
     distinct = {id(model): model.with_room(room) if isinstance(model, BoxSurrogate) else model for model in models}
     return [distinct[id(model)] for model in models]
 

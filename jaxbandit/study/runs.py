@@ -30,7 +30,7 @@ from jaxbandit.problems import AbstractProblem, FullInformation, full_informatio
 from jaxbandit.problems.data import rows_of_csv
 from jaxbandit.results.dataset import value_words
 from jaxbandit.surrogates import PRECISIONS, Surrogate, ranged, surrogate
-from jaxbandit.surrogates.choose import FORMS, VARIANCE_IN_FILES
+from jaxbandit.surrogates.choose import FORM_NAMES, VARIANCE_IN_FILES
 from jaxbandit.surrogates.ranges import with_length_scale
 
 LONGEST_LABEL = 1000  # characters
@@ -62,7 +62,7 @@ class Model:
     )
     noise_variance: Annotated[PerOutput | Sequence[Any], VARIANCE_IN_FILES] = 0.05
     prior_mean: Annotated[PerOutput, finite_numbers] = 0.0
-    form: Annotated[str, choice(*FORMS)] = "auto"
+    form: Annotated[str, choice(*FORM_NAMES)] = "auto"
     tolerance: Annotated[float, between(0, 1, open_high=True, host=True)] | None = None
     rank: Annotated[int, whole(1)] | None = None
     precision: Annotated[str, choice(*PRECISIONS)] = "auto"

@@ -44,7 +44,7 @@ class Alike(Generic[P]):
         if self._is_one:
             return self.form.init()
         candidates = jnp.asarray(self.form.candidates)
-        states = jax.vmap(lambda form: _bare(replace(form, candidates=candidates).init()))(_bare(self.form))
+        states = jax.vmap(lambda form: _without_shared(replace(form, candidates=candidates).init()))(_without_shared(self.form))
         started: P = replace(states, axes=candidates[self.form.numbers()].T, placed=jnp.int32(0))
         return started
 
@@ -66,9 +66,9 @@ class Alike(Generic[P]):
 
         def one(given: tuple[Any, ...]) -> Any:
             form, bare, *others = given
-            return _bare(function(replace(form, candidates=self.form.candidates), replace(bare, **points), *others))
+            return _without_shared(function(replace(form, candidates=self.form.candidates), replace(bare, **points), *others))
 
-        given = (_bare(self.form), _bare(state), *own)
+        given = (_without_shared(self.form), _without_shared(state), *own)
         after = jax.lax.map(one, given) if in_turn else jax.vmap(one)(given)
         return jax.tree.map(lambda part: replace(part, **points) if _is_state(part) else part, after, is_leaf=_is_state)
 
@@ -76,7 +76,7 @@ class Alike(Generic[P]):
         """Return the form and the state of one group by itself."""
         if self._is_one:
             return self.form, state
-        form, own = jax.tree.map(lambda x: x[self.groups.index(group)], (_bare(self.form), _bare(state)))
+        form, own = jax.tree.map(lambda x: x[self.groups.index(group)], (_without_shared(self.form), _without_shared(state)))
         return replace(form, candidates=self.form.candidates), replace(own, axes=state.axes, placed=state.placed)
 
     def absorb(self, state: P, index: Array, noise: Array, present: Array | None = None) -> tuple[P, Array, Array, Array]:
@@ -119,7 +119,7 @@ def _is_state(part: object) -> bool:
     return isinstance(part, OwnPoints)
 
 
-def _bare(tree: T) -> T:
+def _without_shared(tree: T) -> T:
     """Return forms and states without the candidates and points that groups share."""
 
     def bare(part: Any) -> Any:
@@ -154,7 +154,7 @@ def side_by_side(forms: Sequence[BoxForm[Any]], groups: Sequence[int]) -> tuple[
 
     return tuple(
         Alike(
-            form=replace(jax.tree.map(stacked, *(_bare(forms[g]) for g in those)), candidates=forms[those[0]].candidates)
+            form=replace(jax.tree.map(stacked, *(_without_shared(forms[g]) for g in those)), candidates=forms[those[0]].candidates)
             if len(those) > 1
             else forms[those[0]],
             groups=those,

@@ -57,7 +57,7 @@ VARIANCE_IN_FILES = positive_numbers.of(
         lambda actual, n: len(actual) <= 2 and 0 not in actual,
     )
 )
-OF_A_POINT = function("(x [d])")
+NOISE_FUNCTION = function("(x [d])")
 
 
 def _verify_variance(name: str, value: Any, place: Place) -> None:
@@ -65,12 +65,12 @@ def _verify_variance(name: str, value: Any, place: Place) -> None:
         for number, item in enumerate(value):
             VARIANCE(f"{name}[{number}]", item)
     else:
-        (OF_A_POINT if OF_A_POINT.takes(value) else VARIANCE_IN_FILES).verify(name, value, place)
+        (NOISE_FUNCTION if NOISE_FUNCTION.takes(value) else VARIANCE_IN_FILES).verify(name, value, place)
 
 
 VARIANCE = Check(
     f"{VARIANCE_IN_FILES.allowed}; or a function of one point x [d], or a list of one for each output",
-    lambda value: VARIANCE_IN_FILES.takes(value) or OF_A_POINT.takes(value),
+    lambda value: VARIANCE_IN_FILES.takes(value) or NOISE_FUNCTION.takes(value),
     _verify_variance,
 )
 
@@ -90,7 +90,7 @@ DATA = Check(
     _verify_data,
 )
 Built: TypeAlias = DenseFeatures | ProductFeatures | RowCache
-FORMS = ("auto", "features", "product", "rows")
+FORM_NAMES = ("auto", "features", "product", "rows")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +123,7 @@ def surrogate(
     noise_variance: Annotated[Variance, VARIANCE],
     outputs: Annotated[int, whole(1, 1000)] = 2,
     prior_mean: Annotated[float | Sequence[float], finite_numbers, per_output] = 0.0,
-    form: Annotated[str, choice(*FORMS)] = "auto",
+    form: Annotated[str, choice(*FORM_NAMES)] = "auto",
     tolerance: Annotated[float, between(0, 1, open_high=True, host=True)] | None = None,
     rank: Annotated[int, whole(1)] | None = None,
     horizon: Annotated[int, whole(1)] | None = None,
@@ -180,7 +180,7 @@ def surrogate(
         return tuple(built)
 
     variances = [float(np.max(prior_variance(own, domain.points))) for own in given.members]
-    facts, rounds = (variances, rules.least(given.noise), given.means), horizon or HORIZON_IF_UNKNOWN
+    facts, rounds = (variances, rules.least_variances(given.noise), given.means), horizon or HORIZON_IF_UNKNOWN
     rules.check_float64_suffices(*facts, rounds)
     # The cheapest form is known once it is built, and rows need float64 sooner than features do.
     for refreshable in (form != "rows", False):
@@ -223,7 +223,7 @@ def _of_box(
     if np.ndim(given.noise) > 1:
         raise checks.InvalidArgument("noise_variance: must be one number, or one for each output, on a box, got a table over points")
     variances = [float(np.max(prior_variance(own, cube.points))) for own in given.members]
-    need = rules.needed(variances, rules.least(given.noise), given.means, horizon, refreshable=False)
+    need = rules.needed(variances, rules.least_variances(given.noise), given.means, horizon, refreshable=False)
     chosen = in_force(asked["precision"], need)
     warn_of_float32(chosen, need)
     forms: Sequence[Pool | BoxFeatures] = [Pool(kernel=own, candidates=cube.points) for own in given.members]
@@ -321,7 +321,7 @@ class OutputKernels:
         noises = _variances(noise_variance, count, domain)
         means = [float(mean) for mean in one_per_output("prior_mean", prior_mean, count)]
         if fit_to is not None:
-            kernels, noises = _fitted(kernel, noises, means, fit_to, domain, ends)
+            kernels, noises = _fitted_kernels(kernel, noises, means, fit_to, domain, ends)
         groups: list[int] = []
         members: list[tuple[Kernel, float | Table]] = []
         for own, noise in zip(kernels, noises, strict=True):
@@ -406,7 +406,7 @@ def _check_parts(kernel: Kernel, domain: Domain) -> None:
             )
 
 
-def _fitted(
+def _fitted_kernels(
     kernel: Kernel | Sequence[Kernel],
     noises: list[float | Table],
     means: list[float],
@@ -444,7 +444,7 @@ def _fitted(
             # One length-scale stays within the ends of all axes.
             bounds[path] = (low, high) if np.ndim(named[path]) else (np.max(low), np.min(high))
         best = fit(own, points, columns, float(noise), prior=prior, fixed=fixed, bounds=bounds)
-        return jax.tree.map(_rounded, best.kernel), float(_rounded(best.noise_variance))
+        return jax.tree.map(_to_seven_digits, best.kernel), float(_to_seven_digits(best.noise_variance))
 
     if isinstance(kernel, Kernel) and len(set(noises)) == 1:
         shared = one(kernel, table, noises[0])
@@ -454,7 +454,7 @@ def _fitted(
     return [own for own, _ in each], [noise for _, noise in each]
 
 
-def _rounded(leaf: Table) -> np.ndarray:
+def _to_seven_digits(leaf: Table) -> np.ndarray:
     """Round numbers to seven digits, far more than any data determine."""
     # Machines whose last bits differ then make the same model from the same data.
     return np.asarray(np.vectorize(lambda number: float(f"{number:.7g}"))(leaf), np.float64)

@@ -32,7 +32,7 @@ P = TypeVar("P", bound="OwnPoints")
 NewRows: TypeAlias = dict[str, Array]
 
 # Observations by which room grows. XLA sums by windows of 32 and multiplies by panels of 64, so that room in such steps changes no bit.
-PANEL = 64
+ROOM_STEP = 64
 # Observations whose covariances with many points are computed at once.
 OBSERVATIONS_PER_BLOCK = 16
 # The number of points from which loops sum draws.
@@ -157,7 +157,7 @@ class Pool(BoxForm[PoolState]):
         )
 
     def weights_at(self, state: PoolState, points: Array) -> Array:
-        return product(self.kernel(points, state.observed), state.transposed, state.inverse, in_step(state.count))
+        return padded_product(self.kernel(points, state.observed), state.transposed, state.inverse, in_step(state.count))
 
     def terms(self, state: PoolState, v: Array) -> Array:
         return -v * v
@@ -295,7 +295,7 @@ def _put(tables: T, new: T, at: Array, present: Array | None) -> T:
 
 
 @jax.custom_vjp
-def product(rows: Array, matrix: Array, transposed: Array, count: Array) -> Array:
+def padded_product(rows: Array, matrix: Array, transposed: Array, count: Array) -> Array:
     """Return ``rows @ matrix`` of ``rows [n, N]`` and a square matrix.
 
     All but the first ``count []`` rows and columns of the matrix are 0. The derivative multiplies by the given transpose, because
@@ -304,7 +304,7 @@ def product(rows: Array, matrix: Array, transposed: Array, count: Array) -> Arra
     return _leading(rows, matrix, count)
 
 
-product.defvjp(
+padded_product.defvjp(
     lambda rows, matrix, transposed, count: (_leading(rows, matrix, count), (rows, transposed, count)),
     lambda kept, turned: (_leading(turned, kept[1], kept[2]), matmul(kept[0].T, turned), jnp.zeros_like(kept[1]), None),
 )
@@ -317,8 +317,8 @@ def _leading(rows: Array, matrix: Array, count: Array) -> Array:
     def multiplied(used: int) -> Array:
         return jnp.pad(matmul(rows[:, :used], matrix[:used, :used]), ((0, 0), (0, size - used)))
 
-    sizes = [*range(PANEL, size, PANEL), size]
-    multiple: Array = jax.lax.switch((count - 1) // PANEL, [functools.partial(multiplied, used) for used in sizes])
+    sizes = [*range(ROOM_STEP, size, ROOM_STEP), size]
+    multiple: Array = jax.lax.switch((count - 1) // ROOM_STEP, [functools.partial(multiplied, used) for used in sizes])
     return multiple
 
 

@@ -20,24 +20,24 @@ from jaxbandit.domains.finite import in_words
 from jaxbandit.kernels import Kernel
 from jaxbandit.surrogates.features import Form
 from jaxbandit.surrogates.pool import with_next
-from jaxbandit.surrogates.precision import Need, in_step, least, needed, require
+from jaxbandit.surrogates.precision import Need, in_step, least_variances, needed, require
 
 __all__ = ["AbstractSurrogate", "Posterior", "Prediction", "Step", "Surrogate"]
 
 # A posterior is a pytree that only its surrogate looks into.
 Belief: TypeAlias = Any
 # The types of a method's arguments: the number of a point, or of a point for each output; values; and whether outputs were observed.
-Point: TypeAlias = Annotated[jax.Array, fields.index, fields.scalar]  # []
-Points: TypeAlias = Annotated[jax.Array, fields.index, fields.per_output]  # [] or [k]
-Values: TypeAlias = Annotated[jax.Array, fields.finite_numbers, fields.each_output]  # [k]
+PointIndex: TypeAlias = Annotated[jax.Array, fields.index, fields.scalar]  # []
+OutputPoints: TypeAlias = Annotated[jax.Array, fields.index, fields.per_output]  # [] or [k]
+OutputValues: TypeAlias = Annotated[jax.Array, fields.finite_numbers, fields.each_output]  # [k]
 Present: TypeAlias = Annotated[jax.Array, fields.booleans, fields.each_output]  # [k]
 # Factors of standard deviations, and the numbers of several points.
-Scale: TypeAlias = Annotated[jax.Array, fields.nonnegative_numbers, fields.each_output]  # [k]
-Several: TypeAlias = Annotated[jax.Array, fields.index, fields.vector("one number per point")]  # [n]
+DrawScale: TypeAlias = Annotated[jax.Array, fields.nonnegative_numbers, fields.each_output]  # [k]
+PointIndices: TypeAlias = Annotated[jax.Array, fields.index, fields.vector("one number per point")]  # [n]
 # The factors, and the weights [r] of each output's mean less the prior mean.
 Arrived: TypeAlias = tuple[tuple[Any, ...], tuple[jax.Array, ...]]
-# The number of an output or of a group of outputs.
-Number: TypeAlias = Annotated[int, whole(0)]
+# The number of an output, of a group of outputs, or of rounds.
+WholeNumber: TypeAlias = Annotated[int, whole(0)]
 
 
 class HasGain(Described):
@@ -263,9 +263,9 @@ class Surrogate(AbstractSurrogate):
             " length_scale by jaxbandit.ranged"
         },
     )
-    groups: tuple[Number, ...] = static(repr=False)
+    groups: tuple[WholeNumber, ...] = static(repr=False)
     precision: Annotated[str, choice("float32", "float64")] = static(default="float32")
-    refresh: Number = static(default=0, repr=False)
+    refresh: WholeNumber = static(default=0, repr=False)
 
     @property
     def model(self) -> Surrogate:
@@ -301,7 +301,7 @@ class Surrogate(AbstractSurrogate):
 
     @checked
     @one_program
-    def condition(self, posterior: Posterior, index: Points, values: Values, present: Present | None = None) -> Posterior:
+    def condition(self, posterior: Posterior, index: OutputPoints, values: OutputValues, present: Present | None = None) -> Posterior:
         """Return the posterior given ``values [k]`` observed at grid ``index``.
 
         The index is ``[]``, one point for all outputs, or ``[k]``, a point for each output. With ``c`` the posterior covariance of every
@@ -314,7 +314,7 @@ class Surrogate(AbstractSurrogate):
         return self.refreshed(self.observe(posterior, index, values, present))
 
     @checked
-    def observe(self, posterior: Posterior, index: Points, values: Values, present: Present | None = None) -> Posterior:
+    def observe(self, posterior: Posterior, index: OutputPoints, values: OutputValues, present: Present | None = None) -> Posterior:
         """Condition without :meth:`refreshed`, to be called after the round's last value."""
         posterior, steps = self.absorb(posterior, index, present)
         if present is not None:
@@ -354,12 +354,12 @@ class Surrogate(AbstractSurrogate):
         return posterior.weights + self.by_output([step.weights for step in steps]) * innovation[:, None]
 
     @checked
-    def condition_variance(self, posterior: Posterior, index: Point) -> Posterior:
+    def condition_variance(self, posterior: Posterior, index: PointIndex) -> Posterior:
         """Update all but the mean by an observation at ``index []``."""
         return self.refreshed(self.absorb(posterior, index)[0])
 
     @checked
-    def absorb(self, posterior: Posterior, index: Points, present: Present | None = None) -> tuple[Posterior, list[Step]]:
+    def absorb(self, posterior: Posterior, index: OutputPoints, present: Present | None = None) -> tuple[Posterior, list[Step]]:
         """Update all but the mean, and return the steps for :meth:`moved`."""
         return self._absorbed(posterior, jnp.asarray(index), None if present is None else jnp.asarray(present))
 
@@ -407,7 +407,7 @@ class Surrogate(AbstractSurrogate):
         return jnp.stack([forms[g].expand(factors[g], weights[j]) for j, g in enumerate(self.groups)])
 
     @checked
-    def noise_at(self, group: Number, points: Annotated[Array, fields.index]) -> Array:
+    def noise_at(self, group: WholeNumber, points: Annotated[Array, fields.index]) -> Array:
         """Return a group's noise variance at ``points``, ``[]`` if they share it."""
         checks.integer("group", group, least=0, most=len(self.forms) - 1)
         noise = self.noise_variance[group]
@@ -433,7 +433,7 @@ class Surrogate(AbstractSurrogate):
     def needs(self, horizon: Annotated[int, whole(1)]) -> Need:
         """Return the arithmetic that ``horizon`` rounds need."""
         refreshable = all(form.refreshable for form in self.forms)
-        return needed(self.largest_variances(), least(self.noise_variance), self.prior_mean, horizon, refreshable=refreshable)
+        return needed(self.largest_variances(), least_variances(self.noise_variance), self.prior_mean, horizon, refreshable=refreshable)
 
     def largest_variances(self) -> list[float]:
         """Return the largest prior variance of each group."""
@@ -465,7 +465,7 @@ class Surrogate(AbstractSurrogate):
 
     @checked
     @one_program
-    def draw(self, posterior: Posterior, key: Key, scale: Scale) -> Array:
+    def draw(self, posterior: Posterior, key: Key, scale: DrawScale) -> Array:
         return self._mean(posterior) + jnp.asarray(scale)[:, None] * self._deviations(posterior, jax.random.split(key, self.outputs))
 
     def _deviations(self, posterior: Posterior, keys: Key) -> Array:
@@ -474,7 +474,7 @@ class Surrogate(AbstractSurrogate):
         return jnp.stack([forms[g].draw(posterior.factors[g], keys[j]) for j, g in enumerate(self.groups)])
 
     @checked
-    def covariance(self, posterior: Posterior, output: Number, indices: Several) -> Array:
+    def covariance(self, posterior: Posterior, output: WholeNumber, indices: PointIndices) -> Array:
         checks.integer("output", output, least=0, most=self.outputs - 1)
         form, state = self._of_group(posterior, self.groups[output])
         covariances: Array = form.covariance(state, jnp.asarray(indices))

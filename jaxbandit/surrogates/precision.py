@@ -55,7 +55,7 @@ class RoundingLimits:
     value_rounding: float = 0.008
 
 
-LIMITS = RoundingLimits()
+ROUNDING_LIMITS = RoundingLimits()
 
 
 class Need(NamedTuple):
@@ -81,38 +81,40 @@ def needed(prior_variance: Numbers, noise_variance: Numbers, prior_mean: Numbers
     There is a prior and a noise variance for each group of outputs, and a prior mean for each output. The form is ``refreshable`` if a
     refresh of its variance costs less than float64 does, as that of features.
     """
-    noises, mean = np.asarray(noise_variance, np.float64), _largest(prior_mean)
+    noises, mean = np.asarray(noise_variance, np.float64), _largest_magnitude(prior_mean)
     ratio = float(np.max(np.asarray(prior_variance, np.float64) / noises))
     tolerance, least = SHARE_LEFT_OUT[np.dtype(np.float32)], 1 / (ratio * horizon)
-    if ratio * horizon > LIMITS.unrefreshed_ratio:
-        tolerance = min(tolerance, LIMITS.share_of_least_variance / (ratio * horizon))
-    if float(np.finfo(np.float32).eps) * mean > LIMITS.value_rounding * float(np.sqrt(np.min(noises))):
-        return Need("float64", LIMITS.min_period, tolerance, least, f"the prior mean is {mean:.3g}, whose rounding the noise does not hide")
-    if ratio * horizon <= LIMITS.unrefreshed_ratio:
+    if ratio * horizon > ROUNDING_LIMITS.unrefreshed_ratio:
+        tolerance = min(tolerance, ROUNDING_LIMITS.share_of_least_variance / (ratio * horizon))
+    if float(np.finfo(np.float32).eps) * mean > ROUNDING_LIMITS.value_rounding * float(np.sqrt(np.min(noises))):
+        return Need(
+            "float64", ROUNDING_LIMITS.min_period, tolerance, least, f"the prior mean is {mean:.3g}, whose rounding the noise does not hide"
+        )
+    if ratio * horizon <= ROUNDING_LIMITS.unrefreshed_ratio:
         return Need("float32", 0, tolerance, least)
-    rounds = int(np.clip(LIMITS.refresh_ratio / ratio, LIMITS.min_period, LIMITS.max_period))
+    rounds = int(np.clip(ROUNDING_LIMITS.refresh_ratio / ratio, ROUNDING_LIMITS.min_period, ROUNDING_LIMITS.max_period))
     refresh = 1 << (rounds.bit_length() - 1)
-    moves = 1 / np.sqrt(ratio) / horizon**1.5 >= LIMITS.standstill
-    if refreshable and ratio * LIMITS.min_period <= LIMITS.refresh_ratio and moves:
+    moves = 1 / np.sqrt(ratio) / horizon**1.5 >= ROUNDING_LIMITS.standstill
+    if refreshable and ratio * ROUNDING_LIMITS.min_period <= ROUNDING_LIMITS.refresh_ratio and moves:
         return Need("float32", refresh, tolerance, least)
     reason = f"the prior variance is {ratio:.2g} times the noise variance, over {horizon} rounds"
     return Need("float64", refresh, tolerance, least, reason)
 
 
-def _largest(values: Numbers) -> float:
+def _largest_magnitude(values: Numbers) -> float:
     return float(np.max(np.abs(np.asarray(values, np.float64))))
 
 
 def check_float64_suffices(prior_variance: Numbers, noise_variance: Numbers, prior_mean: Numbers, horizon: int) -> None:
     """Raise on a mean, and warn of noise, that float64 cannot resolve."""
-    most = LIMITS.value_rounding * float(np.sqrt(np.min(np.asarray(prior_variance, np.float64)))) / float(np.finfo(np.float64).eps)
-    if (mean := _largest(prior_mean)) > most:
+    most = ROUNDING_LIMITS.value_rounding * float(np.sqrt(np.min(np.asarray(prior_variance, np.float64)))) / float(np.finfo(np.float64).eps)
+    if (mean := _largest_magnitude(prior_mean)) > most:
         raise checks.InvalidArgument(
             f"prior_mean: must be at most {most:.3g} for float64 to tell values one prior deviation apart, got {mean:.3g}; subtract it from"
             " the values"
         )
     # At this noise variance means were off by 0.1 deviations.
-    below = _largest(prior_variance) * horizon * SHARE_LEFT_OUT[np.dtype(np.float64)]
+    below = _largest_magnitude(prior_variance) * horizon * SHARE_LEFT_OUT[np.dtype(np.float64)]
     if (lowest := float(np.min(noise_variance))) < below:
         words = f"below {below:.1g}, over {horizon} rounds, means and deviations are rounding even in float64, got {lowest:.3g}"
         warn(f"noise_variance: {words}")
@@ -134,7 +136,7 @@ def warn_of_float32(chosen: str, need: Need) -> None:
         warn(words)
 
 
-def least(variances: Table) -> list[float]:
+def least_variances(variances: Table) -> list[float]:
     """Return each group's least noise variance, from ``[G]`` or ``[G, M]``."""
     return [float(np.min(own)) for own in np.asarray(variances, np.float64)]
 

@@ -397,7 +397,7 @@ def ranged(
     given = OutputKernels.of(domain, kernel, noise_variance, prior_mean, outputs, fit_to, ends)
     bases, variances, scales = zip(*(_factors(own, domain.dimension) for own in given.members), strict=True)
     largest = [variance * _largest_variance(base, domain) for base, variance in zip(bases, variances, strict=True)]
-    facts, rounds = (largest, rules.least(given.noise), given.means), horizon or HORIZON_IF_UNKNOWN
+    facts, rounds = (largest, rules.least_variances(given.noise), given.means), horizon or HORIZON_IF_UNKNOWN
     need = rules.needed(*facts, rounds, refreshable=True)
     first = rules.in_force(precision, need)
     rules.check_float64_suffices(*facts, rounds)

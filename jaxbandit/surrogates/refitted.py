@@ -40,14 +40,14 @@ class HyperParameters:
 
 
 @pytree
-class Seen:
+class DataSummary:
     """Counts, means and spreads of all values, 0 at unvisited points."""
 
     counts: Array  # [G, M]
     means: Array  # [k, M] less the prior mean
     within: Array  # [k, M] squared deviations, summed
 
-    def add(self, groups: Sequence[int], points: Array, values: Array, observed: Array) -> Seen:
+    def add(self, groups: Sequence[int], points: Array, values: Array, observed: Array) -> DataSummary:
         """Add ``values [k]``, less the prior mean, where ``observed``, by Welford's recursion."""
         # The first output of a group represents the group.
         outputs, first = np.arange(len(groups)), np.asarray([groups.index(g) for g in range(max(groups) + 1)])
@@ -55,7 +55,7 @@ class Seen:
         away = jnp.where(observed, values - self.means[outputs, points], 0)
         moved = away / jnp.maximum(counts[np.asarray(groups), points], 1)
         means = self.means.at[outputs, points].add(moved)
-        return Seen(counts=counts, means=means, within=self.within.at[outputs, points].add(away * (away - moved)))
+        return DataSummary(counts=counts, means=means, within=self.within.at[outputs, points].add(away * (away - moved)))
 
 
 @pytree
@@ -81,7 +81,7 @@ class RefittedPosterior(HasGain):
 class RangedPosterior(RefittedPosterior):
     """Posterior of a :class:`RefittedSurrogate`."""
 
-    seen: Seen
+    seen: DataSummary
     # The features [n_a, q_a] of each group on each axis, and its prior variances [M].
     features: tuple[tuple[tuple[Table, ...], Table], ...]
 
@@ -203,7 +203,7 @@ class RefittedSurrogate(Refits):
         )
         return RangedPosterior(
             belief=model.init(),
-            seen=Seen(counts=counts, means=means, within=within),
+            seen=DataSummary(counts=counts, means=means, within=within),
             hyper_parameters=parameters,
             prior_mean=self._own_mean(),
             features=tuple((form.axes, form.prior_variance) for form in model.forms),

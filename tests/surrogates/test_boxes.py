@@ -9,7 +9,7 @@ import pytest
 
 from jaxbandit import InvalidArgument, domains, kernels, surrogate
 from jaxbandit.surrogates import BoxSurrogate, Posterior
-from jaxbandit.surrogates.pool import MIN_LOOPED_POINTS, PANEL, PoolState, product
+from jaxbandit.surrogates.pool import MIN_LOOPED_POINTS, ROOM_STEP, PoolState, padded_product
 from tests.oracles.gaussian_process import matern52, posterior, squared_exponential
 
 DIMENSION, SEEN, ELSEWHERE = 3, 20, 7  # observations in more than one block
@@ -94,15 +94,15 @@ def test_room_that_is_not_used_changes_no_bit() -> None:
 
 def test_products_leave_out_nothing_that_is_observed() -> None:
     """And their derivatives, whatever part of the last panel of observations is in use."""
-    rng, size = np.random.default_rng(7), 2 * PANEL + 22
+    rng, size = np.random.default_rng(7), 2 * ROOM_STEP + 22
     rows, inverse = rng.standard_normal((3, size)), np.tril(rng.standard_normal((size, size)))
 
     @jax.jit
     def both(rows: jax.Array, inverse: jax.Array, count: jax.Array) -> tuple[jax.Array, jax.Array]:
-        value, pull = jax.vjp(lambda rows: product(rows, inverse.T, inverse, count), rows)
+        value, pull = jax.vjp(lambda rows: padded_product(rows, inverse.T, inverse, count), rows)
         return value, pull(value)[0]
 
-    for count in (1, PANEL, PANEL + 1, 2 * PANEL, size):
+    for count in (1, ROOM_STEP, ROOM_STEP + 1, 2 * ROOM_STEP, size):
         held = np.where(np.arange(size)[:, None] < count, inverse, 0)
         value, slope = both(*(x.astype(np.float32) for x in (rows, held)), np.int32(count))
         assert np.asarray(value) == pytest.approx(rows @ held.T, abs=1e-4)
