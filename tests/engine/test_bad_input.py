@@ -8,7 +8,23 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import Cbo, Config, InitialDesign, InvalidArgument, Rpol, Se2, domains, kernels, metrics, problems, replace, sweep, widths
+from jaxbandit import (
+    Cbo,
+    Config,
+    InitialDesign,
+    InvalidArgument,
+    Rpol,
+    Se2,
+    delays,
+    domains,
+    feedback,
+    kernels,
+    metrics,
+    problems,
+    replace,
+    sweep,
+    widths,
+)
 from jaxbandit.engine import simulation
 from jaxbandit.estimators import Bounds
 from tests.support import panel
@@ -169,3 +185,13 @@ def test_problems_without_constraints_run(monkeypatch):
     for name, result in panel.play(problem(0), algorithms, model(1), horizon=3, trials=1, key=jax.random.key(0)).items():
         assert result.indices.shape == (1, 3) and result.multipliers.shape == (1, 4, 0), name
         assert np.all(metrics.healthy(result.status)), name
+
+
+LATE = {"delay": delays.Constant(rounds=2)}
+
+
+@pytest.mark.parametrize("options", [LATE, LATE | {"feedback": feedback.Hallucinate()}, {}])
+def test_a_censored_width_is_for_censored_feedback(options, monkeypatch):
+    monkeypatch.undo()
+    with pytest.raises(InvalidArgument, match=r"widths\.Censored"):
+        run(algorithm=Rpol(estimator=Bounds(reward_width=widths.Censored())), **options)
