@@ -49,7 +49,7 @@ class Alike(Generic[P]):
         return started
 
     def with_kernels(self, make: Callable[..., Kernel], *own: Array) -> Alike[P]:
-        """Return the forms with kernels ``make(kernel, *own)``, by arguments ``[B, ...]``"""
+        """Return the forms with kernels ``make(kernel, *own)``, with arguments ``[B, ...]``."""
         kernel = make(self.form.kernel, *(x[0] for x in own)) if self._is_one else jax.vmap(make)(self.form.kernel, *own)
         return replace(self, form=replace(self.form, kernel=kernel))
 
@@ -107,7 +107,7 @@ class Alike(Generic[P]):
         return variances
 
     def place(self, state: P, point: Array) -> tuple[P, Array, Array]:
-        """Add ``point [d]``, and return states, index ``[]`` and features ``[B, r]``"""
+        """Add ``point [d]``, and return states, index ``[]`` and features ``[B, r]``."""
         index = np.shape(self.form.candidates)[0] + state.placed
         v = self.each(lambda form, own: form.weights_at(own, point[None])[0], state)
         after = self.form.set_features(state, index, v[0] if self._is_one else v)

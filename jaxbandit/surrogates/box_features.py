@@ -26,7 +26,7 @@ class FeatureState(OwnPoints):
     """Points of one trial, their features, and the posterior root."""
 
     features: Array  # [M, r]
-    # The root W of the covariance of the weights, see ``features``.
+    # This is the root W of the covariance of the weights, see ``features``.
     root: Array  # [r, r]
 
 
@@ -102,7 +102,7 @@ class BoxFeatures(BoxForm[FeatureState]):
 
 def box_features(kernels: list[Kernel], candidates: np.ndarray, tolerance: float, most: int | None) -> list[BoxFeatures]:
     """Build each kernel's features, of equal rank, from at most ``most`` pivots."""
-    # At least four candidates per pivot, so that the other candidates show the residual between pivots.
+    # There are at least four candidates per pivot, so that the other candidates show the residual between pivots.
     count, candidates_per_pivot, made = len(candidates), 4, []
     for kernel in kernels:
         phi, chosen, residual = pivots(

@@ -45,9 +45,9 @@ __all__ = ["surrogate"]
 
 Model = TypeVar("Model", bound=Surrogate)
 T = TypeVar("T")
-# A noise variance as users give it, see jaxbandit.surrogate.
+# Users give a noise variance in these forms, see jaxbandit.surrogate.
 Variance: TypeAlias = float | Callable[[Array], object] | Sequence[object] | Table
-# The shortest and the longest length-scale on each axis.
+# These are the shortest and the longest length-scale on each axis.
 Ends: TypeAlias = tuple[Sequence[float], Sequence[float]]
 
 # The noise variance of a model in a file cannot be a function.
@@ -83,7 +83,7 @@ def _verify_data(name: str, value: Any, place: Place) -> None:
         checks.finite(f"{name}: {part}", table)
 
 
-# The data that a model is fitted to.
+# A model is fitted to these data.
 DATA = Check(
     "two arrays, points [n, d] and values [n] or [n, 1 + m], of finite numbers",
     lambda value: isinstance(value, tuple | list) and len(value) == 2,
@@ -132,8 +132,8 @@ def surrogate(
 ) -> Surrogate:
     """Return a GP model of functions on ``domain``.
 
-    Of the ``outputs = 1 + m`` functions the first one is the reward, and the others are constraints. Outputs with equal
-    kernel and noise variance share a factor.
+    Of the ``outputs = 1 + m`` functions the first one is the reward, and the others are constraints. Outputs with equal kernel and noise
+    variance share a factor.
 
     Args:
       domain: the ``M`` points.

@@ -152,7 +152,7 @@ class Form(Described, abc.ABC, Generic[S]):
 class SquareRoot(Form[Array]):
     """Abstract posterior of feature weights, with state ``W [r, r]``."""
 
-    # The prior variance k(x, x) - sum_r phi^2 that the features leave out, and that no observation reduces.
+    # Features leave out this part of the prior variance, k(x, x) - sum_r phi^2, and no observation reduces it.
     left_out: Scalar | Table = 0.0  # [M]
 
     def init(self) -> Array:
@@ -304,7 +304,7 @@ def pivots(kernel: Kernel, points: Table, tolerance: float, most: int, look: Loo
         raise InvalidArgument(f"kernel: must have a variance > 0 at some of the {len(diagonal)} points, got at most {scale:g}")
     residual, phi = diagonal.copy(), np.zeros((min(most, len(diagonal)), len(diagonal)))
     chosen: list[int] = []
-    # The largest relative residual before each column.
+    # These are the largest relative residuals before each column.
     left: list[float] = []
     long = len(diagonal) * len(phi) ** 2 > EFFORT.checked_work
     for r in range(len(phi)):

@@ -28,14 +28,14 @@ from jaxbandit.surrogates.precision import in_step
 
 T = TypeVar("T")
 P = TypeVar("P", bound="OwnPoints")
-# The rows that an observation adds to tables, by the names of the tables.
+# An observation adds these rows to the tables of the same names.
 NewRows: TypeAlias = dict[str, Array]
 
-# Observations by which room grows. XLA sums by windows of 32 and multiplies by panels of 64, so that room in such steps changes no bit.
+# Room grows by this number of observations. XLA sums by windows of 32 and multiplies by panels of 64, so that it changes no bit.
 ROOM_STEP = 64
-# Observations whose covariances with many points are computed at once.
+# The covariances of this number of observations with many points are computed at once.
 OBSERVATIONS_PER_BLOCK = 16
-# The number of points from which loops sum draws.
+# Loops sum draws from this number of points on.
 MIN_LOOPED_POINTS = 512
 
 
@@ -114,7 +114,7 @@ class BoxForm(Form[P]):
 class PoolState(OwnPoints):
     """Points of one trial and its observations, at most ``N``."""
 
-    # The first three are 0 beyond the observations.
+    # The first three tables are 0 beyond the observations.
     rows: Array  # [N, M] L^-1 K(X, points)
     inverse: Array  # [N, N] L^-1
     transposed: Array  # [N, N] L^-T

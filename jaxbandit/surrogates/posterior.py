@@ -26,17 +26,17 @@ __all__ = ["AbstractSurrogate", "Posterior", "Prediction", "Step", "Surrogate"]
 
 # A posterior is a pytree that only its surrogate looks into.
 Belief: TypeAlias = Any
-# The types of a method's arguments: the number of a point, or of a point for each output; values; and whether outputs were observed.
+# Methods take the number of a point, or of a point for each output; values; whether outputs were observed; factors of standard
+# deviations; and the numbers of several points.
 PointIndex: TypeAlias = Annotated[jax.Array, fields.index, fields.scalar]  # []
 OutputPoints: TypeAlias = Annotated[jax.Array, fields.index, fields.per_output]  # [] or [k]
 OutputValues: TypeAlias = Annotated[jax.Array, fields.finite_numbers, fields.each_output]  # [k]
 Present: TypeAlias = Annotated[jax.Array, fields.booleans, fields.each_output]  # [k]
-# Factors of standard deviations, and the numbers of several points.
 DrawScale: TypeAlias = Annotated[jax.Array, fields.nonnegative_numbers, fields.each_output]  # [k]
 PointIndices: TypeAlias = Annotated[jax.Array, fields.index, fields.vector("one number per point")]  # [n]
-# The factors, and the weights [r] of each output's mean less the prior mean.
+# These are the factors, and the weights [r] of each output's mean less the prior mean.
 Arrived: TypeAlias = tuple[tuple[Any, ...], tuple[jax.Array, ...]]
-# The number of an output, of a group of outputs, or of rounds.
+# This is the number of an output, of a group of outputs, or of rounds.
 WholeNumber: TypeAlias = Annotated[int, whole(0)]
 
 
@@ -103,7 +103,7 @@ class Prediction(Described):
     mean: Array  # [k, M]
     sd: Array  # [k, M]
     gain: Array  # [k]
-    # The sum of the deviations at the points chosen lately, from a policy that censors late values.
+    # A policy that censors late values sums the deviations at the points chosen lately.
     recent: Array | None = None  # [k]
 
 

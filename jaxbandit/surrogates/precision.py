@@ -29,7 +29,7 @@ __all__ = ["PRECISIONS", "arithmetic"]
 PRECISIONS = ("auto", "float32", "float64")
 HORIZON_IF_UNKNOWN = 1000
 
-# The largest share of prior variance that features may leave out, below the rounding of a long run.
+# Features may leave out at most this share of prior variance, below the rounding of a long run.
 SHARE_LEFT_OUT = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-13}
 
 

@@ -39,11 +39,11 @@ from jaxbandit.surrogates.precision import HORIZON_IF_UNKNOWN, PRECISIONS, arith
 
 __all__ = ["RangedSurrogate", "ranged"]
 
-# The share of the tolerance that the pivots of an axis may leave out. The rest is for dropped products.
+# The pivots of an axis may leave out this share of the tolerance. The rest is for dropped products.
 SHARE_OF_PIVOTS = 0.1
-# Length-scales of the range at which the sizes of features, and their distance from the polynomials, are measured.
+# The sizes of features, and their distance from the polynomials, are measured at this number of length-scales.
 LENGTH_SCALES_TRIED = 9
-# The share by which a length-scale may lie outside the range, as after rounding to float32.
+# A length-scale may lie outside the range by this share, as after rounding to float32.
 SLACK = 1e-5
 
 
@@ -107,10 +107,7 @@ def length_scales(kernel: Kernel, *, inner: bool = True) -> list[PerAxis]:
 def nystroem_features(
     kernel: Kernel, domain: Domain, low: Sequence[float], high: Sequence[float], tolerance: float, most: int, precision: str
 ) -> NystroemFeatures:
-    """Build features for length-scales from ``low`` to ``high``.
-
-    There are at most ``most`` products.
-    """
+    """Build at most ``most`` features for length-scales from ``low`` to ``high``."""
     shortest = with_length_scale(kernel, np.asarray(low))
     if shortest.along_axes(domain.dimension) is None or not domain.axes:
         raise InvalidArgument(
@@ -158,9 +155,9 @@ class _Axis(NamedTuple):
     """Features of one axis, and their polynomials, over the range."""
 
     coefficients: np.ndarray  # [N, n, q]
-    # Features and prior variances, from the shortest length-scale to the longest.
+    # Features and prior variances are sorted from the shortest length-scale to the longest.
     tried: list[tuple[np.ndarray, np.ndarray]]  # [n, q], [n]
-    # The distance of the polynomials from the features in prior deviations, at the worst point and length-scale.
+    # The polynomials are this far from the features, in prior deviations at the worst point and length-scale.
     distance: float
 
     @classmethod
@@ -172,16 +169,16 @@ class _Axis(NamedTuple):
             return (with_length_scale(kernel, np.full(domain.dimension, length_scale)).along_axes(domain.dimension) or ())[number]
 
         features = functools.cache(_features_on_pivots(part, points, low, tolerance))
-        # Both ends, and between them irregular places: multiples of the golden ratio without their whole parts.
+        # The places are both ends and irregular numbers between them, multiples of the golden ratio without their whole parts.
         places = np.sort(np.append(np.modf(np.arange(1, LENGTH_SCALES_TRIED - 1) * 0.5 * (np.sqrt(5) - 1))[0], [0.0, 1.0]))
         scales = low * (high / low) ** places
         tried = [(features(scale), prior_variance(part(scale), points)) for scale in scales]
         deviations = [np.sqrt(float(variance.max())) for _, variance in tried]
 
         def distance_of(coefficients: np.ndarray) -> float:
-            # On the host: a program would be compiled for each axis and each number of nodes.
-            played = _polynomials(*(np.asarray(x, float_dtype()) for x in (coefficients, scales, low, high)))
-            moved = [np.linalg.norm(own - exact, axis=1).max() for own, (exact, _) in zip(played, tried, strict=True)]
+            # The host computes this, because a program would be compiled for each axis and each number of nodes.
+            computed = _polynomials(*(np.asarray(x, float_dtype()) for x in (coefficients, scales, low, high)))
+            moved = [np.linalg.norm(own - exact, axis=1).max() for own, (exact, _) in zip(computed, tried, strict=True)]
             return float(np.max(np.divide(moved, deviations)))
 
         # Polynomials may be off by a thousandth of the tolerance.

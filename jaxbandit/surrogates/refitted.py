@@ -32,9 +32,9 @@ P = TypeVar("P", bound="RefittedPosterior")
 
 @pytree
 class HyperParameters:
-    """Hyper-parameters of each of ``G`` groups of outputs."""
+    """Hyper-parameters of ``G`` groups, with one length-scale or one per axis."""
 
-    length_scale: Array  # [G, d], or [G, 1] where one length-scale serves all axes
+    length_scale: Array  # [G, d] or [G, 1]
     variance: Array  # [G]
     noise_variance: Array  # [G]
 
@@ -82,7 +82,7 @@ class RangedPosterior(RefittedPosterior):
     """Posterior of a :class:`RefittedSurrogate`."""
 
     seen: DataSummary
-    # The features [n_a, q_a] of each group on each axis, and its prior variances [M].
+    # Each group has features [n_a, q_a] on each axis, and prior variances [M].
     features: tuple[tuple[tuple[Table, ...], Table], ...]
 
 
@@ -134,7 +134,7 @@ class Refits(AbstractSurrogate):
 
     def best(self, kernel: Scale, noise_variance: Array, data: Collapsed, extent: Array | float, bounds: Bounds) -> Fit[Scale]:
         """Fit standardised values in the ranges of :func:`learned` and ``bounds``."""
-        # The least noise variance of standardised values that the arithmetic resolves.
+        # The arithmetic resolves no smaller noise variance of standardised values.
         resolved = {np.dtype(np.float32): 1e-3, np.dtype(np.float64): 0.0}[self.dtype]
         names = [*paths(kernel), NOISE]
         own = 1.0 if self.prior.scale is None else self.prior.scale

@@ -30,7 +30,7 @@ __all__ = ["RefittedBox"]
 class BoxPosterior(RefittedPosterior):
     """Posterior of a :class:`RefittedBox`."""
 
-    # The observed values, in the order of the observations of each output.
+    # The observed values are in the order of the observations of each output.
     values: Array  # [k, N]
 
 

@@ -54,7 +54,7 @@ class RowCache(Form[RowState]):
     points: Table = dataclasses.field(repr=False)  # [M, d]
     seeds: Table = dataclasses.field(repr=False)  # [seeds, M] shared by trials
     prior_variance: Table = dataclasses.field(repr=False)
-    # The share of prior variance below which the basis explains a point.
+    # The basis explains a point whose residual is below this share of prior variance.
     residual: Scalar
     capacity: int = static()
     blocks: int = static(repr=False)
@@ -108,7 +108,7 @@ class RowCache(Form[RowState]):
         self, state: RowState, index: Array, noise: Array, present: Array | None, *, with_column: bool
     ) -> tuple[RowState, Array, Array, Array, Array]:
         """Absorb an observation, and return its column too if ``with_column``."""
-        # The basis weights of the point, on the seeds and the rows so far. A point that these do not explain adds a row.
+        # The point has these basis weights on the seeds and the rows so far. A point that they do not explain adds a row.
         known, unexplained = self.row(state, index), state.residual[index]
         fresh = (unexplained > self.residual * self.prior_variance[index]) & (state.pivots < self.blocks * self.block)
         fresh = fresh if present is None else fresh & present
@@ -153,7 +153,7 @@ class RowCache(Form[RowState]):
         return jnp.split(vector, [first + number * self.block for number in range(self.blocks)], axis=-1)
 
     def expand(self, state: RowState, weights: Array) -> Array:
-        # The product of weights [..., N] with [seeds; rows] [N, M], over the blocks in use.
+        # This is the product of weights [..., N] with [seeds; rows] [N, M], over the blocks in use.
         first, *parts = self._parts(weights)
         # XLA for GPUs would fuse the split with the products, and fails at that on jaxlib 0.10.
         if not self.skips:
@@ -201,7 +201,7 @@ def _plus(total: Array, vector: Array, matrix: Array) -> Array:
 
 def row_cache(kernel: Kernel, domain: Domain, tolerance: float, capacity: int) -> RowCache:
     """Build a :class:`RowCache` on the host, for at most ``capacity`` observations."""
-    # Greedy pivots of a rough kernel: enough to cover a domain, and few compared with the rows of a run.
+    # The greedy pivots of a rough kernel are enough to cover a domain, and few compared with the rows of a run.
     most_seeds, max_rows_per_block = 64, 128
     tolerance = max(tolerance, 8 * float(np.finfo(float_dtype()).eps))
     # A low-rank kernel has few pivots compared with the points, and no more than the rows that a run could fill.
@@ -210,7 +210,7 @@ def row_cache(kernel: Kernel, domain: Domain, tolerance: float, capacity: int) -
     if residual > tolerance:
         seeds = seeds[:, :most_seeds]
     rows = min(capacity, domain.size - seeds.shape[1]) if residual > tolerance else 0
-    # About 8 blocks, unless a block has its largest size.
+    # There are about 8 blocks, unless a block has its largest size.
     block = min(max_rows_per_block, 16 * -(-rows // max_rows_per_block))
     return RowCache(
         kernel=kernel,
