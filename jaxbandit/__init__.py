@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from jaxbandit import report as report
     from jaxbandit import session as session
     from jaxbandit import study as study
+    from jaxbandit import testing as testing
     from jaxbandit.citations import cite as cite
     from jaxbandit.report.comparison import compare as compare
     from jaxbandit.session import Session as Session
@@ -74,6 +75,7 @@ LATER = {
     " Reporter Run Study TaskFailed WorkerMismatch WorkersLost audit compile_quickly connected ended flags_in_words forget from_table"
     " from_toml grid hold_directory interrupted made_before make_plan own_algorithm prepare_directory prepare_file read_results rerun"
     " run_study spread sweeps_without_effect to_dataframe tune use_all_cores write_results write_whole",
+    "testing": "check_algorithm check_delay check_kernel check_plot check_policy check_problem",
 }
 FROM = {"Session": "session", "cite": "citations", "compare": "report.comparison", "optimise": "session"}  # the modules of further names
 __dir__ = [*__all__, *FROM, *LATER].copy

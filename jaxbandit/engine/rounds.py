@@ -6,10 +6,8 @@ What users' classes and functions return is checked while a trial is traced; a f
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -28,8 +26,6 @@ from jaxbandit.surrogates import BoxSurrogate, Posterior, Surrogate
 # Prior deviations, noise included, beyond which the model calls a value unlikely, and impossible; the papers' functions reach 14.
 UNLIKELY, IMPOSSIBLE = 5.0, 20.0
 A_FEW = 5  # values
-ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of functions, in the text of a program
-PURE = set[object]()  # code of users' algorithms whose select was traced twice
 
 
 class Choice(NamedTuple):
@@ -59,7 +55,6 @@ def choose_point(algorithm: Algorithm, arena: Arena, state: object, t: Array, ke
     """Return the choice of round ``t``, whose point is one of the domain's whatever the algorithm gives, see :func:`faults`."""
     where = f"algorithm: {type(algorithm).__name__}.select"
     with checks.blaming(f"{where} must return (Decision, state) for (arena, state, t, key)"):
-        _check_pure(where, algorithm, arena, state, t, key)
         chosen = algorithm.select(arena, state, t, key)
     if not isinstance(chosen, tuple) or len(chosen) != 2 or not isinstance(chosen[0], Decision):
         raise checks.InvalidArgument(f"{where} must return (Decision, state), got {checks.short(chosen)}")
@@ -72,36 +67,6 @@ def choose_point(algorithm: Algorithm, arena: Arena, state: object, t: Array, ke
     decision = replace(decision, index=index.astype(jnp.int32), widths=widths)
     point = jax.lax.clamp(jnp.int32(0), decision.index, jnp.int32(arena.size - 1))  # the size itself marks a NaN score
     return Choice(point, decision, state)
-
-
-def _check_pure(where: str, algorithm: Algorithm, *given: object) -> None:
-    """Raise ``InvalidArgument`` where ``select``, traced twice on the same arguments, gives two programs; once for its code."""
-
-    def traced() -> tuple[str, list[bytes]]:
-        numbers = (jax.Array, np.ndarray, np.generic, int, float)
-        program = jax.make_jaxpr(lambda *given: [x for x in jax.tree.leaves(algorithm.select(*given)) if isinstance(x, numbers)])(*given)
-        constants = [x for x in program.consts if not checks.is_traced(x) and not jnp.issubdtype(x.dtype, jax.dtypes.extended)]
-        return ADDRESS.sub("", str(program.jaxpr)), [np.asarray(value).tobytes() for value in constants]
-
-    code = tuple(_code(algorithm))
-    if all(isinstance(item, type) and item.__module__.startswith("jaxbandit.") for item in code):
-        return  # the library's own, whose sessions make the choices of simulations, traced anew
-    if code not in PURE and traced() != traced():
-        raise checks.InvalidArgument(
-            f"{where} must be a pure function, for it is traced once and then compiled, but it gives another program each time: keep what"
-            " changes in the state, not in Python's variables, and draw random numbers by the key"
-        )
-    PURE.add(code)
-
-
-def _code(item: object) -> Iterator[object]:
-    """Yield the class of an object with those of the dataclasses in its fields, and the functions there: all that ``select`` may run."""
-    if not isinstance(item, type) and dataclasses.is_dataclass(item):
-        yield type(item)
-        for field in dataclasses.fields(item):
-            yield from _code(getattr(item, field.name))
-    elif callable(item):
-        yield item
 
 
 def faults(

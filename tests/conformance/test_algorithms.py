@@ -12,13 +12,11 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import Anytime, Bpe, Cbo, Config, Epbo, Rpol, Scgp, Se2, Se3, Unconstrained, estimators, kernels, penalties
-from jaxbandit.algorithms import Arena, Observation
+from jaxbandit import Anytime, Bpe, Cbo, Config, Epbo, Rpol, Scgp, Se2, Se3, Unconstrained, estimators, kernels, penalties, testing
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.engine.trial import multipliers_of
 from tests.support import conformance, panel
-from tests.support.algorithms import ALGORITHMS, BASELINES, ON_RANGED_MODELS, REGISTERED, TRUNCATED, UNIFORM
-from tests.support.conformance import CONSTRAINTS, HORIZON, assert_same, scaled
+from tests.support.algorithms import ALGORITHMS, BASELINES, ON_RANGED_MODELS, TRUNCATED, UNIFORM
+from tests.support.conformance import CONSTRAINTS, assert_same, scaled
 
 OUTPUTS = 1 + CONSTRAINTS
 CLASSES = {build.name: build for build in (Unconstrained, Rpol, Cbo, Config, Epbo, Scgp, Se2, Se3, Bpe)}
@@ -33,12 +31,6 @@ def test_valid_named_and_a_frozen_pytree(name: str) -> None:
     if name in BASELINES and name not in ON_RANGED_MODELS:
         type(algorithm)().validate(outputs=OUTPUTS)
     assert isinstance(algorithm.name, str) and algorithm.name == type(algorithm).__name__.lower()
-    leaves, structure = jax.tree.flatten(algorithm)
-    again = jax.tree.unflatten(structure, leaves)
-    assert type(again) is type(algorithm) and again == algorithm
-    # Nothing on the way in or out of a transformation converts, checks or loses a field.
-    assert jax.tree.structure(jax.eval_shape(lambda x: x, algorithm)) == structure
-    assert all(x is None for x in jax.tree.leaves(jax.tree.unflatten(structure, [None] * len(leaves)), is_leaf=lambda x: x is None))
     with pytest.raises(AttributeError):
         algorithm.name = "other"
     with pytest.raises(InvalidArgument, match=r"^replace\.no_such_field: unknown field"):
@@ -70,59 +62,16 @@ def test_values_are_data(name: str, precision: str) -> None:
         assert types(jaxbandit.canonicalise(scaled(algorithm, 0.75))) == types(arrays)
 
 
-def one_round(algorithm: Any, arena: Arena, key: jax.Array, values: jax.Array, sample: jax.Array) -> Any:
-    """States in the order in which a trial makes them, the decision of a round, and what is recorded of the last state."""
-    t, states = jnp.int32(1), [algorithm.init(arena)]
-    states.append(algorithm.learn(arena, states[-1], Observation(index=jnp.int32(0), values=values)))
-    states.append(algorithm.begin(arena, states[-1]))
-    if algorithm.traits.sees_constraints:
-        states.append(algorithm.reveal(arena, states[-1], sample, t))
-    decision, state = algorithm.select(arena, states[-1], t, key)
-    states += [state, algorithm.update(arena, state, Observation(index=decision.index, values=values), t)]
-    return states, decision, multipliers_of(algorithm, states[-1], arena), algorithm.diagnose(states[-1])
-
-
-def check_a_round_by_its_types(algorithm: Any, precision: str) -> Any:
-    """Return the decision, after looking at the types of all that a round makes."""
-    with jax.enable_x64(precision == "float64"):
-        algorithm = jaxbandit.canonicalise(algorithm)
-        arena = Arena(surrogate=jaxbandit.canonicalise(conformance.surrogate(algorithm)), horizon=jnp.int32(HORIZON))
-        size = arena.surrogate.domain.size
-        given = [jax.ShapeDtypeStruct(shape, precision) for shape in ((OUTPUTS,), (CONSTRAINTS, size))]
-        states, decision, multipliers, diagnosed = jax.eval_shape(one_round, algorithm, arena, jax.random.key(0), *given)
-    floats = [x for x in jax.tree.leaves(states[0]) if jnp.issubdtype(x.dtype, jnp.floating)]
-    assert floats and all(x.dtype == precision for x in floats)
-    assert not any(x.weak_type for x in jax.tree.leaves(states[0])), "a scan over rounds would be traced twice"
-    for state in states[1:]:
-        assert jax.tree.structure(state) == jax.tree.structure(states[0])
-        for (path, x), start in zip(jax.tree_util.tree_leaves_with_path(state), jax.tree.leaves(states[0]), strict=True):
-            assert (x.shape, x.dtype) == (start.shape, start.dtype), path
-    assert (decision.index.shape, decision.index.dtype) == ((), jnp.int32)
-    assert (decision.widths.shape, decision.widths.dtype) == ((OUTPUTS,), precision)
-    assert (multipliers.shape, multipliers.dtype) == ((CONSTRAINTS,), precision)
-    assert all(
-        jnp.shape(x) == () and jax.dtypes.result_type(x) == jnp.int32 for x in (decision.flags, diagnosed.get("flags", jnp.int32(0)))
-    )
-    return decision
-
-
 @every_precision
 @every_algorithm
-def test_a_round_keeps_the_types_of_its_state(name: str, precision: str) -> None:
-    """With hyper-parameters of which nothing but the types is known: no value of them can make another program."""
-    drawn = check_a_round_by_its_types(ALGORITHMS[name](), precision).draws
-    shape = conformance.shape_of_draws(name)
-    assert (drawn is None if shape is None else (drawn.shape, drawn.dtype) == (shape, precision)) or name in REGISTERED
+def test_a_round_keeps_the_types_of_its_state_and_is_pure(name: str, precision: str) -> None:
+    testing.check_algorithm(ALGORITHMS[name], rounds=0, precision=precision)
 
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_the_class_alone_is_valid(name: str) -> None:
-    algorithm = CLASSES[name]()
-    algorithm.validate(outputs=OUTPUTS)
-    check_a_round_by_its_types(algorithm, "float32")
-    wrapped = Anytime(algorithm=algorithm)
-    wrapped.validate(outputs=OUTPUTS)
-    check_a_round_by_its_types(wrapped, "float32")
+    testing.check_algorithm(CLASSES[name], rounds=0, precision="float32")
+    testing.check_algorithm(Anytime(algorithm=CLASSES[name]()), rounds=0, precision="float32")
 
 
 @functools.cache

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jaxbandit import canonicalise, delays, replace, sweep
+from jaxbandit import canonicalise, delays, replace, sweep, testing
 
 DRAWS = 20_000
 OBSERVED = np.array([0, 3, 3, 8])
@@ -303,6 +303,18 @@ def test_structures_of_the_models_differ():
     ]
     assert len(set(structures)) == len(structures)
     assert len(jax.tree.leaves(delays.Poisson(maximum=4))) == 1
+
+
+PER_OUTPUT = delays.PerOutput(delays=(delays.Poisson(mean=3.0), delays.Constant(rounds=5)))
+SPECIAL = {"Empirical": delays.Empirical(values=OBSERVED), "Mirrored": delays.Mirrored(delay=delays.Geometric(), doubled=(0,))}
+SPECIAL |= {"PerOutput": PER_OUTPUT, "Constant": delays.Constant(rounds=4), "Pareto": delays.Pareto(shape=3.5, scale=3.0)}
+KINDS = [name for name in delays.__all__ if inspect.isclass(getattr(delays, name)) and name != "Delay"]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_model_keeps_its_promises(name):
+    """With its defaults, unless it has none."""
+    testing.check_delay(SPECIAL.get(name, getattr(delays, name)))
 
 
 def test_every_model_has_the_abstract_base():

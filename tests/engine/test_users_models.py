@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
-import shutil
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -32,7 +30,6 @@ from jaxbandit import (
 )
 from jaxbandit.algorithms.base import BeliefState, Decision
 from jaxbandit.engine.trial import advance, begin, prepare
-from jaxbandit.session import Model, Session
 
 DOMAIN = domains.grid([0.0], [1.0], 8)
 X = np.asarray(DOMAIN.points)[:, 0]
@@ -265,26 +262,6 @@ STEPS = {"late": (lambda t: jnp.where(t == 4, jnp.nan, 1), 4), "early": (lambda 
 def test_a_state_that_is_not_finite_flags_the_trial(step: Any, first: int) -> None:
     run = simulate(Remembers(step=step))
     assert np.all(np.asarray(run.status) == (int(Status.NONFINITE_STATE) if first else 0)) and np.all(np.asarray(run.failed_round) == first)
-
-
-def test_a_count_in_python_is_refused(tmp_path: Path) -> None:
-    """Tracing happens once, so that a program would hold one of the numbers for ever."""
-    counted: list[int] = []
-
-    def counting(t: jax.Array) -> Any:
-        counted.append(1)
-        return jnp.int32(len(counted) % DOMAIN.size), 1.0
-
-    own = Model(kernel=kernels.SquaredExponential(length_scale=0.3), noise_variance=0.1)
-    for choose in (
-        counting,
-        lambda t: (jnp.argmax(t.astype(jnp.float32) * np.random.default_rng().random(8, np.float32)).astype(jnp.int32), 1.0),
-    ):
-        with pytest.raises(InvalidArgument, match=r"algorithm: Own\.select must be a pure function, .* keep what changes in the state"):
-            simulate(Own(choose=choose))
-        with pytest.raises(InvalidArgument, match=r"algorithm: Own\.select must be a pure function"):
-            Session.create(tmp_path, DOMAIN, Own(choose=choose), own, key=KEY, constraints=["cost <= 1"]).ask()
-        shutil.rmtree(tmp_path)
 
 
 # -- kernels and what a learner is told ------------------------------------------------------------------------------------------------

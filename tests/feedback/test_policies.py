@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Annotated
 
 import jax
@@ -10,10 +11,15 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import Rpol, delays, fields, problems, simulate
+from jaxbandit import Rpol, delays, feedback, fields, problems, simulate, testing
 from jaxbandit.core.declare import Array
 from jaxbandit.feedback import Feedback, Wait
 from jaxbandit.kernels import SquaredExponential
+
+
+def is_policy(kind: type) -> bool:
+    """Whether a class is a policy that can be made."""
+    return issubclass(kind, feedback.Policy) and not inspect.isabstract(kind)
 
 
 @jaxbandit.pytree
@@ -24,7 +30,19 @@ class Impatient(Wait):
     patience: Annotated[float, fields.nonnegative] = 0.0
 
     def taken(self, feedback: Feedback, chosen: Array) -> Array:
-        return super().taken(feedback, chosen) & (feedback.ages.astype(jnp.float32) <= self.patience)[:, None]
+        return super().taken(feedback, chosen) & (feedback.ages.astype(jnp.asarray(self.patience).dtype) <= self.patience)[:, None]
+
+
+@pytest.mark.parametrize("name", [name for name, kind in vars(feedback).items() if inspect.isclass(kind) and is_policy(kind)])
+def test_every_policy_keeps_its_promises(name: str) -> None:
+    testing.check_policy(getattr(feedback, name))
+
+
+@pytest.mark.full
+def test_a_policy_of_a_user_keeps_its_promises_as_late_as_it_is_patient() -> None:
+    testing.check_policy(Impatient(patience=3), late=3)
+    with pytest.raises(AssertionError, match="Impatient: is Wait once nothing is under way"):
+        testing.check_policy(Impatient(patience=2), late=3)
 
 
 @pytest.mark.full

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import inspect
 import pickle
 
 import jax
@@ -14,7 +15,7 @@ from matplotlib.contour import QuadContourSet
 from PIL import Image
 
 import jaxbandit as jb
-from jaxbandit import InvalidArgument
+from jaxbandit import InvalidArgument, testing
 from jaxbandit.core.keys import Stream, stream_key, trial_key
 from jaxbandit.report import plots, statistics, tables
 from jaxbandit.study import Run, Study, run_study, to_dataframe
@@ -255,6 +256,28 @@ def test_every_plot_takes_a_run_runs_by_name_and_results_alike():
         plt.close("all")
     plots.trade_off(many, problem=PROBLEM), plots.rounds_of_declaration(many, problem=PROBLEM)
     assert len(lines(plots.multiplier_paths(many))) == 2 and len(lines(plots.multiplier_paths(one.trial(0)))) == 1
+
+
+# What plots are of that takes more than results; any other plot function of results is tried without a line here.
+GIVEN = {
+    "cumulative": lambda: (labelled(), "regret"),
+    "distribution": lambda: (labelled(), "regret"),
+    "boxes_over_time": lambda: (labelled(), "regret"),
+    "multiplier_paths": lambda: (swept().variant(0),),
+    "problem_maps": lambda: (PROBLEM,),
+    "win_map": lambda: (statistics.win_matrix(labelled(), "regret"),),
+    "posterior_maps": lambda: (MODEL, swept().variant(0).trial(0), [3]),
+}
+PLOTS = [
+    name for name in plots.__all__ if inspect.isfunction(make := getattr(plots, name)) and make.__module__.startswith("jaxbandit.report")
+]
+# The first three return no figure; the others are drawn in tests of beliefs and of sweeps.
+NO_PLOTS = {"penalised_bounds", "posterior_after", "posterior_animation", "posterior_curves", "safe_set", "rounds_of_declaration"}
+
+
+@pytest.mark.parametrize("name", sorted({*PLOTS} - NO_PLOTS))
+def test_every_plot_labels_its_axes_and_writes_nothing(name):
+    testing.check_plot(getattr(plots, name), *GIVEN.get(name, lambda: (labelled(),))())
 
 
 def test_plots_draw_on_the_axes_that_they_are_given():

@@ -45,6 +45,7 @@ LAYERS = {
     "session": 8.5,
     "report": 9,
     "optuna": 9,
+    "testing": 9,
     "cli": 10,
     "__main__": 11,
 }

@@ -1,0 +1,139 @@
+"""The check of algorithms."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbandit import domains
+from jaxbandit.algorithms import Algorithm, Arena, Observation
+from jaxbandit.core.checks import is_traced
+from jaxbandit.core.pytree import canonicalise
+from jaxbandit.kernels import SquaredExponential
+from jaxbandit.problems import AbstractProblem
+from jaxbandit.surrogates import Surrogate, ranged, surrogate
+from jaxbandit.testing.common import made, require, survives
+
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+# A method that changes its program seldom, as by a count divided by 3, is found by more than two.
+TRACES = 4
+
+
+def check_algorithm(
+    algorithm: Algorithm | Callable[[], Algorithm], *, model: Surrogate | None = None, rounds: int = 4, precision: str | None = None
+) -> Algorithm:
+    """Check that an algorithm is a pytree of numbers whose methods are pure and keep the types of its state.
+
+    Every method of a round is traced several times: programs that differ show that it depends on Python's variables. Then it plays.
+
+    Args:
+      algorithm: the algorithm; the problem of the check has 30 points and two constraints.
+      model: the model of three outputs that it learns; default: one that fits it.
+      rounds: how many rounds two trials play, ``>= 0``.
+      precision: "float32" or "float64"; default: both.
+
+    Raises:
+      AssertionError: where the algorithm breaks a promise.
+    """
+    algorithm = made(algorithm, Algorithm)
+    name = survives(algorithm, outputs=3)
+    for each in ("float32", "float64") if precision is None else (precision,):
+        with jax.enable_x64(each == "float64"):
+            _check_round(name, algorithm, model or _model_for(algorithm), each)
+    if rounds:
+        _check_run(name, algorithm, model or _model_for(algorithm), rounds)
+    return algorithm
+
+
+def _model_for(algorithm: Algorithm) -> Surrogate:
+    """Return a model of three outputs on 30 points without symmetry, with ranges where the algorithm fits them."""
+    rng = np.random.default_rng(0)
+    domain, kernel = domains.product([np.sort(rng.random(6)), np.sort(rng.random(5))]), SquaredExponential(length_scale=0.3)
+    if algorithm.traits.refits:
+        return ranged(domain, kernel, low=0.2, high=0.6, noise_variance=0.05, outputs=3).separate()
+    return surrogate(domain, kernel, noise_variance=0.05, outputs=3, form="features")
+
+
+def _check_round(name: str, algorithm: Algorithm, model: Surrogate, precision: str) -> None:
+    """Check types and programs of the methods of a round."""
+    algorithm = canonicalise(algorithm)
+    arena = Arena(surrogate=canonicalise(model), horizon=jnp.int32(9))
+    size, outputs = arena.surrogate.size, arena.constraints + 1
+    key, t = jax.random.key(0), jnp.int32(1)
+    values, sample = (jax.ShapeDtypeStruct(shape, precision) for shape in ((outputs,), (outputs - 1, size)))
+    states: list[tuple[str, Any]] = []
+
+    def after(method: str, function: Callable[..., Any], *given: Any) -> Any:
+        """Return the types of what a method gives, once its program was seen to be the same each time."""
+        traced = [_program(function, algorithm, arena, *given) for _ in range(TRACES)]
+        words = "must be a pure function, but gives another program each time that it is traced"
+        way = "keep what changes in the state, not in Python's variables, and draw random numbers by the key"
+        require(len({program for program, _ in traced}) == 1, name, f"{method} {words}; {way}")
+        return traced[0][1]
+
+    def state_after(method: str, function: Callable[..., Any], *given: Any) -> Any:
+        states.append((method, after(method, function, *given)))
+        return states[-1][1]
+
+    state = state_after("init", lambda own, arena: own.init(arena))
+    observation = lambda values: Observation(index=jnp.int32(0), values=values)  # noqa: E731
+    state_after("learn", lambda own, arena, s, v: own.learn(arena, s, observation(v)), state, values)
+    state_after("begin", lambda own, arena, s: own.begin(arena, s), state)
+    if algorithm.traits.sees_constraints:
+        state_after("reveal", lambda own, arena, s, shown, t: own.reveal(arena, s, shown, t), state, sample, t)
+    decision, chosen = after("select", lambda own, arena, s, t, key: own.select(arena, s, t, key), state, t, key)
+    states.append(("select", chosen))
+    state_after("update", lambda own, arena, s, v, t: own.update(arena, s, observation(v), t), chosen, values, t)
+    shown = after("diagnose", lambda own, arena, s: dict(own.diagnose(s)), state)
+    for leaf in jax.tree.leaves(state):
+        if jnp.issubdtype(leaf.dtype, jnp.floating):
+            require(leaf.dtype == precision, name, f"init must give a state of {precision}, got {leaf.dtype}")
+        require(not leaf.weak_type, name, "init must give arrays of a type of their own: give jnp.zeros a dtype")
+    for method, other in states[1:]:
+        structure: Any = jax.tree.structure(state)
+        same = structure == jax.tree.structure(other)
+        require(same, name, f"{method} must keep the structure of the state, {structure}")
+        pairs = zip(jax.tree_util.tree_leaves_with_path(other), jax.tree.leaves(state), strict=True)
+        for (path, leaf), start in pairs:
+            words = f"{method} must keep the type of state{jax.tree_util.keystr(path)}, {start.dtype} {list(start.shape)}"
+            require((leaf.shape, leaf.dtype) == (start.shape, start.dtype), name, f"{words}, got {leaf.dtype} {list(leaf.shape)}")
+    promised = (("index", decision.index, (), "integer"), ("widths", decision.widths, (outputs,), precision))
+    for field, leaf, shape, kind in promised:
+        right = leaf.shape == shape and kind in (str(leaf.dtype), "integer" if jnp.issubdtype(leaf.dtype, jnp.integer) else "")
+        require(right, name, f"select must give {field} as {kind} {list(shape)}, got {leaf.dtype} {list(leaf.shape)}")
+    multipliers = shown.get("multipliers", jax.ShapeDtypeStruct((outputs - 1,), precision))
+    right = (multipliers.shape, multipliers.dtype) == ((outputs - 1,), precision)
+    require(right, name, f"diagnose must give multipliers as {precision} [{outputs - 1}], got {multipliers}")
+    for flags in (decision.flags, shown.get("flags", jnp.int32(0))):
+        require(
+            jnp.shape(flags) == () and jnp.issubdtype(jnp.result_type(flags), jnp.integer), name, f"flags must be int32 [], got {flags}"
+        )
+
+
+def _program(function: Callable[..., Any], *given: Any) -> tuple[tuple[str, tuple[bytes, ...]], Any]:
+    """Trace a function anew; return its program as text with its constants, and the types of its result."""
+    # A function of its own each time, because JAX remembers what it has traced.
+    made, shapes = jax.make_jaxpr(lambda *given: function(*given), return_shape=True)(*given)
+    constants = [x for x in made.consts if not is_traced(x) and not jnp.issubdtype(x.dtype, jax.dtypes.extended)]
+    return (ADDRESS.sub("", str(made.jaxpr)), tuple(np.asarray(value).tobytes() for value in constants)), shapes
+
+
+def _check_run(name: str, algorithm: Algorithm, model: Surrogate, rounds: int) -> None:
+    """Check that two trials play without a fault, and alike each time."""
+    from jaxbandit import problems
+    from jaxbandit.engine import simulate
+    from jaxbandit.metrics import healthy
+
+    rng = np.random.default_rng(3)
+    tables = rng.standard_normal((model.outputs, model.domain.size))
+    problem: AbstractProblem = problems.from_tables(model.domain, tables[0], tables[1:] - 0.3, noise_variance=0.05)
+    if algorithm.traits.sees_constraints:
+        problem = problems.full_information(problem)
+    run, again = (simulate(problem, algorithm, model, horizon=rounds, trials=2, key=0, block=1) for _ in range(2))
+    require(bool(np.all(healthy(run.status))), name, f"must play {rounds} rounds without a fault, flags {np.asarray(run.status)}")
+    require(np.array_equal(run.indices, again.indices), name, f"must choose the same for the same key: {run.indices}, {again.indices}")
