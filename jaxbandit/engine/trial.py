@@ -12,7 +12,7 @@ import numpy as np
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Observation
 from jaxbandit.core import checks
 from jaxbandit.core.declare import Array, Declared, Key, Table, checked, in_range
-from jaxbandit.core.fields import how_many_points, points, whole
+from jaxbandit.core.fields import how_many_points, points, positive, whole
 from jaxbandit.core.keys import Stream, round_key, stream_key
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.status import Status, healthy
@@ -25,8 +25,6 @@ from jaxbandit.fused.plan import Plan as KernelPlan
 from jaxbandit.fused.plan import play
 from jaxbandit.problems import AbstractProblem, optimum
 from jaxbandit.surrogates import AbstractSurrogate, Surrogate
-
-REPEATED_WITHIN = 1e-4  # of each side of a box, by which a repeated point is away from the first one
 
 
 class Informed(Protocol):
@@ -44,15 +42,15 @@ class InitialDesign(Declared):
       indices: ``[n]`` given points, or ``None`` for random ones.
       random: how many distinct points to draw uniformly in each trial, when ``indices`` is ``None``.
       counted: whether metrics count these observations, as the first ``n`` of ``n + T``.
-      repeated: whether the last random point is the first one again, on a box but for a ten-thousandth of each side, so that values show
-        their noise.
+      repeated_within: the share of each side of a box by which the last random point is away from the first one, so that values show
+        their noise; on a grid it is the first one again. Default ``None``: no point is repeated.
     """
 
     described: ClassVar[str] = "an initial design, such as InitialDesign(random=3)"
     indices: Annotated[Table, points] | None = None
     random: Annotated[int, how_many_points(0)] = static(default=0)
     counted: bool = static(default=False)
-    repeated: bool = static(default=False)
+    repeated_within: Annotated[float, positive] | None = static(default=None)
 
     @property
     def count(self) -> int:
@@ -62,8 +60,11 @@ class InitialDesign(Declared):
     def _check(self, name: str, outputs: int | None) -> None:
         if self.indices is not None and self.random:
             raise checks.InvalidArgument(f"{name}.random: give either indices or how many are random, got {self.random} beside indices")
-        if self.repeated and self.random < 2:
-            raise checks.InvalidArgument(f"{name}.repeated: needs two random points or more, got {self.random}")
+        if self.repeated_within is not None and self.random < 2:
+            raise checks.InvalidArgument(f"{name}.repeated_within: needs two random points or more, got {self.random}")
+        if self.repeated_within is not None and self.repeated_within > 0.5:
+            words = "must be at most half of a side, so that the point lies in the box"
+            raise checks.InvalidArgument(f"{name}.repeated_within: {words}, got {self.repeated_within}")
 
     @checked
     def points(self, key: Key, size: Annotated[int, whole(1, MOST_POINTS)]) -> Array:
@@ -72,7 +73,7 @@ class InitialDesign(Declared):
             return jnp.asarray(self.indices, jnp.int32)
         self.validate("initial", points=size)
         drawn = jax.random.choice(key, size, (self.random,), replace=False).astype(jnp.int32)
-        return drawn.at[-1].set(drawn[0]) if self.repeated else drawn
+        return drawn.at[-1].set(drawn[0]) if self.repeated_within is not None else drawn
 
     def places(self, key: Key, domain: Domain) -> Array:
         """Return the indices ``[n]`` of one trial, or on a box its points ``[n, d]`` of the unit cube: Sobol's, shifted at random."""
@@ -84,8 +85,8 @@ class InitialDesign(Declared):
         dtype = jnp.asarray(domain.points).dtype
         sobol = jnp.asarray(sobol_points(domain.dimension, self.random), dtype)
         shifted: Array = (sobol + jax.random.uniform(key, (domain.dimension,), dtype)[None]) % 1
-        if self.repeated:
-            shifted = shifted.at[-1].set(shifted[0] + jnp.where(shifted[0] < 0.5, REPEATED_WITHIN, -REPEATED_WITHIN))
+        if (within := self.repeated_within) is not None:
+            shifted = shifted.at[-1].set(shifted[0] + jnp.where(shifted[0] < 0.5, within, -within))
         snapped: Array = domain.snapped(shifted)
         return snapped
 

@@ -35,6 +35,7 @@ QUIET = 5e-7  # noise variance below which there is none; fits of earlier versio
 TAIL = 4.0  # ways from the median to the best value that the worst lies below the median, at least, where values may be bent
 MOST_FITTED = 256  # values of an output that a fit looks at, evenly spaced in the order in which they were told
 FEW, SHARE = 4, 10  # a fit follows so many new values, and of many a tenth of them
+REPEATED_WITHIN = 1e-4  # share of each side
 MOST_FIRST = 10  # points of the initial design, at most: of more than four axes a model chooses better from there on
 DEFAULT_ALGORITHM: Algorithm = Cei(augmented=True)
 Values: TypeAlias = Sequence[tuple[int, Mapping[str, float]]]
@@ -73,7 +74,8 @@ def spread_out(domain: Domain, key: Key) -> InitialDesign:
     """
     count = min(2 * (domain.dimension + 1), MOST_FIRST)
     if isinstance(domain, Box):
-        return InitialDesign(random=count, repeated=any(side.scale != "integers" for side in domain.sides))
+        is_table = all(side.scale == "integers" for side in domain.sides)
+        return InitialDesign(random=count, repeated_within=None if is_table else REPEATED_WITHIN)
     points = np.asarray(domain.points, np.float64)
     sides, free, chosen = sides_of(domain), np.ones(domain.size, bool), []
     unit = (points - points.min(axis=0)) / sides

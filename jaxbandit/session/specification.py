@@ -385,7 +385,7 @@ def _nothing(point: Array) -> Array:
 
 def design_table(design: InitialDesign) -> dict[str, Plain]:
     """Return an initial design as plain values."""
-    names = ("indices", "random", "repeated") if design.repeated else ("indices", "random")
+    names = ("indices", "random") if design.repeated_within is None else ("indices", "random", "repeated_within")
     return {name: to_plain(getattr(design, name), f"initial.{name}") for name in names}
 
 

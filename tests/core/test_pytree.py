@@ -161,7 +161,7 @@ def test_the_text_of_an_object_is_short_and_says_what_matters():
     assert len(repr(model)) < 900 and "points=float32[400, 2]" in repr(model) and "noise_variance=[0.05]" in repr(model)
     assert len(repr(problem)) < 300 and "means=float64[2, 400]" in repr(problem)
     assert repr(jaxbandit.delays.Poisson(mean=jax.numpy.float32(0.1))) == "Poisson(shared=False, mean=0.1)"
-    assert repr(jaxbandit.InitialDesign(indices=[1, 2])) == "InitialDesign(indices=[1, 2], random=0, counted=False, repeated=False)"
+    assert repr(jaxbandit.InitialDesign(indices=[1, 2])) == "InitialDesign(indices=[1, 2], random=0, counted=False)"
     seen = []
     jax.jit(lambda design: seen.append(repr(design)))(jaxbandit.InitialDesign(indices=np.arange(3)))
-    assert seen == ["InitialDesign(indices=traced int32[3], random=0, counted=False, repeated=False)"]
+    assert seen == ["InitialDesign(indices=traced int32[3], random=0, counted=False)"]

@@ -150,7 +150,9 @@ def test_the_last_point_of_a_repeated_design_is_nearly_the_first() -> None:
     box = domains.box({"a": (0.0, 2.0), "b": domains.log(1e-3, 1.0), "n": domains.integers(1, 8)})
     grid = domains.grid([0.0], [1.0], 50)
     for domain in (box, grid):
-        plain, again = (np.asarray(InitialDesign(random=5, repeated=each).places(jax.random.key(3), domain)) for each in (False, True))
+        plain, again = (
+            np.asarray(InitialDesign(random=5, repeated_within=each).places(jax.random.key(3), domain)) for each in (None, 1e-4)
+        )
         assert np.array_equal(plain[:4], again[:4]) and not np.allclose(plain[4], plain[0], atol=1e-2)
         if domain is grid:
             assert again[4] == again[0]
@@ -158,8 +160,10 @@ def test_the_last_point_of_a_repeated_design_is_nearly_the_first() -> None:
             assert np.abs(again[4] - again[0]) == pytest.approx([1e-4, 1e-4, 0], abs=1e-6)
             assert np.all((again >= 0) & (again <= 1))
     for random in (0, 1):
-        with pytest.raises(InvalidArgument, match=r"InitialDesign\.repeated: needs two random points or more, got"):
-            simulate(PROBLEM, Rpol(), MODEL, horizon=2, initial=InitialDesign(random=random, repeated=True))
+        with pytest.raises(InvalidArgument, match=r"InitialDesign\.repeated_within: needs two random points or more, got"):
+            simulate(PROBLEM, Rpol(), MODEL, horizon=2, initial=InitialDesign(random=random, repeated_within=1e-4))
+    with pytest.raises(InvalidArgument, match=r"InitialDesign\.repeated_within: must be at most half of a side"):
+        simulate(PROBLEM, Rpol(), MODEL, horizon=2, initial=InitialDesign(random=5, repeated_within=0.6))
 
 
 def _ripples(points: jax.Array) -> jax.Array:
