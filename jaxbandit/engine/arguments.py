@@ -21,8 +21,7 @@ from jaxbandit.core.sweep import gather_variants
 from jaxbandit.delays import Delay, unproven
 from jaxbandit.feedback import Policy
 from jaxbandit.fused.cells import Unsupported
-from jaxbandit.fused.plan import MEASURED, PAYS, plan_of
-from jaxbandit.fused.plan import Plan as KernelPlan
+from jaxbandit.fused.plan import MEASURED, WORTHWHILE_TRIAL_ROUNDS, FusedKernel, plan_of
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.surrogates import Surrogate
 
@@ -117,15 +116,15 @@ def kernel_of(
     policy: Policy | None,
     trial_rounds: int,
     device: Device,
-) -> KernelPlan | str:
+) -> FusedKernel | str:
     """Return the kernel that plays so many rounds of all trials, or why XLA does; ``policy`` is ``None`` where feedback comes at once."""
     if fused is False:
         return f"as {setting('fused', False)} asks"
     if fused == "auto" and not device.device_kind.startswith(MEASURED):
         only = f"takes a kernel only on devices on which it was measured to be faster: {', '.join(MEASURED)}"
         return f"because {setting('fused', 'auto')} {only}"
-    if fused == "auto" and trial_rounds < PAYS:
-        pays = f"takes a kernel from {PAYS:,} trial-rounds on, for which compiling it pays; these are {trial_rounds:,}"
+    if fused == "auto" and trial_rounds < WORTHWHILE_TRIAL_ROUNDS:
+        pays = f"takes a kernel from {WORTHWHILE_TRIAL_ROUNDS:,} trial-rounds on, for which compiling it pays; these are {trial_rounds:,}"
         return f"because {setting('fused', 'auto')} {pays}"
     if fused == "auto" and checks.is_traced((algorithms, problem)):
         return "for it is traced, perhaps for a derivative, and a kernel has none"

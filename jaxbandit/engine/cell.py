@@ -20,7 +20,7 @@ from jaxbandit.core.sweep import Sweep, gather_variants
 from jaxbandit.domains import Box
 from jaxbandit.engine.arguments import INFORMED, Delays
 from jaxbandit.engine.trial import Informed, InitialDesign, Setting, prepare
-from jaxbandit.fused.plan import Plan as KernelPlan
+from jaxbandit.fused.plan import FusedKernel
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.problems.base import without_name
 from jaxbandit.results.dataset import output_names
@@ -45,7 +45,7 @@ class Cell:
     block: int = static()  # number of trials side by side
     common: bool = static(default=True)  # whether the runs share their trials' random numbers
     informed: Informed | None = static(default=None)
-    kernel: KernelPlan | None = static(default=None)  # of jaxbandit.fused, that plays the rounds; None where XLA plays them
+    kernel: FusedKernel | None = static(default=None)  # of jaxbandit.fused, that plays the rounds; None where XLA plays them
 
     @classmethod
     def of(

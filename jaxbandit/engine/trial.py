@@ -21,8 +21,7 @@ from jaxbandit.domains.finite import sobol_points
 from jaxbandit.engine import rounds
 from jaxbandit.engine.arguments import Delays
 from jaxbandit.feedback import Feedback, Pending
-from jaxbandit.fused.plan import Plan as KernelPlan
-from jaxbandit.fused.plan import play
+from jaxbandit.fused.plan import FusedKernel, play
 from jaxbandit.problems import AbstractProblem, optimum
 from jaxbandit.surrogates import AbstractSurrogate, Surrogate
 
@@ -101,7 +100,7 @@ class Setting:
     key: Array
     delays: Delays | None = None  # None for feedback at once
     joint_arrival: bool = static(default=False)  # whether the values of a point arrive together
-    kernel: KernelPlan | None = static(default=None)  # that plays the rounds, None where XLA plays them
+    kernel: FusedKernel | None = static(default=None)  # that plays the rounds, None where XLA plays them
     unchecked: bool = static(default=False)  # whether a user's function set hyper-parameters in the trial, which nobody has looked at
 
 
@@ -129,7 +128,7 @@ def prepare(
     horizon: int,
     informed: Informed | None = None,
     axis: str | None = None,
-    kernel: KernelPlan | None = None,
+    kernel: FusedKernel | None = None,
     unchecked: bool = False,
 ) -> Setting:
     """Return the instance of a trial and the learner on it; ``axis`` names the batch axis of trials, if there is one."""
@@ -300,7 +299,9 @@ def advance(setting: Setting, trial: TrialState, first: Array | int, count: int,
     return trial, seen if due is None or record == "indices" else seen | {"arrivals": due}
 
 
-def _played_by_kernel(kernel: KernelPlan, setting: Setting, trial: TrialState, given: Given, one_round: Round) -> tuple[TrialState, Record]:
+def _played_by_kernel(
+    kernel: FusedKernel, setting: Setting, trial: TrialState, given: Given, one_round: Round
+) -> tuple[TrialState, Record]:
     """Do as :func:`advance` does by a kernel, on whose choices everything else is computed for all rounds at once."""
     instance, algorithm, arena = setting.instance, setting.algorithm, setting.arena
     noise = jax.vmap(lambda drawn: instance.noise.apply(drawn, jnp.int32(0)))(given.noise)  # the same at every point

@@ -1,7 +1,7 @@
-"""Functions of one point, computed at all points of a grid at once inside a kernel.
+"""Functions of one point at all points of a grid, inside kernels.
 
-A function is traced with its arrays at a single point, so that all of them are short. Every entry of such an array is a cell: a number, or
-a row of one for each point of the grid. No slice, stack, transposition or gather is left for a kernel's compiler.
+JAX traces a function at a single point, so that all of its arrays are short. Every entry of such an array is a cell: a number, or a row
+with a number for each point of the grid. No slice, stack, transposition or gather is left for a kernel's compiler.
 """
 
 from __future__ import annotations
@@ -21,28 +21,36 @@ from jaxbandit.acquisition import least_of_best
 if TYPE_CHECKING:
     from jax.extend import core
 
-Value: TypeAlias = Any  # a number or a row of a kernel: an array of JAX, or one of NumPy's numbers
-Ref: TypeAlias = Any  # memory that a kernel reads and writes, of Pallas
-Cells: TypeAlias = np.ndarray  # values as the entries of an array of objects
+Value: TypeAlias = Any
+"""Number or row of a kernel: an array of JAX, or a number of NumPy."""
+Ref: TypeAlias = Any
+"""Memory that a kernel reads and writes, of Pallas."""
+Cells: TypeAlias = np.ndarray
+"""Array of objects whose entries are values."""
 Function: TypeAlias = Callable[..., Value]
 
 
 class Unsupported(Exception):
-    """A kernel cannot do what an algorithm or a model asks for; the message says what that is."""
+    """Error whose message names the operation that no kernel supports."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """The shape of a row inside a kernel, and how it is reduced."""
+    """Shape and reductions of a row inside a kernel.
 
-    size: int  # number of points M
-    shape: tuple[int, ...]  # points lie along the first axis, which reductions keep with length 1, and trials along the second
+    There are ``size`` points. They lie along the first axis of ``shape``, and trials along the second. Reductions keep the first axis with
+    length 1.
+    """
+
+    size: int
+    shape: tuple[int, ...]
 
     def full(self, x: Value) -> Value:
         """Return a number or a row as a row."""
         return x if np.shape(x) == self.shape else jnp.broadcast_to(x, self.shape)
 
-    def points(self) -> Value:  # their numbers
+    def points(self) -> Value:
+        """Return the numbers of the points as a row."""
         return jax.lax.broadcasted_iota(jnp.int32, self.shape, 0).astype(np.float32)
 
     def reduce(self, function: Function, x: Value) -> Value:
@@ -67,7 +75,7 @@ class Rows:
 
 
 def as_numbers(x: Value) -> Value:
-    """Return booleans as 1 and 0 in float32; reductions and memory of accelerators do not take booleans well."""
+    """Return booleans, badly reduced by kernels, as float32 1 and 0."""
     return jnp.where(x, np.float32(1), np.float32(0))
 
 
@@ -79,7 +87,8 @@ def _quotient(x: Value, y: Value) -> Value:
 
 def _converted(x: Value, dtype: np.dtype) -> Value:
     if isinstance(x, np.generic):
-        return x.astype(dtype)  # a kernel takes constants as NumPy's numbers only
+        # A kernel takes constants as NumPy's numbers only.
+        return x.astype(dtype)
     if np.issubdtype(dtype, np.bool_):
         return x != 0
     if np.issubdtype(jnp.result_type(x), np.bool_):
@@ -92,7 +101,7 @@ def _power(x: Value, y: int) -> Value:
     return product if y >= 0 else 1 / product
 
 
-# Functions of entries; those of several kernels are methods of ``Rows``.
+# Functions of entries. If they differ between kernels, they are methods of ``Rows``.
 ELEMENTWISE: dict[str, Function] = {
     **{name: getattr(operator, name) for name in ("add", "sub", "mul", "neg", "eq", "ne", "lt", "le", "gt", "ge")},
     **{name: getattr(jnp, name) for name in ("abs", "ceil", "exp", "floor", "log", "sign", "square", "tanh")},
@@ -104,12 +113,13 @@ ELEMENTWISE: dict[str, Function] = {
     "is_finite": lambda x: jnp.abs(x) < np.inf,
     "max": jnp.maximum,
     "min": jnp.minimum,
-    "not": lambda x: as_numbers(x) < np.float32(0.5),  # Mosaic GPU of JAX 0.12: "Register bitwidth ... must be divisible by 8"
+    # Mosaic GPU of JAX 0.12 inverts no booleans: "Register bitwidth ... must be divisible by 8".
+    "not": lambda x: as_numbers(x) < np.float32(0.5),
     "or": operator.or_,
     "pow": jnp.power,
     "rem": jnp.fmod,
 }
-# Reductions with what they give for nothing.
+# Reductions, each with its result for an empty array.
 REDUCTIONS: dict[str, tuple[Function, float]] = {
     "reduce_max": (jnp.maximum, -np.inf),
     "reduce_min": (jnp.minimum, np.inf),
@@ -123,8 +133,9 @@ CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_v
 
 
 def compute(closed: core.ClosedJaxpr, arguments: Sequence[Cells], rows: Rows) -> list[Cells]:
-    """Return the results of a traced function on cells; raises :class:`Unsupported` on an operation that no kernel has."""
-    from jax.extend import core  # here because it loads Pallas, which most processes do not need
+    """Return a traced function of cells, or raise :class:`Unsupported`."""
+    # Import it here, because it loads Pallas, and most processes do not need Pallas.
+    from jax.extend import core
 
     known: dict[core.Var | core.Literal, Cells] = {
         var: cells_of(value, var.aval) for var, value in zip(closed.jaxpr.constvars, closed.consts, strict=True)
@@ -186,18 +197,19 @@ def _computed(equation: core.JaxprEqn, inputs: list[Cells], rows: Rows) -> list[
     function = of_kernel.get(name, ELEMENTWISE.get(name))
     if function is None:
         raise Unsupported(f"it uses an operation that kernels lack ({name})")
-    broadcast = np.broadcast_shapes(*(each.shape for each in inputs))  # which may be that of no entries
+    # The arrays may have no entries.
+    broadcast = np.broadcast_shapes(*(each.shape for each in inputs))
     return [np.frompyfunc(function, len(inputs), 1)(*inputs, out=np.empty(broadcast, object))]
 
 
 def called_by(equation: core.JaxprEqn) -> core.ClosedJaxpr:
     """Return the function that an equation of ``CALLS`` calls."""
-    from jax.extend import core  # as above
+    from jax.extend import core
 
     called: Any = next(equation.params[name] for name in ("jaxpr", "call_jaxpr", "fun_jaxpr") if name in equation.params)
     return called if isinstance(called, core.ClosedJaxpr) else core.ClosedJaxpr(called, ())
 
 
-def _reduced(function: Function, of_nothing: float, cells: Cells, axis: int) -> Cells:
-    reduced = np.full((*cells.shape[:axis], *cells.shape[axis + 1 :]), np.float32(of_nothing), object)
+def _reduced(function: Function, of_empty: float, cells: Cells, axis: int) -> Cells:
+    reduced = np.full((*cells.shape[:axis], *cells.shape[axis + 1 :]), np.float32(of_empty), object)
     return np.frompyfunc(function, 2, 1).reduce(cells, axis, out=reduced) if cells.shape[axis] else reduced

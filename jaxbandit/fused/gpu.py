@@ -1,7 +1,8 @@
-"""All rounds of a trial in one block of a GPU: the posterior stays in shared memory from the first round to the last.
+"""All rounds of a trial in one block of a GPU.
 
-A warpgroup of Mosaic GPU plays one trial. The root ``W [R, R]`` and the functions of the grid ``[N1, N2]`` are cut into tiles of 16 x 32
-numbers, 4 to a thread and a row to 8 threads, so that sums along rows and down columns are cheap and without conflicts.
+The posterior stays in shared memory from the first round to the last. A warpgroup of Mosaic GPU runs one trial. The root ``W [R, R]`` and
+the functions of the grid ``[N1, N2]`` are cut into tiles of 16 x 32 numbers, 4 to a thread and a row to 8 threads, so that sums along rows
+and down columns are cheap and without conflicts.
 """
 
 from __future__ import annotations
@@ -18,33 +19,40 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from jaxbandit.core.declare import Array
 from jaxbandit.fused.cells import Function, Ref, Rows, Unsupported, Value, as_numbers
-from jaxbandit.fused.plan import Form, Given, Moment, Parts, Plan
+from jaxbandit.fused.plan import Form, FusedKernel, KernelInputs, Moment, RoundParts
 from jaxbandit.surrogates.features import ProductFeatures
 
-HIGH, WIDE = 16, 32  # of the smallest tile
-UNROLL = 2  # terms of a sum
-CHUNK = 32  # rows of W that are in registers at once
-SHARED = 227 * 2**10  # bytes of shared memory that a block of an H100 may have
-RESERVED = 3 * 2**10  # bytes of it that the compiler takes for sums across warps
+# Rows and columns of the smallest tile.
+TILE_ROWS, TILE_COLUMNS = 16, 32
+# Registers have 32 rows of W at once.
+CHUNK_ROWS = 32
+# Terms of a sum side by side: eight are 6% faster on an H100, and take twice as long to compile.
+UNROLLED_TERMS = 2
+# Shared memory of a block of an H100.
+SHARED_BYTES = 227 * 2**10
 
 
 def up(length: int, unit: int) -> int:
-    """Return the smallest multiple of a unit that is no less than a length."""
+    """Return a length, rounded up to a multiple of a unit."""
     return -(-length // unit) * unit
 
 
 class Cut(NamedTuple):
-    """The grid as a table ``[N1, N2]`` of cells."""
+    """Table ``[N1, N2]`` of the grid.
 
-    repeats: np.ndarray  # [N1, N2] the point of each cell
-    width: int  # number of cells of a row that are distinct points; cells beyond repeat others
-    size: int  # number of points
+    ``repeats`` has the point of each cell and ``size`` is the number of points. The first ``width`` cells of a row are distinct points;
+    further cells repeat some of them.
+    """
+
+    repeats: np.ndarray  # [N1, N2]
+    width: int
+    size: int
 
     @classmethod
     def of(cls, size: int, axes: tuple[int, int] | None) -> Cut:
-        """Return the table of a grid of two axes, or of any points in their order."""
-        rows, width = axes or (-(-size // WIDE), WIDE)
-        high, wide = np.ogrid[: up(rows, HIGH), : up(width, WIDE)]
+        """Return the table of two axes, or of points in their order."""
+        rows, width = axes or (-(-size // TILE_COLUMNS), TILE_COLUMNS)
+        high, wide = np.ogrid[: up(rows, TILE_ROWS), : up(width, TILE_COLUMNS)]
         repeats = np.minimum(np.minimum(high, rows - 1) * width + np.minimum(wide, width - 1), size - 1)
         return cls(repeats, width, size)
 
@@ -55,30 +63,38 @@ class Cut(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TiledRows(Rows):
-    """Functions of the grid as tables in tiles; under the interpreter tables are plain arrays."""
+    """Functions of the grid as tables in tiles.
 
-    numbers: Value = None  # of the points as a float32 row, for a kernel cannot count
+    ``numbers`` is the float32 row of the points' numbers, because a kernel cannot count. Under the interpreter tables are plain arrays.
+    """
+
+    numbers: Value = None
     interpret: bool = True
 
     def cast(self, x: Value, axis: int | None = None) -> Value:
-        """Return a value laid out as tiles ``[n, m]``, or as what is left of them when ``axis`` has been summed."""
+        """Return a value as tiles, or as tiles summed over ``axis``."""
         if self.interpret:
             return x
         # Warps and then lanes divide the rows; 8 lanes of 4 numbers lie along a row.
-        tiles = plgpu.Layout.TILED(plgpu.Tiling(((HIGH, WIDE), (4, WIDE), (4,))), warp_dims=(-5,), lane_dims=(-3, -2), vector_dim=-1)
+        tiles = plgpu.Layout.TILED(
+            plgpu.Tiling(((TILE_ROWS, TILE_COLUMNS), (4, TILE_COLUMNS), (4,))), warp_dims=(-5,), lane_dims=(-3, -2), vector_dim=-1
+        )
         return plgpu.layout_cast(x, tiles if axis is None else tiles.reduce((axis,)))
 
     def load(self, ref: Ref, axis: int | None = None) -> Value:
         """Return an array as :meth:`cast` lays it out."""
         if self.interpret:
             return ref[...]
-        indexers: Value = () if jax.__version_info__ >= (0, 11) else ((),)  # an argument that JAX 0.11 has dropped
+        # JAX 0.11 has dropped this argument.
+        indexers: Value = () if jax.__version_info__ >= (0, 11) else ((),)
         return self.cast(plgpu.load(ref, *indexers, optimized=False), axis)
 
-    def across(self, x: Value, shape: tuple[int, int]) -> Value:  # a table whose every column is the vector x
+    def across(self, x: Value, shape: tuple[int, int]) -> Value:
+        """Return a table whose every column is the vector ``x``."""
         return self.cast(jax.lax.broadcast_in_dim(x, shape, (0,)))
 
-    def down(self, x: Value, shape: tuple[int, int]) -> Value:  # a table whose every row is the vector x
+    def down(self, x: Value, shape: tuple[int, int]) -> Value:
+        """Return a table whose every row is the vector ``x``."""
         return self.cast(jax.lax.broadcast_in_dim(x, shape, (1,)))
 
     def zeros(self, shape: tuple[int, int]) -> Value:
@@ -94,7 +110,7 @@ class TiledRows(Rows):
     def sqrt(self, x: Value) -> Value:
         if jax.__version_info__ >= (0, 11):
             return jnp.sqrt(x)
-        # Mosaic GPU has none before, and there it is x (1 / sqrt(x)) with a step of Newton's method.
+        # Before, Mosaic GPU has no root. Take x (1 / sqrt(x)) with a step of Newton's method.
         inverse = jax.lax.rsqrt(jnp.maximum(x, np.float32(np.finfo(np.float32).tiny)))
         root = x * inverse
         nonpositive = self.select(x < 0, np.float32(np.nan), x)
@@ -111,48 +127,56 @@ class TiledRows(Rows):
         return jnp.where(condition, yes, no)
 
 
-class Expansion(NamedTuple):
-    """How a function is computed from the weights of features."""
+class FeatureExpansion(NamedTuple):
+    """Computation of a function from the weights of features.
 
-    tables: list[Array | np.ndarray]  # that it reads from the device's memory
-    scratch: tuple[int, int]  # shape of the table that it keeps in shared memory
-    beyond: int  # number of zeros that it reads behind the weights
-    run: Callable[[TiledRows, Sequence[Ref], Ref, Ref], Value]  # of the rows, the tables, the table in shared memory and the weights
-    order: Array  # [r] features in the order in which it wants their weights
+    Attributes:
+      tables: arrays that it reads from the device's memory.
+      scratch: shape of its table in shared memory.
+      beyond: number of zeros that it reads behind the weights.
+      run: function of the rows, the tables, the table in shared memory and the weights.
+      order: ``[r]`` features in the order of their weights.
+    """
+
+    tables: list[Array | np.ndarray]
+    scratch: tuple[int, int]
+    beyond: int
+    run: Callable[[TiledRows, Sequence[Ref], Ref, Ref], Value]
+    order: Array
 
 
-def dense(phi: Array, cut: Cut, rank: int) -> Expansion:
-    """Return the expansion by features ``phi [M, r]`` that are read anew in every round."""
+def dense(phi: Array, cut: Cut, rank: int) -> FeatureExpansion:
+    """Return the expansion by features ``phi [M, r]``, read in every round."""
     features = jnp.pad(phi.T[:, cut.repeats], ((0, rank - phi.shape[1]), (0, 0), (0, 0)))
 
     def run(rows: TiledRows, tables: Sequence[Ref], _: Ref, u: Ref) -> Value:
         return _sum(rank, lambda i: u[i] * rows.load(tables[0].at[i]), rows.zeros(cut.shape))
 
-    return Expansion([features], (1, 1), 0, run, jnp.arange(phi.shape[1]))
+    return FeatureExpansion([features], (1, 1), 0, run, jnp.arange(phi.shape[1]))
 
 
 def _sum(length: int, term: Callable[[Value], Value], zero: Value) -> Value:
-    """Return the sum of ``term(i)`` over ``i``, some side by side; eight are 6% faster on an H100, and take twice as long to compile."""
+    """Return the sum of ``term(i)`` over ``i``, some terms side by side."""
 
     def some(i: Value, total: Value) -> Value:
-        for more in range(UNROLL):
-            total = total + term(UNROLL * i + more)
+        for more in range(UNROLLED_TERMS):
+            total = total + term(UNROLLED_TERMS * i + more)
         return total
 
-    total = jax.lax.fori_loop(0, length // UNROLL, some, zero)
-    for i in range(length - length % UNROLL, length):
+    total = jax.lax.fori_loop(0, length // UNROLLED_TERMS, some, zero)
+    for i in range(length - length % UNROLLED_TERMS, length):
         total = total + term(np.int32(i))
     return total
 
 
-def along_two_axes(form: ProductFeatures, cut: Cut, counts: np.ndarray) -> Expansion:
-    """Return the expansion by features of two axes, one axis after the other.
+def along_two_axes(form: ProductFeatures, cut: Cut, counts: np.ndarray) -> FeatureExpansion:
+    """Return the expansion by features of two axes, axis by axis.
 
-    Weights are ordered so that those of one ``j`` on the second axis, the first ``counts[j]`` of the first axis, are neighbours:
+    The weights of a feature ``j`` of the second axis, with the first ``counts[j]`` features of the first axis, are neighbours:
     ``T[i] = sum_j U[i, j] A2[j]``, and ``c[a] = sum_i A1[a, i] T[i]``.
     """
     starts = np.cumsum(counts) - counts
-    high = up(int(counts.max()), HIGH)
+    high = up(int(counts.max()), TILE_ROWS)
     a1, a2 = (jnp.asarray(axis, np.float32).T for axis in form.axes)
     a1 = jnp.pad(a1, ((0, 0), (0, cut.shape[0] - a1.shape[1])), mode="edge")
     a2 = jnp.pad(a2, ((0, 0), (0, cut.shape[1] - a2.shape[1])), mode="edge")
@@ -174,13 +198,13 @@ def along_two_axes(form: ProductFeatures, cut: Cut, counts: np.ndarray) -> Expan
 
         return _sum(int(counts.max()), outer, rows.zeros(cut.shape))
 
-    return Expansion([a1, a2, is_kept, starts.astype(np.int32)], (high, cut.shape[1]), high, run, order)
+    return FeatureExpansion([a1, a2, is_kept, starts.astype(np.int32)], (high, cut.shape[1]), high, run, order)
 
 
-def run(plan: Plan, parts: Parts, form: Form, size: int, given: Given) -> tuple[Array, Array, Array, Array]:
-    """Return the records ``[B, T, w]`` of all rounds, the roots, the means and the variances after them, see :class:`Given`."""
+def run(plan: FusedKernel, parts: RoundParts, form: Form, size: int, given: KernelInputs) -> tuple[Array, Array, Array, Array]:
+    """Return records ``[B, T, w]`` and, after all rounds, roots, means, variances."""
     trials, rounds, outputs = given.noise.shape
-    rank, more = up(form.rank, WIDE), up(form.rank, WIDE) - form.rank
+    rank, more = up(form.rank, TILE_COLUMNS), up(form.rank, TILE_COLUMNS) - form.rank
     phi = jax.vmap(form.row, (None, 0))(form.init(), jnp.arange(size, dtype=jnp.int32))
     if plan.counts and isinstance(form, ProductFeatures):
         cut = Cut.of(size, (np.shape(form.axes[0])[0], np.shape(form.axes[1])[0]))
@@ -190,13 +214,14 @@ def run(plan: Plan, parts: Parts, form: Form, size: int, given: Given) -> tuple[
         expansion = dense(phi, cut, rank)
     order = expansion.order
     shapes = [(rank, rank), (outputs, *cut.shape), cut.shape, (rank + expansion.beyond,), expansion.scratch]
-    needed = 4 * sum(int(np.prod(shape)) for shape in shapes) + RESERVED
-    if needed > SHARED:
-        raise Unsupported(f"a trial takes {needed:,} bytes of shared memory, of which a block has {SHARED:,}")
+    # The compiler takes 3 kB of shared memory for sums across warps.
+    needed = 4 * sum(int(np.prod(shape)) for shape in shapes) + 3 * 2**10
+    if needed > SHARED_BYTES:
+        raise Unsupported(f"a trial takes {needed:,} bytes of shared memory, of which a block has {SHARED_BYTES:,}")
     phi = jnp.pad(phi[:, order], ((0, 0), (0, more)))
     root = jnp.pad(given.root[:, order], ((0, 0), (0, more), (0, more)))
     states = (root, given.shift[..., cut.repeats], given.variance[..., cut.repeats])
-    arguments = (given.numbers, phi, given.means, given.noise, cut.repeats.astype(np.float32), np.zeros(HIGH, np.float32), *states)
+    arguments = (given.numbers, phi, given.means, given.noise, cut.repeats.astype(np.float32), np.zeros(TILE_ROWS, np.float32), *states)
     results = [jax.ShapeDtypeStruct(shape, np.float32) for shape in ((trials, rounds, parts.width), *(x.shape for x in states))]
     scratch = [plgpu.SMEM(shape, np.float32) for shape in shapes]
     body = _body(parts, cut, expansion, rank, rounds, plan.interpret)
@@ -214,11 +239,12 @@ def run(plan: Plan, parts: Parts, form: Form, size: int, given: Given) -> tuple[
         )
     record, root, shift, variance = kernel(*arguments, *expansion.tables)
     root = root[:, jnp.argsort(order), : form.rank]
-    at = np.divmod(np.arange(size), cut.width)  # the points in the table
+    # These are the cells of the points in the table.
+    at = np.divmod(np.arange(size), cut.width)
     return record, root, shift[..., *at], variance[..., *at]
 
 
-def _body(parts: Parts, cut: Cut, expansion: Expansion, rank: int, rounds: int, interpret: bool) -> Callable[..., None]:
+def _body(parts: RoundParts, cut: Cut, expansion: FeatureExpansion, rank: int, rounds: int, interpret: bool) -> Callable[..., None]:
     """Return the kernel: the rounds of one trial."""
     outputs = range(parts.outputs)
 
@@ -232,10 +258,10 @@ def _body(parts: Parts, cut: Cut, expansion: Expansion, rank: int, rounds: int, 
         for j in outputs:
             shift[j] = rows.load(shift_in.at[trial, j])
         variance[...] = rows.load(variance_in.at[trial])
-        for at in range(0, rank, CHUNK):
-            root[at : at + CHUNK, :] = rows.load(root_in.at[trial, pl.ds(at, CHUNK)])
-        for at in range(rank, rank + expansion.beyond, HIGH):
-            u[at : at + HIGH] = rows.load(zeros, 1)
+        for at in range(0, rank, CHUNK_ROWS):
+            root[at : at + CHUNK_ROWS, :] = rows.load(root_in.at[trial, pl.ds(at, CHUNK_ROWS)])
+        for at in range(rank, rank + expansion.beyond, TILE_ROWS):
+            u[at : at + TILE_ROWS] = rows.load(zeros, 1)
 
         def one_round(n: Value, carry: tuple[Value, ...]) -> tuple[Value, ...]:
             now = Moment([rows.load(shift.at[j]) for j in outputs], rows.load(variance), first + n, carry, constants)
@@ -262,25 +288,25 @@ def _body(parts: Parts, cut: Cut, expansion: Expansion, rank: int, rounds: int, 
         for j in outputs:
             shift_out[trial, j] = rows.load(shift.at[j])
         variance_out[trial] = rows.load(variance)
-        for at in range(0, rank, CHUNK):
-            root_out[trial, at : at + CHUNK] = rows.load(root.at[pl.ds(at, CHUNK)])
+        for at in range(0, rank, CHUNK_ROWS):
+            root_out[trial, at : at + CHUNK_ROWS] = rows.load(root.at[pl.ds(at, CHUNK_ROWS)])
 
     return kernel
 
 
 def _potter(rows: TiledRows, phi: Ref, point: Value, lam: Value, root: Ref, u: Ref, rank: int) -> Value:
-    """Apply Potter's update to ``root`` at a point; leave ``u`` and return ``s``."""
-    shape = (CHUNK, rank)
+    """Apply Potter's update to ``root``, store ``u``, and return ``s``."""
+    shape = (CHUNK_ROWS, rank)
     total = rows.zeros(shape)
-    for at in range(0, rank, CHUNK):
-        features = rows.load(phi.at[point, pl.ds(at, CHUNK)], 1)
-        total = total + rows.across(features, shape) * rows.load(root.at[pl.ds(at, CHUNK)])
+    for at in range(0, rank, CHUNK_ROWS):
+        features = rows.load(phi.at[point, pl.ds(at, CHUNK_ROWS)], 1)
+        total = total + rows.across(features, shape) * rows.load(root.at[pl.ds(at, CHUNK_ROWS)])
     w = jnp.sum(total, axis=0)
     s = lam + jnp.sum(w * w)
     scaled = w * (1 / (s + rows.sqrt(lam * s)))
-    for at in range(0, rank, CHUNK):
-        part = rows.load(root.at[pl.ds(at, CHUNK)])
+    for at in range(0, rank, CHUNK_ROWS):
+        part = rows.load(root.at[pl.ds(at, CHUNK_ROWS)])
         product = jnp.sum(part * rows.down(w, shape), axis=1)
-        u[at : at + CHUNK] = product
-        root[at : at + CHUNK, :] = part - rows.across(product, shape) * rows.down(scaled, shape)
+        u[at : at + CHUNK_ROWS] = product
+        root[at : at + CHUNK_ROWS, :] = part - rows.across(product, shape) * rows.down(scaled, shape)
     return s

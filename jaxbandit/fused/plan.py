@@ -1,6 +1,7 @@
-"""All rounds of a trial by one kernel: whether there is one, the parts of a round as functions of one point, and the call for many trials.
+"""Choice and call of a kernel for all rounds of a trial.
 
-The state of a trial goes in and comes out, so that a run may start from an initial design and go on after a part.
+The parts of a round are functions of one point. The kernel reads and returns the state of a trial, so that a run may start from an initial
+design and continue after a part.
 """
 
 from __future__ import annotations
@@ -30,21 +31,28 @@ from jaxbandit.surrogates.posterior import deviation
 if TYPE_CHECKING:
     from jax.extend import core
 
-S = TypeVar("S")  # state of an algorithm
-Form: TypeAlias = Any  # of the posterior that holds a root of the covariance of the weights of features
-MEASURED = ("NVIDIA H100",)  # devices on which a kernel was measured to be faster
-PAYS = 20_000_000  # trial-rounds that it then gains what it takes longer to compile
-MANY = 7919  # points, as many as no other axis has
-LOOPS = ("while", "scan", "cond")
-MOST_NUMBERS = 256  # that an algorithm and its state may hold, each a scalar of the kernel
+S = TypeVar("S")
+"""State of an algorithm."""
+Form: TypeAlias = Any
+"""Form of the posterior with a root of the covariance of the weights of features."""
+# On these devices a kernel was measured to be faster.
+MEASURED = ("NVIDIA H100",)
+# In 20 million trial-rounds a kernel gains the time that it takes longer to compile.
+WORTHWHILE_TRIAL_ROUNDS = 20_000_000
 
 
-class Plan(NamedTuple):
-    """The kernel that plays a run, a part of the compiled program."""
+class FusedKernel(NamedTuple):
+    """Kernel that runs all rounds, a part of the compiled program.
 
-    platform: str  # "gpu", where a block plays one trial in its shared memory, or "tpu", where 128 trials stand side by side
-    interpret: bool  # whether JAX's interpreter plays the kernel, as on a CPU
-    counts: tuple[int, ...]  # of a product form on two axes, how many features of the first go with each of the second; else empty
+    Attributes:
+      platform: ``"gpu"``, where a block runs one trial in its shared memory, or ``"tpu"``, where 128 trials stand side by side.
+      interpret: whether JAX's interpreter runs the kernel, as on a CPU.
+      counts: number of features of the first axis for each feature of the second, in a product form of two axes; else empty.
+    """
+
+    platform: str
+    interpret: bool
+    counts: tuple[int, ...]
 
     @property
     def in_words(self) -> str:
@@ -53,7 +61,10 @@ class Plan(NamedTuple):
 
 @pytree
 class OnePoint(AbstractSurrogate):
-    """Model of a single point ``[k, 1]``; instead of learning values it keeps them as the mean, and the kernel learns from them."""
+    """Model of a single point ``[k, 1]``.
+
+    It stores values as the mean instead of conditioning, and the kernel conditions on them.
+    """
 
     base: Surrogate
     prior_mean: Array  # [k]
@@ -82,7 +93,7 @@ class OnePoint(AbstractSurrogate):
 
 
 def parted(state: S) -> tuple[Posterior, list[Array], Callable[[Posterior, Sequence[Array]], S]]:
-    """Return the posterior of a state, its other leaves, and the function that makes a state of such."""
+    """Return a state's posterior, its other leaves, and their inverse function."""
     leaves, structure = jax.tree.flatten(state, is_leaf=lambda x: isinstance(x, Posterior))
     places = [number for number, leaf in enumerate(leaves) if isinstance(leaf, Posterior)]
     if len(places) != 1:
@@ -97,12 +108,15 @@ def parted(state: S) -> tuple[Posterior, list[Array], Callable[[Posterior, Seque
 
 
 class Moment(NamedTuple):
-    """State of a round inside a kernel, as rows or at a point."""
+    """State of a round in a kernel, as rows or numbers.
 
-    means: Sequence[Value]  # [k] less the prior mean
+    ``means [k]`` are less the prior mean, and ``carry`` is the gain and the leaves of the state.
+    """
+
+    means: Sequence[Value]
     variance: Value
     t: Value
-    carry: Sequence[Value]  # the gain and the leaves of the state
+    carry: Sequence[Value]
     constants: Sequence[Value]
 
 
@@ -125,16 +139,16 @@ class Numbers(NamedTuple):
         return np.split(np.arange(self.size), np.cumsum([aval.size for aval in self.avals], dtype=int))[:-1]
 
     def boxes(self, flat: Sequence[Value]) -> list[Cells]:
-        """Return the arrays as cells, from values of a kernel in float32 or of their types."""
+        """Return the arrays as cells, from a kernel's values in any type."""
         pairs = zip(self.places, self.avals, strict=True)
         return [boxed([_typed(flat[n], aval.dtype) for n in places], aval.shape) for places, aval in pairs]
 
     def flat(self, arrays: Sequence[Cells]) -> list[Value]:
-        """Return the numbers of cells as values of a kernel in their types."""
+        """Return the numbers of cells as a kernel's values in their types."""
         return [_typed(x, aval.dtype) for cells, aval in zip(arrays, self.avals, strict=True) for x in cells.flat]
 
     def arrays(self, table: Array) -> list[Array]:
-        """Return the arrays, each with leading axes ``[...]``, from float32 numbers ``[..., n]``."""
+        """Return the arrays with leading axes, from float32 numbers ``[..., n]``."""
         pairs = zip(self.places, self.avals, strict=True)
         return [table[..., places].reshape(*table.shape[:-1], *aval.shape).astype(aval.dtype) for places, aval in pairs]
 
@@ -144,30 +158,36 @@ def _typed(x: Value, dtype: np.dtype) -> Value:
     return x > np.float32(0.5) if np.issubdtype(dtype, np.bool_) and not is_mask else jnp.asarray(x).astype(dtype)
 
 
-class Parts(NamedTuple):
-    """The parts of a round, traced at one point, see :func:`parts_of`, and the arrays that they take beside what is believed of it."""
+class RoundParts(NamedTuple):
+    """Parts of a round, traced at one point by :func:`parts_of`.
+
+    The masks of a score raise ``flags``; ``leaves`` are of the state, without its posterior, and ``constants`` of the algorithm.
+    """
 
     choose: core.ClosedJaxpr
     learn: core.ClosedJaxpr
-    flags: tuple[int, ...]  # that the masks of a score raise
-    leaves: Numbers  # of the state, but its posterior
-    constants: Numbers  # of the algorithm
+    flags: tuple[int, ...]
+    leaves: Numbers
+    constants: Numbers
     outputs: int
 
     @property
     def width(self) -> int:
-        """Length of the record of a round: index, bits, gain, widths and leaves."""
+        """Length of a round's record: index, bits, gain, widths and leaves."""
         return 3 + self.outputs + self.leaves.size
 
     def start(self, numbers: Sequence[Value]) -> tuple[Value, Value, list[Value], Sequence[Value], Sequence[Value]]:
-        """Return what a kernel starts from: the first round, the noise variance, gain and leaves, constants, and the prior mean ``[k]``."""
+        """Return first round, noise variance, carry, constants and prior mean ``[k]``."""
         first, noise_variance, gain, *rest = numbers
         leaves, constants = rest[: self.leaves.size], rest[self.leaves.size :]
         carry = [gain, *self.leaves.flat(self.leaves.boxes(leaves))]
         return first.astype(np.int32), noise_variance, carry, constants, constants[-self.outputs :]
 
     def chosen(self, rows: Rows, now: Moment) -> tuple[Value, Value]:
-        """Return the index that a round chooses, ``M`` (float32) where a score is NaN, and the status bits that the choice raises."""
+        """Return the chosen index and the status bits of the choice.
+
+        The index is float32, and ``M`` if a score is NaN.
+        """
         score, *rest = [cells.item() for cells in compute(self.choose, self._given(now), rows)]
         masks, otherwise = rest[: len(self.flags)], rest[len(self.flags) :]
         bits: Value = np.int32(0)
@@ -178,7 +198,7 @@ class Parts(NamedTuple):
         return rows.pick(score), bits
 
     def learnt(self, rows: Rows, now: Moment, point: Value, values: Sequence[Value]) -> tuple[list[Value], list[Value], list[Value]]:
-        """Return the widths ``[k]`` of a round, what its values ``[k]`` at a point teach, and the leaves after it."""
+        """Return widths ``[k]``, conditioned values ``[k]`` and leaves after a round."""
         given = [*self._given(now), boxed([point], ()), boxed(values, (self.outputs,))]
         widths, learnt, *after = compute(self.learn, given, rows)
         return list(widths.flat), list(learnt.flat), self.leaves.flat(after)
@@ -189,15 +209,19 @@ class Parts(NamedTuple):
         return [*belief, boxed([now.t], ()), no_key, *self.leaves.boxes(leaves), *self.constants.boxes(now.constants)]
 
 
-def parts_of(algorithm: Scored[S], arena: Arena, state: S, points: int = 1) -> Parts:
-    """Return the parts of a round, traced at one point or more; the algorithm, the arena's numbers and the state may be tracers."""
+def parts_of(algorithm: Scored[S], arena: Arena, state: S, points: int = 1) -> RoundParts:
+    """Return the parts of a round, traced at one point or more.
+
+    The algorithm, the arena's numbers and the state may be tracers.
+    """
     (_, leaves_of_state, joined), model = parted(state), arena.surrogate.model
     if any(jnp.shape(leaf)[-1:] == (arena.size,) for leaf in leaves_of_state):
         raise Unsupported("its state holds a number for every point")
     constants, structure = jax.tree.flatten((algorithm, arena.horizon, jnp.asarray(model.prior_mean, arena.dtype)))
     leaves, numbers = Numbers.of(leaves_of_state), Numbers.of(constants)
-    if leaves.size + numbers.size > MOST_NUMBERS:
-        raise Unsupported(f"it holds {leaves.size + numbers.size:,} numbers beside what is believed, and a kernel takes {MOST_NUMBERS}")
+    # Each number of an algorithm and its state is a scalar of the kernel.
+    if leaves.size + numbers.size > (most := 256):
+        raise Unsupported(f"it holds {leaves.size + numbers.size:,} numbers beside what is believed, and a kernel takes {most}")
     flags: list[tuple[int, ...]] = []
 
     def opened(shift: Array, variance: Array, gain: Array, t: Array, key: Array, others: list[Array], constants: list[Array]) -> Any:
@@ -215,7 +239,8 @@ def parts_of(algorithm: Scored[S], arena: Arena, state: S, points: int = 1) -> P
     def learn(*given: Any) -> Any:
         *before, index, values = given
         algorithm, at_point, state, estimate = opened(*before)
-        state = algorithm.after_choice(at_point, state, estimate, 0)  # the number of the point in the estimate
+        # The estimate has one column, so the point is number 0.
+        state = algorithm.after_choice(at_point, state, estimate, 0)
         learnt, after, _ = parted(algorithm.update(at_point, state, Observation(index=index, values=values), before[3]))
         return estimate.widths, learnt.shift[:, 0], after
 
@@ -223,56 +248,73 @@ def parts_of(algorithm: Scored[S], arena: Arena, state: S, points: int = 1) -> P
     t, key = shape((), np.int32), jax.eval_shape(lambda: jax.random.key(0))
     belief = [shape(axes, arena.dtype) for axes in ((k, points), (1, points), (1,))]
     given = (*belief, t, key, list(leaves.avals), list(numbers.avals))
-    return Parts(jax.make_jaxpr(choose)(*given), jax.make_jaxpr(learn)(*given, t, shape((k,), arena.dtype)), flags[0], leaves, numbers, k)
+    return RoundParts(
+        jax.make_jaxpr(choose)(*given), jax.make_jaxpr(learn)(*given, t, shape((k,), arena.dtype)), flags[0], leaves, numbers, k
+    )
 
 
-class Given(NamedTuple):
-    """Arrays of ``B`` trials that a kernel takes."""
+class KernelInputs(NamedTuple):
+    """Arrays of ``B`` trials for a kernel.
+
+    ``numbers`` has the items of :meth:`RoundParts.start`.
+    """
 
     means: Array  # [B or 1, k, M]
     noise: Array  # [B, T, k]
-    numbers: Array  # [B, 3 + n + c] float32, see Parts.start
+    numbers: Array  # [B, 3 + n + c] float32
     root: Array  # [B, r, r]
     shift: Array  # [B, k, M]
     variance: Array  # [B, M]
 
 
-class Played(NamedTuple, Generic[S]):
-    """Rounds that a kernel has played, ``[T, ...]``, and the state after them."""
+class KernelOutputs(NamedTuple, Generic[S]):
+    """Rounds ``[T, ...]`` of a kernel, and the state after them.
 
-    indices: Array  # [T] int32, M where a score is NaN
-    bits: Array  # [T] int32, of the status, that choices raise
-    widths: Array  # [T, k]
-    before: S  # the state before each round, with a posterior that holds its gain alone
-    after: S  # the same after it
-    last: S  # the state after the last round
-
-
-def play(plan: Plan, algorithm: Algorithm[S], arena: Arena, state: S, means: Array, noise: Array, first: Array | int) -> Played[S]:
-    """Play rounds ``first, first + 1, ...`` of a trial by one kernel; trials of a batch are played by one call.
-
-    ``means [k, M]`` are those of the functions, and ``noise [T, k]`` is added to them at the point chosen.
+    Attributes:
+      indices: ``[T]`` int32, ``M`` if a score is NaN.
+      bits: ``[T]`` int32 status bits of the choices.
+      widths: ``[T, k]``.
+      before, after: states before and after each round; of the posterior they have only the gain.
+      last: state after the last round.
     """
-    assert isinstance(algorithm, Scored)  # or there is no plan
+
+    indices: Array
+    bits: Array
+    widths: Array
+    before: S
+    after: S
+    last: S
+
+
+def play(
+    plan: FusedKernel, algorithm: Algorithm[S], arena: Arena, state: S, means: Array, noise: Array, first: Array | int
+) -> KernelOutputs[S]:
+    """Run the rounds from ``first`` on of a trial by one kernel.
+
+    One call runs all trials of a batch. ``noise [T, k]`` is added to the functions' ``means [k, M]`` at the chosen point.
+    """
+    # Other algorithms have no kernel.
+    assert isinstance(algorithm, Scored)
     (before, others, joined), model = parted(state), arena.surrogate.model
     parts, [form] = parts_of(algorithm, arena, state), model.forms
     constants = jax.tree.leaves((algorithm, arena.horizon, model.prior_mean))
     flat = [first, model.noise_variance, before.gain, *others, *constants]
     numbers = jnp.concatenate([jnp.ravel(jnp.asarray(x)).astype(np.float32) for x in flat])
-    given = Given(means, noise, numbers, before.factors[0], before.shift, before.variance[0])
-    run = importlib.import_module(f"jaxbandit.fused.{plan.platform}").run  # which loads one platform's compilers of kernels
+    given = KernelInputs(means, noise, numbers, before.factors[0], before.shift, before.variance[0])
+    # This loads the compilers of kernels of one platform.
+    run = importlib.import_module(f"jaxbandit.fused.{plan.platform}").run
 
     @custom_vmap
-    def kernel(form: Form, given: Given) -> list[Array]:
+    def kernel(form: Form, given: KernelInputs) -> list[Array]:
         return jax.tree.map(lambda x: x[0], run(plan, parts, form, arena.size, jax.tree.map(lambda x: x[None], given)))
 
     @kernel.def_vmap
-    def _(trials: int, batched: tuple[Any, Given], form: Any, given: Given) -> tuple[Any, Any]:
+    def _(trials: int, batched: tuple[Any, KernelInputs], form: Any, given: KernelInputs) -> tuple[Any, Any]:
         if any(jax.tree.leaves(batched[0])):
             raise InvalidArgument("fused: models that run side by side must share their features; leave them to XLA by fused=False")
         arrays = [x if is_own else x[None] for x, is_own in zip(given, batched[1], strict=True)]
         arrays[1:] = [jnp.broadcast_to(x, (trials, *x.shape[1:])) for x in arrays[1:]]
-        results = run(plan, parts, form, arena.size, Given(*arrays))
+        results = run(plan, parts, form, arena.size, KernelInputs(*arrays))
         return results, jax.tree.map(lambda _: True, results)
 
     record, root, shift, variance = kernel(form, given)
@@ -286,12 +328,14 @@ def play(plan: Plan, algorithm: Algorithm[S], arena: Arena, state: S, means: Arr
         return joined(Posterior(factors=(), shift=no_rows, variance=no_rows, gain=gain), others)
 
     last = replace(before, factors=(root,), shift=shift, variance=variance[None], gain=after[0][-1])
-    return Played(indices, bits, widths, state_of(*earlier), state_of(*after), joined(last, [x[-1] for x in after[1:]]))
+    return KernelOutputs(indices, bits, widths, state_of(*earlier), state_of(*after), joined(last, [x[-1] for x in after[1:]]))
 
 
 @checked
 def describe(algorithm: Algorithm, surrogate: Surrogate, feedback: Policy | None = None) -> str:
-    """Return a line on the kernel that plays an algorithm's rounds under ``fused=True``, or on the reason why XLA plays them.
+    """Return a line on an algorithm's kernel, or why XLA runs it.
+
+    The kernel runs all rounds under ``fused=True``.
 
     Args:
       algorithm: an algorithm.
@@ -307,10 +351,13 @@ def describe(algorithm: Algorithm, surrogate: Surrogate, feedback: Policy | None
         return f"by XLA, because {reason}"
 
 
-def plan_of(algorithm: Algorithm, surrogate: Surrogate, problem: AbstractProblem | None, feedback: Policy | None, platform: str) -> Plan:
-    """Return the kernel that plays the rounds of an algorithm on a ``platform`` of JAX; raises :class:`Unsupported` with the reason.
+def plan_of(
+    algorithm: Algorithm, surrogate: Surrogate, problem: AbstractProblem | None, feedback: Policy | None, platform: str
+) -> FusedKernel:
+    """Return the kernel of an algorithm on a platform of JAX.
 
-    The problem may be ``None`` for any whose values are its means with noise, and the policy where feedback comes at once.
+    Raises :class:`Unsupported` with the reason if there is no kernel. The problem may be ``None`` if its values are means with noise, and
+    the policy if feedback arrives at once.
     """
     if not isinstance(algorithm, Scored):
         raise Unsupported(f"{type(algorithm).__name__} declares no score of single points")
@@ -323,25 +370,28 @@ def plan_of(algorithm: Algorithm, surrogate: Surrogate, problem: AbstractProblem
     counts = _counts(surrogate)
     if problem is not None:
         jax.eval_shape(lambda key: _check_noise(problem.sample(key)), jax.random.key(0))
-    plan = Plan({"cpu": "tpu", "cuda": "gpu"}.get(platform, platform), platform == "cpu", counts)
+    plan = FusedKernel({"cpu": "tpu", "cuda": "gpu"}.get(platform, platform), platform == "cpu", counts)
     _try_out.eval_shape(plan, *canonicalise((algorithm, surrogate.without_kernels())))
     return plan
 
 
-@partial(jax.jit, static_argnames="plan")  # of which JAX remembers each trace
-def _try_out(plan: Plan, algorithm: Scored, model: Surrogate) -> int:
-    """Trace a kernel of one round; raises :class:`Unsupported`."""
+# Under jit JAX stores each trace.
+@partial(jax.jit, static_argnames="plan")
+def _try_out(plan: FusedKernel, algorithm: Scored, model: Surrogate) -> int:
+    """Trace a kernel of one round, or raise :class:`Unsupported`."""
     arena = Arena(surrogate=model, horizon=jnp.int32(1))
     state = algorithm.init(arena)
-    many = parts_of(algorithm, arena, state, points=MANY)
-    _check_equations(many.choose, MANY)
+    # No other axis has this length.
+    points = 7919
+    many = parts_of(algorithm, arena, state, points=points)
+    _check_equations(many.choose, points)
     _check_equations(many.learn, None)
     play(plan, algorithm, arena, state, jnp.zeros((model.outputs, arena.size)), jnp.zeros((1, model.outputs)), 1)
     return 0
 
 
 def _counts(surrogate: Surrogate) -> tuple[int, ...]:
-    """Return ``Plan.counts`` of a model."""
+    """Return ``FusedKernel.counts`` of a model."""
     if isinstance(surrogate, RangedSurrogate):
         raise Unsupported("its model is one of jaxbandit.ranged, whose features are computed in the run")
     form = surrogate.forms[0]
@@ -358,7 +408,8 @@ def _counts(surrogate: Surrogate) -> tuple[int, ...]:
     first, second = np.asarray(form.columns)
     counts = np.bincount(second)
     if not np.array_equal(first[np.lexsort((first, second))], np.concatenate([np.arange(count) for count in counts])):
-        return ()  # a product is left out before the last of an axis
+        # The features leave out a product before the last of an axis.
+        return ()
     return tuple(counts.tolist())
 
 
@@ -373,7 +424,7 @@ def _check_noise(instance: AbstractProblem) -> int:
 
 
 def _check_equations(closed: core.ClosedJaxpr, points: int | None) -> None:
-    """Raise :class:`Unsupported` where a traced function draws, loops or branches, or mixes axes of so many ``points``."""
+    """Raise :class:`Unsupported` if a function draws, loops or mixes ``points``."""
     for equation in closed.jaxpr.eqns:
         name, inputs, outputs = equation.primitive.name, [x.aval for x in equation.invars], [x.aval for x in equation.outvars]
         if name in CALLS:
@@ -381,7 +432,7 @@ def _check_equations(closed: core.ClosedJaxpr, points: int | None) -> None:
             continue
         if any(jnp.issubdtype(aval.dtype, jax.dtypes.prng_key) for aval in inputs):
             raise Unsupported("it draws random numbers in every round")
-        if name in LOOPS:
+        if name in ("while", "scan", "cond"):
             raise Unsupported(f"it loops or branches ({name})")
         of_points, in_outputs = any(points in aval.shape for aval in inputs), [points in aval.shape for aval in outputs]
         if (of_points and not all(in_outputs)) or (name == "iota" and any(in_outputs)):

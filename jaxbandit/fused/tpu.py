@@ -1,7 +1,8 @@
-"""All rounds of 128 trials in one kernel of a TPU: nothing but noise and records passes through the device's memory meanwhile.
+"""All rounds of 128 trials in one kernel of a TPU.
 
-Trials are the 128 lanes: a root ``W`` is ``[r, r, 128]`` and a function of the grid ``[M, 128]``, and all of it stays in the memory beside
-the cores (VMEM). Under JAX's interpreter there are as many lanes as trials.
+Only noise and records pass through the device's memory meanwhile. Trials are the 128 lanes: a root ``W`` is ``[r, r, 128]`` and a function
+of the grid ``[M, 128]``, and all of it stays in the memory beside the cores (VMEM). Under JAX's interpreter there are as many lanes as
+trials.
 """
 
 from __future__ import annotations
@@ -16,21 +17,23 @@ from jax.experimental.pallas import tpu as pltpu
 
 from jaxbandit.core.declare import Array
 from jaxbandit.fused.cells import Ref, Rows, Unsupported, Value
-from jaxbandit.fused.plan import Form, Given, Moment, Parts, Plan
+from jaxbandit.fused.plan import Form, FusedKernel, KernelInputs, Moment, RoundParts
 from jaxbandit.surrogates.features import HIGHEST_PRECISION
 
 LANES, SUBLANES = 128, 8
-PART = 128  # rounds whose noise and records are beside a core at once
-MEMORY = 110 * 2**20  # bytes beside a core that a kernel may take
+# A core has noise and records of 128 rounds beside it at once.
+PART_ROUNDS = 128
+# A kernel may take 110 MiB of memory beside a core.
+VMEM_BYTES = 110 * 2**20
 
 
-def run(plan: Plan, parts: Parts, form: Form, size: int, given: Given) -> tuple[Array, Array, Array, Array]:
-    """Return the records ``[B, T, w]`` of all rounds, the roots, the means and the variances after them, see :class:`Given`."""
+def run(plan: FusedKernel, parts: RoundParts, form: Form, size: int, given: KernelInputs) -> tuple[Array, Array, Array, Array]:
+    """Return records ``[B, T, w]`` and, after all rounds, roots, means, variances."""
     trials, rounds, outputs = given.noise.shape
     rank = -(-form.rank // SUBLANES) * SUBLANES
     lanes = trials if plan.interpret else LANES
     beyond, more = -trials % lanes, rank - form.rank
-    part = min(PART, rounds)
+    part = min(PART_ROUNDS, rounds)
     phi = jnp.pad(jax.vmap(form.row, (None, 0))(form.init(), jnp.arange(size, dtype=jnp.int32)), ((0, 0), (0, more)))
 
     def in_lanes(x: Array) -> Array:
@@ -52,11 +55,11 @@ def run(plan: Plan, parts: Parts, form: Form, size: int, given: Given) -> tuple[
 
     shapes = ((len(noise), parts.width, trials + beyond), *(x.shape for x in states))
     if not plan.interpret:
-        # Arguments and results are there twice, for the trials that are played and for the next ones.
-        rows = sum(int(np.prod(x.shape[:-1])) for x in (*states, *states, means, numbers))  # of 128 numbers
+        # Arguments and results are there twice, for the running trials and for the next trials. A row has 128 numbers.
+        rows = sum(int(np.prod(x.shape[:-1])) for x in (*states, *states, means, numbers))
         taken = 2 * 4 * LANES * (rows + part * (outputs + parts.width) + size * -(-rank // LANES))
-        if taken > MEMORY:
-            raise Unsupported(f"{LANES} trials take {taken:,} bytes of the memory beside a core, of which a kernel has {MEMORY:,}")
+        if taken > VMEM_BYTES:
+            raise Unsupported(f"{LANES} trials take {taken:,} bytes of the memory beside a core, of which a kernel has {VMEM_BYTES:,}")
     record, *after = pl.pallas_call(
         _body(parts, size, rounds, part, rank, lanes),
         grid=((trials + beyond) // lanes, len(noise) // part),
@@ -71,15 +74,15 @@ def run(plan: Plan, parts: Parts, form: Form, size: int, given: Given) -> tuple[
         name="all_rounds",
         compiler_params=None
         if plan.interpret
-        else pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary"), vmem_limit_bytes=MEMORY),
+        else pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary"), vmem_limit_bytes=VMEM_BYTES),
     )(phi, means, noise, numbers, *states)
     record = record[:rounds]
     record, root, shift, variance = (jnp.moveaxis(x[..., :trials], -1, 0) for x in (record, *after))
     return record, root[:, : form.rank, : form.rank], shift, variance
 
 
-def _body(parts: Parts, size: int, rounds: int, part: int, rank: int, lanes: int) -> Callable[..., None]:
-    """Return the kernel: the rounds of as many trials as there are lanes."""
+def _body(parts: RoundParts, size: int, rounds: int, part: int, rank: int, lanes: int) -> Callable[..., None]:
+    """Return the kernel: the rounds of a trial in every lane."""
     rows = Rows(size=size, shape=(size, lanes))
     outputs = range(parts.outputs)
 
@@ -137,9 +140,9 @@ def _body(parts: Parts, size: int, rounds: int, part: int, rank: int, lanes: int
 
 
 def _potter(phi: Ref, is_point: Value, lam: Value, root: Ref, u: Ref, rank: int, lanes: int) -> Value:
-    """Apply Potter's update to ``root [r, r, 128]`` at each trial's point; leave ``u [r, 128]`` and return ``s [1, 128]``.
+    """Apply Potter's update to ``root``, store ``u``, and return ``s [1, 128]``.
 
-    Nothing crosses the lanes. ``u`` holds the features of the points first.
+    The root is ``[r, r, 128]``. ``u [r, 128]`` stores the features of the trials' points first. No operation mixes lanes.
     """
     onehot = jnp.where(is_point, np.float32(1), np.float32(0))
     u[...] = jax.lax.dot_general(phi[...], onehot, (((0,), (0,)), ((), ())), precision=HIGHEST_PRECISION, preferred_element_type=np.float32)

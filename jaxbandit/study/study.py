@@ -30,7 +30,7 @@ from jaxbandit.domains import Box
 from jaxbandit.engine import InitialDesign, Trajectory, simulate
 from jaxbandit.engine.arguments import Rounds, at_once, kernel_of
 from jaxbandit.engine.cell import refreshed_in_time, with_room
-from jaxbandit.fused.plan import Plan as KernelPlan
+from jaxbandit.fused.plan import FusedKernel
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.results.dataset import METRICS
 from jaxbandit.study.runs import Learner, Model, Row, Run, check_label, named_by_files, runs_of, table_of
@@ -264,7 +264,7 @@ class Study(Described):
             informed=run.informed,
             delay=run.delay_in_force,
             feedback=run.policy_in_force,
-            fused=isinstance(self._kernel(run), KernelPlan),
+            fused=isinstance(self._kernel(run), FusedKernel),
         )
 
     @checked
@@ -274,7 +274,7 @@ class Study(Described):
         return f"by XLA, {kernel}" if isinstance(kernel, str) else kernel.in_words
 
     @in_its_arithmetic
-    def _kernel(self, run: Run) -> KernelPlan | str:
+    def _kernel(self, run: Run) -> FusedKernel | str:
         return kernel_for(self, run, self.models_in_force(run)[0])
 
     def models_in_force(self, *besides: Run) -> list[Surrogate]:
@@ -297,7 +297,7 @@ class Study(Described):
         return sampled(problem, jax.random.key(self.seed), jnp.arange(self.trials)) if problem.is_random else problem
 
 
-def kernel_for(study: Study, run: Run, model: Surrogate) -> KernelPlan | str:
+def kernel_for(study: Study, run: Run, model: Surrogate) -> FusedKernel | str:
     """Return the kernel that plays a run of a study with a model, or why XLA does; how long the study is matters, not one trial of it."""
     policy, rounds = None if at_once([run.delay_in_force]) else run.policy_in_force, len(study.runs) * study.trials * study.horizon
     return kernel_of(study.fused, [run.algorithm], [model], run.problem, policy, rounds, jax.devices()[0])

@@ -55,7 +55,7 @@ def played(algorithm: Any, platform: str | None, form: str = "product", **option
 
     given = {"horizon": ROUNDS, "trials": TRIALS, "initial": jaxbandit.InitialDesign(random=2), "key": jax.random.key(3)} | options
     task, learner = given.pop("problem", problem()), given.pop("learner", model(form))
-    with mock.patch.object(arguments, "plan_of", plan_of), mock.patch.object(tpu, "PART", 8):
+    with mock.patch.object(arguments, "plan_of", plan_of), mock.patch.object(tpu, "PART_ROUNDS", 8):
         return jaxbandit.simulate(task, algorithm, learner, **given, fused=platform is not None)
 
 
@@ -97,7 +97,7 @@ def played_and_judged(algorithm: Algorithm, platform: str, form: str) -> Any:
         last, rounds_played = jax.lax.scan(one, algorithm.init(xlas), seen)
         return run.indices, run.widths, jax.vmap(shown)(run.before), *rounds_played, believed(own, run.last), believed(xlas, last)
 
-    with mock.patch.object(tpu, "PART", 8):
+    with mock.patch.object(tpu, "PART_ROUNDS", 8):
         return jax.device_get(jax.jit(jax.vmap(trial))(noise.astype(np.float32)))
 
 
@@ -217,7 +217,7 @@ def test_a_trial_that_a_block_of_a_gpu_cannot_hold() -> None:
     """The figure is that of the shared memory, which the compiler would refuse otherwise."""
     plan._try_out.clear_cache()  # a trace that an earlier test needed would do
     with (
-        mock.patch.object(gpu, "SHARED", 40_000),
+        mock.patch.object(gpu, "SHARED_BYTES", 40_000),
         pytest.raises(jaxbandit.InvalidArgument, match=r"takes \d{2},\d{3} bytes of shared memory, of which a block has 40,000"),
     ):
         played(jaxbandit.Rpol(), "gpu")
@@ -260,7 +260,7 @@ def test_cells_that_repeat_a_point_count_once(axes: tuple[int, int] | None) -> N
 
 def test_sums_have_all_their_terms() -> None:
     """Those that are left over, too: the sums of the model above have even lengths."""
-    length = 2 * gpu.UNROLL + 1
+    length = 2 * gpu.UNROLLED_TERMS + 1
     assert int(jax.jit(lambda: gpu._sum(length, lambda i: np.int32(1) << i, np.int32(0)))()) == 2**length - 1
 
 
@@ -270,7 +270,7 @@ def test_functions_of_more_features_on_an_axis_than_a_tile_is_high() -> None:
     kernel = kernels.SquaredExponential(length_scale=[0.06, 0.9])
     [form] = jaxbandit.surrogate(domain, kernel, noise_variance=0.05, form="product").forms
     counts = np.bincount(np.asarray(form.columns)[1])
-    assert counts.max() > gpu.HIGH and counts.min() < gpu.HIGH
+    assert counts.max() > gpu.TILE_ROWS and counts.min() < gpu.TILE_ROWS
     cut = gpu.Cut.of(domain.size, (40, 5))
     weights = np.random.default_rng(0).standard_normal(form.rank).astype(np.float32)
 

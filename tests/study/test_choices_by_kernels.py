@@ -11,7 +11,7 @@ import pytest
 
 import jaxbandit
 from jaxbandit.engine.arguments import kernel_of
-from jaxbandit.fused.plan import PAYS, Plan
+from jaxbandit.fused.plan import WORTHWHILE_TRIAL_ROUNDS, FusedKernel
 from jaxbandit.study import Run, Study, from_table, make_plan, run_study
 
 TABLE: dict[str, Any] = {
@@ -61,10 +61,15 @@ def test_xla_plays_unless_it_is_asked_not_to() -> None:
 @pytest.mark.parametrize(
     ("kind", "platform", "trial_rounds", "words"),
     [
-        ("NVIDIA H100 80GB HBM3", "gpu", PAYS, None),
-        ("NVIDIA H100 80GB HBM3", "gpu", PAYS - 1, "from 20,000,000 trial-rounds on, for which compiling it pays; these are 19,999,999"),
-        ("NVIDIA A100-SXM4-40GB", "gpu", PAYS, "only on devices on which it was measured to be faster: NVIDIA H100"),
-        ("TPU v5 lite", "tpu", PAYS, "measured to be faster"),
+        ("NVIDIA H100 80GB HBM3", "gpu", WORTHWHILE_TRIAL_ROUNDS, None),
+        (
+            "NVIDIA H100 80GB HBM3",
+            "gpu",
+            WORTHWHILE_TRIAL_ROUNDS - 1,
+            "from 20,000,000 trial-rounds on, for which compiling it pays; these are 19,999,999",
+        ),
+        ("NVIDIA A100-SXM4-40GB", "gpu", WORTHWHILE_TRIAL_ROUNDS, "only on devices on which it was measured to be faster: NVIDIA H100"),
+        ("TPU v5 lite", "tpu", WORTHWHILE_TRIAL_ROUNDS, "measured to be faster"),
     ],
 )
 def test_a_kernel_plays_long_runs_by_itself_where_it_is_known_to_be_faster(
@@ -74,7 +79,7 @@ def test_a_kernel_plays_long_runs_by_itself_where_it_is_known_to_be_faster(
     device: Any = SimpleNamespace(device_kind=kind, platform=platform)
     kernel = kernel_of("auto", [run.algorithm], [run.model], run.problem, None, trial_rounds, device)
     if words is None:
-        assert isinstance(kernel, Plan) and kernel.platform == "gpu" and not kernel.interpret
+        assert isinstance(kernel, FusedKernel) and kernel.platform == "gpu" and not kernel.interpret
     else:
         assert isinstance(kernel, str) and words in kernel
     assert isinstance(kernel_of("auto", [jaxbandit.SafeOpt(seeds=[0])], [run.model], run.problem, None, trial_rounds, device), str)
@@ -85,11 +90,13 @@ def test_no_kernel_plays_by_itself_what_may_be_differentiated() -> None:
 
     def width(width: jax.Array) -> jax.Array:
         algorithm = jaxbandit.replace(run.algorithm, estimator=jaxbandit.estimators.Bounds(reward_width=width))
-        found.extend(kernel_of(fused, [algorithm], [run.model], run.problem, None, PAYS, device) for fused in ("auto", True))
+        found.extend(
+            kernel_of(fused, [algorithm], [run.model], run.problem, None, WORTHWHILE_TRIAL_ROUNDS, device) for fused in ("auto", True)
+        )
         return width
 
     jax.grad(width)(1.0)
-    assert found[0] == "for it is traced, perhaps for a derivative, and a kernel has none" and isinstance(found[1], Plan)
+    assert found[0] == "for it is traced, perhaps for a derivative, and a kernel has none" and isinstance(found[1], FusedKernel)
 
 
 def test_a_study_that_no_kernel_can_play_is_refused() -> None:
