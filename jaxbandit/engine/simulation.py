@@ -34,7 +34,7 @@ from jaxbandit.engine.trial import InitialDesign, Record
 from jaxbandit.feedback import Policy
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.results.dataset import to_dataframe
-from jaxbandit.results.measured import Made, Played, RunSummary, results_of, summary_of
+from jaxbandit.results.measured import Made, RunArrays, RunSummary, results_of, summary_of
 from jaxbandit.surrogates import Surrogate, arithmetic
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ class Trajectory(Described):
         """
         return summary_of({label or self.label: self.played()}, problem, key=key, trials=trials, swept=swept)
 
-    def played(self) -> Played:
+    def played(self) -> RunArrays:
         """Return the arrays of all trials by name, with leading axes ``[variants, trials]`` whatever the run's own axes."""
         leading = np.shape(self.status)
         shape = (1,) * (2 - len(leading)) + leading
@@ -210,7 +210,7 @@ class Trajectory(Described):
         arrays = {name: np.asarray(array) for name, array in given.items() if array is not None}
         shaped = {name: array.reshape(shape[0] * shape[1], *array.shape[len(leading) :]) for name, array in arrays.items()}
         precision = str(np.asarray(self.initial_values).dtype)
-        return Played(arrays=shaped, variants=shape[0], trials=shape[1], precision=precision, made=self.made)
+        return RunArrays(arrays=shaped, variants=shape[0], trials=shape[1], precision=precision, made=self.made)
 
 
 _at = jax.jit(lambda run, number: jax.tree.map(lambda x: x[number], run))

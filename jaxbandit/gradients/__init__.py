@@ -16,4 +16,4 @@ from jaxbandit.gradients.replay import Replay, replay
 from jaxbandit.gradients.smoothed import *  # noqa: F403
 
 __all__ = ["Candidate", "Replay", "Tuned", "descend", "logarithms", "replay", *smoothed.__all__]
-__dir__ = __all__.copy  # what completion shows
+__dir__ = __all__.copy

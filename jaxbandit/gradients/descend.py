@@ -1,14 +1,16 @@
-"""Hyper-parameters on a logarithmic scale, and descent on a smoothed loss, with screening of the start and validation of the end.
+"""Logarithms of hyper-parameters, and descent on a smoothed loss.
 
-A descent alone can end worse than it began: a few trials that get stuck dominate a loss, and few gradients see them.
+A descent alone can end worse than it began: a few trials that get stuck dominate a loss, and few gradients see them. So the start is
+screened and the end is validated.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import enum
 import functools
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -26,42 +28,58 @@ from jaxbandit.core.tuned import Candidate, Tuned
 from jaxbandit.gradients.smoothed import Params, SmoothedLoss, SubjectTo
 from jaxbandit.surrogates import RangedSurrogate, Surrogate
 
-ROUNDING = 1e-6  # by which logarithms keep away from the ends of a range, which rounding to float32 could cross
-MODEL = "model."  # what the path of a field of the model begins with, as in study files
-MAX_COUNT = 1_000_000  # of steps, of points and of trials in a descent
-SCREEN, STEP, VALIDATE, CONFIRM = range(4)  # purposes of random numbers: none is used for two
+# The path of a field of the model begins so, as in study files.
+MODEL = "model."
+Count: TypeAlias = Annotated[int, whole(1, 1_000_000)]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)  # compared and hashed by identity, as a static argument of programs
+class Purpose(enum.IntEnum):
+    """Purposes of random numbers in a descent, with a stream each."""
+
+    SCREEN, STEP, VALIDATE, CONFIRM = range(4)
+
+
+# Identity compares and hashes this static argument of programs.
+@dataclasses.dataclass(frozen=True, eq=False)
 class Logarithms:
-    """Function from the logarithms of hyper-parameters to an algorithm and a model; :func:`logarithms` makes one."""
+    """Function from logarithms of hyper-parameters to an algorithm and a model.
 
-    algorithm: Algorithm  # whose other fields stay, as the model's do
+    :func:`logarithms` makes one. All other fields of the algorithm and the model stay as they are.
+    """
+
+    algorithm: Algorithm
     model: Surrogate
 
     def __call__(self, params: Mapping[str, Array]) -> tuple[Algorithm, Surrogate]:
-        """Return the algorithm and the model whose fields have these logarithms, by path."""
+        """Return the algorithm and the model with these logarithms, by path."""
         built: Any = {"algorithm": self.algorithm, "model": self.model}
         for path, logarithm in params.items():
             built = set_field(built, _whole(path), jnp.exp(logarithm), f"paths.{path}")
         return built["algorithm"], built["model"]
 
     def limits(self, params: Mapping[str, Array]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """Return the least and the largest logarithm that each field may have, each like ``params``; infinite where there is none."""
+        """Return the least and the largest logarithm of each field.
+
+        Both are like ``params``, and infinite where a field has no limit.
+        """
         low, high = {}, {}
+        # Rounding a logarithm to float32 could cross the end of a range: keep this far away from it.
+        margin = 1e-6
         for path, value in params.items():
             item: Any = self.model if path.startswith(MODEL) else self.algorithm
             *way, name = path.removeprefix(MODEL).split(".")
             for step in way:
                 item = getattr(item, step)
-            if isinstance(item, RangedSurrogate) and name == "length_scale":  # one for all axes may not leave any of their ranges
+            if isinstance(item, RangedSurrogate) and name == "length_scale":
+                # A length-scale for all axes stays in the ranges of all of them.
                 least, largest = (item.low, item.high) if np.ndim(value) else (max(item.low), min(item.high))
             else:
                 check = next(parameter.check for parameter in parameters(type(item)) if parameter.name == name)
                 least, largest = (check.interval or Interval()).low, (check.interval or Interval()).high
-            with np.errstate(divide="ignore"):  # no least number has the logarithm -inf
-                low[path] = np.broadcast_to(np.log(np.maximum(least, 0)) + ROUNDING, np.shape(value))
-            high[path] = np.broadcast_to(np.log(largest) - ROUNDING, np.shape(value))
+            # Without a least number the logarithm is -inf.
+            with np.errstate(divide="ignore"):
+                low[path] = np.broadcast_to(np.log(np.maximum(least, 0)) + margin, np.shape(value))
+            high[path] = np.broadcast_to(np.log(largest) - margin, np.shape(value))
         return low, high
 
 
@@ -69,7 +87,7 @@ class Logarithms:
 def logarithms(
     algorithm: Algorithm, model: Annotated[Surrogate, Words("a model, jaxbandit.surrogate(...)")], *paths: str
 ) -> tuple[dict[str, Array], Logarithms]:
-    """Return positive hyper-parameters on a logarithmic scale, and the function that builds an algorithm and a model from them.
+    """Return logarithms of hyper-parameters, and the function that builds from them.
 
     Args:
       algorithm: the algorithm; its values are where the parameters start.
@@ -107,7 +125,8 @@ def _positive(algorithm: Algorithm, model: Surrogate, path: str) -> np.ndarray:
         names = [f.name for f in dataclasses.fields(item)] if dataclasses.is_dataclass(item) else []
         check_known(name, names, f"paths.{path}", f"{type(item).__name__} has")
         item = getattr(item, name)
-    set_field({"algorithm": algorithm, "model": model}, _whole(path), item, f"paths.{path}")  # refuses static fields by name
+    # This refuses static fields by name.
+    set_field({"algorithm": algorithm, "model": model}, _whole(path), item, f"paths.{path}")
     is_leaf = jax.tree.leaves(item) and jax.tree.leaves(item)[0] is item
     values = np.asarray(item if is_leaf else np.nan, np.float64)
     if not (np.all(np.isfinite(values)) and np.all(values > 0)):
@@ -122,14 +141,16 @@ def descend(
     key: KeyOrSeed,
     *,
     optimizer: Annotated[optax.GradientTransformation, Words("an optimiser of optax, such as optax.adam(0.1)")] | None = None,
-    steps: Annotated[int, whole(1, MAX_COUNT)] = 40,
-    screen: Annotated[int, whole(1, MAX_COUNT)] = 16,
+    steps: Count = 40,
+    screen: Count = 16,
     reach: Annotated[float, between(0, float("inf"), open_high=True, host=True)] = float(np.log(10)),
-    validate: Annotated[int, whole(2, MAX_COUNT)] = 256,
-    every: Annotated[int, whole(1, MAX_COUNT)] = 5,
+    validate: Annotated[int, whole(2, 1_000_000)] = 256,
+    every: Count = 5,
     dual_step: Annotated[float, positive] | None = None,
 ) -> Tuned[Params]:
-    """Return parameters with a smaller loss, never worse than ``params`` beyond the interval of the validation.
+    """Return parameters with a smaller loss, found by a validated descent.
+
+    They are never worse than ``params`` beyond the interval of the validation.
 
     1. Screening: ``screen`` points, ``params`` and others drawn uniformly within ``reach`` of them, are compared on common trials.
     2. Descent: ``steps`` steps of ``optimizer`` from the best of these, each on fresh trials.
@@ -188,14 +209,19 @@ def descend(
     def inside(points: np.ndarray) -> np.ndarray:
         return np.clip(points, low, high)
 
-    loss.estimate(_rebuilt(like, inside(flat)), key)  # compiles
+    # Compile the program of the gradient, which measures all losses below.
+    loss.estimate(_rebuilt(like, inside(flat)), key)
     budget = None if dual_step is None or subject is None else float(subject.budget)
-    measured = loss.measured  # by the program of the gradient
+    measured = loss.measured
 
-    def compared(points: np.ndarray, trials: int, purpose: int) -> np.ndarray:
-        """Return losses ``[C, trials]`` of ``points [C, d]``, with a budget both parts ``[C, trials, 2]``; infinite where one failed."""
+    def compared(points: np.ndarray, trials: int, purpose: Purpose) -> np.ndarray:
+        """Return losses ``[C, trials]`` of ``points [C, d]``, infinite after failures.
+
+        With a budget they are objectives and violations ``[C, trials, 2]``.
+        """
         count, room, purpose_key = len(points) * trials, 2 * loss.pairs, jax.random.fold_in(key, purpose)
-        places = np.arange(-(-count // room) * room) % count  # what is left of the last batch begins again
+        # The first trials fill the rest of the last batch.
+        places = np.arange(-(-count // room) * room) % count
         parts = []
         for at in range(0, count, room):
             owners, numbers = np.divmod(places[at : at + room], trials)
@@ -207,15 +233,16 @@ def descend(
         together = np.concatenate(parts)[:count]
         return together.reshape(len(points), trials, *together.shape[1:])
 
-    away = jax.random.uniform(jax.random.fold_in(key, SCREEN), (screen - 1, flat.shape[0]), flat.dtype, -reach, reach)
+    away = jax.random.uniform(jax.random.fold_in(key, Purpose.SCREEN), (screen - 1, flat.shape[0]), flat.dtype, -reach, reach)
     screened = np.concatenate([flat[None], inside(flat[None] + np.asarray(away))])
-    begin = inside(screened[_best(compared(screened, max(loss.pairs // 2, 2), SCREEN), budget)])
+    begin = inside(screened[_best(compared(screened, max(loss.pairs // 2, 2), Purpose.SCREEN), budget)])
 
     adam = _adam(steps) if optimizer is None else optimizer
     state, update, rows, point = adam.init(begin), jax.jit(adam.update), [], begin
     for step in range(steps):
-        estimate = loss.estimate(_rebuilt(like, point), jax.random.fold_in(jax.random.fold_in(key, STEP), step))
-        with jax.numpy_dtype_promotion("standard"):  # schedules of optax divide whole numbers
+        estimate = loss.estimate(_rebuilt(like, point), jax.random.fold_in(jax.random.fold_in(key, Purpose.STEP), step))
+        # Schedules of optax divide whole numbers.
+        with jax.numpy_dtype_promotion("standard"):
             updates, state = update(_flat(estimate.gradient), state, point)
         error = np.sqrt(np.mean(np.square(_flat(estimate.standard_error))))
         row: dict[str, Scalar] = {"value": estimate.value, "standard_error": error * loss.step}
@@ -224,7 +251,8 @@ def descend(
             row |= {"violation": estimate.violation, "multiplier": subject.multiplier}
             after = max(0.0, float(subject.multiplier) + dual_step * (float(estimate.violation) - float(subject.budget)))
             subject = replace(subject, multiplier=after)
-            loss = dataclasses.replace(loss, measure=subject)  # which runs the same program
+            # The new loss runs the same program.
+            loss = dataclasses.replace(loss, measure=subject)
         rows.append(jax.tree.map(np.asarray, row | {"params": point}))
         point = inside(point + np.asarray(updates, flat.dtype))
     history = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
@@ -233,17 +261,18 @@ def descend(
     named = {"start": flat, "screened": begin}
     named |= {f"step {number}": visited[number] for number in range(every, steps + 1, every)}
     named["mean of the last steps"] = visited[-max(1, steps // 4) :].mean(axis=0)
-    validated = compared(np.stack(list(named.values())), validate, VALIDATE)
+    validated = compared(np.stack(list(named.values())), validate, Purpose.VALIDATE)
     losses = validated if budget is None else validated[..., 0]
     candidates = tuple(
         Candidate(_rebuilt(like, point), float(mean), _error(each), name)
         for (name, point), each, mean in zip(named.items(), losses, np.mean(losses, axis=1), strict=True)
     )
     best = _best(validated, budget)
-    pair = compared(np.stack([flat, list(named.values())[best]]), validate, CONFIRM)
+    pair = compared(np.stack([flat, list(named.values())[best]]), validate, Purpose.CONFIRM)
     start_within, best_within = (budget is None or float(np.mean(losses[:, 1])) <= budget for losses in pair)
     better, half = _paired(pair if budget is None else pair[..., 0 if start_within else 1])
-    if best == 0 or not better > half or (start_within and not best_within):  # nor where it is NaN
+    # A comparison with NaN is false, so that the start stays there, too.
+    if best == 0 or not better > half or (start_within and not best_within):
         return _tuned(loss, _rebuilt(like, flat), (candidates, 0.0, (0.0, 0.0), history))
     better, half = _paired(pair if budget is None else pair[..., 0])
     return _tuned(loss, candidates[best].values, (candidates, better, (better - half, better + half), history))
@@ -251,17 +280,20 @@ def descend(
 
 @functools.cache
 def _adam(steps: int) -> optax.GradientTransformation:
-    """Return the default optimizer, the same for every descent, so that its program is, too."""
+    """Return the default optimizer, one object for every descent of equal length.
+
+    Its compiled program is then the same, too.
+    """
     return optax.adam(optax.cosine_decay_schedule(0.1, steps, 0.1), b1=0.8, b2=0.95)
 
 
 def _flat(params: Params) -> np.ndarray:
-    """Return parameters as one vector ``[d]``, on the host, where nothing is compiled."""
+    """Return parameters as one vector ``[d]`` on the host, without compiling."""
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(params)])
 
 
 def _rebuilt(like: Params, points: np.ndarray) -> Params:
-    """Return parameters like those given from ``points [..., d]``, with the same leading axes."""
+    """Return parameters like ``like`` from ``points [..., d]``, with their leading axes."""
     leaves = jax.tree.leaves(like)
     parts = np.split(points, np.cumsum([leaf.size for leaf in leaves])[:-1], axis=-1)
     shaped = [jnp.asarray(part.reshape(points.shape[:-1] + leaf.shape)) for part, leaf in zip(parts, leaves, strict=True)]
@@ -278,7 +310,10 @@ def _tuned(
 
 
 def _best(losses: np.ndarray, budget: float | None) -> int:
-    """Return the number of the best of ``losses [C, trials]``, or ``[C, trials, 2]`` with a violation that has a ``budget``."""
+    """Return the number of the best candidate of ``losses [C, trials]``.
+
+    With a ``budget`` of the violation losses are ``[C, trials, 2]``.
+    """
     means = np.mean(losses, axis=1)
     if budget is None:
         return int(np.argmin(means))
@@ -287,12 +322,18 @@ def _best(losses: np.ndarray, budget: float | None) -> int:
 
 
 def _error(losses: np.ndarray) -> float:
-    """Return the standard error of the mean of ``losses [trials]``, NaN where one is infinite."""
+    """Return the standard error of the mean of ``losses [trials]``.
+
+    It is NaN if a loss is infinite.
+    """
     return float(np.std(losses, ddof=1) / np.sqrt(len(losses))) if np.all(np.isfinite(losses)) else float("nan")
 
 
 def _paired(losses: np.ndarray) -> tuple[float, float]:
-    """Return by how much the second of ``losses [2, trials]`` is smaller, and the half-width of the 95% interval; NaN where one failed."""
+    """Return the mean of ``losses[0] - losses[1]`` and its 95% half-width.
+
+    Losses are ``[2, trials]``. Both numbers are NaN if a trial failed.
+    """
     if not np.all(np.isfinite(losses)):
         return float("nan"), float("nan")
     difference = losses[0] - losses[1]

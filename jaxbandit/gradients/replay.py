@@ -23,13 +23,21 @@ from jaxbandit.surrogates import BoxSurrogate, Posterior, Prediction, Surrogate
 
 @pytree
 class Replay:
-    """Beliefs along ``T`` fixed observations of ``k`` outputs."""
+    """Beliefs along ``T`` fixed observations of ``k`` outputs.
 
-    mean: Array  # [T, k] predictive mean at each point before its value was seen
-    sd: Array  # [T, k] predictive standard deviation of the function there
-    log_density: Array  # [T, k] log density of each value under the prediction, noise included
-    log_evidence: Array  # [k] their sums, log p(y_1, ..., y_T)
-    belief: Prediction  # mean and deviation [k, M] after all values
+    Attributes:
+      mean: ``[T, k]`` predictive mean at each point before its value was observed.
+      sd: ``[T, k]`` predictive standard deviation of the function there.
+      log_density: ``[T, k]`` log density of each value under the prediction, noise included.
+      log_evidence: ``[k]`` sums of the log densities, ``log p(y_1, ..., y_T)``.
+      belief: mean and deviation ``[k, M]`` after all values.
+    """
+
+    mean: Array
+    sd: Array
+    log_density: Array
+    log_evidence: Array
+    belief: Prediction
 
 
 @checked
@@ -38,14 +46,14 @@ def replay(
     indices: Annotated[Indices, numbers],
     values: Annotated[Table, numbers],
 ) -> Replay:
-    """Return beliefs along fixed observations, differentiable in every floating-point leaf of ``model`` that is traced.
+    """Return beliefs along fixed observations, differentiable in the model.
 
-    ``jax.grad`` of any of its results with respect to ``model.noise_variance`` or ``model.prior_mean`` is exact up to rounding, in forward
-    and in reverse mode; reverse mode keeps about ``2 sqrt(T)`` posteriors. Points may repeat. So it is with respect to ``length_scale`` and
-    ``variance`` of a model of :func:`~jaxbandit.ranged`, whose features stand for the kernel up to its ``tolerance``; their derivative is
-    some thirty times less accurate at the shortest length-scale, so choose a small one. Every other form (dense features, products, rows)
-    is made on the host from one kernel and has no derivative in it; the exact one of a box has it in the numbers of
-    ``model.forms[g].kernel``.
+    Every floating-point leaf of ``model`` that is traced has a derivative. ``jax.grad`` of any of its results with respect to
+    ``model.noise_variance`` or ``model.prior_mean`` is exact up to rounding, in forward and in reverse mode; reverse mode keeps about ``2
+    sqrt(T)`` posteriors. Points may repeat. So it is with respect to ``length_scale`` and ``variance`` of a model of
+    :func:`~jaxbandit.ranged`, whose features stand for the kernel up to its ``tolerance``; their derivative is some thirty times less
+    accurate at the shortest length-scale, so choose a small one. Every other form (dense features, products, rows) is made on the host from
+    one kernel and has no derivative in it; the exact one of a box has it in the numbers of ``model.forms[g].kernel``.
 
     Args:
       model: the GP model; ``jaxbandit.replace(model, noise_variance=...)`` puts a traced number in.
@@ -82,11 +90,13 @@ def replay(
         before = model.predict(posterior)
         mean, sd = before.mean[:, index], before.sd[:, index]
         after, steps = model.absorb(posterior, index)
-        precision = model.by_output([step.precision for step in steps])  # 1 / (lambda + sd^2), without the rounding of sd
+        # The precision is 1 / (lambda + sd^2), without the rounding of sd.
+        precision = model.by_output([step.precision for step in steps])
         density = 0.5 * (jnp.log(precision) - math.log(2 * math.pi) - jnp.square(value - mean) * precision)
         return model.refreshed(model.moved(after, steps, index, value)), (mean, sd, density)
 
-    @jax.checkpoint  # reverse mode would otherwise keep a factor [r, r] for every round
+    # Without the checkpoint reverse mode would keep a factor [r, r] for every round.
+    @jax.checkpoint
     def stretch(posterior: Posterior, seen: tuple[Array, Array]) -> tuple[Posterior, tuple[Array, Array, Array]]:
         return jax.lax.scan(observe, posterior, seen)
 

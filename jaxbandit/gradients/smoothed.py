@@ -1,7 +1,8 @@
-"""Losses of trials, and the loss over a simulated study whose gradient is that of the loss smoothed over small steps of the parameters.
+"""Losses of trials, and a loss of studies with a smoothed gradient.
 
-Steps are rows of two-level factorial designs, orthogonal and with sum 0, so that no parameter's effect is mistaken for another's or for a
-shift (Plackett and Burman 1946). Columns and signs are drawn anew for every copy, which spreads the effects of interactions evenly.
+The gradient is that of the loss averaged over small steps of the parameters. Steps are rows of two-level factorial designs, orthogonal and
+with sum 0, so that no parameter's effect is mistaken for another's or for a shift (Plackett and Burman 1946). Columns and signs are drawn
+anew for every copy, which spreads the effects of interactions evenly.
 """
 
 from __future__ import annotations
@@ -37,21 +38,24 @@ from jaxbandit.surrogates.precision import require
 __all__ = ["Estimate", "SmoothedLoss", "SubjectTo"]
 __all__ += ["best_feasible", "hard_violation", "positive_regret", "regret", "regret_and_violation"]
 
-LEAST_STEP = 0.05  # below it the gradient is that of rounding: what breaks ties between points that are equal to the last bit
-BORROWED = 8  # degrees of freedom that the variance of one parameter borrows from those of all
-MOST_FAILED = 0.05  # share of pairs of trials beyond which a gradient of the others means nothing
+# If a larger share of the pairs of trials failed, a gradient of the others means nothing.
+MAX_FAILED_SHARE = 0.05
 
 Params: TypeAlias = Any
 """Parameters, a pytree of floating-point arrays."""
 Build: TypeAlias = Callable[[Params], tuple[Algorithm, Surrogate]]
 """Pure function that makes an algorithm and a model from parameters."""
-Numbers: TypeAlias = Annotated[Array | np.ndarray, integers_from(0, 2**31 - 1), vector("one number per trial")]  # of trials
-Loss: TypeAlias = Callable[[Curves], Array]  # from the measures [T] of one trial to a number []
+TrialNumbers: TypeAlias = Annotated[Array | np.ndarray, integers_from(0, 2**31 - 1), vector("one number per trial")]
+Loss: TypeAlias = Callable[[Curves], Array]
+"""Function from the measures ``[T]`` of one trial to a number ``[]``."""
 
 
 @checked
 def regret(measures: Curves) -> Array:
-    """Return the mean regret of a round; negative where infeasible points with a larger reward were chosen."""
+    """Return the mean regret of a round.
+
+    It is negative if a trial chose infeasible points with a larger reward.
+    """
     return measures.regret[..., -1] / measures.regret.shape[-1]
 
 
@@ -75,16 +79,19 @@ def regret_and_violation(measures: Curves) -> Array:
 
 @checked
 def best_feasible(measures: Curves) -> Array:
-    """Return the least ``(f* - f(x_t))^+ + sum_j g_j(x_t)^+`` of all rounds, the loss of one who keeps the best point."""
+    """Return the least ``(f* - f(x_t))^+ + sum_j g_j(x_t)^+`` of all rounds.
+
+    It is the loss of a user who keeps the best point.
+    """
     return measures.best_constrained_regret[..., -1]
 
 
 @pytree
 class SubjectTo(Declared):
-    """Lagrangian ``objective + multiplier (violation - budget)`` of "least objective subject to violation <= budget".
+    """Lagrangian of the least objective within a budget of violation.
 
-    With a multiplier of its own each budget has a loss to descend on; :func:`descend` finds the multiplier that fits the budget when it is
-    given a ``dual_step``.
+    It is ``objective + multiplier (violation - budget)``. With a multiplier of its own each budget has a loss to descend on;
+    :func:`descend` finds the multiplier that fits the budget when it is given a ``dual_step``.
 
     Attributes:
       multiplier: dual variable, at least 0; programs of trials do not depend on it.
@@ -104,9 +111,9 @@ class SubjectTo(Declared):
         return self.combined(self.parts(measures))
 
     @property
-    def parts(self) -> Parts:
-        """Objective and violation of one trial, as a function of its measures that returns ``[2]``."""
-        return Parts(self.objective, self.violation)
+    def parts(self) -> LossParts:
+        """Function from the measures of a trial to its objective and violation."""
+        return LossParts(self.objective, self.violation)
 
     @checked
     def combined(self, parts: Annotated[Array, numbers]) -> Array:
@@ -114,8 +121,11 @@ class SubjectTo(Declared):
         return parts[..., 0] + self.multiplier * (parts[..., 1] - self.budget)
 
 
-class Parts(NamedTuple):
-    """Objective and violation of one trial; equal where both functions are, so that one program serves all multipliers."""
+class LossParts(NamedTuple):
+    """Objective and violation of one trial.
+
+    It is equal for equal functions, so that one program serves all multipliers.
+    """
 
     objective: Loss
     violation: Loss
@@ -127,20 +137,31 @@ class Parts(NamedTuple):
 
 @pytree
 class Estimate:
-    """Value and gradient of a smoothed loss, with what they rest on."""
+    """Value and gradient of a smoothed loss, with their errors.
 
-    value: Array  # [] mean loss of the trials
-    gradient: Params  # like the parameters
-    standard_error: Params  # like the parameters, of the gradient
-    half_width: Params  # like the parameters, of 95% intervals of the gradient, by Student's t for what few pairs say of their error
-    unchanged: Array  # [] share of pairs whose trials chose the same points, which say nothing of the gradient
-    failed: Array  # [] int32, pairs left out because a trial failed; beyond 5% value and gradient are NaN
-    violation: Array | None = None  # [] mean violation of the trials, where the measure is a SubjectTo
+    Attributes:
+      value: ``[]`` mean loss of the trials.
+      gradient: like the parameters.
+      standard_error: of the gradient, like the parameters.
+      half_width: of 95% intervals of the gradient, like the parameters, by Student's t because few pairs estimate the error.
+      unchanged: ``[]`` share of pairs whose trials chose the same points; such pairs do not inform the gradient.
+      failed: ``[]`` int32, pairs left out because a trial failed; beyond 5% value and gradient are NaN.
+      violation: ``[]`` mean violation of the trials, if the measure is a :class:`SubjectTo`.
+    """
+
+    value: Array
+    gradient: Params
+    standard_error: Params
+    half_width: Params
+    unchanged: Array
+    failed: Array
+    violation: Array | None = None
 
 
-@dataclasses.dataclass(frozen=True, eq=False)  # compared and hashed by identity, as a static argument of programs
+# Identity compares and hashes this static argument of programs.
+@dataclasses.dataclass(frozen=True, eq=False)
 class SmoothedLoss(Described):
-    r"""Mean loss of the trials of a study, with the gradient of its smoothed form.
+    r"""Mean loss of trials, with the gradient of its smoothed form.
 
     Trials come in pairs on common random numbers, which stand on opposite sides of the parameters along the rows :math:`\xi_i` of
     two-level factorial designs:
@@ -175,7 +196,8 @@ class SmoothedLoss(Described):
     _: dataclasses.KW_ONLY
     horizon: Rounds
     pairs: Annotated[int, whole(1)] = 32
-    step: Annotated[float, between(LEAST_STEP, float("inf"), open_low=False, open_high=True)] = 0.3
+    # Below 0.05 the gradient is that of rounding, which breaks ties between points that are equal to the last bit.
+    step: Annotated[float, between(0.05, float("inf"), open_low=False, open_high=True)] = 0.3
     measure: Annotated[Loss, function("(curves)")] | SubjectTo = regret_and_violation
     initial: InitialDesign = InitialDesign()
     informed: Telling | None = None
@@ -197,28 +219,34 @@ class SmoothedLoss(Described):
 
     @checked
     def __call__(self, params: Params, key: KeyOrSeed) -> Array:
-        """Return the mean loss ``[]`` of a round, whose gradient is the smoothed one; raises as the class says."""
+        """Return the mean loss ``[]`` of a round.
+
+        Its gradient is the smoothed one. Raises ``InvalidArgument`` as the class describes.
+        """
         self._check(params)
         return _value(self, params, key)
 
     @checked
     def estimate(self, params: Params, key: KeyOrSeed) -> Estimate:
-        """Return value, gradient, its standard error, and the shares of unchanged and failed pairs.
+        """Return value and gradient with their errors.
 
-        Raises ``InvalidArgument`` as the class says, and unless it is traced when more than 5% of the pairs failed.
+        Raises ``InvalidArgument`` as the class describes, and, unless it is traced, when more than 5% of the pairs failed.
         """
         self._check(params)
         estimate = _estimate(self, params, typed(key))
-        if not is_traced(estimate.failed) and int(estimate.failed) > int(MOST_FAILED * self.pairs):
+        if not is_traced(estimate.failed) and int(estimate.failed) > int(MAX_FAILED_SHARE * self.pairs):
             raise InvalidArgument(
-                f"params: a trial failed in {int(estimate.failed)} of {self.pairs} pairs around them, at most {MOST_FAILED:.0%} may; the"
-                " loss, the problem or the score gives NaN or infinity there, a hyper-parameter leaves its range, or no point is feasible"
+                f"params: a trial failed in {int(estimate.failed)} of {self.pairs} pairs around them, at most {MAX_FAILED_SHARE:.0%} may;"
+                " the loss, the problem or the score gives NaN or infinity there, a hyper-parameter leaves its range, or no point is"
+                " feasible"
             )
         return estimate
 
     @checked
-    def measured(self, points: Params, trials: Numbers, key: Key) -> tuple[Array, Array, Array, Array]:
-        """Play trials at parameters of their own: ``points`` is like the parameters with leading axes ``[P]``, ``trials [P]`` are numbers.
+    def measured(self, points: Params, trials: TrialNumbers, key: Key) -> tuple[Array, Array, Array, Array]:
+        """Run trials, each at parameters of its own.
+
+        ``points`` is like the parameters with a leading axis ``[P]``, and ``trials [P]`` are the trials' numbers.
 
         Returns:
           Their losses ``[P]``, objectives and violations ``[P, 2]`` of a ``SubjectTo`` (else the losses again), fingerprints of the points
@@ -232,7 +260,8 @@ class SmoothedLoss(Described):
         delay = self.problem.delay if self.delay is None else self.delay
         _, delays = plan_delays(self.problem.outputs, [algorithm], [delay], self.feedback, self.capacity, self.horizon)
         outside, traced = float_dtype(), is_traced((points, key))
-        if traced:  # the program around has JAX's own arithmetic
+        if traced:
+            # The program around has JAX's own arithmetic.
             require(model.precision)
         with arithmetic([] if traced else [model.precision]):
             measure = cast(Loss, self.measure.parts if isinstance(self.measure, SubjectTo) else self.measure)
@@ -244,7 +273,10 @@ class SmoothedLoss(Described):
         return self.measure.combined(parts) if isinstance(self.measure, SubjectTo) else parts, parts, chosen, healthy
 
     def _check(self, params: Params) -> None:
-        """Raise ``InvalidArgument`` on parameters that make no study, and on numbers out of range where they are not traced."""
+        """Raise ``InvalidArgument`` on parameters that make no study.
+
+        Numbers out of range are found unless they are traced.
+        """
         leaves = checks.leaves(params) if checks.is_shallow(params) else []
         arrays = np.generic | np.ndarray | jax.Array
         are_floating = (
@@ -273,7 +305,7 @@ class SmoothedLoss(Described):
 
 
 def _estimate(loss: SmoothedLoss, params: Params, key: Key) -> Estimate:
-    """Return the estimate at ``params`` from one execution of the program of trials, between two small ones."""
+    """Return the estimate at ``params`` from one run of the trials."""
     steps, points, trials, trials_key = _pairs(params, key, loss.step, pairs=loss.pairs)
     losses, parts, chosen, healthy = loss.measured(points, trials, trials_key)
     violations = parts[..., 1] if isinstance(loss.measure, SubjectTo) else None
@@ -282,7 +314,10 @@ def _estimate(loss: SmoothedLoss, params: Params, key: Key) -> Estimate:
 
 @partial(jax.jit, static_argnames="pairs")
 def _pairs(params: Params, key: Key, step: Scalar, *, pairs: int) -> tuple[Array, Params, Array, Key]:
-    """Return directions ``[n, d]``, the parameters a step along them and against them ``[2n]``, numbers of their trials, and these' key."""
+    """Return directions ``[n, d]``, parameters ``[2n]``, trials' numbers, and trials' key.
+
+    The parameters stand a step along the directions and a step against them.
+    """
     flat, rebuild = ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), params))
     design_key, trials_key = jax.random.split(key)
     steps = directions(design_key, pairs, flat.shape[0]).astype(flat.dtype)
@@ -294,7 +329,7 @@ def _pairs(params: Params, key: Key, step: Scalar, *, pairs: int) -> tuple[Array
 def _gathered(
     params: Params, steps: Array, step: Scalar, losses: Array, violations: Array | None, chosen: Array, healthy: Array
 ) -> Estimate:
-    """Return the estimate from the ``losses [2n]`` of trials along the ``steps [n, d]`` and against them."""
+    """Return the estimate from ``losses [2n]``, along ``steps [n, d]`` and against."""
     _, rebuild = ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), params))
     pairs, parameters = steps.shape
     losses, chosen, healthy = (jnp.reshape(x, (2, pairs)) for x in (losses, chosen, healthy))
@@ -304,7 +339,8 @@ def _gathered(
     gradient = jnp.sum(steps * slopes[:, None], axis=0) / count
     error = _standard_error(steps, slopes, gradient)
     failed = jnp.sum(~complete, dtype=jnp.int32)
-    usable = jnp.where(failed > int(MOST_FAILED * pairs), jnp.nan, 1.0).astype(steps.dtype)  # never a number of too few trials
+    # Too few trials give NaN, never a number.
+    usable = jnp.where(failed > int(MAX_FAILED_SHARE * pairs), jnp.nan, 1.0).astype(steps.dtype)
     value = jnp.sum(jnp.where(complete, losses, 0)) / (2 * count)
     violated = None if violations is None else jnp.sum(jnp.where(complete, violations.reshape(2, pairs), 0)) / (2 * count) * usable
     return Estimate(
@@ -318,48 +354,57 @@ def _gathered(
     )
 
 
+def _own_weight(copies: int) -> float:
+    """Return the weight of a variance beside 8 shared degrees of freedom."""
+    return (copies - 1) / (copies - 1 + 8)
+
+
 def _standard_error(steps: Array, slopes: Array, gradient: Array) -> Array:
-    """Return the standard error ``[d]`` of a gradient from ``steps [n, d]`` and ``slopes [n]``."""
-    # Within a copy of the design an interaction of parameters hides in the effect of another, so what tells the error is how far the
-    # copies' own gradients lie apart. Few copies say little of one parameter: its variance is shrunk towards that of all.
+    """Return the standard error ``[d]`` of a gradient, given ``slopes [n]``."""
+    # Within a copy of the design an interaction of parameters hides in the effect of another parameter. So the spread of the copies'
+    # own gradients estimates the error. Few copies estimate one parameter badly: shrink its variance towards the mean of all.
     parameters = steps.shape[1]
     size = design_size(parameters)
     copies = steps.shape[0] // size
-    if copies == 1:  # what is left of the slopes; nothing of interactions
+    if copies == 1:
+        # The residuals of the slopes estimate the error, without interactions.
         left = slopes - jnp.sum(steps * gradient[None], axis=1)
         return jnp.broadcast_to(jnp.sqrt(jnp.sum(left * left) / max(size - parameters, 1) / size), gradient.shape)
     gradients = jnp.mean((steps * slopes[:, None]).reshape(copies, size, parameters), axis=1)
     variance = jnp.sum(jnp.square(gradients - jnp.mean(gradients, axis=0, keepdims=True)), axis=0) / (copies - 1)
-    weight = (copies - 1) / (copies - 1 + BORROWED)
+    weight = _own_weight(copies)
     return jnp.sqrt((weight * variance + (1 - weight) * jnp.mean(variance)) / copies)
 
 
 def _student(pairs: int, parameters: int) -> float:
-    """Return how many standard errors the 95% interval of a gradient reaches to each side."""
-    from scipy.special import stdtrit  # comes with JAX; imported here because start-up should not pay for it
+    """Return the half-width of a gradient's 95% interval, in standard errors."""
+    # Import SciPy here, because start-up should not pay for it.
+    from scipy.special import stdtrit
 
     size = design_size(parameters)
     copies = pairs // size
     if copies == 1:
         return float(stdtrit(max(size - parameters, 1), 0.975))
-    # Degrees of freedom of the variance above, a weighted mean of independent ones (Satterthwaite 1946, An approximate distribution of
+    # These are the degrees of freedom of a weighted mean of independent variances (Satterthwaite 1946, An approximate distribution of
     # estimates of variance components).
-    weight = (copies - 1) / (copies - 1 + BORROWED)
+    weight = _own_weight(copies)
     other = (1 - weight) / parameters
     return float(stdtrit((copies - 1) / ((weight + other) ** 2 + (parameters - 1) * other**2), 0.975))
 
 
 def design_size(parameters: int) -> int:
-    """Return the number of rows of the design for a number of parameters: the least power of two above it."""
+    """Return the rows of a design, a power of two above ``parameters``."""
     return 1 << int(parameters).bit_length()
 
 
 def directions(key: Key, pairs: int, parameters: int) -> Array:
-    """Return directions ``[pairs, parameters]`` of -1 and 1: copies of a design, each with columns and signs of its own.
+    """Return directions ``[pairs, parameters]`` of -1 and 1, copies of a design.
 
-    ``pairs`` is a multiple of :func:`design_size`; within a copy columns are orthogonal and sum to zero.
+    Each copy has columns and signs of its own. ``pairs`` is a multiple of :func:`design_size`. Within a copy columns are orthogonal and
+    sum to zero.
     """
-    from scipy.linalg import hadamard  # comes with JAX; imported here because start-up should not pay for it
+    # Import SciPy here, because start-up should not pay for it.
+    from scipy.linalg import hadamard
 
     size = design_size(parameters)
     matrix = jnp.asarray(hadamard(size), jnp.int8)

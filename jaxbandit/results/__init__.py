@@ -1,1 +1,1 @@
-"""Results: their variables and coordinates, measures, summaries and files, shared by ``simulate``, studies and reports."""
+"""Variables, measures, summaries and files of the results of runs."""

@@ -1,4 +1,4 @@
-"""Results as one labelled dataset, of a study or of what ``simulate`` returns: contents, assembly, checks, tidy tables and flags.
+"""Results of a study or of ``simulate`` as one labelled dataset.
 
 Results have the dimensions ``algorithm`` (the runs), ``trial`` and ``round``, and with trajectories ``played`` and ``output``.
 """
@@ -28,13 +28,14 @@ from jaxbandit.metrics import Curves
 from jaxbandit.problems import AbstractProblem
 
 METRICS = tuple(field.name for field in dataclasses.fields(Curves))
-MIXED = "best_mixed_policy"  # its reward, in float64 as long as strong regret is not computed
+# The reward of the best mixed policy stays in float64 until strong regret is computed.
+MIXED = "best_mixed_policy"
 TRIAL = ("algorithm", "trial")
-ORDER = (*TRIAL, "round")
 SECONDS = ("run_seconds", "playing_seconds")
 LABELS = ("base", "problem", "delay")
 
-# The arrays of a batch that variables are made of: of every round, of the end of a trial, of its instance, of every round that was played.
+# Each variable is made of an array of a batch. Arrays are of every measured round, of the end of a trial (end_...), of its instance
+# (fact_...), or of every round that ran (seen_...).
 SOURCES = {
     **{name: name for name in METRICS},
     "strong_regret": f"fact_{MIXED}",
@@ -47,33 +48,18 @@ SOURCES = {
     "observed": "seen_values",
     "arrival": "seen_arrivals",
 }
-FURTHER = {
-    "lost": ("output",),
-    "fitted_length_scales": ("group", "axis"),
-    "observed": ("played", "output"),
-    "arrival": ("played", "output"),
-}
-FILL = {
-    "fitted_length_scales": np.nan,
-    "point": np.nan,
-    "observed": np.nan,
-    "arrival": NEVER,
-}  # where a cell has fewer outputs than another, and the like
-
-# Names in the results that no swept field can have; such a field, as `index` of the oracle, is called `algorithm.index` there.
+# A swept field with one of these names of results, as `index` of the oracle, is called `algorithm.index` there.
 TAKEN = frozenset({*SOURCES, *TRIAL, *SECONDS, *LABELS, "round", "played", "output", "coordinate"})
 
-LARGE = 2.0**1023  # beyond it an integer has no float
-
 Arrays: TypeAlias = Mapping[str, np.ndarray]
-"""Arrays of a batch by name, each with an entry for every trial of it along the first axis."""
+"""Arrays of a batch by name, each with an entry for every trial along the first axis."""
 
 Piece: TypeAlias = tuple[str, int, slice, np.ndarray]
 """Name of a variable, number of the run, trials, and their values."""
 
 
 class Variable(NamedTuple):
-    """Variable of the results over runs and trials, ``[runs, trials, ...]``."""
+    """Variable ``[runs, trials, ...]`` of the results."""
 
     dims: tuple[str, ...]
     shape: tuple[int, ...]
@@ -81,8 +67,8 @@ class Variable(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
-    """Names of one run in the results: its label, its algorithm, problem and delay, and its swept values by their dotted paths."""
+class ResultRow:
+    """Names and swept values, by dotted path, of one run."""
 
     label: str
     base: str
@@ -93,21 +79,33 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Contents:
-    """Sizes of results, and which quantities they hold."""
+    """Sizes of results, and names of the quantities that they store.
 
-    rows: Sequence[Row]
-    swept: Sequence[str]  # dotted paths
-    trials: Sequence[int] | np.ndarray  # their numbers
+    Attributes:
+      rows: names and swept values of each run.
+      swept: dotted paths of the swept fields.
+      trials: numbers of the trials.
+      horizon: number of rounds.
+      kept: rounds of the metrics.
+      before: number of points before round 1 that the metrics count.
+      metrics: names of the metrics.
+      trajectories: whether points, values and arrivals of every round are stored.
+      problems: problem of every cell; the runs of a cell have their arrays in common.
+    """
+
+    rows: Sequence[ResultRow]
+    swept: Sequence[str]
+    trials: Sequence[int] | np.ndarray
     horizon: int
-    kept: np.ndarray  # rounds of the metrics
-    before: int  # points before round 1 that the metrics count
+    kept: np.ndarray
+    before: int
     metrics: tuple[str, ...]
-    trajectories: bool  # whether points, values and arrivals of every round are kept
-    problems: Sequence[AbstractProblem]  # of every cell, a cell being runs whose arrays come together
+    trajectories: bool
+    problems: Sequence[AbstractProblem]
 
     @property
     def coordinate_names(self) -> list[str]:
-        """Names of the coordinates of points, which are kept where some cell is on a box: those of its axes, if all agree."""
+        """Names of points' coordinates on boxes: their axes, if all agree."""
         domains = [problem.domain for problem in self.problems]
         names = {tuple(map(domain.name_of, range(domain.dimension))) for domain in domains if isinstance(domain, Box)}
         most = max(domain.dimension for domain in domains)
@@ -116,17 +114,17 @@ class Contents:
 
     @property
     def rounds(self) -> np.ndarray:
-        """Numbers of the kept rounds, those of counted points before round 1 being 0, -1, and so on downwards."""
+        """Numbers of the kept rounds, after 0, -1, ... of earlier points."""
         return np.concatenate([np.arange(1 - self.before, 1), self.kept])
 
     def coordinates(self, *, outputs: bool) -> dict[str, object]:
-        """Return the coordinates of the results; ``outputs`` says whether outputs are a dimension without trajectories, too."""
+        """Return the coordinates, with outputs if ``outputs`` or trajectories ask for them."""
         named: dict[str, object] = {
             "algorithm": [row.label for row in self.rows],
             "trial": np.asarray(self.trials),
             "round": self.rounds,
             **{name: ("algorithm", [getattr(row, name) for row in self.rows]) for name in LABELS},
-            **{coordinate_of(path): ("algorithm", [number_of(row.swept.get(path)) for row in self.rows]) for path in self.swept},
+            **{coordinate_of(path): ("algorithm", [swept_number(row.swept.get(path)) for row in self.rows]) for path in self.swept},
         }
         if outputs or self.trajectories:
             named["output"] = output_names(max(problem.outputs for problem in self.problems))
@@ -136,11 +134,11 @@ class Contents:
         return named
 
     def variables(self, examples: Sequence[Arrays]) -> dict[str, Variable]:
-        """Return all variables over runs and trials, given arrays of some batch of each cell; those that no cell has are left out."""
+        """Return all variables, given a batch's arrays of each cell."""
         empty, variables = [{name: array[:0] for name, array in arrays.items()} for arrays in examples], {}
-        of_round = "round" if len(self.kept) == self.horizon else "played"
-        further = {**FURTHER, "index": (of_round,), "point": (of_round, "coordinate")}
-        meaningless = ["index"] if all(isinstance(problem.domain, Box) for problem in self.problems) else []  # of a pool
+        further = self._further_dims
+        # An index on a box is a place in a pool of points, without meaning for users.
+        meaningless = ["index"] if all(isinstance(problem.domain, Box) for problem in self.problems) else []
         for name in [*self.metrics, *(name for name in SOURCES if name not in (*METRICS, *meaningless))]:
             dims = further.get(name, ("round",) if name in METRICS else ())
             if any(SOURCES[name] in arrays for arrays in empty) and (self.trajectories or not SOURCES[name].startswith("seen_")):
@@ -150,22 +148,31 @@ class Contents:
                 variables[name] = Variable((*TRIAL, *dims), shape, dtype)
         return variables
 
+    @property
+    def _further_dims(self) -> dict[str, tuple[str, ...]]:
+        """Dimensions beyond runs and trials of the variables that are no metrics."""
+        of_round = "round" if len(self.kept) == self.horizon else "played"
+        of_values = {"observed": ("played", "output"), "arrival": ("played", "output"), "lost": ("output",)}
+        return {**of_values, "fitted_length_scales": ("group", "axis"), "index": (of_round,), "point": (of_round, "coordinate")}
+
     def entries(self, name: str, cell: int, arrays: Arrays) -> np.ndarray:
-        """Return the entries ``[n, ...]`` of a variable for the ``n`` trials of a batch, or what stands for them in a cell without."""
+        """Return a batch's entries ``[n, ...]`` of a variable, or defaults."""
         problem, source = self.problems[cell], SOURCES[name]
-        if name == "strong_regret":  # against the rewards of the best mixed policies
+        if name == "strong_regret":
             elapsed = self.rounds + self.before
-            return (arrays[source][:, None] * elapsed - _joined(arrays, "reward")).astype(float_dtype())
+            return (arrays[source][:, None] * elapsed - _with_early(arrays, "reward")).astype(float_dtype())
         if name == MIXED:
             return arrays[source].astype(float_dtype())
-        if name == "point" and source not in arrays:  # of a cell on a finite domain
+        if name == "point" and source not in arrays:
+            # The cell is on a finite domain.
             table = np.asarray(problem.domain.points, float_dtype())
             return table[self.entries("index", cell, arrays)]
         if name in METRICS or (name in ("index", "point") and len(self.kept) == self.horizon):
-            return _joined(arrays, source, f"before_{name}")
+            return _with_early(arrays, source, f"before_{name}")
         if source in arrays:
             return np.minimum(arrays[source], NEVER) if name == "arrival" else arrays[source]
-        if name == "arrival":  # at once
+        if name == "arrival":
+            # Without delays every value arrives at once.
             value = np.repeat(np.arange(1, self.horizon + 1, dtype=np.int32)[:, None], problem.outputs, axis=1)
         else:
             instead: dict[str, object] = {
@@ -179,7 +186,7 @@ class Contents:
         return np.broadcast_to(value, (len(arrays["end_status"]), *value.shape))
 
     def misfit(self, cell: int, arrays: Arrays, count: int) -> str:
-        """Return what keeps the arrays of ``count`` trials of a cell from being part of the results; nothing where they are."""
+        """Return why arrays of ``count`` trials do not fit, or ``""``."""
         problem, shown = self.problems[cell], {name: source for name, source in SOURCES.items() if source in arrays}
         needed = {"status", *self.metrics, *(("observed",) if self.trajectories else ())}
         if lacking := sorted(SOURCES[name] for name in needed - shown.keys()):
@@ -188,8 +195,7 @@ class Contents:
             if array.shape[:1] != (count,):
                 return f"{name} is of the shape {array.shape}, and there are {count} trials"
         sizes = {"round": len(self.kept), "played": self.horizon, "output": problem.outputs, "coordinate": problem.domain.dimension}
-        of_round = "round" if len(self.kept) == self.horizon else "played"
-        further = {**FURTHER, "index": (of_round,), "point": (of_round, "coordinate")}
+        further = self._further_dims
         for name, source in shown.items():
             dims = () if source.startswith("fact_") else further.get(name, ("round",) if name in METRICS else ())
             shape, found = tuple(sizes.get(dim) for dim in dims), arrays[source].shape[1:]
@@ -207,24 +213,26 @@ class Contents:
         return ""
 
     def pieces(self, variables: Mapping[str, Variable], cell: int, arrays: Arrays, rows: np.ndarray) -> Iterator[Piece]:
-        """Return the pieces of all variables that a batch of a cell holds, given the run and the trial ``[n, 2]`` of each row."""
+        """Return a batch's pieces, given runs and trials ``rows [n, 2]``."""
         runs, starts = np.unique(rows[:, 0], return_index=True)
+        # These fill up variables of cells with fewer outputs, axes or groups than others.
+        fill = {"fitted_length_scales": np.nan, "point": np.nan, "observed": np.nan, "arrival": NEVER}
         for name, variable in variables.items():
             values = self.entries(name, cell, arrays)
             missing = [(0, size - has) for size, has in zip(variable.shape[2:], values.shape[1:], strict=True)]
             if np.any(missing):
-                values = np.pad(values, [(0, 0), *missing], constant_values=FILL.get(name, 0))
+                values = np.pad(values, [(0, 0), *missing], constant_values=fill.get(name, 0))
             for run, trials, part in zip(runs, np.split(rows[:, 1], starts[1:]), np.split(values, starts[1:]), strict=True):
                 yield name, int(run), slice(int(trials[0]), int(trials[-1]) + 1), part
 
 
-def _joined(arrays: Arrays, name: str, early: str = "before_reward") -> np.ndarray:
-    """Return an array with its entries before round 1, if there are any."""
+def _with_early(arrays: Arrays, name: str, early: str = "before_reward") -> np.ndarray:
+    """Return an array with its entries before round 1, if any."""
     return np.concatenate([arrays[early], arrays[name]], axis=1) if early in arrays else arrays[name]
 
 
 def output_names(outputs: int) -> list[str]:
-    """Return the names of so many outputs: the reward and numbered constraints."""
+    """Return the names of outputs: the reward and numbered constraints."""
     return ["reward", *(f"constraint {j}" for j in range(1, outputs))]
 
 
@@ -234,16 +242,18 @@ def coordinate_of(path: str) -> str:
 
 
 def value_words(values: Mapping[str, object]) -> list[str]:
-    """Return swept values as the labels of runs have them, without commas, which separate columns: ``reward_width=2``."""
+    """Return swept values as in the labels of runs: ``reward_width=2``."""
+    # A larger integer has no float. Commas separate columns, so that no label has one.
+    most = 2.0**1023
     words = [
-        f"{path.rsplit('.', 1)[-1]}={value:g}" if isinstance(value, int | float) and abs(value) < LARGE else f"{path}={short(value)}"
+        f"{path.rsplit('.', 1)[-1]}={value:g}" if isinstance(value, int | float) and abs(value) < most else f"{path}={short(value)}"
         for path, value in values.items()
     ]
     return [word.replace(",", "") for word in words]
 
 
-def number_of(value: object) -> float:
-    """Return a swept value as a number, NaN where it is none, such as a list or an object."""
+def swept_number(value: object) -> float:
+    """Return a swept value as a number, NaN for other objects."""
     try:
         array = np.asarray(value)
         return float(array) if array.ndim == 0 and array.dtype.kind != "U" else float("nan")
@@ -251,14 +261,15 @@ def number_of(value: object) -> float:
         return float("nan")
 
 
-# Arguments that are results.
+# Checks of results as arguments.
 
 
 def _are_results(value: object) -> bool:
-    import xarray as xr  # an extra of studies and reports, which alone call this
+    # The extra belongs to studies and reports, and nothing else calls this.
+    import xarray as xr
 
     there = isinstance(value, xr.Dataset) and "status" in value and all(value.sizes.get(name) for name in ("trial", "round"))
-    return there and value.sizes.get("algorithm", 1) > 0  # type: ignore[attr-defined]  # it is a dataset
+    return there and value.sizes.get("algorithm", 1) > 0  # type: ignore[attr-defined]
 
 
 def _verify(name: str, value: Any, place: Place) -> None:
@@ -281,7 +292,8 @@ if TYPE_CHECKING:
 
     Results: TypeAlias = xr.Dataset
     OneResult: TypeAlias = xr.Dataset
-else:  # xarray is loaded by whoever has made a dataset
+else:
+    # A caller that has a dataset has loaded xarray.
     Results = Annotated[Any, RESULTS]
     OneResult = Annotated[Any, ONE]
 
@@ -292,7 +304,7 @@ else:  # xarray is loaded by whoever has made a dataset
 def header(
     contents: Contents, attributes: Mapping[str, object], variables: Collection[str] = (), of_runs: Mapping[str, object] | None = None
 ) -> xr.Dataset:
-    """Return results without ``variables``, which are named: coordinates, attributes (structured as JSON), and ``of_runs``."""
+    """Return results with ``of_runs`` and attributes, without the named ``variables``."""
     try:
         import xarray as xr
     except ImportError as error:
@@ -321,7 +333,7 @@ def assembled(head: xr.Dataset, variables: Mapping[str, Variable], pieces: Itera
 
 @checked
 def to_dataframe(dataset: Results, *, last: bool = False) -> pd.DataFrame:
-    """Return results as a tidy table: a row for each run, trial and round.
+    """Return results as a tidy table of runs, trials and rounds.
 
     Columns are the labels of the run (``algorithm``, ``base``, ``problem``, ``delay``), a column for each swept field, NaN where a run has
     none, then ``trial`` and ``round``, every measure of a round, on a box the coordinates of its point (``point.dose``), and what is known
@@ -332,36 +344,40 @@ def to_dataframe(dataset: Results, *, last: bool = False) -> pd.DataFrame:
       dataset: results of a study, or of :meth:`~jaxbandit.Trajectory.to_xarray`.
       last: whether to keep the last round only.
     """
-    part = dataset.isel(round=[-1]) if last else dataset
+    part, order = dataset.isel(round=[-1]) if last else dataset, (*TRIAL, "round")
     if "point" in part and "round" in part.point.dims:
         part = part.assign({f"point.{name}": part.point.sel(coordinate=name, drop=True) for name in part.coordinate.values})
-    part = part[[name for name in part.data_vars if set(part[name].dims) <= set(ORDER)]]
+    part = part[[name for name in part.data_vars if set(part[name].dims) <= set(order)]]
     of_round = [str(name) for name in part.data_vars if "round" in part[name].dims]
     of_trial = [str(name) for name in part.data_vars if "round" not in part[name].dims]
     labels = [str(name) for name in part.coords if part[name].dims in ((), ("algorithm",)) and name != "algorithm"]
-    table = part.to_dataframe(dim_order=[name for name in ORDER if name in part.dims]).reset_index()
+    table = part.to_dataframe(dim_order=[name for name in order if name in part.dims]).reset_index()
     return table[["algorithm", *labels, "trial", "round", *of_round, *of_trial]]
 
 
 # Flags of trials.
 
-MOST_LABELS = 3  # of runs in a line about them
-
 
 @checked
 def flags_in_words(dataset: Results) -> list[str]:
-    """Return a line for each flag of trials, with the runs that it is the same in: ``rpol, cbo: 3 of 100 trials: why (what to do)``."""
-    runs: dict[str, list[str]] = {}
+    """Return a line for each flag of trials, with its runs.
+
+    An example is ``rpol, cbo: 3 of 100 trials: why (what to do)``.
+    """
+    runs, most = dict[str, list[str]](), 3
     for label, status in zip(dataset.algorithm.values, dataset.status.transpose("algorithm", "trial").values, strict=True):
         for line in status_in_words(status):
             runs.setdefault(line, []).append(str(label))
-    more = {line: f" and {len(labels) - MOST_LABELS:,} more, each" for line, labels in runs.items() if len(labels) > MOST_LABELS}
-    return [f"{', '.join(labels[:MOST_LABELS])}{more.get(line, '')}: {line}" for line, labels in runs.items()]
+    more = {line: f" and {len(labels) - most:,} more, each" for line, labels in runs.items() if len(labels) > most}
+    return [f"{', '.join(labels[:most])}{more.get(line, '')}: {line}" for line, labels in runs.items()]
 
 
 @checked
 def sweeps_without_effect(dataset: Results) -> list[str]:
-    """Return a line for the swept fields whose values have not mattered: runs ended with the same numbers, bit for bit, in every trial."""
+    """Return a line for each group of swept fields without effect.
+
+    Their values have none if runs ended with the same numbers, bit for bit, in every trial.
+    """
     ends = [dataset[name].isel(round=-1) if "round" in dataset[name].dims else dataset[name] for name in sorted(map(str, dataset))]
     ends = [end.transpose(*TRIAL, ...) for end in ends if set(TRIAL) <= set(end.dims) and "played" not in end.dims]
     swept = {str(name): dataset[name].values for name in json.loads(dataset.attrs.get("swept", "[]")) if name in dataset.coords}

@@ -1,7 +1,8 @@
-"""Results on disk: NetCDF files and Zarr directories, written whole or not at all, and refused where they were damaged.
+"""Results on disk: sealed NetCDF files and Zarr directories.
 
-The seal of ``results.nc`` or ``results.zarr`` is a file of SHA-256 checksums beside it, ``results.nc.sha256``, as ``sha256sum`` writes and
-checks it. Results that another program has written have no seal and are read as they are, which is said.
+They are written whole or not at all, and a reader refuses damaged results. The seal of ``results.nc`` or ``results.zarr`` is a file of
+SHA-256 checksums beside it, ``results.nc.sha256``, as ``sha256sum`` writes and checks it. Results of another program have no seal: they
+are read as they are, with a warning.
 """
 
 from __future__ import annotations
@@ -26,26 +27,27 @@ from jaxbandit.core.declare import FilePath, checked
 from jaxbandit.core.files import CannotWrite, drop, reason_of, refuse_device, replace, write_whole
 from jaxbandit.results.dataset import Piece, Results, Variable
 
-if TYPE_CHECKING:  # loaded by the functions that read and write: a session, which imports this by the way, need not wait for them
+# The functions that read and write load these, because a session imports this module and need not wait for them.
+if TYPE_CHECKING:
     import h5netcdf
     import xarray as xr
 
 LOGGER = logging.getLogger("jaxbandit")
-LEVEL = 4  # of compression
-CHUNK_BYTES = 2**20  # of what is compressed and read at a time
-OVERHEAD = 2**18  # bytes of a file beside its values: names, attributes, and room for what HDF5 aligns
+COMPRESSION_LEVEL = 4
+# A chunk is compressed and read at a time.
+CHUNK_BYTES = 2**20
 
 
 @checked
 def read_results(path: FilePath, *, load: bool = True) -> xr.Dataset:
-    """Return the dataset of a NetCDF file or a Zarr directory, or of the directory that a run wrote one to.
+    """Return the dataset of results on disk.
 
     Args:
-      path: path of the file or directory.
-      load: read everything now; otherwise what is used is read as it is used, and the file stays open until the dataset is closed.
+      path: path of a NetCDF file or a Zarr directory, or of the directory that a run wrote one to.
+      load: read everything now; otherwise values are read when they are used, and the file stays open until the dataset is closed.
 
     Raises:
-      InvalidArgument: when there is none, it cannot be read, or was altered since it was written by :func:`write_results`.
+      InvalidArgument: when there are no results, they cannot be read, or were altered since :func:`write_results` wrote them.
     """
     path = Path(path)
     try:
@@ -64,18 +66,20 @@ def read_results(path: FilePath, *, load: bool = True) -> xr.Dataset:
             return lazy.load()
     except InvalidArgument:
         raise
-    except Exception as error:  # what the readers raise on a damaged file is not documented
+    except Exception as error:
+        # The readers do not document their errors on a damaged file.
         raise InvalidArgument(f"results: cannot read {str(path)!r}: {reason_of(error)}") from error
 
 
 def open_results(path: Path) -> xr.Dataset:
-    """Return the dataset of a NetCDF file or a Zarr directory, to be read as it is used; raises what their readers raise."""
+    """Return a dataset that reads its values as they are used."""
     import h5py
     import xarray as xr
 
     if path.suffix == ".zarr":
         return xr.open_zarr(_with_zarr(path), chunks=None)
-    with h5py.File(path, "r") as file:  # what fails here would make h5netcdf print a traceback when it is thrown away
+    # A file that fails here would make h5netcdf print a traceback when Python deletes its object.
+    with h5py.File(path, "r") as file:
         file.attrs.get("_nc3_strict")
         _refuse(path, file.visititems_links(lambda name, link: None if isinstance(link, h5py.HardLink) else name))
         outside = file.visititems(
@@ -86,7 +90,7 @@ def open_results(path: Path) -> xr.Dataset:
 
 
 def _refuse(path: Path, linked: str | None) -> None:
-    """Raise ``InvalidArgument`` where results hold something, named ``linked``, that may lead to another file of this machine."""
+    """Raise ``InvalidArgument`` if an entry, ``linked``, may lead to another file."""
     if linked is not None:
         raise InvalidArgument(
             f"results: {path} is not read: {linked!r} in it is a link, or takes its values from elsewhere, which could be any file"
@@ -95,14 +99,21 @@ def _refuse(path: Path, linked: str | None) -> None:
 
 @checked
 def write_results(dataset: Results, path: FilePath) -> None:
-    """Write NetCDF, or Zarr where ``path`` ends so, whole or not at all; raises ``CannotWrite``, or ``InvalidArgument`` without Zarr."""
+    """Write results as NetCDF, or as Zarr if ``path`` ends in ``.zarr``.
+
+    They are written whole or not at all. Raises ``CannotWrite``, or ``InvalidArgument`` if Zarr is not installed.
+    """
     _write(Path(path), dataset.nbytes, lambda temporary: save(dataset, temporary))
 
 
 def stream_results(head: xr.Dataset, variables: Mapping[str, Variable], pieces: Iterable[Piece], path: Path) -> None:
-    """Write a file or directory of results piece by piece, given all but ``variables``; raises what :func:`write_results` does."""
+    """Write results piece by piece, given a head without ``variables``.
+
+    The errors are those of :func:`write_results`.
+    """
+    # A variable has the names of its coordinates in one text. These are along the runs.
     named = (str(name) for name, coordinate in head.coords.items() if "algorithm" in coordinate.dims and name not in head.dims)
-    coordinates = " ".join(sorted(named))  # along the runs, as xarray writes down which ones a variable has
+    coordinates = " ".join(sorted(named))
 
     def write(temporary: Path) -> None:
         save(head, temporary)
@@ -111,7 +122,8 @@ def stream_results(head: xr.Dataset, variables: Mapping[str, Variable], pieces: 
 
             group: Any = zarr.open_group(temporary, mode="a", zarr_format=2)
             arrays = {}
-            for name, variable in variables.items():  # whose dimensions and coordinates are named as xarray names them
+            for name, variable in variables.items():
+                # By these names xarray finds dimensions and coordinates.
                 named = {"_ARRAY_DIMENSIONS": list(variable.dims), "coordinates": coordinates}
                 fill_value, chunks = np.nan if variable.dtype.kind == "f" else None, chunks_of(variable)
                 shape, dtype = variable.shape, variable.dtype
@@ -132,40 +144,49 @@ def stream_results(head: xr.Dataset, variables: Mapping[str, Variable], pieces: 
 
 
 def check_results(head: xr.Dataset, path: Path) -> None:
-    """Raise ``InvalidArgument`` on labels, names or attributes that no file of results can hold, and when Zarr is not installed."""
+    """Raise ``InvalidArgument`` on a head that no file here can store."""
     if path.suffix == ".zarr":
         _with_zarr(path)
     try:
         with tempfile.TemporaryDirectory() as folder:
             _check_room(Path(folder), head.nbytes)
             save(head, Path(folder) / path.name)
-    except OSError:  # for want of room there, which says nothing of the results' own place
+    except OSError:
+        # The temporary folder lacks room. The place of the results may have enough.
         return
-    except Exception as error:  # what the writers raise is not documented
+    except Exception as error:
+        # The writers do not document their errors.
         raise InvalidArgument(f"results: cannot be written to {path.name}: {reason_of(error)}; change labels and names") from error
 
 
 def save(dataset: xr.Dataset, path: str | Path) -> None:
     """Write a dataset as compressed NetCDF-4, or as Zarr."""
     if Path(path).suffix == ".zarr":
-        dataset.to_zarr(path, mode="w", zarr_format=2)  # 3 has no stable form of labels
+        # Format 3 has no stable form of labels.
+        dataset.to_zarr(path, mode="w", zarr_format=2)
         return
-    compressed = {name: {"zlib": True, "complevel": LEVEL} for name in dataset.data_vars if dataset[name].dtype.kind in "fi"}
+    compressed = {name: {"zlib": True, "complevel": COMPRESSION_LEVEL} for name in dataset.data_vars if dataset[name].dtype.kind in "fi"}
     dataset.to_netcdf(path, engine="h5netcdf", encoding=compressed)
 
 
 def drop_results(path: Path) -> None:
-    """Remove a NetCDF file or a Zarr directory and its seal, if they are there; raises ``CannotWrite``."""
-    for file in (seal_of(path), path):  # in this order: without its seal a file that stays is read as it is
+    """Remove results and their seal, or raise ``CannotWrite``."""
+    # The seal goes first, because a file that stays is read as it is without its seal.
+    for file in (seal_of(path), path):
         drop(file)
 
 
 def _check_room(directory: Path, size: int) -> None:
-    """Raise ``OSError`` unless a file of ``size`` bytes of values fits; where one does not, HDF5 ends in tracebacks or ends the process."""
-    size += OVERHEAD
+    """Raise ``OSError`` unless a file with ``size`` bytes of values fits.
+
+    HDF5 itself would end in tracebacks or end the process.
+    """
+    # Besides its values a file stores names, attributes, and the bytes by which HDF5 aligns them.
+    size += 2**18
     if size > shutil.disk_usage(directory).free:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    if sys.platform == "win32":  # which has no limits of a process
+    if sys.platform == "win32":
+        # Processes have no limits there.
         return
     import resource
 
@@ -175,12 +196,13 @@ def _check_room(directory: Path, size: int) -> None:
 
 
 def _write(path: Path, size: int, write: Callable[[Path], object]) -> None:
-    """Call ``write``, which writes ``size`` bytes of values, with a temporary name; rename what it has written, and seal it."""
+    """Let ``write`` store ``size`` bytes, rename its file and seal it."""
 
     def written(temporary: Path) -> None:
         _check_room(temporary.parent, size)
         write(temporary)
-        drop(seal_of(path))  # of what is replaced now
+        # The file that is replaced now loses its seal.
+        drop(seal_of(path))
 
     if path.suffix != ".zarr":
         write_whole(path, written)
@@ -190,7 +212,8 @@ def _write(path: Path, size: int, write: Callable[[Path], object]) -> None:
     try:
         if path.is_symlink() or (path.exists() and not path.is_dir()):
             raise OSError(errno.ENOTDIR, "it is there and is no directory")
-        shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
+        # A process that was killed may have left its directory.
+        shutil.rmtree(temporary, ignore_errors=True)
         write(temporary)
         drop_results(path)
         replace(temporary, path)
@@ -202,20 +225,21 @@ def _write(path: Path, size: int, write: Callable[[Path], object]) -> None:
 
 
 def _with_zarr(path: Path) -> Path:
-    """Return ``path``, if Zarr can be read and written here; raises ``InvalidArgument`` otherwise."""
+    """Return ``path``, or raise ``InvalidArgument`` if Zarr is not installed."""
     if importlib.util.find_spec("zarr") is None:
         raise InvalidArgument("format: zarr is not installed; pip install zarr, or use NetCDF")
     return path
 
 
 def _added_to_file(file: h5netcdf.File, name: str, variable: Variable, coordinates: str) -> Any:
-    """Add a variable to a file of NetCDF; missing numbers and coordinates are marked as xarray marks them."""
+    """Add a variable to a NetCDF file, with the marks of xarray."""
     numeric = variable.dtype.kind in "fi"
-    options: dict[str, Any] = {"compression": "gzip", "compression_opts": LEVEL, "shuffle": True} if numeric else {}
+    options: dict[str, Any] = {"compression": "gzip", "compression_opts": COMPRESSION_LEVEL, "shuffle": True} if numeric else {}
     kind = np.dtype(np.int8) if variable.dtype == bool else variable.dtype
     fill = kind.type(np.nan) if kind.kind == "f" else None
     sizes = zip(variable.dims, variable.shape, strict=True)
-    file.dimensions.update({dim: size for dim, size in sizes if dim not in file.dimensions})  # of those without a coordinate
+    # Dimensions with a coordinate are there.
+    file.dimensions.update({dim: size for dim, size in sizes if dim not in file.dimensions})
     made = file.create_variable(name, variable.dims, kind, chunks=chunks_of(variable), fillvalue=fill, **options)
     made.attrs["coordinates"] = coordinates
     if variable.dtype == bool:
@@ -224,7 +248,7 @@ def _added_to_file(file: h5netcdf.File, name: str, variable: Variable, coordinat
 
 
 def chunks_of(variable: Variable) -> tuple[int, ...]:
-    """Return the shape of a variable's chunks: of one run, whole trials, as many as make a chunk of some size."""
+    """Return a chunk's shape: trials of one run, about ``CHUNK_BYTES``."""
     trial = math.prod(variable.shape[2:]) * variable.dtype.itemsize
     return (1, min(max(CHUNK_BYTES // max(trial, 1), 1), variable.shape[1]), *variable.shape[2:])
 
@@ -233,18 +257,18 @@ def chunks_of(variable: Variable) -> tuple[int, ...]:
 
 
 def seal_of(path: Path) -> Path:
-    """Return the path of the seal of a NetCDF file or a Zarr directory."""
+    """Return the path of the seal of a file or directory."""
     return path.with_name(path.name + ".sha256")
 
 
 def _seal(path: Path) -> None:
-    """Write the seal of a NetCDF file or a Zarr directory; raises ``CannotWrite``."""
+    """Write the seal of results, or raise ``CannotWrite``."""
     lines = [f"{checksum}  {(Path(path.name) / name).as_posix()}\n" for name, checksum in _checksums(path).items()]
     write_whole(seal_of(path), lambda temporary: temporary.write_text("".join(lines), encoding="utf-8"))
 
 
 def _check_seal(path: Path) -> None:
-    """Raise ``InvalidArgument`` on a NetCDF file or a Zarr directory that was altered since it was sealed; say where one has no seal."""
+    """Raise ``InvalidArgument`` on altered results, warn of results without seal."""
     if not seal_of(path).exists():
         LOGGER.warning(f"{path} has no {seal_of(path).name} beside it: numbers that were changed since it was written are not noticed")
         return
@@ -259,7 +283,7 @@ def _check_seal(path: Path) -> None:
 
 
 def _checksums(path: Path) -> dict[str, str]:
-    """Return the checksum of every file of a directory by its path in there, or of a file by the name ``"."``."""
+    """Return files' checksums by path, ``"."`` for a single file."""
     checksums = {}
     for file in sorted(one for one in (path, *path.rglob("*")) if one.is_file()):
         with file.open("rb") as opened:

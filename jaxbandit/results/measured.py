@@ -1,4 +1,4 @@
-"""Measures of runs: the compiled program that computes them; the runs that ``simulate`` has played as one dataset, and their summary."""
+"""Measures of runs, and runs as one dataset or a summary."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from jaxbandit.domains import Box
 from jaxbandit.feedback import Policy
 from jaxbandit.metrics import Tally, extend_tally, start_tally
 from jaxbandit.problems import AbstractProblem, optimum
-from jaxbandit.results.dataset import METRICS, Contents, Row, assembled, header, value_words
+from jaxbandit.results.dataset import METRICS, Contents, ResultRow, assembled, header, value_words
 from jaxbandit.surrogates import arithmetic
 
 if TYPE_CHECKING:
     import xarray as xr
 
-MEASURED = tuple(name for name in METRICS if name != "strong_regret")  # which takes a linear programme for each instance
-SIDE_BY_SIDE = 64  # trials measured in one block, which bounds the memory that instances of a random family take
+# Strong regret is left out, because it takes a linear programme for each instance.
+MEASURED = tuple(name for name in METRICS if name != "strong_regret")
 
 #: Columns of a table: heading, measure, and true if it is divided by the number of rounds.
 COLUMNS = (
@@ -50,20 +50,8 @@ COLUMNS = (
     ("strong R/t", "strong_regret", True),
 )
 
-LETTERS = {
-    "R/t": "R regret",
-    "R+/t": "R+ positive regret",
-    "V/t": "V violation",
-    "soft V/t": "soft V violation of the sums over rounds",
-    "N": "N violating rounds",
-    "best R+V": "best R+V the least sum of positive regret and violation in a round",
-    "best feasible": "best feasible the largest reward at a feasible point",
-    "strong R/t": "strong R regret against the best mixed policy",
-}
-FEW_ROWS = 8  # of a table without groups
 
-
-Measured: TypeAlias = tuple[Tally, dict[str, Array], dict[str, Array]]
+Measures: TypeAlias = tuple[Tally, dict[str, Array], dict[str, Array]]
 """Sums over rounds, the curves over them, and facts of each trial's instance."""
 
 
@@ -78,16 +66,16 @@ def measure_all(
     block: int,
     common: bool = True,
     mesh: Mesh | None = None,
-) -> Measured:
-    """Return the measures of further rounds of ``trials``: their pairs ``[P, 3]``, sums so far and indices ``[P, n]`` chosen then.
+) -> Measures:
+    """Return the measures of further rounds of trials.
 
-    On a box these are points ``[P, n, d]``. They are measured in blocks of ``block`` side by side.
-    Cells on problems of one shape share this program. Given ``count``, only so many blocks of each device are measured. Without ``key``
-    the problem must not be random; runs with ``common`` random numbers share their instances.
+    ``trials`` are their pairs ``[P, 3]``, sums so far and the indices ``[P, n]`` chosen, on a box points ``[P, n, d]``. The program
+    measures ``block`` trials side by side, and cells on problems of one shape share it. Given ``count``, it measures only ``count``
+    blocks on each device. Without ``key`` the problem must not be random; runs with ``common`` random numbers share their instances.
     """
     key = jax.random.key(0) if key is None else key
 
-    def one(shared: tuple[AbstractProblem, Array], trial: tuple[Array, Tally, Array]) -> Measured:
+    def one(shared: tuple[AbstractProblem, Array], trial: tuple[Array, Tally, Array]) -> Measures:
         (problem, key), (pair, before, chosen) = shared, trial
         instance = problem.sample(stream_key(pair_key(key, pair, common), Stream.PROBLEM))
         after, curves = extend_tally(instance, before, chosen)
@@ -100,32 +88,54 @@ def measure_all(
 
 @dataclasses.dataclass(frozen=True)
 class Made:
-    """Facts of a run that its arrays do not hold."""
+    """Facts of a run beside its arrays.
+
+    Attributes:
+      problem: the problem.
+      label: name of the algorithm.
+      key: PRNG key of the run.
+      trials: numbers of the trials.
+      delay: the delay model.
+      learner: algorithm of the first variant, and its policy for late feedback.
+      variants: swept values of each variant by path; empty if they are not known.
+    """
 
     problem: AbstractProblem
-    label: str  # the algorithm's name
+    label: str
     key: Array
-    trials: Sequence[int]  # their numbers
+    trials: Sequence[int]
     delay: Delay
-    learner: tuple[Algorithm[Any], Policy | None]  # the first variant's, and how it takes late feedback
-    variants: Sequence[Mapping[str, object]] = ()  # swept values of each by their paths; nothing where they are not known
+    learner: tuple[Algorithm[Any], Policy | None]
+    variants: Sequence[Mapping[str, object]] = ()
 
     def entry(self, axis: str, number: int) -> Made:
-        """Return the facts of one of the ``"trials"`` or the ``"variants"``, whose label has its swept values."""
+        """Return the facts of one entry along ``"trials"`` or ``"variants"``.
+
+        The label of a variant has its swept values.
+        """
         held = getattr(self, axis)[number : number + 1]
         words = [word for values in held for word in value_words(values)] if axis == "variants" else []
         return dataclasses.replace(self, **{axis: held, "label": " ".join([self.label, *words])})
 
 
 @dataclasses.dataclass(frozen=True)
-class Played:
-    """Arrays of a run's trials by the names that a study's batches have, with entries ``[variants * trials, ...]``."""
+class RunArrays:
+    """Arrays of a run's trials, named as in a study's batches.
 
-    arrays: Mapping[str, np.ndarray]  # end_... at the end of a trial, seen_... of every round, before_... where an initial design counts
+    Attributes:
+      arrays: entries ``[variants * trials, ...]``: ``end_...`` after a trial, ``seen_...`` of every round, and ``before_...`` of an
+        initial design that counts.
+      variants: number of variants.
+      trials: number of trials.
+      precision: precision of the models.
+      made: further facts, if they are known.
+    """
+
+    arrays: Mapping[str, np.ndarray]
     variants: int
     trials: int
     precision: str
-    made: Made | None = None  # where it is known
+    made: Made | None = None
 
     @property
     def horizon(self) -> int:
@@ -139,7 +149,7 @@ class Played:
 
 
 def results_of(
-    runs: Mapping[str, Played],
+    runs: Mapping[str, RunArrays],
     problem: AbstractProblem | None = None,
     *,
     key: KeyOrSeed | None = None,
@@ -147,15 +157,18 @@ def results_of(
     delay: Delay | None = None,
     swept: Mapping[str, Sequence[object]] | None = None,
 ) -> xr.Dataset:
-    """Return runs on one problem as one dataset; arguments and errors as for :meth:`~jaxbandit.Trajectory.to_xarray`."""
+    """Return several runs on one problem as one dataset.
+
+    Arguments and errors are those of :meth:`~jaxbandit.Trajectory.to_xarray`.
+    """
     problem = problem_of(runs, problem)
     numbers = check_alike(runs, problem, trials)
     unknown = "late" if any("seen_arrivals" in run.arrays for run in runs.values()) else ""
-    rows, late = list[Row](), dict[str, Delay]()
+    rows, late = list[ResultRow](), dict[str, Delay]()
     for label, run in runs.items():
         of_run = delay or (run.made.delay if run.made else problem.delay)
         words = unknown if isinstance(of_run, NoDelay) else in_words(of_run)
-        cell = [Row(name, label, str(problem.name), words, values) for name, values in variants_named(label, run, swept)]
+        cell = [ResultRow(name, label, str(problem.name), words, values) for name, values in variants_named(label, run, swept)]
         rows += cell
         late |= {row.label: of_run for row in cell}
     first = next(iter(runs.values()))
@@ -174,7 +187,8 @@ def results_of(
     variables = contents.variables(batches)
     attributes = {
         "study": "",
-        "table": "",  # no study that could be run again
+        # Without its table no study can run again.
+        "table": "",
         "problems": json.dumps({str(problem.name): describe(problem)}),
         "delays": json.dumps({label: describe(each) for label, each in late.items()}),
         "precision": first.precision,
@@ -185,8 +199,8 @@ def results_of(
     return assembled(header(contents, attributes, variables), variables, pieces)
 
 
-def problem_of(runs: Mapping[str, Played], problem: AbstractProblem | None) -> AbstractProblem:
-    """Return the problem that runs are measured on, where none is given the one that all were played on."""
+def problem_of(runs: Mapping[str, RunArrays], problem: AbstractProblem | None) -> AbstractProblem:
+    """Return the problem that measures runs: the given problem or theirs."""
     known = {id(run.made.problem): run.made.problem for run in runs.values() if run.made}
     if problem is None and len(known) != 1:
         words = "give the problem that was run, with which regret and violation are measured"
@@ -194,8 +208,8 @@ def problem_of(runs: Mapping[str, Played], problem: AbstractProblem | None) -> A
     return next(iter(known.values())) if problem is None else problem
 
 
-def check_alike(runs: Mapping[str, Played], problem: AbstractProblem, trials: int | Sequence[int] | None) -> list[int]:
-    """Return the numbers of the trials; raise ``InvalidArgument`` unless runs have equal sizes and are of the problem."""
+def check_alike(runs: Mapping[str, RunArrays], problem: AbstractProblem, trials: int | Sequence[int] | None) -> list[int]:
+    """Return the trials' numbers, or raise ``InvalidArgument`` on runs of different sizes."""
     for name, field in (("trials", "trials"), ("rounds", "horizon"), ("counted initial points", "before")):
         sizes = {getattr(run, field) for run in runs.values()}
         if len(sizes) != 1:
@@ -222,10 +236,11 @@ def check_alike(runs: Mapping[str, Played], problem: AbstractProblem, trials: in
     return numbers
 
 
-def variants_named(label: str, run: Played, swept: Mapping[str, Sequence[object]] | None) -> list[tuple[str, dict[str, object]]]:
-    """Return the label and the swept values of each variant of a run; variants without known values are numbered."""
+def variants_named(label: str, run: RunArrays, swept: Mapping[str, Sequence[object]] | None) -> list[tuple[str, dict[str, object]]]:
+    """Return label and swept values of each variant, or a number."""
     if not swept and run.made and run.made.variants:
-        words = value_words if run.variants > 1 else lambda values: []  # of one, which has a label of its own
+        # A single variant has a label of its own.
+        words = value_words if run.variants > 1 else lambda values: []
         return [(" ".join([label, *words(values)]), dict(values)) for values in run.made.variants]
     if not swept:
         return [(label, {})] if run.variants == 1 else [(f"{label} variant {n}", {}) for n in range(run.variants)]
@@ -236,8 +251,8 @@ def variants_named(label: str, run: Played, swept: Mapping[str, Sequence[object]
     return [(" ".join([label, *value_words(values)]), values) for values in chosen]
 
 
-def measured(run: Played, problem: AbstractProblem, numbers: Sequence[int], key: KeyOrSeed | None) -> dict[str, np.ndarray]:
-    """Return the measures of every round and facts of each instance by the names that a study's batches have."""
+def measured(run: RunArrays, problem: AbstractProblem, numbers: Sequence[int], key: KeyOrSeed | None) -> dict[str, np.ndarray]:
+    """Return measures and facts of instances, named as in a study's batches."""
     key = run.made.key if key is None and run.made else key
     if key is None and problem.is_random:
         raise InvalidArgument(
@@ -247,7 +262,8 @@ def measured(run: Played, problem: AbstractProblem, numbers: Sequence[int], key:
     count, arrays, before = run.variants * run.trials, run.arrays, run.before
     seen, first = ("seen_points", "before_point") if "seen_points" in arrays else ("seen_indices", "before_index")
     indices = np.concatenate([arrays[first], arrays[seen]], axis=1) if before else arrays[seen]
-    blocks, block = equal_blocks(count, SIDE_BY_SIDE, 1)
+    # Blocks of 64 trials bound the memory that instances of a random family take.
+    blocks, block = equal_blocks(count, 64, 1)
     pairs = np.stack([np.zeros(count, int), np.tile(numbers, run.variants), np.ones(count, int)], axis=1).astype(np.int32)
     padded = [np.concatenate([array, np.repeat(array[-1:], blocks * block - count, axis=0)]) for array in (pairs, indices)]
     with arithmetic([run.precision]):
@@ -265,7 +281,7 @@ def measured(run: Played, problem: AbstractProblem, numbers: Sequence[int], key:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class RunSummary:
-    """Table of how runs went; it shows itself as text and, in notebooks, as HTML.
+    """Table of measures of runs, shown as text or HTML.
 
     Attributes:
       rows: by heading, the mean and (``"R/t +-"``) the 95% confidence half-width of every measure, with counts of trials.
@@ -282,12 +298,16 @@ class RunSummary:
 
 
 def summary_row(label: str, last: Mapping[str, np.ndarray], elapsed: int, status: np.ndarray, declared: np.ndarray) -> dict[str, Any]:
-    """Return the row of a run, given its measures ``[trials]`` after the last round, flags, and rounds of declarations, 0 for none."""
+    """Return a run's row of the summary, given arrays ``[trials]``.
+
+    ``last`` has the measures after the last round; ``declared`` is 0 if there was no declaration.
+    """
     ok, declarations = healthy(status), declared[declared > 0]
     row: dict[str, Any] = {"algorithm": label, "trials": len(ok), "failed": int((~ok).sum())}
     for heading, name, averaged in COLUMNS:
         final = last[name][ok].astype(np.float64) / (elapsed if averaged else 1) if name in last else np.zeros(0)
-        if name == "best_feasible_value":  # of the trials that have one
+        if name == "best_feasible_value":
+            # Leave out trials that were never at a feasible point.
             final = final[np.isfinite(final)]
             row["ever feasible"] = len(final)
         row[heading] = float(final.mean()) if len(final) else float("nan")
@@ -298,14 +318,17 @@ def summary_row(label: str, last: Mapping[str, np.ndarray], elapsed: int, status
 
 
 def summary_of(
-    runs: Mapping[str, Played],
+    runs: Mapping[str, RunArrays],
     problem: AbstractProblem | None = None,
     *,
     key: KeyOrSeed | None = None,
     trials: int | Sequence[int] | None = None,
     swept: Mapping[str, Sequence[object]] | None = None,
 ) -> RunSummary:
-    """Return the summary of runs on one problem; arguments and errors as for :meth:`~jaxbandit.Trajectory.to_xarray`."""
+    """Return the summary of runs on one problem.
+
+    Arguments and errors are those of :meth:`~jaxbandit.Trajectory.to_xarray`.
+    """
     problem = problem_of(runs, problem)
     numbers = check_alike(runs, problem, trials)
     rows = []
@@ -325,24 +348,35 @@ def measures_shown(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def legend_of(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the legend of a table of rows: what its numbers and letters are."""
+    """Return the legend of the numbers and letters of a table."""
+    letters = {
+        "R/t": "R regret",
+        "R+/t": "R+ positive regret",
+        "V/t": "V violation",
+        "soft V/t": "soft V violation of the sums over rounds",
+        "N": "N violating rounds",
+        "best R+V": "best R+V the least sum of positive regret and violation in a round",
+        "best feasible": "best feasible the largest reward at a feasible point",
+        "strong R/t": "strong R regret against the best mixed policy",
+    }
     shown = measures_shown(rows)
     few = any(note_of(row, heading) for row in rows for heading in shown)
     return (
         "Means over trials after the last round with half-widths of 95% intervals; /t: divided by the number of rounds. "
-        f"{', '.join([*map(LETTERS.__getitem__, shown), 'declared: trials that declared the instance infeasible'])}"
+        f"{', '.join([*map(letters.__getitem__, shown), 'declared: trials that declared the instance infeasible'])}"
         f"{'; (3/10): over the 3 of 10 trials that ever were at a feasible point' if few else ''}."
     )
 
 
 def note_of(row: Mapping[str, Any], heading: str) -> str:
-    """Return over how many of its trials a measure of a row is a mean, ``" (3/10)"``, where that is not all that did not fail."""
+    """Return ``" (3/10)"`` if a mean leaves out trials without failure."""
     ok = row["trials"] - row["failed"]
     return f" ({row['ever feasible']}/{ok})" if heading == "best feasible" and row["ever feasible"] < ok else ""
 
 
 def groups_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[str, Mapping[str, Any]]]]:
-    """Return rows by the heading that they stand under, with their labels there: by problem and by sweep, where there are many."""
+    """Return many rows and their labels by problem and by sweep."""
+    most_without_headings = 8
     on_several = len({row.get("problem", "") for row in rows}) > 1
     sizes, groups = Counter((row.get("problem"), row.get("base")) for row in rows), dict[str, list[tuple[str, Mapping[str, Any]]]]()
     for row in rows:
@@ -350,11 +384,11 @@ def groups_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[str, Ma
         label = row["algorithm"].replace(f" {on}", "", 1) if on else row["algorithm"]
         of = base if sizes[row.get("problem"), base] > 1 and label.startswith(f"{base} ") else ""
         groups.setdefault(" ".join(filter(None, (of, on))), []).append((label.removeprefix(f"{of} ") if of else label, row))
-    return groups if len(groups) > 1 and len(rows) > FEW_ROWS else {"": [(row["algorithm"], row) for row in rows]}
+    return groups if len(groups) > 1 and len(rows) > most_without_headings else {"": [(row["algorithm"], row) for row in rows]}
 
 
 def summary_cells(rows: Sequence[Mapping[str, Any]], joint: str = " +- ") -> list[list[str]]:
-    """Return the cells of a table of rows as text, the heading first, with every measure that some row has."""
+    """Return the cells of a table as text, the heading first."""
     shown = measures_shown(rows)
 
     def cell(row: Mapping[str, Any], heading: str) -> str:
@@ -372,6 +406,6 @@ def summary_cells(rows: Sequence[Mapping[str, Any]], joint: str = " +- ") -> lis
 
 
 def summary_text(rows: Sequence[Mapping[str, Any]], width: int | None = None) -> str:
-    """Return a table of rows as text with its legend, in so many letters; default those of the terminal, 80 where there is none."""
+    """Return a table and its legend in ``width`` letters, default the terminal's."""
     width = shutil.get_terminal_size().columns if width is None else width
     return "\n".join([aligned(summary_cells(rows), width=width), "", filled(legend_of(rows), width)])

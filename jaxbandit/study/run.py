@@ -21,7 +21,7 @@ from jaxbandit.core.fields import Words, between, function, of_class
 from jaxbandit.core.fields import path as path_check
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.waiting import shown
-from jaxbandit.results.dataset import SECONDS, Arrays, Contents, Row, assembled, header
+from jaxbandit.results.dataset import SECONDS, Arrays, Contents, ResultRow, assembled, header
 from jaxbandit.results.files import check_results, open_results, read_results, stream_results
 from jaxbandit.study.files import CheckpointMismatch, Files, HeldDirectory, hold_directory, identity, interrupted
 from jaxbandit.study.plan import Batch, Memory, Plan, Segment, make_plan
@@ -292,7 +292,10 @@ def contents_of(plan: Plan, trials: int | None = None) -> Contents:
     """Return what the results of a plan hold, of all trials or of the first few."""
     study = plan.study
     return Contents(
-        rows=[Row(run.label, str(run.algorithm_label), str(run.problem_label), str(run.delay_label), dict(run.swept)) for run in plan.runs],
+        rows=[
+            ResultRow(run.label, str(run.algorithm_label), str(run.problem_label), str(run.delay_label), dict(run.swept))
+            for run in plan.runs
+        ],
         swept=list(dict.fromkeys(path for run in plan.runs for path in run.swept)),
         trials=np.arange(study.trials if trials is None else trials),
         horizon=study.horizon,
