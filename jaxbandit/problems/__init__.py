@@ -1,6 +1,6 @@
-"""Problems to optimise: mean reward and constraints, noise, delays, and the optimum that regret is measured against.
+"""Problems to optimise: mean reward, constraints, noise, delays and optimum.
 
-Functions that make a problem raise ``InvalidArgument`` on an argument outside the range that they give for it.
+Regret is measured against the optimum. Functions that make a problem raise ``InvalidArgument`` on an argument outside its range.
 """
 
 from jaxbandit.core.codec import nameable
@@ -21,5 +21,5 @@ __all__ = [
     "nameable", *base.__all__, *benchmarks.__all__, *boxes.__all__, *data.__all__, *data_sets.__all__, *families.__all__,
     *fixed.__all__, *modified.__all__, *noise.__all__, *rkhs.__all__,
 ]  # fmt: skip
-__dir__ = __all__.copy  # what completion shows
+__dir__ = __all__.copy
 __getattr__ = missing(__name__, __all__)

@@ -1,4 +1,4 @@
-"""Problems: mean reward and constraints on a finite domain, with noise and delay. Maximise ``f`` subject to ``g_j <= 0``."""
+"""Problems on finite domains: maximise ``f`` subject to ``g_j <= 0``."""
 
 from __future__ import annotations
 
@@ -26,20 +26,14 @@ from jaxbandit.surrogates import Surrogate, surrogate
 
 __all__ = ["AbstractProblem", "Family", "Optimum", "Problem", "best_mixed_policy", "from_functions", "from_tables", "optimum"]
 
-NOISE_OF_NOISELESS = 1e-6  # of a model, as a share of the prior variance
-NO_MEANS = (
-    "must be the table [1 + m, M] of mean values, by which a simulation measures regret and violations; where nobody knows them,"
-    " jaxbandit.optimise or a Session asks for points"
-)
-
 
 class AbstractProblem(OnDomain):
-    """A problem that can be simulated. Abstract; :class:`Problem`, :class:`Family` and the wrappers around them subclass it.
+    """Abstract base of problems that :func:`~jaxbandit.simulate` runs.
 
-    A problem of your own is a :func:`jaxbandit.pytree` that subclasses this class or :class:`Family`. Each trial calls :meth:`sample`
-    once and runs on the instance that it returns: :meth:`draw` gives the randomness of a round, before a point is chosen, then
-    :meth:`observe` gives the values at the chosen point; by default they add noise to means. These methods are pure and are called
-    inside compiled programs.
+    :class:`Problem`, :class:`Family` and the wrappers around them subclass it. A problem of your own is a :func:`jaxbandit.pytree` that
+    subclasses this class or :class:`Family`. Each trial calls :meth:`sample` once and runs on the instance that it returns: :meth:`draw`
+    returns the randomness of a round, before a point is chosen, then :meth:`observe` returns the values at the chosen point; by default
+    they add noise to means. These methods are pure, because compiled programs call them.
 
     Attributes (fields or properties of the subclass):
       domain: the ``M`` points.
@@ -66,7 +60,8 @@ class AbstractProblem(OnDomain):
     def __post_init__(self) -> None:
         self.validate()
 
-    if TYPE_CHECKING:  # declared as read-only; at run time a property here would keep subclasses from declaring a field
+    # These are read-only. At run time a property here would keep subclasses from declaring a field.
+    if TYPE_CHECKING:
 
         @property
         def domain(self) -> Domain: ...
@@ -86,22 +81,25 @@ class AbstractProblem(OnDomain):
 
     @property
     def constraints(self) -> int:
-        """Number of constraints, ``m >= 0``; default: that of the means."""
+        """Number of constraints, ``m >= 0``, by default of the means."""
         return int(np.shape(self.means)[0]) - 1
 
     @property
     def outputs(self) -> int:
-        """Number of outputs, ``k = 1 + m``: the reward, then the constraints."""
+        """Number of outputs, ``k = 1 + m``: reward, then constraints."""
         return 1 + self.constraints
 
     @checked
     def sample(self, key: Key) -> AbstractProblem:
-        """Return the instance that a trial runs on; default: the problem itself, whatever the key."""
+        """Return the instance of a trial, by default the problem itself."""
         return self
 
     @checked
     def draw(self, key: Key) -> Drawn:
-        """Return the randomness of one round, any pytree of arrays; it cannot depend on the point, which is not chosen yet."""
+        """Return the randomness of one round, any pytree of arrays.
+
+        It cannot depend on the point, because the point is not chosen yet.
+        """
         where = f"noise: {type(self.noise).__name__}.draw"
         with checks.blaming(f"{where} must return arrays for (key, outputs, dtype), and JAX must be able to trace it"):
             drawn = self.noise.draw(key, self.outputs, jnp.asarray(self.means).dtype)
@@ -110,7 +108,10 @@ class AbstractProblem(OnDomain):
 
     @checked
     def observe(self, index: Index, drawn: Drawn) -> Array:
-        """Return the noisy values ``[1 + m]`` at the grid point ``index []``, given the round's randomness from :meth:`draw`."""
+        """Return the noisy values ``[1 + m]`` at grid point ``index []``.
+
+        ``drawn`` is the round's randomness from :meth:`draw`.
+        """
         where = f"noise: {type(self.noise).__name__}.apply must return a real number for each of the {self.outputs} outputs"
         with checks.blaming(f"{where}, and JAX must be able to trace it"):
             noise = jnp.asarray(self.noise.apply(drawn, index))
@@ -120,15 +121,17 @@ class AbstractProblem(OnDomain):
 
     @checked
     def model(self, kernel: Kernel | Sequence[Kernel] | None = None, **options: Any) -> Surrogate:
-        """Return the GP model that knows what is so: the kernel that a random family draws its functions with, and the noise variance.
+        """Return the GP model with the problem's own kernel and noise variance.
+
+        The kernel is that with which a random family draws its functions.
 
         Args:
-          kernel: another kernel, or one for each output; needed where functions come from no kernel, as those of ``sine``.
-          **options: further arguments of :func:`jaxbandit.surrogate`, in place of what is known. Without noise the variance is a millionth
-            of the prior's, for a model needs some.
+          kernel: another kernel, or a kernel for each output; needed if functions come from no kernel, as in ``sine``.
+          **options: further arguments of :func:`jaxbandit.surrogate`, in place of the problem's facts. Without noise the variance is a
+            millionth of the prior's, because a model needs some.
 
         Raises:
-          InvalidArgument: where the problem knows no kernel, or no variance of its noise, and none is given.
+          InvalidArgument: if the problem has no kernel, or no known variance of its noise, and the arguments have none either.
         """
         kernel = self.drawn_from if kernel is None else kernel
         if kernel is None:
@@ -142,7 +145,7 @@ class AbstractProblem(OnDomain):
                 each_kernel = [kernel] if isinstance(kernel, Kernel) else list(kernel)
                 first = [self.domain.points[:1]] * len(each_kernel)
                 priors = np.reshape(covariances(each_kernel, first, first), -1)
-                variances = np.maximum(variances, NOISE_OF_NOISELESS * priors)
+                variances = np.maximum(variances, 1e-6 * priors)
             each = np.asarray(variances).tolist()
             options["noise_variance"] = each[0] if len(set(each)) == 1 else each
         return surrogate(self.domain, kernel, **{"outputs": self.outputs, **options})
@@ -156,11 +159,13 @@ class AbstractProblem(OnDomain):
         return jnp.any(jnp.all(jnp.asarray(self.means)[1:] <= 0, axis=0))
 
     def means_of(self, chosen: Array) -> Array:
-        """Return the mean values ``[1 + m, ..., T]`` of an instance at the points ``chosen [..., T]``."""
+        """Return mean values ``[1 + m, ..., T]`` at the ``chosen [..., T]``."""
         return jnp.asarray(self.means)[:, chosen]
 
     def constraint_sample(self, drawn: Drawn) -> Array:
-        """Return the round's noisy constraints at every point, ``[m, M]``; costs at the chosen point agree with :meth:`observe`.
+        """Return the round's noisy constraints ``[m, M]`` at all points.
+
+        Costs at the chosen point agree with :meth:`observe`.
 
         Raises:
           InvalidArgument: by default; only problems with ``reveals_constraints`` have such samples.
@@ -170,16 +175,23 @@ class AbstractProblem(OnDomain):
         )
 
     def validate(self) -> None:
-        """Check domain, noise and delay; subclasses check their own parameters and call this.
+        """Check domain, noise and delay.
+
+        Subclasses check their own parameters and call this.
 
         Raises:
           InvalidArgument: on a parameter of the wrong class or shape, or outside its range.
         """
         check_fields(self, type(self).__name__)
         if not (self.is_random or "means" in dir(self)):
-            raise checks.InvalidArgument(f"{type(self).__name__}.means: {NO_MEANS}")
+            words = (
+                "must be the table [1 + m, M] of mean values, by which a simulation measures regret and violations; where nobody knows"
+                " them, jaxbandit.optimise or a Session asks for points"
+            )
+            raise checks.InvalidArgument(f"{type(self).__name__}.means: {words}")
         parts = {"domain": of_class(Domain), "noise": of_class(Noise), "delay": of_class(Delay), "name": label, "norm": finite | nothing}
-        for name, check in parts.items():  # fields or properties
+        # Subclasses have fields or properties of these names.
+        for name, check in parts.items():
             check(f"{type(self).__name__}.{name}", getattr(self, name))
         if isinstance(self.domain, Box) and not self.on_boxes:
             raise checks.InvalidArgument(
@@ -190,7 +202,8 @@ class AbstractProblem(OnDomain):
         self.delay.validate(outputs=self.outputs)
 
 
-Seed: TypeAlias = Annotated[int, whole(0, 2**63 - 1)]  # of NumPy's generator
+Seed: TypeAlias = Annotated[int, whole(0, 2**63 - 1)]
+"""Seed of NumPy's generator."""
 
 P = TypeVar("P", bound=AbstractProblem)
 A = ParamSpec("A")
@@ -198,17 +211,20 @@ T = TypeVar("T")
 
 
 def without_name(problem: P) -> P:
-    """Return a problem with the label that all problems have in compiled programs; a wrapper with that of the problem inside."""
+    """Return a problem with the common label of compiled programs.
+
+    A wrapper has the common label inside, too.
+    """
     held = {parameter.name: getattr(problem, parameter.name) for parameter in parameters(type(problem))}
     inside = {name: without_name(value) for name, value in held.items() if isinstance(value, AbstractProblem)}
     return replace(problem, **inside, **({"name": "problem"} if "name" in held else {}))
 
 
 class Family(AbstractProblem):
-    """A random family of problems, of which every trial samples its own instance. Abstract; subclasses are final pytree dataclasses.
+    """Abstract base of random families, with an instance for every trial.
 
-    A subclass has the fields ``domain``, ``noise`` and ``name``, and defines :meth:`sample`; under ``vmap`` over keys that gives distinct
-    instances of one structure. One constraint is the default.
+    A subclass is a final pytree dataclass with the fields ``domain``, ``noise`` and ``name``, and defines :meth:`sample`; under ``vmap``
+    over keys that method returns distinct instances of one structure. One constraint is the default.
     """
 
     is_random: ClassVar[bool] = True
@@ -220,11 +236,11 @@ class Family(AbstractProblem):
 
     @checked
     def sample(self, key: Key) -> AbstractProblem:
-        """Return the instance that belongs to ``key``, distinct under ``vmap`` over keys; every family defines it."""
+        """Return the instance of ``key``, distinct under ``vmap`` over keys."""
         raise TypeError(f"{type(self).__name__} must define sample(key)")
 
     def draw(self, key: Key) -> Drawn:
-        """Raise ``InvalidArgument``: only the instances of a family can be observed."""
+        """Raise ``InvalidArgument``, because only instances can be observed."""
         raise checks.InvalidArgument(f"{self.name}: a random family cannot be observed; observe an instance, family.sample(key)")
 
     def observe(self, index: Index, drawn: Drawn) -> Array:
@@ -234,7 +250,9 @@ class Family(AbstractProblem):
 
 @pytree
 class Problem(AbstractProblem):
-    """A problem given by tables of mean values, plus noise; make one with :func:`from_tables` or :func:`from_functions`.
+    """Problem of tables of mean values, plus noise.
+
+    Make it with :func:`from_tables` or :func:`from_functions`.
 
     Attributes:
       domain: the ``M`` points.
@@ -253,11 +271,12 @@ class Problem(AbstractProblem):
     name: str = static(default="user")
 
     def __post_init__(self) -> None:
-        if not isinstance(self.means, jax.Array):  # as of an instance that a family draws, whose trial is flagged instead
+        # A family draws an instance with a table of JAX, and its trial raises a flag instead.
+        if not isinstance(self.means, jax.Array):
             self.validate()
 
     def _repr_html_(self) -> str:
-        """Return a table of what the problem is, with a picture of the reward on a two-dimensional grid: pale where infeasible."""
+        """Return a table of facts, with a picture of two-dimensional grids."""
         title, brief = f"{type(self).__name__} {self.name}", fields_in_brief(self)
         if checks.is_traced((self.means, self.domain.points)):
             return html_fields(title, brief)
@@ -270,7 +289,8 @@ class Problem(AbstractProblem):
         facts += [(name, text) for name, text in brief if name not in ("domain", "means", "name")]
         if len(shape) != 2 or importlib.util.find_spec("matplotlib") is None:
             return html_fields(title, facts)
-        from jaxbandit.drawing import thumbnail  # needs matplotlib, which is optional
+        # The import needs matplotlib, an extra.
+        from jaxbandit.drawing import thumbnail
 
         across_up = divmod(index, shape[1]) if feasible.any() else None
         picture = thumbnail(means[0].reshape(shape), feasible.reshape(shape), across_up)
@@ -292,21 +312,28 @@ class Problem(AbstractProblem):
         super().validate()
 
 
-INSTANCE = Check(
-    "one instance of a problem, which has tables of means; of a random family it is family.sample(key)",
-    lambda value: isinstance(value, AbstractProblem) and value.has_means and "means" in dir(value),
-    classes=(AbstractProblem,),
-)
-Instance: TypeAlias = Annotated[AbstractProblem, INSTANCE]  # whose means are looked up
+Instance: TypeAlias = Annotated[
+    AbstractProblem,
+    Check(
+        "one instance of a problem, which has tables of means; of a random family it is family.sample(key)",
+        lambda value: isinstance(value, AbstractProblem) and value.has_means and "means" in dir(value),
+        classes=(AbstractProblem,),
+    ),
+]
+"""Problem with tables of means."""
 
 
 def as_exact_as_tables(function: Callable[Concatenate[AbstractProblem, A], T]) -> Callable[Concatenate[AbstractProblem, A], T]:
-    """Let a function of an instance compute in float64, and return NumPy's arrays, where its tables are NumPy's in float64."""
+    """Let a function compute in float64 if an instance's tables are.
+
+    It then returns NumPy's arrays, as the tables are NumPy's.
+    """
 
     @functools.wraps(function)
     def computed(problem: AbstractProblem, *args: A.args, **kwargs: A.kwargs) -> T:
         exact = isinstance(problem.means, np.ndarray) and problem.means.dtype == np.float64
-        if not exact or float_dtype() == np.float64 or checks.is_traced((args, kwargs, jnp.asarray(np.int32(0)))):  # JAX traces it in jit
+        # JAX traces the number 0 inside of jit.
+        if not exact or float_dtype() == np.float64 or checks.is_traced((args, kwargs, jnp.asarray(np.int32(0)))):
             return function(problem, *args, **kwargs)
         with jax.enable_x64(True):
             return jax.tree.map(np.asarray, function(problem, *args, **kwargs))
@@ -316,21 +343,29 @@ def as_exact_as_tables(function: Callable[Concatenate[AbstractProblem, A], T]) -
 
 @pytree
 class Optimum:
-    """The best feasible point of a problem on its grid, with measures of how hard the constraints are."""
+    """Best feasible point of a problem, and measures of its constraints.
 
-    value: Array  # [] f(x*), NaN when no point is feasible
-    index: Array  # [] int32
-    feasible_fraction: Array  # [] share of points with all g_j <= 0
-    slater_slack: Array  # [] max_x min_j -g_j(x), the largest margin to the constraints; negative if infeasible
-    unconstrained_value: Array  # [] max f
+    Attributes:
+      value: ``[]`` ``f(x*)``, NaN if no point is feasible.
+      index: ``[]`` int32 number of the point.
+      feasible_fraction: ``[]`` share of points with all ``g_j <= 0``.
+      slater_slack: ``[]`` ``max_x min_j -g_j(x)``, the largest margin to the constraints; negative if no point is feasible.
+      unconstrained_value: ``[]`` ``max f``.
+    """
+
+    value: Array
+    index: Array
+    feasible_fraction: Array
+    slater_slack: Array
+    unconstrained_value: Array
 
 
 @checked
 @as_exact_as_tables
 def optimum(problem: Instance) -> Optimum:
-    """Find the best feasible point of an instance by enumerating the grid; its value is NaN when no point is feasible.
+    """Find the best feasible point of an instance by enumeration.
 
-    Pure, so it works on sampled instances under ``vmap``.
+    Its value is NaN if no point is feasible. The function is pure, so it works on sampled instances under ``vmap``.
     """
     return problem.optimum()
 
@@ -352,12 +387,14 @@ def _optimum(means: Array) -> Optimum:
 
 @checked
 def best_mixed_policy(problem: Instance) -> tuple[float, np.ndarray]:
-    """Find the distribution over points of largest mean reward that satisfies the constraints *in expectation*.
+    """Find the best distribution over points, feasible *in expectation*.
 
     Solves ``max_pi E f  s.t.  E g_j <= 0`` on the grid by linear programming, on the host (the benchmark of strong regret; Zhou and
-    Ji 2022, sec. 2); a box is refused. Returns the mean reward and ``pi [M]``; a problem without any such distribution gives NaN and zeros.
+    Ji 2022, sec. 2). Returns the mean reward and ``pi [M]``, or NaN and zeros if no distribution is feasible. Raises ``InvalidArgument``
+    on a box.
     """
-    from scipy.optimize import linprog  # comes with JAX; imported here because start-up should not pay for it
+    # Import SciPy here, because start-up should not pay for it.
+    from scipy.optimize import linprog
 
     if isinstance(problem.domain, Box):
         raise checks.InvalidArgument(
@@ -366,7 +403,8 @@ def best_mixed_policy(problem: Instance) -> tuple[float, np.ndarray]:
     means = np.asarray(problem.means, np.float64)
     size, limits = means.shape[1], np.zeros(len(means) - 1)
     solution = linprog(-means[0], means[1:], limits, np.ones((1, size)), [1.0], bounds=(0, None), method="highs")
-    if solution.status == 2:  # infeasible
+    if solution.status == 2:
+        # The programme is infeasible.
         return float("nan"), np.zeros(size)
     if not solution.success:
         raise RuntimeError(f"best_mixed_policy: the linear programme failed: {solution.message}")
@@ -410,7 +448,7 @@ def from_tables(
 
 
 def noise_of(noise_variance: PerOutput | None, noise: Noise | None, outputs: int) -> Noise:
-    """Return the noise model of a problem's ``noise_variance`` or ``noise``; raise ``InvalidArgument`` unless one of the two is given."""
+    """Return the noise model of either argument, or raise ``InvalidArgument``."""
     if noise is not None and noise_variance is not None:
         given = f"{checks.short(noise_variance)} and {checks.short(noise)}"
         raise checks.InvalidArgument(f"noise_variance: give either it or noise, got {given}")
@@ -435,11 +473,11 @@ def from_functions(
     delay: Delay | None = None,
     name: str = "user",
 ) -> Problem:
-    """Make a problem from functions of one point ``x [d]``, tabulated on the domain in float64.
+    """Make a problem from functions of a point ``x [d]``.
 
-    Functions of ``jax.numpy`` are tabulated in one go. What JAX cannot trace, such as a function of NumPy or one that branches on ``x``, is
-    called for each point in turn: the table is as exact. Arguments are as for :func:`from_tables`, but that the noise has to be given:
-    ``noise_variance`` or ``noise``.
+    They are tabulated on the domain in float64: functions of ``jax.numpy`` in one go, and functions that JAX cannot trace, such as
+    functions of NumPy or with branches on ``x``, point by point; both tables are equally exact. Arguments are as for :func:`from_tables`,
+    but either ``noise_variance`` or ``noise`` is required.
 
     Raises:
       InvalidArgument: when a function does not give one finite number per point, or on what is no noise or delay model, or without noise.

@@ -1,6 +1,6 @@
-"""Constrained benchmarks on continuous boxes, with the best points known.
+"""Constrained benchmarks on continuous boxes, with known best points.
 
-Repositories have other boxes and constants under the same names; each function says its own. Rewards are minus the cost in the paper's
+Repositories have other boxes and constants under the same names; each function describes its own. Rewards are minus the cost in the paper's
 units. A constraint is a share of its limit, ``load / limit - 1``, where its units are large, and its ``arsinh`` where it spans more than
 two powers of ten over the box: smooth, of the same sign, linear near 0 and logarithmic far off, as the bilog of Eriksson and Poloczek
 (2021), *Scalable constrained Bayesian optimization*, sec. 3.2.
@@ -29,7 +29,10 @@ NoiseVariance: TypeAlias = Annotated[PerOutput, fields.nonnegative]
 
 @dataclasses.dataclass(frozen=True)
 class _Output:
-    """One of the numbers that a function of a point gives; equal for the same function and number, so that programs are shared."""
+    """Function of a point that returns one output of another function.
+
+    It is equal for an equal function and number, so that programs are shared.
+    """
 
     together: Callable[[Array], Sequence[Any]]
     number: int
@@ -57,10 +60,11 @@ def _gramacy(x: Array) -> Sequence[Any]:
 @nameable
 @checked
 def gramacy(*, noise_variance: NoiseVariance = 0.0) -> BoxProblem:
-    """Make the problem of Gramacy et al. (2016), *Modeling an augmented Lagrangian for blackbox constrained optimization*, sec. 2.
+    """Make the problem of Gramacy et al. (2016) on a square.
 
-    Minimise ``x1 + x2`` on ``[0, 1]^2`` subject to ``1.5 - x1 - 2 x2 - sin(2 pi (x1^2 - 2 x2)) / 2 <= 0`` and ``x1^2 + x2^2 <= 1.5``. The
-    paper's optimum is 0.5998 at (0.1954, 0.4044); two more are local.
+    It stands in *Modeling an augmented Lagrangian for blackbox constrained optimization*, sec. 2. Minimise ``x1 + x2`` on ``[0, 1]^2``
+    subject to ``1.5 - x1 - 2 x2 - sin(2 pi (x1^2 - 2 x2)) / 2 <= 0`` and ``x1^2 + x2^2 <= 1.5``. The paper's optimum is 0.5998 at (0.1954,
+    0.4044); two more are local.
 
     Args:
       noise_variance: Gaussian noise variance of the outputs, one number or ``[3]``, ``>= 0``.
@@ -69,30 +73,23 @@ def gramacy(*, noise_variance: NoiseVariance = 0.0) -> BoxProblem:
     return _made(_gramacy, 2, {"x1": (0, 1), "x2": (0, 1)}, best, noise_variance)
 
 
-HEIGHTS = np.array([1.0, 1.2, 3.0, 3.2])
-NARROWNESS = np.array([[10, 3, 17, 3.5, 1.7, 8], [0.05, 10, 17, 0.1, 8, 14], [3, 3.5, 1.7, 10, 17, 8], [17, 8, 0.05, 10, 0.1, 14]])
-PEAKS = 1e-4 * np.array(
-    [
-        [1312, 1696, 5569, 124, 8283, 5886],
-        [2329, 4135, 8307, 3736, 1004, 9991],
-        [2348, 1451, 3522, 2883, 3047, 6650],
-        [4047, 8828, 8732, 5743, 1091, 381],
-    ]
-)
-
-
 def _hartmann6(x: Array) -> Sequence[Any]:
-    heights, narrowness, peaks = (jnp.asarray(table, x.dtype) for table in (HEIGHTS, NARROWNESS, PEAKS))
+    rows = [[1312, 1696, 5569, 124, 8283, 5886], [2329, 4135, 8307, 3736, 1004, 9991]]
+    rows += [[2348, 1451, 3522, 2883, 3047, 6650], [4047, 8828, 8732, 5743, 1091, 381]]
+    peaks = jnp.asarray(1e-4 * np.array(rows), x.dtype)
+    rates = [[10, 3, 17, 3.5, 1.7, 8], [0.05, 10, 17, 0.1, 8, 14], [3, 3.5, 1.7, 10, 17, 8], [17, 8, 0.05, 10, 0.1, 14]]
+    heights, narrowness = jnp.asarray(np.array([1.0, 1.2, 3.0, 3.2]), x.dtype), jnp.asarray(np.array(rates), x.dtype)
     return jnp.sum(heights * jnp.exp(-jnp.sum(narrowness * (x[None] - peaks) ** 2, axis=-1))), jnp.sqrt(jnp.sum(x**2) + 1e-12) - 1
 
 
 @nameable
 @checked
 def hartmann6(*, noise_variance: NoiseVariance = 0.0) -> BoxProblem:
-    """Make Hartmann's function of six variables on ``[0, 1]^6``, to maximise where ``|x| <= 1``.
+    """Make Hartmann's function of six variables with a constraint.
 
-    That is the constrained form of Letham et al. (2019), *Constrained Bayesian optimization with noisy experiments*, sec. 5. Its optimum,
-    3.32237, is the unconstrained one, which the constraint keeps, with a second basin at 3.2032.
+    Maximise it on ``[0, 1]^6`` where ``|x| <= 1``. That is the constrained form of Letham et al. (2019), *Constrained Bayesian optimization
+    with noisy experiments*, sec. 5. Its optimum, 3.32237, is the unconstrained one, which the constraint keeps, with a second basin at
+    3.2032.
 
     Args:
       noise_variance: Gaussian noise variance of the outputs, one number or ``[2]``, ``>= 0``.
@@ -102,7 +99,8 @@ def hartmann6(*, noise_variance: NoiseVariance = 0.0) -> BoxProblem:
 
 
 def _ackley10(x: Array) -> Sequence[Any]:
-    size = jnp.sqrt(jnp.sum(x**2) + 1e-24)  # whose slope at 0 is 0, not NaN
+    # With the small term the slope at 0 is 0, not NaN.
+    size = jnp.sqrt(jnp.sum(x**2) + 1e-24)
     wells = jnp.exp(-0.2 * size / math.sqrt(10)) * 20 + jnp.exp(jnp.mean(jnp.cos(2 * math.pi * x)))
     return wells - 20 - math.e, jnp.sum(x), size - 5
 
@@ -110,10 +108,11 @@ def _ackley10(x: Array) -> Sequence[Any]:
 @nameable
 @checked
 def ackley10(*, noise_variance: NoiseVariance = 0.0) -> BoxProblem:
-    """Make Ackley's function of ten variables on ``[-5, 10]^10``, to minimise where ``sum x <= 0`` and ``|x| <= 5``.
+    """Make Ackley's function of ten variables with two constraints.
 
-    That is the problem of Eriksson and Poloczek (2021), *Scalable constrained Bayesian optimization*, sec. 4. The optimum is 0, at 0, where
-    the first constraint is active; local minima lie about every whole point.
+    Minimise it on ``[-5, 10]^10`` where ``sum x <= 0`` and ``|x| <= 5``. That is the problem of Eriksson and Poloczek (2021), *Scalable
+    constrained Bayesian optimization*, sec. 4. The optimum is 0, at 0, where the first constraint is active; local minima lie about every
+    whole point.
 
     Args:
       noise_variance: Gaussian noise variance of the outputs, one number or ``[3]``, ``>= 0``.
@@ -121,11 +120,9 @@ def ackley10(*, noise_variance: NoiseVariance = 0.0) -> BoxProblem:
     return _made(_ackley10, 2, {f"x{n}": (-5, 10) for n in range(1, 11)}, (0.0, [0.0] * 10), noise_variance)
 
 
-SIXTEENTH = 1 / 16  # of an inch, of which a plate is a whole number thick
-
-
 def _pressure_vessel(x: Array) -> Sequence[Any]:
-    shell, head, radius, length = SIXTEENTH * x[0], SIXTEENTH * x[1], x[2], x[3]
+    # A plate is a whole number of sixteenths of an inch thick.
+    shell, head, radius, length = 1 / 16 * x[0], 1 / 16 * x[1], x[2], x[3]
     cost = 0.6224 * shell * radius * length + 1.7781 * head * radius**2 + 3.1661 * shell**2 * length + 19.84 * shell**2 * radius
     volume = math.pi * radius**2 * (length + 4 / 3 * radius)
     return -cost, 0.0193 * radius / shell - 1, 0.00954 * radius / head - 1, 1 - volume / 1_296_000, length / 240 - 1
@@ -134,11 +131,12 @@ def _pressure_vessel(x: Array) -> Sequence[Any]:
 @nameable
 @checked
 def pressure_vessel(*, noise_variance: NoiseVariance = 0.0) -> BoxProblem:
-    """Make the design of a pressure vessel of Coello and Mezura-Montes (2002), *Constraint-handling in genetic algorithms*, App.
+    """Make the design of a pressure vessel.
 
-    Minimise the cost of a cylinder with round heads that holds 1,296,000 cubic inches: shell and head are 1 to 99 sixteenths of an inch
-    thick, two axes of whole numbers, radius and length go from 10 to 200 inches. Stress in either and the length have limits. The best
-    cost is 6059.714335; other repositories let the thickness be any number, and so have lower ones.
+    It is that of Coello and Mezura-Montes (2002), *Constraint-handling in genetic algorithms*, App. Minimise the cost of a cylinder with
+    round heads that holds 1,296,000 cubic inches: shell and head are 1 to 99 sixteenths of an inch thick, two axes of whole numbers, radius
+    and length go from 10 to 200 inches. Stress in either and the length have limits. The best cost is 6059.714335; other repositories let
+    the thickness be any number, and so have lower ones.
 
     Args:
       noise_variance: Gaussian noise variance of the outputs, one number or ``[5]``, ``>= 0``.
@@ -171,10 +169,11 @@ def _welded_beam(x: Array) -> Sequence[Any]:
 @nameable
 @checked
 def welded_beam(*, noise_variance: NoiseVariance = 0.0) -> BoxProblem:
-    """Make the design of a welded beam of Coello and Mezura-Montes (2002), with seven outputs on a box of four axes.
+    """Make the design of a welded beam, with seven outputs.
 
-    Minimise the cost of weld and beam, ``[0.125, 10] x [0.1, 10]^3`` inches, within limits of shear stress, bending stress, deflection,
-    buckling load and two of geometry. The paper's best cost is 1.728226; the optimum of these formulas is 1.724852.
+    It is that of Coello and Mezura-Montes (2002). Minimise the cost of weld and beam, ``[0.125, 10] x [0.1, 10]^3`` inches, within limits
+    of shear stress, bending stress, deflection, buckling load and two of geometry. The paper's best cost is 1.728226; the optimum of these
+    formulas is 1.724852.
 
     Args:
       noise_variance: Gaussian noise variance of the outputs, one number or ``[7]``, ``>= 0``.
@@ -198,11 +197,12 @@ def _tension_spring(x: Array) -> Sequence[Any]:
 @nameable
 @checked
 def tension_spring(*, noise_variance: NoiseVariance = 0.0) -> BoxProblem:
-    """Make the design of a tension spring of Arora (1989), *Introduction to optimum design*, after Coello and Mezura-Montes (2002).
+    """Make the design of a tension spring.
 
-    Minimise the weight of a spring, wire of 0.05 to 0.2, coil of 0.25 to 1.3 and 2 to 15 turns, within limits of deflection, shear
-    stress, frequency and size. The paper's best weight is 0.012681; the optimum of these formulas is 0.012665. On larger boxes, which some
-    repositories have, coils thinner than their wire divide by 0.
+    It is that of Arora (1989), *Introduction to optimum design*, after Coello and Mezura-Montes (2002). Minimise the weight of a spring,
+    wire of 0.05 to 0.2, coil of 0.25 to 1.3 and 2 to 15 turns, within limits of deflection, shear stress, frequency and size. The paper's
+    best weight is 0.012681; the optimum of these formulas is 0.012665. On larger boxes, which some repositories have, coils thinner than
+    their wire divide by 0.
 
     Args:
       noise_variance: Gaussian noise variance of the outputs, one number or ``[5]``, ``>= 0``.
@@ -237,11 +237,12 @@ def _speed_reducer(x: Array) -> Sequence[Any]:
 @nameable
 @checked
 def speed_reducer(*, noise_variance: NoiseVariance = 0.0) -> BoxProblem:
-    """Make the design of a speed reducer of Lemonge et al. (2010), *Constrained optimization problems in mechanical engineering design*.
+    """Make the design of a speed reducer.
 
-    Minimise the weight of a gear box over face 2.6 to 3.6, module 0.7 to 0.8, 17 to 28 teeth, an axis of whole numbers, shafts of
-    length 7.3 to 8.3 and 7.8 to 8.3 and of diameter 2.9 to 3.9 and 5 to 5.5, within eleven limits. The paper's best weight is 2996.348165;
-    with the second shaft from 7.3 on, as some repositories have it, it would be 2994.47.
+    It is that of Lemonge et al. (2010), *Constrained optimization problems in mechanical engineering design*. Minimise the weight of a gear
+    box over face 2.6 to 3.6, module 0.7 to 0.8, 17 to 28 teeth, an axis of whole numbers, shafts of length 7.3 to 8.3 and 7.8 to 8.3 and of
+    diameter 2.9 to 3.9 and 5 to 5.5, within eleven limits. The paper's best weight is 2996.348165; with the second shaft from 7.3 on, as
+    some repositories have it, it would be 2994.47.
 
     Args:
       noise_variance: Gaussian noise variance of the outputs, one number or ``[12]``, ``>= 0``.
@@ -255,17 +256,19 @@ def speed_reducer(*, noise_variance: NoiseVariance = 0.0) -> BoxProblem:
 def _keane_bump(x: Array) -> Sequence[Any]:
     squares = jnp.cos(x) ** 2
     size = jnp.sum(jnp.arange(1, x.shape[0] + 1, dtype=x.dtype) * x**2)
-    bump = jnp.abs(jnp.sum(squares**2) - 2 * jnp.prod(squares)) / jnp.sqrt(jnp.maximum(size, 1))  # which divides by 0 at 0
+    # Without the maximum the bump divides by 0 at 0.
+    bump = jnp.abs(jnp.sum(squares**2) - 2 * jnp.prod(squares)) / jnp.sqrt(jnp.maximum(size, 1))
     return bump, jnp.arcsinh(0.75 - jnp.prod(x)), jnp.mean(x) / 7.5 - 1
 
 
 @nameable
 @checked
 def keane_bump(*, noise_variance: NoiseVariance = 0.0) -> BoxProblem:
-    """Make Keane's bump of ten variables on ``[0, 10]^10``, to maximise where ``prod x >= 0.75`` and the mean of ``x`` is at most 7.5.
+    """Make Keane's bump of ten variables with two constraints.
 
-    ``|sum cos^4 x - 2 prod cos^2 x| / sqrt(sum_i i x_i^2)`` of Keane (1994), *Experiences with optimizers in structural design*. The best
-    value known in ten dimensions, 0.7473103, is of Mishra (2007), *Minimization of Keane's bump function*; hundreds of optima are local.
+    Maximise it on ``[0, 10]^10`` where ``prod x >= 0.75`` and the mean of ``x`` is at most 7.5. The bump is ``|sum cos^4 x - 2 prod cos^2
+    x| / sqrt(sum_i i x_i^2)`` of Keane (1994), *Experiences with optimizers in structural design*. The best value known in ten dimensions,
+    0.7473103, is of Mishra (2007), *Minimization of Keane's bump function*; hundreds of optima are local.
 
     Args:
       noise_variance: Gaussian noise variance of the outputs, one number or ``[3]``, ``>= 0``.

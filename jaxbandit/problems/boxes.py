@@ -1,4 +1,4 @@
-"""Problems on continuous boxes: mean reward and constraints as functions of a point, with noise and delay."""
+"""Problems on continuous boxes, given by functions of a point."""
 
 from __future__ import annotations
 
@@ -39,9 +39,11 @@ from jaxbandit.problems.noise import OF_A_POINT, Drawn, Gaussian, Noise
 
 __all__ = ["BoxProblem", "Certificate", "on_box"]
 
-Function: TypeAlias = Callable[[Array], Array | float]  # of one point x [d] in the units of the axes
+Function: TypeAlias = Callable[[Array], Array | float]
+"""Function of one point ``x [d]`` in the units of the axes."""
 Point: TypeAlias = Annotated[Array, numbers, each_axis]  # [d]
-Number: TypeAlias = Annotated[Scalar, numbers, scalar]  # [], NaN where it is not known
+Number: TypeAlias = Annotated[Scalar, numbers, scalar]
+"""Number ``[]``, NaN if it is not known."""
 
 
 def _verify_best(name: str, value: Any, place: Place) -> None:
@@ -50,17 +52,16 @@ def _verify_best(name: str, value: Any, place: Place) -> None:
     finite_numbers(f"{name}[1]", point, place._replace(shape=each_axis))
 
 
-BEST = Check(
+BEST_POINT = Check(
     "a pair of the best feasible point's value and its coordinates (value, [d])",
     lambda value: isinstance(value, tuple | list) and len(value) == 2,
     _verify_best,
 )
-OFF = 1e-3  # of the spread of a function over the candidates, by which rounded coordinates may miss what they stand for
 
 
 @pytree
 class Certificate:
-    """The best feasible point that was found or given, and how sure that is.
+    """Best feasible point that was found or given, with its evidence.
 
     Attributes:
       value: its reward ``[]``, NaN where no feasible point was found.
@@ -79,7 +80,9 @@ class Certificate:
 
 
 class OnBox(AbstractProblem):
-    """A problem on a :class:`~jaxbandit.domains.Box`, whose means are functions of a point; abstract. A subclass defines :meth:`values`.
+    """Abstract base of problems on a :class:`~jaxbandit.domains.Box`.
+
+    The means are functions of a point, and a subclass defines them as :meth:`values`.
 
     Attributes (fields of the subclass):
       domain: the box.
@@ -110,11 +113,17 @@ class OnBox(AbstractProblem):
 
     @abc.abstractmethod
     def values(self, point: Point) -> Array:
-        """Return the mean values ``[1 + m]`` at one point ``[d]`` in the units of the axes."""
+        """Return the mean values ``[1 + m]`` at a point ``[d]``.
+
+        The point is in the units of the axes.
+        """
 
     @checked
     def means_of(self, chosen: Annotated[Table, coordinates]) -> Array:
-        """Return the mean values ``[1 + m, ..., T]`` at points ``chosen [..., T, d]`` in the units of the axes."""
+        """Return the mean values ``[1 + m, ..., T]`` at points ``chosen``.
+
+        They are ``[..., T, d]`` in the units of the axes.
+        """
         return self._means_of(as_argument(chosen))
 
     @one_program
@@ -125,7 +134,10 @@ class OnBox(AbstractProblem):
 
     @checked
     def observe(self, index: Point, drawn: Drawn) -> Array:
-        """Return the noisy values ``[1 + m]`` at ``index``, here a point ``[d]`` of the unit cube, given the round's randomness."""
+        """Return the noisy values ``[1 + m]`` at a point.
+
+        Here ``index`` is a point ``[d]`` of the unit cube, and ``drawn`` the round's randomness.
+        """
         return self.values(self.domain.from_unit(index)) + jnp.asarray(self.noise.apply(drawn, jnp.int32(0)))
 
     def has_feasible_point(self) -> Array:
@@ -133,7 +145,10 @@ class OnBox(AbstractProblem):
 
     @one_program
     def optimum(self) -> Optimum:
-        """Return what is known of the best feasible point, in the form of finite domains; the index is that of the best candidate."""
+        """Return the facts of the best feasible point.
+
+        The index is the best candidate's, because the form is that of finite domains.
+        """
         feasible = jnp.all(jnp.asarray(self.means)[1:] <= 0, axis=0)
         means = jnp.asarray(self.means)
         slack = jnp.max(jnp.min(-means[1:], axis=0)) if len(means) > 1 else jnp.asarray(jnp.inf, means.dtype)
@@ -148,7 +163,9 @@ class OnBox(AbstractProblem):
 
 @pytree
 class BoxProblem(OnBox):
-    """A problem on a :class:`~jaxbandit.domains.Box`; make one with :func:`on_box`. Maximise ``f`` subject to ``g_j <= 0``.
+    """Problem on a :class:`~jaxbandit.domains.Box`: maximise ``f`` subject to ``g_j <= 0``.
+
+    Make it with :func:`on_box`.
 
     Attributes:
       domain: the box.
@@ -180,7 +197,7 @@ class BoxProblem(OnBox):
 
 
 def check_noise(problem: AbstractProblem) -> None:
-    """Raise ``InvalidArgument`` where a problem's noise differs between the points of a finite domain."""
+    """Raise ``InvalidArgument`` if noise has a number for each point."""
     for part in _parts(problem.noise):
         if part.by_point:
             words = "has a number for each point of a domain, which a box has not; use one that is alike everywhere"
@@ -190,7 +207,7 @@ def check_noise(problem: AbstractProblem) -> None:
 
 
 def _parts(noise: Noise) -> Iterator[Noise]:
-    """Return a noise model and those that it is made of."""
+    """Return a noise model and the models inside."""
     yield noise
     for part in jax.tree.leaves(noise, is_leaf=lambda part: isinstance(part, Noise) and part is not noise):
         if isinstance(part, Noise):
@@ -206,23 +223,25 @@ def on_box(
     noise_variance: Annotated[PerOutput, nonnegative] | None = None,
     noise: Noise | None = None,
     delay: Delay | None = None,
-    best: Annotated[tuple[float, Sequence[float]], BEST] | None = None,
+    best: Annotated[tuple[float, Sequence[float]], BEST_POINT] | None = None,
     name: Annotated[str, label] = "user",
 ) -> BoxProblem:
-    """Make a problem on a box from functions of ``jax.numpy`` of one point ``x [d]`` in the units of the axes.
+    """Make a problem on a box from functions of ``jax.numpy``.
+
+    They are functions of one point ``x [d]`` in the units of the axes.
 
     Args:
       domain: the box.
       reward: mean reward.
-      constraints: mean constraints, each ``<= 0`` where it holds.
+      constraints: mean constraints, each ``<= 0`` where it is satisfied.
       noise_variance, noise, delay, name: as for :func:`~jaxbandit.problems.from_functions`.
-      best: the value and the coordinates of the best feasible point, a category being its number; default: looked for in float64, from
-        many starts, by ``certified``.
+      best: the value and the coordinates of the best feasible point, with a category as its number; default: ``certified`` searches it in
+        float64 from many starts.
 
     Raises:
-      InvalidArgument: when JAX cannot trace a function, as where Python branches on numbers of the point, or where it does not give one
-        finite number per point; on a best point that lies outside, breaks a constraint, or has another value than the reward there or a
-        smaller one than a candidate; or without noise.
+      InvalidArgument: when JAX cannot trace a function, such as a function with Python's branches on numbers of the point, or a function
+        does not return one finite number per point; on a best point that lies outside, breaks a constraint, or has another value than the
+        reward there or a smaller value than a candidate; or without noise.
     """
     own = noise_of(noise_variance, noise, 1 + len(constraints))
     named = {"reward": reward} | {f"constraints[{number}]": function for number, function in enumerate(constraints)}
@@ -230,7 +249,7 @@ def on_box(
         check_traceable(where, function, domain.dimension)
     points, functions = np.asarray(domain.points, np.float64), tuple(named.values())
     if best is not None:
-        BEST("best", best, Place(axes=domain.dimension))
+        BEST_POINT("best", best, Place(axes=domain.dimension))
         domain.check_inside("best[1]", at := np.asarray(best[1], np.float64))
         points = np.concatenate([points, at[None]])
     means = np.stack(tables(named, Domain(points=points)))
@@ -246,7 +265,7 @@ def on_box(
 
 
 def check_traceable(name: str, function: Function, dimension: int) -> None:
-    """Raise ``InvalidArgument`` unless JAX can trace a function of a point, and it gives one real number."""
+    """Raise ``InvalidArgument`` unless JAX traces a function to one real number."""
     words = f"{name}: must be a function of one point x [{dimension}] that JAX can trace, made of jax.numpy, with jnp.where for branches"
     with jax.enable_x64(True), checks.blaming(words):
         made = jax.eval_shape(lambda x: jnp.asarray(function(x)), jax.ShapeDtypeStruct((dimension,), np.float64))
@@ -257,8 +276,12 @@ def check_traceable(name: str, function: Function, dimension: int) -> None:
 
 
 def check_best(value: float, there: np.ndarray, means: np.ndarray) -> None:
-    """Raise ``InvalidArgument`` on a best point with values ``there [1 + m]`` that is not the best of all with ``means [1 + m, C]``."""
-    off = OFF * np.maximum(np.ptp(means, axis=1), np.abs(there))
+    """Raise ``InvalidArgument`` if a given best point is not the best.
+
+    Its values are ``there [1 + m]``, and those of all candidates are ``means [1 + m, C]``.
+    """
+    # Rounded coordinates may miss their values by a thousandth of a function's spread over the candidates.
+    off = 1e-3 * np.maximum(np.ptp(means, axis=1), np.abs(there))
     if abs(value - there[0]) > off[0]:
         raise checks.InvalidArgument(f"best[0]: must be the reward at best[1], {there[0] + 0.0:.6g}, got {value:.6g}")
     if np.any(there[1:] > off[1:]):
@@ -272,30 +295,31 @@ def check_best(value: float, there: np.ndarray, means: np.ndarray) -> None:
         raise checks.InvalidArgument(f"best[0]: {words}, got {value:.6g}")
 
 
-LOOKED_AT = 2**14  # Sobol points from the best of which the optimum is looked for
-STARTS = 32
-APART = 0.05  # distance in sides of the box from which two optima count as of different basins
+# Two optima so many sides of the box apart count as of different basins.
+BASIN_DISTANCE = 0.05
 
 
 def certified(box: Box, functions: Sequence[Function]) -> Certificate:
-    """Return the best feasible point that sequential quadratic programmes find from the best of many Sobol points, in float64.
+    """Return the best feasible point of sequential quadratic programmes, in float64.
 
-    Sides of whole numbers keep the value that each start has there.
+    They start from the best of many Sobol points. Sides of whole numbers keep the value that each start has there.
     """
-    from scipy.optimize import Bounds, NonlinearConstraint, minimize  # come with JAX; start-up should not pay for them
+    # Import SciPy here, because start-up should not pay for it.
+    from scipy.optimize import Bounds, NonlinearConstraint, minimize
     from scipy.stats import qmc
 
+    starts = 32
     with jax.enable_x64(True):
         values = jax.jit(lambda unit: jnp.stack([jnp.asarray(f(box.from_unit(unit)), unit.dtype) for f in functions]))
         slopes, dimension = jax.jit(jax.jacfwd(values)), box.dimension
-        unit = np.asarray(box.snapped(qmc.Sobol(dimension, seed=0).random(LOOKED_AT)))
+        unit = np.asarray(box.snapped(qmc.Sobol(dimension, seed=0).random(2**14)))
         table = np.asarray(jax.jit(jax.vmap(values))(unit))
         spread = np.maximum(np.std(table, axis=0), 1e-300)
         excess = np.sum(np.maximum(table[:, 1:] / spread[1:], 0), axis=1)
-        order = np.lexsort((-table[:, 0], excess))[: 4 * STARTS]
+        order = np.lexsort((-table[:, 0], excess))[: 4 * starts]
         whole_sides = np.asarray([side.scale == "integers" for side in box.sides])
         found: list[tuple[float, np.ndarray, float]] = []
-        for start in unit[order[:: 4 if len(order) >= 4 * STARTS else 1]]:
+        for start in unit[order[:: 4 if len(order) >= 4 * starts else 1]]:
             bounds = Bounds(np.where(whole_sides, start, 0.0), np.where(whole_sides, start, 1.0))
             limits = NonlinearConstraint(
                 lambda x: np.asarray(values(x))[1:] / spread[1:], -np.inf, 0.0, jac=lambda x: np.asarray(slopes(x))[1:] / spread[1:, None]
@@ -320,13 +344,16 @@ def certified(box: Box, functions: Sequence[Function]) -> Certificate:
         if not found:
             return Certificate(value=np.float64(np.nan), point=np.full(dimension, np.nan))
         value, x, slope = max(found, key=lambda item: item[0])
-        others = [other for other, place, _ in found if np.linalg.norm(place - x) > APART * np.sqrt(dimension)]
+        others = [other for other, place, _ in found if np.linalg.norm(place - x) > BASIN_DISTANCE * np.sqrt(dimension)]
         gap = value - max(others) if others else float("nan")
         return Certificate(value=value, point=np.asarray(box.from_unit(x)), gradient=slope, gap=gap)
 
 
 def _slope_left(slopes: np.ndarray, values: np.ndarray, x: np.ndarray, spread: np.ndarray) -> float:
-    """Return the norm of what active constraints and sides leave of the reward's gradient, in units of its spread per side."""
+    """Return the norm of the reward's gradient, projected, in spreads per side.
+
+    Active constraints and sides take their share of the gradient.
+    """
     from scipy.optimize import nnls
 
     sides = np.eye(len(x))

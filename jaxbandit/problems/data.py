@@ -1,4 +1,4 @@
-"""Problems from data: goals in words, and tables with a row per arm."""
+"""Problems from data: goals in words, tables of arms."""
 
 from __future__ import annotations
 
@@ -27,28 +27,30 @@ from jaxbandit.problems.noise import Noise
 
 __all__ = ["from_columns", "from_csv"]
 
-Columns: TypeAlias = Mapping[str, Sequence[object]]  # [M] by name
+Columns: TypeAlias = Mapping[str, Sequence[object]]
+"""Columns ``[M]`` by name."""
 Repeated: TypeAlias = Annotated[str, choice("refuse", "average")]
 Blanks: TypeAlias = Annotated[str, choice("refuse", "drop")]
 
-BLANKS = {"", "nan", "NaN", "<NA>", "NaT", "n/a", "N/A", "NA", "#N/A", "-"}  #: in tables where nothing was measured
 NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 NAME = r"[^<>=\s][^<>=]*?"
-OBJECTIVE = re.compile(rf"\s*(maximi|minimi)[sz]e\s+({NAME})\s*", re.IGNORECASE)
-CONSTRAINT = re.compile(rf"\s*({NAME})\s*(<=|>=|=)\s*({NUMBER})\s*(?:\+-\s*({NUMBER})\s*)?")
 
 
 @dataclasses.dataclass(frozen=True)
 class Objective:
-    """The output to maximise or minimise."""
+    """The output to maximise, with ``sign`` 1, or minimise, with -1."""
 
     name: str
-    sign: int  # 1 to maximise, -1 to minimise
+    sign: int
 
     @classmethod
     def read(cls, text: str) -> Objective:
-        """Return the objective that ``"maximise NAME"`` or ``"minimise NAME"`` describes, in American spelling, too."""
-        match = OBJECTIVE.fullmatch(text) if isinstance(text, str) else None
+        """Return the objective of ``"maximise NAME"`` or ``"minimise NAME"``.
+
+        American spelling is read, too.
+        """
+        pattern = re.compile(rf"\s*(maximi|minimi)[sz]e\s+({NAME})\s*", re.IGNORECASE)
+        match = pattern.fullmatch(text) if isinstance(text, str) else None
         if match is None:
             raise InvalidArgument(f"objective: must be 'maximise NAME' or 'minimise NAME', got {short(text)}")
         return cls(name=match[2], sign=1 if match[1].lower() == "maximi" else -1)
@@ -59,18 +61,30 @@ class Objective:
 
 @dataclasses.dataclass(frozen=True)
 class Constraint:
-    """An output with a bound ``c`` on its mean, or two."""
+    """An output with one bound or two on its mean.
+
+    Attributes:
+      name: the output.
+      relation: ``"<="``, ``">="`` or ``"="``.
+      bound: ``c``.
+      tolerance: largest distance from ``c`` for an equality, > 0; 0 for inequalities.
+      upper: second bound, > ``c``, of an output with two; its relation is ``">="``.
+    """
 
     name: str
-    relation: str  # "<=", ">=" or "="
+    relation: str
     bound: float
-    tolerance: float = 0.0  # how far from c an output that is to equal it may be, > 0; 0 for inequalities
-    upper: float | None = None  # the other bound, > c, of an output that is also to be <= it; its relation is ">="
+    tolerance: float = 0.0
+    upper: float | None = None
 
     @classmethod
     def read(cls, text: str, where: str = "constraints") -> Constraint:
-        """Return the constraint that ``"NAME <= c"``, ``"NAME >= c"`` or ``"NAME = c +- tolerance"`` (> 0, because of noise) describes."""
-        match = CONSTRAINT.fullmatch(text) if isinstance(text, str) else None
+        """Return the constraint that a text describes.
+
+        Texts are ``"NAME <= c"``, ``"NAME >= c"`` or ``"NAME = c +- tolerance"``, with a tolerance > 0 because of noise.
+        """
+        pattern = rf"\s*({NAME})\s*(<=|>=|=)\s*({NUMBER})\s*(?:\+-\s*({NUMBER})\s*)?"
+        match = re.fullmatch(pattern, text) if isinstance(text, str) else None
         if match is None:
             words = f"must be 'NAME <= NUMBER', 'NAME >= NUMBER' or 'NAME = NUMBER +- NUMBER', got {short(text)}"
             number = text.rpartition("=")[2].strip() if isinstance(text, str) else ""
@@ -85,7 +99,7 @@ class Constraint:
 
     @classmethod
     def merged(cls, constraints: Sequence[Constraint]) -> tuple[Constraint, ...]:
-        """Return constraints of which the lower and the upper limit of an output are one.
+        """Return constraints with both limits of an output merged into one.
 
         Raises ``InvalidArgument`` on other constraints of one output, and on a lower limit that is not below the upper one.
         """
@@ -109,7 +123,7 @@ class Constraint:
 
     @property
     def written(self) -> tuple[str, ...]:
-        """The texts of a journal, in which a whole number is written as ``3.0``: two of an output with both limits."""
+        """Texts for a journal, one per limit, with numbers as ``3.0``."""
         first = f"{self.name} {self.relation} {self.bound!r}" + (f" +- {self.tolerance!r}" if self.tolerance else "")
         return (first,) if self.upper is None else (first, f"{self.name} <= {self.upper!r}")
 
@@ -120,19 +134,20 @@ class Constraint:
 
     @property
     def sides(self) -> tuple[tuple[int, float], ...]:
-        """The inequalities ``sign y - c <= 0`` that say the same, each as ``(sign, c)``: two of an equality, and of two limits."""
+        """Equivalent inequalities ``sign y - c <= 0``, each as ``(sign, c)``."""
         above, below = (1, self.bound + self.tolerance), (-1, self.tolerance - self.bound)
         if self.upper is not None:
             return (1, self.upper), below
         return {"<=": (above,), ">=": (below,), "=": (above, below)}[self.relation]
 
     def violation(self, value: np.ndarray | float) -> np.ndarray:
-        """Return how far values violate the constraint, ``>= 0``, in the output's own units."""
+        """Return values' violation of the constraint, ``>= 0``, in the output's units."""
         return np.maximum(np.max([sign * np.asarray(value) - bound for sign, bound in self.sides], axis=0), 0)
 
 
 def are_columns(value: object) -> bool:
-    """Return whether a value is a mapping, or a DataFrame of pandas, which is loaded wherever somebody has one."""
+    """Return whether a value is a mapping or a DataFrame of pandas."""
+    # A caller that has a DataFrame has loaded pandas.
     pandas = sys.modules.get("pandas")
     return isinstance(value, Mapping) or (pandas is not None and isinstance(value, pandas.DataFrame))
 
@@ -150,9 +165,10 @@ def from_columns(
     delay: Delay | None = None,
     name: str = "table",
 ) -> Problem:
-    """Make a problem whose arms are the rows of a table, such as a ``pandas.DataFrame``.
+    """Make a problem with the rows of a table as arms.
 
-    Rows that are all points of a grid, each once, make a product grid, in its order; others keep their order.
+    The table may be a ``pandas.DataFrame``. Rows that are all points of a grid, each once, make a product grid, in its order; others keep
+    their order.
 
     Args:
       columns: columns ``[M]`` by name.
@@ -175,7 +191,8 @@ def from_columns(
     bounds = [Constraint.read(bound, f"constraints[{number}]") for number, bound in enumerate(constraints)]
     if any(bound.relation == "=" for bound in bounds):
         raise InvalidArgument(f"constraints: an equality is made by problems.with_equalities, got {short(list(constraints))}")
-    Constraint.merged(bounds)  # which refuses those that contradict each other
+    # This refuses constraints that contradict each other.
+    Constraint.merged(bounds)
     named = {"objective": [goal.name], "constraints": [bound.name for bound in bounds], "points": points or ()}
     for argument, label in ((argument, label) for argument, labels in named.items() for label in labels):
         if label not in table:
@@ -192,7 +209,10 @@ def from_columns(
 
 
 def table_of(argument: str, columns: Columns) -> dict[str, list[object]]:
-    """Return columns of Python's values, all of one length; raises ``InvalidArgument`` on others, and where there is no row."""
+    """Return columns of Python's values, all of one length.
+
+    Raises ``InvalidArgument`` on columns of different lengths or without rows.
+    """
     arrays = {str(label): np.asarray(columns[label], object) for label in columns}
     lengths = {label: column.shape for label, column in arrays.items()}
     if any(len(shape) != 1 for shape in lengths.values()) or len(set(lengths.values())) > 1:
@@ -218,7 +238,9 @@ def from_csv(
     name: str = "",
     delimiter: str = ",",
 ) -> Problem:
-    """Make a problem whose arms are the rows of a CSV file in UTF-8, the first line of which names the columns.
+    """Make a problem with the rows of a CSV file as arms.
+
+    The file is in UTF-8, and its first line names the columns.
 
     Args:
       path: the file; a relative path starts where the program was started.
@@ -235,15 +257,16 @@ def from_csv(
 
 
 def rows_of_csv(path: str | Path) -> np.ndarray:
-    """Return the rows ``[n, c]`` of a CSV file of numbers in UTF-8, the first line of which names the columns."""
+    """Return the rows ``[n, c]`` of a CSV file under its header."""
     table = columns_of(path)
     return np.stack([numbers_of(table, name) for name in table], axis=1)
 
 
 def columns_of(path: str | Path, delimiter: str | None = ",", argument: str = "path") -> Columns:
-    """Return the columns of a CSV file, of texts; raises ``InvalidArgument``, about an ``argument``, as :func:`from_csv` does.
+    """Return the columns of a CSV file, as texts.
 
-    Without a delimiter it is that of the first line, a comma, a semicolon or a tab; beside the others numbers may have decimal commas.
+    Raises the errors of :func:`from_csv`, about an ``argument``. Without a ``delimiter`` the first line determines it: a comma, a semicolon
+    or a tab. With a semicolon or a tab numbers may have decimal commas.
     """
     if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n\0'):
         raise InvalidArgument(f"delimiter: must be one character, no quote and no line's end, got {short(delimiter)}")
@@ -273,7 +296,10 @@ def columns_of(path: str | Path, delimiter: str | None = ",", argument: str = "p
 
 
 def _with_points(rows: Sequence[Sequence[str]], argument: str) -> list[list[str]]:
-    """Return rows whose numbers have decimal points for commas; raises ``InvalidArgument`` where commas may be of thousands."""
+    """Return rows with decimal points in place of decimal commas.
+
+    Raises ``InvalidArgument`` if a comma may separate thousands.
+    """
     with_comma = [cell for row in rows for cell in row if re.fullmatch(r"[-+]?\d+,\d+(?:[eE][-+]?\d+)?", cell)]
     with_point = [cell for row in rows for cell in row if re.fullmatch(r"[-+]?\d+\.\d+(?:[eE][-+]?\d+)?", cell)]
     grouped = [cell for cell in with_comma if re.fullmatch(r"[-+]?[1-9]\d{0,2},\d{3}", cell)]
@@ -284,7 +310,10 @@ def _with_points(rows: Sequence[Sequence[str]], argument: str) -> list[list[str]
 
 
 def numbers_of(table: Columns, name: str, rows: Sequence[int] | None = None) -> np.ndarray:
-    """Return finite numbers ``[n]`` in rows of a column, all by default; raises ``InvalidArgument`` with the first that holds another."""
+    """Return finite numbers ``[n]`` in rows of a column, by default all.
+
+    Raises ``InvalidArgument`` with the first row that has another entry.
+    """
     rows = range(len(table[name])) if rows is None else rows
     values = np.asarray([number_of(table[name][row]) for row in rows], np.float64)
     for bad in np.flatnonzero(~np.isfinite(values))[:1]:
@@ -295,12 +324,15 @@ def numbers_of(table: Columns, name: str, rows: Sequence[int] | None = None) -> 
 
 
 def is_blank(item: object) -> bool:
-    """Return whether an entry of a table holds nothing: an empty text, ``None``, NaN, or a mark that stands for such, as ``n/a``."""
-    return item is None or str(item).strip() in BLANKS
+    """Return whether an entry is empty, NaN or a mark like ``n/a``."""
+    return item is None or str(item).strip() in {"", "nan", "NaN", "<NA>", "NaT", "n/a", "N/A", "NA", "#N/A", "-"}
 
 
 def _domain(table: Columns, names: Sequence[str] | None, rows: Sequence[int], *, average: bool) -> tuple[Domain, np.ndarray]:
-    """Return the domain of rows of a table, and the number ``[n]`` of the point of each; several at a point only to ``average`` them."""
+    """Return the domain of rows, and the point ``[n]`` of each.
+
+    Only with ``average`` several rows may be at a point.
+    """
     if names is None:
         return arms(len(rows)), np.arange(len(rows))
     if not names or len(set(names)) < len(names):
@@ -318,7 +350,9 @@ def _domain(table: Columns, names: Sequence[str] | None, rows: Sequence[int], *,
         words = "repeated='average' takes their means"
         raise InvalidArgument(f"points: each row must be another point, got {where} in {counts.max()} rows; {words}")
     axes = [np.unique(column) for column in columns]
-    if np.prod([float(len(axis)) for axis in axes]) == len(found):  # all points of a grid, in its order
+    if np.prod([float(len(axis)) for axis in axes]) == len(found):
+        # These are all points of a grid, in its order.
         return replace(product(axes), **named), places.reshape(-1)
-    order = np.argsort(first)  # that of their first rows
+    # Otherwise points are in the order of their first rows.
+    order = np.argsort(first)
     return replace(points(found[order]), **named), np.argsort(order)[places.reshape(-1)]

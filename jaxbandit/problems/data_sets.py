@@ -1,4 +1,4 @@
-"""The data sets of Zhou and Ji (2022, App. F), or made-up ones in their place."""
+"""Data sets of Zhou and Ji (2022, App. F), or made-up substitutes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Positive: TypeAlias = Annotated[float, positive]
 
 @pytree
 class ArmsData:
-    """A problem on ``M`` arms made from data, with the facts about it that papers give to the learner.
+    """Problem on ``M`` arms from data, with the papers' facts for learners.
 
     Attributes:
       problem: ``f`` = mean readings, ``g = -f + h``, noise resampled from the readings: one reading gives reward ``y`` and cost ``h - y``.
@@ -54,18 +54,18 @@ class ArmsData:
 
     @property
     def residuals(self) -> Table:
-        """Residuals ``[n, M]`` of the readings, from which the noise is resampled."""
+        """Residuals ``[n, M]`` of the readings, resampled as noise."""
         return cast(Residuals, self.problem.noise).table
 
 
 @checked
 def light(path: FilePath | None = None, *, threshold: Positive | None = None, scale: Positive = 1.0) -> ArmsData:
-    """Make the light sensor problem from the file of Guestrin and Krause: 601 training and 192 test readings of 41 sensors of an office.
+    """Make the light sensor problem from the file of Guestrin and Krause.
 
-    ``f`` = mean test reading, kernel = covariance of the standardised training readings, ``g = -f + h``. An observation is a random
-    test row, read at the chosen sensor (the residuals of all sensors have sd 288: heavy noise). With the paper's file ``B = 945.5``,
-    and 19 sensors are feasible for ``h = B / 2``. The kernel matrix has eigenvalues from 27 to 6e-5, for which float32 is hardly
-    enough with raw readings: give a ``scale``, or use float64.
+    It has 601 training and 192 test readings of 41 sensors of an office. ``f`` = mean test reading, kernel = covariance of the standardised
+    training readings, ``g = -f + h``. An observation is a random test row, read at the chosen sensor (the residuals of all sensors have sd
+    288: heavy noise). With the paper's file ``B = 945.5``, and 19 sensors are feasible for ``h = B / 2``. The kernel matrix has eigenvalues
+    from 27 to 6e-5, for which float32 is hardly enough with raw readings: give a ``scale``, or use float64.
 
     Args:
       path: the ``.mat`` file, of whose raw counts ``sensordata`` is read; default the environment variable ``JAXBANDIT_LIGHT``.
@@ -75,7 +75,8 @@ def light(path: FilePath | None = None, *, threshold: Positive | None = None, sc
     Raises:
       InvalidArgument: when no file is given; when it is missing, lacks a field or holds NaN; or when a parameter is out of range.
     """
-    from scipy.io import loadmat  # comes with JAX; imported here because start-up should not pay for it
+    # Import SciPy here, because start-up should not pay for it.
+    from scipy.io import loadmat
 
     file = _file("light", path, "iw_data_all.mat (http://www.cs.cmu.edu/~guestrin/Class/10708-F08/projects/)")
     with checks.blaming(f"light: {str(file)!r} must be a MATLAB file with the fields data.train.sensordata and data.test.sensordata"):
@@ -92,20 +93,22 @@ def light(path: FilePath | None = None, *, threshold: Positive | None = None, sc
 
 @checked
 def light_synthetic(*, seed: Seed = 0, threshold: Positive | None = None, scale: Positive = 1.0) -> ArmsData:
-    """Make a **synthetic** replacement for :func:`light`, of the same size and similar values; its results are not results on the data.
+    """Make a **synthetic** replacement for :func:`light`.
 
-    The 41 sensors are at random places of a floor with windows on one side. Their readings are daylight, which falls off with the
-    distance from the windows and varies with hour and cloud, lamps in working hours, and a little sensor noise; clipped to
-    ``[0, 1500]``.
+    It has the same size and similar values; its results are not results on the data. The 41 sensors are at random places of a floor with
+    windows on one side. Their readings are daylight, which falls off with the distance from the windows and varies with hour and cloud,
+    lamps in working hours, and a little sensor noise; clipped to ``[0, 1500]``.
 
     Args:
       seed: seed of NumPy's generator, ``>= 0``; the same seed gives the same data.
       threshold, scale: as for :func:`light`.
     """
     rng = np.random.default_rng(seed)
-    depth = rng.uniform(0.0, 1.0, 41)  # 0 at the windows
+    # The windows are at depth 0.
+    depth = rng.uniform(0.0, 1.0, 41)
     exposure = 1500 * np.exp(-1.2 * depth) * rng.uniform(0.6, 1.0, 41)
-    azimuth = rng.uniform(-1.5, 1.5, 41)  # hours by which a sensor's peak is off noon
+    # The peak of a sensor is some hours off noon.
+    azimuth = rng.uniform(-1.5, 1.5, 41)
     lamps = rng.uniform(20, 200, 41)
 
     def readings(count: int) -> np.ndarray:
@@ -121,11 +124,11 @@ def light_synthetic(*, seed: Seed = 0, threshold: Positive | None = None, scale:
 
 @checked
 def stocks(path: FilePath | None = None, *, threshold: Positive | None = 100.0, scale: Positive = 1.0) -> ArmsData:
-    """Make the stock problem from a table of prices; the paper's has 823 days, 2016-01-04 to 2019-04-10, of 29 stocks.
+    """Make the stock problem from a table of prices.
 
-    ``f`` = mean adjusted closing price, kernel = covariance of the standardised prices, ``g = -f + h``. An observation is the price on a
-    random day, whose difference from the mean is heavy-tailed noise. With the paper's file ``B = 237.3``, and 15 stocks are feasible
-    for ``h = 100``.
+    The paper's table has 823 days, 2016-01-04 to 2019-04-10, of 29 stocks. ``f`` = mean adjusted closing price, kernel = covariance of the
+    standardised prices, ``g = -f + h``. An observation is the price on a random day, whose difference from the mean is heavy-tailed noise.
+    With the paper's file ``B = 237.3``, and 15 stocks are feasible for ``h = 100``.
 
     Args:
       path: the CSV file, dates in its first column; default the environment variable ``JAXBANDIT_STOCKS``.
@@ -149,10 +152,11 @@ def stocks(path: FilePath | None = None, *, threshold: Positive | None = 100.0, 
 
 @checked
 def stocks_synthetic(*, seed: Seed = 0, threshold: Positive | None = None, scale: Positive = 1.0) -> ArmsData:
-    """Make a **synthetic** replacement for :func:`stocks`, heavy-tailed and of the same size; its results are not results on the data.
+    """Make a **synthetic** replacement for :func:`stocks`.
 
-    There are 29 price paths of 823 days. A log-return is a drift of the stock, a common factor and a part of the stock's own, the last
-    two Student-t with 3 degrees of freedom; first prices are log-normal around 80.
+    It is heavy-tailed and of the same size; its results are not results on the data. There are 29 price paths of 823 days. A log-return is
+    a drift of the stock, a common factor and a part of the stock's own, the last two Student-t with 3 degrees of freedom; first prices are
+    log-normal around 80.
 
     Args:
       seed: seed of NumPy's generator, ``>= 0``; the same seed gives the same data.
@@ -170,25 +174,29 @@ def stocks_synthetic(*, seed: Seed = 0, threshold: Positive | None = None, scale
 
 @checked
 def light_or_synthetic(path: FilePath | None = None, **options: Any) -> ArmsData:
-    """Return :func:`light` if ``path`` or ``JAXBANDIT_LIGHT`` gives a file, else :func:`light_synthetic`; ``source`` says which.
+    """Return :func:`light` if there is a file, else :func:`light_synthetic`.
 
-    The options are ``threshold`` and ``scale``. Raises ``InvalidArgument`` on a file that cannot be used: made-up data never silently
-    replace it.
+    The file is ``path`` or that of ``JAXBANDIT_LIGHT``, and ``source`` tells which data set it is. The options are ``threshold`` and
+    ``scale``. Raises ``InvalidArgument`` on a file that cannot be used: made-up data never silently replace it.
     """
     return light_synthetic(**options) if path is None and not os.environ.get("JAXBANDIT_LIGHT") else light(path, **options)
 
 
 @checked
 def stocks_or_synthetic(path: FilePath | None = None, **options: Any) -> ArmsData:
-    """Return :func:`stocks` if ``path`` or ``JAXBANDIT_STOCKS`` gives a file, else :func:`stocks_synthetic`; ``source`` says which.
+    """Return :func:`stocks` if there is a file, else :func:`stocks_synthetic`.
 
-    Options and errors are those of :func:`light_or_synthetic`.
+    The file is ``path`` or that of ``JAXBANDIT_STOCKS``, and ``source`` tells which data set it is. Options and errors are those of
+    :func:`light_or_synthetic`.
     """
     return stocks_synthetic(**options) if path is None and not os.environ.get("JAXBANDIT_STOCKS") else stocks(path, **options)
 
 
 def _file(name: str, path: str | Path | None, what: str) -> Path:
-    """Return a data set's file, of the argument ``path`` or the environment variable; raise ``InvalidArgument`` where there is none."""
+    """Return a data set's file, or raise ``InvalidArgument`` without.
+
+    It is the argument ``path`` or that of the environment variable.
+    """
     variable = f"JAXBANDIT_{name.upper()}"
     given = path if path is not None else os.environ.get(variable) or None
     if given is None:
@@ -205,7 +213,10 @@ def _file(name: str, path: str | Path | None, what: str) -> Path:
 def _arms(
     readings: np.ndarray, reference: np.ndarray, threshold: float | None, scale: float, labels: tuple[str, ...], name: str, source: str
 ) -> ArmsData:
-    """Make arms from ``readings [n, M]``, which give ``f`` and the noise, and ``reference [p, M]``, whose correlations are the kernel."""
+    """Make arms from ``readings [n, M]`` and ``reference [p, M]``.
+
+    The readings determine ``f`` and the noise, and the correlations of the reference are the kernel.
+    """
     spread = reference.std(axis=0)
     for label, sd in zip(labels, spread, strict=True):
         if not sd > 0:

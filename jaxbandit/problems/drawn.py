@@ -1,4 +1,7 @@
-"""Problems drawn at random on a continuous box, and their best feasible points, found in the program that draws them."""
+"""Random problems on a box, and their best feasible points.
+
+The program that draws a problem finds its best feasible point, too.
+"""
 
 from __future__ import annotations
 
@@ -16,23 +19,50 @@ from jaxbandit.core.pytree import pytree, static
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Box
 from jaxbandit.domains.finite import sobol_points
-from jaxbandit.problems.boxes import APART, Certificate, OnBox
+from jaxbandit.problems.boxes import BASIN_DISTANCE, Certificate, OnBox
 from jaxbandit.problems.noise import Gaussian, Noise
 
 Waves: TypeAlias = Callable[[Array], Array]
 """Functions of points ``[n, d]`` of the unit cube, a pytree; several are stacked along the first axes of its arrays."""
-LOOKED_AT = 4096  # Sobol points from the best of which the optimum is looked for
-STARTS, BRIEF = 192, 6  # ascents, and their steps after which the best go on
-BEST, LONG = 48, 14  # these, and their steps
-LAST, STEPS, TIMES = 12, 16, 5  # the best of these, the steps of each of theirs, and how often multipliers are set anew
-PRICE = 20.0  # of the square of a violation, both in deviations over the points looked at
-CORNER = 12  # Newton's steps to a corner of constraints, each to the edge of that violated most
-MARGIN = 1e-5  # deviations by which constraints are to hold, more than rounding
+
+
+@dataclasses.dataclass(frozen=True)
+class Search:
+    """Numbers of the search for the best feasible point.
+
+    Attributes:
+      starts: ascents, from the best of the points of :func:`search_points`.
+      brief: steps of each ascent.
+      kept: number of the best ascents that continue.
+      long: further steps of each.
+      basins: number of the best ascents, in different basins, that get multipliers.
+      steps: steps of each of them between two updates of multipliers.
+      updates: number of these updates.
+      penalty: factor of the square of a violation, both in deviations over the points of :func:`search_points`.
+      to_corner: Newton's steps to a corner of constraints, each to the edge of the constraint that is violated most.
+      margin: deviations by which constraints are satisfied, more than rounding.
+    """
+
+    starts: int = 192
+    brief: int = 6
+    kept: int = 48
+    long: int = 14
+    basins: int = 12
+    steps: int = 16
+    updates: int = 5
+    penalty: float = 20.0
+    to_corner: int = 12
+    margin: float = 1e-5
+
+
+SEARCH = Search()
 
 
 @pytree
 class BoxDraw(OnBox):
-    """A problem on a box whose reward and constraints were drawn; an instance of what :func:`~jaxbandit.problems.gp_draws` makes of a box.
+    """Problem on a box with drawn reward and constraints.
+
+    It is an instance of :func:`~jaxbandit.problems.gp_draws` on a box.
 
     Attributes:
       waves: the ``1 + m`` functions of points ``[n, d]`` of the unit cube, stacked.
@@ -52,74 +82,84 @@ class BoxDraw(OnBox):
     name: str = static(default="draws")
 
     def __post_init__(self) -> None:
-        pass  # made in a program; a trial is flagged instead
+        # A program makes it, and a trial raises a flag instead of an error.
+        pass
 
     def values(self, point: Array) -> Array:
-        drawn = at(self.waves, self.domain.to_unit(point)[None])[:, 0]
+        drawn = values_of(self.waves, self.domain.to_unit(point)[None])[:, 0]
         return jnp.concatenate([drawn[:1], constrained(drawn[1:], self.shifts, self.accepted)])
 
 
-def at(waves: Waves, points: Array) -> Array:
-    """Return the values ``[k, n]`` of ``k`` functions, stacked, at ``points [n, d]``."""
+def values_of(waves: Waves, points: Array) -> Array:
+    """Return the values ``[k, n]`` of stacked functions at ``points [n, d]``."""
     drawn: Array = jax.vmap(lambda wave: wave(points))(waves)
     return drawn
 
 
 def constrained(drawn: Array, shifts: Array, accepted: Array) -> Array:
-    """Return constraints ``[m, ...]`` from the functions drawn: 1 everywhere where none was accepted."""
+    """Return constraints ``[m, ...]`` of drawn functions, 1 everywhere unless accepted."""
     return jnp.where(accepted, drawn + shifts.reshape(-1, *[1] * (drawn.ndim - 1)), 1)
 
 
-def look_out(box: Box, others: Sequence[np.ndarray]) -> np.ndarray:
-    """Return points ``[L, d]`` of the unit cube of a box: its candidates, many of a Sobol sequence, and others, each ``[d]``."""
+def search_points(box: Box, others: Sequence[np.ndarray]) -> np.ndarray:
+    """Return points ``[L, d]`` of the unit cube for starting searches.
+
+    They are the box's candidates, 4096 points of a Sobol sequence, and ``others``, each ``[d]``.
+    """
     candidates = box.to_unit(np.asarray(box.points, np.float64))
-    return np.concatenate([candidates, box.snapped(sobol_points(box.dimension, LOOKED_AT)), *(other[None] for other in others)])
+    return np.concatenate([candidates, box.snapped(sobol_points(box.dimension, 4096)), *(other[None] for other in others)])
 
 
-def least(wave: Callable[[Array], Array], box: Box, looked_at: Array, values: Array) -> Array:
-    """Return the least value ``[]`` of a function, from those ``[L]`` at the points looked at."""
-    starts = looked_at[jax.lax.top_k(-values, STARTS)[1]]
-    reached = ascend(lambda points: -wave(box.snapped(points)), starts, BRIEF + 2 * LONG, first=BRIEF, best=BEST).value
+def least_value(wave: Callable[[Array], Array], box: Box, looked_at: Array, values: Array) -> Array:
+    """Return a function's least value, given ``values [L]`` at ``looked_at``."""
+    starts = looked_at[jax.lax.top_k(-values, SEARCH.starts)[1]]
+    steps = SEARCH.brief + 2 * SEARCH.long
+    reached = ascend(lambda points: -wave(box.snapped(points)), starts, steps, first=SEARCH.brief, best=SEARCH.kept).value
     return -jnp.max(reached)
 
 
 def solved(functions: Callable[[Array], Array], box: Box, looked_at: Array, table: Array) -> Certificate:
-    """Return the best feasible point of ``functions``, ``[k, n]`` at ``[n, d]`` of the unit cube, ``table`` where looked at.
+    """Return the best feasible point of functions, ``table`` at the points ``looked_at``.
 
-    Augmented Lagrangians of deviations of reward and constraints are ascended (Nocedal and Wright 2006, *Numerical optimization*,
-    Algorithm 17.4, at a fixed price ``mu``), ``f - sum_j (max(0, lambda_j + mu g_j)^2 - lambda_j^2) / 2 mu``.
+    The functions return ``[k, n]`` at ``[n, d]`` of the unit cube. The search ascends augmented Lagrangians of deviations of reward and
+    constraints (Nocedal and Wright 2006, *Numerical optimization*, Algorithm 17.4, at a fixed penalty ``mu``),
+    ``f - sum_j (max(0, lambda_j + mu g_j)^2 - lambda_j^2) / 2 mu``.
     """
+    penalty, margin = SEARCH.penalty, SEARCH.margin
     unit = jnp.maximum(jnp.std(table, axis=1), jnp.finfo(table.dtype).tiny)
 
     def parts(points: Array) -> tuple[Array, Array]:
         values = functions(box.snapped(points)) / unit[:, None]
-        return values[0], values[1:].T + MARGIN
+        return values[0], values[1:].T + margin
 
     def lagrangian(points: Array, multipliers: Array) -> Array:
         reward, costs = parts(points)
-        return reward - jnp.sum(jnp.square(jnp.maximum(0, multipliers + PRICE * costs)), axis=1) / (2 * PRICE)
+        return reward - jnp.sum(jnp.square(jnp.maximum(0, multipliers + penalty * costs)), axis=1) / (2 * penalty)
 
     def again(now: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
         points, multipliers = now
-        multipliers = jnp.maximum(0, multipliers + PRICE * parts(points)[1])
-        return (ascend(lambda points: lagrangian(points, multipliers), points, STEPS).place, multipliers), None
+        multipliers = jnp.maximum(0, multipliers + penalty * parts(points)[1])
+        return (ascend(lambda points: lagrangian(points, multipliers), points, SEARCH.steps).place, multipliers), None
 
     none = jnp.zeros((1, len(table) - 1), table.dtype)
     violated = jnp.maximum(0, table[1:] / unit[1:, None])
-    height = table[0] / unit[0] - PRICE / 2 * jnp.sum(jnp.square(violated), axis=0)
-    starts = looked_at[jax.lax.top_k(height, STARTS)[1]]
-    begun, reached, *_ = ascend(lambda points: lagrangian(points, none), starts, BRIEF + LONG, first=BRIEF, best=BEST)
-    near = jnp.linalg.norm(begun[:, None] - begun[None], axis=-1) < APART / 5 * np.sqrt(box.dimension)
-    better = (reached[None] > reached[:, None]) | ((reached[None] == reached[:, None]) & jnp.tri(BEST, k=-1, dtype=bool))
-    begun = begun[jax.lax.top_k(jnp.where(jnp.any(near & better, axis=1), -jnp.inf, reached), LAST)[1]]  # one of each basin
-    (ends, multipliers), _ = jax.lax.scan(again, (begun, jnp.zeros((LAST, len(table) - 1), table.dtype)), None, length=TIMES)
-    edges = to_edge(lambda points: jnp.max(parts(points)[1], axis=1, initial=-jnp.inf), ends, CORNER)
+    height = table[0] / unit[0] - penalty / 2 * jnp.sum(jnp.square(violated), axis=0)
+    starts = looked_at[jax.lax.top_k(height, SEARCH.starts)[1]]
+    steps = SEARCH.brief + SEARCH.long
+    begun, reached, *_ = ascend(lambda points: lagrangian(points, none), starts, steps, first=SEARCH.brief, best=SEARCH.kept)
+    near = jnp.linalg.norm(begun[:, None] - begun[None], axis=-1) < BASIN_DISTANCE / 5 * np.sqrt(box.dimension)
+    better = (reached[None] > reached[:, None]) | ((reached[None] == reached[:, None]) & jnp.tri(SEARCH.kept, k=-1, dtype=bool))
+    # Continue with the best point of each basin.
+    begun = begun[jax.lax.top_k(jnp.where(jnp.any(near & better, axis=1), -jnp.inf, reached), SEARCH.basins)[1]]
+    multipliers = jnp.zeros((SEARCH.basins, len(table) - 1), table.dtype)
+    (ends, multipliers), _ = jax.lax.scan(again, (begun, multipliers), None, length=SEARCH.updates)
+    edges = to_edge(lambda points: jnp.max(parts(points)[1], axis=1, initial=-jnp.inf), ends, SEARCH.to_corner)
     first = jnp.argmax(jnp.where(jnp.all(table[1:] <= 0, axis=0), table[0], -jnp.inf))
     points = box.snapped(jnp.concatenate([ends, edges, looked_at[first][None]]))
     values = functions(points)
     reached = jnp.where(jnp.all(values[1:] <= 0, axis=0), values[0], -jnp.inf)
     best = jnp.argmax(reached)
-    apart = jnp.linalg.norm(points - points[best][None], axis=1) > APART * np.sqrt(box.dimension)
+    apart = jnp.linalg.norm(points - points[best][None], axis=1) > BASIN_DISTANCE * np.sqrt(box.dimension)
     other = jnp.max(jnp.where(apart, reached, -jnp.inf))
     exists, weights = reached[best] > -jnp.inf, jnp.concatenate([multipliers, multipliers, none])[best]
     x = points[best]
@@ -143,15 +183,15 @@ def instance(
     slack: Scalar | None,
     **known: Any,
 ) -> BoxDraw:
-    """Return the problem of functions that were drawn, ``table [1 + m, L]`` at points looked at, the candidates first."""
+    """Return the problem of drawn functions with ``table [1 + m, L]``."""
     costs = jax.tree.map(lambda part: part[1:], waves)
     shifts = jnp.zeros((len(table) - 1,), table.dtype)
     if slack is not None:
-        shifts = slack - jax.vmap(lambda wave, values: least(wave, box, looked_at, values))(costs, table[1:])
+        shifts = slack - jax.vmap(lambda wave, values: least_value(wave, box, looked_at, values))(costs, table[1:])
 
     def functions(drawn: Array) -> Array:
         return jnp.concatenate([drawn[:1], constrained(drawn[1:], shifts, accepted)])
 
     values = functions(table)
-    best = solved(lambda points: functions(at(waves, points)), box, looked_at, values)
+    best = solved(lambda points: functions(values_of(waves, points)), box, looked_at, values)
     return BoxDraw(domain=box, waves=waves, shifts=shifts, accepted=accepted, means=values[:, : box.size], best=best, **known)

@@ -1,7 +1,8 @@
-"""Random families: draws of a Gaussian process on the points of a domain, or on a box (CONFIG, Xu et al. 2023).
+"""Random families of draws of a Gaussian process.
 
-Families that reject instances draw again, at most ``attempts`` times. If no draw is accepted, every constraint of the instance is 1
-everywhere: it has no feasible point, and the trial is flagged.
+The draws are on the points of a domain, or on a box (CONFIG, Xu et al. 2023). Families that reject instances draw again, at most
+``attempts`` times. If no draw is accepted, every constraint of the instance is 1 everywhere: it has no feasible point, and the trial is
+flagged.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ from jaxbandit.kernels import Kernel, Scale, SquaredExponential, check_covarianc
 from jaxbandit.kernels.base import covariances
 from jaxbandit.problems.base import AbstractProblem, Family, Problem
 from jaxbandit.problems.boxes import check_noise
-from jaxbandit.problems.drawn import BoxDraw, Waves, at, instance, look_out
+from jaxbandit.problems.drawn import BoxDraw, Waves, instance, search_points, values_of
 from jaxbandit.problems.noise import Gaussian, Noise, Noiseless
 from jaxbandit.surrogates.pool import prior_draw
 
 __all__ = ["gp_draws", "gp_draws_infeasible"]
 
 T = TypeVar("T")
-EXACT = jax.lax.Precision.HIGHEST  # regret is measured against these tables, so no TF32 on accelerators
-CONSTRAINTS = whole(1, 1000)
-
-Count: TypeAlias = Annotated[int, whole(1, 10**6)]  # of centres of a function, or of draws of an instance
-Root: TypeAlias = Annotated[Table, finite_numbers, matrix("one row per point of the domain")]  # or the kernel matrix itself
+ConstraintCount: TypeAlias = Annotated[int, whole(1, 1000)]
+Count: TypeAlias = Annotated[int, whole(1, 10**6)]
+"""Number of centres of a function, or of draws of an instance."""
+Root: TypeAlias = Annotated[Table, finite_numbers, matrix("one row per point of the domain")]
+"""Square root of the kernel matrix, or the kernel matrix itself."""
 
 
 def gram(kernel: Kernel, domain: Domain) -> np.ndarray:
@@ -52,17 +53,20 @@ def gram(kernel: Kernel, domain: Domain) -> np.ndarray:
 
 
 def square_root(kernel: Kernel, domain: Domain) -> np.ndarray:
-    """Return ``root [M, r]`` with ``root root^T`` the kernel matrix up to ``M 1e-14`` of its largest eigenvalue, in float64."""
+    """Return ``root [M, r]`` of the kernel matrix ``root root^T``, in float64.
+
+    The error is ``M 1e-14`` of the largest eigenvalue.
+    """
     values, vectors = np.linalg.eigh(gram(kernel, domain))
     large = values > 1e-14 * len(values) * values[-1]
     return vectors[:, large] * np.sqrt(values[large])
 
 
 def principal_root(kernel: Kernel, domain: Domain) -> np.ndarray:
-    """Return the root ``V sqrt(w) V^T [M, M]`` of the kernel matrix ``V w V^T``, in float64.
+    """Return the principal root ``[M, M]`` of the kernel matrix, in float64.
 
-    Symmetric domains have equal eigenvalues, whose eigenvectors are any basis of a space and differ between numbers of BLAS threads;
-    the principal root is unique.
+    It is ``V sqrt(w) V^T`` of the kernel matrix ``V w V^T``. Symmetric domains have equal eigenvalues, whose eigenvectors are any basis of
+    a space and differ between numbers of BLAS threads; the principal root is unique.
     """
     root = square_root(kernel, domain)
     half = root / np.sqrt(np.linalg.norm(root, axis=0))
@@ -70,14 +74,16 @@ def principal_root(kernel: Kernel, domain: Domain) -> np.ndarray:
 
 
 def times(table: Table, vector: Array) -> Array:
-    """Return ``table [n, p] @ vector [p]`` in the engine's floating type and in full precision."""
-    return jnp.matmul(jnp.asarray(table, float_dtype()), vector, precision=EXACT)
+    """Return ``table [n, p] @ vector [p]`` in the engine's floating type."""
+    # Regret is measured against these tables, so they have full precision, without TF32 on accelerators.
+    return jnp.matmul(jnp.asarray(table, float_dtype()), vector, precision=jax.lax.Precision.HIGHEST)
 
 
 def reject(key: Key, draw: Callable[[Key], T], accept: Callable[[T], Array], attempts: int) -> tuple[T, Array]:
-    """Return the first of at most ``attempts`` draws that is accepted, else the last, and ``[]`` whether it was accepted.
+    """Return the first accepted draw, and ``[]`` whether there was one.
 
-    Attempt ``a`` draws from ``fold_in(key, a)``, so that the result depends on the key alone.
+    After ``attempts`` draws without success it is the last. Attempt ``a`` draws from ``fold_in(key, a)``, so that the result depends on the
+    key alone.
     """
 
     def attempt(carry: tuple[Array, T, Array]) -> tuple[Array, T, Array]:
@@ -92,7 +98,7 @@ def reject(key: Key, draw: Callable[[Key], T], accept: Callable[[T], Array], att
 
 @pytree
 class Draws(Family):
-    """Abstract base of families of functions that are drawn on a domain; a subclass defines ``sample``."""
+    """Abstract base of families of functions drawn on a domain."""
 
     domain: Domain
     noise: Noise = Gaussian()
@@ -100,7 +106,7 @@ class Draws(Family):
     name: str = static(default="draws")
 
     def instance(self, means: Table, norm: Scalar | None = None) -> Problem:
-        """Return the problem of the tables ``means [1 + m, M]``, with the family's domain, noise, delay and name."""
+        """Return the family's problem of the tables ``means [1 + m, M]``."""
         problem = Problem(domain=self.domain, means=means, noise=self.noise, delay=self.delay, norm=norm, name=self.name)
         return drawing(problem, self.drawn_from)
 
@@ -109,18 +115,31 @@ P = TypeVar("P", bound=AbstractProblem)
 
 
 def drawing(problem: P, kernel: Kernel | None) -> P:
-    """Return a problem that knows the kernel that its functions are drawn with; a changed copy of it does not."""
+    """Return a problem with the kernel of its functions.
+
+    A changed copy of it does not have the kernel.
+    """
     return remember(problem, drawn_from=kernel)
 
 
 @pytree
 class FeasibleDraws(Draws):
-    """Abstract base of families whose ``f`` and ``g_j`` are independent GP draws, of which only those of ``g`` are rejected."""
+    """Abstract base of families of independent GP draws ``f`` and ``g_j``.
 
-    start_level: Annotated[Scalar, finite] = 0.0  # an instance is accepted when all g_j(start) are below
-    slack: Annotated[Scalar, positive] | None = None  # eps to shift each g_j by eps - min g_j, which makes the instance infeasible
-    start: int | None = static(default=None)  # number of the point that must be well inside; without it some point must be feasible
-    constraint_count: Annotated[int, CONSTRAINTS] = static(default=1)
+    Only draws of ``g`` are rejected.
+
+    Attributes:
+      start_level: an instance is accepted if all ``g_j(start)`` are below.
+      slack: ``eps``; each ``g_j`` is shifted by ``eps - min g_j``, which makes the instance infeasible.
+      start: number of the point that must be well inside; without it some point must be feasible.
+      constraint_count: number of constraints.
+      attempts: most draws of ``g`` for an instance.
+    """
+
+    start_level: Annotated[Scalar, finite] = 0.0
+    slack: Annotated[Scalar, positive] | None = None
+    start: int | None = static(default=None)
+    constraint_count: ConstraintCount = static(default=1)
     attempts: Count = static(default=100)
 
     @property
@@ -162,20 +181,20 @@ class GpDraws(FeasibleDraws):
 
 @pytree
 class BoxDraws(FeasibleDraws):
-    """A family of GP draws on a box: sums of cosines with frequencies drawn from the spectrum of a kernel, which sees the unit cube.
+    """A family of GP draws on a box, sums of cosines.
 
-    Given its frequencies a draw is Gaussian; over all draws the covariance is the kernel.
+    Their frequencies are drawn from the spectrum of a kernel on the unit cube. Given its frequencies a draw is Gaussian; over all draws the
+    covariance is the kernel.
     """
 
     on_boxes: ClassVar[bool] = True
     domain: Box
     kernel: Kernel
-    looked_at: Table = dataclasses.field(
-        repr=False
-    )  # [L, d] of the unit cube, the candidates first: from the best the optimum is looked for
+    # Points of the unit cube, the candidates first. The search for the optimum starts from the best of them.
+    looked_at: Table = dataclasses.field(repr=False)  # [L, d]
 
     @property
-    def drawn_from(self) -> Kernel:  # type: ignore[override]  # a field of each
+    def drawn_from(self) -> Kernel:  # type: ignore[override]
         return self.kernel
 
     def validate(self) -> None:
@@ -191,10 +210,11 @@ class BoxDraws(FeasibleDraws):
         points = jnp.asarray(self.looked_at, float_dtype())
         reward_key, costs_key = jax.random.split(key)
 
-        def draw(key: Key) -> tuple[Waves, Array]:  # the reward each time anew, so that one program draws and tabulates all
+        def draw(key: Key) -> tuple[Waves, Array]:
+            # Each attempt draws the reward, too, so that one program draws and tabulates all functions.
             keys = jnp.concatenate([reward_key[None], jax.random.split(key, self.constraints)])
             waves = jax.vmap(lambda key: prior_draw(self.kernel, key, points.shape[1], points.dtype))(keys)
-            return waves, at(waves, points)
+            return waves, values_of(waves, points)
 
         (waves, table), accepted = reject(costs_key, draw, lambda drawn: self.accept(drawn[1][1:]), self.attempts)
         known = {"noise": self.noise, "delay": self.delay, "name": self.name}
@@ -209,15 +229,15 @@ def gp_draws(
     domain: Domain | None = None,
     kernel: Kernel | None = None,
     noise: Noise | None = None,
-    constraints: Annotated[int, CONSTRAINTS] = 1,
+    constraints: ConstraintCount = 1,
     attempts: Count = 100,
 ) -> FeasibleDraws:
-    """Make a family of feasible instances with ``f`` and ``g`` drawn from a GP (CONFIG, sec. 6.1); the paper ran 48 of them.
+    """Make a family of feasible instances drawn from a GP.
 
-    ``"recommended"``: 201 points of ``[-5, 5]`` (the paper gives no domain), ``k = 2 exp(-|x - y|^2 / l^2)`` with ``l = 1``, Gaussian
-    noise of sd 0.05; ``g`` is drawn again while no point is feasible. ``"code"``, as in the authors' scripts: 100 points of
-    ``[-10, 10]``, ``k = 2 exp(-|x - y|^2 / (2 l^2))``, no noise; ``g`` is drawn again until ``g(0) < -0.2``, at the grid's point
-    nearest to 0 (-0.101, because 0 is not on an even grid); that point is the field ``start``.
+    The paper ran 48 instances (CONFIG, sec. 6.1). ``"recommended"``: 201 points of ``[-5, 5]`` (the paper gives no domain), ``k = 2 exp(-|x
+    - y|^2 / l^2)`` with ``l = 1``, Gaussian noise of sd 0.05; ``g`` is drawn again while no point is feasible. ``"code"``, as in the
+    authors' scripts: 100 points of ``[-10, 10]``, ``k = 2 exp(-|x - y|^2 / (2 l^2))``, no noise; ``g`` is drawn again until ``g(0) <
+    -0.2``, at the grid's point nearest to 0 (-0.101, because 0 is not on an even grid); that point is the field ``start``.
 
     On a box, ``gp_draws(domain=box({"x": (-5.0, 5.0)}))``, each instance is a function of every point, and knows its best feasible point,
     with a certificate, from ascents in the program that draws it.
@@ -259,7 +279,7 @@ def gp_draws(
             jax.eval_shape(lambda key: prior_draw(kernel, key, domain.dimension, float_dtype()), jax.random.key(0))
         if start is not None:
             start = np.clip(domain.to_unit(start), 0, 1)
-        looked_at = look_out(domain, [] if start is None else [start])
+        looked_at = search_points(domain, [] if start is None else [start])
         return BoxDraws(kernel=kernel, looked_at=looked_at, start=None if start is None else len(looked_at) - 1, **shared)
     family = GpDraws(root=principal_root(kernel, domain), start=None if start is None else domain.nearest(start), **shared)
     return drawing(family, kernel)
@@ -277,9 +297,10 @@ def gp_draws_infeasible(
     constraints: int = 1,
     attempts: int = 100,
 ) -> FeasibleDraws:
-    """Make a family of infeasible instances: those of :func:`gp_draws` with ``g`` shifted by ``eps - min g`` (CONFIG, sec. 6.1).
+    """Make a family of infeasible instances: :func:`gp_draws` with ``g`` shifted.
 
-    The same key gives the same ``f``, and the same ``g`` before the shift, as :func:`gp_draws`. The paper ran 50 of them.
+    The shift is ``eps - min g`` (CONFIG, sec. 6.1). The same key gives the same ``f``, and the same ``g`` before the shift, as
+    :func:`gp_draws`. The paper ran 50 of them.
 
     Args:
       slack: ``eps > 0``, the least value of each constraint (paper: 0.1).

@@ -1,4 +1,7 @@
-"""The papers' problems with known functions on boxes: ``sine``, ``P1`` to ``P6``, data rates, GPUs with a queue, a heating controller."""
+"""Problems of papers with known functions on boxes.
+
+They are ``sine``, ``P1`` to ``P6``, data rates, GPUs with a queue, and a heating controller.
+"""
 
 from __future__ import annotations
 
@@ -31,15 +34,17 @@ NoiseVariance: TypeAlias = Annotated[OneOrEach, fields.nonnegative, fields.per_o
 
 #: The optimum of :func:`sine` over the whole square: x1 = 3 pi / 2, where sin x1 = -1 and the constraint reads sin x2 >= 0.95.
 CONTINUUM_POINT = (1.5 * math.pi, math.asin(0.95))
-CONTINUUM_OPTIMUM = 1.0 - math.asin(0.95)  #: the reward there
+#: The optimal reward of :func:`sine` over the whole square.
+CONTINUUM_OPTIMUM = 1.0 - math.asin(0.95)
 
 
 @nameable
 @checked
 def sine(points_per_axis: Resolution = 50, *, noise_variance: NoiseVariance = 0.05) -> Problem:
-    """Make ``f = -sin x1 - x2``, ``g = sin x1 sin x2 + 0.95`` on ``[0, 6]^2``: 1.77% of the square is feasible, in two islands.
+    """Make the sine problem, with two small feasible islands.
 
-    The small-feasible-region problem of RPOL (Guo et al. 2022, sec. 6) and of Shi and Eryilmaz (2022, App. E.1). The optimum on a grid is
+    It is ``f = -sin x1 - x2``, ``g = sin x1 sin x2 + 0.95`` on ``[0, 6]^2``, and 1.77% of the square is feasible: the small-feasible-region
+    problem of RPOL (Guo et al. 2022, sec. 6) and of Shi and Eryilmaz (2022, App. E.1). The optimum on a grid is
     far below the continuum's ``f* = -0.25324``: -0.4493 on 30x30, -0.3487 on 50x50, -0.2728 on 100x100. The second island, around
     ``(pi / 2, 3 pi / 2)``, is a trap with ``f = -5.395``. Slater slack is only 0.05.
 
@@ -61,7 +66,9 @@ def sine_delayed(
     noise_variance: NoiseVariance = 0.05,
     mean_delay: Annotated[Scalar, POISSON_MEAN] = 15.0,
 ) -> Problem:
-    """Make :func:`sine` with delayed feedback: delays of reward and cost are independent Poisson numbers (RPOL, sec. 6).
+    """Make :func:`sine` with delayed feedback (RPOL, sec. 6).
+
+    Delays of reward and cost are independent Poisson numbers.
 
     Args:
       points_per_axis, noise_variance: as for :func:`sine`.
@@ -79,16 +86,12 @@ def _bowl(x1: np.ndarray, x2: np.ndarray) -> np.ndarray:
     return ((x1 + 3) ** 2 + (x2 + 3) ** 2 - 100) / 2
 
 
-OBJECTIVES = {"Br": _branin, "MBr": lambda x1, x2: _branin(x1, x2) + 20 * x1 - 30 * x2}  # to minimise
-# Constraint functions and their levels Qr = 3/4 min + 1/4 max over the square: the bowl's least value is -50, at (-3, -3), its greatest
-# 119, at (10, 10); the sine takes all of [-1, 1].
-CONSTRAINTS = {
-    "SinQ": (lambda x1, x2: np.sin((x1**2 + x2**2) / 10), -0.5),
-    "InvBowl": (lambda x1, x2: -_bowl(x1, x2), -76.75),
-    "Bowl": (_bowl, -7.75),
-}
-_DEFINITIONS = {f"P{n}": pair for n, pair in enumerate(((f, c) for c in CONSTRAINTS.values() for f in OBJECTIVES.values()), start=1)}
-ARTIFICIAL = tuple(_DEFINITIONS)  #: names of the problems of :func:`artificial`
+def _modified_branin(x1: np.ndarray, x2: np.ndarray) -> np.ndarray:
+    return _branin(x1, x2) + 20 * x1 - 30 * x2
+
+
+#: Names of the problems of :func:`artificial`.
+ARTIFICIAL = tuple(f"P{n}" for n in range(1, 7))
 
 
 @nameable
@@ -100,12 +103,12 @@ def artificial(
     standardised: bool = True,
     noise_variance: NoiseVariance = 0.0025,
 ) -> Problem:
-    """Make one of CONFIG's ``P1`` to ``P6`` on ``[-10, 10]^2``: minimise Branin, or modified Branin, under one constraint.
+    """Make one of CONFIG's ``P1`` to ``P6`` on ``[-10, 10]^2``.
 
-    They are those of Xu et al. (2023), sec. 6.2, Tables 3 and 4. ``f`` is the objective with its sign turned, ``g = c - Qr(c)`` for
-    ``c`` = SinQ (P1, P2), InvBowl (P3, P4) or Bowl (P5, P6), and ``Qr`` is taken over the square, not the grid, so that all grids have the
-    same constraint. Share of feasible points and least objective on 401x401 points: P1 28.7%, 0.560; P2 28.7%, -359.07; P3 1.64%, 12.164;
-    P4 1.64%, -77.19; P5 57.3%, 0.3986; P6 57.3%, -211.30.
+    They minimise Branin, or modified Branin, under one constraint (Xu et al. 2023, sec. 6.2, Tables 3 and 4). ``f`` is the objective with
+    its sign turned, ``g = c - Qr(c)`` for ``c`` = SinQ (P1, P2), InvBowl (P3, P4) or Bowl (P5, P6), and ``Qr`` is taken over the square,
+    not the grid, so that all grids have the same constraint. Share of feasible points and least objective on 401x401 points: P1 28.7%,
+    0.560; P2 28.7%, -359.07; P3 1.64%, 12.164; P4 1.64%, -77.19; P5 57.3%, 0.3986; P6 57.3%, -211.30.
 
     Args:
       name: ``"P1"`` ... ``"P6"``.
@@ -115,7 +118,11 @@ def artificial(
       noise_variance: Gaussian noise variance of reward and cost, one number or ``[2]``, ``>= 0``, in the tables' units. The paper
         gives none; the default is its model's ``lambda = 0.05^2``. Its scripts are noiseless (0).
     """
-    objective, (constraint, level) = _DEFINITIONS[name]
+    # Levels are Qr = 3/4 min + 1/4 max over the square. The bowl's least value is -50, at (-3, -3), and its greatest value is 119, at
+    # (10, 10). The values of the sine are all of [-1, 1].
+    bounds = [(lambda x1, x2: np.sin((x1**2 + x2**2) / 10), -0.5), (lambda x1, x2: -_bowl(x1, x2), -76.75), (_bowl, -7.75)]
+    of_constraint, of_objective = divmod(ARTIFICIAL.index(name), 2)
+    objective, (constraint, level) = (_branin, _modified_branin)[of_objective], bounds[of_constraint]
     domain = grid([-10.0, -10.0], [10.0, 10.0], points_per_axis)
     x1, x2 = np.asarray(domain.points).T
     reward = -objective(x1, x2)
@@ -132,12 +139,13 @@ def data_rate(
     noise_variance: Annotated[Scalar, fields.nonnegative] = 0.01,
     cost_half_width: Annotated[Scalar, fields.nonnegative] = 0.0,
 ) -> Problem:
-    """Maximise total utility of rates ``x in [0, 2]^4`` within an electricity budget, ``g = 0.2 x1 + 0.4 x2 + 0.8 x3 + 1.2 x4 - 2``.
+    """Make the problem of data rates within an electricity budget.
 
-    ``U_i = c_i (1 / (1 + exp(-a_i (x_i - b_i))) + d_i)`` for servers 1 and 3, ``U_i = c_i (log(a_i x_i + b_i) + d_i)`` for 2 and 4
-    (Shi and Eryilmaz 2022, App. E.2, eq. 35-36, after Lee, Mazumdar and Shroff 2005), ``f = sum_i U_i``. ``c_i`` and ``d_i`` follow from
-    ``U_i(0) = 0``, ``U_i(2) = 1``. The constants of Lee et al. are not in the paper: ``a = (5, 1, 5, 1)`` and ``b_i = 1`` are **assumed**.
-    With them ``f* = 2.632`` at ``(1.5, 1.75, 1.25, 0)`` on 9^4 points and 2.642 on 11^4, where the constraint is tight.
+    Maximise total utility of rates ``x in [0, 2]^4`` subject to ``g = 0.2 x1 + 0.4 x2 + 0.8 x3 + 1.2 x4 - 2 <= 0``. ``U_i = c_i (1 / (1 +
+    exp(-a_i (x_i - b_i))) + d_i)`` for servers 1 and 3, ``U_i = c_i (log(a_i x_i + b_i) + d_i)`` for 2 and 4 (Shi and Eryilmaz 2022, App.
+    E.2, eq. 35-36, after Lee, Mazumdar and Shroff 2005), ``f = sum_i U_i``. ``c_i`` and ``d_i`` follow from ``U_i(0) = 0``, ``U_i(2) = 1``.
+    The constants of Lee et al. are not in the paper: ``a = (5, 1, 5, 1)`` and ``b_i = 1`` are **assumed**. With them ``f* = 2.632`` at
+    ``(1.5, 1.75, 1.25, 0)`` on 9^4 points and 2.642 on 11^4, where the constraint is tight.
 
     Args:
       points_per_axis: grid resolution ``n >= 2``, ``M = n^4``.
@@ -147,10 +155,11 @@ def data_rate(
     """
     domain = grid([0.0] * 4, [2.0] * 4, points_per_axis)
     rates = np.asarray(domain.points)
-    x = np.vstack([rates, np.zeros(4), np.full(4, 2.0)])  # at the ends, too
+    # The last two rows are the ends of all axes.
+    x = np.vstack([rates, np.zeros(4), np.full(4, 2.0)])
     raw = np.stack([np.log(x[:, i] + 1.0) if i % 2 else np.exp(-np.logaddexp(0.0, -5.0 * (x[:, i] - 1.0))) for i in range(4)])
     low, high = raw[:, -2:-1], raw[:, -1:]
-    # Rounded, so that points exactly on the budget, the best among them, are feasible in any floating type.
+    # Round, so that points exactly on the budget, with the best point among them, are feasible in any floating type.
     constraint = np.round(rates @ np.array([0.2, 0.4, 0.8, 1.2]) - 2.0, 12)
     noise = PerOutput(models=(Gaussian(variance=noise_variance), Uniform(half_width=cost_half_width)))
     return from_tables(domain, sum((raw[:, :-2] - low) / (high - low)), constraint, noise=noise, name="data_rate")
@@ -164,14 +173,14 @@ def queueing(
     arrival_rate: Annotated[float, fields.positive] = 6.0,
     noise_variance: Annotated[Scalar, fields.nonnegative] = 0.01,
 ) -> FullInformation:
-    """Make the problem of GPU shares ``x in [0, 1]^2`` that serve random arrivals, seen before the choice, at the least energy.
+    """Make the problem of GPU shares that serve random arrivals.
 
-    ``f = -2 x_1^2 - x_2^2`` (energy, observed with noise), ``g_t = omega_t - sum_i h_i(x_i)`` with ``omega_t ~ Poisson(arrival_rate)``
-    jobs in a round and known concave service rates ``h_i(x) = s_i log(1 + 4 x) / log(5)``, ``s = (6, 4)``, so that ``g <= 0`` is stability
-    of the queue. The paper (Zhou and Ji 2022, App. A, after Yu, Neely and Wei 2017) gives the form only; energy, rates and all constants
-    are ours. With them the constraint binds (no service costs no energy), the best point serves just enough, and the Slater slack is
-    ``sum_i s_i - arrival_rate = 4`` jobs a round. ``g_t`` is not bounded, although the paper's Assumption 6 asks for it, because a Poisson
-    number is not.
+    Shares ``x in [0, 1]^2`` serve arrivals, seen before the choice, at the least energy. ``f = -2 x_1^2 - x_2^2`` (energy, observed with
+    noise), ``g_t = omega_t - sum_i h_i(x_i)`` with ``omega_t ~ Poisson(arrival_rate)`` jobs in a round and known concave service rates
+    ``h_i(x) = s_i log(1 + 4 x) / log(5)``, ``s = (6, 4)``, so that ``g <= 0`` is stability of the queue. The paper (Zhou and Ji 2022, App.
+    A, after Yu, Neely and Wei 2017) gives the form only; energy, rates and all constants are ours. With them the constraint binds (no
+    service costs no energy), the best point serves just enough, and the Slater slack is ``sum_i s_i - arrival_rate = 4`` jobs a round.
+    ``g_t`` is not bounded, although the paper's Assumption 6 asks for it, because a Poisson number is not.
 
     Args:
       points_per_axis: grid resolution ``n >= 2``, ``M = n^2``.
@@ -189,30 +198,29 @@ def queueing(
     return full_information(from_tables(domain, reward, arrival_rate - service, noise=noise, name="queueing"))
 
 
-# -- tuning of a building's heating controller (Xu et al. 2023, CONFIG, sec. 6.3), on a small differentiable thermal model
+# The rest tunes a building's heating controller (Xu et al. 2023, CONFIG, sec. 6.3), on a small differentiable thermal model.
 
-DAY = 24.0  # h
-# Least and greatest gain in kW/K, daytime set-point in deg C, time of switching from night to day in h.
-LIMITS = ((0.5, 18.0, 0.0), (5.0, 25.0, 8.0))
+HOURS_OF_A_DAY = 24.0
 #: A choice of :func:`building` that ignores energy: full gain, a set-point a little above the comfortable 21 deg C, an early switch.
 NAIVE_CONTROLLER = (5.0, 21.5, 2.0)
-HOUR = fields.between(0, DAY, open_low=False)
-STEP = fields.choice(1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60)  # minutes that divide an hour
+Hour: TypeAlias = Annotated[Scalar, fields.between(0, HOURS_OF_A_DAY, open_low=False)]
+Minutes: TypeAlias = Annotated[int, fields.choice(1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60)]
+"""Minutes that divide an hour."""
 
 
 @pytree
 class Zone(Declared):
-    r"""A thermal zone with two heat capacities, its heating, its occupants and one winter's day.
+    r"""A thermal zone with its heating, occupants and winter's day.
 
     .. math::
         C_a \dot T_a &= (T_w - T_a) / R_{aw} + A I(t) + u, \qquad u = \mathrm{clip}(K_p (\text{set-point} - T_a), 0, u_{\max}) \\
         C_w \dot T_w &= (T_a - T_w) / R_{aw} + (T_o(t) - T_w) / R_{wo}
 
-    with air ``a``, walls ``w``, outdoors ``o``, in kW, kWh, K and h. The structure is the model "TiTe" of Bacher and Madsen (2011),
-    "Identifying suitable models for the heat dynamics of buildings", Energy and Buildings 43(7), fitted there to an office of light
-    construction of some 120 m^2. Capacities, resistances and window area below are round numbers of the order of magnitude of such
-    fits, not theirs. They agree with ISO 13790, where a building of light construction has 110 kJ/K for each m^2 of floor: 3.7 kWh/K.
-    We chose the weather, the heating and the hours: a clear winter's day in central Europe.
+    with air ``a``, walls ``w``, outdoors ``o``, in kW, kWh, K and h. It has two heat capacities. The structure is the model "TiTe" of
+    Bacher and Madsen (2011), "Identifying suitable models for the heat dynamics of buildings", Energy and Buildings 43(7), fitted there to
+    an office of light construction of some 120 m^2. Capacities, resistances and window area below are round numbers of the order of
+    magnitude of such fits, not theirs. They agree with ISO 13790, where a building of light construction has 110 kJ/K for each m^2 of
+    floor: 3.7 kWh/K. We chose the weather, the heating and the hours: a clear winter's day in central Europe.
 
     The outdoor temperature is a sinusoid, warmest at 15 h; the irradiance of the windows is half a sine from ``sunrise`` to ``sunset``.
     The set-point is ``night_set_point`` except from the switching time to ``leave``.
@@ -240,8 +248,8 @@ class Zone(Declared):
     max_power: Annotated[Scalar, fields.positive] = 8.0
     night_set_point: Annotated[Scalar, fields.finite] = 16.0
     comfort: Annotated[Scalar, fields.finite] = 21.0
-    arrive: Annotated[Scalar, HOUR] = 8.0
-    leave: Annotated[Scalar, HOUR, fields.Above("arrive")] = 18.0
+    arrive: Hour = 8.0
+    leave: Annotated[Hour, fields.Above("arrive")] = 18.0
     initial_air: Annotated[Scalar, fields.finite] = 16.0
     initial_wall: Annotated[Scalar, fields.finite] = 14.0
     outdoor_mean: Annotated[Scalar, fields.finite] = 0.0
@@ -252,7 +260,7 @@ class Zone(Declared):
 
     def outdoor_temperature(self, hour: Array) -> Array:
         """Return the outdoor temperature ``T_o`` in deg C at ``hour [...]``."""
-        return self.outdoor_mean + self.outdoor_swing * jnp.cos(2 * jnp.pi * (hour - 15.0) / DAY)
+        return self.outdoor_mean + self.outdoor_swing * jnp.cos(2 * jnp.pi * (hour - 15.0) / HOURS_OF_A_DAY)
 
     def solar_gain(self, hour: Array) -> Array:
         """Return the solar gain ``A I`` in kW at ``hour [...]``."""
@@ -262,13 +270,20 @@ class Zone(Declared):
 
 @pytree
 class BuildingDay:
-    """Time series of one simulated day of ``n`` steps, with its energy and its deviation from comfort."""
+    """Time series, energy and deviation of a simulated day of ``n`` steps.
 
-    air: Array  # [n] deg C at the beginning of each step
-    wall: Array  # [n] deg C at the beginning of each step
-    power: Array  # [n] kW of heating, held over the step
-    energy: Array  # [] kWh of heating
-    deviation: Array  # [] K, mean of |air - comfort| over the occupied hours
+    Attributes:
+      air, wall: ``[n]`` temperatures in deg C at the beginning of each step.
+      power: ``[n]`` kW of heating, constant over a step.
+      energy: ``[]`` kWh of heating.
+      deviation: ``[]`` K, mean of ``|air - comfort|`` over the occupied hours.
+    """
+
+    air: Array
+    wall: Array
+    power: Array
+    energy: Array
+    deviation: Array
 
 
 @checked
@@ -278,24 +293,27 @@ def building_day(
     ],
     zone: Zone = Zone(),
     *,
-    minutes: Annotated[int, STEP] = 5,
+    minutes: Minutes = 5,
 ) -> BuildingDay:
-    """Simulate a day under a controller ``[3]``: gain ``K_p`` in kW/K, daytime set-point in deg C, time of switching to it in h.
+    """Simulate a day of a building under a controller ``[3]``.
 
-    The model is integrated by explicit Euler steps of ``minutes``. The function is pure: it can be compiled, batched, and
-    differentiated with respect to the controller and the zone's constants. To give the switching time a gradient, the step in which
-    it falls has the time-average of the powers of both set-points.
+    It is the gain ``K_p`` in kW/K, the daytime set-point in deg C, and the time of switching to it in h. The model is integrated by
+    explicit Euler steps of ``minutes``. The function is pure: it can be compiled, batched, and differentiated with respect to the
+    controller and the zone's constants. To give the switching time a gradient, the step in which it falls has the time-average of the
+    powers of both set-points.
     """
     return _day(controller if checks.is_traced(controller) else np.asarray(controller, float), zone, minutes)
 
 
-@partial(jax.jit, static_argnames="minutes", inline=True)  # one program, not one for each operation
+# Under jit there is one program in place of a program for each operation.
+@partial(jax.jit, static_argnames="minutes", inline=True)
 def _day(controller: ArrayLike | Sequence[float], zone: Zone, minutes: int) -> BuildingDay:
     gain, day_set_point, switch = jnp.asarray(controller, float)
     step = minutes / 60.0
-    time = jnp.arange(round(DAY / step), dtype=float) * step
+    time = jnp.arange(round(HOURS_OF_A_DAY / step), dtype=float) * step
 
-    def share_after(hour: Scalar) -> Array:  # share of each step that lies after the hour, [n]
+    def share_after(hour: Scalar) -> Array:
+        """Return the share ``[n]`` of each step after the hour."""
         return jnp.clip((time + step - hour) / step, 0.0, 1.0)
 
     daytime = share_after(switch) * (1.0 - share_after(zone.leave))
@@ -331,15 +349,16 @@ def building(
     *,
     zone: Zone = Zone(),
     threshold: Annotated[float, fields.positive] = 0.75,
-    minutes: Annotated[int, STEP] = 5,
+    minutes: Minutes = 5,
     standardised: bool = True,
     noise_variance: NoiseVariance = 0.0025,
 ) -> Problem:
-    """Tune the heating controller ``u = K_p (set-point - temperature)`` of a building for one day: least energy at enough comfort.
+    """Make the problem of least heating energy at enough comfort.
 
-    An action is ``K_p`` in [0.5, 5] kW/K, the daytime set-point in [18, 25] deg C and the hour in [0, 8] of switching to it from the
-    night's fixed one. ``f = -energy`` of heating, ``g`` = mean ``|temperature - comfort|`` over the occupied hours ``- threshold``. The
-    paper's simulator (Energym, Modelica) is replaced by :class:`Zone`; all numbers are ours, because the paper gives none.
+    It tunes the controller ``u = K_p (set-point - temperature)`` of a building for one day. An action is ``K_p`` in [0.5, 5] kW/K, the
+    daytime set-point in [18, 25] deg C and the hour in [0, 8] of switching to it from the night's fixed one. ``f = -energy`` of heating,
+    ``g`` = mean ``|temperature - comfort|`` over the occupied hours ``- threshold``. The paper's simulator (Energym, Modelica) is replaced
+    by :class:`Zone`; all numbers are ours, because the paper gives none.
 
     A proportional controller holds a temperature below its set-point, the more so the lower the gain: a low gain saves at night, and
     needs a higher set-point by day. On 15^3 points 16.5% are feasible; the best, 63.1 kWh at (1.46, 22.5, 5.7), lies inside the box;
@@ -359,10 +378,12 @@ def building(
     Raises:
       InvalidArgument: on a parameter out of range, or steps too long for the zone's air and the greatest gain.
     """
-    decay = minutes / 60.0 * (LIMITS[1][0] + 1.0 / zone.air_to_wall) / zone.air_capacity
+    # These are gain in kW/K, daytime set-point in deg C, and time of switching from night to day in h.
+    low, high = (0.5, 18.0, 0.0), (5.0, 25.0, 8.0)
+    decay = minutes / 60.0 * (high[0] + 1.0 / zone.air_to_wall) / zone.air_capacity
     if decay > 1.0:
         raise checks.InvalidArgument(f"minutes: steps of {minutes} overshoot by the greatest gain; at most {int(minutes / decay)} here")
-    domain = grid(*LIMITS, points_per_axis)
+    domain = grid(low, high, points_per_axis)
     with jax.enable_x64(True):
         energy, deviation = (np.asarray(table) for table in _simulated(np.asarray(domain.points), zone, minutes))
     reward, constraint = -energy, deviation - threshold

@@ -1,4 +1,4 @@
-"""Problems made of others: equality constraints as pairs of inequalities, and constraints that are seen before the choice."""
+"""Modified problems: equality constraints, and constraints shown before the choice."""
 
 from __future__ import annotations
 
@@ -22,26 +22,27 @@ __all__ = ["FullInformation", "full_information", "with_equalities"]
 
 
 def _inside(name: str) -> property:
-    """Return the property that is that of the problem inside."""
+    """Return a property that forwards to the problem inside."""
     return property(lambda self: getattr(self.problem, name))
 
 
 @pytree
 class FullInformation(AbstractProblem):
-    """A problem, or family, whose rounds show ``g_t(.)`` on the whole domain; make one with :func:`full_information`.
+    """Problem or family whose rounds show ``g_t(.)`` on the whole domain.
 
-    A round goes ``drawn = draw(key)``; ``constraint_sample(drawn)``, which the learner may see; its choice; ``observe(index, drawn)``,
-    whose costs are the sample's at ``index``. The reward stays bandit feedback. All else (``domain``, ``means``, ``noise``,
-    ``delay``, ``name`` ...) is as in the problem inside.
+    Make it with :func:`full_information`. A round is ``drawn = draw(key)``, ``constraint_sample(drawn)`` for the learner, its choice, and
+    ``observe(index, drawn)``, whose costs are the sample's at ``index``. The reward stays bandit feedback. All else (``domain``, ``means``,
+    ``noise``, ``delay``, ``name`` ...) is as in the problem inside.
 
     Attributes:
-      problem: the problem inside; its noise says what a round's sample of the constraints is.
+      problem: the problem inside; its noise makes a round's sample of the constraints.
     """
 
     problem: AbstractProblem
     reveals_constraints: ClassVar[bool] = True
 
-    if not TYPE_CHECKING:  # the base class declares their types
+    # The base class declares the types of these.
+    if not TYPE_CHECKING:
         domain, means, noise, delay = _inside("domain"), _inside("means"), _inside("noise"), _inside("delay")
         norm, name, constraints, drawn_from = _inside("norm"), _inside("name"), _inside("constraints"), _inside("drawn_from")
         is_random, has_means, draw, observe = _inside("is_random"), _inside("has_means"), _inside("draw"), _inside("observe")
@@ -58,19 +59,19 @@ class FullInformation(AbstractProblem):
 
 @checked
 def full_information(problem: AbstractProblem, *, noise: Literal["shared", "independent"] = "shared") -> FullInformation:
-    """Let the learner see a noisy sample of the whole constraint function of ``problem`` before it chooses (Zhou and Ji 2022, sec. 4).
+    """Show the learner a noisy sample of all constraints before it chooses.
 
-    The paper asks only that ``g_t(.)`` be i.i.d. samples of ``g(.)`` (Assumption 5). ``"shared"``, the default, adds one number per
-    round and constraint to all of ``g``, as the random arrivals of the paper's own example do (a table of residuals: one row per
-    round). ``"independent"`` draws the problem's noise at every point anew; a learner then favours the points whose noise is low in the
-    round.
+    This is the setting of Zhou and Ji (2022, sec. 4). The paper asks only that ``g_t(.)`` be i.i.d. samples of ``g(.)`` (Assumption 5).
+    ``"shared"``, the default, adds one number per round and constraint to all of ``g``, as the random arrivals of the paper's own example
+    do (a table of residuals: one row per round). ``"independent"`` draws the problem's noise at every point anew; a learner then favours
+    the points whose noise is low in the round.
 
     Args:
       problem: a :class:`~jaxbandit.problems.Problem` or a random family, with at least one constraint.
       noise: ``"shared"`` or ``"independent"``.
 
     Raises:
-      InvalidArgument: on another ``noise``, what is no problem, or a problem without constraints.
+      InvalidArgument: on another ``noise``, an object that is no problem, or a problem without constraints.
     """
     if problem.constraints < 1:
         raise checks.InvalidArgument(f"problem: {problem.name!r} has no constraint to show; give one with m >= 1")
@@ -84,11 +85,12 @@ def with_equalities(
     *,
     tolerance: Annotated[PerFunction, nonnegative],
 ) -> Problem:
-    """Return a problem that asks for ``h(x) = 0``, up to a tolerance, where ``problem`` asks for ``h(x) <= 0``.
+    """Return a problem with equalities in place of some constraints.
 
-    The output of ``h`` becomes two: ``h - tolerance`` and, after it, ``-h - tolerance``, both ``<= 0``; all algorithms take them as
-    they take any two constraints. One noisy reading ``y`` of ``h``, the same as ``problem`` itself would have given, determines both
-    observations, ``y - tolerance`` and ``-y - tolerance``, which arrive together.
+    It asks for ``h(x) = 0``, up to a tolerance, where ``problem`` asks for ``h(x) <= 0``. The output of ``h`` becomes two: ``h -
+    tolerance`` and, after it, ``-h - tolerance``, both ``<= 0``; all algorithms take them as they take any two constraints. One noisy
+    reading ``y`` of ``h``, the same as ``problem`` itself would have given, determines both observations, ``y - tolerance`` and ``-y -
+    tolerance``, which arrive together.
 
     A grid seldom has points where ``h`` is 0: choose a tolerance of at least half the change of ``h`` between neighbours, or no point
     is feasible and every trial is flagged. A surrogate with ``prior_mean=-tolerance`` for both outputs has the bands of ``h`` itself
@@ -122,6 +124,7 @@ def with_equalities(
     margins = dict(zip(chosen, library.broadcast_to(library.asarray(tolerance, means.dtype), (len(chosen),)), strict=True))
     rows = [row for n, h in enumerate(means) for row in ((h - margins[n], -h - margins[n]) if n in margins else (h,))]
     doubled = tuple(sorted(chosen))
-    delay = problem.delay  # none stays none, for which the engine compiles no buffer
+    # Without delay the problem stays without, because then the engine compiles no buffer.
+    delay = problem.delay
     delay = delay if isinstance(delay, NoDelay) else MirroredDelay(delay=delay, doubled=doubled)
     return replace(problem, means=library.stack(rows), noise=Mirrored(model=problem.noise, doubled=doubled), delay=delay)

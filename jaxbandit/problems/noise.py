@@ -1,7 +1,8 @@
-"""Noise models: random terms added to the mean values of ``k = 1 + m`` outputs, reward first, in the units of the outputs.
+"""Noise models: random terms added to the mean values of outputs.
 
-``draw`` makes a round's randomness before a point is chosen, so that it cannot depend on the policy and all rounds are drawn at once,
-outside the loop; ``apply`` turns it into the noise at the chosen point. All models have mean zero, or the mean of their table.
+There are ``k = 1 + m`` outputs, reward first, and noise is in their units. ``draw`` makes a round's randomness before a point is chosen, so
+that it cannot depend on the policy and all rounds are drawn at once, outside the loop; ``apply`` turns it into the noise at the chosen
+point. All models have mean zero, or the mean of their table.
 """
 
 from __future__ import annotations
@@ -42,30 +43,41 @@ def _are_arrays(value: object) -> bool:
 DRAWN = fields.Check("what draw(...) returns, arrays", _are_arrays)
 OF_A_POINT = fields.function("(x [d])")
 
-Drawn: TypeAlias = Annotated[Any, DRAWN]  # the randomness of one round, whose structure is the model's own affair
-Function: TypeAlias = Callable[[Array], ArrayLike]  # of one point x [d]
-FloatingType: TypeAlias = Annotated[DTypeLike, fields.floating_type]  # of the numbers drawn
-Index: TypeAlias = Annotated[Array, fields.index, fields.scalar]  # the number of a point, []
+Drawn: TypeAlias = Annotated[Any, DRAWN]
+"""Randomness of one round, in a structure that each model chooses."""
+Function: TypeAlias = Callable[[Array], ArrayLike]
+"""Function of one point ``x [d]``."""
+FloatingType: TypeAlias = Annotated[DTypeLike, fields.floating_type]
+"""Type of the numbers drawn."""
+Index: TypeAlias = Annotated[Array, fields.index, fields.scalar]
+"""Number ``[]`` of a point."""
 
 
 class Noise(Declared, abc.ABC):
-    """Abstract base of noise models: pytree dataclasses that draw what is added to the mean values of every output."""
+    """Abstract base of noise models, pytree dataclasses that draw noise.
+
+    The noise is added to the mean values of every output.
+    """
 
     described: ClassVar[str] = "a noise model of jaxbandit.problems, such as Gaussian(variance=0.05)"
     in_files: ClassVar[bool] = True
-    by_point: ClassVar[bool] = False  # whether :meth:`apply` depends on the number of the point
+    # Whether :meth:`apply` depends on the number of the point.
+    by_point: ClassVar[bool] = False
 
     @abc.abstractmethod
     def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Drawn:
-        """Return the randomness of one round for ``outputs`` functions, before a point is chosen."""
+        """Return a round's randomness for ``outputs`` functions, before a point is chosen."""
 
     def apply(self, drawn: Drawn, index: Array) -> Array:
-        """Return the noise ``[outputs]`` of an observation at grid ``index []``; default: what was drawn, the same at every point."""
+        """Return the noise ``[outputs]`` at grid ``index []``, by default ``drawn``."""
         result: Array = drawn
         return result
 
     def variances(self, outputs: int) -> np.ndarray | None:
-        """Return the variance ``[outputs]`` on the host, a mean over points; ``None`` (the default) where it is not known."""
+        """Return the variance ``[outputs]`` on the host, or ``None`` (the default).
+
+        It is a mean over points, and ``None`` if it is not known.
+        """
         return None
 
 
@@ -86,7 +98,10 @@ class Gaussian(Noise):
     @classmethod
     @checked
     def from_sd(cls, sd: Annotated[declare.PerOutput, fields.nonnegative_numbers]) -> Gaussian:
-        """Return Gaussian noise of standard deviation ``sd >= 0``, one number or ``[k]``; raise ``InvalidArgument`` on any other."""
+        """Return Gaussian noise of standard deviation ``sd``.
+
+        It is ``>= 0``, one number or ``[k]``. Raises ``InvalidArgument`` on another ``sd``.
+        """
         return cls(variance=np.square(np.asarray(sd, np.float64)))
 
     @checked
@@ -111,7 +126,10 @@ class Noiseless(Noise):
 
 @pytree
 class Uniform(Noise):
-    """Independent uniform noise on ``[-half_width, half_width]``; ``half_width >= 0`` is one number, or ``[k]``, one per output."""
+    """Independent uniform noise on ``[-half_width, half_width]``.
+
+    ``half_width >= 0`` is one number, or ``[k]``, one per output.
+    """
 
     half_width: Annotated[declare.PerOutput, fields.nonnegative] = 1.0
 
@@ -141,7 +159,10 @@ class StudentT(Noise):
 
 @pytree
 class CentredPoisson(Noise):
-    """Counts less their mean, ``Poisson(rate) - rate``; ``rate`` is one number from 0 to 1e9, as counts are int32, or ``[k]``."""
+    """Counts less their mean, ``Poisson(rate) - rate``.
+
+    ``rate`` is one number from 0 to 1e9, because counts are int32, or ``[k]``.
+    """
 
     rate: Annotated[declare.PerOutput, fields.between(0, 1e9, open_low=False)] = 1.0
 
@@ -155,7 +176,7 @@ class CentredPoisson(Noise):
 
 
 def _one_per_point(words: str, *dimensions: int) -> fields.Shape:
-    """Return the shapes of so many dimensions whose last one counts the points of a domain."""
+    """Return shapes with these numbers of dimensions, the last for points."""
     return fields.Shape(
         words, lambda actual, n: len(actual) in dimensions and 0 not in actual and n in (None, actual[-1]), lambda place: place.points
     )
@@ -163,7 +184,9 @@ def _one_per_point(words: str, *dimensions: int) -> fields.Shape:
 
 @pytree
 class Residuals(Noise):
-    """Bootstrap from data: a random row of a table of residuals, read at the chosen point; one reading gives all outputs.
+    """Bootstrap from data: a random row of a table of residuals.
+
+    It is read at the chosen point, and one reading gives all outputs.
 
     Attributes:
       table: ``[n, M]`` residuals (data minus their mean), in the units of the outputs; every row is equally likely.
@@ -176,7 +199,7 @@ class Residuals(Noise):
 
     @checked
     def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> tuple[Array, Array]:
-        """Return row numbers ``[k]`` and weights ``[k]``; the row does not depend on the point, its entry does."""
+        """Return row numbers ``[k]`` and weights ``[k]``, whatever the point."""
         rows = jax.random.randint(key, (1,), 0, np.shape(self.table)[0])
         return jnp.broadcast_to(rows, (outputs,)), jnp.broadcast_to(jnp.asarray(self.weights, dtype), (outputs,))
 
@@ -190,7 +213,10 @@ class Residuals(Noise):
 
 @pytree
 class PerOutput(Noise):
-    """A model of its own for every output, reward first: ``PerOutput(models=(Gaussian(variance=0.01), Noiseless()))``."""
+    """Noise with a model for every output, reward first.
+
+    An example is ``PerOutput(models=(Gaussian(variance=0.01), Noiseless()))``.
+    """
 
     models: Annotated[Sequence[Noise], fields.one_function]
 
@@ -212,10 +238,11 @@ class PerOutput(Noise):
 
 @pytree
 class PerPoint(Noise):
-    """Noise of a ``model`` drawn afresh at every point of the domain, where other models share a round's draw between points.
+    """Noise of a ``model`` drawn afresh at every point of the domain.
 
-    It matters only where more than one point of a round is seen (:class:`~jaxbandit.problems.FullInformation`). ``draw`` keeps a key
-    and ``apply`` draws from it and the point's number, so nothing of size ``M`` is stored.
+    Other models share a round's draw between points. It matters only if the learner sees more than one point of a round
+    (:class:`~jaxbandit.problems.FullInformation`). ``draw`` keeps a key and ``apply`` draws from it and the point's number, so nothing of
+    size ``M`` is stored.
     """
 
     by_point: ClassVar[bool] = True
@@ -259,7 +286,9 @@ class Heteroscedastic(Noise):
         *,
         model: Noise = Gaussian(),
     ) -> Heteroscedastic:
-        """Return noise whose variance is a function of a point ``x [d]``, or a list of one for each output.
+        """Return noise with functions of a point ``x [d]`` as variances.
+
+        ``variance`` is one function, or a list with a function for each output.
 
         Raises:
           InvalidArgument: when a function cannot be traced, or is not finite and >= 0 at some point of the domain.
@@ -290,7 +319,9 @@ class Heteroscedastic(Noise):
 
 @pytree
 class Mirrored(Noise):
-    """Noise some of whose outputs are doubled, the copy with the opposite sign, as two inequalities that share one reading.
+    """Noise with some outputs doubled, the copy with the opposite sign.
+
+    Two inequalities share one reading in this way.
 
     Attributes:
       model: the noise of the ``k - e`` outputs before any is doubled.

@@ -1,5 +1,7 @@
-"""Random families in reproducing kernel Hilbert spaces: kernel expansions on ``[0, 1]`` (Zhou and Ji 2022), and interpolants on a square
-(Vakili et al. 2023)."""
+"""Random families in reproducing kernel Hilbert spaces.
+
+They are kernel expansions on ``[0, 1]`` (Zhou and Ji 2022), and interpolants on a square (Vakili et al. 2023).
+"""
 
 from __future__ import annotations
 
@@ -24,33 +26,42 @@ from jaxbandit.problems.noise import Gaussian, Noise
 
 __all__ = ["RKHS_2D_LENGTH_SCALES", "rkhs_1d", "rkhs_1d_binding", "rkhs_2d", "rkhs_2d_draws"]
 
-RKHS_2D_LENGTH_SCALES = {"f1": 0.8, "f2": 1.0}  #: of the kernels that the two kinds of function are drawn with
-SHARE = between(0, 1)
+#: Length-scales of the kernels that the two kinds of function are drawn with.
+RKHS_2D_LENGTH_SCALES = {"f1": 0.8, "f2": 1.0}
 
-Points: TypeAlias = Annotated[int, whole(2, 20_000)]  # on an interval, with a kernel matrix of all pairs
-PointsPerAxis: TypeAlias = Annotated[int, whole(2, 140)]  # of a square, with a kernel matrix of all pairs
+Share: TypeAlias = Annotated[Scalar, between(0, 1)]
+# A kernel matrix of all pairs limits the numbers of points on an interval and of points on each axis of a square.
+Points: TypeAlias = Annotated[int, whole(2, 20_000)]
+PointsPerAxis: TypeAlias = Annotated[int, whole(2, 140)]
 
 
 def rkhs_function(key: Key, kernel_matrix: Table, centres: int) -> tuple[Array, Array]:
-    """Draw ``f = sum_i a_i k(., x_i)`` as ``[M]``, with its RKHS norm ``[]``: ``a_i ~ U[-1, 1]``, ``x_i`` uniform, with repeats."""
+    """Draw a function ``[M]`` with its RKHS norm ``[]``.
+
+    It is ``f = sum_i a_i k(., x_i)``, ``a_i ~ U[-1, 1]``, ``x_i`` uniform, with repeats.
+    """
     where_key, weight_key = jax.random.split(key)
     size = np.shape(kernel_matrix)[0]
     where = jax.random.randint(where_key, (centres,), 0, size)
     weights = jax.random.uniform(weight_key, (centres,), float_dtype(), -1, 1)
     coefficients = jnp.zeros((size,), weights.dtype).at[where].add(weights)
     values = times(kernel_matrix, coefficients)
-    return values, jnp.sqrt(jnp.maximum(jnp.sum(coefficients * values), 0))  # |f|^2 = a^T K a
+    # The norm is |f|^2 = a^T K a.
+    return values, jnp.sqrt(jnp.maximum(jnp.sum(coefficients * values), 0))
 
 
 @pytree
 class RkhsThreshold(Draws):
-    """A family with ``f = sum_i a_i k(., x_i)`` and ``g = -f + h``, ``h = threshold * B``, drawn until ``max f >= least_peak * B``."""
+    """Family of kernel expansions ``f`` and ``g = -f + h``.
+
+    ``f = sum_i a_i k(., x_i)``, ``h = threshold * B``, and functions are drawn until ``max f >= least_peak * B``.
+    """
 
     matrix: Root
     centres: Count = static(default=100)
     attempts: Count = static(default=100)
-    threshold: Annotated[Scalar, SHARE] = 0.5
-    least_peak: Annotated[Scalar, SHARE] = 0.52
+    threshold: Share = 0.5
+    least_peak: Share = 0.52
     bound: Literal["norm", "max"] = static(default="norm")
 
     @checked
@@ -68,7 +79,10 @@ class RkhsThreshold(Draws):
 
 @pytree
 class RkhsBinding(Draws):
-    """A family with independent ``f`` and ``g``, drawn until the best ``f`` is infeasible and ``min g <= -least_slack * max |g|``."""
+    """Family with independent ``f`` and ``g``, drawn until ``g`` binds.
+
+    The best ``f`` is infeasible then, and ``min g <= -least_slack * max |g|``.
+    """
 
     matrix: Root
     centres: Count = static(default=100)
@@ -95,20 +109,21 @@ class RkhsBinding(Draws):
 def rkhs_1d(
     points_per_axis: Points = 100,
     *,
-    threshold: Annotated[Scalar, SHARE] = 0.5,
+    threshold: Share = 0.5,
     bound: Literal["norm", "max"] = "norm",
-    least_peak: Annotated[Scalar, SHARE] = 0.52,
+    least_peak: Share = 0.52,
     noise: Noise | None = None,
     kernel: Kernel | None = None,
     centres: Count = 100,
     attempts: Count = 100,
 ) -> RkhsThreshold:
-    """Make the family that asks for the best point of ``{f >= h}``, ``f`` random in an RKHS on ``[0, 1]`` (Zhou and Ji 2022, App. F.1).
+    """Make the family of random ``f`` in an RKHS, at least ``h``.
 
-    ``f = sum_{i=1}^{p} a_i k(., x_i)``, ``a_i ~ U[-1, 1]``, ``x_i`` uniform on the grid with repeats (the paper does not say), and
-    ``g = -f + h``. The paper does not define ``B`` either: here it is the RKHS norm, or ``max |f|``. Instances with
-    ``max f < 0.52 B`` are drawn again (our addition: ``{f >= h}`` is often empty otherwise); 57% of draws pass with the norm, 64% with
-    the maximum. The constraint does not bind: the best point is also the safest.
+    It asks for the best point of ``{f >= h}`` on ``[0, 1]`` (Zhou and Ji 2022, App. F.1). ``f = sum_{i=1}^{p} a_i k(., x_i)``, ``a_i ~
+    U[-1, 1]``, ``x_i`` uniform on the grid with repeats (the paper does not say), and ``g = -f + h``. The paper does not define ``B``
+    either: here it is the RKHS norm, or ``max |f|``. Instances with ``max f < 0.52 B`` are drawn again (our addition: ``{f >= h}`` is often
+    empty otherwise); 57% of draws pass with the norm, 64% with the maximum. The constraint does not bind: the best point is also the
+    safest.
 
     Args:
       points_per_axis: ``M >= 2`` evenly spaced points, ends included (paper: 100).
@@ -136,10 +151,10 @@ def rkhs_1d_binding(
     centres: Count = 100,
     attempts: Count = 100,
 ) -> RkhsBinding:
-    """Make a family of functions as in :func:`rkhs_1d` with an independent, binding constraint; ours, to show the trade-off with cost.
+    """Make a family as :func:`rkhs_1d`, with an independent, binding constraint.
 
-    ``f`` and ``g`` are two independent draws; an instance counts when the best point of ``f`` alone violates ``g`` and the Slater slack
-    is at least a quarter of ``max |g|``.
+    The family is ours, to show the trade-off with cost. ``f`` and ``g`` are two independent draws; an instance counts when the best point
+    of ``f`` alone violates ``g`` and the Slater slack is at least a quarter of ``max |g|``.
 
     Args:
       least_slack: smallest Slater slack accepted, as a share of ``max |g|``, in ``[0, 1]``.
@@ -151,7 +166,7 @@ def rkhs_1d_binding(
 
 
 def _on_interval(points_per_axis: int, noise: Noise | None, kernel: Kernel) -> dict[str, Any]:
-    """Return the domain, the kernel matrix and the noise of a family on ``[0, 1]``."""
+    """Return domain, kernel matrix and noise of a family on ``[0, 1]``."""
     size = checks.short(points_per_axis)
     check_fits("points_per_axis", 3 * 8 * int(points_per_axis) ** 2, f"the kernel matrix of {size} points and its factors", "take fewer")
     domain = grid([0.0], [1.0], points_per_axis)
@@ -160,9 +175,10 @@ def _on_interval(points_per_axis: int, noise: Noise | None, kernel: Kernel) -> d
 
 @pytree
 class RkhsInterpolants(Draws):
-    """A family with ``f`` the least-norm interpolant of ``y ~ N(0, K)`` at random points.
+    """Family of least-norm interpolants ``f`` of random values at random points.
 
-    Its squared RKHS norm ``y^T K^{-1} y`` is chi-squared with one degree of freedom for each centre (or the rank of ``K``, if lower).
+    The values are ``y ~ N(0, K)``. The squared RKHS norm ``y^T K^{-1} y`` is chi-squared with one degree of freedom for each centre (or the
+    rank of ``K``, if lower).
     """
 
     root: Root
@@ -180,7 +196,10 @@ class RkhsInterpolants(Draws):
 
     @checked
     def fixed(self, seed: Seed) -> Problem:
-        """Return the instance of a seed ``>= 0`` of NumPy's generator, in float64: the same function on every machine."""
+        """Return the instance of a seed ``>= 0``, equal on every machine.
+
+        The seed is of NumPy's generator, and the instance is in float64.
+        """
         rng = np.random.default_rng(seed)
         where, weights = rng.choice(self.domain.size, self.centres, replace=False), rng.standard_normal(self.centres)
         with jax.enable_x64(True):
@@ -188,11 +207,15 @@ class RkhsInterpolants(Draws):
             return self.instance(np.asarray(reward)[None], np.asarray(norm).item())
 
     def _values(self, where: Array, weights: Array) -> tuple[Array, Array]:
-        """Return ``f = k(., Z) L^{-T} w`` and its norm ``|w|``, with ``L L^T = k(Z, Z)`` and centres ``Z = points[where]``."""
+        """Return ``f = k(., Z) L^{-T} w`` and its norm ``|w|``.
+
+        ``L L^T = k(Z, Z)``, with centres ``Z = points[where]``.
+        """
         # L^T is the triangular factor of root[Z]^T = Q L^T, and so f = root Q w, without solving with a nearly singular matrix.
         basis, triangle = _qr(jnp.asarray(self.root, float_dtype())[where].T)
         signs = jnp.where(jnp.diagonal(triangle) < 0, -1, 1).astype(weights.dtype)
-        weights = signs * weights[: signs.shape[0]]  # fewer than centres where the kernel matrix has a lower rank
+        # There are fewer weights than centres if the kernel matrix has a lower rank.
+        weights = signs * weights[: signs.shape[0]]
         reward = times(self.root, times(basis, weights))
         norm = jnp.sqrt(jnp.sum(weights**2))
         return reward - jnp.min(reward) if self.shift_to_zero else reward, norm
@@ -203,7 +226,10 @@ _values = jax.jit(RkhsInterpolants._values)
 
 @jax.custom_batching.sequential_vmap
 def _qr(matrix: Array) -> tuple[Array, Array]:
-    """Return the reduced QR factors, one instance at a time under ``vmap``: a batched QR on several CPU devices can hang in jaxlib 0.10."""
+    """Return the reduced QR factors, one instance at a time under ``vmap``.
+
+    A batched QR on several CPU devices can hang in jaxlib 0.10.
+    """
     basis, triangle = jnp.linalg.qr(matrix)
     return basis, triangle
 
@@ -221,11 +247,11 @@ def rkhs_2d_draws(
     centres: Annotated[int, whole(1)] = 100,
     shift_to_zero: bool = False,
 ) -> RkhsInterpolants:
-    """Make the family of random functions of BPE-Delay (Vakili et al. 2023, sec. 7), a new one for every trial; no constraints.
+    """Make the family of random functions of BPE-Delay, without constraints.
 
-    ``f`` interpolates 100 values of a Gaussian process at random points of the grid. Its RKHS norm, the ``norm`` of an instance, is
-    10 on average with a standard deviation of 0.7. The paper does not state the domain (its published code: a square of side 10), the
-    number of points or their places.
+    It is of Vakili et al. (2023, sec. 7), with a new function for every trial. ``f`` interpolates 100 values of a Gaussian process at
+    random points of the grid. Its RKHS norm, the ``norm`` of an instance, is 10 on average with a standard deviation of 0.7. The paper does
+    not state the domain (its published code: a square of side 10), the number of points or their places.
 
     Args:
       variant: ``"f1"`` or ``"f2"``, squared exponential of length-scale 0.8 or 1.
@@ -257,9 +283,10 @@ def rkhs_2d_draws(
 def rkhs_2d(
     variant: Annotated[str, choice(*RKHS_2D_LENGTH_SCALES)] = "f1", points_per_axis: PointsPerAxis = 50, *, seed: Seed = 0, **options: Any
 ) -> Problem:
-    """Make one fixed function of the kind ``f1`` or ``f2`` of BPE-Delay's experiments, a sample of :func:`rkhs_2d_draws`.
+    """Make one fixed function like those of BPE-Delay's experiments.
 
-    The paper's own functions are not published; a seed gives one like them, the same on every machine.
+    It is a sample of :func:`rkhs_2d_draws`, of the kind ``f1`` or ``f2``. The paper's own functions are not published; a seed gives one
+    like them, the same on every machine.
 
     Args:
       variant, points_per_axis: as for :func:`rkhs_2d_draws`.

@@ -15,7 +15,7 @@ import jaxbandit as jb
 from jaxbandit import InvalidArgument, canonicalise, domains, kernels, problems
 from jaxbandit.ascent import to_edge
 from jaxbandit.core.keys import Stream, stream_key, trial_key
-from jaxbandit.problems.drawn import CORNER
+from jaxbandit.problems.drawn import SEARCH
 
 BOX = domains.box({"a": (0.0, 2.0), "b": (-1.0, 1.0)}, candidates=16, starts=2, steps=3)
 FAMILY = problems.gp_draws(domain=BOX, kernel=kernels.Matern52(length_scale=0.3), constraints=2)
@@ -88,7 +88,7 @@ def test_points_beyond_two_constraints_reach_their_corner() -> None:
     def worst(x: jax.Array) -> jax.Array:
         return jnp.max((x - corner[None].astype(np.float32)) @ normals.T.astype(np.float32), axis=1)
 
-    reached = jax.jit(lambda points: to_edge(worst, points, CORNER))(points.astype(np.float32))
+    reached = jax.jit(lambda points: to_edge(worst, points, SEARCH.to_corner))(points.astype(np.float32))
     assert np.all((np.asarray(reached, np.float64) - corner) @ normals.T <= 1e-7)
     assert np.allclose(reached, corner, atol=1e-4)
 
