@@ -20,7 +20,7 @@ from jaxbandit.fused.cells import Ref, Rows, Unsupported, Value
 from jaxbandit.fused.plan import Form, FusedKernel, KernelInputs, Moment, RoundParts
 from jaxbandit.surrogates.features import HIGHEST_PRECISION
 
-LANES, SUBLANES = 128, 8
+LANES = 128
 # A core has noise and records of 128 rounds beside it at once.
 PART_ROUNDS = 128
 # A kernel may take 110 MiB of memory beside a core.
@@ -30,7 +30,8 @@ VMEM_BYTES = 110 * 2**20
 def run(plan: FusedKernel, parts: RoundParts, form: Form, size: int, given: KernelInputs) -> tuple[Array, Array, Array, Array]:
     """Return records ``[B, T, w]`` and, after all rounds, roots, means, variances."""
     trials, rounds, outputs = given.noise.shape
-    rank = -(-form.rank // SUBLANES) * SUBLANES
+    # Vector registers have 8 sublanes.
+    rank = -(-form.rank // 8) * 8
     lanes = trials if plan.interpret else LANES
     beyond, more = -trials % lanes, rank - form.rank
     part = min(PART_ROUNDS, rounds)
