@@ -295,7 +295,7 @@ def check_best(value: float, there: np.ndarray, means: np.ndarray) -> None:
         raise checks.InvalidArgument(f"best[0]: {words}, got {value:.6g}")
 
 
-# Two optima so many sides of the box apart count as of different basins.
+# Optima are in different basins if they are more than a twentieth of the box's sides apart.
 BASIN_DISTANCE = 0.05
 
 
@@ -350,9 +350,9 @@ def certified(box: Box, functions: Sequence[Function]) -> Certificate:
 
 
 def _slope_left(slopes: np.ndarray, values: np.ndarray, x: np.ndarray, spread: np.ndarray) -> float:
-    """Return the norm of the reward's gradient, projected, in spreads per side.
+    """Return the norm of the projected gradient of the reward.
 
-    Active constraints and sides take their share of the gradient.
+    Active constraints and sides cancel the other part. Its unit is the spread of the reward per side.
     """
     from scipy.optimize import nnls
 

@@ -61,7 +61,7 @@ class FullInformation(AbstractProblem):
 def full_information(problem: AbstractProblem, *, noise: Literal["shared", "independent"] = "shared") -> FullInformation:
     """Show the learner a noisy sample of all constraints before it chooses.
 
-    This is the setting of Zhou and Ji (2022, sec. 4). The paper asks only that ``g_t(.)`` be i.i.d. samples of ``g(.)`` (Assumption 5).
+    That is the setting of Zhou and Ji (2022, sec. 4). The paper asks only that ``g_t(.)`` be i.i.d. samples of ``g(.)`` (Assumption 5).
     ``"shared"``, the default, adds one number per round and constraint to all of ``g``, as the random arrivals of the paper's own example
     do (a table of residuals: one row per round). ``"independent"`` draws the problem's noise at every point anew; a learner then favours
     the points whose noise is low in the round.

@@ -118,7 +118,10 @@ class Contents:
         return np.concatenate([np.arange(1 - self.before, 1), self.kept])
 
     def coordinates(self, *, outputs: bool) -> dict[str, object]:
-        """Return the coordinates, with outputs if ``outputs`` or trajectories ask for them."""
+        """Return the coordinates of the results.
+
+        Outputs are a dimension with trajectories, or if ``outputs``.
+        """
         named: dict[str, object] = {
             "algorithm": [row.label for row in self.rows],
             "trial": np.asarray(self.trials),

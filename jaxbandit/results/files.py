@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 LOGGER = logging.getLogger("jaxbandit")
 COMPRESSION_LEVEL = 4
-# A chunk is compressed and read at a time.
+# The library compresses and reads a chunk of 1 MiB at a time.
 CHUNK_BYTES = 2**20
 
 
