@@ -159,7 +159,7 @@ class AbstractProblem(OnDomain):
         return jnp.any(jnp.all(jnp.asarray(self.means)[1:] <= 0, axis=0))
 
     def means_of(self, chosen: Array) -> Array:
-        """Return mean values ``[1 + m, ..., T]`` at the ``chosen [..., T]``."""
+        """Return mean values ``[1 + m, ..., T]`` at ``chosen [..., T]``."""
         return jnp.asarray(self.means)[:, chosen]
 
     def constraint_sample(self, drawn: Drawn) -> Array:
