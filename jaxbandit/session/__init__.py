@@ -1,7 +1,8 @@
-"""Sessions: real experiments that ask for points and are told values, late, in parts and out of order, and that survive a crash.
+"""Sessions run real experiments by ask and tell, and survive a crash.
 
-A session plays the rounds of a simulation on values that its user tells. Its parts are its ``specification``, all events are in its
-``journal``, and what they amount to is its ``state``. Needs the ``study`` extra (``pip install "jaxbandit[study]"``).
+A session runs the rounds of a simulation on values that its user reports, late, in parts and out of order. Its ``specification``
+names its parts, its ``journal`` stores all events, and its ``state`` is the result of these events.
+Sessions need the ``study`` extra (``pip install "jaxbandit[study]"``).
 """
 
 from jaxbandit.session.axes import Axis
@@ -28,4 +29,5 @@ __all__ = [
     "optimise",
     "read_toml",
 ]
-__dir__ = __all__.copy  # what completion shows
+# Completion shows the public names alone.
+__dir__ = __all__.copy
