@@ -19,8 +19,8 @@ from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.rounds import UNLIKELY
 from jaxbandit.kernels import Kernel
 from jaxbandit.session.axes import ON_GRID, Space
+from jaxbandit.session.history import HistoryRow
 from jaxbandit.session.journal import SessionError
-from jaxbandit.session.measured import Measured
 from jaxbandit.session.models import LENGTH, Values, default_model, deviations_of, sides_of
 from jaxbandit.session.quantities import Outputs, Standard
 from jaxbandit.session.specification import SEEDS, Specification
@@ -34,7 +34,7 @@ SHORTEST, LONGEST = 0.1, 0.3  # length-scales of a model that is fitted once, as
 LEAST_NOISE = 0.01  # noise variance of such a model, in units of its prior variance
 
 
-def seeded_by(specification: Specification, rows: Sequence[Measured]) -> Specification:
+def seeded_by(specification: Specification, rows: Sequence[HistoryRow]) -> Specification:
     """Return the specification whose seeds are also the points of rows in which all constraints were measured to hold.
 
     Seeds that have been measured are not measured again. A row that was moved to the grid tells nothing of the point there.

@@ -30,8 +30,8 @@ from jaxbandit.feedback import Policy
 from jaxbandit.session.axes import LARGEST_TOLD, Axis, Place, Space
 from jaxbandit.session.course import Course
 from jaxbandit.session.guarantee import check_prior, fitted_once, seeded_by
+from jaxbandit.session.history import History, HistoryRow, Names, OffGrid, OutsideOf, check_placed, observed, rows_of
 from jaxbandit.session.journal import WAIT, Body, DamagedSession, SessionError, Unwritten, create_journal, open_journal
-from jaxbandit.session.measured import History, Measured, Names, OffGrid, OutsideOf, check_placed, observed, rows_of
 from jaxbandit.session.models import DEFAULT_ALGORITHM, deviations_of, fitted, fitted_in_units, standard_of, warn_of_constraints_that_held
 from jaxbandit.session.quantities import Outputs, told_values
 from jaxbandit.session.reading import Reading, Recommendation
@@ -410,7 +410,7 @@ class Session(Reading):
         """
         with self._claimed():
             parts = self.specification
-            row = Measured.of(self._state.space, parts.outputs, point, values)
+            row = HistoryRow.of(self._state.space, parts.outputs, point, values)
             check_placed([row], parts.space, off_grid, "point")
             return self._observed([row])[0]
 
@@ -460,7 +460,7 @@ class Session(Reading):
                 self._tell(record, values)
             return (*(record.ticket for record, _ in mine), *others)
 
-    def _observed_all(self, rows: Sequence[Measured], off_grid: str) -> tuple[Ticket, ...]:
+    def _observed_all(self, rows: Sequence[HistoryRow], off_grid: str) -> tuple[Ticket, ...]:
         check_placed(rows, self.specification.space, off_grid, "history")
         told = [row.table() for row in rows]
         for event in self._journal.events if rows else ():
@@ -470,7 +470,7 @@ class Session(Reading):
                 raise SessionError(f"history: these rows were told before, as {which}")
         return self._observed(rows) if rows else ()
 
-    def _observed(self, rows: Sequence[Measured]) -> tuple[Ticket, ...]:
+    def _observed(self, rows: Sequence[HistoryRow]) -> tuple[Ticket, ...]:
         self._keep_up()  # where a process ended before it came to that
         number, size = len(self._state.records) + 1, self._state.space.size
         rows = [dataclasses.replace(row, index=size + place) if row.index < 0 else row for place, row in enumerate(rows)]

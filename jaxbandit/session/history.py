@@ -27,7 +27,7 @@ Names: TypeAlias = Annotated[Sequence[str], each(text)]
 
 
 @dataclasses.dataclass(frozen=True)
-class Measured:
+class HistoryRow:
     """Values, as many as are there, that were measured at a point; the domain's point ``index`` stands for it."""
 
     index: int  # -1 of a point of a box, which gets a number of its own
@@ -37,7 +37,7 @@ class Measured:
     ticket: int | None = None  # of one that was asked for
 
     @classmethod
-    def of(cls, space: Space, outputs: Outputs, point: Mapping[str, object], values: Mapping[str, float] | None) -> Measured:
+    def of(cls, space: Space, outputs: Outputs, point: Mapping[str, object], values: Mapping[str, float] | None) -> HistoryRow:
         """Return what is told of a point; raises ``InvalidArgument`` on what is no point of ``space`` or no values of ``outputs``."""
         if isinstance(space.domain, Box):
             space.place(point)  # which refuses what lies beyond it
@@ -58,7 +58,7 @@ class Measured:
         return {"index": self.index, "point": dict(self.point), "values": dict(self.values)}
 
 
-def observed(ticket: int, rows: Sequence[Measured]) -> dict[str, object]:
+def observed(ticket: int, rows: Sequence[HistoryRow]) -> dict[str, object]:
     """Return what the event holds by which rows get numbers of tickets from ``ticket`` on."""
     return {"ticket": ticket, "rows": [row.table() for row in rows]}
 
@@ -70,7 +70,7 @@ def rows_of(
     outside: str = "refuse",
     tickets: Mapping[int, int] | None = None,
     space: Space | None = None,
-) -> list[Measured]:
+) -> list[HistoryRow]:
     """Return what the rows of a table tell: coordinates of a point, and values of outputs, blank where one is not there yet.
 
     Rows may have the number of one of ``tickets``, whose points are given by number in the session's own ``space``; without any a column of
@@ -101,7 +101,7 @@ def rows_of(
     if not table.keys() & set(outputs.names):
         raise InvalidArgument(f"history: must have a column of an output, {', '.join(outputs.names)}; got {short(list(table))}")
     labels = {name: set(column.tolist()) for name, column in space.columns.items() if column.dtype.kind == "U"}
-    rows, left_out = list[Measured](), list[int]()
+    rows, left_out = list[HistoryRow](), list[int]()
     for number, ticket in enumerate(asked):
         with naming(f"history: row {number + 1}"):
             row = {name: _entry(name, cells[number], labels.get(name)) for name, cells in table.items()}
@@ -111,7 +111,7 @@ def rows_of(
                 if blank := [name for name, held in point.items() if held is None]:
                     raise InvalidArgument(f"{', '.join(blank)}: is blank, and a row must say all of its point")
                 try:
-                    rows.append(Measured.of(space, outputs, point, values or None))
+                    rows.append(HistoryRow.of(space, outputs, point, values or None))
                 except Outside as error:
                     if outside == "refuse":
                         dropping = either("outside='drop'", "--outside drop")
@@ -122,7 +122,7 @@ def rows_of(
             if index is None:
                 raise InvalidArgument(f"ticket: must be one that was asked for, or blank, got {ticket:g}")
             there = space.point(index)
-            one = Measured.of(space, outputs, there if any(map(is_blank, point.values())) else point, values or None)
+            one = HistoryRow.of(space, outputs, there if any(map(is_blank, point.values())) else point, values or None)
             if one.index != index and (
                 one.index >= 0 or not np.allclose(space.place(one.point), space.modelled[index], atol=ON_GRID, rtol=0)
             ):
@@ -165,7 +165,7 @@ def _entry(name: str, cell: object, categories: Collection[object] | None = None
     return number
 
 
-def check_placed(rows: Sequence[Measured], space: Space, off_grid: str, argument: str) -> None:
+def check_placed(rows: Sequence[HistoryRow], space: Space, off_grid: str, argument: str) -> None:
     """Raise ``InvalidArgument`` on a point off the grid; with ``off_grid="round"`` warn of it, for the nearest one stands for it."""
     off = [row for row in rows if row.distance > ON_GRID]
     if not off:
