@@ -41,8 +41,8 @@ from jaxbandit.feedback import Policy
 from jaxbandit.problems.data import Constraint, Objective
 from jaxbandit.session import Axis, Model, Session, SessionError, Specification
 from jaxbandit.session.axes import LARGEST_TOLD, Place, Space
-from jaxbandit.session.course import SAME, Spot, is_among
 from jaxbandit.session.journal import Unwritten
+from jaxbandit.session.learner import SAME, Spot, is_among
 from jaxbandit.session.quantities import Outputs
 
 __all__ = ["Sampler", "export"]

@@ -1,16 +1,16 @@
 """Sessions run real experiments by ask and tell, and survive a crash.
 
 A session runs the rounds of a simulation on values that its user reports, late, in parts and out of order. Its ``specification``
-names its parts, its ``journal`` stores all events, and its ``state`` is the result of these events.
+names its parts, its ``journal`` stores all events, and ``replay`` computes its state from these events.
 Sessions need the ``study`` extra (``pip install "jaxbandit[study]"``).
 """
 
 from jaxbandit.session.axes import Axis
 from jaxbandit.session.journal import CannotRecord, DamagedSession, SessionError, SessionInUse
 from jaxbandit.session.optimised import Optimised, optimise
+from jaxbandit.session.replay import Ticket
 from jaxbandit.session.session import DeclaredInfeasible, Recommendation, Session
 from jaxbandit.session.specification import Specification, read_toml
-from jaxbandit.session.state import Ticket
 from jaxbandit.study.runs import Model
 
 __all__ = [

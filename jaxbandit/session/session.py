@@ -28,15 +28,15 @@ from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.rounds import UNLIKELY
 from jaxbandit.feedback import Policy
 from jaxbandit.session.axes import LARGEST_TOLD, Axis, Place, Space
-from jaxbandit.session.course import Course
 from jaxbandit.session.guarantee import check_prior, fitted_once, seeded_by
 from jaxbandit.session.history import History, HistoryRow, Names, OffGrid, OutsideOf, check_placed, observed, rows_of
 from jaxbandit.session.journal import WAIT, Body, DamagedSession, SessionError, Unwritten, create_journal, open_journal
+from jaxbandit.session.learner import Course
 from jaxbandit.session.models import DEFAULT_ALGORITHM, deviations_of, fitted, fitted_in_units, standard_of, warn_of_constraints_that_held
 from jaxbandit.session.quantities import Outputs, told_values
-from jaxbandit.session.reading import Reading, Recommendation
+from jaxbandit.session.replay import LEARNER, Record, State, Ticket, spot_of
 from jaxbandit.session.specification import SEEDS, Specification, with_seeds
-from jaxbandit.session.state import LEARNER, Record, State, Ticket, spot_of
+from jaxbandit.session.views import Reading, Recommendation
 from jaxbandit.study.runs import Model
 
 WARNED_OF = Status.FAR_FROM_PRIOR | Status.SAFE_SET_STILL | Status.SEED_UNSAFE  # once in a session, when it asks

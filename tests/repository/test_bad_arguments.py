@@ -23,7 +23,7 @@ from jaxbandit.core import fields
 from jaxbandit.core.declare import parameters
 from jaxbandit.engine.arguments import TRIALS
 from jaxbandit.session.axes import Axis
-from jaxbandit.session.reading import Reading
+from jaxbandit.session.views import Reading
 from tests.support.declared import CLASSES, required
 from tests.support.refusals import refused
 

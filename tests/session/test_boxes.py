@@ -36,7 +36,7 @@ from jaxbandit.estimators import Bounds
 from jaxbandit.feedback import Wait
 from jaxbandit.session import Axis, Model, Session
 from jaxbandit.session.axes import Space
-from jaxbandit.session.course import MANY
+from jaxbandit.session.learner import MANY
 from tests.oracles.gaussian_process import matern52, mean_and_sd
 
 AXES = [Axis.between("dose", 0.1, 2.0, unit="mg"), Axis.between("rate", 1e-4, 1e-1, scale="logarithmic")]

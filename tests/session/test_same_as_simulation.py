@@ -16,7 +16,7 @@ from jaxbandit import Anytime, Cbo, Config, InitialDesign, Refitted, Rpol, Se3, 
 from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
 from jaxbandit.engine.arguments import Delays
 from jaxbandit.engine.cell import Cell
-from jaxbandit.session.course import Course
+from jaxbandit.session.learner import Course
 from jaxbandit.session.specification import UnknownDelay
 from tests.support import conformance, panel
 from tests.support.algorithms import ALGORITHMS, REPRESENTATIVES, TABLES

@@ -20,9 +20,9 @@ from jaxbandit.core.pytree import html_fields
 from jaxbandit.domains import Box
 from jaxbandit.session.axes import Place
 from jaxbandit.session.journal import Event, Journal, SessionError
+from jaxbandit.session.replay import State, Ticket
 from jaxbandit.session.shown import Believed
 from jaxbandit.session.specification import Specification
-from jaxbandit.session.state import State, Ticket
 from jaxbandit.study.runs import Model
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from jaxbandit.core.status import Status
 from jaxbandit.domains import Box
 from jaxbandit.feedback.learner import BESIDE
 from jaxbandit.session.axes import ON_GRID, Place
-from jaxbandit.session.course import SAME, Course, Spot, Told, is_among, room_for
 from jaxbandit.session.guarantee import held_points, within_steps
 from jaxbandit.session.journal import JOURNAL, DamagedSession, Event, Journal, SessionError
+from jaxbandit.session.learner import SAME, Course, Spot, Told, is_among, room_for
 from jaxbandit.session.models import Values, is_fit_due, is_quiet
 from jaxbandit.session.quantities import Standard, told_values
 from jaxbandit.session.shown import Shown
