@@ -43,7 +43,7 @@ Told: TypeAlias = tuple[int, Place, Mapping[int, float]]
 """A point, and values of modelled functions there by number."""
 
 
-class Chosen(NamedTuple):
+class Selection(NamedTuple):
     """The point of a round, the flags that the algorithm raised, and its state after the choice."""
 
     point: int
@@ -52,7 +52,7 @@ class Chosen(NamedTuple):
     after: object
 
 
-class Carry(NamedTuple):
+class LearnerState(NamedTuple):
     """All that a round leaves to the next one."""
 
     state: object
@@ -61,7 +61,7 @@ class Carry(NamedTuple):
 
 
 @jax.jit
-def _start(setting: Setting, indices: Array, values: Array, count: Array, places: Array | None = None) -> Carry:
+def _start(setting: Setting, indices: Array, values: Array, count: Array, places: Array | None = None) -> LearnerState:
     """Return what leads to round 1, before which the first ``count`` of ``values [n, k]`` at points ``indices [n]`` are learnt.
 
     On a box ``places [n, d]`` are these points in the unit cube.
@@ -85,7 +85,7 @@ def _start(setting: Setting, indices: Array, values: Array, count: Array, places
             state = jax.tree.map(lambda part: belief if part is notes else part, state, is_leaf=lambda part: part is notes)
         state = algorithm.begin(setting.arena, state)
     pending = None if delays is None else Pending.empty(delays.capacity, arena.surrogate.outputs, arena.dtype)
-    return Carry(state, pending, _far(setting, indices, values))
+    return LearnerState(state, pending, _far(setting, indices, values))
 
 
 def _placed(setting: Setting, state: Any, index: Array, place: Array) -> object:
@@ -138,7 +138,7 @@ def _choose(
 
 
 @jax.jit
-def _end(setting: Setting, carry: Carry, t: Array, index: Array, values: Array, place: Array | None = None) -> Carry:
+def _end(setting: Setting, carry: LearnerState, t: Array, index: Array, values: Array, place: Array | None = None) -> LearnerState:
     """Return what the end of round ``t`` leaves, whose point is ``index``, on a box ``place [d]`` of the unit cube.
 
     ``values [C, k]`` are those that arrive from each of the last ``C`` rounds, NaN for none; where none is late ``C`` is 1.
@@ -155,7 +155,7 @@ def _end(setting: Setting, carry: Carry, t: Array, index: Array, values: Array, 
     state = algorithm.update(arena, carry.state, seen, t)
     if not algorithm.traits.learns:  # for beliefs alone: such an algorithm looks at no posterior
         state = algorithm.learn(arena, state, seen)
-    return Carry(state, pending, jax.tree.map(jnp.add, carry.far, far))
+    return LearnerState(state, pending, jax.tree.map(jnp.add, carry.far, far))
 
 
 @jax.jit
@@ -165,7 +165,7 @@ def _predict(setting: Setting, state: object) -> Prediction:
 
 
 @dataclasses.dataclass
-class Round:
+class PendingRound:
     """The point of a round, and the values that arrive at its end, by round and output."""
 
     index: int
@@ -198,7 +198,7 @@ class Course:
     """The learner in the course of its rounds: what was asked and told, and the state to which that leads, computed when it is needed."""
 
     def __init__(self, make: Callable[[], Setting], seen: Seeing = lambda _, value: value) -> None:
-        self.rounds: list[Round] = []  # those that have begun; the last one has not ended
+        self.rounds: list[PendingRound] = []  # those that have begun; the last one has not ended
         self._known: list[Told] = []
         self.readable: Callable[[Place], Place] = tuple
         self.learn_under(make, seen)
@@ -221,10 +221,10 @@ class Course:
 
     def _play_anew(self) -> None:
         """Play all rounds anew, when they are next needed."""
-        self._carry: Carry | None = None  # at the end of round `_played`, before round 1 for 0
+        self._carry: LearnerState | None = None  # at the end of round `_played`, before round 1 for 0
         self._played = 0
         self._after: object = None  # the state after the choice of the last round, once that has been made
-        self._now: Carry | None = None  # the result of `settled`, until something happens
+        self._now: LearnerState | None = None  # the result of `settled`, until something happens
 
     def begin(self, known: list[Told]) -> None:
         """Take in before round 1, in place of what was, an initial design, or what was measured before."""
@@ -238,7 +238,7 @@ class Course:
         failed: Sequence[Spot] = (),
         index: int | None = None,
         allowed: np.ndarray | None = None,
-    ) -> Chosen:
+    ) -> Selection:
         """Return the choice of the next round, which :meth:`asked` begins; on a box its point is to have the number ``index``.
 
         It is a point that has not ``failed`` wherever the algorithm finds one, and of these one that is not ``under_way``. On a box its
@@ -249,23 +249,23 @@ class Course:
 
     def _choice(
         self,
-        carry: Carry,
+        carry: LearnerState,
         t: int,
         under_way: Sequence[Spot],
         failed: Sequence[Spot],
         index: int | None,
         allowed: np.ndarray | None,
-    ) -> Chosen:
+    ) -> Selection:
         setting, domain = self.setting, self.setting.arena.domain
 
-        def attempt(*more: object) -> Chosen:
+        def attempt(*more: object) -> Selection:
             own = None if index is None else np.int32(index)
             chosen, place, after = _choose(setting, carry.far, np.int32(t), own, allowed, carry.state, *more)
             point, status = np.asarray(chosen).tolist()
             there = () if place is None else tuple(np.asarray(place, np.float64).tolist())
-            return Chosen(point, self.readable(there) if there and _is_made(status) else there, Status(status), after)
+            return Selection(point, self.readable(there) if there and _is_made(status) else there, Status(status), after)
 
-        def repeats(chosen: Chosen) -> tuple[bool, bool]:
+        def repeats(chosen: Selection) -> tuple[bool, bool]:
             is_late = isinstance(setting.arena.surrogate, DelayedSurrogate)
             return is_among(domain, chosen[:2], failed), is_late and is_among(domain, chosen[:2], under_way, SAME)
 
@@ -292,7 +292,7 @@ class Course:
         """Begin the next round, whose point is ``index``; ``after`` is the state after that choice if :meth:`choose` has just made it."""
         if after is not None:
             self._carry, self._played = self._now, len(self.rounds)
-        self.rounds.append(Round(index, place, tuple(under_way), tuple(failed), allowed))
+        self.rounds.append(PendingRound(index, place, tuple(under_way), tuple(failed), allowed))
         self._after, self._now = after, None
 
     def tell(self, number: int, values: Mapping[int, float]) -> None:
@@ -316,7 +316,7 @@ class Course:
         """Return whether the values of the last round that the algorithm needs before the next one are there."""
         return not self.rounds or self.setting.delays is not None or len(self.rounds[-1].arrivals) == self.setting.arena.surrogate.outputs
 
-    def settled(self) -> Carry:
+    def settled(self) -> LearnerState:
         """Return what the end of the last round leaves, were it to end now; that of the round before where its values are not complete."""
         if self._now is None:
             self._carry = self._carry or self.start()
@@ -326,7 +326,7 @@ class Course:
                 self._now = self._ended(self._carry) if self._played < len(self.rounds) and self.complete else self._carry
         return self._now
 
-    def start(self) -> Carry:
+    def start(self) -> LearnerState:
         """Return what leads to round 1; raises what the algorithm raises where it cannot begin."""
         arena, count = self.setting.arena, len(self._known)
         points, rows = np.zeros(room_for(count), np.int32), np.full((room_for(count), arena.surrogate.outputs), np.nan, arena.dtype)
@@ -341,7 +341,7 @@ class Course:
         with self._arithmetic():
             return _start(self.setting, points, rows, np.int32(count), places)
 
-    def _ended(self, carry: Carry) -> Carry:
+    def _ended(self, carry: LearnerState) -> LearnerState:
         """Return what the end of the round leaves that follows on ``carry``."""
         arena, t, ended = self.setting.arena, np.int32(self._played + 1), self.rounds[self._played]
         if self._after is not None:
