@@ -19,10 +19,10 @@ What we get (25x25, T = 300; differences to the right length-scale, trial by tri
   the optimum was found by the end (with the right one in less than 1%, CBO's 3%), and the mean goes on growing in proportion to t: RPOL
   and CONFIG +20 +- 7 by T = 300, CBO +8 +- 6. Few trials make it, so that 48 of them, the default, say little. Violation
   is lower (RPOL -5.6 +- 0.7), for little is explored.
-- fitted from too short: nearly as good as the right one, R+(T) +6.2 +- 1.3 and V(T) +0.4 +- 0.4; CBO +3.7 +- 1.3 and -1.3 +- 1.6. In 1% of
+- fitted from too short: nearly as good as the right one, R+(T) +9.7 +- 1.4 and V(T) +0.7 +- 0.4; CBO +6.4 +- 1.3 and -2.1 +- 1.6. In 1% of
   the trials (CBO 5%) no such point was found. A fit knows neither the mean nor the noise, which the right model has.
-- fitted from too long: R+(T) +4.7 +- 1.4, CBO +3.4 +- 1.3. The first rounds were played with a model that is too sure, and in 2% of the
-  trials (CBO 6%) no such point was found.
+- fitted from too long: R+(T) +7.7 +- 1.9, CBO +5.4 +- 1.8. The first rounds were played with a model that is too sure, and in 2% of the
+  trials (CBO 5%) no such point was found.
 """
 
 from __future__ import annotations
