@@ -279,9 +279,7 @@ class Shown(kernels.Kernel):
 
 @jaxbandit.pytree
 class Steep(kernels.Matern52):
-    """A user's kernel that is made of one of the library's, in a module that is called as the library's are."""
-
-    __module__ = "jaxbandit.kernels.steep"
+    """A user's kernel that is made of one of the library's."""
 
     def __call__(self, x: Any, y: Any) -> Any:
         return 2 * jnp.sqrt(super().__call__(x, y)) - 1
