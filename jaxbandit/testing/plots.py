@@ -19,7 +19,8 @@ def check_plot(plot: Callable[..., Any], *args: Any, **options: Any) -> Any:
 
     Args:
       plot: a function that returns a figure, or Axes, or an array of Axes; it must draw on the argument ``ax`` where it has one.
-      *args, **options: its arguments.
+      args: its positional arguments.
+      options: its arguments by name.
 
     Raises:
       AssertionError: where the function breaks a promise.
