@@ -1,4 +1,4 @@
-"""Acquisition: scores of points and the choice of a point from scores ``[M]`` on the grid."""
+"""Scores of points, and the choice of a point from scores ``[M]``."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from jaxbandit.core.pytree import float_dtype
 
 __all__ = ["draw_uniformly", "log_expected_improvement", "log_feasibility", "nearly_best", "pick", "restricted_to"]
 __all__ += ["squared_distance", "unit_box", "weighted_sum"]
-__dir__ = __all__.copy  # what completion shows
-
-EXACT_IN_FLOAT32 = 2**24  # the integers up to here are exact in float32
-TIE_POWER = 0.72  # of the rounding error: scores tie that differ by less than 1e-5 of themselves in float32, and 5e-12 in float64
-ROUNDINGS = 4  # of the best score, by which points tie however near all of them are
+# Completion shows the public names only.
+__dir__ = __all__.copy
 
 
 def tie_share(dtype: DTypeLike) -> float:
-    """Return the share of a score by which points tie: far more than rounding, and what features leave out, move those that are equal."""
-    return float(jnp.finfo(dtype).eps) ** TIE_POWER
+    """Return the share of a score by which points tie.
+
+    It is 1e-5 in float32 and 5e-12 in float64: far more than rounding, and the variance that features leave out, move equal scores.
+    """
+    return float(jnp.finfo(dtype).eps) ** 0.72
 
 
 @checked
 def nearly_best(score: Annotated[Array, numbers, vector("one score per point")]) -> Array:
-    """Return where ``score [M]`` is the largest but for rounding, as ``[M]``; nowhere when a score is NaN.
+    """Return where ``score [M]`` is the largest but for rounding.
 
-    Points tie that are within ``tie_share`` of the best score or of the scores' range, whichever is less: neither a large mean of all
-    scores nor a large penalty on some makes others equal. Without it rounding, which differs between programs, would choose among points
-    so far from all data that they are equally good.
+    The result ``[M]`` is false everywhere when a score is NaN. Points tie that are within ``tie_share`` of the best score or of the scores'
+    range, whichever is less: neither a large mean of all scores nor a large penalty on some makes others equal. Without it rounding would
+    choose among points so far from all data that they are equally good, and rounding differs between programs.
     """
     score = jnp.asarray(score)
     best = largest(score)
@@ -46,43 +46,49 @@ def nearly_best(score: Annotated[Array, numbers, vector("one score per point")])
 
 
 def least_of_best(best: Array, least: Array) -> Array:
-    """Return the score from which on points tie with the best one, from the largest and the least score, both floating."""
-    spread = best - least  # infinite where some points are not allowed: the others may all tie
-    rounding = ROUNDINGS * float(jnp.finfo(best.dtype).eps) * jnp.abs(best)
+    """Return the score from which on points tie with the best score."""
+    # The spread is infinite where some points are not allowed: the others may all tie.
+    spread = best - least
+    # Points tie within four roundings of the best score, however near all scores are.
+    rounding = 4 * float(jnp.finfo(best.dtype).eps) * jnp.abs(best)
     room = jnp.maximum(tie_share(best.dtype) * jnp.minimum(jnp.abs(best), spread), rounding)
     return jnp.where(jnp.abs(best) < jnp.inf, best - room, best)
 
 
 @checked
 def pick(score: Annotated[Array, numbers, vector("one score per point")]) -> Array:
-    """Return the index ``[]`` (int32) of the first of ``score [M]`` that is :func:`nearly_best`; ``M`` when a score is NaN.
+    """Return the index ``[]`` of the first :func:`nearly_best` score of ``score [M]``.
 
-    Computed as a maximum and then the least index near it, because XLA's argmax takes over three times as long on CPUs. The indices
-    are floats meanwhile, because XLA vectorises reductions of floats on CPUs but not those of integers. The out-of-range index for
-    NaN lets ``simulate`` flag the trial.
+    The int32 index is ``M`` when a score is NaN, by which ``simulate`` flags the trial. A maximum and then the least index near it take
+    less than a third of the time of XLA's argmax on CPUs. The indices are floats meanwhile, because XLA vectorises reductions of floats
+    on CPUs but not those of integers.
     """
     score = jnp.asarray(score)
     return first(nearly_best(score), score.dtype)
 
 
 def first(mask: Array, kind: np.dtype) -> Array:
-    """Return the least index ``[]`` at which ``mask [M]`` holds, ``M`` if at none; ``kind`` is the type of the scores that it compares."""
+    """Return the least index ``[]`` at which ``mask [M]`` holds.
+
+    It is ``M`` where the mask holds nowhere. ``kind`` is the type of the scores that the mask compares.
+    """
     count = mask.shape[0]
-    # In the score's own precision: XLA's CPU compiler was seen to lose the comparison where float32 indices met a float64 score.
-    number = kind.type if count < EXACT_IN_FLOAT32 else jnp.int32
+    # Indices have the score's own precision: XLA's CPU compiler lost the comparison where float32 indices met a float64 score. Integers
+    # up to 2^24 are exact in float32.
+    number = kind.type if count < 2**24 else jnp.int32
     return least(jnp.where(mask, jnp.arange(count, dtype=number), number(count))).astype(jnp.int32)
 
 
-PARTS = 16  # that are joined element-wise before a reduction on a CPU
-FEWEST_IN_PARTS, MOST_IN_PARTS = 128, 512  # numbers: rounds on 400 points take a sixth less so, on 2,500 a sixth more
-
-
 def _reduction(join: Callable[[Array, Array], Array], reduce: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """Return a function that reduces ``[M]``; on CPUs parts of some hundred numbers are joined first, which XLA vectorises."""
+    """Return a function that reduces ``[M]`` quickly on CPUs.
+
+    On CPUs it joins 16 parts element-wise first, because XLA vectorises that: rounds on 400 points take a sixth less time. On 2,500 points
+    they would take a sixth more.
+    """
 
     def in_parts(values: Array) -> Array:
         size = values.shape[0]
-        width = -(-size // PARTS) if FEWEST_IN_PARTS <= size <= MOST_IN_PARTS else size
+        width = -(-size // 16) if 128 <= size <= 512 else size
         starts = (min(start, size - width) for start in range(0, size, width))
         return reduce(functools.reduce(join, [values[start : start + width] for start in starts]))
 
@@ -93,7 +99,8 @@ largest, least = _reduction(jnp.maximum, jnp.max), _reduction(jnp.minimum, jnp.m
 
 
 def everywhere(mask: Array) -> Array:
-    """Return whether ``mask [M]`` holds at every point; by a reduction of floats, which is quick on CPUs."""
+    """Return whether ``mask [M]`` holds at every point."""
+    # A reduction of floats is quick on CPUs.
     return least(jnp.where(mask, 1.0, 0.0)) > 0
 
 
@@ -102,8 +109,9 @@ def weighted_sum(
     weights: Annotated[Array, numbers, exactly(None, words="one weight per table")],
     tables: Annotated[Array, numbers, exactly(None, None, words="one row per weight")],
 ) -> Array:
-    """Return ``sum_j weights[j] tables[j]`` as ``[M]``, from ``[m]`` and ``[m, M]``; element-wise, so that XLA fuses it with its use."""
+    """Return ``sum_j weights[j] tables[j] [M]`` of ``weights [m]`` and ``tables [m, M]``."""
     checks.shape("tables", tables, (np.shape(weights)[0], None), remedy="one row for each weight")
+    # XLA fuses element-wise products with the code that uses them.
     return jnp.sum(jnp.asarray(weights)[:, None] * jnp.asarray(tables), axis=0)
 
 
@@ -111,7 +119,10 @@ def weighted_sum(
 def restricted_to(
     allowed: Annotated[Array, booleans, vector("one entry per point")], score: Annotated[Array, numbers, vector("one score per point")]
 ) -> Array:
-    """Return ``score [M]`` where ``allowed [M]``, minus infinity elsewhere; NaN scores stay, and all are NaN when nothing is allowed."""
+    """Return ``score [M]`` where ``allowed [M]``, minus infinity elsewhere.
+
+    NaN scores stay, and all scores are NaN when no point is allowed.
+    """
     allowed, score = jnp.asarray(allowed), jnp.asarray(score)
     checks.shape("allowed", allowed, score.shape, remedy="one entry for each score")
     hidden = jnp.where(jnp.any(allowed), -jnp.inf, jnp.nan)
@@ -120,7 +131,10 @@ def restricted_to(
 
 @checked
 def draw_uniformly(key: Key, allowed: Annotated[Array, booleans, vector("one entry per point")]) -> Array:
-    """Return the index ``[]`` of a point drawn uniformly from ``allowed [M]``; ``M`` when nothing is allowed."""
+    """Return the index ``[]`` of a point drawn uniformly from ``allowed [M]``.
+
+    It is ``M`` when no point is allowed.
+    """
     rank = jnp.cumsum(jnp.asarray(allowed), dtype=jnp.int32)
     wanted = jax.random.randint(key, (), 1, jnp.maximum(rank[-1], 1) + 1, jnp.int32)
     return jnp.sum(rank < wanted, dtype=jnp.int32)
@@ -128,7 +142,10 @@ def draw_uniformly(key: Key, allowed: Annotated[Array, booleans, vector("one ent
 
 @checked
 def unit_box(points: Annotated[Table, finite_numbers, exactly(None, None, words="one row per point")]) -> Array:
-    """Return ``points [M, d]`` shifted and scaled so that their bounding box is ``[0, 1]^d``; an axis with a single value becomes 0."""
+    """Return ``points [M, d]`` shifted and scaled to the bounding box ``[0, 1]^d``.
+
+    An axis with a single value becomes 0.
+    """
     points = jnp.asarray(points)
     low, high = jnp.min(points, axis=0), jnp.max(points, axis=0)
     return (points - low[None]) / jnp.where(high > low, high - low, 1)[None]
@@ -138,50 +155,56 @@ def unit_box(points: Annotated[Table, finite_numbers, exactly(None, None, words=
 def squared_distance(
     points: Annotated[Array, numbers, exactly(None, None)], centre: Annotated[Array, numbers, vector("one number per axis")]
 ) -> Array:
-    """Return ``|x - centre|^2 [M]`` for each of ``points [M, d]`` and ``centre [d]``."""
+    """Return ``|x - centre|^2 [M]`` of ``points [M, d]`` and ``centre [d]``."""
     checks.shape("centre", centre, np.shape(points)[1:], remedy="one number for each axis of the points")
     return jnp.sum(jnp.square(jnp.asarray(points) - jnp.asarray(centre)[None]), axis=-1)
 
 
-# Mills' ratio R(x) = (1 - Phi(x)) / phi(x), x >= 0, is s q(1 - s) / (2 BEND), s = 2 BEND / (x + BEND), of a polynomial q through values at
-# Chebyshev's nodes, to 2e-14; and 1 - x R(x) = -R'(x) is s^2 p(1 - s) / (2 BEND)^2 with p(t) = q(t) - (1 - t) q'(t), to 1e-12. No
-# coefficient is large and no difference small, so that float32 has them to rounding.
+# The functions below write the normal tail by Mills' ratio R(x) = (1 - Phi(x)) / phi(x), x >= 0. With s = 2 BEND / (x + BEND) it is
+# s q(1 - s) / (2 BEND), for a polynomial q through values at Chebyshev's nodes, to 2e-14; and 1 - x R(x) = -R'(x) is
+# s^2 p(1 - s) / (2 BEND)^2 with p(t) = q(t) - (1 - t) q'(t), to 1e-12. No coefficient is large and no difference small, so that float32
+# computes them to rounding.
 BEND = 5.0
-MILLS = [1.386342e-08, -4.4628e-09, -1.5101024e-07, 6.81462e-08, 1.06952691e-06, -7.9827401e-07, -6.9334679e-06, 9.94334552e-06]
-MILLS += [4.181344937e-05, -0.00012471903784, -0.0001488346448, 0.00136585366539, -0.00199996113928, -0.00750328173961]
-MILLS += [0.05212550223547, -0.17325473420112, 0.41364471574927, -0.78591107554146, 1.24154706157333, -1.667866595189, 1.92808104715316]
-NORMAL = np.poly1d(MILLS)
-EXPECTED = (NORMAL + np.poly1d([1, -1]) * NORMAL.deriv()).coeffs.tolist()
-
-
-# log x = n log 2 + log m, n whole and m between the roots of 1/2 and 2, with log m = 2 artanh r for r = (m - 1) / (m + 1).
-ROOT_HALF = 0x3FE6A09E667F3BCD  # bits of the root of 1/2, of which 52 are those of m
-LOG_2 = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # of which the first times n is exact, and the rest
-ARTANH = [1 / k for k in range(19, 1, -2)]  # of artanh's series, beside r; what is left out is less than rounding
+MILLS_COEFFICIENTS = [1.386342e-08, -4.4628e-09, -1.5101024e-07, 6.81462e-08, 1.06952691e-06, -7.9827401e-07, -6.9334679e-06]
+MILLS_COEFFICIENTS += [9.94334552e-06, 4.181344937e-05, -0.00012471903784, -0.0001488346448, 0.00136585366539, -0.00199996113928]
+MILLS_COEFFICIENTS += [-0.00750328173961, 0.05212550223547, -0.17325473420112, 0.41364471574927, -0.78591107554146, 1.24154706157333]
+MILLS_COEFFICIENTS += [-1.667866595189, 1.92808104715316]
+MILLS_SLOPE_COEFFICIENTS = (np.poly1d(MILLS_COEFFICIENTS) + np.poly1d([1, -1]) * np.poly1d(MILLS_COEFFICIENTS).deriv()).coeffs.tolist()
 
 
 @jax.custom_jvp
 def _log(x: Array) -> Array:
-    """Return ``log x`` to rounding of ``x > 0`` that is not subnormal, and of NaN; in float64 in a tenth of the time of XLA's on CPUs."""
+    """Return ``log x`` to rounding of ``x > 0`` that is not subnormal.
+
+    In float64 it takes a tenth of the time of XLA's logarithm on CPUs. With ``x = 2^n m`` and ``m`` between the roots of 1/2 and 2 it is
+    ``n log 2 + 2 artanh r`` for ``r = (m - 1) / (m + 1)``. NaN stays NaN.
+    """
     if x.dtype != np.float64:
         return jnp.log(x)
+    # These are the bits of the root of 1/2; the lowest 52 are those of its fraction.
+    root_half = 0x3FE6A09E667F3BCD
     bits = jax.lax.bitcast_convert_type(x, np.int64)
-    n = (bits - ROOT_HALF) >> 52
+    n = (bits - root_half) >> 52
     m = jax.lax.bitcast_convert_type(bits - (n << 52), np.float64)
     r = (m - 1) / (m + 1)
-    squared, series, n = r * r, jnp.full_like(r, ARTANH[0]), n.astype(np.float64)
-    for c in ARTANH[1:]:
+    # These are nine terms of artanh's series beside r; the others are less than rounding.
+    terms = [1 / k for k in range(19, 1, -2)]
+    squared, series, n = r * r, jnp.full_like(r, terms[0]), n.astype(np.float64)
+    for c in terms[1:]:
         series = series * squared + c
-    value = n * LOG_2[0] + (2 * r + (2 * r * squared * series + n * LOG_2[1]))
+    # The first part of log 2 times n is exact, and the second part is the rest.
+    log_2 = 6.93147180369123816490e-01, 1.90821492927058770002e-10
+    value = n * log_2[0] + (2 * r + (2 * r * squared * series + n * log_2[1]))
     return jnp.where(x < jnp.inf, value, x)
 
 
 _log.defjvp(lambda primals, tangents: (_log(*primals), tangents[0] / primals[0]))
 
 
-def _tail(z: Array, coefficients: list[float]) -> tuple[Array, Array, Array]:
-    """Return ``log phi(x)``, ``s / (2 BEND)`` and the polynomial at ``1 - s``, for ``x = |z|``."""
-    x = jnp.where(z > 0, z, -z)  # not jnp.abs, which has no slope at 0
+def _normal_tail(z: Array, coefficients: list[float]) -> tuple[Array, Array, Array]:
+    """Return ``log phi(x)``, ``s / (2 BEND)`` and the polynomial at ``1 - s``, ``x = |z|``."""
+    # Unlike this, jnp.abs has no slope at 0.
+    x = jnp.where(z > 0, z, -z)
     share = 1 / (x + BEND)
     value = jnp.full_like(x, coefficients[0])
     for c in coefficients[1:]:
@@ -189,22 +212,28 @@ def _tail(z: Array, coefficients: list[float]) -> tuple[Array, Array, Array]:
     return -0.5 * jnp.square(x) - 0.5 * math.log(2 * math.pi), share, value
 
 
-def _log_h(z: Array) -> Array:
-    """Return ``log h(z)``, ``h(z) = z Phi(z) + phi(z)``, for every ``z``: ``h(-x) = phi(x) (1 - x R(x))`` and ``h(x) = x + h(-x)``."""
-    density, share, value = _tail(z, EXPECTED)
+def _log_expected_excess(z: Array) -> Array:
+    """Return ``log h(z)`` of ``h(z) = z Phi(z) + phi(z)``, the expected excess of ``N(z, 1)``.
+
+    It is computed by ``h(-x) = phi(x) (1 - x R(x))`` and ``h(x) = x + h(-x)``.
+    """
+    density, share, value = _normal_tail(z, MILLS_SLOPE_COEFFICIENTS)
     below = share * share * value
     return jnp.where(z > 0, 0, density) + _log(jnp.where(z > 0, z + jnp.exp(density) * below, below))
 
 
-def _log_normal(z: Array) -> Array:
-    """Return ``log Phi(z)`` for every ``z``, near 0 to rounding of 1: ``Phi(-x) = phi(x) R(x)`` and ``Phi(x) = 1 - Phi(-x)``."""
-    density, share, value = _tail(z, MILLS)
+def _log_normal_cdf(z: Array) -> Array:
+    """Return ``log Phi(z)``, near 0 to rounding of 1.
+
+    It is computed by ``Phi(-x) = phi(x) R(x)`` and ``Phi(x) = 1 - Phi(-x)``.
+    """
+    density, share, value = _normal_tail(z, MILLS_COEFFICIENTS)
     below = share * value
     return jnp.where(z > 0, 0, density) + _log(jnp.where(z > 0, 1 - jnp.exp(density) * below, below))
 
 
-def _floored(sd: Array) -> Array:
-    """Return standard deviations raised to the least value that can be squared and divided by."""
+def _positive_deviations(sd: Array) -> Array:
+    """Return standard deviations raised to the least value with a finite inverse square."""
     sd = jnp.asarray(sd)
     sd = sd if jnp.issubdtype(sd.dtype, jnp.floating) else sd.astype(float_dtype())
     return jnp.maximum(sd, math.sqrt(jnp.finfo(sd.dtype).tiny))
@@ -214,29 +243,34 @@ def _floored(sd: Array) -> Array:
 def log_expected_improvement(
     mean: Annotated[Array, numbers], sd: Annotated[Array, nonnegative_numbers], best: Annotated[Array, numbers]
 ) -> Array:
-    """Return ``log E (f - best)^+`` for ``f ~ N(mean, sd^2)``: ``log(sd (z Phi(z) + phi(z)))`` with ``z = (mean - best) / sd``.
+    """Return ``log E (f - best)^+`` for ``f ~ N(mean, sd^2)``.
 
-    It is finite where the improvement itself underflows, so that points far below the incumbent are still ranked.
+    It is ``log(sd (z Phi(z) + phi(z)))`` with ``z = (mean - best) / sd``, and finite where the improvement itself underflows: points far
+    below the incumbent are still ranked.
     """
     checks.broadcast(mean=mean, sd=sd, best=best)
-    sd, mean, best = _floored(sd), jnp.asarray(mean), jnp.asarray(best)
-    return _log(sd) + _log_h((mean - best) / sd)
+    sd, mean, best = _positive_deviations(sd), jnp.asarray(mean), jnp.asarray(best)
+    return _log(sd) + _log_expected_excess((mean - best) / sd)
 
 
 @checked
 def log_share_of_signal(sd: Annotated[Array, nonnegative_numbers], noise_variance: Annotated[Array, nonnegative_numbers]) -> Array:
-    """Return ``log(1 - tau / sqrt(sd^2 + tau^2))`` with noise variance ``tau^2``: what of a value at a point is no noise.
+    """Return ``log(1 - tau / sqrt(sd^2 + tau^2))`` with noise variance ``tau^2``.
 
-    It is written without the difference, which rounding would hide where there is much noise (Huang et al. 2006).
+    It says how much of a value at a point is no noise (Huang et al. 2006). It is written without the difference, because rounding would
+    hide that where there is much noise.
     """
     checks.broadcast(sd=sd, noise_variance=noise_variance)
-    variance, tau = jnp.square(_floored(sd)), jnp.sqrt(jnp.asarray(noise_variance))
+    variance, tau = jnp.square(_positive_deviations(sd)), jnp.sqrt(jnp.asarray(noise_variance))
     both = jnp.sqrt(variance + jnp.square(tau))
     return jnp.log(variance) - jnp.log(both) - jnp.log(both + tau)
 
 
 @checked
 def log_feasibility(mean: Annotated[Array, numbers], sd: Annotated[Array, nonnegative_numbers]) -> Array:
-    """Return ``sum_j log P(g_j <= 0)`` as ``[M]``, for independent ``g_j ~ N(mean, sd^2)`` with ``mean`` and ``sd`` ``[m, M]``."""
+    """Return ``sum_j log P(g_j <= 0) [M]`` for independent ``g_j ~ N(mean, sd^2)``.
+
+    ``mean`` and ``sd`` are ``[m, M]``.
+    """
     checks.broadcast(mean=mean, sd=sd)
-    return jnp.sum(_log_normal(-jnp.asarray(mean) / _floored(sd)), axis=0)
+    return jnp.sum(_log_normal_cdf(-jnp.asarray(mean) / _positive_deviations(sd)), axis=0)

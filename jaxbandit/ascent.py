@@ -1,7 +1,8 @@
-"""Ascent of a score on the unit cube from several points at once, by a fixed number of projected quasi-Newton steps."""
+"""Ascent of a score on the unit cube from several points at once."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -11,25 +12,49 @@ import jax.numpy as jnp
 from jaxbandit.core.declare import Array
 
 __all__ = ["Climb", "ascend", "to_edge"]
-__dir__ = __all__.copy  # what completion shows
+# Completion shows the public names only.
+__dir__ = __all__.copy
 
-FIRST_STEP = 0.2  # length of an ascent's first step, in sides of the cube
-LONGEST = 0.5  # length of any step
-SHORTER, LONGER = 0.25, 2.0  # factors on the step after one that was taken back, and after one that was not, up to the whole step
-BOLDER = 4.0  # factor on the whole step after one along which the score is not concave
-CURVED = 1e-8  # least share of the product of their lengths by which a step and the change of gradient must agree to be learnt from
-NEAR = 0.05  # sides of the cube on each axis within which ascents lead to the same place
-TO_EDGE, WITHIN = 3, 1e-5  # Newton's steps to the edge of a set, and how far within it they end, in sides of the cube
+
+@dataclasses.dataclass(frozen=True)
+class StepRules:
+    """Lengths of the steps of an ascent, in sides of the cube, and factors on them.
+
+    Attributes:
+      first: length of the first step.
+      longest: length of any step.
+      shorter: factor after a step that was taken back.
+      longer: factor after any other step, up to the whole step.
+      bolder: factor on the whole step after a step along which the score is not concave.
+      curved: least share of the product of their lengths by which a step and the change of the gradient must agree to be learnt from.
+      near: sides of the cube on each axis within which ascents lead to the same place.
+    """
+
+    first: float = 0.2
+    longest: float = 0.5
+    shorter: float = 0.25
+    longer: float = 2.0
+    bolder: float = 4.0
+    curved: float = 1e-8
+    near: float = 0.05
+
+
+STEP = StepRules()
 
 
 class Climb(NamedTuple):
-    """Places that ascents have reached, and what they go on by."""
+    """Places that ascents have reached, and the state of the next step.
+
+    Attributes:
+      inverse: approximates the inverse of the negative Hessian.
+      share: share of the whole step that is tried next.
+    """
 
     place: Array  # [n, d]
     value: Array  # [n]
     gradient: Array  # [n, d]
-    inverse: Array  # [n, d, d] approximates the inverse of the negative Hessian
-    share: Array  # [n] of the whole step that is tried next
+    inverse: Array  # [n, d, d]
+    share: Array  # [n]
 
 
 def ascend(
@@ -41,18 +66,19 @@ def ascend(
     best: int | None = None,
     inverse: Array | None = None,
 ) -> Climb:
-    """Return where ascents end: points ``[n, d]`` of the unit cube of a score at least that of ``starts [n, d]``, and their scores ``[n]``.
+    """Ascend a score from ``starts [n, d]`` in the unit cube, and return the ends.
 
-    Each start goes its own way, ``steps`` steps of BFGS on the axes that do not hold it at a face of the cube (Nocedal and Wright 2006,
-    *Numerical optimization*, eq. 6.17); a step that does not ascend, or leads to NaN or minus infinity, is taken back and shortened.
+    No end has a lower score than its start. Each start goes its own way, ``steps`` steps of BFGS on the axes that do not hold it at a face
+    of the cube (Nocedal and Wright 2006, *Numerical optimization*, eq. 6.17). A step that does not ascend, or leads to NaN or minus
+    infinity, is taken back and shortened.
 
     Args:
       score: the scores ``[n]`` of points ``[n, d]``, each computed from its own point.
       starts: points of the unit cube.
       steps: number of steps.
-      first: steps after which only the ``best`` go on, of which there are ``n`` then; default: all do.
-      best: number of those.
-      inverse: ``[n, d, d]`` for the inverses of the negative Hessians at the starts, of an earlier ascent from there; default: none known.
+      first: number of steps after which only the best ascents go on. Default: all ascents go on.
+      best: number ``n`` of ascents that go on.
+      inverse: inverses ``[n, d, d]`` of the negative Hessians at the starts, of an earlier ascent from there. Default: they are unknown.
     """
     count, dimension = starts.shape
 
@@ -73,7 +99,7 @@ def ascend(
         along = jnp.where(fixed, 0, jnp.sum(now.inverse * slope[:, None, :], axis=-1))
         along = jnp.where(jnp.sum(along * slope, axis=-1, keepdims=True) > 0, along, slope)
         length = jnp.sqrt(jnp.sum(along * along, axis=-1))
-        whole = jnp.minimum(1, LONGEST / jnp.maximum(length, jnp.finfo(length.dtype).tiny))
+        whole = jnp.minimum(1, STEP.longest / jnp.maximum(length, jnp.finfo(length.dtype).tiny))
         return jnp.clip(now.place + (now.share * whole)[:, None] * along, 0, 1)
 
     def step(before: tuple[Climb, Array], fresh: Array | bool) -> tuple[tuple[Climb, Array], None]:
@@ -87,12 +113,12 @@ def ascend(
             value=jnp.where(better, value, now.value),
             gradient=jnp.where(keep, gradient, now.gradient),
             inverse=jnp.where(fresh, now.inverse if inverse is not None else _first_inverse(gradient), learnt),
-            share=jnp.where(better, jnp.minimum(1, LONGER * now.share), SHORTER * now.share),
+            share=jnp.where(better, jnp.minimum(1, STEP.longer * now.share), STEP.shorter * now.share),
         )
         return (after, proposed(after)), None
 
-    # The points tried next are kept between steps, for XLA would compute them anew within everything that looks at them. The first are the
-    # starts: a program then holds the score once for each loop.
+    # The points tried next are kept between steps, because XLA would compute them anew within everything that looks at them. The first
+    # points are the starts, so that a program has the score once for each loop.
     climb = Climb(
         place=starts,
         value=jnp.full((count,), -jnp.inf, starts.dtype),
@@ -110,28 +136,32 @@ def ascend(
 
 
 def _first_inverse(gradient: Array) -> Array:
-    """Return multiples ``[n, d, d]`` of the unit matrix by which ascents of ``gradient [n, d]`` begin with steps of ``FIRST_STEP``."""
+    """Return multiples ``[n, d, d]`` of the unit matrix for first steps along ``gradient [n, d]``."""
     slope = jnp.sqrt(jnp.sum(gradient * gradient, axis=-1))
-    scale = FIRST_STEP / jnp.maximum(slope, jnp.finfo(slope.dtype).tiny)
+    scale = STEP.first / jnp.maximum(slope, jnp.finfo(slope.dtype).tiny)
     return jnp.eye(gradient.shape[1], dtype=gradient.dtype)[None] * scale[:, None, None]
 
 
 def _apart(places: Array, values: Array) -> Array:
-    """Return ``values [n]``, less by twice their range, and so below all others, where a better one is near in ``places [n, d]``."""
+    """Return ``values [n]``, lowered below all others where a better place is near.
+
+    They are lowered by twice their range; ``places`` are ``[n, d]``.
+    """
     known = values > -jnp.inf
     values = jnp.where(known, values, -jnp.inf)
     number = jnp.arange(len(values))
     better = (values[None] > values[:, None]) | ((values[None] == values[:, None]) & (number[None] < number[:, None]))
     axes = places.T
-    near = jnp.sum(jnp.square(axes[:, :, None] - axes[:, None]), axis=0) < len(axes) * NEAR**2
+    near = jnp.sum(jnp.square(axes[:, :, None] - axes[:, None]), axis=0) < len(axes) * STEP.near**2
     extent = jnp.max(values) - jnp.min(jnp.where(known, values, jnp.inf))
     return jnp.where(jnp.any(better & near, axis=1), values - 2 * extent, values)
 
 
-def to_edge(cost: Callable[[Array], Array], points: Array, steps: int = TO_EDGE) -> Array:
-    """Return ``points [n, d]`` of the unit cube moved by Newton's method to where ``cost``, as ``[n]``, is zero or just below.
+def to_edge(cost: Callable[[Array], Array], points: Array, steps: int = 3) -> Array:
+    """Move ``points [n, d]`` of the unit cube to where ``cost [n]`` is zero.
 
-    Where it is the largest of several, more ``steps`` reach a corner of their edges.
+    Newton's method moves them to 1e-5 sides within the edge. Where the cost is the largest of several, more ``steps`` reach a corner of
+    their edges.
     """
 
     def total(points: Array) -> tuple[Array, Array]:
@@ -142,7 +172,7 @@ def to_edge(cost: Callable[[Array], Array], points: Array, steps: int = TO_EDGE)
         slope, value = jax.grad(total, has_aux=True)(points)
         squared = jnp.sum(slope * slope, axis=-1)
         known = jnp.isfinite(value) & jnp.isfinite(squared) & (squared > 0)
-        share = jnp.where(known, value + WITHIN * jnp.sqrt(squared), 0) / jnp.where(known, squared, 1)
+        share = jnp.where(known, value + 1e-5 * jnp.sqrt(squared), 0) / jnp.where(known, squared, 1)
         return jnp.where(known[:, None], jnp.clip(points - share[:, None] * slope, 0, 1), points), None
 
     moved, _ = jax.lax.scan(step, points, None, length=steps)
@@ -150,14 +180,15 @@ def to_edge(cost: Callable[[Array], Array], points: Array, steps: int = TO_EDGE)
 
 
 def _corrected(inverse: Array, moved: Array, turned: Array, better: Array) -> Array:
-    """Return BFGS's inverse Hessians ``[n, d, d]`` after steps ``moved [n, d]`` that changed the negative gradients by ``turned``.
+    """Return BFGS's inverse Hessians ``[n, d, d]`` after steps ``moved [n, d]``.
 
-    Where a step was ``better [n]`` and the score is not concave along it, longer ones are tried.
+    The steps changed the negative gradients by ``turned [n, d]``. Where a step was ``better [n]`` and the score is not concave along it,
+    longer steps are tried.
     """
     agree = jnp.sum(moved * turned, axis=-1)
     sizes = jnp.sqrt(jnp.sum(moved * moved, axis=-1) * jnp.sum(turned * turned, axis=-1))
-    usable = better & (agree > CURVED * sizes)
-    inverse = jnp.where(better & ~usable, BOLDER, 1)[:, None, None] * inverse
+    usable = better & (agree > STEP.curved * sizes)
+    inverse = jnp.where(better & ~usable, STEP.bolder, 1)[:, None, None] * inverse
     rho = jnp.where(usable, 1 / jnp.where(usable, agree, 1), 0)
     along = jnp.sum(inverse * turned[:, None, :], axis=-1)  # H y
     spread = (1 + rho * jnp.sum(turned * along, axis=-1)) * rho
