@@ -1,4 +1,4 @@
-"""Models of sessions: the one in force where none is given, the units that models work in, and fits to what was told."""
+"""Models of sessions: the default model, standardised units, and fits."""
 
 from __future__ import annotations
 
@@ -30,24 +30,23 @@ from jaxbandit.surrogates.evidence.density import LEARNING, MEAN, NOISE, learned
 from jaxbandit.surrogates.evidence.fitting import paths, with_arrays
 from jaxbandit.surrogates.evidence.host import best_fit, constants
 
-LENGTH = 0.5  # length-scale before any fit, as a share of an axis
-QUIET = 5e-7  # noise variance below which there is none; fits of earlier versions have none below 1e-6
-TAIL = 4.0  # ways from the median to the best value that the worst lies below the median, at least, where values may be bent
-MOST_FITTED = 256  # values of an output that a fit looks at, evenly spaced in the order in which they were told
-FEW, SHARE = 4, 10  # a fit follows so many new values, and of many a tenth of them
-REPEATED_WITHIN = 1e-4  # share of each side
-MOST_FIRST = 10  # points of the initial design, at most: of more than four axes a model chooses better from there on
+# Before any fit this share of an axis is its length-scale.
+LENGTH = 0.5
+# A smaller noise variance of standardised values counts as no noise. Fits of earlier versions find none below 1e-6.
+QUIET = 5e-7
+# A fit looks at this number of values of an output at most, evenly spaced in their order, because the cost grows with its third power.
+MOST_FITTED = 256
 DEFAULT_ALGORITHM: Algorithm = Cei(augmented=True)
 Values: TypeAlias = Sequence[tuple[int, Mapping[str, float]]]
 """Points by number, with the values told there by the names of outputs."""
 
 
 def default_model(domain: Domain, algorithm: Algorithm) -> Model:
-    """Return the model of standardised outputs that is fitted where none is given: Matern-5/2 with a length-scale for each axis.
+    """Return the default model of standardised outputs, which sessions fit.
 
-    Its form has the same shapes whatever is fitted: with one output nothing is compiled anew, with several once, when the first fit gives
-    each a kernel of its own. An algorithm that draws jointly needs another form. On a box it is in float64 from the start, for fits of
-    functions without noise ask for that.
+    It is Matern-5/2 with a length-scale for each axis, half of the axis before any fit. Its form has the same shapes whatever is fitted:
+    with one output nothing is compiled anew, with several once, when the first fit gives each a kernel of its own. An algorithm that draws
+    jointly needs another form. On a box it is in float64 from the start, because fits of functions without noise need that.
     """
     is_box = isinstance(domain, Box)
     form = "auto" if is_box else "features" if draws(algorithm) else "rows"
@@ -62,20 +61,25 @@ def default_model(domain: Domain, algorithm: Algorithm) -> Model:
 
 
 def draws(algorithm: Algorithm) -> bool:
-    """Return whether an algorithm draws jointly from the posterior, which models by rows cannot."""
+    """Return whether an algorithm draws jointly from the posterior.
+
+    Models by rows cannot do that.
+    """
     parts = jax.tree.leaves(algorithm, is_leaf=lambda part: isinstance(part, Thompson))
     return any(isinstance(part, Thompson) for part in parts)
 
 
 def spread_out(domain: Domain, key: Key) -> InitialDesign:
-    """Return the initial design where none is given: the ``2 (d + 1)`` points, at most ten, nearest to those of a Sobol sequence.
+    """Return the default initial design: points of a Sobol sequence.
 
-    On a box the last one repeats the first nearly, so that noise can be told from roughness, unless all axes are of whole numbers.
+    There are ``2 (d + 1)`` points, at most ten, because on more than four axes a model chooses better points from there on. On a grid they
+    are the points nearest to the sequence. On a box the last point is within a ten-thousandth of every side of the first, which tells noise
+    from roughness, unless all axes are of whole numbers.
     """
-    count = min(2 * (domain.dimension + 1), MOST_FIRST)
+    count = min(2 * (domain.dimension + 1), 10)
     if isinstance(domain, Box):
         is_table = all(side.scale == "integers" for side in domain.sides)
-        return InitialDesign(random=count, repeated_within=None if is_table else REPEATED_WITHIN)
+        return InitialDesign(random=count, repeated_within=None if is_table else 1e-4)
     points = np.asarray(domain.points, np.float64)
     sides, free, chosen = sides_of(domain), np.ones(domain.size, bool), []
     unit = (points - points.min(axis=0)) / sides
@@ -87,7 +91,10 @@ def spread_out(domain: Domain, key: Key) -> InitialDesign:
 
 
 def sides_of(domain: Domain) -> np.ndarray:
-    """Return the sides ``[d]`` of the box that holds all points as the model sees them, 1 where it has none."""
+    """Return the sides ``[d]`` of the box of all points in the model's units.
+
+    A side of length 0 counts as 1.
+    """
     if isinstance(domain, Box):
         return np.ones(domain.dimension)
     sides = np.ptp(np.asarray(domain.points, np.float64), axis=0)
@@ -95,10 +102,10 @@ def sides_of(domain: Domain) -> np.ndarray:
 
 
 def standard_of(outputs: Outputs, told: Values, before: Standard) -> Standard:
-    """Return mean and standard deviation of what was told of every output; that of ``before`` of one of which nothing was told.
+    """Return location and scale of every output: mean and standard deviation of its values.
 
-    Equal values are as far from each other as from the bound, or from 0: a unit of their size, while there is no better one. The objective
-    stays bent as it is.
+    An output without values keeps those of ``before``. Equal values have the scale of their distance from the bound, or from 0, because
+    there is no better unit. The objective stays bent as it is.
     """
     location, scale, sign = list(before.location), list(before.scale), outputs.objective.sign
     for number, (name, bound) in enumerate(zip(outputs.names, (0.0, *(one.centre for one in outputs.constraints)), strict=True)):
@@ -115,10 +122,10 @@ def standard_of(outputs: Outputs, told: Values, before: Standard) -> Standard:
 def fitted(
     outputs: Outputs, space: Space, model: Model, standard: Standard | None, told: Values, *, shared: bool = False
 ) -> tuple[Model, Standard]:
-    """Return ``model`` fitted to ``told``, as one of standardised outputs, and their standard; see ``Session.fit``.
+    """Return ``model`` fitted to ``told`` in standardised units, and the standard.
 
-    Outputs have kernels and noise variances of their own, or are ``shared`` between all, for algorithms that need that. The objective is
-    bent where that makes what was told more likely.
+    Outputs have kernels and noise variances of their own, or share one, which some algorithms need. The objective is bent where that makes
+    the values more likely. See ``Session.fit``.
     """
     best = best_of_fits(outputs, space, model, standard, told, shared=shared)
     if best.ends:
@@ -145,25 +152,30 @@ def best_of_fits(outputs: Outputs, space: Space, model: Model, standard: Standar
 
 
 class _Found(NamedTuple):
-    """A fit of a model, and how likely it makes the values of the objective."""
+    """A fit of a model, with the log evidence of the objective's values.
+
+    Attributes:
+      ends: hyper-parameters that ended at the end of a range.
+    """
 
     model: Model
     standard: Standard
     evidence: float
-    ends: list[str]  # hyper-parameters that ended at the end of a range
+    ends: list[str]
 
 
 def _bend(outputs: Outputs, told: Values) -> tuple[float, float] | None:
-    """Return knee and unit by which values of the objective may be bent: the median, and the way from it to the best value.
+    """Return the knee and the unit of a bend of the objective, or ``None``.
 
-    There is no bend of values that are not far below the median.
+    The knee is the median, the unit its distance from the best value. Values are bent only if the worst value lies more than four units
+    below the median.
     """
     name, sign = outputs.names[0], outputs.objective.sign
     rewards = sign * np.asarray([values[name] for _, values in told if name in values], np.float64)
     if rewards.size < 2:
         return None
     middle, unit = float(np.median(rewards)), float(np.max(rewards) - np.median(rewards))
-    return (middle, unit) if 0 < TAIL * unit < middle - np.min(rewards) else None
+    return (middle, unit) if 0 < 4 * unit < middle - np.min(rewards) else None
 
 
 def _fitted(
@@ -176,19 +188,22 @@ def _fitted(
     for group in [[*range(len(means))]] if shared else [[number] for number in range(len(means))]:
         names = [outputs.names[number] for number in group]
         indices, values, seen = standardised(outputs, new, told, group)
-        if len(seen) > MOST_FITTED:  # the cost of a search grows with their third power
+        if len(seen) > MOST_FITTED:
             kept = np.linspace(0, len(seen) - 1, MOST_FITTED).astype(int)
             indices, values, seen = indices[kept], values[kept], seen[kept]
+        # Outputs of which all values are equal keep their hyper-parameters.
         if not np.any(np.ptp(seen, axis=0) if len(seen) else 0):
-            continue  # nothing to learn: the outputs keep what they have
+            continue
         kernel, noise, places = kernels[group[0]], float(noises[group[0]]), points[indices]
-        if standard is None:  # the model was in the outputs' units
+        # Without a standard the model was in the outputs' units.
+        if standard is None:
             noise = noise / new.scale[group[0]] ** 2
             kernel = Scale(kernel=kernel.kernel, variance=1.0) if isinstance(kernel, Scale) else kernel
         bounds, starts = learned(paths(with_arrays(kernel)), float(np.exp(np.mean(np.log(sides)))))
         found = best_fit(kernel, places, seen, noise, prior=prior, bounds=bounds, starts=1, further=starts, constant=MEAN, errors=False)
         kernel, noise = found.kernel, float(found.noise_variance)
-        if group[0] == 0:  # of the values themselves, whatever they are bent and scaled by
+        # The evidence is that of the values themselves, whatever they are bent and scaled by.
+        if group[0] == 0:
             rewards, log_scale = sign * values[:, 0], float(np.log(new.scale[0]))
             evidence = float(found.log_evidence) + float(np.sum(new.log_slope(rewards))) - len(rewards) * log_scale
         means[group] = constants(kernel, places, seen, noise, prior=prior, constant=MEAN)
@@ -206,7 +221,10 @@ def prior_of(space: Space) -> Prior:
 
 
 def standardised(outputs: Outputs, standard: Standard, told: Values, group: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the points ``[n]`` at which all outputs of a group were told, their values ``[n, k]``, and these as the model sees them."""
+    """Return indices ``[n]``, values ``[n, k]`` and standardised values ``[n, k]`` of a group.
+
+    They are those of the points that have values of all outputs of the group.
+    """
     names, sign = [outputs.names[number] for number in group], outputs.objective.sign
     rows = [(index, [values[name] for name in names]) for index, values in told if values.keys() >= {*names}]
     values = np.asarray([values for _, values in rows], np.float64).reshape(-1, len(group))
@@ -216,7 +234,10 @@ def standardised(outputs: Outputs, standard: Standard, told: Values, group: Sequ
 
 
 def warn_of_constraints_that_held(outputs: Outputs, told: Values) -> None:
-    """Warn of constraints whose measured values have never violated them: their models have not seen where they do not hold."""
+    """Warn of constraints that no measured value has violated.
+
+    Their models have no data where they do not hold.
+    """
     measured = {one: [values[one.name] for _, values in told if one.name in values] for one in outputs.constraints}
     held = [str(one) for one, values in measured.items() if values and not np.any(one.violation(np.asarray(values)))]
     if held:
@@ -225,22 +246,29 @@ def warn_of_constraints_that_held(outputs: Outputs, told: Values) -> None:
 
 
 def is_fit_due(complete: int, fitted_at: int) -> bool:
-    """Return whether a model is to be fitted anew, at ``complete`` tickets, of which the last fit saw ``fitted_at``."""
-    return complete >= fitted_at + max(FEW, fitted_at // SHARE)
+    """Return whether a fit is due at ``complete`` tickets, the last at ``fitted_at``.
+
+    A fit is due after four new tickets, and of more than forty after a tenth more.
+    """
+    return complete >= fitted_at + max(4, fitted_at // 10)
 
 
 def is_quiet(given: Model | None, fitted: Model) -> bool:
-    """Return whether the fit found no noise in any output, where no model was given; to measure a point twice shows nothing then."""
+    """Return whether a fit of the default model found no noise in any output.
+
+    Measuring a point twice shows nothing then.
+    """
     return given is None and float(np.max(fitted.noise_variance)) < QUIET
 
 
 def fitted_in_units(outputs: Outputs, space: Space, model: Model, told: Values) -> Model:
-    """Return ``model`` fitted to ``told`` about its prior means, in the outputs' units, as sessions of version 1 do."""
+    """Return ``model`` fitted in the outputs' units, as sessions of version 1 do."""
     points, prior = _points_for_fit(model, outputs, space, told), Prior(extent=sides_of(space.domain))
     means, kernels, noises = (_each(name, model, outputs, None) for name in ("prior_mean", "kernel", "noise_variance"))
     for number, name in enumerate(outputs.names):
         rows = [(index, values[name]) for index, values in told if name in values]
-        if rows:  # otherwise the output keeps what it has
+        # An output without values keeps its hyper-parameters.
+        if rows:
             places, values = map(np.asarray, zip(*rows, strict=True))
             found = best_fit(kernels[number], points[places], values - means[number], float(noises[number]), prior=prior)
             kernels[number], noises[number] = found.kernel, found.noise_variance
@@ -256,7 +284,10 @@ def _points_for_fit(model: Model, outputs: Outputs, space: Space, told: Values) 
 
 
 def _each(name: str, model: Model, outputs: Outputs, standard: Standard | None) -> list[Any]:
-    """Return a field of a model for each output; raises ``InvalidArgument`` unless it holds one for all or one for each."""
+    """Return a field of a model for each output.
+
+    Raises ``InvalidArgument`` unless the field has one value for all outputs or one for each.
+    """
     value = getattr(model, name)
     if not isinstance(value, list | tuple | np.ndarray) or np.shape(value) == ():
         # A single prior mean is the objective's: a constraint in its own units is as likely to hold as not.
@@ -268,14 +299,20 @@ def _each(name: str, model: Model, outputs: Outputs, standard: Standard | None) 
 
 
 def deviations_of(outputs: Outputs, space: Space, model: Model, name: str, value: float, index: int) -> float:
-    """Return how many prior deviations a value of an output at a point is from the prior mean of a model in the outputs' units."""
+    """Return the distance of a value from the prior mean, in prior deviations.
+
+    The model is in the outputs' units.
+    """
     fields, number = ("prior_mean", "kernel", "noise_variance"), outputs.names.index(name)
     mean, kernel, noise = (_each(field, model, outputs, None)[number] for field in fields)
     return float(abs(value - mean) / np.sqrt(float(kernel.diag(space.modelled[[index]])[0]) + float(np.max(noise))))
 
 
 def expanded(model: Model, outputs: Outputs, size: int, standard: Standard | None) -> Model:
-    """Return the model of the modelled functions on ``size`` points from that of the outputs, one with two limits twice."""
+    """Return the model of the modelled functions on ``size`` points.
+
+    ``model`` is that of the outputs; an output with two limits is modelled twice.
+    """
 
     def rows_of(name: str) -> list[Any]:
         each = dict(zip(outputs.names, _each(name, model, outputs, standard), strict=True))
@@ -290,6 +327,7 @@ def expanded(model: Model, outputs: Outputs, size: int, standard: Standard | Non
     if isinstance(model.kernel, list | tuple):
         changes["kernel"] = rows_of("kernel")
     noise = np.shape(model.noise_variance)
-    if noise and (noise == (len(outputs.names),) or noise != (size,)):  # a table over the points is that of all outputs
+    # A table over the points belongs to all outputs.
+    if noise and (noise == (len(outputs.names),) or noise != (size,)):
         changes["noise_variance"] = np.asarray(rows_of("noise_variance")).tolist()
     return dataclasses.replace(model, **changes)

@@ -1,4 +1,4 @@
-"""Beliefs that a session shows, of all that was told, with hyper-parameters averaged over what the values leave open."""
+"""Beliefs that a session shows, averaged over hyper-parameters."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from jaxbandit.surrogates.evidence.host import DRAWS, Averaged, averaged, eviden
 Believed: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Mean and deviation ``[n, M]`` of every output in its own units, and the probability ``[M]`` that all constraints hold."""
 FORMS: Sequence[type[Kernel]] = (Matern52, Matern32)
-ROUGH, COARSE = 0.01, 0.05  # diagonals of a box within which a function may be rough, and most of an axis where points are far apart
-FINE = 0.001  # diagonals within which it may be rough where points are nearer to each other than half of that
-LITTLE = 1e-3  # noise variance, in units of the variance of what was told, of which nothing comes
-NATS = 3.0  # by which noise must be more likely than roughness
+# A noise variance below this share of the variance of the values has no consequence.
+LITTLE = 1e-3
+# Noise is shown where it is more likely than roughness by this many nats.
+NATS = 3.0
 
 
 class Shown:
-    """Beliefs of a GP of standardised outputs that is fitted to all that was told.
+    """Beliefs of a GP of standardised outputs that is fitted to all values.
 
-    One point of hyper-parameters is too sure of itself: intervals are averaged over draws from their posterior and, where no model was
-    given, over forms of the kernel. Algorithms choose by the maximum alone.
+    Intervals of a single choice of hyper-parameters are too narrow. Therefore they are averaged over draws from their posterior and, where
+    no model was given, over forms of the kernel. Algorithms choose by the maximum alone.
 
     Attributes:
-      noise: of every output, whether its values show noise. A function that is rough between neighbouring points looks the same, so that is
-        so only where neighbours, or values at one point, differ by more.
+      noise: for every output, whether its values show noise. A function that is rough between neighbouring points looks the same, so noise
+        is shown only where neighbours, or values at one point, differ by more.
     """
 
     def __init__(self, outputs: Outputs, space: Space, model: Model, standard: Standard, told: Values, *, forms: bool) -> None:
@@ -56,15 +56,15 @@ class Shown:
             np.divide(np.bincount(indices, values[:, 0], space.size), counts, out=self._known[number], where=counts > 0)
 
     def at(self, points: np.ndarray) -> Believed:
-        """Return what is believed at ``points [M, d]`` as the model sees them."""
+        """Return the belief at ``points [M, d]`` in the model's units."""
         mean, sd, holds = self._each(points)
         return mean, sd, np.prod(holds, axis=0)
 
     def measured(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the rewards, how likely all constraints hold, and how far they are violated, ``[m]`` each, at points that were measured.
+        """Return rewards, probabilities of feasibility and violations ``[m]`` at measured points.
 
-        Where values show no noise the value that was measured counts, not the mean; a constraint that was measured to hold, or not to, does
-        so for certain, and half of it where noise would look the same.
+        Where values show no noise the measured value counts instead of the mean, and a constraint that was measured to hold, or not to
+        hold, does so for certain. Where roughness and noise look the same, certainty has half of the weight.
         """
         mean, _, holds = self._each(self._points[indices])
         known = self._known[:, indices]
@@ -76,8 +76,9 @@ class Shown:
         return self.outputs.objective.sign * values[0], np.prod(holds, axis=0), excess
 
     def _each(self, points: np.ndarray) -> Believed:
-        """Return mean and deviation ``[n, M]`` of every output, and the probability ``[n - 1, M]`` that each constraint holds."""
-        from scipy.special import ndtr  # comes with JAX; imported here because start-up should not pay for it
+        """Return means and deviations ``[n, M]``, and probabilities ``[n - 1, M]`` of the constraints."""
+        # SciPy comes with JAX. It is imported here because start-up should not pay for it.
+        from scipy.special import ndtr
 
         outputs, standard, sign = self.outputs, self.standard, self.outputs.objective.sign
         means, deviations, holds = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
@@ -90,7 +91,8 @@ class Shown:
                 bounds = dict(outputs.constraints[number - 1].sides)
                 low, high = -bounds.get(-1, np.inf), bounds.get(1, np.inf)
                 holds.append(np.clip(average.weights @ (ndtr((high - each) / spread) - ndtr((low - each) / spread)), 0, 1))
-            elif standard.bend is not None:  # half of what lies within a deviation, which is not as far on both sides
+            # Under a bend a deviation is not equally far on both sides: half of their distance stands for it.
+            elif standard.bend is not None:
                 above, mean, below = (sign * standard.straightened(sign * mean + side * sd) for side in (1, 0, -1))
                 sd = np.abs(above - below) / 2
             means.append(mean)
@@ -109,16 +111,19 @@ def _with_form(kernel: Kernel, form: type[Kernel]) -> Kernel:
 
 
 def _rough(space: Space, measured: np.ndarray) -> np.ndarray:
-    """Return the distance ``[d]`` within which a function may be rough: that of neighbours on axes whose values are few.
+    """Return the distance ``[d]`` within which a function may be rough.
 
-    Points ``[m]`` of a box that were ``measured`` nearly twice tell noise from finer roughness than others can.
+    On a box it is a hundredth of the diagonal, or a thousandth where some points ``[m]`` were ``measured`` nearly twice, because these tell
+    noise from finer roughness. On a grid it is the distance of neighbours, at most a twentieth of an axis, if that is more.
     """
-    from scipy.spatial.distance import pdist  # comes with JAX; imported here because start-up should not pay for it
+    # SciPy comes with JAX. It is imported here because start-up should not pay for it.
+    from scipy.spatial.distance import pdist
 
+    fine, rough, coarse = 0.001, 0.01, 0.05
     sides = sides_of(space.domain)
     near = np.sqrt(len(sides)) * sides
     if isinstance(space.domain, Box):
-        return near * (FINE if np.min(pdist(space.modelled[measured], "chebyshev"), initial=1) < FINE / 2 else ROUGH)
-    near = ROUGH * near
+        return near * (fine if np.min(pdist(space.modelled[measured], "chebyshev"), initial=1) < fine / 2 else rough)
+    near = rough * near
     gaps = [np.min(np.diff(np.unique(column)), initial=side) for column, side in zip(space.modelled.T, sides, strict=True)]
-    return np.maximum(near, np.minimum(gaps, COARSE * sides))
+    return np.maximum(near, np.minimum(gaps, coarse * sides))

@@ -39,18 +39,12 @@ from jaxbandit.surrogates.evidence.fitting import (
 
 K = TypeVar("K", bound=Kernel)
 
-LEAST_SIZE = 64  # points; of more, room is a power of two, so that few programs are compiled
-STEPS = 200  # of each search, at most
-RELATIVE = 1e-8  # change of the density, as a share of it, at which a search ends
-ROUGHLY = 1e-5  # the same of several searches, of which the best goes on
-APART = 1e-4  # between places whose gradients give the curvature
-WIDER = 1.2  # factor on the deviations of a Laplace approximation from which hyper-parameters are drawn, because its tails are too light
-FLAT = 0.1  # least curvature of that approximation
-DRAWS = 16  # of hyper-parameters, for each form of a kernel
-SPAN = 1e3  # largest factor by which a hyper-parameter may grow or shrink
-NEGLIGIBLE = 1e-4  # of the largest weight, below which a draw is left out
-POINTS_AT_ONCE = 1024  # at which beliefs are computed, so that one program serves any number of points
-LARGE = 1e300  # in place of infinity, which a search cannot compare
+# Gradients at places this far apart give the curvature.
+CURVATURE_STEP = 1e-4
+# Number of draws of hyper-parameters for each form of a kernel.
+DRAWS = 16
+# A belief is computed at this number of points at once, so that one program serves any number of points.
+POINTS_AT_ONCE = 1024
 
 
 @checked
@@ -183,20 +177,33 @@ def constants(
 
 
 def _known(points: np.ndarray, values: np.ndarray, constant: float, prior: Prior | None) -> tuple[Collapsed, Prior | None]:
-    """Return values ``[n]`` or ``[n, k]`` at points, collapsed and padded, and the prior, as arguments of programs in float64."""
+    """Return collapsed values and the prior as arguments of programs in float64.
+
+    The values ``[n]`` or ``[n, k]`` are padded to 64 points or a power of two, so that few programs are compiled.
+    """
     data = collapse(points, values[:, None] if values.ndim == 1 else values)
-    data = replace(data.padded(max(LEAST_SIZE, 1 << (len(data.counts) - 1).bit_length())), constant=constant)
+    data = replace(data.padded(max(64, 1 << (len(data.counts) - 1).bit_length())), constant=constant)
     with jax.enable_x64(True):
         return canonicalise((data, prior))
 
 
 class Posterior(NamedTuple):
-    """Density of the hyper-parameters of a kernel given values, at places ``[P]``, the logarithms of the numbers that may move."""
+    """Density of the hyper-parameters of a kernel given values.
 
-    structure: Any  # of the kernel
-    now: Mapping[str, np.ndarray]  # hyper-parameters by path, where the search starts
-    free: tuple[str, ...]  # paths of the hyper-parameters that may move
-    data: Collapsed  # padded
+    Its arguments are places ``[P]``, the logarithms of the numbers that may move.
+
+    Attributes:
+      structure: tree structure of the kernel.
+      now: hyper-parameters by path, where the search starts.
+      free: paths of the hyper-parameters that may move.
+      data: padded values.
+      prior: prior of the hyper-parameters.
+    """
+
+    structure: Any
+    now: Mapping[str, np.ndarray]
+    free: tuple[str, ...]
+    data: Collapsed
     prior: Prior | None
 
     def place(self, values: Mapping[str, Any]) -> np.ndarray:
@@ -223,12 +230,13 @@ class Posterior(NamedTuple):
         return jax.tree.unflatten(self.structure, leaves), noise
 
     def density(self, place: np.ndarray) -> tuple[float, float, np.ndarray]:
-        """Return the log densities of the values and of the prior, up to a constant, and the gradient ``[P]`` of their sum.
+        """Return the log densities of values and prior, and the gradient of their sum.
 
-        The matrix is ``B`` of :meth:`Collapsed.log_evidence <jaxbandit.surrogates.evidence.density.Collapsed.log_evidence>`; where it
-        cannot be factorised the density is minus infinity.
+        The densities are up to a constant, and the gradient is ``[P]``. The matrix is ``B`` of :meth:`Collapsed.log_evidence
+        <jaxbandit.surrogates.evidence.density.Collapsed.log_evidence>`; where it cannot be factorised the density is minus infinity.
         """
-        from scipy.linalg import lapack  # comes with JAX; imported here because start-up should not pay for it
+        # SciPy comes with JAX. It is imported here because start-up should not pay for it.
+        from scipy.linalg import lapack
 
         data, (kernel, noise) = self.data, self.at(place)
         size, total, outputs = int(np.count_nonzero(data.counts)), np.sum(data.counts), len(data.means)
@@ -247,7 +255,8 @@ class Posterior(NamedTuple):
         logdet = 2 * np.sum(np.log(np.diagonal(root)))
         evidence = -0.5 * (fit + spread + outputs * (logdet + total * np.log(2 * np.pi * noise)))
         slopes = 0.5 * (solved.T @ solved - outputs * inverted)
-        along_noise = 0.5 * (fit + spread - outputs * total) - np.sum(slopes * excess)  # of its logarithm
+        # This is the derivative in the logarithm of the noise variance.
+        along_noise = 0.5 * (fit + spread - outputs * total) - np.sum(slopes * excess)
         more = (0, len(data.counts) - size)
         of_kernel, of_noise = _slopes(*given, np.pad(slopes * scale, (more, more)))
         numbers = [*jax.tree.leaves(kernel), noise]
@@ -256,27 +265,35 @@ class Posterior(NamedTuple):
         return float(evidence), float(before), np.concatenate([np.zeros(0), *parts])
 
     def searched(self, groups: Sequence[np.ndarray], low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, bool]:
-        """Return the best place that searches reach, each from the best of a group of places ``[C, P]``, and whether its search ended."""
+        """Return the best place that searches reach, and whether its search ended.
+
+        A search starts from the best place of each group ``[C, P]``.
+        """
         from scipy.optimize import Bounds, minimize
 
         def loss(place: np.ndarray) -> tuple[float, np.ndarray]:
             evidence, before, slope = self.density(place)
-            return (-evidence - before, -slope) if np.isfinite(evidence) else (LARGE, slope)
+            # A search cannot compare infinity.
+            return (-evidence - before, -slope) if np.isfinite(evidence) else (1e300, slope)
 
         begun = [group[int(np.argmin([loss(place)[0] for place in group]))] if len(group) > 1 else group[0] for group in groups]
 
         def from_there(start: np.ndarray, relative: float) -> Any:
-            options = {"maxiter": STEPS, "ftol": relative, "gtol": 1e-6}
+            options = {"maxiter": 200, "ftol": relative, "gtol": 1e-6}
             return minimize(loss, start, jac=True, method="L-BFGS-B", bounds=Bounds(low, high), options=options)
 
-        # Only the best of several searches goes on to the end.
-        found = [from_there(start, ROUGHLY if len(begun) > 1 else RELATIVE) for start in begun]
+        # Searches end at these changes of the density, as shares of it. Only the best of several searches goes on to the end.
+        roughly, exactly = 1e-5, 1e-8
+        found = [from_there(start, roughly if len(begun) > 1 else exactly) for start in begun]
         best = min(found, key=lambda one: one.fun)
-        best = from_there(best.x, RELATIVE) if len(begun) > 1 else best
+        best = from_there(best.x, exactly) if len(begun) > 1 else best
         return np.clip(best.x, low, high), bool(best.success)
 
     def standard_errors(self, place: np.ndarray, inside: np.ndarray) -> np.ndarray:
-        """Return the roots ``[P]`` of the diagonal of the inverse Hessian of the places ``inside`` their bounds; NaN elsewhere."""
+        """Return standard errors ``[P]`` from the inverse Hessian.
+
+        They are NaN for numbers that are not ``inside`` their bounds.
+        """
         errors, which = np.full(len(place), np.nan), np.flatnonzero(inside)
         try:
             root = np.linalg.cholesky(self.curvature(place)[np.ix_(which, which)])
@@ -287,19 +304,21 @@ class Posterior(NamedTuple):
 
     def curvature(self, place: np.ndarray) -> np.ndarray:
         """Return the Hessian ``[P, P]`` of the negative log density, by differences of gradients."""
-        steps = APART * np.eye(len(place))
-        hessian = np.asarray([self.density(place - step)[2] - self.density(place + step)[2] for step in steps]) / (2 * APART)
+        steps = CURVATURE_STEP * np.eye(len(place))
+        hessian = np.asarray([self.density(place - step)[2] - self.density(place + step)[2] for step in steps]) / (2 * CURVATURE_STEP)
         hessian = hessian.reshape(len(place), len(place))
         return (hessian + hessian.T) / 2
 
     def draws(self, place: np.ndarray, low: np.ndarray, high: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return places ``[count, P]`` by the Laplace approximation at a maximum, and the logarithms of their importance weights.
+        """Return draws ``[count, P]`` of the Laplace approximation, and their log weights.
 
-        The first is the maximum. The same places are drawn whenever this is called; those beyond the ends have no weight.
+        The first draw is the maximum itself. Weights are those of importance sampling, and places beyond the ends have no weight. Every
+        call draws the same places.
         """
-        inside = np.clip(place, np.minimum(low + 2 * APART, high), np.maximum(high - 2 * APART, low))
+        inside = np.clip(place, np.minimum(low + 2 * CURVATURE_STEP, high), np.maximum(high - 2 * CURVATURE_STEP, low))
         curvatures, axes = np.linalg.eigh(self.curvature(inside))
-        deviations = WIDER / np.sqrt(np.maximum(curvatures, FLAT))
+        # Its tails are too light, so deviations are a fifth larger, and no curvature is below 0.1.
+        deviations = 1.2 / np.sqrt(np.maximum(curvatures, 0.1))
         normal = np.random.default_rng(0).standard_normal((count, len(place)))
         normal[0] = 0
         places = place + normal * deviations @ axes.T
@@ -309,16 +328,24 @@ class Posterior(NamedTuple):
 
 
 class Averaged(NamedTuple):
-    """A GP given values of one output, averaged over draws of its hyper-parameters from their posterior."""
+    """A GP given values of one output, averaged over its hyper-parameters.
 
-    data: Collapsed  # padded
+    Attributes:
+      data: padded values.
+      prior: prior of the hyper-parameters.
+      models: ``K`` kernels and noise variances, drawn from the posterior of the hyper-parameters.
+      weights: weights of the models, with sum 1.
+    """
+
+    data: Collapsed
     prior: Prior | None
-    models: Sequence[tuple[Kernel, np.ndarray]]  # K kernels and noise variances
-    weights: np.ndarray  # [K], whose sum is 1
+    models: Sequence[tuple[Kernel, np.ndarray]]
+    weights: np.ndarray  # [K]
 
     def at(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the means and the deviations ``[K, m]`` of the function at ``points [m, d]``, one row for each draw."""
-        from scipy.linalg import solve_triangular  # as in `Posterior.density`
+        # SciPy is imported here because start-up should not pay for it.
+        from scipy.linalg import solve_triangular
 
         data, means, variances = self.data, [], []
         size = int(np.count_nonzero(data.counts))
@@ -364,13 +391,14 @@ def averaged(
             names = (*paths(start), NOISE)
             now = dict(zip(names, [*jax.tree.leaves(start), np.asarray(noise_variance, np.float64)], strict=True))
             posterior = Posterior(jax.tree.structure(start), now, names, data, prior)
-            low, high = posterior.ends(SPAN, bounds)
+            low, high = posterior.ends(1e3, bounds)
             place, _ = posterior.searched([np.clip(posterior.place(now), low, high)[None]], low, high)
             places, weights = posterior.draws(place, low, high, draws)
             models += [posterior.at(one) for one in places]
             logarithms.append(weights)
     weights = np.exp(np.concatenate(logarithms) - np.max(logarithms))
-    kept = np.flatnonzero(weights > NEGLIGIBLE)
+    # Draws of a smaller share of the largest weight are left out.
+    kept = np.flatnonzero(weights > 1e-4)
     return Averaged(data, prior, [models[one] for one in kept], weights[kept] / np.sum(weights[kept]))
 
 
