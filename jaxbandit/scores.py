@@ -18,27 +18,36 @@ from jaxbandit.estimators import Estimate
 
 T = TypeVar("T")
 
-# Of an ascent, after which only as many go on as a box has starts. In float32 they take a tenth of a round less, and constrained EI with
-# fits loses on the welded beam (128 trials, lower quartile after 100 evaluations -1.766 for -1.727): beliefs there need float64.
-FEW_STEPS = 6
-FOR_A_HILLTOP = 8  # candidates that are looked at for each hilltop sought
-EDGE_STEPS = 8  # along the edge of what is excluded
-KEPT_CORNERS = 2  # of those beside an end of an ascent
-PRICE = 20.0  # ranges of the reward that the square of the largest cost is worth to an ascent
+# After this number of steps of all ascents only the best ones go on, as many as a box has starts. In float32 these steps take a tenth of a
+# round less, and constrained EI with fits loses on the welded beam (128 trials, lower quartile after 100 evaluations -1.766 for -1.727):
+# beliefs there need float64.
+FIRST_STEPS = 6
 
 
 class Score(NamedTuple):
-    """Scores of points, the best of which is chosen, see :func:`~jaxbandit.acquisition.pick`."""
+    """Scores of points, of which :func:`~jaxbandit.acquisition.pick` chooses the best.
 
-    values: Array  # [M] minus infinity where a point is excluded
-    flags: tuple[tuple[Array, Status], ...] = ()  # masks [M], each with the flag that it raises where it holds at every point
-    otherwise: Array | None = None  # [M] scores that decide instead in a round that raises a flag
-    limited: tuple[Array, Array] | None = None  # a reward [M] and costs [m, M], positive where `values` exclude a point for them
-    slopes: Array | None = None  # [m] of positive costs, less which `values` are the reward of `limited`, where they exclude nothing
+    Attributes:
+      values: scores, minus infinity where a point is excluded.
+      flags: masks ``[M]``, each with the flag that it raises where it holds at every point.
+      otherwise: scores that decide instead in a round that raises a flag.
+      limited: a reward ``[M]`` and costs ``[m, M]``; ``values`` exclude the points whose costs are positive.
+      slopes: where ``values`` exclude no point, slopes of the positive costs: ``values`` are the reward of ``limited`` less slopes times
+        costs.
+    """
+
+    values: Array  # [M]
+    flags: tuple[tuple[Array, Status], ...] = ()
+    otherwise: Array | None = None  # [M]
+    limited: tuple[Array, Array] | None = None
+    slopes: Array | None = None  # [m]
 
     @classmethod
     def of_draw(cls, drawn: Estimate, allowed: Array | bool = True) -> Score:
-        """Return the scores by which the best feasible point of a draw is chosen, else the least violating, of those ``allowed [M]``."""
+        """Return scores whose best is the best feasible point of a draw.
+
+        Where no point of ``allowed [M]`` is feasible the least violating one has the best score.
+        """
         violation = jnp.sum(jnp.maximum(drawn.costs, 0), axis=0)
         feasible = jnp.where((violation <= 0) & allowed, drawn.reward, -jnp.inf)
         unknown = jnp.isnan(violation) | jnp.isnan(drawn.reward)
@@ -48,7 +57,10 @@ class Score(NamedTuple):
         return cls(jnp.where(unknown, jnp.nan, feasible), flags=((infeasible, Status.OK),), otherwise=least, limited=limited)
 
     def choose(self) -> tuple[Array, Array | int]:
-        """Return the index of the point chosen, ``M`` where a score is NaN, and the status bits that the round raises."""
+        """Return the index of the chosen point and the raised status bits.
+
+        The index is ``M`` where a score is NaN.
+        """
         raised = [everywhere(mask) for mask, _ in self.flags]
         bits: Array | int = 0
         for is_so, (_, flag) in zip(raised, self.flags, strict=True):
@@ -56,24 +68,25 @@ class Score(NamedTuple):
         return pick(self.in_force(raised)), bits
 
     def in_force(self, raised: Sequence[Array]) -> Array:
-        """Return the scores that decide in a round in which these of the flags are raised."""
+        """Return the scores that decide, given which flags are raised."""
         values = self.values
         for is_so in raised:
             values = values if self.otherwise is None else jnp.where(is_so, self.otherwise, values)
         return values
 
     def softened(self, prices: Array, beyond: Array | float = 0.0) -> Score:
-        """Return smooth scores, with ``prices [m]`` of squared positive costs in place of exclusion; the same where nothing is limited.
+        """Return smooth scores, with squared positive costs in place of exclusion.
 
-        Costs count as larger by ``beyond [m, M]``: where that is what they are at the best point of these scores without it, the best
-        point with it lies on the edge.
+        ``prices [m]`` weigh the squares. Costs count as larger by ``beyond [m, M]``. Where ``beyond`` equals the costs at the best point of
+        the scores without it, the best point with it lies on the edge. Scores that limit no point stay as they are.
         """
         if self.limited is None:
             return self
         reward, costs = self.limited[0], self.limited[1] + beyond
         positive = jnp.maximum(costs, 0)
         penalty = prices[:, None] * jnp.square(positive)
-        if self.slopes is not None:  # up to where the parabola is as steep
+        # A parabola goes up to the cost at which it is as steep as the penalty.
+        if self.slopes is not None:
             penalty = jnp.where(costs <= self._bends(prices), penalty, self.slopes[:, None] * (positive - self._bends(prices) / 2))
         return self._replace(values=reward - jnp.sum(penalty, axis=0))
 
@@ -84,36 +97,40 @@ class Score(NamedTuple):
         return jnp.where(prices > 0, self.slopes / (2 * jnp.where(prices > 0, prices, 1)), 0)[:, None]
 
     def past_edge(self, prices: Array) -> Array:
-        """Return the positive costs ``[m, M]``, at most those up to which softened penalties are parabolas."""
+        """Return the positive costs ``[m, M]``, clipped at the ends of the parabolas."""
         assert self.limited is not None
         return jnp.clip(self.limited[1], 0, self._bends(prices))
 
     def largest_cost(self, prices: Array) -> Array:
-        """Return the largest cost ``[M]`` of those on whose edge the best point may lie; minus infinity where there is none."""
+        """Return the largest cost ``[M]`` on whose edge the best point may lie.
+
+        It is minus infinity where no cost has such an edge.
+        """
         if self.limited is None:
             return jnp.full_like(self.values, -jnp.inf)
         costs = self.limited[1]
         return jnp.max(jnp.where(costs <= self._bends(prices), costs, -jnp.inf), axis=0, initial=-jnp.inf)
 
     def prices(self) -> Array:
-        """Return the prices ``[m]`` of :meth:`softened` from the ranges of reward and costs over the points of these scores."""
+        """Return the prices ``[m]`` of :meth:`softened`, from ranges over the points."""
         if self.limited is None:
             return jnp.zeros((0,), self.values.dtype)
         reward, costs = self.limited
         worst = jnp.max(costs, axis=-1)
-        return jnp.where(worst > 0, PRICE * (jnp.max(reward) - jnp.min(reward)) / jnp.square(jnp.where(worst > 0, worst, 1)), 0)
+        # The square of the largest cost is worth 20 ranges of the reward.
+        return jnp.where(worst > 0, 20.0 * (jnp.max(reward) - jnp.min(reward)) / jnp.square(jnp.where(worst > 0, worst, 1)), 0)
 
 
 def best_of_box(box: Box, pool: Array, score: Score, look: Callable[[Array], tuple[Score, T]]) -> tuple[Array, Array, T]:
-    """Return points ``[n, d]`` of the unit cube, the index ``[]`` of that of the best score, and what ``look`` says of them.
+    """Return points ``[n, d]`` of the unit cube, the index of the best, and their ``look``.
 
-    Ascents start at points of the pool. The best of the pool is among the points, so that the choice is never worse.
+    Ascents start at points of the pool. The best point of the pool is among the points, so that the choice is never worse.
 
     Args:
       box: the box.
       pool: points ``[M, d]`` of the unit cube, the box's candidates first.
       score: the scores of the pool, whose flags are those of the round.
-      look: scores of any points ``[n, d]``, and whatever else is to be known of those returned.
+      look: function from points ``[n, d]`` to their scores and anything else that the caller needs of the returned points.
     """
     raised = [everywhere(mask) for mask, _ in score.flags]
     prices = score.prices()
@@ -124,11 +141,12 @@ def best_of_box(box: Box, pool: Array, score: Score, look: Callable[[Array], tup
     # Starts lie on hills of their own, and some are candidates, for all of the trial's own points may lie on one.
     heights = score.softened(prices).in_force(raised)
     starts = jnp.concatenate([hilltops(heights[: box.size], box.neighbours, box.brief), own_starts(heights, pool, box)])
-    ended = ascend(climbed, pool[starts], box.steps, first=FEW_STEPS, best=box.starts)
+    ended = ascend(climbed, pool[starts], box.steps, first=FIRST_STEPS, best=box.starts)
     if box.counted:
         ended = _at_whole_numbers(box, climbed, ended.place)
     ends = ended.place
-    if score.limited is not None:  # whose best points are often on the edge of what is excluded
+    # The best points are often on the edge of the excluded set.
+    if score.limited is not None:
         ends = jnp.concatenate([ends, _along_edge(box, climbed, lambda points: look(points)[0], prices, ended)])
     values = score.in_force(raised)
     points = jnp.concatenate([box.snapped(ends), pool[first(values >= largest(values), values.dtype)][None]])
@@ -139,35 +157,45 @@ def best_of_box(box: Box, pool: Array, score: Score, look: Callable[[Array], tup
 
 
 def _along_edge(box: Box, climbed: Callable[[Array, Array], Array], scores: Callable[[Array], Score], prices: Array, ended: Climb) -> Array:
-    """Return where ascents end that go on from where others did by the method of multipliers, and points beside these on the edge.
+    """Continue ascents by the method of multipliers; return the ends and edge points.
 
     Ends lie beyond the edge by their multipliers over twice the prices (Nocedal and Wright 2006, *Numerical optimization*, eq. 17.38),
     so costs that count as larger by as much have their best point on it. Sides of whole numbers stay.
     """
     beyond = scores(ended.place).past_edge(prices)
-    along = ascend(lambda points: climbed(_held(box, points), beyond), ended.place, EDGE_STEPS, inverse=ended.inverse).place
+    along = ascend(lambda points: climbed(_held(box, points), beyond), ended.place, 8, inverse=ended.inverse).place
     return jnp.concatenate([along, to_edge(lambda points: scores(_held(box, points)).largest_cost(prices), along)])
 
 
 def _at_whole_numbers(box: Box, climbed: Callable[[Array], Array], ends: Array) -> Climb:
-    """Return where ascents end whose sides of whole numbers stay at the best of those beside ``ends``, where they were continuous."""
+    """Ascend with sides of whole numbers at the best corners beside ``ends``.
+
+    ``ends`` are those of ascents in which these sides were continuous.
+    """
     corners = box.corners(ends)
     levels = climbed(corners.reshape(-1, box.dimension)).reshape(corners.shape[:2])
-    _, kept = jax.lax.top_k(jnp.where(jnp.isnan(levels), -jnp.inf, levels), min(KEPT_CORNERS, levels.shape[1]))
+    _, kept = jax.lax.top_k(jnp.where(jnp.isnan(levels), -jnp.inf, levels), min(2, levels.shape[1]))
     begun = jnp.take_along_axis(corners, kept[:, :, None], axis=1).reshape(-1, box.dimension)
     return ascend(lambda points: climbed(_held(box, points)), begun, box.steps)
 
 
 def _held(box: Box, points: Array) -> Array:
-    """Return the same points, along whose sides of whole numbers there is no derivative, so that ascents leave them."""
+    """Return the points without derivatives along sides of whole numbers.
+
+    Ascents then leave these sides unchanged.
+    """
     still = np.isin(np.arange(box.dimension), box.counted)
     return jnp.where(still[None], jax.lax.stop_gradient(points), points)
 
 
 def own_starts(heights: Array, pool: Array, box: Box) -> Array:
-    """Return the indices of starts among the trial's own points, the highest placed ones; candidates where too few are placed yet."""
+    """Return the indices of the highest of the trial's own points.
+
+    Candidates stand in where the trial has too few points.
+    """
     own = pool[box.size :]
-    placed = jnp.any(own != pool[jnp.arange(len(own)) % box.size], axis=1)  # one that is not repeats a candidate
+    # A point that is not placed yet repeats a candidate.
+    placed = jnp.any(own != pool[jnp.arange(len(own)) % box.size], axis=1)
     known = jnp.where(placed, heights[box.size :], -jnp.inf)
     known = jnp.pad(known, (0, max(box.starts - len(own), 0)), constant_values=-jnp.inf)
     best = spread(known, box.starts)
@@ -175,11 +203,12 @@ def own_starts(heights: Array, pool: Array, box: Box) -> Array:
 
 
 def hilltops(values: Array, neighbours: Array | np.ndarray, count: int) -> Array:
-    """Return the indices ``[count]`` of the best of ``values [M]`` among those that no other of its ``neighbours [M, n]`` exceeds.
+    """Return the indices ``[count]`` of the best of ``values [M]`` that no neighbour exceeds.
 
-    They are looked for among the best of every so many; where there are fewer, some of these fill up the rest, and may repeat others.
+    ``neighbours`` are ``[M, n]``. The search looks at eight spread points for each hilltop; where it finds fewer hilltops, some of these
+    points fill up the rest and may repeat others.
     """
-    few = spread(values, FOR_A_HILLTOP * count)
+    few = spread(values, 8 * count)
     known = jnp.where(jnp.isnan(values), -jnp.inf, values)
     heights = known[few]
     top = jnp.all(known[jnp.asarray(neighbours)[few]] <= heights[:, None], axis=1)
@@ -190,7 +219,10 @@ def hilltops(values: Array, neighbours: Array | np.ndarray, count: int) -> Array
 
 
 def spread(values: Array, count: int) -> Array:
-    """Return the indices ``[count]`` of the best of ``values [M]`` among every so many, so that points of a Sobol sequence lie apart."""
+    """Return the indices ``[count]`` of the best of ``values [M]`` in equal strides.
+
+    Points of a Sobol sequence that are chosen like this lie apart.
+    """
     count = min(count, len(values))
     rows = jnp.pad(jnp.where(jnp.isnan(values), -jnp.inf, values), (0, -len(values) % count), constant_values=-jnp.inf).reshape(-1, count)
     return jnp.argmax(rows, axis=0) * count + jnp.arange(count)
