@@ -172,7 +172,7 @@ class Refitted(Wrapper[S]):
       span: largest factor by which the kernel's variance may differ from the values'.
       points: most distinct points that a fit looks at, those visited most, on a box evenly spaced in time; its cost grows with their
         third power.
-      steps: most steps of each of a fit's three searches.
+      steps: most steps of each of a fit's four searches.
       fit_noise: whether the noise variance is fitted, too.
       at_start: whether there is a fit to the initial design, too, before round 1; without a design there is nothing to fit to.
     """

@@ -305,15 +305,16 @@ class Prior(Declared):
 LEARNING = Prior(length_scale=LogNormal(median=0.4, spread=0.7), noise_variance=LogNormal(median=1e-4, spread=2.0), scale=1.0)
 # Prior variance of the constant that values are about, in units of their variance.
 MEAN = 1.0
-# Least and largest length-scale in sides, and noise variance, that fits may find; length-scale and noise variance of two starts of theirs.
-SIDES, NOISES, STARTS = (0.005, 100.0), (1e-7, 10.0), ((0.3, 1e-4), (1.0, 1e-1))
+# Fits may find length-scales, in sides, and noise variances within these ranges; their further searches start at these pairs of both.
+SIDES, NOISES, STARTS = (0.005, 100.0), (1e-7, 10.0), ((0.3, 1e-4), (1.0, 1e-3), (1.0, 1e-1))
 
 
 def learned(names: Sequence[str], side: Scalar = 1.0) -> tuple[dict[str, tuple[Any, Any]], list[dict[str, Any]]]:
-    """Return ranges of the hyper-parameters of a fit to standardised values, and where its further searches begin.
+    """Return ranges of a fit to standardised values, and starts of its further searches.
 
-    One begins at short length-scales without noise, one at long ones with much; a first search goes on from the last fit. ``side`` is that
-    of the box, ``names`` are the paths of hyper-parameters.
+    One search begins at short length-scales without noise, two at long length-scales with little and with much noise: few noisy values
+    have several maxima that are almost as high. The first search goes on from the last fit. ``side`` is that of the box, and ``names`` are
+    the paths of the hyper-parameters.
     """
     lengths = [name for name in names if name.endswith("length_scale")]
     bounds = dict.fromkeys(lengths, (SIDES[0] * side, SIDES[1] * side)) | {NOISE: NOISES}
