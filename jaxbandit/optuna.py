@@ -1,7 +1,8 @@
-"""Optuna's studies with the algorithms of this library: many workers, RDB and journal storages, pruning, a dashboard and resumption.
+"""Sampler for Optuna's studies, and export of sessions to Optuna.
 
-:class:`Sampler` chooses the points of a study's trials, and :func:`export` writes the tickets of a session as trials. Needs the extras
-``optuna`` and ``study`` (``pip install "jaxbandit[optuna,study]"``).
+With :class:`Sampler` the algorithms of this library choose the points of a study that has Optuna's workers, storages, pruning, dashboard
+and resumption; :func:`export` writes the tickets of a session as trials. Both need the extras ``optuna`` and ``study``
+(``pip install "jaxbandit[optuna,study]"``).
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ from jaxbandit.session.learner import SAME, Spot, is_among
 from jaxbandit.session.quantities import Outputs
 
 __all__ = ["Sampler", "export"]
-__dir__ = __all__.copy  # what completion shows
+__dir__ = __all__.copy
 
-MOST_ON_GRID, MOST_ON_AXIS = 10_000, 50  # points, unless asked for
+MOST_ON_GRID, MOST_ON_AXIS = 10_000, 50  # [2] points
 OBJECTIVE = "objective"
 
 OF_A_TRIAL, VALUES = function("(trial)"), numbers.of(exactly(None, words="one number for each constraint"))
@@ -67,32 +68,32 @@ Most: TypeAlias = Annotated[int, whole(2, MOST_POINTS)]
 
 @dataclasses.dataclass(frozen=True)
 class Move:
-    """A trial that has begun, ``values`` being ``None``; or one that has ended, with the values that it has by output."""
+    """Start of a trial with its ``point``, or end with ``values``."""
 
     number: int
-    point: Point | None = None  # as far as the trial has said it
+    point: Point | None = None
     values: Mapping[str, float] | None = None
 
     def fits(self, made: Move) -> bool:
-        """Return whether a move that was made is this one, as far as this one says."""
+        """Return whether this move equals ``made``, apart from an unknown point."""
         return self == (made if self.point is not None else dataclasses.replace(made, point=None))
 
 
 class Sampler(BaseSampler):
-    """Sampler of Optuna that chooses as a session does, by an algorithm of this library.
+    """Sampler of Optuna that chooses points by an algorithm of this library.
 
-    A trial is a round of the session: its values arrive when it ends, and trials that are running are under way. The values of a trial that
-    fails never arrive, and its point is not chosen again; of one that is pruned its constraints arrive. A complete trial whose value is
-    infinite counts as the worst, or the best, that is finite so far. Each choice follows from the trials of the study and the arguments of
-    the sampler, so that any number of workers may have one each, and a study goes on after a crash. A trial whose worker was killed stays
-    under way until somebody says ``study.tell(number, state=TrialState.FAIL)``, as the heartbeat of an RDB storage does by itself.
+    A trial is a round of a session: its values arrive when it ends, and running trials are pending. The values of a failed trial never
+    arrive, and its point is not chosen again; a pruned trial only has values of constraints. An infinite value of a complete trial counts
+    as the worst, or the best, finite value so far. Each choice follows from the trials of the study and the arguments of the sampler, so
+    that each of many workers may have its own sampler, and a study goes on after a crash. A trial whose worker was killed stays pending
+    until ``study.tell(number, state=TrialState.FAIL)`` is called, as the heartbeat of an RDB storage does by itself.
 
-    Where a number without a step is among the parameters, or their values make more than 10,000 points, they are a box: steps, at most
-    10,000, and categories are sides of their own, and what has more steps, or is whole on a logarithmic scale, is rounded to it. Else, for
-    an algorithm or a model that knows no boxes, and with ``points``, they are laid on a grid, evenly on their own scale, logarithmic or
-    not, and in their steps; a trial off the grid counts at the nearest point. The first trial, and parameters that not all complete trials
-    have, such as those under a condition, are drawn uniformly, each by itself. Without a model the first trials are the initial design of
-    the session.
+    The parameters are a box if one of them is a number without a step, or if their values make more than 10,000 points. Categories and
+    parameters with at most 10,000 steps are discrete sides of the box; parameters with more steps, and integers on a logarithmic scale, are
+    continuous sides, rounded afterwards. Otherwise, for an algorithm or a model without boxes, and with ``points``, the parameters are a
+    grid, evenly spaced on their own scales and in their steps; a trial off the grid counts at the nearest point. The first trial, and
+    parameters that some complete trials lack, such as parameters under a condition, are drawn uniformly and independently. Without a model
+    the first trials are the initial design of the session.
     """
 
     @checked
@@ -111,38 +112,40 @@ class Sampler(BaseSampler):
         """Make a sampler.
 
         Args:
-          algorithm: any algorithm that needs no full information; one that needs the values of a round before the next has one worker.
+          algorithm: any algorithm that needs no full information. If it needs the values of a round before the next, use one worker.
           model: the GP model of objective and constraints, as for :meth:`Session.create <jaxbandit.session.Session.create>`.
           key: a JAX PRNG key (``jax.random.key(seed)``), the same for all workers.
-          constraints: ``"NAME <= c"``, ``"NAME >= c"``, both for one, or ``"NAME = c +- tolerance"`` for each, where NAME is an attribute
-            that a trial sets by ``trial.set_user_attr``; or a function of a trial that returns values ``<= 0`` where constraints hold. Both
-            are stored where Optuna and its dashboard look for constraints. Default: what trials set by ``trial.set_constraint``, in the
-            order of names.
-          points: most points of each axis of a grid, or of each by its name; default: a box, or as many as keep the grid within 10,000
-            points, at most 50 of a number without a step.
+          constraints: ``"NAME <= c"``, ``"NAME >= c"``, both, or ``"NAME = c +- tolerance"`` for each, where trials set the attribute NAME
+            by ``trial.set_user_attr``; or a function of a trial that returns values, ``<= 0`` for satisfied constraints. Both are stored
+            for Optuna and its dashboard. Default: the constraints that trials set by ``trial.set_constraint``, in the order of names.
+          points: most points of every axis of a grid, or of axes by name; default: a box, or a grid of at most 10,000 points with at most
+            50 values of a number without a step.
           horizon: most trials.
-          delay: what is known of how late values come, as for :meth:`Session.create <jaxbandit.session.Session.create>`.
-          feedback: what is believed of trials that are running; default: as for a session.
+          delay: model of the delays of values, as for :meth:`Session.create <jaxbandit.session.Session.create>`.
+          feedback: policy for the missing values of running trials; default: as for a session.
 
         Raises:
-          InvalidArgument: on arguments out of range, or that do not fit each other.
+          InvalidArgument: on arguments that are out of range or do not fit each other.
         """
         self._constraints: Any = constraints
         if constraints is not None and not callable(constraints):
             self._constraints = Outputs.read(f"maximise {OBJECTIVE}", constraints).constraints
             if any(constraint.name == OBJECTIVE for constraint in self._constraints):
                 raise InvalidArgument(f"constraints: must be of attributes with other names than {OBJECTIVE!r}, got {short(constraints)}")
-        self._points, self._mutex = points, threading.Lock()  # workers may be threads
+        self._points, self._mutex = points, threading.Lock()
         self._parts: dict[str, Any] = {"algorithm": algorithm, "model": model, "key": key, "horizon": horizon}
         self._parts |= {"delay": delay, "feedback": feedback}
         self._continuous = points is None and algorithm.on_boxes and (model is None or model.on_boxes)
-        self._designed: Specification | None = None  # until the parameters are known
-        self._first: list[Point] = []  # its initial design
-        self._session: Session | None = None  # that has made the moves
+        self._designed: Specification | None = None
+        self._first: list[Point] = []
+        self._session: Session | None = None
         self._made: list[Move] = []
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> SearchSpace:
-        """Return the distributions that all complete and pruned trials share; while there is none, those of the failed one with most."""
+        """Return the distributions common to complete and pruned trials.
+
+        Without such trials it returns the distributions of the failed trial that has the most.
+        """
         self._raise_error_if_multi_objective(study)
         trials = study.get_trials(deepcopy=False)
         shared = intersection_search_space(trials, include_pruned=True)
@@ -151,12 +154,13 @@ class Sampler(BaseSampler):
         return {name: shared[name] for name in sorted(shared) if not shared[name].single()}
 
     def sample_relative(self, study: Study, trial: FrozenTrial, search_space: SearchSpace) -> dict[str, Any]:
-        """Return the point that the algorithm chooses, by parameter; warns and raises as :meth:`~jaxbandit.session.Session.ask` does."""
+        """Return the algorithm's point, with warnings and errors of ``Session.ask``."""
         if not search_space:
             return {}
         enable_unless_chosen()
         others = [other for other in study.get_trials(deepcopy=False) if other.number != trial.number]
-        if isinstance(self._points, Mapping):  # of names that a later trial may suggest nothing is known
+        # Only misspelt names are errors, because a later trial may suggest other parameters.
+        if isinstance(self._points, Mapping):
             known = {name for other in others for name in other.distributions}
             for name in self._points.keys() - known:
                 if words := did_you_mean(name, known - self._points.keys()):
@@ -182,7 +186,7 @@ class Sampler(BaseSampler):
         return {name: _external(search_space[name], axis, point[axis.name]) for name, axis in zip(search_space, axes, strict=True)}
 
     def sample_independent(self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution) -> Any:
-        """Return a value of a parameter's axis, drawn uniformly by the key, the trial's number and the parameter's name."""
+        """Return a uniform value, drawn by key, trial number and parameter name."""
         if param_distribution.single():
             only: Any = param_distribution
             return only.choices[0] if isinstance(only, CategoricalDistribution) else only.low
@@ -193,7 +197,7 @@ class Sampler(BaseSampler):
         return _external(param_distribution, axis, drawn[axis.name])
 
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
-        """Store the constraint values of a trial where Optuna looks for them."""
+        """Store the constraint values of a trial for Optuna."""
         if self._constraints is None or state not in (TrialState.COMPLETE, TrialState.PRUNED):
             return
         if callable(self._constraints):
@@ -212,24 +216,25 @@ class Sampler(BaseSampler):
         as_optuna_keeps(found, study, trial)
 
     def _told(self, trial: FrozenTrial) -> dict[str, float]:
-        """Return the numbers that a trial has, infinite ones included, by output: constraints, and the objective once it is complete."""
+        """Return a trial's constraint values, and a complete trial's objective, by output."""
         values: dict[str, Any]
         if isinstance(self._constraints, tuple):
             values = {constraint.name: trial.user_attrs.get(constraint.name) for constraint in self._constraints}
-        else:  # numbered ones in the order of their numbers
+        else:
+            # Leading zeros sort names like numbers.
             values = {f"constraint {name.zfill(4) if name.isdigit() else name}": value for name, value in trial.constraints.items()}
         if trial.state == TrialState.COMPLETE:
             values[OBJECTIVE] = trial.value
         return {name: float(value) for name, value in values.items() if isinstance(value, int | float) and not math.isnan(value)}
 
     def _outputs(self, direction: StudyDirection, names: Sequence[str]) -> Outputs:
-        """Return objective and constraints, which have ``names`` where only the trials know them."""
+        """Return the outputs, by default with constraints called ``names``."""
         known = isinstance(self._constraints, tuple)
         constraints = self._constraints if known else tuple(Constraint(name, "<=", 0.0) for name in names)
         return Outputs(Objective(OBJECTIVE, 1 if direction == StudyDirection.MAXIMIZE else -1), constraints)
 
     def _design(self, begun: Sequence[Point | None], space: Space) -> list[Point]:
-        """Return the initial design with the points of trials that have ``begun`` in their places; every other point of it is unused."""
+        """Return the initial design, replacing its first points by ``begun`` points."""
 
         def spot(point: Point) -> Spot:
             return (0, point) if isinstance(point, tuple) else (point, ())
@@ -245,9 +250,10 @@ class Sampler(BaseSampler):
         return design
 
     def _chosen(self, parts: Specification, space: SearchSpace, moves: list[Move]) -> Mapping[str, Any]:
-        """Return the point of the last of all moves; goes on with the session where the first moves are those that it has made."""
+        """Return the point of the last move, a trial's start."""
+        # Continue the stored session if its moves come first, else start anew. A move that raises an error leaves no session.
         first = self._design([move.point for move in moves if move.values is None], parts.space)
-        session, made, self._session = self._session, self._made, None  # in case a move is not possible
+        session, made, self._session = self._session, self._made, None
         goes_on = len(made) < len(moves) and all(map(Move.fits, moves, made))
         if session is None or not goes_on or list(session._state.design) != first:
             session, made = Session(Unwritten(parts.table()), parts), []
@@ -263,17 +269,17 @@ class Sampler(BaseSampler):
             if is_whole or (move.values and not parts.at_once):
                 session.tell(number, move.values)
             if not is_whole:
-                session.drop(number)  # what it lacks will never come
+                session.drop(number)
             made.append(move)
         self._session, self._made = session, made
         return ticket.point
 
 
 def _moves(others: Sequence[FrozenTrial], asking: FrozenTrial, space: SearchSpace, own: Space, told: Mapping[int, Any]) -> list[Move]:
-    """Return what has happened before a trial asks for its point, in order.
+    """Return the moves before a trial asks for its point, in order.
 
-    Trials begin in the order of their numbers. Of one that began before and has not said its point the session makes the choice, as its
-    worker is doing; one that began later will know this one.
+    Trials start in the order of their numbers. The session chooses the point of an earlier trial without a stored point, as the trial's
+    worker does at the same time. A later trial without a stored point is left out, because its worker will know the point of this trial.
     """
     begun: list[tuple[FrozenTrial, Point | None]] = []
     for trial in sorted(others, key=lambda trial: trial.number):
@@ -291,15 +297,17 @@ def _moves(others: Sequence[FrozenTrial], asking: FrozenTrial, space: SearchSpac
     for place, (trial, _) in enumerate(begun):
         if trial.state.is_finished():
             end = _seconds(trial.datetime_complete)
-            last = max(place, int(np.searchsorted(starts, end)) - 1)  # the round at whose end its values arrive
+            # The values arrive at the end of this round.
+            last = max(place, int(np.searchsorted(starts, end)) - 1)
             moves.append(((last, end), Move(trial.number, values=told[trial.number])))
     return [move for _, move in sorted(moves, key=lambda pair: (pair[0], pair[1].number))]
 
 
 def _in_range(outputs: Outputs, told: Mapping[int, Mapping[str, float]]) -> dict[int, dict[str, float]]:
-    """Return the values of trials by output, infinite ones as bad, or as good, as the worst, or the best, that is finite.
+    """Return the values of trials by output, with infinite values made finite.
 
-    Those of a constraint violate it, by as much as all its values lie apart. Of an output without a finite value nothing is known.
+    An infinite value of the objective becomes the worst or best finite value. An infinite value of a constraint is placed beyond the
+    bounds and all finite values, by their range. Outputs without a finite value are left out.
     """
     ends: dict[str, tuple[float, float]] = {}
     for name in outputs.names:
@@ -321,7 +329,7 @@ def _seconds(time: datetime.datetime | None) -> float:
 
 
 def _axes(space: SearchSpace, points: Most | Mapping[str, Most] | None, *, continuous: bool) -> tuple[Axis, ...]:
-    """Return the axes of parameters, where they may be ``continuous`` as sides of a box if a number without a step is among them.
+    """Return the axes of parameters, as sides of a box if ``continuous``.
 
     Raises ``InvalidArgument`` on more points than a domain can have.
     """
@@ -336,7 +344,7 @@ def _axes(space: SearchSpace, points: Most | Mapping[str, Most] | None, *, conti
     def size(axes: tuple[Axis, ...]) -> int:
         return math.prod(len(axis.values) for axis in axes)
 
-    # The most values of an axis whose grid is not too large.
+    # The largest number of values of an axis that keeps the grid within its limit.
     most = bisect.bisect_right(range(3, MOST_ON_GRID + 1), MOST_ON_GRID, key=lambda most: size(made(most))) + 2
     axes = made(most)
     if size(axes) > MOST_POINTS:
@@ -346,7 +354,7 @@ def _axes(space: SearchSpace, points: Most | Mapping[str, Most] | None, *, conti
 
 
 def _is_box(space: SearchSpace) -> bool:
-    """Return whether parameters are a box where they may be: a number is without a step, or their values make too large a grid."""
+    """Return whether parameters need a box rather than a grid."""
     return any(isinstance(each, FloatDistribution) and each.step is None for each in space.values()) or (
         not all(isinstance(each, CategoricalDistribution) for each in space.values())
         and math.prod(_count(each) for each in space.values()) > MOST_ON_GRID
@@ -354,7 +362,7 @@ def _is_box(space: SearchSpace) -> bool:
 
 
 def _space_of(axes: Sequence[Axis], *, is_box: bool) -> Space:
-    """Return the space of axes, as a box also where they are whole numbers and categories alone."""
+    """Return the space of axes, a box even without continuous sides."""
     if not is_box:
         return Space.of(list(axes))
     return Space(domain=box({axis.name: axis.side() for axis in axes}), axes=tuple(axes), names=tuple(axis.name for axis in axes))
@@ -369,7 +377,7 @@ def _count(distribution: BaseDistribution) -> float:
 
 
 def _side(name: str, distribution: BaseDistribution) -> Axis:
-    """Return the axis of a distribution as a side of a box: its categories, or its steps where these are few, or any number."""
+    """Return a side of a box: categories, few steps, or an interval."""
     if isinstance(distribution, FloatDistribution | IntDistribution) and (
         not _has_steps(distribution) or _count(distribution) > MOST_ON_GRID
     ):
@@ -379,7 +387,7 @@ def _side(name: str, distribution: BaseDistribution) -> Axis:
 
 
 def _axis(name: str, distribution: BaseDistribution, most: int) -> Axis:
-    """Return the axis of a distribution: all categories, or at most ``most`` values or numbers of steps, evenly spaced on its scale."""
+    """Return an axis of categories, or ``most`` values or step numbers."""
     if isinstance(distribution, CategoricalDistribution):
         texts = [f"{place}: {choice}" for place, choice in enumerate(distribution.choices)]
         return Axis.of_categories(name, [text if label.takes(text) else ascii(text) for text in texts])
@@ -396,29 +404,30 @@ def _axis(name: str, distribution: BaseDistribution, most: int) -> Axis:
 
 
 def _has_steps(distribution: FloatDistribution | IntDistribution) -> bool:
-    """Return whether an axis holds the numbers of steps from its low end: 0, 1, 2 and so on, exact where values are large."""
+    """Return whether an axis has the numbers of steps as values."""
     return distribution.step is not None and not distribution.log
 
 
 def _last_step(distribution: FloatDistribution | IntDistribution) -> int:
-    """Return the number of the last step, exact where values are whole."""
+    """Return the number of the last step, exactly for whole values."""
     extent, step = distribution.high - distribution.low, distribution.step or 1
     return int(extent // step) if isinstance(distribution, IntDistribution) else round(extent / step)
 
 
 def _internal(distribution: BaseDistribution, axis: Axis, value: Any) -> Any:
-    """Return a parameter's value as its axis has it."""
+    """Return the value on an axis of a parameter's value."""
     if isinstance(distribution, CategoricalDistribution):
         return axis.values[int(distribution.to_internal_repr(value))]
     assert isinstance(distribution, FloatDistribution | IntDistribution)
     low, *_, high = axis.values
     if _has_steps(distribution):
         value = round((value - distribution.low) / (distribution.step or 1))
-    return min(max(value, low), high)  # values that somebody enqueues may lie outside
+    # Enqueued values may lie outside.
+    return min(max(value, low), high)
 
 
 def _external(distribution: BaseDistribution, axis: Axis, value: Any) -> Any:
-    """Return a value of an axis as the parameter has it, which is in its steps."""
+    """Return the value of a parameter, in steps, from an axis's value."""
     if isinstance(distribution, CategoricalDistribution):
         return distribution.choices[axis.values.index(value)]
     assert isinstance(distribution, FloatDistribution | IntDistribution)
@@ -427,25 +436,25 @@ def _external(distribution: BaseDistribution, axis: Axis, value: Any) -> Any:
     if not _has_steps(distribution):
         return value
     value = min(distribution.low + (distribution.step or 1) * round(value), distribution.high)
-    # Of a sum 14 digits leave the rounding behind.
+    # Rounding to 14 digits removes the rounding error of the sum.
     return value if isinstance(distribution, IntDistribution) else float(f"{value:.14g}")
 
 
 def _in_steps(space: SearchSpace, own: Space, place: Place) -> Place:
-    """Return the place nearby, in the unit cube of a box, of parameters in their steps and of few digits."""
+    """Return the place after rounding parameters to steps and few digits."""
     there, named = own.point_at(own.readable(place)), zip(space.items(), own.axes, strict=True)
     return own.place({axis.name: _internal(each, axis, _external(each, axis, there[axis.name])) for (_, each), axis in named})
 
 
 def excess_of(outputs: Outputs, values: Mapping[str, float]) -> list[float]:
-    """Return the constraint values that values of outputs amount to, ``<= 0`` where they hold: two of an equality or two limits."""
+    """Return constraint values, ``<= 0`` if satisfied, two for an equality."""
     return [value for row, value in sorted(outputs.inward(values).items()) if row > 0]
 
 
 def as_optuna_keeps(excess: list[float], study: Study | None = None, trial: FrozenTrial | None = None) -> dict[str, Any]:
-    """Return the constraint values of a trial as Optuna keeps them; store them in a running one, where it is given.
+    """Return constraint values in Optuna's form, stored in a running ``trial``.
 
-    Optuna has no public way. Its list is the only form that the dashboard shows.
+    Optuna has no public function for it. Its dashboard shows constraints only in this form.
     """
     from optuna.samplers._base import _CONSTRAINTS_KEY
 
@@ -460,19 +469,19 @@ def export(
     storage: Annotated[str | Path | BaseStorage, STORAGE],
     name: Annotated[str, label] | None = None,
 ) -> Study:
-    """Write the tickets of a session as the trials of a new study, and return it.
+    """Write the tickets of a session as trials of a new study.
 
-    Complete tickets are complete trials, dropped ones failed trials, and all others are running. Values of outputs and the ticket's number
-    are attributes of the trial; constraints are stored where Optuna looks for them, once all are there.
+    Complete tickets become complete trials, dropped tickets failed trials, and all other tickets running trials. Values of outputs and the
+    ticket's number are attributes of the trial; constraints are stored in Optuna's form if all their values are known.
 
     Args:
       session: the session.
-      storage: a storage of Optuna, the URL of a database, or the path of a file, which becomes a journal.
-      name: name of the study; default: that of the session's directory.
+      storage: a storage of Optuna, the URL of a database, or the path of a file for a journal.
+      name: name of the study; default: the name of the session's directory.
 
     Raises:
       InvalidArgument: on a storage that cannot be opened.
-      SessionError: where the storage has a study of that name.
+      SessionError: when the storage has a study of the same name.
     """
     with blaming(f"storage: must be {STORAGE.allowed}, got {short(storage)}"):
         if isinstance(storage, Path) or (isinstance(storage, str) and "://" not in storage):
@@ -498,7 +507,8 @@ def export(
             user_attrs={"ticket": record.ticket.number, **record.values},
             system_attrs=as_optuna_keeps(excess) if 0 < len(excess) == len(outputs.functions) - 1 else {},
         )
-        began = record.asked_at or record.told_at or session.events[0].at  # what was measured before was never asked for
+        # Nobody asked for a ticket that was measured before the session.
+        began = record.asked_at or record.told_at or session.events[0].at
         trial.datetime_start, trial.datetime_complete = _local(began), None
         if trial.state.is_finished():
             trial.datetime_complete = _local(record.told_at or began)
@@ -507,7 +517,7 @@ def export(
 
 
 def _distribution(space: Space, name: str) -> BaseDistribution:
-    """Return the distribution of which an axis of a session has values."""
+    """Return Optuna's distribution of an axis of a session."""
     column = space.columns[name]
     if column.dtype.kind == "U":
         return CategoricalDistribution(list(dict.fromkeys(column.tolist())))
@@ -516,5 +526,5 @@ def _distribution(space: Space, name: str) -> BaseDistribution:
 
 
 def _local(time: str) -> datetime.datetime:
-    """Return a time of a journal as Optuna keeps times: on the clock of this place, without a zone."""
+    """Return a journal's time as Optuna stores it, local without zone."""
     return datetime.datetime.fromisoformat(time).astimezone().replace(tzinfo=None)

@@ -1,14 +1,14 @@
-"""Statistics, tables, figures and HTML reports of results. Needs the ``study`` extra; no lower layer imports it."""
+"""Statistics, tables, figures and HTML reports, with the ``study`` extra."""
 
 import importlib
 from typing import Any
 
 __all__ = ["comparison", "html", "plots", "session", "statistics", "style", "tables", "watching"]
-__dir__ = __all__.copy  # what completion shows
+__dir__ = __all__.copy
 
 
 def __getattr__(name: str) -> Any:
-    """Load a module of the reports, or the style of figures, when it is first asked for, so that tables need no matplotlib."""
+    """Import a module or the style on first access."""
     if name == "style":
         return importlib.import_module("jaxbandit.drawing").style
     if name in __all__:

@@ -1,4 +1,4 @@
-"""Beliefs of a learner after chosen rounds of a trial, replayed from its trajectory: as arrays, curves, maps and an animation."""
+"""A learner's beliefs, replayed from its trajectory: arrays, curves, maps and animations."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ from jaxbandit.surrogates import BoxSurrogate, Posterior, Prediction, Surrogate,
 if TYPE_CHECKING:
     from matplotlib.animation import FuncAnimation
 
-# An acquisition to map: takes the posterior of one round, the multipliers [m] in force and the round; returns the score [M].
+# An acquisition to map: takes the posterior of one round, the round's multipliers [m] and its number; returns the score [M].
 Score: TypeAlias = Annotated[Callable[[Prediction, np.ndarray, int], Array], function("(belief, multipliers, t)")]
 
 Positive: TypeAlias = Annotated[float, positive, scalar]
 RoundNumbers: TypeAlias = Annotated[Sequence[int], integers_from(0, MOST_ROUNDS), vector("the numbers of rounds")]
 
 
-SHOWN_ON_LINE, SHOWN_ON_AXIS = 201, 61  # points of a box that figures show, along a line and along each axis of a plane
+SHOWN_ON_LINE, SHOWN_ON_AXIS = 201, 61  # [2] points of a box
 
 
 @checked
 def posterior_after(surrogate: Surrogate, trajectory: Trajectory, rounds: RoundNumbers) -> Prediction:
-    """Compute the posterior of one trial after some of its rounds, from its chosen points and observed values.
+    """Compute the posterior of one trial after some of its rounds.
 
-    It is conditioned on every value that had arrived by the end of the round, those of the initial design included: the information of
-    a learner under :class:`~jaxbandit.feedback.Wait` when it chooses its next point.
+    It is conditioned on every value that had arrived by the end of the round, including the values of the initial design. A learner
+    under :class:`~jaxbandit.feedback.Wait` has the same information when it chooses its next point.
 
     Args:
       surrogate: the model that was run.
@@ -56,8 +56,8 @@ def posterior_after(surrogate: Surrogate, trajectory: Trajectory, rounds: RoundN
       rounds: ``n`` rounds in ``[0, T]``; 0 means before the first.
 
     Returns:
-      Means and standard deviations ``[n, k, M]``, information gains ``[n, k]``; on a box at its candidates and after them the trial's own
-      points, those of the initial design first.
+      Means and standard deviations ``[n, k, M]``, information gains ``[n, k]``. On a box the points are its candidates, then those of the
+      initial design, then those of the rounds.
 
     Raises:
       InvalidArgument: on a trajectory of many trials or without values, or a round out of range.
@@ -66,7 +66,7 @@ def posterior_after(surrogate: Surrogate, trajectory: Trajectory, rounds: RoundN
 
 
 def _after(surrogate: Surrogate, trajectory: Trajectory, rounds: Sequence[int], where: np.ndarray | None = None) -> Prediction:
-    """Return the posterior of :func:`posterior_after`, on a box at the points ``where [M, d]`` in the units of its axes."""
+    """Return the posterior at the domain's points, or at a box's ``where``."""
     places, values, due = _course(trajectory)
     if (trajectory.points is not None) != isinstance(surrogate, BoxSurrogate):
         raise InvalidArgument("trajectory: of it and the surrogate one is on a box and the other is not; give the model that was run")
@@ -78,11 +78,12 @@ def _after(surrogate: Surrogate, trajectory: Trajectory, rounds: Sequence[int], 
     with arithmetic([model.precision]) as switched:
         model = canonicalise(model).factorised()
         belief = _replayed(model, places, values.astype(float_dtype()), due, np.asarray(rounds, np.int32), where)
-    return jax.tree.map(np.asarray, belief) if switched else belief  # outside, JAX would round its own arrays
+    # Outside this block JAX would round its own arrays.
+    return jax.tree.map(np.asarray, belief) if switched else belief
 
 
 def _course(trajectory: Trajectory) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return one trial's points ``[N]``, on a box ``[N, d]``, values ``[N, k]`` and their arrivals ``[N, k]``, initial design first."""
+    """Return one trial's points, ``values [N, k]`` and ``arrivals [N, k]``."""
     if trajectory.values is None:
         raise InvalidArgument("trajectory: has no values; run it with record='all'")
     if np.ndim(trajectory.indices) != 1:
@@ -98,7 +99,7 @@ def _course(trajectory: Trajectory) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 
 @jax.jit
 def _replayed(surrogate: Surrogate, places: Array, values: Array, due: Array, rounds: Array, where: Array | None) -> Prediction:
-    """Return the predictions after each of ``rounds [n]``, from points ``places``, ``values [N, k]`` and their rounds ``due [N, k]``."""
+    """Return the predictions after ``rounds [n]`` of values due at ``due``."""
     if isinstance(surrogate, BoxSurrogate):
         surrogate, prior, indices = surrogate.holding(places)
     else:
@@ -121,7 +122,7 @@ def _replayed(surrogate: Surrogate, places: Array, values: Array, due: Array, ro
 def penalised_bounds(
     reward_width: Annotated[float, nonnegative, scalar], cost_width: Annotated[float, nonnegative, scalar], *, rectified: bool = True
 ) -> Score:
-    """Return RPOL-UCB's score ``UCB_f - sum_j Q_j LCB_{g_j}^+`` as a function; ``rectified=False``: CBO-UCB's, without its clipping."""
+    """Return RPOL-UCB's score ``UCB_f - sum_j Q_j LCB_{g_j}^+``, or CBO-UCB's unless ``rectified``."""
 
     def score(belief: Prediction, multipliers: np.ndarray, t: int) -> Array:
         costs = belief.mean[1:] - cost_width * belief.sd[1:]
@@ -135,7 +136,7 @@ def penalised_bounds(
 @drawing.styled()
 @checked
 def problem_maps(problem: Instance, *, axes: drawing.GivenAxes = None) -> np.ndarray:
-    """Draw the mean reward and constraints of a problem on a line or a plane: the star is the optimum, infeasible points are shaded.
+    """Draw a problem's means, its optimum (the star) and its feasible region.
 
     Args:
       problem: one instance, on a one-dimensional domain, a two-dimensional product grid, or a box of one or two dimensions.
@@ -184,15 +185,16 @@ def posterior_curves(
     score: Score | None = None,
     axes: drawing.GivenAxes = None,
 ) -> np.ndarray:
-    """Draw curves of one trial's posterior on a line after chosen rounds: a row for each round, a column for each output and the score.
+    """Draw curves of one trial's posterior on a line after chosen rounds.
 
-    Bands are ``width`` standard deviations about the posterior mean, dots the values observed so far, dotted lines the truth, the vertical
-    line the point that is chosen next, the star the optimum; a constraint holds below the line at zero.
+    Each round has a row, each output and the score a column. Bands are ``width`` standard deviations about the posterior mean, dots the
+    values observed so far, and dotted lines the truth. The vertical line is the next point, the star the optimum; a constraint is satisfied
+    below the line at zero.
 
     Args:
       surrogate, trajectory, rounds: as for :func:`posterior_after`; the domain is one-dimensional.
-      width: standard deviations of the bands, such as the confidence width of the algorithm.
-      problem: the instance that was run, for the truth and the optimum.
+      width: half-width of the bands in standard deviations, such as the confidence width of the algorithm.
+      problem: the instance that was run; with it the truth and the optimum are drawn.
       score: the acquisition of the next round, such as :func:`penalised_bounds`.
       axes: Axes ``[rounds, columns]``; default new ones.
 
@@ -220,16 +222,16 @@ def posterior_maps(
     score: Score | None = None,
     axes: drawing.GivenAxes = None,
 ) -> np.ndarray:
-    """Draw maps of one trial's posterior on a plane after chosen rounds: a row for each round.
+    """Draw maps of one trial's posterior on a plane after chosen rounds.
 
-    Columns are the mean and the standard deviation of every output and, if ``score`` is given, the acquisition of the next round, as
-    the share of points with a lower score. Circles are the points tried so far, the orange one is the latest; the star is the optimum.
-    Dashed lines enclose the region where the means of all constraints are feasible, solid lines the truly feasible region. All rows have
-    the same colour scales.
+    Each round has a row. Columns are the mean and the standard deviation of every output and, if ``score`` is given, the acquisition of the
+    next round, as the share of points with a lower score. Circles are the points tried so far, the orange circle is the latest point; the
+    star is the optimum. Dashed lines enclose the region where the posterior means of all constraints are feasible, solid lines the truly
+    feasible region. All rows have the same colour scales.
 
     Args:
       surrogate, trajectory, rounds: as for :func:`posterior_after`; the domain is a two-dimensional product grid or box.
-      problem: the instance that was run, for the optimum and the outline of the truly feasible region.
+      problem: the instance that was run; with it the optimum and the outline of the truly feasible region are drawn.
       score: the acquisition, such as :func:`penalised_bounds`.
       axes: Axes ``[rounds, columns]``; default new ones.
 
@@ -254,10 +256,10 @@ def posterior_animation(
     problem: Instance | None = None,
     score: Score | None = None,
 ) -> FuncAnimation:
-    """Return an animation of ``posterior_maps`` or, on a line, ``posterior_curves``: one round after another.
+    """Return an animation of ``posterior_maps`` or, on a line, ``posterior_curves``.
 
-    Its ``save("trial.gif", writer="pillow")`` writes it; its ``to_jshtml()`` shows it in a notebook. The arguments and errors are those of
-    the two functions.
+    Its ``save("trial.gif", writer="pillow")`` writes a file, its ``to_jshtml()`` shows it in a notebook. Arguments and errors are those of
+    the two functions, besides ``title``, which stands above each frame.
     """
     from matplotlib.animation import FuncAnimation
 
@@ -273,7 +275,8 @@ def posterior_animation(
     def draw(frame: _Frame) -> list[Artist]:
         for axis in grid.flat:
             axis.clear()
-            axis.grid(rcParams["axes.grid"], alpha=rcParams["grid.alpha"])  # which clearing has taken away
+            # Clearing an axis removes its grid.
+            axis.grid(rcParams["axes.grid"], alpha=rcParams["grid.alpha"])
         shown.draw(grid[0], frame)
         figure.suptitle(f"{drawing.plain(title)}{', ' if title else ''}after round {frame.round}")
         return []
@@ -289,15 +292,15 @@ def posterior_animation(
 def safe_set(
     surrogate: Surrogate, trajectory: Trajectory, *, problem: Instance | None = None, width: Positive = 3.0, ax: Axes | None = None
 ) -> Axes:
-    """Draw how the safe set of one trial grew: after which round each point was first certified, and the points that were tried.
+    """Draw when each point was first certified safe, and the tried points.
 
-    A point is certified once the upper bounds of all constraints, so many deviations above the mean, are at most 0. On a plane colours are
-    rounds, and a solid line is the edge of the truly feasible region; on a line rounds go upwards, and truly infeasible points are shaded.
+    A point is certified once the upper bounds of all constraints, ``width`` deviations above the mean, are at most 0. On a plane colours
+    are rounds, and a solid line is the edge of the truly feasible region. On a line rounds go upwards and infeasible points are shaded.
 
     Args:
       surrogate, trajectory: as for :func:`posterior_after`; the domain is a line or a two-dimensional product grid.
-      problem: the instance that was run, for what is truly feasible.
-      width: deviations from the mean to the upper bound, > 0, those of the algorithm's ``cost_width``.
+      problem: the instance that was run; with it the truly feasible region is drawn.
+      width: standard deviations from the mean to the upper bound, > 0, such as the algorithm's ``cost_width``.
       ax: the axes to draw on; default new ones.
 
     Returns:
@@ -339,17 +342,17 @@ def safe_set(
 
 
 class _Frame(NamedTuple):
-    """Panels of one round: what is believed of each column, the points tried so far, and the point chosen next."""
+    """Panels after a round, points tried and chosen, largest constraint mean."""
 
     round: int
-    panels: list[tuple[str, drawing.Quantity]]  # with their headings
+    panels: list[tuple[str, drawing.Quantity]]
     tried: np.ndarray  # [n] indices
-    chosen: int | None  # None after the last round
-    believed: np.ndarray | None  # [M] the largest mean of a constraint
+    chosen: int | None
+    believed: np.ndarray | None  # [M]
 
 
 class _Shown:
-    """Frames of a trial after some rounds, on a line or a plane, with what their panels have in common."""
+    """Frames of a trial after some rounds, and their shared limits."""
 
     def __init__(
         self,
@@ -363,10 +366,11 @@ class _Shown:
         self.ground, self.on_line, self.width = _ground(surrogate.domain), surrogate.domain.dimension == 1, width
         self.star = None if problem is None else _star(problem)
         self.truth = None if problem is None else _means(problem, self.ground)
-        self.size = (4.2, 2.6) if self.on_line else (3.1, 2.7)  # inches of a panel
+        self.size = (4.2, 2.6) if self.on_line else (3.1, 2.7)  # [2] inches
         on_box, (indices, values, due) = isinstance(surrogate.domain, Box), _course(trajectory)
         beliefs = _after(surrogate, trajectory, rounds, self.ground.points) if on_box else posterior_after(surrogate, trajectory, rounds)
-        self.places = np.concatenate([self.ground.points, indices]) if on_box else self.ground.points  # which panels number
+        # Panels refer to points by their number in this array.
+        self.places = np.concatenate([self.ground.points, indices]) if on_box else self.ground.points
         if on_box:
             indices = len(self.ground.points) + np.arange(len(indices))
         before, self.frames = len(indices) - len(np.asarray(trajectory.indices)), list[_Frame]()
@@ -381,13 +385,14 @@ class _Shown:
                     panels.append((name, drawn))
                 else:
                     panels += [(f"{name}: mean", drawing.Quantity("", mean)), (f"{name}: sd", drawing.Quantity("", sd))]
-            if score is not None:  # the multipliers of index t are in force at round t + 1
+            # Round t + 1 uses the multipliers of index t.
+            if score is not None:
                 rank = _ranks(np.asarray(score(belief, np.asarray(trajectory.multipliers)[t], t + 1)))
                 panels.append(("acquisition" if self.on_line else "acquisition: rank", drawing.Quantity("share of points below", rank)))
             chosen = int(indices[before + t]) if before + t < len(indices) else None
             self.frames.append(_Frame(int(t), panels, tried, chosen, _worst(np.asarray(belief.mean))))
         columns = zip(*(frame.panels for frame in self.frames), strict=True)
-        self.limits = [_extent([quantity for _, quantity in column]) for column in columns]  # of each panel, over all frames
+        self.limits = [_extent([quantity for _, quantity in column]) for column in columns]
 
     def draw(self, axes: Sequence[Axes], frame: _Frame) -> None:
         """Draw the panels of one round."""
@@ -414,13 +419,13 @@ class _Shown:
             axis.set_title(heading)
 
     def scales(self, figure: Figure, columns: Sequence[Any], **style: Any) -> None:
-        """Add the colour scale of every column of maps, to the axes of each."""
+        """Add the colour scale of every column of maps to its axes."""
         for axes, limits in zip(columns, self.limits, strict=True) if not self.on_line else ():
             figure.colorbar(ScalarMappable(Normalize(*limits), drawing.SHADES), ax=axes, location="bottom", shrink=0.85, **style)
 
 
 def _drawn(shown: _Shown, axes: drawing.GivenAxes) -> np.ndarray:
-    """Draw a row of panels for each frame on the axes given, or on new ones; return them as ``[rounds, columns]``."""
+    """Draw a row of panels for each frame, and return the axes."""
     grid = drawing.grid_of_axes(axes, len(shown.frames), len(shown.limits), shown.size)
     for row, frame in zip(grid, shown.frames, strict=True):
         shown.draw(row, frame)
@@ -435,9 +440,10 @@ def _drawn(shown: _Shown, axes: drawing.GivenAxes) -> np.ndarray:
 
 
 def _ranks(scores: np.ndarray) -> np.ndarray:
-    """Return the share of other points with a lower score, ties as half: scores themselves span too wide a range under penalties."""
+    """Return the share of points with a lower score, ties as half."""
     finite = scores[np.isfinite(scores)]
-    rounding = 1e-6 * max(1.0, float(np.abs(finite).max(initial=0)))  # scores that differ by that in float32 are equal
+    # Scores that differ by less are equal in float32.
+    rounding = 1e-6 * max(1.0, float(np.abs(finite).max(initial=0)))
     return (pd.Series(np.round(scores / rounding)).rank().to_numpy() - 1) / max(len(scores) - 1, 1)
 
 
@@ -450,7 +456,7 @@ def _extent(quantities: Sequence[drawing.Quantity]) -> tuple[float, float]:
 
 
 def _ground(domain: Domain) -> drawing.Ground:
-    """Return the points of a domain, of a box those of a fine grid in it."""
+    """Return the points of a domain, or a box's fine grid."""
     if not isinstance(domain, Box):
         return drawing.Ground.of(domain)
     with jax.enable_x64(True):
@@ -463,7 +469,7 @@ def _ground(domain: Domain) -> drawing.Ground:
 
 
 def _means(problem: AbstractProblem, ground: drawing.Ground) -> np.ndarray:
-    """Return the means ``[k, M]`` of a problem at the points of a figure; raise ``InvalidArgument`` where it has not these."""
+    """Return the means ``[k, M]`` at a figure's points, or raise ``InvalidArgument``."""
     if problem.domain.dimension == ground.domain.dimension:
         means = np.asarray(problem.means_of(jnp.asarray(ground.points)) if isinstance(problem.domain, Box) else problem.means)
         if means.shape[1] == len(ground.points):
@@ -472,7 +478,7 @@ def _means(problem: AbstractProblem, ground: drawing.Ground) -> np.ndarray:
 
 
 def _star(problem: AbstractProblem) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the best feasible point ``[d]`` and its means ``[k]``, ``None`` without one."""
+    """Return the best feasible point ``[d]`` and its means ``[k]``, or None."""
     best = optimum(problem)
     if np.isnan(float(best.value)):
         return None
@@ -483,12 +489,12 @@ def _star(problem: AbstractProblem) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def _worst(means: np.ndarray | None) -> np.ndarray | None:
-    """Return the largest constraint value ``[M]``; ``None`` without constraints."""
+    """Return the largest constraint value ``[M]``, None without constraints."""
     return None if means is None or len(means) < 2 else means[1:].max(axis=0)
 
 
 def _check_plane(name: str, domain: Domain) -> None:
-    """Raise ``InvalidArgument`` unless a domain, of the argument ``name``, is a two-dimensional product grid."""
+    """Raise ``InvalidArgument`` unless a domain is a two-dimensional product grid or box."""
     if isinstance(domain, Box) and domain.dimension != 2:
         raise InvalidArgument(f"{name}: maps need a box of two dimensions, not of {domain.dimension}")
     if not isinstance(domain, Box) and len(domain.grid_shape) != 2:

@@ -1,4 +1,4 @@
-"""``compare``: runs beside each other in one call, as a table, paired differences with their tests, and a figure."""
+"""Comparison of runs as a table, tests of differences, and a figure."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from jaxbandit.drawing import Drawing
 
 __all__ = ["Comparison", "compare"]
-__dir__ = __all__.copy  # what completion shows
+__dir__ = __all__.copy
 
-MOST_EACH_WITH_EACH = 7  # runs; more are all compared with the first
+MOST_EACH_WITH_EACH = 7
 HEADS = ("measure", "difference", "mean", "95% interval", "p (Holm)")
 LEGEND = (
     "Differences of measures divided by the number of rounds, trial by trial; the interval, by the bootstrap, is of one pair alone; p, by"
@@ -38,7 +38,7 @@ LEGEND = (
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Comparison:
-    """Runs beside each other; it shows itself as text and, in notebooks, as tables and a figure.
+    """Comparison of runs, shown as text or, in notebooks, with a figure.
 
     Attributes:
       results: the dataset of all runs.
@@ -50,16 +50,16 @@ class Comparison:
 
     @functools.cached_property
     def table(self) -> RunSummary:
-        """Means over trials after the last round with 95% confidence half-widths, a row for each run."""
+        """Means over trials after the last round with 95% confidence half-widths."""
         return RunSummary(rows=tuple(summary_rows(self.results)))
 
     @functools.cached_property
     def differences(self) -> pd.DataFrame:
-        """A row for each measure and pair of runs on one problem: ``algorithm`` minus ``versus``, after the last round, by trials.
+        """Paired differences ``algorithm`` minus ``versus`` of each measure after the last round.
 
-        Columns are ``mean``, ``low`` and ``high`` (a 95% interval), ``p`` and ``holm``, corrected for the number of pairs of a measure, and
-        ``count``, the trials that failed in neither; see :func:`~jaxbandit.report.statistics.paired_differences`. Up to seven runs are
-        compared each with each, more with the first.
+        Each measure and pair of runs on one problem has a row. Columns are ``mean``, ``low`` and ``high`` (a 95% interval), ``p``, ``holm``
+        (``p`` corrected for the number of pairs of a measure) and ``count``, the number of trials in which neither run failed; see
+        :func:`~jaxbandit.report.statistics.paired_differences`. Up to seven runs are compared each with each, more with the first.
         """
         labels, columns = self.results.algorithm.values.tolist(), ["mean", "low", "high", "p", "count"]
         firsts = labels if len(labels) <= MOST_EACH_WITH_EACH else labels[:1]
@@ -74,8 +74,9 @@ class Comparison:
         return pd.concat(tables[1:] or tables, ignore_index=True)
 
     def plot(self) -> Drawing:
-        """Return a figure of the averages over time, with 95% confidence bands over trials; ``plot().savefig(path)`` writes it."""
-        from jaxbandit.drawing import Drawing, WholeLabels  # needs matplotlib, which tables do not
+        """Return a figure of the averages over time with 95% confidence bands."""
+        # Tables do not need matplotlib, which these modules import.
+        from jaxbandit.drawing import Drawing, WholeLabels
         from jaxbandit.report.plots import curves
 
         figure, words = Drawing(layout=WholeLabels()), dict(PANELS)
@@ -112,14 +113,14 @@ def compare(
     measures: Sequence[str] = (),
     key: KeyOrSeed | None = None,
 ) -> Comparison:
-    """Compare runs on one problem: ``compare({"mine": run, "RPOL": other})``; or the runs of a study.
+    """Compare runs, such as ``compare({"mine": run, "RPOL": other})``, or a study's runs.
 
-    Runs with one key see the same noise, delays and instances in trials of one number, so that differences trial by trial say more than
-    the means.
+    Runs with the same key have the same noise, delays and instances in trials of the same number. Their paired differences therefore vary
+    less than the differences of their means.
 
     Args:
       results: runs by their labels, a run of a sweep, or a study's dataset.
-      problem, key: what was run, where runs do not know it, see :meth:`Trajectory.to_xarray <jaxbandit.Trajectory.to_xarray>`.
+      problem, key: those of runs that store neither, see :meth:`Trajectory.to_xarray <jaxbandit.Trajectory.to_xarray>`.
       measures: names of measures that sum over rounds; default regret, its positive part and, with constraints, violation.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Reports as self-contained HTML pages: of a study's results, with tables, figures, differences, parameters and versions."""
+"""Reports of a study's results as self-contained HTML pages."""
 
 from __future__ import annotations
 
@@ -35,33 +35,36 @@ from jaxbandit.results.files import read_results
 from jaxbandit.results.measured import groups_of, legend_of, measures_shown, note_of
 
 __all__ = ["render", "write_report"]
-__dir__ = __all__.copy  # what completion shows
+__dir__ = __all__.copy
 
-SEED = 0  # seed of the bootstraps, printed in the report
+SEED = 0
 RESAMPLES = 2000
-LEVEL = 0.05  # probability of any error among the comparisons of one table
-MOST_COLUMNS = 7  # up to so many algorithms are compared each with each; more are all compared with the first
-MOST_LINES = len(COLOURS)  # most lines in one panel
-MOST_BOXES = 3  # most panels of box plots side by side
-MOST_POINTS = 200  # of a line
-MOST_FIGURES = 4  # most figures of one kind: a hundred swept variants are shown by the sweep figure, not by a hundred curves
-BOXES = 10  # box plots over time in one panel
-MOST_RIVALS = 24  # most algorithms in a heat map of wins
-ACROSS = 3  # panels side by side
-HEADING = 42  # letters in a line above a panel
-MOST_BYTES = 150_000  # of a figure as SVG
-MOST_PIXELS, SHADES_OF_PICTURES = 2400, 128  # across a figure as PNG, and its colours
+LEVEL = 0.05
+# Most algorithms compared each with each, lines in a panel, box plots in a row, points of a line, and figures of one kind.
+MOST_COLUMNS = 7
+MOST_LINES = len(COLOURS)
+MOST_BOXES = 3
+MOST_POINTS = 200
+MOST_FIGURES = 4
+# Box plots in a panel, most algorithms in a heat map of wins, panels in a row, and letters in a line above a panel.
+BOXES = 10
+MOST_RIVALS = 24
+ACROSS = 3
+HEADING = 42
+# Most bytes of a figure as SVG, and most pixels across and colours of a PNG.
+MOST_BYTES = 150_000
+MOST_PIXELS, SHADES_OF_PICTURES = 2400, 128
 
 MEASURES = (("regret", "regret R"), ("positive_regret", "positive regret R+"), ("hard_violation", "violation V"))
 CUMULATIVE = (*MEASURES, ("soft_violation", "soft violation"), ("strong_regret", "strong regret"))
 NEEDED = ("algorithm", "trial", "round", "status", "declared_round")
-SHOWN_ELSEWHERE = ("command", "study")  # attributes that are not repeated among the parameters
+SHOWN_ELSEWHERE = ("command", "study")
 
-# Text as outlines looks the same everywhere; names of equal parts are equal, so that a report of equal results is the same file.
+# Text drawn as outlines looks the same everywhere. The fixed salt makes reports of equal results equal files.
 SVG: Any = {"svg.fonttype": "path", "svg.hashsalt": "jaxbandit", "path.simplify_threshold": 0.5}
 
 T = TypeVar("T")
-Panels: TypeAlias = Sequence[tuple[str, str]]  # measures with their axis labels
+Panels: TypeAlias = Sequence[tuple[str, str]]  # [panels] measure and label
 
 Section: TypeAlias = Mapping[str, object] | Sequence[object] | str
 """Contents of a section, as its part of the template takes them; a section without any is left out."""
@@ -72,7 +75,7 @@ Cell: TypeAlias = str | Mapping[str, object]
 
 @dataclasses.dataclass(frozen=True)
 class Picture:
-    """A figure of a page, and its caption."""
+    """Figure of a page with its caption."""
 
     caption: str
     figure: Figure
@@ -102,7 +105,7 @@ def write_report(directory: FilePath | Results, out: FilePath | None = None) -> 
     path = prepare_file(folder / "report.html" if out is None else out, force=True)
     try:
         text = render(dataset, name=folder.resolve().name)
-    except (KeyError, ValueError, TypeError, IndexError) as error:  # of what a study does not write
+    except (KeyError, ValueError, TypeError, IndexError) as error:
         raise InvalidArgument(
             f"directory: the results in {folder}, of versions {dataset.attrs.get('versions')}, cannot be shown by {jaxbandit.__version__}"
             f" ({reason_of(error)}): they are damaged or of another version"
@@ -112,7 +115,7 @@ def write_report(directory: FilePath | Results, out: FilePath | None = None) -> 
 
 
 def render(dataset: xr.Dataset, *, name: str) -> str:
-    """Return the report of a dataset as HTML; ``name`` is its title if the dataset has none."""
+    """Return a dataset's report as HTML, with ``name`` as default title."""
     attributes = {name: _parsed(value) for name, value in dataset.attrs.items()}
     sizes = dataset.sizes
     facts = f"{sizes['algorithm']} runs of {sizes['trial']} trials, {int(dataset['round'][-1]):,} rounds"
@@ -142,7 +145,7 @@ def render(dataset: xr.Dataset, *, name: str) -> str:
 
 
 def page(kind: str, sections: Mapping[str, Section], **head: object) -> str:
-    """Return a page that needs no other file: of a ``kind`` ("study", "watched" or "session"), with the sections that are not empty."""
+    """Return the page of a ``kind`` ("study", "watched", "session") without empty sections."""
     shown = {name: content for name, content in sections.items() if content}
     return _ENVIRONMENT.get_template("page.html.j2").render(kind=kind, sections=shown, **head)
 
@@ -167,7 +170,7 @@ def _summary(dataset: xr.Dataset) -> Section:
 
 
 def _measures(dataset: xr.Dataset, known: Panels = PANELS) -> Panels:
-    """Return those of some measures, with their words, that a dataset holds."""
+    """Return the measures in ``known`` that a dataset has, with their labels."""
     return [(name, words) for name, words in known if name in dataset and np.isfinite(dataset[name].values).any()]
 
 
@@ -177,13 +180,14 @@ def _differences(dataset: xr.Dataset) -> Section:
         part = _named(dataset.sel(algorithm=labels), note)
         names, measures = part.algorithm.values.tolist(), _measures(part, MEASURES) if len(labels) > 1 else []
         pairs = [statistics.paired_differences(part, name, seed=SEED, averaged=True, resamples=RESAMPLES) for name, _ in measures]
-        if len(names) <= MOST_COLUMNS:  # each with each, a table for each measure
+        # Compare few algorithms each with each, a table for each measure, and many with the first, a column for each measure.
+        if len(names) <= MOST_COLUMNS:
             for (_, words), every in zip(measures, pairs, strict=True):
                 shown = [(r, c) for r in range(len(names)) for c in range(r + 1, len(names))]
                 found = dict(zip(shown, _column(every, shown), strict=True))
                 body = [[name, *(found.get((r, c), "") for c in range(len(names)))] for r, name in enumerate(names)]
                 tables.append((words + note, ["row minus column", *names], body))
-        elif measures:  # all with the first, a column for each measure
+        elif measures:
             columns = [_column(every, [(r, 0) for r in range(1, len(names))]) for every in pairs]
             body = [list(row) for row in zip(names[1:], *columns, strict=True)]
             tables.append((note.removeprefix(", "), [f"row minus {names[0]}", *(words for _, words in measures)], body))
@@ -191,7 +195,7 @@ def _differences(dataset: xr.Dataset) -> Section:
 
 
 def _column(pairs: xr.Dataset, shown: Sequence[tuple[int, int]]) -> list[Cell]:
-    """Return the cells of some pairs, row and column, whose p-values are corrected for their number."""
+    """Return the cells of ``shown`` pairs, with p-values by Holm's correction."""
     corrected = statistics.holm([pairs.p.values[pair] for pair in shown])
     return [_difference(pairs.isel(algorithm=r, versus=c), p) for (r, c), p in zip(shown, corrected, strict=True)]
 
@@ -250,7 +254,7 @@ def _parsed(value: object) -> object:
 
 
 def curve_pictures(dataset: xr.Dataset) -> list[Picture]:
-    """Draw averages over rounds with 95% bands: a figure for each group of up to ``MOST_LINES`` algorithms on one problem."""
+    """Draw averages over rounds with 95% bands, ``MOST_LINES`` algorithms a figure."""
     panels, few, places = _measures(dataset), _thinned(dataset), dataset.indexes["algorithm"]
     means = [statistics.over_trials(few, name, averaged=True).assign_coords(round=statistics.elapsed(few)) for name, _ in panels]
     parts = [(places.get_indexer(labels), note) for labels, note in parts_of(_groups(dataset), MOST_LINES)]
@@ -258,7 +262,7 @@ def curve_pictures(dataset: xr.Dataset) -> list[Picture]:
 
 
 def mean_pictures(parts: Sequence[tuple[Sequence[int], str]], panels: Panels, means: Sequence[xr.Dataset], caption: str) -> list[Picture]:
-    """Draw a picture for each of ``parts``, the numbers of its algorithms and a note on them, with a panel for each of ``means``."""
+    """Draw a picture for each part, with a panel for each mean."""
     pictures, across = [], min(len(panels), ACROSS)
     for numbers, note in parts if panels else ():
         figure, axes = figure_of(-(-len(panels) // across), across, (4.2, 3.6))
@@ -271,7 +275,7 @@ def mean_pictures(parts: Sequence[tuple[Sequence[int], str]], panels: Panels, me
 
 
 def _box_pictures(dataset: xr.Dataset) -> list[Picture]:
-    """Draw box plots over the rounds: a column for each algorithm, a row for each measure."""
+    """Draw box plots over the rounds, algorithms across and measures downwards."""
     box = partial(boxes_over_time, every=max(1, int(statistics.elapsed(dataset)[-1]) // BOXES))
     caption = "Spread over trials: boxes hold the middle half of the trials, orange lines are medians, blue lines means"
     pictures, panels = [], _measures(dataset)
@@ -287,7 +291,7 @@ def _box_pictures(dataset: xr.Dataset) -> list[Picture]:
 
 
 def _sweep_pictures(dataset: xr.Dataset) -> list[Picture]:
-    """Draw measures against swept hyper-parameters, if any: a figure for each set of algorithms that vary in the same ones."""
+    """Draw measures against swept hyper-parameters, a figure for each sweep."""
     pictures = []
     for parameters, part in sweeps_of(dataset):
         if panels := _measures(part):
@@ -298,7 +302,7 @@ def _sweep_pictures(dataset: xr.Dataset) -> list[Picture]:
 
 
 def _win_pictures(dataset: xr.Dataset) -> list[Picture]:
-    """Draw the shares of trials won after the last round, for each measure, of 2 to ``MOST_RIVALS`` algorithms on one problem."""
+    """Draw shares of trials won among 2 to ``MOST_RIVALS`` algorithms."""
     pictures = []
     for labels, note in _groups(dataset):
         part, side = _named(dataset.sel(algorithm=labels), note), 2.9 + 0.32 * len(labels)
@@ -309,17 +313,18 @@ def _win_pictures(dataset: xr.Dataset) -> list[Picture]:
 
 
 def _thinned(dataset: xr.Dataset) -> xr.Dataset:
-    """Return the dataset at up to ``MOST_POINTS`` of its rounds, the last one among them."""
+    """Return the dataset at up to ``MOST_POINTS`` rounds, including the last."""
     count = dataset.sizes["round"]
     return dataset.isel(round=np.unique(np.linspace(0, count - 1, min(count, MOST_POINTS)).round().astype(int)))
 
 
 def parts_of(groups: Sequence[tuple[Sequence[T], str]], most: int) -> list[tuple[list[T], str]]:
-    """Return the members of each figure, up to ``most`` of one group, with the note on the group; at most ``MOST_FIGURES`` of them."""
-    counts = [-(-len(members) // most) for members, _ in groups]  # of figures, each with members from all over the group
+    """Return the members and note of at most ``MOST_FIGURES`` figures."""
+    counts = [-(-len(members) // most) for members, _ in groups]
     chunks = [[(list(members[n::count]), note) for n in range(count)] for (members, note), count in zip(groups, counts, strict=True)]
     rounds = itertools.zip_longest(*chunks)
-    parts = [part for each in rounds for part in each if part is not None]  # the first of every group, then the second
+    # The first figures of all groups come before any second figure.
+    parts = [part for each in rounds for part in each if part is not None]
     if hidden := sum(len(members) for members, _ in parts[MOST_FIGURES:]):
         members, note = parts[MOST_FIGURES - 1]
         parts[MOST_FIGURES - 1] = members, f"{note}; {hidden:,} more runs are in the tables only"
@@ -327,7 +332,7 @@ def parts_of(groups: Sequence[tuple[Sequence[T], str]], most: int) -> list[tuple
 
 
 def _named(part: xr.Dataset, note: str) -> xr.Dataset:
-    """Return runs on one problem with labels that leave it out, where the note on them says it."""
+    """Return runs with labels that leave out the problem in their ``note``."""
     start, _, problem = note.split(";")[0].partition(", problem ")
     on = "" if start or not problem else f" on {problem}"
     labels = [str(label).replace(on, "", 1) for label in part.algorithm.values]
@@ -335,13 +340,13 @@ def _named(part: xr.Dataset, note: str) -> xr.Dataset:
 
 
 def _groups(dataset: xr.Dataset) -> list[tuple[list[str], str]]:
-    """Return the labels of algorithms on each problem, with a note ``", problem ..."``, which is empty when there is but one."""
+    """Return the labels of each problem with a note on it."""
     groups = statistics.problem_groups(dataset)
     return [(labels, f", problem {dataset['problem'].sel(algorithm=labels[0]).item()}" if len(groups) > 1 else "") for labels in groups]
 
 
 def address_of(picture: Picture) -> str:
-    """Return a figure as an address that holds it: as SVG, or as PNG where that would be large."""
+    """Return a figure as data URL, a small SVG or a PNG."""
     buffer, kind = io.BytesIO(), "svg+xml"
     with matplotlib.rc_context(SVG):
         picture.figure.savefig(buffer, format="svg", metadata={"Date": None})

@@ -1,8 +1,8 @@
-"""Every plot function, in one place: those of a comparison are defined here, those of beliefs and sweeps in modules beside this one.
+"""All plot functions, including the plots of beliefs and sweeps.
 
-Each takes what a person has at hand (a trajectory from :func:`~jaxbandit.simulate`, a mapping from labels to trajectories, or the dataset
-of a study), draws on the Axes that it is given or on new ones, and returns them. Writing files is the caller's. In maps the star is the
-optimum, solid lines are the edge of the truly feasible region and dashed lines that of the region believed to be feasible.
+A function takes a trajectory from :func:`~jaxbandit.simulate`, a mapping from labels to trajectories, or the dataset of a study, draws on
+the Axes given or on new Axes, and returns them. It writes no files. In maps the star is the optimum, solid lines are the edge of the truly
+feasible region, and dashed lines the edge of the region believed to be feasible.
 """
 
 from __future__ import annotations
@@ -62,13 +62,15 @@ __all__ = [
     "posterior_animation", "posterior_curves", "posterior_maps", "problem_maps", "rounds_of_declaration", "safe_set", "sweep", "trade_off",
     "win_map", "write_figure",
 ]  # fmt: skip
-__dir__ = __all__.copy  # what completion shows
+__dir__ = __all__.copy
 
-FEW = 10  # values up to it are drawn on a linear scale, also in a figure of larger ones
-MARKS = 8  # error bars on a line
-WIDE = 20  # values beyond, too, that span no more than this factor
-MOST_BINS = 40  # of a histogram of delays
-IN_A_PANEL = 14  # letters of a legend that finds room between lines, for every inch of a panel's width
+# The distribution's scale is linear up to FEW, and beyond if values span less than the factor WIDE.
+FEW = 10
+MARKS = 8
+WIDE = 20
+MOST_BINS = 40
+# Most letters of a legend inside a panel, per inch of its width.
+IN_A_PANEL = 14
 Lines: TypeAlias = Annotated[Mapping[str, str], Words("a mapping from legend labels to labels of algorithms in the results"), AtLeast(1)]
 
 
@@ -82,12 +84,12 @@ def curves(
     key: KeyOrSeed | None = None,
     axes: GivenAxes = None,
 ) -> np.ndarray:
-    """Draw averages over time, ``measure(t) / t``, as mean lines with 95% confidence bands over trials; failed trials are left out.
+    """Draw averages over time, ``measure(t) / t``, with 95% confidence bands.
 
     Args:
-      results: a trajectory, a mapping from labels to trajectories, or a study's dataset.
-      problem, key: what was run, for trajectories; the key for random families only.
-      measures: pairs of a measure and its axis label, a panel each.
+      results: a trajectory, a mapping from labels to trajectories, or a study's dataset; failed trials are left out.
+      problem, key: problem and key of trajectories; the key for random families only.
+      measures: pairs of a measure and its axis label, each for a panel.
       axes: as many Axes; default new ones.
 
     Returns:
@@ -106,7 +108,7 @@ def curves(
 
 @styled()
 def mean_curves(axes: np.ndarray, rounds: np.ndarray, measures: Sequence[tuple[str, str]], summaries: Sequence[xr.Dataset]) -> None:
-    """Draw the ``mean`` of each algorithm with a band from ``low`` to ``high``, on one of ``axes [measures]`` for each summary."""
+    """Draw each algorithm's mean and band, one summary on each axis."""
     for axis, (name, label), summary in zip(axes, measures, summaries, strict=True):
         for number, algorithm in enumerate(summary.algorithm.values):
             line, style = summary.isel(algorithm=number), look(number)
@@ -144,19 +146,19 @@ def cumulative(
     among: Sequence[str] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw a cumulative measure on one axis: mean lines with error bars (95% intervals) at eight rounds, medians as thin lines.
+    """Draw a cumulative measure, means with 95% error bars and medians.
 
-    Where the measure has a logarithmic scale, intervals are those of the logarithm of the mean, by the delta method: others would reach
-    below zero, and bars down to the axis.
+    Lines of means have eight error bars, medians are thin lines. If the measure has a logarithmic scale, the bars are intervals of the
+    logarithm of the mean, by the delta method, because other intervals would reach below zero.
 
     Args:
       results: a trajectory, a mapping from labels to trajectories, or a study's dataset; failed trials are left out.
       name: the measure, such as ``"regret"``.
       lines: for each legend label, the algorithm's label in the results; default all.
-      problem, key: what was run, for trajectories; the key for random families only.
-      heading, ylabel: text above and beside the axis; by default none above, and the measure's name.
+      problem, key: problem and key of trajectories; the key for random families only.
+      heading, ylabel: text above and beside the axis; default no heading, and the measure's name.
       log: the axes with a logarithmic scale: ``""``, ``"x"``, ``"y"`` or ``"xy"``.
-      among: legend labels of all lines of a figure of several panels, so that each looks the same in all of them; default those here.
+      among: legend labels of all lines of a figure, so that a line looks the same in every panel; default the labels in this panel.
       ax: the axes to draw on; default new ones.
 
     Returns:
@@ -183,10 +185,11 @@ def cumulative(
         mean, half = values.mean(axis=0), statistics.half_width(values[:, at])
         style = look(order.index(label))
         axis.plot(rounds, mean, **style, linewidth=pen(1.2), label=label)
-        if "y" in log:  # below and above a mean whose logarithm has the half width half / mean
+        # The logarithm of the mean has the half-width half / mean.
+        if "y" in log:
             factor = np.exp(np.divide(half, mean[at], out=np.zeros_like(half), where=mean[at] > 0))
             half = np.stack([mean[at] * (1 - 1 / factor), mean[at] * (factor - 1)])
-        elif values.min() >= 0:  # as the mean of what is never negative is
+        elif values.min() >= 0:
             half = np.stack([np.minimum(half, mean[at]), half])
         axis.errorbar(rounds[at], mean[at], half, color=style["color"], linestyle="none", capsize=2.5, linewidth=pen(0.7))
         axis.plot(rounds, np.median(values, axis=0), color=style["color"], linewidth=pen(0.5), alpha=0.7)
@@ -203,7 +206,7 @@ def cumulative(
 
 
 def _lines(dataset: xr.Dataset, lines: Mapping[str, str] | None) -> Mapping[str, str]:
-    """Return the algorithms by their legend labels, all of them by default."""
+    """Return the algorithms by their legend labels, by default all."""
     known = [str(label) for label in dataset.algorithm.values]
     for label, algorithm in (lines or {}).items():
         one_of(f"lines[{label!r}]", algorithm, known)
@@ -211,7 +214,7 @@ def _lines(dataset: xr.Dataset, lines: Mapping[str, str] | None) -> Mapping[str,
 
 
 def _words(name: str, given: str | None) -> str:
-    """Return the axis label of a measure: the one given, or the measure's own."""
+    """Return ``given``, or the axis label of a measure."""
     return WORDS.get(name, plain(name)) if given is None else given
 
 
@@ -228,10 +231,10 @@ def distribution(
     ylabel: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw a measure after the last round on one axis: box plots with every trial as a point and the mean as a diamond.
+    """Draw box plots of a measure after the last round.
 
-    The scale is linear from 0 to 10 and logarithmic beyond, or linear about values that are all beyond and of one magnitude. Failed trials
-    are left out. Arguments, result and errors are as for :func:`cumulative`.
+    Points are trials, diamonds means. Failed trials are left out. The scale is linear up to 10 and logarithmic beyond, or linear
+    throughout if all values are above 10 and of one magnitude. Arguments, result and errors are as for :func:`cumulative`.
     """
     dataset, axis = statistics.results_at_hand(results, problem, key=key), one_axis(ax)
     statistics.check_measure("name", dataset, name)
@@ -264,10 +267,10 @@ def distribution(
 def boxes_over_time(
     part: OneResult, name: str, *, every: Annotated[int, whole(1)], heading: str = "", ylabel: str | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Draw box plots over the trials of one algorithm at every ``every``-th round, with the mean as a line, on one axis without legend.
+    """Draw box plots over one algorithm's trials at every ``every``-th round.
 
-    ``part`` is a dataset of one algorithm; the measure is divided by the number of rounds. Failed trials are left out. Returns the
-    axes, which are ``ax`` or new ones.
+    ``part`` is a dataset of one algorithm. The measure is divided by the number of rounds, and its mean is a line. Failed trials are left
+    out. Returns the axes: ``ax`` or new ones.
     """
     statistics.check_measure("name", part, name)
     rounds, axis = statistics.elapsed(part), one_axis(ax)
@@ -284,7 +287,8 @@ def boxes_over_time(
     )
     axis.plot(rounds[at], values.mean(axis=0)[at], color=COLOURS[0], linewidth=pen(0.8))
     axis.set_xlim(0, rounds[at][-1] + every / 2)
-    if "violation" in name:  # a line at zero shows how large the violation is
+    # A line at zero shows how large the violation is.
+    if "violation" in name:
         axis.axhline(0, color="0.4", linewidth=pen(0.5), zorder=0)
     return axis
 
@@ -302,10 +306,11 @@ def trade_off(
     heading: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw two measures at the last round, averaged over rounds, against each other: a point per algorithm.
+    """Draw two measures against each other, a point for each algorithm.
 
-    With ``joined`` a line goes through them in their order. ``x`` and ``y`` are pairs of a measure and its axis label; bars are 95%
-    intervals over the trials that did not fail. The other arguments, result and errors are as for :func:`cumulative`.
+    Measures are averages over all rounds, with 95% intervals over the trials that did not fail; ``x`` and ``y`` are pairs of a measure and
+    its axis label. With ``joined`` a line goes through the points in their order. The other arguments, result and errors are as for
+    :func:`cumulative`.
     """
     dataset, axis = statistics.results_at_hand(results, problem, key=key), one_axis(ax)
     for argument, (name, _) in (("x", x), ("y", y)):
@@ -338,7 +343,7 @@ def rounds_of_declaration(
     heading: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw a histogram of the rounds in which trials declared infeasibility, for one or more algorithms, on one axis.
+    """Draw a histogram of the rounds of first declarations of infeasibility.
 
     Arguments, result and errors are as for :func:`cumulative`.
     """
@@ -356,7 +361,7 @@ def rounds_of_declaration(
     axis.set(title=heading, xlabel="round of the first declaration (dashed: mean)", ylabel="trials")
     axis.xaxis.set_major_locator(MaxNLocator(10, steps=[1, 2, 5, 10], integer=True))
     axis.yaxis.set_major_locator(MaxNLocator(integer=True))
-    axis.set_ylim(0, 1.2 * max(axis.get_ylim()[1], 1.0))  # room for the legend
+    axis.set_ylim(0, 1.2 * max(axis.get_ylim()[1], 1.0))
     axis.legend(loc="upper right")
     return axis
 
@@ -370,11 +375,11 @@ def multiplier_paths(
     ylabel: str = "multiplier in force",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the penalty factors or dual variables in force at each round: means over trials, and bands of 5% to 95% of the trials.
+    """Draw penalty factors or dual variables: means and 5% to 95% bands.
 
     Args:
-      multipliers: a trajectory, a mapping from labels to trajectories, or an array ``[trials, T + 1, m]`` or ``[T + 1, m]``; trials of
-        trajectories that failed are left out.
+      multipliers: a trajectory, a mapping from labels to trajectories, or an array ``[trials, T + 1, m]`` or ``[T + 1, m]``; failed trials
+        of trajectories are left out.
       heading, ylabel: text above and beside the axis.
       ax: the axes to draw on; default new ones.
 
@@ -382,7 +387,7 @@ def multiplier_paths(
       The axes.
 
     Raises:
-      InvalidArgument: on another shape, such as that of a run that recorded indices only, or of a sweep.
+      InvalidArgument: on another shape, such as the multipliers of a sweep or of a run that recorded indices only.
     """
     runs = statistics.runs_of(multipliers)
     given = {"": multipliers} if runs is None else {label if len(runs) > 1 else "": run.multipliers for label, run in runs.items()}
@@ -418,14 +423,14 @@ def delay_histogram(
     heading: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw a histogram of the delays of values, in rounds: a line for each delay model and each output whose delays differ.
+    """Draw a histogram of the delays of values, in rounds.
 
-    Trials of all algorithms under one model share their delays, so those of the first are drawn. Values that had not arrived when the
-    run ended are not in the histogram; the legend states their share, and the share of those that never arrive.
+    Each delay model has a line, and each output whose delays differ. Algorithms under one model have the same delays. Values that had not
+    arrived when the run ended are left out; the legend states their share, and the share of values that never arrive.
 
     Args:
       results: a trajectory, a mapping from labels to trajectories, or a study's dataset, with delayed feedback.
-      problem, key: what was run, for trajectories; the key for random families only.
+      problem, key: problem and key of trajectories; the key for random families only.
       heading: text above the axis.
       ax: the axes to draw on; default new ones.
 
@@ -439,7 +444,8 @@ def delay_histogram(
     if "arrival" not in dataset:
         raise InvalidArgument("dataset: has no variable arrival; no feedback of this study was late")
     models, first = np.unique(dataset["delay"].values.astype(str), return_index=True)
-    lines: list[tuple[str, str, np.ndarray]] = []  # words, a note on values that did not arrive, and the delays of those that did
+    # A line has a label, a note on values that did not arrive, and the delays of the values that arrived.
+    lines: list[tuple[str, str, np.ndarray]] = []
     for model, n in zip(models, first, strict=True):
         arrival, played = dataset.arrival.isel(algorithm=n).transpose("output", "trial", "played").values, dataset.played.values
         alike = len(arrival) > 1 and (arrival == arrival[:1]).all()

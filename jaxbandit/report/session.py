@@ -1,4 +1,4 @@
-"""Report of a session as one self-contained HTML file: history, beliefs, recommendation and what is under way."""
+"""Report of a session as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     import xarray as xr
 
 __all__ = ["write_session_report"]
-__dir__ = __all__.copy  # what completion shows
+__dir__ = __all__.copy
 
 
 def write_session_report(directory: str | Path, out: str | Path | None = None, *, reload: int | None = None) -> Path:
-    """Write the report of a session, which another process may hold meanwhile, and return its path.
+    """Write the report of a session, and return its path.
 
     Args:
-      directory: where the session's journal lies.
+      directory: directory of the session's journal.
       out: path of the report, which is overwritten; default ``report.html`` in ``directory``.
       reload: seconds after which a browser loads the page again; default never.
 
     Raises:
-      SessionError: when there is no session, or it cannot be read.
+      SessionError: when there is no session, or its journal cannot be read.
     """
     with Session.open(directory, read_only=True) as session:
         text = render(session, reload=reload)
@@ -41,7 +41,7 @@ def write_session_report(directory: str | Path, out: str | Path | None = None, *
 
 
 def render(session: Session, *, reload: int | None = None) -> str:
-    """Return the report of a session as HTML; before the first value is told it says what is under way."""
+    """Return the report of a session as HTML."""
     history, parts, told = session.history(), session.specification, session.told
     outputs, space, names, states = parts.outputs, parts.space, parts.space.names, history["state"].values
     counts = ", ".join(f"{np.count_nonzero(states == state)} {words}" for state, words in STATES.items())
@@ -66,7 +66,8 @@ def render(session: Session, *, reload: int | None = None) -> str:
         else {},
         "made-of": [[name, str(value)] for name, value in parts.table().items() if name not in ("space", "key") and value is not None],
     }
-    most = parts.horizon + parts.design.count + np.count_nonzero(np.isnat(history["asked_at"]))  # of those that were not asked for
+    # Tickets that nobody asked for do not count towards the horizon.
+    most = parts.horizon + parts.design.count + np.count_nonzero(np.isnat(history["asked_at"]))
     facts = f"{len(states)} of at most {most:,} tickets: {counts}; begun {begun}, last event {last} (UTC)"
     if number := session.learner_changed_at:
         facts += f"; from ticket {number} on by the learner of a later version of jaxbandit"
@@ -78,7 +79,7 @@ def render(session: Session, *, reload: int | None = None) -> str:
 
 
 def _learnt(session: Session, history: xr.Dataset) -> dict[str, Section]:
-    """Return the sections that need a value: recommendation, history and beliefs."""
+    """Return the sections that need a value: recommendation, history, beliefs."""
     outputs, space, best = session.specification.outputs, session.specification.space, session.recommend()
     kinds = {1: "Posterior means with bands of two standard deviations", 2: "Posterior means and standard deviations"}
     shown = kinds.get(space.domain.dimension, f"{kinds[1]}, in slices through the recommended point, with what was {nearness(space)}")

@@ -1,7 +1,7 @@
-"""Statistics of a study's trials: averages with confidence bands, box plots, paired differences, growth rates. NumPy only.
+"""Statistics of a study's trials: averages, paired differences, growth rates.
 
 All functions read a results dataset with dimensions ``algorithm, trial, round`` (:func:`jaxbandit.study.run_study`), whose rounds may be
-thinned. Trials that failed are left out; ``count`` is the number of the others. Where a measure is NaN in a trial that did not fail,
+thinned. They leave out failed trials; ``count`` is the number of the other trials. If a measure is NaN in a trial that did not fail,
 such as regret on an instance without a feasible point, the statistics are NaN too, and ``undefined`` is the number of such trials.
 """
 
@@ -32,7 +32,7 @@ __all__ = [
     "elapsed", "final_values", "growth_exponent", "half_width", "healthy", "healthy_values", "holm", "over_trials", "paired_differences",
     "paired_final_values", "problem_groups", "resampling", "win_matrix",
 ]  # fmt: skip
-__dir__ = __all__.copy  # what completion shows
+__dir__ = __all__.copy
 
 
 GIVEN = Check(
@@ -45,15 +45,16 @@ T = TypeVar("T")
 Seed: TypeAlias = Annotated[int, whole(0, 2**63 - 1)]
 Resamples: TypeAlias = Annotated[int, whole(1, 10**6)]
 
-ENDS = (0.025, 0.975)  # of 95% percentile intervals
-START = 0.25  # share of the rounds after which growth is fitted
-MARKS = 64  # number of rounds, equally spaced in log t, to which a growth exponent is fitted
+ENDS = (0.025, 0.975)  # [2] quantiles
+# A growth exponent is fitted after this share of the rounds, to so many rounds equally spaced in log t.
+START = 0.25
+MARKS = 64
 LEAST_MARKS = 3
 PAIRS = ("algorithm", "versus")
 
 
 def runs_of(results: object) -> dict[str, Trajectory] | None:
-    """Return runs by their labels, ``None`` for a dataset or anything else."""
+    """Return runs by their labels, or None if ``results`` are not runs."""
     if isinstance(results, Trajectory):
         return {results.label: results}
     if isinstance(results, Mapping) and not isinstance(results, xr.Dataset):
@@ -64,7 +65,7 @@ def runs_of(results: object) -> dict[str, Trajectory] | None:
 
 
 def results_at_hand(results: Given, problem: AbstractProblem | None = None, *, key: KeyOrSeed | None = None) -> xr.Dataset:
-    """Return a dataset of results: of trajectories by the problem and the key that they know, or that are given."""
+    """Return a dataset of results, computing it from trajectories."""
     runs = runs_of(results)
     if runs is None:
         if isinstance(results, xr.Dataset) and "algorithm" not in results.dims and "trial" in results.dims:
@@ -78,20 +79,20 @@ def results_at_hand(results: Given, problem: AbstractProblem | None = None, *, k
 
 @checked
 def elapsed(dataset: Results) -> np.ndarray:
-    """Return the number of rounds that measures at each kept ``round`` sum over, ``[rounds]``, with the initial design where it counts."""
+    """Return the number of rounds, counting initial points, behind each value."""
     rounds = dataset["round"].values
-    # Without attributes every round is kept, and the points that count before round 1 are numbered 0, -1, ...
+    # A dataset without attributes has every round, and numbers the counted points before round 1 as 0, -1, ...
     return rounds + int(dataset.attrs.get("counted_before", max(0, 1 - int(rounds[0]))))
 
 
 @checked
 def healthy(dataset: Results) -> np.ndarray:
-    """Return booleans ``[algorithm, trial]`` (``[trial]`` for a dataset of one algorithm), true for trials that did not fail."""
+    """Return booleans ``[..., trial]``, true for trials that did not fail."""
     return healthy_trials(dataset.status.transpose(..., "trial").values)
 
 
 def check_measure(argument: str, dataset: xr.Dataset, measure: str) -> None:
-    """Raise ``InvalidArgument`` unless a dataset has a measure per trial and round, which was given as ``argument``."""
+    """Raise ``InvalidArgument`` unless a dataset has a measure per trial and round."""
     of_round = ({"trial", "round"}, {"algorithm", "trial", "round"})
     known = [str(name) for name, variable in dataset.data_vars.items() if set(variable.dims) in of_round]
     checks.one_of(argument, measure, known)
@@ -99,7 +100,7 @@ def check_measure(argument: str, dataset: xr.Dataset, measure: str) -> None:
 
 @checked
 def healthy_values(part: OneResult, measure: str, *, averaged: bool = False) -> np.ndarray:
-    """Return a measure ``[trials, rounds]`` of one algorithm's healthy trials, in float64; ``averaged`` divides by the elapsed rounds.
+    """Return a measure of healthy trials ``[trials, rounds]``, ``averaged`` over elapsed rounds.
 
     Raises:
       InvalidArgument: when the dataset has no such measure per trial and round.
@@ -111,15 +112,15 @@ def healthy_values(part: OneResult, measure: str, *, averaged: bool = False) -> 
 
 @checked
 def final_values(part: OneResult, measure: str, *, averaged: bool = False) -> np.ndarray:
-    """Return a measure ``[trials]`` after the last round in one algorithm's healthy trials; arguments as for :func:`healthy_values`."""
+    """Return the last column of :func:`healthy_values`, ``[trials]``."""
     return healthy_values(part, measure, averaged=averaged)[:, -1]
 
 
 @checked
 def paired_final_values(dataset: Results, measure: str) -> np.ndarray:
-    """Return a measure ``[algorithm, trials]`` after the last round, in the trials that failed for no algorithm of the dataset.
+    """Return final values ``[algorithm, trials]`` in trials that failed for no algorithm.
 
-    Trials share random numbers across algorithms, so that differences between rows have less variance than the values themselves.
+    Trials share random numbers across algorithms, so that differences between rows have less variance than the values.
 
     Raises:
       InvalidArgument: when the dataset has no such measure.
@@ -131,7 +132,7 @@ def paired_final_values(dataset: Results, measure: str) -> np.ndarray:
 
 @checked
 def over_trials(dataset: Results, measure: str, *, averaged: bool = False) -> xr.Dataset:
-    """Summarise a measure over trials, for every algorithm and round.
+    """Summarise a measure over trials for every algorithm and round.
 
     Args:
       dataset: results of a study.
@@ -140,7 +141,7 @@ def over_trials(dataset: Results, measure: str, *, averaged: bool = False) -> xr
 
     Returns:
       ``mean``, ``sd``, ``low`` and ``high`` (95% confidence of the mean) with dimensions ``algorithm, round``, ``count [algorithm]`` and
-      ``undefined [algorithm]``. Without trials all are NaN; with one trial, ``sd`` and the confidence limits are.
+      ``undefined [algorithm]``. Without trials all statistics are NaN; with one trial ``sd``, ``low`` and ``high`` are NaN.
 
     Raises:
       InvalidArgument: when the dataset has no such measure.
@@ -159,7 +160,7 @@ def over_trials(dataset: Results, measure: str, *, averaged: bool = False) -> xr
 
 @checked
 def paired_differences(dataset: Results, measure: str, *, seed: Seed, averaged: bool = False, resamples: Resamples = 2000) -> xr.Dataset:
-    """Compare algorithms after the last round, trial by trial: common random numbers reduce the variance of the differences.
+    """Compare algorithms after the last round, trial by trial.
 
     Args:
       dataset, measure, averaged: as for :func:`over_trials`.
@@ -168,9 +169,9 @@ def paired_differences(dataset: Results, measure: str, *, seed: Seed, averaged: 
 
     Returns:
       ``mean``, ``low`` and ``high`` (a 95% percentile interval) of the row's value minus the column's, ``p`` (two-sided, of Student's
-      paired t test that the mean difference is 0), ``count`` (trials that failed in neither) and ``undefined``, with dimensions
-      ``algorithm, versus``. Intervals come from resampled trials, the same ones for all pairs of equal count; they and ``p`` are NaN
-      with fewer than two trials. ``comparable`` is false, and all else NaN, where the two were run on different problems. None is
+      paired t test that the mean difference is 0), ``count`` (trials in which neither algorithm failed) and ``undefined``, with dimensions
+      ``algorithm, versus``. Intervals come from resampled trials, the same trials for all pairs of equal count; they and ``p`` are NaN
+      with fewer than two trials. For algorithms run on different problems ``comparable`` is false and the statistics are NaN. Nothing is
       corrected for the number of pairs, see :func:`holm`.
 
     Raises:
@@ -186,10 +187,11 @@ def paired_differences(dataset: Results, measure: str, *, seed: Seed, averaged: 
         undefined[a, b] = undefined[b, a] = np.count_nonzero(np.isnan(differences))
         if n:
             mean[a, b] = differences.mean()
-            mean[b, a] = 0 - mean[a, b]  # not -0.0 for an algorithm and itself
+            # Subtract from 0 to avoid -0.0.
+            mean[b, a] = 0 - mean[a, b]
         if n > 1 and not undefined[a, b]:
             low[a, b], high[a, b] = np.quantile(weights(n) @ differences, ENDS)
-            low[b, a], high[b, a] = 0 - high[a, b], 0 - low[a, b]  # the reversed difference has the mirrored interval
+            low[b, a], high[b, a] = 0 - high[a, b], 0 - low[a, b]
             error = standard_deviation(differences) / np.sqrt(n)
             p[a, b] = p[b, a] = 2 * stdtr(n - 1, -abs(mean[a, b] / error)) if error else mean[a, b] == 0
     tables = {"mean": mean, "low": low, "high": high, "p": p, "count": count, "undefined": undefined, "comparable": comparable}
@@ -197,7 +199,7 @@ def paired_differences(dataset: Results, measure: str, *, seed: Seed, averaged: 
 
 
 def _pairs(dataset: xr.Dataset, measure: str, averaged: bool = False) -> Iterator[tuple[int, int, np.ndarray]]:
-    """Yield pairs of algorithms on one problem with differences of a measure after the last round, in trials that failed in neither."""
+    """Yield pairs of algorithms on one problem with their differences."""
     check_measure("measure", dataset, measure)
     final, ok, keys = dataset[measure].isel(round=-1).transpose("algorithm", "trial").values, healthy(dataset), _problem_keys(dataset)
     final = final.astype(np.float64) / (elapsed(dataset)[-1] if averaged else 1)
@@ -209,10 +211,10 @@ def _pairs(dataset: xr.Dataset, measure: str, averaged: bool = False) -> Iterato
 
 @checked
 def holm(p: Annotated[Sequence[float] | np.ndarray, numbers]) -> np.ndarray:
-    """Return p-values ``[...]`` corrected for their number; NaN stays NaN and is not counted.
+    """Return p-values ``[...]`` corrected for their number, without counting NaN.
 
-    To call those at most 0.05 different errs in any of them with probability 0.05 at most, however the tests depend on each other
-    (Holm 1979, *A Simple Sequentially Rejective Multiple Test Procedure*).
+    Rejecting the hypotheses with corrected p-values up to 0.05 rejects any true hypothesis with probability 0.05 at most, however the tests
+    depend on each other (Holm 1979, *A Simple Sequentially Rejective Multiple Test Procedure*). NaN stays NaN.
 
     Raises:
       InvalidArgument: when a number is below 0 or above 1.
@@ -221,7 +223,7 @@ def holm(p: Annotated[Sequence[float] | np.ndarray, numbers]) -> np.ndarray:
     if np.any((values < 0) | (values > 1)):
         raise InvalidArgument(f"p: must lie in [0, 1] or be NaN, got {short(p)}")
     corrected = np.full(values.size, np.nan)
-    order = np.argsort(values, axis=None, kind="stable")[: np.count_nonzero(~np.isnan(values))]  # NaN is sorted to the end
+    order = np.argsort(values, axis=None, kind="stable")[: np.count_nonzero(~np.isnan(values))]
     steps = values.ravel()[order] * np.arange(len(order), 0, -1)
     corrected[order] = np.minimum(np.maximum.accumulate(steps), 1)
     return corrected.reshape(values.shape)
@@ -229,10 +231,10 @@ def holm(p: Annotated[Sequence[float] | np.ndarray, numbers]) -> np.ndarray:
 
 @checked
 def win_matrix(dataset: Results, measure: str) -> xr.DataArray:
-    """Return the share of trials whose value after the last round is lower for the row, ``[algorithm, versus]``, ties as half.
+    """Return the share of trials that the row wins ``[algorithm, versus]``.
 
-    With its transpose the matrix sums to one; it is NaN for algorithms run on different problems, for pairs without a common trial, and
-    where a value is NaN.
+    A trial is won by the lower value after the last round, a tie counts as half. The matrix and its transpose sum to one. It is NaN for
+    algorithms run on different problems, for pairs without a common trial, and for pairs with a value that is NaN.
 
     Raises:
       InvalidArgument: when the dataset has no such measure.
@@ -247,9 +249,10 @@ def win_matrix(dataset: Results, measure: str) -> xr.DataArray:
 
 @checked
 def growth_exponent(dataset: Results, measure: str, *, seed: Seed, resamples: Resamples = 1000) -> xr.Dataset:
-    """Fit the growth of the mean of a cumulative measure after the first quarter: the least-squares slope of ``log mean`` over ``log t``.
+    """Fit the growth exponent of a cumulative measure's mean.
 
-    One half is the papers' rate for smooth kernels, up to logarithms; one is linear growth.
+    The exponent is the least-squares slope of ``log mean`` over ``log t`` after the first quarter of the rounds. One half is the papers'
+    rate for smooth kernels, up to logarithms; one is linear growth.
 
     Args:
       dataset, measure: as for :func:`over_trials`; the measure is a sum over rounds, such as ``regret`` or ``hard_violation``.
@@ -258,15 +261,15 @@ def growth_exponent(dataset: Results, measure: str, *, seed: Seed, resamples: Re
 
     Returns:
       ``exponent``, ``low``, ``high`` (a 95% percentile interval), ``count`` and ``reason``, with dimension ``algorithm``. ``reason`` is
-      empty, or says why numbers are NaN: a mean that is not positive has no logarithm, an interval needs two trials and positive means in
-      every resample.
+      empty, or explains why numbers are NaN: a mean that is not positive has no logarithm, and an interval needs two trials and positive
+      means in every resample.
 
     Raises:
       InvalidArgument: when the dataset has no such measure, or an argument is out of range.
     """
     t = elapsed(dataset)
     first = int(np.searchsorted(t, max(START * t[-1], 1)))
-    wanted = np.geomspace(max(t[first], 1), t[-1], MARKS)  # about equally far apart in log t
+    wanted = np.geomspace(max(t[first], 1), t[-1], MARKS)
     above = np.searchsorted(t, wanted).clip(first, len(t) - 1)
     below = (above - 1).clip(first)
     at = np.unique(np.where(wanted - t[below] < t[above] - wanted, below, above))
@@ -285,12 +288,12 @@ def growth_exponent(dataset: Results, measure: str, *, seed: Seed, resamples: Re
 
 @checked
 def problem_groups(dataset: Results) -> list[list[str]]:
-    """Group the labels of algorithms that were run on the same problem; results of different groups cannot be compared."""
+    """Group the labels of algorithms by their problem."""
     return [[str(dataset.algorithm.values[number]) for number in numbers] for numbers in grouped(_problem_keys(dataset)).values()]
 
 
 def grouped(keys: Iterable[T]) -> dict[T, list[int]]:
-    """Return the numbers of equal keys, in the order in which these first stand."""
+    """Return the positions of each key, in the order of first occurrence."""
     numbers: dict[T, list[int]] = {}
     for number, key in enumerate(keys):
         numbers.setdefault(key, []).append(number)
@@ -298,7 +301,7 @@ def grouped(keys: Iterable[T]) -> dict[T, list[int]]:
 
 
 def shared_start(dataset: xr.Dataset) -> list[str]:
-    """Return whose trials all begin at one point, as far as the points or the measures of round 1 are there to show it."""
+    """Return a finding if all trials of an algorithm start alike."""
     measures = [name for name in ("hard_violation", "regret") if name in dataset and "regret" in dataset]
     names = next(([name] for name in ("index", "point") if name in dataset), measures)
     over = "played" if names and "played" in dataset[names[0]].dims else "round"
@@ -316,7 +319,7 @@ def shared_start(dataset: xr.Dataset) -> list[str]:
 
 @checked
 def resampling(count: Annotated[int, whole(0, 10**9)], resamples: Resamples, seed: Seed) -> np.ndarray:
-    """Return weights ``[resamples, count]`` of bootstrap means: the number of times each trial was drawn, divided by ``count``."""
+    """Return the bootstrap's weights ``[resamples, count]``, shares of draws."""
     if count == 0:
         return np.zeros((resamples, 0))
     check_fits("count, resamples", 2 * 8 * resamples * count, f"{resamples:,} resamples of {count:,} trials", "take fewer")
@@ -324,14 +327,14 @@ def resampling(count: Annotated[int, whole(0, 10**9)], resamples: Resamples, see
 
 
 def _problem_keys(dataset: xr.Dataset) -> list[str]:
-    """Return the problem name of each algorithm; the same for all where the dataset has none."""
+    """Return the problem name of each algorithm, empty without a coordinate ``problem``."""
     if "problem" in dataset.coords:
         return [str(name) for name in np.broadcast_to(dataset["problem"].values, dataset.sizes["algorithm"])]
     return [""] * dataset.sizes["algorithm"]
 
 
 def _growth(log_t: np.ndarray, trials: np.ndarray, weights: np.ndarray) -> tuple[float, float, float, str]:
-    """Return exponent, interval and reason from ``trials [count, marks]`` and the bootstrap's ``weights [resamples, count]``."""
+    """Return exponent, interval and reason from ``trials [count, marks]``."""
     exponent = low = high = float("nan")
     centred = log_t - log_t.mean()
     slope = centred / (centred @ centred)

@@ -1,4 +1,4 @@
-"""Figures of sweeps: a measure against one or two swept hyper-parameters, and shares of trials won, as lines and heat maps."""
+"""Figures of sweeps over hyper-parameters, and of shares of trials won."""
 
 from __future__ import annotations
 
@@ -21,27 +21,28 @@ from jaxbandit.report.statistics import grouped, over_trials
 from jaxbandit.report.tables import PANELS
 from jaxbandit.results.dataset import Results
 
-WIDE = 20.0  # positive values that span this factor or more are drawn on a logarithmic scale
-FEW = 12  # up to so many cells along an axis of a heat map are labelled one by one and have their numbers inside
+# Positive values have a logarithmic scale from the factor WIDE on. Up to FEW cells along an axis have labels, and numbers inside.
+WIDE = 20.0
+FEW = 12
 
 
 def swept_parameters(dataset: xr.Dataset) -> list[str]:
-    """Return the paths of the hyper-parameters that a study swept, such as ``estimator.reward_width``; none without sweeps."""
+    """Return the paths of swept hyper-parameters, such as ``estimator.reward_width``."""
     named = [str(name) for name in json.loads(dataset.attrs.get("swept", "[]"))]
     return [name for name in named if name in dataset.coords and np.isfinite(dataset[name].values).any()]
 
 
 def swept_together(dataset: xr.Dataset, parameter: str) -> list[str]:
-    """Return the other swept parameters whose values are determined by those of ``parameter`` for every base algorithm."""
+    """Return the swept parameters that ``parameter`` determines for every base algorithm."""
     frame, names = _labels_of(dataset), swept_parameters(dataset)
     pairs = {name: frame[["base", parameter, name]].dropna().drop_duplicates() for name in names if name != parameter}
     return [name for name, table in pairs.items() if len(table) and not table.duplicated(["base", parameter]).any()]
 
 
 def families(dataset: xr.Dataset, *varied: str) -> list[tuple[str, xr.Dataset]]:
-    """Return groups of algorithms that differ in the ``varied`` parameters only, each with a label of what distinguishes it.
+    """Return labelled groups of algorithms that differ in the ``varied`` parameters only.
 
-    Parameters that are swept together with the first of the varied do not distinguish groups. Algorithms without a value of the varied
+    Parameters that are swept together with the first varied parameter do not distinguish groups. Algorithms without a value of the varied
     parameters are in no group.
     """
     dataset = dataset.isel(algorithm=np.flatnonzero(np.all([np.isfinite(dataset[name].values) for name in varied], axis=0)))
@@ -56,14 +57,14 @@ def families(dataset: xr.Dataset, *varied: str) -> list[tuple[str, xr.Dataset]]:
 
 
 def _labels_of(dataset: xr.Dataset) -> pd.DataFrame:
-    """Return base algorithm, problem, delay and swept parameters of every run, as far as the results have them."""
+    """Return base algorithm, problem, delay and swept parameters of every run."""
     names = [name for name in ("problem", "delay", *swept_parameters(dataset)) if name in dataset.coords]
     base = dataset["base"].values if "base" in dataset.coords else np.full(dataset.sizes["algorithm"], "")
     return pd.DataFrame({"base": base, **{name: dataset[name].values for name in names}})
 
 
 def sweeps_of(dataset: xr.Dataset) -> list[tuple[list[str], xr.Dataset]]:
-    """Return the sweeps of a study: at most two parameters in which some algorithms vary, with the dataset of those algorithms."""
+    """Return the study's sweeps, one or two parameters with their algorithms."""
     names, sweeps = swept_parameters(dataset), []
     has = zip(*(np.isfinite(dataset[name].values) for name in names), strict=True)
     for varying, members in grouped([tuple(itertools.compress(names, defined)) for defined in has]).items():
@@ -84,18 +85,19 @@ def sweep(
     parameters: Sequence[str] = (),
     axes: GivenAxes = None,
 ) -> np.ndarray:
-    """Draw measures after the last round, divided by the rounds: lines over one swept parameter, or heat maps over two for each family.
+    """Draw measures over one swept parameter, or maps over two.
 
-    Lines are means over the trials that did not fail, with 95% intervals. In maps pairs of values that were not run are hatched.
+    Measures are means over the trials that did not fail, divided by the number of rounds. Lines have 95% intervals, and maps are hatched
+    where a pair of values was not run.
 
     Args:
       dataset: results of a study with a sweep, or of ``run.to_xarray(problem, swept=...)``.
-      measures: pairs of a dataset variable and its axis label, a panel each.
+      measures: pairs of a dataset variable and its axis label, each for a panel.
       parameters: one or two of ``swept_parameters``; default its first two. Other swept parameters distinguish families.
       axes: as many Axes, or an empty figure; default new ones.
 
     Returns:
-      The axes ``[families, measures]``, of lines ``[1, measures]``.
+      The axes ``[families, measures]``, for lines ``[1, measures]``.
 
     Raises:
       InvalidArgument: when the dataset has no such measure or sweep, or on axes of another number.
@@ -127,7 +129,8 @@ def sweep(
     for column, (name, label) in zip(grid.T, measures, strict=True):
         last = [over_trials(part, name, averaged=True)["mean"].values[:, -1] for _, part in parts]
         every = np.concatenate(last)
-        shades = (np.nanmin(every), np.nanmax(every)) if np.isfinite(every).any() else (0.0, 1.0)  # of all maps of a measure
+        # All maps of a measure share one scale.
+        shades = (np.nanmin(every), np.nanmax(every)) if np.isfinite(every).any() else (0.0, 1.0)
         for axis, (family, part), means in zip(column, parts, last, strict=True):
             frame = pd.DataFrame({x: part[x].values, y: part[y].values, "mean": means})
             if frame.duplicated([x, y]).any():
@@ -142,9 +145,9 @@ def sweep(
 @styled()
 @checked
 def win_map(wins: Annotated[xr.DataArray, Words("a matrix of win_matrix")], *, heading: str = "", ax: Axes | None = None) -> Axes:
-    """Draw a matrix of :func:`~jaxbandit.report.statistics.win_matrix` as a heat map; hatched where algorithms cannot be compared.
+    """Draw a matrix of :func:`~jaxbandit.report.statistics.win_matrix` as a heat map.
 
-    Returns the axes, which are ``ax`` or new ones.
+    Cells of algorithms that cannot be compared are hatched. Returns the axes: ``ax`` or new ones.
     """
     if "algorithm" not in wins.coords or wins.ndim != 2:
         raise InvalidArgument(f"wins: must be a matrix of win_matrix, got one of {list(wins.dims)}")
@@ -158,13 +161,14 @@ def win_map(wins: Annotated[xr.DataArray, Words("a matrix of win_matrix")], *, h
 def _shade_cells(
     axis: Axes, table: np.ndarray, columns: Sequence[str], rows: Sequence[str], *, label: str, limits: tuple[float, float]
 ) -> None:
-    """Draw a table ``[rows, columns]`` as shaded cells, from the bottom up, with numbers in them if they are few; NaN is hatched."""
+    """Draw a table as shaded cells from the bottom up, NaN hatched."""
     low, high = limits
     axis.set_facecolor("0.92")
     image = axis.pcolormesh(np.ma.masked_invalid(table), cmap=SHADES, vmin=low, vmax=high, edgecolors="white", linewidth=0.6)
     axis.grid(False)
     axis.figure.colorbar(image, ax=axis, label=label, shrink=0.9)
-    largest = np.max(np.abs(table[np.isfinite(table)]), initial=1e-6)  # of this map: another problem's values may be far larger
+    # Decimals follow from this map alone, because the values of another problem's map may be far larger.
+    largest = np.max(np.abs(table[np.isfinite(table)]), initial=1e-6)
     written, decimals = max(table.shape) <= FEW, int(np.clip(2 - np.floor(np.log10(largest)), 0, 6))
     for (r, c), value in np.ndenumerate(table):
         if not np.isfinite(value):

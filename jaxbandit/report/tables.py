@@ -1,4 +1,4 @@
-"""Tables of results: averages over trials at the last round, as text, LaTeX or CSV."""
+"""Tables of averages over trials as text, LaTeX or CSV."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from jaxbandit.results.dataset import LABELS, to_dataframe
 from jaxbandit.results.measured import COLUMNS, RunSummary, measures_shown, note_of, summary_row, summary_text
 
 __all__ = ["COLUMNS", "aligned", "filled", "latex_table", "summary_rows", "text_table", "to_dataframe", "write_csv"]
-__dir__ = __all__.copy  # what completion shows
+__dir__ = __all__.copy
 
-# The measures' headings as formulas of LaTeX.
+# The measures' headings as LaTeX formulas.
 FORMULAS = {
     "R/t": "$R/t$",
     "R+/t": "$R^+/t$",
@@ -34,18 +34,18 @@ FORMULAS = {
     "strong R/t": "$R_{\\mathrm{strong}}/t$",
 }
 
-# Letters that mean something to LaTeX.
+# LaTeX needs these characters escaped.
 ESCAPES = str.maketrans({letter: f"\\{letter}" for letter in "&%$#_{}"} | {"~": r"\textasciitilde ", "^": r"\textasciicircum "})
 ESCAPES |= {ord("\\"): r"\textbackslash "}
 
-#: Axis labels of measures divided by the rounds, as figures have a panel for each.
+#: Measures divided by the number of rounds, and their axis labels; a figure has a panel for each.
 PANELS = (
     ("regret", "average regret $R(t)/t$"),
     ("positive_regret", "average positive regret $R^+(t)/t$"),
     ("hard_violation", "average violation $V(t)/t$"),
 )
 
-# Axis labels of measures, in units of the reward and the constraints, or counts.
+# Axis labels of cumulative measures.
 WORDS = {
     "regret": "regret $R(t)$",
     "positive_regret": "positive regret $R^+(t)$",
@@ -65,19 +65,19 @@ ROW = summary_row("", {}, 0, np.zeros(0, np.int32), np.zeros(0, np.int32)).keys(
 
 
 def summary_rows(results: Summarised, problem: AbstractProblem | None = None, *, key: KeyOrSeed | None = None) -> list[dict[str, Any]]:
-    """Return a row per algorithm: mean and 95% half-width of every measure after the last round, over trials that did not fail.
+    """Return a row of final means and 95% half-widths per algorithm.
 
     Args:
-      results: what plots take, see ``jaxbandit.report.statistics.results_at_hand``; rows, and those of a summary, stay as they are.
-      problem, key: of trajectories, as for plots.
+      results: a trajectory, a mapping from labels to trajectories, a study's dataset, a summary, or rows; the function copies rows.
+      problem, key: problem and key of trajectories; the key for random families only.
 
     Raises:
-      InvalidArgument: on anything else, or when the problem or the key is missing.
+      InvalidArgument: on other results, or when the problem or the key is missing.
     """
     given = results.rows if isinstance(results, RunSummary) else results
     if isinstance(given, list | tuple) and given and all(isinstance(row, Mapping) and row.keys() >= ROW for row in given):
         return [dict(row) for row in given]
-    dataset = results_at_hand(given, problem, key=key)  # type: ignore[arg-type]  # which refuses what it does not take
+    dataset = results_at_hand(given, problem, key=key)  # type: ignore[arg-type]
     rows = []
     for label in dataset.algorithm.values:
         part = dataset.sel(algorithm=label)
@@ -104,24 +104,24 @@ def text_table(
     key: KeyOrSeed | None = None,
     width: Annotated[int, whole(20)] | None = None,
 ) -> str:
-    """Return an aligned text table, with ``mean +- half-width`` of every measure that some row has, and the legend of its letters.
+    """Return an aligned text table with ``mean +- half-width`` and a legend.
 
     Wide tables are cut into blocks of columns, and many rows are grouped by problem and sweep.
 
     Args:
       results, problem, key: as for :func:`summary_rows`.
-      width: letters in a line; default those of the terminal, 80 where there is none.
+      width: letters in a line; default the width of the terminal, or 80 without a terminal.
     """
     return summary_text(summary_rows(results, problem, key=key), width)
 
 
 def decimals(half: float) -> int:
-    """Return the number of decimals that show two digits of an uncertainty."""
+    """Return the number of decimals that shows two digits of a half-width."""
     return int(np.clip(1 - np.floor(np.log10(half)), 0, 9)) if np.isfinite(half) and half > 0 else 3
 
 
 def with_half(mean: float, half: float, joint: str = " ± ") -> str:
-    """Return a mean and its half-width as text, such as ``0.52 ± 0.13``."""
+    """Return a mean and its half-width, such as ``0.52 ± 0.13``."""
     if not np.isfinite(mean):
         return "undefined"
     digits = decimals(half)
@@ -137,16 +137,16 @@ def latex_table(
     label: str = "",
     measures: Sequence[str] = (),
 ) -> str:
-    """Return a table of results as a LaTeX ``tabular``, which needs no package; with a caption or label as a ``table``.
+    """Return a LaTeX ``tabular`` of results, or ``table`` with a caption.
 
-    Of one problem it has a column for each measure; of several a column for each problem, and the measures one below the other. Numbers
-    have two digits of their half-width, and the best mean of those on one problem is bold.
+    It needs no package. For one problem each measure has a column; for several problems each problem has a column, and the measures stand
+    one below the other. Numbers have two digits of their half-width, and the best mean on each problem is bold.
 
     Args:
       results, problem, key: as for :func:`summary_rows`.
       caption: text of the caption, in LaTeX.
       label: name for references, such as ``tab:sine``.
-      measures: those to show, by heading or name (``"R/t"`` or ``"regret"``); default all, and how many trials declared infeasibility.
+      measures: headings or names (``"R/t"`` or ``"regret"``); default all, and the number of trials that declared infeasibility.
 
     Raises:
       InvalidArgument: on unknown measures, or where :func:`summary_rows` raises it.
@@ -193,5 +193,5 @@ def latex_table(
 
 
 def _escaped(text: str) -> str:
-    """Return text as LaTeX prints it."""
+    """Return text with LaTeX's special characters escaped."""
     return text.translate(ESCAPES)

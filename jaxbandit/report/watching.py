@@ -1,4 +1,4 @@
-"""Pages of studies and sessions while they go on, made again whenever something has happened; a browser reloads them, without a server."""
+"""Pages of running studies and sessions, reloaded by a browser."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ from jaxbandit.study.files import PROGRESS, RECORD, is_held
 from jaxbandit.study.progress import Progress
 
 __all__ = ["page_so_far", "watch", "watch_session", "watched"]
-__dir__ = __all__.copy  # what completion shows
+__dir__ = __all__.copy
 
 PAGE = "report.html"
-SECONDS = 5  # between two looks at a run, and until a browser loads its page again
-SHARE = 0.1  # most of the time that pages may take beside a run
+# Seconds until a run is read and its page is reloaded again, and the largest share of a run's time for writing pages.
+SECONDS = 5
+SHARE = 0.1
 Said: TypeAlias = Mapping[str, Any]
 """Parsed JSON: what a run has said of itself, or of one of the runs of its study."""
 
@@ -38,13 +39,13 @@ UNITS = (("days", 86400), ("hours", 3600), ("minutes", 60))
 
 
 def page_so_far(found: Said, *, cut_off: bool = False) -> str:
-    """Return the page of a study that runs as HTML: how far it is, mean curves with 95% confidence bands, and a table of its runs.
+    """Return a running study's progress, curves and runs as HTML.
 
-    ``found`` is what ``progress.json`` holds; anything else raises ``InvalidArgument``. With ``cut_off`` nobody goes on with the run.
+    ``found`` is the parsed ``progress.json``; anything else raises ``InvalidArgument``. With ``cut_off`` no process continues the run.
     """
     try:
         return _page(found, cut_off)
-    except (KeyError, ValueError, TypeError, IndexError, ArithmeticError) as error:  # of what no run writes
+    except (KeyError, ValueError, TypeError, IndexError, ArithmeticError) as error:
         raise InvalidArgument(f"{PROGRESS}: it is damaged, or of another version of jaxbandit ({reason_of(error)})") from error
 
 
@@ -66,9 +67,11 @@ def _page(state: Said, cut_off: bool) -> str:
         ]
         for n, run in enumerate(begun)
     ]
-    share = min(max(int(100 * state["done"] / max(state["work"], 1)), 0), 100) / 100  # less than 1 unless all is done
+    # Round down, so that 100% means that all work is done.
+    share = min(max(int(100 * state["done"] / max(state["work"], 1)), 0), 100) / 100
     progress = f"{share:.0%} done"
-    if left is not None and 0 < left < np.inf:  # in the largest unit of which there are two or more
+    # The time left is stated in the largest unit that makes it 2 or more.
+    if left is not None and 0 < left < np.inf:
         progress += next((f", {left / size:.0f} {unit} left" for unit, size in UNITS if left >= 2 * size), f", {np.ceil(left):.0f} s left")
     sections: dict[str, Section] = {
         "so-far": mean_pictures(parts, panels, means, "Means over finished trials with 95% confidence bands"),
@@ -97,9 +100,9 @@ def _page(state: Said, cut_off: bool) -> str:
 
 
 def _means(state: Said, begun: list[Said], measure: str, averaged: bool) -> xr.Dataset:
-    """Return ``mean``, ``low`` and ``high`` of a measure ``[algorithm, round]``, divided by the number of rounds if it is averaged."""
-    elapsed = np.asarray(state["rounds"], np.int64) + int(state.get("counted_before", 0))  # with the initial design where it counts
-    unknown = np.full(len(elapsed), np.nan)  # where all trials failed; or the deviation of one trial
+    """Return ``mean``, ``low`` and ``high`` of a measure ``[algorithm, round]``, perhaps averaged."""
+    elapsed = np.asarray(state["rounds"], np.int64) + int(state.get("counted_before", 0))
+    unknown = np.full(len(elapsed), np.nan)
     mean, sd = (np.asarray([dict(run[kind]).get(measure, unknown) for run in begun], np.float64) for kind in ("mean", "deviation"))
     if not mean.shape == sd.shape == (len(begun), len(elapsed)):
         raise ValueError(f"curves of {measure} have other lengths than the rounds")
@@ -112,22 +115,23 @@ def _means(state: Said, begun: list[Said], measure: str, averaged: bool) -> xr.D
 
 
 class _PageOfRun:
-    """Page in the directory of a run, which is rewritten when the run has said something new; what is amiss is said."""
+    """Page in a run's directory, rewritten whenever the run's state changes."""
 
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
         self.path, self.source, self.say = folder / PAGE, folder / PROGRESS, say
-        self.shown: tuple[float, bool] | None = None  # when that was said, and whether the run was cut off
+        # The page's state: its time, and whether the run was cut off.
+        self.shown: tuple[float, bool] | None = None
         self.announced = False
 
     def rewrite(self, *, cut_off: bool = False) -> None:
-        """Rewrite the page, unless there is nothing new, or nothing that can be read."""
+        """Rewrite the page if the run's state is new and readable."""
         now = (_written(self.source), cut_off)
         if now[0] == 0 or now == self.shown:
             return
         self.shown = now
         try:
             page = page_so_far(json.loads(self.source.read_text(encoding="utf-8")), cut_off=cut_off).encode()
-        except FileNotFoundError:  # the run has just ended
+        except FileNotFoundError:
             return
         except (ValueError, RecursionError) as error:
             return self.say(str(error) if isinstance(error, InvalidArgument) else f"{self.source} cannot be read: {reason_of(error)}")
@@ -144,14 +148,14 @@ def watch(
     seconds: Annotated[float, between(0, 3600, host=True)] = SECONDS,
     say: Annotated[Callable[[str], None], function("(line)")] = print,
 ) -> Path:
-    """Rewrite the page of a run, ``report.html`` in its directory, as often as the run says something new, and write its report at the end.
+    """Rewrite ``report.html`` of a run until it ends in its report.
 
-    A run that was cut off is waited for, too: somebody may go on with it.
+    The function also waits for a run that was cut off, because another process may resume it.
 
     Args:
-      directory: directory of a run that goes on in another process, or was cut off; or one with results.
-      seconds: how long to wait between two looks at the directory, in (0, 3600].
-      say: called with lines of text: where the page is, and what is amiss.
+      directory: directory with results, or of a run that goes on in another process or was cut off.
+      seconds: time between two reads of the directory, in (0, 3600].
+      say: function that receives lines of text: the address of the page, and errors.
 
     Returns:
       The path of the report.
@@ -185,15 +189,15 @@ def watch_session(
     seconds: Annotated[float, between(0, 3600, host=True)] = SECONDS,
     say: Annotated[Callable[[str], None], function("(line)")] = print,
 ) -> None:
-    """Rewrite the report of a session, ``report.html`` in its directory, whenever something has happened in it, until it is interrupted.
+    """Rewrite ``report.html`` of a session after each event, until it is interrupted.
 
     Args:
-      directory: directory of a session, which other processes go on with.
-      seconds: how long to wait between two looks at its journal, in (0, 3600].
-      say: called with lines of text: where the page is.
+      directory: directory of a session that other processes use.
+      seconds: time between two reads of its journal, in (0, 3600].
+      say: function that receives a line of text with the address of the page.
 
     Raises:
-      SessionError: when there is no session, or it cannot be read.
+      SessionError: when there is no session, or its journal cannot be read.
       CannotWrite: when the page cannot be written.
     """
     folder, shown = Path(directory), 0
@@ -210,9 +214,9 @@ def watch_session(
 
 @contextlib.contextmanager
 def watched(directory: Path, report: Callable[[Progress], None], say: Callable[[str], None]) -> Iterator[Callable[[Progress], None]]:
-    """Give what reports the progress of the run of this block and rewrites its page, too, which takes little of the run's time in all.
+    """Yield a function that reports progress and rewrites the page.
 
-    A page that cannot be written is said and ends nothing.
+    Rewriting takes at most ``SHARE`` of the run's time. ``say`` receives the error of a page that cannot be written, and the run goes on.
     """
     page, due = _PageOfRun(directory, say), 0.0
 
@@ -238,7 +242,7 @@ def watched(directory: Path, report: Callable[[Progress], None], say: Callable[[
 
 
 def _written(path: Path) -> float:
-    """Return when a file or directory was written, 0 for one that is not there."""
+    """Return the modification time of a path, or 0 without it."""
     try:
         return path.stat().st_mtime
     except (FileNotFoundError, NotADirectoryError):
