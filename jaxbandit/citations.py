@@ -1,6 +1,6 @@
-"""The papers that an algorithm, a run or a study goes by: their BibTeX entries, from ``references.bib``, and in words.
+"""Papers behind algorithms, runs and studies, as BibTeX and in words.
 
-Each class names its papers itself, as ``papers = {"guo2022": "sec. 3-4"}``.
+Each class names its papers itself, as ``papers = {"guo2022": "sec. 3-4"}``, by their keys in ``references.bib``.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from jaxbandit.engine import Trajectory
 
 @functools.cache
 def entries() -> Mapping[str, str]:
-    """Return the BibTeX entries of all papers by their keys, after that of jaxbandit itself."""
+    """Return all BibTeX entries by their keys, after the entry of jaxbandit."""
     text = (Path(__file__).parent / "references.bib").read_text(encoding="utf-8").replace("VERSION", __version__)
     return {re.split("[{,]", entry)[1]: entry.strip() for entry in re.split(r"\n(?=@)", text)}
 
 
 def in_words(papers: Mapping[str, str]) -> str:
-    """Return papers in words, ``"Lu, Paulson (2022), *No-regret ...*"``, from the part of each that is meant, by its key."""
+    """Return papers in words, ``"Lu, Paulson (2022), *No-regret ...*"``, with their parts."""
     return "; ".join(", ".join(filter(None, [_named(entries()[key]), part])) for key, part in papers.items())
 
 
@@ -39,7 +39,7 @@ def _named(entry: str) -> str:
 
 
 def cite(used: object) -> str:
-    """Return BibTeX for what was used: jaxbandit itself, and the papers of each part that has some.
+    """Return BibTeX of jaxbandit and of the papers of all parts used.
 
     Args:
       used: an algorithm, its class or its name, such as ``"rpol"``; a run of :func:`jaxbandit.simulate`; a run of a study, a study, or
@@ -56,7 +56,7 @@ def cite(used: object) -> str:
 
 
 def _kinds(part: object) -> Iterator[type[Role]]:
-    """Yield the class of everything with a role that ``part`` is made of."""
+    """Yield the class of every part that has a role."""
     if isinstance(part, type) and issubclass(part, Role):
         yield part
     elif isinstance(part, Sweep | Trajectory):

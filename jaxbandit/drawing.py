@@ -1,8 +1,8 @@
-"""The style of all figures, readable by colour-blind people and in grey print, their axes, and panels over a line or a plane.
+"""The style of all figures, readable without colour, and their axes.
 
-What a user has set in matplotlib, other than to its defaults, is left as it is: sizes of letters and lines follow it.
-New axes are pyplot's, so that a notebook shows them; no backend is ever chosen here. A function that returns a whole figure, for a file or
-a notebook, makes a :class:`Drawing`, without pyplot; whoever asked for one writes it.
+Settings of matplotlib that a user has changed from its defaults stay as they are: sizes of letters and lines follow them. New axes are
+pyplot's, so that a notebook shows them; no backend is ever chosen here. A function that returns a whole figure, for a file or a notebook,
+makes a :class:`Drawing` without pyplot, and its caller writes it.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ from jaxbandit.core.fields import between, each, of_class, scalar, whole
 from jaxbandit.domains import Domain
 
 SETTINGS: Any = matplotlib.rcParams
-DEFAULTS: Any = matplotlib.rcParamsDefault  # whose keys a type checker knows one by one
+DEFAULTS: Any = matplotlib.rcParamsDefault
 
 #: Okabe and Ito's palette, without yellow, which is too light for lines.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-LINE_COLOURS = (*COLOURS, "#8C510A", "#5E3C99", "#7F7F7F", "#882255")  # brown, violet, grey and wine, where there are many lines
+# The further colours are brown, violet, grey and wine, for many lines.
+LINE_COLOURS = (*COLOURS, "#8C510A", "#5E3C99", "#7F7F7F", "#882255")
 #: Dashes of lines, beside their colours.
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
 #: Settings of Matplotlib under which figures are drawn.
@@ -50,8 +51,8 @@ STYLE: Any = {
     "legend.frameon": False,
     "figure.dpi": 100,
 }
-DPI = 160  #: of figures in files
-# For a column of a page: new figures are as wide as it, those of several panels side by side as two columns.
+DPI = 160
+# New figures are as wide as a column of a page, panels side by side as two columns.
 PAPER: Any = STYLE | {
     "figure.figsize": (3.35, 2.6),
     "font.size": 8,
@@ -64,32 +65,34 @@ PAPER: Any = STYLE | {
     "lines.markersize": 4,
     "legend.fontsize": "small",
     "savefig.dpi": 300,
-    "pdf.fonttype": 42,  # letters that programs can change
+    "pdf.fonttype": 42,
 }
 STYLES = {"screen": STYLE, "paper": PAPER}
-LETTERS_OF_AN_INCH = 125  # of text, over the size of its letters in points
-MOST_LABELS = 15  # of categories along an axis
-LONGEST_LABEL = 16  # letters of a category's label
-MOST_LAYOUTS = 2  # panels are smaller where their labels have more lines
-LONG_HEADING = 24  # letters above a panel, beyond which they are moved to the caption
-SHADES = "cividis"  #: colour map of heat maps; its lightness increases for colour-blind people and in grey print too
-Count: TypeAlias = Annotated[int, whole(1, 1000)]  # of rows or columns of a figure
-PANEL = (4.6, 3.5)  # inches
-LETTERS = 28  # along the axis of a small panel
-GivenAxes: TypeAlias = Any  # one of matplotlib's Axes, an array of them, an empty figure, or None for new ones
+LETTERS_OF_AN_INCH = 125
+MOST_LABELS = 15
+LONGEST_LABEL = 16
+# Panels are smaller with labels of more lines, so their layout repeats.
+MOST_LAYOUTS = 2
+LONG_HEADING = 24
+#: Colour map of heat maps; its lightness increases for colour-blind people and in grey print, too.
+SHADES = "cividis"
+Count: TypeAlias = Annotated[int, whole(1, 1000)]
+PANEL = (4.6, 3.5)
+LETTERS = 28
+# One of matplotlib's Axes, an array of them, an empty figure, or None for new axes.
+GivenAxes: TypeAlias = Any
 Shown: TypeAlias = Annotated[Figure, of_class(Figure, "matplotlib's Figure")]
-Size: TypeAlias = Annotated[tuple[float, float], each(between(0, 1000, host=True).of(scalar), length=2)]  # in inches
-DRAWN = each(each(of_class(Callable, "a function of an argument ax"), least=1), least=1)  # type: ignore[arg-type]  # a class at run time
-# The optimum, where a figure shows it.
+Size: TypeAlias = Annotated[tuple[float, float], each(between(0, 1000, host=True).of(scalar), length=2)]
+DRAWN = each(each(of_class(Callable, "a function of an argument ax"), least=1), least=1)  # type: ignore[arg-type]
 STAR: Any = {"linestyle": "none", "markersize": 12, "markerfacecolor": COLOURS[1], "markeredgecolor": "white", "markeredgewidth": 0.8}
 
 BLUE, ORANGE, GREEN = COLOURS[:3]
 DOT: Any = {"marker": "o", "linestyle": "none", "markersize": 4.5, "markerfacecolor": "white", "markeredgecolor": "black"}
-OUTLINED = [withStroke(linewidth=2.6, foreground="black")]  # of white lines: visible on dark and on light shades
+OUTLINED = [withStroke(linewidth=2.6, foreground="black")]
 
 
 def _broken(label: Text, along: str, room: float) -> bool:
-    """Break an axis's label, which runs ``along`` its panel, into lines where it is longer than the panel; return whether it was."""
+    """Break an axis's label that is longer than its panel."""
     length = getattr(label.get_window_extent(), along)
     if length <= room:
         return False
@@ -102,10 +105,10 @@ def _broken(label: Text, along: str, room: float) -> bool:
 
 
 class WholeLabels(ConstrainedLayoutEngine):
-    """Matplotlib's constrained layout, by which labels of axes in files are no longer than their panels."""
+    """Constrained layout with labels in files no longer than their panels."""
 
     def execute(self, fig: Figure) -> None:
-        """Lay out the figure, breaking long labels into lines where it is for a file."""
+        """Lay out the figure, and break long labels in files."""
         super().execute(fig)
         for _ in range(MOST_LAYOUTS if fig.canvas.is_saving() else 0):
             wide = [_broken(axis.xaxis.label, "width", axis.bbox.width) for axis in fig.axes]
@@ -116,7 +119,7 @@ class WholeLabels(ConstrainedLayoutEngine):
 
 
 class Drawing(Figure):
-    """A figure that a notebook shows whether pyplot has been loaded or not."""
+    """A figure that a notebook shows with and without pyplot."""
 
     def _repr_png_(self) -> bytes:
         buffer = io.BytesIO()
@@ -125,21 +128,21 @@ class Drawing(Figure):
 
 
 def look(number: int) -> dict[str, Any]:
-    """Return colour and dash of line ``number`` of a figure; the first eleven have colours of their own."""
+    """Return colour and dash of line ``number``, eleven colours in turn."""
     return {"color": LINE_COLOURS[number % len(LINE_COLOURS)], "linestyle": DASHES[(number + number // len(LINE_COLOURS)) % len(DASHES)]}
 
 
 def plain(label: object) -> str:
-    """Return a label as text for a figure, with dollar signs escaped so that they start no formula."""
+    """Return a label with dollar signs escaped, so that no formula starts."""
     return str(label).replace("$", r"\$")
 
 
 @contextmanager
 def styled(settings: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """Set matplotlib's ``settings`` for a while, by default the figures' style where the user has left matplotlib's defaults.
+    """Set matplotlib's ``settings`` for a while, by default :data:`STYLE`.
 
-    Unlike ``matplotlib.rc_context`` this restores nothing else: a notebook's backend, which is loaded with the first figure, then makes
-    settings of its own that have to stay.
+    The default changes only settings that the user has left at matplotlib's defaults. Unlike ``matplotlib.rc_context`` this restores
+    nothing else: a notebook's backend, loaded with the first figure, then makes settings of its own that have to stay.
     """
     wanted = {name: value for name, value in STYLE.items() if _untouched(name)} if settings is None else settings
     before = {name: SETTINGS[name] for name in wanted}
@@ -156,24 +159,28 @@ def _untouched(name: str) -> bool:
 
 @checked
 def style(name: Literal["paper", "screen"] = "paper") -> AbstractContextManager[None]:
-    """Return a context in which all figures, the user's own too, have a style of the library; settings changed within it hold, too.
+    """Return a context with a library style for all figures.
+
+    It applies to the user's own figures, too, and so do settings changed within it. For figures with headlines, such as those of
+    experiments, :func:`caption_of` removes the sentences.
 
     Args:
       name: ``"paper"``: as wide as a column (two, where panels stand side by side), 8 pt, thin lines, 300 dpi; or ``"screen"``.
-
-    For figures with headlines, such as those of experiments, :func:`caption_of` takes the sentences off.
     """
     return styled(STYLES[name])
 
 
 def pen(factor: float = 1.0) -> float:
-    """Return the width of a line, relative to that of matplotlib's settings."""
+    """Return a line width, relative to the width in matplotlib's settings."""
     return float(SETTINGS["lines.linewidth"]) * factor
 
 
 @checked
 def caption_of(figure: Shown) -> str:
-    """Take a figure's headline off it and, where some are long, the headings of its panels, which get letters; return them as a caption."""
+    """Take the headline off a figure and return it as a caption.
+
+    If some headings of panels are long, they move there, too, with letters in their place.
+    """
     said = [figure.get_suptitle()]
     figure.suptitle("")
     headed = [axis for axis in figure.axes if axis.get_title()]
@@ -186,14 +193,14 @@ def caption_of(figure: Shown) -> str:
 
 @checked
 def write_figure(figure: Shown, path: FilePath, kind: str) -> None:
-    """Write a figure to a file of a ``kind`` that matplotlib knows, such as ``"pdf"``."""
+    """Write a figure to a file of a ``kind``, such as ``"pdf"``."""
     one_of("kind", kind, figure.canvas.get_supported_filetypes())
     dpi = DPI if _untouched("savefig.dpi") else SETTINGS["savefig.dpi"]
     figure.savefig(path, format=kind, dpi=dpi)
 
 
 def one_axis(ax: Axes | None, size: tuple[float, float] = PANEL) -> Axes:
-    """Return the axes that were given, or new ones of ``size`` inches."""
+    """Return the axes given, or new axes of ``size`` inches."""
     if ax is not None and not isinstance(ax, Axes):
         raise InvalidArgument(f"ax: must be matplotlib's Axes, or None for new ones, got {short(ax)}")
     return grid_of_axes(None, 1, 1, size)[0, 0] if ax is None else ax
@@ -201,13 +208,15 @@ def one_axis(ax: Axes | None, size: tuple[float, float] = PANEL) -> Axes:
 
 @checked
 def grid_of_axes(axes: GivenAxes, rows: Count, columns: Count, size: Size = PANEL) -> np.ndarray:
-    """Return the axes that were given as ``[rows, columns]``, or new ones of ``size`` inches each: in an empty figure, or pyplot's.
+    """Return the axes given as ``[rows, columns]``, or new axes.
+
+    New axes, ``size`` inches each, are in an empty figure, or pyplot's.
 
     Raises:
       InvalidArgument: when those given are not so many axes.
     """
     if axes is None:
-        from matplotlib import pyplot  # only here: files need none
+        from matplotlib import pyplot
 
         axes = pyplot.figure(FigureClass=Drawing, layout=WholeLabels())
     if isinstance(axes, Figure) and not axes.axes:
@@ -221,11 +230,12 @@ def grid_of_axes(axes: GivenAxes, rows: Count, columns: Count, size: Size = PANE
 
 @checked
 def figure_of(rows: Count, columns: Count, size: Size = PANEL, *, title: str = "", one_scale: bool = False) -> tuple[Drawing, np.ndarray]:
-    """Return a figure for a file and its axes ``[rows, columns]``, ``size`` inches each.
+    """Return a figure for a file and its axes ``[rows, columns]``.
 
-    With ``one_scale`` the panels of a row share their vertical scale.
+    Each panel has ``size`` inches. With ``one_scale`` the panels of a row share their vertical scale.
     """
-    figure = Drawing(layout=WholeLabels())  # of no backend: notebooks keep theirs
+    # It has no backend, so that notebooks keep theirs.
+    figure = Drawing(layout=WholeLabels())
     axes = _panels(figure, rows, columns, size, one_scale=one_scale)
     size_of_letters = 1.1 * float(SETTINGS["font.size"])
     across = max(20, int(figure.get_figwidth() * LETTERS_OF_AN_INCH / size_of_letters))
@@ -235,11 +245,12 @@ def figure_of(rows: Count, columns: Count, size: Size = PANEL, *, title: str = "
 
 @styled()
 def _panels(figure: Figure, rows: int, columns: int, size: tuple[float, float], *, one_scale: bool = False) -> np.ndarray:
-    """Return axes ``[rows, columns]`` of an empty figure, ``size`` inches each, or of this shape where the user has set a width."""
+    """Return axes ``[rows, columns]`` of an empty figure, ``size`` inches each."""
     width = size[0] * columns if _untouched("figure.figsize") else SETTINGS["figure.figsize"][0] * min(columns, 2)
     figure.set_size_inches(width, width / columns * size[1] / size[0] * rows)
     axes: np.ndarray = figure.subplots(rows, columns, squeeze=False, sharey="row" if one_scale else "none")
-    for axis in axes.flat:  # ticks are made when a figure is drawn, and would look up the settings of that time
+    for axis in axes.flat:
+        # Matplotlib makes ticks when it draws a figure, with the settings of that time.
         axis.grid(SETTINGS["axes.grid"], alpha=SETTINGS["grid.alpha"])
     return axes
 
@@ -248,9 +259,10 @@ def _panels(figure: Figure, rows: int, columns: int, size: tuple[float, float], 
 def compose(
     title: str, rows: Annotated[Sequence[Sequence[Callable[..., Any]]], DRAWN], *, size: Size = PANEL, one_scale: bool = False
 ) -> Drawing:
-    """Return a figure of several panels, for a file; each function in ``rows`` draws one panel on the ``ax`` that it is given.
+    """Return a figure of several panels for a file.
 
-    Panels are ``size`` inches each; with ``one_scale`` those of a row share their vertical scale.
+    Each function in ``rows`` draws a panel of ``size`` inches on the ``ax`` that it is given. With ``one_scale`` the panels of a row share
+    their vertical scale.
     """
     figure, axes = figure_of(len(rows), max(len(row) for row in rows), size, title=title, one_scale=one_scale)
     with styled():
@@ -266,14 +278,14 @@ def compose(
 
 @checked
 def legend_below(figure: Shown) -> None:
-    """Add a legend below the panels of a figure, with each line and mark once."""
+    """Add a legend below the panels, with each line and mark once."""
     if shown := _labelled(figure.axes):
         across = int(LETTERS_OF_AN_INCH * figure.get_figwidth() / float(SETTINGS["font.size"]) / (max(map(len, shown)) + 7))
         figure.legend(list(shown.values()), list(shown), loc="outside lower center", ncols=max(1, min(across, len(shown))))
 
 
 def place_legend(axes: Iterable[Axes], *, new: bool = True) -> None:
-    """Add a legend with each line and mark of panels once: under the panels of a ``new`` figure, which are all, else in the first panel."""
+    """Add a legend below a ``new`` figure, or in the first panel."""
     first, *others = axes
     if new:
         figure: Any = first.figure
@@ -288,7 +300,7 @@ def _labelled(axes: Sequence[Axes]) -> dict[str, Any]:
 
 
 def shortened(labels: Sequence[str]) -> list[str]:
-    """Return labels that fit beside an axis: long ones by their first letters, or where these are the same by their last ones."""
+    """Return labels that fit beside an axis, without their ends or beginnings."""
     first = [label if len(label) <= LONGEST_LABEL else f"{label[: LONGEST_LABEL - 1]}…" for label in labels]
     last = [label if len(label) <= LONGEST_LABEL else f"…{label[1 - LONGEST_LABEL :]}" for label in labels]
     return first if len(set(first)) == len(labels) else last
@@ -296,7 +308,7 @@ def shortened(labels: Sequence[str]) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Ground:
-    """Points ``[M, d]`` of a figure in its units, and how their coordinates are named and scaled."""
+    """Points ``[M, d]`` of a figure, with names and scales of coordinates."""
 
     domain: Domain
     points: np.ndarray
@@ -305,12 +317,15 @@ class Ground:
 
     @classmethod
     def of(cls, domain: Domain) -> Ground:
-        """Return the points of a domain, with letters for coordinates that have no names."""
+        """Return the points of a domain, with letters for nameless coordinates."""
         letters = ("$x$",) if domain.dimension == 1 else tuple(f"$x_{number + 1}$" for number in range(domain.dimension))
         return cls(domain, np.asarray(domain.points, np.float64), tuple(map(plain, domain.names)) or letters)
 
     def edges(self, number: int) -> np.ndarray:
-        """Return the edges ``[n + 1]`` of cells about the values of a coordinate, half way between them on their scale."""
+        """Return edges ``[n + 1]`` of cells about a coordinate's values.
+
+        They lie half way between the values, on the coordinate's scale.
+        """
         values = np.unique(self.points[:, number])
         if len(values) < 2:
             return values + np.asarray([-0.5, 0.5])
@@ -320,17 +335,17 @@ class Ground:
         return np.exp(edges) if number in self.logarithmic else edges
 
     def dress(self, axis: Axes, *numbers: int) -> None:
-        """Give the axes of a panel the names and scales of coordinates: logarithmic, or with a tick for each category."""
+        """Give a panel's axes the names, scales and categories of coordinates."""
         for number, letter, ticks in zip(numbers, "xy", (axis.xaxis, axis.yaxis), strict=False):
             axis.set(**{f"{letter}label": self.names[number]})
             if number in self.logarithmic:
                 axis.set(**{f"{letter}scale": "log"})
                 places = logarithmic_ticks(np.unique(self.points[:, number]))
                 ticks.set_ticks(places, [f"{place:g}" for place in places])
-                ticks.set_minor_formatter(NullFormatter())  # else matplotlib writes numbers between, over each other
+                ticks.set_minor_formatter(NullFormatter())
             if self.domain.is_categorical(number):
                 labels = [plain(label) for label in shortened(self.domain.categories[number])]
-                step = -(-len(labels) // MOST_LABELS)  # each label of a few categories, every second of twice as many
+                step = -(-len(labels) // MOST_LABELS)
                 turned: Any = {"rotation": 30, "ha": "right"} if len(labels) <= 8 else {"rotation": 90}
                 turned = turned if letter == "x" and sum(map(len, labels)) > 24 else {}
                 ticks.set_ticks(range(0, len(labels), step), labels[::step], **turned)
@@ -338,9 +353,9 @@ class Ground:
 
 
 def logarithmic_ticks(values: np.ndarray) -> np.ndarray:
-    """Return ticks of a logarithmic axis over increasing values that are far enough apart for their labels.
+    """Return ticks of a logarithmic axis with room for their labels.
 
-    They are the values themselves where they are few; else ``1, 2, 5, 10 ...``, round numbers, or powers of ten.
+    They are the increasing ``values`` themselves if there are few, or ``1, 2, 5, 10 ...``, round numbers, or powers of ten.
     """
     low, high = float(values[0]), float(values[-1])
     exponents = np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
@@ -357,7 +372,11 @@ def logarithmic_ticks(values: np.ndarray) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Quantity:
-    """A quantity at every point: posterior mean and, where known, deviation, bounds of a band and truth ``[M]``, and measurements."""
+    """A quantity at every point ``[M]``, and its measurements.
+
+    ``seen`` are points ``[n]`` by number and the values there, NaN where none has arrived. ``limits`` are the values, with labels, at which
+    a constraint begins to be violated.
+    """
 
     label: str
     mean: np.ndarray
@@ -365,14 +384,17 @@ class Quantity:
     low: np.ndarray | None = None
     high: np.ndarray | None = None
     truth: np.ndarray | None = None
-    seen: tuple[np.ndarray, np.ndarray] | None = None  # points [n] by number, and the values there, NaN where none has arrived
-    limits: Sequence[tuple[float, str]] = ()  # values at which a constraint begins to be violated, with their labels
+    seen: tuple[np.ndarray, np.ndarray] | None = None
+    limits: Sequence[tuple[float, str]] = ()
 
 
 def belief_curve(
     axis: Axes, quantity: Quantity, x: np.ndarray, along: np.ndarray, *, joined: bool = True, band: str = "", dots: str = "measured"
 ) -> None:
-    """Draw a quantity at the points ``along [n]`` over their places ``x [M]``: mean and band, or bars where points have no order."""
+    """Draw a quantity at points ``along [n]``, over places ``x [M]``.
+
+    Mean and band become bars unless the points are ``joined``, in an order.
+    """
     at, mean = x[along], quantity.mean[along]
     words = "posterior mean" if quantity.low is not None else None
     axis.plot(at, mean, "-" if joined else "s", color=BLUE, label=words)
@@ -391,10 +413,10 @@ def belief_curve(
 
 
 def shade(axis: Axes, ground: Ground, values: np.ndarray, limits: tuple[float | None, float | None] = (None, None)) -> ScalarMappable:
-    """Draw values ``[M]`` over a plane as shaded cells, of bare points as squares; return the image."""
+    """Draw values ``[M]`` over a plane as cells, or squares without grid."""
     style: Any = {"cmap": SHADES, "vmin": limits[0], "vmax": limits[1]}
     if ground.domain.axes:
-        table = np.ma.masked_invalid(values.reshape(ground.domain.grid_shape).T)  # the last axis is drawn upwards
+        table = np.ma.masked_invalid(values.reshape(ground.domain.grid_shape).T)
         image: ScalarMappable = axis.pcolormesh(ground.edges(0), ground.edges(1), table, shading="flat", rasterized=True, **style)
     else:
         image = axis.scatter(ground.points[:, 0], ground.points[:, 1], c=values, s=60, marker="s", **style)
@@ -406,13 +428,13 @@ def shade(axis: Axes, ground: Ground, values: np.ndarray, limits: tuple[float | 
 def outline(
     axis: Axes, ground: Ground, values: np.ndarray | None, label: str, *, levels: Sequence[float] = (0.0,), dash: str = "--"
 ) -> None:
-    """Draw the lines on a grid on a plane where values ``[M]`` cross ``levels``, if they do anywhere."""
+    """Draw lines on a plane's grid where values ``[M]`` cross ``levels``."""
     if values is None or min(ground.domain.grid_shape, default=0) < 2:
         return
     axis.plot([], [], color="black", linewidth=pen(0.9), linestyle=dash, label=label)
     crossed = sorted({level for level in levels if np.nanmin(values, initial=np.inf) < level < np.nanmax(values, initial=-np.inf)})
     table, (x, y) = values.reshape(ground.domain.grid_shape).T, (np.unique(ground.points[:, number]) for number in (0, 1))
-    if any(ground.domain.is_categorical(number) for number in (0, 1)):  # between which there is nothing: along the edges of cells
+    if any(ground.domain.is_categorical(number) for number in (0, 1)):
         x, y = (ground.edges(number).repeat(2)[1:-1] for number in (0, 1))
         table = table.repeat(2, axis=0).repeat(2, axis=1)
     if crossed:
@@ -421,7 +443,7 @@ def outline(
 
 
 def thumbnail(values: np.ndarray, feasible: np.ndarray, best: tuple[int, int] | None) -> bytes:
-    """Return a PNG of a table on a plane: shades of the ``values [across, up]``, pale where not ``feasible``, a cross at the best point."""
+    """Return a PNG of ``values [across, up]``, with a cross at ``best``."""
     figure = Drawing(figsize=(1.6, 1.6))
     axis = figure.add_axes((0, 0, 1, 1))
     axis.set_axis_off()

@@ -1,4 +1,4 @@
-"""The command line: ``python -m jaxbandit run STUDY.toml | rerun RESULTS | report DIR | watch DIR | cite FILE | names | session ...``."""
+"""The command line: ``python -m jaxbandit COMMAND``, see :func:`parser`."""
 
 from __future__ import annotations
 
@@ -101,8 +101,8 @@ def parser() -> Parser:
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return the exit status.
 
-    It is 1 for what cannot be written, or memory that does not suffice, 2 for arguments that cannot be used, and 3 for workers that are
-    lost or fail.
+    It is 1 for output that cannot be written, or memory that does not suffice, 2 for arguments that cannot be used, and 3 for workers that
+    are lost or fail.
     """
 
     def command() -> None:
@@ -125,7 +125,7 @@ def run(args: argparse.Namespace) -> None:
     from jaxbandit.study import Reporter, forget, from_toml, hold_directory, made_before, make_plan, run_study, use_all_cores
 
     jax.config.update("jax_enable_x64", args.precision == "float64")
-    with contextlib.suppress(RuntimeError):  # devices have been started: a caller in Python has chosen them
+    with contextlib.suppress(RuntimeError):
         use_all_cores()
     if not args.no_cache:
         enable_cache() if args.cache is None else enable_cache(args.cache)
@@ -159,14 +159,15 @@ def run(args: argparse.Namespace) -> None:
             attributes = {"command": " ".join(["python -m jaxbandit", *sys.argv[1:]])}
             dataset = run_study(study, held, results=path, attributes=attributes, executor=client, report=report, note=note, **options)
         with dataset:
-            forget(held)  # only now: until here a run that is cut off can be resumed
-            for other in set(FORMATS.values()) - {path.name}:  # results of a run that this one has replaced
+            # Up to here a run that is cut off can be resumed.
+            forget(held)
+            for other in set(FORMATS.values()) - {path.name}:
                 drop_results(out / other)
             show(dataset, path, args, f"wrote {{}} in {time.perf_counter() - started:.1f} s")
 
 
 def show(dataset: xr.Dataset, path: Path, args: argparse.Namespace, words: str) -> None:
-    """Print the table of a study, with notes on it, and in ``words`` the files that go with its results at ``path``, which are written."""
+    """Print a study's table with notes, and write its further files."""
     from jaxbandit.drawing import caption_of, style, write_figure
     from jaxbandit.report import statistics, tables
     from jaxbandit.report.html import curve_pictures, write_report
@@ -190,7 +191,7 @@ def show(dataset: xr.Dataset, path: Path, args: argparse.Namespace, words: str) 
 
 
 def chosen(option: str, given: list[str], among: Collection[str]) -> str:
-    """Return the one of the given values that is among some, the first of them where none is given."""
+    """Return the given value that is among some, by default the first."""
     found = [value for value in given if value in among]
     if len(set(found)) > 1:
         raise InvalidArgument(f"{option}: must be one of {', '.join(among)}, got {' and '.join(found)}")
@@ -222,7 +223,7 @@ def dry_run(plan: Plan) -> str:
 
 
 def rerun(args: argparse.Namespace) -> None:
-    """Play one trial of a study again, and print whether it has the bits that the results hold: the command ``rerun``."""
+    """Run one trial again and compare its bits: the command ``rerun``."""
     from jaxbandit.study import prepare_file, read_results, write_results
     from jaxbandit.study import rerun as play
 
@@ -255,10 +256,10 @@ def report(args: argparse.Namespace) -> None:
 
 
 def watch(args: argparse.Namespace) -> None:
-    """Show a study while it runs, until its user has seen enough: the command ``watch``."""
+    """Show a study while it runs: the command ``watch``."""
     from jaxbandit.report.watching import watch as follow
 
-    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is how a user stops watching
+    with contextlib.suppress(KeyboardInterrupt):
         follow(args.directory, say=partial(print, flush=True))
 
 

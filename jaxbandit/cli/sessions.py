@@ -1,4 +1,4 @@
-"""Commands of sessions: ``python -m jaxbandit session new EXPERIMENT.toml``, then ``ask DIR``, ``tell DIR TICKET`` and more."""
+"""Commands of sessions: ``python -m jaxbandit session COMMAND``."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ EXPERIMENT = Path(__file__).parents[1] / "examples" / "experiment.toml"
 FIGURE_FORMATS = ("png", "pdf", "svg")
 STYLES = ("screen", "paper")
 STYLE = "paper: for a column of a page, in 8 pt (default %(default)s)"
-READING = ("status", "list", "history", "recommend", "plot", "export")  # commands that change nothing
-INNER = ("index", "round", "fingerprint")  # what programs read, in JSON, and people do not need
+READING = ("status", "list", "history", "recommend", "plot", "export")
+INNER = ("index", "round", "fingerprint")
 WORDS = STATES | {"asked_at": "asked (UTC)", "told_at": "told (UTC)", "best_so_far": "best so far", "sd": "standard deviation"}
 WORDS |= {"probability_of_feasibility": "chance that all constraints hold"}
 Said: TypeAlias = dict[str, object]
@@ -115,7 +115,7 @@ def named_number(text: str) -> tuple[str, float]:
 
 
 def given_once(words: str, values: Sequence[float]) -> float:
-    """Return the one value of an option; raise ``InvalidArgument`` on several, of which one would win."""
+    """Return an option's value, or raise ``InvalidArgument`` on several."""
     if len(values) > 1:
         raise InvalidArgument(f"{words} must be given once, got {' and '.join(map(repr, values))}")
     return values[0]
@@ -150,7 +150,7 @@ def session(args: argparse.Namespace) -> None:
         case "watch":
             from jaxbandit.report.watching import watch_session
 
-            with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is how a user stops watching
+            with contextlib.suppress(KeyboardInterrupt):
                 watch_session(args.directory, say=partial(print, flush=True))
             return
         case _:
@@ -160,7 +160,7 @@ def session(args: argparse.Namespace) -> None:
 
 
 def how_of(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the options that say how the rows of a file are read, as arguments of sessions."""
+    """Return the options on rows of a file, as arguments of sessions."""
     return {name: getattr(args, name) for name in ("off_grid", "outside", "ignore")}
 
 
@@ -171,7 +171,7 @@ def labels_of(specification: Specification) -> dict[str, str]:
 
 
 def answer(session: Session, args: argparse.Namespace) -> Said:
-    """Return what a command on an open session gives, as plain values."""
+    """Return the result of a command on an open session."""
     match args.session_command:
         case "ask":
             if args.count is None:
@@ -224,7 +224,7 @@ def answer(session: Session, args: argparse.Namespace) -> Said:
 
 
 def history_of(session: Session, args: argparse.Namespace) -> Said:
-    """Return what was measured by ticket; or write it, with all tickets, as CSV, and return where."""
+    """Return measurements by ticket, or write all tickets as CSV."""
     history, outputs = session.columns(), session.specification.outputs
     measured = [*session.specification.space.names, *outputs.names, "best_so_far", *(f"violation of {c.name}" for c in outputs.constraints)]
     if args.out is None:
@@ -243,9 +243,9 @@ def history_of(session: Session, args: argparse.Namespace) -> Said:
 
 
 def rows_of(history: Mapping[str, np.ndarray], names: Sequence[str]) -> list[Said]:
-    """Return some columns of a history as a row for each ticket, ``None`` where there is nothing."""
+    """Return columns as a row for each ticket, ``None`` where empty."""
     columns = [history[name] for name in names]
-    columns = [(column.astype("datetime64[s]") if column.dtype.kind == "M" else column).tolist() for column in columns]  # None for NaT
+    columns = [(column.astype("datetime64[s]") if column.dtype.kind == "M" else column).tolist() for column in columns]
 
     def plain(value: object) -> object:
         return None if value != value else str(value) if isinstance(value, datetime.datetime) else value
@@ -254,8 +254,8 @@ def rows_of(history: Mapping[str, np.ndarray], names: Sequence[str]) -> list[Sai
 
 
 def plotted(session: Session, args: argparse.Namespace) -> Said:
-    """Draw what is believed into a file; return its path, and in the style of papers the figure's headlines as its caption."""
-    from matplotlib.backend_bases import FigureCanvasBase  # here because matplotlib is slow to load
+    """Draw the belief into a file and return path and caption."""
+    from matplotlib.backend_bases import FigureCanvasBase
 
     from jaxbandit.drawing import caption_of, style, write_figure
 
@@ -278,7 +278,7 @@ def described_ticket(ticket: Ticket) -> Said:
 
 
 def in_lines(said: Said, labels: Mapping[str, str], indent: str = "") -> str:
-    """Return plain values as lines of text, names on the left: axes and outputs by their ``labels``, without numbers for programs."""
+    """Return plain values as lines of text, with names on the left."""
     known = WORDS | dict(labels)
     shown = {known.get(name, name): value for name, value in said.items() if name not in INNER}
     width, lines = max(map(len, shown), default=0), list[str]()

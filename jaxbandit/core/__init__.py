@@ -1,1 +1,1 @@
-"""The mechanics everything stands on: pytrees, PRNG streams, checks and status flags. Knows nothing of bandits."""
+"""Foundations without bandits: pytrees, random streams, checks and status flags."""

@@ -1,4 +1,4 @@
-"""One pure function for every pair of a variant and a trial, in blocks side by side, spread over devices; one for each platform."""
+"""Pure functions of variants and trials, run in blocks on all devices."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ T = TypeVar("T")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 
-BLOCK_AXIS = "trials"  # name of a block's batch axis, for what its trials decide together
+# The trials of a block decide some steps together over this batch axis.
+BLOCK_AXIS = "trials"
 MESH_AXIS = "trial"
 
 
 def map_blocks(function: Callable[[S, T], R], shared: S, items: T, *, block: int, mesh: Mesh | None, count: jax.Array | None = None) -> R:
-    """Return ``function(shared, item)`` for each of ``items [P, ...]``, whose ``P`` is a multiple of ``block`` times the number of devices.
+    """Return ``function(shared, item)`` for each of ``items [P, ...]``.
 
-    A block is one ``vmap``; blocks of a device run one after the other. Given ``count``, which may be traced, only the first so many
-    blocks of each device run, and the results of the others are zeros: one program serves any number of pairs up to ``P``.
+    Number ``P`` is a multiple of ``block`` times the number of devices. A block is one ``vmap``; the blocks of a device run one after the
+    other. With ``count``, which may be traced, only the first ``count`` blocks of each device run, and the results of the others are zeros,
+    so that one program serves any number of pairs up to ``P``.
     """
 
     def local(shared: S, items: T, count: jax.Array | None) -> R:
@@ -48,8 +50,9 @@ def map_blocks(function: Callable[[S, T], R], shared: S, items: T, *, block: int
 
 
 def _map_first(function: Callable[[T], R], blocks: T, count: jax.Array) -> R:
-    """Return ``function`` of the first ``count`` of ``blocks [n, ...]``, and zeros for the others."""
-    traced = jax.jit(function)  # traced once: for the shapes of its results, and for the loop
+    """Return ``function`` of the first ``count`` of ``blocks [n, ...]``, else zeros."""
+    # The shapes of results and the loop share one trace.
+    traced = jax.jit(function)
     results = jax.eval_shape(traced, jax.tree.map(lambda x: x[0], blocks))
     size = jax.tree.leaves(blocks)[0].shape[0]
 
@@ -63,39 +66,43 @@ def _map_first(function: Callable[[T], R], blocks: T, count: jax.Array) -> R:
 
 
 def equal_blocks(count: int, block: int, devices: int, least: int = 1) -> tuple[int, int]:
-    """Return how many blocks each device runs of ``count`` pairs, and the pairs in each: as equal as can be, ``least`` to ``block``."""
+    """Return blocks per device and pairs per block, as equal as possible."""
     local = -(-count // devices)
     blocks = -(-local // block)
     return blocks, max(-(-local // blocks), least)
 
 
 def least_block(block: int) -> int:
-    """Return the least size of a block, 2 where blocks are larger than 1: a lone trial rounds otherwise than one of many.
+    """Return the least size of a block, 1 if blocks have 1.
 
-    A single trial is run beside a copy of itself, to repeat the bits it has within its study.
+    A lone trial rounds otherwise than one of many. So a single trial runs beside a copy of itself, for the bits that it has in its study.
     """
     return min(2, block)
 
 
 def mesh_of(devices: Sequence[Device]) -> Mesh | None:
-    """Return a mesh over which trials are spread, ``None`` for one device."""
+    """Return the mesh that spreads trials, ``None`` for one device."""
     return Mesh(np.asarray(devices), (MESH_AXIS,), axis_types=(AxisType.Auto,)) if len(devices) > 1 else None
 
 
 def axis_of(block: int) -> str | None:
-    """Return the name of the batch axis that a trial sees, ``None`` for a trial by itself."""
+    """Return the batch axis of a trial, ``None`` for a lone trial."""
     return BLOCK_AXIS if block > 1 else None
 
 
 def place(array: Any, devices: Sequence[Device]) -> jax.Array:
-    """Place an array on the devices, sharded over its leading axis of pairs."""
+    """Place an array on the devices, sharded over its axis of pairs."""
     mesh = mesh_of(devices)
     placed: jax.Array = jax.device_put(array, devices[0] if mesh is None else jax.sharding.NamedSharding(mesh, PartitionSpec(MESH_AXIS)))
     return placed
 
 
 def by_platform(default: Callable[..., R], **others: Callable[..., R]) -> Callable[..., R]:
-    """Return the function that is ``others[platform](*args)`` on the platforms named, and ``default(*args)`` elsewhere.
+    """Return ``others[platform]`` on the platforms named, and ``default`` elsewhere.
+
+    All functions return the same up to rounding. A program contains the function of the platform that it is compiled for. The derivative is
+    that of ``default`` on all platforms, because reverse-mode differentiation of the choice itself would store the intermediate values of
+    every alternative.
 
     All of them give the same up to rounding. A program holds the one of the platform that it is compiled for. The derivative is that of
     ``default`` on all platforms: reverse-mode differentiation of the choice itself would store what every alternative needs.
@@ -115,10 +122,10 @@ def by_platform(default: Callable[..., R], **others: Callable[..., R]) -> Callab
 
 
 def numpy_of(array: Any) -> Any:
-    """Return the module that computes with an array: on the host NumPy, which compiles no programs."""
+    """Return NumPy for arrays on the host, where it compiles no programs."""
     return np if isinstance(array, np.ndarray | np.generic) else jnp
 
 
 def one_program(function: F) -> F:
-    """Return the same function, compiled as a whole where it is called by itself, not operation by operation, and a part of programs."""
+    """Return the function, compiled as a whole or inlined in programs."""
     return cast(F, jax.jit(function, inline=True))

@@ -1,4 +1,4 @@
-"""Compiled programs kept on disk, so that the next process which needs them finds them."""
+"""Compiled programs on disk, for the next process that needs them."""
 
 from __future__ import annotations
 
@@ -22,49 +22,53 @@ from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import FilePath, checked
 from jaxbandit.core.files import reason_of
 
-LOGGER = logging.getLogger("jaxbandit")  # which shows warnings on standard error unless logging is set up otherwise
+LOGGER = logging.getLogger("jaxbandit")
 PROCESSORS = Path("/proc/cpuinfo")
-VECTORS = ("amx", "asimd", "avx", "fma", "sse", "sve")  # beginnings of the names of instructions on vectors
-MAX_SIZE = 2**29  # bytes of the programs in a directory
-SECONDS_TO_WRITE = 60.0  # a program and its time, at most
-MOST_LINKS = 40  # on the way to a directory, as on Linux
-USUAL = Path("~", ".cache", "jaxbandit")  # stands for the usual directory, wherever a user's is
+# The names of instructions on vectors begin like this.
+VECTORS = ("amx", "asimd", "avx", "fma", "sse", "sve")
+MAX_SIZE = 2**29
+SECONDS_TO_WRITE = 60.0
+MOST_LINKS = 40
+USUAL = Path("~", ".cache", "jaxbandit")
 WIDEST = ("avx512f", "avx2", "avx", "sve2", "sve", "asimd")
 
 
 class Choice:
-    """Choice of where this process keeps programs, once somebody has made it."""
+    """Record of whether this process has chosen where it keeps programs."""
 
     made = False
 
 
 def enable_unless_chosen() -> None:
-    """Keep compiled programs in the usual directory, unless :func:`enable_cache` has been called or JAX told where to keep them."""
+    """Keep compiled programs in the usual directory, unless another was chosen."""
     if not Choice.made and not jax.config.values["jax_compilation_cache_dir"]:
         enable_cache()
 
 
 @checked
 def enable_cache(directory: FilePath | None = USUAL) -> Path | None:
-    """Keep compiled programs on disk from now on, and find those that are there; return the directory, ``None`` where there is none.
+    """Keep compiled programs on disk from now on, and find stored ones.
 
-    Sessions, :func:`~jaxbandit.optimise` and the Optuna sampler do this by themselves when they begin, unless it was called before or JAX
-    was told where to keep programs; ``enable_cache(None)`` keeps none from now on.
+    Sessions, :func:`~jaxbandit.optimise`, the Optuna sampler and the commands ``python -m jaxbandit`` and ``python -m experiments`` call
+    this when they begin, sessions and the sampler only if nobody has called it or set JAX's own directory before. A script or a notebook
+    calls it before its first simulation; ``enable_cache(None)`` keeps no programs from now on.
 
-    A program is found again if nothing that it is made of has changed: JAX compares the program, its own version and the compiler's
-    flags. Programs of machines with other instructions, which could not run, lie in a directory of their own. The commands ``python -m
-    jaxbandit`` and ``python -m experiments`` call this, too; a script or a notebook calls it before its first simulation. When the
-    directory is made, that is said. It holds at most 512 MiB, beyond which JAX removes the programs that were used longest ago.
+    A process finds a program again if JAX finds the program, its own version and the compiler's flags unchanged. Programs of machines with
+    other instructions, which could not run, have a directory of their own. A warning says when the directory is made. It holds at most 512
+    MiB; beyond this size JAX removes the programs that were used longest ago.
 
-    Whoever can write to the directory, or put another one in its place, can have this process run programs of theirs. So it is made for
-    its owner alone, and it is not used, which is said, where it or a file in it can be written to by others or belongs to another user,
-    or where this holds for a directory or a link on the way to it. Others may write to a directory above it if that is sticky, as ``/tmp``
-    is, and the superuser may own it. Modes and owners are looked at, access control lists are not.
+    Whoever can write to the directory, or replace it, can make this process run other programs. So the directory is made for its owner
+    alone. It is not used, with a warning, if others own it or can write to it, to a file in it, or to a directory or a link on the way to
+    it. A directory above it may be sticky and open to others, as ``/tmp`` is, or the superuser's. Modes and owners count, access control
+    lists do not.
 
     Args:
-      directory: where to keep them, ``None`` for nowhere; default: where ``JAX_COMPILATION_CACHE_DIR`` or the caller has told JAX to keep
-        them, or else ``jaxbandit`` in ``$XDG_CACHE_HOME``, which is ``~/.cache`` unless it is set. A user without a home directory, or
-        whose own cannot be written to, keeps none.
+      directory: where to keep them, ``None`` for nowhere; default: JAX's own directory, set by ``JAX_COMPILATION_CACHE_DIR`` or the caller,
+        or else ``jaxbandit`` in ``$XDG_CACHE_HOME``, which is ``~/.cache`` unless it is set. A user without a home directory, or with one
+        that cannot be written to, keeps no programs.
+
+    Returns:
+      The directory, or ``None`` if there is none.
 
     Raises:
       InvalidArgument: when ``directory`` was given, is no directory and cannot be made.
@@ -75,19 +79,20 @@ def enable_cache(directory: FilePath | None = USUAL) -> Path | None:
         return None
     given, chosen = None if directory is USUAL else directory, jax.config.values["jax_compilation_cache_dir"]
     of_jax = given is None and bool(chosen)
-    if of_jax and "://" in chosen:  # in a cloud, whose owner says who may write
+    if of_jax and "://" in chosen:
         return Path(chosen)
     try:
         base = Path(chosen) if of_jax else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxbandit"
         base = (base if given is None else Path(given)).absolute()
-    except RuntimeError:  # no home
+    except RuntimeError:
+        # The user has no home directory.
         return None
-    # Beside those of earlier versions of jaxbandit, which knew no bound.
+    # Earlier versions of jaxbandit have directories of their own, without a bound.
     compiled_for = hashlib.sha256(f"bounded {platform.machine()} {_instructions()} {jaxlib.__version__}".encode()).hexdigest()[:12]
     inner = base if of_jax else base / f"jax-{jax.__version__}-{compiled_for}"
     try:
         new = not base.exists()
-        # What is there already is looked at before anything is made within it.
+        # It checks existing directories before it makes others within them.
         reason = _distrusted(inner)
         if not reason:
             for place in reversed((inner, *inner.parents)):
@@ -95,7 +100,7 @@ def enable_cache(directory: FilePath | None = USUAL) -> Path | None:
             reason = _distrusted(base, made=True) or _distrusted(inner, made=True) or _distrusted_within(inner)
         if not (reason or of_jax):
             _remove_cut_off(inner)
-    except (OSError, ValueError) as error:  # a ValueError where a path holds NUL
+    except (OSError, ValueError) as error:
         if given is None:
             return None
         raise InvalidArgument(f"cache: must be a directory that can be made, got {short(str(base))}: {reason_of(error)}") from error
@@ -104,7 +109,8 @@ def enable_cache(directory: FilePath | None = USUAL) -> Path | None:
         LOGGER.warning(f"compiled programs are not kept: {reason}, {words}")
         _use(None)
         return None
-    inner = inner.resolve()  # without links, which could lead elsewhere by the time that a program is read
+    # A link could point elsewhere when a program is read.
+    inner = inner.resolve()
     if new and not of_jax:
         LOGGER.warning(f"compiled programs are kept in {base}, to be found by later runs; it can be deleted at any time")
     if str(inner) != chosen:
@@ -118,24 +124,25 @@ def enable_cache(directory: FilePath | None = USUAL) -> Path | None:
 
 def _use(directory: Path | None) -> None:
     jax.config.update("jax_compilation_cache_dir", None if directory is None else str(directory))
-    compilation_cache.reset_cache()  # JAX looks for it once, when it first compiles
+    # JAX looks for the directory only once, when it first compiles.
+    compilation_cache.reset_cache()
 
 
 def _remove_cut_off(directory: Path) -> None:
-    """Remove programs without the time of their last use, without which JAX can keep no more: a process was killed that wrote them."""
+    """Remove programs without a time of use, because they block JAX."""
     for entry in directory.glob("*-cache"):
-        with contextlib.suppress(FileNotFoundError):  # another process has removed it
+        with contextlib.suppress(FileNotFoundError):
             is_new = entry.stat().st_mtime > time.time() - SECONDS_TO_WRITE
             if not (is_new or entry.with_name(f"{entry.name.removesuffix('cache')}atime").exists()):
                 entry.unlink()
 
 
 def _way_to(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yield all directories and links by which a path is reached, from the root on, as far as they are there."""
+    """Yield existing directories and links on a path, from the root on."""
     place, left, links = Path(path.anchor), list(path.parts[:0:-1]), 0
     yield place, place.lstat()
     while left:
-        if (part := left.pop()) == "..":  # of a link
+        if (part := left.pop()) == "..":
             place = place.parent
             continue
         try:
@@ -154,7 +161,7 @@ def _way_to(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _distrusted(directory: Path, *, made: bool = False) -> str:
-    """Return a part of the way to a directory that others can change, or of one that is ``made`` the directory; nothing for none."""
+    """Return a reason to distrust a directory's path, or a ``made`` directory."""
     if sys.platform == "win32":
         return ""
     way = list(_way_to(directory))
@@ -170,15 +177,16 @@ def _distrusted(directory: Path, *, made: bool = False) -> str:
 
 
 def _distrusted_within(directory: Path) -> str:
-    """Return which file of a directory that is trusted others may have made; nothing where there is none."""
+    """Return a reason to distrust a file in a trusted directory."""
     if sys.platform == "win32":
         return ""
-    lets_in = directory.stat().st_mode & 0o011  # else nobody reaches the files that let others write, as some users' all do
+    # Files of some users may be written to by all, but nobody reaches them in a closed directory.
+    lets_in = directory.stat().st_mode & 0o011
     for top, folders, files in os.walk(directory):
         for place in (os.path.join(top, name) for name in (*folders, *files)):
             try:
                 status = os.lstat(place)
-            except OSError:  # it has gone
+            except OSError:
                 continue
             if status.st_uid != os.geteuid():
                 return f"{place} belongs to another user"
@@ -188,7 +196,10 @@ def _distrusted_within(directory: Path) -> str:
 
 
 def processor() -> str:
-    """Return a short name of the processor, equal where its instructions on vectors are, on which the last bits of sums depend."""
+    """Return a short name of the processor and its vector instructions.
+
+    The last bits of sums depend on these instructions.
+    """
     vectors = sorted(word for word in _instructions().split() if word.startswith(VECTORS))
     widest = next((word for word in WIDEST if word in vectors), "")
     return f"{platform.machine()} {widest} {hashlib.sha256(' '.join(vectors).encode()).hexdigest()[:6]}".replace("  ", " ")

@@ -1,7 +1,7 @@
-"""Eager checks of what a user hands in. Each names the argument, what it was and what is allowed.
+"""Eager checks of arguments, with messages that name argument, value and remedy.
 
-They run on concrete values at the host boundary (constructors, ``validate`` methods, arguments of functions). A value that is a
-tracer, because the user wrapped a call in ``jit`` or ``vmap``, is passed over: there the run-time flags of ``status`` take over.
+They run on concrete values at the host boundary (constructors, ``validate`` methods, arguments of functions). Tracers, in a call that the
+user wrapped in ``jit`` or ``vmap``, pass; there the run-time flags of ``status`` take over.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from jaxbandit.core.hints import did_you_mean as did_you_mean
 
 __all__ = ["InvalidArgument", "blaming", "broadcast", "finite", "integer", "is_sequence_of_numbers", "is_traced", "nonnegative"]
 __all__ += ["numbers", "one_of", "positive", "shape", "shape_of", "short", "spelled", "within"]
-__dir__ = __all__.copy  # what completion shows
+__dir__ = __all__.copy
 
 
 class InvalidArgument(ValueError):
-    """A value the library cannot work with; the message names the argument, the value and the remedy, and is never pages long."""
+    """Error of an unusable value, with argument, value and remedy in brief."""
 
     def __init__(self, message: str) -> None:
         begin, end = MOST_LETTERS
@@ -35,10 +35,10 @@ class InvalidArgument(ValueError):
 
 
 class ForkedProcess(RuntimeError):
-    """A process that was forked after its parent had used JAX, whose threads a fork does not copy: a computation would wait for ever."""
+    """Error of a forked process, whose use of JAX would never end."""
 
 
-_forked = False  # whether that is so of this process
+_forked = False
 
 
 def _note_fork() -> None:
@@ -55,7 +55,7 @@ if sys.platform != "win32":
 
 
 def check_not_forked() -> None:
-    """Raise ``ForkedProcess`` where this process was forked from one that had used JAX."""
+    """Raise ``ForkedProcess`` in a fork of a process that had used JAX."""
     if _forked:
         raise ForkedProcess(
             "this process was forked from one that had used JAX, and would wait for ever; start processes by spawn, as"
@@ -63,65 +63,68 @@ def check_not_forked() -> None:
         )
 
 
-MOST_LETTERS = 700, 200  # of a message, at its begin and at its end
+# Letters of a long message that are kept, at its begin and at its end.
+MOST_LETTERS = 700, 200
 
 
 @contextlib.contextmanager
 def blaming(words: str) -> Iterator[None]:
-    """Turn whatever a user's function raises inside the block into ``InvalidArgument``; ``words`` name the argument and what it must be."""
+    """Turn a user function's errors inside the block into ``InvalidArgument``."""
     try:
         yield
     except InvalidArgument:
         raise
-    except Exception as error:  # of a user's function, which may raise anything
-        text = str(error).strip().partition("\n")[0]  # JAX adds pages of advice
+    except Exception as error:
+        text = str(error).strip().partition("\n")[0]
         raise InvalidArgument(f"{words}; got one that fails with {type(error).__name__}: {text[:200]}") from error
 
 
 @contextlib.contextmanager
 def naming(where: str) -> Iterator[None]:
-    """Let what is refused inside the block name the place."""
+    """Let errors inside the block name the place."""
     try:
         yield
     except InvalidArgument as error:
         raise InvalidArgument(f"{where}: {error}") from error
 
 
-LONGEST_RANGE = 10**7  # numbers
+LONGEST_RANGE = 10**7
 
 
 def float_dtype() -> np.dtype:
-    """The engine's floating type: float64 when ``jax_enable_x64`` is on, float32 otherwise."""
+    """Return the engine's floating type, float32 unless ``jax_enable_x64`` is on."""
     return np.dtype(jax.dtypes.canonicalize_dtype(np.float64))
 
 
 def is_traced(value: object) -> bool:
-    """Return whether any leaf of ``value`` is a JAX tracer, so that its numbers cannot be looked at."""
+    """Return whether any leaf is a JAX tracer, with unknown numbers."""
     return is_shallow(value) and any(isinstance(leaf, jax.core.Tracer) for leaf in leaves(value))
 
 
 def leaves(value: object) -> list[Any]:
-    """Return the leaves of a value that a user has given, each iterator a leaf, which JAX would refuse in its own words."""
+    """Return the leaves of a user's value, each iterator a leaf."""
     return jax.tree.leaves(value, is_leaf=is_iterator)
 
 
 def is_iterator(value: object) -> bool:
-    """Return whether a value gives its items once, such as a generator, or has no order to index them by, such as ``dict.values()``."""
+    """Return whether a value gives its items once or without order."""
     return isinstance(value, Iterator | ValuesView)
 
 
 def is_real(dtype: Any) -> bool:
-    """Return whether an array's type is one of real numbers, of which booleans are none."""
+    """Return whether an array's type is of real numbers, without booleans."""
     return any(jax.dtypes.issubdtype(dtype, kind) for kind in (np.floating, np.integer))
 
 
-MOST_LEVELS = 32  # of lists in lists, as NumPy's arrays have had axes
+# NumPy's arrays have at most this number of axes.
+MOST_LEVELS = 32
 
 
 def is_sequence_of_numbers(value: object, levels: int = MOST_LEVELS) -> bool:
-    """Return whether ``value`` is a list or tuple, nested in at most so many ``levels``, of plain numbers, which is taken for an array.
+    """Return whether ``value`` is a nested list or tuple of plain numbers.
 
-    A list or tuple of anything else, such as of arrays or delay models, is structure of a pytree.
+    At most ``levels`` nest. It counts as an array; a list or tuple of anything else, such as of arrays or delay models, is structure of a
+    pytree.
     """
     if not isinstance(value, list | tuple) or not value or levels == 0:
         return False
@@ -129,7 +132,7 @@ def is_sequence_of_numbers(value: object, levels: int = MOST_LEVELS) -> bool:
 
 
 def is_shallow(value: object, levels: int = MOST_LEVELS) -> bool:
-    """Return whether lists, tuples and mappings lie in each other in at most so many ``levels``; one that holds itself does not."""
+    """Return whether lists, tuples and mappings nest in at most ``levels``."""
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
     return levels > 0 and all(is_shallow(part, levels - 1) for part in inside)
 
@@ -138,53 +141,55 @@ def numbers(name: str, value: object) -> np.ndarray:
     """Return ``value`` as a float64 array.
 
     Raises:
-      InvalidArgument: unless it holds real numbers; text such as ``"3.0"``, booleans, complex numbers and ``None`` are none.
+      InvalidArgument: unless it holds real numbers; text such as ``"3.0"``, booleans, complex numbers and ``None`` do not count.
     """
     for part in value if isinstance(value, list | tuple) else (value,):
         short_enough(name, part)
-    if isinstance(value, np.ma.MaskedArray):  # whose masked numbers NumPy would take for others
+    # NumPy would ignore the mask.
+    if isinstance(value, np.ma.MaskedArray):
         raise InvalidArgument(f"{name}: expected numbers, got a masked array, {short(value)}; fill it")
     try:
         array = np.asarray(value)
         converted = array.astype(np.float64) if is_real(array.dtype) else None
-    except Exception as error:  # of NumPy, JAX, or a user's own conversion
+    except Exception as error:
         raise InvalidArgument(f"{name}: expected numbers, got {short(value)}") from error
     among = isinstance(value, list | tuple) and any(isinstance(leaf, bool) for leaf in leaves(value))
-    if converted is None or among:  # NumPy takes True beside numbers for 1.0
-        remedy = "; write it as a float" if isinstance(value, int) and not isinstance(value, bool) else ""  # more than 64 bits
+    if converted is None or among:
+        remedy = "; write it as a float" if isinstance(value, int) and not isinstance(value, bool) else ""
         raise InvalidArgument(f"{name}: expected numbers, got {short(value)}{remedy}")
     return converted
 
 
 def short_enough(name: str, value: object) -> None:
-    """Raise ``InvalidArgument`` on a range of more numbers than are written out; it takes no memory until then."""
+    """Raise ``InvalidArgument`` on a range too long to be written out."""
     if isinstance(value, range) and value[LONGEST_RANGE:]:
         raise InvalidArgument(f"{name}: must be at most {LONGEST_RANGE:,} numbers, got {short(value)}")
 
 
 def short(value: object) -> str:
-    """Return ``repr(value)``, arrays as lists, cut to 120 characters; a class is said to be one, a frequent slip for an instance."""
+    """Return ``repr(value)``, arrays as lists, cut to 120 characters."""
     if isinstance(value, type):
         return f"the class {value.__name__}; make an instance, {value.__name__}(...)"
-    if isinstance(value, np.ndarray):  # of a long one the first numbers only
+    if isinstance(value, np.ndarray):
         value = value.tolist() if value.size <= 1000 else value.ravel()[:60].tolist()
     try:
         text = in_file(value) or (
             _BRIEF.repr(value) if isinstance(value, list | tuple | dict | set | frozenset | str | bytes) else repr(value)
         )
-    except Exception:  # an integer of more digits than Python prints, or a user's own __repr__
+    except Exception:
+        # An integer may have more digits than Python prints, and a user's own __repr__ may fail.
         text = f"<{type(value).__name__} that cannot be printed>"
-    text = re.sub(r" at 0x[0-9a-f]+", "", text)  # of a function or an object, whose address says nothing
+    text = re.sub(r" at 0x[0-9a-f]+", "", text)
     return text if len(text) <= 120 else text[:117] + "..."
 
 
-_BRIEF = reprlib.Repr()  # which looks at no more of a long container than is shown
+_BRIEF = reprlib.Repr()
 _BRIEF.maxtuple = _BRIEF.maxlist = _BRIEF.maxdict = _BRIEF.maxset = _BRIEF.maxfrozenset = 60
 _BRIEF.maxstring = _BRIEF.maxother = _BRIEF.maxlong = 240
 
 
 class Interval(NamedTuple):
-    """Numbers between two ends; ``open_*`` says which of them are left out."""
+    """Numbers between two ends, without the ends that ``open_*`` names."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -195,11 +200,11 @@ class Interval(NamedTuple):
         return f"{'(' if self.open_low else '['}{self.low:g}, {self.high:g}{')' if self.open_high else ']'}"
 
     def holds(self, value: Any) -> Any:
-        """Return where numbers, which may be traced, lie in the interval."""
+        """Return where numbers, also traced ones, lie in the interval."""
         return (value > self.low if self.open_low else value >= self.low) & (value < self.high if self.open_high else value <= self.high)
 
     def check(self, name: str, value: object, *, remedy: str = "") -> None:
-        """Raise unless every number of ``value`` is finite and lies in the interval; tracers are passed over."""
+        """Raise unless all numbers are finite and in the interval, or traced."""
         if is_traced(value):
             return
         given, (words, usual) = numbers(name, value), IN_WORDS.get(self, (f"lie in {self}", ""))
@@ -213,7 +218,8 @@ class Interval(NamedTuple):
 
 FINITE, POSITIVE, NONNEGATIVE = Interval(), Interval(0.0), Interval(0.0, open_low=False)
 finite, positive, nonnegative = FINITE.check, POSITIVE.check, NONNEGATIVE.check
-IN_WORDS = {  # "must ...", and the usual remedy
+# Each entry has the words after "must" and the usual remedy.
+IN_WORDS = {
     FINITE: ("be finite", "give finite numbers"),
     POSITIVE: ("be > 0", "give a number > 0"),
     NONNEGATIVE: ("be >= 0", "give a number >= 0"),
@@ -221,12 +227,12 @@ IN_WORDS = {  # "must ...", and the usual remedy
 
 
 def within(name: str, value: object, low: float, high: float, *, open_low: bool = True, open_high: bool = False) -> None:
-    """Raise unless every number of ``value`` lies in the interval; ``open_*`` says which ends are left out."""
+    """Raise unless all numbers lie in the interval, without its ``open_*`` ends."""
     Interval(low, high, open_low, open_high).check(name, value)
 
 
 def integer(name: str, value: object, *, least: int, most: int | None = None) -> int:
-    """Return ``value`` as a Python int; raise unless it is a whole number of at least ``least`` and at most ``most``."""
+    """Return a whole number from ``least`` to ``most`` as a Python int."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise InvalidArgument(f"{name}: must be a whole number >= {least}, got {short(value)}")
     if most is not None and value > most:
@@ -235,7 +241,7 @@ def integer(name: str, value: object, *, least: int, most: int | None = None) ->
 
 
 def shape(name: str, value: object, expected: tuple[int | None, ...], *, remedy: str = "") -> None:
-    """Raise unless ``value`` has the expected shape; ``None`` stands for any size."""
+    """Raise unless ``value`` has the expected shape, ``None`` for any size."""
     actual = shape_of(name, value)
     if len(actual) != len(expected) or any(want not in (None, have) for want, have in zip(expected, actual, strict=True)):
         words = ", ".join("*" if want is None else str(want) for want in expected)
@@ -243,7 +249,7 @@ def shape(name: str, value: object, expected: tuple[int | None, ...], *, remedy:
 
 
 def broadcast(**values: object) -> None:
-    """Raise unless arrays, given by the names of their arguments, have shapes that go together element by element."""
+    """Raise unless arrays, by their arguments' names, broadcast with each other."""
     shapes = {name: shape_of(name, value) for name, value in values.items()}
     try:
         np.broadcast_shapes(*shapes.values())
@@ -253,25 +259,26 @@ def broadcast(**values: object) -> None:
 
 
 def shape_of(name: str, value: Any) -> tuple[int, ...]:
-    """Return the shape of ``value``; raise when it is a list whose rows differ in length."""
+    """Return the shape, or raise on rows of different lengths."""
     short_enough(name, value)
-    if isinstance(value, list | tuple) and is_traced(value):  # of which NumPy makes no array
+    # NumPy makes no array of tracers.
+    if isinstance(value, list | tuple) and is_traced(value):
         return len(value), *shape_of(name, value[0])
     try:
         return tuple(np.shape(value))
-    except Exception as error:  # of NumPy, JAX, or a user's own conversion
+    except Exception as error:
         raise InvalidArgument(f"{name}: expected an array of numbers, got {short(value)}") from error
 
 
 def one_of(name: str, value: object, allowed: Iterable[object]) -> None:
-    """Raise unless ``value`` is among ``allowed`` and of the same type: ``True`` is not 1."""
+    """Raise unless ``value`` is one of ``allowed``, also in type."""
     given, *known = (item.item() if isinstance(item, np.generic) else item for item in (value, *allowed))
     if not any(type(given) is type(choice) and given == choice for choice in known):
         raise InvalidArgument(f"{name}: must be one of {', '.join(in_file(choice) or str(choice) for choice in known)}; got {short(value)}")
 
 
 def check_known(name: str, known: Iterable[str], where: str, words: str) -> None:
-    """Raise ``InvalidArgument`` with the nearest known name unless ``name`` is known; ``words`` introduce the list of known names."""
+    """Raise with the nearest known name unless ``name`` is known."""
     known = list(known)
     if not isinstance(name, str):
         raise InvalidArgument(f"{where}: must be named by text, got {short(name)}; {words} {', '.join(known) or 'none'}")
@@ -280,7 +287,10 @@ def check_known(name: str, known: Iterable[str], where: str, words: str) -> None
 
 
 def spelled(name: str, known: Iterable[str], alike: Iterable[Sequence[str]] = ()) -> str:
-    """Return the one of the ``known`` names that is ``name`` but for case and punctuation, or goes by a name ``alike``; else ``name``."""
+    """Return the known name that ``name`` means, or ``name`` itself.
+
+    Names match regardless of case and punctuation, or because they are ``alike``.
+    """
     known = list(known)
     if name in known:
         return name

@@ -1,10 +1,10 @@
-"""Objects as plain values, and back: the one encoding of study files, journals, attributes of results, audit traces and fingerprints.
+"""Objects as plain values, and back.
 
-A table ``{"type": "Rpol", "penalty_growth": 0.5}`` names a class that has declared its fields, or a function that is marked by
-:func:`nameable`, and holds values, or tables in turn, for its fields. The package's are named as they are called, a user's
-``"module:Name"``: whoever reads such a name has to have imported the module before, for reading a table imports nothing; of a file that a
-command has named the name alone is enough, see :mod:`jaxbandit.core.own`. What could not be found again, defined within a function or in
-``__main__``, is refused when it is written.
+Study files, journals, attributes of results, audit traces and fingerprints share this encoding. A table ``{"type": "Rpol",
+"penalty_growth": 0.5}`` names a class that has declared its fields, or a function marked by :func:`nameable`, and has values, or tables in
+turn, for its fields. A class of the package goes by its name, a user's by ``"module:Name"``. Reading a table imports nothing, so a user's
+module has to be imported before; of a file that a command has named the name alone suffices, see :mod:`jaxbandit.core.own`. Writing refuses
+classes of ``__main__`` and of functions, because no reader could find them.
 """
 
 from __future__ import annotations
@@ -41,21 +41,23 @@ Table: TypeAlias = Annotated[Mapping[str, Any], Words("a table of one")]
 M = TypeVar("M", bound=Maker)
 T = TypeVar("T")
 
-# The names before the words of a docstring's list, and these words, which may go on in lines that are further in.
+# In a list of a docstring: names, a colon, and words that may continue in lines with a deeper indent.
 FIELD = re.compile(r"^  (\w+(?:, \w+)*): (.+(?:\n    .*)*)", re.MULTILINE)
 PACKAGE = __name__.partition(".")[0]
-MAX_NUMBERS_DESCRIBED = 64  # larger arrays are named by their shape: a table belongs in the data, not in an attribute
+# Larger arrays are described by their shape, because tables belong in the data and not in an attribute.
+MAX_NUMBERS_DESCRIBED = 64
 
 # Names.
 
-_FUNCTIONS: dict[str, Maker] = {}  # those marked as nameable, by name
-_READERS: set[str] = set()  # those of them whose objects depend on files
+# Functions marked as nameable, by name, and the names of those whose objects depend on files.
+_FUNCTIONS: dict[str, Maker] = {}
+_READERS: set[str] = set()
 
 
 def nameable(maker: M) -> M:
-    """Let tables name ``maker``, a function of plain values and of objects with roles, which returns what its annotation says.
+    """Let tables name a function of plain values and objects with roles.
 
-    The objects that it returns remember the call, as a table of its name and arguments.
+    Its annotation gives the class that it returns. The objects remember the call, as a table of its name and arguments.
     """
     if not inspect.isfunction(maker):
         raise InvalidArgument(f"maker: must be a function, got {short(maker)}")
@@ -74,26 +76,29 @@ def nameable(maker: M) -> M:
 
 
 def reads_files(maker: M) -> M:
-    """Mark ``maker`` as :func:`nameable` does, and as one whose objects depend on files, too."""
+    """Mark ``maker`` as :func:`nameable`, with objects that depend on files."""
     _READERS.add(_name(maker))
     return nameable(maker)
 
 
 def says_all(table: Table) -> bool:
-    """Return whether a table says all that its object depends on, as one of a function that reads files does not."""
+    """Return whether a table describes all that its object depends on."""
     return table.get("type") not in _READERS
 
 
 def origin_of(item: object) -> Table | None:
-    """Return the table, or the call as a table of objects, that an object was made by; ``None`` where it is not known."""
+    """Return the table or call that made an object, if known."""
     return item.made_from if isinstance(item, Role) else None
 
 
 class Named(dict[str, T]):
-    """Classes and functions by name; ``named["RPOL-UCB"]`` is ``Rpol``, too: other names count, and neither case nor punctuation do."""
+    """Classes and functions by name, or by another name such as ``"RPOL-UCB"``.
+
+    A look-up ignores case and punctuation: ``named["RPOL-UCB"]`` is ``Rpol``.
+    """
 
     def spelled(self, name: str) -> str:
-        """Return the name of what ``name`` asks for; itself where there is nothing."""
+        """Return the key that ``name`` means, or ``name`` without such a key."""
         kinds = ((word, maker) for word, maker in self.items() if isinstance(maker, type) and issubclass(maker, Role))
         return spelled(name, self, ((word, *kind.also_called()) for word, kind in kinds))
 
@@ -104,7 +109,7 @@ class Named(dict[str, T]):
 
 
 def words_of_fields(maker: Maker) -> dict[str, str]:
-    """Return the words of docstrings on each argument of a function, or field of a class and its bases."""
+    """Return docstrings' words on each argument or field, with bases."""
     found: dict[str, str] = {}
     for item in reversed(maker.__mro__) if isinstance(maker, type) else [maker]:
         for names, words in FIELD.findall(inspect.cleandoc(item.__doc__ or "")):
@@ -113,10 +118,7 @@ def words_of_fields(maker: Maker) -> dict[str, str]:
 
 
 def makers(*roles: type[Role]) -> Named[Maker]:
-    """Return the package's classes and functions that a table can name where an object of one of ``roles`` is wanted, by name.
-
-    The classes are those of a role that has opted in (``in_files = True``).
-    """
+    """Return the package's makers of ``roles`` that tables can name, by name."""
     classes = {kind.__name__: kind for role in roles for kind in _final_classes(role) if kind.in_files and ":" not in _name(kind)}
     functions = {name: maker for name, maker in _FUNCTIONS.items() if ":" not in name and issubclass(_returned(maker), roles)}
     return Named(sorted((classes | functions).items()))
@@ -130,13 +132,13 @@ def _final_classes(role: type[Role]) -> Iterator[type[Role]]:
 
 
 def word_of(role: type[Role]) -> str:
-    """Return what study files and messages call an object of a role, such as ``"algorithm"``."""
+    """Return the word for a role in study files, such as ``"algorithm"``."""
     return role.called or role.__name__.lower()
 
 
 @functools.cache
 def _returned(maker: Maker) -> type:
-    """Return the class that a marked function returns, by its annotation."""
+    """Return the class that the annotation of a marked function names."""
     returned = typing.get_type_hints(maker).get("return")
     return returned if isinstance(returned, type) else object
 
@@ -147,12 +149,12 @@ def _name(maker: Maker) -> str:
 
 
 def name_of(item: object) -> str:
-    """Return the full name of a class, a function, or whatever else can be called."""
+    """Return the full name of a class, a function or another callable."""
     return f"{getattr(item, '__module__', '?')}.{getattr(item, '__qualname__', repr(item))}"
 
 
 def _imported(name: str, roles: tuple[type[Role], ...]) -> Maker | None:
-    """Return a user's class or marked function for one of ``roles`` by its name ``module:Name``, if its module has been imported."""
+    """Return a user's maker for ``roles`` by its name ``module:Name``, if imported."""
     module, _, short_name = name.partition(":")
     maker = _defined(module, short_name)
     if isinstance(maker, type) and issubclass(maker, roles):
@@ -162,7 +164,7 @@ def _imported(name: str, roles: tuple[type[Role], ...]) -> Maker | None:
 
 
 def _defined(module: str, name: str) -> object:
-    """Return what a module that has been imported defines under a name, ``None`` where there is nothing; nothing is imported or run."""
+    """Return what an imported module defines under a name, or ``None``."""
     imported = sys.modules.get(module)
     return vars(imported).get(name) if isinstance(imported, ModuleType) else None
 
@@ -171,7 +173,7 @@ def _defined(module: str, name: str) -> object:
 
 
 def _fields(item: object) -> Iterator[tuple[str, Any]] | None:
-    """Return names and values of the fields of a dataclass, or entries of a mapping; ``None`` of anything else."""
+    """Return the names and values in a dataclass or mapping, else ``None``."""
     if isinstance(item, Mapping):
         return ((str(name), value) for name, value in item.items())
     if dataclasses.is_dataclass(item) and not isinstance(item, type):
@@ -180,7 +182,7 @@ def _fields(item: object) -> Iterator[tuple[str, Any]] | None:
 
 
 def describe(item: object) -> Any:
-    """Return an item for people to read: a dataclass as ``{"type": ..., field: ...}``, a large array as its shape."""
+    """Return an item for people to read, large arrays as their shapes."""
     if item is None or isinstance(item, bool | str | int | float):
         return item
     if (held := _fields(item)) is not None:
@@ -194,10 +196,10 @@ def describe(item: object) -> Any:
 
 
 def to_plain(item: object, where: str = "it", *, given: bool = False) -> Any:
-    """Return an item as :func:`from_plain` reads it: no field holds ``None``, and the numbers of a list are of one type.
+    """Return an item as :func:`from_plain` reads it.
 
-    With ``given`` an object that a table made is that table again. Raises ``InvalidArgument`` on what no table can describe, such as a
-    function; ``where`` names the place.
+    No field is ``None`` there, and the numbers of a list have one type. With ``given`` an object that a table made becomes that table
+    again. Raises ``InvalidArgument``, which names the place by ``where``, on an item that no table can describe, such as a function.
     """
     has_table = isinstance(item, Role) and item.in_files
     if (made_from := origin_of(item)) is not None and (given or not has_table):
@@ -223,7 +225,10 @@ as_given = functools.partial(to_plain, given=True)
 
 
 def exact(item: object, name: Callable[[type], str] = name_of) -> Any:
-    """Return plain values, equal for equal items alone: arrays by their hash, classes by ``name``; ``InvalidArgument`` where none are."""
+    """Return plain values that are equal exactly when the items are.
+
+    Arrays become their hash, classes the string ``name(cls)``. Raises ``InvalidArgument`` for an item that has no such values.
+    """
     if item is None or isinstance(item, bool | str):
         return item
     if (held := _fields(item)) is not None:
@@ -242,26 +247,27 @@ def exact(item: object, name: Callable[[type], str] = name_of) -> Any:
 
 
 def _with_text(maker: Maker) -> str:
-    """Return the name of a class in tables, with what the text of a file of the user's own counts for."""
+    """Return a class's name in tables, with its user's file's digest."""
     own = LOADED.get(maker.__module__)
     return _name(maker) + (f"@{own.digest}" if own else "")
 
 
-stable = functools.partial(exact, name=_with_text)  # whose classes, with the names of tables, may move within the package
+# Classes have their names of tables, so that they may move within the package.
+stable = functools.partial(exact, name=_with_text)
 
 
 def to_fields(item: Any, where: str) -> dict[str, Any]:
-    """Return the fields of a dataclass that its place in a table tells the class of, as :func:`from_fields` reads them."""
+    """Return the fields of a dataclass as :func:`from_fields` reads them."""
     return dict(as_given({name: value for name, value in _fields(item) or () if value is not None}, where))
 
 
 def digest(plain: Plain) -> str:
-    """Return the SHA-256 of plain values, such as :func:`exact` returns."""
+    """Return the SHA-256 of plain values."""
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
 def in_words(item: object) -> str:
-    """Return a dataclass in a few words: its type, with its numbers, such as ``Poisson(mean 15)``."""
+    """Return a dataclass in a few words, such as ``Poisson(mean 15)``."""
     described = describe(item) if dataclasses.is_dataclass(item) else {}
     numbers = [f"{name} {value:g}" for name, value in described.items() if isinstance(value, int | float) and not isinstance(value, bool)]
     return type(item).__name__ + (f"({', '.join(numbers)})" if numbers else "")
@@ -271,10 +277,10 @@ def in_words(item: object) -> str:
 
 
 def from_plain(role: type[Role] | Sequence[type[Role]], table: object, where: str, word: str = "") -> Any:
-    """Return the object of a role, or of one of several, that a table describes by its type and fields; what is no table stays as it is.
+    """Return the object of one of the roles that a table describes.
 
-    Raises ``InvalidArgument`` on an unknown name or field, with the nearest known one, and on values that the object refuses; messages
-    name the place by ``where``, and an object of several roles by ``word``.
+    Other values than tables stay as they are. Raises ``InvalidArgument`` on an unknown name or field, with the nearest known name, and on
+    values that the object refuses. Messages name the place by ``where``, and an object of several roles by ``word``.
     """
     if not isinstance(table, Mapping):
         return table
@@ -295,7 +301,7 @@ def from_plain(role: type[Role] | Sequence[type[Role]], table: object, where: st
 
 
 def from_fields(kind: type[T], table: object, where: str) -> T:
-    """Return the ``kind`` whose fields a table holds; raises ``InvalidArgument`` on what is no table, and on unknown or missing fields."""
+    """Return the ``kind`` whose fields are in a table, or raise ``InvalidArgument``."""
     values = dict(check_table(table, where))
     fields = check_fields(kind, values, where, f"{where} takes")
     for name, value in values.items():
@@ -308,26 +314,26 @@ def from_fields(kind: type[T], table: object, where: str) -> T:
 
 
 def lacking(maker: Maker, given: Table) -> str:
-    """Return what a table lacks of the arguments of a class or function, in words; nothing where it lacks none."""
+    """Return in words the required arguments that a table lacks, if any."""
     needed = [name for name, one in inspect.signature(maker).parameters.items() if one.default is one.empty and one.kind != one.VAR_KEYWORD]
     missing = [name for name in needed if name not in given]
     return f"it lacks {', '.join(missing)}" if missing else ""
 
 
 def from_value(value: object, where: str) -> Any:
-    """Return a value of any field as an object of whatever role its table names, or an array of numbers from their list."""
+    """Return a field's value, with tables as objects and lists as arrays."""
     return _value("value", (Role,), False, list(value) if isinstance(value, tuple) else value, where)
 
 
 def check_table(table: object, where: str) -> Table:
-    """Return a table; raise ``InvalidArgument`` on anything else."""
+    """Return a table, and raise ``InvalidArgument`` on any other value."""
     if not isinstance(table, Mapping):
         raise InvalidArgument(f"{where}: expected a table, got {short(table)}")
     return table
 
 
 def check_fields(maker: Maker, table: Table, where: str, words: str) -> dict[str, Parameter]:
-    """Return the fields of a class or function by name; raise ``InvalidArgument`` on one that it lacks, with the nearest known one."""
+    """Return a maker's fields by name, or refuse others in the table."""
     fields = {parameter.name: parameter for parameter in parameters(maker)}
     for name in table:
         check_known(name, fields, f"{where}.{name}", words)
@@ -335,12 +341,13 @@ def check_fields(maker: Maker, table: Table, where: str, words: str) -> dict[str
 
 
 def _look_up(word: str, roles: tuple[type[Role], ...], name: object, where: str) -> Maker:
-    """Return the class or function of a name; raises ``InvalidArgument`` with the nearest one when there is none."""
+    """Return the maker of a name, or raise with the nearest name."""
     if not isinstance(name, str):
         raise InvalidArgument(f"{where}.type: expected the name of a {word} as text, got {short(name)}")
     known = makers(*roles)
     maker = _imported(name, roles) if ":" in name else known.get(known.spelled(name))
-    if maker is None and ":" not in name:  # of a file that the command has named
+    # The name may be of a class in a file that the command has named.
+    if maker is None and ":" not in name:
         maker = next((found for module in LOADED if (found := _imported(f"{module}:{name}", roles)) is not None), None)
     if maker is not None:
         return maker
@@ -353,9 +360,9 @@ def _look_up(word: str, roles: tuple[type[Role], ...], name: object, where: str)
 
 
 def _value(word: str, roles: Sequence[type[Role]], is_static: bool, value: object, where: str) -> Any:
-    """Return the value of one field: tables of roles become objects, lists of numbers arrays, or tuples where the field is static.
+    """Return the value of one field, with tables of roles as objects.
 
-    Any other table or list passes as it is: the field's own check refuses or takes it.
+    Lists of numbers become arrays, or tuples if the field is static. Any other table or list stays as it is, for the field's own check.
     """
     if isinstance(value, Mapping):
         return from_plain(roles, value, where, word) if roles else value
@@ -367,7 +374,9 @@ def _value(word: str, roles: Sequence[type[Role]], is_static: bool, value: objec
         return tuple(_value(word, roles, is_static, item, place) for item, place in zip(value, places, strict=True))
     try:
         array = np.asarray(value)
-    except ValueError:  # rows of different lengths
+    except ValueError:
+        # The rows have different lengths.
         return value
-    mixed = array.dtype.kind != "b" and any(isinstance(leaf, bool) for leaf in leaves(value))  # NumPy takes True for 1.0
+    # NumPy takes True for 1.0.
+    mixed = array.dtype.kind != "b" and any(isinstance(leaf, bool) for leaf in leaves(value))
     return array if array.dtype.kind in "biuf" and not mixed else value

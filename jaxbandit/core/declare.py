@@ -1,4 +1,4 @@
-"""Declarations of classes and functions: their annotations are read once, by the same code for all.
+"""Declarations of classes and functions, read from their annotations.
 
 ``penalty: Annotated[PerConstraint, positive, Letter("rho")] = 1.0`` beside a field, or ``def sine(points: Annotated[int, whole(2)] = 50)``
 under a bare :func:`checked`, is all that validation, audit traces (:func:`symbols`) and study files (:func:`parameters`) need to know. See
@@ -32,9 +32,9 @@ Hint: TypeAlias = Any
 Maker: TypeAlias = Callable[..., Any]
 """A class or function."""
 
-# Names of types, so that signatures say what a field or an argument may hold in one word. A user gives numbers, lists or arrays; inside a
-# compiled program each is a ``jax.Array``, as :func:`jaxbandit.core.pytree.canonicalise` makes it. Code that calculates with a
-# ``PerConstraint``, ``PerOutput``, ``PerAxis`` or ``Table`` starts with ``jnp.asarray(...)``, which costs nothing there.
+# These names say in one word which values a field or an argument may hold. A user gives numbers, lists or arrays; inside a compiled program
+# each is a ``jax.Array``, as :func:`jaxbandit.core.pytree.canonicalise` makes it. Code that calculates with a ``PerConstraint``,
+# ``PerOutput``, ``PerAxis`` or ``Table`` starts with ``jnp.asarray(...)``, at no cost.
 
 Array: TypeAlias = jax.Array
 """An array of JAX, concrete or traced. Comments and docstrings give its shape, such as ``[M, d]``."""
@@ -80,13 +80,13 @@ T = TypeVar("T")
 
 
 class Role(Described):
-    """Base of the classes of objects that play one role, such as kernels or delay models.
+    """Base of the classes of objects with one role, such as kernels.
 
     Attributes:
-      papers: the BibTeX keys in ``jaxbandit/references.bib`` of the papers that it is of, with the part of each, such as "sec. 3-4".
+      papers: the BibTeX keys in ``jaxbandit/references.bib`` of the papers behind the class, with the part of each, such as "sec. 3-4".
       in_files: whether study files can name the subclasses that the package defines.
-      called: an object of the role in a word, as study files have it; by default the class's name in lower case.
-      made_from: the table, or the call as a table, that an object was made by, where that is known; a changed copy of it has none.
+      called: the word of study files for an object of the role; by default the class's name in lower case.
+      made_from: the table, or the call as a table, that made an object, where it is known; a changed copy has none.
     """
 
     described: ClassVar[str] = "an object of a declared role"
@@ -97,18 +97,19 @@ class Role(Described):
 
     @classmethod
     def also_called(cls) -> tuple[str, ...]:
-        """Return the names, beside the class's own, under which it can be asked for, such as those of papers."""
+        """Return further names of the class, such as its name in papers."""
         return ()
 
     def _place(self) -> Place:
-        """Return what arguments of its methods have to fit."""
+        """Return the sizes that arguments of its methods have to fit."""
         return Place()
 
 
 class OnDomain(Role):
-    """Base of objects that serve some outputs at the points of a domain, which arguments of their methods have to fit."""
+    """Base of objects that serve some outputs at a domain's points."""
 
-    if TYPE_CHECKING:  # declared as read-only; at run time a property here would keep subclasses from declaring a field
+    if TYPE_CHECKING:
+        # The fields are read-only; at run time a property here would keep subclasses from declaring them.
 
         @property
         def domain(self) -> Any: ...
@@ -120,11 +121,11 @@ class OnDomain(Role):
 
 
 class Declared(Role):
-    """Base of objects with hyper-parameters: pytree dataclasses whose annotations say what each field may hold.
+    """Base of pytree dataclasses whose annotations say what each field may hold.
 
-    Fields are checked on construction, and by whoever takes an object and knows how many functions it serves. Where JAX rebuilds an
-    object, with tracers, and with ``None``, in place of numbers, nothing is. A field whose annotation says nothing is not checked, unless
-    it holds a ``Declared`` object.
+    Fields are checked on construction, and by a caller who knows how many functions the object serves. JAX rebuilds objects, with tracers
+    and with ``None`` in place of numbers, without a check. A field whose annotation says nothing is not checked, unless it holds a
+    ``Declared`` object.
     """
 
     described: ClassVar[str] = "an object with declared fields"
@@ -133,7 +134,7 @@ class Declared(Role):
         self.validate()
 
     def validate(self, name: str | None = None, outputs: int | None = None, points: int | None = None, axes: int | None = None) -> None:
-        """Raise ``InvalidArgument`` on a field whose value has a wrong type, shape or range; tracers are passed over.
+        """Raise ``InvalidArgument`` on a wrong type, shape or range, except of tracers.
 
         Args:
           name: where the object is, for messages such as ``"Rpol.estimator.reward_width: must be > 0"``; default the class's name.
@@ -153,33 +154,37 @@ class Declared(Role):
         self._check(name, outputs)
 
     def _check(self, name: str, outputs: int | None) -> None:
-        """Raise ``InvalidArgument`` on fields that do not fit each other; called after each has been checked by itself."""
+        """Raise ``InvalidArgument`` on fields that do not fit each other."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Parameter:
-    """One field of a class, or one argument of a function, as its annotation says."""
+    """Field of a class or argument of a function, as annotated.
+
+    A sweep cannot vary a ``static`` field. The ``shape`` is that of a field of a ``Declared`` object; elsewhere the check asks for it. The
+    number must exceed the fields or arguments ``above``.
+    """
 
     name: str
-    check: Check  # what it may hold
-    static: bool = False  # whether it is part of the program, so that it cannot be swept
-    shape: Shape | None = None  # of a Declared object's; elsewhere the check asks for it
-    symbol: str | None = None  # the paper's letter
-    above: tuple[Above, ...] = ()  # fields or arguments than which it must be larger
+    check: Check
+    static: bool = False
+    shape: Shape | None = None
+    symbol: str | None = None
+    above: tuple[Above, ...] = ()
 
     @property
     def allowed(self) -> str:
-        """Allowed values in words: "a number > 0; one number, or one for each of the constraints"."""
+        """Allowed values and shapes in words."""
         return self.check.allowed if self.shape is None else f"{self.check.allowed}; {self.shape.described()}"
 
     @property
     def roles(self) -> tuple[type[Role], ...]:
-        """Roles of the objects that it may hold, none for numbers and plain values."""
+        """Roles of the objects that it may hold, empty for plain values."""
         return tuple(kind for kind in self.check.classes if issubclass(kind, Role))
 
 
 def _parameters(maker: Maker) -> tuple[Parameter, ...]:
-    """Return the fields of a dataclass, none of any other class, or the arguments of a function, in their order."""
+    """Return the fields of a dataclass, or the arguments of a function."""
     if isinstance(maker, type):
         hints = {name: hint for base in reversed(maker.__mro__) for name, hint in _annotations(base).items()}
         declared = dataclasses.fields(maker) if dataclasses.is_dataclass(maker) else ()
@@ -196,12 +201,11 @@ parameters: Callable[[Maker], tuple[Parameter, ...]] = functools.cache(_paramete
 
 
 def _annotations(item: Maker) -> dict[str, Hint]:
-    """Return the annotations of a function, or of a class without those of its bases; a name that cannot be looked up means anything.
+    """Return the own annotations of a function or a class.
 
-    Raises:
-      InvalidArgument: when facts would be lost by that.
+    A name that cannot be looked up means any value. Raises ``InvalidArgument`` if facts would be lost by that.
     """
-    module = sys.modules.get(item.__module__)  # None for code that is no module
+    module = sys.modules.get(item.__module__)
     namespace = (vars(module) if module else {}) if isinstance(item, type) else inspect.unwrap(item).__globals__
     hints = inspect.get_annotations(item)
     for name, hint in hints.items():
@@ -216,7 +220,7 @@ def _annotations(item: Maker) -> dict[str, Hint]:
 
 
 def _of_field(field: dataclasses.Field[object], hint: Hint, beside: bool) -> Parameter:
-    """Return what is declared of a field, with its shape ``beside`` the check or within."""
+    """Return a field's declaration, with the shape ``beside`` the check or within."""
     static, facts = bool(field.metadata.get("static")), _facts(hint)
     check = _check_of(hint, shaped=not beside, static=static)
     return Parameter(field.name, check, static, _last(facts, Shape) if beside else None, _last(facts, Letter), _above(facts))
@@ -231,7 +235,7 @@ def _last(facts: Sequence[object], kind: type[T]) -> T | None:
 
 
 def _facts(hint: Hint) -> tuple[object, ...]:
-    """Return the facts of an annotation; those of the members of a union come first, so that those around it win."""
+    """Return the facts of an annotation, the outermost last."""
     if _origin(hint) is Annotated:
         return (*_facts(hint.__origin__), *hint.__metadata__)
     return tuple(fact for member in typing.get_args(hint) for fact in _facts(member)) if _origin(hint) in UNIONS else ()
@@ -246,9 +250,9 @@ PLAIN: dict[object, Check] = {bool: fields.boolean, int: fields.whole_number, st
 
 
 def _check_of(hint: Hint, facts: tuple[object, ...] = (), *, shaped: bool = True, static: bool = False) -> Check:
-    """Return what an annotation with ``facts`` around it allows: anything where it does not say.
+    """Return the check that an annotation with ``facts`` around it asks for.
 
-    Sequences of ``static`` fields are tuples, because a list has no hash; a ``shaped`` check asks for the shape itself.
+    Sequences of ``static`` fields are tuples, because a list has no hash. A ``shaped`` check asks for the shape itself.
     """
     origin, arguments = _origin(hint), typing.get_args(hint)
     words, least, inner = _last(facts, Words) or "", _last(facts, AtLeast) or 0, functools.partial(_check_of, static=static)
@@ -261,14 +265,14 @@ def _check_of(hint: Hint, facts: tuple[object, ...] = (), *, shaped: bool = True
         return anything if anything in members else functools.reduce(Check.__or__, members)
     if origin is Literal:
         return fields.choice(*arguments)
-    if origin is tuple or (origin is Sequence and arguments != (int,)):  # numbers may come in arrays
+    if origin is tuple or (origin is Sequence and arguments != (int,)):
         check, length = _check_of(arguments[0]), len(arguments) if len(arguments) > 1 and ... not in arguments else None
         if check is anything or any(item not in (arguments[0], ...) for item in arguments):
             return anything
         return fields.each(check, least=least, length=length, types=(tuple,) if static else (tuple, list))
     if origin is Mapping and (check := _check_of(arguments[1])) is not anything:
         return fields.mapping(check, words or f"a mapping from labels to items, each {check.allowed}", least=least)
-    is_role = isinstance(origin, type) and issubclass(origin, Described)  # such as Algorithm[Any]
+    is_role = isinstance(origin, type) and issubclass(origin, Described)
     kind = origin if is_role or (words and origin is not None) else hint.__bound__ if isinstance(hint, TypeVar) else hint
     if kind in PLAIN:
         return PLAIN[kind]
@@ -283,19 +287,19 @@ def _validate(name: str, value: Declared, place: Place) -> None:
 
 
 def _held(item: object) -> Iterator[tuple[Parameter, object]]:
-    """Return the fields of an object with their values, none of what is no dataclass."""
+    """Return the fields of a dataclass with their values, else nothing."""
     return ((parameter, getattr(item, parameter.name)) for parameter in parameters(type(item)))
 
 
 def check_fields(item: object, name: str = "") -> None:
-    """Raise ``InvalidArgument`` on a field of a plain dataclass that its annotation does not allow; ``name`` is what messages call it."""
+    """Raise ``InvalidArgument`` on a field that its annotation does not allow."""
     for parameter, value in _held(item):
         parameter.check(f"{name}.{parameter.name}".removeprefix("."), value)
     _check_order(type(item), vars(item), f"{name}.".removeprefix("."))
 
 
 def _check_order(maker: Maker, values: Mapping[str, Any], prefix: str = "") -> None:
-    """Raise ``InvalidArgument`` on a number that is not above the one that its annotation names; tracers and ``None`` are passed over."""
+    """Raise ``InvalidArgument`` on a number not above the one its annotation names."""
     for parameter in parameters(maker):
         for other in parameter.above:
             high, low = values.get(parameter.name), values.get(other)
@@ -308,7 +312,7 @@ def _check_order(maker: Maker, values: Mapping[str, Any], prefix: str = "") -> N
 
 
 def in_range(item: object) -> jax.Array | bool:
-    """Return whether the traced numbers of all fields, here or in an object within, lie in their ranges, ``[]``."""
+    """Return whether all traced numbers of the object lie in range, ``[]``."""
     inside: jax.Array | bool = True
     for parameter, value in _held(item):
         if isinstance(value, Role):
@@ -320,10 +324,10 @@ def in_range(item: object) -> jax.Array | bool:
 
 
 def symbols(item: Declared) -> dict[str, object]:
-    """Return the hyper-parameters under the letters of the paper, as plain values, for audit traces.
+    """Return hyper-parameters by their letters in the paper, for audit traces.
 
-    Fields count that declare a letter, also those of the objects that ``item`` holds; an object whose own field has one is written as its
-    class in lower case.
+    Fields count that declare a letter, also within objects that ``item`` holds. An object whose own field has a letter becomes the name of
+    its class in lower case.
     """
     letters: dict[str, object] = {}
     for parameter, value in _held(item):
@@ -338,9 +342,8 @@ def symbols(item: Declared) -> dict[str, object]:
 def checked(function: Callable[P, T]) -> Callable[P, T]:
     """Let a function check its arguments by their annotations before it runs.
 
-    An argument that is left out is not checked, so that a default may be anything. A seed in place of a key becomes one.
-    Arguments of the methods of an object on a domain have to fit that and its number of outputs, too. A traced number that the function has
-    to know raises ``InvalidArgument`` by its name.
+    A default is not checked. A seed in place of a key becomes a key. Arguments of the methods of an object on a domain have to fit the
+    domain and its number of outputs. A traced number that the function has to know raises ``InvalidArgument`` by its name.
     """
 
     @functools.wraps(function)
@@ -348,7 +351,7 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
         try:
             bound = _signature(function).bind_partial(*args, **kwargs)
         except TypeError:
-            bound = None  # the call below fails in Python's own words, which name the function
+            bound = None
         given: dict[str, object] = {} if bound is None else bound.arguments
         owner = given.get("self")
         place = owner._place() if isinstance(owner, Role) else Place()
@@ -357,7 +360,7 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
                 parameter.check(parameter.name, value := given[parameter.name], place)
                 if (made := parameter.check.convert(value)) is not value and bound is not None:
                     given[parameter.name] = made
-                    args, kwargs = bound.args, bound.kwargs  # type: ignore[assignment]  # of a seed, which is rare
+                    args, kwargs = bound.args, bound.kwargs  # type: ignore[assignment]
         _check_order(function, given)
         try:
             return function(*args, **kwargs)

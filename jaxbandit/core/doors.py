@@ -1,7 +1,7 @@
-"""The words of messages at the two doors of the library: of arguments for callers in Python, of options and files for commands.
+"""Words of messages for callers in Python and for users of commands.
 
-A message that differs between them says both where it is raised, by :func:`either`. While a command runs, values and examples of
-objects are written as a TOML file holds them.
+A message that differs between them has both texts where it is raised, by :func:`either`. While a command runs, values and examples of
+objects are written as a TOML file has them, and arguments as options.
 """
 
 from __future__ import annotations
@@ -24,17 +24,20 @@ from typing import Any
 import jax
 import numpy as np
 
-# The options of the command that runs, by the names of arguments; None while no command does.
+# The running command's options by the names of arguments, ``None`` without a command.
 _OPTIONS: ContextVar[dict[str, str] | None] = ContextVar("options", default=None)
 
-# Where the package has its files, and those that it calls and is called back by.
+# Files of the package, and of the modules that call it back.
 INSIDE = (f"{Path(__file__).parents[1]}{os.sep}", f"{Path(jax.__file__).parent}{os.sep}", contextlib.__file__)
 
 TRUTH = re.compile(r"\b(?:True|False)\b")
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser of a command: messages call an argument by the option that sets it, whose ``dest`` is its name, and numbers are decimal."""
+    """Parser of a command whose messages name options.
+
+    The ``dest`` of an option is the name of its argument, and numbers are decimal.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.spelled: dict[str, str] = {}
@@ -58,7 +61,7 @@ class Parser(argparse.ArgumentParser):
 
 @contextlib.contextmanager
 def by_command() -> Iterator[None]:
-    """Let messages inside the block speak to a user of a command; warnings are one line each, without a place in a source."""
+    """Write messages inside the block, and warnings in a line, for commands."""
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
         print(f"warning: {_in_one_line(str(message))}", file=sys.stderr)
@@ -73,46 +76,46 @@ def by_command() -> Iterator[None]:
 
 
 def _in_one_line(words: str) -> str:
-    """Return a message in one line, which begins with an option where it began with the argument that this sets."""
+    """Return a message in one line, its first argument as an option."""
     name = words[: len(words) - len(words.lstrip("abcdefghijklmnopqrstuvwxyz_"))]
     option = (_OPTIONS.get() or {}).get(name) if words[len(name) :].startswith((":", ".", "[")) else None
     return " ".join(((option or name) + words[len(name) :]).splitlines())
 
 
 def warn(words: str, kind: type[Warning] = UserWarning) -> None:
-    """Warn at the line outside this package that called it, however many functions are between."""
+    """Warn at the line outside this package, however deep the call."""
     frame, level = inspect.currentframe(), 1
-    # The file of a frame's module, because code that dataclasses write has no file of its own.
+    # Code that dataclasses write has no file of its own, unlike the module of its frame.
     while frame is not None and str(frame.f_globals.get("__file__")).startswith(INSIDE):
         frame, level = frame.f_back, level + 1
     warnings.warn(words, kind, stacklevel=level)
 
 
 def failure(error: Exception) -> str:
-    """Return the line by which a command ends with an error."""
+    """Return the line that ends a command with an error."""
     return f"error: {_in_one_line(str(error))}"
 
 
 def either(python: str, command: str) -> str:
-    """Return the words for a caller in Python, or while a command runs those for its user."""
+    """Return the words for Python, or while a command runs for it."""
     return python if _OPTIONS.get() is None else command
 
 
 def option_of(argument: str, words: str) -> str:
-    """Return words with the option for an argument in place of ``{}``; nothing where no command runs that has one."""
+    """Return words with an argument's option in place of ``{}``, else nothing."""
     option = (_OPTIONS.get() or {}).get(argument)
     return words.format(option) if option else ""
 
 
 def setting(name: str, value: object) -> str:
-    """Return the setting of a field: ``fused=False`` for a caller in Python, ``fused = false`` as a file has it."""
+    """Return a field's setting in Python, or for commands in TOML."""
     if _OPTIONS.get() is None:
         return f"{name}={value!r}"
     return f"{name} = {in_file(value) or json.dumps(value)}"
 
 
 def in_file(value: object) -> str | None:
-    """Return a plain value as a TOML file holds it while a command runs; ``None`` for a caller in Python, and of what no file holds."""
+    """Return a plain value as TOML while a command runs, else ``None``."""
     if _OPTIONS.get() is None:
         return None
     if isinstance(value, bool):
@@ -130,7 +133,10 @@ def in_file(value: object) -> str | None:
 
 
 def allowed_in_file(words: str) -> str:
-    """Return what a field may hold as a file writes it while a command runs: ``{type = "Wait"}`` for ``Wait()``, and no ``None``."""
+    """Return allowed values as TOML while a command runs.
+
+    ``Wait()`` becomes ``{type = "Wait"}``, and ``None`` disappears.
+    """
     if _OPTIONS.get() is None:
         return words
     words = re.sub(r" of jaxbandit\.\w+", "", re.sub(r" or None\b", "", words)).replace("a tuple of", "a list of")
@@ -139,7 +145,7 @@ def allowed_in_file(words: str) -> str:
 
 
 def _as_table(call: str) -> str:
-    """Return a call as the table of a file, with its arguments where all are named."""
+    """Return a call as a table, with arguments if all are named."""
     maker, _, arguments = call.removesuffix(")").partition("(")
     arguments = arguments if "=" in arguments and "..." not in arguments else ""
     fields = "".join(f", {argument.replace('=', ' = ')}" for argument in arguments.split(", ") if argument and "=None" not in argument)
@@ -148,7 +154,7 @@ def _as_table(call: str) -> str:
 
 
 def advice_on(item: object) -> str:
-    """Return what to write in place of a text that is no number, beginning with a semicolon; nothing where it cannot be told."""
+    """Return advice on a text that is no number, after a semicolon."""
     text = str(item).strip()
     if re.match(r"[<>≤≥]", text):
         return "; of a value beyond a limit of detection write the limit or half of it, or leave it out"
@@ -162,7 +168,7 @@ def advice_on(item: object) -> str:
 
 
 def decimal(text: str) -> float:
-    """Return the number that a word of a command writes; raises ``ArgumentTypeError``, with what to write instead."""
+    """Return a command's word as a number, or raise ``ArgumentTypeError`` with advice."""
     value = number_of(text)
     if value != value:
         raise argparse.ArgumentTypeError(f"must be a number, got {text!r}{advice_on(text)}")
@@ -170,16 +176,17 @@ def decimal(text: str) -> float:
 
 
 def whole_number(text: str) -> int:
-    """Return the whole number that a word of a command writes; raises ``ArgumentTypeError``."""
+    """Return a command's word as a whole number, or raise ``ArgumentTypeError``."""
     if not re.fullmatch(r"\s*[-+]?[0-9]+\s*", text):
         raise argparse.ArgumentTypeError(f"must be a whole number, got {text!r}")
     return int(text)
 
 
 def number_of(item: object) -> float:
-    """Return an entry as a number, NaN where it is none."""
+    """Return an entry as a number, or NaN for any other."""
     try:
-        is_none = isinstance(item, bool | np.bool_) or (isinstance(item, str) and ("_" in item or not item.isascii()))  # 1_0 is of Python
+        # Python would read 1_0 as a number.
+        is_none = isinstance(item, bool | np.bool_) or (isinstance(item, str) and ("_" in item or not item.isascii()))
         return float("nan") if is_none else float(item)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         return float("nan")

@@ -1,7 +1,7 @@
-"""Work spread over an executor: a pool of :mod:`concurrent.futures`, or the workers of a Dask cluster.
+"""Executors of tasks: pools of :mod:`concurrent.futures` and clusters of Dask.
 
-A task is one call of a picklable function, the *work*, which a worker keeps with all that it has made, such as compiled programs. What a
-task returns must depend on its argument alone: a task that was lost with its worker is given to another one.
+A task is one call of a picklable function, the *work*. A worker keeps the work with all that it has made, such as compiled programs. The
+result of a task must depend on its argument alone, because a task that is lost with its worker goes to another worker.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from jaxbandit.core.pytree import PYTREES, register
 if TYPE_CHECKING:
     from distributed import Client
 
-WORKS_KEPT = 4  # in a worker, those used last
-PROCESS = os.getpid()  # in which this module was loaded: a forked process has that of its parent
+WORKS_KEPT = 4
+PROCESS = os.getpid()
 
-# What results depend on beside the program; a task is done with what is in force where it was given.
+# Results depend on these settings of JAX. A worker runs a task under the settings of the process that submitted the task.
 SETTINGS = ("jax_enable_x64", "jax_default_matmul_precision", "jax_default_prng_impl", "jax_threefry_partitionable")
 
 VERSIONS = {"jaxbandit": __version__, "jax": jax.__version__, "jaxlib": jaxlib.__version__}
@@ -54,30 +54,30 @@ Work: TypeAlias = Callable[[Any], Any]
 
 
 class DaskClient(Protocol):
-    """Part of ``distributed.Client`` for whoever has no Dask, and so no such type."""
+    """Part of ``distributed.Client``, for type checkers without Dask."""
 
     @property
     def dashboard_link(self) -> Any:
-        """Address of the page that shows what workers do."""
+        """Address of the page that shows the workers."""
 
     def submit(self, func: Any, *args: Any, **kwargs: Any) -> Any:
-        """Give out a task."""
+        """Submit a task."""
 
 
 AnyExecutor: TypeAlias = Executor | DaskClient
 
 
 def surroundings() -> dict[str, str]:
-    """Return all that results depend on beside the program and its settings: versions, and the kind of device."""
+    """Return the versions and the kind of device that results depend on."""
     device = jax.local_devices()[0]
     return {**VERSIONS, "device": f"{device.platform} {processor() if device.platform == 'cpu' else device.device_kind}"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """Message to a worker: the argument, settings of JAX, and the surroundings that it must have.
+    """Message to a worker: an argument, settings of JAX and wanted surroundings.
 
-    Surroundings are those of versions only until the first worker has said its kind of device.
+    The wanted surroundings are versions only, until the first worker has sent its kind of device.
     """
 
     argument: Any
@@ -87,7 +87,7 @@ class Task:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """Message from a worker: its name, its surroundings and the result, or why there is none."""
+    """Message from a worker: its surroundings, and a result or an error."""
 
     worker: str
     surroundings: Mapping[str, str]
@@ -96,23 +96,24 @@ class Answer:
     error: str = ""
 
 
-ATTEMPTS = 3  # of a task, before it counts as failed
-TASKS_PER_WORKER = 3  # under way: one is played and the others wait, so that no worker does
-TASKS_IN_A_POOL = 256  # under way in a pool, whose number of workers nobody tells
-SECONDS_BETWEEN_COUNTS = 5.0  # of the workers of a cluster, which come and go
-SECONDS_TO_SEND = 30.0  # what a task has returned, before it counts as lost with its worker
+# Tasks wait at each worker, so that no worker is idle. A result that takes longer than SECONDS_TO_SEND counts as lost with its worker.
+ATTEMPTS = 3
+TASKS_PER_WORKER = 3
+TASKS_IN_A_POOL = 256
+SECONDS_BETWEEN_COUNTS = 5.0
+SECONDS_TO_SEND = 30.0
 
 
 class WorkersLost(RuntimeError):
-    """The executor takes no more tasks; what is finished is kept, and ``resume`` goes on."""
+    """Error of an executor that takes no more tasks."""
 
 
 class WorkerMismatch(InvalidArgument):
-    """A worker's results would differ from the others': it has other versions, or another kind of device; the message says which."""
+    """Error of a worker whose versions or device would change results."""
 
 
 class TaskFailed(RuntimeError):
-    """A task, by its ``index``, failed in every attempt; ``reason`` is the message of its last error."""
+    """Error of task ``index`` in its last attempt, with the ``reason``."""
 
     def __init__(self, index: int, reason: str) -> None:
         super().__init__(f"task {index + 1} failed {ATTEMPTS} times: {reason}")
@@ -136,25 +137,25 @@ class _Pool:
 
 
 class _Cluster:
-    """Front of a client of Dask, whose scheduler gives tasks of lost workers to others."""
+    """Front of a Dask client that redistributes tasks of lost workers."""
 
     def __init__(self, client: Any, work: bytes) -> None:
         self.client, self.count, self.counted = client, 0, -SECONDS_BETWEEN_COUNTS
         try:
             workers = client.scheduler_info(n_workers=-1)["workers"].values()
-            self.work = client.submit(bytes, work, pure=False)  # which workers send each other
-        except Exception as error:  # of several kinds, where the scheduler has just gone
+            self.work = client.submit(bytes, work, pure=False)
+        except Exception as error:
             raise WorkersLost("the scheduler does not answer") from error
         self.options = {"resources": {"GPU": 1}} if any(worker["resources"].get("GPU") for worker in workers) else {}
 
     def submit(self, task: Task) -> Any:
-        # Impure: an equal task that failed would be answered by its remembered failure.
+        # To a pure task Dask would answer with the stored failure of an equal task.
         return self.client.submit(perform, task, self.work, pure=False, **self.options)
 
     def room(self) -> int:
         """Return how many tasks should be under way."""
         if time.monotonic() - self.counted >= SECONDS_BETWEEN_COUNTS:
-            with contextlib.suppress(Exception):  # of several kinds, while the scheduler does not answer
+            with contextlib.suppress(Exception):
                 self.count = len(self.client.nthreads())
             self.counted = time.monotonic()
         return TASKS_PER_WORKER * self.count
@@ -164,18 +165,18 @@ class _Cluster:
 
 
 def _outcome(future: Future[Answer]) -> Answer | Exception:
-    import asyncio  # here because commands without an executor should not pay for it
+    import asyncio
 
     try:
         return future.result(SECONDS_TO_SEND)
-    except asyncio.CancelledError as error:  # Dask's own kind of cancellation
+    except asyncio.CancelledError as error:
         return RuntimeError(f"it was cancelled {error}".strip())
     except Exception as error:
         return error
 
 
 def _is_executor(value: object) -> bool:
-    dask = sys.modules.get("distributed")  # which is loaded by whoever has made a client
+    dask = sys.modules.get("distributed")
     return isinstance(value, Executor) or (dask is not None and isinstance(value, dask.Client))
 
 
@@ -191,7 +192,9 @@ def spread(
     wanted: Annotated[Mapping[str, str], Words("a mapping from names to text")] | None = None,
     note: Annotated[Callable[[str], None], function("(line)")] = lambda line: None,
 ) -> Generator[tuple[int, Answer]]:
-    """Do ``work(argument)`` for all arguments and give the number and the answer of each, in the order they come.
+    """Yield the index and answer of ``work(argument)`` for all arguments.
+
+    The order is the one in which tasks end. A caller who stops early cancels the tasks under way, enough to keep all workers busy.
 
     As many tasks are under way as keep all workers busy; whoever stops early cancels them.
 
@@ -214,7 +217,7 @@ def spread(
     under_way: dict[Future[Answer], int] = {}
     ended = queue.SimpleQueue[Future[Answer]]()
     failed: TaskFailed | None = None
-    alone = False  # without any worker, which is said once
+    alone = False
     try:
         while under_way or (left and failed is None):
             if not front.room() and not alone:
@@ -223,24 +226,25 @@ def spread(
             while left and failed is None and len(under_way) < front.room():
                 try:
                     future = front.submit(Task(arguments[left[0]], settings, agreed))
-                except RuntimeError as error:  # of an executor that has been shut down, or whose processes have ended
+                except RuntimeError as error:
                     raise WorkersLost(f"the executor takes no more tasks: {reason_of(error)}") from error
                 under_way[future] = left.popleft()
                 future.add_done_callback(ended.put)
             try:
                 future = ended.get(timeout=SECONDS_BETWEEN_COUNTS)
-            except queue.Empty:  # none has ended in that time: workers are counted anew
+            except queue.Empty:
                 if front.gone():
                     raise WorkersLost(front.gone()) from None
                 continue
-            if future not in under_way:  # an executor may answer twice
+            # An executor may answer twice.
+            if future not in under_way:
                 continue
             index, outcome = under_way.pop(future), _outcome(future)
             if isinstance(outcome, Answer):
                 differs = outcome.mismatch or _differs(outcome.surroundings, agreed)
                 if differs:
                     raise WorkerMismatch(f"executor: {outcome.worker} cannot take part: {differs}")
-                agreed = {**agreed, **outcome.surroundings}  # of which the first worker says its kind of device
+                agreed = {**agreed, **outcome.surroundings}
                 if not outcome.error:
                     yield index, outcome
                     continue
@@ -255,22 +259,22 @@ def spread(
                 left.appendleft(index)
     finally:
         for future in under_way:
-            with contextlib.suppress(Exception):  # of an executor that has gone
+            with contextlib.suppress(Exception):
                 future.cancel()
     if failed is not None:
         raise failed
 
 
 def _differs(here: Mapping[str, str], wanted: Mapping[str, str]) -> str:
-    """Return how a worker's surroundings differ from those that it must have, empty where they do not."""
+    """Return in words how a worker's surroundings differ from the wanted ones."""
     unlike = ((what, value) for what, value in wanted.items() if here[what] != value)
     return next((f"its results would differ: it has {what} {here[what]} instead of {value}" for what, value in unlike), "")
 
 
 def pickled(work: Work) -> bytes:
-    """Return a function pickled, and all classes of pytrees within.
+    """Return a function pickled with all classes of pytrees within.
 
-    Classes of scripts and notebooks go by their contents where ``cloudpickle`` is there, as with Dask; nobody has registered them then.
+    With ``cloudpickle`` the classes of scripts and notebooks are sent by their contents, as in Dask, and workers have to register them.
     """
     classes: list[type] = []
     buffer = io.BytesIO()
@@ -279,7 +283,7 @@ def pickled(work: Work) -> bytes:
             return _sent(pickle.dumps((work, classes)))
         import cloudpickle
 
-        class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # of a package without types
+        class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             def reducer_override(self, item: Any) -> Any:
                 if isinstance(item, type) and item in PYTREES:
                     classes.append(item)
@@ -287,23 +291,22 @@ def pickled(work: Work) -> bytes:
 
         Pickler(buffer).dump((work, classes))
         return _sent(buffer.getvalue())
-    except Exception as error:  # any of a user's class
+    except Exception as error:
         raise InvalidArgument(f"executor: what is to be done cannot be sent to workers ({reason_of(error)}); run without one") from error
 
 
 def _sent(work: bytes) -> bytes:
-    """Return what was pickled after the files of a user's own classes, which a worker has to run before."""
+    """Return pickled work after the user's files that a worker runs first."""
     return pickle.dumps((list(LOADED.values()), work))
 
 
-# In a worker.
-
-_AT_WORK = threading.Lock()  # a process does one task at a time, whatever its executor's threads
+# A process runs one task at a time, even if its executor has threads.
+_AT_WORK = threading.Lock()
 
 
 @functools.lru_cache(WORKS_KEPT)
 def _loaded(work: bytes) -> Work:
-    """Return what was pickled, with the pytrees within known to JAX, once files of the user's own classes have run."""
+    """Return the unpickled work, with its files run and its pytrees registered."""
     sources, inner = pickle.loads(work)
     run_all(sources)
     loaded, classes = pickle.loads(inner)
@@ -313,9 +316,10 @@ def _loaded(work: bytes) -> Work:
 
 
 def perform(task: Task, work: bytes) -> Answer:
-    """Do a task of the pickled ``work``, in a worker, with JAX's settings as they are where the task was given."""
+    """Run a task of the pickled ``work`` under the task's settings."""
     name = f"process {os.getpid()} on {socket.gethostname()}"
-    if os.getpid() != PROCESS:  # before anything of JAX is touched, whose threads a fork does not copy
+    # A fork does not copy JAX's threads, so that this comes before any use of JAX.
+    if os.getpid() != PROCESS:
         forked = "it was forked from a process that had loaded JAX, and could wait for ever; start processes by spawn or forkserver"
         return Answer(name, {}, mismatch=f"{forked}, such as ProcessPoolExecutor(mp_context=multiprocessing.get_context('spawn'))")
     with _AT_WORK, contextlib.ExitStack() as stack:
@@ -328,7 +332,7 @@ def perform(task: Task, work: bytes) -> Answer:
             return Answer(name, here, mismatch=differs)
         try:
             return Answer(name, here, _loaded(work)(task.argument))
-        except Exception as error:  # any of a user's function; the caller says which task it was
+        except Exception as error:
             return Answer(name, here, error=reason_of(error))
 
 
@@ -342,7 +346,9 @@ SECONDS_TO_ANSWER = 30.0
 @checked
 @contextlib.contextmanager
 def connected(where: str | None) -> Iterator[Client | None]:
-    """Give a client of the cluster that ``where`` names, ``None`` for none; a cluster of this machine's own ends with the block.
+    """Yield a client of the cluster that ``where`` names, or ``None``.
+
+    A cluster of this machine ends with the block; with a client this process runs no trials and leaves accelerators to the workers.
 
     This process plays nothing then, and leaves accelerators to the workers.
 
@@ -360,17 +366,18 @@ def connected(where: str | None) -> Iterator[Client | None]:
         if importlib.util.find_spec(module) is None:
             raise InvalidArgument(f"dask: {package} is not installed; pip install 'jaxbandit[cluster]'")
     dask: Any = importlib.import_module("distributed")
-    with contextlib.suppress(RuntimeError):  # a device has been started: a caller in Python has chosen it
+    with contextlib.suppress(RuntimeError):
         jax.config.update("jax_platforms", "cpu")
-    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # whose errors are raised, too
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     with contextlib.ExitStack() as stack:
         try:
             if where == LOCAL:
                 client = dask.Client(stack.enter_context(local_cluster()), set_as_default=False)
             else:
                 named: dict[str, Any] = {"scheduler_file": where} if Path(where).is_file() else {"address": where}
-                client = dask.Client(**named, timeout=SECONDS_TO_ANSWER, set_as_default=False)  # xarray would use it to write files
-        except Exception as error:  # of many kinds, for what is no address or no such file
+                # A default client would write xarray's files.
+                client = dask.Client(**named, timeout=SECONDS_TO_ANSWER, set_as_default=False)
+        except Exception as error:
             raise InvalidArgument(
                 f"dask: no scheduler answers at {where} ({reason_of(error)}); give its address, its file, or {LOCAL}"
             ) from error
@@ -378,19 +385,21 @@ def connected(where: str | None) -> Iterator[Client | None]:
 
 
 def local_cluster() -> Any:
-    """Return a cluster of this machine, a process for each GPU, or else for each processor.
+    """Return a cluster on this machine, one process per GPU or processor.
 
-    Whoever reaches a scheduler has programs run as its owner, and all users of a machine reach its ports. So certificates that end with
-    the cluster let in only who has them: this process and its workers.
+    Whoever reaches a scheduler can run programs as its owner, and all users of a machine reach its ports. So certificates that end with the
+    cluster admit only this process and its workers.
     """
     dask: Any = importlib.import_module("distributed")
-    given = os.environ.get("CUDA_VISIBLE_DEVICES")  # no GPU is started to count them
+    # Counting must not start a GPU.
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
     numbered = sorted(path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*")) if given is None else given.split(",")
     gpus = [gpu for gpu in numbered if gpu and gpu != "-1"]
     each = [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus] or [{"JAX_PLATFORMS": "cpu", "NPROC": "1"}] * cores()
     security = dask.security.Security.temporary()
     inside: dict[str, Any] = {"host": "127.0.0.1", "protocol": "tls://", "security": security}
-    config = {"distributed.worker.profile.enabled": False}  # which looks at every frame of the stack, and JAX traces hundreds deep
+    # The profiler looks at every frame of the stack, and JAX traces hundreds deep.
+    config = {"distributed.worker.profile.enabled": False}
     options = {"nthreads": 1, "memory_limit": 0, "resources": {"GPU": 1} if gpus else {}, "silence_logs": logging.ERROR, **inside}
     return dask.SpecCluster(
         workers={number: {"cls": dask.Nanny, "options": {**options, "config": config, "env": env}} for number, env in enumerate(each)},

@@ -1,10 +1,10 @@
-"""Facts of fields and arguments, which stand in their annotations: what they may hold, in which shape, and their letter in the paper.
+"""Facts of fields and arguments that stand in their annotations.
 
-``penalty: Annotated[PerConstraint, positive, Letter("rho")] = 1.0`` says all that validation, study files and audit traces need to know.
-A :class:`Check` says in words what is allowed and raises ``InvalidArgument`` on anything else: first on a value of the wrong type, then on
-a wrong shape, then on NaN and infinity, then on a number out of range, and last on what the domain lacks. Numbers of leaves may be tracers,
-whose values cannot be looked at; then only the shape is checked. What a plain type says (``int | None``, a literal, a class of objects)
-needs no check beside it, see ``jaxbandit.core.declare.parameters``.
+``penalty: Annotated[PerConstraint, positive, Letter("rho")] = 1.0`` says all that validation, study files and audit traces need to know. A
+:class:`Check` says in words which values are allowed and raises ``InvalidArgument`` on others: first on a value of the wrong type, then on
+a wrong shape, then on NaN and infinity, then on a number out of range, and last on an entry that the domain lacks. Of tracers it checks
+only the shape. A plain type (``int | None``, a literal, a class of objects) needs no check beside it, see
+``jaxbandit.core.declare.parameters``.
 """
 
 from __future__ import annotations
@@ -57,9 +57,10 @@ __all__ += [
     "per_constraint",
 ]
 __all__ += ["per_function", "per_output", "per_output_of_two", "scalar", "table_of_points", "unknown", "vector"]
-__dir__ = __all__.copy  # what completion shows
+__dir__ = __all__.copy
 
-INT32_MAX = 2**31 - 1  #: the largest whole number that the engine counts with
+#: The largest whole number that the engine counts with.
+INT32_MAX = 2**31 - 1
 MOST_ROUNDS = 2**24
 """The most rounds of a trial: measures count rounds in floating point, and float32 counts to here."""
 
@@ -67,29 +68,29 @@ MOST_ROUNDS = 2**24
 class Described:
     """Base of the classes whose objects fields and arguments can hold."""
 
-    described: ClassVar[str]  # in words, for messages: "a delay model of jaxbandit.delays, such as Poisson(mean=15.0)"
+    described: ClassVar[str]
 
 
 class Letter(str):
-    """The paper's letter for a hyper-parameter, under which audit traces write it."""
+    """The paper's letter for a hyper-parameter, for audit traces."""
 
 
 class Words(str):
-    """Words for objects of the class, or for the mapping, that a type names: "a Trajectory, what simulate returns"."""
+    """Words for the objects or the mapping that a type names."""
 
 
 class Above(str):
-    """The name of the field or argument than which this one must be larger, number by number, where both are given and known."""
+    """Name of a field or argument that this number must exceed."""
 
     words: ClassVar[str] = ">"
 
     def holds(self, high: np.ndarray, low: np.ndarray) -> np.ndarray:
-        """Return where the one is above the other."""
+        """Return where ``high`` is above ``low``."""
         return np.asarray(high > low)
 
 
 class From(Above):
-    """The name of the field or argument than which this one must not be smaller."""
+    """Name of a field or argument that bounds this number from below."""
 
     words: ClassVar[str] = ">="
 
@@ -98,33 +99,38 @@ class From(Above):
 
 
 class AtLeast(int):
-    """The least number of items of the sequence, or entries of the mapping, that a type names."""
+    """Least number of items or entries that a type names."""
 
 
 # -- shapes --------------------------------------------------------------------------------------------------------------------------
 
 
 class Place(NamedTuple):
-    """Place of a value: the shape that is declared for it, and what is known of its owner, ``None`` for nothing."""
+    """Place of a value: its declared shape and its owner's known sizes."""
 
     shape: Shape | None = None
-    outputs: int | None = None  # how many functions the owner serves, reward included
-    points: int | None = None  # how many points its domain has
-    axes: int | None = None  # how many axes that has
+    # Numbers of the owner's functions, reward included, and of its domain's points and axes; ``None`` if not known.
+    outputs: int | None = None
+    points: int | None = None
+    axes: int | None = None
 
     @property
     def inside(self) -> Place:
-        """The place of an object that is held here, or of an item of a tuple."""
+        """Place of an object within this one, or of a tuple's item."""
         return self if self.shape is None else self._replace(shape=None, outputs=self.shape.functions(self))
 
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """Shapes that the numbers of a field may have, and the number ``n`` of functions, or axes, that an object in it serves."""
+    """Shapes that the numbers of a field may have.
 
-    words: str  # completes "expected ..."; ``{n}`` stands for the number
-    fits: Callable[[tuple[int, ...], int | None], bool]  # whether a shape is allowed for n, None when the number is not known
-    functions: Callable[[Place], int | None] = lambda place: place.outputs  # n at a place
+    The ``words`` follow "expected", with ``{n}`` for the number of functions, or axes, that ``functions`` gives for a place. Function
+    ``fits`` tests a shape for this number, ``None`` if it is not known.
+    """
+
+    words: str
+    fits: Callable[[tuple[int, ...], int | None], bool]
+    functions: Callable[[Place], int | None] = lambda place: place.outputs
 
     def check(self, name: str, value: object, place: Place = Place()) -> None:
         """Raise ``InvalidArgument`` unless ``value`` has one of the shapes."""
@@ -170,17 +176,17 @@ table_of_points = dataclasses.replace(
 
 
 def vector(words: str) -> Shape:
-    """Return the shape ``[n]``, ``n >= 1``; ``words`` say what an entry is: "one number per observed delay"."""
+    """Return the shape ``[n]``, ``n >= 1``, with ``words`` on its entries."""
     return Shape(f"shape [n] with n >= 1, {words}", lambda actual, n: _each(actual, None, 1))
 
 
 def matrix(words: str) -> Shape:
-    """Return the shape ``[n, p]``, ``n, p >= 1``; ``words`` say what rows and columns are."""
+    """Return the shape ``[n, p]``, with ``words`` on its rows and columns."""
     return Shape(f"shape [n, p] with n, p >= 1, {words}", lambda actual, n: len(actual) == 2 and 0 not in actual)
 
 
 def exactly(*sizes: int | None, words: str = "") -> Shape:
-    """Return the shape of these sizes, ``None`` for any; ``words`` say what an axis holds: "one row per point"."""
+    """Return the shape with these sizes, ``None`` for any size."""
 
     def fits(actual: tuple[int, ...], n: int | None) -> bool:
         return len(actual) == len(sizes) and all(want is None or want == have for want, have in zip(sizes, actual, strict=True))
@@ -190,7 +196,7 @@ def exactly(*sizes: int | None, words: str = "") -> Shape:
 
 
 def leading(words: str) -> Shape:
-    """Return the shapes ``[n, ...]``, ``n >= 0``, of arrays with at least one axis; ``words`` say what the first one counts."""
+    """Return the shapes ``[n, ...]``, with ``words`` for their first axis."""
     return Shape(f"shape [{words}, ...]", lambda actual, n: len(actual) >= 1)
 
 
@@ -201,15 +207,19 @@ Verify: TypeAlias = Callable[[str, Any, Place], object]
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """Values that a field or an argument may hold."""
+    """Values that a field or an argument may hold.
 
-    allowed: str  # in words that complete "must be ...": "a number > 0"
-    takes: Callable[[object], bool]  # whether a value is of the right type, whatever its shape and range
-    # Raises InvalidArgument on a value of the right type, called ``name``, whose shape or range does not fit its place.
+    The words ``allowed`` follow "must be". Function ``takes`` tests the type of a value, whatever its shape and range; ``verify`` raises
+    ``InvalidArgument`` on a shape or range that does not fit its place. ``classes`` are base classes of objects, empty for numbers.
+    ``interval`` is the range of numbers, ``None`` if they have to meet more. ``convert`` returns the argument of a function from a value.
+    """
+
+    allowed: str
+    takes: Callable[[object], bool]
     verify: Verify = lambda name, value, place: None
-    classes: tuple[type, ...] = ()  # base classes of the objects that the field may hold; none for numbers
-    interval: Interval | None = None  # where its numbers lie; None where that is not all that it asks of them
-    convert: Callable[[Any], Any] = lambda value: value  # what a function whose argument it is gets in place of a value
+    classes: tuple[type, ...] = ()
+    interval: Interval | None = None
+    convert: Callable[[Any], Any] = lambda value: value
 
     def __call__(self, name: str, value: object, place: Place = Place()) -> None:
         """Raise ``InvalidArgument`` unless ``value``, called ``name``, may stand at a place."""
@@ -218,22 +228,22 @@ class Check:
         self.verify(name, value, place)
 
     def refusal(self, name: str, value: object) -> InvalidArgument:
-        """Return the error that says what is allowed and what the value was."""
+        """Return the error with the allowed values and the value."""
         return InvalidArgument(f"{name}: must be {allowed_in_file(self.allowed)}, got {short(value)}")
 
     def __or__(self, other: Check) -> Check:
-        """Return the check for what either allows: ``positive | choice("auto")``."""
+        """Return the check for values that either allows: ``positive | choice("auto")``."""
         return Check(
             f"{self.allowed} or {other.allowed}",
             lambda value: self.takes(value) or other.takes(value),
             lambda name, value, place: (self if self.takes(value) else other).verify(name, value, place),
             (*self.classes, *other.classes),
-            self.interval or other.interval,  # of what is optional, or a number or an object
+            self.interval or other.interval,
             lambda value: (self if self.takes(value) else other).convert(value),
         )
 
     def of(self, shape: Shape) -> Check:
-        """Return the check that also asks for a shape, for items and arguments; of a field the shape is checked beside."""
+        """Return the check that also asks items or arguments for a shape."""
         allowed = f"{self.allowed}; {shape.described()}"
         verify: Verify = lambda name, value, place: self.verify(name, value, place._replace(shape=shape))  # noqa: E731
         return dataclasses.replace(self, allowed=allowed, verify=verify)
@@ -243,7 +253,7 @@ anything = Check("anything", lambda value: True)
 
 
 def of_class(kind: type, words: str = "") -> Check:
-    """Return the check for objects of a class, whose contents are not looked at; ``words`` say what they are, unless the class does."""
+    """Return the check for objects of a class, whatever their contents."""
     return Check(words or kind.described, lambda value: isinstance(value, kind), classes=(kind,))  # type: ignore[attr-defined]
 
 
@@ -252,12 +262,15 @@ def of_class(kind: type, words: str = "") -> Check:
 
 def _numbers(
     allowed: str,
-    interval: Interval | None = None,  # without one, NaN and infinity are allowed, too
-    test: Callable[[str, object], object] | None = None,  # raises on concrete numbers; by default those out of the interval
+    # Without an interval NaN and infinity are allowed. The test raises on concrete numbers, by default outside the interval.
+    interval: Interval | None = None,
+    test: Callable[[str, object], object] | None = None,
     *,
-    leaf: bool = False,  # of a pytree, one number unless a shape is given; otherwise nested lists of arrays are taken, too
-    whole: bool = False,  # of a type of whole numbers
-    engine: bool = False,  # also in the floating type in which the engine calculates
+    # A leaf of a pytree is one number unless a shape is given; otherwise nested lists of arrays are allowed, too.
+    leaf: bool = False,
+    whole: bool = False,
+    # The engine's numbers have to pass in its floating type, too.
+    engine: bool = False,
 ) -> Check:
     """Return the check for real numbers."""
 
@@ -265,7 +278,8 @@ def _numbers(
         if not leaf:
             return not isinstance(value, str | bytes | bool | type(None)) and checks.is_shallow(value)
         is_number = isinstance(value, int | float | np.number | np.ndarray | jax.Array) and not isinstance(value, bool)
-        return is_number or checks.is_sequence_of_numbers(value)  # of which ``canonicalise`` makes one array
+        # Function ``canonicalise`` makes one array of a sequence.
+        return is_number or checks.is_sequence_of_numbers(value)
 
     test = test or (interval.check if interval else lambda name, value: None)
 
@@ -290,16 +304,15 @@ def _numbers(
             if engine:
                 with np.errstate(all="ignore"):
                     rounded = given.astype(float_dtype())
-                test(
-                    f"{name} in {rounded.dtype}", np.where(np.abs(rounded) < np.finfo(rounded.dtype).tiny, 0, rounded)
-                )  # which processors take for zero
+                # Processors take subnormal numbers for zero.
+                test(f"{name} in {rounded.dtype}", np.where(np.abs(rounded) < np.finfo(rounded.dtype).tiny, 0, rounded))
 
     check = Check(allowed, takes, verify, interval=interval if leaf else None)
     return check
 
 
 def _is_plain(value: object, interval: Interval) -> bool:
-    """Return whether a value is one number that is in range, and what the engine makes of it, too; asked of most fields of every object."""
+    """Return quickly whether a number is in range, also for the engine."""
     if not isinstance(value, float | int) or not 1e-30 < abs(value) < (1e30 if type(value) is float else 2**63):
         return False
     return bool(interval.holds(value) and interval.holds(float(float_dtype().type(value))))
@@ -318,23 +331,26 @@ coordinates = _numbers("numbers [..., d]").of(of_points)
 
 
 def between(low: float, high: float, *, open_low: bool = True, open_high: bool = False, host: bool = False) -> Check:
-    """Return the check for numbers in an interval; ``open_*`` says which ends are left out, ``host`` that they stay in float64."""
+    """Return the check for numbers in an interval, without its ``open_*`` ends.
+
+    On the ``host`` numbers stay in float64.
+    """
     interval = Interval(low, high, open_low, open_high)
     return _numbers(f"a number in {interval}", interval, leaf=True, engine=not host)
 
 
 def numbers_from(low: float, high: float) -> Check:
-    """Return the check for an array of numbers from ``low`` to ``high``, both allowed."""
+    """Return the check for numbers from ``low`` to ``high``, both allowed."""
     return _numbers(f"numbers from {low:g} to {high:g}", Interval(low, high, False, False))
 
 
 def integers_from(low: int, high: int) -> Check:
-    """Return the check for an array of whole numbers from ``low`` to ``high``, both allowed."""
+    """Return the check for integers from ``low`` to ``high``, both allowed."""
     return _numbers(f"whole numbers from {low} to {high}", Interval(low, high, False, False), whole=True)
 
 
 def _without_fraction(allowed: str, interval: Interval, words: str) -> Check:
-    """Return the check for leaves that hold whole numbers; a float such as 3.0 is one."""
+    """Return the check for leaves with whole numbers, also as floats."""
 
     def test(name: str, value: object) -> None:
         interval.check(name, value)
@@ -345,7 +361,7 @@ def _without_fraction(allowed: str, interval: Interval, words: str) -> Check:
 
 
 def whole_numbers(least: int, most: int, unit: str) -> Check:
-    """Return the check for leaves that hold whole numbers of some unit; a float such as 3.0 is one."""
+    """Return the check for leaves with whole numbers of a unit."""
     words = f"a whole number of {unit} from {least} to {most}"
     return _without_fraction(words, Interval(least, most, False, False), f"whole numbers of {unit}")
 
@@ -366,7 +382,7 @@ def _is_list(value: object) -> bool:
 
 
 def _of_the_domain(check: Check, *, lists: bool = False) -> Check:
-    """Return the check for numbers of points that the domain has, one or several, or (``lists``) ``[n]`` of them, ``n >= 0``."""
+    """Return the check for numbers of points, or ``lists``, of the domain."""
 
     def verify(name: str, value: Any, place: Place) -> None:
         if lists and len(checks.shape_of(name, value)) != 1:
@@ -407,7 +423,7 @@ def _plain(allowed: str, types: tuple[type, ...], test: Callable[[str, Any], obj
 
 def _is_floating_type(value: object) -> bool:
     try:
-        dtype = np.dtype(value)  # type: ignore[call-overload]  # of anything
+        dtype = np.dtype(value)  # type: ignore[call-overload]
         return value is not None and not isinstance(value, float) and bool(jax.dtypes.issubdtype(dtype, np.floating))
     except (TypeError, ValueError):
         return False
@@ -424,7 +440,7 @@ def _is_key(value: object) -> bool:
         return False
     if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
         return value.shape == ()
-    default = jax.config.jax_default_prng_impl  # type: ignore[attr-defined]  # the generator of keys that do not name theirs
+    default = jax.config.jax_default_prng_impl  # type: ignore[attr-defined]
     return value.dtype == np.uint32 and value.shape == ((2,) if default == "threefry2x32" else (4,))
 
 
@@ -434,7 +450,7 @@ def _key_of(seed: Any) -> jax.Array:
 
 
 def check_seed(name: str, value: object) -> None:
-    """Raise ``InvalidArgument`` unless a seed is one that JAX tells from all others: without 64-bit numbers it drops further bits."""
+    """Raise ``InvalidArgument`` unless JAX uses all bits of a seed."""
     checks.integer(name, value, least=0, most=2**63 - 1 if float_dtype().itemsize == 8 else 2**32 - 1)
 
 
@@ -446,7 +462,7 @@ def _is_label(value: str) -> bool:
 def _is_path(value: object) -> bool:
     try:
         return isinstance(value, str | os.PathLike) and bool(str(value).strip()) and b"\0" not in os.fsencode(value)
-    except (TypeError, ValueError):  # of text that no file system holds
+    except (TypeError, ValueError):
         return False
 
 
@@ -472,13 +488,13 @@ path = Check("text that is not empty, or a path", _is_path)
 
 
 def whole(least: int, most: int = INT32_MAX) -> Check:
-    """Return the check for a whole number of at least ``least`` and at most ``most``."""
+    """Return the check for a whole number from ``least`` to ``most``."""
     words = f"a whole number >= {least}" if most == INT32_MAX else f"a whole number from {least} to {most}"
     return _plain(words, (int, np.integer), partial(checks.integer, least=least, most=most))
 
 
 def how_many_points(least: int = 1) -> Check:
-    """Return the check for a number of points to choose, at least ``least`` and, once the domain is known, at most its size."""
+    """Return the check for a number of points from ``least`` to all."""
     count = whole(least)
 
     def verify(name: str, value: Any, place: Place) -> None:
@@ -496,7 +512,7 @@ def choice(*values: str | int) -> Check:
 
 
 def function(arguments: str) -> Check:
-    """Return the check for a function that can be called with the positional ``arguments``, such as ``"(t, gain)"``."""
+    """Return the check for functions of positional ``arguments``, such as ``"(t)"``."""
     allowed, count = f"a function of {arguments}", arguments.count(",") + 1
 
     def verify(name: str, value: Any, place: Place) -> None:
@@ -506,10 +522,11 @@ def function(arguments: str) -> Check:
 
 
 def check_call(name: str, function: Callable[..., Any], allowed: str, *args: object, **kwargs: object) -> None:
-    """Raise ``InvalidArgument`` unless a function takes these arguments; ``allowed`` says what it must be."""
+    """Raise ``InvalidArgument`` unless a function takes these arguments."""
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # of a built-in function
+    # Built-in functions may have no signature.
+    except (TypeError, ValueError):
         return
     try:
         signature.bind(*args, **kwargs)
@@ -521,7 +538,7 @@ def check_call(name: str, function: Callable[..., Any], allowed: str, *args: obj
 
 
 def each(check: Check, *, least: int = 0, length: int | None = None, types: tuple[type, ...] = (tuple, list)) -> Check:
-    """Return the check for a tuple or list of at least ``least`` items, or of ``length``, every one of which ``check`` allows."""
+    """Return the check for tuples or lists of items allowed by ``check``."""
     several = f" of at least {least} items" if least else "" if length is None else f" of {length} items"
 
     def takes(value: object) -> bool:
@@ -535,7 +552,7 @@ def each(check: Check, *, least: int = 0, length: int | None = None, types: tupl
 
 
 def mapping(check: Check, words: str, *, least: int = 0) -> Check:
-    """Return the check for a mapping from texts, of at least ``least`` entries, whose values ``check`` allows; ``words`` describe it."""
+    """Return the check for a mapping from texts to values of ``check``."""
 
     def takes(value: object) -> bool:
         return isinstance(value, Mapping) and len(value) >= least and all(isinstance(label, str) for label in value)

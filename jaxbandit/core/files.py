@@ -1,4 +1,7 @@
-"""Output files, never overwritten by accident, never half written; and how commands end, by an exit status and a line that says why."""
+"""Output files, never overwritten by accident nor half written, and exits.
+
+The exit of a command is a status and a line that gives the reason.
+"""
 
 from __future__ import annotations
 
@@ -23,25 +26,25 @@ from jaxbandit.core.doors import by_command, either, failure
 
 
 class ExistingOutput(InvalidArgument):
-    """The place asked for already holds something; say ``--force`` (or ``force=True``) to replace it."""
+    """Error of a place with files, unless ``--force`` or ``force=True`` is given."""
 
 
 class CannotWrite(RuntimeError):
-    """A file could not be written, for want of space or of permission; what stood under its name is as it was."""
+    """Error of a file that was not written and stays as before."""
 
     def __init__(self, path: Path, error: Exception) -> None:
         super().__init__(f"cannot write {path}: {reason_of(error)}; what was there before is as it was")
 
 
 def reason_of(error: Exception) -> str:
-    """Return an error in one line, in the operating system's words if it has some."""
+    """Return an error in one line, preferably the operating system's."""
     words = (error.strerror if isinstance(error, OSError) else None) or str(error)
     return next((line.strip() for line in words.splitlines() if line.strip()), type(error).__name__)
 
 
 @contextlib.contextmanager
 def _made_at(path: Path, what: str) -> Iterator[None]:
-    """Turn errors of the operating system, and a ``ValueError`` where a path holds NUL, into ``InvalidArgument``."""
+    """Turn errors of the operating system and of NUL into ``InvalidArgument``."""
     try:
         yield
     except InvalidArgument:
@@ -52,9 +55,10 @@ def _made_at(path: Path, what: str) -> Iterator[None]:
 
 @checked
 def prepare_directory(path: FilePath, *, force: bool = False, besides: str = "") -> Path:
-    """Make ``path`` a directory to write results in, with files in it only by ``force``, or whose names the pattern ``besides`` allows.
+    """Make ``path`` a directory to write results in.
 
-    Raises ``ExistingOutput`` on other files, and ``InvalidArgument`` where it cannot be made or written to.
+    Raises ``ExistingOutput`` on files in it, unless ``force`` is on or their names match the pattern ``besides``, and ``InvalidArgument``
+    on a directory that cannot be made or written to.
     """
     directory = Path(path)
     with _made_at(directory, "the directory"):
@@ -73,7 +77,7 @@ def prepare_directory(path: FilePath, *, force: bool = False, besides: str = "")
 
 @checked
 def prepare_file(path: FilePath, *, force: bool = False) -> Path:
-    """Check that a file can be written at ``path``; raises :class:`ExistingOutput` if one is there and ``force`` is off."""
+    """Return a path to write at, over another file only by ``force``."""
     file = Path(path)
     with _made_at(file, "a place for"):
         if "\0" in str(file):
@@ -87,19 +91,19 @@ def prepare_file(path: FilePath, *, force: bool = False) -> Path:
 
 
 def refuse_device(path: Path) -> None:
-    """Raise ``OSError`` where a path is a device, which may never end."""
+    """Raise ``OSError`` on a device, because reading it may never end."""
     if path.is_char_device() or path.is_block_device():
         raise OSError(errno.EINVAL, "it is a device")
 
 
 def opened_text(path: str | Path, newline: str | None = None) -> TextIO:
-    """Return a file of text in UTF-8, with or without a byte-order mark, opened for reading."""
+    """Open a UTF-8 file for reading, with or without byte-order mark."""
     refuse_device(Path(path))
     return Path(path).open(encoding="utf-8-sig", newline=newline)
 
 
 def toml_table(path: str | Path, what: str) -> dict[str, Any]:
-    """Return the table of a TOML file; raises ``InvalidArgument``, which calls the file ``what``, where there is none."""
+    """Return the table of a TOML file, called ``what`` in errors."""
     try:
         with opened_text(path) as file:
             text = file.read()
@@ -107,12 +111,12 @@ def toml_table(path: str | Path, what: str) -> dict[str, Any]:
         raise InvalidArgument(f"{what}: cannot read {str(path)!r}: {reason_of(error)}") from error
     try:
         return tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits is a ValueError of its own
+    except (ValueError, RecursionError) as error:
         raise InvalidArgument(f"{what}: {path} is no TOML: {reason_of(error)}") from error
 
 
 def drop(path: Path) -> None:
-    """Remove a file or a directory, if it is there; raises :class:`CannotWrite`."""
+    """Remove a file or a directory, if it is there."""
     try:
         if path.is_dir():
             shutil.rmtree(path)
@@ -123,9 +127,10 @@ def drop(path: Path) -> None:
 
 
 def replace(temporary: Path, path: Path) -> None:
-    """Rename a file or directory, in place of the file of that name; once this returns, a power cut cannot take the new name back."""
+    """Rename a file or directory over another, durably in a power cut."""
     os.replace(temporary, path)
-    with contextlib.suppress(OSError):  # of Windows, and of file systems that cannot write a directory down by itself
+    with contextlib.suppress(OSError):
+        # Windows and some file systems cannot synchronise a directory.
         handle = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(handle)
@@ -134,13 +139,15 @@ def replace(temporary: Path, path: Path) -> None:
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Call ``write`` on a temporary name beside ``path`` and rename, so that readers see the old file or the whole new one.
+    """Call ``write`` on a temporary name and rename the file to ``path``.
 
-    Raises ``CannotWrite`` on any error of the operating system, and where something is that is no file, such as a device.
+    Readers so see the old file or the whole new one. Raises ``CannotWrite`` on any error of the operating system, and on a path that is no
+    regular file, such as a device.
     """
     temporary = None
     try:
-        if path.exists() and not path.is_file():  # a file that is renamed would end a device
+        # A renamed file would replace a device.
+        if path.exists() and not path.is_file():
             raise OSError(errno.EINVAL, "it is there and is no regular file")
         handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
         os.close(handle)
@@ -148,7 +155,8 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         write(temporary)
         with temporary.open("rb+") as file:
             os.fsync(file)
-        os.chmod(temporary, 0o644)  # mkstemp makes files that only their owner can read
+        # Only the owner can read the files of mkstemp.
+        os.chmod(temporary, 0o644)
         replace(temporary, path)
     except OSError as error:
         raise CannotWrite(path, error) from error
@@ -159,26 +167,29 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
 
 @by_command()
 def ended(command: Callable[[], int | None], *, go_on: str, less: str, further: Mapping[type[Exception], int] | None = None) -> int:
-    """Run a command and return its exit status; what was not foreseen is raised.
+    """Run a command and return its exit status.
 
-    The status is the command's own (0 for ``None``), 1 for what cannot be written or fit memory, 2 for arguments that cannot be used, 130
-    for an interrupted command, and ``further`` ones by error. ``go_on`` says how to go on after an interruption, ``less`` how to ask for
-    less memory.
+    The status is the command's own (0 for ``None``), 1 for output that cannot be written or memory that does not suffice, 2 for arguments
+    that cannot be used, 130 for an interrupted command, and ``further`` ones by error. Other errors are raised. ``go_on`` says how to go on
+    after an interruption, ``less`` how to ask for less memory.
     """
     status: dict[type[Exception], int] = {CannotWrite: 1, InvalidArgument: 2, **(further or {})}
-    for stream in (sys.stdout, sys.stderr):  # labels may hold letters that the terminal lacks
+    # Labels may contain letters that the terminal lacks.
+    for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
         try:
             return command() or 0
         finally:
-            if sys.stdout is not None:  # it is None where the caller has closed it
-                sys.stdout.flush()  # here, where it can be said that the output cannot be written
+            # It is None if the caller has closed it. A failure to write is reported here.
+            if sys.stdout is not None:
+                sys.stdout.flush()
     except KeyboardInterrupt:
         print(f"interrupted; {go_on}", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # whoever reads the output has had enough of it
+    except BrokenPipeError:
+        # The reader of the output has stopped reading.
         _drop_output()
         return 0
     except tuple(status) as error:
@@ -197,9 +208,9 @@ def ended(command: Callable[[], int | None], *, go_on: str, less: str, further: 
 
 
 def _drop_output() -> None:
-    """Let what is still to be written to standard output go nowhere, so that Python does not try again when it ends."""
+    """Discard unwritten output, so that Python does not write it on exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    # No output to turn: it is closed, or a caller in Python has put its own in place.
+    # The output may be closed, or a caller in Python may have replaced it.
     with contextlib.suppress(OSError, ValueError, AttributeError):
         os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

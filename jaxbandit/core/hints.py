@@ -1,4 +1,4 @@
-"""Hints after a name that is not there: names of other libraries and papers, and the nearest known name."""
+"""Hints after an unknown name, from other libraries, papers and near names."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-SHORTEST = 4  # letters of the beginning of a name by which that is meant
-NEAR = 0.7  # share of letters that a misspelt name has in common with what was meant, at least
+SHORTEST = 4
+NEAR = 0.7
 
-# Names elsewhere, in lower case, and what stands for them here: the first of these that is known where the name was looked for.
+# Names elsewhere, in lower case, and their names here. The first known one counts.
 ALIASES = {
     "alpha": ("noise_variance",),
     "axes": ("domain",),
@@ -50,7 +50,7 @@ ALIASES = {
     "variance": ("noise_variance", "sd"),
 }
 
-# Names of other libraries, in lower case and without underscores, by what to write here; the page "Coming from" has more of each.
+# Names of other libraries, in lower case and without underscores, by the text of the hint. The page "Coming from" has more on each.
 ELSEWHERE = {
     "`Session.create` or `optimise`, and `study.Study` for simulations": "study",
     "`Session.create`, or `optimise` for a function": (
@@ -94,28 +94,28 @@ ELSEWHERE = {
 
 
 def elsewhere(name: str) -> str:
-    """Return what stands here for a name of another library, ``"; here it is ..."``; nothing for other names."""
+    """Return the hint for a name of another library, if any."""
     bare = name.replace("_", "").lower()
     here = next((words for words, names in ELSEWHERE.items() if bare in names.split()), "")
     return f"; here it is {here.replace('`', '')}, see the page 'Coming from Optuna, BoTorch or Ax'" if here else ""
 
 
 def did_you_mean(name: str, known: Iterable[str], places: Mapping[str, str] | None = None) -> str:
-    """Return ``", did you mean ...?"`` with what stands for a name here, or the known one nearest to it; nothing where none is near.
+    """Return ``", did you mean ...?"`` with the nearest name, if any.
 
-    Names that are known in other ``places`` are shown with these.
+    Names that are known in other ``places`` appear with their places.
     """
     shown = dict(places or {}) | {other: other for other in known}
     lowered = {other.lower(): other for other in shown}
     found = [other for other in ALIASES.get(name.lower(), ()) if other in shown]
     found += [lowered[near] for near in difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=NEAR)]
-    # The beginning of a name, as in "length" for "length_scale", has few letters in common with it.
+    # The beginning of a name, such as "length" for "length_scale", shares few letters with it.
     found += [lowered[other] for other in lowered if len(name) >= SHORTEST and other.startswith(f"{name.lower()}_")]
     return f", did you mean {shown[found[0]]!r}?" if found else ""
 
 
 def missing(namespace: str, names: Iterable[str], modules: Mapping[str, Iterable[str]] | None = None) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a module with public ``names``, which says which of these, or of those in ``modules``, was meant."""
+    """Return a module's ``__getattr__``, with a hint at the nearest name."""
 
     def missing(name: str) -> Any:
         within = {other: f"{place}.{other}" for place, inside in (modules or {}).items() for other in inside}

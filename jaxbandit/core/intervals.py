@@ -10,20 +10,21 @@ from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import leading, numbers
 
 VALUES = numbers.of(leading("trials"))
-NORMAL_95 = 1.96  # half-width of a 95% interval of a mean, in standard errors
+# Half-width of a 95% interval of a mean, in standard errors.
+NORMAL_95 = 1.96
 
 
 @checked
 def standard_deviation(values: Annotated[np.ndarray, VALUES]) -> np.ndarray:
-    """Return the sample standard deviation ``[...]`` of ``values [trials, ...]``; NaN with fewer than two trials."""
+    """Return the sample standard deviation over trials, NaN for fewer than two."""
     values = np.asarray(values)
     return values.std(axis=0, ddof=1) if len(values) > 1 else np.full(values.shape[1:], np.nan)[()]
 
 
 @checked
 def half_width(values: Annotated[np.ndarray, VALUES]) -> np.ndarray:
-    """Return the half-width ``[...]`` of the 95% confidence interval of the mean of ``values [trials, ...]``.
+    """Return the half-width ``[...]`` of the mean's 95% confidence interval.
 
-    It is 1.96 standard errors, ``1.96 sd / sqrt(trials)``, and NaN with fewer than two trials.
+    It is ``1.96 sd / sqrt(trials)`` for ``values [trials, ...]``, and NaN with fewer than two trials.
     """
     return np.asarray(NORMAL_95 * standard_deviation(values) / np.sqrt(max(len(values), 1)))

@@ -1,7 +1,7 @@
-"""Named PRNG streams: random numbers drawn for one purpose never depend on those drawn for another.
+"""Named PRNG streams, independent of each other.
 
-A trial's key is folded with a stream's number and then with the round, so noise is the same whatever the algorithm does (common
-random numbers across algorithms), and a run can stop after any round and be resumed.
+A trial's key is folded with a stream's number and then with the round, so noise is the same whatever the algorithm does (common random
+numbers across algorithms), and a run can stop after any round and be resumed.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from jaxbandit.core.declare import Array, Key, KeyOrSeed, checked
 from jaxbandit.core.fields import integers_from, of_class, scalar, whole
 
 __all__ = ["Stream", "round_key", "stream_key", "trial_key", "typed"]
-__dir__ = __all__.copy  # what completion shows
+__dir__ = __all__.copy
 
 
 class Stream(enum.IntEnum):
-    """Purposes of random numbers. Their values are part of the results' reproducibility: append, never renumber."""
+    """Purposes of random numbers, to be appended and never renumbered."""
 
     POLICY = 0
     NOISE = 1
@@ -36,8 +36,8 @@ STREAM = of_class(Stream, "a Stream, one of " + ", ".join(stream.name for stream
 
 @checked
 def typed(given: KeyOrSeed) -> Key:
-    """Return a key as ``jax.random.key`` makes it, of a seed or of one of ``jax.random.PRNGKey``, which holds the same numbers, too."""
-    assert isinstance(given, jax.Array | np.ndarray)  # as `checked` has made it
+    """Return the key of ``jax.random.key`` for a seed or older key."""
+    assert isinstance(given, jax.Array | np.ndarray)
     if jax.dtypes.issubdtype(given.dtype, jax.dtypes.prng_key):
         return given
     return jax.random.wrap_key_data(jnp.asarray(given))  # type: ignore[no-any-return]
@@ -45,18 +45,26 @@ def typed(given: KeyOrSeed) -> Key:
 
 @checked
 def threefry(given: Key) -> Key:
-    """Return a key of JAX's default generator, the only one that ``jax.random.poisson`` knows; a key of ``rbg`` is two equal ones of it."""
+    """Return a key of JAX's default generator, for ``jax.random.poisson``.
+
+    It knows no other generator; a key of ``rbg`` is two equal keys of the default one.
+    """
     return jax.random.wrap_key_data(jax.random.key_data(typed(given))[:2], impl="threefry2x32")  # type: ignore[no-any-return]
 
 
 @checked
 def trial_key(root: Key, trial: Number) -> Key:
-    """Return the key of one trial of a study, the same however many trials run beside it."""
+    """Return a trial's key, the same however many trials run beside it."""
     return jax.random.fold_in(root, trial)
 
 
 def pair_key(root: Key, pair: Array | np.ndarray, common: bool) -> Key:
-    """Return the key of a trial ``pair [3]``: variant, trial, and run from 1; runs have trials of their own unless numbers are common."""
+    """Return the key of a pair's trial.
+
+    A ``pair [3]`` is variant, trial, and run from 1.
+
+    Runs have trials of their own unless numbers are common.
+    """
     return trial_key(root if common else jax.random.fold_in(root, pair[2]), pair[1])
 
 

@@ -1,4 +1,4 @@
-"""Memory and processors of the machine, and refusals of what cannot fit before it is made."""
+"""Memory and processors of the machine, and checks that arrays fit."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ import numpy as np
 from jaxbandit.core.checks import InvalidArgument
 
 CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
-MAPS, MOST_MAPS = Path("/proc/self/maps"), 32_000  # of memory, of which Linux allows a process 65,530; a program on a box holds up to 2,000
+# Linux allows a process 65,530 maps of memory; a program on a box has up to 2,000.
+MAPS, MOST_MAPS = Path("/proc/self/maps"), 32_000
 MADE = set[Hashable]()
 """The ingredients of programs that were compiled for calls to come, which JAX has until it forgets them."""
-_compiled = threading.Event()  # whether a program was made since the maps were counted
+_compiled = threading.Event()
 
 
 def _note_program(event: str, duration_secs: float, **about: str | int) -> None:
@@ -32,7 +33,7 @@ jax.monitoring.register_event_duration_secs_listener(_note_program)
 
 
 def bound_programs() -> None:
-    """Let JAX forget its programs where they hold too many maps of memory: a process that has no more is ended by the compiler."""
+    """Clear JAX's programs, before the compiler runs out of memory maps."""
     if _compiled.is_set():
         _compiled.clear()
         if MAPS.exists() and MAPS.read_bytes().count(b"\n") > MOST_MAPS:
@@ -41,9 +42,9 @@ def bound_programs() -> None:
 
 
 def host_memory() -> int:
-    """Return the bytes of memory that this process can have: the machine's, or less in a container."""
+    """Return the memory of the machine, or of the container, in bytes."""
     bounds = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    with contextlib.suppress(OSError, ValueError):  # no container, or "max"
+    with contextlib.suppress(OSError, ValueError):
         bounds.append(int(CONTAINER_LIMIT.read_text()))
     return min(bounds)
 
@@ -54,7 +55,7 @@ def cores() -> int:
 
 
 def device_memory() -> int:
-    """Return the bytes of all local devices' memory: the machine's for CPUs."""
+    """Return the memory of all local devices, or of a CPU's machine."""
     limits = [(device.memory_stats() or {}).get("bytes_limit", 0) for device in jax.local_devices()]
     return sum(limits) if all(limits) else host_memory()
 
@@ -68,13 +69,13 @@ def in_units(size: int) -> str:
 
 
 def check_fits(name: str, size: int, what: str, remedy: str) -> None:
-    """Raise ``InvalidArgument`` when ``size`` bytes are more than the machine has; the message says ``what`` they hold."""
+    """Raise ``InvalidArgument`` when ``size`` bytes are more than the machine has."""
     if size > host_memory():
         raise InvalidArgument(f"{name}: {what} would take {in_units(size)}, and this machine has {in_units(host_memory())}; {remedy}")
 
 
 def tree_bytes(tree: object) -> int:
-    """Return the bytes of all arrays of a tree, which may be abstract."""
+    """Return the bytes of all arrays of a tree, also abstract ones."""
     leaves = [leaf for leaf in jax.tree.leaves(tree) if isinstance(leaf, jax.Array | np.ndarray | jax.ShapeDtypeStruct)]
     sized = [leaf for leaf in leaves if not jnp.issubdtype(leaf.dtype, jax.dtypes.extended)]
     return int(sum(int(np.prod(leaf.shape)) * np.dtype(leaf.dtype).itemsize for leaf in sized))

@@ -1,7 +1,7 @@
-"""Files of a user's own classes, which a command names by ``--with mine.py``; a study file that names a class runs no code.
+"""Files of a user's own classes, for commands with ``--with mine.py``.
 
-The classes of such a file are then known by their names, ``type = "FixedPenalty"``, and by ``"mine:FixedPenalty"``, as results have them.
-Workers are sent the file's text, and fingerprints count it.
+Study files then know the classes by their names, ``type = "FixedPenalty"``, and results by ``"mine:FixedPenalty"``. A study file that names
+a class runs no code. Workers receive the text of the file, and fingerprints include it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jaxbandit.core.files import reason_of
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """A file of classes: where it was, and its text."""
+    """A file of classes, as its path and its text."""
 
     path: str
     text: bytes
@@ -32,17 +32,18 @@ class Source:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the text, in short."""
+        """Start of the SHA-256 of the text."""
         return hashlib.sha256(self.text).hexdigest()[:16]
 
 
-LOADED = dict[str, Source]()  # the files that this process has run, by the names of their modules
+LOADED = dict[str, Source]()
 
 
 def load(given: str) -> tuple[ModuleType, str]:
-    """Run a file, ``mine.py`` or ``mine.py:Name``, unless it has been; return its module and the name, empty where there is none.
+    """Run a file and return its module and the name after it.
 
-    Raises ``InvalidArgument`` on a file that cannot be read, that fails, or whose module's name is another's.
+    The file is given as ``mine.py`` or ``mine.py:Name``. Raises ``InvalidArgument`` if it cannot be read or fails, or its module's name is
+    taken.
     """
     path, _, name = given.rpartition(":") if given.rpartition(":")[0].endswith(".py") else (given, "", "")
     if not path.endswith(".py") or not Path(path).stem.isidentifier():
@@ -57,7 +58,7 @@ def load(given: str) -> tuple[ModuleType, str]:
 
 
 def run(source: Source) -> ModuleType:
-    """Run a file's text as the module of its name, unless that has been done, and return the module."""
+    """Run a file's text as a module, once, and return the module."""
     name, known = source.module, LOADED.get(source.module)
     if known is not None and known.text == source.text:
         return sys.modules[name]
@@ -65,10 +66,11 @@ def run(source: Source) -> ModuleType:
         raise InvalidArgument(f"with: there is another module called {name!r}; give {source.path} another name")
     module = ModuleType(name)
     module.__file__ = source.path
-    sys.modules[name] = module  # where dataclasses look annotations up
+    # Dataclasses look annotations up there.
+    sys.modules[name] = module
     try:
         exec(compile(source.text, source.path, "exec"), vars(module))
-    except Exception as error:  # any of a user's code
+    except Exception as error:
         del sys.modules[name]
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == source.path]
         where = f", line {lines[-1]}" if lines else ""

@@ -1,4 +1,4 @@
-"""How frozen objects know where they come from, the one way in which the package adds to an object that is made.
+"""Origins of frozen objects, remembered by the objects themselves.
 
 A class declares the fact as a ``ClassVar`` with a default, the value of an object of unknown origin: ``Role.made_from`` (the table of a
 call), ``Sweep.tried``, ``AbstractProblem.drawn_from`` and ``Trajectory.made``. The fact is no field. So it has no part in equality and in
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def remember(item: T, **facts: object) -> T:
-    """Add facts of its origin to a new object, and return it."""
+    """Add facts of its origin to a new object."""
     for name, fact in facts.items():
         object.__setattr__(item, name, fact)
     return item

@@ -1,4 +1,7 @@
-"""The one way the library makes a pytree: frozen dataclasses, floats as leaves, shapes static; and how they, and tables, are shown."""
+"""Frozen dataclasses as pytrees, shown as text and HTML tables.
+
+Floats are leaves and shapes are static; the library makes its pytrees in no other way.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,9 @@ T = TypeVar("T")
 
 
 def static(**kwargs: Any) -> Any:
-    """Declare a dataclass field static: part of the tree's structure, so a new value means a new trace.
+    """Declare a dataclass field static, a part of the tree's structure.
+
+    A new value of a static field means a new trace.
 
     Args:
       **kwargs: keyword arguments of ``dataclasses.field``, such as ``default``.
@@ -42,15 +47,15 @@ def static(**kwargs: Any) -> Any:
 def pytree(cls: type[T]) -> type[T]:
     """Make ``cls`` a frozen, keyword-only dataclass that JAX sees as a pytree.
 
-    Fields are leaves unless they are declared with :func:`static`. Nothing is converted. Its text, and its table in notebooks, name the
-    fields, with the type and shape of an array in place of its numbers, unless they are few. What the class checks on construction (see
-    ``jaxbandit.core.declare.Declared``) is not checked where JAX rebuilds the object, inside ``jit`` and ``vmap``, with tracers and
-    with ``None`` in place of numbers.
+    Fields are leaves unless :func:`static` declares them. Nothing is converted. The text of an object, and its table in notebooks, name the
+    fields, with the type and shape of an array of many numbers. JAX rebuilds objects inside ``jit`` and ``vmap``, with tracers and with
+    ``None`` in place of numbers, without the checks of construction (see ``jaxbandit.core.declare.Declared``).
     """
     if not isinstance(cls, type):
         raise InvalidArgument(f"cls: must be a class, got {short(cls)}; write @jaxbandit.pytree above a class")
     cls = dataclasses.dataclass(frozen=True, kw_only=True, repr=False)(cls)
-    if not any("__repr__" in vars(base) for base in cls.__mro__[:-1]):  # object, the last, has one
+    # The last base, object, has a __repr__.
+    if not any("__repr__" in vars(base) for base in cls.__mro__[:-1]):
         cls.__repr__ = lambda self: f"{type(self).__name__}({', '.join(map('='.join, fields_in_brief(self)))})"  # type: ignore[method-assign]
     if not any("_repr_html_" in vars(base) for base in cls.__mro__):
         cls._repr_html_ = lambda self: html_fields(type(self).__name__, fields_in_brief(self))  # type: ignore[attr-defined]
@@ -58,11 +63,11 @@ def pytree(cls: type[T]) -> type[T]:
     return cls
 
 
-PYTREES = set[type]()  # all classes that are registered
+PYTREES = set[type]()
 
 
 def register(cls: type) -> None:
-    """Let JAX see a dataclass as a pytree, unless it does already."""
+    """Register a dataclass with JAX as a pytree, unless it already is."""
     if cls in PYTREES:
         return
     PYTREES.add(cls)
@@ -78,28 +83,29 @@ def register(cls: type) -> None:
         return tuple((key, getattr(x, key.name)) for key in keys), (cls, *(getattr(x, name) for name in statics))
 
     def unflatten(aux: Any, children: Any) -> Any:
-        item: Any = object.__new__(cls)  # not cls(...), which would check what JAX fills in
+        # The constructor would check the values that JAX fills in.
+        item: Any = object.__new__(cls)
         for name, value in (*zip(leaves, children, strict=True), *zip(statics, aux[1:], strict=True)):
             object.__setattr__(item, name, value)
         return item
 
-    # Not register_dataclass: in JAX 0.10.2 the structures of two dataclasses with equal fields compare equal, so that a cache keyed by
-    # structure takes one for the other whenever their hashes share a bucket. The class in the auxiliary data tells them apart.
+    # With register_dataclass (JAX 0.10.2) the structures of two dataclasses with equal fields compare equal, and a cache keyed by structure
+    # confuses them whenever their hashes share a bucket. The class in the auxiliary data keeps them apart.
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
 
 
-MOST_NUMBERS_SHOWN = 6  # in the text of an object
+MOST_NUMBERS_SHOWN = 6
 
 
 def fields_in_brief(item: Any) -> list[tuple[str, str]]:
-    """Return the fields of a dataclass with their values as text; a field that is ``None`` or ``()``, as by default, is left out."""
+    """Return a dataclass's fields as text, without defaults ``None`` and ``()``."""
     named = ((field, getattr(item, field.name)) for field in dataclasses.fields(item) if field.repr)
     nothing: tuple[object, ...] = None, ()
     return [(field.name, in_brief(value)) for field, value in named if not any(value is one and field.default is one for one in nothing)]
 
 
 def in_brief(value: Any) -> str:
-    """Return a field's value as text, an array of many numbers as its type and shape."""
+    """Return a value as text, a large array as type and shape."""
     if isinstance(value, jax.core.Tracer):
         return f"traced {value.dtype}{list(value.shape)}"
     if isinstance(value, tuple) and type(value) is tuple:
@@ -126,9 +132,10 @@ def replace(obj: T, **changes: Any) -> T:
 
 
 def set_field(item: Any, path: str, value: object, where: str) -> Any:
-    """Return a copy of a dataclass, or of a table, with the field at ``path``, names separated by dots, set to ``value``.
+    """Return a copy of a dataclass or table with one field set.
 
-    Raises ``InvalidArgument``, with ``where`` as the place, on a field that is unknown, static or fixed, and on a value not allowed.
+    A path is names separated by dots. Raises ``InvalidArgument``, with ``where`` as the place, on a field that is unknown, static or fixed,
+    and on a value that the class does not allow.
     """
     first, dot, rest = path.partition(".")
     if isinstance(item, Mapping):
@@ -151,49 +158,54 @@ def set_field(item: Any, path: str, value: object, where: str) -> Any:
 
 
 def as_argument(given: Any) -> Any:
-    """Return an array that a compiled program takes as it is; ``jnp.asarray`` would compile a program for each shape from the host.
+    """Return an array that a compiled program takes as it is.
 
-    An array of the host is passed as a view: a jitted ``vmap`` that returns one as it is leaves JAX (0.10 to 0.12) with its float32 copy,
-    which it would take for the same object later, in a program in float64, too.
+    Unlike this, ``jnp.asarray`` compiles a program for each shape. An array of the host becomes a view, because a jitted ``vmap`` that
+    returns its argument leaves JAX (0.10 to 0.12) with a float32 copy, used for the same object in later programs in float64, too.
     """
     return given if isinstance(given, jax.Array) else np.asarray(given).view()
 
 
 def canonicalise(tree: T) -> T:
-    """Turn every number and array of a tree into an array of the engine's types, so equal structures share one trace.
+    """Turn a tree's numbers and arrays into arrays of the engine's types.
 
-    Without it ``beta=1``, ``beta=1.0`` and ``beta=jnp.float32(1)`` would compile three times. A list or tuple of numbers is an array.
-    PRNG keys and booleans pass. What is on the host stays there, as NumPy's arrays: a compiled program takes all of them over at once,
-    which is much cheaper than one by one.
+    Equal structures then share one trace: without it ``beta=1``, ``beta=1.0`` and ``beta=jnp.float32(1)`` would compile three times. A list
+    or tuple of numbers is an array. PRNG keys and booleans pass. Numbers on the host stay there, as NumPy's arrays, because a compiled
+    program takes all of them over at once, much cheaper than one by one.
     """
     check_not_forked()
     dtype = float_dtype()
 
     def leaf(x: Any) -> Any:
         if isinstance(x, list | tuple):
-            shape_of("tree", x)  # which refuses rows of different lengths
+            # It refuses rows of different lengths.
+            shape_of("tree", x)
             x = np.asarray(x)
         if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.extended):
             return x
         if isinstance(x, int) and not isinstance(x, bool):
-            return np.asarray(x, dtype)  # a bare integer in a float field (`beta=3`) is a number, not an index
+            # A bare integer in a float field, as in `beta=3`, is a number and not an index.
+            return np.asarray(x, dtype)
         kind = x.dtype if isinstance(x, jax.Array | np.ndarray) else np.asarray(x).dtype
-        if kind.kind not in "biufcV":  # V: JAX's own types of few bits
+        # JAX's own types of few bits are of kind V.
+        if kind.kind not in "biufcV":
             raise InvalidArgument(f"tree: must hold numbers, got {short(x)}")
         asarray = jnp.asarray if isinstance(x, jax.Array) else np.asarray
         if jnp.issubdtype(kind, np.floating):
             return as_argument(asarray(x, dtype))
         if jnp.issubdtype(kind, np.integer):
-            return asarray(x, dtype if isinstance(x, np.integer) else np.int32)  # index tables are arrays
+            # Tables of indices are arrays, unlike single integers.
+            return asarray(x, dtype if isinstance(x, np.integer) else np.int32)
         return jnp.asarray(x)
 
-    with np.errstate(over="ignore"):  # what is too large becomes infinite, which the check of its field has refused
+    # A number that is too large becomes infinite; the check of its field has refused it before.
+    with np.errstate(over="ignore"):
         converted: T = jax.tree.map(leaf, tree, is_leaf=lambda x: is_sequence_of_numbers(x) or is_iterator(x))
     return converted
 
 
 def signature(tree: Any) -> Any:
-    """Structure, shapes and types: equal for trees that one compiled program takes."""
+    """Return structure, shapes and types, equal for trees that share a program."""
     return jax.tree.structure(tree), tuple((np.shape(x), str(x.dtype)) for x in jax.tree.leaves(tree))
 
 
@@ -202,10 +214,11 @@ LEFT = "text-align:left"
 
 
 def aligned(lines: Sequence[Sequence[str]], *, width: int | None = None) -> str:
-    """Format lines of cells as text in columns: the first left-aligned, the others right-aligned, a rule under the first line.
+    """Format lines of cells as columns of text under a ruled head.
 
-    What is wider than ``width`` letters is cut into blocks of columns, one below the other, each with the first column, which is wrapped
-    where it would leave no room, and with those after it that tell lines apart.
+    The first column is left-aligned, the others are right-aligned. A table wider than ``width`` letters becomes blocks of columns, one
+    below the other. Each block repeats the first column, wrapped where it would leave no room, and the columns after it that distinguish
+    lines.
     """
     tell = next((n for n in range(1, len(lines[0])) if len({tuple(line[:n]) for line in lines}) == len(lines)), 1)
     widths = [max(len(line[c]) for line in lines) for c in range(len(lines[0]))]
@@ -225,13 +238,13 @@ def aligned(lines: Sequence[Sequence[str]], *, width: int | None = None) -> str:
 
 
 def filled(line: str, width: int | None = None, indent: str = "") -> str:
-    """Return a line as several of at most so many letters, by default those of the terminal, the further ones after an indent."""
+    """Wrap a line at ``width`` letters, by default the terminal's."""
     width = shutil.get_terminal_size().columns if width is None else width
     return textwrap.fill(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def html_table(head: Sequence[str], body: Sequence[Sequence[str]], *, caption: str = "") -> str:
-    """Return a table as HTML, all text escaped; the first column is left-aligned."""
+    """Return a table as HTML, its first column left-aligned and text escaped."""
 
     def line(cells: Sequence[str], tag: str) -> str:
         return "<tr>" + "".join(f"<{tag}{'' if n else f' style={LEFT!r}'}>{escape(cell)}</{tag}>" for n, cell in enumerate(cells)) + "</tr>"
@@ -242,7 +255,7 @@ def html_table(head: Sequence[str], body: Sequence[Sequence[str]], *, caption: s
 
 
 def html_fields(title: str, fields: Sequence[tuple[str, str]], *, picture: bytes = b"", said: str = "") -> str:
-    """Return an object as HTML: its title, a line for each field, and a picture with alternative text ``said``; all text escaped."""
+    """Return an object as HTML, with a picture that ``said`` describes."""
     rows = "".join(
         f"<tr><th style={LEFT!r}>{escape(name)}</th><td style={LEFT!r}>{escape(text).replace(chr(10), '<br>')}</td></tr>"
         for name, text in fields

@@ -1,4 +1,4 @@
-"""Status flags of a trial, as bits of one integer: a trial that goes wrong is flagged and neither stops nor changes the others."""
+"""Status flags of a trial, bits that neither stop nor change trials."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from jaxbandit.core.declare import Array
 from jaxbandit.core.fields import integers_from, whole
 
 __all__ = ["FAILED", "MESSAGES", "REMEDIES", "Status", "explain", "flags_in_words", "healthy"]
-__dir__ = __all__.copy  # what completion shows
+__dir__ = __all__.copy
 
 
 class Status(enum.IntFlag):
-    """Flags of a trial. ``OK`` is 0; the results of a trial with any bit of ``FAILED`` are meaningless from its failed round on."""
+    """Flags of a trial.
+
+    ``OK`` is 0. With any bit of ``FAILED`` the results of a trial are meaningless from its failed round on.
+    """
 
     OK = 0
     NONFINITE_FEEDBACK = 1
@@ -41,7 +44,7 @@ class Status(enum.IntFlag):
     NO_SAFE_POINT = 1048576
 
 
-#: Bits of which each alone means that a trial has failed, so that averages leave it out.
+#: Each of these bits alone means that a trial has failed, so that averages leave it out.
 FAILED = Status.NONFINITE_FEEDBACK | Status.NONFINITE_SCORE | Status.NONFINITE_TRUTH | Status.NONFINITE_STATE
 FAILED |= Status.NEGATIVE_DELAY | Status.NEGATIVE_WIDTH | Status.NO_SUCH_POINT | Status.OUT_OF_RANGE
 
@@ -105,7 +108,10 @@ def healthy(status: np.ndarray) -> np.ndarray: ...
 @overload
 def healthy(status: Array) -> Array: ...
 def healthy(status: np.ndarray | Array) -> np.ndarray | Array:
-    """Return booleans ``[...]``, true for trials without a failure flag; infeasibility, declared or real, is not a failure."""
+    """Return booleans ``[...]``, true for trials without a failure flag.
+
+    Infeasibility, declared or real, is not a failure.
+    """
     STATUS("status", status)
     if isinstance(status, list | tuple) or not np.size(status):
         status = np.asarray(status, np.int64)
@@ -113,13 +119,13 @@ def healthy(status: np.ndarray | Array) -> np.ndarray | Array:
 
 
 def explain(bits: int) -> str:
-    """Return the messages of a trial's flags, joined by semicolons; ``"ok"`` when no flag is set."""
+    """Return the messages of a trial's flags, or ``"ok"`` without flags."""
     BITS("bits", bits)
     return "; ".join(text for flag, text in MESSAGES.items() if bits & flag) or "ok"
 
 
 def flags_in_words(status: np.ndarray | Array) -> list[str]:
-    """Return a line for each flag that any of the trials of ``status [...]`` has: in how many of them, what it means, and what to do."""
+    """Return a line per flag with its count, message and remedy."""
     STATUS("status", status)
     bits = np.asarray(status, np.int64)
     counts = {flag: int(np.count_nonzero(bits & int(flag))) for flag in MESSAGES}

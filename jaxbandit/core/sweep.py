@@ -1,4 +1,4 @@
-"""Variants of one object that one compiled program runs: what they share is held once."""
+"""Variants of one object that one compiled program runs."""
 
 from __future__ import annotations
 
@@ -23,17 +23,20 @@ MOST_VARIANTS = 10**6
 
 @pytree
 class Sweep(Described):
-    """``size`` objects of one structure, of which only the leaves that differ are held more than once.
+    """Objects of one structure that store equal leaves only once.
 
-    :func:`sweep` makes one of an algorithm, a surrogate or a delay model; ``jaxbandit.simulate`` takes it in place of the object.
+    :func:`sweep` makes a sweep of an algorithm, a surrogate or a delay model; ``jaxbandit.simulate`` takes it in place of the object.
     """
 
     described: ClassVar[str] = "a sweep of one, jaxbandit.sweep(...)"
-    shared: tuple[object, ...]  # the leaves, None where objects differ
-    differing: tuple[Array | np.ndarray | None, ...]  # [size, ...] where they do, else None
+    # Leaves are None where objects differ.
+    shared: tuple[object, ...]
+    # [size, ...], else None
+    differing: tuple[Array | np.ndarray | None, ...]
     structure: jax.tree_util.PyTreeDef = static()
     size: int = static()
-    tried: ClassVar[Sequence[Mapping[str, object]]] = ()  # the values of every variant by their paths, where they are known
+    # The values of every variant by their paths, where they are known.
+    tried: ClassVar[Sequence[Mapping[str, object]]] = ()
 
     def __repr__(self) -> str:
         numbered = jax.tree.unflatten(self.structure, range(len(self.differing)))
@@ -46,7 +49,7 @@ class Sweep(Described):
         traced = is_traced(number)
         if not traced:
             integer("number", number, least=0, most=self.size - 1)
-        pairs = zip(self.shared, self.differing, strict=True)  # NumPy takes no traced index
+        pairs = zip(self.shared, self.differing, strict=True)
         leaves = [one if many is None else (jnp.asarray(many) if traced else many)[number] for one, many in pairs]
         return jax.tree.unflatten(self.structure, leaves)
 
@@ -56,7 +59,9 @@ class Sweep(Described):
 
 
 def sweep(base: object, values: Mapping[str, Sequence[object]], *, zipped: bool = False) -> Sweep:
-    """Return variants of ``base`` that differ in some fields, for one compiled run over all of them.
+    """Return variants of ``base`` that differ in some fields.
+
+    One compiled program runs all of them.
 
     Args:
       base: an algorithm, a surrogate or a delay model.
@@ -84,14 +89,16 @@ def sweep(base: object, values: Mapping[str, Sequence[object]], *, zipped: bool 
         except (TypeError, InvalidArgument) as error:
             raise InvalidArgument(f"sweep: values: expected numbers, or objects that hold numbers, got {short(chosen)}") from error
     for path, given in values.items():
-        gather_variants([canonicalise(value) for value in given], f"sweep.{path}")  # refuses values of several shapes or kinds
+        # This refuses values of several shapes or kinds.
+        gather_variants([canonicalise(value) for value in given], f"sweep.{path}")
     return remember(gather_variants(variants), tried=tried)
 
 
 def combinations(values: Mapping[str, Sequence[object]], *, zipped: bool, where: str) -> list[dict[str, object]]:
-    """Return the values of every variant by their paths: every combination, or if ``zipped`` the first values, the second ones and so on.
+    """Return the values of every variant by their paths.
 
-    Raises ``InvalidArgument`` on a field without a list of values, or zipped lists of different lengths; ``where`` names the place.
+    There is a variant for every combination, or if ``zipped`` for the first values, the second values and so on. Raises
+    ``InvalidArgument``, with ``where`` as the place, on a field without a list of values, or zipped lists of different lengths.
     """
     for path, given in values.items():
         short_enough(f"{where}.{path}", given)
@@ -109,9 +116,9 @@ def combinations(values: Mapping[str, Sequence[object]], *, zipped: bool, where:
 
 
 def gather_variants(trees: Sequence[object], where: str = "sweep") -> Sweep:
-    """Return objects of one structure as a :class:`Sweep`; leaves are compared by value.
+    """Return objects of one structure as a :class:`Sweep`, comparing leaves by value.
 
-    Raises ``InvalidArgument`` when objects differ in structure or in the shape of a leaf; ``where`` names the place.
+    Raises ``InvalidArgument``, with ``where`` as the place, when objects differ in structure or in the shape of a leaf.
     """
     structure: Any = jax.tree.structure(trees[0])
     if any(jax.tree.structure(tree) != structure for tree in trees):
@@ -124,7 +131,7 @@ def gather_variants(trees: Sequence[object], where: str = "sweep") -> Sweep:
             raise InvalidArgument(f"{where}: values of one field must have one shape, got {shapes}")
         same = all(leaf is leaves[0] or np.array_equal(_plain(leaf), _plain(leaves[0])) for leaf in leaves[1:])
         shared.append(leaves[0] if same else None)
-        # On the host, where variants are picked one by one before a run; NumPy cannot hold keys.
+        # Leaves stay on the host, where a run picks variants one by one; NumPy cannot store keys.
         differing.append(None if same else jnp.stack(leaves) if any(map(_is_key, leaves)) else np.stack(list(map(np.asarray, leaves))))
     return Sweep(shared=tuple(shared), differing=tuple(differing), structure=structure, size=len(trees))
 
@@ -134,5 +141,5 @@ def _is_key(leaf: object) -> bool:
 
 
 def _plain(leaf: Any) -> np.ndarray:
-    """Return the numbers of a leaf, which may be a PRNG key."""
+    """Return the numbers of a leaf, also of a PRNG key."""
     return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)

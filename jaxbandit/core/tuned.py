@@ -1,4 +1,4 @@
-"""Result of a search for hyper-parameters, by grid or by descent: the best, and all that were tried with their losses."""
+"""Result of a search for hyper-parameters, by grid or by descent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """Hyper-parameters that were tried.
+    """Hyper-parameters that a search tried, with their loss.
 
     Attributes:
       values: the hyper-parameters: values by path for a grid, a pytree of parameters for a descent.
@@ -56,19 +56,19 @@ class Tuned(Generic[T]):
     model: Any = None
 
     def to_xarray(self) -> Any:
-        """Return the history as an ``xarray.Dataset`` along ``step``, with the improvement as attributes."""
-        import xarray as xr  # of the study extra
+        """Return the history along ``step``, with the improvement as attributes."""
+        import xarray as xr
 
         variables = {name: (("step", "parameter")[: values.ndim], values) for name, values in self.history.items()}
         attributes = {"improvement": self.improvement, "improvement_low": self.interval[0], "improvement_high": self.interval[1]}
         return xr.Dataset(variables, attrs=attributes)
 
     def plot(self, axes: Any = None) -> Any:
-        """Draw the loss over the steps, with its standard errors, into ``axes`` or new ones, and return them."""
+        """Draw the loss over the steps into ``axes`` or new ones."""
         if not self.history:
             raise InvalidArgument("history: must hold the steps of a descent to be drawn, got none, as a search of a grid has")
         if axes is None:
-            import matplotlib.pyplot as plt  # of the study extra
+            import matplotlib.pyplot as plt
 
             axes = plt.subplots(layout="constrained")[1]
         steps, value, error = np.arange(len(self.history["value"])), self.history["value"], self.history["standard_error"]

@@ -1,4 +1,4 @@
-"""A line about what takes longer than a moment, on a terminal or in a notebook; pipes and continuous integration stay as they are."""
+"""A line about long work, on a terminal or in a notebook."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-AFTER, EVERY = 2.0, 0.5  # seconds until the line is shown, and until it is shown anew
+# Seconds until the line appears, and between its updates.
+AFTER, EVERY = 2.0, 0.5
 
 
 def in_notebook() -> bool:
@@ -28,7 +29,7 @@ def is_watched() -> bool:
 
 
 def _writer() -> Callable[[str], None]:
-    """Return a function that shows a line in place of the line before; an empty line leaves nothing."""
+    """Return a function that replaces the shown line, by nothing if empty."""
     stream, width = sys.stderr, max(shutil.get_terminal_size().columns - 1, 20)
 
     def on_terminal(line: str) -> None:
@@ -51,7 +52,7 @@ def _writer() -> Callable[[str], None]:
 
 @contextlib.contextmanager
 def shown(line: Callable[[float], str]) -> Iterator[None]:
-    """Show a line, a function of the seconds that have passed, while the block goes on; it disappears with its end."""
+    """Show ``line(seconds)`` while the block runs, with the seconds since its start."""
     if not is_watched():
         yield
         return
@@ -65,7 +66,7 @@ def shown(line: Callable[[float], str]) -> Iterator[None]:
         if wait == EVERY:
             write("")
 
-    # The display of a notebook's cell is known by context.
+    # The context knows the display of a notebook's cell.
     thread = threading.Thread(target=contextvars.copy_context().run, args=(show,), daemon=True)
     thread.start()
     try:
