@@ -1,7 +1,7 @@
-"""The alternating direction method of multipliers (ADMM) for the consensus ``x = z_j``: quadratic terms, updates, stopping rule.
+"""Alternating direction method of multipliers (ADMM) for the consensus ``x = z_j``.
 
-For ``min F(x) + sum_j H_j(z_j)`` subject to ``x = z_j`` with multipliers ``y_j``, the x-step minimises
-``F(x) + (m rho / 2) |x - mean_j(z_j - y_j / rho)|^2``, the z-steps ``H_j(z) + (rho / 2) |x - z + y_j / rho|^2``; then
+It solves ``min F(x) + sum_j H_j(z_j)`` subject to ``x = z_j`` with multipliers ``y_j``. The x-step minimises
+``F(x) + (m rho / 2) |x - mean_j(z_j - y_j / rho)|^2``, and each z-step minimises ``H_j(z) + (rho / 2) |x - z + y_j / rho|^2`` and sets
 ``y_j += rho (x - z_j)`` (Boyd et al. 2011, sec. 3 and 7).
 """
 
@@ -18,12 +18,12 @@ from jaxbandit.core.fields import Letter, positive
 from jaxbandit.core.pytree import pytree, replace
 
 __all__ = ["Agreement", "Consensus"]
-__dir__ = __all__.copy  # what completion shows
+__dir__ = __all__.copy
 
 
 @pytree
 class Agreement(Declared):
-    """Tolerances of the stopping rule of ADMM (Boyd et al. 2011, sec. 3.3.1 and 3.4.1).
+    """Tolerances of ADMM's stopping rule (Boyd et al. 2011, sec. 3.3.1).
 
     Attributes:
       absolute: ``eps_abs > 0``, in the units of the variables.
@@ -42,41 +42,41 @@ class Agreement(Declared):
 
 @pytree
 class Consensus:
-    """The variables of ADMM: ``x``, its ``m`` copies ``z_j`` and their multipliers, all of ``d`` coordinates."""
+    """Variables of ADMM: ``x``, its copies ``z_j`` and their multipliers ``y_j``."""
 
     x: Array  # [d]
     z: Array  # [m, d]
-    z_before: Array  # [m, d] at the end of the previous outer iteration
+    z_before: Array  # [m, d] previous outer iteration
     y: Array  # [m, d]
     rho: Array  # []
 
     @classmethod
     def start(cls, point: Array, copies: int, rho: Array) -> Consensus:
-        """Return all variables at ``point [d]``, with multipliers 0."""
+        """Return variables that all equal ``point [d]``, with multipliers 0."""
         z = jnp.broadcast_to(point[None], (copies, point.shape[0]))
         return cls(x=point, z=z, z_before=z, y=jnp.zeros_like(z), rho=rho)
 
     def x_pull(self, points: Array) -> Array:
-        """Return ``(m rho / 2) |x - mean_j(z_j - y_j / rho)|^2`` for every ``x`` of ``points [M, d]``, as ``[M]``."""
+        """Return the quadratic term ``[M]`` of the x-step at ``points [M, d]``."""
         target = jnp.mean(self.z - self.y / self.rho, axis=0)
         return (0.5 * self.z.shape[0]) * self.rho * squared_distance(points, target)
 
     def z_pull(self, points: Array, j: Array) -> Array:
-        """Return ``(rho / 2) |x - z + y_j / rho|^2`` for every ``z`` of ``points [M, d]``, as ``[M]``; ``j []`` counts from 0."""
+        """Return the quadratic term ``[M]`` of z-step ``j`` (from 0)."""
         return 0.5 * self.rho * squared_distance(points, self.x + self.y[j] / self.rho)
 
     def with_z(self, point: Array, j: Array) -> Consensus:
-        """Return the variables after the z-step of copy ``j []`` (from 0) that found ``point [d]``; its multiplier has moved."""
+        """Return the variables after z-step ``j`` (from 0) found ``point [d]``."""
         mine = (jnp.arange(self.z.shape[0], dtype=jnp.int32) == j)[:, None]
         moved = self.y + self.rho * (self.x - point)[None]
         return replace(self, z=jnp.where(mine, point[None], self.z), y=jnp.where(mine, moved, self.y))
 
     def close(self, rules: Agreement) -> tuple[Consensus, Array]:
-        """Return the variables after an outer iteration, with ``rho`` adapted, and whether they agree.
+        """Return the variables after an outer iteration, and whether they agree.
 
-        They agree when for all ``j`` the residuals ``|x - z_j|`` and ``rho |z_j - z_j^before|`` are below ``sqrt(d) eps_abs +
-        relaxation eps_rel max(|x|, |z_j|)`` and ``sqrt(d) eps_abs + relaxation eps_rel rho |y_j|``. ``rho`` doubles when the mean primal
-        residual exceeds ten times the mean dual one, and halves in the reverse case.
+        They agree when for all ``j`` the primal residual ``|x - z_j|`` is below ``sqrt(d) eps_abs + relaxation eps_rel max(|x|, |z_j|)``
+        and the dual residual ``rho |z_j - z_j^before|`` is below ``sqrt(d) eps_abs + relaxation eps_rel rho |y_j|``. ``rho`` doubles when
+        the mean primal residual exceeds ten times the mean dual residual, and halves in the reverse case.
         """
         primal, dual = _norm(self.x[None] - self.z), self.rho * _norm(self.z - self.z_before)
         base, slope = self.x.shape[0] ** 0.5 * rules.absolute, rules.relaxation * rules.relative

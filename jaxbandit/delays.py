@@ -25,7 +25,7 @@ from jaxbandit.core.pytree import float_dtype, pytree, static
 
 __all__ = ["LONGEST_DELAY", "NEVER", "POISSON_MEAN", "Constant", "Delay", "Empirical", "Geometric", "Lossy", "Mirrored"]
 __all__ += ["LogNormal", "NoDelay", "Pareto", "PerOutput", "Poisson", "Uniform"]
-__dir__ = __all__.copy  # what completion shows
+__dir__ = __all__.copy
 __getattr__ = missing(__name__, __all__)
 
 NEVER = 2**30  #: stands for feedback that never arrives; added to a round below 2^30 it stays an int32

@@ -1,6 +1,6 @@
-"""Exploration strategies: estimates of the reward, optimistically high, and of every constraint, optimistically low, in one round.
+"""Exploration strategies: optimistic estimates of the reward and the constraints.
 
-Algorithms take the strategy as a parameter. It also estimates one combination of outputs that share a factor: a penalised reward.
+Algorithms have a strategy as a parameter. It also estimates a weighted sum of the outputs, such as a penalised reward.
 """
 
 from __future__ import annotations
@@ -24,28 +24,32 @@ from jaxbandit.surrogates import AbstractSurrogate, Prediction
 from jaxbandit.widths import WidthLike
 
 __all__ = ["Bounds", "DiscreteGaussian", "DiscreteUniform", "Distribution", "Estimate", "Gaussian", "Randomised", "Strategy", "Thompson"]
-__dir__ = __all__.copy  # what completion shows
+__dir__ = __all__.copy
 __getattr__ = missing(__name__, __all__)
 
 
 @pytree
 class Estimate:
-    """Estimates of one round, of ``m`` constraints at ``M`` points."""
+    """Estimates of one round at ``M`` points.
+
+    ``draws`` are signed multiples of sigma ``[1 + m]`` (Randomised) or joint draws ``[1 + m, M]`` (Thompson). Scores that use means as
+    estimates need ``sd``.
+    """
 
     reward: Array  # [M]
     costs: Array  # [m, M]
-    widths: Array  # [1 + m] the beta_t of every output
-    draws: Array | None = None  # [1 + m] signed multiples of sigma (Randomised), or [1 + m, M] joint draws (Thompson)
-    sd: Array | None = None  # [1 + m, M] deviations, for scores that take means as estimates
-    noise: Array | None = None  # [] or [M] noise variance of the reward
+    widths: Array  # [1 + m] beta_t
+    draws: Array | None = None
+    sd: Array | None = None  # [1 + m, M]
+    noise: Array | None = None  # [] or [M] reward's variance
 
 
 class Strategy(Declared, abc.ABC):
-    """Abstract base of exploration strategies: pytree dataclasses that estimate every output at every point.
+    """Abstract base of exploration strategies.
 
     Attributes:
       reward_width: ``beta`` of the reward: a number > 0 or a schedule of :mod:`jaxbandit.widths`.
-      cost_width: ``beta`` of the constraints: the same, or ``[m]`` numbers.
+      cost_width: ``beta`` of the constraints: a number for all, ``[m]`` numbers, or a schedule.
     """
 
     described: ClassVar[str] = "an exploration strategy of jaxbandit.estimators, such as Bounds()"
@@ -59,11 +63,11 @@ class Strategy(Declared, abc.ABC):
 
     @abc.abstractmethod
     def combination(self, surrogate: AbstractSurrogate, posterior: object, weights: Array, t: Array, key: Key) -> Estimate:
-        """Return the optimistic estimate of ``sum_k weights[k] output_k``, ``weights [1 + m]``, as one function with the reward's width."""
+        """Return the estimate of ``sum_k weights[k] output_k`` with the reward's width."""
 
 
 def _betas(strategy: Strategy, t: Array, belief: Prediction) -> Array:
-    """Return the widths ``[1 + m]`` from the reward's and the constraints' schedules."""
+    """Return the widths ``[1 + m]`` of the reward and the constraints."""
     schedules = ((strategy.reward_width, slice(0, 1)), (strategy.cost_width, slice(1, None)))
     recent = [None if belief.recent is None else belief.recent[part] for _, part in schedules]
     betas = [widths.evaluate(width, t, belief.gain[part], r) for (width, part), r in zip(schedules, recent, strict=True)]
@@ -76,7 +80,7 @@ class Bounds(Strategy):
 
     Attributes:
       reward_width: ``beta`` of the reward: a number > 0 or a schedule of :mod:`jaxbandit.widths`.
-      cost_width: the same for the constraints: one for all, or ``[m]`` numbers.
+      cost_width: ``beta`` of the constraints: a number for all, ``[m]`` numbers, or a schedule.
     """
 
     described: ClassVar[str] = "confidence bounds, estimators.Bounds(...)"
@@ -101,9 +105,9 @@ class Bounds(Strategy):
 
 @pytree
 class Thompson(Strategy):
-    """Thompson sampling: independent joint draws from ``GP(mu, beta^2 k_t)`` for reward and constraints (Chowdhury and Gopalan 2017).
+    """Thompson sampling (Chowdhury and Gopalan 2017).
 
-    A draw costs ``O(M r)`` in the feature forms; the row cache has none.
+    Each output has its own joint draw from ``GP(mu, beta^2 k_t)``. A draw costs ``O(M r)`` in the feature forms. The row cache cannot draw.
 
     Attributes:
       reward_width, cost_width: the factor ``beta`` on the posterior standard deviation, as in :class:`Bounds`.
@@ -125,23 +129,24 @@ class Thompson(Strategy):
         return Estimate(reward=score, costs=mean[1:], widths=beta, draws=score[None])
 
 
-MOST_POINTS = 10**6  # of a discrete distribution, whose values are tabulated in every round
+# Every round tabulates the values of a discrete distribution, so their number is limited.
+MOST_POINTS = 10**6
 
 
 class Distribution(Declared, abc.ABC):
-    """Abstract base of the distributions of the factor ``Z`` of :class:`Randomised`, in units of ``beta``."""
+    """Abstract base of distributions of the factor ``Z / beta`` of :class:`Randomised`."""
 
     described: ClassVar[str] = "a distribution of jaxbandit.estimators, such as Gaussian()"
     in_files: ClassVar[bool] = True
 
     @abc.abstractmethod
     def sample(self, key: Key, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
-        """Return independent draws of ``Z / beta`` in the given shape and floating type."""
+        """Return independent draws of ``Z / beta``."""
 
 
 @pytree
 class Gaussian(Distribution):
-    """``Z ~ N(0, 1)``, in units of ``beta`` (Zhou and Ji 2022, Corollary 3)."""
+    """``Z / beta ~ N(0, 1)`` (Zhou and Ji 2022, Corollary 3)."""
 
     def sample(self, key: Key, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         return jax.random.normal(key, shape, dtype)
@@ -149,7 +154,9 @@ class Gaussian(Distribution):
 
 @pytree
 class DiscreteUniform(Distribution):
-    """``Z`` uniform on evenly spaced values of ``[0, 2]``, in units of ``beta`` (Zhou and Ji 2022, App. D.4).
+    """Uniform distribution on evenly spaced values of ``[0, 2]``.
+
+    See Zhou and Ji (2022, App. D.4).
 
     Attributes:
       points: number of values, from 2 to ``MOST_POINTS``.
@@ -163,19 +170,19 @@ class DiscreteUniform(Distribution):
 
 @pytree
 class DiscreteGaussian(Distribution):
-    """A Gaussian discretised to evenly spaced values, in units of ``beta`` (Zhou and Ji 2022, App. D.4; Vaswani 2020).
+    """Gaussian on evenly spaced values (Zhou and Ji 2022, App. D.4).
 
-    Value ``z`` has probability proportional to ``exp(-z^2 / (2 sd^2))``.
+    Value ``z`` has probability proportional to ``exp(-z^2 / (2 sd^2))``. See also Vaswani (2020).
 
     Attributes:
       low: the least value, less than ``high``.
-      high: the largest value, > 0.
+      high: the largest value, > 0, because without a positive value the estimate would never be optimistic.
       sd: standard deviation > 0 before the cut.
       points: number of values, from 2 to ``MOST_POINTS``.
     """
 
     low: Annotated[Scalar, finite] = 0.0
-    high: Annotated[Scalar, positive] = 2.0  # with no positive value the estimate would never be optimistic
+    high: Annotated[Scalar, positive] = 2.0
     sd: Annotated[Scalar, positive] = 1.0
     points: Annotated[int, whole(2, MOST_POINTS)] = static(default=20)
 
@@ -187,19 +194,21 @@ class DiscreteGaussian(Distribution):
     def _check(self, name: str, outputs: int | None) -> None:
         if not checks.is_traced((self.low, self.high)):
             low, high = (np.asarray(value, float_dtype()) for value in (self.low, self.high))
-            with np.errstate(over="ignore"):  # a difference beyond the largest number is infinite and refused
+            # The check below refuses a difference that overflows to infinity.
+            with np.errstate(over="ignore"):
                 span = high - low
             checks.positive(f"{name}.high - low", span, remedy="give bounds with low < high")
 
 
 @pytree
 class Randomised(Strategy):
-    """RandGP-UCB: ``mu + Z sigma`` with one scalar ``Z`` a round for the reward and one for each constraint (Zhou and Ji 2022, Def. 2).
+    """RandGP-UCB (Zhou and Ji 2022, Def. 2).
 
-    Constraints take ``mu - Z sigma``: the same distribution for a symmetric ``Z``, and optimistic for a one-sided one.
+    The reward's estimate is ``mu + Z sigma`` and each constraint's ``mu - Z sigma``, with one scalar ``Z`` for each output and round. For
+    constraints the sign changes nothing if ``Z`` is symmetric, and makes the estimates optimistic if ``Z`` is positive.
 
     Attributes:
-      reward_width, cost_width: the ``beta_t`` that scales ``Z``, as in :class:`Bounds`.
+      reward_width, cost_width: the factor ``beta_t`` of ``Z``, as in :class:`Bounds`.
       distribution: the distribution of ``Z / beta``: :class:`Gaussian`, :class:`DiscreteUniform` or :class:`DiscreteGaussian`.
     """
 

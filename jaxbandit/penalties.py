@@ -13,11 +13,11 @@ from jaxbandit.core.fields import Letter, between, positive
 from jaxbandit.core.pytree import pytree
 
 __all__ = ["Exponential", "Penalty", "Polynomial"]
-__dir__ = __all__.copy  # what completion shows
+__dir__ = __all__.copy
 
 
 class Penalty(Declared, abc.ABC):
-    """Abstract base of penalty functions ``psi``, increasing and 1 for ``x <= 0``."""
+    """Abstract base of increasing functions ``psi`` that are 1 below 0."""
 
     described: ClassVar[str] = "a penalty function of jaxbandit.penalties, such as Exponential()"
     in_files: ClassVar[bool] = True
@@ -27,7 +27,7 @@ class Penalty(Declared, abc.ABC):
         """Return ``psi(x)`` for every entry of ``x [...]``."""
 
     def at(self, x: Array) -> Array:
-        """Return ``psi(x)``; raises ``InvalidArgument`` unless it is a real number for every entry of ``x [...]``."""
+        """Return ``psi(x)``, or raise ``InvalidArgument`` unless ``psi`` returns real numbers."""
         where = f"psi: {type(self).__name__} must give a real number for every entry of x {list(jnp.shape(x))}"
         with checks.blaming(f"{where}, and JAX must be able to trace it"):
             given = jnp.asarray(self(x))
@@ -38,7 +38,7 @@ class Penalty(Declared, abc.ABC):
 
 @pytree
 class Exponential(Penalty):
-    """``psi(x) = 1`` for ``x <= 0``, else ``exp(c x)`` (eq. 10): the best rate, and the largest multipliers.
+    """``psi(x) = exp(c max(x, 0))``, eq. 10: best rate, largest multipliers.
 
     Attributes:
       c: rate > 0.
@@ -52,7 +52,7 @@ class Exponential(Penalty):
 
 @pytree
 class Polynomial(Penalty):
-    """``psi(x) = 1`` for ``x <= 0``, else ``(c x + 1)^n`` (eq. 9).
+    """``psi(x) = (c max(x, 0) + 1)^n``, eq. 9.
 
     Attributes:
       c: rate > 0.

@@ -1,4 +1,4 @@
-"""Confidence intervals of all outputs, and the expansion of safe sets, for algorithms that choose points whose constraints hold."""
+"""Confidence intervals and the expansion of safe sets, for safe algorithms."""
 
 from __future__ import annotations
 
@@ -15,44 +15,45 @@ from jaxbandit.estimators import Bounds
 from jaxbandit.surrogates import AbstractSurrogate, Prediction
 
 __all__ = ["Expansion", "Intervals", "intervals", "maximisers"]
-__dir__ = __all__.copy  # what completion shows
+__dir__ = __all__.copy
 
-BLOCK = 32  # candidates examined at once: a matrix product [32, r] x [r, M], small enough to stop early
+# Number of candidates examined at once, by a product [32, r] x [r, M]. It is small enough for the search to stop early.
+BLOCK = 32
 
 
 @pytree
 class Intervals:
-    """Confidence intervals of every output, ``mean +- widths sd``, ``k = 1 + m`` outputs on ``M`` points."""
+    """Intervals ``mean +- widths sd`` of the ``k`` outputs."""
 
     mean: Array  # [k, M]
     sd: Array  # [k, M]
     widths: Array  # [k]
-    prior_sd: Array  # [k] largest prior standard deviation of each output
-    arrived: Prediction  # mean and sd [k, M] from the values that have arrived alone, by which points are certified
+    prior_sd: Array  # [k] largest over the points
+    arrived: Prediction  # [k, M] from arrived values alone
 
     @property
     def lower(self) -> Array:
-        """Lower bounds of every output, ``[k, M]``."""
+        """Lower bounds ``[k, M]``."""
         return self.mean - self.widths[:, None] * self.sd
 
     @property
     def upper(self) -> Array:
-        """Upper bounds of every output, ``[k, M]``."""
+        """Upper bounds ``[k, M]``."""
         return self.mean + self.widths[:, None] * self.sd
 
     @property
     def worst(self) -> Array:
-        """Largest upper bound of a constraint by what has arrived, ``max_j UCB_gj``, as ``[M]``; minus infinity without constraints."""
+        """``max_j UCB_gj [M]`` from arrived values, minus infinity without constraints."""
         return jnp.max((self.arrived.mean + self.widths[:, None] * self.arrived.sd)[1:], axis=0, initial=-jnp.inf)
 
     @property
     def is_violated(self) -> Array:
-        """Booleans ``[M]``, true where the lower bound of some constraint by what has arrived is positive."""
+        """Mask ``[M]`` of points where ``LCB_gj > 0`` from arrived values."""
         return jnp.any((self.arrived.mean - self.widths[:, None] * self.arrived.sd)[1:] > 0, axis=0)
 
     @property
     def size(self) -> Array:
-        """Length of the widest interval of an output at each point, each in units of its prior standard deviation, ``[M]``."""
+        """Length ``[M]`` of the widest interval, in prior standard deviations."""
         return jnp.max(2 * (self.widths / self.prior_sd)[:, None] * self.sd, axis=0)
 
 
@@ -65,25 +66,24 @@ def intervals(surrogate: AbstractSurrogate, posterior: object, estimator: Bounds
 
 
 def maximisers(known: Intervals, safe: Array) -> Array:
-    """Return the possible maximisers, ``{x in S : UCB_f(x) >= max_S LCB_f}``, as ``[M]``."""
+    """Return the mask ``[M]`` of possible maximisers, ``UCB_f(x) >= max_S LCB_f``."""
     return safe & (known.upper[0] >= jnp.max(restricted_to(safe, known.lower[0])))
 
 
 @pytree
 class Expansion(Declared):
-    """Rule that finds expanders: safe points whose observation could enlarge the safe set.
+    """Rule for expanders: safe points whose observation could enlarge the safe set.
 
-    Without a Lipschitz constant: ``x`` such that after a fictitious observation of ``LCB_gj(x)`` at ``x`` some point outside would have
-    ``UCB_gj <= 0``. With ``c = k_t(x, x')`` and ``s = sigma^2(x) + lambda`` that is the rank-one update ``mu' = mu(x') + c (LCB(x) -
-    mu(x)) / s``, ``var' = var(x') - c^2 / s``, for a block of points ``x`` and all ``x'`` at once. With one: ``LCB_gj(x) + L_j |x - x'|
-    <= 0`` for some point ``x'`` outside.
+    Without a Lipschitz constant, ``x`` is an expander if a fictitious observation of ``LCB_gj(x)`` at ``x`` would give ``UCB_gj <= 0`` at
+    some point outside. With ``c = k_t(x, x')`` and ``s = sigma^2(x) + lambda`` this observation is the rank-one update ``mu' = mu(x') +
+    c (LCB(x) - mu(x)) / s``, ``var' = var(x') - c^2 / s``, computed for a block of points ``x`` and all ``x'`` at once. With a Lipschitz
+    constant, ``x`` is an expander if ``LCB_gj(x) + L_j |x - x'| <= 0`` for some point ``x'`` outside.
 
     Attributes:
       lipschitz: ``L > 0``, one number or ``[m]``, or ``None``.
-      together: whether one point outside has to satisfy all constraints, and would so be certified; otherwise every constraint has to
-        be satisfied by some point outside, not the same for all (so the ``safeopt`` package). It matters for several constraints
-        without a Lipschitz constant only.
-      often: how many fictitious observations there are, >= 1; it matters without a Lipschitz constant only.
+      together: whether one point outside has to satisfy all constraints, and would so be certified. Otherwise a different point outside
+        may satisfy each constraint, as in the ``safeopt`` package. It matters for several constraints without a Lipschitz constant only.
+      often: number >= 1 of fictitious observations. It matters without a Lipschitz constant only.
     """
 
     described: ClassVar[str] = "a rule of expansion, safety.Expansion(...)"
@@ -92,9 +92,9 @@ class Expansion(Declared):
     often: Annotated[int, whole(1)] = static(default=1)
 
     def widest(self, surrogate: AbstractSurrogate, posterior: object, known: Intervals, safe: Array, candidates: Array) -> Array:
-        """Return the index ``[]`` of the expander of largest ``known.size`` among ``candidates [M]``; ``M`` when none of them is one.
+        """Return the index of the candidate expander of largest ``known.size``, else ``M``.
 
-        Candidates are examined a block at a time, widest first, until one is an expander: blocks that cannot win cost nothing.
+        The search examines blocks of ``candidates [M]``, widest first, and stops at the first block with an expander.
         """
         size = safe.shape[0]
         block = min(BLOCK, size)
@@ -107,7 +107,8 @@ class Expansion(Declared):
         def examine(carry: tuple[Array, Array]) -> tuple[Array, Array]:
             left, _ = carry
             level = jnp.where(nearly_best(left), jnp.max(left), left)
-            widest, points = jax.lax.top_k(level, block)  # of equals the first; a full sort takes fifty times as long
+            # A full sort would take fifty times as long.
+            widest, points = jax.lax.top_k(level, block)
             good = self.expands(surrogate, posterior, known, safe, points) & (widest > -jnp.inf)
             tied = good & nearly_best(jnp.where(good, widest, -jnp.inf))
             return left.at[points].set(-jnp.inf), jnp.min(jnp.where(tied, points.astype(jnp.int32), size))
@@ -115,14 +116,15 @@ class Expansion(Declared):
         return jax.lax.while_loop(more, examine, (left, jnp.int32(size)))[1]
 
     def expands(self, surrogate: AbstractSurrogate, posterior: object, known: Intervals, safe: Array, points: Array) -> Array:
-        """Return whether each of the safe points at ``points [n]`` is an expander, ``[n]``."""
+        """Return the mask ``[n]`` of expanders among the safe ``points [n]``."""
         if known.mean.shape[0] == 1:
-            return jnp.zeros(points.shape, bool)  # without constraints nothing is outside
+            return jnp.zeros(points.shape, bool)
         if self.lipschitz is not None:
             slack = -known.lower[1:, points] / jnp.broadcast_to(jnp.asarray(self.lipschitz), (known.mean.shape[0] - 1,))[:, None]
             table = jnp.asarray(surrogate.domain.points)
             squares = sum(jnp.square(table[points, a][:, None] - table[:, a][None, :]) for a in range(table.shape[1]))
-            outside = jnp.sqrt(jnp.min(jnp.where(safe[None, :], jnp.inf, squares), axis=-1))  # distance, infinite when all is safe
+            # The distance to the nearest point outside is infinite if all points are safe.
+            outside = jnp.sqrt(jnp.min(jnp.where(safe[None, :], jnp.inf, squares), axis=-1))
             return outside <= jnp.min(slack, axis=0)
         model = surrogate.model
         columns: dict[int, Array] = {}
@@ -133,7 +135,7 @@ class Expansion(Declared):
             if group not in columns:
                 columns[group] = surrogate.covariance(posterior, j, points)  # [n, M]
             s = jnp.square(known.sd[j, points]) + model.noise_at(group, points) / self.often
-            # UCB' = mu' + beta sd' <= 0 in squares: no root of [n, M] numbers.
+            # Test UCB' = mu' + beta sd' <= 0 in squares, without roots of [n, M] numbers.
             room = (known.widths[j] * known.sd[j, points] / s)[:, None] * columns[group] - known.mean[j][None, :]
             left = jnp.square(known.sd[j])[None, :] - jnp.square(columns[group]) * (1 / s)[:, None]
             reached.append((room >= 0) & (jnp.square(known.widths[j]) * left <= jnp.square(room)) & ~safe[None, :])

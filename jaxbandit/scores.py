@@ -1,4 +1,4 @@
-"""Scores of points, and the best point of a box, which ascents of its score find."""
+"""Scores of points, and ascents to the best point of a box."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FIRST_STEPS = 6
 
 
 class Score(NamedTuple):
-    """Scores of points, of which :func:`~jaxbandit.acquisition.pick` chooses the best.
+    """Scores of points, with the limits and flags of a round.
 
     Attributes:
       values: scores, minus infinity where a point is excluded.
@@ -46,7 +46,7 @@ class Score(NamedTuple):
     def of_draw(cls, drawn: Estimate, allowed: Array | bool = True) -> Score:
         """Return scores whose best is the best feasible point of a draw.
 
-        Where no point of ``allowed [M]`` is feasible the least violating one has the best score.
+        If no point of ``allowed [M]`` is feasible, the least violating point has the best score.
         """
         violation = jnp.sum(jnp.maximum(drawn.costs, 0), axis=0)
         feasible = jnp.where((violation <= 0) & allowed, drawn.reward, -jnp.inf)
@@ -68,7 +68,7 @@ class Score(NamedTuple):
         return pick(self.in_force(raised)), bits
 
     def in_force(self, raised: Sequence[Array]) -> Array:
-        """Return the scores that decide, given which flags are raised."""
+        """Return the scores that decide, given the raised flags."""
         values = self.values
         for is_so in raised:
             values = values if self.otherwise is None else jnp.where(is_so, self.otherwise, values)
@@ -91,18 +91,18 @@ class Score(NamedTuple):
         return self._replace(values=reward - jnp.sum(penalty, axis=0))
 
     def _bends(self, prices: Array) -> Array:
-        """Return the costs ``[m, 1]`` up to which softened penalties are parabolas."""
+        """Return the costs ``[m, 1]`` where softened penalties become linear."""
         if self.slopes is None:
             return jnp.full((len(prices), 1), jnp.inf, prices.dtype)
         return jnp.where(prices > 0, self.slopes / (2 * jnp.where(prices > 0, prices, 1)), 0)[:, None]
 
     def past_edge(self, prices: Array) -> Array:
-        """Return the positive costs ``[m, M]``, clipped at the ends of the parabolas."""
+        """Return the positive costs, clipped at the ends of the parabolas."""
         assert self.limited is not None
         return jnp.clip(self.limited[1], 0, self._bends(prices))
 
     def largest_cost(self, prices: Array) -> Array:
-        """Return the largest cost ``[M]`` on whose edge the best point may lie.
+        """Return the largest cost on whose edge the best point may lie.
 
         It is minus infinity where no cost has such an edge.
         """
@@ -122,9 +122,9 @@ class Score(NamedTuple):
 
 
 def best_of_box(box: Box, pool: Array, score: Score, look: Callable[[Array], tuple[Score, T]]) -> tuple[Array, Array, T]:
-    """Return points ``[n, d]`` of the unit cube, the index of the best, and their ``look``.
+    """Return points of the unit cube, the best's index, and their ``look``.
 
-    Ascents start at points of the pool. The best point of the pool is among the points, so that the choice is never worse.
+    The points ``[n, d]`` are the ends of ascents that start in the pool, and the best point of the pool, so that the choice is never worse.
 
     Args:
       box: the box.
@@ -138,7 +138,7 @@ def best_of_box(box: Box, pool: Array, score: Score, look: Callable[[Array], tup
     def climbed(points: Array, beyond: Array | float = 0.0) -> Array:
         return look(points)[0].softened(prices, beyond).in_force(raised)
 
-    # Starts lie on hills of their own, and some are candidates, for all of the trial's own points may lie on one.
+    # Each start lies on its own hill. Some starts are candidates, because all of the trial's own points may lie on one hill.
     heights = score.softened(prices).in_force(raised)
     starts = jnp.concatenate([hilltops(heights[: box.size], box.neighbours, box.brief), own_starts(heights, pool, box)])
     ended = ascend(climbed, pool[starts], box.steps, first=FIRST_STEPS, best=box.starts)
@@ -157,10 +157,10 @@ def best_of_box(box: Box, pool: Array, score: Score, look: Callable[[Array], tup
 
 
 def _along_edge(box: Box, climbed: Callable[[Array, Array], Array], scores: Callable[[Array], Score], prices: Array, ended: Climb) -> Array:
-    """Continue ascents by the method of multipliers; return the ends and edge points.
+    """Return ends of ascents by the method of multipliers, and edge points.
 
-    Ends lie beyond the edge by their multipliers over twice the prices (Nocedal and Wright 2006, *Numerical optimization*, eq. 17.38),
-    so costs that count as larger by as much have their best point on it. Sides of whole numbers stay.
+    The given ends lie beyond the edge by their multipliers over twice the prices (Nocedal and Wright 2006, *Numerical optimization*,
+    eq. 17.38). Costs raised by this distance have their best point on the edge. Sides of whole numbers stay.
     """
     beyond = scores(ended.place).past_edge(prices)
     along = ascend(lambda points: climbed(_held(box, points), beyond), ended.place, 8, inverse=ended.inverse).place
@@ -168,10 +168,7 @@ def _along_edge(box: Box, climbed: Callable[[Array, Array], Array], scores: Call
 
 
 def _at_whole_numbers(box: Box, climbed: Callable[[Array], Array], ends: Array) -> Climb:
-    """Ascend with sides of whole numbers at the best corners beside ``ends``.
-
-    ``ends`` are those of ascents in which these sides were continuous.
-    """
+    """Ascend with whole-number sides fixed at the best corners beside ``ends``."""
     corners = box.corners(ends)
     levels = climbed(corners.reshape(-1, box.dimension)).reshape(corners.shape[:2])
     _, kept = jax.lax.top_k(jnp.where(jnp.isnan(levels), -jnp.inf, levels), min(2, levels.shape[1]))
@@ -180,19 +177,13 @@ def _at_whole_numbers(box: Box, climbed: Callable[[Array], Array], ends: Array) 
 
 
 def _held(box: Box, points: Array) -> Array:
-    """Return the points without derivatives along sides of whole numbers.
-
-    Ascents then leave these sides unchanged.
-    """
+    """Return the points without derivatives along sides of whole numbers."""
     still = np.isin(np.arange(box.dimension), box.counted)
     return jnp.where(still[None], jax.lax.stop_gradient(points), points)
 
 
 def own_starts(heights: Array, pool: Array, box: Box) -> Array:
-    """Return the indices of the highest of the trial's own points.
-
-    Candidates stand in where the trial has too few points.
-    """
+    """Return the indices of the trial's best points, else of candidates."""
     own = pool[box.size :]
     # A point that is not placed yet repeats a candidate.
     placed = jnp.any(own != pool[jnp.arange(len(own)) % box.size], axis=1)
@@ -203,23 +194,23 @@ def own_starts(heights: Array, pool: Array, box: Box) -> Array:
 
 
 def hilltops(values: Array, neighbours: Array | np.ndarray, count: int) -> Array:
-    """Return the indices ``[count]`` of the best of ``values [M]`` that no neighbour exceeds.
+    """Return the indices of the ``count`` best values that no neighbour exceeds.
 
-    ``neighbours`` are ``[M, n]``. The search looks at eight spread points for each hilltop; where it finds fewer hilltops, some of these
+    ``neighbours`` are ``[M, n]``. The search looks at eight spread points for each hilltop. If it finds too few hilltops, some of these
     points fill up the rest and may repeat others.
     """
     few = spread(values, 8 * count)
     known = jnp.where(jnp.isnan(values), -jnp.inf, values)
     heights = known[few]
     top = jnp.all(known[jnp.asarray(neighbours)[few]] <= heights[:, None], axis=1)
-    # XLA's CPUs find the best of float32 in a twentieth of the time; how far they are below the best of all keeps their order.
+    # On CPUs XLA's top_k is twenty times as fast in float32. The distances to the largest value keep their order in it.
     below = jnp.where(top & (heights > -jnp.inf), heights - jnp.max(heights), -jnp.inf).astype(np.float32)
     highest, best = jax.lax.top_k(below, min(count, len(few)))
     return jnp.where(highest > -jnp.inf, few[best], few[spread(heights, count)])
 
 
 def spread(values: Array, count: int) -> Array:
-    """Return the indices ``[count]`` of the best of ``values [M]`` in equal strides.
+    """Return the index of the best value in each of ``count`` strides.
 
     Points of a Sobol sequence that are chosen like this lie apart.
     """

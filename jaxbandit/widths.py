@@ -1,7 +1,7 @@
-"""Confidence widths ``beta_t``: the number of posterior standard deviations that an algorithm allows for.
+"""Confidence widths ``beta_t``, in posterior standard deviations.
 
-A width is a plain number (what most experiments use) or a :class:`Width`: a schedule that is called as ``width(t, gain)``, where ``t``
-is the round (from 1) and ``gain`` the realised information gain of the rounds before it, ``1/2 sum log(1 + sigma^2 / lambda)``.
+A width is a plain number, as in most experiments, or a :class:`Width`: a schedule ``width(t, gain)`` of the round ``t`` (from 1) and of
+the realised information gain of the rounds before it, ``1/2 sum log(1 + sigma^2 / lambda)``.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from jaxbandit.core.hints import missing
 from jaxbandit.core.pytree import pytree, replace, static
 
 __all__ = ["Censored", "Custom", "ImprovedGPUCB", "SqrtLog", "Width", "WidthLike", "evaluate", "finite_set", "with_noise"]
-__dir__ = __all__.copy  # what completion shows
+__dir__ = __all__.copy
 __getattr__ = missing(__name__, __all__)
 
 
 class Width(Declared, abc.ABC):
-    """Abstract base of confidence widths that depend on the round or on the information gain."""
+    """Abstract base of widths that depend on the round or information gain."""
 
     described: ClassVar[str] = "a schedule of jaxbandit.widths, such as Custom(function=...)"
     in_files: ClassVar[bool] = True
 
     @abc.abstractmethod
     def __call__(self, t: Array, gain: Array) -> Array:
-        """Return ``beta_t [...]`` in round ``t []`` (from 1) at the information gains ``gain [...]``, one for each function."""
+        """Return ``beta_t [...]`` in round ``t []``, given each function's ``gain [...]``."""
 
 
 WidthLike: TypeAlias = Annotated[PerFunction, positive] | Width
@@ -41,7 +41,9 @@ WidthLike: TypeAlias = Annotated[PerFunction, positive] | Width
 
 @pytree
 class ImprovedGPUCB(Width):
-    """Improved GP-UCB, ``B + R sqrt(2 (gain + 1 + ln(union / delta)))`` (Chowdhury and Gopalan 2017, Thm 2).
+    """Width of improved GP-UCB (Chowdhury and Gopalan 2017, Thm 2).
+
+    It is ``B + R sqrt(2 (gain + 1 + ln(union / delta)))``.
 
     Attributes:
       norm_bound: ``B > 0``, bound on the function's RKHS norm.
@@ -65,7 +67,7 @@ class ImprovedGPUCB(Width):
 
 @pytree
 class SqrtLog(Width):
-    """``sqrt(a log(b t))``, the finite-set schedule of Srinivas et al. (2010) up to constants.
+    """``sqrt(a log(b t))``, the finite-set schedule of Srinivas et al. (2010).
 
     Attributes:
       a: factor of the logarithm, > 0.
@@ -83,7 +85,9 @@ class SqrtLog(Width):
 
 @checked
 def finite_set(size: Annotated[int, whole(1, 2**53)], delta: Annotated[float, between(0, 1, open_high=True, host=True)]) -> SqrtLog:
-    """Return ``sqrt(2 ln(M t^2 pi^2 / (6 delta)))`` for ``M = size`` points (Srinivas et al. 2010, Thm 1; Amani et al. 2020).
+    """Return the schedule of Srinivas et al. (2010, Thm 1).
+
+    It is ``sqrt(2 ln(M t^2 pi^2 / (6 delta)))`` for ``M = size`` points, as in Amani et al. (2020).
 
     Raises:
       InvalidArgument: unless ``size`` is a whole number of at least 1 and ``delta`` lies in (0, 1).
@@ -109,12 +113,14 @@ class Custom(Width):
 
 @pytree
 class Censored(Width):
-    """``v_t = scale B_r sum_{s=t-m}^{t-1} sigma_t(x_s) + beta_t``, for a learner that censors (Verma et al. 2022; RPOL sec. 5).
+    """Width of a learner that censors (Verma et al. 2022).
+
+    It is, as in sec. 5 of RPOL, ``v_t = scale B_r sum_{s=t-m}^{t-1} sigma_t(x_s) + beta_t``.
 
     Attributes:
       base: ``beta_t``, a number or another schedule.
       feedback_bound: ``B_r > 0``, bound on the feedback; in the theory ``B_f + R sqrt(2 ln T)``.
-      scale: share >= 0 of the window term that is taken: 1 in the theory, which explores with little else for a very long time.
+      scale: factor >= 0 on the window term. It is 1 in the theory, where exploration dominates for a very long time.
     """
 
     base: WidthLike = 3.0
@@ -137,12 +143,12 @@ def evaluate(
     gain: Annotated[Array, numbers],
     recent: Annotated[Array, finite_numbers] | None = None,
 ) -> Array:
-    """Return ``beta_t`` for each entry of ``gain [...]``, in its shape, from a number, one number per entry, or a schedule.
+    """Return ``beta_t [...]`` for the entries of ``gain [...]``.
 
-    ``recent [...]`` is what a learner that censors adds to a :class:`Censored` width; no other learner has any.
+    ``recent [...]`` is the window sum of a :class:`Censored` width. Only a learner that censors has it.
 
     Raises:
-      InvalidArgument: when a :class:`Censored` width meets a learner without.
+      InvalidArgument: when a :class:`Censored` width has no ``recent``.
     """
     gain = jnp.asarray(gain)
     if not isinstance(width, Width) and checks.shape_of("width", width) not in ((), gain.shape):
@@ -157,7 +163,7 @@ def evaluate(
 
 
 def with_noise(width: WidthLike, factor: Array) -> WidthLike:
-    """Return ``width`` for noise ``factor`` times as large: a theory schedule scales its noise term, a tuned number stays as it is."""
+    """Return ``width`` with its noise term, if any, scaled by ``factor``."""
     if isinstance(width, ImprovedGPUCB):
         return replace(width, noise_scale=jnp.asarray(width.noise_scale, factor.dtype) * factor)
     return width

@@ -86,7 +86,6 @@ def algorithm_page(kind: type, beside: str) -> str:
     problem = "{py:func}`~jaxbandit.problems.sine`"
     if issubclass(kind, Safe):
         problem = "functions of {py:func}`~jaxbandit.problems.gp_draws` (30 x 30 points, length-scale 0.25)"
-    kept = re.search(r"^    shown = .*?# (.*)$", inspect.getsource(kind), re.MULTILINE)
     return f"""# {kind.title}
 
 {{py:class}}`jb.{name} <jaxbandit.algorithms.{name}>`{": " * bool(kind.papers)}{in_words(kind.papers)}
@@ -107,8 +106,6 @@ Means of 30 trials on {problem} with 95% intervals, beside random search (`pytho
 ## From symbols to code
 
 {letters_of(kind)}
-
-{f"Runs record `multipliers`: {kept[1]}." if kept else ""}
 
 {beside}
 

@@ -24,56 +24,55 @@ Evaluations: TypeAlias = Annotated[int, whole(1, MOST_ROUNDS)]
 
 @pytree
 class SeparateBeliefs:
-    """Beliefs about functions that are evaluated one at a time, each at points of its own."""
+    """Beliefs about functions that are evaluated one at a time."""
 
     belief: Posterior
-    visited: Array  # [1 + m, M] where each function was evaluated
+    visited: Array  # [1 + m, M]
 
 
 @pytree
 class AdmmboState(BeliefState):
-    """State of ADMMBO."""
+    """State of ADMMBO, with stage 0 the x-step and ``j`` z-step ``j``."""
 
     posterior: SeparateBeliefs
-    variables: Consensus  # x, z_j, y_j and rho, in the scaled box
-    stage: Array  # [] int32, which function is evaluated: 0 in the x-step, j in the z-step of constraint j
-    left: Array  # [] int32, evaluations left in the stage
-    outer: Array  # [] int32, outer iterations completed
-    flags: Array  # [] int32, STOPPED once it has
-    evaluations: Array  # [] int32, rounds that evaluated something
+    variables: Consensus
+    stage: Array  # [] int32
+    left: Array  # [] int32 evaluations of stage
+    outer: Array  # [] int32 completed iterations
+    flags: Array  # [] int32
+    evaluations: Array  # [] int32
 
 
 @pytree
 class Admmbo(Algorithm[AdmmboState]):
-    r"""ADMM on ``min -f(x) + sum_j 1{g_j(z_j) > 0}`` subject to ``x = z_j``, each subproblem by Bayesian optimisation.
+    r"""ADMM whose subproblems are solved by Bayesian optimisation.
 
-    Every round evaluates one function at one point, and learns nothing of the others there:
+    The problem is ``min -f(x) + sum_j 1{g_j(z_j) > 0}`` subject to ``x = z_j``. Every round evaluates one function at one point:
 
-    1. x-step: a few rounds of expected improvement on ``-f(x) + (m rho / 2) |x - mean_j(z_j - y_j / rho)|^2``;
-    2. z-steps, for each ``j``: a few rounds on ``h_j(z) = 1{g_j(z) > 0} + (rho / (2 M)) |x - z + y_j / rho|^2``, whose expected
-       improvement has the closed form 0, ``q theta`` or ``q - (1 - theta)`` as ``q < 0``, ``q < 1`` or not, with ``q`` the best ``h_j``
-       so far less the quadratic term and ``theta = Phi(-mu_g / sigma_g)``; after each, ``y_j += rho (x - z_j)``;
-    3. it stops once the variables agree, see :class:`~jaxbandit.consensus.Consensus`, or after ``outer_iterations``.
+    1. x-step: a few rounds of expected improvement on ``-f(x) + (m rho / 2) |x - mean_j(z_j - y_j / rho)|^2``.
+    2. z-step for each ``j``: a few rounds on ``h_j(z) = 1{g_j(z) > 0} + (rho / (2 M)) |x - z + y_j / rho|^2``, then
+       ``y_j += rho (x - z_j)``. The expected improvement is 0 if ``q < 0``, ``q theta`` if ``0 <= q < 1`` and ``q - (1 - theta)`` if
+       ``q >= 1``, with ``theta = Phi(-mu_g / sigma_g)`` and ``q`` the best ``h_j`` so far less the quadratic term.
+    3. Stop once the variables agree, see :class:`~jaxbandit.consensus.Consensus`, or after ``outer_iterations``.
 
-    The best point of a step, and the best value that improvement is counted from, are by posterior mean at the points where the
-    function was evaluated; the authors' code takes the observed values, which noise makes look better than they are. Distances are in
-    the domain's bounding box scaled to ``[0, side]^d``. Before any evaluation ``z_j`` is the upper corner, as in the authors' code.
-    Where no point promises an improvement the one of largest ``q`` is taken.
+    The best point and the best value of a step are by posterior mean at the points where the function was evaluated. The authors' code
+    uses the observed values, which noise makes look better than they are. Distances are in the domain's bounding box scaled to
+    ``[0, side]^d``. Before any evaluation ``z_j`` is the upper corner, as in the authors' code. If no point promises an improvement, the
+    point of largest ``q`` is chosen.
 
-    After the stop it learns nothing more and repeats its answer, the best posterior mean of the reward among the points evaluated
-    whose constraints hold by posterior mean, and the trial is flagged ``STOPPED``. ``widths`` are 1 for the function that a
-    round evaluates and 0 for the others, all 0 after the stop. A run records the number of ``evaluations`` before the stop, where a curve
-    ends. It needs feedback at once.
+    After the stop every round repeats the answer: the best posterior mean of the reward among the evaluated points whose constraints hold
+    by posterior mean. The trial is flagged ``STOPPED``. ``widths`` are 1 for the evaluated function and 0 for the others, and all 0 after
+    the stop. A run records the number of ``evaluations`` before the stop, where a curve ends. ADMMBO needs feedback at once.
 
     Attributes:
       penalty: first ``rho > 0``.
-      weight: ``M > 0``, of infeasibility against distance.
-      side: of the box in which distances are taken, > 0. The authors' code takes them in the domain's own units, so that ``x`` and
-        ``z_j`` agree sooner where those are larger: 6 for its first example, on ``[0, 6]^2``.
+      weight: ``M > 0``, the weight of infeasibility against distance.
+      side: side > 0 of the box in which distances are measured. The authors' code measures them in the domain's units, so that ``x`` and
+        ``z_j`` agree sooner on a larger domain: 6 for its first example, on ``[0, 6]^2``.
       agreement: the tolerances of the stopping rule.
       feasibility_tolerance: how far above 0 a constraint's mean may be in the answer, >= 0.
       reward_budget, cost_budget: evaluations of each x-step and z-step, in the first outer iteration and in later ones.
-      outer_iterations: most of them.
+      outer_iterations: largest number of outer iterations.
     """
 
     name: ClassVar[str] = "admmbo"
@@ -89,7 +88,7 @@ class Admmbo(Algorithm[AdmmboState]):
     cost_budget: Annotated[tuple[Evaluations, Evaluations], Letter("budget_g")] = static(default=(50, 5))
     outer_iterations: Annotated[int, whole(1, MOST_ROUNDS), Letter("outer")] = static(default=15)
 
-    traits = Traits(needs_feedback_at_once=True)  # every round evaluates what the one before has led to
+    traits = Traits(needs_feedback_at_once=True)
 
     def init(self, arena: Arena) -> AdmmboState:
         domain, zero = arena.surrogate.domain, jnp.int32(0)
@@ -109,7 +108,7 @@ class Admmbo(Algorithm[AdmmboState]):
         known, running = state.posterior, state.flags == 0
         belief = arena.surrogate.model.separate().predict(known.belief)
         mean, sd, visited = belief.mean[state.stage], belief.sd[state.stage], known.visited[state.stage]
-        value = self._value(arena, state)  # of the x-step, and minus h_j of the z-steps
+        value = self._value(arena, state)
         best = jnp.max(jnp.where(visited, value, -jnp.inf))
         optimality = jnp.where(jnp.any(visited), log_expected_improvement(value, sd, best), value)
 
@@ -138,7 +137,7 @@ class Admmbo(Algorithm[AdmmboState]):
         return replace(moved, posterior=state.posterior)
 
     def learn(self, arena: Arena, state: AdmmboState, observation: Seen) -> AdmmboState:
-        """Take in all functions at a point, as an initial design brings them."""
+        """Condition on all functions at a point of an initial design."""
         everything = jnp.ones((1 + arena.constraints,), bool)
         return replace(state, posterior=self._condition(arena, state.posterior, observation, everything))
 
@@ -151,7 +150,7 @@ class Admmbo(Algorithm[AdmmboState]):
         return SeparateBeliefs(belief=belief, visited=posterior.visited.at[:, observation.index].max(present))
 
     def _grid(self, arena: Arena) -> Array:
-        return self.side * unit_box(arena.surrogate.domain.points)  # [M, d], in the scaled box
+        return self.side * unit_box(arena.surrogate.domain.points)  # [M, d]
 
     def _pull(self, arena: Arena, state: AdmmboState) -> Array:
         """Return the quadratic term of the stage's subproblem, ``[M]``."""
@@ -160,7 +159,7 @@ class Admmbo(Algorithm[AdmmboState]):
         return jnp.where(state.stage == 0, x_pull, z_pull)
 
     def _value(self, arena: Arena, state: AdmmboState) -> Array:
-        """Return the objective that the stage's subproblem maximises, by posterior mean, ``[M]``."""
+        """Return the posterior mean of the stage's objective: ``-h_j`` in z-steps."""
         mean = arena.surrogate.model.separate().predict(state.posterior.belief).mean[state.stage]
         infeasible = jnp.where(jnp.isnan(mean), mean, (mean > 0).astype(mean.dtype))
         return jnp.where(state.stage == 0, mean, -infeasible) - self._pull(arena, state)
@@ -187,7 +186,7 @@ class Admmbo(Algorithm[AdmmboState]):
         )
 
     def _answer(self, mean: Array, visited: Array) -> Array:
-        """Return a score ``[M]``, best at the answer: the best mean among feasible points evaluated, else the least violation."""
+        """Return scores of evaluated points: feasible means, else least violations."""
         anywhere, worst = jnp.any(visited, axis=0), jnp.max(mean[1:], axis=0)
         fine = anywhere & (worst <= self.feasibility_tolerance)
         return jnp.where(jnp.any(fine), restricted_to(fine, mean[0]), restricted_to(anywhere, -worst))

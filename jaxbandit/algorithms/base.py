@@ -1,4 +1,4 @@
-"""The interface of algorithms: pure functions over an immutable state, and an :class:`Arena`, all that an algorithm may know."""
+"""Interface of algorithms: pure functions of an immutable state."""
 
 from __future__ import annotations
 
@@ -22,21 +22,22 @@ from jaxbandit.scores import Score, best_of_box
 from jaxbandit.surrogates import AbstractSurrogate, Elsewhere
 from jaxbandit.surrogates.posterior import Belief
 
-if TYPE_CHECKING:  # an algorithm named without its state has any; Python's own type variables have defaults from 3.13 on
+# The default is the state of an annotation ``Algorithm``. Python's own type variables have defaults from 3.13 on.
+if TYPE_CHECKING:
     from typing_extensions import TypeVar as Defaulting
 
     S = Defaulting("S", default=Any)
 else:
-    S = TypeVar("S")  # state of an algorithm
+    S = TypeVar("S")
 
 
 @pytree
 class Arena:
-    """All a learner may know: the GP model of the functions and the number of rounds.
+    """Everything that an algorithm may know about the problem.
 
     Attributes:
-      surrogate: the model; under delay a :class:`~jaxbandit.feedback.DelayedSurrogate`, which has the same interface.
-      horizon: ``[]`` number of rounds ``T``; a leaf, so that a wrapper can run an algorithm over stretches of growing length.
+      surrogate: the GP model. Under delay it is a :class:`~jaxbandit.feedback.DelayedSurrogate`, which has the same interface.
+      horizon: number of rounds ``T``. It is a leaf, so that a wrapper can run an algorithm over stretches of growing length.
     """
 
     surrogate: AbstractSurrogate
@@ -49,22 +50,22 @@ class Arena:
 
     @property
     def domain(self) -> Domain:
-        """The points among which it chooses, or the box."""
+        """Domain of the surrogate."""
         domain: Domain = self.surrogate.domain
         return domain
 
     @property
     def size(self) -> int:
-        """Number of points ``M``; on a box those that the posterior holds."""
+        """Number of points ``M``, on a box the posterior's."""
         return self.surrogate.size
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Floating type of beliefs, and so of an algorithm's state."""
+        """Floating type of beliefs and states."""
         return self.surrogate.dtype
 
     def learn(self, posterior: Belief, observation: Seen) -> Belief:
-        """Return the posterior that has taken in what ``observation`` brings."""
+        """Return the posterior conditioned on ``observation``."""
         if isinstance(observation, Observation):
             return self.surrogate.condition(posterior, observation.index, observation.values)
         return self.surrogate.learn(posterior, observation)
@@ -72,40 +73,48 @@ class Arena:
 
 @pytree
 class Decision:
-    """The point chosen for a round, and what led to it. Diagnostics are recorded, never read back."""
+    """Point chosen for a round, with diagnostics that a run records.
 
-    index: Array  # [] int32, a row of the domain's points; M marks a NaN score
-    widths: Array  # [1 + m] beta_t of the reward and of each constraint
-    flags: Array | int = 0  # [] int32 bits of core.status.Status that this round raises, such as a declared infeasibility
-    draws: Array | None = None  # what a randomised strategy drew: [1 + m] multiples of sigma, or [1 + m, M] joint draws
-    point: Array | None = None  # [d] coordinates of the point in the unit cube, on a box
+    Attributes:
+      index: ``[]`` int32, the number of the point. ``M`` marks a NaN score.
+      widths: ``[1 + m]``, ``beta_t`` of the reward and of each constraint.
+      flags: ``[]`` int32, the bits of :class:`~jaxbandit.Status` that the round raises.
+      draws: draws of a randomised strategy: multiples of sigma ``[1 + m]``, or joint draws ``[1 + m, M]``.
+      point: ``[d]`` coordinates in the unit cube, on a box.
+    """
+
+    index: Array
+    widths: Array
+    flags: Array | int = 0
+    draws: Array | None = None
+    point: Array | None = None
 
 
 @pytree
 class Observation:
-    """Noisy values seen at once at a point: the reward, then each constraint (``<= 0`` is feasible).
+    """Noisy values of the reward and of each constraint, observed at once.
 
-    Algorithms ask it for the same sums as :class:`~jaxbandit.feedback.Feedback`, and so run under delay unchanged.
+    It has the methods of :class:`~jaxbandit.feedback.Feedback`, so that an algorithm runs under delay unchanged.
     """
 
     index: Array  # [] int32
     values: Array  # [1 + m]
 
     def total(self) -> Array:
-        """Return the sum of the values of each output that came in this round, ``[1 + m]``."""
+        """Return the sum of the values of each output, ``[1 + m]``."""
         return self.values
 
     def largest(self) -> Array:
-        """Return the largest value of each output that came in this round, ``[1 + m]``."""
+        """Return the largest value of each output, ``[1 + m]``."""
         return self.values
 
     @property
     def count(self) -> Array:
-        """Number of values of each output that came in this round, ``[1 + m]``."""
+        """Number of values of each output, ``[1 + m]``."""
         return jnp.ones_like(self.values)
 
     def map(self, function: Callable[[Array], Array]) -> Observation:
-        """Return the same observation with ``function`` of its values ``[1 + m]``."""
+        """Return the observation with ``function`` of its values ``[1 + m]``."""
         return replace(self, values=function(self.values))
 
 
@@ -117,33 +126,33 @@ Shown: TypeAlias = Mapping[str, Array]
 
 @pytree
 class BeliefState:
-    """State of an algorithm that carries its posterior and nothing else."""
+    """State that is a posterior and nothing else."""
 
     posterior: object
 
 
 @pytree
 class DualState(BeliefState):
-    """State of an algorithm with a penalty factor or dual variable for each constraint."""
+    """State with a penalty factor or dual variable for each constraint."""
 
     multipliers: Array  # [m]
 
 
 @dataclasses.dataclass(frozen=True)
 class Traits:
-    """Facts of an algorithm that a run goes by.
+    """Facts about an algorithm that a run needs.
 
     Attributes:
-      feedback: policy under which it runs when feedback is late, unless a run names another.
-      joint_arrival: whether it needs all values of a point together; under delay they then arrive with the last of them.
-      needs_feedback_at_once: whether it needs the feedback of a round before the next one, so that it cannot run under delay.
-      sees_constraints: whether ``reveal`` is to be called before ``select``, as under stochastic full information.
-      standardises: whether models of boxes take mean and unit of the values from the initial design, before round 1.
-      learns: whether the posterior of its state takes in what is observed; else it stays the prior, which says nothing to a user.
-      certifies: whether it chooses no point but those whose constraints hold with certainty under the model, and its seeds.
-      seeds: ``[n]`` numbers of the points at which an algorithm that certifies begins; ``None`` where nobody has told it.
-      refits: whether it fits the model's hyper-parameters while it runs.
-      lacks: the message of the error where it must be told something before it can begin; empty where it can.
+      feedback: policy under which the algorithm runs when feedback is late, unless a run names another policy.
+      joint_arrival: whether the algorithm needs all values of a point together. Under delay they then arrive with the last value.
+      needs_feedback_at_once: whether the algorithm needs the feedback of a round before the next round, so that it cannot run under delay.
+      sees_constraints: whether a run calls ``reveal`` before ``select``, as under stochastic full information.
+      standardises: whether models of boxes standardise values by the mean and unit of the initial design, before round 1.
+      learns: whether the algorithm conditions its posterior on observations. Otherwise the posterior stays the prior.
+      certifies: whether the algorithm chooses only its seeds and points whose constraints hold with certainty under the model.
+      seeds: ``[n]`` numbers of the points at which an algorithm that certifies begins, or ``None`` if they are unknown.
+      refits: whether the algorithm fits the model's hyper-parameters while it runs.
+      lacks: message of the error if the algorithm needs a fact before it can begin, else empty.
     """
 
     feedback: Policy = Wait()
@@ -162,16 +171,16 @@ class Traits:
 
 
 class Algorithm(Declared, abc.ABC, Generic[S]):
-    """Rule that chooses points and learns from what comes back; abstract, and every algorithm is a final pytree dataclass.
+    """Abstract base of algorithms.
 
-    A subclass defines :meth:`select`, and overrides of the rest what it needs. Hyper-parameters are declared beside their
-    fields, see ``jaxbandit.core.declare``; from that come ``validate``, the letters of audit traces and what study files can set. A
-    state, of type ``S``, is a pytree dataclass; the defaults below work with one that holds the posterior of ``arena.surrogate`` as
-    ``posterior``. ``update`` conditions by ``arena.learn`` and takes sums over what came in by ``observation.total``; that is all it
-    takes to run under delay.
+    A subclass is a final pytree dataclass. It defines :meth:`select` and overrides other methods as needed. It declares hyper-parameters
+    beside their fields, see ``jaxbandit.core.declare``; ``validate``, the letters of audit traces and the settings of study files follow
+    from the declarations. A state, of type ``S``, is a pytree dataclass. The methods below work with a state that stores the posterior of
+    ``arena.surrogate`` as ``posterior``. To run under delay, ``update`` only has to condition by ``arena.learn`` and to sum values by
+    ``observation.total``.
 
     Attributes:
-      name: short name, such as "rpol"; it names traces and messages.
+      name: short name in traces and messages, such as "rpol".
       title: name in tables, such as "RPOL-UCB".
       shown: fields of the state that a run records under their names, see :meth:`diagnose`.
     """
@@ -188,17 +197,17 @@ class Algorithm(Declared, abc.ABC, Generic[S]):
 
     @property
     def label(self) -> str:
-        """Name of its runs and traces: ``name``, or that of a class without one."""
+        """Name of runs and traces: ``name``, or else the class's name."""
         return self.name or type(self).__name__
 
     @property
     def traits(self) -> Traits:
-        """Facts that a run goes by; a class whose facts depend on no field sets ``traits = Traits(...)``."""
+        """Facts for runs, constant as ``traits = Traits(...)`` or from fields."""
         return Traits()
 
     @property
     def on_boxes(self) -> bool:
-        """Return whether it chooses any point of a box, not only among the points of a finite domain."""
+        """Return whether the algorithm runs on boxes, not only on finite domains."""
         return False
 
     def init(self, arena: Arena) -> S:
@@ -207,68 +216,70 @@ class Algorithm(Declared, abc.ABC, Generic[S]):
 
     @abc.abstractmethod
     def select(self, arena: Arena, state: S, t: Array, key: Key) -> tuple[Decision, S]:
-        """Return the choice of round ``t`` (counted from 1) and the state after it."""
+        """Return the choice of round ``t`` (from 1) and the next state."""
 
     def update(self, arena: Arena, state: S, observation: Seen, t: Array) -> S:
-        """Return the state after round ``t``, with the observation made in it, or under delay with what arrived at its end."""
+        """Return the state after the observation of round ``t``."""
         return self.learn(arena, state, observation) if self.traits.learns else state
 
     def learn(self, arena: Arena, state: S, observation: Seen) -> S:
-        """Return the state whose beliefs have taken in ``observation``; penalties and dual variables stay as they are.
+        """Return the state with its beliefs conditioned on ``observation``.
 
-        An initial design is taken in by this alone. An algorithm whose surrogate models other values than those observed overrides it.
+        Penalties and dual variables do not change. A run conditions on an initial design by this method alone. An algorithm whose surrogate
+        models other values than the observed values overrides it.
         """
         return replace(state, posterior=arena.learn(posterior_of(state), observation))
 
     def begin(self, arena: Arena, state: S) -> S:
-        """Return the state before round 1, once a whole initial design has been taken in; not called where there is none."""
+        """Prepare the state for round 1 once an initial design is complete."""
         return state
 
     def reveal(self, arena: Arena, state: S, sample: Array, t: Array) -> S:
-        """Return the state that has seen the constraint functions ``sample [m, M]`` of round ``t``, before the choice."""
+        """Return the state with round ``t``'s constraint functions ``sample [m, M]``."""
         return state
 
     def reset(self, arena: Arena, state: S) -> S:
-        """Return the state before round 1 that keeps what ``state`` has learnt of the functions."""
+        """Return the state before round 1, with the posterior of ``state``."""
         return replace(self.init(arena), posterior=posterior_of(state))
 
     def belief(self, state: S) -> object:
-        """Return the posterior of ``arena.surrogate`` that ``state`` holds."""
+        """Return the posterior of ``arena.surrogate`` in ``state``."""
         return posterior_of(state)
 
     def reading(self, arena: Arena) -> Arena:
-        """Return the arena whose surrogate reads the posteriors of :meth:`belief`; default: the same."""
+        """Return the arena whose surrogate reads the posteriors of :meth:`belief`."""
         return arena
 
     def place(self, arena: Arena, state: S, point: Array) -> tuple[Array, S]:
-        """Return the index ``[]`` that a point ``[d]`` of the unit cube gets on a box, and the state whose beliefs know it by that."""
+        """Return the index of a box's point, and the state with it."""
         held = self.belief(state)
         index, placed = arena.surrogate.place(held, point)
         after: S = jax.tree.map(lambda part: placed if part is held else part, state, is_leaf=lambda part: part is held)
         return index, after
 
     def diagnose(self, state: S) -> Shown:
-        """Return what a run records of ``state``, by names that are the same for every state; by default the fields named in ``shown``.
+        """Return the quantities of ``state`` that a run records, by name.
 
-        Every round: ``multipliers [m]``, the penalty factors, dual variables or virtual queues in force in the coming round, ``flags []``
-        (int32), the bits of :class:`~jaxbandit.Status` raised so far, and ``length_scales [G, a]`` of models that are fitted on the way.
-        At the end: ``candidates [M]``, the points not struck out yet (booleans), ``evaluations []`` (int32), the rounds that evaluated
-        something, and arrays of any other name, which are ``Trajectory.shown``.
+        By default these are the fields named in ``shown``. The names must be the same for every state. A run records in every round:
+        ``multipliers [m]``, the penalty factors, dual variables or virtual queues of the coming round, ``flags []`` (int32), the bits of
+        :class:`~jaxbandit.Status` raised so far, and ``length_scales [G, a]`` of models that are fitted on the way. It records at the end:
+        ``candidates [M]`` (booleans), the points that are not eliminated, ``evaluations []`` (int32), the number of rounds that evaluated a
+        function, and arrays of any other name, as ``Trajectory.shown``.
         """
         return {name: getattr(state, name) for name in self.shown}
 
     def with_delays(self, delay: Delay, policy: Policy) -> Self:
-        """Return the algorithm that knows what it may of the delay model and of the feedback policy it runs under.
+        """Return the algorithm for a delay model and a feedback policy.
 
         Raises:
-          InvalidArgument: when the algorithm cannot work with them.
+          InvalidArgument: when the algorithm cannot run under them.
         """
         if self.traits.needs_feedback_at_once:
             raise InvalidArgument(f"{type(self).__name__}: needs the feedback of a round before the next one; it cannot run under delay")
         return self
 
     def with_facts(self, **facts: object) -> Self:
-        """Return the algorithm with fields set to facts of one instance, see :mod:`jaxbandit.informed`; a wrapper passes them on.
+        """Return the algorithm with fields set to facts of :mod:`jaxbandit.informed`.
 
         Raises:
           InvalidArgument: when the algorithm has no such field.
@@ -280,27 +291,28 @@ class Algorithm(Declared, abc.ABC, Generic[S]):
         return replace(self, **facts)
 
     def symbols_in_force(self, horizon: int) -> dict[str, object]:
-        """Return the hyper-parameters in force over ``horizon`` rounds as plain values, under the paper's letters, for audit traces.
+        """Return the hyper-parameters under the paper's letters, for audit traces.
 
-        These are the fields that declare a symbol; an algorithm that derives others from them, or from the horizon, adds those.
+        These are the fields that declare a symbol. An algorithm adds hyper-parameters that it derives from its fields or the horizon.
         """
         return symbols(self)
 
 
 def posterior_of(state: Any, name: str = "posterior") -> Any:
-    """Return the posterior of a state, or another field; raises ``InvalidArgument`` on what is no state of the algorithm."""
+    """Return a field of a state, or raise ``InvalidArgument`` without it."""
     with blaming("state: must be one that this algorithm has made"):
         return getattr(state, name)
 
 
 class Scored(Algorithm[S]):
-    """Algorithm that chooses the point of the best score, which depends on what is believed of that point alone; abstract.
+    """Abstract base of algorithms that score points one by one.
 
-    Both :meth:`select` and the kernel of :mod:`jaxbandit.fused`, which computes scores point by point, are made from its methods. A
-    subclass defines :meth:`score`, and overrides of the rest what it needs; its state holds one posterior.
+    They choose the point of the best score. The score of a point depends on the belief about this point alone, because the kernel of
+    :mod:`jaxbandit.fused` computes it point by point. A subclass defines :meth:`score` and overrides other methods as needed. Its state
+    stores one posterior.
 
     Attributes:
-      estimator: the exploration strategy, where :meth:`estimate` goes by one.
+      estimator: the exploration strategy, if :meth:`estimate` uses one.
     """
 
     estimator: Strategy
@@ -310,22 +322,22 @@ class Scored(Algorithm[S]):
         return True
 
     def estimate(self, arena: Arena, state: S, t: Array, key: Key) -> Estimate:
-        """Return the estimates from which points are scored in round ``t``; default: those of every output by the strategy."""
+        """Return the estimates of round ``t``, by default the strategy's."""
         return self.estimator.estimate(arena.surrogate, posterior_of(state), t, key)
 
     def shared(self, state: S, estimate: Estimate) -> S:
-        """Return the state with what the scores of this round share, such as an incumbent, from the estimates; default: the same.
+        """Return the state with quantities that this round's scores share.
 
-        The state that a round leaves behind is without it.
+        An incumbent is an example. The state after the round does not have them.
         """
         return state
 
     @abc.abstractmethod
     def score(self, state: S, estimate: Estimate) -> Score:
-        """Return the scores ``[M]`` of points, each computed from what ``estimate`` has at that point and what ``state`` shares."""
+        """Return the scores ``[M]``, each from ``state`` and its point's estimates."""
 
     def after_choice(self, arena: Arena, state: S, estimate: Estimate, index: Array) -> S:
-        """Return the state once the point that ``estimate`` has at ``index`` was chosen; default: the same."""
+        """Return the state after the choice of the point at ``index``."""
         return state
 
     def select(self, arena: Arena, state: S, t: Array, key: Key) -> tuple[Decision, S]:
@@ -339,7 +351,7 @@ class Scored(Algorithm[S]):
         return decision, self.after_choice(arena, state, estimate, index)
 
     def _refined(self, arena: Arena, state: S, ready: S, t: Array, key: Key, score: Score, found: Decision) -> tuple[Decision, S]:
-        """Return the decision for the best point that ascents from the best of the pool find, and the state that knows that point."""
+        """Return the decision for the ascents' best point, and its state."""
         box, surrogate = cast(Box, arena.surrogate.domain), arena.surrogate
 
         def look(points: Array) -> tuple[Score, Estimate]:
@@ -349,5 +361,6 @@ class Scored(Algorithm[S]):
 
         points, best, estimate = best_of_box(box, surrogate.pool(self.belief(state)), score, look)
         index, placed = self.place(arena, state, points[best])
-        index = jnp.where(found.index == arena.size, found.index, index)  # which marks a NaN score
+        # The index M marks a NaN score.
+        index = jnp.where(found.index == arena.size, found.index, index)
         return replace(found, index=index, point=points[best]), self.after_choice(arena, placed, estimate, best)

@@ -1,5 +1,4 @@
-"""Baselines: random search, the clairvoyant optimum, constrained expected improvement, and constrained Thompson sampling, the selection
-rule of SCBO without its trust region."""
+"""Baselines: random search, the optimum, constrained EI and Thompson sampling."""
 
 from __future__ import annotations
 
@@ -22,11 +21,11 @@ from jaxbandit.scores import Score
 
 @pytree
 class Experience:
-    """Posterior, and the data that expected improvement has to remember themselves."""
+    """Posterior and data of expected improvement."""
 
     belief: object
-    visited: Array  # [M] whether a point was chosen
-    best: Array  # [] best reward observed together with costs that all hold, minus infinity before there is one
+    visited: Array  # [M]
+    best: Array  # [] feasible reward, or -inf
 
 
 @pytree
@@ -38,22 +37,22 @@ class CeiState(BeliefState):
 
 @pytree
 class Cei(Scored[CeiState]):
-    r"""Expected improvement over the best feasible point so far, times the probability that the constraints hold.
+    r"""Expected improvement times the probability that the constraints hold.
 
     .. math::
         x_t = \arg\max_x \prod_j \Phi\!\left(\tfrac{-\mu_{g_j}}{\sigma_{g_j}}\right) \, \sigma_f \, (z \Phi(z) + \phi(z)),
         \qquad z = \frac{\mu_f - f^+ - \xi}{\sigma_f}
 
-    in logarithms, so that nothing underflows (Gardner et al. 2014; Gelbart, Snoek and Adams 2014). As long as no point counts as
-    feasible the probability alone decides.
+    in logarithms, so that nothing underflows (Gardner et al. 2014; Gelbart, Snoek and Adams 2014). As long as no chosen point is feasible
+    the probability alone decides.
 
     Attributes:
-      improvement: ``xi >= 0``, added to the incumbent before improvement counts; 0 in the papers.
+      improvement: ``xi >= 0``, the least improvement that counts; 0 in the papers.
       incumbent: meaning of ``f+``. ``"mean"``: the best posterior mean of the reward over the points chosen so far whose posterior means
-        satisfy every constraint, which noise does not fool. ``"observed"``: the best noisy reward among the rounds whose noisy costs
-        all held.
-      augmented: whether improvement counts times ``1 - tau / sqrt(sigma_f^2 + tau^2)``, with the noise variance ``tau^2`` of the reward
-        (Huang et al. 2006), so that a point which has been measured often is left although it looks best. Without noise it
+        satisfy every constraint. ``"observed"``: the best noisy reward of a round whose noisy costs were all feasible. Noise misleads the
+        second, not the first.
+      augmented: whether to multiply the improvement by ``1 - tau / sqrt(sigma_f^2 + tau^2)``, with the noise variance ``tau^2`` of the
+        reward (Huang et al. 2006), so that the search leaves a point that was measured often although it looks best. Without noise it
         changes nothing.
     """
 
@@ -78,7 +77,7 @@ class Cei(Scored[CeiState]):
         return Estimate(reward=belief.mean[0], costs=belief.mean[1:], widths=jnp.zeros_like(belief.gain), sd=belief.sd, noise=noise)
 
     def shared(self, state: CeiState, estimate: Estimate) -> CeiState:
-        """Set the incumbent of the round, ``f+``."""
+        """Return the state with the round's incumbent ``f+``."""
         if self.incumbent == "observed":
             return state
         eligible = state.posterior.visited & jnp.all(estimate.costs <= 0, axis=0)
@@ -95,10 +94,11 @@ class Cei(Scored[CeiState]):
         return Score(log_feasibility(estimate.costs, sd[1:]) + jnp.where(exists, gain, 0))
 
     def learn(self, arena: Arena, state: CeiState, observation: Seen) -> CeiState:
-        """Condition the posterior; remember the point, and the reward if all costs held."""
+        """Condition the posterior and update the visited points and the best reward."""
 
         def feasible_reward(values: Array) -> Array:
-            is_feasible = jnp.all(values[1:] <= 0) & ~jnp.isnan(values[0])  # a value under way is NaN
+            # A delayed value is NaN.
+            is_feasible = jnp.all(values[1:] <= 0) & ~jnp.isnan(values[0])
             return jnp.full_like(values, jnp.where(is_feasible, values[0], -jnp.inf))
 
         known = state.posterior
@@ -116,7 +116,7 @@ class Cei(Scored[CeiState]):
 
 @pytree
 class ConstrainedThompson(Scored[BeliefState]):
-    r"""Draw the reward and every constraint; take the best feasible point of the draw, else the least violating one.
+    r"""Choose the best feasible point of a draw of reward and constraints.
 
     .. math::
         x_t = \arg\max \{ f_t(x) : g_{t,j}(x) \le 0 \;\forall j \}, \quad\text{or} \\
@@ -137,11 +137,11 @@ class ConstrainedThompson(Scored[BeliefState]):
 
 @pytree
 class RandomSearch(Algorithm[BeliefState]):
-    """Draw points uniformly from the grid, from those allowed, or from a box; nothing is learnt, and the information gain stays 0.
+    """Draw points uniformly from the grid, the allowed points, or a box.
 
     Attributes:
       allowed: ``[M]`` booleans, the points that may be drawn; default all. ``informed=jaxbandit.informed.FeasiblePoints()`` allows the
-        feasible points of each instance: what luck earns at no violation. (Where no point is feasible, all are allowed.)
+        feasible points of each instance, so that chance chooses without violation. (If no point is feasible, all points are allowed.)
     """
 
     name: ClassVar[str] = "randomsearch"
@@ -168,10 +168,10 @@ class RandomSearch(Algorithm[BeliefState]):
 
 @pytree
 class Oracle(Algorithm[BeliefState]):
-    """Choose one point in every round: the best feasible one, which ``informed=jaxbandit.informed.BestPoint()`` tells.
+    """Choose the same point in every round: the best feasible point.
 
     Attributes:
-      index: number of the point. It has to be told, for an algorithm cannot look at the truth.
+      index: number of the point. ``informed=jaxbandit.informed.BestPoint()`` sets it, because an algorithm cannot look at the truth.
     """
 
     name: ClassVar[str] = "oracle"

@@ -1,4 +1,4 @@
-"""Batch pure exploration, BPE and BPE-Delay (Li and Scarlett 2022; Vakili et al. 2023, Algorithm 1)."""
+"""Batch pure exploration, BPE and BPE-Delay."""
 
 from __future__ import annotations
 
@@ -23,14 +23,16 @@ from jaxbandit.feedback import Hallucinate, Policy
 
 @pytree
 class Elimination(Declared):
-    r"""Confidence bounds of Theorems 6.1 and 6.2, ``mu +- beta sigma`` on finite sets, else ``mu +- (2/q + beta (sigma + 2/sqrt(q)))``.
+    r"""Confidence bounds of Theorems 6.1 and 6.2.
+
+    They are ``mu +- beta sigma`` on finite sets and ``mu +- (2/q + beta (sigma + 2/sqrt(q)))`` on continuous sets, with
 
     .. math::
         \beta = C + \frac{\sigma}{\sqrt\lambda} \sqrt{2 \ln \frac{4 R |X|}{\delta}} \quad\text{(finite)}, \\
         \beta = C + \frac{\sigma}{\sqrt\lambda} \sqrt{2 \ln \frac{8 R (\tilde C q)^d}{\delta}} \quad\text{(continuous)}, \\
         \tilde C = C + \max(\sigma, k_{\max}) \sqrt{q / \lambda} \sqrt{2 \ln \frac{16 R q}{\delta}}
 
-    ``R`` is the number of stages. The size of Assumption 4.2's discretisation of a continuous set is taken with constant 1.
+    ``R`` is the number of stages. The constant in the size of Assumption 4.2's discretisation of a continuous set is 1.
 
     Attributes:
       norm_bound: ``C > 0``, bound on the function's RKHS norm.
@@ -48,14 +50,15 @@ class Elimination(Declared):
     continuous: bool = static(default=False)
 
     def __call__(self, arena: Arena, stages: Array, q: Array) -> tuple[Array, Array, Array]:
-        """Return ``beta``, and the terms added to the bound and to the deviation."""
+        """Return ``beta`` and the terms added to the bound and the deviation."""
         if arena.surrogate.model.noise_differs:
             raise InvalidArgument(
                 "Bpe.width: the bounds of Elimination are for one noise variance at all points, got a table over them; give a number"
             )
         noise_sd = jnp.sqrt(arena.surrogate.model.noise_variance[0])
         logarithm, slack = jnp.log(4 * stages / self.delta), float(self.continuous)
-        if self.continuous:  # ln (C~ q)^d, of the points that stand for the set; norms of means are at most C~, Lemma 4.3
+        # A continuous set has a discretisation of (C~ q)^d points, because C~ bounds the norms of means by Lemma 4.3.
+        if self.continuous:
             largest = jnp.maximum(self.noise_scale, jnp.max(arena.surrogate.model.forms[0].prior_variance))
             norm = self.norm_bound + largest * jnp.sqrt(q) / noise_sd * jnp.sqrt(2 * jnp.log(16 * stages * q / self.delta))
             logarithm = logarithm + np.log(2.0) + arena.surrogate.domain.dimension * jnp.log(norm * q)
@@ -67,39 +70,39 @@ class Elimination(Declared):
 
 @pytree
 class BpeState(BeliefState):
-    """State of BPE, whose posterior is of this stage's points only. A *stage* is what the paper calls a round."""
+    """State of BPE, with a posterior of one stage, the paper's round."""
 
-    candidates: Array  # [M] whether a point can still be the maximiser
-    q: Array  # [] q_r of the current stage
-    end: Array  # [] int32, the stage's last round
-    stage: Array  # [] int32, r, from 1
-    stages: Array  # [] R, how many there are in all
+    candidates: Array  # [M] possible maximisers
+    q: Array  # [] q_r
+    end: Array  # [] int32, stage's last round
+    stage: Array  # [] int32, r from 1
+    stages: Array  # [] R
 
 
 @pytree
 class Bpe(Algorithm[BpeState]):
-    r"""Explore where the deviation is largest, and strike out what cannot be the maximiser at the end of each of a few stages.
+    r"""Explore points of largest deviation, and eliminate others after each stage.
 
     .. math::
         q_r = \lceil \sqrt{T q_{r-1}} \rceil, \quad t_r = \lceil q_r + u_T \rceil, \quad
         u_T = E[\tau] + \min\bigl(\sqrt{2 \xi^2 \ln\tfrac{3T}{\delta}}, \, 2 b \ln\tfrac{3T}{\delta}\bigr), \\
         X_{r+1} = \{x \in X_r : U(x) \ge \max_z L(z)\}
 
-    with ``q_0 = 1``; ``x_t`` maximises the deviation given all points of the stage, ``U`` and ``L`` use the stage's feedback that has
-    arrived. With ``aware=False`` (or without delay) ``u_T = 0``: that is BPE. For unconstrained rewards; constraints are ignored.
+    with ``q_0 = 1``. ``x_t`` maximises the deviation given all points of the stage. ``U`` and ``L`` use the stage's arrived feedback. With
+    ``aware=False``, or without delay, ``u_T = 0`` and the algorithm is BPE. It ignores constraints.
 
-    A sweep over what the lengths of stages depend on (the horizon, ``mean_delay``, ``xi``, ``b``, ``delta``) pays for the end of a stage in
-    every round: ``O(M r^2)`` instead of ``O(M r)``.
+    The lengths of stages depend on the horizon, ``mean_delay``, ``xi``, ``b`` and ``delta``. A sweep over any of these computes the end of
+    a stage in every round, at ``O(M r^2)`` instead of ``O(M r)``.
 
     Attributes:
-      width: ``beta`` of the bounds, a number > 0 or :class:`Elimination`, the theory's.
+      width: ``beta`` of the bounds, a number > 0, or the theory's bounds :class:`Elimination`.
       mean_delay: ``E[tau] >= 0``; default: the delay model's.
       xi, b: the delays' sub-exponential parameters >= 0; default: the delay model's.
       delta: failure probability in (0, 1), half of which goes to the delays.
       aware: whether stages are longer for the delays.
-      lengths: ``"paper"``; or ``"code"``, what its authors published: ``t_r = floor(q_r + u_t)`` with ``t`` the rounds played so far and
-        ``q_r``, all of ``delta`` for the delays.
-      ties: ``"first"`` of the points of equal deviation, or a ``"random"`` one.
+      lengths: ``"paper"``, or ``"code"`` as its authors published it: ``t_r = floor(q_r + u_t)`` with ``t`` the rounds so far plus ``q_r``,
+        and all of ``delta`` for the delays.
+      ties: ``"first"`` or ``"random"`` point among points of equal deviation.
     """
 
     name: ClassVar[str] = "bpe"
@@ -115,7 +118,8 @@ class Bpe(Algorithm[BpeState]):
     lengths: Annotated[Literal["paper", "code"], Letter("lengths")] = static(default="paper")
     ties: Annotated[Literal["first", "random"], Letter("ties")] = static(default="first")
 
-    traits = Traits(feedback=Hallucinate())  # deviations of all points chosen, means of what has arrived
+    # Deviations condition on all chosen points, means on the arrived values.
+    traits = Traits(feedback=Hallucinate())
 
     def init(self, arena: Arena) -> BpeState:
         q, length = self._next(arena.horizon, jnp.ones((), arena.dtype), jnp.int32(0))
@@ -142,7 +146,7 @@ class Bpe(Algorithm[BpeState]):
         return after
 
     def _eliminate(self, arena: Arena, state: BpeState) -> BpeState:
-        """Return the state after the end of a stage: fewer points, no data, a longer stage."""
+        """Return the state of the next stage: fewer points, no data."""
         belief = arena.surrogate.arrived(state.posterior)
         beta, bound_slack, deviation_slack = self._width(arena, state)
         width = bound_slack + beta * (belief.sd[0] + deviation_slack)
@@ -158,7 +162,10 @@ class Bpe(Algorithm[BpeState]):
         return jnp.asarray(self.width, state.q.dtype), zero, zero
 
     def stage_lengths(self, horizon: int) -> list[tuple[int, float]]:
-        """Return the rounds (of the last stage those within the horizon) and ``q_r`` of every stage; ``u_T = 0`` without ``mean_delay``."""
+        """Return the rounds within the horizon and ``q_r`` of every stage.
+
+        Without ``mean_delay``, ``u_T = 0``.
+        """
         q, played, stages = np.ones((), float_dtype()), 0, []
         while played < horizon:
             q, length = map(np.asarray, self._next(horizon, q, played))
@@ -172,21 +179,22 @@ class Bpe(Algorithm[BpeState]):
         horizon = jnp.asarray(horizon, q.dtype)
         square = horizon * q
         q = jnp.ceil(jnp.sqrt(square))
-        q = jnp.where(jnp.square(q - 1) >= square, q - 1, q)  # where the root of a square came out above it
+        # The root of a square number may be rounded up.
+        q = jnp.where(jnp.square(q - 1) >= square, q - 1, q)
         if self.lengths == "paper":
             return q, jnp.ceil(q + self._wait(horizon, jnp.asarray(self.delta / 2, q.dtype))).astype(jnp.int32)
         wait = self._wait(jnp.asarray(played, q.dtype) + q, jnp.asarray(self.delta, q.dtype))
         return q, jnp.floor(q + wait).astype(jnp.int32)
 
     def _wait(self, rounds: Array, delta: Array) -> Array:
-        """Return ``u_T``, the rounds after which feedback will have arrived, eq. (5)."""
+        """Return ``u_T``, a bound of the delays, eq. (5)."""
         if not self.aware or self.mean_delay is None or self.xi is None or self.b is None:
             return jnp.zeros_like(rounds)
         logarithm = jnp.log(3 * rounds / (2 * delta))
         return self.mean_delay + jnp.minimum(jnp.sqrt(2 * jnp.square(self.xi) * logarithm), 2 * self.b * logarithm)
 
     def _stages(self, arena: Arena) -> Array:
-        """Return ``R``, the number of stages that the horizon holds."""
+        """Return ``R``, the number of stages within the horizon."""
 
         def longer(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
             q, played, count = carry
@@ -197,10 +205,10 @@ class Bpe(Algorithm[BpeState]):
         return jax.lax.while_loop(lambda carry: carry[1] < arena.horizon, longer, start)[2]
 
     def with_delays(self, delay: Delay, policy: Policy) -> Bpe:
-        """Return the algorithm that knows the delay model's mean and sub-exponential parameters, where it was given none.
+        """Return the algorithm with the delay model's values for missing parameters.
 
         Raises:
-          InvalidArgument: when the model has none, or under a policy other than ``Hallucinate``.
+          InvalidArgument: when the delay model has no such parameters, or under a policy other than ``Hallucinate``.
         """
         if not isinstance(policy, Hallucinate):
             raise InvalidArgument(
@@ -219,7 +227,7 @@ class Bpe(Algorithm[BpeState]):
         return replace(self, mean_delay=mean, xi=parameters[0], b=parameters[1])
 
     def symbols_in_force(self, horizon: int) -> dict[str, object]:
-        """Return the hyper-parameters under the paper's letters, with the lengths ``t_r`` of the stages."""
+        """Return the hyper-parameters with the lengths ``t_r`` of the stages."""
         return {**super().symbols_in_force(horizon), "t_r": [length for length, _ in self.stage_lengths(horizon)]}
 
     def _check(self, name: str, outputs: int | None) -> None:

@@ -1,4 +1,4 @@
-"""Dual variables and virtual queues: CBO, elsewhere called CKB, its form on observations, and SCGP-UCB (Zhou and Ji 2022)."""
+"""Dual variables and virtual queues (Zhou and Ji 2022)."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from jaxbandit.scores import Score
 
 @pytree
 class Cbo(Scored[DualState]):
-    r"""CBO: the best point of an optimistic Lagrangian, then a projected dual step along the *estimated* cost there.
+    r"""CBO, also called CKB: optimistic Lagrangian, dual steps by *estimated* costs.
 
     .. math::
         x_t = \arg\max_x \bar f_t(x) - \sum_j \phi_t^j \bar g_{t,j}(x), \qquad
         \phi_{t+1}^j = \mathrm{Proj}_{[0,\rho]}(\phi_t^j + \bar g_{t,j}(x_t) / V)
 
     with ``f_bar = Proj_[-B,B]``, ``g_bar = Proj_[-G,G]`` of the strategy's estimates and ``phi_1 = 0``. CBO-UCB is CBO with
-    confidence bounds.
+    confidence bounds. A run records ``phi_t``, each in ``[0, rho]``, as ``multipliers``.
 
     Attributes:
       estimator: the exploration strategy; default UCB of the reward and LCB of the constraints, width 3.
       reward_clip: ``B > 0``.
       cost_clip: ``G > 0``, one number or ``[m]``.
-      dual_cap: ``rho > 0``, one number or ``[m]``; the theory asks for ``rho >= 4 B / delta`` with Slater slack ``delta``.
+      dual_cap: ``rho > 0``, one number or ``[m]``; the theory requires ``rho >= 4 B / delta`` with Slater slack ``delta``.
       step_divisor: ``V > 0``, one number or ``[m]``; default ``G sqrt(T) / rho``, the theory's choice.
     """
 
     name: ClassVar[str] = "cbo"
     title: ClassVar[str] = "CBO-UCB"
     papers: ClassVar[Mapping[str, str]] = {"zhou2022": "Algorithm 1"}
-    shown = ("multipliers",)  # the dual variables phi_t, each in [0, rho]
+    shown = ("multipliers",)
     estimator: Strategy = Bounds()
     reward_clip: Annotated[Scalar, positive, Letter("B")] = 1.0
     cost_clip: Annotated[PerConstraint, positive, Letter("G")] = 1.0
@@ -57,7 +57,7 @@ class Cbo(Scored[DualState]):
         return Score(reward - weighted_sum(state.multipliers, self._clipped(estimate.costs)), flags=clipped)
 
     def after_choice(self, arena: Arena, state: DualState, estimate: Estimate, index: Array) -> DualState:
-        """Move the dual by the estimate at ``x_t``, not by the observation (line 7 of Algorithm 1)."""
+        """Return the state after the dual step, line 7 of Algorithm 1."""
         costs = self._clipped(estimate.costs)[:, index]
         return replace(state, multipliers=jnp.clip(state.multipliers + costs / self.divisor(arena.horizon), 0, jnp.asarray(self.dual_cap)))
 
@@ -66,27 +66,27 @@ class Cbo(Scored[DualState]):
         return jnp.clip(costs, -clip[:, None], clip[:, None])
 
     def divisor(self, horizon: Array | int) -> Array:
-        """Return ``V`` in force over ``horizon`` rounds, ``[]``, or ``[m]`` where a number that it depends on is."""
+        """Return ``V``, ``[]`` or ``[m]``, for ``horizon`` rounds."""
         if self.step_divisor is not None:
             return jnp.asarray(self.step_divisor)
         cap = jnp.asarray(self.dual_cap, float_dtype())
         return jnp.asarray(self.cost_clip, cap.dtype) * jnp.sqrt(jnp.asarray(horizon, cap.dtype)) / cap
 
     def symbols_in_force(self, horizon: int) -> dict[str, object]:
-        """Return the hyper-parameters under the paper's letters, with the ``V`` in force."""
+        """Return the hyper-parameters under the paper's letters, with ``V``."""
         return {**super().symbols_in_force(horizon), "V": np.asarray(self.divisor(horizon)).tolist()}
 
 
 @pytree
 class PrimalDual(Scored[DualState]):
-    r"""CBO with a dual that the *observed* cost moves, by plain steps, without clips and without a cap.
+    r"""CBO with dual steps by *observed* costs, without clips or a cap.
 
     .. math::
         x_t = \arg\max_x \mathrm{UCB}_f(x) - \sum_j \phi_t^j \, \mathrm{LCB}_{g_j}(x), \qquad
         \phi_{t+1}^j = (\phi_t^j + \eta \, c_t^j)^+
 
-    with ``eta = 1`` and ``phi_1 = 1``. It differs from :class:`~jaxbandit.Cbo` (Zhou and Ji 2022) in that there the estimate at
-    ``x_t`` moves the dual, by ``1 / V``, from 0 and up to ``rho``, and both estimates are clipped.
+    with ``eta = 1`` and ``phi_1 = 1``. In :class:`~jaxbandit.Cbo` (Zhou and Ji 2022), by contrast, the estimate at ``x_t`` moves the dual,
+    by ``1 / V``, from 0 and up to ``rho``, and both estimates are clipped. A run records ``phi_t`` as ``multipliers``.
 
     Attributes:
       estimator: the exploration strategy; default UCB of the reward and LCB of the constraints, width 3.
@@ -97,7 +97,7 @@ class PrimalDual(Scored[DualState]):
     name: ClassVar[str] = "primaldual"
     title: ClassVar[str] = "primal-dual on observations"
     papers: ClassVar[Mapping[str, str]] = {"xu2023": "sec. 6, its rival", "zhou2022": "Algorithm 1, which it varies"}
-    shown = ("multipliers",)  # the dual variables phi_t >= 0
+    shown = ("multipliers",)
     estimator: Strategy = Bounds()
     initial_multiplier: Annotated[PerConstraint, nonnegative, Letter("phi1")] = 1.0
     step: Annotated[PerConstraint, positive, Letter("eta")] = 1.0
@@ -118,12 +118,12 @@ class PrimalDual(Scored[DualState]):
 class ScgpState(DualState):
     """State of SCGP-UCB, whose multipliers are the virtual queues ``Q(t)``."""
 
-    sample: Array  # [m, M] the constraint functions g_t(.) revealed for the coming choice
+    sample: Array  # [m, M] revealed functions g_t
 
 
 @pytree
 class Scgp(Algorithm[ScgpState]):
-    r"""SCGP-UCB: a virtual queue per constraint, pushed up a little every round so that violations are paid back.
+    r"""SCGP-UCB: virtual queues that grow every round, to compensate for violations.
 
     .. math::
         x_t = \arg\max_x \bar f_t(x) - \tfrac{1}{V_t} \sum_j Q_j(t) g_{t,j}(x), \qquad
@@ -158,7 +158,7 @@ class Scgp(Algorithm[ScgpState]):
         )
 
     def reveal(self, arena: Arena, state: ScgpState, sample: Array, t: Array) -> ScgpState:
-        """Take in ``g_t(.)`` before the choice of round ``t`` (line 4)."""
+        """Return the state with ``g_t`` before the choice, line 4."""
         return replace(state, sample=sample)
 
     def select(self, arena: Arena, state: ScgpState, t: Array, key: Key) -> tuple[Decision, ScgpState]:
@@ -168,8 +168,9 @@ class Scgp(Algorithm[ScgpState]):
         everywhere = (jnp.min(estimate.reward) >= bound) | (jnp.max(estimate.reward) <= -bound)
         flags = jnp.where(everywhere, int(Status.ALL_CLIPPED), 0)
         push, divisor = self._schedules(jnp.asarray(t, reward.dtype))
-        index = pick(reward - weighted_sum(state.multipliers / divisor, state.sample))  # line 5
-        queue = jnp.maximum(state.multipliers + state.sample[:, index] + push, 0)  # line 7
+        # The choice is line 5 of Algorithm 2, the queue line 7.
+        index = pick(reward - weighted_sum(state.multipliers / divisor, state.sample))
+        queue = jnp.maximum(state.multipliers + state.sample[:, index] + push, 0)
         return Decision(index=index, widths=estimate.widths, flags=flags, draws=estimate.draws), replace(state, multipliers=queue)
 
     def _schedules(self, t: Array) -> tuple[Array, Array]:

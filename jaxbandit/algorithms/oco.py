@@ -1,6 +1,6 @@
-"""Online convex optimisation with bandit feedback and constraints, two-point form (Cao and Liu 2018).
+"""Online convex optimisation with bandit feedback (Cao and Liu 2018).
 
-The paper is not at hand: the scheme is that of the literature on it, and details such as the default step sizes are ours.
+The two-point scheme follows the literature on the paper; details such as the default step sizes are ours.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from jaxbandit.core.pytree import pytree, replace
 
 @pytree
 class OcoState(DualState):
-    """State of bandit OCO, in coordinates of the unit box; its posterior stays the prior, and its multipliers are ``lambda >= 0``."""
+    """State in coordinates of the unit box, with ``lambda`` as multipliers."""
 
     centre: Array  # [d] x
-    direction: Array  # [d] u, of unit length
-    first: Array  # [1 + m] values at x + delta u
+    direction: Array  # [d] unit vector u
+    first: Array  # [1 + m] values of odd round
 
 
 @pytree
 class Oco(Algorithm[OcoState]):
-    r"""A primal-dual gradient step along gradients that two evaluations estimate; every evaluation is a round.
+    r"""Primal-dual gradient steps with gradients from pairs of rounds.
 
-    In an odd round ``u`` is drawn from the unit sphere and ``x + delta u`` evaluated, in the next one ``x - delta u``. Then
+    An odd round draws ``u`` from the unit sphere and evaluates ``x + delta u``; the next round evaluates ``x - delta u``. Then
 
     .. math::
         \hat\nabla F = \tfrac{d}{2 \delta} (F(x + \delta u) - F(x - \delta u)) \, u, \\
@@ -42,13 +42,13 @@ class Oco(Algorithm[OcoState]):
     with ``eta = step / sqrt(T)``, ``kappa = regulariser eta`` and ``bar g_j`` the mean of the two observed costs. ``x`` moves in the
     domain's bounding box, scaled to ``[0, 1]^d`` and shrunk about its middle by ``1 - shrink``, so that both points lie inside.
 
-    The engine evaluates points of a grid, so it is the *nearest grid point* that is evaluated, and ``delta`` is at least one grid step:
-    with less, both evaluations would often be of one point. It keeps no model, and needs feedback at once.
+    Rounds evaluate the *nearest grid point*, and ``delta`` is at least one grid step, because otherwise both rounds of a pair would often
+    evaluate the same point. The algorithm has no model and needs feedback at once.
 
     Attributes:
-      step: ``eta sqrt(T) > 0``; to be tuned, by a :func:`~jaxbandit.sweep`.
+      step: ``eta sqrt(T) > 0``. Tune it, for example by a :func:`~jaxbandit.sweep`.
       regulariser: ``kappa / eta >= 0``.
-      perturbation: ``delta`` in ``(0, 1/2)``, raised to one grid step where it is less; default one grid step.
+      perturbation: ``delta`` in ``(0, 1/2)``, raised to one grid step if it is less; default one grid step.
       shrink: ``zeta`` in ``[0, 1)``; default ``2 delta``.
       start: ``[d]`` first ``x`` in the unit box; default uniform in the shrunk box.
     """
@@ -63,7 +63,7 @@ class Oco(Algorithm[OcoState]):
     shrink: Annotated[Scalar, between(0, 1, open_low=False, open_high=True), Letter("zeta")] | None = None
     start: Annotated[PerAxis, between(0, 1, open_low=False), each_axis, Letter("start")] | None = None
 
-    traits = Traits(learns=False, needs_feedback_at_once=True)  # the second point of a pair is for the same direction as the first
+    traits = Traits(learns=False, needs_feedback_at_once=True)
 
     def init(self, arena: Arena) -> OcoState:
         dimension = arena.surrogate.domain.dimension
@@ -99,7 +99,7 @@ class Oco(Algorithm[OcoState]):
         )
 
     def _delta(self, arena: Arena) -> Array:
-        """Return the ``delta`` in force."""
+        """Return ``delta``, at least one grid step."""
         domain = arena.surrogate.domain
         counts = [n for n in domain.grid_shape if n > 1] or [max(2.0, domain.size ** (1 / domain.dimension))]
         least = jnp.asarray(1 / (min(counts) - 1), jnp.asarray(domain.points).dtype)
@@ -111,6 +111,9 @@ class Oco(Algorithm[OcoState]):
         return jnp.clip(point, margin, 1 - margin)
 
     def symbols_in_force(self, horizon: int) -> dict[str, object]:
-        """Return the hyper-parameters; in a trace ``draw_f`` holds each round's direction, ``draw_g`` its centre ``x``."""
+        """Return the hyper-parameters, with ``eta`` and ``kappa``.
+
+        In a trace ``draw_f`` is each round's direction and ``draw_g`` its centre ``x``.
+        """
         eta = np.asarray(self.step) / np.sqrt(horizon)
         return {**super().symbols_in_force(horizon), "eta": eta.tolist(), "kappa": (np.asarray(self.regulariser) * eta).tolist()}

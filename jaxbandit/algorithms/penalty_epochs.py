@@ -1,4 +1,4 @@
-"""GP-UCB with noiseless and with noisy constraints, whose penalties stay the same over epochs (Shi and Eryilmaz 2022, Algorithms 2, 3)."""
+"""GP-UCB with penalties constant over epochs (Shi and Eryilmaz 2022)."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from jaxbandit.scores import Score
 
 @pytree
 class EpochState(DualState):
-    """State with the posterior of the outputs that ``kappa`` combines, ``kappa`` of the current epoch as multipliers, and sums over it."""
+    """State with the current epoch's ``kappa`` as multipliers, and its sums."""
 
-    total: Array  # [m] sum of the costs that came in over the epoch so far
-    count: Array  # [m] their number
+    total: Array  # [m] epoch's sum of costs
+    count: Array  # [m] epoch's number of costs
 
     @classmethod
     def start(cls, arena: Arena, kappa: float, name: str, **more: Array) -> Self:
-        """Return the state before round 1 of the algorithm ``name``, whose outputs must share a factor."""
+        """Return the state before round 1, if all outputs share a factor."""
         if len(arena.surrogate.model.forms) != 1:
             raise InvalidArgument(f"surrogate: {name} models a combination of outputs; give all of them one kernel and noise_variance")
         return cls(
@@ -41,25 +41,26 @@ class EpochState(DualState):
         )
 
     def after(self, arena: Arena, observation: Seen, t: Array, *, length: int, restart: bool) -> tuple[Self, Array, Array]:
-        """Return the state after round ``t`` of epochs of ``length``, the average costs ``[m]``, and whether the epoch is over."""
+        """Return the state, average costs ``[m]`` and whether the epoch is over."""
         total, count = self.total + observation.total()[1:], self.count + observation.count[1:]
         last, posterior = t % length == 0, self.posterior
-        if restart:  # at the end of an epoch, so that an initial design serves the first one
+        # A restart is at the end of an epoch, so that the first epoch uses an initial design.
+        if restart:
             posterior = jax.lax.cond(last, arena.surrogate.init, lambda: self.posterior)
         state = replace(self, posterior=posterior, total=jnp.where(last, 0, total), count=jnp.where(last, 0, count))
         return state, total / jnp.maximum(count, 1), last
 
     def estimate(self, arena: Arena, strategy: Strategy, t: Array, key: Key) -> Estimate:
-        """Return the estimate of ``f - sum_j kappa_j h_j``, one combination of the outputs."""
+        """Return the estimate of ``f - sum_j kappa_j h_j``."""
         weights = jnp.append(jnp.ones((1,), self.multipliers.dtype), -self.multipliers)
         return strategy.combination(arena.surrogate, self.posterior, weights, t, key)
 
 
 @pytree
 class Se2State(EpochState):
-    """State of Algorithm 2, of the outputs ``(r, psi(g_j) - 1)``."""
+    """State of Algorithm 2, for the outputs ``(r, psi(g_j) - 1)``."""
 
-    flags: Array  # [] status bits: whether a penalty has reached its cap
+    flags: Array  # [] status bits
 
 
 @pytree
@@ -70,15 +71,15 @@ class Se2(Scored[Se2State]):
         x_t = \arg\max_x \mathrm{UCB}_{F_l}(x), \quad F_l = f - \sum_j \kappa_l^j (\psi(g_j) - 1), \\
         \kappa_{l+1}^j = \kappa_l^j \, \psi\!\left(\tfrac{1}{S} \sum_{s} g_j(x_l^s)\right)
 
-    with ``kappa_1 = 1``. Reward and penalty are observed apart, so earlier epochs serve under the new ``kappa`` at no cost: the
-    surrogate learns ``(r, psi(g_j) - 1)`` and the mean of ``F_l`` is their combination. The paper's text starts every epoch afresh
-    (``restart=True``), with which its figures do not come out. The outputs must share kernel and noise variance.
+    with ``kappa_1 = 1``. The surrogate models reward and penalties apart, as ``(r, psi(g_j) - 1)``, and the mean of ``F_l`` is their
+    weighted sum, so that data of earlier epochs serve under a new ``kappa`` at no cost. The paper's text starts every epoch afresh
+    (``restart=True``), but this does not reproduce its figures. The outputs must share kernel and noise variance.
 
     Attributes:
       estimator: strategy for ``F_l``, by its reward width; default UCB of width 1. GP-TS is ``Thompson`` (Remark 1).
       psi: penalty function, ``Exponential`` or ``Polynomial``.
       epoch: ``S >= 1`` rounds.
-      penalty_cap: largest ``kappa`` and ``psi``; reaching it flags the trial, for ``exp`` can overflow.
+      penalty_cap: largest ``kappa`` and ``psi``. Reaching it flags the trial, because ``exp`` can overflow.
       restart: forget the data of earlier epochs.
     """
 
@@ -92,7 +93,8 @@ class Se2(Scored[Se2State]):
     epoch: Annotated[int, whole(1), Letter("S")] = static(default=20)
     restart: Annotated[bool, Letter("restart")] = static(default=False)
 
-    traits = Traits(joint_arrival=True)  # outputs that share a factor must arrive together
+    # Outputs that share a factor must arrive together.
+    traits = Traits(joint_arrival=True)
 
     def init(self, arena: Arena) -> Se2State:
         return Se2State.start(arena, 1.0, self.name, flags=jnp.int32(0))
@@ -112,7 +114,7 @@ class Se2(Scored[Se2State]):
         return replace(state, multipliers=kappa, flags=flags)
 
     def learn(self, arena: Arena, state: Se2State, observation: Seen) -> Se2State:
-        """Condition on ``(r, psi(c_j) - 1)``, the values that the surrogate models here."""
+        """Condition on ``(r, psi(c_j) - 1)``, the outputs of the surrogate."""
         modelled = observation.map(lambda values: jnp.append(values[:1], self._psi(values[1:]) - 1))
         return replace(state, posterior=arena.learn(state.posterior, modelled))
 
@@ -128,7 +130,7 @@ class Se3(Scored[EpochState]):
         x_t = \arg\max_x \mathrm{UCB}_{G_l}(x), \quad G_l = f - \sum_j \kappa_l^j g_j, \qquad
         \kappa_{l+1}^j = \left(\kappa_l^j + \mu \tfrac{1}{S} \sum_{s} c_j^s\right)^+
 
-    with ``kappa_1 = 0``. A theory width takes the noise of the combination, ``R sqrt(1 + sum_j kappa_j^2)``. Data of earlier epochs
+    with ``kappa_1 = 0``. A theory width uses the noise of the combination, ``R sqrt(1 + sum_j kappa_j^2)``. Data of earlier epochs
     are used again unless ``restart``, as in :class:`~jaxbandit.Se2`. The outputs must share kernel and noise variance.
 
     Attributes:
@@ -147,7 +149,7 @@ class Se3(Scored[EpochState]):
     epoch: Annotated[int, whole(1), Letter("S")] = static(default=20)
     restart: Annotated[bool, Letter("restart")] = static(default=False)
 
-    traits = Traits(joint_arrival=True)  # outputs that share a factor must arrive together
+    traits = Traits(joint_arrival=True)
 
     def init(self, arena: Arena) -> EpochState:
         return EpochState.start(arena, 0.0, self.name)

@@ -1,4 +1,4 @@
-"""The algorithms of the library, one line each: the public names, study files, tests and the shoot-out read them from here."""
+"""Registry of algorithms, for public names, study files and tests."""
 
 from typing import Any
 

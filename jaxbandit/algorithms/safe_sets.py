@@ -1,4 +1,4 @@
-"""SafeOpt, StageOpt and SGP-UCB, which choose points whose constraints hold with certainty."""
+"""Safe algorithms: SafeOpt, StageOpt and SGP-UCB."""
 
 from __future__ import annotations
 
@@ -21,32 +21,35 @@ from jaxbandit.estimators import Bounds
 from jaxbandit.safety import Expansion, Intervals, intervals, maximisers
 
 at_least_one = vector("the number of a point each")
-OFTEN = 100  # measurements of a seed after which more would change little
-MOST_EXAMINED = 8  # seeds of which it is worked out in every round whether they could certify a point
-PATIENCE = 30  # rounds with nothing certified beyond the seeds before the set is said to stand still
+# After this number of measurements of a seed, more measurements would change little.
+OFTEN = 100
+# Largest number of seeds for which every round computes whether they could certify a point.
+MOST_EXAMINED = 8
+# Number of rounds without a certified point beyond the seeds after which a trial is flagged.
+PATIENCE = 30
 
 
 @pytree
 class SafeState(BeliefState):
-    """State of an algorithm with a safe set."""
+    """State with seeds and past certifications."""
 
     seeds: Array  # [M]
-    certified: Array  # [] whether any point has been certified so far
-    still: Array  # [] int32, rounds in a row up to now in which nothing beyond the seeds was certified
+    certified: Array  # [] any point so far
+    still: Array  # [] int32, rounds at seeds
 
 
 @pytree
 class Safe(Algorithm[SafeState]):
-    """Algorithm that chooses among the points that are certified, ``UCB_gj(x) <= 0`` for every ``j``, and a seed set; abstract.
+    """Abstract base of algorithms that choose seeds and certified points.
 
-    Points are certified by the values that have arrived, whatever a policy believes of those that have not. When no point is certified any
-    more, the safe set is the seeds and the trial is flagged. A seed with ``LCB_gj > 0`` for some ``j`` is flagged and leaves the safe set,
-    unless nothing would be left of it. A trial is flagged, too, where the set stands still: nothing beyond the seeds is certified, and
-    either that has been so for ``PATIENCE`` rounds or, of ``MOST_EXAMINED`` seeds at most, no seed could certify a point if its lower
-    bounds were observed there another ``OFTEN`` times. A seed outside the domain fails the trial.
+    A point is certified if ``UCB_gj(x) <= 0`` for every ``j`` by the values that have arrived, whatever a policy believes about missing
+    values. When no point is certified any more, the safe set is the seeds and the trial is flagged. A seed with ``LCB_gj > 0`` for some
+    ``j`` flags the trial and leaves the safe set, unless the set would be empty. A trial is also flagged when the set stands still: no
+    point beyond the seeds is certified, and either ``PATIENCE`` rounds passed like this or, for at most ``MOST_EXAMINED`` seeds, no seed
+    could certify a point if its lower bounds were observed there another ``OFTEN`` times. A seed outside the domain fails the trial.
 
     Attributes:
-      allowed: ``[M]`` booleans, the points that may be certified; default all. Seeds are chosen whatever it says.
+      allowed: ``[M]`` booleans, the points that may be certified; default all. It does not exclude seeds.
     """
 
     estimator: Bounds = Bounds()
@@ -69,7 +72,7 @@ class Safe(Algorithm[SafeState]):
         return Traits(certifies=True, seeds=self.seeds, lacks=lacks)
 
     def init(self, arena: Arena) -> SafeState:
-        # A rule that tells facts while a trial is traced may have told no seeds.
+        # A rule that sets facts while a trial is traced may have set no seeds.
         if lacks := self.traits.lacks:
             raise InvalidArgument(lacks)
         mask = jnp.zeros((arena.size,), bool) if self.seeds is None else _mask(jnp.asarray(self.seeds), arena.size)
@@ -87,7 +90,7 @@ class Safe(Algorithm[SafeState]):
         some, raised = jnp.any(certified), dict[Status, Array]()
         raised[Status.SAFE_SET_EMPTIED] = state.certified & ~some
         if self.seeds is None and self.count is not None:
-            # By the policy's own intervals: before round 1 many points are alike but for rounding, which depends on the way to a belief.
+            # Use the policy's own intervals, because before round 1 many points differ by rounding alone.
             believed = jax.lax.top_k(-jnp.max(known.upper[1:], axis=0, initial=-jnp.inf), self.count)[1]
             seeds = jnp.where(t == 1, _mask(believed, arena.size), seeds)
             raised[Status.SEEDS_UNCERTAIN] = (t == 1) & ~jnp.all(certified[believed])
@@ -112,33 +115,34 @@ class Safe(Algorithm[SafeState]):
 
 
 def _mask(seeds: Array, size: int) -> Array:
-    """Return ``[M]``, true at the seeds; nowhere when one lies outside the domain, which fails the trial instead of going unnoticed."""
+    """Return the mask of seeds, empty if one lies outside the domain."""
     inside = jnp.all((seeds >= 0) & (seeds < size))
     return jnp.zeros((size,), bool).at[seeds].set(True, mode="drop") & inside
 
 
 @pytree
 class SafeOpt(Safe):
-    r"""SafeOpt: the most uncertain point among possible maximisers and expanders of a set of certainly safe points.
+    r"""SafeOpt: the most uncertain maximiser or expander of a safe set.
 
     .. math::
         S_t = \{x : \mathrm{UCB}_{g_j}(x) \le 0 \;\forall j\} \cup S_0, \quad
         M_t = \{x \in S_t : \mathrm{UCB}_f(x) \ge \max_{S_t} \mathrm{LCB}_f\}, \\
         x_t = \arg\max_{M_t \cup G_t} \max_k 2 \beta_k \sigma_k(x) / \sigma_{k,0}
 
-    where ``G_t``, the expanders, are the points of ``S_t`` whose observation could certify a point outside, see
-    :class:`~jaxbandit.safety.Expansion`. When no point is certified any more, the safe set is the seeds and the trial is flagged. So is one
-    whose seeds are shown to be unsafe, or that cannot leave them. A seed outside the domain fails the trial. (Without a Lipschitz constant
-    and with several constraints: Berkenkamp, Krause and Schoellig 2021, "Bayesian Optimization with Safety Constraints".)
+    where the expanders ``G_t`` are the points of ``S_t`` whose observation could certify a point outside, see
+    :class:`~jaxbandit.safety.Expansion`. When no point is certified any more, the safe set is the seeds and the trial is flagged. A trial
+    is also flagged if its seeds prove unsafe or the safe set cannot grow beyond them. A seed outside the domain fails the trial. (For
+    several constraints without a Lipschitz constant see Berkenkamp, Krause and Schoellig 2021, "Bayesian Optimization with Safety
+    Constraints".)
 
     Attributes:
       estimator: confidence bounds of width 3 by default.
-      seeds: ``S_0``, the indices of points known to be safe, without which it does not start: given here, or told by
-        ``informed=jaxbandit.informed.SafestSeeds(count=n)``, the truly safest of each instance.
-      lipschitz: ``L > 0``, one number or ``[m]``; expanders are then those of the 2015 paper. Default: none is needed.
-      threshold: an expander must be less certain than this, ``sd > threshold`` for some output; 0 for all.
-      count: instead of ``seeds``, how many to take from the model: the points of least ``max_j UCB_gj`` before round 1, after the
-        initial design. Nothing says that they are safe; a trial is flagged where one of them was not certified.
+      seeds: ``S_0``, the indices of points known to be safe. The algorithm needs them to start. In a simulation
+        ``informed=jaxbandit.informed.SafestSeeds(count=n)`` sets the truly safest points of each instance.
+      lipschitz: ``L > 0``, one number or ``[m]``, for the expanders of the 2015 paper. Default: no constant.
+      threshold: least uncertainty of an expander, ``sd > threshold`` for some output; 0 excludes no point.
+      count: number of seeds to choose by the model, instead of ``seeds``: the points of least ``max_j UCB_gj`` before round 1, after the
+        initial design. There is no guarantee that they are safe. A trial is flagged if one of them was not certified.
       together: whether one point outside must satisfy all constraints, see :class:`~jaxbandit.safety.Expansion`.
       allowed: ``[M]`` booleans, the points that may be certified; default all. A session's ``max_step`` sets it.
     """
@@ -152,7 +156,7 @@ class SafeOpt(Safe):
 
     def choose(self, arena: Arena, state: SafeState, known: Intervals, safe: Array, t: Array, key: Key) -> Array:
         promising = maximisers(known, safe)
-        # An expander can be chosen only where the interval is wider than every maximiser's.
+        # Only an expander whose interval is wider than every maximiser's can be chosen.
         wider = known.size * (1 - tie_share(known.size.dtype)) > jnp.max(jnp.where(promising, known.size, -jnp.inf))
         candidates = safe & wider & jnp.any(known.sd > self.threshold, axis=0)
         expansion = Expansion(lipschitz=self.lipschitz, together=self.together)
@@ -163,15 +167,15 @@ class SafeOpt(Safe):
 
 @pytree
 class StageOpt(Safe):
-    r"""StageOpt: expand the safe set for ``T_0`` rounds, then maximise the upper bound of the reward on it.
+    r"""StageOpt: expand the safe set for ``T_0`` rounds, then maximise.
 
     .. math::
         x_t = \arg\max_{G_t} \max_k 2 \beta_k \sigma_k(x) / \sigma_{k,0} \;\; (t \le T_0), \\
         x_t = \arg\max_{S_t} \mathrm{UCB}_f(x) \;\; (t > T_0)
 
-    with safe set ``S_t``, expanders ``G_t`` and maximisers as in :class:`~jaxbandit.SafeOpt`; in the first stage the widest maximiser
-    is chosen while there is no expander. The safe set keeps growing in the second. (The paper also ends the first stage once every
-    expander's interval is small; here its length is given.)
+    with safe set ``S_t``, expanders ``G_t`` and maximisers as in :class:`~jaxbandit.SafeOpt`. The first stage chooses the widest maximiser
+    if there is no expander. The safe set keeps growing in the second stage. (The paper also ends the first stage once every expander's
+    interval is small; here its length is fixed.)
 
     Attributes:
       exploration: ``T_0 >= 0`` rounds.
@@ -188,7 +192,7 @@ class StageOpt(Safe):
     def choose(self, arena: Arena, state: SafeState, known: Intervals, safe: Array, t: Array, key: Key) -> Array:
         exploring = jnp.asarray(t, known.sd.dtype) <= self.exploration
         expansion = Expansion(lipschitz=self.lipschitz, together=self.together)
-        # Without candidates there is nothing to examine: the second stage costs no matrix product.
+        # The second stage has no candidates to examine, so it costs no matrix product.
         widest = expansion.widest(arena.surrogate, state.posterior, known, safe, safe & exploring)
         expander = jnp.arange(arena.size, dtype=jnp.int32) == widest
         allowed = jnp.where(jnp.any(expander), expander, maximisers(known, safe))
@@ -197,7 +201,7 @@ class StageOpt(Safe):
 
 @pytree
 class SgpUcb(Safe):
-    r"""SGP-UCB: ``T'`` rounds uniformly at random in the seed set, then the best upper bound of the reward on the safe set.
+    r"""SGP-UCB: random seeds for ``T'`` rounds, then the best upper bound.
 
     .. math:: x_t \sim \mathrm{Unif}(S_0) \;\; (t \le T'), \qquad x_t = \arg\max_{S_t} \mathrm{UCB}_f(x) \;\; (t > T')
 
@@ -215,6 +219,6 @@ class SgpUcb(Safe):
 
     def choose(self, arena: Arena, state: SafeState, known: Intervals, safe: Array, t: Array, key: Key) -> Array:
         warming = jnp.asarray(t, known.sd.dtype) <= self.warm_up
-        # Once all seeds have been shown to be unsafe, a certified point stands for one.
+        # If all seeds have proved unsafe, draw from the certified points.
         seeds = jnp.where(jnp.any(state.seeds), state.seeds, safe)
         return jnp.where(warming, draw_uniformly(key, seeds), pick(restricted_to(safe, known.upper[0])))

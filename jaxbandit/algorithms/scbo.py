@@ -1,4 +1,4 @@
-"""SCBO, scalable constrained Bayesian optimisation in a trust region (Eriksson and Poloczek 2021)."""
+"""SCBO, scalable constrained Bayesian optimisation (Eriksson and Poloczek 2021)."""
 
 from __future__ import annotations
 
@@ -20,42 +20,44 @@ from jaxbandit.estimators import Strategy, Thompson
 from jaxbandit.scores import Score
 from jaxbandit.surrogates import Elsewhere
 
-PERTURBED = 20  # coordinates of the best point that a candidate changes, in the mean, where there are more
+# Mean number of coordinates of the best point that a candidate changes, in higher dimensions.
+PERTURBED = 20
 
 
 @pytree
 class ScboState(BeliefState):
-    """State of SCBO: its trust region, and the points that it was learnt from."""
+    """State of SCBO, with the trust region around the best point."""
 
-    visited: Array  # [M] whether a point was observed
-    best: Array  # [] int32, the point in the middle of the trust region; M before there is one
-    length: Array  # [] side of the trust region, in sides of the domain
-    successes: Array  # [] int32 rounds in a row that found a better point
-    failures: Array  # [] int32 rounds in a row that did not
+    visited: Array  # [M]
+    best: Array  # [] int32, at first M
+    length: Array  # [] in domain's sides
+    successes: Array  # [] int32, consecutive
+    failures: Array  # [] int32, consecutive
 
 
 @pytree
 class Scbo(Algorithm[ScboState]):
-    r"""SCBO: constrained Thompson sampling among candidates in a trust region around the best point so far.
+    r"""SCBO: constrained Thompson sampling in a trust region around the best point.
 
     .. math::
         x_t = \arg\max \{ f_t(x) : g_{t,j}(x) \le 0 \;\forall j,\; x \in C_t \}, \quad\text{or} \\
         \arg\min_{x \in C_t} \sum_j g_{t,j}(x)^+ \;\text{ if there is no such candidate}
 
-    On a box the candidates ``C_t`` are ``min(5000, max(2000, 200 d))`` points of the trust region, a cube of side ``L`` around the best
-    point, which beyond 20 axes differ from it in 20 coordinates in the mean; on a finite domain they are the points there. ``L`` doubles
-    after 3 rounds in a row that found a better point, and is halved after ``d`` that did not; below its least length it begins anew.
+    The trust region is a cube of side ``L`` around the best point. On a finite domain the candidates ``C_t`` are its points, on a box
+    ``min(5000, max(2000, 200 d))`` points. Beyond 20 axes these differ from the best point in 20 coordinates in the mean. ``L`` doubles
+    after 3 rounds in a row that found a better point, and halves after ``d`` rounds in a row that did not. Below its least length it
+    starts again.
 
-    Best is the point of the largest posterior mean among those whose means satisfy every constraint, else of the least violation, which
-    noise does not fool and which feedback may reach late. The paper's restarts begin with points and data of their own; here the trust
-    region alone does, around the best point. Its transformations of outputs and its scaling of sides by length-scales are left out.
+    The best point has the largest posterior mean among the points whose means satisfy every constraint, else the least violation. Noise
+    does not mislead this choice, and feedback may be late. The paper's restarts have new points and data; here only the trust region
+    restarts, around the best point. The paper's transformations of outputs and scaling of sides by length-scales are left out.
 
     Attributes:
       estimator: the strategy that draws; default joint draws from the posterior.
       length: ``L`` at the start, from ``shortest`` to ``longest``.
       longest, shortest: ends of the range of ``L``.
-      successes: rounds in a row that found a better point, after which ``L`` doubles.
-      failures: rounds in a row that did not, after which ``L`` is halved; default ``d``.
+      successes: rounds in a row that found a better point after which ``L`` doubles.
+      failures: rounds in a row without a better point after which ``L`` halves; default ``d``.
     """
 
     name: ClassVar[str] = "scbo"
@@ -107,7 +109,7 @@ class Scbo(Algorithm[ScboState]):
         return Decision(index=index, widths=drawn.widths, draws=drawn.draws, point=point), state
 
     def moved(self, arena: Arena, state: ScboState) -> ScboState:
-        """Return the state whose trust region follows what has been learnt since the last round."""
+        """Return the state with the trust region of the current posterior."""
         belief = arena.surrogate.predict(state.posterior)
         violation = jnp.sum(jnp.maximum(belief.mean[1:], 0), axis=0)
         feasible = state.visited & (violation <= 0)
@@ -136,7 +138,7 @@ class Scbo(Algorithm[ScboState]):
 
 
 def candidates(key: Key, middle: Array, low: Array, high: Array) -> Array:
-    """Return candidates ``[n, d]`` in the box from ``low [d]`` to ``high [d]``, of which each coordinate may be that of ``middle [d]``."""
+    """Return candidates ``[n, d]`` between ``low`` and ``high``, with coordinates of ``middle``."""
     shifting, changing, one = jax.random.split(key, 3)
     dimension, dtype = len(middle), middle.dtype
     count = min(5000, max(2000, 200 * dimension))
@@ -145,5 +147,6 @@ def candidates(key: Key, middle: Array, low: Array, high: Array) -> Array:
     if dimension <= PERTURBED:
         return points
     changed = jax.random.uniform(changing, points.shape) < PERTURBED / dimension
-    changed |= jnp.arange(dimension, dtype=jnp.int32)[None] == jax.random.randint(one, (count, 1), 0, dimension, jnp.int32)  # at least one
+    # Change at least one coordinate.
+    changed |= jnp.arange(dimension, dtype=jnp.int32)[None] == jax.random.randint(one, (count, 1), 0, dimension, jnp.int32)
     return jnp.where(changed, points, middle[None])

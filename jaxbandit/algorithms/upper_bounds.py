@@ -1,4 +1,4 @@
-"""Rules that choose the best upper bound of the reward: of all points, of those whose constraints can hold, or less a fixed penalty."""
+"""Algorithms that maximise an upper bound of the reward."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from jaxbandit.scores import Score
 
 @pytree
 class Unconstrained(Scored[BeliefState]):
-    r"""The point with the best reward estimate, ``x_t = argmax_x f_t(x)``.
+    r"""Point with the best reward estimate, ``x_t = argmax_x f_t(x)``.
 
-    IGP-UCB with ``Bounds``, GP-TS with ``Thompson`` (Chowdhury and Gopalan 2017, Algorithms 1 and 2), RandGP-UCB with ``Randomised``
-    (Zhou and Ji 2022, Def. 2). On a constrained problem it ignores the constraints.
+    It is IGP-UCB with ``Bounds`` and GP-TS with ``Thompson`` (Chowdhury and Gopalan 2017, Algorithms 1 and 2), and RandGP-UCB with
+    ``Randomised`` (Zhou and Ji 2022, Def. 2). On a constrained problem it ignores the constraints.
 
     Attributes:
       estimator: the exploration strategy; default UCB of width 3.
@@ -39,13 +39,13 @@ class Unconstrained(Scored[BeliefState]):
 
 @pytree
 class Config(Scored[BeliefState]):
-    r"""CONFIG: the best upper bound of the reward among points whose constraints can still hold.
+    r"""CONFIG: the best upper bound among points whose constraints can hold.
 
     .. math:: x_t = \arg\max_x \mathrm{UCB}_f(x) \quad\text{s.t.}\quad \mathrm{LCB}_{g_j}(x) \le 0 \;\; \forall j
 
-    When no point satisfies every lower bound the problem is declared infeasible (line 4; a constraint with
-    ``min_x LCB > 0`` is a special case). The run goes on, at the point of least worst-case lower bound, so that arrays keep one
-    shape; the trial carries the flag and the round of the first declaration. An equality is two inequalities.
+    When no point satisfies every lower bound the algorithm declares the problem infeasible (line 4; a constraint with ``min_x LCB > 0`` is
+    a special case). The run goes on, at the point of least worst-case lower bound, so that arrays keep their shape. The trial records the
+    flag and the round of the first declaration. Write an equality as two inequalities.
 
     Attributes:
       estimator: default UCB of the reward and LCB of the constraints, width 3, as in the paper's experiments.
@@ -57,16 +57,16 @@ class Config(Scored[BeliefState]):
     estimator: Strategy = Bounds()
 
     def score(self, state: BeliefState, estimate: Estimate) -> Score:
-        worst = jnp.max(estimate.costs, axis=0, initial=-jnp.inf)  # without constraints every point is feasible
+        worst = jnp.max(estimate.costs, axis=0, initial=-jnp.inf)
         optimistic = jnp.where(worst > 0, -jnp.inf, jnp.where(worst <= 0, estimate.reward, jnp.nan))
-        # Infeasible where it is > 0 everywhere, not where it is <= 0 nowhere: a NaN declares nothing.
+        # The problem is infeasible if the worst cost is > 0 everywhere. A NaN declares nothing.
         limited = (estimate.reward, estimate.costs)
         return Score(optimistic, flags=((worst > 0, Status.DECLARED_INFEASIBLE),), otherwise=-worst, limited=limited)
 
 
 @pytree
 class Epbo(Scored[BeliefState]):
-    r"""EPBO: a fixed penalty on the positive part of optimistic constraint estimates.
+    r"""EPBO: a fixed penalty on the positive part of constraint estimates.
 
     .. math:: x_t = \arg\max_x \mathrm{UCB}_f(x) - \rho \sum_j \mathrm{LCB}_{g_j}(x)^+
 

@@ -1,4 +1,4 @@
-"""Algorithms that run another one: by the doubling trick, and on a model whose hyper-parameters are fitted while it plays."""
+"""Wrappers of algorithms: the doubling trick, and refits of hyper-parameters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from jaxbandit.surrogates.pool import Pool
 
 
 class Wrapper(Algorithm[S]):
-    """Algorithm that runs another one, its field ``algorithm``, and passes on all that the engine asks of an algorithm; abstract."""
+    """Abstract base of algorithms that run another algorithm."""
 
     algorithm: Algorithm[Any]
 
@@ -48,23 +48,23 @@ class Wrapper(Algorithm[S]):
 
 @pytree
 class AnytimeState:
-    """State of the wrapper: the wrapped algorithm's state, and what it showed in earlier stretches."""
+    """State of the wrapped algorithm, and quantities of earlier stretches."""
 
     inner: object
-    flags: Array  # [] int32, bits raised in earlier stretches
-    evaluations: Array  # [] int32, of earlier stretches; of algorithms that stop by themselves
+    flags: Array  # [] int32, raised earlier
+    evaluations: Array  # [] int32, of earlier stretches
 
 
 @pytree
 class Anytime(Wrapper[AnytimeState]):
-    """Run ``algorithm`` over stretches of 1, 2, 4, ... rounds, each with its own length for horizon.
+    """Run ``algorithm`` over stretches of 1, 2, 4, ... rounds.
 
-    Stretch ``i`` covers rounds ``2^i .. 2^(i+1) - 1``. At its first round the algorithm starts again: penalties, dual variables and
-    round count; data too unless ``keep_data``. (Round 1 starts with the initial design, if there is one.)
+    Stretch ``i`` covers rounds ``2^i .. 2^(i+1) - 1`` and has its length as horizon. At its first round the algorithm resets penalties,
+    dual variables and the round count, and the data unless ``keep_data``. (Round 1 starts with the initial design, if there is one.)
 
     Attributes:
       algorithm: any algorithm.
-      keep_data: carry the posterior over (the theory starts afresh; practice gains by keeping it).
+      keep_data: whether a stretch starts with the posterior of the stretch before. It does not in the theory, but it helps in practice.
     """
 
     name: ClassVar[str] = "anytime"
@@ -85,7 +85,7 @@ class Anytime(Wrapper[AnytimeState]):
     def update(self, arena: Arena, state: AnytimeState, observation: Seen, t: Array) -> AnytimeState:
         stretch, start = _stretch(arena, t)
         inner = self.algorithm.update(stretch, state.inner, observation, t - start + 1)
-        # The restart belongs to the end of a stretch, so that the state always holds the multipliers of the coming round.
+        # The restart is at the end of a stretch, so that the state always has the multipliers of the coming round.
         following, next_start = _stretch(arena, t + 1)
 
         def restarted(arena: Arena, state: AnytimeState) -> AnytimeState:
@@ -126,55 +126,52 @@ class Anytime(Wrapper[AnytimeState]):
 
 
 def _stretch(arena: Arena, t: Array) -> tuple[Arena, Array]:
-    """Return the arena of round ``t``'s stretch and the round at which the stretch starts, the largest power of 2 up to ``t``."""
+    """Return the arena of round ``t``'s stretch and the stretch's first round."""
     start = jnp.left_shift(jnp.int32(1), 31 - jax.lax.clz(jnp.asarray(t, jnp.int32)))
     return replace(arena, horizon=start), start
 
 
 @pytree
 class Refitted(Wrapper[S]):
-    """Run ``algorithm`` on a model whose length-scale, variance and noise variance are fitted to the data by maximum posterior.
+    """Run ``algorithm`` on a model with hyper-parameters fitted by maximum posterior.
 
-    It takes a model of :func:`jaxbandit.ranged`; the fit stays within its range, and has one length-scale for each axis where the model
-    has. Outputs that share kernel and noise variance share a fit, unless the model is ``separate()``.
+    Each trial fits length-scales, variances and noise variances to its own data: with ``at_start`` to its initial design before round 1,
+    and then at doubling times or after every ``every`` rounds. (To fit to data from before a study, the same for all trials, use ``fit_to``
+    of :func:`jaxbandit.ranged`, of :func:`jaxbandit.surrogate` or of a study's model.)
 
-    It takes a model of a box, too, whose kernel has one length-scale. Each output then has a fit of its own, with a length-scale for each
-    axis, between 0.005 and 100 sides.
+    The model may be a model of :func:`jaxbandit.ranged`. The fit stays within its range and has a length-scale for each axis if the model
+    does. Outputs that share kernel and noise variance share a fit, unless the model is ``separate()``. The model may also be a model of a
+    box whose kernel has one length-scale. Each output then has its own fit, with a length-scale for each axis between 0.005 and 100 sides.
 
-    Fits are those of sessions: of values less their mean, in units of their standard deviation, with a constant of unit variance beside
-    the kernel, which becomes the prior mean and to which many values at one place count as one; searches go on from the last fit, and begin
-    at short length-scales without noise and at long ones with much. So neither the prior mean nor the variances of the model matter after
-    the first fit, unless the noise is as given (``fit_noise=False``).
+    Fits are the same as in sessions. They standardise values by their mean and standard deviation and add a constant of unit variance to
+    the kernel. The constant becomes the prior mean, and many values at one point count as one value in it. Searches start from the last
+    fit, from short length-scales without noise, and from long length-scales with much noise. So neither the prior mean nor the variances
+    of the model matter after the first fit, except the noise with ``fit_noise=False``.
 
-    The confidence bounds of the papers hold for a kernel that is known: with a fitted one nothing is promised, and data that an algorithm
+    The confidence bounds of the papers hold for a known kernel. They guarantee nothing for a fitted kernel, and data that an algorithm
     has chosen can mislead the fit for good (Berkenkamp, Schoellig and Krause 2019, *No-regret Bayesian optimization with unknown
     hyperparameters*).
 
-    This is how each trial of a study fits hyper-parameters to what it has seen: with ``at_start`` to its initial design, before round 1,
-    and then at doubling times or every so many rounds. (A fit to data that are there before the study, the same for all trials, is
-    ``fit_to`` of :func:`jaxbandit.ranged`, of :func:`jaxbandit.surrogate` and of a study's model.)
+    A fit costs a trial some milliseconds. Rounds between fits cost the same as on a ranged model. Under delay the policy must be
+    ``feedback.Wait()``, because other policies sum updates under one kernel for the missing values, and a fit would invalidate this sum.
 
-    A fit costs some milliseconds of a trial, rounds between fits what they cost on a ranged model. Under delay it plays with the policy
-    ``feedback.Wait()`` and refuses others: what they believe of points whose values are missing is a sum of updates under one kernel, which
-    a fit would void.
-
-    A fit that ends within 0.1% of an end of a range flags the trial, which warns and changes nothing: data may say that an axis does not
-    matter, or that the range is too narrow.
+    A fit that ends within 0.1% of an end of a range flags the trial. This warns and changes nothing: an axis may not matter, or the range
+    may be too narrow.
 
     Attributes:
-      algorithm: any algorithm that learns by the posterior it is given.
-      every: rounds between fits; by default they follow rounds ``first``, ``2 first``, ``4 first``, ...
-      first: rounds before the first of these fits. Points of the initial design count as rounds, but none of these fits follows one.
-      prior: prior of the hyper-parameters, with variances in units of the values' own. The default's length-scales have a median of 0.4
-        diagonals of the domain and a spread of 0.7, because longer ones leave more trials in a lower basin, and its noise may be absent or
-        larger than the signal. Data that lie in one basin can make axes seem not to matter that do elsewhere; under
-        ``LogNormal(median=0.2, spread=0.7, apart=0.1)`` all axes have about one length-scale, which is worse where they differ.
-      span: largest factor by which the kernel's variance may differ from the values'.
-      points: most distinct points that a fit looks at, those visited most, on a box evenly spaced in time; its cost grows with their
-        third power.
-      steps: most steps of each of a fit's four searches.
-      fit_noise: whether the noise variance is fitted, too.
-      at_start: whether there is a fit to the initial design, too, before round 1; without a design there is nothing to fit to.
+      algorithm: any algorithm that uses the posterior of the surrogate.
+      every: rounds between fits; by default fits follow rounds ``first``, ``2 first``, ``4 first``, ...
+      first: rounds before the first of these fits. Points of the initial design count as rounds, but no such fit follows one of them.
+      prior: prior of the hyper-parameters, with variances in units of the values' variance. The default's length-scales have a median of
+        0.4 diagonals of the domain and a spread of 0.7, because longer ones leave more trials in a lower basin. Its noise may be absent or
+        larger than the signal. Data in one basin can make axes seem irrelevant that matter elsewhere. Under
+        ``LogNormal(median=0.2, spread=0.7, apart=0.1)`` all axes have about the same length-scale, which is worse if they differ.
+      span: largest factor by which the kernel's variance may differ from the values' variance.
+      points: largest number of distinct points in a fit: the points visited most, on a box points evenly spaced in time. A fit's cost grows
+        with the third power of this number.
+      steps: largest number of steps of each of a fit's four searches.
+      fit_noise: whether to fit the noise variance, too.
+      at_start: whether to fit to the initial design, too, before round 1. Without a design there is no such fit.
     """
 
     name: ClassVar[str] = "refitted"
@@ -207,7 +204,8 @@ class Refitted(Wrapper[S]):
         return self.algorithm.update(self._fitting(arena), state, observation, t)
 
     def learn(self, arena: Arena, state: S, observation: Seen) -> S:
-        return self.algorithm.learn(self._fitting(arena, fits=False), state, observation)  # an initial design
+        # The observation belongs to an initial design.
+        return self.algorithm.learn(self._fitting(arena, fits=False), state, observation)
 
     def begin(self, arena: Arena, state: S) -> S:
         fitting = self._fitting(arena)
@@ -234,7 +232,7 @@ class Refitted(Wrapper[S]):
         return self.algorithm.belief(state)
 
     def _held(self, state: S) -> Any:
-        """Return the posterior of the fitted model that the state holds."""
+        """Return the posterior of the fitted model in ``state``."""
         belief = self.algorithm.belief(state)
         return belief.belief if isinstance(belief, LatePosterior) else belief
 
@@ -256,7 +254,7 @@ class Refitted(Wrapper[S]):
         return fits | self.algorithm.symbols_in_force(horizon)
 
     def _fitting(self, arena: Arena, *, fits: bool = True) -> Arena:
-        """Return the arena in which the model fits its hyper-parameters, or takes in data from which it will."""
+        """Return the arena whose model fits hyper-parameters, or stores data for fits."""
         surrogate = arena.surrogate
         model = surrogate.arrivals if isinstance(surrogate, DelayedSurrogate) else surrogate
         if not isinstance(model, RangedSurrogate | BoxSurrogate):

@@ -9,5 +9,5 @@ from jaxbandit.domains.boxes import *  # noqa: F403
 from jaxbandit.domains.finite import *  # noqa: F403
 
 __all__ = [*boxes.__all__, *finite.__all__]
-__dir__ = __all__.copy  # what completion shows
+__dir__ = __all__.copy
 __getattr__ = missing(__name__, __all__)

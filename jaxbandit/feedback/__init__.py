@@ -9,5 +9,5 @@ from jaxbandit.feedback.learner import *  # noqa: F403
 from jaxbandit.feedback.policies import *  # noqa: F403
 
 __all__ = [*learner.__all__, *policies.__all__]
-__dir__ = __all__.copy  # what completion shows
+__dir__ = __all__.copy
 __getattr__ = missing(__name__, __all__)

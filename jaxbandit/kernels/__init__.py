@@ -13,5 +13,5 @@ from jaxbandit.kernels.base import *  # noqa: F403
 from jaxbandit.kernels.functions import *  # noqa: F403
 
 __all__ = [*base.__all__, *functions.__all__]
-__dir__ = __all__.copy  # what completion shows
+__dir__ = __all__.copy
 __getattr__ = missing(__name__, __all__)
