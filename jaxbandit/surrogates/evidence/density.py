@@ -1,6 +1,7 @@
-"""Log evidence of noisy values under a GP with prior mean 0, repeated points collapsed, and prior densities of hyper-parameters.
+"""Log evidence of values under a GP, and prior densities of hyper-parameters.
 
-Nothing here is LAPACK's, whose factorisations of a batch of matrices inside a compiled loop can wait for each other for ever on CPU.
+The GP has prior mean 0. The module does not use LAPACK, because LAPACK's factorisations of a batch of matrices inside a compiled loop can
+block each other forever on a CPU.
 """
 
 from __future__ import annotations
@@ -22,34 +23,43 @@ from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.kernels import Categorical, Kernel, Linear, OnAxes, Periodic
 from jaxbandit.surrogates.precision import in_step
 
-WHOLE = 56  # rows up to which all are eliminated at once, in place: two such matrices of float64 fit into the fastest cache of a core
-BLOCK, LARGE_BLOCK = 16, 32  # rows that are eliminated at once of more; measured on CPU, the larger one from LARGE rows on
+# Matrices up to WHOLE rows are eliminated in one block, because two of them in float64 fit into the fastest cache of a core. Larger
+# matrices have blocks of BLOCK rows, from LARGE rows on of LARGE_BLOCK rows, the fastest sizes measured on a CPU.
+WHOLE = 56
+BLOCK, LARGE_BLOCK = 16, 32
 LARGE = 400
-USUAL = 128  # rows for whose rounding there is a floor under pivots of a padded matrix
-NOISE = "noise_variance"  # path of the noise variance among hyper-parameters, which are otherwise fields of the kernel
+# The floor under the pivots of a padded matrix assumes the rounding error of so many rows.
+USUAL = 128
+# Path of the noise variance among hyper-parameters; all other paths are fields of the kernel.
+NOISE = "noise_variance"
 POINTS = finite_numbers.of(exactly(None, None, words="one row per point"))
 
 
 @pytree
 class Collapsed:
-    """Values of ``k`` outputs at distinct points: ``c`` of them under noise ``s`` are as good as their mean under ``s / c``."""
+    """Values of ``k`` outputs at ``n`` distinct points, as means and counts.
+
+    The mean of ``c`` values with noise variance ``s`` has noise variance ``s / c``. Padding has count 0 and any finite mean. ``within`` is
+    the sum of squared deviations from the points' means, and ``constant`` the prior variance of a constant added to each output.
+    """
 
     points: Table  # [n, d]
-    counts: Table  # [n] number of values at each point, 0 for padding
-    means: Table  # [k, n] mean of these values, any finite number where there are none
-    within: Table  # [k] sum of the squared deviations of values from the mean of their point
-    constant: Scalar = 0.0  # prior variance of a constant that is added to the values of each output
+    counts: Table  # [n]
+    means: Table  # [k, n]
+    within: Table  # [k]
+    constant: Scalar = 0.0
 
     def padded(self, size: int) -> Collapsed:
-        """Return the same data with rows for ``size`` points, on the host."""
+        """Return the same data, padded to ``size`` points, on the host."""
         more = (0, size - len(self.counts))
         points, means = np.pad(self.points, (more, (0, 0))), np.pad(self.means, ((0, 0), more))
         return replace(self, points=points, counts=np.pad(self.counts, more), means=means)
 
     def log_evidence(self, kernel: Kernel, noise_variance: Scalar) -> Array:
-        """Return the log density ``[k]`` of the values of each output under ``N(0, K + noise_variance I)``.
+        """Return the log density ``[k]`` of each output's values.
 
-        With ``D = diag(counts)``, ``B = I + D^(1/2) K D^(1/2) / s`` and ``z = D^(1/2) means`` it is
+        Their distribution is ``N(0, K + s I)`` with the noise variance ``s``. With ``D = diag(counts)``,
+        ``B = I + D^(1/2) K D^(1/2) / s`` and ``z = D^(1/2) means`` the log density is
         ``-(z^T B^-1 z + within) / (2 s) - (log det B) / 2 - N log(2 pi s) / 2`` (Rasmussen and Williams 2006, eq. 2.30 and 3.27).
         """
         points, means = jnp.asarray(self.points), jnp.asarray(self.means)
@@ -65,11 +75,11 @@ class Collapsed:
     def expansion(
         self, model: Callable[[Array], tuple[Kernel, Array]], place: Array, informed: Array | bool = True
     ) -> tuple[Array, Array, Array]:
-        """Return the log evidence ``[]`` of all outputs under ``model(place)``, its gradient ``[P]`` and Fisher's information ``[P, P]``.
+        """Return log evidence ``[]``, gradient ``[P]`` and Fisher information under ``model(place)``.
 
-        The information is ``tr(V^-1 dV_i V^-1 dV_j) / 2`` for each output, ``V`` the covariance of its values; it costs more than all else,
-        and is 0 unless ``informed []``. Derivatives of the covariances are taken forwards: backwards, sums over pairs of points keep a
-        compiler from computing several exponentials at once.
+        The information ``[P, P]`` is the sum over outputs of ``tr(V^-1 dV_i V^-1 dV_j) / 2``, where ``V`` is the covariance of the values.
+        It costs more than everything else, and is 0 unless ``informed []``. Derivatives of the covariances are taken in forward mode,
+        because in reverse mode sums over pairs of points keep a compiler from vectorising the exponentials.
         """
         points, means = jnp.asarray(self.points), jnp.asarray(self.means)
         counts, (outputs, size) = jnp.asarray(self.counts, means.dtype), means.shape
@@ -82,12 +92,14 @@ class Collapsed:
         changes, noises = jax.vmap(along)(jnp.eye(len(place), dtype=place.dtype))
         roots, noise, total = jnp.sqrt(counts), jnp.exp(log_noise), jnp.sum(counts)
         scale = roots[:, None] * roots[None] / noise
-        excess = scale * covariances  # B - I
-        changes = (scale[None] * changes - noises[:, None, None] * excess[None]).reshape(len(place), -1)  # dB
+        # The excess is B - I, and the changes are dB.
+        excess = scale * covariances
+        changes = (scale[None] * changes - noises[:, None, None] * excess[None]).reshape(len(place), -1)
         inverted, logdet = inverse(jnp.eye(size, dtype=means.dtype) + excess)
         white = roots[None] * means / jnp.sqrt(noise)
         solved = jnp.matmul(white, inverted, precision="highest")
-        rest = white - solved - jnp.matmul(solved, excess, precision="highest")  # rounding, which counts where many values meet
+        # This residual corrects rounding errors, which are large for many values at a point.
+        rest = white - solved - jnp.matmul(solved, excess, precision="highest")
         fit, spread = jnp.sum(solved * (white + rest)), jnp.sum(jnp.asarray(self.within)) / noise
         value = -0.5 * (fit + spread + outputs * (logdet + total * (log_noise + math.log(2 * math.pi))))
         solved += jnp.matmul(rest, inverted, precision="highest")
@@ -109,7 +121,7 @@ class Collapsed:
 
 
 def _covariances(kernel: Kernel, points: Array) -> Array:
-    # Axis by axis where the kernel is a product: a sum over axes inside a loop over pairs keeps CPUs from several exponentials at once.
+    # A product kernel is computed axis by axis, because a sum over axes inside a loop over pairs keeps CPUs from vectorising exponentials.
     parts = kernel.along_axes(points.shape[1])
     if parts is None:
         return kernel(points, points)
@@ -117,7 +129,7 @@ def _covariances(kernel: Kernel, points: Array) -> Array:
 
 
 def collapse(points: np.ndarray, values: np.ndarray) -> Collapsed:
-    """Return ``values [n, k]`` at ``points [n, d]`` with equal points collapsed, on the host."""
+    """Return ``values [n, k]`` with equal ``points`` collapsed, on the host."""
     distinct, owners, counts = np.unique(points, axis=0, return_inverse=True, return_counts=True)
     owners = owners.reshape(-1)
     means = np.stack([np.bincount(owners, weights=column, minlength=len(distinct)) for column in values.T]) / counts
@@ -131,9 +143,10 @@ def log_evidence(
     values: Annotated[ArrayLike, finite_numbers, vector("one value per point")],
     noise_variance: Annotated[Scalar, positive],
 ) -> Array:
-    """Return the log density ``[]`` of ``values [n]`` at ``points [n, d]`` under ``N(0, K + noise_variance I)``; differentiable.
+    """Return the log density ``[]`` of values under a GP with noise.
 
-    It may be called in ``jax.vmap`` and in loops. Rasmussen and Williams (2006), eq. 2.30.
+    The distribution of ``values [n]`` at ``points [n, d]`` is ``N(0, K + noise_variance I)`` (Rasmussen and Williams 2006, eq. 2.30). The
+    function is differentiable, and may be called in ``jax.vmap`` and in loops.
     """
     checks.shape("values", values, (np.shape(points)[0],), remedy="one value per point")
     means = jnp.asarray(values)[None]
@@ -142,15 +155,16 @@ def log_evidence(
 
 
 def inverse_root(matrix: Array, *, count: Array | None = None) -> tuple[Array, Array]:
-    """Return ``L^-1 [n, n]`` and ``log det B []`` of a symmetric ``B = L L^T [n, n]`` whose eigenvalues are at least 1.
+    """Return ``L^-1`` and ``log det B []`` of ``B = L L^T``.
 
-    A block of rows at a time, Cholesky's factorisation ``B = L L^T`` eliminates ``[B, I]`` to ``[L^T, L^-1]``, which share one array. No
-    pivot of such a matrix is below 1: one that rounding makes smaller is set to 1, or to what rounding leaves of its entry. A matrix whose
-    rows from ``count []`` on are those of the identity is eliminated up to there, and how many more there are changes no bit.
+    The matrix ``B [n, n]`` is symmetric with eigenvalues of at least 1. A block of rows at a time, Cholesky's factorisation eliminates
+    ``[B, I]`` to ``[L^T, L^-1]``, and both share one array. No exact pivot is below 1; a smaller pivot is a rounding error and is set to 1,
+    or to the rounding error of its entry. If the rows from ``count []`` on are rows of the identity, elimination stops there, and their
+    number does not change a bit of the result.
     """
     size, is_padded = matrix.shape[0], count is not None
     blocks = 1 if size <= WHOLE and not is_padded else -(-size // (BLOCK if size < LARGE or is_padded else LARGE_BLOCK))
-    block = BLOCK if is_padded else -(-size // blocks)  # as equal as can be, so that little is padded
+    block = BLOCK if is_padded else -(-size // blocks)
     padded = blocks * block
     rows = jnp.arange(padded)
     start = jnp.pad(matrix, (0, padded - size)) + jnp.diag((rows >= size).astype(matrix.dtype)) if padded > size else matrix
@@ -163,7 +177,7 @@ def inverse_root(matrix: Array, *, count: Array | None = None) -> tuple[Array, A
         own_floors = jax.lax.dynamic_slice(floors, (first,), (block,))
         panel, part = _eliminated(jax.lax.dynamic_slice(both, (first, 0), (block, padded)), first, own_floors)
         own, after = (rows >= first) & (rows < first + block), rows >= first + block
-        below = jnp.where(after[None], panel, 0)  # L^T of the rows that follow
+        below = jnp.where(after[None], panel, 0)
         reduced = jnp.where(own[None] & (rows[None] > (first + jnp.arange(block))[:, None]), 0, panel)
         both = jnp.where(after[:, None] & own[None], 0, both) - jnp.matmul(below.T, reduced, precision="highest")
         return jax.lax.dynamic_update_slice(both, panel, (first, 0)), logdet + part
@@ -178,7 +192,7 @@ def inverse_root(matrix: Array, *, count: Array | None = None) -> tuple[Array, A
 
 @jax.custom_jvp
 def inverse(matrix: Array) -> tuple[Array, Array]:
-    """Return ``B^-1 [n, n]`` and ``log det B []`` of a symmetric ``B [n, n]`` whose eigenvalues are at least 1."""
+    """Return ``B^-1`` and ``log det B []`` as in :func:`inverse_root`."""
     root, logdet = inverse_root(matrix)
     return jnp.matmul(root.T, root, precision="highest"), logdet
 
@@ -192,15 +206,15 @@ def _(primals: Any, tangents: Any) -> Any:
 
 
 def _eliminated(rows: Array, first: Scalar, floors: Array) -> tuple[Array, Array]:
-    # Rows [b, p], with L L^T [b, b] from column first on, become L^T, and up to each row's diagonal L^-1, times what stands before first;
-    # the second result is log det(L L^T). Pivots below floors [b] are set to them.
+    # The rows [b, p] have L L^T [b, b] from column first on. They become L^T there, with L^-1 up to each row's diagonal, and L^-1 times the
+    # rows in the columns before first. The second result is log det(L L^T). Pivots below floors [b] are set to the floors.
     size, width = rows.shape
     numbers, columns = jnp.arange(size), jnp.arange(width)
 
     def eliminate(number: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         rows, logdet = carry
         row, own = rows[number], columns == first + number
-        column = jax.lax.dynamic_slice(row, (first,), (size,))  # by symmetry
+        column = jax.lax.dynamic_slice(row, (first,), (size,))
         pivot = jnp.maximum(column[number], floors[number])
         after, unit = jnp.where(numbers > number, column / pivot, 0), jnp.where(own, 1, row)
         left = jnp.where(own[None] & (numbers > number)[:, None], 0, rows) - after[:, None] * unit[None]
@@ -211,7 +225,7 @@ def _eliminated(rows: Array, first: Scalar, floors: Array) -> tuple[Array, Array
 
 
 def inverse_diagonal(matrix: Array) -> Array:
-    """Return the diagonal ``[b]`` of the inverse of a symmetric matrix with a diagonal of ones; NaN where it is not positive definite."""
+    """Return the inverse's diagonal of a correlation matrix, NaN unless positive definite."""
     floor = float(np.finfo(matrix.dtype).eps) * matrix.shape[0]
     root = jnp.tril(_eliminated(matrix, 0, jnp.full(matrix.shape[0], floor, matrix.dtype))[0])
     definite = jnp.all(jnp.diagonal(root) < 1 / math.sqrt(2 * floor))
@@ -220,12 +234,13 @@ def inverse_diagonal(matrix: Array) -> Array:
 
 @pytree
 class LogNormal(Declared):
-    """Log-normal distribution: the logarithm is normal about ``log(median)`` with standard deviation ``spread``.
+    """Log-normal distribution with a ``median``, and ``spread`` of the logarithm.
 
     Attributes:
-      median, spread: of each number; several, such as the length-scales of all axes, are independent.
-      apart: standard deviation of the logarithms of several numbers about one that they share, which ``spread`` is of then: axes are
-        alike, but for that, unless the data say otherwise. Default ``None``: they share none.
+      median: median of each number.
+      spread: standard deviation of each number's logarithm; several numbers, such as the length-scales of all axes, are independent.
+      apart: standard deviation of the logarithms of several numbers about a shared number, and ``spread`` is the deviation of the shared
+        number. Axes are then alike unless the data contradict. Default ``None``: no shared number.
     """
 
     in_files: ClassVar[bool] = True
@@ -234,7 +249,7 @@ class LogNormal(Declared):
     apart: Annotated[Scalar, positive] | None = None
 
     def log_density(self, value: Table, unit: Table) -> Array:
-        """Return the log density ``[]`` of ``log(value)``, of all entries, without its constant; the median is in ``unit``."""
+        """Return the log density ``[]`` of ``log(value)``, the median in ``unit``."""
         away = jnp.log(jnp.asarray(value)) - jnp.log(self.median * jnp.asarray(unit))
         if self.apart is None or away.ndim == 0:
             return -0.5 * jnp.sum(jnp.square(away / self.spread))
@@ -245,18 +260,18 @@ class LogNormal(Declared):
 
 @pytree
 class Prior(Declared):
-    """Prior of the hyper-parameters of a kernel and of the noise variance; densities are those of the logarithms.
+    """Prior of the logarithms of a kernel's hyper-parameters and the noise variance.
 
-    Length-scales have medians in units of ``extent sqrt(d)``, the diagonal of a box, because distances grow like that (Hvarfner, Hellsten
-    and Nardi 2024, *Vanilla Bayesian optimization performs great in high dimensions*, sec. 5.1). Variances, of the kernel and of the
-    noise, have medians in units of ``scale``. Hyper-parameters that are neither, such as a period, have none, nor have the length-scales
-    of periodic and linear kernels, which are no distances.
+    Length-scales have medians in units of ``extent sqrt(d)``, the diagonal of a box, because distances grow with it (Hvarfner, Hellsten
+    and Nardi 2024, *Vanilla Bayesian optimization performs great in high dimensions*, sec. 5.1). Variances of the kernel and of the noise
+    have medians in units of ``scale``. Other hyper-parameters, such as a period, have a flat prior, and so have the length-scales of
+    periodic and linear kernels, because they are no distances.
 
     Attributes:
-      length_scale: of length-scales; ``None`` for a flat prior of the logarithm, as for the next two.
-      variance: of the kernel's variances.
-      noise_variance: of the noise variance.
-      extent: sides of the box that inputs come from, one number or ``[d]``, in their units; default the range of the points.
+      length_scale: prior of length-scales; ``None`` is a flat prior of the logarithm here and in the next two.
+      variance: prior of the kernel's variances.
+      noise_variance: prior of the noise variance.
+      extent: sides of the inputs' box in units of the inputs, one number or ``[d]``; default the range of the points.
       scale: variance of the values, in their units squared; default their mean square.
     """
 
@@ -268,14 +283,15 @@ class Prior(Declared):
     scale: Annotated[Scalar, positive] | None = None
 
     def units(self, data: Collapsed) -> tuple[Array, Array]:
-        """Return ``extent [d]`` and ``scale []``, from ``data`` where the prior has none of its own; both may be traced."""
+        """Return ``extent [d]`` and ``scale []``, by default computed from ``data``."""
         points, means = jnp.asarray(data.points), jnp.asarray(data.means)
         counts = jnp.asarray(data.counts, means.dtype)
         present = counts > 0
         if self.extent is None:
             high = jnp.max(jnp.where(present[:, None], points, -jnp.inf), axis=0)
             low = jnp.min(jnp.where(present[:, None], points, jnp.inf), axis=0)
-            extent = jnp.where(high > low, high - low, 1)  # an axis that does not vary says nothing of its length-scale
+            # An axis without variation has no information on its length-scale.
+            extent = jnp.where(high > low, high - low, 1)
         else:
             extent = jnp.broadcast_to(jnp.asarray(self.extent, points.dtype), points.shape[1:])
         if self.scale is None:
@@ -286,35 +302,36 @@ class Prior(Declared):
         return extent, scale
 
     def log_density(self, kernel: Kernel, noise_variance: Array, extent: Array, scale: Array) -> Array:
-        """Return the log density ``[]`` of the logarithms of the hyper-parameters in these units, without its constant."""
+        """Return the log density ``[]`` of hyper-parameters up to a constant."""
         density = jnp.zeros((), extent.dtype)
         everything = tuple(range(len(extent)))
         for owner, name, value, axes in hyper_parameters(kernel, everything):
             diagonal = (extent if axes == everything else extent[np.asarray(axes)]) * math.sqrt(len(axes))
             if name == "length_scale" and self.length_scale is not None and not isinstance(owner, Periodic | Linear | Categorical):
-                shared = jnp.exp(jnp.mean(jnp.log(diagonal)))  # of one length-scale for all axes
+                # A single length-scale has the geometric mean of the axes' units.
+                shared = jnp.exp(jnp.mean(jnp.log(diagonal)))
                 density += self.length_scale.log_density(value, diagonal if np.ndim(value) else shared)
             if name == "variance" and self.variance is not None:
                 density += self.variance.log_density(value, scale)
         return density if self.noise_variance is None else density + self.noise_variance.log_density(noise_variance, scale)
 
 
-# The prior of fits to values that an algorithm chooses, in units of their variance. Longer length-scales, such as those of `Prior()`, leave
-# more trials in a lower basin. Noise may be absent or larger than the signal, but little noise is likelier: a wider prior takes a few
-# values of a flat region for noise alone, and then the search goes from corner to corner of the box.
+# Prior of fits to the values at points that an algorithm chooses, in units of their variance. Longer length-scales, such as in `Prior()`,
+# leave more trials in a lower basin. Noise may be absent or larger than the signal, but little noise is likelier, because a wider prior
+# explains a few values of a flat region by noise alone, and then the algorithm samples only corners of the box.
 LEARNING = Prior(length_scale=LogNormal(median=0.4, spread=0.7), noise_variance=LogNormal(median=1e-4, spread=2.0), scale=1.0)
-# Prior variance of the constant that values are about, in units of their variance.
+# Prior variance of the constant mean of the values, in units of their variance.
 MEAN = 1.0
-# Fits may find length-scales, in sides, and noise variances within these ranges; their further searches start at these pairs of both.
+# Fits keep length-scales, in units of the sides, and noise variances within these ranges; further searches start at these pairs.
 SIDES, NOISES, STARTS = (0.005, 100.0), (1e-7, 10.0), ((0.3, 1e-4), (1.0, 1e-3), (1.0, 1e-1))
 
 
 def learned(names: Sequence[str], side: Scalar = 1.0) -> tuple[dict[str, tuple[Any, Any]], list[dict[str, Any]]]:
-    """Return ranges of a fit to standardised values, and starts of its further searches.
+    """Return ranges of a fit to standardised values, and further starts.
 
-    One search begins at short length-scales without noise, two at long length-scales with little and with much noise: few noisy values
-    have several maxima that are almost as high. The first search goes on from the last fit. ``side`` is that of the box, and ``names`` are
-    the paths of the hyper-parameters.
+    One search starts at short length-scales without noise, and two at long length-scales with little and with much noise, because few noisy
+    values have several maxima of almost equal height. The first search continues from the last fit. ``side`` is the side of the box, and
+    ``names`` are the paths of the hyper-parameters.
     """
     lengths = [name for name in names if name.endswith("length_scale")]
     bounds = dict.fromkeys(lengths, (SIDES[0] * side, SIDES[1] * side)) | {NOISE: NOISES}
@@ -322,7 +339,7 @@ def learned(names: Sequence[str], side: Scalar = 1.0) -> tuple[dict[str, tuple[A
 
 
 def hyper_parameters(kernel: Kernel, axes: tuple[int, ...]) -> Iterator[tuple[Kernel, str, Table, tuple[int, ...]]]:
-    """Return every hyper-parameter of a kernel on ``axes`` and of the kernels it is made of: owner, name, value, and axes of the owner."""
+    """Yield owner, name, value and owner's axes of every hyper-parameter."""
     if isinstance(kernel, OnAxes):
         axes = tuple(axes[number] for number in kernel.axes)
     for parameter in parameters(type(kernel)):

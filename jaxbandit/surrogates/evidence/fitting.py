@@ -1,4 +1,4 @@
-"""Maximum-posterior hyper-parameters: of data on the host, of thousands of data sets in one program, or of traced data within one."""
+"""Maximum-posterior fits in compiled programs, also of thousands of data sets."""
 
 from __future__ import annotations
 
@@ -27,35 +27,46 @@ Span: TypeAlias = Annotated[Scalar, between(1, float("inf"), open_high=True, hos
 Starts: TypeAlias = Annotated[int, whole(1, 10_000)]
 Seed: TypeAlias = Annotated[int, whole(0, 2**63 - 1)]
 
-SIDE_BY_SIDE = 16  # data sets of few points that are fitted together on a CPU, to share what each operation costs beside its arithmetic
-FEW = 24  # points; with more, what the fast ones wait for the slow ones costs more than that
-ROUNDED_TO = 16  # number of points of a data set is rounded up to a multiple, so that data sets of about one size share a program
-LONGEST = 2.0  # largest change of a number in one step: a factor of 7 where numbers are logarithms
-ARMIJO = 1e-4  # share of the predicted descent that a step has to reach
-RESOLUTION = 32  # rounding errors of a value that hide a descent
-DAMPING, LEAST_DAMPING = 1e-2, 1e-3  # of the first step, and of any, in units of the information's diagonal
-EASED, STIFFENED = 0.1, 10.0  # factors on the damping after a step that descends, and after one that does not
-SEEN = 1e-2  # least share of the expected curvature that a seen one is believed from
-LEAST_INFORMATION = 1e-6  # of one number, for steps along which the function hardly changes
-COMPARED = 4  # points of which a search starts from the best
-AT_BOUND = 1e-3  # distance from a bound, in logarithms, within which a hyper-parameter counts as lying at it
-AWAY = float(np.log(10.0))  # largest distance of a starting point from the first, in logarithms
-TOLERANCE = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-9}  # nats
+# On a CPU SIDE_BY_SIDE data sets of up to FEW points share the overhead of operations; with more points fast fits would wait too long for
+# slow fits.
+SIDE_BY_SIDE = 16
+FEW = 24
+ROUNDED_TO = 16
+# Largest change of a logarithm in a step (a factor of 7), least share of the predicted descent that a step must reach, and number of
+# rounding errors of a value that hide a descent.
+LONGEST = 2.0
+ARMIJO = 1e-4
+RESOLUTION = 32
+# First and least damping, in units of the information's diagonal, and factors on it after an accepted and a rejected step.
+DAMPING, LEAST_DAMPING = 1e-2, 1e-3
+EASED, STIFFENED = 0.1, 10.0
+# Least observed curvature for a correction, as a share of the expected curvature, and least information on a number.
+SEEN = 1e-2
+LEAST_INFORMATION = 1e-6
+# A search starts from the best of COMPARED points, up to AWAY from the first start. Within AT_BOUND a hyper-parameter is at its bound. Both
+# are distances of logarithms.
+COMPARED = 4
+AT_BOUND = 1e-3
+AWAY = float(np.log(10.0))
+# Searches end at these promised gains in nats.
+TOLERANCE = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-9}
 
 
 @pytree
 class Fit(Generic[K]):
-    """Hyper-parameters fitted to values, with what is known of their errors; with leading axes ``[B]`` when many data sets were fitted.
+    """Hyper-parameters fitted to values, with their standard errors.
+
+    Fits of ``B`` data sets have a leading axis ``[B]``.
 
     Attributes:
       kernel: the fitted kernel.
-      noise_variance: the noise variance ``[]``.
-      log_evidence: log density ``[]`` of the values under these, summed over outputs; without the prior.
-      standard_errors: standard errors of the logarithms of the hyper-parameters, by their paths: square roots of the diagonal of the
-        inverse Hessian of the negative log posterior. An error of 0.1 is one of 10%. They are 0 for what was fixed, and NaN at a bound
-        and where the Hessian is not positive definite.
-      at_bound: by the same paths, whether a hyper-parameter lies within 0.1% of an end of where the search might go.
-      converged: whether the search ended because the gradient did, ``[]``; if not, it ran out of steps.
+      noise_variance: the fitted noise variance ``[]``.
+      log_evidence: log density ``[]`` of the values without the prior, summed over outputs.
+      standard_errors: standard errors of the hyper-parameters' logarithms by path, the square roots of the diagonal of the inverse Hessian
+        of the negative log posterior. An error of 0.1 means 10%. It is 0 for a fixed hyper-parameter, and NaN at a bound or if the Hessian
+        is not positive definite.
+      at_bound: by the same paths, whether a hyper-parameter lies within 0.1% of an end of its range.
+      converged: whether the search converged ``[]``; otherwise it ran out of steps.
     """
 
     kernel: K
@@ -81,20 +92,20 @@ def fit_many(
     seed: Seed = 0,
     precision: Annotated[str, choice("float32", "float64")] = "float64",
 ) -> Fit[K]:
-    """Fit the same kernel to each of ``B`` data sets, in one compiled program: as :func:`fit` does to one, up to rounding.
+    """Fit the same kernel to each of ``B`` data sets.
 
-    Nothing in the program is LAPACK's, whose batches can wait for ever on a CPU.
+    Each fit equals that of :func:`fit` up to rounding. The program does not use LAPACK, because its batches can wait forever on a CPU.
 
     Args:
       kernel, noise_variance, prior, fixed, span, starts, seed: as for :func:`fit`; the same for all data sets.
       points: ``[B, n, d]`` inputs.
       values: ``[B, n]`` noisy values at the inputs, or ``[B, n, k]`` of ``k`` outputs that share the kernel.
-      mask: ``[B, n]``, false where a data set has no point; default none such. What values are there does not matter.
-      precision: ``"float64"`` or ``"float32"``, in which evidences are good to about 1e-4 nats where the noise variance is not below
-        1e-3 of the kernel's.
+      mask: ``[B, n]``, false for a missing point, whose values are ignored; default no missing points.
+      precision: ``"float64"``, or ``"float32"`` with an error of the evidence of about 1e-4 nats if the noise variance is at least 1e-3 of
+        the kernel's variance.
 
     Returns:
-      Fits with leading axes ``[B]`` of every leaf; ``jax.tree.map(lambda leaf: leaf[i], fits)`` is that of data set ``i``.
+      A fit with a leading axis ``[B]`` of every leaf; ``jax.tree.map(lambda leaf: leaf[i], fits)`` is the fit of data set ``i``.
 
     Raises:
       InvalidArgument: on a hyper-parameter or argument out of range, shapes that do not fit, or values that are not finite.
@@ -120,7 +131,7 @@ def fit_many(
 
 
 def checked_start(kernel: K, points: np.ndarray, fixed: Sequence[str]) -> K:
-    """Return ``kernel`` with arrays for its numbers, where a search can start there."""
+    """Return ``kernel`` with arrays as leaves, checked as start of a search."""
     kernel.check_axes(points.shape[1])
     check_covariance("kernel", kernel, points)
     start = with_arrays(kernel)
@@ -134,7 +145,7 @@ def checked_start(kernel: K, points: np.ndarray, fixed: Sequence[str]) -> K:
 def _maximised(
     kernel: K, noise: Scalar, prior: Prior | None, span: Scalar, bounds: Bounds, data: Collapsed, *, side: int | None = None, **options: Any
 ) -> Fit[K]:
-    """Return the fit to a data set, or to each of a stack of them, ``side`` at a time."""
+    """Return the fit to a data set, or to a stack."""
 
     def one(own: Collapsed) -> Fit[K]:
         return maximise(kernel, noise, own, prior=prior, span=span, bounds=bounds, **options)
@@ -143,15 +154,20 @@ def _maximised(
 
 
 class Search(NamedTuple):
-    """How a fit searches: with ``starts=1`` from where it is told to start, and from each of ``further`` hyper-parameters by path."""
+    """Options of a fit's searches.
+
+    One search starts from the given hyper-parameters, ``starts - 1`` from random ones, and one from each of ``further`` by path. A search
+    ends after ``steps``, or when the next step promises less than ``tolerance`` nats (default: the resolution of the arithmetic). Every
+    ``informed`` steps it computes the information. Standard errors cost about as much as five steps.
+    """
 
     further: Sequence[Mapping[str, Scalar]] = ()
     starts: int = 4
-    steps: int = 60  # of each start, at most
+    steps: int = 60
     seed: int = 0
-    errors: bool = True  # whether standard errors are computed, which cost about as much as five steps
-    tolerance: float | None = None  # nats that a search does not go on for; default those that arithmetic resolves
-    informed: int = 1  # steps after which information is computed anew
+    errors: bool = True
+    tolerance: float | None = None
+    informed: int = 1
 
 
 def maximise(
@@ -165,7 +181,7 @@ def maximise(
     bounds: Bounds | None = None,
     search: Search = Search(),
 ) -> Fit[K]:
-    """Fit hyper-parameters to ``data`` as :func:`fit` does: pure, to be traced, called in ``jax.vmap`` and in loops."""
+    """Fit hyper-parameters to ``data`` by a pure function that may be traced."""
     kernel, noise_variance, data, prior = canonicalise((kernel, noise_variance, data, prior))
     dtype, names, given = float_dtype(), [*paths(kernel), NOISE], bounds or {}
     for argument, some in (("fixed", fixed), ("bounds", given), ("further", {name for start in search.further for name in start})):
@@ -175,7 +191,7 @@ def maximise(
     now, moves = dict(zip(names, leaves, strict=True)), [name not in fixed for name in names]
     span = jnp.asarray(span, dtype)
 
-    def flat(values: Iterable[ArrayLike]) -> tuple[Array, Callable[[Array], list[Array]]]:  # logarithms [P] of what the search moves
+    def flat(values: Iterable[ArrayLike]) -> tuple[Array, Callable[[Array], list[Array]]]:
         return ravel_pytree([jnp.log(jnp.asarray(value, dtype)) for value, free in zip(values, moves, strict=True) if free])
 
     def like_leaves(values: Mapping[str, ArrayLike]) -> Array:
@@ -194,7 +210,7 @@ def maximise(
         rebuilt: tuple[K, Array] = jax.tree.unflatten(structure, values)
         return rebuilt
 
-    def by_path(place: Array) -> dict[str, Array]:  # 0 for what is fixed
+    def by_path(place: Array) -> dict[str, Array]:
         parts = zip(now.items(), placed(place), strict=True)
         return {name: jnp.zeros_like(leaf) if part is None else part for (name, leaf), part in parts}
 
@@ -213,7 +229,7 @@ def maximise(
 
     start = jnp.clip(start, low, high)
     if len(start):
-        groups = start[None, None]  # [searches, C, P], each from the best of C points
+        groups = start[None, None]  # [searches, C, P]
         if (starts := search.starts) > 1:
             away = np.random.default_rng(search.seed).uniform(-AWAY, AWAY, (starts * COMPARED, len(start)))
             away[0] = 0
@@ -242,18 +258,18 @@ def maximise(
 
 
 def with_arrays(kernel: K) -> K:
-    """Return a kernel on the host with float64 arrays for its numbers and lists of numbers, as :func:`paths` takes it."""
+    """Return a kernel with float64 arrays on the host as leaves."""
     converted: K = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), kernel, is_leaf=is_sequence_of_numbers)
     return converted
 
 
 def paths(kernel: object) -> list[str]:
-    """Return the dotted paths of a kernel's hyper-parameters, in the order of its leaves."""
+    """Return the dotted paths of a kernel's hyper-parameters in leaf order."""
     return [".".join(key.name for key in path) for path, _ in jax.tree_util.tree_leaves_with_path(kernel)]
 
 
 def _standard_errors(loss: Callable[[Array], Array], place: Array, inside: Array) -> Array:
-    """Return the roots ``[P]`` of the diagonal of the inverse Hessian, of what is ``inside`` its bounds; NaN elsewhere."""
+    """Return standard errors from the inverse Hessian, NaN for numbers not ``inside``."""
     eye = jnp.eye(len(place), dtype=place.dtype)
     hessian: Array = jax.lax.map(lambda along: jax.jvp(jax.grad(loss), (place,), (along,))[1], eye)
     matrix = jnp.where(inside[:, None] & inside[None], hessian, eye)
@@ -263,21 +279,21 @@ def _standard_errors(loss: Callable[[Array], Array], place: Array, inside: Array
 
 
 class Minimum(NamedTuple):
-    """A point that a descent has reached."""
+    """Point, value and convergence at the end of a descent."""
 
     place: Array  # [P]
     value: Array  # []
-    converged: Array  # [] whether the next step promises less than the tolerance
+    converged: Array  # []
 
 
 class _State(NamedTuple):
     place: Array  # [P]
     value: Array  # []
     gradient: Array  # [P]
-    information: Array  # [P, P] positive semi-definite, in place of the Hessian
+    information: Array  # [P, P] positive semi-definite
     damping: Array  # []
-    step: Array  # [P] the next one
-    evaluations: Array  # [] int32, so far
+    step: Array  # [P] the next step
+    evaluations: Array  # [] int32
 
 
 def _minimised(
@@ -289,12 +305,13 @@ def _minimised(
     tolerance: float,
     every: int,
 ) -> Minimum:
-    """Return where projected scoring gets from the best of ``starts [S, P]`` within ``bounds``, the least and the largest, ``[P]``.
+    """Minimise by projected scoring from the best of ``starts [S, P]``.
 
-    ``function`` returns its value ``[]``, gradient ``[P]`` and, where it is asked for, a positive semi-definite matrix ``[P, P]`` in place
-    of its Hessian: at the starts and every so many steps, between which BFGS's formula corrects it. Steps are damped as Levenberg's and
-    Marquardt's (Nocedal and Wright 2006, *Numerical optimization*, sec. 10.3); one that does not descend is taken back. It ends after
-    ``steps``, or where the next promises less than ``tolerance``, and what rounding hides.
+    ``bounds`` are the least and the largest place ``[P]``. ``function`` returns its value ``[]``, gradient ``[P]`` and, at the starts and
+    at every ``every``-th evaluation, a positive semi-definite matrix ``[P, P]`` in place of its Hessian. In between the BFGS formula
+    corrects the matrix. Steps have Levenberg's and Marquardt's damping (Nocedal and Wright 2006, *Numerical optimization*, sec. 10.3), and
+    a step that does not descend is rejected. The search ends after ``steps``, or when the next step promises less than ``tolerance`` and
+    the rounding error.
     """
     (low, high), size, dtype = bounds, starts.shape[1], starts.dtype
     resolution = RESOLUTION * float(np.finfo(dtype).eps)
@@ -315,7 +332,8 @@ def _minimised(
         return -0.5 * jnp.sum(now.step * now.gradient) > tolerance + resolution * jnp.abs(now.value)
 
     def advance(now: _State) -> _State:
-        screening = now.evaluations < len(starts)  # in the same loop, so that the function is compiled once
+        # The same loop evaluates the starts, so that the function is compiled once.
+        screening = now.evaluations < len(starts)
         start = jax.lax.dynamic_index_in_dim(starts, jnp.minimum(now.evaluations, len(starts) - 1), keepdims=False)
         place = jnp.where(screening, start, jnp.clip(now.place + now.step, low, high))
         wanted = jnp.where(screening, 0, ARMIJO * jnp.sum(now.gradient * (place - now.place)))
@@ -338,8 +356,8 @@ def _minimised(
 
 
 def _corrected(information: Array, moved: Array, turned: Array, usable: Array) -> Array:
-    # BFGS's formula (eq. 6.19) with the curvature seen along the last step, where it is positive: information alone is off the Hessian by
-    # what does not vanish at the minimum, so that steps would end in ever the same small share.
+    # The BFGS formula (eq. 6.19) uses the curvature along the last step if it is positive. The information alone differs from the Hessian
+    # even at the minimum, so that convergence would be linear.
     along = jnp.matmul(information, moved, precision="highest")
     expected, seen = jnp.sum(along * moved), jnp.sum(moved * turned)
     usable &= (expected > 0) & (seen > SEEN * expected)

@@ -1,7 +1,7 @@
-"""One fit of hyper-parameters on the host: SciPy's search, on programs of a kernel's matrix and of its derivative alone.
+"""Fits of hyper-parameters on the host by SciPy's search.
 
-Nothing large is compiled. Inside compiled programs, and for many data sets, :mod:`jaxbandit.surrogates.evidence.fitting` searches for the
-maximum of the same density.
+JAX compiles only programs of a kernel's matrix and of its derivative. Inside compiled programs, and for many data sets,
+:mod:`jaxbandit.surrogates.evidence.fitting` searches for the maximum of the same density.
 """
 
 from __future__ import annotations
@@ -61,32 +61,32 @@ def fit(
     starts: Starts = 4,
     seed: Seed = 0,
 ) -> Fit[K]:
-    """Fit the hyper-parameters of a GP with prior mean 0 to values: their maximum posterior, in float64 whatever JAX's own precision is.
+    """Fit the hyper-parameters of a GP by their maximum posterior.
 
-    Subtract any other mean first. Every leaf of the kernel and the noise variance are hyper-parameters, searched on a logarithmic scale.
-    Values at equal points are collapsed first, which changes nothing.
+    The GP has prior mean 0; subtract any other mean first. Every leaf of the kernel and the noise variance are hyper-parameters. The search
+    runs on a logarithmic scale in float64, whatever JAX's own precision is.
 
     Args:
-      kernel: where the search starts; all hyper-parameters must be positive unless they are fixed. A variance is fitted where the kernel
-        has one, such as ``Scale(kernel=..., variance=1.0)``. All outputs share the kernel.
+      kernel: start of the search; all hyper-parameters must be positive unless they are fixed. A variance is fitted if the kernel has one,
+        such as ``Scale(kernel=..., variance=1.0)``. All outputs share the kernel.
       points: ``[n, d]`` inputs.
       values: ``[n]`` noisy values at the inputs, or ``[n, k]`` of ``k`` outputs.
-      noise_variance: noise variance of the values, > 0, where the search starts.
-      prior: of the hyper-parameters; default log-normal, with length-scales that grow with the dimension. ``None`` is maximum likelihood.
+      noise_variance: noise variance of the values at the start of the search, > 0.
+      prior: prior of the hyper-parameters, ``None`` for maximum likelihood; default log-normal, length-scales growing with the dimension.
       fixed: dotted paths of hyper-parameters that keep their value: ``"noise_variance"``, or a field of the kernel such as
         ``"kernel.length_scale"``.
       span: largest factor, > 1, by which a hyper-parameter may grow or shrink.
-      bounds: by path, the least and the largest value of a hyper-parameter, in place of ``span``; a search that starts outside is moved to
-        the nearest value inside.
-      starts: number of searches, of which the best is returned; all but the first start up to a factor 10 away. With few data a search
-        in ten ends in a maximum that is only local.
-      seed: seed of those starts.
+      bounds: by path, the least and the largest value of a hyper-parameter, in place of ``span``; a start outside is moved to the nearest
+        value inside.
+      starts: number of searches for the best maximum; all but the first start up to a factor 10 away. With few data a search in ten ends in
+        a local maximum.
+      seed: seed of the starts.
 
     Returns:
       The fitted kernel and noise variance, the log evidence, and standard errors.
 
     Raises:
-      InvalidArgument: on a hyper-parameter or argument out of range, or a path in ``fixed`` or ``bounds`` that names none.
+      InvalidArgument: on a hyper-parameter or argument out of range, or an unknown path in ``fixed`` or ``bounds``.
     """
     fitted = best_fit(kernel, points, values, noise_variance, prior=prior, fixed=fixed, span=span, bounds=bounds, starts=starts, seed=seed)
     held = [path for path, at in fitted.at_bound.items() if np.any(at)]
@@ -112,10 +112,10 @@ def best_fit(
     constant: float = 0.0,
     errors: bool = True,
 ) -> Fit[K]:
-    """Fit as :func:`fit` does, without its warning: the caller says in its own words which hyper-parameter ended at a bound.
+    """Fit as :func:`fit` does, but do not warn about bounds.
 
-    A ``further`` search starts from each of some hyper-parameters by path. Values are about a constant of prior variance ``constant``, and
-    without ``errors`` no standard error is computed.
+    A further search starts from each of the hyper-parameters in ``further``. Values have a constant mean of prior variance ``constant``.
+    ``errors=False`` skips the standard errors.
     """
     points, values = np.asarray(points, np.float64), np.asarray(values, np.float64)
     if values.ndim not in (1, 2) or len(values) != len(points) or not values.size:
@@ -141,7 +141,7 @@ def best_fit(
     away[0] = 0
     groups = [*np.clip(first + away, low, high).reshape(starts, -1, len(first))]
     groups += [np.clip(posterior.place(now | dict(start)), low, high)[None] for start in further]
-    # Threads of BLAS wait for each other longer than matrices of this size take, on a busy machine a hundred times as long.
+    # Threads of BLAS wait for each other longer than they compute at this size, on a busy machine a hundred times as long.
     with jax.enable_x64(True), threadpool_limits(1, user_api="blas"):
         place, converged = posterior.searched(groups, low, high) if len(first) else (first, True)
         evidence, _, _ = posterior.density(place)
@@ -161,10 +161,10 @@ def best_fit(
 def constants(
     kernel: Kernel, points: np.ndarray, values: np.ndarray, noise_variance: float, *, prior: Prior | None, constant: float
 ) -> np.ndarray:
-    """Return the posterior means ``[k]`` of the constants of outputs under a fitted model; arguments as for :func:`best_fit`.
+    """Return the posterior means ``[k]`` of the outputs' constants.
 
-    With ``z = D^(1/2) 1 / sqrt(s)`` and ``B`` of :meth:`Collapsed.log_evidence` without the constant it is
-    ``z B^-1 w / (1 / constant + z B^-1 z)`` of ``w = D^(1/2) means / sqrt(s)`` (Rasmussen and Williams 2006, eq. 2.42).
+    With ``z = D^(1/2) 1 / sqrt(s)``, ``w = D^(1/2) means / sqrt(s)`` and ``B`` of :meth:`Collapsed.log_evidence` without the constant they
+    are ``z B^-1 w / (1 / constant + z B^-1 z)`` (Rasmussen and Williams 2006, eq. 2.42).
     """
     data, prior = _known(points, values, constant, prior)
     with jax.enable_x64(True):
@@ -218,7 +218,7 @@ class Posterior(NamedTuple):
         return low, high
 
     def by_path(self, place: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the entries of ``place [P]`` by path, 0 for hyper-parameters that do not move."""
+        """Return the entries of ``place`` by path, 0 for fixed hyper-parameters."""
         sizes = [self.now[name].size for name in self.free]
         parts = dict(zip(self.free, np.split(place, np.cumsum(sizes)[:-1]) if sizes else [], strict=True))
         return {name: parts[name].reshape(leaf.shape) if name in parts else np.zeros(leaf.shape) for name, leaf in self.now.items()}
@@ -230,7 +230,7 @@ class Posterior(NamedTuple):
         return jax.tree.unflatten(self.structure, leaves), noise
 
     def density(self, place: np.ndarray) -> tuple[float, float, np.ndarray]:
-        """Return the log densities of values and prior, and the gradient of their sum.
+        """Return log densities of values and prior, and their sum's gradient.
 
         The densities are up to a constant, and the gradient is ``[P]``. The matrix is ``B`` of :meth:`Collapsed.log_evidence
         <jaxbandit.surrogates.evidence.density.Collapsed.log_evidence>`; where it cannot be factorised the density is minus infinity.
@@ -244,7 +244,7 @@ class Posterior(NamedTuple):
         given = kernel, noise, self.prior, data
         matrix, before = map(np.asarray, _covariances(*given))
         scale = roots[:, None] * roots / noise
-        excess = scale * (matrix[:size, :size] + data.constant)  # B - I
+        excess = scale * (matrix[:size, :size] + data.constant)
         root, failed = lapack.dpotrf(np.eye(size) + excess, lower=1)
         if failed:
             return -math.inf, 0.0, np.zeros_like(place)
@@ -303,7 +303,7 @@ class Posterior(NamedTuple):
         return errors
 
     def curvature(self, place: np.ndarray) -> np.ndarray:
-        """Return the Hessian ``[P, P]`` of the negative log density, by differences of gradients."""
+        """Return the negative log density's Hessian, by differences of gradients."""
         steps = CURVATURE_STEP * np.eye(len(place))
         hessian = np.asarray([self.density(place - step)[2] - self.density(place + step)[2] for step in steps]) / (2 * CURVATURE_STEP)
         hessian = hessian.reshape(len(place), len(place))
@@ -343,7 +343,7 @@ class Averaged(NamedTuple):
     weights: np.ndarray  # [K]
 
     def at(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the means and the deviations ``[K, m]`` of the function at ``points [m, d]``, one row for each draw."""
+        """Return means and deviations ``[K, m]`` at points, a row per draw."""
         # SciPy is imported here because start-up should not pay for it.
         from scipy.linalg import solve_triangular
 
@@ -376,10 +376,10 @@ def averaged(
     constant: float = 0.0,
     draws: int = DRAWS,
 ) -> Averaged:
-    """Average a GP over hyper-parameters drawn from their posterior given values ``[n]``, and over the forms of kernels.
+    """Average a GP over forms of kernels and draws of their hyper-parameters.
 
-    Draws are those of the Laplace approximation at the maximum of each form, weighted by importance. A search for the maximum starts from
-    each kernel as it is; with 0 draws the first kernel stays as it is. Arguments are as for :func:`best_fit`.
+    Draws are from the Laplace approximation at the maximum posterior of each form given values ``[n]``, weighted by importance. A search
+    for the maximum starts from each kernel; with 0 draws the first kernel is used unfitted. Other arguments are as for :func:`best_fit`.
     """
     data, prior = _known(points, values, constant, prior)
     if not draws:
@@ -413,10 +413,10 @@ def evidence_of_noise(
     rough: np.ndarray,
     least: float,
 ) -> float:
-    """Return by how many nats noise explains values ``[n]`` better than roughness of its variance.
+    """Return the evidence, in nats, of noise against roughness of the function.
 
-    Roughness is a further Matern-5/2 process of length-scales ``rough [d]``, with noise of the ``least`` variance: it tells points apart
-    that are further from each other, but not neighbours. Other arguments are as for :func:`best_fit`.
+    Roughness is a further Matern-5/2 process with the noise's variance and length-scales ``rough [d]``, beside noise of the ``least``
+    variance. It separates distant points, but not neighbours. Other arguments are as for :func:`best_fit`.
     """
     data, prior = _known(points, values, constant, prior)
     with jax.enable_x64(True):
@@ -437,7 +437,7 @@ def evidence_of_noise(
 
 @jax.jit
 def _covariances(kernel: Kernel, noise: Array, prior: Prior | None, data: Collapsed) -> tuple[Array, Array]:
-    """Return the covariances ``[n, n]`` of the points, and the log density of the prior, up to a constant."""
+    """Return the points' covariances, and the prior's log density."""
     points = jnp.asarray(data.points)
     before = jnp.zeros((), points.dtype) if prior is None else prior.log_density(kernel, noise, *prior.units(data))
     return kernel(points, points), before
@@ -445,13 +445,13 @@ def _covariances(kernel: Kernel, noise: Array, prior: Prior | None, data: Collap
 
 @jax.jit
 def _between(kernel: Kernel, data: Collapsed, others: Array) -> tuple[Array, Array]:
-    """Return the covariances ``[n, m]`` of the points with others, and the variances ``[m]`` of these."""
+    """Return the points' covariances ``[n, m]`` with others, and the others' variances."""
     return kernel(jnp.asarray(data.points), others), kernel.diag(others)
 
 
 @jax.jit
 def _slopes(kernel: Kernel, noise: Array, prior: Prior | None, data: Collapsed, weights: Array) -> tuple[Kernel, Array]:
-    """Return the gradient, in kernel and noise variance, of the weighted sum of covariances and of the prior's log density."""
+    """Return the gradient of weighted covariances plus the prior's log density."""
 
     def total(kernel: Kernel, noise: Array) -> Array:
         matrix, before = _covariances(kernel, noise, prior, data)
