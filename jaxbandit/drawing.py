@@ -37,7 +37,6 @@ DEFAULTS: Any = matplotlib.rcParamsDefault
 
 #: Okabe and Ito's palette, without yellow, which is too light for lines.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-# The further colours are brown, violet, grey and wine, for many lines.
 LINE_COLOURS = (*COLOURS, "#8C510A", "#5E3C99", "#7F7F7F", "#882255")
 #: Dashes of lines, beside their colours.
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
@@ -65,9 +64,11 @@ PAPER: Any = STYLE | {
     "lines.markersize": 4,
     "legend.fontsize": "small",
     "savefig.dpi": 300,
+    # Programs can change the letters of such fonts.
     "pdf.fonttype": 42,
 }
 STYLES = {"screen": STYLE, "paper": PAPER}
+# An inch has LETTERS_OF_AN_INCH over the size of letters in points. Headings of more letters than LONG_HEADING move to the caption.
 LETTERS_OF_AN_INCH = 125
 MOST_LABELS = 15
 LONGEST_LABEL = 16
@@ -139,7 +140,7 @@ def plain(label: object) -> str:
 
 @contextmanager
 def styled(settings: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """Set matplotlib's ``settings`` for a while, by default :data:`STYLE`.
+    """Set matplotlib's ``settings`` for a while, by default ``STYLE``.
 
     The default changes only settings that the user has left at matplotlib's defaults. Unlike ``matplotlib.rc_context`` this restores
     nothing else: a notebook's backend, loaded with the first figure, then makes settings of its own that have to stay.
@@ -177,10 +178,7 @@ def pen(factor: float = 1.0) -> float:
 
 @checked
 def caption_of(figure: Shown) -> str:
-    """Take the headline off a figure and return it as a caption.
-
-    If some headings of panels are long, they move there, too, with letters in their place.
-    """
+    """Take the headline and long headings off a figure, as a caption."""
     said = [figure.get_suptitle()]
     figure.suptitle("")
     headed = [axis for axis in figure.axes if axis.get_title()]
@@ -213,7 +211,7 @@ def grid_of_axes(axes: GivenAxes, rows: Count, columns: Count, size: Size = PANE
     New axes, ``size`` inches each, are in an empty figure, or pyplot's.
 
     Raises:
-      InvalidArgument: when those given are not so many axes.
+      InvalidArgument: when ``axes`` are given in another number.
     """
     if axes is None:
         from matplotlib import pyplot
@@ -322,10 +320,7 @@ class Ground:
         return cls(domain, np.asarray(domain.points, np.float64), tuple(map(plain, domain.names)) or letters)
 
     def edges(self, number: int) -> np.ndarray:
-        """Return edges ``[n + 1]`` of cells about a coordinate's values.
-
-        They lie half way between the values, on the coordinate's scale.
-        """
+        """Return cell edges ``[n + 1]``, half way between the values, scaled."""
         values = np.unique(self.points[:, number])
         if len(values) < 2:
             return values + np.asarray([-0.5, 0.5])
@@ -342,6 +337,7 @@ class Ground:
                 axis.set(**{f"{letter}scale": "log"})
                 places = logarithmic_ticks(np.unique(self.points[:, number]))
                 ticks.set_ticks(places, [f"{place:g}" for place in places])
+                # Matplotlib would write numbers between, over each other.
                 ticks.set_minor_formatter(NullFormatter())
             if self.domain.is_categorical(number):
                 labels = [plain(label) for label in shortened(self.domain.categories[number])]
@@ -374,8 +370,7 @@ def logarithmic_ticks(values: np.ndarray) -> np.ndarray:
 class Quantity:
     """A quantity at every point ``[M]``, and its measurements.
 
-    ``seen`` are points ``[n]`` by number and the values there, NaN where none has arrived. ``limits`` are the values, with labels, at which
-    a constraint begins to be violated.
+    ``seen`` has points ``[n]`` by number and values, NaN if none has arrived; ``limits`` are labelled values that begin a violation.
     """
 
     label: str
@@ -391,10 +386,7 @@ class Quantity:
 def belief_curve(
     axis: Axes, quantity: Quantity, x: np.ndarray, along: np.ndarray, *, joined: bool = True, band: str = "", dots: str = "measured"
 ) -> None:
-    """Draw a quantity at points ``along [n]``, over places ``x [M]``.
-
-    Mean and band become bars unless the points are ``joined``, in an order.
-    """
+    """Draw a quantity ``along [n]`` over ``x [M]``, as bars unless ``joined``."""
     at, mean = x[along], quantity.mean[along]
     words = "posterior mean" if quantity.low is not None else None
     axis.plot(at, mean, "-" if joined else "s", color=BLUE, label=words)
@@ -435,6 +427,7 @@ def outline(
     crossed = sorted({level for level in levels if np.nanmin(values, initial=np.inf) < level < np.nanmax(values, initial=-np.inf)})
     table, (x, y) = values.reshape(ground.domain.grid_shape).T, (np.unique(ground.points[:, number]) for number in (0, 1))
     if any(ground.domain.is_categorical(number) for number in (0, 1)):
+        # Between categories there is nothing, so that lines follow the edges of cells.
         x, y = (ground.edges(number).repeat(2)[1:-1] for number in (0, 1))
         table = table.repeat(2, axis=0).repeat(2, axis=1)
     if crossed:

@@ -1,4 +1,4 @@
-"""The command line: ``python -m jaxbandit COMMAND``, see :func:`parser`."""
+"""The command line: ``python -m jaxbandit COMMAND``."""
 
 from __future__ import annotations
 
@@ -101,8 +101,7 @@ def parser() -> Parser:
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return the exit status.
 
-    It is 1 for output that cannot be written, or memory that does not suffice, 2 for arguments that cannot be used, and 3 for workers that
-    are lost or fail.
+    It is 1 for failed output or lack of memory, 2 for arguments that cannot be used, and 3 for workers that are lost or fail.
     """
 
     def command() -> None:
@@ -125,6 +124,7 @@ def run(args: argparse.Namespace) -> None:
     from jaxbandit.study import Reporter, forget, from_toml, hold_directory, made_before, make_plan, run_study, use_all_cores
 
     jax.config.update("jax_enable_x64", args.precision == "float64")
+    # A caller in Python may have started devices before.
     with contextlib.suppress(RuntimeError):
         use_all_cores()
     if not args.no_cache:
@@ -161,6 +161,7 @@ def run(args: argparse.Namespace) -> None:
         with dataset:
             # Up to here a run that is cut off can be resumed.
             forget(held)
+            # This run has replaced the run with results in other formats.
             for other in set(FORMATS.values()) - {path.name}:
                 drop_results(out / other)
             show(dataset, path, args, f"wrote {{}} in {time.perf_counter() - started:.1f} s")

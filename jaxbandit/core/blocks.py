@@ -25,9 +25,9 @@ MESH_AXIS = "trial"
 def map_blocks(function: Callable[[S, T], R], shared: S, items: T, *, block: int, mesh: Mesh | None, count: jax.Array | None = None) -> R:
     """Return ``function(shared, item)`` for each of ``items [P, ...]``.
 
-    Number ``P`` is a multiple of ``block`` times the number of devices. A block is one ``vmap``; the blocks of a device run one after the
-    other. With ``count``, which may be traced, only the first ``count`` blocks of each device run, and the results of the others are zeros,
-    so that one program serves any number of pairs up to ``P``.
+    Number ``P`` is a multiple of ``block`` times the number of devices. A block is one ``vmap``; blocks of a device run one after the
+    other. If ``count`` is given, also traced, each device runs only its first ``count`` blocks, and the other results are zeros, so that
+    one program serves any number of pairs.
     """
 
     def local(shared: S, items: T, count: jax.Array | None) -> R:
@@ -73,9 +73,10 @@ def equal_blocks(count: int, block: int, devices: int, least: int = 1) -> tuple[
 
 
 def least_block(block: int) -> int:
-    """Return the least size of a block, 1 if blocks have 1.
+    """Return the least size of a block, 1 or 2.
 
-    A lone trial rounds otherwise than one of many. So a single trial runs beside a copy of itself, for the bits that it has in its study.
+    A lone trial rounds otherwise than one of many. So where blocks are larger than 1, a single trial runs beside a copy of itself, for the
+    bits that it has in its study.
     """
     return min(2, block)
 
@@ -100,12 +101,8 @@ def place(array: Any, devices: Sequence[Device]) -> jax.Array:
 def by_platform(default: Callable[..., R], **others: Callable[..., R]) -> Callable[..., R]:
     """Return ``others[platform]`` on the platforms named, and ``default`` elsewhere.
 
-    All functions return the same up to rounding. A program contains the function of the platform that it is compiled for. The derivative is
-    that of ``default`` on all platforms, because reverse-mode differentiation of the choice itself would store the intermediate values of
-    every alternative.
-
-    All of them give the same up to rounding. A program holds the one of the platform that it is compiled for. The derivative is that of
-    ``default`` on all platforms: reverse-mode differentiation of the choice itself would store what every alternative needs.
+    All functions return the same up to rounding. A program contains the function of its platform. The derivative is that of ``default`` on
+    all platforms, because reverse-mode differentiation of the choice itself would store the intermediate values of every alternative.
     """
 
     @jax.custom_jvp

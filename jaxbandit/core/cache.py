@@ -24,11 +24,12 @@ from jaxbandit.core.files import reason_of
 
 LOGGER = logging.getLogger("jaxbandit")
 PROCESSORS = Path("/proc/cpuinfo")
-# The names of instructions on vectors begin like this.
 VECTORS = ("amx", "asimd", "avx", "fma", "sse", "sve")
+# Bytes of a directory's programs, and the longest time that a process takes to write a program with its time of use.
 MAX_SIZE = 2**29
 SECONDS_TO_WRITE = 60.0
 MOST_LINKS = 40
+# This object stands for the usual directory, wherever a user has it.
 USUAL = Path("~", ".cache", "jaxbandit")
 WIDEST = ("avx512f", "avx2", "avx", "sve2", "sve", "asimd")
 
@@ -47,28 +48,24 @@ def enable_unless_chosen() -> None:
 
 @checked
 def enable_cache(directory: FilePath | None = USUAL) -> Path | None:
-    """Keep compiled programs on disk from now on, and find stored ones.
+    """Keep compiled programs on disk from now on, and return the directory.
 
     Sessions, :func:`~jaxbandit.optimise`, the Optuna sampler and the commands ``python -m jaxbandit`` and ``python -m experiments`` call
-    this when they begin, sessions and the sampler only if nobody has called it or set JAX's own directory before. A script or a notebook
-    calls it before its first simulation; ``enable_cache(None)`` keeps no programs from now on.
+    this when they begin, the first three only if nobody has called it or set JAX's own directory before. A script or a notebook calls it
+    before its first simulation; ``enable_cache(None)`` keeps no programs from now on.
 
-    A process finds a program again if JAX finds the program, its own version and the compiler's flags unchanged. Programs of machines with
-    other instructions, which could not run, have a directory of their own. A warning says when the directory is made. It holds at most 512
-    MiB; beyond this size JAX removes the programs that were used longest ago.
+    A process finds a program again if the program, JAX's version and the compiler's flags are unchanged. Programs of machines with other
+    instructions, which could not run, have a directory of their own. A warning says when the directory is made. It holds at most 512 MiB;
+    beyond this size JAX removes the programs that were used longest ago.
 
     Whoever can write to the directory, or replace it, can make this process run other programs. So the directory is made for its owner
     alone. It is not used, with a warning, if others own it or can write to it, to a file in it, or to a directory or a link on the way to
-    it. A directory above it may be sticky and open to others, as ``/tmp`` is, or the superuser's. Modes and owners count, access control
-    lists do not.
+    it. A directory above it may be sticky and open to others, as ``/tmp`` is, or the superuser's. Access control lists do not count.
 
     Args:
       directory: where to keep them, ``None`` for nowhere; default: JAX's own directory, set by ``JAX_COMPILATION_CACHE_DIR`` or the caller,
         or else ``jaxbandit`` in ``$XDG_CACHE_HOME``, which is ``~/.cache`` unless it is set. A user without a home directory, or with one
-        that cannot be written to, keeps no programs.
-
-    Returns:
-      The directory, or ``None`` if there is none.
+        that cannot be written to, keeps no programs, and gets ``None``.
 
     Raises:
       InvalidArgument: when ``directory`` was given, is no directory and cannot be made.
@@ -85,7 +82,6 @@ def enable_cache(directory: FilePath | None = USUAL) -> Path | None:
         base = Path(chosen) if of_jax else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxbandit"
         base = (base if given is None else Path(given)).absolute()
     except RuntimeError:
-        # The user has no home directory.
         return None
     # Earlier versions of jaxbandit have directories of their own, without a bound.
     compiled_for = hashlib.sha256(f"bounded {platform.machine()} {_instructions()} {jaxlib.__version__}".encode()).hexdigest()[:12]
@@ -196,10 +192,7 @@ def _distrusted_within(directory: Path) -> str:
 
 
 def processor() -> str:
-    """Return a short name of the processor and its vector instructions.
-
-    The last bits of sums depend on these instructions.
-    """
+    """Return a short name of the processor and its vector instructions."""
     vectors = sorted(word for word in _instructions().split() if word.startswith(VECTORS))
     widest = next((word for word in WIDEST if word in vectors), "")
     return f"{platform.machine()} {widest} {hashlib.sha256(' '.join(vectors).encode()).hexdigest()[:6]}".replace("  ", " ")

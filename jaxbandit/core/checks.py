@@ -123,8 +123,7 @@ MOST_LEVELS = 32
 def is_sequence_of_numbers(value: object, levels: int = MOST_LEVELS) -> bool:
     """Return whether ``value`` is a nested list or tuple of plain numbers.
 
-    At most ``levels`` nest. It counts as an array; a list or tuple of anything else, such as of arrays or delay models, is structure of a
-    pytree.
+    It counts as an array. A list or tuple of other items, such as arrays or delay models, is structure of a pytree.
     """
     if not isinstance(value, list | tuple) or not value or levels == 0:
         return False
@@ -154,6 +153,7 @@ def numbers(name: str, value: object) -> np.ndarray:
     except Exception as error:
         raise InvalidArgument(f"{name}: expected numbers, got {short(value)}") from error
     among = isinstance(value, list | tuple) and any(isinstance(leaf, bool) for leaf in leaves(value))
+    # NumPy takes True beside numbers for 1.0, and makes objects of integers with more than 64 bits.
     if converted is None or among:
         remedy = "; write it as a float" if isinstance(value, int) and not isinstance(value, bool) else ""
         raise InvalidArgument(f"{name}: expected numbers, got {short(value)}{remedy}")
@@ -287,10 +287,7 @@ def check_known(name: str, known: Iterable[str], where: str, words: str) -> None
 
 
 def spelled(name: str, known: Iterable[str], alike: Iterable[Sequence[str]] = ()) -> str:
-    """Return the known name that ``name`` means, or ``name`` itself.
-
-    Names match regardless of case and punctuation, or because they are ``alike``.
-    """
+    """Return the known name that matches, or is ``alike``, else ``name``."""
     known = list(known)
     if name in known:
         return name

@@ -92,10 +92,7 @@ def origin_of(item: object) -> Table | None:
 
 
 class Named(dict[str, T]):
-    """Classes and functions by name, or by another name such as ``"RPOL-UCB"``.
-
-    A look-up ignores case and punctuation: ``named["RPOL-UCB"]`` is ``Rpol``.
-    """
+    """Makers by name or title, whatever the case and punctuation."""
 
     def spelled(self, name: str) -> str:
         """Return the key that ``name`` means, or ``name`` without such a key."""
@@ -118,7 +115,7 @@ def words_of_fields(maker: Maker) -> dict[str, str]:
 
 
 def makers(*roles: type[Role]) -> Named[Maker]:
-    """Return the package's makers of ``roles`` that tables can name, by name."""
+    """Return the package's makers of ``roles`` that tables can name."""
     classes = {kind.__name__: kind for role in roles for kind in _final_classes(role) if kind.in_files and ":" not in _name(kind)}
     functions = {name: maker for name, maker in _FUNCTIONS.items() if ":" not in name and issubclass(_returned(maker), roles)}
     return Named(sorted((classes | functions).items()))
@@ -375,7 +372,6 @@ def _value(word: str, roles: Sequence[type[Role]], is_static: bool, value: objec
     try:
         array = np.asarray(value)
     except ValueError:
-        # The rows have different lengths.
         return value
     # NumPy takes True for 1.0.
     mixed = array.dtype.kind != "b" and any(isinstance(leaf, bool) for leaf in leaves(value))

@@ -123,9 +123,8 @@ class OnDomain(Role):
 class Declared(Role):
     """Base of pytree dataclasses whose annotations say what each field may hold.
 
-    Fields are checked on construction, and by a caller who knows how many functions the object serves. JAX rebuilds objects, with tracers
-    and with ``None`` in place of numbers, without a check. A field whose annotation says nothing is not checked, unless it holds a
-    ``Declared`` object.
+    Fields are checked on construction, and by a caller who knows how many functions the object serves. JAX rebuilds objects unchecked, with
+    tracers or ``None`` as numbers. A field without facts in its annotation is not checked, unless it holds a ``Declared`` object.
     """
 
     described: ClassVar[str] = "an object with declared fields"
@@ -138,9 +137,10 @@ class Declared(Role):
 
         Args:
           name: where the object is, for messages such as ``"Rpol.estimator.reward_width: must be > 0"``; default the class's name.
-          outputs: how many functions the object serves, reward included, ``1 + m``; without it per-function numbers of any length pass.
-          points: how many points the domain has on which it serves them; without it points of any number pass.
-          axes: how many axes that domain has; without it per-axis numbers of any length pass.
+          outputs: number of functions that the object serves, reward included, ``1 + m``; without it per-function numbers may have any
+            length.
+          points: number of points of the object's domain; without it any number of points passes.
+          axes: number of axes of the domain; without it per-axis numbers may have any length.
         """
         name = type(self).__name__ if name is None else name
         if jax.tree_util.all_leaves([self]):
@@ -265,6 +265,7 @@ def _check_of(hint: Hint, facts: tuple[object, ...] = (), *, shaped: bool = True
         return anything if anything in members else functools.reduce(Check.__or__, members)
     if origin is Literal:
         return fields.choice(*arguments)
+    # A sequence of integers may be an array.
     if origin is tuple or (origin is Sequence and arguments != (int,)):
         check, length = _check_of(arguments[0]), len(arguments) if len(arguments) > 1 and ... not in arguments else None
         if check is anything or any(item not in (arguments[0], ...) for item in arguments):
@@ -351,6 +352,7 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
         try:
             bound = _signature(function).bind_partial(*args, **kwargs)
         except TypeError:
+            # The call below fails in Python's own words, with the function's name.
             bound = None
         given: dict[str, object] = {} if bound is None else bound.arguments
         owner = given.get("self")

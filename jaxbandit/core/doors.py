@@ -34,10 +34,7 @@ TRUTH = re.compile(r"\b(?:True|False)\b")
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser of a command whose messages name options.
-
-    The ``dest`` of an option is the name of its argument, and numbers are decimal.
-    """
+    """Parser of commands, with decimal numbers and messages that name options."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.spelled: dict[str, str] = {}
@@ -46,14 +43,14 @@ class Parser(argparse.ArgumentParser):
         self.register("type", int, whole_number)
 
     def add_argument(self, *names: str, **kwargs: Any) -> argparse.Action:
-        """Add an argument as argparse does."""
+        """Add an argument and remember its option."""
         action = super().add_argument(*names, **kwargs)
         if action.option_strings:
             self.spelled[action.dest] = action.option_strings[-1]
         return action
 
     def parse_known_args(self, *args: Any, **kwargs: Any) -> Any:
-        """Parse as argparse does."""
+        """Parse arguments, with their options known to messages."""
         if (options := _OPTIONS.get()) is not None:
             options |= self.spelled
         return super().parse_known_args(*args, **kwargs)
@@ -97,7 +94,7 @@ def failure(error: Exception) -> str:
 
 
 def either(python: str, command: str) -> str:
-    """Return the words for Python, or while a command runs for it."""
+    """Return the words for Python, or for a command while it runs."""
     return python if _OPTIONS.get() is None else command
 
 
@@ -108,7 +105,7 @@ def option_of(argument: str, words: str) -> str:
 
 
 def setting(name: str, value: object) -> str:
-    """Return a field's setting in Python, or for commands in TOML."""
+    """Return a field's setting in Python, or in TOML for commands."""
     if _OPTIONS.get() is None:
         return f"{name}={value!r}"
     return f"{name} = {in_file(value) or json.dumps(value)}"
@@ -133,10 +130,7 @@ def in_file(value: object) -> str | None:
 
 
 def allowed_in_file(words: str) -> str:
-    """Return allowed values as TOML while a command runs.
-
-    ``Wait()`` becomes ``{type = "Wait"}``, and ``None`` disappears.
-    """
+    """Return allowed values as TOML while a command runs, without ``None``."""
     if _OPTIONS.get() is None:
         return words
     words = re.sub(r" of jaxbandit\.\w+", "", re.sub(r" or None\b", "", words)).replace("a tuple of", "a list of")

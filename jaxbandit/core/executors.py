@@ -96,7 +96,8 @@ class Answer:
     error: str = ""
 
 
-# Tasks wait at each worker, so that no worker is idle. A result that takes longer than SECONDS_TO_SEND counts as lost with its worker.
+# Tasks wait at each worker, so that no worker is idle. A pool does not give its number of workers, and a cluster's number changes. A result
+# that takes longer than SECONDS_TO_SEND counts as lost with its worker.
 ATTEMPTS = 3
 TASKS_PER_WORKER = 3
 TASKS_IN_A_POOL = 256
@@ -105,7 +106,7 @@ SECONDS_TO_SEND = 30.0
 
 
 class WorkersLost(RuntimeError):
-    """Error of an executor that takes no more tasks."""
+    """Error of lost workers, with finished tasks stored for ``resume``."""
 
 
 class WorkerMismatch(InvalidArgument):
@@ -165,6 +166,7 @@ class _Cluster:
 
 
 def _outcome(future: Future[Answer]) -> Answer | Exception:
+    # Commands without an executor do not need this import.
     import asyncio
 
     try:
@@ -176,6 +178,7 @@ def _outcome(future: Future[Answer]) -> Answer | Exception:
 
 
 def _is_executor(value: object) -> bool:
+    # A caller who has a client has loaded the module.
     dask = sys.modules.get("distributed")
     return isinstance(value, Executor) or (dask is not None and isinstance(value, dask.Client))
 
@@ -194,19 +197,17 @@ def spread(
 ) -> Generator[tuple[int, Answer]]:
     """Yield the index and answer of ``work(argument)`` for all arguments.
 
-    The order is the one in which tasks end. A caller who stops early cancels the tasks under way, enough to keep all workers busy.
-
-    As many tasks are under way as keep all workers busy; whoever stops early cancels them.
+    The order is the one in which tasks end. Enough tasks are under way to keep all workers busy; a caller who stops early cancels them.
 
     Args:
       executor: pool or client of Dask.
       work: picklable function, whose results depend on its argument alone.
-      arguments: picklable arguments; those that need one compiled program should follow each other.
-      wanted: surroundings that workers must have; default those of the first worker, with the versions that are here.
-      note: called with a line of text where there is something to say.
+      arguments: picklable arguments; arguments for one compiled program should follow each other.
+      wanted: surroundings that workers must have; default the first worker's, with the versions of this process.
+      note: called with a line of text on every event.
 
     Raises:
-      TaskFailed: when a task has failed ``ATTEMPTS`` times, after all others that were under way have been given.
+      TaskFailed: when a task has failed ``ATTEMPTS`` times, after the answers of all others that were under way.
       WorkerMismatch: when a worker's results would differ from the others'.
       WorkersLost: when the executor takes no more tasks.
     """
@@ -318,7 +319,7 @@ def _loaded(work: bytes) -> Work:
 def perform(task: Task, work: bytes) -> Answer:
     """Run a task of the pickled ``work`` under the task's settings."""
     name = f"process {os.getpid()} on {socket.gethostname()}"
-    # A fork does not copy JAX's threads, so that this comes before any use of JAX.
+    # A forked process has its parent's PROCESS, but not JAX's threads, so that this comes before any use of JAX.
     if os.getpid() != PROCESS:
         forked = "it was forked from a process that had loaded JAX, and could wait for ever; start processes by spawn or forkserver"
         return Answer(name, {}, mismatch=f"{forked}, such as ProcessPoolExecutor(mp_context=multiprocessing.get_context('spawn'))")
@@ -348,9 +349,7 @@ SECONDS_TO_ANSWER = 30.0
 def connected(where: str | None) -> Iterator[Client | None]:
     """Yield a client of the cluster that ``where`` names, or ``None``.
 
-    A cluster of this machine ends with the block; with a client this process runs no trials and leaves accelerators to the workers.
-
-    This process plays nothing then, and leaves accelerators to the workers.
+    A cluster of this machine ends with the block. With a client this process runs no trials and leaves accelerators to the workers.
 
     Args:
       where: ``"local"``, for a worker for each GPU of this machine, or else for each processor; the address of a scheduler, such as
@@ -366,6 +365,7 @@ def connected(where: str | None) -> Iterator[Client | None]:
         if importlib.util.find_spec(module) is None:
             raise InvalidArgument(f"dask: {package} is not installed; pip install 'jaxbandit[cluster]'")
     dask: Any = importlib.import_module("distributed")
+    # A caller in Python may have started a device before.
     with contextlib.suppress(RuntimeError):
         jax.config.update("jax_platforms", "cpu")
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)

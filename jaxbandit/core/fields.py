@@ -99,7 +99,7 @@ class From(Above):
 
 
 class AtLeast(int):
-    """Least number of items or entries that a type names."""
+    """Least number of items of a sequence or mapping in an annotation."""
 
 
 # -- shapes --------------------------------------------------------------------------------------------------------------------------
@@ -124,8 +124,7 @@ class Place(NamedTuple):
 class Shape:
     """Shapes that the numbers of a field may have.
 
-    The ``words`` follow "expected", with ``{n}`` for the number of functions, or axes, that ``functions`` gives for a place. Function
-    ``fits`` tests a shape for this number, ``None`` if it is not known.
+    The ``words`` follow "expected". Their ``{n}``, an argument of ``fits``, is the number of ``functions`` or axes at a place, if known.
     """
 
     words: str
@@ -209,9 +208,8 @@ Verify: TypeAlias = Callable[[str, Any, Place], object]
 class Check:
     """Values that a field or an argument may hold.
 
-    The words ``allowed`` follow "must be". Function ``takes`` tests the type of a value, whatever its shape and range; ``verify`` raises
-    ``InvalidArgument`` on a shape or range that does not fit its place. ``classes`` are base classes of objects, empty for numbers.
-    ``interval`` is the range of numbers, ``None`` if they have to meet more. ``convert`` returns the argument of a function from a value.
+    The words ``allowed`` follow "must be". ``takes`` tests the type, and ``verify`` raises on a shape or range that does not fit its place.
+    ``classes`` is empty for numbers, ``interval`` is ``None`` if they have to meet more, and ``convert`` maps a value to an argument.
     """
 
     allowed: str
@@ -269,7 +267,6 @@ def _numbers(
     # A leaf of a pytree is one number unless a shape is given; otherwise nested lists of arrays are allowed, too.
     leaf: bool = False,
     whole: bool = False,
-    # The engine's numbers have to pass in its floating type, too.
     engine: bool = False,
 ) -> Check:
     """Return the check for real numbers."""
@@ -278,7 +275,6 @@ def _numbers(
         if not leaf:
             return not isinstance(value, str | bytes | bool | type(None)) and checks.is_shallow(value)
         is_number = isinstance(value, int | float | np.number | np.ndarray | jax.Array) and not isinstance(value, bool)
-        # Function ``canonicalise`` makes one array of a sequence.
         return is_number or checks.is_sequence_of_numbers(value)
 
     test = test or (interval.check if interval else lambda name, value: None)
@@ -331,10 +327,7 @@ coordinates = _numbers("numbers [..., d]").of(of_points)
 
 
 def between(low: float, high: float, *, open_low: bool = True, open_high: bool = False, host: bool = False) -> Check:
-    """Return the check for numbers in an interval, without its ``open_*`` ends.
-
-    On the ``host`` numbers stay in float64.
-    """
+    """Return the check for an interval of numbers, float64 on the ``host``."""
     interval = Interval(low, high, open_low, open_high)
     return _numbers(f"a number in {interval}", interval, leaf=True, engine=not host)
 
@@ -525,7 +518,6 @@ def check_call(name: str, function: Callable[..., Any], allowed: str, *args: obj
     """Raise ``InvalidArgument`` unless a function takes these arguments."""
     try:
         signature = inspect.signature(function)
-    # Built-in functions may have no signature.
     except (TypeError, ValueError):
         return
     try:

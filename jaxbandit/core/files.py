@@ -1,7 +1,4 @@
-"""Output files, never overwritten by accident nor half written, and exits.
-
-The exit of a command is a status and a line that gives the reason.
-"""
+"""Output files, neither overwritten by accident nor half written, and exit statuses."""
 
 from __future__ import annotations
 
@@ -141,8 +138,7 @@ def replace(temporary: Path, path: Path) -> None:
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Call ``write`` on a temporary name and rename the file to ``path``.
 
-    Readers so see the old file or the whole new one. Raises ``CannotWrite`` on any error of the operating system, and on a path that is no
-    regular file, such as a device.
+    Readers see the old file or the whole new one. Raises ``CannotWrite`` on any failure, also for a path that is no regular file.
     """
     temporary = None
     try:
@@ -182,14 +178,13 @@ def ended(command: Callable[[], int | None], *, go_on: str, less: str, further: 
         try:
             return command() or 0
         finally:
-            # It is None if the caller has closed it. A failure to write is reported here.
+            # The stream is None if the caller has closed it. Flushing here reports a failure to write.
             if sys.stdout is not None:
                 sys.stdout.flush()
     except KeyboardInterrupt:
         print(f"interrupted; {go_on}", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # The reader of the output has stopped reading.
         _drop_output()
         return 0
     except tuple(status) as error:

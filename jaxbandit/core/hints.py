@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+# Letters of a beginning that counts as a hint, and the least share of letters that a misspelt name has in common with the known name.
 SHORTEST = 4
 NEAR = 0.7
 
@@ -101,10 +102,7 @@ def elsewhere(name: str) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str], places: Mapping[str, str] | None = None) -> str:
-    """Return ``", did you mean ...?"`` with the nearest name, if any.
-
-    Names that are known in other ``places`` appear with their places.
-    """
+    """Return ``", did you mean ...?"`` with a known name, or nothing."""
     shown = dict(places or {}) | {other: other for other in known}
     lowered = {other.lower(): other for other in shown}
     found = [other for other in ALIASES.get(name.lower(), ()) if other in shown]

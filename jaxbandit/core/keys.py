@@ -36,7 +36,7 @@ STREAM = of_class(Stream, "a Stream, one of " + ", ".join(stream.name for stream
 
 @checked
 def typed(given: KeyOrSeed) -> Key:
-    """Return the key of ``jax.random.key`` for a seed or older key."""
+    """Return the typed key for a seed or a ``jax.random.PRNGKey``."""
     assert isinstance(given, jax.Array | np.ndarray)
     if jax.dtypes.issubdtype(given.dtype, jax.dtypes.prng_key):
         return given
@@ -45,9 +45,9 @@ def typed(given: KeyOrSeed) -> Key:
 
 @checked
 def threefry(given: Key) -> Key:
-    """Return a key of JAX's default generator, for ``jax.random.poisson``.
+    """Return a key of JAX's default generator, required by ``jax.random.poisson``.
 
-    It knows no other generator; a key of ``rbg`` is two equal keys of the default one.
+    A key of ``rbg`` is two equal keys of this generator.
     """
     return jax.random.wrap_key_data(jax.random.key_data(typed(given))[:2], impl="threefry2x32")  # type: ignore[no-any-return]
 
@@ -59,11 +59,9 @@ def trial_key(root: Key, trial: Number) -> Key:
 
 
 def pair_key(root: Key, pair: Array | np.ndarray, common: bool) -> Key:
-    """Return the key of a pair's trial.
+    """Return the key of a ``pair [3]`` of variant, trial and run.
 
-    A ``pair [3]`` is variant, trial, and run from 1.
-
-    Runs have trials of their own unless numbers are common.
+    Runs count from 1, and have trials of their own unless numbers are ``common``.
     """
     return trial_key(root if common else jax.random.fold_in(root, pair[2]), pair[1])
 

@@ -40,10 +40,9 @@ LOADED = dict[str, Source]()
 
 
 def load(given: str) -> tuple[ModuleType, str]:
-    """Run a file and return its module and the name after it.
+    """Run a file and return its module and a name in it.
 
-    The file is given as ``mine.py`` or ``mine.py:Name``. Raises ``InvalidArgument`` if it cannot be read or fails, or its module's name is
-    taken.
+    A file is ``mine.py`` or ``mine.py:Name``. Raises ``InvalidArgument`` if it cannot be read or fails, or its module's name is taken.
     """
     path, _, name = given.rpartition(":") if given.rpartition(":")[0].endswith(".py") else (given, "", "")
     if not path.endswith(".py") or not Path(path).stem.isidentifier():

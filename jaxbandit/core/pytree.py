@@ -1,7 +1,4 @@
-"""Frozen dataclasses as pytrees, shown as text and HTML tables.
-
-Floats are leaves and shapes are static; the library makes its pytrees in no other way.
-"""
+"""Frozen dataclasses as pytrees, shown as text and HTML tables."""
 
 from __future__ import annotations
 
@@ -33,9 +30,7 @@ T = TypeVar("T")
 
 
 def static(**kwargs: Any) -> Any:
-    """Declare a dataclass field static, a part of the tree's structure.
-
-    A new value of a static field means a new trace.
+    """Declare a dataclass field static: a new value means a new trace.
 
     Args:
       **kwargs: keyword arguments of ``dataclasses.field``, such as ``default``.
@@ -54,7 +49,6 @@ def pytree(cls: type[T]) -> type[T]:
     if not isinstance(cls, type):
         raise InvalidArgument(f"cls: must be a class, got {short(cls)}; write @jaxbandit.pytree above a class")
     cls = dataclasses.dataclass(frozen=True, kw_only=True, repr=False)(cls)
-    # The last base, object, has a __repr__.
     if not any("__repr__" in vars(base) for base in cls.__mro__[:-1]):
         cls.__repr__ = lambda self: f"{type(self).__name__}({', '.join(map('='.join, fields_in_brief(self)))})"  # type: ignore[method-assign]
     if not any("_repr_html_" in vars(base) for base in cls.__mro__):
@@ -121,7 +115,7 @@ def replace(obj: T, **changes: Any) -> T:
     """Return a copy of a pytree dataclass with some fields changed.
 
     Raises:
-      InvalidArgument: on what is no dataclass, an unknown field, and where the class refuses a value.
+      InvalidArgument: on an object of another kind, an unknown field, and a value that the class refuses.
     """
     if not dataclasses.is_dataclass(obj) or isinstance(obj, type):
         raise InvalidArgument(f"obj: must be an object of a pytree dataclass, got {short(obj)}")
@@ -134,8 +128,7 @@ def replace(obj: T, **changes: Any) -> T:
 def set_field(item: Any, path: str, value: object, where: str) -> Any:
     """Return a copy of a dataclass or table with one field set.
 
-    A path is names separated by dots. Raises ``InvalidArgument``, with ``where`` as the place, on a field that is unknown, static or fixed,
-    and on a value that the class does not allow.
+    A path has dots between names. Raises ``InvalidArgument`` on a field that is unknown, static or fixed, and on a value that is refused.
     """
     first, dot, rest = path.partition(".")
     if isinstance(item, Mapping):
@@ -170,15 +163,14 @@ def canonicalise(tree: T) -> T:
     """Turn a tree's numbers and arrays into arrays of the engine's types.
 
     Equal structures then share one trace: without it ``beta=1``, ``beta=1.0`` and ``beta=jnp.float32(1)`` would compile three times. A list
-    or tuple of numbers is an array. PRNG keys and booleans pass. Numbers on the host stay there, as NumPy's arrays, because a compiled
-    program takes all of them over at once, much cheaper than one by one.
+    or tuple of numbers is an array. PRNG keys and booleans pass. Numbers on the host stay there, as NumPy's arrays, because a program takes
+    all of them over at once, much cheaper than one by one.
     """
     check_not_forked()
     dtype = float_dtype()
 
     def leaf(x: Any) -> Any:
         if isinstance(x, list | tuple):
-            # It refuses rows of different lengths.
             shape_of("tree", x)
             x = np.asarray(x)
         if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.extended):
@@ -187,7 +179,6 @@ def canonicalise(tree: T) -> T:
             # A bare integer in a float field, as in `beta=3`, is a number and not an index.
             return np.asarray(x, dtype)
         kind = x.dtype if isinstance(x, jax.Array | np.ndarray) else np.asarray(x).dtype
-        # JAX's own types of few bits are of kind V.
         if kind.kind not in "biufcV":
             raise InvalidArgument(f"tree: must hold numbers, got {short(x)}")
         asarray = jnp.asarray if isinstance(x, jax.Array) else np.asarray
@@ -216,9 +207,8 @@ LEFT = "text-align:left"
 def aligned(lines: Sequence[Sequence[str]], *, width: int | None = None) -> str:
     """Format lines of cells as columns of text under a ruled head.
 
-    The first column is left-aligned, the others are right-aligned. A table wider than ``width`` letters becomes blocks of columns, one
-    below the other. Each block repeats the first column, wrapped where it would leave no room, and the columns after it that distinguish
-    lines.
+    The first column is left-aligned. A table wider than ``width`` letters becomes blocks, one below the other, each with the first column,
+    wrapped where it would leave no room, and the columns after it that distinguish lines.
     """
     tell = next((n for n in range(1, len(lines[0])) if len({tuple(line[:n]) for line in lines}) == len(lines)), 1)
     widths = [max(len(line[c]) for line in lines) for c in range(len(lines[0]))]

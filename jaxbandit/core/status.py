@@ -48,7 +48,7 @@ class Status(enum.IntFlag):
 FAILED = Status.NONFINITE_FEEDBACK | Status.NONFINITE_SCORE | Status.NONFINITE_TRUTH | Status.NONFINITE_STATE
 FAILED |= Status.NEGATIVE_DELAY | Status.NEGATIVE_WIDTH | Status.NO_SUCH_POINT | Status.OUT_OF_RANGE
 
-#: The flags in words.
+#: Messages of the flags.
 MESSAGES = {
     Status.NONFINITE_FEEDBACK: "the problem returned NaN or infinity",
     Status.NONFINITE_SCORE: "the acquisition score was NaN",
@@ -73,7 +73,7 @@ MESSAGES = {
     Status.NO_SAFE_POINT: "no point was certified safe and no seed was left that could be; the algorithm went on at its seeds",
 }
 
-#: What to do about a flag.
+#: Remedies for the flags.
 REMEDIES = {
     Status.NONFINITE_FEEDBACK: "look at the problem's tables and noise; failed_round is the round of each trial",
     Status.NONFINITE_SCORE: "look at the model and the algorithm's parameters; float64 helps where float32 resolves too little",
@@ -108,10 +108,7 @@ def healthy(status: np.ndarray) -> np.ndarray: ...
 @overload
 def healthy(status: Array) -> Array: ...
 def healthy(status: np.ndarray | Array) -> np.ndarray | Array:
-    """Return booleans ``[...]``, true for trials without a failure flag.
-
-    Infeasibility, declared or real, is not a failure.
-    """
+    """Return booleans ``[...]``, false for failed but not for infeasible trials."""
     STATUS("status", status)
     if isinstance(status, list | tuple) or not np.size(status):
         status = np.asarray(status, np.int64)

@@ -29,10 +29,9 @@ class Sweep(Described):
     """
 
     described: ClassVar[str] = "a sweep of one, jaxbandit.sweep(...)"
-    # Leaves are None where objects differ.
+    # A leaf is in ``shared`` if all objects agree, else in ``differing``; the other entry is None.
     shared: tuple[object, ...]
-    # [size, ...], else None
-    differing: tuple[Array | np.ndarray | None, ...]
+    differing: tuple[Array | np.ndarray | None, ...]  # [size, ...]
     structure: jax.tree_util.PyTreeDef = static()
     size: int = static()
     # The values of every variant by their paths, where they are known.
@@ -59,7 +58,7 @@ class Sweep(Described):
 
 
 def sweep(base: object, values: Mapping[str, Sequence[object]], *, zipped: bool = False) -> Sweep:
-    """Return variants of ``base`` that differ in some fields.
+    """Return variants of ``base`` that one compiled program runs.
 
     One compiled program runs all of them.
 
@@ -89,7 +88,6 @@ def sweep(base: object, values: Mapping[str, Sequence[object]], *, zipped: bool 
         except (TypeError, InvalidArgument) as error:
             raise InvalidArgument(f"sweep: values: expected numbers, or objects that hold numbers, got {short(chosen)}") from error
     for path, given in values.items():
-        # This refuses values of several shapes or kinds.
         gather_variants([canonicalise(value) for value in given], f"sweep.{path}")
     return remember(gather_variants(variants), tried=tried)
 
@@ -118,7 +116,7 @@ def combinations(values: Mapping[str, Sequence[object]], *, zipped: bool, where:
 def gather_variants(trees: Sequence[object], where: str = "sweep") -> Sweep:
     """Return objects of one structure as a :class:`Sweep`, comparing leaves by value.
 
-    Raises ``InvalidArgument``, with ``where`` as the place, when objects differ in structure or in the shape of a leaf.
+    Raises ``InvalidArgument``, with ``where`` as the place, on different structures or shapes of a leaf.
     """
     structure: Any = jax.tree.structure(trees[0])
     if any(jax.tree.structure(tree) != structure for tree in trees):

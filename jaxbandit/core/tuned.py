@@ -35,15 +35,15 @@ class Tuned(Generic[T]):
     """Best hyper-parameters of a search.
 
     Attributes:
-      best: what did best: a run with its hyper-parameters for a grid, parameters for a descent; where these are
+      best: the best run with its hyper-parameters for a grid, the best parameters for a descent; for
         :func:`~jaxbandit.gradients.logarithms` the hyper-parameters by path, in their own units.
-      candidates: all that were compared, in the order tried.
-      improvement: mean loss of the start less that of ``best``, on trials that nothing was chosen by; NaN for a grid.
+      candidates: all candidates that the search compared, in the order tried.
+      improvement: mean loss of the start less the loss of ``best``, on trials that served no choice; NaN for a grid.
       interval: 95% confidence interval of the improvement, ``(low, high)``, from paired trials.
-      history: of a descent, arrays by name over its steps: ``value``, ``standard_error``, ``unchanged``, ``failed``, all ``[steps]``,
-        and ``params [steps, d]`` before each step; empty for a grid.
-      params: the parameters of ``best`` as the loss of a descent takes them; ``None`` for a grid.
-      algorithm, model: the learner that did best.
+      history: arrays by name over the steps of a descent: ``value``, ``standard_error``, ``unchanged``, ``failed``, all ``[steps]``, and
+        ``params [steps, d]`` before each step; empty for a grid.
+      params: the parameters of ``best`` in the form of the loss of a descent; ``None`` for a grid.
+      algorithm, model: the best learner.
     """
 
     best: T
