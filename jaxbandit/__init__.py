@@ -1,4 +1,4 @@
-"""jaxbandit: Gaussian-process bandits with unknown constraints, simulated by the thousand in one compiled program.
+"""Gaussian-process bandits with unknown constraints, thousands in one compiled program.
 
 A study is a problem, an algorithm and a surrogate::
 
@@ -6,7 +6,7 @@ A study is a problem, an algorithm and a surrogate::
     model = jaxbandit.surrogate(problem.domain, kernels.SquaredExponential(length_scale=1.0), noise_variance=0.05)
     run = jaxbandit.simulate(problem, jaxbandit.Rpol(), model, horizon=1000, trials=100, key=jax.random.key(0))
 
-The same algorithms drive a real experiment: ``jaxbandit.Session`` asks for points and is told what was measured.
+The same algorithms drive a real experiment: ``jaxbandit.Session`` chooses its points and stores the measured values.
 
 Sign rule everywhere: maximise the reward; a constraint holds where its value is ``<= 0``.
 """
@@ -33,7 +33,7 @@ from jaxbandit import (
     widths,
 )
 from jaxbandit._version import __version__
-from jaxbandit.algorithms.registry import *  # noqa: F403  # the algorithms, listed there
+from jaxbandit.algorithms.registry import *  # noqa: F403
 from jaxbandit.algorithms.registry import ALGORITHMS, Algorithm
 from jaxbandit.core import checks, fields, keys, status
 from jaxbandit.core.cache import enable_cache
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from jaxbandit.session import Session as Session
     from jaxbandit.session import optimise as optimise
 
-# Modules that need optax, or the extras ``study`` and ``optuna``, with their names, so that a misspelt name loads nothing.
+# These modules need optax, or the extras ``study`` and ``optuna``. Their names stand here so that a misspelt name loads no module.
 LATER = {
     "gradients": "Candidate Estimate Replay SmoothedLoss SubjectTo Tuned best_feasible descend hard_violation logarithms positive_regret"
     " regret regret_and_violation replay",
@@ -77,14 +77,14 @@ LATER = {
     " run_study spread sweeps_without_effect to_dataframe tune use_all_cores write_results write_whole",
     "testing": "check_algorithm check_delay check_kernel check_plot check_policy check_problem",
 }
-FROM = {"Session": "session", "cite": "citations", "compare": "report.comparison", "optimise": "session"}  # the modules of further names
+FROM = {"Session": "session", "cite": "citations", "compare": "report.comparison", "optimise": "session"}
 __dir__ = [*__all__, *FROM, *LATER].copy
 WITHIN = {module.__name__.removeprefix("jaxbandit."): module.__all__ for module in (kernels, delays, problems, domains, estimators)}
 WITHIN |= {module: names.split() for module, names in LATER.items()}
 
 
 def __getattr__(name: str) -> Any:
-    """Load some names and modules when they are first asked for: the engine does not need what they need."""
+    """Load a name or module that the engine does not need."""
     if name in FROM:
         return getattr(importlib.import_module(f"jaxbandit.{FROM[name]}"), name)
     if name in LATER:

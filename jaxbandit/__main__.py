@@ -10,16 +10,17 @@ from jaxbandit._version import __version__
 
 def start() -> int:
     """Run the command line and return the exit status."""
-    if sys.argv[1:] == ["--version"]:  # which needs no extra, and no command
+    if sys.argv[1:] == ["--version"]:
         print(f"jaxbandit {__version__}, JAX {importlib.metadata.version('jax')}")
         return 0
     if sys.argv[1:2] == ["session"] and sys.argv[2:3] != ["watch"]:
-        gc.disable()  # a step ends so soon that looking for garbage in what JAX traces would be a quarter of its time
-        atexit.register(gc.freeze)  # and so would looking for what is left at its end
+        # Garbage collection would be half of a step's time.
+        gc.disable()
+        atexit.register(gc.freeze)
     try:
         from jaxbandit.cli import main
 
-        return main()  # commands load some of what they need themselves
+        return main()
     except ModuleNotFoundError as error:
         if (error.name or "jaxbandit").partition(".")[0] == "jaxbandit":
             raise

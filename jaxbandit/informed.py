@@ -1,6 +1,6 @@
-"""Rules that tell a learner facts of each instance: ready callables for ``simulate(..., informed=...)``.
+"""Rules that give a learner facts of each instance, for ``simulate(..., informed=...)``.
 
-Each is called inside every trial with ``(instance, algorithm, surrogate)``. Equal rules are one compiled program.
+Every trial calls its rule with ``(instance, algorithm, surrogate)``. Equal rules share one compiled program.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from jaxbandit.problems.base import Instance
 from jaxbandit.surrogates import Surrogate
 
 __all__ = ["BestPoint", "FeasiblePoints", "Rule", "SafestSeeds", "safest"]
-__dir__ = __all__.copy  # what completion shows
+__dir__ = __all__.copy
 
 A = TypeVar("A", bound=Algorithm)
 
 
 def _worst_cost(instance: Instance) -> Array:
-    """Return ``max_j g_j(x)`` of the mean constraints as ``[M]``, minus infinity without constraints."""
+    """Return ``max_j g_j(x)`` of the mean constraints ``[M]``, or minus infinity."""
     return jnp.max(jnp.asarray(instance.means)[1:], axis=0, initial=-jnp.inf)
 
 
 @checked
 def safest(instance: Instance, count: Annotated[int, how_many_points()]) -> Array:
-    """Return the ``count`` points ``[count]`` (int32) whose largest mean constraint is least, safest first."""
+    """Return the int32 points ``[count]`` with the least worst cost, safest first."""
     how_many_points()("count", count, Place(points=instance.domain.size))
     return jax.lax.top_k(-_worst_cost(instance), count)[1].astype(jnp.int32)
 
 
 class Rule(Declared, abc.ABC):
-    """Abstract base of rules that tell a learner facts of an instance; all their fields are static."""
+    """Abstract base of rules that give a learner facts, with static fields."""
 
     described: ClassVar[str] = "a rule of jaxbandit.informed, such as SafestSeeds(count=2)"
     called: ClassVar[str] = "informed"
@@ -51,7 +51,7 @@ class Rule(Declared, abc.ABC):
 
 @pytree
 class SafestSeeds(Rule):
-    """Seed :class:`~jaxbandit.SafeOpt`, :class:`~jaxbandit.StageOpt` or :class:`~jaxbandit.SgpUcb` with the truly safest points.
+    """Truly safest points as seeds of ``SafeOpt``, ``StageOpt`` or ``SgpUcb``.
 
     Attributes:
       count: number of seeds, >= 1.
@@ -65,7 +65,7 @@ class SafestSeeds(Rule):
 
 @pytree
 class FeasiblePoints(Rule):
-    """Let :class:`~jaxbandit.RandomSearch` draw from the truly feasible points only."""
+    """Truly feasible points as the only draws of :class:`~jaxbandit.RandomSearch`."""
 
     def __call__(self, instance: AbstractProblem, algorithm: A, surrogate: Surrogate) -> tuple[A, Surrogate]:
         return algorithm.with_facts(allowed=_worst_cost(instance) <= 0), surrogate
@@ -73,7 +73,7 @@ class FeasiblePoints(Rule):
 
 @pytree
 class BestPoint(Rule):
-    """Tell :class:`~jaxbandit.Oracle` the best feasible point, or the least violating one where none is feasible."""
+    """Best feasible point, or least violating point, for :class:`~jaxbandit.Oracle`."""
 
     def __call__(self, instance: AbstractProblem, algorithm: A, surrogate: Surrogate) -> tuple[A, Surrogate]:
         best = optimum(instance)

@@ -1,9 +1,9 @@
-"""Measures of a run, as curves over rounds, computed from the *mean* functions (never from the noisy values).
+"""Measures of a run as curves over rounds, from the *mean* functions.
 
-All functions are pure; ``[..., T]`` stands for any leading axes of trials and variants. Definitions: RPOL eq. (5)-(6) (regret and hard
+All functions are pure, and ``[..., T]`` stands for any leading axes of trials and variants. Definitions: RPOL eq. (5)-(6) (regret and hard
 violation), Zhou and Ji (2022) sec. 2 and App. F (strong regret, soft violation, violating rounds), Xu et al. (2023) sec. 3 (positive
-regret, best constrained regret). A round counts when its point is chosen, however late its feedback comes. Tables on the host in float64
-give NumPy's arrays in float64, inside a program of JAX its arrays.
+regret, best constrained regret). A round counts when the algorithm chooses its point, however late the feedback arrives. From float64
+tables on the host the functions return float64 arrays of NumPy, and within a program of JAX its arrays.
 """
 
 from __future__ import annotations
@@ -28,24 +28,28 @@ from jaxbandit.problems import AbstractProblem, optimum
 from jaxbandit.problems.base import Instance, as_exact_as_tables
 
 __all__ = ["Curves", "DelayCounts", "curves", "delay_counts", "healthy"]
-__dir__ = __all__.copy  # what completion shows
+__dir__ = __all__.copy
 __getattr__ = missing(__name__, __all__)
 
 
 @pytree
 class Curves(Described):
-    """Cumulative measures after each round, ``[..., T]``; all regrets except the strong one are NaN when no point is feasible."""
+    """Cumulative measures after each round, ``[..., T]``.
+
+    All regrets except the strong regret are NaN when no point is feasible, and the regret is negative where infeasible points have a larger
+    reward. The best feasible value is NaN before the first feasible point. The strong regret needs the value of the best mixed policy pi.
+    """
 
     described: ClassVar[str] = "measures of a run, jaxbandit.metrics.curves(...)"
-    regret: Array  # sum f(x*) - f(x_s); negative where infeasible points have a larger reward
-    positive_regret: Array  # sum (f(x*) - f(x_s))^+
-    hard_violation: Array  # sum over rounds and constraints of g_j(x_s)^+
-    soft_violation: Array  # norm over j of (sum over rounds of g_j(x_s))^+
-    violating_rounds: Array  # N, number of rounds with some g_j(x_s) > 0
-    best_constrained_regret: Array  # min over s <= t of (f* - f(x_s))^+ + sum_j g_j(x_s)^+
-    reward: Array  # sum f(x_s), defined even when no point is feasible
-    best_feasible_value: Array  # max f(x_s) over s <= t with all g_j(x_s) <= 0, NaN before the first of them
-    strong_regret: Array | None = None  # sum E_pi f - f(x_s), pi the best mixed policy; None when its value was not given
+    regret: Array  # [..., T] sum f(x*) - f(x_s)
+    positive_regret: Array  # [..., T] sum (f(x*) - f(x_s))^+
+    hard_violation: Array  # [..., T] sum_s sum_j g_j(x_s)^+
+    soft_violation: Array  # [..., T] norm over j of (sum_s g_j(x_s))^+
+    violating_rounds: Array  # [..., T] N, with some g_j(x_s) > 0
+    best_constrained_regret: Array  # [..., T] min_s (f* - f(x_s))^+ + sum_j g_j(x_s)^+
+    reward: Array  # [..., T] sum f(x_s)
+    best_feasible_value: Array  # [..., T] max_s f(x_s), x_s feasible
+    strong_regret: Array | None = None  # [..., T] sum E_pi f - f(x_s)
 
 
 ARRIVALS = integers_from(1, 2**31 - 1)
@@ -60,12 +64,13 @@ def curves(
     *,
     mixed_value: Annotated[Scalar, finite] | None = None,
 ) -> Curves:
-    """Compute the cumulative measures of the points ``indices [..., T]`` chosen on ``problem``, on a box of ``[..., T, d]``.
+    """Compute the cumulative measures of the points chosen on ``problem``.
 
     Args:
-      problem: the instance that was run (of a random family: the sampled one, under ``vmap``).
-      indices: indices of the chosen points, on a box their coordinates in the units of its axes; see :attr:`Trajectory.scored_indices
-        <jaxbandit.Trajectory.scored_indices>` and :attr:`Trajectory.scored_points <jaxbandit.Trajectory.scored_points>`.
+      problem: the instance that was run (of a random family: the sampled instance, under ``vmap``).
+      indices: indices ``[..., T]`` of the chosen points, on a box coordinates ``[..., T, d]`` in the units of its axes; see
+        :attr:`Trajectory.scored_indices <jaxbandit.Trajectory.scored_indices>` and :attr:`Trajectory.scored_points
+        <jaxbandit.Trajectory.scored_points>`.
       mixed_value: reward of the best mixed policy (:func:`~jaxbandit.problems.best_mixed_policy`), for strong regret.
     """
     on_box, each = isinstance(problem.domain, Box), [problem.domain.dimension] if isinstance(problem.domain, Box) else []
@@ -84,16 +89,17 @@ def curves(
 
 @pytree
 class Tally:
-    """Values of the cumulative measures after some rounds, from which :func:`extend_tally` computes them over further rounds."""
+    """Values of the cumulative measures after some rounds."""
 
-    sums: Array  # [..., 4 + m] of regret, positive regret, hard violation, reward and each g_j
+    # Sums of regret, positive regret, hard violation, reward and each g_j.
+    sums: Array  # [..., 4 + m]
     violating_rounds: Array  # [...] int32
     best_constrained_regret: Array  # [...]
-    best_feasible_value: Array  # [...] minus infinity before the first
+    best_feasible_value: Array  # [...] -inf before the first
 
 
 def start_tally(constraints: int, shape: tuple[int, ...] = ()) -> Tally:
-    """Return the measures before the first round, for trials with the leading axes ``shape``."""
+    """Return the measures of trials ``shape`` before the first round."""
     sums: Any = np.zeros((*shape, 4 + constraints), float_dtype())
     zero = sums[..., 0]
     endless = zero + sums.dtype.type(np.inf)
@@ -101,7 +107,7 @@ def start_tally(constraints: int, shape: tuple[int, ...] = ()) -> Tally:
 
 
 def extend_tally(problem: AbstractProblem, so_far: Tally, indices: Array, mixed_value: Scalar | None = None) -> tuple[Tally, Curves]:
-    """Return the measures after further rounds, and their curves over these, given the points ``indices`` as for :func:`curves`."""
+    """Return the measures after further rounds at ``indices``, and their curves."""
     if isinstance(problem.domain, Box):
         return _extended(problem.means_of(as_argument(indices)), None, optimum(problem).value, so_far, mixed_value)
     return _extended(as_argument(problem.means), as_argument(indices), optimum(problem).value, so_far, mixed_value)
@@ -109,10 +115,8 @@ def extend_tally(problem: AbstractProblem, so_far: Tally, indices: Array, mixed_
 
 @one_program
 def _extended(means: Array, chosen: Array | None, best: Array, so_far: Tally, mixed_value: Scalar | None) -> tuple[Tally, Curves]:
-    """Return the tally and the curves of rounds at ``chosen [..., n]`` of ``means [1 + m, M]``, or of all means, ``[1 + m, ..., n]``.
-
-    The best feasible value is ``best``.
-    """
+    """Return the tally and the curves of further rounds."""
+    # The means are ``[1 + m, M]``, or ``[1 + m, ..., n]`` of the chosen points.
     means = means if chosen is None else means[:, chosen]
     reward = means[0]
     costs = jnp.moveaxis(means[1:], 0, -2)  # [..., m, n]
@@ -149,13 +153,16 @@ def _extended(means: Array, chosen: Array | None, best: Array, so_far: Tally, mi
 
 @pytree
 class DelayCounts:
-    """Numbers ``[..., k]`` of each output's values that arrived or did not; ``arrived + pending + lost`` is the number of rounds."""
+    """Numbers of each output's values by their fate.
 
-    arrived: Array  # values that arrived within the run and had a place in the buffer
-    pending: Array  # values that had not arrived by the end of the last round
-    never: Array  # pending values that never arrive
-    censored: Array  # arrived values that came later than the window, which a censoring learner does not use
-    lost: Array  # values due within the run for which the buffer had no place
+    ``arrived + pending + lost`` is the number of rounds. A learner that censors ignores the censored values among the arrived.
+    """
+
+    arrived: Array  # [..., k] within the run
+    pending: Array  # [..., k] after the last round
+    never: Array  # [..., k] pending for ever
+    censored: Array  # [..., k] later than the window
+    lost: Array  # [..., k] without a slot
 
 
 @checked
@@ -165,13 +172,12 @@ def delay_counts(
     window: Annotated[Scalar, nonnegative] | None = None,
     lost: Annotated[ArrayLike, integers_from(0, 2**31 - 1)] | None = None,
 ) -> DelayCounts:
-    """Count the values that arrived, were pending at the end, were censored or were lost.
+    """Count the arrived, pending, censored and lost values.
 
     Args:
-      arrivals: ``[..., T, k]`` rounds, counted from 1, at whose ends values arrive; ``delays.NEVER`` and more for those that never do.
-      window: window ``m`` in rounds of a censoring learner; ``None``: nothing is censored.
-      lost: ``[..., k]`` numbers of values that the buffer had no place for, ``Trajectory.lost``; default
-        none. A buffer loses the values of the longest delays.
+      arrivals: ``[..., T, k]`` rounds, counted from 1, at whose ends values arrive; ``delays.NEVER`` or more for values that never do.
+      window: window ``m`` in rounds of a censoring learner; ``None``: no value is censored.
+      lost: ``[..., k]`` numbers of lost values, ``Trajectory.lost``; default 0. A buffer loses the values of the longest delays.
     """
     arrivals = jnp.asarray(arrivals)
     if arrivals.ndim < 2:

@@ -1,7 +1,7 @@
-"""The engine: from a problem, an algorithm and a surrogate to trajectories, many trials in one compiled program."""
+"""The engine: many trials of an algorithm in one program."""
 
 from jaxbandit.engine.simulation import Trajectory, simulate
 from jaxbandit.engine.trial import Informed, InitialDesign
 
 __all__ = ["Informed", "InitialDesign", "Trajectory", "simulate"]
-__dir__ = __all__.copy  # what completion shows
+__dir__ = __all__.copy

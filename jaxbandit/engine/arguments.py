@@ -1,4 +1,4 @@
-"""Arguments of a simulation, as others take them, too: trials, devices, kernels, and delays with what a learner does meanwhile."""
+"""Arguments that simulations share with studies: trials, devices, kernels and delays."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from jaxbandit.fused.plan import MEASURED, WORTHWHILE_TRIAL_ROUNDS, FusedKernel,
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.surrogates import Surrogate
 
-ALMOST_SURELY = 1 - 1e-12  # the quantile of a delay that a buffer is made for
+# Buffers of pending feedback have room for this quantile of delays.
+ALMOST_SURELY = 1 - 1e-12
 MOST_TRIALS = 2**31 - 1
 TRIALS_IN_WORDS = f"a whole number of trials from 1 to {MOST_TRIALS}, or a list of their numbers, each from 0 to {MOST_TRIALS}"
 
@@ -41,7 +42,7 @@ def _are_trials(value: object) -> bool:
 def _check_numbers(name: str, value: Any, place: Place) -> None:
     if isinstance(value, int | np.integer):
         return
-    if isinstance(value, range):  # which may be endless; all its numbers lie between its ends
+    if isinstance(value, range):
         value = [value[0], value[-1]] if value else []
     for number in np.asarray(value).tolist() if isinstance(value, np.ndarray | jax.Array) else value:
         checks.integer(f"{name}: the number of a trial", number, least=0, most=MOST_TRIALS)
@@ -62,19 +63,19 @@ INFORMED = function("(instance, algorithm, surrogate)")
 
 Trials: TypeAlias = Annotated[int | Sequence[int], TRIALS]
 Rounds: TypeAlias = Annotated[int, whole(1, MOST_ROUNDS)]
-Telling: TypeAlias = Annotated[Callable[..., Any], INFORMED]  # the learner facts of an instance, see jaxbandit.Informed
+Telling: TypeAlias = Annotated[Callable[..., Any], INFORMED]
 
 
 @pytree
 class Delays:
-    """Delays of values, and the policy for the time until they arrive."""
+    """Delays, the policy until values arrive, and the capacity of the buffer."""
 
     model: Delay
     policy: Policy
-    capacity: int = static()  # slots of the buffer of pending feedback
+    capacity: int = static()
 
     def draw(self, key: Array, rounds: Array, outputs: int, *, joint: bool) -> tuple[Array, Array]:
-        """Return the rounds at whose ends values arrive, ``[T, k]``, ``joint`` ones with a point's last; and if a delay is negative."""
+        """Return arrival rounds ``[T, k]``, and whether a delay is negative ``[T]``."""
         waits = jax.vmap(lambda t: self.model.draw(round_key(key, t), outputs))(rounds)
         negative = jnp.any(waits < 0, axis=1)
         due = rounds[:, None] + waits
@@ -89,9 +90,9 @@ def plan_delays(
     capacity: int | None,
     horizon: int,
 ) -> tuple[list[Algorithm], list[Delays] | None]:
-    """Return the algorithms, told what they may know of the delays, and how feedback comes to each; ``None`` where all of it comes at once.
+    """Return the algorithms with their delays, or ``None`` without delay.
 
-    Without a ``feedback`` policy it is each algorithm's own, and without a ``capacity`` the buffer has as many slots as lose nothing.
+    The default ``feedback`` policy is each algorithm's own, and the default ``capacity`` has room for all pending values.
     """
     for delay in delays:
         delay.validate(outputs=outputs)
@@ -117,7 +118,7 @@ def kernel_of(
     trial_rounds: int,
     device: Device,
 ) -> FusedKernel | str:
-    """Return the kernel that plays so many rounds of all trials, or why XLA does; ``policy`` is ``None`` where feedback comes at once."""
+    """Return the kernel for all rounds, or the reason for XLA."""
     if fused is False:
         return f"as {setting('fused', False)} asks"
     if fused == "auto" and not device.device_kind.startswith(MEASURED):
@@ -131,19 +132,20 @@ def kernel_of(
     if any(leaf is not None for leaf in gather_variants([model.forms for model in models]).differing):
         return "because models that run side by side differ in their features"
     try:
-        return plan_of(algorithms[0], models[0], problem, policy, device.platform)  # variants differ in numbers alone
+        return plan_of(algorithms[0], models[0], problem, policy, device.platform)
     except Unsupported as reason:
         return f"because {reason}"
 
 
 def at_once(delays: Sequence[Delay]) -> bool:
-    """Return whether all feedback comes in its own round."""
-    longest = max(delay.quantile(ALMOST_SURELY) for delay in delays)  # of what arrives; a mean is infinite where some may not
+    """Return whether all feedback arrives in its own round."""
+    # The quantile is that of arriving values, and the mean is infinite if some value may never arrive.
+    longest = max(delay.quantile(ALMOST_SURELY) for delay in delays)
     return longest == 0 and all(np.isfinite(delay.mean) for delay in delays)
 
 
 def _try_out(delay: Delay, outputs: int) -> None:
-    """Raise ``InvalidArgument`` unless a user's delay model draws whole numbers >= 0 ``[k]``, and has a mean and quantiles."""
+    """Raise ``InvalidArgument`` unless a user's model draws delays ``[k]`` of whole rounds."""
     where = f"delay: {type(delay).__name__}"
     words = f"{where}.draw must return whole numbers [{outputs}], int32"
     with checks.blaming(f"{where}.draw must return delays [{outputs}] for a key"):

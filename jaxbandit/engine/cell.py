@@ -1,4 +1,4 @@
-"""Cells: runs that fit each other, checked, in arrays of the engine's types, as one argument of the compiled programs."""
+"""Cells: checked runs that share one compiled program, as its argument."""
 
 from __future__ import annotations
 
@@ -28,30 +28,31 @@ from jaxbandit.surrogates import BoxSurrogate, Surrogate
 from jaxbandit.surrogates.pool import ROOM_STEP
 from jaxbandit.surrogates.rows import RowCache
 
-NOISE_OFF = 100  # factor between the noise variances of a model and of a problem beyond which that is said
-MIN_UNSHARED_LEAF = 4096  # numbers in a leaf from which runs that differ in it are cells of their own: a variant is copied for every trial
+NOISE_OFF = 100
+# Runs that differ in a leaf of this size are not variants of one cell, because a variant is copied for every trial.
+MIN_UNSHARED_LEAF = 4096
 
-Variant: TypeAlias = tuple[Algorithm, Surrogate, Delays | None]  # what varies between the runs of a cell
+Variant: TypeAlias = tuple[Algorithm, Surrogate, Delays | None]
 
 
 @pytree
 class Cell:
     """Runs that differ in numbers only, and so share one program."""
 
-    problem: AbstractProblem  # a problem or a family
-    variants: Sweep  # of the algorithm, its model, and its delays
+    problem: AbstractProblem
+    variants: Sweep
     initial: InitialDesign
-    horizon: int = static()  # number of rounds T
-    block: int = static()  # number of trials side by side
-    common: bool = static(default=True)  # whether the runs share their trials' random numbers
+    horizon: int = static()
+    block: int = static()
+    common: bool = static(default=True)
     informed: Informed | None = static(default=None)
-    kernel: FusedKernel | None = static(default=None)  # of jaxbandit.fused, that plays the rounds; None where XLA plays them
+    kernel: FusedKernel | None = static(default=None)
 
     @classmethod
     def of(
         cls, problem: AbstractProblem, variants: Sequence[Variant], initial: InitialDesign, *, horizon: int, block: int = 1, **how: Any
     ) -> Cell:
-        """Return the cell of runs that fit each other, in arrays of the engine's types; what stands several times is turned once."""
+        """Return the cell of runs, as arrays of the engine's types."""
         turned: dict[int, Any] = {id(item): canonicalise(item) for algorithm, _, delays in variants for item in (algorithm, delays)}
         turned |= {id(model): canonicalise(model.without_kernels()) for _, model, _ in variants}
         gathered = gather_variants([tuple(turned[id(part)] for part in variant) for variant in variants])
@@ -65,21 +66,23 @@ class Cell:
         )
 
     def shares_a_program(self, other: Cell) -> bool:
-        """Return whether runs of two cells on one problem can be variants of one: they differ in numbers only, and in no large leaf."""
+        """Return whether cells on one problem differ only in small leaves."""
         if (self.horizon, self.common, self.informed, self.kernel) != (other.horizon, other.common, other.informed, other.kernel):
             return False
-        mine, others = (_with_capacity(cell.variants.pick(0), 1) for cell in (self, other))  # on which results do not depend
+        # Results do not depend on the capacity.
+        mine, others = (_with_capacity(cell.variants.pick(0), 1) for cell in (self, other))
+        # A kernel reads the features of all its trials from one table.
         if self.kernel is not None and not _equal_but(mine[1].forms, others[1].forms, largest=0):
-            return False  # a kernel reads the features of all its trials from one table
+            return False
         return _equal_but(self.initial, other.initial, largest=0) and _equal_but(mine, others, largest=MIN_UNSHARED_LEAF)
 
     def joined(self, variants: Sequence[Variant]) -> Cell:
-        """Return the cell of all runs that share its program, with a buffer that is large enough for each."""
+        """Return the cell of all ``variants``, with the largest buffer."""
         capacity = max((delays.capacity for _, _, delays in variants if delays is not None), default=1)
         return replace(self, variants=gather_variants([_with_capacity(variant, capacity) for variant in variants]))
 
     def setting(self, key: Array, pair: Array | np.ndarray) -> Setting:
-        """Return the setting of ``pair [3]``: the variant within the cell, the trial, and the run within the study counted from 1."""
+        """Return the setting of a pair ``[3]``: variant, trial, run from 1."""
         return prepare(
             self.problem,
             self.variants.pick(pair[0]),
@@ -92,13 +95,13 @@ class Cell:
 
 
 def _with_capacity(variant: Variant, capacity: int) -> Variant:
-    """Return a variant with another size of the buffer of pending feedback."""
+    """Return a variant with another capacity for pending feedback."""
     algorithm, model, delays = variant
     return algorithm, model, None if delays is None else replace(delays, capacity=capacity)
 
 
 def _equal_but(one: object, other: object, *, largest: int) -> bool:
-    """Return whether two trees are equal but for the numbers in leaves of fewer than ``largest``."""
+    """Return whether trees are equal except in leaves below ``largest`` numbers."""
     if signature(one) != signature(other):
         return False
     pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
@@ -106,12 +109,12 @@ def _equal_but(one: object, other: object, *, largest: int) -> bool:
 
 
 def laid_out_for(platform: str, cell: Cell) -> Cell:
-    """Return a cell whose models keep their rows as devices of a platform want them, see :meth:`RowCache.in_one_block`."""
+    """Return a cell with rows in one block, except on CPUs."""
     return cell if platform == "cpu" else in_one_block(cell)
 
 
 def in_one_block(cell: Cell) -> Cell:
-    """Return a cell whose models keep their rows in one block: a smaller program, which looks at all rows."""
+    """Return a cell with rows in one block, for a smaller program."""
 
     def laid_out(part: object) -> object:
         return part.in_one_block() if isinstance(part, RowCache) else part
@@ -121,7 +124,7 @@ def in_one_block(cell: Cell) -> Cell:
 
 
 def _warn_of_noise(problem: AbstractProblem, models: Sequence[Surrogate]) -> None:
-    """Warn where the noise variance of a model is more than ``NOISE_OFF`` times that of the problem, or less than its share of it."""
+    """Warn if noise variances of model and problem differ by ``NOISE_OFF``."""
     if (
         checks.is_traced((problem, [model.noise_variance for model in models]))
         or (true := problem.noise.variances(problem.outputs)) is None
@@ -147,7 +150,7 @@ def check_run(
     initial: InitialDesign,
     informed: Informed | None,
 ) -> None:
-    """Check what is run, and every two parts that must fit each other; objects that stand several times are looked at once."""
+    """Raise ``InvalidArgument`` unless all parts are valid and fit each other."""
     problem.validate()
     size, axes = problem.domain.size, problem.domain.dimension
     distinct = {id(model): model for model in models}.values()
@@ -191,7 +194,7 @@ def check_run(
 
 
 def refreshed_in_time(models: Sequence[Surrogate], horizon: int) -> list[Surrogate]:
-    """Return the models with the rounds between refreshes of the variance that ``horizon`` rounds need, the same for all of them."""
+    """Return the models with the shortest refresh period of any model."""
     distinct = {id(model): model for model in models}
     periods = [model.needs(horizon).refresh for model in distinct.values() if float_dtype() == np.float32]
     refresh = min((period for period in periods if period), default=0)
@@ -200,14 +203,14 @@ def refreshed_in_time(models: Sequence[Surrogate], horizon: int) -> list[Surroga
 
 
 def with_room(models: Sequence[Surrogate], points: int) -> list[Surrogate]:
-    """Return the models, those of a box with room for ``points`` of a trial's own, up to the next multiple of ``ROOM_STEP``."""
+    """Return the models with room for ``points`` rounded to ``ROOM_STEP``."""
     room = -(-points // ROOM_STEP) * ROOM_STEP
     distinct = {id(model): model.with_room(room) if isinstance(model, BoxSurrogate) else model for model in models}
     return [distinct[id(model)] for model in models]
 
 
 def _check_model(problem: AbstractProblem, model: Surrogate) -> None:
-    """Raise ``InvalidArgument`` unless ``model`` is a surrogate of the problem's outputs on its points."""
+    """Raise ``InvalidArgument`` unless ``model`` fits the problem's outputs and points."""
     of_class(Surrogate)("surrogate", model)
     model.validate()
     if problem.outputs != model.outputs:
@@ -224,7 +227,7 @@ def _check_model(problem: AbstractProblem, model: Surrogate) -> None:
             f"surrogate: of its domain and that of problem {problem.name!r} one is {words}; build it on problem.domain"
         )
     x, y = (np.asarray(domain.points, np.float64) for domain in (problem.domain, model.domain))
-    if x.shape != y.shape or np.any(np.abs(x - y) > 1e-6 * np.max(np.abs(x), initial=0.0)):  # float32's rounding
+    if x.shape != y.shape or np.any(np.abs(x - y) > 1e-6 * np.max(np.abs(x), initial=0.0)):
         raise checks.InvalidArgument(
             f"surrogate: built on other points ({model.domain.size}) than problem {problem.name!r} has"
             f" ({problem.domain.size}); build it on problem.domain"

@@ -1,6 +1,6 @@
-"""The compiled programs: many trials of many variants, in one piece or in parts: begun, played for some rounds at a time, and concluded.
+"""Compiled programs that run many trials, whole or in parts.
 
-What trials carry between the parts is a plain pytree of arrays, from which a run goes on bit for bit.
+Between parts the trials' state is a plain pytree of arrays. A run continues from it bit for bit.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from jaxbandit.metrics import Curves, curves, healthy
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.surrogates import Surrogate
 
-WHOLE_RECORDS = ("all", "audit")  # records that keep the multipliers after the last round, and every candidate
+# These records store the multipliers after the last round, and every candidate.
+WHOLE_RECORDS = ("all", "audit")
 
 
 @partial(jax.jit, static_argnames="mesh")
 def begin_all(cell: Cell, key: Array, pairs: Array, *, mesh: Mesh | None) -> tuple[TrialState, Record]:
-    """Return the state of each of ``pairs [P, 3]`` before round 1, and its initial design."""
+    """Return states before round 1 of ``pairs [P, 3]``, and initial designs."""
 
     def one(shared: tuple[Cell, Array], pair: Array) -> tuple[TrialState, Record]:
         cell, key = shared
@@ -43,7 +44,7 @@ def begin_all(cell: Cell, key: Array, pairs: Array, *, mesh: Mesh | None) -> tup
 def advance_all(
     cell: Cell, key: Array, carry: TrialState, pairs: Array, first: Array, *, rounds: int, record: str, mesh: Mesh | None
 ) -> tuple[TrialState, Record]:
-    """Play rounds ``first .. first + rounds - 1`` of each pair; returns the states after them and the record of every round."""
+    """Run ``rounds`` rounds of each pair and return states and records."""
 
     def one(shared: tuple[Cell, Array, Array], item: tuple[TrialState, Array]) -> tuple[TrialState, Record]:
         cell, key, first = shared
@@ -55,7 +56,7 @@ def advance_all(
 
 @partial(jax.jit, static_argnames="mesh")
 def conclude_all(cell: Cell, key: Array, carry: TrialState, pairs: Array, *, mesh: Mesh | None) -> Record:
-    """Return the quantities of trials that have ended, by the names of :class:`~jaxbandit.Trajectory`."""
+    """Return final quantities of trials, named as in :class:`~jaxbandit.Trajectory`."""
 
     def one(shared: tuple[Cell, Array], item: tuple[TrialState, Array]) -> Record:
         cell, key = shared
@@ -67,7 +68,7 @@ def conclude_all(cell: Cell, key: Array, carry: TrialState, pairs: Array, *, mes
 
 @jax.custom_jvp
 def without_derivative(tree: Any) -> Any:
-    """Return ``tree``, whose derivative is an error: choices are piecewise constant, and their derivative is 0 without a word."""
+    """Return ``tree``, and raise an error when JAX differentiates it."""
     return tree
 
 
@@ -83,9 +84,9 @@ def _(primals: Any, tangents: Any) -> Any:
 def play_all(
     cell: Cell, key: Array, pairs: Array, count: Array | None = None, *, record: str, mesh: Mesh | None
 ) -> tuple[Record, Record, Record]:
-    """Play all rounds in one program; returns the initial design, the record of every round, and the quantities at the end.
+    """Run all rounds and return initial designs, records and final quantities.
 
-    Given ``count``, only so many blocks of each device are played, see :func:`~jaxbandit.core.blocks.map_blocks`.
+    Given ``count``, each device runs that number of blocks only, see :func:`~jaxbandit.core.blocks.map_blocks`.
     """
     cell = without_derivative(cell)
 
@@ -115,10 +116,10 @@ def measure_each(
     block: int,
     informed: Informed | None,
 ) -> tuple[Array, Array, Array]:
-    """Play trials with hyper-parameters of their own and return the measure of each, and whether it went well.
+    """Run trials with hyper-parameters of their own and return measures ``[P]``.
 
-    ``trials`` are a pytree of parameters with leading axes ``[P]``, from whose entries ``build`` makes learners, and numbers ``[P]``. The
-    second result is a fingerprint of the points that a trial chose: equal where all of them are.
+    ``trials`` has a pytree of parameters with leading axes ``[P]``, for ``build``, and trial numbers ``[P]``. The other two results are
+    fingerprints ``[P]`` of the points that trials chose, equal when all points are, and whether each trial is healthy.
     """
     count = trials[1].shape[0]
     blocks, block = equal_blocks(count, block, 1, least_block(block))

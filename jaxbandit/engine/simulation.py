@@ -1,4 +1,4 @@
-"""``simulate``: many trials, and many hyper-parameter values, in one compiled program; and their record, a :class:`Trajectory`."""
+"""Simulation of many trials and variants in one program, and its record."""
 
 from __future__ import annotations
 
@@ -42,62 +42,68 @@ if TYPE_CHECKING:
     import xarray as xr
 
 RECORDS = ("all", "audit", "indices")
-COPIES_OF_CARRY = 2.5  # of what trials carry from round to round: before and after a part, and what a block works on
-SHARE_FOR_BLOCKS = 0.5  # of an accelerator's memory; results and what the compiler sets aside have the rest
+# A device stores about this number of copies of the trials' state: before and after a part, and the working copy of a block.
+COPIES_OF_CARRY = 2.5
+# Blocks get this share of an accelerator's memory. Results and the compiler's buffers get the rest.
+SHARE_FOR_BLOCKS = 0.5
 
 
 @pytree
 class Trajectory(Described):
-    """Record of one trial, or of many with leading axes ``[trials]`` or ``[variants, trials]``.
+    """Record of one trial, or of ``[trials]`` or ``[variants, trials]``.
 
-    Rounds are counted from 1; arrays hold round ``t`` at ``t - 1``. With ``record="indices"`` the optional fields are ``None``.
-
-    :meth:`summary` says how a run went, :meth:`to_xarray` and :meth:`to_dataframe` label it as the results of a study are labelled, and
+    Rounds are counted from 1, and arrays store round ``t`` at ``t - 1``. With ``record="indices"`` the optional fields are ``None``.
+    :meth:`summary` reports how a run went, :meth:`to_xarray` and :meth:`to_dataframe` label it as the results of a study are labelled, and
     :mod:`jaxbandit.report.plots` draws it.
+
+    On a box ``indices`` number its candidates first and then the trial's own points. Fields are ``None`` where they do not apply: points on
+    a grid, ``arrivals`` (see ``delays.NEVER``) and ``lost`` without delays, candidates unless the algorithm eliminates points,
+    ``evaluations`` unless it can stop by itself, length-scales unless models are fitted. ``draws`` need ``record="audit"``, and ``shown``,
+    further arrays of the algorithm at the end, ``"all"`` or ``"audit"``.
     """
 
     described: ClassVar[str] = "what simulate returns, a Trajectory"
-    indices: Array  # [T] int32, the points chosen; on a box numbers of its candidates and, after them, of the trial's own points
-    status: Array  # [] int32, bits of core.status.Status
-    failed_round: Array  # [] int32, first round with a failure flag, 0 for none
-    declared_round: Array  # [] int32, first round in which infeasibility was declared, 0 for none
-    information_gain: Array  # [G] realised, at the end, per group of outputs
+    indices: Array  # [T] int32, chosen points
+    status: Array  # [] int32, bits of Status
+    failed_round: Array  # [] int32, first failure or 0
+    declared_round: Array  # [] int32, first declared infeasibility or 0
+    information_gain: Array  # [G] realised, per group
     initial_indices: Array  # [n] int32
     initial_values: Array  # [n, 1 + m]
-    initial_points: Array | None = None  # [n, d] in the units of the axes; on a box only
-    points: Array | None = None  # [T, d] in the units of the axes, the points chosen; on a box only
+    initial_points: Array | None = None  # [n, d] units of the axes
+    points: Array | None = None  # [T, d] units of the axes
     values: Array | None = None  # [T, 1 + m] noisy rewards and costs
-    multipliers: Array | None = None  # [T + 1, m] in force at rounds 1..T+1, zero for algorithms without
+    multipliers: Array | None = None  # [T + 1, m] at rounds 1..T+1, or 0
     widths: Array | None = None  # [T, 1 + m] beta_t
-    draws: Array | None = None  # [T, 1 + m] or [T, 1 + m, M] what a randomised strategy drew; with record="audit" only
-    arrivals: Array | None = None  # [T, 1 + m] int32, round at whose end each value arrives (see delays.NEVER); with delayed feedback only
-    lost: Array | None = None  # [1 + m] int32, values that the buffer had no place for; with delayed feedback only
-    candidates: Array | None = None  # [M] bool, points not struck out by the end; of algorithms that eliminate only
-    candidate_count: Array | None = None  # [] int32, their number
-    optimum_kept: Array | None = None  # [] bool, whether the best feasible point is one of them
-    evaluations: Array | None = None  # [] int32, rounds that evaluated something; of algorithms that stop by themselves only
-    length_scales: Array | None = None  # [T, G, a] in force at rounds 1..T, of a group's outputs on each axis or all; of fitted models only
-    fitted_length_scales: Array | None = None  # [G, a] in force at the end; of models that are fitted on the way only
-    shown: Mapping[str, Array] | None = None  # arrays of other names that the algorithm shows at the end; with record="all" and "audit"
+    draws: Array | None = None  # [T, 1 + m] or [T, 1 + m, M]
+    arrivals: Array | None = None  # [T, 1 + m] int32, rounds
+    lost: Array | None = None  # [1 + m] int32, lost values
+    candidates: Array | None = None  # [M] bool, left at the end
+    candidate_count: Array | None = None  # [] int32
+    optimum_kept: Array | None = None  # [] bool, optimum is a candidate
+    evaluations: Array | None = None  # [] int32, rounds with evaluations
+    length_scales: Array | None = None  # [T, G, a] at rounds 1..T
+    fitted_length_scales: Array | None = None  # [G, a] at the end
+    shown: Mapping[str, Array] | None = None  # [...] by name, at the end
     initial_counted: bool = static(default=False)
-    made: ClassVar[Made | None] = None  # what simulate knows of it; a changed copy, and one that JAX has made, knows nothing
+    made: ClassVar[Made | None] = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "made"}  # of objects that no file need hold
+        return {name: value for name, value in vars(self).items() if name != "made"}
 
     @property
     def label(self) -> str:
-        """Name of the run in tables and figures, where none is given: that of its algorithm."""
+        """Default name of the run in tables and figures: its algorithm's."""
         return self.made.label if self.made else "run"
 
     @property
     def scored_indices(self) -> Array:
-        """The points that metrics count: the rounds', after the initial design's where the study counts it."""
+        """Chosen points, after the initial design's if metrics count it."""
         return jnp.concatenate([self.initial_indices, self.indices], axis=-1) if self.initial_counted else self.indices
 
     @property
     def scored_points(self) -> Array:
-        """Argument of :func:`jaxbandit.metrics.curves`: :attr:`scored_indices`, on a box the points ``[n + T, d]`` or ``[T, d]``."""
+        """Scored points ``[..., d]`` of a box, or :attr:`scored_indices`."""
         if self.points is None or self.initial_points is None:
             return self.scored_indices
         return jnp.concatenate([self.initial_points, self.points], axis=-2) if self.initial_counted else self.points
@@ -107,8 +113,8 @@ class Trajectory(Described):
         """Return one trial of many, without leading axes.
 
         Args:
-          number: place of the trial, from 0.
-          variant: place of the variant, from 0; needed for a sweep, whose axes are ``[variants, trials]``.
+          number: index of the trial, from 0.
+          variant: index of the variant, from 0. A sweep, with axes ``[variants, trials]``, needs it.
 
         Raises:
           InvalidArgument: when there is no such trial or variant, or this is one trial already.
@@ -121,13 +127,13 @@ class Trajectory(Described):
 
     @checked
     def variant(self, number: Annotated[int, whole(0)]) -> Trajectory:
-        """Return all trials of one variant of a sweep, with leading axis ``[trials]``; raises ``InvalidArgument`` where there is none."""
+        """Return all trials of one variant, or raise ``InvalidArgument``."""
         if np.ndim(self.status) != 2:
             raise InvalidArgument("number: the run is no sweep, it has no variants")
         return self._entry(number, "variants")
 
     def _entry(self, number: int, axis: str) -> Trajectory:
-        """Return one entry of the first axis, all fields by one program."""
+        """Return one entry of the first axis, by a single program."""
         leading = np.shape(self.status)
         if not leading:
             raise InvalidArgument(f"number: the run is one trial, it has no axis of {axis}")
@@ -147,18 +153,18 @@ class Trajectory(Described):
         delay: Delay | None = None,
         swept: Annotated[Mapping[str, Sequence[Any]], Words("a mapping from fields to values")] | None = None,
     ) -> xr.Dataset:
-        """Return the run with all measures in every round, labelled as the results of a study are.
+        """Return all measures in every round, labelled as study results.
 
-        A run knows what :func:`~jaxbandit.simulate` was given, until it is changed or written to a file. Then, and to say something else:
+        A run remembers the arguments of :func:`~jaxbandit.simulate`. Changed copies, and copies that JAX or a file made, need them again.
 
         Args:
           problem: the problem that was run.
           label: name of the run along ``algorithm``; default the algorithm's.
-          key: the key; needed for a random family, whose instances it draws again.
+          key: the run's key. A random family needs it to draw its instances again.
           trials: numbers of the trials; default from 0.
           delay: the delay model, which names the run's delay; default the problem's own.
-          swept: the values that :func:`~jaxbandit.sweep` was given, by their dotted paths; of a run of variants. Lists with a value for
-            each variant go together; others make every combination, the last field varying fastest.
+          swept: for a run of variants, the values given to :func:`~jaxbandit.sweep` by their dotted paths. Lists with a value for each
+            variant vary together; others make every combination, the last field varying fastest.
 
         Returns:
           A dataset with dimensions ``algorithm`` (the variants), ``trial``, ``round``, and with recorded values ``played`` and
@@ -170,11 +176,11 @@ class Trajectory(Described):
         return results_of({label or self.label: self.played()}, problem, key=key, trials=trials, delay=delay, swept=swept)
 
     def to_dataframe(self, problem: AbstractProblem | None = None, *, last: bool = False, **labelled: Any) -> pd.DataFrame:
-        """Return the run as a tidy table: a row for each variant, trial and round, a column for each label and measure.
+        """Return a tidy table with rows of variants, trials and rounds.
 
         Args:
           problem: the problem that was run, as for :meth:`to_xarray`.
-          last: whether to keep the last round only.
+          last: whether to return the last round only.
           **labelled: further arguments of :meth:`to_xarray`.
 
         Raises:
@@ -192,14 +198,15 @@ class Trajectory(Described):
         trials: Trials | None = None,
         swept: Annotated[Mapping[str, Sequence[Any]], Words("a mapping from fields to values")] | None = None,
     ) -> RunSummary:
-        """Return means over trials after the last round with 95% confidence half-widths, a row for each variant, as a table.
+        """Return a table of means over trials after the last round.
 
-        Arguments and errors are those of :meth:`to_xarray`. Trials that failed are counted and left out.
+        It has a row for each variant, and 95% confidence half-widths. Failed trials are counted and left out of the means. Arguments and
+        errors are those of :meth:`to_xarray`.
         """
         return summary_of({label or self.label: self.played()}, problem, key=key, trials=trials, swept=swept)
 
     def played(self) -> RunArrays:
-        """Return the arrays of all trials by name, with leading axes ``[variants, trials]`` whatever the run's own axes."""
+        """Return the arrays of all trials by name."""
         leading = np.shape(self.status)
         shape = (1,) * (2 - len(leading)) + leading
         ended = "status failed_round declared_round candidate_count optimum_kept evaluations lost fitted_length_scales"
@@ -219,7 +226,7 @@ _at = jax.jit(lambda run, number: jax.tree.map(lambda x: x[number], run))
 @checked
 def simulate(
     problem: AbstractProblem,
-    algorithm: Annotated[Algorithm, of_class(Algorithm)] | Sweep,  # looked at with the problem, under its class's name
+    algorithm: Annotated[Algorithm, of_class(Algorithm)] | Sweep,
     surrogate: Surrogate | Sweep,
     *,
     horizon: Rounds,
@@ -235,10 +242,10 @@ def simulate(
     devices: Annotated[Sequence[Device], DIFFERENT_DEVICES] | None = None,
     fused: Literal["auto", True, False] = "auto",
 ) -> Trajectory:
-    """Run an algorithm on a problem: ``trials`` independent trials of ``horizon`` rounds, compiled once.
+    """Run ``trials`` independent trials of an algorithm on a problem.
 
-    A new hyper-parameter value, seed or table of the same shape reuses the compiled program. Trials use common random numbers:
-    trial ``i`` sees the same noise stream whatever the algorithm, and however many trials run beside it.
+    A new hyper-parameter value, seed or table of the same shape reuses the compiled program. Trials have common random numbers: trial ``i``
+    has the same noise whatever the algorithm and the number of trials.
 
     Args:
       problem: a :class:`~jaxbandit.problems.Problem`, or a family with ``sample(key)`` that gives every trial its own.
@@ -246,34 +253,33 @@ def simulate(
       surrogate: the GP model, or a sweep of it; several sweeps are paired element by element.
       horizon: ``T >= 1`` rounds. A longer run on a box begins with the same rounds, see :class:`~jaxbandit.surrogates.BoxSurrogate`.
       key: a JAX PRNG key (``jax.random.key(seed)``).
-      trials: how many, or the numbers of the trials to run (to repeat some of a larger study).
-      initial: points observed before round 1; default none.
-      informed: for what a learner is told of each random instance, such as the bound ``B`` on its reward: a pure function of
-        ``(instance, algorithm, surrogate)`` that gives the algorithm and the surrogate to run. Name it at module level: a new function
-        object is a new compilation.
-      delay: how late feedback comes, a model of :mod:`jaxbandit.delays` or a sweep of one; default: the problem's own. Delays are
-        common random numbers, as noise is.
-      feedback: what the learner does meanwhile, a policy of :mod:`jaxbandit.feedback`; default: the algorithm's own, which is to wait
-        unless it says otherwise. Without delay no policy is needed, and none is used.
-      capacity: rounds of pending feedback that are kept; default: as many as lose nothing, by the delays' quantile and the horizon.
-        What is lost flags the trial and warns.
-      record: ``"all"``; ``"indices"`` to keep only the chosen points and flags of each trial; ``"audit"`` to keep also what a
-        randomised strategy drew, which can be ``M`` numbers a round.
-      block: trials run side by side on a device; default: what fits a CPU's cache, or half of an accelerator's memory. It changes
+      trials: number of trials, or the numbers of the trials to run (to repeat some of a larger study).
+      initial: points observed before round 1; default no points.
+      informed: gives the learner facts of each random instance, such as the bound ``B`` on its reward. It is a pure function of
+        ``(instance, algorithm, surrogate)`` that returns the algorithm and the surrogate to run. Define it at module level: each new
+        function object compiles again.
+      delay: a model of feedback's delay from :mod:`jaxbandit.delays`, or a sweep of one; default the problem's own. Delays are common
+        random numbers, as noise is.
+      feedback: a policy of :mod:`jaxbandit.feedback` for the time until values arrive; default the algorithm's own, mostly to wait. A run
+        without delay ignores it.
+      capacity: rounds of pending feedback in the buffer; by default enough to lose nothing, by the delays' quantile and the horizon. A
+        lost value flags the trial and warns.
+      record: ``"all"``; ``"indices"`` for the chosen points and flags of each trial only; ``"audit"`` also for the draws of a randomised
+        strategy, which can be ``M`` numbers a round.
+      block: trials run side by side on a device; by default as many as fit a CPU's cache, or half of an accelerator's memory. It changes
         results by rounding only.
       devices: devices to share the trials between; default all of JAX's default backend.
-      fused: whether one kernel of :mod:`jaxbandit.fused` plays all rounds. ``True``: it does, on CPUs by JAX's interpreter, which is slow
-        and there to check results; ``False``: XLA does; ``"auto"``: the kernel where it has been measured to be faster, which is on an
-        H100 and in runs long enough to pay for its compilation. It changes results by rounding only.
+      fused: whether one kernel of :mod:`jaxbandit.fused` runs all rounds (``True``) or XLA does (``False``). On CPUs JAX's interpreter runs
+        the kernel, slowly, to check results. ``"auto"`` takes the kernel where measurements found it faster: on an H100, in runs long
+        enough to pay for its compilation. It changes results by rounding only.
 
     Returns:
-      A :class:`Trajectory` with leading axes ``[trials]``, or ``[variants, trials]`` for a sweep. Every flag that some trial has is
-      warned of in words, see :class:`~jaxbandit.Status`, so that a call returns when its trials have ended; under ``jit``, ``vmap`` and
-      the like nothing is said.
+      A :class:`Trajectory` with leading axes ``[trials]``, or ``[variants, trials]`` for a sweep. The call waits for its trials and warns
+      of every flag that some trial has, see :class:`~jaxbandit.Status`. Under ``jit``, ``vmap`` and other transformations it does not warn.
 
     Raises:
-      InvalidArgument: before anything compiles, on any argument out of range or any two that do not fit each other, and on
-        ``fused=True`` where no kernel can play the rounds.
+      InvalidArgument: before anything compiles, on any argument out of range or any two that do not fit each other, and on ``fused=True``
+        where no kernel can run the rounds.
     """
     checks.check_not_forked()
     initial = InitialDesign() if initial is None else initial
@@ -311,12 +317,13 @@ def simulate(
             before, seen, ended = play_all(cell, key, place(pairs, used), record=record, mesh=mesh_of(used))
             work.stage = "playing"
             if not checks.is_traced(ended) and ended["status"].is_fully_addressable:
-                jax.block_until_ready(ended["status"])  # as the look at its flags below does
+                jax.block_until_ready(ended["status"])
         result, shape = before | seen | ended, (swept, len(numbers)) if swept else (len(numbers),)
         result = result if shape == (len(pairs),) else _shaped(result, count, shape, used)
         played = Trajectory(**result, initial_counted=initial.counted)
     _warn_of_flags(played.status, played.lost, 0 if delays is None else delays[0].capacity)
-    played = jax.tree.map(np.asarray, played) if switched else played  # outside, JAX would round its own arrays
+    # JAX would round its own arrays in float32.
+    played = jax.tree.map(np.asarray, played) if switched else played
     if checks.is_traced((key, played.status)):
         return played
     own, tried = problem.delay if isinstance(late, Sweep) else late, _tried({"": algorithm, "model.": surrogate, "delay.": late})
@@ -326,7 +333,7 @@ def simulate(
 
 def _shaped(result: Record, count: int, shape: tuple[int, ...], devices: Sequence[Device]) -> Record:
     """Return the first ``count`` pairs, with leading axes ``shape``."""
-    by_program = len(devices) > 1 or devices[0].platform != "cpu" or checks.is_traced(result)  # none is needed on the host
+    by_program = len(devices) > 1 or devices[0].platform != "cpu" or checks.is_traced(result)
     shaped: Record = (
         _shaped_by_program(result, count=count, shape=shape)
         if by_program
@@ -340,11 +347,12 @@ def _cut(result: Record, count: int, shape: tuple[int, ...]) -> Record:
     return cut
 
 
-_shaped_by_program = jax.jit(_cut, static_argnames=("count", "shape"))  # many on arrays that devices share can wait for each other
+# One program shapes all arrays, because several programs on arrays that devices share can wait for each other.
+_shaped_by_program = jax.jit(_cut, static_argnames=("count", "shape"))
 
 
 def _variants(**items: Any) -> tuple[int, list[list[Any]]]:
-    """Return how many variants sweeps have, 0 where nothing is swept, and each item of every variant."""
+    """Return the number of variants (0 without sweeps) and each item's."""
     sizes = {item.size for item in items.values() if isinstance(item, Sweep)}
     if len(sizes) > 1:
         raise InvalidArgument(f"{', '.join(items)}: sweeps of different sizes {sorted(sizes)}; pair them one to one")
@@ -353,7 +361,7 @@ def _variants(**items: Any) -> tuple[int, list[list[Any]]]:
 
 
 def _tried(items: Mapping[str, object]) -> list[dict[str, object]]:
-    """Return the values of every variant of sweeps that go together, by their paths, which begin as ``items`` say."""
+    """Return the swept values of every variant by their paths."""
     swept = [
         [{start + path: value for path, value in each.items()} for each in item.tried]
         for start, item in items.items()
@@ -363,7 +371,7 @@ def _tried(items: Mapping[str, object]) -> list[dict[str, object]]:
 
 
 def _pairs(variants: int, numbers: np.ndarray, block: int, least: int, devices: int) -> tuple[np.ndarray, int]:
-    """Return ``[P, 3]``, the variant, the trial, and the variant counted from 1, the last repeated to fill blocks, and their size."""
+    """Return pairs ``[P, 3]`` in whole blocks, and the blocks' size."""
     variant, trial = (axis.ravel() for axis in np.meshgrid(np.arange(variants), numbers, indexing="ij"))
     pairs = np.stack([variant, trial, variant + 1], axis=1).astype(np.int32)
     blocks, block = equal_blocks(len(pairs), block, devices, least)
@@ -371,7 +379,7 @@ def _pairs(variants: int, numbers: np.ndarray, block: int, least: int, devices: 
 
 
 def _check_memory(trials: int, horizon: int, outputs: int, record: str) -> None:
-    """Raise ``InvalidArgument`` when the results of a simulation do not fit the memory of the machine or its accelerators."""
+    """Raise ``InvalidArgument`` unless results fit the memory of the machine or accelerators."""
     each_trial = 64 + horizon * (4 if record == "indices" else 4 + float_dtype().itemsize * (3 * outputs - 1))
     have = device_memory()
     if trials * each_trial > have:
@@ -391,7 +399,7 @@ def carried_bytes(cell: Cell) -> int:
 
 
 def default_block(cell: Cell, on_cpu: int, trials: int, devices: Sequence[Device]) -> int:
-    """Return the number of trials side by side on a device: ``on_cpu`` there, else all, or what ``SHARE_FOR_BLOCKS`` of memory holds."""
+    """Return the number of trials side by side on a device."""
     if devices[0].platform == "cpu":
         return on_cpu
     each = COPIES_OF_CARRY * carried_bytes(replace(cell, block=2))
@@ -400,14 +408,11 @@ def default_block(cell: Cell, on_cpu: int, trials: int, devices: Sequence[Device
 
 
 def _warn_of_flags(status: jax.Array, lost: jax.Array | None, capacity: int) -> None:
-    """Warn once of each flag that any trial of ``status [...]`` has, in words with the number of trials and what to do.
-
-    It waits for the run to end. Under a transformation of JAX, and where other processes hold some of the trials, it says nothing.
-    """
+    """Wait for the run, and warn of each flag of ``status [...]``."""
     if checks.is_traced(status) or not status.is_fully_addressable:
         return
     bits = np.asarray(status)
     for line in flags_in_words(bits & ~int(Status.FEEDBACK_LOST)):
         warn(f"simulate: {line}")
-    for line in flags_in_words(bits & int(Status.FEEDBACK_LOST)):  # with delayed feedback only
+    for line in flags_in_words(bits & int(Status.FEEDBACK_LOST)):
         warn(f"simulate: {np.sum(np.asarray(lost))} values were lost by a buffer of {capacity} rounds; {line}")

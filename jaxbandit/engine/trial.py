@@ -27,22 +27,24 @@ from jaxbandit.surrogates import AbstractSurrogate, Surrogate
 
 
 class Informed(Protocol):
-    """Function that tells the learner facts of each instance, such as the bound ``B`` on its reward."""
+    """Function that gives the learner facts of each instance."""
 
     def __call__(self, instance: Any, algorithm: Any, surrogate: Surrogate) -> tuple[Any, Surrogate]:
-        """Return the algorithm and the surrogate to run on ``instance``; pure."""
+        """Return the algorithm and the surrogate for ``instance``, purely."""
 
 
 @pytree
 class InitialDesign(Declared):
-    """Points observed before round 1. They condition the surrogate; penalties and dual variables start with round 1.
+    """Points observed before round 1, to condition the surrogate.
+
+    Penalties and dual variables start with round 1.
 
     Attributes:
-      indices: ``[n]`` given points, or ``None`` for random ones.
-      random: how many distinct points to draw uniformly in each trial, when ``indices`` is ``None``.
+      indices: ``[n]`` given points, or ``None`` for random points.
+      random: number of distinct points to draw in each trial when ``indices`` is ``None``: uniformly, on a box by a shifted Sobol sequence.
       counted: whether metrics count these observations, as the first ``n`` of ``n + T``.
-      repeated_within: the share of each side of a box by which the last random point is away from the first one, so that values show
-        their noise; on a grid it is the first one again. Default ``None``: no point is repeated.
+      repeated_within: distance of the last random point from the first one, as a share of each side of a box, so that values show their
+        noise. On a grid the two points are equal. Default ``None``: no point is repeated.
     """
 
     described: ClassVar[str] = "an initial design, such as InitialDesign(random=3)"
@@ -67,7 +69,7 @@ class InitialDesign(Declared):
 
     @checked
     def points(self, key: Key, size: Annotated[int, whole(1, MOST_POINTS)]) -> Array:
-        """Return the indices ``[n]`` of one trial, on a domain of ``size`` points."""
+        """Return a trial's indices ``[n]`` on a domain of ``size`` points."""
         if self.indices is not None:
             return jnp.asarray(self.indices, jnp.int32)
         self.validate("initial", points=size)
@@ -75,7 +77,7 @@ class InitialDesign(Declared):
         return drawn.at[-1].set(drawn[0]) if self.repeated_within is not None else drawn
 
     def places(self, key: Key, domain: Domain) -> Array:
-        """Return the indices ``[n]`` of one trial, or on a box its points ``[n, d]`` of the unit cube: Sobol's, shifted at random."""
+        """Return a trial's indices ``[n]``, or points ``[n, d]`` of a box."""
         if not isinstance(domain, Box):
             return self.points(key, domain.size)
         if self.indices is not None:
@@ -92,32 +94,33 @@ class InitialDesign(Declared):
 
 @pytree
 class Setting:
-    """All that stays the same from round to round of one trial, a function of the trial's key."""
+    """Everything about a trial that does not change between rounds."""
 
     instance: AbstractProblem
     algorithm: Algorithm
     arena: Arena
     key: Array
-    delays: Delays | None = None  # None for feedback at once
-    joint_arrival: bool = static(default=False)  # whether the values of a point arrive together
-    kernel: FusedKernel | None = static(default=None)  # that plays the rounds, None where XLA plays them
-    unchecked: bool = static(default=False)  # whether a user's function set hyper-parameters in the trial, which nobody has looked at
+    delays: Delays | None = None
+    joint_arrival: bool = static(default=False)
+    kernel: FusedKernel | None = static(default=None)
+    # Whether a user's function set hyper-parameters in the trial, unchecked.
+    unchecked: bool = static(default=False)
 
 
 Surprises: TypeAlias = tuple[Array, Array, Array]
-Record: TypeAlias = dict[str, Any]  # arrays, or trees of such, by the names of the fields of a Trajectory
+Record: TypeAlias = dict[str, Any]
 
 
 @pytree
 class TrialState:
-    """All that one trial carries from round to round; a trial goes on from it bit for bit."""
+    """State of a trial between rounds, enough to continue exactly."""
 
-    state: object  # the algorithm's
-    pending: Pending | None  # None for feedback at once
+    state: object
+    pending: Pending | None
     status: Array  # [] int32
     failed_round: Array  # [] int32
     declared_round: Array  # [] int32
-    surprises: Surprises  # [k] int32, values that arrive within the run, those unlikely under the prior, and impossible
+    surprises: Surprises  # [k] int32: all, unlikely, impossible
 
 
 def prepare(
@@ -131,7 +134,7 @@ def prepare(
     kernel: FusedKernel | None = None,
     unchecked: bool = False,
 ) -> Setting:
-    """Return the instance of a trial and the learner on it; ``axis`` names the batch axis of trials, if there is one."""
+    """Return the setting of a trial within the batch ``axis``."""
     algorithm, surrogate, delays = variant
     with rounds.blaming(problem, "problem: {name}.sample must return an instance for a key"):
         instance = problem.sample(stream_key(key, Stream.PROBLEM))
@@ -144,7 +147,8 @@ def prepare(
                 pass
             case _:
                 raise checks.InvalidArgument(f"informed: must return (algorithm, surrogate), got {checks.short(told)}")
-    surrogate = surrogate.factorised()  # once, before the rounds: a length-scale may be traced
+    # The surrogate factorises once, before the rounds, because a length-scale may be traced.
+    surrogate = surrogate.factorised()
     learner: AbstractSurrogate = surrogate
     joint = False
     if delays is not None:
@@ -164,7 +168,7 @@ def prepare(
 
 
 def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Record]:
-    """Return the state of a trial before round 1, and the points ``[n]`` and values ``[n, 1 + m]`` of its initial design."""
+    """Return the state before round 1, and the initial design."""
     instance, algorithm, arena = setting.instance, setting.algorithm, setting.arena
     dtype, box = arena.dtype, instance.domain if isinstance(instance.domain, Box) else None
 
@@ -186,7 +190,7 @@ def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Record]
         with rounds.blaming(algorithm, "algorithm: {name}.begin must return a state like the one it is given"):
             state = algorithm.begin(arena, state)
         far = jax.vmap(functools.partial(rounds.surprises_at, arena.surrogate.model))(points, values)
-    else:  # a scan over nothing would be traced and compiled all the same
+    else:
         points, values = jnp.zeros((0,), jnp.int32), jnp.zeros((0, arena.constraints + 1), dtype)
         places = points if box is None else jnp.zeros((0, box.dimension), dtype)
         far = (jnp.zeros(values.shape, bool),) * 3
@@ -212,24 +216,24 @@ def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Record]
 
 
 class Given(NamedTuple):
-    """Facts of a round that do not depend on what is chosen."""
+    """Inputs of a round that do not depend on the chosen point."""
 
-    number: Array  # t, int32
-    key: Array  # of the algorithm's own random numbers
-    noise: Any  # as the problem draws it
-    due: Array | None  # [k] rounds at whose ends values arrive, None for feedback at once
-    early: Array | None  # whether a delay is negative, None for feedback at once
+    number: Array  # [] int32, t
+    key: Array
+    noise: Any
+    due: Array | None  # [k] rounds of arrival
+    early: Array | None  # [] bool, negative delay
 
 
 class Round:
-    """One round of a trial: choose a point, observe its values, learn from what arrives, and record."""
+    """One round of a trial, from choice to record."""
 
     def __init__(self, setting: Setting, record: str) -> None:
         self.setting, self.recorded = setting, RECORDED[record]
         self.infinite = rounds.may_be_infinite(setting.algorithm.init(setting.arena))
 
     def __call__(self, now: TrialState, given: Given) -> tuple[TrialState, Record]:
-        """Return the state of the trial after a round, and the record of the round."""
+        """Return the state after a round, and the round's record."""
         setting, algorithm, arena, t = self.setting, self.setting.algorithm, self.setting.arena, given.number
         shown, state, pending = self.shown(now.state), now.state, now.pending
         if algorithm.traits.sees_constraints:
@@ -256,21 +260,21 @@ class Round:
         return after, self.record(shown, choice, values)
 
     def shown(self, state: object) -> Record:
-        """Return what is recorded of the state before a round."""
+        """Return the recorded diagnostics of the state before a round."""
         algorithm = self.setting.algorithm
         multipliers = multipliers_of(algorithm, state, self.setting.arena)
         return {"multipliers": multipliers, "length_scales": algorithm.diagnose(state).get("length_scales")}
 
     def record(self, shown: Record, choice: rounds.Choice, values: Array) -> Record:
-        """Return what is kept of a round."""
+        """Return the recorded arrays of a round."""
         decision, domain = choice.decision, self.setting.instance.domain
         named = {"indices": choice.point, "values": values, "widths": decision.widths, "draws": decision.draws, **shown}
         named["points"] = domain.from_unit(decision.point) if isinstance(domain, Box) and decision.point is not None else None
         return {name: named[name] for name in self.recorded if named[name] is not None}
 
     def flags(self, status: Array, state: object, choice: rounds.Choice, values: Array, given: Given) -> tuple[Array, Array, Array]:
-        """Return the trial's flags with those of the round, whether the round failed, and whether the instance was declared infeasible."""
-        # Without a reduction, which a GPU does in a kernel of its own.
+        """Return the flags, whether the round failed, and whether it declared infeasibility."""
+        # A GPU would run a reduction in a kernel of its own.
         others = {Status.NONFINITE_FEEDBACK: ~functools.reduce(jnp.logical_and, list(jnp.isfinite(values)))}
         if given.early is not None:
             others |= {Status.NEGATIVE_DELAY: given.early}
@@ -282,7 +286,7 @@ class Round:
 
 
 def advance(setting: Setting, trial: TrialState, first: Array | int, count: int, *, record: str) -> tuple[TrialState, Record]:
-    """Play rounds ``first .. first + count - 1``; returns the state after them and the record of each, with rounds as leading axis."""
+    """Run ``count`` rounds and return state and records ``[count, ...]``."""
     numbers = jnp.asarray(first, jnp.int32) + jnp.arange(count, dtype=jnp.int32)
     one_round = Round(setting, record)
     due = early = None
@@ -302,9 +306,10 @@ def advance(setting: Setting, trial: TrialState, first: Array | int, count: int,
 def _played_by_kernel(
     kernel: FusedKernel, setting: Setting, trial: TrialState, given: Given, one_round: Round
 ) -> tuple[TrialState, Record]:
-    """Do as :func:`advance` does by a kernel, on whose choices everything else is computed for all rounds at once."""
+    """Run the rounds by a kernel, and compute everything else at once."""
     instance, algorithm, arena = setting.instance, setting.algorithm, setting.arena
-    noise = jax.vmap(lambda drawn: instance.noise.apply(drawn, jnp.int32(0)))(given.noise)  # the same at every point
+    # Kernels require noise that is the same at every point.
+    noise = jax.vmap(lambda drawn: instance.noise.apply(drawn, jnp.int32(0)))(given.noise)
     played = play(kernel, algorithm, arena, trial.state, jnp.asarray(instance.means), noise, given.number[0])
 
     def of_round(before: Any, after: Any, index: Array, bits: Array, widths: Array, given: Given) -> Any:
@@ -334,7 +339,6 @@ def _played_by_kernel(
     ), seen
 
 
-# Arrays of every round that a record keeps, by its name.
 EVERY_ROUND = ("indices", "points", "values", "multipliers", "widths", "length_scales")
 RECORDED = {
     "indices": ("indices", "points"),
@@ -342,11 +346,12 @@ RECORDED = {
     "all": EVERY_ROUND,
     "audit": (*EVERY_ROUND, "draws"),
 }
-SHOWN = ("multipliers", "flags", "length_scales", "candidates", "evaluations")  # by algorithms, with a field of their own in records
+# Records have fields of their own for these diagnostics.
+SHOWN = ("multipliers", "flags", "length_scales", "candidates", "evaluations")
 
 
 def conclude(setting: Setting, trial: TrialState, *, whole: bool = False) -> Record:
-    """Return the quantities of a trial that has ended, by the fields of :class:`~jaxbandit.Trajectory`; if ``whole``, also large ones."""
+    """Return a trial's final quantities, with large arrays if ``whole``."""
     lost, status = None if trial.pending is None else trial.pending.lost, trial.status
     if rounds.goes_by_prior(setting.algorithm, setting.arena.surrogate.model):
         status = status | jnp.where(rounds.is_far(trial.surprises), int(Status.FAR_FROM_PRIOR), 0)
@@ -374,6 +379,6 @@ def conclude(setting: Setting, trial: TrialState, *, whole: bool = False) -> Rec
 
 
 def multipliers_of(algorithm: Algorithm, state: object, arena: Arena) -> Array:
-    """Return the penalty factors or dual variables ``[m]`` in force, zeros for an algorithm that has none."""
+    """Return the penalty factors or dual variables ``[m]``, or zeros."""
     shown = algorithm.diagnose(state)
     return shown["multipliers"] if "multipliers" in shown else jnp.zeros((arena.constraints,), arena.dtype)

@@ -1,6 +1,6 @@
-"""Checks of what each role promises, for classes of your own: ``check_kernel(Matern72)`` in a test.
+"""Checks of roles for your own classes, such as ``check_kernel(Matern72)``.
 
-Each check takes an instance, or a class or function that is called without arguments, and returns the instance. A broken promise raises
+Each check takes an instance, or a class or function to call without arguments, and returns the instance. A broken promise raises
 ``AssertionError`` with the class, the promise and the numbers. Statistical checks allow five standard errors of their draws.
 """
 

@@ -20,25 +20,25 @@ from jaxbandit.surrogates import Surrogate, ranged, surrogate
 from jaxbandit.testing.common import made, require, survives
 
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
-# A method that changes its program seldom, as by a count divided by 3, is found by more than two.
+# More than two traces find a method whose program changes seldom, as by a count divided by 3.
 TRACES = 4
 
 
 def check_algorithm(
     algorithm: Algorithm | Callable[[], Algorithm], *, model: Surrogate | None = None, rounds: int = 4, precision: str | None = None
 ) -> Algorithm:
-    """Check that an algorithm is a pytree of numbers whose methods are pure and keep the types of its state.
+    """Check that an algorithm is a pytree with pure methods.
 
-    Every method of a round is traced several times: programs that differ show that it depends on Python's variables. Then it plays.
+    Methods must keep the types of the state. Programs that differ between traces show that a method depends on Python's variables.
 
     Args:
-      algorithm: the algorithm; the problem of the check has 30 points and two constraints.
-      model: the model of three outputs that it learns; default: one that fits it.
-      rounds: how many rounds two trials play, ``>= 0``.
-      precision: "float32" or "float64"; default: both.
+      algorithm: the algorithm. The problem of the check has 30 points and two constraints.
+      model: a model of three outputs; default a model that fits the algorithm.
+      rounds: number of rounds of the two trials, ``>= 0``.
+      precision: "float32" or "float64"; default both.
 
     Raises:
-      AssertionError: where the algorithm breaks a promise.
+      AssertionError: if the algorithm breaks a promise.
     """
     algorithm = made(algorithm, Algorithm)
     name = survives(algorithm, outputs=3)
@@ -51,7 +51,7 @@ def check_algorithm(
 
 
 def _model_for(algorithm: Algorithm) -> Surrogate:
-    """Return a model of three outputs on 30 points without symmetry, with ranges where the algorithm fits them."""
+    """Return a model of three outputs on 30 points without symmetry."""
     rng = np.random.default_rng(0)
     domain, kernel = domains.product([np.sort(rng.random(6)), np.sort(rng.random(5))]), SquaredExponential(length_scale=0.3)
     if algorithm.traits.refits:
@@ -69,7 +69,7 @@ def _check_round(name: str, algorithm: Algorithm, model: Surrogate, precision: s
     states: list[tuple[str, Any]] = []
 
     def after(method: str, function: Callable[..., Any], *given: Any) -> Any:
-        """Return the types of what a method gives, once its program was seen to be the same each time."""
+        """Return the types of a method's result, and require one program."""
         traced = [_program(function, algorithm, arena, *given) for _ in range(TRACES)]
         words = "must be a pure function, but gives another program each time that it is traced"
         way = "keep what changes in the state, not in Python's variables, and draw random numbers by the key"
@@ -116,15 +116,15 @@ def _check_round(name: str, algorithm: Algorithm, model: Surrogate, precision: s
 
 
 def _program(function: Callable[..., Any], *given: Any) -> tuple[tuple[str, tuple[bytes, ...]], Any]:
-    """Trace a function anew; return its program as text with its constants, and the types of its result."""
-    # A function of its own each time, because JAX remembers what it has traced.
+    """Return a function's program as text with constants, and result types."""
+    # JAX does not trace a function twice, therefore it gets a new function each time.
     made, shapes = jax.make_jaxpr(lambda *given: function(*given), return_shape=True)(*given)
     constants = [x for x in made.consts if not is_traced(x) and not jnp.issubdtype(x.dtype, jax.dtypes.extended)]
     return (ADDRESS.sub("", str(made.jaxpr)), tuple(np.asarray(value).tobytes() for value in constants)), shapes
 
 
 def _check_run(name: str, algorithm: Algorithm, model: Surrogate, rounds: int) -> None:
-    """Check that two trials play without a fault, and alike each time."""
+    """Check that two trials run without a fault, and equally each time."""
     from jaxbandit import problems
     from jaxbandit.engine import simulate
     from jaxbandit.metrics import healthy

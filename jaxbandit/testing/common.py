@@ -1,4 +1,4 @@
-"""The object that a check is of, its fields, and failures with numbers."""
+"""Helpers of the checks: the object, its fields, and failures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STANDARD_ERRORS = 5.0
 
 
 def made(given: R | Callable[[], R], role: Any) -> R:
-    """Return the instance that was given, or that the class or function makes."""
+    """Return the given instance, or call the class or function."""
     try:
         made = given if isinstance(given, role) or not callable(given) else given()
     except TypeError as error:
@@ -34,7 +34,7 @@ def near(name: str, promise: str, found: Any, expected: Any, tolerance: float) -
     """Raise ``AssertionError`` unless arrays agree, with the largest difference and its place."""
     found, expected = np.asarray(found), np.asarray(expected)
     require(found.shape == expected.shape, name, f"{promise}: shape {list(found.shape)}, expected {list(expected.shape)}")
-    # NaN is no agreement.
+    # NaN agrees with no number.
     wrong = ~(np.abs(found - expected) <= tolerance)
     if np.any(wrong):
         place = np.unravel_index(int(np.argmax(np.where(wrong, np.nan_to_num(np.abs(found - expected), nan=np.inf), -1))), found.shape)
@@ -44,7 +44,7 @@ def near(name: str, promise: str, found: Any, expected: Any, tolerance: float) -
 
 
 def survives(item: Declared, outputs: int | None = None) -> str:
-    """Check an object's fields, and that it survives being taken apart as a pytree; return the name of its class."""
+    """Check an object's fields and pytree, and return its class's name."""
     name = type(item).__name__
     try:
         item.validate(outputs=outputs)

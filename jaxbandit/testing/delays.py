@@ -14,15 +14,15 @@ from jaxbandit.testing.common import STANDARD_ERRORS, made, require, survives
 
 
 def check_delay(delay: Delay | Callable[[], Delay], *, outputs: int = 2, draws: int = 20_000) -> Delay:
-    """Check that draws of a delay model have the mean, the tail and the sub-exponential pair that it declares.
+    """Check that a delay model's draws have its declared distribution.
 
     Args:
       delay: the delay model.
-      outputs: how many outputs it draws for, ``>= 1``.
-      draws: how many rounds are drawn; tolerances are five standard errors.
+      outputs: number of outputs in a draw, ``>= 1``.
+      draws: number of rounds to draw. Tolerances are five standard errors.
 
     Raises:
-      AssertionError: where the model breaks a promise.
+      AssertionError: if the mean, the tail or the sub-exponential pair is not as declared.
     """
     delay = made(delay, Delay)
     name = survives(delay, outputs=outputs)
@@ -38,7 +38,7 @@ def check_delay(delay: Delay | Callable[[], Delay], *, outputs: int = 2, draws: 
     numbers = drawn.astype(np.float64)
     if math.isfinite(mean):
         averages, errors = numbers.mean(axis=0), STANDARD_ERRORS * numbers.std(axis=0) / math.sqrt(draws) + 1e-6 * (1 + mean)
-        # Of several outputs the mean is the largest; a cut to a maximum can only lower it.
+        # The model's mean is the largest of its outputs' means. A cut to a maximum can only lower them.
         is_cut = isinstance(delay, Model) and delay.maximum is not None
         right = bool(np.all(averages <= mean + errors)) and (is_cut or bool(np.any(averages >= mean - errors)))
         require(right, name, f"declares a mean of {mean:.6g}, but {draws} draws have {averages} with tolerances {errors}")
@@ -52,7 +52,7 @@ def check_delay(delay: Delay | Callable[[], Delay], *, outputs: int = 2, draws: 
     if delay.sub_exponential is not None and math.isfinite(mean):
         xi, b = map(float, delay.sub_exponential)
         for h in [sign * step for sign in (-1, 1) for step in ((0.5 / b, 0.1 / b) if b else (0.5 / max(xi, 1), 0.1 / max(xi, 1)))]:
-            # Each output about its own mean, because that of the model is the largest.
+            # Centre each output by its own mean, because the model's mean is the largest of the outputs' means.
             growth = np.exp(h * (numbers - numbers.mean(axis=0)))
             error = STANDARD_ERRORS * growth.std(axis=0) / math.sqrt(draws) + 1e-6
             most = math.exp(h * h * xi * xi / 2)

@@ -27,17 +27,17 @@ def check_kernel(
 ) -> Kernel:
     """Check that a kernel is a covariance function, in float64.
 
-    It must be symmetric and positive semi-definite, also at points close together and far apart; ``diag`` and ``along_axes`` must agree
-    with it, and its gradients with finite differences; it must survive being taken apart as a pytree, and keep float32.
+    It must be symmetric and positive semi-definite, also at points close together and far apart. ``diag`` and ``along_axes`` must agree
+    with it, and its gradients with finite differences. It must be a pytree, and return float32 for float32.
 
     Args:
       kernel: the kernel, of any number of axes unless ``points`` are given.
-      points: ``[n, d]`` points to look at, such as the arm numbers of a ``Gram``; default: sets of points on one axis and on two.
-      formula: the covariances ``[n, p]`` of points ``[n, d]`` and ``[p, d]`` in NumPy, written apart from the kernel. Give it, because a
-        kernel with a wrong factor may still be a covariance function. A kernel that declares a ``spectrum`` is compared with its integral.
+      points: ``[n, d]`` points to evaluate, such as the arm numbers of a ``Gram``; default sets of points on one axis and on two.
+      formula: the covariances ``[n, p]`` of points ``[n, d]`` and ``[p, d]`` in NumPy, written without the kernel. Give it, because a
+        kernel with a wrong factor may still be a covariance function. If a kernel declares a ``spectrum``, its integral is the default.
 
     Raises:
-      AssertionError: where the kernel breaks a promise.
+      AssertionError: if the kernel breaks a promise.
     """
     kernel = made(kernel, Kernel)
     name = survives(kernel)
@@ -68,7 +68,7 @@ def check_kernel(
             near(name, "gives the same rows for fewer points", rows, matrix[: len(half)], 1e-12 * size)
             near(name, "diag is the diagonal", diagonal, np.diagonal(matrix), 1e-12 * size)
             least = float(np.linalg.eigvalsh((matrix + matrix.T) / 2)[0])
-            # Entries carry some roundings each, and an eigenvalue moves by their sum over a row at most.
+            # Every entry has rounding errors, and an eigenvalue changes at most by their sum over a row.
             require(least >= -1e-13 * size * len(x), name, f"must be positive semi-definite, got a least eigenvalue of {least:.3g}")
             if product is not None:
                 near(name, "is the product of along_axes", matrix, np.prod(product, axis=0), 1e-12 * size)
@@ -81,7 +81,7 @@ def check_kernel(
 
 
 def _points_of(kernel: Kernel) -> list[np.ndarray]:
-    """Return sets of points ``[n, d]`` on one axis and on two: equal, from close together to far apart."""
+    """Return points ``[n, d]`` on one axis and two, near and far."""
     rng = np.random.default_rng(0)
     line = np.concatenate([np.linspace(-2, 2, 33), 0.3 + np.geomspace(1e-3, 1.0, 12), [0.0, 0.0]])[:, None]
     plane = np.concatenate([rng.uniform(-2, 2, (24, 2)), 0.05 * rng.uniform(-2, 2, (12, 2)), np.ones((2, 2)), [[0.0, 1.0], [0.0, -1.0]]])
@@ -95,7 +95,7 @@ def _points_of(kernel: Kernel) -> list[np.ndarray]:
 
 
 def _stationary(kernel: Stationary) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """Return the covariances whose spectral density is Student's t of as many degrees of freedom as the kernel declares."""
+    """Return the covariances with a spectral density of Student's t."""
     from scipy.special import gamma, kv
 
     def formula(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -110,7 +110,7 @@ def _stationary(kernel: Stationary) -> Callable[[np.ndarray, np.ndarray], np.nda
 
 
 def _check_gradients(name: str, kernel: Kernel, x: np.ndarray) -> None:
-    """Check derivatives by hyper-parameters and points against central differences, and that all are finite."""
+    """Check that gradients are finite and near central differences."""
     weights, h = np.random.default_rng(1).normal(size=(len(x), len(x))), 1e-6
     leaves, structure = jax.tree.flatten(kernel)
     real = [number for number, leaf in enumerate(leaves) if jnp.issubdtype(jnp.result_type(leaf), jnp.floating)]
@@ -125,7 +125,7 @@ def _check_gradients(name: str, kernel: Kernel, x: np.ndarray) -> None:
     def scaled(number: int, factor: float) -> list[Array]:
         return [*ours[:number], ours[number] * factor, *ours[number + 1 :]]
 
-    # Points that differ from all others, because a kernel may have a corner where two points meet.
+    # All points differ, because a kernel may have a corner where two points meet.
     y, way = x + 0.0317, np.random.default_rng(2).normal(size=x.shape)
 
     @jax.jit
@@ -144,6 +144,6 @@ def _check_gradients(name: str, kernel: Kernel, x: np.ndarray) -> None:
         tolerance = 1e-6 * (1 + float(np.abs(weights).sum()) + abs(expected))
         near(name, f"gradient by hyper-parameter {number}, times its value", np.sum(slope * leaf), expected, tolerance)
     if np.array_equal(x, np.round(x)):
-        # Whole numbers are arms or categories, by which there is no derivative.
+        # Whole numbers are arms or categories, without a derivative.
         return
     near(name, "gradient by points", np.sum(by_point * way), point_expected, 1e-4 * (1 + abs(point_expected)))

@@ -15,15 +15,15 @@ from jaxbandit.testing.common import require
 
 
 def check_plot(plot: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """Check that a plot function draws labelled axes and writes nothing, and return what it returns.
+    """Check that a plot function draws labelled axes, and return its result.
 
     Args:
-      plot: a function that returns a figure, or Axes, or an array of Axes; it must draw on the argument ``ax`` where it has one.
+      plot: a function that returns a figure, Axes or an array of Axes. If it has an argument ``ax``, it must draw there.
       args: its positional arguments.
       options: its arguments by name.
 
     Raises:
-      AssertionError: where the function breaks a promise.
+      AssertionError: if the function breaks a promise, such as to write no file.
     """
     import matplotlib as mpl
     import matplotlib.pyplot as plt
@@ -45,7 +45,7 @@ def check_plot(plot: Callable[..., Any], *args: Any, **options: Any) -> Any:
     axes = [axis for figure in dict.fromkeys(figures) for axis in figure.axes if axis.has_data() and axis.axison]
     require(bool(axes), name, "must draw data on Axes with visible axes")
     for number, axis in enumerate(axes):
-        # Panels of a row may share the label of a y axis, those of a column that of an x axis.
+        # Panels of a row may share the label of the y axis, and panels of a column the label of the x axis.
         beside = [(other, other.get_subplotspec()) for other in axes if other.figure is axis.figure]
         place = axis.get_subplotspec()
         column = [other for other, at in beside if other is axis or (at and place and at.colspan == place.colspan)]
@@ -55,7 +55,7 @@ def check_plot(plot: Callable[..., Any], *args: Any, **options: Any) -> Any:
             "y": (axis.yaxis, [other.get_ylabel() for other in row]),
         }
         for side, (own, labels) in sides.items():
-            # Ticks with words, such as names of algorithms, need no label; a bar of colours has one on the side of its ticks.
+            # Ticks with words, such as names of algorithms, need no label. A colour bar has its label on the side of its ticks.
             has_words = isinstance(own.get_major_formatter(), FixedFormatter | FuncFormatter | StrCategoryFormatter)
             labelled = any(labels) or has_words or not own.get_majorticklocs().size or axis.get_label() == "<colorbar>"
             require(labelled, name, f"must label the {side} axis of panel {number}, titled {axis.get_title()!r}")

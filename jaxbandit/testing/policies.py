@@ -19,18 +19,18 @@ from jaxbandit.testing.common import made, near, require, survives
 
 
 def check_policy(policy: Policy | Callable[[], Policy], *, late: int = 1, equals_wait: bool = True) -> Policy:
-    """Check that a feedback policy learns what arrives, when it arrives, and nothing else, in float64.
+    """Check that a feedback policy uses arrived values only, in float64.
 
-    Without delay it must be :class:`~jaxbandit.feedback.Wait`. A value that is under way must change nothing, whatever stands in its
-    slot; once it has arrived, the mean of its output must follow it.
+    Without delay its beliefs must be those of :class:`~jaxbandit.feedback.Wait`. A pending value must not change any belief, whatever its
+    slot contains. Once a value has arrived, the mean of its output must follow the value.
 
     Args:
       policy: the policy.
-      late: rounds by which the late values of the check arrive, ``>= 1``; the policy must take in values that are so late.
-      equals_wait: whether beliefs are those of ``Wait`` once nothing is under way; no for a policy that weighs values by their age.
+      late: delay of the late values in rounds, ``>= 1``. The policy must use values of that delay.
+      equals_wait: whether beliefs are those of ``Wait`` once no value is pending. False for a policy that weighs values by their age.
 
     Raises:
-      AssertionError: where the policy breaks a promise.
+      AssertionError: if the policy breaks a promise.
     """
     policy = made(policy, Policy)
     name = survives(policy, outputs=2)
@@ -38,10 +38,10 @@ def check_policy(policy: Policy | Callable[[], Policy], *, late: int = 1, equals
         rng, rounds = np.random.default_rng(0), late + 3
         domain = domains.product([np.linspace(0, 1, 4), np.linspace(0, 1, 3)])
         model = surrogate(domain, SquaredExponential(length_scale=0.4), noise_variance=0.1, outputs=2, form="features")
-        # The model may be of low rank: beliefs are compared at the points that were looked at.
+        # The model may have a low rank, therefore beliefs are compared at the observed points.
         chosen, values = rng.permutation(domain.size)[:rounds], rng.normal(size=(rounds, 2))
         at_once = np.tile(np.arange(1, rounds + 1)[:, None], (1, 2))
-        # All values of the first rounds arrive in round ``1 + late``; later ones arrive at once.
+        # All values of the first rounds arrive in round ``1 + late``. Later values arrive at once.
         delayed = np.maximum(at_once, 1 + late)
         play = _player(canonicalise(model), chosen, rounds + 1)
         wait, own = play(Wait(), values, at_once), play(policy, values, at_once)
@@ -72,7 +72,7 @@ def check_policy(policy: Policy | Callable[[], Policy], *, late: int = 1, equals
 
 
 def _player(model: Surrogate, chosen: np.ndarray, capacity: int) -> Callable[..., tuple[np.ndarray, np.ndarray]]:
-    """Return a function that gives means and deviations ``[T + 1, k, M]`` of a policy, given values ``[T, k]`` and when they are due."""
+    """Return a function of policy, values and arrivals that returns beliefs."""
 
     @jax.jit
     def play(policy: Policy, values: Array, due: Array) -> tuple[Array, Array]:
@@ -85,7 +85,7 @@ def _player(model: Surrogate, chosen: np.ndarray, capacity: int) -> Callable[...
             posterior = policy.learn(learner, posterior, pending.arriving(t, index, value, when))
             return (posterior, pending), _belief(learner, posterior)
 
-        # An initial design of one point comes before round 1.
+        # An initial design of one point precedes round 1.
         begun = policy.condition(learner, policy.init(learner), jnp.int32(chosen[-1]), jnp.asarray([0.7, -0.4]))
         start = begun, Pending.empty(capacity, 2, values.dtype)
         rows = jnp.arange(1, rounds + 1, dtype=jnp.int32), jnp.asarray(chosen, jnp.int32), values, due.astype(jnp.int32)

@@ -16,14 +16,14 @@ from jaxbandit.testing.common import STANDARD_ERRORS, made, near, require
 
 
 def check_problem(problem: AbstractProblem | Callable[[], AbstractProblem], *, draws: int = 4000) -> AbstractProblem:
-    """Check that a problem's optimum is feasible and the best, and that its draws are centred with the declared variance.
+    """Check a problem's optimum, and the mean and variance of its draws.
 
     Args:
-      problem: the problem, or a random family, of which two instances are looked at.
-      draws: rounds that are observed at each of a few points; tolerances are five standard errors.
+      problem: the problem, or a random family, from which the check samples two instances.
+      draws: number of observations at each of five points. Tolerances are five standard errors.
 
     Raises:
-      AssertionError: where the problem breaks a promise.
+      AssertionError: if the problem breaks a promise.
     """
     problem = made(problem, AbstractProblem)
     name = f"{type(problem).__name__} {problem.name!r}"
