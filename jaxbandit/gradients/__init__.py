@@ -1,8 +1,8 @@
 """Derivatives of simulated studies with respect to hyper-parameters.
 
-An algorithm on a grid chooses by a maximum, so what a trial gives is piecewise constant in every hyper-parameter and its plain derivative
-is zero. :class:`SmoothedLoss` has the gradient of the loss smoothed over small steps of the parameters, estimated from antithetic pairs of
-trials on common random numbers: ``jax.grad``, ``jax.jit`` and optax work on it, with any algorithm, problem and delay, unchanged::
+An algorithm on a grid chooses by a maximum, so the results of a trial are piecewise constant in every hyper-parameter, and their plain
+derivative is zero. :class:`SmoothedLoss` has the gradient of the loss smoothed over small steps of the parameters, estimated from
+antithetic pairs of trials on common random numbers. ``jax.grad``, ``jax.jit`` and optax work on it for any algorithm, problem and delay::
 
     params, build = logarithms(Rpol(), model, "estimator.reward_width", "penalty_growth")
     loss = SmoothedLoss(problem, build, horizon=200, pairs=64)

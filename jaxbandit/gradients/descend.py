@@ -60,7 +60,7 @@ class Logarithms:
     def limits(self, params: Mapping[str, Array]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Return the least and the largest logarithm of each field.
 
-        Both are like ``params``, and infinite where a field has no limit.
+        Both are like ``params``, and infinite for a field without a limit.
         """
         low, high = {}, {}
         # Rounding a logarithm to float32 could cross the end of a range: keep this far away from it.
@@ -71,7 +71,7 @@ class Logarithms:
             for step in way:
                 item = getattr(item, step)
             if isinstance(item, RangedSurrogate) and name == "length_scale":
-                # A length-scale for all axes stays in the ranges of all of them.
+                # A shared length-scale stays in the ranges of all axes.
                 least, largest = (item.low, item.high) if np.ndim(value) else (max(item.low), min(item.high))
             else:
                 check = next(parameter.check for parameter in parameters(type(item)) if parameter.name == name)
@@ -90,19 +90,18 @@ def logarithms(
     """Return logarithms of hyper-parameters, and the function that builds from them.
 
     Args:
-      algorithm: the algorithm; its values are where the parameters start.
+      algorithm: the algorithm; parameters start at its values.
       model: the GP model.
-      *paths: dotted paths of fields, as for :func:`~jaxbandit.sweep`; one that begins with ``"model."`` names a field of the model, such
+      *paths: dotted paths of fields, as for :func:`~jaxbandit.sweep`; a path that begins with ``"model."`` names a field of the model, such
         as ``"model.noise_variance"``, or ``"model.length_scale"`` of a model of :func:`~jaxbandit.ranged`.
 
     Returns:
-      The logarithms of the fields by path, and the ``build`` that :class:`SmoothedLoss` takes. Each has the shape of its field: ``[]`` for
-      one number, ``[m]`` for one of each constraint, and ``[G]`` for the noise variance of a model, which has one for each group of
-      outputs that share kernel and noise variance, ``[1]`` where all outputs do. :func:`descend` keeps to the range of a field that has
-      one, such as a probability, or the length-scale of a ranged model.
+      The logarithms of the fields by path, and ``build`` of :class:`SmoothedLoss`. A logarithm has the shape of its field: ``[]`` for one
+      number, ``[m]`` for a number per constraint, and ``[G]`` for the noise variance of a model, a number per group of outputs that share
+      kernel and noise variance. :func:`descend` stays in the range of a field, such as a probability or the length-scale of a ranged model.
 
     Raises:
-      InvalidArgument: on no path, or one that names no field, a static one, or one that does not hold positive numbers.
+      InvalidArgument: without a path, or on a path of an unknown field, a static field, or a field without positive numbers.
     """
     if not paths:
         raise InvalidArgument('paths: give at least one field, such as "estimator.reward_width"')
@@ -125,7 +124,7 @@ def _positive(algorithm: Algorithm, model: Surrogate, path: str) -> np.ndarray:
         names = [f.name for f in dataclasses.fields(item)] if dataclasses.is_dataclass(item) else []
         check_known(name, names, f"paths.{path}", f"{type(item).__name__} has")
         item = getattr(item, name)
-    # This refuses static fields by name.
+    # This raises an error on static fields.
     set_field({"algorithm": algorithm, "model": model}, _whole(path), item, f"paths.{path}")
     is_leaf = jax.tree.leaves(item) and jax.tree.leaves(item)[0] is item
     values = np.asarray(item if is_leaf else np.nan, np.float64)
@@ -158,34 +157,34 @@ def descend(
        common fresh trials. The best replaces the start only if on as many further trials it is better by more than the half-width
        of the 95% interval of the paired difference.
 
-    All of it runs one compiled program. Fields that :func:`logarithms` has made the parameters of keep to their ranges: points are
-    projected into these, less ``loss.step`` on every side, so that only trials of the start are played outside.
+    All trials run in one compiled program. Parameters from :func:`logarithms` stay in the ranges of their fields: points are projected into
+    the ranges, less ``loss.step`` on every side, so that only trials of the start may run outside.
 
     With ``dual_step`` a loss :class:`SubjectTo` a budget is a constrained problem: after each step its multiplier moves by ``dual_step``
-    times what the violation exceeds the budget, and stays at least 0 (Arrow, Hurwicz and Uzawa 1958, dual ascent). The best candidate is
-    then the one with the least objective among those within the budget, or with the least violation where none is. It replaces a start
-    within the budget if it is better by more than that half-width and still within the budget on the further trials, and a start that
-    is not if its violation is less by more than that.
+    times the violation's excess over the budget, and stays at least 0 (Arrow, Hurwicz and Uzawa 1958, dual ascent). The best candidate
+    has the least objective of the candidates within the budget, or the least violation if no candidate is within. It replaces a start
+    within the budget if it is better by more than the half-width and still within the budget on the further trials, and a start beyond
+    the budget if its violation is less by more than the half-width.
 
     Args:
       loss: the smoothed loss.
-      params: where to start, a pytree of floating-point numbers.
+      params: the start, a pytree of floating-point numbers.
       key: PRNG key.
-      optimizer: of optax; default Adam with a cosine decay from 0.1, ``b1 = 0.8`` and ``b2 = 0.95``.
+      optimizer: an optimizer of optax; default Adam with a cosine decay from 0.1, ``b1 = 0.8`` and ``b2 = 0.95``.
       steps: number of steps; each takes ``2 loss.pairs`` trials.
-      screen: number of screened points; 1 for none but the start, which is best where there are many parameters and the start is not bad:
-        points at random lie the farther away the more parameters there are.
+      screen: number of screened points. 1, the start alone, is best for a good start and many parameters, because the distance of random
+        points grows with the number of parameters.
       reach: half-width of the box that is screened, in units of the parameters.
       validate: trials of the validation, and of the confirmation.
       every: steps between two iterates that are validated.
-      dual_step: step, > 0, of the multiplier's ascent; default none, for a multiplier that stays as it is.
+      dual_step: step, > 0, of the multiplier's ascent; default ``None``, for a constant multiplier.
 
     Returns:
       The best parameters, all candidates, the improvement over the start with its interval, and the history of the descent. With
       ``dual_step`` losses and improvement are those of the objective, and the history has ``violation`` and ``multiplier``, too.
 
     Raises:
-      InvalidArgument: on numbers out of range, parameters that make no study, a start whose trials fail, or ranges that leave no room for
+      InvalidArgument: on numbers out of range, parameters without a valid study, a start with failed trials, or ranges too narrow for
         ``loss.step`` on both sides.
     """
     subject = loss.measure if isinstance(loss.measure, SubjectTo) else None
@@ -303,7 +302,7 @@ def _rebuilt(like: Params, points: np.ndarray) -> Params:
 def _tuned(
     loss: SmoothedLoss, params: Params, found: tuple[tuple[Candidate, ...], float, tuple[float, float], dict[str, np.ndarray]]
 ) -> Tuned[Params]:
-    """Return the result of a descent whose best parameters are these."""
+    """Return the result of a descent with its best parameters."""
     best = jax.tree.map(jnp.exp, params) if isinstance(loss.build, Logarithms) else params
     algorithm, model = loss.build(params)
     return Tuned(best, *found, params, algorithm, model)

@@ -1,6 +1,6 @@
-"""Beliefs along fixed points: what can be differentiated exactly.
+"""Beliefs along fixed points, with exact derivatives.
 
-The points stay as they are, though an algorithm would choose others: :class:`~jaxbandit.gradients.SmoothedLoss` is for that.
+The points stay fixed, although an algorithm would choose others; :class:`~jaxbandit.gradients.SmoothedLoss` includes the choices.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ def replay(
 
     Every floating-point leaf of ``model`` that is traced has a derivative. ``jax.grad`` of any of its results with respect to
     ``model.noise_variance`` or ``model.prior_mean`` is exact up to rounding, in forward and in reverse mode; reverse mode keeps about ``2
-    sqrt(T)`` posteriors. Points may repeat. So it is with respect to ``length_scale`` and ``variance`` of a model of
-    :func:`~jaxbandit.ranged`, whose features stand for the kernel up to its ``tolerance``; their derivative is some thirty times less
-    accurate at the shortest length-scale, so choose a small one. Every other form (dense features, products, rows) is made on the host from
-    one kernel and has no derivative in it; the exact one of a box has it in the numbers of ``model.forms[g].kernel``.
+    sqrt(T)`` posteriors. Points may repeat. Derivatives also exist with respect to ``length_scale`` and ``variance`` of a model of
+    :func:`~jaxbandit.ranged`. Its features approximate the kernel up to its ``tolerance``, and their derivative is some thirty times less
+    accurate at the shortest length-scale, so choose a small tolerance. Other forms (dense features, products, rows) are computed on the
+    host and have no derivative in the kernel; the exact form of a box has derivatives in the numbers of ``model.forms[g].kernel``.
 
     Args:
-      model: the GP model; ``jaxbandit.replace(model, noise_variance=...)`` puts a traced number in.
+      model: the GP model; ``jaxbandit.replace(model, noise_variance=...)`` sets a traced number.
       indices: ``[T]`` numbers of the points observed, on a box the points ``[T, d]`` in the units of its axes.
       values: ``[T, k]`` values observed there, one for each output.
 
     Raises:
-      InvalidArgument: on shapes that do not fit, points outside the domain or values that are not finite, where they are not traced.
+      InvalidArgument: on shapes that do not fit, and, unless they are traced, on points outside the domain or values that are not finite.
     """
     box = model.domain if isinstance(model.domain, Box) else None
     (integers if box is None else finite_numbers)("indices", indices)

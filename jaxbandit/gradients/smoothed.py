@@ -1,8 +1,8 @@
 """Losses of trials, and a loss of studies with a smoothed gradient.
 
-The gradient is that of the loss averaged over small steps of the parameters. Steps are rows of two-level factorial designs, orthogonal and
-with sum 0, so that no parameter's effect is mistaken for another's or for a shift (Plackett and Burman 1946). Columns and signs are drawn
-anew for every copy, which spreads the effects of interactions evenly.
+The loss is averaged over small steps of the parameters. Steps are rows of two-level factorial designs, orthogonal and with sum 0, so that
+the effect of a parameter is independent of other effects and of a shift (Plackett and Burman 1946). Every copy of the design has random
+columns and signs, which spread the effects of interactions evenly.
 """
 
 from __future__ import annotations
@@ -90,14 +90,13 @@ def best_feasible(measures: Curves) -> Array:
 class SubjectTo(Declared):
     """Lagrangian of the least objective within a budget of violation.
 
-    It is ``objective + multiplier (violation - budget)``. With a multiplier of its own each budget has a loss to descend on;
-    :func:`descend` finds the multiplier that fits the budget when it is given a ``dual_step``.
+    It is ``objective + multiplier (violation - budget)``. With a ``dual_step`` :func:`descend` finds the multiplier that fits the budget.
 
     Attributes:
       multiplier: dual variable, at least 0; programs of trials do not depend on it.
-      budget: largest mean violation of a round that is allowed.
-      objective: loss that is made small.
-      violation: loss that stays within the budget.
+      budget: largest allowed mean violation of a round.
+      objective: loss to minimise.
+      violation: loss to keep within the budget.
     """
 
     multiplier: Annotated[Scalar, nonnegative] = 1.0
@@ -124,7 +123,7 @@ class SubjectTo(Declared):
 class LossParts(NamedTuple):
     """Objective and violation of one trial.
 
-    It is equal for equal functions, so that one program serves all multipliers.
+    Equal functions make it equal, so that one program serves all multipliers.
     """
 
     objective: Loss
@@ -163,22 +162,22 @@ class Estimate:
 class SmoothedLoss(Described):
     r"""Mean loss of trials, with the gradient of its smoothed form.
 
-    Trials come in pairs on common random numbers, which stand on opposite sides of the parameters along the rows :math:`\xi_i` of
-    two-level factorial designs:
+    Trials are pairs on common random numbers, at opposite sides of the parameters along the rows :math:`\xi_i` of two-level factorial
+    designs:
 
     .. math::
         J_h(\theta) = E_\xi\, J(\theta + h \xi), \qquad
         \hat g = \frac{1}{n} \sum_i \xi_i \frac{L_i(\theta + h \xi_i) - L_i(\theta - h \xi_i)}{2 h}
 
     ``loss(params, key)`` is the mean over all ``2 pairs`` trials, and ``jax.grad(loss)`` is :math:`\hat g`, from the same execution of one
-    program. For a loss that is linear in the parameters the gradient is exact; otherwise it is that of the loss averaged over the corners
-    of a cube of half-width ``step``. Reverse mode alone, and first derivatives only. Trials of a model that needs float64 are in float64;
-    inside ``jit`` that takes ``jax.enable_x64``, and is refused by name without.
+    program. For a loss that is linear in the parameters the gradient is exact; otherwise it is the gradient of the loss averaged over the
+    corners of a cube of half-width ``step``. Only reverse mode and first derivatives are available. Trials of a model that needs float64
+    are in float64; inside ``jit`` they need ``jax.enable_x64``, and raise an error without it.
 
     Args:
       problem: a problem or a random family, as for :func:`~jaxbandit.simulate`.
       build: pure function from the parameters, a pytree of floating-point arrays, to an algorithm and a model; :func:`logarithms` makes
-        one. It is traced: parameters set numbers, not structure or shapes.
+        one. JAX traces it, so parameters set numbers, not structure or shapes.
       horizon: rounds of a trial.
       pairs: pairs of trials, a multiple of the least power of two above the number of parameters.
       step: half-width :math:`h` of the smoothing, at least 0.05, in units of the parameters. The standard error falls as ``1 / step``.
@@ -186,8 +185,8 @@ class SmoothedLoss(Described):
       initial, informed, delay, feedback, capacity, block: as for :func:`~jaxbandit.simulate`.
 
     Raises:
-      InvalidArgument: on numbers out of range, and when called on parameters that ``build`` makes no algorithm and model of, that are no
-        floating-point numbers, or of which there are too many for ``pairs``.
+      InvalidArgument: on numbers out of range, and when called on parameters that are not floating-point numbers, are too many for
+        ``pairs``, or do not make an algorithm and a model by ``build``.
     """
 
     described: ClassVar[str] = "a loss, jaxbandit.gradients.SmoothedLoss(...)"
@@ -196,7 +195,7 @@ class SmoothedLoss(Described):
     _: dataclasses.KW_ONLY
     horizon: Rounds
     pairs: Annotated[int, whole(1)] = 32
-    # Below 0.05 the gradient is that of rounding, which breaks ties between points that are equal to the last bit.
+    # Below 0.05 the gradient measures rounding, because rounding decides between points with almost equal scores.
     step: Annotated[float, between(0.05, float("inf"), open_low=False, open_high=True)] = 0.3
     measure: Annotated[Loss, function("(curves)")] | SubjectTo = regret_and_violation
     initial: InitialDesign = InitialDesign()
@@ -221,7 +220,7 @@ class SmoothedLoss(Described):
     def __call__(self, params: Params, key: KeyOrSeed) -> Array:
         """Return the mean loss ``[]`` of a round.
 
-        Its gradient is the smoothed one. Raises ``InvalidArgument`` as the class describes.
+        Its gradient is the smoothed gradient. Raises ``InvalidArgument`` as the class describes.
         """
         self._check(params)
         return _value(self, params, key)
@@ -316,7 +315,7 @@ def _estimate(loss: SmoothedLoss, params: Params, key: Key) -> Estimate:
 def _pairs(params: Params, key: Key, step: Scalar, *, pairs: int) -> tuple[Array, Params, Array, Key]:
     """Return directions ``[n, d]``, parameters ``[2n]``, trials' numbers, and trials' key.
 
-    The parameters stand a step along the directions and a step against them.
+    The parameters are one step along the directions and one step against them.
     """
     flat, rebuild = ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), params))
     design_key, trials_key = jax.random.split(key)

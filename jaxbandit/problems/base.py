@@ -38,14 +38,14 @@ class AbstractProblem(OnDomain):
     Attributes (fields or properties of the subclass):
       domain: the ``M`` points.
       noise: a noise model, see ``jaxbandit.problems.noise``.
-      delay: a delay model, see :mod:`jaxbandit.delays`; feedback arrives after it unless a run is given another. Default: no delay.
-      name: label of the problem in tables, figures and files. Compiled programs do not see it, so that problems of one shape share them.
-      means: ``[1 + m, M]`` mean reward, then mean constraints, of an instance; a random family has none.
-      norm: ``[]`` RKHS norm of an instance's reward, ``None`` (the default) where it is unknown.
+      delay: a delay model, see :mod:`jaxbandit.delays`; feedback arrives after it unless a run has its own. Default: no delay.
+      name: label of the problem in tables, figures and files. Compiled programs do not depend on it, so problems of equal shape share them.
+      means: ``[1 + m, M]`` mean reward, then mean constraints, of an instance; a random family has no means.
+      norm: ``[]`` RKHS norm of an instance's reward; ``None`` (the default) if it is unknown.
       is_random: whether each trial has its own instance; default: no.
-      has_means: whether ``means`` are known, as those of an instance are; default: yes.
+      has_means: whether ``means`` are known, as for an instance; default: yes.
       reveals_constraints: whether :meth:`constraint_sample` shows each round's noisy constraint functions before the choice; default: no.
-      drawn_from: kernel whose functions a random family draws, ``None`` (the default) where there is none; see :meth:`model`.
+      drawn_from: kernel of the functions that a random family draws, ``None`` (the default) without a kernel; see :meth:`model`.
       on_boxes: whether :meth:`observe` takes a point of the unit cube, and the domain is a box; default: no.
     """
 
@@ -131,7 +131,7 @@ class AbstractProblem(OnDomain):
             millionth of the prior's, because a model needs some.
 
         Raises:
-          InvalidArgument: if the problem has no kernel, or no known variance of its noise, and the arguments have none either.
+          InvalidArgument: if neither the problem nor the arguments have a kernel, or a known variance of the noise.
         """
         kernel = self.drawn_from if kernel is None else kernel
         if kernel is None:
@@ -258,8 +258,8 @@ class Problem(AbstractProblem):
       domain: the ``M`` points.
       means: ``[1 + m, M]`` mean reward, then mean constraints (``<= 0`` is feasible).
       noise: a noise model, see ``jaxbandit.problems.noise``.
-      delay: a delay model, see :mod:`jaxbandit.delays`; feedback arrives after it unless a run is given another.
-      norm: ``[]`` RKHS norm of the reward before any shift, under the kernel it was made with; ``None`` where it is unknown.
+      delay: a delay model, see :mod:`jaxbandit.delays`; feedback arrives after it unless a run has its own.
+      norm: ``[]`` RKHS norm of the reward before any shift, under the kernel of its construction; ``None`` if it is unknown.
       name: label of the problem in tables, figures and files.
     """
 
@@ -428,13 +428,13 @@ def from_tables(
       domain: the ``M`` points.
       reward: ``[M]`` mean reward.
       constraints: ``[m, M]`` mean constraints, or ``[M]`` for one, or ``[]`` for none.
-      noise_variance: Gaussian noise variance of all outputs, or ``[1 + m]``, ``>= 0``; 1 where no noise is given.
+      noise_variance: Gaussian noise variance of all outputs, or ``[1 + m]``, ``>= 0``; default 1 without ``noise``.
       noise: a noise model, instead of ``noise_variance``.
       delay: a delay model; ``None`` for no delay.
       name: label of the problem in tables, figures and files.
 
     Raises:
-      InvalidArgument: on tables of the wrong shape or with NaN or infinite values, or on what is no noise or delay model.
+      InvalidArgument: on tables of the wrong shape or with NaN or infinite values, or on an invalid noise or delay model.
     """
     finite_numbers("reward", reward, Place(exactly(domain.size, words="one value per point of the domain")))
     finite_numbers("constraints", constraints)
@@ -475,12 +475,12 @@ def from_functions(
 ) -> Problem:
     """Make a problem from functions of a point ``x [d]``.
 
-    They are tabulated on the domain in float64: functions of ``jax.numpy`` in one go, and functions that JAX cannot trace, such as
+    They are tabulated on the domain in float64: functions of ``jax.numpy`` by one program, and functions that JAX cannot trace, such as
     functions of NumPy or with branches on ``x``, point by point; both tables are equally exact. Arguments are as for :func:`from_tables`,
     but either ``noise_variance`` or ``noise`` is required.
 
     Raises:
-      InvalidArgument: when a function does not give one finite number per point, or on what is no noise or delay model, or without noise.
+      InvalidArgument: when a function does not return one finite number per point, on an invalid noise or delay model, or without noise.
     """
     if isinstance(constraints, str | Mapping | np.ndarray | jax.Array) or not isinstance(constraints, Iterable):
         raise checks.InvalidArgument(f"constraints: must be a list of functions of one point x [d], got {checks.short(constraints)}")

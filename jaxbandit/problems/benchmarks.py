@@ -62,9 +62,9 @@ def _gramacy(x: Array) -> Sequence[Any]:
 def gramacy(*, noise_variance: NoiseVariance = 0.0) -> BoxProblem:
     """Make the problem of Gramacy et al. (2016) on a square.
 
-    It stands in *Modeling an augmented Lagrangian for blackbox constrained optimization*, sec. 2. Minimise ``x1 + x2`` on ``[0, 1]^2``
+    The source is *Modeling an augmented Lagrangian for blackbox constrained optimization*, sec. 2. Minimise ``x1 + x2`` on ``[0, 1]^2``
     subject to ``1.5 - x1 - 2 x2 - sin(2 pi (x1^2 - 2 x2)) / 2 <= 0`` and ``x1^2 + x2^2 <= 1.5``. The paper's optimum is 0.5998 at (0.1954,
-    0.4044); two more are local.
+    0.4044); two more optima are local.
 
     Args:
       noise_variance: Gaussian noise variance of the outputs, one number or ``[3]``, ``>= 0``.
@@ -87,9 +87,8 @@ def _hartmann6(x: Array) -> Sequence[Any]:
 def hartmann6(*, noise_variance: NoiseVariance = 0.0) -> BoxProblem:
     """Make Hartmann's function of six variables with a constraint.
 
-    Maximise it on ``[0, 1]^6`` where ``|x| <= 1``. That is the constrained form of Letham et al. (2019), *Constrained Bayesian optimization
-    with noisy experiments*, sec. 5. Its optimum, 3.32237, is the unconstrained one, which the constraint keeps, with a second basin at
-    3.2032.
+    Maximise it on ``[0, 1]^6`` subject to ``|x| <= 1``, as Letham et al. (2019), *Constrained Bayesian optimization with noisy
+    experiments*, sec. 5. The unconstrained optimum, 3.32237, is feasible; there is a second basin at 3.2032.
 
     Args:
       noise_variance: Gaussian noise variance of the outputs, one number or ``[2]``, ``>= 0``.
@@ -110,9 +109,9 @@ def _ackley10(x: Array) -> Sequence[Any]:
 def ackley10(*, noise_variance: NoiseVariance = 0.0) -> BoxProblem:
     """Make Ackley's function of ten variables with two constraints.
 
-    Minimise it on ``[-5, 10]^10`` where ``sum x <= 0`` and ``|x| <= 5``. That is the problem of Eriksson and Poloczek (2021), *Scalable
-    constrained Bayesian optimization*, sec. 4. The optimum is 0, at 0, where the first constraint is active; local minima lie about every
-    whole point.
+    Minimise it on ``[-5, 10]^10`` subject to ``sum x <= 0`` and ``|x| <= 5``, as Eriksson and Poloczek (2021), *Scalable constrained
+    Bayesian optimization*, sec. 4. The optimum is 0 at the origin, and the first constraint is active there. There are local minima near
+    all points with whole coordinates.
 
     Args:
       noise_variance: Gaussian noise variance of the outputs, one number or ``[3]``, ``>= 0``.
@@ -133,10 +132,10 @@ def _pressure_vessel(x: Array) -> Sequence[Any]:
 def pressure_vessel(*, noise_variance: NoiseVariance = 0.0) -> BoxProblem:
     """Make the design of a pressure vessel.
 
-    It is that of Coello and Mezura-Montes (2002), *Constraint-handling in genetic algorithms*, App. Minimise the cost of a cylinder with
-    round heads that holds 1,296,000 cubic inches: shell and head are 1 to 99 sixteenths of an inch thick, two axes of whole numbers, radius
-    and length go from 10 to 200 inches. Stress in either and the length have limits. The best cost is 6059.714335; other repositories let
-    the thickness be any number, and so have lower ones.
+    The source is Coello and Mezura-Montes (2002), *Constraint-handling in genetic algorithms*, App. Minimise the cost of a cylinder with
+    round heads and a volume of 1,296,000 cubic inches. Shell and head are 1 to 99 sixteenths of an inch thick, two axes of whole numbers;
+    radius and length are 10 to 200 inches. The stress in shell and head and the length have limits. The best cost is 6059.714335; other
+    repositories have lower costs, because their thickness may be any number.
 
     Args:
       noise_variance: Gaussian noise variance of the outputs, one number or ``[5]``, ``>= 0``.
@@ -171,9 +170,9 @@ def _welded_beam(x: Array) -> Sequence[Any]:
 def welded_beam(*, noise_variance: NoiseVariance = 0.0) -> BoxProblem:
     """Make the design of a welded beam, with seven outputs.
 
-    It is that of Coello and Mezura-Montes (2002). Minimise the cost of weld and beam, ``[0.125, 10] x [0.1, 10]^3`` inches, within limits
-    of shear stress, bending stress, deflection, buckling load and two of geometry. The paper's best cost is 1.728226; the optimum of these
-    formulas is 1.724852.
+    The source is Coello and Mezura-Montes (2002). Minimise the cost of weld and beam, ``[0.125, 10] x [0.1, 10]^3`` inches, within limits
+    of shear stress, bending stress, deflection and buckling load and two limits of geometry. The paper's best cost is 1.728226; the optimum
+    of these formulas is 1.724852.
 
     Args:
       noise_variance: Gaussian noise variance of the outputs, one number or ``[7]``, ``>= 0``.
@@ -199,7 +198,7 @@ def _tension_spring(x: Array) -> Sequence[Any]:
 def tension_spring(*, noise_variance: NoiseVariance = 0.0) -> BoxProblem:
     """Make the design of a tension spring.
 
-    It is that of Arora (1989), *Introduction to optimum design*, after Coello and Mezura-Montes (2002). Minimise the weight of a spring,
+    The source is Arora (1989), *Introduction to optimum design*, after Coello and Mezura-Montes (2002). Minimise the weight of a spring,
     wire of 0.05 to 0.2, coil of 0.25 to 1.3 and 2 to 15 turns, within limits of deflection, shear stress, frequency and size. The paper's
     best weight is 0.012681; the optimum of these formulas is 0.012665. On larger boxes, which some repositories have, coils thinner than
     their wire divide by 0.
@@ -239,8 +238,8 @@ def _speed_reducer(x: Array) -> Sequence[Any]:
 def speed_reducer(*, noise_variance: NoiseVariance = 0.0) -> BoxProblem:
     """Make the design of a speed reducer.
 
-    It is that of Lemonge et al. (2010), *Constrained optimization problems in mechanical engineering design*. Minimise the weight of a gear
-    box over face 2.6 to 3.6, module 0.7 to 0.8, 17 to 28 teeth, an axis of whole numbers, shafts of length 7.3 to 8.3 and 7.8 to 8.3 and of
+    The source is Lemonge et al. (2010), *Constrained optimization problems in mechanical engineering design*. Minimise the weight of a gear
+    box over face 2.6 to 3.6, module 0.7 to 0.8, 17 to 28 teeth (an axis of whole numbers), shafts of length 7.3 to 8.3 and 7.8 to 8.3 and
     diameter 2.9 to 3.9 and 5 to 5.5, within eleven limits. The paper's best weight is 2996.348165; with the second shaft from 7.3 on, as
     some repositories have it, it would be 2994.47.
 

@@ -64,10 +64,10 @@ class Certificate:
     """Best feasible point that was found or given, with its evidence.
 
     Attributes:
-      value: its reward ``[]``, NaN where no feasible point was found.
+      value: its reward ``[]``, NaN without a feasible point.
       point: ``[d]`` in the units of the axes.
-      gradient: ``[]`` norm of the projected gradient of the Lagrangian there, per side of the box; NaN where the value was given.
-      gap: ``[]`` reward by which the best of another basin falls short, NaN where the value was given or there is no other.
+      gradient: ``[]`` norm of the projected gradient of the Lagrangian there, per side of the box; NaN for a given value.
+      gap: ``[]`` reward by which the best point of another basin falls short; NaN for a given value or a single basin.
     """
 
     value: Number
@@ -147,7 +147,7 @@ class OnBox(AbstractProblem):
     def optimum(self) -> Optimum:
         """Return the facts of the best feasible point.
 
-        The index is the best candidate's, because the form is that of finite domains.
+        The index is the best candidate's, because results on finite domains have the same form.
         """
         feasible = jnp.all(jnp.asarray(self.means)[1:] <= 0, axis=0)
         means = jnp.asarray(self.means)
@@ -233,15 +233,15 @@ def on_box(
     Args:
       domain: the box.
       reward: mean reward.
-      constraints: mean constraints, each ``<= 0`` where it is satisfied.
+      constraints: mean constraints; a constraint is satisfied where it is ``<= 0``.
       noise_variance, noise, delay, name: as for :func:`~jaxbandit.problems.from_functions`.
       best: the value and the coordinates of the best feasible point, with a category as its number; default: ``certified`` searches it in
         float64 from many starts.
 
     Raises:
       InvalidArgument: when JAX cannot trace a function, such as a function with Python's branches on numbers of the point, or a function
-        does not return one finite number per point; on a best point that lies outside, breaks a constraint, or has another value than the
-        reward there or a smaller value than a candidate; or without noise.
+        does not return one finite number per point; on a best point that is outside or infeasible, or whose value is not the reward there
+        or is smaller than a candidate's; or without noise.
     """
     own = noise_of(noise_variance, noise, 1 + len(constraints))
     named = {"reward": reward} | {f"constraints[{number}]": function for number, function in enumerate(constraints)}

@@ -174,10 +174,10 @@ def from_columns(
       columns: columns ``[M]`` by name.
       objective: ``"maximise NAME"`` or ``"minimise NAME"``, with the name of the column of its mean values.
       constraints: ``"NAME <= 80"`` or ``"NAME >= 0.5"`` each, on the mean values of a column.
-      points: names of the columns that hold the coordinates of a point; a column of texts is an axis of categories, in the order of their
+      points: names of the columns with the coordinates of a point; a column of texts is an axis of categories, in the order of their
         first appearance. ``None``: arms without coordinates, numbered from 0, for an explicit Gram matrix.
-      repeated: what to do with several rows at a point, ``"refuse"`` or ``"average"``.
-      blanks: what to do with a row in which one of the columns above is empty or NaN, ``"refuse"`` or ``"drop"``.
+      repeated: treatment of several rows at a point, ``"refuse"`` or ``"average"``.
+      blanks: treatment of a row with an empty or NaN entry in one of the columns above, ``"refuse"`` or ``"drop"``.
       noise: a noise model; default standard Gaussian noise.
       delay: a delay model; ``None`` for no delay.
       name: label of the problem in tables, figures and files.
@@ -191,7 +191,7 @@ def from_columns(
     bounds = [Constraint.read(bound, f"constraints[{number}]") for number, bound in enumerate(constraints)]
     if any(bound.relation == "=" for bound in bounds):
         raise InvalidArgument(f"constraints: an equality is made by problems.with_equalities, got {short(list(constraints))}")
-    # This refuses constraints that contradict each other.
+    # This raises an error on constraints that contradict each other.
     Constraint.merged(bounds)
     named = {"objective": [goal.name], "constraints": [bound.name for bound in bounds], "points": points or ()}
     for argument, label in ((argument, label) for argument, labels in named.items() for label in labels):
@@ -243,10 +243,10 @@ def from_csv(
     The file is in UTF-8, and its first line names the columns.
 
     Args:
-      path: the file; a relative path starts where the program was started.
+      path: the file; a relative path starts at the working directory.
       objective, constraints, points, repeated, blanks, noise, delay: as for :func:`from_columns`.
       name: label of the problem; default the name of the file.
-      delimiter: what separates columns, one character.
+      delimiter: separator of columns, one character.
 
     Raises:
       InvalidArgument: as :func:`from_columns`, on a file that cannot be read, and on rows of another length than the first.

@@ -36,7 +36,7 @@ class ArmsData:
       noise_bound: bound on the noise, ``R``, the largest residual in absolute value.
       threshold: least reward of a feasible arm, ``h``.
       labels: names of the ``M`` arms.
-      source: origin of the numbers; says "synthetic" when they are made up.
+      source: origin of the numbers; it contains "synthetic" for synthetic data.
     """
 
     problem: Problem
@@ -65,15 +65,15 @@ def light(path: FilePath | None = None, *, threshold: Positive | None = None, sc
     It has 601 training and 192 test readings of 41 sensors of an office. ``f`` = mean test reading, kernel = covariance of the standardised
     training readings, ``g = -f + h``. An observation is a random test row, read at the chosen sensor (the residuals of all sensors have sd
     288: heavy noise). With the paper's file ``B = 945.5``, and 19 sensors are feasible for ``h = B / 2``. The kernel matrix has eigenvalues
-    from 27 to 6e-5, for which float32 is hardly enough with raw readings: give a ``scale``, or use float64.
+    from 27 to 6e-5, so float32 is hardly enough for raw readings: pass a ``scale``, or use float64.
 
     Args:
-      path: the ``.mat`` file, of whose raw counts ``sensordata`` is read; default the environment variable ``JAXBANDIT_LIGHT``.
+      path: the ``.mat`` file with raw counts ``sensordata``; default the environment variable ``JAXBANDIT_LIGHT``.
       threshold: ``h > 0`` in the units of the readings; default ``B / 2``.
       scale: divisor ``> 0`` of all readings and of ``h``.
 
     Raises:
-      InvalidArgument: when no file is given; when it is missing, lacks a field or holds NaN; or when a parameter is out of range.
+      InvalidArgument: without a file; when the file is missing, lacks a field or has NaN; or when a parameter is out of range.
     """
     # Import SciPy here, because start-up should not pay for it.
     from scipy.io import loadmat
@@ -136,8 +136,8 @@ def stocks(path: FilePath | None = None, *, threshold: Positive | None = 100.0, 
       scale: divisor ``> 0`` of all prices and of ``h``.
 
     Raises:
-      InvalidArgument: when no file is given; when it is missing, has repeated or constant columns, or cells that are not finite numbers;
-        or when a parameter is out of range.
+      InvalidArgument: without a file; when the file is missing, has repeated or constant columns, or cells that are not finite numbers; or
+        when a parameter is out of range.
     """
     file = _file("stocks", path, "a price table (CSV: dates in the first column, then one column per stock, with a header)")
     try:
@@ -176,8 +176,8 @@ def stocks_synthetic(*, seed: Seed = 0, threshold: Positive | None = None, scale
 def light_or_synthetic(path: FilePath | None = None, **options: Any) -> ArmsData:
     """Return :func:`light` if there is a file, else :func:`light_synthetic`.
 
-    The file is ``path`` or that of ``JAXBANDIT_LIGHT``, and ``source`` tells which data set it is. The options are ``threshold`` and
-    ``scale``. Raises ``InvalidArgument`` on a file that cannot be used: made-up data never silently replace it.
+    The file is ``path`` or the value of ``JAXBANDIT_LIGHT``; the result's ``source`` names the data set. The options are ``threshold`` and
+    ``scale``. Raises ``InvalidArgument`` on an unusable file, and never replaces it by synthetic data.
     """
     return light_synthetic(**options) if path is None and not os.environ.get("JAXBANDIT_LIGHT") else light(path, **options)
 
@@ -186,7 +186,7 @@ def light_or_synthetic(path: FilePath | None = None, **options: Any) -> ArmsData
 def stocks_or_synthetic(path: FilePath | None = None, **options: Any) -> ArmsData:
     """Return :func:`stocks` if there is a file, else :func:`stocks_synthetic`.
 
-    The file is ``path`` or that of ``JAXBANDIT_STOCKS``, and ``source`` tells which data set it is. Options and errors are those of
+    The file is ``path`` or the value of ``JAXBANDIT_STOCKS``; the result's ``source`` names the data set. Options and errors are as for
     :func:`light_or_synthetic`.
     """
     return stocks_synthetic(**options) if path is None and not os.environ.get("JAXBANDIT_STOCKS") else stocks(path, **options)
@@ -195,7 +195,7 @@ def stocks_or_synthetic(path: FilePath | None = None, **options: Any) -> ArmsDat
 def _file(name: str, path: str | Path | None, what: str) -> Path:
     """Return a data set's file, or raise ``InvalidArgument`` without.
 
-    It is the argument ``path`` or that of the environment variable.
+    It is the argument ``path`` or the value of the environment variable.
     """
     variable = f"JAXBANDIT_{name.upper()}"
     given = path if path is not None else os.environ.get(variable) or None

@@ -65,8 +65,8 @@ def square_root(kernel: Kernel, domain: Domain) -> np.ndarray:
 def principal_root(kernel: Kernel, domain: Domain) -> np.ndarray:
     """Return the principal root ``[M, M]`` of the kernel matrix, in float64.
 
-    It is ``V sqrt(w) V^T`` of the kernel matrix ``V w V^T``. Symmetric domains have equal eigenvalues, whose eigenvectors are any basis of
-    a space and differ between numbers of BLAS threads; the principal root is unique.
+    For the kernel matrix ``V w V^T`` it is ``V sqrt(w) V^T``. On symmetric domains eigenvalues are equal, and their eigenvectors differ
+    between numbers of BLAS threads; the principal root is unique.
     """
     root = square_root(kernel, domain)
     half = root / np.sqrt(np.linalg.norm(root, axis=0))
@@ -239,16 +239,16 @@ def gp_draws(
     authors' scripts: 100 points of ``[-10, 10]``, ``k = 2 exp(-|x - y|^2 / (2 l^2))``, no noise; ``g`` is drawn again until ``g(0) <
     -0.2``, at the grid's point nearest to 0 (-0.101, because 0 is not on an even grid); that point is the field ``start``.
 
-    On a box, ``gp_draws(domain=box({"x": (-5.0, 5.0)}))``, each instance is a function of every point, and knows its best feasible point,
-    with a certificate, from ascents in the program that draws it.
+    On a box, ``gp_draws(domain=box({"x": (-5.0, 5.0)}))``, each instance is a function of every point. The program that draws it finds its
+    best feasible point by ascents, with a certificate.
 
     Args:
       variant: ``"recommended"`` or ``"code"``; each of the following arguments replaces a part of it.
       domain: other points, ``[M, d]``, or a box.
-      kernel: another kernel, its variance included; on a box a stationary one that sees the unit cube, so that length-scales are shares of
-        sides. The default has its length-scale in the units of the axes, which then must be linear.
+      kernel: another kernel, including its variance; on a box a stationary kernel on the unit cube, so that length-scales are shares of
+        sides. The default has its length-scale in the units of the axes, so the axes must be linear.
       noise: another noise model.
-      constraints: number of independent constraints, ``m >= 1`` (the paper has one).
+      constraints: number of independent constraints, ``m >= 1`` (paper: 1).
       attempts: most draws of ``g`` for an instance, ``>= 1``.
     """
     code, sides = variant == "code", domain.sides if isinstance(domain, Box) else ()
@@ -300,7 +300,7 @@ def gp_draws_infeasible(
     """Make a family of infeasible instances: :func:`gp_draws` with ``g`` shifted.
 
     The shift is ``eps - min g`` (CONFIG, sec. 6.1). The same key gives the same ``f``, and the same ``g`` before the shift, as
-    :func:`gp_draws`. The paper ran 50 of them.
+    :func:`gp_draws`. The paper ran 50 instances.
 
     Args:
       slack: ``eps > 0``, the least value of each constraint (paper: 0.1).

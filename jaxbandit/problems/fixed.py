@@ -107,7 +107,7 @@ def artificial(
 
     They minimise Branin, or modified Branin, under one constraint (Xu et al. 2023, sec. 6.2, Tables 3 and 4). ``f`` is the objective with
     its sign turned, ``g = c - Qr(c)`` for ``c`` = SinQ (P1, P2), InvBowl (P3, P4) or Bowl (P5, P6), and ``Qr`` is taken over the square,
-    not the grid, so that all grids have the same constraint. Share of feasible points and least objective on 401x401 points: P1 28.7%,
+    not the grid, so that all grids have the same constraint. Shares of feasible points and least objective on 401x401 points: P1 28.7%,
     0.560; P2 28.7%, -359.07; P3 1.64%, 12.164; P4 1.64%, -77.19; P5 57.3%, 0.3986; P6 57.3%, -211.30.
 
     Args:
@@ -116,7 +116,7 @@ def artificial(
       standardised: subtract ``f``'s mean over the grid and divide by its standard deviation there (about 350 to 390); recommended,
         because the objectives reach 2,000. ``False`` keeps the paper's units, as its scripts do.
       noise_variance: Gaussian noise variance of reward and cost, one number or ``[2]``, ``>= 0``, in the tables' units. The paper
-        gives none; the default is its model's ``lambda = 0.05^2``. Its scripts are noiseless (0).
+        states no variance; the default is its model's ``lambda = 0.05^2``. Its scripts are noiseless (0).
     """
     # Levels are Qr = 3/4 min + 1/4 max over the square. The bowl's least value is -50, at (-3, -3), and its greatest value is 119, at
     # (10, 10). The values of the sine are all of [-1, 1].
@@ -150,8 +150,7 @@ def data_rate(
     Args:
       points_per_axis: grid resolution ``n >= 2``, ``M = n^4``.
       noise_variance: Gaussian noise variance of the utility, ``>= 0`` (paper: 0.01).
-      cost_half_width: half-width of the uniform noise on the cost, ``>= 0``: 0 for the paper's noiseless constraint, 0.2 for its noisy
-        one.
+      cost_half_width: half-width of the uniform noise on the cost, ``>= 0``; the paper's constraints have 0 (noiseless) and 0.2.
     """
     domain = grid([0.0] * 4, [2.0] * 4, points_per_axis)
     rates = np.asarray(domain.points)
@@ -178,7 +177,7 @@ def queueing(
     Shares ``x in [0, 1]^2`` serve arrivals, seen before the choice, at the least energy. ``f = -2 x_1^2 - x_2^2`` (energy, observed with
     noise), ``g_t = omega_t - sum_i h_i(x_i)`` with ``omega_t ~ Poisson(arrival_rate)`` jobs in a round and known concave service rates
     ``h_i(x) = s_i log(1 + 4 x) / log(5)``, ``s = (6, 4)``, so that ``g <= 0`` is stability of the queue. The paper (Zhou and Ji 2022, App.
-    A, after Yu, Neely and Wei 2017) gives the form only; energy, rates and all constants are ours. With them the constraint binds (no
+    A, after Yu, Neely and Wei 2017) states only the form; energy, rates and all constants are ours. With them the constraint binds (no
     service costs no energy), the best point serves just enough, and the Slater slack is ``sum_i s_i - arrival_rate = 4`` jobs a round.
     ``g_t`` is not bounded, although the paper's Assumption 6 asks for it, because a Poisson number is not.
 
@@ -218,8 +217,8 @@ class Zone(Declared):
 
     with air ``a``, walls ``w``, outdoors ``o``, in kW, kWh, K and h. It has two heat capacities. The structure is the model "TiTe" of
     Bacher and Madsen (2011), "Identifying suitable models for the heat dynamics of buildings", Energy and Buildings 43(7), fitted there to
-    an office of light construction of some 120 m^2. Capacities, resistances and window area below are round numbers of the order of
-    magnitude of such fits, not theirs. They agree with ISO 13790, where a building of light construction has 110 kJ/K for each m^2 of
+    an office of light construction of some 120 m^2. Capacities, resistances and window area below are our round numbers of the order of
+    magnitude of such fits. They agree with ISO 13790, where a building of light construction has 110 kJ/K for each m^2 of
     floor: 3.7 kWh/K. We chose the weather, the heating and the hours: a clear winter's day in central Europe.
 
     The outdoor temperature is a sinusoid, warmest at 15 h; the irradiance of the windows is half a sine from ``sunrise`` to ``sunset``.
@@ -299,8 +298,8 @@ def building_day(
 
     It is the gain ``K_p`` in kW/K, the daytime set-point in deg C, and the time of switching to it in h. The model is integrated by
     explicit Euler steps of ``minutes``. The function is pure: it can be compiled, batched, and differentiated with respect to the
-    controller and the zone's constants. To give the switching time a gradient, the step in which it falls has the time-average of the
-    powers of both set-points.
+    controller and the zone's constants. The step of the switching time uses the time-average of the powers of both set-points, so that the
+    switching time has a gradient.
     """
     return _day(controller if checks.is_traced(controller) else np.asarray(controller, float), zone, minutes)
 
@@ -356,24 +355,24 @@ def building(
     """Make the problem of least heating energy at enough comfort.
 
     It tunes the controller ``u = K_p (set-point - temperature)`` of a building for one day. An action is ``K_p`` in [0.5, 5] kW/K, the
-    daytime set-point in [18, 25] deg C and the hour in [0, 8] of switching to it from the night's fixed one. ``f = -energy`` of heating,
-    ``g`` = mean ``|temperature - comfort|`` over the occupied hours ``- threshold``. The paper's simulator (Energym, Modelica) is replaced
-    by :class:`Zone`; all numbers are ours, because the paper gives none.
+    daytime set-point in [18, 25] deg C and the hour in [0, 8] of switching to it from the night's fixed set-point. ``f = -energy`` of
+    heating, ``g`` = mean ``|temperature - comfort|`` over the occupied hours ``- threshold``. :class:`Zone` replaces the paper's simulator
+    (Energym, Modelica); all numbers are ours, because the paper states no numbers.
 
-    A proportional controller holds a temperature below its set-point, the more so the lower the gain: a low gain saves at night, and
-    needs a higher set-point by day. On 15^3 points 16.5% are feasible; the best, 63.1 kWh at (1.46, 22.5, 5.7), lies inside the box;
-    the cheapest, 36.8 kWh, violates. Heat stored at midnight earns nothing.
+    A proportional controller keeps the temperature below its set-point, the more so the lower the gain: a low gain saves energy at night,
+    and needs a higher set-point by day. Of 15^3 points 16.5% are feasible. The best point, 63.1 kWh at (1.46, 22.5, 5.7), is inside the
+    box; the cheapest point, 36.8 kWh, is infeasible. Heat stored at midnight has no value.
 
     Args:
       points_per_axis: grid resolution ``n >= 2``, ``M = n^3``.
       zone: the building, its occupants and the day.
       threshold: largest mean deviation allowed, ``g_thr > 0``, K.
       minutes: length of a simulated step; a divisor of an hour.
-      standardised: give the reward mean 0 and standard deviation 1 over the grid, and divide the constraint by its standard deviation
-        there, which does not change the feasible set (recommended: both then fit a prior variance near 1, and their sum is the paper's
-        measure of quality, up to a constant). ``False`` keeps kWh and K.
+      standardised: shift and scale the reward to mean 0 and standard deviation 1 over the grid, and divide the constraint by its standard
+        deviation there. The feasible set stays the same. Recommended: both then fit a prior variance near 1, and their sum is the paper's
+        measure of quality, up to a constant. ``False`` keeps kWh and K.
       noise_variance: Gaussian noise variance of reward and constraint, one number or ``[2]``, ``>= 0``, in the tables' units. The paper
-        gives none; the default is its model's ``lambda = 0.05^2``.
+        states no variance; the default is its model's ``lambda = 0.05^2``.
 
     Raises:
       InvalidArgument: on a parameter out of range, or steps too long for the zone's air and the greatest gain.

@@ -31,8 +31,8 @@ class FullInformation(AbstractProblem):
     """Problem or family whose rounds show ``g_t(.)`` on the whole domain.
 
     Make it with :func:`full_information`. A round is ``drawn = draw(key)``, ``constraint_sample(drawn)`` for the learner, its choice, and
-    ``observe(index, drawn)``, whose costs are the sample's at ``index``. The reward stays bandit feedback. All else (``domain``, ``means``,
-    ``noise``, ``delay``, ``name`` ...) is as in the problem inside.
+    ``observe(index, drawn)`` with the sample's costs at ``index``. The reward stays bandit feedback. Everything else (``domain``,
+    ``means``, ``noise``, ``delay``, ``name`` ...) is as in the problem inside.
 
     Attributes:
       problem: the problem inside; its noise makes a round's sample of the constraints.
@@ -61,10 +61,10 @@ class FullInformation(AbstractProblem):
 def full_information(problem: AbstractProblem, *, noise: Literal["shared", "independent"] = "shared") -> FullInformation:
     """Show the learner a noisy sample of all constraints before it chooses.
 
-    That is the setting of Zhou and Ji (2022, sec. 4). The paper asks only that ``g_t(.)`` be i.i.d. samples of ``g(.)`` (Assumption 5).
-    ``"shared"``, the default, adds one number per round and constraint to all of ``g``, as the random arrivals of the paper's own example
-    do (a table of residuals: one row per round). ``"independent"`` draws the problem's noise at every point anew; a learner then favours
-    the points whose noise is low in the round.
+    That is the setting of Zhou and Ji (2022, sec. 4). The paper only assumes that ``g_t(.)`` are i.i.d. samples of ``g(.)`` (Assumption 5).
+    ``"shared"``, the default, adds one number per round and constraint to all of ``g``, like the random arrivals of the paper's example (a
+    table of residuals: one row per round). ``"independent"`` draws the problem's noise at every point anew; a learner then favours the
+    points with low noise in the round.
 
     Args:
       problem: a :class:`~jaxbandit.problems.Problem` or a random family, with at least one constraint.
@@ -87,14 +87,13 @@ def with_equalities(
 ) -> Problem:
     """Return a problem with equalities in place of some constraints.
 
-    It asks for ``h(x) = 0``, up to a tolerance, where ``problem`` asks for ``h(x) <= 0``. The output of ``h`` becomes two: ``h -
-    tolerance`` and, after it, ``-h - tolerance``, both ``<= 0``; all algorithms take them as they take any two constraints. One noisy
-    reading ``y`` of ``h``, the same as ``problem`` itself would have given, determines both observations, ``y - tolerance`` and ``-y -
-    tolerance``, which arrive together.
+    A constraint ``h(x) <= 0`` of ``problem`` becomes ``h(x) = 0`` up to a tolerance, by two outputs in its place: ``h - tolerance`` and
+    ``-h - tolerance``, both ``<= 0``. For algorithms they are any two constraints. One noisy reading ``y`` of ``h``, the same as in
+    ``problem``, determines both observations, ``y - tolerance`` and ``-y - tolerance``, and they arrive together.
 
-    A grid seldom has points where ``h`` is 0: choose a tolerance of at least half the change of ``h`` between neighbours, or no point
-    is feasible and every trial is flagged. A surrogate with ``prior_mean=-tolerance`` for both outputs has the bands of ``h`` itself
-    about a prior mean of 0.
+    A grid seldom has points with ``h = 0``: choose a tolerance of at least half the change of ``h`` between neighbours, otherwise no point
+    is feasible and every trial is flagged. A surrogate with ``prior_mean=-tolerance`` for both outputs has the bands of ``h`` about a prior
+    mean of 0.
 
     Args:
       problem: a :class:`~jaxbandit.problems.Problem`, such as an instance of a random family.
@@ -105,8 +104,7 @@ def with_equalities(
       A problem with ``m + e`` constraints.
 
     Raises:
-      InvalidArgument: on another kind of problem, a constraint that the problem does not have, or named twice, or a tolerance out of
-        range.
+      InvalidArgument: on another kind of problem, an unknown or repeated constraint, or a tolerance out of range.
     """
     most = problem.constraints
     chosen = tuple(range(1, most + 1)) if constraints is None else tuple(int(n) for n in constraints)

@@ -89,8 +89,8 @@ def _each(value: declare.PerOutput, outputs: int) -> np.ndarray:
 class Gaussian(Noise):
     """Independent Gaussian noise.
 
-    Papers write ``N(0, 0.05)`` for either variance or standard deviation; say which you mean by ``Gaussian(variance=...)``, one number >= 0
-    or ``[k]``, one per output, or :meth:`from_sd`.
+    Papers write ``N(0, 0.05)`` for either variance or standard deviation. ``Gaussian(variance=...)`` has the variance, a number >= 0 or
+    ``[k]`` numbers, one per output; :meth:`from_sd` has the standard deviation.
     """
 
     variance: Annotated[declare.PerOutput, fields.nonnegative] = 1.0
@@ -186,11 +186,11 @@ def _one_per_point(words: str, *dimensions: int) -> fields.Shape:
 class Residuals(Noise):
     """Bootstrap from data: a random row of a table of residuals.
 
-    It is read at the chosen point, and one reading gives all outputs.
+    The entry of the chosen point is the residual of all outputs.
 
     Attributes:
       table: ``[n, M]`` residuals (data minus their mean), in the units of the outputs; every row is equally likely.
-      weights: factor of a residual, one number or ``[k]``; ``[1, -1]`` goes with a constraint ``g = -f + h``.
+      weights: factor of a residual, one number or ``[k]``; ``[1, -1]`` fits a constraint ``g = -f + h``.
     """
 
     by_point: ClassVar[bool] = True
@@ -240,9 +240,9 @@ class PerOutput(Noise):
 class PerPoint(Noise):
     """Noise of a ``model`` drawn afresh at every point of the domain.
 
-    Other models share a round's draw between points. It matters only if the learner sees more than one point of a round
-    (:class:`~jaxbandit.problems.FullInformation`). ``draw`` keeps a key and ``apply`` draws from it and the point's number, so nothing of
-    size ``M`` is stored.
+    Other models share a round's draw between points. The difference matters only if the learner observes several points in a round
+    (:class:`~jaxbandit.problems.FullInformation`). ``draw`` returns a key, and ``apply`` draws by the key and the point's number, so no
+    array of size ``M`` is stored.
     """
 
     by_point: ClassVar[bool] = True
@@ -265,12 +265,11 @@ class PerPoint(Noise):
 class Heteroscedastic(Noise):
     """Noise whose variance differs between points: ``sqrt(variance(x))`` times that of a model.
 
-    :meth:`of` makes it of functions of a point.
+    :meth:`of` makes it from functions of a point.
 
     Attributes:
-      variance: ``[M]`` variance >= 0 at each point, the same for all outputs, or ``[k, M]``; where the model's own variance is not 1, a
-        factor on it.
-      model: the noise where ``variance`` is 1, by default standard Gaussian.
+      variance: ``[M]`` factor >= 0 on the model's variance at each point, the same for all outputs, or ``[k, M]``.
+      model: the noise at ``variance`` 1, by default standard Gaussian.
     """
 
     by_point: ClassVar[bool] = True
@@ -324,8 +323,8 @@ class Mirrored(Noise):
     Two inequalities share one reading in this way.
 
     Attributes:
-      model: the noise of the ``k - e`` outputs before any is doubled.
-      doubled: ``e`` of those outputs, by number from 0; each is followed by its negative.
+      model: the noise of the ``k - e`` outputs before doubling.
+      doubled: numbers from 0 of the ``e`` doubled outputs; each is followed by its negative.
     """
 
     model: Annotated[Noise, fields.unknown] = Gaussian()

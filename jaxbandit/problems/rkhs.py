@@ -119,8 +119,8 @@ def rkhs_1d(
 ) -> RkhsThreshold:
     """Make the family of random ``f`` in an RKHS, at least ``h``.
 
-    It asks for the best point of ``{f >= h}`` on ``[0, 1]`` (Zhou and Ji 2022, App. F.1). ``f = sum_{i=1}^{p} a_i k(., x_i)``, ``a_i ~
-    U[-1, 1]``, ``x_i`` uniform on the grid with repeats (the paper does not say), and ``g = -f + h``. The paper does not define ``B``
+    The aim is the best point of ``{f >= h}`` on ``[0, 1]`` (Zhou and Ji 2022, App. F.1). ``f = sum_{i=1}^{p} a_i k(., x_i)``, ``a_i ~
+    U[-1, 1]``, ``x_i`` uniform on the grid with repeats (not stated in the paper), and ``g = -f + h``. The paper does not define ``B``
     either: here it is the RKHS norm, or ``max |f|``. Instances with ``max f < 0.52 B`` are drawn again (our addition: ``{f >= h}`` is often
     empty otherwise); 57% of draws pass with the norm, 64% with the maximum. The constraint does not bind: the best point is also the
     safest.
@@ -133,7 +133,7 @@ def rkhs_1d(
       noise: noise model; default Gaussian of sd ``R = 0.1`` on reward and cost.
       kernel: default squared exponential, ``l = 0.2``.
       centres: number of terms, ``p >= 1`` (paper: 100).
-      attempts: most draws of an instance, ``>= 1``; if none is accepted, its constraint is 1 everywhere, and the trial is flagged.
+      attempts: most draws of an instance, ``>= 1``. Without an accepted draw its constraint is 1 everywhere, and the trial is flagged.
     """
     kernel = SquaredExponential(length_scale=0.2) if kernel is None else kernel
     given = _on_interval(points_per_axis, noise, kernel) | {"centres": centres, "attempts": attempts, "name": "rkhs_1d"}
@@ -177,8 +177,8 @@ def _on_interval(points_per_axis: int, noise: Noise | None, kernel: Kernel) -> d
 class RkhsInterpolants(Draws):
     """Family of least-norm interpolants ``f`` of random values at random points.
 
-    The values are ``y ~ N(0, K)``. The squared RKHS norm ``y^T K^{-1} y`` is chi-squared with one degree of freedom for each centre (or the
-    rank of ``K``, if lower).
+    The values are ``y ~ N(0, K)``. The squared RKHS norm ``y^T K^{-1} y`` is chi-squared; its degrees of freedom are the rank of ``K``, at
+    most the number of centres.
     """
 
     root: Root
@@ -261,7 +261,7 @@ def rkhs_2d_draws(
       noise: noise model; default Gaussian of sd 0.02.
       delay: delay model; default Poisson of mean 50.
       centres: number of points that are interpolated, 1 to ``M``.
-      shift_to_zero: subtract ``min f`` from ``f``, as learners that read 0 for missing feedback need; ``norm`` is that of ``f`` before.
+      shift_to_zero: subtract ``min f`` from ``f`` for learners that replace missing feedback by 0; ``norm`` is the norm before the shift.
     """
     domain = grid([0.0, 0.0], [side, side], points_per_axis)
     whole(1, domain.size)("centres", centres)
@@ -285,8 +285,8 @@ def rkhs_2d(
 ) -> Problem:
     """Make one fixed function like those of BPE-Delay's experiments.
 
-    It is a sample of :func:`rkhs_2d_draws`, of the kind ``f1`` or ``f2``. The paper's own functions are not published; a seed gives one
-    like them, the same on every machine.
+    It is a sample of :func:`rkhs_2d_draws`, of the kind ``f1`` or ``f2``, because the paper's own functions are not published. A seed
+    determines the function on every machine.
 
     Args:
       variant, points_per_axis: as for :func:`rkhs_2d_draws`.

@@ -259,7 +259,7 @@ def posterior_animation(
     """Return an animation of ``posterior_maps`` or, on a line, ``posterior_curves``.
 
     Its ``save("trial.gif", writer="pillow")`` writes a file, its ``to_jshtml()`` shows it in a notebook. Arguments and errors are those of
-    the two functions, besides ``title``, which stands above each frame.
+    the two functions, apart from ``title``, the heading of each frame.
     """
     from matplotlib.animation import FuncAnimation
 

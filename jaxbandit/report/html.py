@@ -87,13 +87,13 @@ def write_report(directory: FilePath | Results, out: FilePath | None = None) -> 
 
     Args:
       directory: directory with ``results.nc`` or ``results.zarr``, as studies write it, or a dataset of results.
-      out: path of the report, which is overwritten; default ``report.html`` in ``directory``, or in the one at hand.
+      out: path of the report, which is overwritten; default ``report.html`` in ``directory``, or in the working directory.
 
     Returns:
       The path of the report, which refers to no other file or address.
 
     Raises:
-      InvalidArgument: when the directory or its results are missing or cannot be read, or the results are not those of a study.
+      InvalidArgument: when the directory or its results are missing or cannot be read, or are not results of a study.
     """
     folder = Path(".") if isinstance(directory, xr.Dataset) else Path(directory)
     if not folder.is_dir():
