@@ -64,7 +64,6 @@ PAPER: Any = STYLE | {
     "lines.markersize": 4,
     "legend.fontsize": "small",
     "savefig.dpi": 300,
-    # Programs can change the letters of such fonts.
     "pdf.fonttype": 42,
 }
 STYLES = {"screen": STYLE, "paper": PAPER}
@@ -72,7 +71,6 @@ STYLES = {"screen": STYLE, "paper": PAPER}
 LETTERS_OF_AN_INCH = 125
 MOST_LABELS = 15
 LONGEST_LABEL = 16
-# Panels are smaller with labels of more lines, so their layout repeats.
 MOST_LAYOUTS = 2
 LONG_HEADING = 24
 #: Colour map of heat maps; its lightness increases for colour-blind people and in grey print, too.
@@ -206,9 +204,7 @@ def one_axis(ax: Axes | None, size: tuple[float, float] = PANEL) -> Axes:
 
 @checked
 def grid_of_axes(axes: GivenAxes, rows: Count, columns: Count, size: Size = PANEL) -> np.ndarray:
-    """Return the axes given as ``[rows, columns]``, or new axes.
-
-    New axes, ``size`` inches each, are in an empty figure, or pyplot's.
+    """Return axes ``[rows, columns]``: given, in an empty figure, or pyplot's.
 
     Raises:
       InvalidArgument: when ``axes`` are given in another number.
@@ -232,7 +228,6 @@ def figure_of(rows: Count, columns: Count, size: Size = PANEL, *, title: str = "
 
     Each panel has ``size`` inches. With ``one_scale`` the panels of a row share their vertical scale.
     """
-    # It has no backend, so that notebooks keep theirs.
     figure = Drawing(layout=WholeLabels())
     axes = _panels(figure, rows, columns, size, one_scale=one_scale)
     size_of_letters = 1.1 * float(SETTINGS["font.size"])
@@ -351,7 +346,7 @@ class Ground:
 def logarithmic_ticks(values: np.ndarray) -> np.ndarray:
     """Return ticks of a logarithmic axis with room for their labels.
 
-    They are the increasing ``values`` themselves if there are few, or ``1, 2, 5, 10 ...``, round numbers, or powers of ten.
+    They are the increasing ``values`` if these are few, or ``1, 2, 5, 10 ...``, round numbers, or powers of ten.
     """
     low, high = float(values[0]), float(values[-1])
     exponents = np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)

@@ -218,7 +218,6 @@ class Interval(NamedTuple):
 
 FINITE, POSITIVE, NONNEGATIVE = Interval(), Interval(0.0), Interval(0.0, open_low=False)
 finite, positive, nonnegative = FINITE.check, POSITIVE.check, NONNEGATIVE.check
-# Each entry has the words after "must" and the usual remedy.
 IN_WORDS = {
     FINITE: ("be finite", "give finite numbers"),
     POSITIVE: ("be > 0", "give a number > 0"),
@@ -261,7 +260,6 @@ def broadcast(**values: object) -> None:
 def shape_of(name: str, value: Any) -> tuple[int, ...]:
     """Return the shape, or raise on rows of different lengths."""
     short_enough(name, value)
-    # NumPy makes no array of tracers.
     if isinstance(value, list | tuple) and is_traced(value):
         return len(value), *shape_of(name, value[0])
     try:

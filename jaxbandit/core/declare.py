@@ -161,8 +161,7 @@ class Declared(Role):
 class Parameter:
     """Field of a class or argument of a function, as annotated.
 
-    A sweep cannot vary a ``static`` field. The ``shape`` is that of a field of a ``Declared`` object; elsewhere the check asks for it. The
-    number must exceed the fields or arguments ``above``.
+    A field of a ``Declared`` object has its ``shape`` here, others in the check. The number must exceed the fields or arguments ``above``.
     """
 
     name: str

@@ -75,10 +75,7 @@ def surroundings() -> dict[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """Message to a worker: an argument, settings of JAX and wanted surroundings.
-
-    The wanted surroundings are versions only, until the first worker has sent its kind of device.
-    """
+    """Message to a worker: an argument, settings of JAX and wanted surroundings."""
 
     argument: Any
     settings: Mapping[str, Any]
@@ -166,7 +163,6 @@ class _Cluster:
 
 
 def _outcome(future: Future[Answer]) -> Answer | Exception:
-    # Commands without an executor do not need this import.
     import asyncio
 
     try:
@@ -178,7 +174,6 @@ def _outcome(future: Future[Answer]) -> Answer | Exception:
 
 
 def _is_executor(value: object) -> bool:
-    # A caller who has a client has loaded the module.
     dask = sys.modules.get("distributed")
     return isinstance(value, Executor) or (dask is not None and isinstance(value, dask.Client))
 

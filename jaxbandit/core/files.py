@@ -54,8 +54,7 @@ def _made_at(path: Path, what: str) -> Iterator[None]:
 def prepare_directory(path: FilePath, *, force: bool = False, besides: str = "") -> Path:
     """Make ``path`` a directory to write results in.
 
-    Raises ``ExistingOutput`` on files in it, unless ``force`` is on or their names match the pattern ``besides``, and ``InvalidArgument``
-    on a directory that cannot be made or written to.
+    Raises ``ExistingOutput`` on files in it that ``force`` or the pattern ``besides`` does not allow, and ``InvalidArgument`` on failure.
     """
     directory = Path(path)
     with _made_at(directory, "the directory"):

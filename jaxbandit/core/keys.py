@@ -61,7 +61,7 @@ def trial_key(root: Key, trial: Number) -> Key:
 def pair_key(root: Key, pair: Array | np.ndarray, common: bool) -> Key:
     """Return the key of a ``pair [3]`` of variant, trial and run.
 
-    Runs count from 1, and have trials of their own unless numbers are ``common``.
+    Runs, from 1, have trials of their own unless numbers are ``common``.
     """
     return trial_key(root if common else jax.random.fold_in(root, pair[2]), pair[1])
 
