@@ -1,7 +1,7 @@
-"""Delay models: how many rounds ``tau >= 0`` pass before feedback arrives; feedback of round ``s`` is seen at ``s + tau``.
+"""Delay models: feedback of round ``s`` arrives at round ``s + tau``.
 
-``draw`` makes the delays of one round, one per output, reward first, and traces under ``jit`` and ``vmap``; so does ``mean``. ``quantile``
-and ``validate`` look at concrete numbers.
+``draw`` returns the delays of one round, one per output, reward first. ``draw`` and ``mean`` trace under ``jit`` and ``vmap``; ``quantile``
+and ``validate`` need concrete numbers.
 """
 
 from __future__ import annotations
@@ -28,18 +28,22 @@ __all__ += ["LogNormal", "NoDelay", "Pareto", "PerOutput", "Poisson", "Uniform"]
 __dir__ = __all__.copy
 __getattr__ = missing(__name__, __all__)
 
-NEVER = 2**30  #: stands for feedback that never arrives; added to a round below 2^30 it stays an int32
-LONGEST_DELAY = NEVER // 2  #: the longest delay that is drawn; a float32 holds it exactly
-POISSON_MEAN = between(0, LONGEST_DELAY / 2, open_low=False)  #: check of the mean of Poisson delays
+#: Delay of feedback that never arrives. Added to a round below 2^30 it stays an int32.
+NEVER = 2**30
+#: The longest delay that is drawn. A float32 represents it exactly.
+LONGEST_DELAY = NEVER // 2
+#: Check of the mean of Poisson delays.
+POISSON_MEAN = between(0, LONGEST_DELAY / 2, open_low=False)
 ROUNDS = whole_numbers(0, LONGEST_DELAY, "rounds")
 
 Outputs: TypeAlias = Annotated[int, whole(1, 1000)]
-Probability: TypeAlias = Annotated[float, between(0, 1, open_high=True, host=True)]  # of a quantile
-SubExponential: TypeAlias = tuple[Scalar, Scalar] | None  # the pair (xi, b) of a delay, in rounds, where there is one
+Probability: TypeAlias = Annotated[float, between(0, 1, open_high=True, host=True)]
+# A delay's pair (xi, b) in rounds, if it has one.
+SubExponential: TypeAlias = tuple[Scalar, Scalar] | None
 
 
 class Delay(Declared, abc.ABC):
-    """Abstract base of delay models: pytree dataclasses that draw the delays ``tau >= 0`` of every output, in rounds."""
+    """Abstract base of models of the delays ``tau`` of every output."""
 
     described: ClassVar[str] = "a delay model of jaxbandit.delays, such as Poisson(mean=15.0)"
     in_files: ClassVar[bool] = True
@@ -47,30 +51,31 @@ class Delay(Declared, abc.ABC):
     @property
     @abc.abstractmethod
     def mean(self) -> Scalar:
-        """``E[tau]`` in rounds, ``inf`` where it is infinite."""
+        """``E[tau]`` in rounds, perhaps infinite."""
 
     @property
     def sub_exponential(self) -> SubExponential:
-        """``(xi, b)`` with ``E exp(h (tau - E[tau])) <= exp(h^2 xi^2 / 2)`` for ``|h| <= 1 / b``, or ``None``, the default.
+        """Sub-exponential parameters ``(xi, b)``, by default ``None``.
 
-        It is what BPE-Delay assumes of delays (Vakili et al. 2023, Assumption 3.3); ``b = 0`` means for all ``h``.
+        They satisfy ``E exp(h (tau - E[tau])) <= exp(h^2 xi^2 / 2)`` for ``|h| <= 1 / b``, with ``b = 0`` for all ``h``. BPE-Delay needs
+        them (Vakili et al. 2023, Assumption 3.3).
         """
         return None
 
     @property
     def joint(self) -> bool:
-        """Return whether all values of one point surely arrive together; default: no."""
+        """Return whether all values of a point surely arrive together."""
         return False
 
     @abc.abstractmethod
     def draw(self, key: Key, outputs: Outputs) -> Array:
-        """Return delays ``[outputs]`` of one round, int32; ``NEVER`` where nothing will arrive."""
+        """Return delays ``[outputs]`` of one round, int32, ``NEVER`` for lost values."""
 
     @abc.abstractmethod
     def quantile(self, q: Probability) -> int:
-        """Return the smallest ``n`` with ``P(tau <= n) >= q``, ``0 < q < 1``, given that feedback arrives.
+        """Return the smallest ``n`` with ``P(tau <= n) >= q``, without losses.
 
-        For a model whose leaves are stacked, as those of a sweep are, it is the largest. It is computed on the host, in float64.
+        A model with stacked leaves, as in a sweep, returns the largest quantile. The computation is on the host, in float64.
 
         Raises:
           InvalidArgument: unless ``0 < q < 1``.
@@ -96,14 +101,15 @@ class NoDelay(Delay):
 
 @pytree
 class Model(Delay):
-    """Abstract base of models with a distribution: a model defines ``mean``, ``_sample``, ``_exceeds`` and, if it has one, ``_tail``.
+    """Abstract base of models with a distribution.
 
-    ``mean`` and ``sub_exponential`` are those before the cut to ``maximum``. It can only lower the mean, and the pair stays valid:
-    ``min(x, c)`` is increasing and 1-Lipschitz in ``x``, so ``tau - E[tau]`` after the cut is smaller in convex order.
+    A subclass defines ``mean``, ``_sample``, ``_exceeds`` and perhaps ``_tail``. ``mean`` and ``sub_exponential`` are the values before the
+    cut to ``maximum``. The cut can only lower the mean, and the pair stays valid: ``min(x, c)`` is increasing and 1-Lipschitz in ``x``, so
+    ``tau - E[tau]`` after the cut is smaller in convex order.
 
     Attributes:
-      shared: whether all outputs of a round get the same draw; they are independent otherwise.
-      maximum: whole number to which longer draws are cut, or ``None`` (then to ``LONGEST_DELAY``).
+      shared: whether all outputs of a round have the same draw. They are independent otherwise.
+      maximum: whole number to which longer draws are cut; default ``LONGEST_DELAY``.
       xi, b: the pair that ``sub_exponential`` returns instead of the model's own; both or neither.
     """
 
@@ -114,7 +120,7 @@ class Model(Delay):
 
     @abc.abstractmethod
     def _sample(self, key: Key, size: int) -> Array:
-        """Return numbers ``[size]`` whose integer parts are the delays."""
+        """Return draws ``[size]`` whose integer parts are the delays."""
 
     @abc.abstractmethod
     def _exceeds(self, n: int) -> np.ndarray:
@@ -139,7 +145,7 @@ class Model(Delay):
 
     @checked
     def quantile(self, q: Probability) -> int:
-        # By the upper tail, which floating point resolves where P(tau <= n) has rounded to 1; q itself is known to one epsilon.
+        # Use the upper tail, because P(tau <= n) may round to 1. The probability q is exact to one epsilon.
         rest, top = 1 - q + float(np.finfo(np.float64).eps), LONGEST_DELAY if self.maximum is None else self.maximum
         low, high = -1, 0
         while high < top and np.any(self._exceeds(high) > rest):
@@ -156,7 +162,7 @@ class Model(Delay):
 
 @pytree
 class Constant(Model):
-    """A constant delay of ``rounds``, a whole number >= 0."""
+    """Constant delay of ``rounds``, a whole number >= 0."""
 
     rounds: Annotated[Scalar, ROUNDS] = 1
 
@@ -178,8 +184,8 @@ class Constant(Model):
 class Poisson(Model):
     """Poisson delays with a ``mean >= 0`` in rounds.
 
-    ``log E exp(h (tau - mean)) = mean (e^h - 1 - h)``, and ``(e^h - 1 - h) / h^2`` increases in ``h``; so for ``|h| <= 1 / b = 1`` it
-    is at most ``(e - 2) mean h^2``: ``xi^2 = 2 (e - 2) mean``, ``b = 1``. At mean 50 that is ``xi = 8.5``; Vakili et al. use 9.
+    ``log E exp(h (tau - mean)) = mean (e^h - 1 - h)``, and ``(e^h - 1 - h) / h^2`` increases in ``h``. So for ``|h| <= 1 / b = 1`` the
+    logarithm is at most ``(e - 2) mean h^2``, with ``xi^2 = 2 (e - 2) mean`` and ``b = 1``. At mean 50, ``xi = 8.5``; Vakili et al. use 9.
     """
 
     mean: Annotated[Scalar, POISSON_MEAN] = 1.0
@@ -188,7 +194,8 @@ class Poisson(Model):
         return jax.random.poisson(threefry(key), jnp.asarray(self.mean, float_dtype()), (size,), jnp.int32)
 
     def _exceeds(self, n: int) -> np.ndarray:
-        from scipy.special import gammainc  # comes with JAX; imported here because start-up should not pay for it
+        # The import is here because it would slow down start-up.
+        from scipy.special import gammainc
 
         return gammainc(n + 1.0, np.asarray(self.mean, np.float64))
 
@@ -198,17 +205,18 @@ class Poisson(Model):
 
 @pytree
 class Geometric(Model):
-    """Number of failures before a success, from 0, with a ``mean >= 0``: ``P(tau > n) = (mean / (1 + mean))^(n + 1)``.
+    """Number of failures before a success, with a ``mean >= 0``.
 
-    ``L(h) = log E exp(h (tau - mean))`` has ``L'' = mean (1 + mean) e^h / (1 + mean - mean e^h)^2``, which increases in ``h``. With
-    ``b = 1 / log(1 + 1 / (2 mean))`` the denominator is at least 1/4 for ``h <= 1 / b``, so
-    ``L(h) <= h^2 xi^2 / 2`` with ``xi^2 = 4 (mean + 1/2) (mean + 1)``.
+    ``P(tau > n) = (mean / (1 + mean))^(n + 1)``. The function ``L(h) = log E exp(h (tau - mean))`` has ``L'' = mean (1 + mean) e^h / (1 +
+    mean - mean e^h)^2``, which increases in ``h``. With ``b = 1 / log(1 + 1 / (2 mean))`` the denominator is at least 1/4 for ``h <= 1 /
+    b``, so ``L(h) <= h^2 xi^2 / 2`` with ``xi^2 = 4 (mean + 1/2) (mean + 1)``.
     """
 
     mean: Annotated[Scalar, between(0, LONGEST_DELAY, open_low=False)] = 1.0
 
     def _sample(self, key: Key, size: int) -> Array:
-        rate = jnp.log1p(1 / jnp.asarray(self.mean, float_dtype()))  # of an exponential whose integer part is geometric
+        # The integer part of an exponential with this rate is geometric.
+        rate = jnp.log1p(1 / jnp.asarray(self.mean, float_dtype()))
         return jax.random.exponential(key, (size,), rate.dtype) / rate
 
     def _exceeds(self, n: int) -> np.ndarray:
@@ -223,7 +231,7 @@ class Geometric(Model):
 
 @pytree
 class Uniform(Model):
-    """Whole numbers from ``low >= 0`` to ``high >= low``, both included, equally likely."""
+    """Uniform whole numbers from ``low`` to ``high``, ends included."""
 
     low: Annotated[Scalar, ROUNDS] = 0
     high: Annotated[Scalar, ROUNDS, From("low")] = 10
@@ -246,7 +254,10 @@ class Uniform(Model):
 
 @pytree
 class LogNormal(Model):
-    """Integer part of ``median exp(sigma Z)``, ``Z`` standard normal, ``median > 0`` in rounds and ``sigma > 0``. Not sub-exponential."""
+    """Integer part of ``median exp(sigma Z)`` with standard normal ``Z``.
+
+    ``median > 0`` is in rounds and ``sigma > 0``. The delays are not sub-exponential.
+    """
 
     median: Annotated[Scalar, positive] = 10.0
     sigma: Annotated[Scalar, positive] = 1.0
@@ -254,7 +265,7 @@ class LogNormal(Model):
     @property
     @one_program
     def mean(self) -> Scalar:
-        """``E[tau] = sum_{n >= 1} P(X >= n)``: terms to ``last``, then their integral with two terms of Euler and Maclaurin."""
+        """``sum_{n >= 1} P(X >= n)``, its tail by Euler and Maclaurin."""
         last = 4096
         median, sigma = (jnp.asarray(value, float_dtype()) for value in (self.median, self.sigma))
         cdf, z = jax.scipy.stats.norm.cdf, jnp.log(median / last) / sigma
@@ -267,16 +278,16 @@ class LogNormal(Model):
         return median * jnp.exp(sigma * jax.random.normal(key, (size,), median.dtype))
 
     def _exceeds(self, n: int) -> np.ndarray:
-        from scipy.special import ndtr  # as in Poisson
+        from scipy.special import ndtr
 
         return ndtr(np.log(np.asarray(self.median, np.float64) / (n + 1.0)) / np.asarray(self.sigma, np.float64))
 
 
 @pytree
 class Pareto(Model):
-    """Integer part of ``X`` with ``P(X > x) = (scale / x)^shape`` for ``x >= scale``. Not sub-exponential.
+    """Integer part of ``X`` with ``P(X > x) = (scale / x)^shape``.
 
-    In float32 a draw is at most ``scale 2^(23 / shape)``, exceeded with probability 1e-7.
+    The delays are not sub-exponential. In float32 a draw is at most ``scale 2^(23 / shape)``, exceeded with probability 1e-7.
 
     Attributes:
       shape: tail index > 0; the mean is infinite up to 1.
@@ -289,7 +300,7 @@ class Pareto(Model):
     @property
     @one_program
     def mean(self) -> Scalar:
-        """``E[tau] = sum_{n >= 1} P(X >= n)``: one for each ``n <= scale``, then a Hurwitz zeta function."""
+        """``sum_{n >= 1} P(X >= n)``, by a Hurwitz zeta function."""
         shape, scale = (jnp.asarray(value, float_dtype()) for value in (self.shape, self.scale))
         whole = jnp.floor(scale)
         tail = scale**shape * jax.scipy.special.zeta(jnp.maximum(shape, 1), whole + 1)
@@ -305,7 +316,7 @@ class Pareto(Model):
 
 @pytree
 class Empirical(Model):
-    """Delays resampled from observed ones: ``values [n]`` in rounds, whole numbers >= 0, all equally likely."""
+    """Delays resampled from ``values [n]``, whole numbers >= 0 of rounds."""
 
     values: Annotated[Table | list[int], ROUNDS, vector("one number per observed delay")]
 
@@ -326,22 +337,22 @@ class Empirical(Model):
 
 
 def _hoeffding(width: Scalar) -> SubExponential:
-    """Return the pair of a delay within an interval of given width: ``xi = width / 2``, and any ``b``.
+    """Return the pair of a delay in an interval of this width.
 
-    Vakili et al. bound ``tau - E[tau]`` by ``min(sqrt(2 xi^2 L), 2 b L)`` with ``L = log(3 t / (2 delta))`` (eq. 5). ``b = xi`` makes
-    that the first, which is right, for ``L >= 1/2``.
+    Any ``b`` is valid for ``xi = width / 2``. Vakili et al. bound ``tau - E[tau]`` by ``min(sqrt(2 xi^2 L), 2 b L)`` with
+    ``L = log(3 t / (2 delta))`` (eq. 5). For ``L >= 1/2`` and ``b = xi`` this is the square root, the right bound.
     """
     return width / 2, width / 2
 
 
 @pytree
 class Lossy(Delay):
-    """A delay model some of whose feedback does not arrive at all, for each output by itself.
+    """Delay model with values that never arrive, for each output independently.
 
-    The mean is infinite unless ``never = 0``, and there is no sub-exponential pair; ``quantile`` is that of what arrives.
+    The mean is infinite unless ``never = 0``, and there is no sub-exponential pair. ``quantile`` is about arriving values.
 
     Attributes:
-      delay: the model of what arrives.
+      delay: the model of arriving values.
       never: probability in [0, 1] that a value does not arrive.
       shared: whether all outputs of a round are lost together.
     """
@@ -373,11 +384,11 @@ class Lossy(Delay):
 
 @pytree
 class Mirrored(Delay):
-    """A delay model some of whose outputs are doubled, both copies with one delay, as two inequalities that share a reading.
+    """Delay model with copied outputs, such as two inequalities of one reading.
 
     Attributes:
-      delay: the model of the ``k - e`` outputs before any is doubled.
-      doubled: ``e`` of those outputs, by number from 0; each is followed by its copy.
+      delay: the model of the ``k - e`` outputs without copies.
+      doubled: numbers (from 0) of ``e`` of these outputs. A copy with the same delay follows each.
     """
 
     delay: Annotated[Delay, unknown] = NoDelay()
@@ -410,9 +421,10 @@ class Mirrored(Delay):
 
 @pytree
 class PerOutput(Delay):
-    """A model of its own for every output, reward first: ``PerOutput(delays=(Poisson(mean=15.0), NoDelay()))``.
+    """Model for every output, reward first.
 
-    ``mean``, ``quantile`` and the numbers of ``sub_exponential`` are the largest among the models', which hold for every output.
+    An example is ``PerOutput(delays=(Poisson(mean=15.0), NoDelay()))``. ``mean``, ``quantile`` and the ``sub_exponential`` pair are the
+    largest of all models, so that they are valid for every output.
     """
 
     delays: Annotated[Sequence[Delay], one_function]
@@ -446,7 +458,7 @@ def _largest(values: list[Scalar]) -> Array:
 
 
 def unproven(delay: Delay) -> list[Delay]:
-    """Return the models inside whose definition does not make draws whole numbers >= 0: those of a user."""
+    """Return a user's models inside ``delay``, whose draws may be invalid."""
     inside = jax.tree.leaves(delay, is_leaf=lambda part: isinstance(part, Delay) and not isinstance(part, Lossy | Mirrored | PerOutput))
     return [part for part in inside if isinstance(part, Delay) and not isinstance(part, Model | NoDelay)]
 
@@ -459,7 +471,7 @@ def check_count(name: str, models: Sequence[object], outputs: int | None) -> Non
 
 
 def single_outputs(name: str, doubled: tuple[int, ...], outputs: int | None) -> int | None:
-    """Return how many of ``outputs`` there are before some are doubled; raise ``InvalidArgument`` unless those are there, each once."""
+    """Return the number of outputs without copies, or raise ``InvalidArgument``."""
     single = None if outputs is None else outputs - len(doubled)
     most = max(doubled, default=-1) + 1 if single is None else single
     if len(set(doubled)) < len(doubled) or any(number >= most for number in doubled):

@@ -1,6 +1,6 @@
-"""Action sets: finite ones, and continuous boxes.
+"""Action sets: finite sets and continuous boxes.
 
-An axis holds numbers, or categories without an order (:func:`mixed`, :func:`box`), which stand in it as ``0, 1, ...``.
+The values of an axis are numbers, or categories without an order (:func:`mixed`, :func:`box`), numbered ``0, 1, ...``.
 """
 
 from jaxbandit.core.hints import missing

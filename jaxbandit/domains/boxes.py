@@ -1,4 +1,4 @@
-"""Continuous boxes: sides with a scale, whole numbers or categories, seen by models as the unit cube."""
+"""Continuous boxes, in models the unit cube."""
 
 from __future__ import annotations
 
@@ -22,17 +22,23 @@ from jaxbandit.domains.finite import MOST_POINTS, Domain, as_texts, check_names,
 
 __all__ = ["Box", "box", "integers", "log"]
 
-OUTWARDS = 1 / 8  # power of the distances from a box's centre, in half sides, by which a third of the candidates is moved to its faces
-FEW_AXES = 3  # of a box whose candidates stay where they are: enough of them lie near its faces
-PER_AXIS, PER_PAIR, LEAST, MOST = 512, 82, 1024, 8192  # candidates of a box for each axis or pair of them, at least and at most
+# Beyond FEW_AXES a third of the candidates moves to the faces, by this power of the distances from the centre in half sides.
+OUTWARDS = 1 / 8
+FEW_AXES = 3
+# Number of candidates for each axis and each pair of axes, at least and at most.
+PER_AXIS, PER_PAIR, LEAST, MOST = 512, 82, 1024, 8192
 FEWEST_STARTS = 6
-NEIGHBOURS = 6  # nearest candidates than which one is to score better for a hill of the score to be there
-MOST_CORNERS = 4  # axes of whole numbers, all of whose combinations beside a point are looked at
+# A candidate is on top of a hill of the score if no candidate among this number of nearest neighbours has a better score.
+NEIGHBOURS = 6
+# Largest number of axes of whole numbers for which all combinations beside a point are scored.
+MOST_CORNERS = 4
 
-WHOLE = whole(-(2**31), 2**31 - 1)  # an end of a side of whole numbers
-WHOLE_ENDS = whole_numbers(-(2**31), 2**31 - 1, "an axis")  # of a side, which holds them as floating-point numbers
-ROUNDING = 1e-6  # share of a side and of its largest end, by which points that were computed in float32 may lie outside
-EXACT = 2.0**16  # parts of a side: so many halves of it every floating type holds
+WHOLE = whole(-(2**31), 2**31 - 1)
+WHOLE_ENDS = whole_numbers(-(2**31), 2**31 - 1, "an axis")
+# Points computed in float32 may lie outside by this share of a side and of its largest end.
+ROUNDING = 1e-6
+# JAX's floating types represent multiples of 1 / EXACT in a side exactly.
+EXACT = 2.0**16
 
 
 Points: TypeAlias = Annotated[Any, coordinates]
@@ -41,12 +47,12 @@ Points: TypeAlias = Annotated[Any, coordinates]
 
 @pytree
 class Side(Role):
-    """One side of a box; make one with :func:`log` or :func:`integers`, or give two numbers or the labels of categories.
+    """Side of a box, from :func:`log`, :func:`integers`, two numbers or labels.
 
     Attributes:
-      low, high: its ends, ``low < high``.
-      scale: ``"linear"``, ``"log"``, where equal ratios are equally long, or ``"integers"``, of which both ends are some.
-      labels: of categories, which are the integers ``0, 1, ...`` without an order; ``()`` for numbers.
+      low, high: ends of the side, ``low < high``.
+      scale: ``"linear"``, ``"log"`` or ``"integers"``. Equal ratios are equally long on ``"log"``. The ends of ``"integers"`` are integers.
+      labels: labels of categories, which are the integers ``0, 1, ...`` without an order; ``()`` for numbers.
     """
 
     described: ClassVar[str] = (
@@ -67,8 +73,12 @@ class Side(Role):
             raise checks.InvalidArgument(f"Side.labels: must be those of the integers from 0 to high, got {checks.short(self.labels)}")
 
     def to_unit(self, value: Any) -> Any:
-        """Return values of this side as shares of it, in ``[0, 1]``; whole numbers lie in the middle of equal parts, but for rounding."""
-        if self.labels:  # the same number in every precision and program, for kernels ask whether two are equal
+        """Return values as shares of the side, in ``[0, 1]``.
+
+        The shares of whole numbers are the middles of equal parts, up to rounding.
+        """
+        # Kernels test categories for equality, so their shares are the same in every precision and program.
+        if self.labels:
             middles = np.floor((np.arange(len(self.labels)) + 0.5) / len(self.labels) * EXACT) / EXACT
             number = value.astype(np.int32)
             if isinstance(number, np.ndarray) and np.any((number < 0) | (number >= len(middles))):
@@ -83,7 +93,7 @@ class Side(Role):
         return (value - self.low) / (self.high - self.low)
 
     def from_unit(self, share: Any) -> Any:
-        """Return the values that lie at shares in ``[0, 1]`` of this side."""
+        """Return the values at shares of the side, in ``[0, 1]``."""
         module = numpy_of(share)
         if self.scale == "log":
             return self.low * module.exp(share * math.log(self.high / self.low))
@@ -92,35 +102,35 @@ class Side(Role):
         return self.low + share * (self.high - self.low)
 
     def snapped(self, share: Any) -> Any:
-        """Return the shares that stand for what these are: those of whole numbers in the middle of equal parts."""
+        """Return the shares, rounded to the middles of parts for whole numbers."""
         return self.to_unit(self.from_unit(share)) if self.scale == "integers" else share
 
 
 @nameable
 @checked
 def log(low: Annotated[float, positive], high: Annotated[float, positive, Above("low")]) -> Side:
-    """Make a side of a box on a logarithmic scale, ``0 < low < high``; raises ``InvalidArgument`` on other ends."""
+    """Make a side of a box on a logarithmic scale."""
     return Side(low=float(low), high=float(high), scale="log")
 
 
 @nameable
 @checked
 def integers(low: Annotated[int, WHOLE], high: Annotated[int, WHOLE, Above("low")]) -> Side:
-    """Make a side of a box that holds the whole numbers ``low .. high``; raises ``InvalidArgument`` unless ``low < high``."""
+    """Make a side of a box of whole numbers, ``low .. high``."""
     return Side(low=float(low), high=float(high), scale="integers")
 
 
 @pytree
 class Box(Domain):
-    """A continuous box in ``d`` dimensions; make one with :func:`box`.
+    """Continuous box in ``d`` dimensions, from :func:`box`.
 
-    Its ``points [C, d]`` are the candidates that every round scores before it looks for better points between them: a scrambled Sobol set,
-    of which a third, where there are more than three axes, is moved away from the centre, in most axes to near the faces.
+    Every round scores its candidates ``points [C, d]`` before it searches better points between them. The candidates are a scrambled Sobol
+    set. On boxes of more than three axes a third of the set is moved away from the centre, in most axes to near the faces.
 
     Attributes:
-      neighbours: ``[C, n]`` numbers of the candidates nearest to each in the unit cube.
+      neighbours: ``[C, n]`` numbers of each candidate's nearest candidates in the unit cube.
       sides: the scale and the ends of each axis.
-      starts: ascents of a round that go on to their end, the best of many brief ones from candidates and points chosen before.
+      starts: number of a round's ascents that go on to their end, the best of many brief ascents from candidates and earlier choices.
       steps: steps of each ascent.
     """
 
@@ -140,23 +150,24 @@ class Box(Domain):
 
     @checked
     def to_unit(self, points: Points) -> Any:
-        """Return ``points [..., d]`` in the units of the axes as points of the unit cube, in which the models of a box compute."""
+        """Return ``points [..., d]`` as points of the models' unit cube."""
         return self._along(points, [side.to_unit for side in self.sides])
 
     @checked
     def from_unit(self, points: Points) -> Any:
-        """Return ``points [..., d]`` of the unit cube in the units of the axes."""
+        """Return points ``[..., d]`` of the unit cube in the axes' units."""
         return self._along(points, [side.from_unit for side in self.sides])
 
     @checked
     def snapped(self, points: Points) -> Any:
-        """Return the points of the unit cube that stand for what ``points [..., d]`` are in the units of the axes: integers are rounded."""
+        """Return points of the unit cube with whole numbers rounded."""
         return self._along(points, [side.snapped for side in self.sides])
 
     def are_near(self, points: Any, place: Any, within: float) -> Any:
-        """Return which ``points [..., n, d]`` of the unit cube lie ``within`` a share of every side of ``place [..., d]``, as booleans.
+        """Return the mask of points near ``place`` on every side.
 
-        Of whole numbers and categories only the same ones do.
+        ``points [..., n, d]`` and ``place [..., d]`` are of the unit cube. Near means less than the share ``within`` of a side away, and
+        equal for whole numbers and categories.
         """
         module, place = numpy_of(points), place[..., None, :]
         near = []
@@ -167,7 +178,7 @@ class Box(Domain):
         return module.all(module.stack(near), axis=0)
 
     def check_inside(self, name: str, points: Any) -> None:
-        """Raise ``InvalidArgument`` on points ``[..., d]`` that the box does not hold, but for rounding; traced ones are passed over."""
+        """Raise ``InvalidArgument`` on points outside the box, unless they are traced."""
         if checks.is_traced(points):
             return
         for axis, (side, column) in enumerate(zip(self.sides, np.moveaxis(np.asarray(points, np.float64), -1, 0), strict=True)):
@@ -192,9 +203,9 @@ class Box(Domain):
         return [axis for axis, side in enumerate(self.sides) if side.scale == "integers" and not side.labels]
 
     def corners(self, points: Array) -> Array:
-        """Return the points ``[n, c, d]`` of the unit cube whose whole numbers are those next to each of ``points [n, d]``.
+        """Return corners ``[n, c, d]`` of whole numbers beside ``points [n, d]``.
 
-        All combinations of up to ``MOST_CORNERS`` axes; of more the nearest whole numbers, and those of one axis at a time.
+        Up to ``MOST_CORNERS`` axes give all combinations. More axes give the nearest corner and its neighbours along each axis.
         """
         axes, kind = np.asarray(self.counted), points.dtype
         levels = np.asarray([self.sides[axis].high - self.sides[axis].low + 1 for axis in axes], kind)[None, None]
@@ -210,9 +221,9 @@ class Box(Domain):
 
     @checked
     def sobol(self, count: Annotated[int, whole(1, MOST_POINTS)], key: Annotated[Key | int, key | whole(0)]) -> Domain:
-        """Return a finite domain of ``count`` points of the box, in the units of its axes, the first of a scrambled Sobol sequence.
+        """Return a finite domain of ``count`` Sobol points of the box.
 
-        Raises ``InvalidArgument`` on a count or a key, which may be a whole number as a seed, that are none.
+        Points are in the units of the axes. ``key`` is a PRNG key, or a whole number as a seed.
         """
         unit = sobol([0.0] * self.dimension, [1.0] * self.dimension, count, key).points
         return Domain(points=self.from_unit(np.asarray(unit)), names=self.names, categories=self.categories)
@@ -224,7 +235,7 @@ class Box(Domain):
 
 
 def _side_of(where: str, given: object) -> Side:
-    """Return the side that is given as two numbers, a :class:`Side` or its table, or labels of categories; ``where`` names it."""
+    """Return the side from two numbers, a :class:`Side`, its table, or labels."""
     made = from_plain(Side, given, where)
     if isinstance(made, Side):
         return made
@@ -252,28 +263,29 @@ def box(
     steps: Annotated[int, whole(0, 10_000)] = 24,
     key: Annotated[Key | int, key | whole(0)] = 0,
 ) -> Box:
-    """Make a continuous box with named axes: ``box({"dose": (0.1, 2.0), "rate": log(1e-4, 1e-1), "layers": integers(1, 8)})``.
+    """Make a continuous box with named axes.
 
-    Two texts or more are categories, which stand in points as ``0, 1, ...`` and need a kernel of their own, as in :func:`mixed`; no ascent
-    moves them: they are chosen among the candidates and the points chosen before.
+    An example is ``box({"dose": (0.1, 2.0), "rate": log(1e-4, 1e-1), "layers": integers(1, 8)})``. Two texts or more are categories. They
+    have the numbers ``0, 1, ...`` in points and need their own kernel, as in :func:`mixed`. Ascents do not change categories; a round
+    chooses them among the candidates and the points chosen before.
 
-    A round scores ``candidates`` points of a scrambled Sobol set and those chosen before, ascends briefly from the best of the hilltops
-    among them, candidates than which none near by is better, and from the ``starts`` best on by ``steps`` steps in all. It takes the best
-    point seen: it is never worse than the candidates. Whole numbers are ascended as if they were continuous; then those next to the ends
-    are scored, and from the best of them the other axes are ascended once more. Models compute in the unit cube, so that a length-scale is
-    a share of a side.
+    A round scores ``candidates`` points of a scrambled Sobol set and the points chosen before. It ascends briefly from hilltops,
+    candidates with no better candidate near by, and then from the ``starts`` best points up to ``steps`` steps in all. It chooses the best
+    scored point, which is never worse than the candidates. Ascents treat whole numbers as continuous. The round then scores the whole
+    numbers beside the ends, and from the best of these ascends along the other axes once more. Models compute in the unit cube, so that a
+    length-scale is a share of a side.
 
     Args:
       axes: by name, two numbers ``low < high``, or :func:`log` or :func:`integers` of them, or distinct texts; in a study file
         ``{type = "log", low = 1e-4, high = 0.1}``.
-      candidates: number of Sobol points; default 512 for each of ``d`` axes or ``82 d^2``, whichever is more, from 1,024 to 8,192; where
-        there are more than three axes, a third of them are moved away from the centre.
-      starts: ascents of a round that go on to their end; default one for each axis, at least 6.
+      candidates: number of Sobol points; default the larger of 512 for each of ``d`` axes and ``82 d^2``, from 1,024 to 8,192. Beyond
+        three axes a third of them are moved away from the centre.
+      starts: number of ascents of a round that go on to their end; default one for each axis, at least 6.
       steps: steps of each ascent, 0 to choose among the candidates.
       key: a PRNG key, or a whole number as a seed, of the Sobol set's scrambling.
 
     Raises:
-      InvalidArgument: on an axis that is none of these, or without axes.
+      InvalidArgument: on any other axis, or without axes.
     """
     check_names("axes", axes)
     sides = [_side_of(f"axes[{name!r}]", item) for name, item in axes.items()]
@@ -282,12 +294,13 @@ def box(
     unit = np.asarray(sobol([0.0] * len(sides), [1.0] * len(sides), candidates, key).points)
     labels = tuple(side.labels for side in sides)
     nowhere, named = np.zeros((1, len(sides))), labels if any(labels) else ()
-    # Scores are often best on faces and in corners of a box, near which few points lie where there are many axes.
+    # Scores are often best on faces and in corners of a box. With many axes few points lie near these.
     if len(sides) > FEW_AXES:
         away = 2 * unit - 1
         moved = (np.arange(candidates) >= candidates - candidates // 3)[:, None] & np.asarray([not texts for texts in labels])[None]
         unit = np.where(moved, 0.5 + 0.5 * np.sign(away) * np.abs(away) ** OUTWARDS, unit)
-    from scipy.spatial import KDTree  # comes with JAX; imported here because start-up should not pay for it
+    # The import is here because it would slow down start-up.
+    from scipy.spatial import KDTree
 
     _, near = KDTree(unit).query(unit, min(1 + NEIGHBOURS, candidates))
     made = Box(

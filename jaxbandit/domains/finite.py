@@ -1,6 +1,6 @@
-"""Finite action sets: ``M`` points ``[M, d]``, for product grids with the axes that surrogates exploit.
+"""Finite action sets: ``M`` points ``[M, d]``, perhaps a product grid.
 
-An axis holds numbers, or categories without an order (:func:`mixed`), which stand in it as ``0, 1, ...``.
+The values of an axis are numbers, or categories without an order (:func:`mixed`), numbered ``0, 1, ...``.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ COORDINATES, AXIS = matrix("one row per point, one column per axis"), vector("on
 
 
 class Coordinates(np.ndarray):
-    """An array of NumPy that can be indexed by a number that JAX traces, too."""
+    """NumPy array that a traced number can index, too."""
 
     def __getitem__(self, index: Any) -> Any:
-        """Return the entries of an index, as an array of NumPy or, of a traced one, of JAX."""
+        """Return entries, for a traced index as a JAX array."""
         parts = index if isinstance(index, tuple) else (index,)
         plain = np.asarray(self)
         return (jnp.asarray(plain) if any(isinstance(part, jax.core.Tracer) for part in parts) else plain)[index]
@@ -39,13 +39,15 @@ class Coordinates(np.ndarray):
 
 @pytree
 class Domain(Role):
-    """A finite action set; make one with :func:`grid`, :func:`product`, :func:`mixed`, :func:`sobol`, :func:`points` or :func:`arms`.
+    """Finite action set.
+
+    Make it with :func:`grid`, :func:`product`, :func:`mixed`, :func:`sobol`, :func:`points` or :func:`arms`.
 
     Attributes:
       points: ``[M, d]`` coordinates; on a product grid the last axis varies fastest.
       axes: one ``[n_a]`` array per axis on a product grid, ``()`` for a bare set of points.
-      names: name of each axis, ``()`` where they have none.
-      categories: labels of the categories of each axis, ``()`` for an axis of numbers; ``()`` where all axes hold numbers.
+      names: name of each axis, ``()`` without names.
+      categories: labels of the categories of each axis, ``()`` for an axis of numbers; ``()`` without axes of categories.
     """
 
     described: ClassVar[str] = "a domain of jaxbandit.domains, such as grid([0.0], [1.0], 50)"
@@ -83,21 +85,21 @@ class Domain(Role):
 
     @property
     def grid_shape(self) -> tuple[int, ...]:
-        """Number of points on each axis of a product grid, ``()`` for a bare set of points."""
+        """Number of points on each axis of a product grid, else ``()``."""
         return tuple(int(np.shape(axis)[0]) for axis in self.axes)
 
     def is_categorical(self, axis: int) -> bool:
-        """Return whether an axis, by its number from 0, holds categories; raises ``InvalidArgument`` on the number of no axis."""
+        """Return whether an axis, by its number from 0, is of categories."""
         checks.integer("axis", axis, least=0, most=self.dimension - 1)
         return bool(self.categories and self.categories[axis])
 
     def name_of(self, axis: int) -> str:
-        """Return the name of an axis, by its number from 0: ``x1``, ``x2``, ... where axes have none."""
+        """Return the name of axis ``axis`` (from 0), by default ``x1``, ``x2``."""
         checks.integer("axis", axis, least=0, most=self.dimension - 1)
         return self.names[axis] if self.names else f"x{axis + 1}"
 
     def label(self, index: int) -> str:
-        """Return a point in words, by its number: ``"dose=0.2, catalyst=Ni"``; raises ``InvalidArgument`` on the number of no point."""
+        """Return a point in words, by its number: ``"dose=0.2, catalyst=Ni"``."""
         checks.integer("index", index, least=0, most=self.size - 1)
         row = np.asarray(self.points, np.float64)[index]
         shown = [self.categories[axis][int(value)] if self.is_categorical(axis) else f"{value:.6g}" for axis, value in enumerate(row)]
@@ -105,13 +107,13 @@ class Domain(Role):
 
     @checked
     def nearest(self, point: Annotated[Numbers, finite_numbers, each_axis]) -> int:
-        """Return the index of the domain's point closest to ``point [d]`` in Euclidean distance, the first of equals."""
+        """Return the index of the first point closest to ``point [d]``."""
         target = np.asarray(point, np.float64)
         return int(np.argmin(np.sum((np.asarray(self.points) - target) ** 2, axis=1)))
 
 
 def in_words(domain: Domain) -> str:
-    """Return how many points a domain has, in what grid and between which ends."""
+    """Return a domain's number of points, grid and ranges in words."""
     points, shape = np.asarray(domain.points), domain.grid_shape
     grid = f" ({' x '.join(map(str, shape))} grid)" if len(shape) > 1 else ""
     spans = " x ".join(f"[{low:.4g}, {high:.4g}]" for low, high in zip(points.min(axis=0), points.max(axis=0), strict=True))
@@ -121,7 +123,10 @@ def in_words(domain: Domain) -> str:
 @nameable
 @checked
 def points(coordinates: Annotated[Numbers, finite_numbers, COORDINATES]) -> Domain:
-    """Make a bare set of points from ``coordinates [M, d]``; raises ``InvalidArgument`` if empty, not finite or with repeated points."""
+    """Make a bare set of points from ``coordinates [M, d]``.
+
+    Raises ``InvalidArgument`` without points, or on repeated or non-finite points.
+    """
     table = np.asarray(coordinates, np.float64)
     repeated = len(table) - len(np.unique(table, axis=0))
     if repeated:
@@ -134,13 +139,16 @@ def points(coordinates: Annotated[Numbers, finite_numbers, COORDINATES]) -> Doma
 @nameable
 @checked
 def arms(count: Annotated[int, whole(1, MOST_POINTS)]) -> Domain:
-    """Make a domain of ``count`` unordered arms, whose points are arm numbers ``[count, 1]``; for explicit Gram matrices."""
+    """Make ``count`` unordered arms, as arm numbers ``[count, 1]``, for Gram matrices."""
     return Domain(points=np.arange(count, dtype=np.float64)[:, None])
 
 
 @nameable
 def product(axes: Sequence[Numbers]) -> Domain:
-    """Make a product grid from one increasing ``[n_a]`` array per axis; raises ``InvalidArgument`` on empty or repeated axis points."""
+    """Make a product grid from an increasing ``[n_a]`` array per axis.
+
+    Raises ``InvalidArgument`` on an empty axis or repeated points.
+    """
     if not (isinstance(axes, list | tuple) or (isinstance(axes, np.ndarray) and axes.ndim)) or not len(axes):
         raise checks.InvalidArgument(f"axes: must be a list of one array [n] per axis, at least one, got {checks.short(axes)}")
     for number, axis in enumerate(axes):
@@ -162,17 +170,17 @@ def mixed(
         Mapping[str, Sequence[float] | Sequence[str]], Words("a mapping from the names of axes to numbers or to labels of categories")
     ],
 ) -> Domain:
-    """Make a product grid of named axes that hold numbers or categories: ``mixed({"dose": [0.1, 0.2, 0.5], "catalyst": ["Pd", "Ni"]})``.
+    """Make a product grid of named axes of numbers or categories.
 
-    Categories stand in the points as ``0, 1, ...``, in the order given; ``domain.label(index)`` gives a point in words. A kernel says how
-    categories are related: :class:`~jaxbandit.kernels.Categorical`, or a :class:`~jaxbandit.kernels.Gram` matrix, each on its axis by
-    :class:`~jaxbandit.kernels.OnAxes`.
+    An example is ``mixed({"dose": [0.1, 0.2, 0.5], "catalyst": ["Pd", "Ni"]})``. Points number categories ``0, 1, ...`` in the given order;
+    ``domain.label(index)`` returns a point in words. A kernel relates categories: :class:`~jaxbandit.kernels.Categorical`, or a
+    :class:`~jaxbandit.kernels.Gram` matrix, each on its axis by :class:`~jaxbandit.kernels.OnAxes`.
 
     Args:
       axes: by name, increasing numbers ``[n_a]`` or distinct texts.
 
     Raises:
-      InvalidArgument: on an axis without values, of numbers that do not increase, of texts that repeat, or that holds both.
+      InvalidArgument: on an axis without values, of numbers that do not increase, of texts that repeat, or of both.
     """
     check_names("axes", axes)
     coordinates, labels = [], []
@@ -189,27 +197,27 @@ def mixed(
 
 
 def check_names(where: str, axes: Mapping[Any, object]) -> None:
-    """Raise ``InvalidArgument`` unless a mapping has names of axes as keys, at least one."""
+    """Raise ``InvalidArgument`` unless a mapping has names of axes as keys."""
     if not axes or not all(map(label.takes, axes)):
         words = f"must be a mapping from the names of axes, each {label.allowed}, at least one"
         raise checks.InvalidArgument(f"{where}: {words}, got {checks.short(dict(axes))}")
 
 
 def as_texts(items: Iterable[object]) -> str:
-    """Return the advice to give choices, such as ``(False, True)``, as the texts of categories."""
+    """Return advice to write choices, such as ``(False, True)``, as texts."""
     texts = tuple(str(item) if isinstance(item, str | np.generic) else checks.short(item) for item in items)
     return f"choices without an order are categories, given as texts, which points hold: {checks.short(texts)}"
 
 
 def distinct_labels(where: str, labels: Sequence[object]) -> tuple[str, ...]:
-    """Return the labels of categories; raise ``InvalidArgument`` unless they are different texts, each :data:`~jaxbandit.fields.label`."""
+    """Return the labels of categories, or raise ``InvalidArgument`` unless they are distinct."""
     if not all(map(label.takes, labels)) or len(set(labels)) < len(labels):
         raise checks.InvalidArgument(f"{where}: categories must be distinct texts, each {label.allowed}, got {checks.short(list(labels))}")
     return tuple(map(str, labels))
 
 
 def _check_count(name: str, counts: Sequence[int]) -> None:
-    """Raise ``InvalidArgument`` when a product grid has too many points; the product is that of Python's integers, which never overflow."""
+    """Raise ``InvalidArgument`` when a product grid has too many points."""
     if math.prod(counts) > MOST_POINTS:
         raise checks.InvalidArgument(
             f"{name}: must make at most {MOST_POINTS:,} points in all, got {checks.short(list(counts))}, which are {math.prod(counts):.3g}"
@@ -221,7 +229,7 @@ def _check_count(name: str, counts: Sequence[int]) -> None:
 def grid(
     low: Annotated[Sequence[float], finite_numbers], high: Annotated[Sequence[float], finite_numbers], points_per_axis: int | Sequence[int]
 ) -> Domain:
-    """Make a product grid of evenly spaced points (ends included) on the box ``[low, high]`` in ``R^d``.
+    """Make a product grid of evenly spaced points, ends included.
 
     Args:
       low, high: ``[d]`` corners of the box, ``low < high`` on every axis.
@@ -248,9 +256,9 @@ def sobol(
     count: Annotated[int, whole(1, MOST_POINTS)],
     key: Annotated[Key | int, key | whole(0)],
 ) -> Domain:
-    """Make a bare set of points that fill the box ``[low, high]`` in ``R^d`` evenly, the first of a scrambled Sobol sequence.
+    """Make the first ``count`` points of a scrambled Sobol sequence.
 
-    For boxes of many dimensions, where grids have too many points. Sets of a power of two are the most even.
+    They fill the box evenly in many dimensions, where grids have too many points. Sets of a power of two are the most even.
 
     Args:
       low, high: ``[d]`` corners of the box, ``low < high`` on every axis; at most 21,201 axes.
@@ -266,8 +274,9 @@ def sobol(
 
 
 def sobol_points(dimension: int, count: int, seed: Sequence[int] = (0,)) -> np.ndarray:
-    """Return the first ``count`` points ``[count, d]`` of a scrambled Sobol sequence in the unit cube, in float64."""
-    from scipy.stats import qmc  # comes with JAX; imported here because start-up should not pay for it
+    """Return the first points ``[count, d]`` of a scrambled Sobol sequence."""
+    # The import is here because it would slow down start-up.
+    from scipy.stats import qmc
 
     if dimension > qmc.Sobol.MAXDIM:
         raise checks.InvalidArgument(f"low, high: must have at most {qmc.Sobol.MAXDIM:,} axes, got {dimension:,}")
@@ -277,7 +286,7 @@ def sobol_points(dimension: int, count: int, seed: Sequence[int] = (0,)) -> np.n
 
 
 def _corners(low: Numbers, high: Numbers) -> tuple[np.ndarray, np.ndarray]:
-    """Return the corners ``[d]`` of a box; raise ``InvalidArgument`` unless they are such."""
+    """Return the corners ``[d]`` of a box, or raise ``InvalidArgument``."""
     lower, upper = np.atleast_1d(np.asarray(low, np.float64)), np.atleast_1d(np.asarray(high, np.float64))
     if lower.shape != upper.shape or lower.ndim != 1 or not np.all(lower < upper):
         raise checks.InvalidArgument(
@@ -288,21 +297,21 @@ def _corners(low: Numbers, high: Numbers) -> tuple[np.ndarray, np.ndarray]:
 
 @checked
 def tabulate(name: str, function: Callable[[Any], Any], domain: Domain) -> Table:
-    """Return the values ``[M]``, in float64, of a function of one point ``x [d]`` at every point of a domain.
+    """Return the values ``[M]`` of a function at every point, in float64.
 
     Args:
-      name: what the function is called in messages.
-      function: a function of ``jax.numpy``, or of anything else, which is called point by point.
+      name: name of the function in messages.
+      function: a function of one point ``x [d]``. It is called point by point if JAX cannot trace it.
       domain: the ``M`` points.
 
     Raises:
-      InvalidArgument: when the function fails, or does not give one finite real number for each point.
+      InvalidArgument: when the function fails, or does not return one finite real number for each point.
     """
     return tables({name: function}, domain)[0]
 
 
 def tables(functions: Mapping[str, Callable[[Any], Any]], domain: Domain) -> list[Table]:
-    """Return the table of each of ``functions``, by names for messages, as :func:`tabulate` does, from one program for all."""
+    """Return :func:`tabulate` of each of ``functions``, from one program for all."""
     for name, function in functions.items():
         if not callable(function) or isinstance(function, type):
             raise checks.InvalidArgument(f"{name}: must be a function of one point x [d], got {checks.short(function)}")
@@ -310,7 +319,8 @@ def tables(functions: Mapping[str, Callable[[Any], Any]], domain: Domain) -> lis
     with jax.enable_x64(True):
         try:
             traced = jax.jit(jax.vmap(lambda x: [function(x) for function in functions.values()]))(points)
-        except Exception:  # of what JAX cannot trace, such as a function of NumPy or one that branches on x
+        # JAX cannot trace a function of NumPy or a branch on x.
+        except Exception:
             if len(functions) > 1:
                 return [tabulate(name, function, domain) for name, function in functions.items()]
             traced = None
@@ -319,11 +329,12 @@ def tables(functions: Mapping[str, Callable[[Any], Any]], domain: Domain) -> lis
         with jax.enable_x64(True), checks.blaming(f"{words}; write it with jax.numpy, or tabulate it and use problems.from_tables"):
             table = np.asarray([function(x) for x in points.copy()] if traced is None else traced[number])
             finite_numbers(f"{name}(x)", table, Place(exactly(domain.size, words="one number for each point x [d]")))
-            try:  # NumPy refuses a coordinate that x lacks, JAX takes the last
+            # NumPy raises IndexError beyond the last coordinate, where JAX returns the last. Other errors are of functions of JAX's arrays.
+            try:
                 jax.eval_shape(lambda function=function: function(points[0].copy()))
             except IndexError:
                 raise
-            except Exception:  # of what works on JAX's arrays alone
+            except Exception:
                 pass
         found.append(table.astype(np.float64))
     return found

@@ -1,6 +1,6 @@
-"""Delayed feedback: what is pending, what has arrived, and what a learner believes meanwhile.
+"""Delayed feedback, and policies for beliefs while it is pending.
 
-Any algorithm runs under any policy: :class:`Wait` for feedback, :class:`Hallucinate` it, or :class:`Censor` it.
+Any algorithm runs under any policy: :class:`Wait`, :class:`Hallucinate` or :class:`Censor`.
 """
 
 from jaxbandit.core.hints import missing

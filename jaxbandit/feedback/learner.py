@@ -1,4 +1,4 @@
-"""A learner under delay: feedback that is pending and that arrives, the surrogate that it teaches, and the base of policies."""
+"""Pending and arriving feedback, the delayed surrogate, and the base of policies."""
 
 from __future__ import annotations
 
@@ -20,52 +20,58 @@ from jaxbandit.surrogates.posterior import Belief
 __all__ = ["DelayedSurrogate", "Feedback", "Pending", "Policy"]
 
 T = TypeVar("T")
-FAR = 1e4  # times the largest value, or times 1: where points under way lie for whoever chooses
-BESIDE = 1e-3  # of the sides of a box: how near to one under way points look as bad
+# Points under way look worse than the largest value by this factor.
+FAR = 1e4
+# Points also look worse within this share of a box's sides of a point under way.
+BESIDE = 1e-3
 
 
 @pytree
 class Feedback:
-    """Feedback of one round under delay: the point chosen, and the values that arrive at the round's end.
+    """Feedback of one round under delay.
 
-    ``C`` is the buffer's capacity, ``k = 1 + m`` outputs. A slot's entries mean nothing where ``present`` is false.
+    ``C`` is the buffer's capacity, and there are ``k = 1 + m`` outputs. A slot's entries mean nothing unless ``present``.
     """
 
-    index: Array  # [] int32, the point chosen in this round
-    own_values: Array  # [k] its values
-    own_present: Array  # [k] which of them are there at once
-    indices: Array  # [C] int32, points chosen in earlier rounds, and this one
+    index: Array  # [] int32, this round's point
+    own_values: Array  # [k] at this point
+    own_present: Array  # [k] arriving at once
+    indices: Array  # [C] int32, all points
     values: Array  # [C, k]
-    ages: Array  # [C] int32, rounds since they were chosen, 0 for this round's
-    present: Array  # [C, k] whether a value arrives now
+    ages: Array  # [C] int32, rounds since choice
+    present: Array  # [C, k] arriving now
 
     def total(self) -> Array:
-        """Return the sum of the values of each output that arrive in this round, ``[k]``."""
+        """Return the sum of each output's arriving values, ``[k]``."""
         return jnp.sum(jnp.where(self.present, self.values, 0), axis=0)
 
     def largest(self) -> Array:
-        """Return the largest value of each output that arrives in this round, ``[k]``, ``-inf`` where none does."""
+        """Return each output's largest arriving value, ``[k]``, or minus infinity."""
         return jnp.max(jnp.where(self.present, self.values, -jnp.inf), axis=0)
 
     @property
     def count(self) -> Array:
-        """Number of values of each output that arrive in this round, ``[k]``."""
+        """Number of each output's arriving values, ``[k]``."""
         return jnp.sum(self.present, axis=0).astype(self.values.dtype)
 
     def map(self, function: Callable[[Array], Array]) -> Feedback:
-        """Return the same feedback with ``function`` of every point's values ``[k]``."""
+        """Return the feedback with ``function`` of every point's values ``[k]``."""
         return replace(self, values=jax.vmap(function)(self.values), own_values=function(self.own_values))
 
 
 @pytree
 class Pending:
-    """Feedback that has not arrived: ``C`` slots that are used in turn, so that nothing is lost while delays stay below ``C`` rounds."""
+    """Ring buffer of pending feedback, without losses for delays below ``C``.
+
+    ``issued`` is the round of a point's choice, ``due`` the round at whose end a value arrives, and ``lost`` the number of overwritten
+    values that were due within the horizon.
+    """
 
     indices: Array  # [C] int32
     values: Array  # [C, k]
-    issued: Array  # [C] int32, the round in which the point was chosen, 0 for a slot never used
-    due: Array  # [C, k] int32, the round at whose end each value arrives
-    lost: Array  # [k] int32, values overwritten that were to arrive within the horizon
+    issued: Array  # [C] int32, 0 if unused
+    due: Array  # [C, k] int32
+    lost: Array  # [k] int32
 
     @classmethod
     def empty(cls, capacity: int, outputs: int, dtype: DTypeLike) -> Pending:
@@ -79,7 +85,7 @@ class Pending:
         )
 
     def push(self, t: Array, index: Array, values: Array, due: Array, horizon: Array) -> Pending:
-        """Put round ``t``'s point into the slot of the oldest one; values still to come there are counted as lost."""
+        """Store round ``t``'s point in the oldest slot, and count lost values."""
         slot = (t - 1) % self.indices.shape[0]
         overwritten = (self.due[slot] >= t) & (self.due[slot] <= horizon)
         return Pending(
@@ -91,7 +97,7 @@ class Pending:
         )
 
     def arriving(self, t: Array, index: Array, values: Array, due: Array) -> Feedback:
-        """Return the feedback at the end of round ``t``, whose point has just been pushed."""
+        """Return the feedback at the end of round ``t``, after :meth:`push`."""
         return Feedback(
             index=index,
             own_values=values,
@@ -103,9 +109,9 @@ class Pending:
         )
 
     def received(self, t: Array, index: Array, values: Array, arrived: Array) -> tuple[Pending, Feedback]:
-        """Return the buffer and the feedback at the end of round ``t``, of a learner that learns values when they come.
+        """Return the buffer and the feedback of round ``t`` for real arrivals.
 
-        Round ``t``'s point takes the slot of the oldest one, and ``values [C, k]`` are written where ``arrived [C, k]`` is true.
+        The oldest slot stores round ``t``'s point. Slots store ``values [C, k]`` where ``arrived [C, k]`` is true.
         """
         nothing = jnp.zeros_like(self.lost)
         pushed = self.push(t, index, nothing.astype(self.values.dtype), nothing, t)
@@ -116,17 +122,17 @@ class Pending:
 
 @pytree
 class LatePosterior:
-    """Posterior under a policy; that of :class:`Wait`, and base of the others'."""
+    """Posterior of :class:`Wait`, and base of other policies' posteriors."""
 
-    belief: Posterior  # that algorithms work with
-    chosen: Array  # [] int32, points chosen since the belief was the prior
+    belief: Posterior
+    chosen: Array  # [] int32 points since prior
 
 
 class Policy(Declared, abc.ABC):
-    """Rule for what a learner believes while feedback is on its way; abstract.
+    """Abstract base of rules for beliefs while feedback is pending.
 
-    A policy is a pytree of its parameters. It works on a :class:`DelayedSurrogate`, which holds the Gaussian-process model, and on a
-    posterior, a ``LatePosterior`` that ``init`` makes. Algorithms see neither: they ask the surrogate, which asks the policy.
+    A policy is a pytree of its parameters. It works on a :class:`DelayedSurrogate`, which has the Gaussian-process model, and on a
+    ``LatePosterior`` from ``init``. Algorithms call the surrogate, and the surrogate calls the policy.
     """
 
     described: ClassVar[str] = "a policy of jaxbandit.feedback, such as Wait()"
@@ -138,7 +144,7 @@ class Policy(Declared, abc.ABC):
     def bind(
         self, surrogate: Surrogate, *, separate_outputs: bool, capacity: Annotated[int, whole(1, MOST_ROUNDS)], axis: str | None
     ) -> DelayedSurrogate:
-        """Return the surrogate that algorithms see; with ``separate_outputs`` the values of a point may arrive in different rounds."""
+        """Return the surrogate, with separate arrivals of outputs if ``separate_outputs``."""
         arrivals = surrogate.separate() if separate_outputs else surrogate
         return DelayedSurrogate(chosen=surrogate, arrivals=arrivals, policy=self, capacity=capacity, axis=axis)
 
@@ -148,62 +154,65 @@ class Policy(Declared, abc.ABC):
 
     @abc.abstractmethod
     def condition(self, learner: DelayedSurrogate, posterior: Belief, index: Array, values: Array) -> Belief:
-        """Return the posterior that has taken in values which are there at once, such as those of an initial design; NaN is not there."""
+        """Return the posterior conditioned on a point's values, NaN if missing."""
 
     @abc.abstractmethod
     def learn(self, learner: DelayedSurrogate, posterior: Belief, feedback: Feedback) -> Belief:
-        """Return the posterior at the end of a round: a point was chosen, and some values have arrived."""
+        """Return the posterior at the end of a round."""
 
     def conditioned(self, learner: DelayedSurrogate, indices: Array, places: Array, values: Array, count: Array) -> Belief:
-        """Return what :meth:`condition` makes of many values on a box whose model is exact; default: one after the other."""
+        """Return the posterior conditioned on many values on a box's exact model."""
         return AbstractSurrogate.conditioned(learner, indices, places, values, count)
 
     def taken(self, feedback: Feedback, chosen: Array) -> Array:
-        """Return which values ``[C, k]`` a belief takes in, ``chosen`` rounds after the prior; default: all that arrive from then."""
+        """Return the mask ``[C, k]`` of values to condition on.
+
+        By default these are the arriving values of the ``chosen`` points since the belief was the prior.
+        """
         return feedback.present & (feedback.ages < chosen)[:, None]
 
     def model_of(self, learner: DelayedSurrogate) -> Surrogate:
-        """Return the model of the posterior that algorithms work with; by default that of the points chosen."""
+        """Return the model of the algorithms' posterior, by default ``chosen``."""
         return learner.chosen
 
     def predict(self, learner: DelayedSurrogate, posterior: Belief) -> Prediction:
-        """Return the mean and standard deviation that algorithms work with."""
+        """Return the prediction for algorithms."""
         return self.model_of(learner).predict(posterior.belief)
 
     def predict_at(self, learner: DelayedSurrogate, posterior: Belief, points: Array) -> Prediction:
-        """Return what :meth:`predict` does, at ``points [n, d]`` of the unit cube of a box."""
+        """Return the prediction at points ``[n, d]`` of a box's unit cube."""
         return self.model_of(learner).predict_at(posterior.belief, points)
 
     def draw_at(self, learner: DelayedSurrogate, posterior: Belief, key: Key, scale: Array, points: Array) -> Array:
-        """Return the values ``[k, n]`` at ``points [n, d]`` of the unit cube of the functions drawn by ``key``."""
+        """Return draws ``[k, n]`` at points ``[n, d]`` of the unit cube."""
         return self.model_of(learner).draw_at(posterior.belief, key, scale, points)
 
     def place(self, learner: DelayedSurrogate, posterior: Belief, point: Array) -> tuple[Array, Belief]:
-        """Return the index ``[]`` that ``point [d]`` of the unit cube gets, and the posterior that knows it by that."""
+        """Return the index of ``point [d]``, and the posterior with it."""
         index, belief = self.model_of(learner).place(posterior.belief, point)
         return index, replace(posterior, belief=belief)
 
     def arrived(self, learner: DelayedSurrogate, posterior: Belief) -> Prediction:
-        """Return the prediction from the values that have arrived alone."""
+        """Return the prediction from arrived values alone."""
         return self.predict(learner, posterior)
 
     def arrived_at(self, learner: DelayedSurrogate, posterior: Belief, points: Array) -> Prediction:
-        """Return what :meth:`arrived` does, at ``points [n, d]`` of the unit cube of a box."""
+        """Return the prediction from arrived values at points of the unit cube."""
         return self.predict_at(learner, posterior, points)
 
 
 @pytree
 class DelayedSurrogate(AbstractSurrogate):
-    """Surrogate that delayed feedback teaches, under a policy.
+    """Surrogate that conditions on delayed feedback under a policy.
 
     Attributes:
-      chosen: the model that takes in the points chosen, one factor for each group of outputs that share kernel and noise variance.
-      arrivals: the model that takes in values as they arrive, with a factor for each group of outputs that arrive together.
+      chosen: the model of the chosen points, with a factor for each group of outputs that share kernel and noise variance.
+      arrivals: the model of the arrived values, with a factor for each group of outputs that arrive together.
       policy: a policy of :mod:`jaxbandit.feedback`.
-      capacity: rounds of pending feedback that are kept.
-      axis: name of the batch axis of trials, ``None`` for a trial by itself.
-      under_way: ``[M]`` booleans, points under way or failed, which are to look worst to whoever chooses, on a box with what lies beside
-        them, or ``None`` where all count as they are believed.
+      capacity: number of rounds of pending feedback in the buffer.
+      axis: name of the batch axis of trials, ``None`` for a single trial.
+      under_way: ``[M]`` booleans, points under way or failed, or ``None``. Predictions make these points, and points beside them on a box,
+        look worst to an algorithm.
     """
 
     chosen: Surrogate
@@ -215,7 +224,7 @@ class DelayedSurrogate(AbstractSurrogate):
 
     @property
     def model(self) -> Surrogate:
-        """The Gaussian-process model that algorithms work with."""
+        """The algorithms' Gaussian-process model."""
         return self.policy.model_of(self).model
 
     @property
@@ -240,7 +249,7 @@ class DelayedSurrogate(AbstractSurrogate):
         return super().conditioned(indices, places, values, count)
 
     def learn(self, posterior: Belief, feedback: Feedback) -> Belief:
-        """Return the posterior at the end of a round, with what ``feedback`` brings."""
+        """Return the posterior at the end of a round with ``feedback``."""
         return self.policy.learn(self, posterior, feedback)
 
     def predict(self, posterior: Belief) -> Prediction:
@@ -278,7 +287,7 @@ class DelayedSurrogate(AbstractSurrogate):
         return replace(belief, mean=_shunned(belief.mean, under_way), sd=jnp.where(under_way[None], 0, belief.sd))
 
     def _beside(self, posterior: Belief, points: Array) -> Array | None:
-        """Return which of ``points [n, d]`` of the unit cube lie beside one under way, ``[n]``."""
+        """Return the mask ``[n]`` of points beside a point under way."""
         if self.under_way is None:
             return None
         near = cast(Box, self.domain).are_near(self.pool(posterior)[None], points, BESIDE)
@@ -292,16 +301,17 @@ class DelayedSurrogate(AbstractSurrogate):
 
 
 def _shunned(values: Array, under_way: Array) -> Array:
-    """Return ``values [k, M]`` of which those under way are worse than any other: low rewards, high costs."""
+    """Return values ``[k, M]``, with low rewards and high costs at ``under_way``."""
     worst = FAR * jnp.max(jnp.abs(values), axis=1, keepdims=True) + FAR
     return jnp.where(under_way[None], worst.at[0].multiply(-1), values)
 
 
 def fold_arrivals(step: Callable[[T, Array, Array, Array], T], carry: T, feedback: Feedback, mask: Array, axis: str | None) -> T:
-    """Take in arrivals one by one: ``carry = step(carry, points [k], values [k], present [k])`` until ``mask [C, k]`` is used up.
+    """Return the carry after steps over the arrivals in ``mask [C, k]``.
 
-    In each step every output takes its next arrival; ``present`` says whether it has one left. Under ``vmap`` over ``axis`` the number of
-    steps is the largest among the trials, so that the loop has one exit for all and its carry is updated in place.
+    ``step(carry, points [k], values [k], present [k])`` has the next arrival of every output; ``present`` is false for outputs without
+    another arrival. Under ``vmap`` over ``axis`` the number of steps is the largest among the trials, so that the loop has one exit for all
+    trials and XLA updates its carry in place.
     """
     count = jnp.max(jnp.sum(mask, axis=0, dtype=jnp.int32))
     if axis is not None:

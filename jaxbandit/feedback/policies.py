@@ -1,4 +1,4 @@
-"""Policies under delay: what is believed of points whose values have not arrived."""
+"""Policies for beliefs about points whose values have not arrived."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["Censor", "Hallucinate", "Wait"]
 
 @pytree
 class Wait(Policy):
-    """The posterior holds what has arrived, and nothing else: the naive use of an algorithm under delay.
+    """Condition on arrived values alone, the naive use under delay.
 
-    A round costs one update of the posterior for every arrival, and nothing for what is pending.
+    A round costs one update of the posterior for every arrival, and nothing for pending values.
     """
 
     name: ClassVar[str] = "wait"
@@ -42,23 +42,27 @@ class Wait(Policy):
         return LatePosterior(belief=learner.arrivals.refreshed(belief), chosen=chosen)
 
     def model_of(self, learner: DelayedSurrogate) -> Surrogate:
-        """Return the model of what has arrived."""
+        """Return the model of arrived values."""
         return learner.arrivals
 
 
 @pytree
 class HallucinatePosterior(LatePosterior):
-    """The deviations of all points chosen, with the mean of what has arrived, which is kept as weights of the features."""
+    """Deviations of chosen points, with factors and weights of arrived values.
 
-    factors: tuple[object, ...]  # of what has arrived, one for each group of outputs that arrive together
-    weights: tuple[Array, ...]  # [r] for each output: the mean less the prior mean
+    There is a factor for each group of outputs that arrive together. An output's weights give its mean less the prior mean.
+    """
+
+    factors: tuple[object, ...]
+    weights: tuple[Array, ...]  # [r]
 
 
 @pytree
 class Hallucinate(Policy):
-    """The mean of what has arrived, with the deviation of all points chosen, as GP-BUCB (Desautels, Krause and Burdick 2014).
+    """Mean of arrived values, with the deviation of all chosen points.
 
-    Arrivals move the weights of the mean only; functions on the grid are made once a round, however many values arrive.
+    This is GP-BUCB (Desautels, Krause and Burdick 2014). Arrivals change only the weights of the mean. A round evaluates functions on the
+    grid once, for any number of arrivals.
     """
 
     name: ClassVar[str] = "hallucinate"
@@ -71,14 +75,14 @@ class Hallucinate(Policy):
         return HallucinatePosterior(belief=belief, factors=factors, weights=weights, chosen=jnp.int32(0))
 
     def condition(self, learner: DelayedSurrogate, posterior: HallucinatePosterior, index: Array, values: Array) -> HallucinatePosterior:
-        points, present = jnp.broadcast_to(index, (learner.outputs,)), ~jnp.isnan(values)  # NaN is under way
+        points, present = jnp.broadcast_to(index, (learner.outputs,)), ~jnp.isnan(values)
         arrived = learner.arrivals.arrive((posterior.factors, posterior.weights), points, values, present)
         return _moved(learner, posterior.belief, index, arrived, posterior.chosen)
 
     def conditioned(self, learner: DelayedSurrogate, indices: Array, places: Array, values: Array, count: Array) -> HallucinatePosterior:
         arrived = learner.arrivals.conditioned(indices, places, values, count)
         chosen = learner.chosen.conditioned(indices, places, jnp.zeros_like(values), count)
-        assert arrived.weights is not None and chosen.weights is not None  # on a box
+        assert arrived.weights is not None and chosen.weights is not None
         belief = replace(chosen, shift=arrived.shift, weights=jnp.zeros_like(chosen.weights))
         return HallucinatePosterior(belief=belief, factors=arrived.factors, weights=tuple(arrived.weights), chosen=jnp.int32(0))
 
@@ -88,11 +92,14 @@ class Hallucinate(Policy):
         return _moved(learner, posterior.belief, feedback.index, arrived, chosen)
 
     def arrived(self, learner: DelayedSurrogate, posterior: HallucinatePosterior) -> Prediction:
-        """Return mean and deviation of what has arrived, at a cost of ``O(M r^2)``; the gain is that of all points chosen."""
+        """Return the prediction of arrived values, at a cost of ``O(M r^2)``.
+
+        The gain is of all chosen points.
+        """
         sd = deviation(learner.arrivals.spread(posterior.factors))[np.asarray(learner.arrivals.groups)]
         return replace(self.predict(learner, posterior), sd=sd)
 
-    # On a box the weights of the chosen points' model stay 0: to its means, the prior's, those of what has arrived are added.
+    # On a box the weights of the chosen points' model stay 0. Its means are the prior's, and predictions add the means of arrived values.
 
     def predict_at(self, learner: DelayedSurrogate, posterior: HallucinatePosterior, points: Array) -> Prediction:
         belief = super().predict_at(learner, posterior, points)
@@ -114,12 +121,12 @@ class Hallucinate(Policy):
 
 
 def _moments(learner: DelayedSurrogate, posterior: HallucinatePosterior, points: Array) -> tuple[Array, Array]:
-    """Return means ``[k, n]``, less the prior means, and variances ``[G, n]`` of what has arrived, at points of the unit cube of a box."""
+    """Return means less prior means, and variances, of arrived values at points."""
     return cast(BoxSurrogate, learner.arrivals).moments(posterior.factors, jnp.stack(posterior.weights), points)
 
 
 def _moved(learner: DelayedSurrogate, belief: Posterior, index: Array, arrived: Arrived, chosen: Array) -> HallucinatePosterior:
-    """Return the posterior after a point was chosen, whose mean on the grid is that of what has arrived."""
+    """Return the posterior after a choice, with the mean of arrived values."""
     belief, (factors, weights) = learner.chosen.condition_variance(belief, index), arrived
     belief = replace(belief, shift=learner.arrivals.expand(factors, weights))
     return HallucinatePosterior(belief=belief, factors=factors, weights=weights, chosen=chosen)
@@ -127,28 +134,31 @@ def _moved(learner: DelayedSurrogate, belief: Posterior, index: Array, arrived: 
 
 @pytree
 class CensorPosterior(LatePosterior):
-    """Belief under censored targets, and the last points chosen, the oldest first."""
+    """Belief under censored targets, and the last ``w`` points, the oldest first.
 
-    recent: Array  # [w] int32, the points chosen in the last w rounds, M where there is none yet
-    effects: tuple[Array, ...]  # [n, r] for each group: what 1 more in the target of each of the last n <= w points adds to the weights
+    ``effects`` are the derivatives of each group's weights by the targets of the last ``n <= w`` points.
+    """
+
+    recent: Array  # [w] int32, M if none
+    effects: tuple[Array, ...]  # [n, r]
 
 
 @pytree
 class Censor(Policy):
-    r"""All points chosen, with ``minimum`` in place of values that have not arrived (Verma et al. 2022; Guo et al. 2022, RPOL, sec. 5).
+    r"""Condition on ``minimum`` in place of missing values.
 
     .. math::
         \mu_t(x) = k_t(x)^T (K_t + \lambda I)^{-1} \tilde y_{1:t}, \\
         \tilde y_s = y_s \text{ if it arrived within } w \text{ rounds, else the minimum}
 
-    ``mu`` is linear in the targets, so a value that arrives adds ``(y - minimum)`` times ``P_t phi_s / lambda`` to its weights, where
-    ``P_t`` is their covariance. These effects of the targets still open are kept: ``P_t phi_s = P_{t-1} phi_s - u_t c_t(x_s) / s_t``, and
-    ``P_t phi_t = u_t lambda / s_t``. A round costs the same however many values arrive. A value that takes more than ``window`` rounds is
-    never used.
+    See Verma et al. (2022) and RPOL (Guo et al. 2022, sec. 5). ``mu`` is linear in the targets, so an arriving value adds ``(y - minimum)
+    P_t phi_s / lambda`` to its weights, where ``P_t`` is the weights' covariance. The posterior stores these effects of open targets: ``P_t
+    phi_s = P_{t-1} phi_s - u_t c_t(x_s) / s_t``, and ``P_t phi_t = u_t lambda / s_t``. A round costs the same for any number of arrivals. A
+    value that takes more than ``window`` rounds is never used.
 
     Attributes:
       window: ``w >= 0`` rounds (the papers' ``m``).
-      minimum: value that stands for a missing one, the least possible; one number or ``[1 + m]``.
+      minimum: target for a missing value, the least possible value; one number or ``[1 + m]``.
     """
 
     name: ClassVar[str] = "censor"
@@ -179,27 +189,28 @@ class Censor(Policy):
         belief, effects = model.moved(belief, moves, feedback.index, target), posterior.effects
         steps = model.by_group(moves)
         if still_open:
-            # P_t phi_s / lambda of the open targets; entries without a point yet are never used.
+            # Update P_t phi_s / lambda of the open targets. Entries without a point are never used.
             points = jnp.minimum(posterior.recent[self.window - still_open :], learner.size - 1)
             shares = [step.column[points] * (step.precision * (1 / model.noise_at(g, points))) for g, step in enumerate(steps)]
             pairs = zip(effects, shares, steps, strict=True)
             effects = tuple(old - share[:, None] * step.weights[None, :] for old, share, step in pairs)
-            # How far the values that arrive lie above the minimum that stood for them, [n, k].
+            # Add the effects of arriving values less their minimum, [n, k]. A restart forgets older points for good.
             ages = jnp.arange(still_open, 0, -1, dtype=jnp.int32)
             slots = jnp.argmax(feedback.ages[None] == ages[:, None], axis=1)
-            present = feedback.present[slots] & (ages < chosen)[:, None]  # a restart forgets older points for good
+            present = feedback.present[slots] & (ages < chosen)[:, None]
             excess = jnp.where(present, feedback.values[slots] - minimum[None], 0)
             moved = [jnp.matmul(excess[:, j], effects[g], precision="highest") for j, g in enumerate(model.groups)]
             weights = belief.weights if belief.weights is None else belief.weights + jnp.stack(moved)
             belief = replace(belief, shift=belief.shift + model.expand(belief.factors, moved), weights=weights)
         recent = jnp.append(posterior.recent[1:], feedback.index) if self.window else posterior.recent
-        if still_open:  # the newest effect, u_t / s_t, comes in and the oldest goes
+        # Append the newest effect, u_t / s_t, and drop the oldest.
+        if still_open:
             newest = [(step.weights * step.precision)[None] for step in steps]
             effects = tuple(jnp.concatenate([old[1:], new]) for old, new in zip(effects, newest, strict=True))
         return CensorPosterior(belief=model.refreshed(belief), recent=recent, effects=effects, chosen=chosen)
 
     def predict(self, learner: DelayedSurrogate, posterior: CensorPosterior) -> Prediction:
-        """Return mean and deviation under censored targets, with ``recent``: the deviations at the last ``w`` points, summed."""
+        """Return the prediction, with ``recent``, the last ``w`` points' summed deviations."""
         belief = super().predict(learner, posterior)
         size = learner.size
         deviations = belief.sd[:, jnp.minimum(posterior.recent, size - 1)]
@@ -209,5 +220,5 @@ class Censor(Policy):
         return replace(super().predict_at(learner, posterior, points), recent=self.predict(learner, posterior).recent)
 
     def _open(self, learner: DelayedSurrogate) -> int:
-        """Return how many of the last points can still get a value."""
+        """Return the number of last points that may still receive a value."""
         return min(self.window, learner.capacity - 1)

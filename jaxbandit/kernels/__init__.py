@@ -1,8 +1,8 @@
-"""Covariance functions as pytrees: hyper-parameters are leaves; ``+`` and ``*`` build sums, products and scaled kernels.
+"""Covariance functions as pytrees, with hyper-parameters as leaves.
 
-Every kernel maps inputs ``x [n, d]`` and ``y [p, d]`` to ``k(x, y) [n, p]`` and has ``diag(x) [n]``. Length-scales are scalars or one
-per axis (``[d]``, ARD), in the units of the inputs. A kernel that is a product of one-dimensional kernels returns them from
-:meth:`Kernel.along_axes`; surrogates on product grids then work axis by axis, which is cheap.
+Every kernel maps inputs ``x [n, d]`` and ``y [p, d]`` to ``k(x, y) [n, p]`` and has ``diag(x) [n]``. ``+`` and ``*`` build sums, products
+and scaled kernels. Length-scales are scalars or one per axis (``[d]``, ARD), in the units of the inputs. A product of one-dimensional
+kernels returns its factors from :meth:`Kernel.along_axes`; surrogates on product grids then work axis by axis, which is cheap.
 
 Reference for the formulas: Rasmussen and Williams (2006), *Gaussian Processes for Machine Learning*, chapter 4.
 """

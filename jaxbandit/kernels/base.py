@@ -1,4 +1,4 @@
-"""The role of a kernel, kernels made of others by operators, and kernels on the host: covariances in float64, and checks of a user's."""
+"""Base class of kernels, their operators, and computations on the host."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ from jaxbandit.core.pytree import as_argument, canonicalise, pytree
 
 __all__ = ["Kernel", "Product", "Scale", "Sum", "check_covariance", "same"]
 
-Axes: TypeAlias = Annotated[int, whole(1, 100_000)]  # for a kernel makes one of its own for each axis
-LOOKED_AT = 100  # points of a domain at which a user's kernel is tried
+# The number of axes is limited, because ``along_axes`` makes a kernel for each axis.
+Axes: TypeAlias = Annotated[int, whole(1, 100_000)]
+# Number of points of a domain at which a user's kernel is checked.
+LOOKED_AT = 100
 POINTS = finite_numbers.of(exactly(None, None, words="one row per point, one column per axis"))
 
 
 def on_points(method: Callable[..., Array]) -> Callable[..., Array]:
-    """Return a kernel's method, called with points ``[n, d]`` or, on anything else, raising ``InvalidArgument``."""
+    """Return a kernel's method with a check of its points ``[n, d]``."""
 
     @functools.wraps(method)
     def checked(self: Kernel, x: ArrayLike, y: ArrayLike | None = None) -> Array:
@@ -43,21 +45,23 @@ def on_points(method: Callable[..., Array]) -> Callable[..., Array]:
 
 
 class Kernel(Declared, abc.ABC):
-    """A covariance function. Abstract; subclasses are final pytree dataclasses that define ``__call__``.
+    """Abstract base of covariance functions.
 
-    Hyper-parameters are declared in their annotations, those with one number per axis with ``jaxbandit.fields.per_axis``. The package calls
-    a kernel with points ``[n, d]`` of as many axes as its hyper-parameters allow; the methods of its own refuse any other.
+    Subclasses are final pytree dataclasses that define ``__call__``. Annotations declare the hyper-parameters, with
+    ``jaxbandit.fields.per_axis`` for one number per axis. The package calls a kernel with points ``[n, d]`` of as many axes as its
+    hyper-parameters allow. The package's own kernels refuse other points.
 
     Attributes:
-      short_name: name in audit traces; by default that of the class in lower case.
-      proved: whether its formula is known to give covariances, ``class Matern52(Stationary, proved=True)``; no subclass inherits it.
+      short_name: name in audit traces; by default the class's name in lower case.
+      proved: whether the formula is known to give covariances, ``class Matern52(Stationary, proved=True)``. Subclasses do not inherit it.
     """
 
     described: ClassVar[str] = "a kernel of jaxbandit.kernels, such as SquaredExponential(length_scale=0.5)"
     in_files: ClassVar[bool] = True
     short_name: ClassVar[str]
     proved: ClassVar[bool]
-    __array_ufunc__: ClassVar[None] = None  # so that NumPy leaves the product of an array and a kernel to the kernel, which refuses it
+    # NumPy then leaves the product of an array and a kernel to the kernel, which refuses it.
+    __array_ufunc__: ClassVar[None] = None
 
     def __init_subclass__(cls, *, proved: bool = False, **options: object) -> None:
         super().__init_subclass__(**options)
@@ -66,7 +70,7 @@ class Kernel(Declared, abc.ABC):
 
     @abc.abstractmethod
     def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
-        """Return the covariances ``[n, p]`` between inputs ``x [n, d]`` and ``y [p, d]``."""
+        """Return covariances ``[n, p]`` of ``x [n, d]`` and ``y [p, d]``."""
 
     @on_points
     def diag(self, x: ArrayLike) -> Array:
@@ -75,12 +79,12 @@ class Kernel(Declared, abc.ABC):
 
     @checked
     def along_axes(self, dimension: Axes) -> tuple[Kernel, ...] | None:
-        """Return one-dimensional kernels, one per axis, whose product is this kernel; ``None`` when it is no such product."""
+        """Return kernels of one axis whose product is this, else ``None``."""
         return (self,) if dimension == 1 else None
 
     @checked
     def check_axes(self, dimension: Axes) -> None:
-        """Raise ``InvalidArgument`` on hyper-parameters that do not fit inputs of ``dimension`` axes, those of parts included."""
+        """Raise ``InvalidArgument`` on hyper-parameters that do not fit ``dimension`` axes."""
         for parameter in parameters(type(self)):
             value = getattr(self, parameter.name)
             if isinstance(value, Kernel):
@@ -99,7 +103,7 @@ class Kernel(Declared, abc.ABC):
 
 @pytree
 class Scale(Kernel, proved=True):
-    """Scaled kernel, ``variance * kernel(x, y)``, with ``variance > 0`` in squared units of the output."""
+    """Scaled kernel, ``variance * kernel(x, y)``, with ``variance > 0``."""
 
     kernel: Kernel
     variance: Annotated[Scalar, positive] = 1.0
@@ -120,14 +124,14 @@ class Scale(Kernel, proved=True):
 
 @pytree
 class Pair(Kernel):
-    """Abstract base of kernels made of two by an operation on their values."""
+    """Abstract base of kernels that combine the values of two kernels."""
 
     left: Kernel
     right: Kernel
 
     @abc.abstractmethod
     def _joined(self, left: Array, right: Array) -> Array:
-        """Return the values of the kernel, from those of its parts."""
+        """Return the kernel's values from the values of its parts."""
 
     @on_points
     def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
@@ -163,25 +167,25 @@ class Product(Pair, proved=True):
 
 @checked
 def same(a: Kernel, b: Kernel) -> bool:
-    """Return whether two kernels are equal in structure and in every hyper-parameter, so that outputs can share one factor."""
+    """Return whether two kernels are equal in structure and hyper-parameters."""
     left, structure = jax.tree.flatten(a)
     right, other = jax.tree.flatten(b)
     return hash(structure) == hash(other) and all(np.array_equal(x, y) for x, y in zip(left, right, strict=True))
 
 
-# Called by itself a kernel compiles one program for each of its operations. Kernels of one structure share the programs below on equally
-# many points, whether their numbers are Python's or NumPy's.
+# A call of a kernel outside a program compiles a program for each of its operations. Kernels of the same structure share the programs below
+# for the same number of points, with Python's or NumPy's numbers.
 
 
 def covariances_with(kernel: Kernel, points: Table, point: Table) -> tuple[np.ndarray, np.ndarray]:
-    """Return the covariances ``[M]`` of ``points [M, d]`` with one ``point [d]``, and the prior variances ``[M]``."""
+    """Return the covariances ``[M]`` with ``point [d]``, and the prior variances ``[M]``."""
     with jax.enable_x64(True):
         column, variances = _evaluated(canonicalise(kernel), *(as_argument(np.asarray(x, np.float64)) for x in (points, point[None, :])))
         return np.asarray(column, np.float64)[:, 0], np.asarray(variances, np.float64)
 
 
 def covariances(kernels: Sequence[Kernel], x: Sequence[Table], y: Sequence[Table]) -> list[np.ndarray]:
-    """Return for each of ``kernels`` the covariances ``[n, p]`` of its own points, ``[n, d]`` of ``x`` and ``[p, d]`` of ``y``."""
+    """Return each kernel's covariances between its points in ``x`` and ``y``."""
     with jax.enable_x64(True):
         given = [[as_argument(np.asarray(points, np.float64)) for points in side] for side in (x, y)]
         return [np.asarray(matrix, np.float64) for matrix in _covariances(tuple(map(canonicalise, kernels)), *given)]
@@ -196,9 +200,9 @@ def _covariances(kernels: tuple[Kernel, ...], x: list[Array], y: list[Array]) ->
 def check_covariance(
     name: str, kernel: Kernel, points: Annotated[Table, finite_numbers, exactly(None, None, words="one row per point")]
 ) -> None:
-    """Raise ``InvalidArgument`` unless ``kernel`` gives covariances: finite, symmetric and positive semi-definite at some of ``points``.
+    """Raise ``InvalidArgument`` unless ``kernel`` gives covariances at some of ``points``.
 
-    The package's own kernels are ``proved``; those that a user has written are called, in float64.
+    It calls a user's kernel in float64, and checks that its matrix is finite, symmetric and positive semi-definite.
     """
     if all(part.proved for part in [kernel, *all_parts(kernel)]):
         return
@@ -216,7 +220,7 @@ def check_covariance(
         raise checks.InvalidArgument(f"{name}: {kind}.diag must give the diagonal of the matrix, got {checks.short(diagonal)}")
 
 
-@jax.jit  # not operation by operation
+@jax.jit
 def _evaluated(kernel: Kernel, points: Array, others: Array) -> tuple[Array, Array]:
     return kernel(points, others), kernel.diag(points)
 
@@ -228,12 +232,12 @@ def parts(kernel: Kernel) -> dict[str, Kernel]:
 
 
 def all_parts(kernel: Kernel) -> list[Kernel]:
-    """Return the kernels that a kernel is made of, their own parts included."""
+    """Return the parts of a kernel and, recursively, their parts."""
     return [inner for part in parts(kernel).values() for inner in (part, *all_parts(part))]
 
 
 def check_gram(name: str, matrix: np.ndarray, tolerance: float) -> None:
-    """Raise ``InvalidArgument`` unless ``matrix`` is finite, symmetric and positive semi-definite, up to a share of its largest entry."""
+    """Raise ``InvalidArgument`` unless ``matrix`` is a covariance, up to a tolerance."""
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
         raise checks.InvalidArgument(f"{name}: expected a square [M, M] matrix, got shape {list(matrix.shape)}")
     checks.finite(name, matrix)
@@ -243,7 +247,8 @@ def check_gram(name: str, matrix: np.ndarray, tolerance: float) -> None:
         raise checks.InvalidArgument(f"{name}: must be symmetric, got entries {skew:.3g} apart; symmetrise it with (K + K.T) / 2")
     margin = tolerance * scale * len(matrix)
     symmetric = (matrix + matrix.T) / 2
-    try:  # far cheaper than eigenvalues, and it succeeds when they are above -margin
+    # A factorisation is far cheaper than eigenvalues, and succeeds when they are above -margin.
+    try:
         np.linalg.cholesky(symmetric + margin * np.eye(len(matrix)))
     except np.linalg.LinAlgError:
         least = float(np.linalg.eigvalsh(symmetric)[0])

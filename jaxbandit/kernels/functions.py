@@ -1,4 +1,4 @@
-"""The kernels: of differences between points, of points without an order, linear, constant and white ones, and kernels of some axes."""
+"""Kernels of the library."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ __all__ = [
     "SquaredExponential", "White", "parts_on_axes",
 ]  # fmt: skip
 
-matmul = functools.partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)  # accelerators round the factors of a product by default
+# Accelerators round the factors of a product by default.
+matmul = functools.partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
 SQRT3, SQRT5 = math.sqrt(3.0), math.sqrt(5.0)
 
 
@@ -38,7 +39,7 @@ class Unit(Kernel, abc.ABC):
 
 
 class Separable(Unit):
-    """Abstract base of products of kernels of one axis each, which differ by their hyper-parameters alone."""
+    """Abstract base of products of the same one-dimensional kernel."""
 
     @checked
     def along_axes(self, dimension: Axes) -> tuple[Kernel, ...]:
@@ -47,15 +48,16 @@ class Separable(Unit):
         return tuple(replace(self, **{name: value[axis] for name, value in several.items()}) for axis in range(dimension))
 
 
-FEW = 16  # axes
+# Largest number of axes over which distances are summed one axis after the other.
+FEW = 16
 
 
 @pytree
 class Stationary(Unit):
-    """Abstract base of kernels of ``r = |(x - y) / l|``; ``length_scale`` is ``l``, scalar or ``[d]``.
+    """Abstract base of kernels of ``r = |(x - y) / length_scale|``.
 
     Attributes:
-      spectrum: degrees of freedom of Student's t that is the spectral density, infinite for a Gaussian, ``None`` for any other.
+      spectrum: degrees of freedom of Student's t as spectral density, infinite for a Gaussian, ``None`` for other densities.
     """
 
     spectrum: ClassVar[float | None] = None
@@ -73,10 +75,10 @@ class Stationary(Unit):
 
 @jax.custom_jvp
 def squared_distances(x: Array, y: Array, scale: Array) -> Array:
-    """Return ``|(x - y) / scale|^2 [n, p]`` of points ``[n, d]`` and ``[p, d]``, whose derivative by points is computed by products.
+    """Return ``|(x - y) / scale|^2``, with derivatives by matrix products.
 
-    The values are from differences, because the expanded square loses digits for near points; and one axis after the other where those
-    are few, because a sum over axes inside a loop over pairs keeps CPUs from several exponentials at once.
+    The values are from differences, because the expanded square loses digits for near points. With few axes the sum is one axis after the
+    other, because a sum over axes inside a loop over pairs keeps CPUs from computing several exponentials at once.
     """
     axes = x.shape[1]
     if axes > FEW:
@@ -87,7 +89,7 @@ def squared_distances(x: Array, y: Array, scale: Array) -> Array:
 
 
 def _moved(primals: tuple[Array, Array, Array], tangents: tuple[Any, Any, Any]) -> tuple[Array, Array]:
-    """Return squared distances and ``2 (x - y) . (dx - dy) / scale^2`` with the products expanded, about ``y[0]``; and the rest."""
+    """Return squared distances and their derivative, by products about ``y[0]``."""
     (x, y, scale), (dx, dy, dscale) = primals, tangents
     squared, origin = squared_distances(x, y, scale), y[:1]
     moved = jnp.zeros_like(squared)
@@ -102,7 +104,7 @@ def _moved(primals: tuple[Array, Array, Array], tangents: tuple[Any, Any, Any]) 
 
 
 def _of_pairs(moves: Array, near: Array, far: Array) -> Array:
-    """Return ``2 (near - far) . moves [n, p]``; as one product, whose transpose is one, too."""
+    """Return ``2 (near - far) . moves`` as one matrix product."""
     along = jnp.sum(near * moves, axis=1, keepdims=True)
     return 2 * matmul(jnp.concatenate([along, moves], axis=1), jnp.concatenate([jnp.ones_like(far[:, :1]), -far], axis=1).T)
 
@@ -111,16 +113,16 @@ squared_distances.defjvp(_moved, symbolic_zeros=True)
 
 
 def distance(squared: Array) -> Array:
-    """Return ``r [n, p]``, whose gradient is zero, not NaN, at coinciding points."""
+    """Return ``r``, with gradient 0 and not NaN at coinciding points."""
     apart = squared > 0
     return jnp.where(apart, jnp.sqrt(jnp.where(apart, squared, 1)), 0)
 
 
 @pytree
 class SquaredExponential(Stationary, Separable, proved=True):
-    """Squared exponential, ``k(x, y) = exp(-|x - y|^2 / (2 l^2))``; ``length_scale`` is ``l``, scalar or ``[d]``.
+    """Squared exponential, ``k = exp(-|x - y|^2 / (2 l^2))``.
 
-    For the convention without the 2, ``exp(-|x - y|^2 / b^2)``, use :meth:`from_bandwidth`.
+    ``length_scale`` is ``l``, scalar or ``[d]``. For the convention ``exp(-|x - y|^2 / b^2)`` use :meth:`from_bandwidth`.
     """
 
     short_name: ClassVar[str] = "se"
@@ -129,7 +131,7 @@ class SquaredExponential(Stationary, Separable, proved=True):
     @classmethod
     @checked
     def from_bandwidth(cls, bandwidth: Annotated[PerAxis, positive]) -> SquaredExponential:
-        """Return ``k(x, y) = exp(-|x - y|^2 / b^2)``, the convention of CONFIG (Xu et al. 2023, sec. 6.1): ``l = b / sqrt(2)``."""
+        """Return ``exp(-|x - y|^2 / b^2)``, CONFIG's convention (sec. 6.1)."""
         return cls(length_scale=np.asarray(bandwidth) / math.sqrt(2.0))
 
     def _at(self, squared: Array) -> Array:
@@ -138,7 +140,7 @@ class SquaredExponential(Stationary, Separable, proved=True):
 
 @pytree
 class Matern12(Stationary, proved=True):
-    """Matern 1/2 (exponential), ``k = exp(-r)`` with ``r = |(x - y) / l|``."""
+    """Matern 1/2 (exponential), ``k = exp(-|(x - y) / l|)``."""
 
     spectrum: ClassVar[float | None] = 1
 
@@ -148,7 +150,10 @@ class Matern12(Stationary, proved=True):
 
 @pytree
 class Matern32(Stationary, proved=True):
-    """Matern 3/2, ``k = (1 + sqrt(3) r) exp(-sqrt(3) r)`` with ``r = |(x - y) / l|``."""
+    """Matern 3/2 kernel.
+
+    ``k = (1 + sqrt(3) r) exp(-sqrt(3) r)`` with ``r = |(x - y) / l|``.
+    """
 
     spectrum: ClassVar[float | None] = 3
 
@@ -159,7 +164,10 @@ class Matern32(Stationary, proved=True):
 
 @pytree
 class Matern52(Stationary, proved=True):
-    """Matern 5/2, ``k = (1 + sqrt(5) r + 5 r^2 / 3) exp(-sqrt(5) r)`` with ``r = |(x - y) / l|``."""
+    """Matern 5/2 kernel.
+
+    ``k = (1 + sqrt(5) r + 5 r^2 / 3) exp(-sqrt(5) r)`` with ``r = |(x - y) / l|``.
+    """
 
     spectrum: ClassVar[float | None] = 5
 
@@ -170,7 +178,10 @@ class Matern52(Stationary, proved=True):
 
 @pytree
 class RationalQuadratic(Stationary, proved=True):
-    """Rational quadratic, ``k = (1 + r^2 / (2 alpha))^-alpha`` with ``r = |(x - y) / l|``; ``alpha > 0`` mixes length-scales."""
+    """Rational quadratic kernel, a mixture of length-scales.
+
+    ``k = (1 + r^2 / (2 alpha))^-alpha`` with ``r = |(x - y) / l|`` and ``alpha > 0``.
+    """
 
     short_name: ClassVar[str] = "rq"
     alpha: Annotated[Scalar, positive] = 1.0
@@ -181,10 +192,11 @@ class RationalQuadratic(Stationary, proved=True):
 
 @pytree
 class Periodic(Separable, proved=True):
-    """Periodic (MacKay 1998), ``k = exp(-2 sum_a sin^2(pi (x_a - y_a) / p_a) / l_a^2)``; ``length_scale`` has no unit.
+    """Periodic kernel (MacKay 1998).
 
-    Both hyper-parameters are scalars or ``[d]``; ``period`` is in input units. On several axes it is the product of one-dimensional
-    kernels: the same formula on the Euclidean distance would not be positive semi-definite.
+    ``k = exp(-2 sum_a sin^2(pi (x_a - y_a) / p_a) / l_a^2)``. Both hyper-parameters are scalars or ``[d]``. ``length_scale`` has no unit,
+    ``period`` is in input units. The kernel is a product over axes, because the same formula on the Euclidean distance would not be
+    positive semi-definite.
     """
 
     length_scale: Annotated[PerAxis, positive] = 1.0
@@ -201,10 +213,10 @@ class Periodic(Separable, proved=True):
 
 @pytree
 class Categorical(Separable, proved=True):
-    """Categories without an order, ``k = exp(-sum_a [x_a != y_a] / l_a)``, by how many axes two points differ on (Hamming distance).
+    """Categories without an order, ``k = exp(-sum_a [x_a != y_a] / l_a)``.
 
-    Two categories of one axis have the correlation ``exp(-1 / l)``, all pairs the same; :class:`Gram` gives each pair its own.
-    ``length_scale`` is ``l``, scalar or ``[d]``, without a unit. Use :class:`OnAxes` where other axes hold numbers.
+    All pairs of categories of one axis have the correlation ``exp(-1 / l)``; in :class:`Gram` each pair has its own. ``length_scale`` is
+    ``l``, scalar or ``[d]``, without a unit. Use :class:`OnAxes` if other axes are numbers.
     """
 
     length_scale: Annotated[PerAxis, positive] = 1.0
@@ -212,7 +224,7 @@ class Categorical(Separable, proved=True):
     @classmethod
     @checked
     def from_correlation(cls, correlation: Annotated[PerAxis, numbers_from(1e-6, 1 - 1e-6)]) -> Categorical:
-        """Return the kernel in which points that differ on one axis have this correlation, in (0, 1): one number, or one per axis."""
+        """Return the kernel with this correlation, in (0, 1), between categories."""
         return cls(length_scale=-1 / np.log(np.asarray(correlation, np.float64)))
 
     @on_points
@@ -224,11 +236,10 @@ class Categorical(Separable, proved=True):
 
 @pytree
 class Gram(Kernel, proved=True):
-    """Explicit Gram matrix ``matrix [M, M]`` for finite arms; inputs are arm numbers ``[n, 1]`` (see ``domains.arms``).
+    """Gram matrix ``matrix [M, M]`` for finite arms or categories.
 
-    It is also the factor of an axis of categories, see :class:`OnAxes` and ``domains.mixed``; its rows are then in the order of these.
-
-    A matrix that is not square, symmetric and positive semi-definite is refused.
+    Inputs are arm numbers ``[n, 1]``, see ``domains.arms``, or the numbers of an axis's categories, see :class:`OnAxes` and
+    ``domains.mixed``. A matrix that is not square, symmetric and positive semi-definite raises ``InvalidArgument``.
     """
 
     matrix: Annotated[Table, finite_numbers, exactly(None, None, words="one row and one column per arm")]
@@ -252,7 +263,7 @@ class Gram(Kernel, proved=True):
 
 @pytree
 class Linear(Kernel, proved=True):
-    """Linear, ``k = b + sum_a x_a y_a / l_a^2`` with ``bias`` ``b >= 0``: not stationary, its variance grows with the input."""
+    """Linear, ``k = bias + sum_a x_a y_a / l_a^2``."""
 
     length_scale: Annotated[PerAxis, positive] = 1.0
     bias: Annotated[Scalar, nonnegative] = 0.0
@@ -281,7 +292,7 @@ class Constant(Kernel, proved=True):
 
 @pytree
 class White(Kernel, proved=True):
-    """White noise in the function itself, ``k = variance`` where ``x == y`` and 0 elsewhere (not observation noise)."""
+    """White noise of the function, ``k = variance`` where ``x == y``."""
 
     variance: Annotated[Scalar, positive] = 1.0
 
@@ -293,14 +304,14 @@ class White(Kernel, proved=True):
 
 @pytree
 class OnAxes(Kernel, proved=True):
-    """A kernel of some of the axes: ``kernel(x[axes], y[axes])``.
+    """Kernel of some of the axes, ``kernel(x[axes], y[axes])``.
 
     Products of them are kernels of mixed domains, sums are additive kernels::
 
         OnAxes(kernel=SquaredExponential(length_scale=0.5), axes=(0, 1)) * OnAxes(kernel=Categorical(), axes=(2,))
 
     Attributes:
-      kernel: the kernel; what it has one per axis belongs to ``axes``, in their order.
+      kernel: the kernel. Its hyper-parameters per axis are in the order of ``axes``.
       axes: numbers of the axes, from 0.
     """
 
@@ -339,7 +350,7 @@ class OnAxes(Kernel, proved=True):
 
 @checked
 def parts_on_axes(kernel: Kernel, axes: tuple[Annotated[int, whole(0)], ...]) -> Iterator[tuple[Kernel, tuple[int, ...]]]:
-    """Return the kernels that a kernel on ``axes`` is made of and that are made of no others, each with the axes that it sees."""
+    """Return a kernel's innermost parts, each with its axes among ``axes``."""
     if isinstance(kernel, OnAxes):
         yield from parts_on_axes(kernel.kernel, tuple(axes[number] for number in kernel.axes))
         return
@@ -350,9 +361,10 @@ def parts_on_axes(kernel: Kernel, axes: tuple[Annotated[int, whole(0)], ...]) ->
 
 
 def spectral(kernel: Kernel, key: Key, shape: tuple[int, int], dtype: np.dtype) -> tuple[Array, Scalar] | None:
-    """Return frequencies ``[F, d]`` drawn from the spectral density of a stationary kernel, and its variance; ``None`` of any other.
+    """Return draws from a stationary kernel's spectral density, and its variance.
 
-    Those of a Matern kernel of smoothness ``nu`` are Student's t with ``2 nu`` degrees of freedom (Rahimi and Recht 2007).
+    The density of a Matern kernel of smoothness ``nu`` is Student's t with ``2 nu`` degrees of freedom (Rahimi and Recht 2007). The result
+    is ``None`` for other kernels.
     """
     if isinstance(kernel, Scale):
         inner = spectral(kernel.kernel, key, shape, dtype)
@@ -362,6 +374,7 @@ def spectral(kernel: Kernel, key: Key, shape: tuple[int, int], dtype: np.dtype) 
     normal, chi = jax.random.split(key)
     drawn, freedom = jax.random.normal(normal, shape, dtype), kernel.spectrum
     if freedom < math.inf:
-        squares = jnp.square(jax.random.normal(chi, (int(freedom), shape[0]), dtype))  # sums of which are chi-squared
+        # The sums of these squares are chi-squared.
+        squares = jnp.square(jax.random.normal(chi, (int(freedom), shape[0]), dtype))
         drawn = drawn * jnp.sqrt(freedom / jnp.sum(squares, axis=0))[:, None]
     return drawn / jnp.broadcast_to(jnp.asarray(kernel.length_scale), drawn.shape), jnp.ones((), dtype)
