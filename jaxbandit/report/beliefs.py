@@ -56,8 +56,8 @@ def posterior_after(surrogate: Surrogate, trajectory: Trajectory, rounds: RoundN
       rounds: ``n`` rounds in ``[0, T]``; 0 means before the first.
 
     Returns:
-      Means and standard deviations ``[n, k, M]``, information gains ``[n, k]``. On a box the points are its candidates, then those of the
-      initial design, then those of the rounds.
+      Means and standard deviations ``[n, k, M]``, information gains ``[n, k]``. On a box the points are its candidates, the
+      points of the initial design and the points of the rounds, in this order.
 
     Raises:
       InvalidArgument: on a trajectory of many trials or without values, or a round out of range.

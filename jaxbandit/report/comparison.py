@@ -120,7 +120,7 @@ def compare(
 
     Args:
       results: runs by their labels, a run of a sweep, or a study's dataset.
-      problem, key: those of runs that store neither, see :meth:`Trajectory.to_xarray <jaxbandit.Trajectory.to_xarray>`.
+      problem, key: problem and key of runs without, see :meth:`Trajectory.to_xarray <jaxbandit.Trajectory.to_xarray>`.
       measures: names of measures that sum over rounds; default regret, its positive part and, with constraints, violation.
 
     Raises:

@@ -338,8 +338,8 @@ def assembled(head: xr.Dataset, variables: Mapping[str, Variable], pieces: Itera
 def to_dataframe(dataset: Results, *, last: bool = False) -> pd.DataFrame:
     """Return results as a tidy table of runs, trials and rounds.
 
-    Columns are the labels of the run (``algorithm``, ``base``, ``problem``, ``delay``), a column for each swept field, NaN where a run has
-    none, then ``trial`` and ``round``, every measure of a round, on a box the coordinates of its point (``point.dose``), and what is known
+    Columns are the labels of the run (``algorithm``, ``base``, ``problem``, ``delay``), a column for each swept field (NaN for a run
+    without it), then ``trial`` and ``round``, every measure of a round, on a box the coordinates of its point (``point.dose``), and facts
     of the trial, such as ``status`` and ``optimum``.
     ``table.to_csv(path)`` and ``table.to_parquet(path)`` write it; the latter needs the extra ``parquet``.
 
@@ -379,7 +379,7 @@ def flags_in_words(dataset: Results) -> list[str]:
 def sweeps_without_effect(dataset: Results) -> list[str]:
     """Return a line for each group of swept fields without effect.
 
-    Their values have none if runs ended with the same numbers, bit for bit, in every trial.
+    A field has no effect if runs ended with the same numbers, bit for bit, in every trial.
     """
     ends = [dataset[name].isel(round=-1) if "round" in dataset[name].dims else dataset[name] for name in sorted(map(str, dataset))]
     ends = [end.transpose(*TRIAL, ...) for end in ends if set(TRIAL) <= set(end.dims) and "played" not in end.dims]

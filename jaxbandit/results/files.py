@@ -1,8 +1,8 @@
 """Results on disk: sealed NetCDF files and Zarr directories.
 
-They are written whole or not at all, and a reader refuses damaged results. The seal of ``results.nc`` or ``results.zarr`` is a file of
-SHA-256 checksums beside it, ``results.nc.sha256``, as ``sha256sum`` writes and checks it. Results of another program have no seal: they
-are read as they are, with a warning.
+Results are written whole or not at all, and reading damaged results raises an error. The seal of ``results.nc`` or ``results.zarr`` is a
+file of SHA-256 checksums, ``results.nc.sha256``, in the format of ``sha256sum``. Results of another program have no seal: reading them
+warns.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def read_results(path: FilePath, *, load: bool = True) -> xr.Dataset:
     """Return the dataset of results on disk.
 
     Args:
-      path: path of a NetCDF file or a Zarr directory, or of the directory that a run wrote one to.
+      path: path of a NetCDF file, of a Zarr directory, or of a run's directory.
       load: read everything now; otherwise values are read when they are used, and the file stays open until the dataset is closed.
 
     Raises:

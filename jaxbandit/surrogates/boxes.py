@@ -31,7 +31,7 @@ At: TypeAlias = Annotated[Array, numbers, table_of_points]
 class BoxSurrogate(Surrogate):
     """Gaussian-process model on a :class:`~jaxbandit.domains.Box`.
 
-    :func:`jaxbandit.surrogate` makes one for a box. Its posteriors are exact, or those of features that any point has. They store
+    :func:`jaxbandit.surrogate` makes this model for a box. Its posteriors are exact, or use features that any point has. They store
     ``M = C + N`` points of the unit cube: the ``C`` candidates of the box, and room for ``N`` points that a trial chooses. A simulation
     makes as much room as it needs, in steps of 64 points. Groups of outputs whose forms differ in numbers only are computed side by side.
 
@@ -83,7 +83,7 @@ class BoxSurrogate(Surrogate):
 
     @property
     def is_exact(self) -> bool:
-        """Return whether the posteriors are exact, not those of features."""
+        """Return whether the posteriors are exact, without features."""
         return all(isinstance(form, Pool) for form in self.forms)
 
     @property

@@ -140,7 +140,7 @@ def surrogate(
       kernel: one kernel, or one per output.
       noise_variance: the regulariser ``lambda`` in ``(K + lambda I)``, a variance > 0; one number or one per output. Noise that differs
         between points is a table ``[M]``, or ``[1 + m, M]`` per output, or a function of a point ``x [d]``, or a list of them, one per
-        output; ``1 + m`` numbers are one per output where there are as many points.
+        output; ``1 + m`` numbers are one per output even if there are as many points.
       outputs: ``1 + m``; 1 is an unconstrained problem.
       prior_mean: constant prior mean, one number or one per output.
       form: ``"features"`` (square-root features), ``"product"`` (the same per axis, for product kernels on product grids),
@@ -152,16 +152,16 @@ def surrogate(
       rank: most features allowed; a residual above ``tolerance`` is then an error.
       horizon: number of rounds to come, for the choice of form and precision (default 1000), and for the capacity of ``rows`` (default:
         every point of the domain).
-      precision: ``"float32"``, ``"float64"`` or ``"auto"``: float64 where float32 would put a mean off by more than a tenth of a
-        posterior deviation, or a deviation off by a tenth of itself, as at low noise and over long horizons. Runs of a model in float64
-        are in float64 whatever ``jax_enable_x64`` says; where it is on, all models are in float64.
+      precision: ``"float32"``, ``"float64"`` or ``"auto"``: float64 if in float32 a mean would be off by more than a tenth of a
+        posterior deviation, or a deviation by a tenth of itself, as at low noise and over long horizons. Runs of a model in float64
+        are in float64 without ``jax_enable_x64``; with ``jax_enable_x64`` all models are in float64.
       fit_to: points ``[n, d]`` and values ``[n]`` or ``[n, 1 + m]``, from which kernel and noise variance are fitted first, starting from
-        the given ones, as by :func:`~jaxbandit.surrogates.fit` with its prior in units of the domain: one kernel and one noise variance
-        for all outputs, or one each where either is given per output. Prior means stay, and so do Gram matrices.
+        the arguments, as by :func:`~jaxbandit.surrogates.fit` with its prior in units of the domain: one kernel and one noise variance
+        for all outputs, or for each output if either is given per output. Prior means and Gram matrices stay.
 
     Raises:
       InvalidArgument: on hyper-parameters out of range, lists that do not match ``outputs``, an unknown form, a form that the
-        kernel or domain does not allow, features that miss the tolerance, or a prior mean beside which float64 has no digits left.
+        kernel or domain does not allow, features that miss the tolerance, or a prior mean too large for float64 to resolve values.
     """
     checks.check_not_forked()
     if isinstance(domain, Box):

@@ -55,8 +55,8 @@ class Posterior(HasGain):
       shift: ``[k, M]`` mean less the prior mean. The sum of both would carry the rounding of the prior mean.
       variance: ``[G, M]`` posterior variance.
       gain: ``[G]`` realised information gain, ``1/2 sum log(1 + sigma^2 / lam)``.
-      rounds: int32 rounds since the prior, the same in all trials; ``None`` where the variance is never refreshed.
-      weights: ``[k, r]`` weights of ``shift`` in the form's basis; ``None`` where no method reads the posterior off the domain.
+      rounds: int32 rounds since the prior, the same in all trials; ``None`` if the variance is never refreshed.
+      weights: ``[k, r]`` weights of ``shift`` in the form's basis; ``None`` if no method reads the posterior off the domain.
     """
 
     factors: tuple[Any, ...]
@@ -82,7 +82,7 @@ class Step:
 
 def deviation(variance: Array) -> Array:
     """Return the root of a variance, 0 with derivative 0 if negative."""
-    # Where data are dense rounding can leave a negative variance; NaN stays NaN.
+    # Rounding can make the variance negative among dense data; NaN stays NaN.
     positive = ~(variance <= 0)
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, variance, 1)), 0)
 
@@ -238,15 +238,15 @@ def _by_output(texts: Sequence[str]) -> str:
 class Surrogate(AbstractSurrogate):
     """Gaussian-process model of reward and constraints on a grid.
 
-    :func:`jaxbandit.surrogate` makes one. All trials share its domain, factorised kernels, noise variances and prior means.
+    :func:`jaxbandit.surrogate` makes this model. All trials share its domain, factorised kernels, noise variances and prior means.
     Hyper-parameters are leaves, so a :func:`~jaxbandit.sweep` over ``noise_variance`` or ``prior_mean`` is one compiled run.
 
     Attributes:
       domain: the ``M`` points.
       forms: one factorisation per group of outputs.
-      noise_variance: ``[G]`` regulariser ``lambda`` in ``(K + lambda I)``, a variance, per group; ``[G, M]`` where points have their own.
+      noise_variance: ``[G]`` regulariser ``lambda`` in ``(K + lambda I)``, a variance, per group; ``[G, M]`` if it differs between points.
       prior_mean: ``[k]`` constant prior mean per output.
-      kernels: the given kernel of each output, for records; the forms were made from it. Empty after :meth:`without_kernels`.
+      kernels: the user's kernel of each output, for records; the forms result from it. Empty after :meth:`without_kernels`.
       groups: for each output the number of its group.
       precision: floating type of beliefs, ``"float32"`` or ``"float64"``, see ``jaxbandit.surrogates.precision``.
       refresh: number of rounds after which the variance is computed anew from the factors, 0 for never.
@@ -389,8 +389,8 @@ class Surrogate(AbstractSurrogate):
     def arrive(self, before: Arrived, points: Array, values: Array, present: Array) -> Arrived:
         """Update factors and weights alone by the outputs' values that arrived.
 
-        With ``weights += u (y - mean - phi.weights) / s`` for the values ``y`` in ``values [k]`` at ``points [k]``. Outputs whose
-        ``present [k]`` is false have no value.
+        The update is ``weights += u (y - mean - phi.weights) / s`` for the values ``y`` in ``values [k]`` at ``points [k]``. Outputs with
+        false ``present [k]`` have no value.
         """
         factors, weights = list(before[0]), list(before[1])
         for g, form in enumerate(self.forms_in_force):

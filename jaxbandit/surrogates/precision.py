@@ -1,8 +1,8 @@
 """Choice between float32 and float64, and of the rounds between refreshes.
 
 A float32 run is wrong in two ways. The variance carries the rounding of the prior variance, and a refresh from the factors repairs this.
-And factors stand still once an observation changes them by less than their rounding. The limits were measured against float64: they keep
-the mean within a tenth of a posterior deviation and the deviation within a tenth of itself.
+And factors stop changing once an observation changes them by less than their rounding. The limits were measured against float64: they
+keep the mean within a tenth of a posterior deviation, and the deviation within a tenth of itself.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class RoundingLimits:
       share_of_least_variance: features in float32 leave out at most this share of the least posterior variance, noise_variance / horizon.
       unrefreshed_ratio: horizon times prior variance / noise variance up to which a variance needs no refresh (deviation within 1%).
       refresh_ratio: rounds between refreshes times prior variance / noise variance (deviation within 3%).
-      min_period, max_period: rounds between refreshes. A shorter period costs more than float64, a longer one saves no time.
-      standstill: sqrt(noise / prior variance) / horizon^(3/2) below which a factor stands still (deviation off by 6% there).
+      min_period, max_period: rounds between refreshes. A shorter period costs more than float64, a longer period saves no time.
+      standstill: sqrt(noise / prior variance) / horizon^(3/2) below which a factor stops changing (deviation off by 6% there).
       value_rounding: largest rounding of a value that the noise hides, in noise deviations (mean off by 0.08 deviations there).
     """
 
@@ -65,7 +65,7 @@ class Need(NamedTuple):
       refresh: rounds between refreshes of the variance in float32, 0 for never; float64 needs no refresh.
       tolerance: share of prior variance that features may leave out in float32.
       least_variance: share of prior variance that is left at a point observed in every round.
-      reason: why float32 is not enough, empty where it is.
+      reason: why float32 is not enough; empty if it is enough.
     """
 
     precision: str
@@ -79,7 +79,7 @@ def needed(prior_variance: Numbers, noise_variance: Numbers, prior_mean: Numbers
     """Return the cheapest arithmetic that keeps a run right.
 
     There is a prior and a noise variance for each group of outputs, and a prior mean for each output. The form is ``refreshable`` if a
-    refresh of its variance costs less than float64 does, as that of features.
+    refresh of its variance costs less than float64 does, as for features.
     """
     noises, mean = np.asarray(noise_variance, np.float64), _largest_magnitude(prior_mean)
     ratio = float(np.max(np.asarray(prior_variance, np.float64) / noises))

@@ -244,13 +244,13 @@ def _features_on_pivots(part: Callable[[float], Kernel], points: np.ndarray, low
 class RangedSurrogate(Surrogate):
     """Gaussian-process model whose length-scale is a leaf.
 
-    :func:`jaxbandit.ranged` makes one. ``jaxbandit.replace(model, length_scale=...)`` sets the length-scale, to a traced number too.
+    :func:`jaxbandit.ranged` makes this model. ``jaxbandit.replace(model, length_scale=...)`` sets the length-scale, to a traced number too.
     Programs compute the features once, by :meth:`factorised`, before the first round; the methods of a model that is not factorised compute
     them anew in every call. A traced length-scale outside the range gives NaN, and so flags a trial.
 
     Attributes:
       length_scale: one number for all axes and outputs, one for each axis ``[d]``, or for each group of outputs and axis ``[G, d]``.
-      variance: ``[G]`` factor on the kernel of each group, its prior variance where the kernel's is 1.
+      variance: ``[G]`` factor on the kernel of each group, the prior variance under a kernel with variance 1.
       low, high: ends of the range of length-scales on each axis.
     """
 
@@ -353,11 +353,11 @@ def ranged(
 ) -> RangedSurrogate:
     """Return a GP model with any length-scale from ``low`` to ``high``.
 
-    Otherwise the model is that of :func:`jaxbandit.surrogate`. The field ``length_scale`` starts as that of the kernel; a program can
-    replace it, sweep it and differentiate by it. The features are those of Nystroem's method on each axis, as polynomials in the logarithm
-    of the length-scale, with pivots that are fixed when the model is built. ``describe`` returns their number, and the share of prior
-    variance that they miss over the whole range in the arithmetic of the model. The shortest length-scale determines their number, so a
-    model serves best over a factor of two or so.
+    Otherwise the model is like a model of :func:`jaxbandit.surrogate`. The field ``length_scale`` starts at the kernel's; a program can
+    replace it, sweep it and differentiate by it. Nystroem's method computes the features on each axis, as polynomials in the logarithm of
+    the length-scale, with fixed pivots. ``describe`` returns the number of features, and the share of prior variance that they miss over
+    the whole range in the arithmetic of the model. The shortest length-scale determines their number, so a range of a factor of two or so
+    is best.
 
     Args:
       domain: the ``M`` points, a product grid.
@@ -371,13 +371,13 @@ def ranged(
         ``noise_variance / (horizon prior_variance)``, at most 1e-4.
       rank: most features allowed; a residual above ``tolerance`` is then an error.
       horizon: number of rounds to come, for the tolerance and the choice of precision (default 1000).
-      precision: as for :func:`jaxbandit.surrogate`; ``"auto"`` is float64, too, where float32 misses the tolerance.
+      precision: as for :func:`jaxbandit.surrogate`; ``"auto"`` is float64, too, if float32 misses the tolerance.
       fit_to: points ``[n, d]`` and values ``[n]`` or ``[n, 1 + m]``, from which length-scale, variance and noise variance are fitted first,
         as for :func:`jaxbandit.surrogate`; the length-scale stays between ``low`` and ``high``.
 
     Raises:
-      InvalidArgument: as :func:`jaxbandit.surrogate` does, and on ``low >= high``, a kernel that is no product or has not exactly one
-        length-scale, or one whose length-scale lies outside the range.
+      InvalidArgument: as :func:`jaxbandit.surrogate` does, and on ``low >= high``, a kernel that is no product or does not have exactly one
+        length-scale, or a length-scale outside the range.
     """
     if isinstance(domain, Box):
         words = "the model of a box has any length-scale; vary that of the kernel, in a study by a sweep over model.kernel.length_scale"

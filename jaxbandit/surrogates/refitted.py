@@ -335,8 +335,8 @@ def _conditioned(form: NystroemFeatures, noise: Array, counts: Array, means: Arr
     """Condition a form on ``means [j, M]`` of ``counts [M]`` values.
 
     Returns the factor, weights ``[j, r]``, constants ``[j]`` and information gain ``[]``. The constant ``c ~ N(0, MEAN unit)`` beside the
-    kernel has the expectation ``1^T V^-1 y / (1^T V^-1 1 + 1 / (MEAN unit))`` (Rasmussen and Williams 2006, eq. 2.41), and the weights are
-    those of the values less the constant.
+    kernel has the expectation ``1^T V^-1 y / (1^T V^-1 1 + 1 / (MEAN unit))`` (Rasmussen and Williams 2006, eq. 2.41), and the weights
+    explain the values less the constant.
     """
     # Visited points come first.
     order = jnp.argsort(-counts)

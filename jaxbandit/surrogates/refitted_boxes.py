@@ -39,8 +39,8 @@ class RefittedBox(Refits):
     """Model of a box that :class:`jaxbandit.Refitted` refits.
 
     Each fit is to values less their mean, in units of their standard deviation, with a constant of prior variance ``MEAN`` beside the
-    kernel. The prior mean of the belief becomes the expectation of that constant. Values count in it by their information: many points that
-    an algorithm has chosen in one place count as one point, and do not move the mean elsewhere to their common value.
+    kernel. The prior mean of the belief becomes the expectation of the constant. Values have weight by their information: many points close
+    to each other have the weight of one point, and do not move the mean elsewhere to their common value.
 
     Attributes:
       box: model with the hyper-parameters before the first fit, and with a factor for each output.
