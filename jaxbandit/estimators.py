@@ -170,7 +170,7 @@ class DiscreteUniform(Distribution):
 
 @pytree
 class DiscreteGaussian(Distribution):
-    """Gaussian on evenly spaced values (Zhou and Ji 2022, App. D.4).
+    """Gaussian on evenly spaced values (Zhou and Ji 2022, Appendix D.4).
 
     Value ``z`` has probability proportional to ``exp(-z^2 / (2 sd^2))``. See also Vaswani (2020).
 
@@ -202,7 +202,7 @@ class DiscreteGaussian(Distribution):
 
 @pytree
 class Randomised(Strategy):
-    """RandGP-UCB (Zhou and Ji 2022, Def. 2).
+    """RandGP-UCB, Definition 2 of Zhou and Ji (2022).
 
     The reward's estimate is ``mu + Z sigma`` and each constraint's ``mu - Z sigma``, with one scalar ``Z`` for each output and round. For
     constraints the sign changes nothing if ``Z`` is symmetric, and makes the estimates optimistic if ``Z`` is positive.

@@ -38,7 +38,9 @@ class Penalty(Declared, abc.ABC):
 
 @pytree
 class Exponential(Penalty):
-    """``psi(x) = exp(c max(x, 0))``, eq. 10: best rate, largest multipliers.
+    """Exponential penalty ``psi(x) = exp(c max(x, 0))`` (equation 10).
+
+    It has the best rate and the largest multipliers.
 
     Attributes:
       c: rate > 0.
@@ -52,7 +54,7 @@ class Exponential(Penalty):
 
 @pytree
 class Polynomial(Penalty):
-    """``psi(x) = (c max(x, 0) + 1)^n``, eq. 9.
+    """Polynomial penalty ``psi(x) = (c max(x, 0) + 1)^n`` (equation 9).
 
     Attributes:
       c: rate > 0.

@@ -85,7 +85,7 @@ class Score(NamedTuple):
         reward, costs = self.limited[0], self.limited[1] + beyond
         positive = jnp.maximum(costs, 0)
         penalty = prices[:, None] * jnp.square(positive)
-        # A parabola goes up to the cost at which it is as steep as the penalty.
+        # The parabola turns into a line where it is as steep as the penalty.
         if self.slopes is not None:
             penalty = jnp.where(costs <= self._bends(prices), penalty, self.slopes[:, None] * (positive - self._bends(prices) / 2))
         return self._replace(values=reward - jnp.sum(penalty, axis=0))
