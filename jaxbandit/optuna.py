@@ -1,8 +1,7 @@
 """Sampler for Optuna's studies, and export of sessions to Optuna.
 
-With :class:`Sampler` the algorithms of this library choose the points of a study that has Optuna's workers, storages, pruning, dashboard
-and resumption; :func:`export` writes the tickets of a session as trials. Both need the extras ``optuna`` and ``study``
-(``pip install "jaxbandit[optuna,study]"``).
+With :class:`Sampler` algorithms of this library choose the points of a study, and :func:`export` writes the tickets of a session as trials.
+Both need the extras ``optuna`` and ``study`` (``pip install "jaxbandit[optuna,study]"``).
 """
 
 from __future__ import annotations
@@ -159,7 +158,7 @@ class Sampler(BaseSampler):
             return {}
         enable_unless_chosen()
         others = [other for other in study.get_trials(deepcopy=False) if other.number != trial.number]
-        # Only misspelt names are errors, because a later trial may suggest other parameters.
+        # A later trial may suggest an unknown name, unless it is misspelt.
         if isinstance(self._points, Mapping):
             known = {name for other in others for name in other.distributions}
             for name in self._points.keys() - known:
@@ -422,7 +421,7 @@ def _internal(distribution: BaseDistribution, axis: Axis, value: Any) -> Any:
     low, *_, high = axis.values
     if _has_steps(distribution):
         value = round((value - distribution.low) / (distribution.step or 1))
-    # Enqueued values may lie outside.
+    # Enqueued values may be outside.
     return min(max(value, low), high)
 
 
@@ -454,7 +453,7 @@ def excess_of(outputs: Outputs, values: Mapping[str, float]) -> list[float]:
 def as_optuna_keeps(excess: list[float], study: Study | None = None, trial: FrozenTrial | None = None) -> dict[str, Any]:
     """Return constraint values in Optuna's form, stored in a running ``trial``.
 
-    Optuna has no public function for it. Its dashboard shows constraints only in this form.
+    Optuna has no public function for it, and its dashboard shows no other form.
     """
     from optuna.samplers._base import _CONSTRAINTS_KEY
 

@@ -75,7 +75,7 @@ class Comparison:
 
     def plot(self) -> Drawing:
         """Return a figure of the averages over time with 95% confidence bands."""
-        # Tables do not need matplotlib, which these modules import.
+        # Import matplotlib here, because tables do not need it.
         from jaxbandit.drawing import Drawing, WholeLabels
         from jaxbandit.report.plots import curves
 

@@ -64,12 +64,12 @@ __all__ = [
 ]  # fmt: skip
 __dir__ = __all__.copy
 
-# The distribution's scale is linear up to FEW, and beyond if values span less than the factor WIDE.
+# The distribution's scale is linear up to FEW, and beyond if values span less than the factor WIDE. A legend inside a panel has at most
+# IN_A_PANEL letters per inch of the panel's width.
 FEW = 10
 MARKS = 8
 WIDE = 20
 MOST_BINS = 40
-# Most letters of a legend inside a panel, per inch of its width.
 IN_A_PANEL = 14
 Lines: TypeAlias = Annotated[Mapping[str, str], Words("a mapping from legend labels to labels of algorithms in the results"), AtLeast(1)]
 
@@ -185,7 +185,7 @@ def cumulative(
         mean, half = values.mean(axis=0), statistics.half_width(values[:, at])
         style = look(order.index(label))
         axis.plot(rounds, mean, **style, linewidth=pen(1.2), label=label)
-        # The logarithm of the mean has the half-width half / mean.
+        # Bars are symmetric about the logarithm, with half-width half / mean.
         if "y" in log:
             factor = np.exp(np.divide(half, mean[at], out=np.zeros_like(half), where=mean[at] > 0))
             half = np.stack([mean[at] * (1 - 1 / factor), mean[at] * (factor - 1)])

@@ -28,9 +28,8 @@ from jaxbandit.surrogates.precision import in_step
 WHOLE = 56
 BLOCK, LARGE_BLOCK = 16, 32
 LARGE = 400
-# The floor under the pivots of a padded matrix assumes the rounding error of so many rows.
+# Rows whose rounding error gives the floor under the pivots of a padded matrix.
 USUAL = 128
-# Path of the noise variance among hyper-parameters; all other paths are fields of the kernel.
 NOISE = "noise_variance"
 POINTS = finite_numbers.of(exactly(None, None, words="one row per point"))
 
@@ -92,7 +91,6 @@ class Collapsed:
         changes, noises = jax.vmap(along)(jnp.eye(len(place), dtype=place.dtype))
         roots, noise, total = jnp.sqrt(counts), jnp.exp(log_noise), jnp.sum(counts)
         scale = roots[:, None] * roots[None] / noise
-        # The excess is B - I, and the changes are dB.
         excess = scale * covariances
         changes = (scale[None] * changes - noises[:, None, None] * excess[None]).reshape(len(place), -1)
         inverted, logdet = inverse(jnp.eye(size, dtype=means.dtype) + excess)
@@ -121,7 +119,7 @@ class Collapsed:
 
 
 def _covariances(kernel: Kernel, points: Array) -> Array:
-    # A product kernel is computed axis by axis, because a sum over axes inside a loop over pairs keeps CPUs from vectorising exponentials.
+    # Products are computed axis by axis, because a sum over axes inside a loop over pairs keeps CPUs from vectorising exponentials.
     parts = kernel.along_axes(points.shape[1])
     if parts is None:
         return kernel(points, points)
@@ -158,9 +156,8 @@ def inverse_root(matrix: Array, *, count: Array | None = None) -> tuple[Array, A
     """Return ``L^-1`` and ``log det B []`` of ``B = L L^T``.
 
     The matrix ``B [n, n]`` is symmetric with eigenvalues of at least 1. A block of rows at a time, Cholesky's factorisation eliminates
-    ``[B, I]`` to ``[L^T, L^-1]``, and both share one array. No exact pivot is below 1; a smaller pivot is a rounding error and is set to 1,
-    or to the rounding error of its entry. If the rows from ``count []`` on are rows of the identity, elimination stops there, and their
-    number does not change a bit of the result.
+    ``[B, I]`` to ``[L^T, L^-1]`` in one array. No exact pivot is below 1, so smaller pivots are set to 1, or to the rounding error of their
+    entry. Elimination stops at row ``count []``, if later rows are those of the identity; their number changes no bit.
     """
     size, is_padded = matrix.shape[0], count is not None
     blocks = 1 if size <= WHOLE and not is_padded else -(-size // (BLOCK if size < LARGE or is_padded else LARGE_BLOCK))

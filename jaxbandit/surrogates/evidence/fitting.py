@@ -27,13 +27,11 @@ Span: TypeAlias = Annotated[Scalar, between(1, float("inf"), open_high=True, hos
 Starts: TypeAlias = Annotated[int, whole(1, 10_000)]
 Seed: TypeAlias = Annotated[int, whole(0, 2**63 - 1)]
 
-# On a CPU SIDE_BY_SIDE data sets of up to FEW points share the overhead of operations; with more points fast fits would wait too long for
-# slow fits.
+# On a CPU SIDE_BY_SIDE data sets of up to FEW points share the overhead of operations. Larger fits would wait too long for each other.
 SIDE_BY_SIDE = 16
 FEW = 24
 ROUNDED_TO = 16
-# Largest change of a logarithm in a step (a factor of 7), least share of the predicted descent that a step must reach, and number of
-# rounding errors of a value that hide a descent.
+# Largest step of a logarithm, least share of the predicted descent of a step, and rounding errors of a value that hide a descent.
 LONGEST = 2.0
 ARMIJO = 1e-4
 RESOLUTION = 32
@@ -43,8 +41,7 @@ EASED, STIFFENED = 0.1, 10.0
 # Least observed curvature for a correction, as a share of the expected curvature, and least information on a number.
 SEEN = 1e-2
 LEAST_INFORMATION = 1e-6
-# A search starts from the best of COMPARED points, up to AWAY from the first start. Within AT_BOUND a hyper-parameter is at its bound. Both
-# are distances of logarithms.
+# Places compared as start of a search, and distances of logarithms: from a bound that is reached, and of starts from the first.
 COMPARED = 4
 AT_BOUND = 1e-3
 AWAY = float(np.log(10.0))
@@ -156,9 +153,9 @@ def _maximised(
 class Search(NamedTuple):
     """Options of a fit's searches.
 
-    One search starts from the given hyper-parameters, ``starts - 1`` from random ones, and one from each of ``further`` by path. A search
-    ends after ``steps``, or when the next step promises less than ``tolerance`` nats (default: the resolution of the arithmetic). Every
-    ``informed`` steps it computes the information. Standard errors cost about as much as five steps.
+    Searches start from the given hyper-parameters, ``starts - 1`` random places, and each of ``further`` by path. A search ends after
+    ``steps``, or when a step promises less than ``tolerance`` nats (default: the resolution of the arithmetic), and computes the
+    information every ``informed`` steps. Standard errors cost about as much as five steps.
     """
 
     further: Sequence[Mapping[str, Scalar]] = ()
