@@ -36,13 +36,13 @@ from jaxbandit._version import __version__
 from jaxbandit.algorithms.registry import *  # noqa: F403
 from jaxbandit.algorithms.registry import ALGORITHMS, Algorithm
 from jaxbandit.core import checks, fields, keys, status
-from jaxbandit.core.cache import enable_cache
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.hints import missing
 from jaxbandit.core.pytree import canonicalise, pytree, replace, static
 from jaxbandit.core.status import Status, explain
 from jaxbandit.core.sweep import Sweep, sweep
 from jaxbandit.engine import Informed, InitialDesign, Trajectory, simulate
+from jaxbandit.host.cache import enable_cache
 from jaxbandit.surrogates import Surrogate, ranged, surrogate
 
 __all__ = ["ALGORITHMS", "Algorithm", "Informed", "InitialDesign", "InvalidArgument", "Status", "Sweep", "Trajectory", *ALGORITHMS]

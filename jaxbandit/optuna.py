@@ -29,7 +29,6 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from jaxbandit.algorithms import Algorithm
-from jaxbandit.core.cache import enable_unless_chosen
 from jaxbandit.core.checks import InvalidArgument, blaming, did_you_mean, short
 from jaxbandit.core.declare import KeyOrSeed, checked
 from jaxbandit.core.fields import Check, Words, each, exactly, function, label, numbers, path, text, whole
@@ -38,6 +37,7 @@ from jaxbandit.delays import Delay
 from jaxbandit.domains import MOST_POINTS, box
 from jaxbandit.engine.arguments import Rounds
 from jaxbandit.feedback import Policy
+from jaxbandit.host.cache import enable_unless_chosen
 from jaxbandit.problems.data import Constraint, Objective
 from jaxbandit.session import Axis, Model, Session, SessionError, Specification
 from jaxbandit.session.axes import LARGEST_TOLD, Place, Space

@@ -20,7 +20,7 @@ import jax.monitoring
 import pytest
 
 import jaxbandit
-from jaxbandit.core.files import write_whole
+from jaxbandit.host.files import write_whole
 from jaxbandit.study.play import QUICK_FLAGS_BY_VERSION
 
 pytest.register_assert_rewrite("tests.support")  # before its modules are imported, so that their failures show values too

@@ -16,14 +16,15 @@ import numpy as np
 
 from jaxbandit._version import __version__
 from jaxbandit.cli.sessions import FIGURE_FORMATS, STYLE, STYLES, add_session_commands, session
-from jaxbandit.core.cache import enable_cache
 from jaxbandit.core.checks import InvalidArgument, did_you_mean
 from jaxbandit.core.codec import Named
 from jaxbandit.core.doors import Parser
-from jaxbandit.core.executors import WORKERS, WorkersLost, connected
-from jaxbandit.core.files import ended
-from jaxbandit.core.own import load
-from jaxbandit.core.pytree import filled, float_dtype
+from jaxbandit.core.pytree import float_dtype
+from jaxbandit.core.text import filled
+from jaxbandit.host.cache import enable_cache
+from jaxbandit.host.executors import WORKERS, WorkersLost, connected
+from jaxbandit.host.files import ended
+from jaxbandit.host.user_code import load
 from jaxbandit.session import CannotRecord
 from jaxbandit.study.run import BatchFailed
 from jaxbandit.surrogates import PRECISIONS
@@ -169,7 +170,7 @@ def run(args: argparse.Namespace) -> None:
 
 def show(dataset: xr.Dataset, path: Path, args: argparse.Namespace, words: str) -> None:
     """Print a study's table with notes, and write its further files."""
-    from jaxbandit.drawing import caption_of, style, write_figure
+    from jaxbandit.host.figures import caption_of, style, write_figure
     from jaxbandit.report import statistics, tables
     from jaxbandit.report.html import curve_pictures, write_report
     from jaxbandit.study import flags_in_words, sweeps_without_effect, write_whole
@@ -201,8 +202,8 @@ def chosen(option: str, given: list[str], among: Collection[str]) -> str:
 
 def dry_run(plan: Plan) -> str:
     """Return cells, batches, memory and estimated time of a plan, in words."""
-    from jaxbandit.core.memory import in_units
     from jaxbandit.engine.simulation import carried_bytes
+    from jaxbandit.host.memory import in_units
     from jaxbandit.study.plan import seconds_of_batch
 
     study = plan.study

@@ -21,9 +21,9 @@ import numpy as np
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.codec import digest
 from jaxbandit.core.doors import decimal
-from jaxbandit.core.files import prepare_file, write_whole
-from jaxbandit.core.pytree import aligned
 from jaxbandit.core.status import explain
+from jaxbandit.core.text import aligned
+from jaxbandit.host.files import prepare_file, write_whole
 from jaxbandit.session import Session, Specification, Ticket, read_toml
 from jaxbandit.session.journal import WAIT, salvage_journal
 from jaxbandit.session.quantities import STATES, readable
@@ -257,7 +257,7 @@ def plotted(session: Session, args: argparse.Namespace) -> Said:
     """Draw the belief into a file and return path and caption."""
     from matplotlib.backend_bases import FigureCanvasBase
 
-    from jaxbandit.drawing import caption_of, style, write_figure
+    from jaxbandit.host.figures import caption_of, style, write_figure
 
     path = args.directory / f"belief.{args.format or 'png'}" if args.out is None else args.out
     kind = args.format or path.suffix[1:]

@@ -3,8 +3,8 @@
 Study files, journals, attributes of results, audit traces and fingerprints share this encoding. A table ``{"type": "Rpol",
 "penalty_growth": 0.5}`` names a class that has declared its fields, or a function marked by :func:`nameable`, and has values, or tables in
 turn, for its fields. A class of the package goes by its name, a user's by ``"module:Name"``. Reading a table imports nothing, so a user's
-module has to be imported before; of a file that a command has named the name alone suffices, see :mod:`jaxbandit.core.own`. Writing refuses
-classes of ``__main__`` and of functions, because no reader could find them.
+module has to be imported before; of a file that a command has named the name alone suffices, see :mod:`jaxbandit.host.user_code`. Writing
+refuses classes of ``__main__`` and of functions, because no reader could find them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import re
 import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, TypeAlias, TypeVar
 
@@ -29,7 +30,6 @@ from jaxbandit.core.declare import Declared, Parameter, Role, parameters
 from jaxbandit.core.declare import Maker as Maker
 from jaxbandit.core.doors import option_of
 from jaxbandit.core.fields import Words
-from jaxbandit.core.own import LOADED
 from jaxbandit.core.provenance import remember
 
 Plain: TypeAlias = "bool | int | float | str | Sequence[Plain] | Mapping[str, Plain] | None"
@@ -46,6 +46,28 @@ FIELD = re.compile(r"^  (\w+(?:, \w+)*): (.+(?:\n    .*)*)", re.MULTILINE)
 PACKAGE = __name__.partition(".")[0]
 # Larger arrays are described by their shape, because tables belong in the data and not in an attribute.
 MAX_NUMBERS_DESCRIBED = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A user's file of classes, as its path and its text."""
+
+    path: str
+    text: bytes
+
+    @property
+    def module(self) -> str:
+        """Name of its module."""
+        return Path(self.path).stem
+
+    @property
+    def digest(self) -> str:
+        """Start of the SHA-256 of the text."""
+        return hashlib.sha256(self.text).hexdigest()[:16]
+
+
+# The files that a command has named, by their modules.
+LOADED = dict[str, Source]()
 
 # Names.
 

@@ -16,7 +16,8 @@ from jaxbandit.core.checks import InvalidArgument, integer, is_traced, short, sh
 from jaxbandit.core.declare import Array
 from jaxbandit.core.fields import Described, boolean
 from jaxbandit.core.provenance import remember
-from jaxbandit.core.pytree import canonicalise, in_brief, pytree, set_field, static
+from jaxbandit.core.pytree import canonicalise, pytree, set_field, static
+from jaxbandit.core.text import in_brief
 
 MOST_VARIANTS = 10**6
 

@@ -20,18 +20,18 @@ from jaxbandit.core.declare import Array, Device, KeyOrSeed, checked
 from jaxbandit.core.doors import setting, warn
 from jaxbandit.core.fields import Described, Words, choice, of_class, whole
 from jaxbandit.core.keys import typed
-from jaxbandit.core.memory import bound_programs, device_memory, tree_bytes
 from jaxbandit.core.provenance import remember
 from jaxbandit.core.pytree import float_dtype, pytree, replace, static
 from jaxbandit.core.status import Status, flags_in_words
 from jaxbandit.core.sweep import Sweep
-from jaxbandit.core.waiting import shown
 from jaxbandit.delays import Delay
 from jaxbandit.engine.arguments import DIFFERENT_DEVICES, Rounds, Telling, Trials, kernel_of, plan_delays
 from jaxbandit.engine.cell import Cell, check_run, laid_out_for, refreshed_in_time, with_room
 from jaxbandit.engine.programs import begin_all, play_all
 from jaxbandit.engine.trial import InitialDesign, Record
 from jaxbandit.feedback import Policy
+from jaxbandit.host.memory import bound_programs, device_memory, tree_bytes
+from jaxbandit.host.progress import shown
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.results.dataset import to_dataframe
 from jaxbandit.results.measured import Made, RunArrays, RunSummary, results_of, summary_of

@@ -15,7 +15,8 @@ from jaxbandit.core import checks
 from jaxbandit.core.blocks import one_program
 from jaxbandit.core.declare import Array, Key, Numbers, OnDomain, PerOutput, Scalar, Table, check_fields, checked, parameters
 from jaxbandit.core.fields import Check, Place, exactly, finite, finite_numbers, label, nonnegative, nothing, of_class, per_output, whole
-from jaxbandit.core.pytree import as_argument, fields_in_brief, float_dtype, html_fields, pytree, replace, static
+from jaxbandit.core.pytree import as_argument, float_dtype, pytree, replace, static
+from jaxbandit.core.text import fields_in_brief, html_fields
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Box, Domain
 from jaxbandit.domains.finite import in_words, tables
@@ -290,7 +291,7 @@ class Problem(AbstractProblem):
         if len(shape) != 2 or importlib.util.find_spec("matplotlib") is None:
             return html_fields(title, facts)
         # The import needs matplotlib, an extra.
-        from jaxbandit.drawing import thumbnail
+        from jaxbandit.host.figures import thumbnail
 
         across_up = divmod(index, shape[1]) if feasible.any() else None
         picture = thumbnail(means[0].reshape(shape), feasible.reshape(shape), across_up)

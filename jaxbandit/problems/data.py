@@ -18,10 +18,10 @@ from jaxbandit.core.codec import reads_files
 from jaxbandit.core.declare import checked
 from jaxbandit.core.doors import advice_on, number_of
 from jaxbandit.core.fields import Check, choice, of_class, text
-from jaxbandit.core.files import opened_text, reason_of
 from jaxbandit.core.pytree import replace
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain, arms, points, product
+from jaxbandit.host.files import opened_text, reason_of
 from jaxbandit.problems.base import Problem, from_tables
 from jaxbandit.problems.noise import Noise
 

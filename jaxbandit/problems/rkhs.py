@@ -15,10 +15,10 @@ from jaxbandit.core import checks
 from jaxbandit.core.codec import nameable
 from jaxbandit.core.declare import Array, Key, Scalar, Table, checked
 from jaxbandit.core.fields import between, choice, positive, whole
-from jaxbandit.core.memory import check_fits
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, replace, static
 from jaxbandit.delays import Delay, Poisson
 from jaxbandit.domains import grid
+from jaxbandit.host.memory import check_fits
 from jaxbandit.kernels import Kernel, SquaredExponential
 from jaxbandit.problems.base import Problem, Seed
 from jaxbandit.problems.families import Count, Draws, Root, drawing, gram, reject, square_root, times

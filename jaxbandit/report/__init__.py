@@ -10,7 +10,7 @@ __dir__ = __all__.copy
 def __getattr__(name: str) -> Any:
     """Import a module or the style on first access."""
     if name == "style":
-        return importlib.import_module("jaxbandit.drawing").style
+        return importlib.import_module("jaxbandit.host.figures").style
     if name in __all__:
         return importlib.import_module(f"jaxbandit.report.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

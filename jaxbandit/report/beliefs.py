@@ -17,7 +17,6 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
 
-from jaxbandit import drawing
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import Array, checked
@@ -25,6 +24,7 @@ from jaxbandit.core.fields import MOST_ROUNDS, function, integers_from, nonnegat
 from jaxbandit.core.pytree import canonicalise, float_dtype, replace
 from jaxbandit.domains import Box, Domain, product
 from jaxbandit.engine import Trajectory
+from jaxbandit.host import figures
 from jaxbandit.problems import AbstractProblem, BoxProblem, optimum
 from jaxbandit.problems.base import Instance
 from jaxbandit.results.dataset import output_names
@@ -133,9 +133,9 @@ def penalised_bounds(
     return score
 
 
-@drawing.styled()
+@figures.styled()
 @checked
-def problem_maps(problem: Instance, *, axes: drawing.GivenAxes = None) -> np.ndarray:
+def problem_maps(problem: Instance, *, axes: figures.GivenAxes = None) -> np.ndarray:
     """Draw a problem's means, its optimum (the star) and its feasible region.
 
     Args:
@@ -153,27 +153,27 @@ def problem_maps(problem: Instance, *, axes: drawing.GivenAxes = None) -> np.nda
     on_line = problem.domain.dimension == 1
     if not on_line:
         _check_plane("problem", problem.domain)
-    row: np.ndarray = drawing.grid_of_axes(axes, 1, len(means), (3.9, 3.1))[0]
+    row: np.ndarray = figures.grid_of_axes(axes, 1, len(means), (3.9, 3.1))[0]
     feasible, x, order = np.all(means[1:] <= 0, axis=0), ground.points[:, 0], np.argsort(ground.points[:, 0])
     for j, (axis, values, name) in enumerate(zip(row, means, output_names(len(means)), strict=True)):
         axis.set_title(name)
         if on_line:
-            axis.plot(x[order], values[order], color=drawing.COLOURS[0])
+            axis.plot(x[order], values[order], color=figures.COLOURS[0])
             low, high = axis.get_ylim()
             shaded: Any = {"step": "mid", "color": "0.85", "linewidth": 0, "zorder": 0, "label": "infeasible"}
             axis.fill_between(x[order], low, high, where=~feasible[order], **shaded)
             axis.set(ylim=(low, high), xlim=(x.min(), x.max()))
             ground.dress(axis, 0)
         else:
-            axis.figure.colorbar(drawing.shade(axis, ground, values), ax=axis)
-            drawing.outline(axis, ground, _worst(means), "edge of the feasible region", dash="-")
+            axis.figure.colorbar(figures.shade(axis, ground, values), ax=axis)
+            figures.outline(axis, ground, _worst(means), "edge of the feasible region", dash="-")
         if star is not None:
-            axis.plot(*star[0], *([star[1][j]] if on_line else []), "*", label="optimum", **drawing.STAR)
-    drawing.place_legend(row, new=axes is None)
+            axis.plot(*star[0], *([star[1][j]] if on_line else []), "*", label="optimum", **figures.STAR)
+    figures.place_legend(row, new=axes is None)
     return row
 
 
-@drawing.styled()
+@figures.styled()
 @checked
 def posterior_curves(
     surrogate: Surrogate,
@@ -183,7 +183,7 @@ def posterior_curves(
     width: Positive = 2.0,
     problem: Instance | None = None,
     score: Score | None = None,
-    axes: drawing.GivenAxes = None,
+    axes: figures.GivenAxes = None,
 ) -> np.ndarray:
     """Draw curves of one trial's posterior on a line after chosen rounds.
 
@@ -211,7 +211,7 @@ def posterior_curves(
     return _drawn(_Shown(surrogate, trajectory, rounds, problem, score, width), axes)
 
 
-@drawing.styled()
+@figures.styled()
 @checked
 def posterior_maps(
     surrogate: Surrogate,
@@ -220,7 +220,7 @@ def posterior_maps(
     *,
     problem: Instance | None = None,
     score: Score | None = None,
-    axes: drawing.GivenAxes = None,
+    axes: figures.GivenAxes = None,
 ) -> np.ndarray:
     """Draw maps of one trial's posterior on a plane after chosen rounds.
 
@@ -267,27 +267,27 @@ def posterior_animation(
         _check_plane("surrogate", surrogate.domain)
     shown = _Shown(surrogate, trajectory, rounds, problem, score, width)
     size, columns = (shown.size[0], shown.size[1] + 0.9), len(shown.limits)
-    figure, grid = drawing.figure_of(1, columns, size)
-    with drawing.styled():
+    figure, grid = figures.figure_of(1, columns, size)
+    with figures.styled():
         shown.scales(figure, grid[0])
 
-    @drawing.styled()
+    @figures.styled()
     def draw(frame: _Frame) -> list[Artist]:
         for axis in grid.flat:
             axis.clear()
             # Clearing an axis removes its grid.
             axis.grid(rcParams["axes.grid"], alpha=rcParams["grid.alpha"])
         shown.draw(grid[0], frame)
-        figure.suptitle(f"{drawing.plain(title)}{', ' if title else ''}after round {frame.round}")
+        figure.suptitle(f"{figures.plain(title)}{', ' if title else ''}after round {frame.round}")
         return []
 
     draw(shown.frames[0])
-    with drawing.styled():
-        drawing.place_legend(grid.flat)
+    with figures.styled():
+        figures.place_legend(grid.flat)
     return FuncAnimation(figure, draw, frames=shown.frames, init_func=list, cache_frame_data=False, interval=500, repeat=True)
 
 
-@drawing.styled()
+@figures.styled()
 @checked
 def safe_set(
     surrogate: Surrogate, trajectory: Trajectory, *, problem: Instance | None = None, width: Positive = 3.0, ax: Axes | None = None
@@ -318,26 +318,26 @@ def safe_set(
     belief = _after(surrogate, trajectory, rounds.tolist(), ground.points if isinstance(surrogate.domain, Box) else None)
     certified = np.all(belief.mean[:, 1:] + float(width) * belief.sd[:, 1:] <= 0, axis=1)  # [T + 1, M]
     tried = np.asarray(trajectory.points if trajectory.points is not None else ground.points[np.asarray(trajectory.indices)])
-    worst, axis = _worst(None if problem is None else _means(problem, ground)), drawing.one_axis(ax)
+    worst, axis = _worst(None if problem is None else _means(problem, ground)), figures.one_axis(ax)
     if on_line:
         order = np.argsort(ground.points[:, 0])
         x = ground.points[order, 0]
         shown = np.ma.masked_equal(certified[:, order], 0)
-        axis.pcolormesh(x, rounds, shown, cmap=ListedColormap([drawing.COLOURS[0]]), alpha=0.45, shading="nearest", rasterized=True)
-        axis.fill_between(x[[0, -1]], 0, 0, color=drawing.COLOURS[0], alpha=0.45, linewidth=0, label="certified")
+        axis.pcolormesh(x, rounds, shown, cmap=ListedColormap([figures.COLOURS[0]]), alpha=0.45, shading="nearest", rasterized=True)
+        axis.fill_between(x[[0, -1]], 0, 0, color=figures.COLOURS[0], alpha=0.45, linewidth=0, label="certified")
         if worst is not None:
             shaded: Any = {"step": "mid", "color": "0.85", "linewidth": 0, "zorder": 0, "label": "infeasible"}
             axis.fill_between(x, 0, rounds[-1], where=worst[order] > 0, **shaded)
-        axis.plot(tried[:, 0], rounds[1:], ".", color=drawing.COLOURS[1], label="tried")
+        axis.plot(tried[:, 0], rounds[1:], ".", color=figures.COLOURS[1], label="tried")
         axis.set(ylabel="round $t$", ylim=(0, rounds[-1]))
         ground.dress(axis, 0)
     else:
         first = np.where(certified.any(axis=0), certified.argmax(axis=0), np.nan)
-        image = drawing.shade(axis, ground, first, (0, rounds[-1]))
+        image = figures.shade(axis, ground, first, (0, rounds[-1]))
         axis.figure.colorbar(image, ax=axis, label="certified after round")
-        drawing.outline(axis, ground, worst, "edge of the feasible region", dash="-")
-        axis.plot(tried[:, 0], tried[:, 1], "o", markersize=3, color=drawing.COLOURS[1], markeredgecolor="white", label="tried")
-    drawing.place_legend(np.asarray([axis]), new=ax is None)
+        figures.outline(axis, ground, worst, "edge of the feasible region", dash="-")
+        axis.plot(tried[:, 0], tried[:, 1], "o", markersize=3, color=figures.COLOURS[1], markeredgecolor="white", label="tried")
+    figures.place_legend(np.asarray([axis]), new=ax is None)
     return axis
 
 
@@ -345,7 +345,7 @@ class _Frame(NamedTuple):
     """Panels after a round, points tried and chosen, largest constraint mean."""
 
     round: int
-    panels: list[tuple[str, drawing.Quantity]]
+    panels: list[tuple[str, figures.Quantity]]
     tried: np.ndarray  # [n] indices
     chosen: int | None
     believed: np.ndarray | None  # [M]
@@ -377,18 +377,18 @@ class _Shown:
         for place, t in enumerate(rounds):
             belief: Prediction = jax.tree.map(lambda x, place=place: np.asarray(x)[place], beliefs)
             tried, seen = indices[: before + t], np.where(due <= t, values, np.nan)[: before + t]
-            panels: list[tuple[str, drawing.Quantity]] = []
+            panels: list[tuple[str, figures.Quantity]] = []
             for j, (name, mean, sd) in enumerate(zip(output_names(surrogate.outputs), belief.mean, belief.sd, strict=True)):
                 if self.on_line:
                     truth, limits = None if self.truth is None else self.truth[j], [(0.0, "")] if j else []
-                    drawn = drawing.Quantity("", mean, None, mean - width * sd, mean + width * sd, truth, (tried, seen[:, j]), limits)
+                    drawn = figures.Quantity("", mean, None, mean - width * sd, mean + width * sd, truth, (tried, seen[:, j]), limits)
                     panels.append((name, drawn))
                 else:
-                    panels += [(f"{name}: mean", drawing.Quantity("", mean)), (f"{name}: sd", drawing.Quantity("", sd))]
+                    panels += [(f"{name}: mean", figures.Quantity("", mean)), (f"{name}: sd", figures.Quantity("", sd))]
             # Round t + 1 uses the multipliers of index t.
             if score is not None:
                 rank = _ranks(np.asarray(score(belief, np.asarray(trajectory.multipliers)[t], t + 1)))
-                panels.append(("acquisition" if self.on_line else "acquisition: rank", drawing.Quantity("share of points below", rank)))
+                panels.append(("acquisition" if self.on_line else "acquisition: rank", figures.Quantity("share of points below", rank)))
             chosen = int(indices[before + t]) if before + t < len(indices) else None
             self.frames.append(_Frame(int(t), panels, tried, chosen, _worst(np.asarray(belief.mean))))
         columns = zip(*(frame.panels for frame in self.frames), strict=True)
@@ -399,34 +399,34 @@ class _Shown:
         for number, (axis, (heading, quantity), (low, high)) in enumerate(zip(axes, frame.panels, self.limits, strict=True)):
             if self.on_line:
                 x, margin = self.places[:, 0], 0.05 * (high - low)
-                drawing.belief_curve(axis, quantity, x, np.argsort(self.ground.points[:, 0]), band=f"± {self.width:g} sd")
+                figures.belief_curve(axis, quantity, x, np.argsort(self.ground.points[:, 0]), band=f"± {self.width:g} sd")
                 if self.star is not None and quantity.truth is not None:
-                    axis.plot(self.star[0], self.star[1][number], "*", label="optimum", **drawing.STAR)
+                    axis.plot(self.star[0], self.star[1][number], "*", label="optimum", **figures.STAR)
                 axis.set(xlim=(x.min(), x.max()), ylim=(low - margin, high + margin))
                 self.ground.dress(axis, 0)
                 if frame.chosen is not None:
-                    axis.axvline(x[frame.chosen], color=drawing.COLOURS[1], linewidth=drawing.pen(0.8), linestyle="--", label="chosen next")
+                    axis.axvline(x[frame.chosen], color=figures.COLOURS[1], linewidth=figures.pen(0.8), linestyle="--", label="chosen next")
             else:
-                drawing.shade(axis, self.ground, quantity.mean, (low, high))
-                drawing.outline(axis, self.ground, _worst(self.truth), "truly feasible", dash="-")
-                drawing.outline(axis, self.ground, frame.believed, "believed feasible")
+                figures.shade(axis, self.ground, quantity.mean, (low, high))
+                figures.outline(axis, self.ground, _worst(self.truth), "truly feasible", dash="-")
+                figures.outline(axis, self.ground, frame.believed, "believed feasible")
                 tried = self.places[frame.tried]
-                axis.plot(*tried[:-1].T, label="tried", **drawing.DOT | {"markersize": 3.2})
-                axis.plot(*tried[-1:].T, label="latest", **drawing.DOT | {"markersize": 6, "markerfacecolor": drawing.COLOURS[5]})
+                axis.plot(*tried[:-1].T, label="tried", **figures.DOT | {"markersize": 3.2})
+                axis.plot(*tried[-1:].T, label="latest", **figures.DOT | {"markersize": 6, "markerfacecolor": figures.COLOURS[5]})
                 if self.star is not None:
-                    axis.plot(*self.star[0], "*", label="optimum", **drawing.STAR)
+                    axis.plot(*self.star[0], "*", label="optimum", **figures.STAR)
                 axis.set_ylabel("" if number else axis.get_ylabel())
             axis.set_title(heading)
 
     def scales(self, figure: Figure, columns: Sequence[Any], **style: Any) -> None:
         """Add the colour scale of every column of maps to its axes."""
         for axes, limits in zip(columns, self.limits, strict=True) if not self.on_line else ():
-            figure.colorbar(ScalarMappable(Normalize(*limits), drawing.SHADES), ax=axes, location="bottom", shrink=0.85, **style)
+            figure.colorbar(ScalarMappable(Normalize(*limits), figures.SHADES), ax=axes, location="bottom", shrink=0.85, **style)
 
 
-def _drawn(shown: _Shown, axes: drawing.GivenAxes) -> np.ndarray:
+def _drawn(shown: _Shown, axes: figures.GivenAxes) -> np.ndarray:
     """Draw a row of panels for each frame, and return the axes."""
-    grid = drawing.grid_of_axes(axes, len(shown.frames), len(shown.limits), shown.size)
+    grid = figures.grid_of_axes(axes, len(shown.frames), len(shown.limits), shown.size)
     for row, frame in zip(grid, shown.frames, strict=True):
         shown.draw(row, frame)
         row[0].set_ylabel("\n".join(filter(None, (f"after round {frame.round}", row[0].get_ylabel()))))
@@ -435,7 +435,7 @@ def _drawn(shown: _Shown, axes: drawing.GivenAxes) -> np.ndarray:
     for axis in grid[1:].flat:
         axis.set_title("")
     shown.scales(grid[0, 0].figure, [list(column) for column in grid.T], aspect=30)
-    drawing.place_legend(grid.flat, new=axes is None)
+    figures.place_legend(grid.flat, new=axes is None)
     return grid
 
 
@@ -447,7 +447,7 @@ def _ranks(scores: np.ndarray) -> np.ndarray:
     return (pd.Series(np.round(scores / rounding)).rank().to_numpy() - 1) / max(len(scores) - 1, 1)
 
 
-def _extent(quantities: Sequence[drawing.Quantity]) -> tuple[float, float]:
+def _extent(quantities: Sequence[figures.Quantity]) -> tuple[float, float]:
     """Return the least and the greatest finite number of quantities."""
     tables = [table for q in quantities for table in (q.mean, q.low, q.high, q.truth, None if q.seen is None else q.seen[1])]
     values = np.concatenate([table for table in tables if table is not None])
@@ -455,20 +455,20 @@ def _extent(quantities: Sequence[drawing.Quantity]) -> tuple[float, float]:
     return (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
 
 
-def _ground(domain: Domain) -> drawing.Ground:
+def _ground(domain: Domain) -> figures.Ground:
     """Return the points of a domain, or a box's fine grid."""
     if not isinstance(domain, Box):
-        return drawing.Ground.of(domain)
+        return figures.Ground.of(domain)
     with jax.enable_x64(True):
         shares = jnp.linspace(0, 1, SHOWN_ON_LINE if domain.dimension == 1 else SHOWN_ON_AXIS)
         fine = replace(
             product([np.unique(side.from_unit(shares)) for side in domain.sides]), names=domain.names, categories=domain.categories
         )
     logarithmic = tuple(axis for axis, side in enumerate(domain.sides) if side.scale == "log")
-    return dataclasses.replace(drawing.Ground.of(fine), logarithmic=logarithmic)
+    return dataclasses.replace(figures.Ground.of(fine), logarithmic=logarithmic)
 
 
-def _means(problem: AbstractProblem, ground: drawing.Ground) -> np.ndarray:
+def _means(problem: AbstractProblem, ground: figures.Ground) -> np.ndarray:
     """Return the means ``[k, M]`` at a figure's points, or raise ``InvalidArgument``."""
     if problem.domain.dimension == ground.domain.dimension:
         means = np.asarray(problem.means_of(jnp.asarray(ground.points)) if isinstance(problem.domain, Box) else problem.means)

@@ -15,14 +15,14 @@ import pandas as pd
 import xarray as xr
 
 from jaxbandit.core.declare import KeyOrSeed, checked
-from jaxbandit.core.pytree import aligned, html_table
+from jaxbandit.core.text import aligned, html_table
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.report import statistics
 from jaxbandit.report.tables import PANELS, WORDS, decimals, summary_rows
 from jaxbandit.results.measured import RunSummary
 
 if TYPE_CHECKING:
-    from jaxbandit.drawing import Drawing
+    from jaxbandit.host.figures import Drawing
 
 __all__ = ["Comparison", "compare"]
 __dir__ = __all__.copy
@@ -76,7 +76,7 @@ class Comparison:
     def plot(self) -> Drawing:
         """Return a figure of the averages over time with 95% confidence bands."""
         # Import matplotlib here, because tables do not need it.
-        from jaxbandit.drawing import Drawing, WholeLabels
+        from jaxbandit.host.figures import Drawing, WholeLabels
         from jaxbandit.report.plots import curves
 
         figure, words = Drawing(layout=WholeLabels()), dict(PANELS)

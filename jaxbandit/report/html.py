@@ -24,8 +24,8 @@ from PIL import Image
 import jaxbandit
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import FilePath, checked
-from jaxbandit.core.files import prepare_file, reason_of, write_whole
-from jaxbandit.drawing import COLOURS, DPI, Drawing, WholeLabels, compose, figure_of, plain
+from jaxbandit.host.figures import COLOURS, DPI, Drawing, WholeLabels, compose, figure_of, plain
+from jaxbandit.host.files import prepare_file, reason_of, write_whole
 from jaxbandit.report import statistics
 from jaxbandit.report.plots import boxes_over_time, delay_histogram, mean_curves
 from jaxbandit.report.sweeps import sweep, sweeps_of, win_map

@@ -21,7 +21,8 @@ from jaxbandit.core.declare import KeyOrSeed, Numbers, checked
 from jaxbandit.core.fields import AtLeast, Words, numbers, whole
 from jaxbandit.core.status import healthy
 from jaxbandit.delays import NEVER
-from jaxbandit.drawing import (
+from jaxbandit.engine import Trajectory
+from jaxbandit.host.figures import (
     COLOURS,
     DASHES,
     DPI,
@@ -40,7 +41,6 @@ from jaxbandit.drawing import (
     styled,
     write_figure,
 )
-from jaxbandit.engine import Trajectory
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.report import statistics
 from jaxbandit.report.beliefs import (

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jaxbandit.core.files import prepare_file, write_whole
 from jaxbandit.core.status import MESSAGES
+from jaxbandit.host.files import prepare_file, write_whole
 from jaxbandit.report.html import Picture, Section, page
 from jaxbandit.report.tables import with_half
 from jaxbandit.session import Session

@@ -21,9 +21,9 @@ from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import KeyOrSeed, checked
 from jaxbandit.core.fields import Check, numbers, whole
 from jaxbandit.core.intervals import half_width, standard_deviation
-from jaxbandit.core.memory import check_fits
 from jaxbandit.core.status import healthy as healthy_trials
 from jaxbandit.engine import Trajectory
+from jaxbandit.host.memory import check_fits
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.results.dataset import ONE, RESULTS, OneResult, Results
 from jaxbandit.results.measured import results_of

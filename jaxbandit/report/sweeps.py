@@ -16,7 +16,7 @@ from matplotlib.patches import Rectangle
 from jaxbandit.core.checks import InvalidArgument, one_of
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import AtLeast, Words
-from jaxbandit.drawing import SHADES, GivenAxes, grid_of_axes, look, one_axis, plain, styled
+from jaxbandit.host.figures import SHADES, GivenAxes, grid_of_axes, look, one_axis, plain, styled
 from jaxbandit.report.statistics import grouped, over_trials
 from jaxbandit.report.tables import PANELS
 from jaxbandit.results.dataset import Results

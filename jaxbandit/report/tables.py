@@ -13,7 +13,7 @@ import pandas as pd
 from jaxbandit.core.checks import one_of
 from jaxbandit.core.declare import KeyOrSeed
 from jaxbandit.core.fields import whole
-from jaxbandit.core.pytree import aligned, filled
+from jaxbandit.core.text import aligned, filled
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.report.statistics import Given, elapsed, results_at_hand
 from jaxbandit.results.dataset import LABELS, to_dataframe

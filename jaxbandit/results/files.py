@@ -24,7 +24,7 @@ import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import FilePath, checked
-from jaxbandit.core.files import CannotWrite, drop, reason_of, refuse_device, replace, write_whole
+from jaxbandit.host.files import CannotWrite, drop, reason_of, refuse_device, replace, write_whole
 from jaxbandit.results.dataset import Piece, Results, Variable
 
 # The functions that read and write load these, because a session imports this module and need not wait for them.

@@ -21,9 +21,10 @@ from jaxbandit.core.codec import describe, in_words
 from jaxbandit.core.declare import Array, KeyOrSeed
 from jaxbandit.core.intervals import half_width
 from jaxbandit.core.keys import Stream, pair_key, stream_key, typed
-from jaxbandit.core.pytree import aligned, canonicalise, filled, html_table
+from jaxbandit.core.pytree import canonicalise
 from jaxbandit.core.status import Status, healthy
 from jaxbandit.core.sweep import combinations
+from jaxbandit.core.text import aligned, filled, html_table
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Box
 from jaxbandit.feedback import Policy

@@ -19,7 +19,8 @@ from jaxbandit.core.checks import InvalidArgument, check_known, did_you_mean, sh
 from jaxbandit.core.codec import Table, from_fields, from_plain, to_fields, to_plain
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import Above, anything, finite, label, scalar, whole
-from jaxbandit.core.pytree import MOST_NUMBERS_SHOWN, replace
+from jaxbandit.core.pytree import replace
+from jaxbandit.core.text import MOST_NUMBERS_SHOWN
 from jaxbandit.domains import MOST_POINTS, Box, Domain, box, integers, log, product
 from jaxbandit.domains import points as bare_points
 from jaxbandit.domains.boxes import Side

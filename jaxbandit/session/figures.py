@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-from jaxbandit import drawing
 from jaxbandit.domains import Box, Domain
-from jaxbandit.drawing import ORANGE, Drawing, Ground, Quantity, figure_of, pen, plain, styled
+from jaxbandit.host import figures
+from jaxbandit.host.figures import ORANGE, Drawing, Ground, Quantity, figure_of, pen, plain, styled
 from jaxbandit.session.axes import Space
 from jaxbandit.session.quantities import Outputs, readable
 
@@ -63,7 +63,7 @@ def belief_figure(
                     kept = _near(ground, best, number)[chosen]
                     shown = dataclasses.replace(quantity, seen=(chosen[kept], quantity.seen[1][kept]))
                 joined = number is None or not space.domain.is_categorical(number)
-                drawing.belief_curve(axis, shown, x, along, joined=joined, dots=nearness(space) if sliced else "measured")
+                figures.belief_curve(axis, shown, x, along, joined=joined, dots=nearness(space) if sliced else "measured")
                 axis.axvline(x[best], color=ORANGE, linestyle=":", label="recommended")
                 if number is None:
                     axis.set_xlabel("points, the best first")
@@ -73,7 +73,7 @@ def belief_figure(
                     axis.set_ylabel("")
             if quantity.label == FEASIBILITY:
                 axes[0].set_ylim(-0.05, 1.05)
-        drawing.place_legend(figure.axes)
+        figures.place_legend(figure.axes)
     return figure
 
 
@@ -89,12 +89,12 @@ def history_figure(outputs: Outputs, history: xr.Dataset) -> Drawing:
     figure, grid = figure_of(len(outputs.names), 1, (9.0, 2.6))
     with styled():
         for axis, name in zip(grid[:, 0], outputs.names, strict=True):
-            axis.plot(tickets, history[name].values, "o", color=drawing.BLUE, markersize=4, label="measured")
+            axis.plot(tickets, history[name].values, "o", color=figures.BLUE, markersize=4, label="measured")
             axis.set(ylabel=plain(outputs.label(name)), xlim=(tickets[0] - 0.5, tickets[-1] + 0.5))
             if name == outputs.objective.name:
                 axis.step(tickets, history["best_so_far"].values, where="post", color=ORANGE, label="best feasible so far")
             for limit, label in _limits(outputs, name):
-                axis.axhline(limit, color=drawing.GREEN, linestyle="--", linewidth=pen(0.7), label=label)
+                axis.axhline(limit, color=figures.GREEN, linestyle="--", linewidth=pen(0.7), label=label)
             axis.xaxis.set_major_locator(MaxNLocator(integer=True))
             axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize="small")
         grid[-1, 0].set_xlabel("ticket")
@@ -138,12 +138,12 @@ def _maps(axes: np.ndarray, quantity: Quantity, ground: Ground, chosen: np.ndarr
         if values is None:
             axis.set_axis_off()
             continue
-        image = drawing.shade(axis, ground, values, (0.0, 1.0) if quantity.label == FEASIBILITY else (None, None))
+        image = figures.shade(axis, ground, values, (0.0, 1.0) if quantity.label == FEASIBILITY else (None, None))
         axis.figure.colorbar(image, ax=axis)
-        axis.plot(*ground.points[measured].T, label="measured", **drawing.DOT)
-        axis.plot(*ground.points[best], "*", label="recommended", **drawing.STAR)
+        axis.plot(*ground.points[measured].T, label="measured", **figures.DOT)
+        axis.plot(*ground.points[best], "*", label="recommended", **figures.STAR)
         axis.set_title(plain(quantity.label if quantity.label == FEASIBILITY else f"{quantity.label}: {words}"))
     if quantity.limits:
-        drawing.outline(
+        figures.outline(
             axes[0], ground, quantity.mean, f"mean at the bounds of {plain(quantity.label)}", levels=[limit for limit, _ in quantity.limits]
         )

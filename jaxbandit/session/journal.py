@@ -27,7 +27,7 @@ from filelock import FileLock, Timeout
 
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.doors import either
-from jaxbandit.core.files import reason_of, replace
+from jaxbandit.host.files import reason_of, replace
 
 JOURNAL, LOCK, HEAD = "session.sqlite", "session.lock", "session.head"
 SCHEMA = 2  # of new journals; those of version 1, which lack events in ADDED, are read, and written on as they are until one happens

@@ -15,7 +15,7 @@ from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import digest
 from jaxbandit.core.declare import FilePath, KeyOrSeed, checked
 from jaxbandit.core.fields import Check, Words, anything, check_call, each, whole
-from jaxbandit.core.pytree import html_fields
+from jaxbandit.core.text import html_fields
 from jaxbandit.domains import Domain
 from jaxbandit.session.axes import Axis, Space
 from jaxbandit.session.journal import JOURNAL, SessionError

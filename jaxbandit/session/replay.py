@@ -14,10 +14,10 @@ from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import from_fields
 from jaxbandit.core.fields import whole
-from jaxbandit.core.files import reason_of
 from jaxbandit.core.status import Status
 from jaxbandit.domains import Box
 from jaxbandit.feedback.learner import BESIDE
+from jaxbandit.host.files import reason_of
 from jaxbandit.session.axes import ON_GRID, Place
 from jaxbandit.session.guarantee import held_points, within_steps
 from jaxbandit.session.journal import JOURNAL, DamagedSession, Event, Journal, SessionError

@@ -14,19 +14,19 @@ import jax
 import numpy as np
 
 from jaxbandit.algorithms import Algorithm
-from jaxbandit.core.cache import enable_unless_chosen
 from jaxbandit.core.checks import InvalidArgument, check_not_forked, short
 from jaxbandit.core.codec import digest
 from jaxbandit.core.declare import FilePath, checked
 from jaxbandit.core.doors import either, setting, warn
 from jaxbandit.core.fields import boolean, nonnegative_numbers, scalar, whole
-from jaxbandit.core.memory import bound_programs
 from jaxbandit.core.status import Status, explain, flags_in_words, healthy
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Box, Domain
 from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.rounds import UNLIKELY
 from jaxbandit.feedback import Policy
+from jaxbandit.host.cache import enable_unless_chosen
+from jaxbandit.host.memory import bound_programs
 from jaxbandit.session.axes import LARGEST_TOLD, Axis, Place, Space
 from jaxbandit.session.guarantee import check_prior, fitted_once, seeded_by
 from jaxbandit.session.history import History, HistoryRow, Names, OffGrid, OutsideOf, check_placed, observed, rows_of

@@ -18,7 +18,6 @@ from jaxbandit.core.codec import Plain, Table, digest, exact, from_fields, from_
 from jaxbandit.core.declare import Array, FilePath, Key, KeyOrSeed, check_fields, checked
 from jaxbandit.core.doors import either, setting
 from jaxbandit.core.fields import Described, Words, label, scalar, whole
-from jaxbandit.core.files import toml_table
 from jaxbandit.core.keys import trial_key, typed
 from jaxbandit.core.pytree import pytree
 from jaxbandit.delays import LONGEST_DELAY, Delay, NoDelay
@@ -29,6 +28,7 @@ from jaxbandit.engine.cell import Cell, in_one_block, with_room
 from jaxbandit.engine.rounds import design_key
 from jaxbandit.engine.trial import Setting
 from jaxbandit.feedback import Hallucinate, Policy, Wait
+from jaxbandit.host.files import toml_table
 from jaxbandit.problems import AbstractProblem, BoxProblem, Certificate, from_tables
 from jaxbandit.session.axes import ON_GRID, Axis, Place, Space
 from jaxbandit.session.journal import SCHEMA

@@ -15,9 +15,9 @@ import numpy as np
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import FilePath, checked
 from jaxbandit.core.fields import between, nonnegative_numbers, scalar
-from jaxbandit.core.files import prepare_file, write_whole
-from jaxbandit.core.pytree import html_fields
+from jaxbandit.core.text import html_fields
 from jaxbandit.domains import Box
+from jaxbandit.host.files import prepare_file, write_whole
 from jaxbandit.session.axes import Place
 from jaxbandit.session.journal import Event, Journal, SessionError
 from jaxbandit.session.replay import State, Ticket

@@ -7,8 +7,8 @@ Needs the ``study`` extra (``pip install "jaxbandit[study]"``).
 """
 
 from jaxbandit.core.doors import Parser
-from jaxbandit.core.executors import TaskFailed, WorkerMismatch, WorkersLost, connected, spread
-from jaxbandit.core.files import CannotWrite, ExistingOutput, ended, prepare_directory, prepare_file, write_whole
+from jaxbandit.host.executors import TaskFailed, WorkerMismatch, WorkersLost, connected, spread
+from jaxbandit.host.files import CannotWrite, ExistingOutput, ended, prepare_directory, prepare_file, write_whole
 from jaxbandit.results.dataset import flags_in_words, sweeps_without_effect, to_dataframe
 from jaxbandit.results.files import read_results, write_results
 from jaxbandit.study.catalogue import own_algorithm

@@ -12,11 +12,11 @@ from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.codec import Maker, Named, from_plain, makers, word_of, words_of_fields
 from jaxbandit.core.declare import Role, checked, parameters
 from jaxbandit.core.fields import anything
-from jaxbandit.core.own import load
-from jaxbandit.core.pytree import filled
+from jaxbandit.core.text import filled
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain
 from jaxbandit.feedback import Policy
+from jaxbandit.host.user_code import load
 from jaxbandit.informed import Rule
 from jaxbandit.kernels import Kernel
 from jaxbandit.problems import AbstractProblem, Noise

@@ -30,9 +30,9 @@ from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import digest
 from jaxbandit.core.declare import FilePath, checked
 from jaxbandit.core.doors import either
-from jaxbandit.core.executors import surroundings
-from jaxbandit.core.files import CannotWrite, ExistingOutput, drop, prepare_directory, reason_of, write_whole
 from jaxbandit.core.pytree import float_dtype
+from jaxbandit.host.executors import surroundings
+from jaxbandit.host.files import CannotWrite, ExistingOutput, drop, prepare_directory, reason_of, write_whole
 
 LAYOUT = 9  # of the files; to be raised whenever a checkpoint of the code before cannot go on
 WORDS = {

@@ -16,12 +16,12 @@ from jaxbandit.core.checks import InvalidArgument, naming, short
 from jaxbandit.core.declare import Device, checked
 from jaxbandit.core.doors import either
 from jaxbandit.core.fields import whole
-from jaxbandit.core.memory import device_memory, host_memory, in_units, tree_bytes
 from jaxbandit.core.pytree import float_dtype, replace
 from jaxbandit.domains import Box
 from jaxbandit.engine.arguments import DIFFERENT_DEVICES, plan_delays
 from jaxbandit.engine.cell import Cell, Variant, check_run, laid_out_for
 from jaxbandit.engine.simulation import COPIES_OF_CARRY, carried_bytes
+from jaxbandit.host.memory import device_memory, host_memory, in_units, tree_bytes
 from jaxbandit.study.files import PARTS
 from jaxbandit.study.runs import Run
 from jaxbandit.study.study import Study, in_its_arithmetic, kernel_for

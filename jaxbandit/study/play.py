@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from jaxbandit.core.blocks import mesh_of, place
-from jaxbandit.core.memory import MADE, bound_programs, cores
 from jaxbandit.core.pytree import canonicalise, float_dtype, signature
 from jaxbandit.domains import Box
 from jaxbandit.engine.programs import advance_all, begin_all, conclude_all, play_all
+from jaxbandit.host.memory import MADE, bound_programs, cores
 from jaxbandit.metrics import Tally, start_tally
 from jaxbandit.problems import best_mixed_policy
 from jaxbandit.results.dataset import MIXED, Arrays, Contents

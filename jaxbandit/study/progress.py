@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxbandit.core.files import CannotWrite
 from jaxbandit.core.status import healthy
+from jaxbandit.host.files import CannotWrite
 from jaxbandit.results.dataset import Arrays
 from jaxbandit.study.files import PROGRESS, write_json
 from jaxbandit.study.plan import Batch, Plan

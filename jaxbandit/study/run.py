@@ -16,11 +16,11 @@ import numpy as np
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.codec import describe
 from jaxbandit.core.declare import Device, FilePath, checked
-from jaxbandit.core.executors import EXECUTOR, VERSIONS_AND_DEVICE, AnyExecutor, TaskFailed, WorkersLost, spread
 from jaxbandit.core.fields import Words, between, function, of_class
 from jaxbandit.core.fields import path as path_check
 from jaxbandit.core.pytree import float_dtype
-from jaxbandit.core.waiting import shown
+from jaxbandit.host.executors import EXECUTOR, VERSIONS_AND_DEVICE, AnyExecutor, TaskFailed, WorkersLost, spread
+from jaxbandit.host.progress import shown
 from jaxbandit.results.dataset import SECONDS, Arrays, Contents, ResultRow, assembled, header
 from jaxbandit.results.files import check_results, open_results, read_results, stream_results
 from jaxbandit.study.files import CheckpointMismatch, Files, HeldDirectory, hold_directory, identity, interrupted

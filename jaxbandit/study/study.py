@@ -21,16 +21,17 @@ from jaxbandit.core.codec import Plain, Table, as_given, check_table, digest, fr
 from jaxbandit.core.declare import Array, FilePath, Key, check_fields, checked, parameters
 from jaxbandit.core.doors import setting
 from jaxbandit.core.fields import INT32_MAX, MOST_ROUNDS, Check, Described, boolean, check_seed, of_class, whole
-from jaxbandit.core.files import toml_table
 from jaxbandit.core.keys import Stream, stream_key, trial_key
-from jaxbandit.core.pytree import canonicalise, float_dtype, html_table, replace
+from jaxbandit.core.pytree import canonicalise, float_dtype, replace
 from jaxbandit.core.sweep import Sweep
+from jaxbandit.core.text import html_table
 from jaxbandit.delays import NoDelay
 from jaxbandit.domains import Box
 from jaxbandit.engine import InitialDesign, Trajectory, simulate
 from jaxbandit.engine.arguments import Rounds, at_once, kernel_of
 from jaxbandit.engine.cell import refreshed_in_time, with_room
 from jaxbandit.fused.plan import FusedKernel
+from jaxbandit.host.files import toml_table
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.results.dataset import METRICS
 from jaxbandit.study.runs import Learner, Model, Row, Run, check_label, named_by_files, runs_of, table_of

@@ -28,9 +28,9 @@ from jaxbandit.core.blocks import by_platform
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import Array, Key, Scalar, Table
 from jaxbandit.core.fields import Described
-from jaxbandit.core.memory import check_fits, host_memory
 from jaxbandit.core.pytree import pytree
 from jaxbandit.domains import Domain
+from jaxbandit.host.memory import check_fits, host_memory
 from jaxbandit.kernels import Kernel
 from jaxbandit.kernels.base import covariances, covariances_with
 

@@ -14,7 +14,8 @@ from jaxbandit.core import checks, fields
 from jaxbandit.core.blocks import by_platform, one_program
 from jaxbandit.core.declare import Array, Key, OnDomain, Table, check_fields, checked
 from jaxbandit.core.fields import AtLeast, Described, choice, of_class, whole
-from jaxbandit.core.pytree import fields_in_brief, html_fields, pytree, replace, static
+from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.core.text import fields_in_brief, html_fields
 from jaxbandit.domains import Box, Domain
 from jaxbandit.domains.finite import in_words
 from jaxbandit.kernels import Kernel

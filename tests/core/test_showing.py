@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 import jaxbandit as jb
-from jaxbandit.core.pytree import aligned, html_fields, html_table
-from jaxbandit.drawing import thumbnail
+from jaxbandit.core.text import aligned, html_fields, html_table
+from jaxbandit.host.figures import thumbnail
 from jaxbandit.session import Axis
 from jaxbandit.study import Run, Study, make_plan
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit.core import memory
-from jaxbandit.core.memory import tree_bytes
 from jaxbandit.engine import simulation
 from jaxbandit.engine.cell import Cell
 from jaxbandit.engine.programs import begin_all
+from jaxbandit.host import memory
+from jaxbandit.host.memory import tree_bytes
 from jaxbandit.session import Axis, Model, Session
 from jaxbandit.study import Run, Study, run_study
 from jaxbandit.study.plan import ACCELERATOR, CORE, seconds_of_batch

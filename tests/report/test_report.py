@@ -18,9 +18,9 @@ import xarray as xr
 from PIL import Image
 
 import jaxbandit as jb
-from jaxbandit import drawing
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.status import Status
+from jaxbandit.host import figures
 from jaxbandit.report import plots, sweeps, tables
 from jaxbandit.report.html import curve_pictures, parts_of, write_report
 from jaxbandit.report.plots import penalised_bounds, posterior_after, posterior_animation, posterior_maps
@@ -445,6 +445,6 @@ def test_the_backend_is_the_users():
     )
     result = subprocess.run([sys.executable, "-c", program], env={**os.environ, "MPLBACKEND": "svg"}, capture_output=True, text=True)
     assert result.stdout.split() == ["svg", "FigureCanvasSVG"], result.stderr
-    for path in [*Path(plots.__file__).parent.glob("**/*.py"), Path(drawing.__file__)]:
+    for path in [*Path(plots.__file__).parent.glob("**/*.py"), Path(figures.__file__)]:
         text = path.read_text(encoding="utf-8")
-        assert "matplotlib.use" not in text and ("pyplot" not in text or path.name == Path(drawing.__file__).name), path.name
+        assert "matplotlib.use" not in text and ("pyplot" not in text or path.name == Path(figures.__file__).name), path.name

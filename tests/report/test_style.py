@@ -9,7 +9,7 @@ import pytest
 
 from jaxbandit import report
 from jaxbandit.cli import show
-from jaxbandit.drawing import figure_of
+from jaxbandit.host.figures import figure_of
 from jaxbandit.report import plots
 from tests.support.figures import texts_outside
 from tests.support.synthetic_results import results

@@ -18,10 +18,11 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import InvalidArgument, drawing, kernels, problems, simulate
+from jaxbandit import InvalidArgument, kernels, problems, simulate
 from jaxbandit.core import fields
 from jaxbandit.core.declare import parameters
 from jaxbandit.engine.arguments import TRIALS
+from jaxbandit.host import figures
 from jaxbandit.session.axes import Axis
 from jaxbandit.session.views import Reading
 from tests.support.declared import CLASSES, required
@@ -70,7 +71,7 @@ UNDECLARED = {
     **dict.fromkeys(("pytree", "static"), "declare fields and classes"),
     **dict.fromkeys(("explain", "nameable"), "check their only argument themselves"),
     **dict.fromkeys(("from_table", "write_whole", "ended", "interrupted"), "of the command line and of study files"),
-    "drawing.plain": "turns any label into text",
+    "figures.plain": "turns any label into text",
     "arithmetic": "checks its only argument itself, once its context is entered",
     "product": "checks its only argument axis by axis",
 }
@@ -235,8 +236,8 @@ COUNTS: dict[str, tuple[Any, str]] = {  # functions of a number that an array or
     "points to draw from": (lambda n: jaxbandit.InitialDesign(random=2).points(jax.random.key(0), n), "size"),
     "rounds kept": (lambda n: jaxbandit.study.Keep(every=1).rounds(n), "horizon"),
     "resamples": (lambda n: jaxbandit.report.statistics.resampling(n, 10**6, 0), "count"),
-    "panels": (lambda n: drawing.figure_of(n, 1), "rows"),
-    "panels of a user": (lambda n: drawing.grid_of_axes(None, 1, n), "columns"),
+    "panels": (lambda n: figures.figure_of(n, 1), "rows"),
+    "panels of a user": (lambda n: figures.grid_of_axes(None, 1, n), "columns"),
     "points in a range": (lambda n: jaxbandit.domains.points(range(n)), "coordinates"),
     "an axis in a range": (lambda n: jaxbandit.domains.product([range(n)]), "axes[0]"),
     "a named axis in a range": (lambda n: jaxbandit.domains.mixed({"a": range(n)}), "axes['a']"),

@@ -21,7 +21,7 @@ LAYERS = {
     "kernels": 1,
     "domains": 1,
     "delays": 1,
-    "drawing": 1.5,
+    "host": 1.5,
     "problems": 2,
     "surrogates": 1.8,
     "widths": 3,

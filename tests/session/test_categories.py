@@ -13,7 +13,7 @@ import pytest
 
 import jaxbandit
 from jaxbandit import InvalidArgument, delays, domains
-from jaxbandit.drawing import shortened
+from jaxbandit.host.figures import shortened
 from jaxbandit.session import Axis, Session
 from jaxbandit.session.axes import Space
 

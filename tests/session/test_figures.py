@@ -12,7 +12,7 @@ import pytest
 
 import jaxbandit
 from jaxbandit import delays, domains, kernels
-from jaxbandit.drawing import Ground, figure_of, logarithmic_ticks
+from jaxbandit.host.figures import Ground, figure_of, logarithmic_ticks
 from jaxbandit.session import Axis, Model, Session
 from jaxbandit.session.axes import Space
 from jaxbandit.session.figures import NEAR, SLICE, nearness

@@ -16,11 +16,11 @@ import xarray as xr
 
 import jaxbandit
 from jaxbandit import InitialDesign, InvalidArgument, domains, kernels, problems
-from jaxbandit.core import memory
 from jaxbandit.core.declare import Array
 from jaxbandit.delays import NEVER, NoDelay, Poisson
 from jaxbandit.engine.simulation import carried_bytes
 from jaxbandit.feedback import Censor
+from jaxbandit.host import memory
 from jaxbandit.study import Keep, Progress, Reporter, Run, Study, grid, make_plan, play, rerun, run_study
 from jaxbandit.study.plan import LIMITS, rounds_of_part, seconds_of_batch
 from jaxbandit.study.play import compile_together

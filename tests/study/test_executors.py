@@ -33,9 +33,9 @@ from hypothesis import strategies as st
 import jaxbandit
 from jaxbandit import InvalidArgument
 from jaxbandit.cli import main
-from jaxbandit.core import executors
-from jaxbandit.core.executors import ATTEMPTS, Answer, Task, TaskFailed, perform, spread
 from jaxbandit.core.pytree import float_dtype
+from jaxbandit.host import executors
+from jaxbandit.host.executors import ATTEMPTS, Answer, Task, TaskFailed, perform, spread
 from jaxbandit.results import files
 from jaxbandit.study import (
     BatchFailed,

@@ -13,7 +13,7 @@ import pytest
 from experiments import __main__ as experiments
 from jaxbandit import InvalidArgument, cli, domains, enable_cache, kernels
 from jaxbandit.cli import main
-from jaxbandit.core import memory
+from jaxbandit.host import memory
 from jaxbandit.study import make_plan, play, run_study
 from jaxbandit.surrogates import features
 from tests.support.small_study import TOML, assert_same, one_block, one_block_in_python, rpol_lines, written

@@ -12,7 +12,8 @@ import pytest
 from experiments.common.running import with_algorithms
 from jaxbandit import InvalidArgument
 from jaxbandit.cli import main
-from jaxbandit.core import executors, own
+from jaxbandit.core.codec import LOADED
+from jaxbandit.host import executors, user_code
 from jaxbandit.study import Study, from_table, grid, own_algorithm
 from tests.study import kill_study
 
@@ -51,16 +52,16 @@ def mine(tmp_path: Path) -> Iterator[Path]:
 
 
 def forget() -> None:
-    for name in list(own.LOADED):
-        del own.LOADED[name], sys.modules[name]
+    for name in list(LOADED):
+        del LOADED[name], sys.modules[name]
     executors._loaded.cache_clear()
 
 
 def test_a_class_of_a_file_that_is_named_is_known_by_its_name(mine: Path) -> None:
     with pytest.raises(InvalidArgument, match="there is no algorithm 'FixedPenalty'"):
         from_table(TABLE)
-    module, name = own.load(str(mine))
-    assert own.load(f"{mine}:FixedPenalty") == (module, "FixedPenalty") and name == ""  # which runs nothing again
+    module, name = user_code.load(str(mine))
+    assert user_code.load(f"{mine}:FixedPenalty") == (module, "FixedPenalty") and name == ""  # which runs nothing again
     study = from_table(TABLE)
     table = json.loads(json.dumps(study.table()))
     assert table["algorithm"]["own"]["type"] == "rules_of_mine:FixedPenalty" and from_table(table).fingerprint() == study.fingerprint()
@@ -71,7 +72,7 @@ def test_a_class_of_a_file_that_is_named_is_known_by_its_name(mine: Path) -> Non
     assert executors._loaded(sent)() == table and from_table(table).fingerprint() == before  # in a worker, which is sent the text
     forget()
     mine.write_text(TEXT + "\n# changed\n", encoding="utf-8")
-    own.load(str(mine))
+    user_code.load(str(mine))
     assert from_table(table).fingerprint() != before  # so that no run goes on with other code
 
 
@@ -116,6 +117,6 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, capsys: pytest.Capt
     if text is not None:
         (tmp_path / name).write_text(text, encoding="utf-8")
     with pytest.raises(InvalidArgument, match=f"^with: .*{words}"):
-        own.load(str(tmp_path / name))
-    assert Path(name).stem not in own.LOADED and "failing" not in sys.modules
+        user_code.load(str(tmp_path / name))
+    assert Path(name).stem not in LOADED and "failing" not in sys.modules
     assert main(["run", "none.toml", "--with", str(tmp_path / name)]) == 2 and "with: " in capsys.readouterr().err

@@ -17,8 +17,8 @@ from jax.experimental.compilation_cache import compilation_cache
 
 import jaxbandit
 from jaxbandit import InvalidArgument
-from jaxbandit.core.cache import USUAL, Choice
 from jaxbandit.engine.programs import play_all
+from jaxbandit.host.cache import USUAL, Choice
 from jaxbandit.study import Progress, Study, make_plan, run_study
 from tests.support.counted import COMPILED, FOUND, Counted
 from tests.support.small_study import one_cell_in_python
@@ -256,7 +256,7 @@ def test_one_directory_or_link_of_another_user_on_the_way_is_enough(cache: None,
 def test_a_cache_on_disk_is_bounded_and_survives_a_process_that_was_killed(
     cache: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jaxbandit.core.cache.MAX_SIZE", 10_000)
+    monkeypatch.setattr("jaxbandit.host.cache.MAX_SIZE", 10_000)
     own = jaxbandit.enable_cache(tmp_path / "cache")
     assert own is not None
     cut_off = own / "jit_killed-cache"

@@ -10,7 +10,7 @@ import pytest
 
 import jaxbandit
 from jaxbandit import InvalidArgument, domains, kernels
-from jaxbandit.core import memory
+from jaxbandit.host import memory
 from jaxbandit.surrogates import features
 from jaxbandit.surrogates.features import EFFORT, expected_columns
 

@@ -20,7 +20,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import FilePath, checked
-from jaxbandit.core.files import reason_of
+from jaxbandit.host.files import reason_of
 
 LOGGER = logging.getLogger("jaxbandit")
 PROCESSORS = Path("/proc/cpuinfo")

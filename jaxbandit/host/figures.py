@@ -318,7 +318,8 @@ class Ground:
         """Return cell edges ``[n + 1]``, half way between the values, scaled."""
         values = np.unique(self.points[:, number])
         if len(values) < 2:
-            return values + np.asarray([-0.5, 0.5])
+            around: np.ndarray = values + np.asarray([-0.5, 0.5])
+            return around
         scaled = np.log(values) if number in self.logarithmic else values
         between = (scaled[1:] + scaled[:-1]) / 2
         edges = np.concatenate([[2 * scaled[0] - between[0]], between, [2 * scaled[-1] - between[-1]]])

@@ -29,14 +29,15 @@ import jax
 import jaxlib
 
 from jaxbandit._version import __version__
-from jaxbandit.core.cache import processor
 from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.codec import LOADED
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import Check, Words, function
-from jaxbandit.core.files import reason_of
-from jaxbandit.core.memory import cores
-from jaxbandit.core.own import LOADED, run_all
 from jaxbandit.core.pytree import PYTREES, register
+from jaxbandit.host.cache import processor
+from jaxbandit.host.files import reason_of
+from jaxbandit.host.memory import cores
+from jaxbandit.host.user_code import run_all
 
 if TYPE_CHECKING:
     from distributed import Client

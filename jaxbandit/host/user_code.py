@@ -6,8 +6,6 @@ a class runs no code. Workers receive the text of the file, and fingerprints inc
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
 import sys
 import traceback
 from collections.abc import Iterable
@@ -15,28 +13,8 @@ from pathlib import Path
 from types import ModuleType
 
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.files import reason_of
-
-
-@dataclasses.dataclass(frozen=True)
-class Source:
-    """A file of classes, as its path and its text."""
-
-    path: str
-    text: bytes
-
-    @property
-    def module(self) -> str:
-        """Name of its module."""
-        return Path(self.path).stem
-
-    @property
-    def digest(self) -> str:
-        """Start of the SHA-256 of the text."""
-        return hashlib.sha256(self.text).hexdigest()[:16]
-
-
-LOADED = dict[str, Source]()
+from jaxbandit.core.codec import LOADED, Source
+from jaxbandit.host.files import reason_of
 
 
 def load(given: str) -> tuple[ModuleType, str]:

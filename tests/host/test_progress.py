@@ -8,7 +8,7 @@ import pytest
 from nbclient import NotebookClient
 
 import jaxbandit as jb
-from jaxbandit.core import waiting
+from jaxbandit.host import progress
 from jaxbandit.study import Run, Study, run_study
 
 PROBLEM = jb.problems.from_tables(jb.domains.arms(2), [0.0, 1.0], [])
@@ -33,7 +33,7 @@ def play(trials=1):
 
 def test_what_takes_long_shows_a_line_that_disappears(monkeypatch):
     terminal = on_terminal(monkeypatch)
-    monkeypatch.setattr(waiting, "AFTER", 0.0)
+    monkeypatch.setattr(progress, "AFTER", 0.0)
     play()
     first, *_, end, last = terminal.getvalue().split("\r")
     assert first == last == "" and not end.strip()
@@ -44,9 +44,9 @@ def test_what_takes_long_shows_a_line_that_disappears(monkeypatch):
 
 def test_nothing_is_shown_otherwise(monkeypatch):
     terminal = on_terminal(monkeypatch)
-    monkeypatch.setattr(waiting, "AFTER", 60.0)
+    monkeypatch.setattr(progress, "AFTER", 60.0)
     play()  # which ends before the line
-    monkeypatch.setattr(waiting, "AFTER", 0.0)
+    monkeypatch.setattr(progress, "AFTER", 0.0)
     monkeypatch.setenv("CI", "true")
     play()
     monkeypatch.delenv("CI")
@@ -57,8 +57,8 @@ def test_nothing_is_shown_otherwise(monkeypatch):
 
 CELLS = """import time
 from jaxbandit.core import waiting
-waiting.AFTER, waiting.EVERY = 0.0, 0.01
-with waiting.shown(lambda seconds: f"compiling, {seconds:.2f} s"):
+progress.AFTER, progress.EVERY = 0.0, 0.01
+with progress.shown(lambda seconds: f"compiling, {seconds:.2f} s"):
     print("before")
     time.sleep(0.3)
 print("after")"""
