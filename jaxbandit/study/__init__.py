@@ -1,7 +1,7 @@
-"""Running studies and keeping their results: xarray datasets, audit traces, files written whole or not at all.
+"""Studies in batches, with results as datasets and audit traces.
 
-A study passes four containers on its way into a compiled program, a module for each step: a list of :class:`Run` (``runs``) makes a
-:class:`Study` (``study``), which a :class:`Plan` cuts into cells and batches (``plan``); they are played (``play``) and kept (``run``).
+A study passes through a module for each step. A list of :class:`Run` (``runs``) makes a :class:`Study` (``study``), and a :class:`Plan`
+(``plan``) cuts the study into cells and batches, which ``play`` computes and ``run`` stores.
 
 Needs the ``study`` extra (``pip install "jaxbandit[study]"``).
 """
@@ -38,4 +38,4 @@ __all__ += [
 ]
 __all__ += ["read_results", "rerun", "run_study", "spread", "sweeps_without_effect", "to_dataframe", "tune", "use_all_cores"]
 __all__ += ["write_results", "write_whole"]
-__dir__ = __all__.copy  # what completion shows
+__dir__ = __all__.copy

@@ -1,4 +1,4 @@
-"""Catalogue of what a study file can name at a place: a line of description each, and the fields with their defaults."""
+"""Catalogue of classes and functions for study files, with their fields."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from jaxbandit.informed import Rule
 from jaxbandit.kernels import Kernel
 from jaxbandit.problems import AbstractProblem, Noise
 
-ROLES = (Algorithm, AbstractProblem, Delay, Domain, Kernel, Noise, Policy, Rule)  # of a study's own tables
+ROLES = (Algorithm, AbstractProblem, Delay, Domain, Kernel, Noise, Policy, Rule)
 
 
 @checked
 def own_algorithm(given: str) -> Algorithm:
-    """Return an algorithm of a class of the user's own, ``"mine.py:FixedPenalty"``, with its defaults; the file's code is run.
+    """Run a user's file and return its algorithm, ``"mine.py:FixedPenalty"``.
 
-    Study files can name the file's classes from then on, by their names alone.
+    The algorithm has its default fields. Study files can name the file's classes from then on, by their names alone.
 
     Raises:
       InvalidArgument: on a file that cannot be read or fails, or that has no algorithm of that name.
@@ -41,13 +41,11 @@ def own_algorithm(given: str) -> Algorithm:
 
 
 def places() -> Named[Named[Maker]]:
-    """Return, for each place in a study file, the makers that a table there can name, by name.
-
-    The places are those of a study's own tables, and after them the objects that fields of these hold, by the name of their role.
-    """
+    """Return the named classes and functions of each place in study files."""
+    # Places are the roles of a study's own tables, and of objects in their fields.
     known: dict[type[Role], Mapping[str, Maker]] = {role: makers(role) for role in ROLES}
     todo = [maker for named in known.values() for maker in named.values()]
-    for maker in todo:  # which grows meanwhile
+    for maker in todo:
         for role in (role for parameter in parameters(maker) for role in parameter.roles):
             if makers(role) and not issubclass(role, tuple(known)):
                 known[role] = makers(role)
@@ -57,7 +55,7 @@ def places() -> Named[Named[Maker]]:
 
 
 def _needs_code(maker: Maker) -> bool:
-    """Return whether a maker has to be given a function, which no file holds."""
+    """Return whether a maker needs a function as argument."""
     required = (parameter for parameter in parameters(maker) if _given(maker)[parameter.name] is inspect.Parameter.empty)
     return any(parameter.allowed.startswith("a function") for parameter in required)
 
@@ -67,12 +65,12 @@ def _given(maker: Maker) -> dict[str, object]:
 
 
 def catalogue(place: str) -> str:
-    """Return what a study file can name at a place, one of :func:`places`, as text."""
+    """Return the catalogue of a place, one of :func:`places`, as text."""
     return "\n\n".join(described(name, maker) for name, maker in places()[place].items())
 
 
 def described(name: str, maker: Maker) -> str:
-    """Return a class or function that a table can name: a line on what it is, and its fields."""
+    """Return a summary line and the fields of a class or function."""
     summary = " ".join((inspect.getdoc(maker) or "").split("\n\n")[0].split())
     lines = [f"{name}: {_plain(re.split(r'(?<=[a-z0-9)`])(?<!et al)(?<!sec)(?<!Thm)[.](?: |$)', summary)[0])}"]
     allowed = {parameter.name: parameter.allowed for parameter in parameters(maker) if parameter.check is not anything}
@@ -89,13 +87,13 @@ def described(name: str, maker: Maker) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return words of a docstring without marks of markup."""
+    """Return words of a docstring without markup."""
     text = re.sub(r":\w+:`~?(?:[^`<]*\.)?([^`<]*)`", r"\1", text)
     return re.sub(r":math:`([^`]*)`", r"\1", text).replace("``", "").replace("\\", "")
 
 
 def _shown(value: object) -> str:
-    """Return a default as a study file would have it."""
+    """Return a default in the form of a study file."""
     if isinstance(value, Role) and dataclasses.is_dataclass(value):
         return f'{{type = "{type(value).__name__}"}}'
     if value is None or isinstance(value, bool):

@@ -1,14 +1,14 @@
-"""The directory of a running study: whose it is meanwhile, and the files from which the run goes on after any interruption.
+"""The directory of a running study, and the files that resume it.
 
-    run.lock            locked while a run goes on, and freed by the operating system when its holder ends, however it ends
-    study.json          the study, versions and batches; written first, and compared when the run is resumed
-    parts/C-B.npz       batch B of cell C, finished
-    at-work.npz         the last checkpoint of the batch that is played, and its place in the run
-    progress.json       what is finished, and the mean curves so far, for whoever watches
+    run.lock            locked while a process runs the study; the operating system frees it when that process ends, however it ends
+    study.json          the study, versions and batches; written first, and compared when a process resumes the run
+    parts/C-B.npz       finished batch B of cell C
+    at-work.npz         the last checkpoint of the unfinished batch, and its place in the run
+    progress.json       finished trials and mean curves so far, for a watcher
 
-Every file appears under its name only once it is whole, and says of which run it is, in which place, with a checksum of what it holds. A
-file that does not fit is dropped, and what it held is run again. Who changes numbers and their checksum is noticed where shapes, or ranges
-of points and flags, are not those of the study.
+Every file appears under its name only once it is whole, and contains its run, its place and a checksum of its contents. A run drops a file
+that does not fit, and computes its contents again. A change of numbers together with their checksum is noticed where shapes, or ranges of
+points and flags, do not fit the study.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from jaxbandit.core.pytree import float_dtype
 from jaxbandit.host.executors import surroundings
 from jaxbandit.host.files import CannotWrite, ExistingOutput, drop, prepare_directory, reason_of, write_whole
 
-LAYOUT = 9  # of the files; to be raised whenever a checkpoint of the code before cannot go on
+# Raise this version of the files whenever the code cannot resume earlier checkpoints.
+LAYOUT = 9
 WORDS = {
     "layout": "another layout of checkpoints",
     "jaxbandit": "another version of jaxbandit",
@@ -42,36 +43,35 @@ WORDS = {
     "jaxlib": "another version of jaxlib",
     "precision": "another precision",
     "device": "another kind of device",
-    "study": "another study",  # last: precision and versions change what a study is made of
+    # The study stands last, because precision and versions change its fingerprint.
+    "study": "another study",
 }
 LOCK, RECORD, PROGRESS, PARTS, AT_WORK = "run.lock", "study.json", "progress.json", "parts", "at-work.npz"
-SEAL = "seal"  # name of the array that holds it
+SEAL = "seal"
 
 Record: TypeAlias = dict[str, Any]
 """What ``study.json`` holds: ``identity`` and ``batches``, as JSON has them."""
 
 
 class CheckpointMismatch(InvalidArgument):
-    """A directory holds the run of something else; the message says what differs."""
+    """Error for a directory with another run, naming the difference."""
 
 
 class DirectoryInUse(InvalidArgument):
-    """A directory belongs to a run that is still going on; the message says whose."""
-
-
-# Whose a directory is.
+    """Error for a directory of a running study, naming its holder."""
 
 
 class HeldDirectory:
-    """A directory at ``path`` that this process holds until :meth:`release`, or until the end of a ``with`` block."""
+    """A directory that this process locks until :meth:`release`."""
 
     def __init__(self, path: Path, lock: FileLock) -> None:
         self.path, self.lock = path, lock
 
     def release(self) -> None:
-        """Give the directory back, for other runs to take."""
+        """Release the directory for other runs."""
         if self.lock.is_locked:
-            with contextlib.suppress(OSError):  # removed while it is locked: who waits for it notices that it is another file
+            # Removal precedes the release, so that a waiting process notices that its file is another one.
+            with contextlib.suppress(OSError):
                 (self.path / LOCK).unlink()
             self.lock.release(force=True)
 
@@ -84,17 +84,17 @@ class HeldDirectory:
 
 @checked
 def hold_directory(path: FilePath, *, force: bool = False) -> HeldDirectory:
-    """Make a directory ready for a run and hold it: no other run can take it until it is given back, or this process has ended.
+    """Prepare a directory for a run and lock it against other runs.
 
-    Raises ``DirectoryInUse`` when another run holds it, ``ExistingOutput`` when it is not empty and ``force`` is off, or no directory (the
-    message says if it holds a run that can go on), and ``InvalidArgument`` when it cannot be made or written to.
+    Raises ``DirectoryInUse`` when another run has locked it, ``ExistingOutput`` when it is not empty and ``force`` is off, or it is no
+    directory (the message names a run to resume), and ``InvalidArgument`` when it cannot be made or written to.
     """
     directory = prepare_directory(path, force=True)
     held = HeldDirectory(directory, _lock_of(directory / LOCK))
     try:
         held.lock.acquire()
     except Timeout as error:
-        holder = (directory / LOCK).read_text(encoding="utf-8", errors="replace") or "another process"  # which has only just taken it
+        holder = (directory / LOCK).read_text(encoding="utf-8", errors="replace") or "another process"
         raise DirectoryInUse(f"out: {directory} is in use by {holder}; wait for its end, end it, or choose another directory") from error
     except OSError as error:
         raise InvalidArgument(f"out: {directory} is not writable: {reason_of(error)}") from error
@@ -104,8 +104,9 @@ def hold_directory(path: FilePath, *, force: bool = False) -> HeldDirectory:
                 f"out: {directory} holds a run that was cut off; go on with {either('resume=True', '--resume')}, or choose another place;"
                 f" {either('force=True', '--force')} drops what was done"
             )
-        prepare_directory(directory, force=force, besides="*.lock")  # of this one, and of others that run the study, too
-        with contextlib.suppress(OSError):  # a full disk: the lock holds all the same, and a message cannot name its holder
+        prepare_directory(directory, force=force, besides="*.lock")
+        # On a full disk the lock works all the same, and a message cannot name its holder.
+        with contextlib.suppress(OSError):
             (directory / LOCK).write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
     except BaseException:
         held.release()
@@ -114,12 +115,13 @@ def hold_directory(path: FilePath, *, force: bool = False) -> HeldDirectory:
 
 
 def interrupted(directory: Path) -> bool:
-    """Return whether a directory holds a run that goes on, or was cut off before its results were kept."""
+    """Return whether a directory has a running or interrupted run."""
     return (directory / RECORD).exists()
 
 
 def is_held(path: str | Path) -> bool:
-    """Return whether a run that is going on holds a directory; where the file system has no locks, one that was killed seems to."""
+    """Return whether a process has locked a directory."""
+    # On a file system without locks a killed process seems to have locked it.
     with contextlib.suppress(Timeout, OSError):
         if (Path(path) / LOCK).is_file():
             _lock_of(Path(path) / LOCK).acquire().lock.release()
@@ -128,28 +130,25 @@ def is_held(path: str | Path) -> bool:
 
 
 def _lock_of(path: Path) -> FileLock:
-    """Return the lock that a file stands for, which any thread may free."""
+    """Return the lock of a file, for any thread to release."""
     return FileLock(path, timeout=0, mode=0o644, thread_local=False)
 
 
-# What lies in it.
-
-
 def identity(fingerprint: str, around: Mapping[str, str] | None = None) -> Record:
-    """Return what must be equal for a run to go on bit for bit; ``around`` are the workers' surroundings, default those of this process."""
+    """Return the facts that must be equal to resume a run exactly."""
     return {"layout": LAYOUT, "study": fingerprint, "precision": str(float_dtype()), **(surroundings() if around is None else around)}
 
 
 @dataclasses.dataclass
 class Files:
-    """Files of a run in its directory, as the module's text names them; ``note`` is told in a line of a file that is dropped."""
+    """Files of a run, with ``note`` for lines on dropped files."""
 
     directory: Path
     note: Callable[[str], object] = str
-    run: str = ""  # digest of the record of the run, which all files hold
+    run: str = ""
 
     def start(self, record: Record) -> None:
-        """Clear what an earlier run left and write down what is run; raises ``CannotWrite``."""
+        """Clear earlier files and write the record, or raise ``CannotWrite``."""
         self.clear()
         self._begin(record)
         write_json(self.directory / RECORD, {**record, SEAL: self.run})
@@ -162,7 +161,7 @@ class Files:
         self.run = digest(record)
 
     def record(self) -> Record:
-        """Return what was written down at the start; raises ``CheckpointMismatch`` when there is nothing, or it was damaged."""
+        """Return the record of the start, or raise ``CheckpointMismatch``."""
         path = self.directory / RECORD
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
@@ -173,7 +172,7 @@ class Files:
         return record
 
     def resume(self, expected: Mapping[str, object]) -> Record:
-        """Go on with the run that was written down, and return what that was."""
+        """Resume the recorded run and return its record."""
         record = self.record()
         found, seal = record["identity"], record.pop(SEAL, None)
         for name, words in WORDS.items():
@@ -188,27 +187,27 @@ class Files:
         return record
 
     def is_there(self) -> bool:
-        """Return whether this process sees the run, and no other one in its place."""
+        """Return whether this process sees the run in its directory."""
         with contextlib.suppress(CheckpointMismatch):
             return self.record().get(SEAL) == self.run
         return False
 
     def write(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
-        """Write arrays whole or not at all, with a seal; raises ``CannotWrite``."""
+        """Write sealed arrays whole, or raise ``CannotWrite``."""
         seal = np.asarray(self._seal(name, arrays))
         write_whole(self.directory / name, lambda temporary: np.savez(temporary, allow_pickle=False, **arrays, **{SEAL: seal}))
 
     def _seal(self, name: str, arrays: Mapping[str, np.ndarray]) -> str:
-        """Return what a file says of itself: its run, its place, and what it holds."""
+        """Return the seal of a file: run, place and hash of contents."""
         held = hashlib.sha256()
         for key, array in sorted((key, np.asarray(array)) for key, array in arrays.items()):
             held.update(f"{key} {array.dtype.str} {array.shape} ".encode() + array.tobytes())
         return f"{self.run}, {name}, {held.hexdigest()}"
 
     def read(self, name: str, misfit: Callable[[dict[str, np.ndarray]], str] = lambda arrays: "") -> dict[str, np.ndarray] | None:
-        """Return the arrays of a file; ``None`` when it is not there, or does not fit and has been dropped.
+        """Return the arrays of a file, or drop it and return ``None``.
 
-        It does not fit where ``misfit`` of its arrays says why, either.
+        A file is dropped if its seal is wrong or ``misfit`` of its arrays returns a reason.
         """
         path = self.directory / name
         if not path.exists():
@@ -220,14 +219,15 @@ class Files:
                 reason = "it is of another run, in another place, or was altered since it was written"
             elif not (reason := misfit(arrays)):
                 return arrays
-        except Exception as error:  # what the readers of a damaged file raise is not documented
+        # NumPy does not document the errors of reading a damaged file.
+        except Exception as error:
             reason = reason_of(error)
         self.note(f"{path} does not fit ({reason}); what it held is run again")
         path.unlink(missing_ok=True)
         return None
 
     def clear(self) -> None:
-        """Drop all files that the run has left, half-written ones too; raises ``CannotWrite``."""
+        """Drop all files of the run, half-written files too, or raise ``CannotWrite``."""
         half_written = (".results.zarr", ".at-work-*.npz", ".study-*.json", ".progress-*.json", ".results-*.nc")
         for name in (RECORD, PROGRESS, PARTS, AT_WORK, *half_written):
             for file in self.directory.glob(name):

@@ -1,4 +1,4 @@
-"""The plan of a study: runs grouped into cells that share a program, and the batches that their trials are played in."""
+"""The plan of a study: cells of runs, and batches of trials."""
 
 from __future__ import annotations
 
@@ -33,15 +33,18 @@ UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """How fast a device plays, to an order of magnitude: a round moves all that a trial carries, and takes some time anyway."""
+    """The speed of a device, to an order of magnitude.
+
+    A round moves a trial's state, and takes ``round_seconds`` at least: for all trials together, if they run ``side_by_side``.
+    """
 
     bytes_per_second: float
-    round_seconds: float  # at least
-    side_by_side: bool  # whether the least time of a round is that of launches, whatever the number of trials
+    round_seconds: float
+    side_by_side: bool
 
     @classmethod
     def of(cls, devices: Sequence[Device]) -> Machine:
-        """Return the machine that devices are estimated by."""
+        """Return the estimate for devices."""
         return CORE if devices[0].platform == "cpu" else ACCELERATOR
 
     def trial_seconds(self, carried: int, horizon: int, devices: Sequence[Device]) -> float:
@@ -58,14 +61,17 @@ ACCELERATOR = Machine(bytes_per_second=1e12, round_seconds=6e-5, side_by_side=Tr
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """Sizes of batches, tasks and programs, chosen on a server of two cores in November 2026."""
+    """Sizes of batches and programs, for two cores in November 2026.
 
-    memory_share: float = 0.5  # of the devices' memory, when nothing is said
-    batch_seconds: float = 10.0  # until something is reported, and of a worker's task
-    batch_bytes: int = 2**30  # on CPUs
-    task_seconds: float = 1.0  # at least, of a worker's task in a cell with few of them
-    tasks: int = 16  # in a cell, that are no longer few
-    # A program with this room costs next to nothing to call, and next to nothing where it is left empty.
+    Only CPUs have the limit ``batch_bytes``. A task of a worker takes ``task_seconds`` at least in cells with fewer than ``tasks`` tasks.
+    """
+
+    memory_share: float = 0.5
+    batch_seconds: float = 10.0
+    batch_bytes: int = 2**30
+    task_seconds: float = 1.0
+    tasks: int = 16
+    # Calls of a program with this room cost little, and so does empty room.
     program_blocks: int = 16
     program_bytes: int = 2**24
 
@@ -75,23 +81,23 @@ LIMITS = Limits()
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PlannedCell:
-    """Runs that share one program, and how their trials are played.
+    """Runs that share one program, with batches of their trials.
 
-    The trials of the first run come first, then those of the second, and so on; batches take them in this order. Batches and parts of
-    one cell have one size, so that they share programs; the last ones may be smaller. On CPUs a batch in one part is played by calls of a
-    program that has room for some blocks and plays as many of them as it is told.
+    ``runs`` have their numbers in the study, and ``trials`` trials each. Batches of ``size`` trials take them in the order of runs. All
+    batches, and all their parts of ``rounds`` rounds, share programs; the last may be smaller. On CPUs a batch in one part calls a program
+    with room for ``program_blocks`` blocks on each device.
     """
 
-    number: int  # among the cells of the plan
-    cell: Cell  # what is played, in blocks of the batches' size
-    runs: dict[int, Run]  # with their numbers in the study
-    trials: int  # of each run
-    size: int  # trials in a batch
-    rounds: int  # in a part of a batch
-    program_blocks: int  # of each device that a program which plays whole runs has room for
+    number: int
+    cell: Cell
+    runs: dict[int, Run]
+    trials: int
+    size: int
+    rounds: int
+    program_blocks: int
     trial_bytes: int
-    shared_bytes: int  # by the trials of a batch
-    devices: tuple[Device, ...]  # that batches are spread over
+    shared_bytes: int
+    devices: tuple[Device, ...]
 
     @property
     def count(self) -> int:
@@ -110,12 +116,12 @@ class PlannedCell:
 
     @property
     def in_one_part(self) -> bool:
-        """True where a batch is played in one part."""
+        """Whether a batch has one part only."""
         return self.rounds == self.cell.horizon
 
     @property
     def counts_blocks(self) -> bool:
-        """True where programs are told how many blocks to play: on CPUs, where blocks run one after the other."""
+        """Whether programs have an argument for the number of blocks."""
         return self.devices[0].platform == "cpu" and self.in_one_part
 
     @property
@@ -125,8 +131,9 @@ class PlannedCell:
 
     @property
     def room(self) -> int:
-        """Number of trials that one call of a program has room for."""
-        if self.counts_blocks:  # by the size of a block, unless all trials fit in one: another number of trials needs no new program
+        """Number of trials with room in one call of a program."""
+        # Another number of trials needs no new program, unless all fit in one block.
+        if self.counts_blocks:
             return self.step * (1 if self.size == self.step else self.program_blocks)
         return -(-self.size // self.step) * self.step
 
@@ -137,7 +144,7 @@ class PlannedCell:
 
     @property
     def title(self) -> str:
-        """Name in messages: ``RPOL and 3 like it``."""
+        """Name in messages, such as ``RPOL and 3 like it``."""
         first, *others = (run.label for run in self.runs.values())
         return first + (f" and {len(others)} like it" if others else "")
 
@@ -148,7 +155,7 @@ class PlannedCell:
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """Trials of a cell that are played together: ``size`` of them from number ``first`` on."""
+    """The ``size`` trials of a cell from number ``first`` on."""
 
     cell: PlannedCell
     number: int
@@ -157,23 +164,23 @@ class Batch:
 
     @property
     def place(self) -> tuple[int, int]:
-        """Numbers of the cell in the plan and of the batch in the cell."""
+        """Numbers of the cell and of the batch in the cell."""
         return self.cell.number, self.number
 
     @property
     def file(self) -> str:
-        """Name of the file of its results in the directory of a run."""
+        """Name of the batch's file in the directory of a run."""
         return f"{PARTS}/{self.cell.number}-{self.number}.npz"
 
     @property
     def pairs(self) -> np.ndarray:
-        """Trials ``[n, 3]``: the run's number within the cell, the trial, and the run's number within the study counted from 1."""
+        """Trials ``[n, 3]``: cell's run, trial, study's run from 1."""
         variant, trial = np.divmod(np.arange(self.first, self.first + self.size), self.cell.trials)
         return np.stack([variant, trial, np.asarray(list(self.cell.runs))[variant] + 1], axis=1).astype(np.int32)
 
     @property
     def rows(self) -> np.ndarray:
-        """Numbers ``[n, 2]`` of the run within the study and of the trial."""
+        """Numbers ``[n, 2]`` of run and trial in the study."""
         return self.pairs[:, [2, 1]] - [1, 0]
 
     def __str__(self) -> str:
@@ -182,11 +189,11 @@ class Batch:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Plan:
-    """All that is decided before a study runs.
+    """All decisions before a study runs.
 
     Attributes:
-      study: study that is planned.
-      runs: its runs, with all labels filled in.
+      study: study to run.
+      runs: its runs with all labels.
       cells: cells in the order of their first runs.
     """
 
@@ -210,12 +217,12 @@ class Plan:
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """Devices that batches are spread over."""
+        """Devices that share the trials of a batch."""
         return self.cells[0].devices
 
     @property
     def work(self) -> int:
-        """Trial-rounds in all."""
+        """Number of all trial-rounds."""
         return len(self.runs) * self.study.trials * self.study.horizon
 
     @property
@@ -225,7 +232,7 @@ class Plan:
 
     @property
     def layout(self) -> list[list[int]]:
-        """Size and number of each cell's batches, rounds of a part, and size of a block: all that a run must keep to give the same bits."""
+        """Batches' size and number, parts' rounds and block size, to repeat exactly."""
         return [[cell.size, cell.count, cell.rounds, cell.cell.block] for cell in self.cells]
 
     def with_layout(self, layout: Sequence[Sequence[int]]) -> Plan:
@@ -255,23 +262,23 @@ def make_plan(
 
     Args:
       study: study to run.
-      memory: never exceeded, such as ``"4GiB"``; default half of the devices' memory, of which CPUs take no more than they need. On
-        CPUs it holds the results, too, unless they are streamed. It does not bound what the compiler takes: on CPUs we measured
-        100 MiB for the first program and 10 to 25 MiB for each further one, beside 220 MiB of the process itself.
-      segment: rounds in a part; default all of a run of some seconds, otherwise as few as take some seconds.
-      devices: devices to spread trials over; default all local ones.
+      memory: upper bound such as ``"4GiB"``; default half of the devices' memory, of which CPUs use only as much as they need. On CPUs
+        the bound includes the results unless they are streamed, but never the compiler's memory: on CPUs we measured 100 MiB for the first
+        program and 10 to 25 MiB for each further program, beside 220 MiB of the process itself.
+      segment: rounds in a part; by default as many as take some seconds.
+      devices: devices to share the trials; default all local devices.
       streamed: whether results go to a file batch by batch, so that they need not fit memory all at once.
-      by_workers: whether batches are tasks of workers, of one device each; they are shorter then, and many.
+      by_workers: whether batches are tasks of workers with one device each. Such batches are shorter and more numerous.
 
     Raises:
-      InvalidArgument: on anything in the study that cannot run, before anything compiles.
+      InvalidArgument: on a study that cannot run, before anything compiles.
     """
     used = tuple(jax.local_devices()[: 1 if by_workers else None] if devices is None else devices)
     on_cpu, allowed, runs = used[0].platform == "cpu", allowed_bytes(memory), study.named_runs()
     counted_before(runs)
     groups = [(laid_out_for(used[0].platform, cell), group) for cell, group in group_runs(study, runs)]
     results = 0 if streamed else sum(len(group) * study.trials * kept_bytes(study, cell) for cell, group in groups)
-    most = allowed if on_cpu else host_memory()  # which holds the results, and on CPUs the batches
+    most = allowed if on_cpu else host_memory()
     if results >= most:
         raise InvalidArgument(
             f"memory: the results alone take {in_units(results)} of the {in_units(most)} allowed;"
@@ -286,7 +293,7 @@ def make_plan(
 
 
 def allowed_bytes(memory: object) -> int:
-    """Return the bytes that ``"4GiB"``, ``"800M"`` or a number of bytes stands for; by the devices' memory when nothing is said."""
+    """Return the bytes of ``"4GiB"``, ``"800M"`` or a number, or the default."""
     if memory is None:
         return int(LIMITS.memory_share * device_memory())
     if isinstance(memory, int) and not isinstance(memory, bool):
@@ -302,7 +309,7 @@ def allowed_bytes(memory: object) -> int:
 
 
 def counted_before(runs: Sequence[Run]) -> int:
-    """Return how many points before round 1 the metrics of every run count; raises ``InvalidArgument`` when some count more than others."""
+    """Return the runs' common number of counted initial points, or raise ``InvalidArgument``."""
     counts = sorted({run.initial.count if run.initial.counted else 0 for run in runs})
     if len(counts) > 1:
         raise InvalidArgument(f"initial: all runs of a study count equally many points before round 1, got {counts}")
@@ -310,8 +317,8 @@ def counted_before(runs: Sequence[Run]) -> int:
 
 
 def group_runs(study: Study, runs: Sequence[Run]) -> list[tuple[Cell, dict[int, Run]]]:
-    """Return the cells of a study in the order of their first runs, each with its runs by their numbers."""
-    groups: list[tuple[Cell, list[Variant], dict[int, Run]]] = []  # of each the cell of its first run
+    """Return the cells of a study, with their runs by number."""
+    groups: list[tuple[Cell, list[Variant], dict[int, Run]]] = []
     for number, (run, model) in enumerate(zip(runs, study.models_in_force(), strict=True)):
         cell = cell_of(study, run, model)
         alike = (group for group in groups if runs[min(group[2])].problem is run.problem and group[0].shares_a_program(cell))
@@ -326,7 +333,7 @@ def group_runs(study: Study, runs: Sequence[Run]) -> list[tuple[Cell, dict[int, 
 
 
 def cell_of(study: Study, run: Run, model: Surrogate) -> Cell:
-    """Return the cell of one run, checked as :func:`~jaxbandit.simulate` checks it."""
+    """Return the checked cell of one run."""
     with naming(f"run {run.label!r}"):
         check_run(run.problem, [run.algorithm], [run.model], study.horizon, run.initial, run.informed)
         if isinstance(run.problem.domain, Box) and "strong_regret" in study.metrics:
@@ -357,14 +364,14 @@ def _planned(
     devices: tuple[Device, ...],
     by_workers: bool,
 ) -> PlannedCell:
-    """Return how a cell is cut into batches and parts.
+    """Return a cell with its batches and parts.
 
-    On CPUs a batch is as small as takes some seconds, blocks being run one after the other anyway, and only where one block on each
-    device takes longer it is cut into parts. Elsewhere a batch is as large as fits, all of it side by side. The size of a worker's task
-    depends on the cell alone: results have the same bits whatever the number of workers.
+    On CPUs a batch takes some seconds, because blocks run one after the other anyway, and has parts only if one block on each device takes
+    longer. On accelerators a batch is as large as fits, all side by side. The size of a worker's task depends on the cell alone, so that
+    results have the same bits whatever the number of workers.
     """
     with naming(f"run {next(iter(runs.values())).label!r}"):
-        carried = carried_bytes(cell)  # of each trial, from round to round
+        carried = carried_bytes(cell)
     trials, horizon, on_cpu = len(runs) * study.trials, study.horizon, devices[0].platform == "cpu"
     step = (cell.block if on_cpu else 1) * len(devices)
     machine = Machine.of(devices)
@@ -377,14 +384,15 @@ def _planned(
         wanted = LIMITS.batch_seconds // each_seconds if on_cpu and segment is None else np.inf
     wanted = max(step, wanted)
     seconds = seconds_of_batch(carried, horizon, min(wanted, trials), devices)
-    parts = 1 if by_workers else int(np.ceil(seconds / LIMITS.batch_seconds))  # a task makes no checkpoints and no reports
+    parts = 1 if by_workers else int(np.ceil(seconds / LIMITS.batch_seconds))
     rounds = min(segment, horizon) if segment else rounds_of_part(horizon, parts)
 
-    # While it runs, a trial has curves and trajectory of a part, twice, beside what is kept of them.
+    # A running trial has curves and trajectory of a part twice, beside its results.
     part = float_dtype().itemsize * len(study.metrics) + _seen_bytes(study, cell)
     each, shared = 2 * part * rounds + kept_bytes(study, cell), tree_bytes(cell)
     if on_cpu and rounds == horizon:
-        shared += int(COPIES_OF_CARRY * carried * min(step, trials))  # no more than a block carries anything at a time
+        # Only the trials of a block have a state at a time.
+        shared += int(COPIES_OF_CARRY * carried * min(step, trials))
     else:
         each += int(COPIES_OF_CARRY * carried)
     most_bytes = min(memory, LIMITS.batch_bytes) if on_cpu else memory
@@ -404,9 +412,9 @@ def _planned(
 
 
 def _size_and_block(trials: int, block: int, devices: int, *, alone: bool) -> tuple[int, int]:
-    """Return the sizes of a batch of so many trials and of its blocks: equal ones where it is ``alone`` or small, otherwise full ones.
+    """Return the sizes of a batch and of its blocks.
 
-    To fill up full blocks in place of equal ones of another size would change the last bits of results, and play in vain.
+    Blocks of a batch that is ``alone`` or small are equal. Full blocks would change the last bits of results, and compute in vain.
     """
     if not alone and trials >= block * devices:
         size = -(-trials // (block * devices)) * block * devices
@@ -418,26 +426,27 @@ def _size_and_block(trials: int, block: int, devices: int, *, alone: bool) -> tu
 
 
 def seconds_of_batch(carried: int, horizon: int, trials: float, devices: Sequence[Device]) -> float:
-    """Estimate the seconds of a batch: the sum of its trials', and elsewhere than on CPUs no less than the launches for all of them."""
+    """Estimate the seconds of a batch, at least those of launches."""
     machine = Machine.of(devices)
     seconds = trials * machine.trial_seconds(carried, horizon, devices)
     return max(seconds, horizon * machine.round_seconds) if machine.side_by_side else seconds
 
 
 def rounds_of_part(horizon: int, parts: int) -> int:
-    """Return the rounds of each of ``parts`` parts, or of some more if then all are equal: a shorter last part needs its own program."""
+    """Return the rounds of ``parts`` parts, or of more equal parts."""
+    # A shorter last part would need its own program.
     most = max(1, horizon // max(parts, 1))
     return next((rounds for rounds in range(most, most // 2, -1) if horizon % rounds == 0), most)
 
 
 def kept_bytes(study: Study, cell: Cell) -> int:
-    """Return the bytes of one trial's results as they are kept."""
-    # Flags and facts of a trial take 64 bytes, whatever its rounds.
+    """Return the bytes of one trial's results."""
+    # Flags and facts of a trial have 64 bytes.
     rounds = len(study.keep.rounds(study.horizon)) + (cell.initial.count if cell.initial.counted else 0)
     return float_dtype().itemsize * rounds * len(study.metrics) + _seen_bytes(study, cell) * study.horizon + 64
 
 
 def _seen_bytes(study: Study, cell: Cell) -> int:
-    """Return the bytes of a round of a trajectory: the point, and for each output a value and when it arrives."""
+    """Return the bytes of a trajectory's round: point, values and arrivals."""
     point = 4 + (float_dtype().itemsize * cell.problem.domain.dimension if isinstance(cell.problem.domain, Box) else 0)
     return point + (4 + float_dtype().itemsize) * cell.problem.outputs if study.trajectories else 0

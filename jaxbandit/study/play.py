@@ -1,6 +1,6 @@
-"""Playing the batches of a study in this process: programs, parts, checkpoints, and the arrays of each batch.
+"""Runs of a study's batches in this process, with programs and checkpoints.
 
-JAX keeps the programs, so that a study which is run again in this process compiles nothing.
+JAX caches the programs, so that a repeated study compiles nothing in this process.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ from jaxbandit.study.files import AT_WORK, Files
 from jaxbandit.study.plan import Batch, Plan, PlannedCell
 from jaxbandit.study.study import sampled
 
-CHECKPOINT_SHARE = 0.04  # of the time that checkpoints may take
+# Checkpoints may use this share of the time.
+CHECKPOINT_SHARE = 0.04
 
 
 class Player:
-    """Plays batches of a plan, on its devices.
+    """Player of batches of a plan, on its devices.
 
-    After each part of a batch but the last one ``report`` is called with the batch, the round and the first metric of its trials there,
-    ``None`` for rounds of an earlier process. Checkpoints in ``files`` take no more than a ``share`` of the time. Programs of the batches
-    that are ``left`` are compiled together. A checkpoint that does not fit the ``contents`` of the results is left alone.
+    After each part of a batch but the last it calls ``report`` with the batch, the round and the trials' first metric, or ``None`` for
+    rounds of an earlier process. Checkpoints in ``files`` use no more than a ``share`` of the time. The player compiles the programs of
+    batches that are ``left`` together. It ignores a checkpoint that does not fit the ``contents`` of the results.
     """
 
     def __init__(
@@ -57,15 +58,17 @@ class Player:
         self.plan, self.files, self.report, self.note, self.share, self.left = plan, files, report, note, share, left
         self.mesh, self.key = mesh_of(list(plan.devices)), jax.random.key(plan.study.seed)
         self.recording = {"record": "values" if plan.study.trajectories else "indices", "mesh": self.mesh}
-        # In place of strong regret the reward is measured, of which it is made in the end.
+        # The results turn rewards into strong regret at the end.
         self.metrics = tuple(dict.fromkeys("reward" if metric == "strong_regret" else metric for metric in plan.study.metrics))
-        self.compiling = self.saving = 0.0  # seconds of all programs, and of the last checkpoint
-        self.saved = time.perf_counter()  # when that was written
+        # Seconds of compilation, and of the last checkpoint.
+        self.compiling = self.saving = 0.0
+        self.saved = time.perf_counter()
         self.resumed = None if files is None else files.read(AT_WORK, _no_place)
-        self.mixed: dict[Hashable, float] = {}  # rewards of best mixed policies by instance
+        self.mixed: dict[Hashable, float] = {}
 
     def play(self, batch: Batch) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Return the arrays of a batch; and its seconds, with and without compilation ``[2]``, NaN if an earlier process played a part."""
+        """Return a batch's arrays, and seconds ``[2]`` with and without compilation."""
+        # The seconds are NaN if an earlier process ran a part.
         begun, compiling = time.perf_counter(), self.compiling
         checkpoint = None if self.resumed is None or (*self.resumed["place"][:2],) != batch.place else self.resumed
         arrays = self._at_once(batch) if batch.cell.in_one_part else self._in_parts(batch, checkpoint)
@@ -75,7 +78,7 @@ class Player:
         return arrays, np.asarray([time.perf_counter() - begun, played]) if checkpoint is None else np.full(2, np.nan)
 
     def _at_once(self, batch: Batch) -> dict[str, np.ndarray]:
-        """Play all rounds by one program, called as often as it takes."""
+        """Run all rounds by calls of one program."""
         cell, calls = batch.cell, []
         for numbers, blocks, positions in self._calls(batch):
             pairs = self._place(numbers)
@@ -86,20 +89,20 @@ class Player:
         return _collected([self._kept(1, before, seen, curves, facts)], ended, batch.size)
 
     def _calls(self, batch: Batch) -> Iterator[tuple[np.ndarray, np.int32 | None, np.ndarray]]:
-        """Return, for each call of a cell's programs, the trials that fill it, the blocks to play, and which results are the batch's."""
+        """Yield trials, number of blocks and the batch's positions for each call."""
         cell = batch.cell
         devices = len(cell.devices)
         for trials in np.split(batch.pairs, range(cell.room, batch.size, cell.room)):
             blocks = np.int32(-(-len(trials) // cell.step)) if cell.counts_blocks else None
             each = cell.room // devices if blocks is None else int(blocks) * cell.cell.block
-            # A device has a row of the table, whose first ``each`` places are played.
+            # A device has a row of the table, and runs its first ``each`` places.
             positions = np.arange(cell.room).reshape(devices, -1)[:, :each].ravel()[: len(trials)]
             pairs = np.repeat(trials[-1:], cell.room, axis=0)
             pairs[positions] = trials
             yield pairs, blocks, positions
 
     def _in_parts(self, batch: Batch, checkpoint: Arrays | None) -> dict[str, np.ndarray]:
-        """Play some rounds at a time, with checkpoints, from the one of an earlier process on."""
+        """Run a batch in parts with checkpoints, from an earlier checkpoint on."""
         cell, numbers, horizon = batch.cell, batch.pairs, batch.cell.cell.horizon
         pairs = self._place(np.concatenate([numbers, np.repeat(numbers[-1:], cell.room - batch.size, axis=0)]))
         states, before = begin_all(cell.cell, self.key, pairs, mesh=self.mesh)
@@ -109,7 +112,7 @@ class Player:
             self.note(f"{AT_WORK} does not fit ({reason}); {batch} is run from its first round")
             checkpoint = None
         if checkpoint is not None:
-            # On another number of devices the last trial is repeated more or less often.
+            # The number of copies of the last trial depends on the number of devices.
             leaves = {name: array[np.minimum(np.arange(len(pairs)), len(array) - 1)] for name, array in checkpoint.items()}
             flat, structure = jax.tree.flatten((states, tally))
             carried = [self._place(leaves[f"c{i}"]) if x.size else x for i, x in enumerate(flat)]
@@ -128,7 +131,7 @@ class Player:
         return _collected(kept, conclude_all(cell.cell, self.key, states, pairs, mesh=self.mesh), batch.size)
 
     def _misfit(self, cell: PlannedCell, checkpoint: Arrays, carry: object) -> str:
-        """Return what keeps a checkpoint of a cell from going on as what its trials ``carry`` does; nothing where it can."""
+        """Return why a checkpoint does not fit the state ``carry``, or nothing."""
         wanted = {f"c{i}": x for i, x in enumerate(jax.tree.leaves(carry)) if x.size}
         for name, leaf in wanted.items():
             array = checkpoint.get(name)
@@ -147,13 +150,13 @@ class Player:
         return so_far.misfit(cell.number, {**grown, "end_status": np.zeros(count, np.int32)}, count)
 
     def _places(self, first: int, before: Arrays, seen: Arrays) -> jax.Array:
-        """Return what is measured, indices or on a box points: chosen from round ``first`` on, in round 1 after those before that count."""
+        """Return chosen indices or points, after counted initial points in round 1."""
         name = "points" if "points" in seen else "indices"
         early = [before[f"initial_{name}"]] if first == 1 and self.plan.before else []
         return self._place(np.concatenate([np.asarray(places) for places in (*early, seen[name])], axis=1))
 
     def _kept(self, first: int, before: Arrays, seen: Arrays, curves: Arrays, facts: Arrays) -> dict[str, np.ndarray]:
-        """Return what is kept of the rounds from ``first`` on; the curves of round 1 begin with the points before it that count."""
+        """Return the stored arrays of rounds from ``first`` on, named for results."""
         study, early = self.plan.study, self.plan.before if first == 1 else 0
         rounds = study.keep.rounds(study.horizon)
         names = {"before_index": "initial_indices", "before_point": "initial_points"}
@@ -168,7 +171,7 @@ class Player:
         return {name: np.asarray(values) for name, values in kept.items()}
 
     def _checkpoint(self, where: tuple[int, int, int], carry: object, kept: Sequence[Arrays]) -> None:
-        """Leave a checkpoint, unless it would take more than its share of the time."""
+        """Write a checkpoint, unless it exceeds its share of the time."""
         start = time.perf_counter()
         if self.files is None or self.share * (start - self.saved) < (1 - self.share) * self.saving:
             return
@@ -178,10 +181,8 @@ class Player:
         self.saved = time.perf_counter()
         self.saving = self.saved - start
 
-    # Programs.
-
     def _call(self, call: Call) -> Any:
-        """Return what a program gives."""
+        """Return the result of a program, compiled with those to come."""
 
         def coming() -> Iterator[Call]:
             for cell in dict.fromkeys(batch.cell for batch in self.left() if batch.cell.in_one_part):
@@ -207,15 +208,15 @@ class Player:
         return measure_all, (cell.cell.problem, self.key, (pairs, tally, places), blocks), how
 
     def _place(self, array: ArrayLike) -> jax.Array:
-        """Place an array on the devices, sharded over trials, its first axis."""
+        """Place an array on the devices, sharded over its first axis."""
         return place(array, self.plan.devices)
 
     def _no_tally(self, cell: PlannedCell) -> Tally:
-        """Return the tally of a program's trials before anything is measured."""
+        """Return the tally of a program's trials before round 1."""
         return jax.tree.map(lambda x: self._place(np.asarray(x)), start_tally(cell.cell.problem.constraints, (cell.room,)))
 
     def _best_mixed(self, run: int, trial: int) -> float:
-        """Return the reward of the best mixed policy in a trial: one linear programme for each instance, on the host."""
+        """Return the best mixed policy's reward, by a linear programme per instance."""
         problem = self.plan.runs[run].problem
         # Without common random numbers a random family gives every run its own instances.
         stream = 0 if self.plan.study.common_random_numbers else run + 1
@@ -229,34 +230,32 @@ class Player:
 
 
 def _no_place(checkpoint: Arrays) -> str:
-    """Return whether a checkpoint does not say where it was made: the batch in two numbers, and the next round."""
+    """Return why a checkpoint has no place ``[3]``: cell, batch, next round."""
     place = checkpoint.get("place")
     return "" if place is not None and place.shape == (3,) and place.dtype.kind in "iu" else "it does not say where it was made"
 
 
 def _joined(kept: Sequence[Arrays]) -> dict[str, np.ndarray]:
-    """Return the arrays of parts joined along the rounds; what is known of trials comes with the first part."""
+    """Return the arrays of parts joined along the rounds."""
     names = dict.fromkeys(name for part in kept for name in part)
     pieces = {name: [part[name] for part in kept if name in part] for name in names}
     return {name: arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=1) for name, arrays in pieces.items()}
 
 
 def _collected(kept: Sequence[Arrays], ended: Mapping[str, ArrayLike], count: int) -> dict[str, np.ndarray]:
-    """Return all that is kept of the first ``count`` trials of a batch, given what was known of them when they ended."""
+    """Return the arrays of a batch's first ``count`` trials."""
     arrays = _joined(kept) | {f"end_{name}": np.asarray(values) for name, values in ended.items()}
     return {name: array[:count] for name, array in arrays.items()}
 
 
-# Programs, and how a process uses its machine.
-
 Call: TypeAlias = tuple[Any, tuple[Any, ...], Mapping[str, Any]]
 """A jitted function, its arguments, and those that are static."""
 
-# Each takes memory; on two cores four of them wait, so that no core is idle while the longest is compiled.
+# Each compilation needs memory. On two cores four programs wait, so that no core is idle while the longest compiles.
 MAX_COMPILED_TOGETHER = 6
 
-# Flags of XLA for CPUs, by which it compiles in a third of the time: without the passes that emit fused loops and in one piece instead of
-# 32, by its preset for quick compilation, and without optimising. XLA ends a process that gives it a flag which it does not know.
+# With these flags XLA compiles for CPUs in a third of the time: without fused loops and optimisation, in one piece instead of 32, and by
+# its preset for quick compilation. XLA ends a process with a flag that XLA does not know.
 QUICK_FLAGS = ("--xla_backend_optimization_level=0",)
 QUICK_FLAGS_BY_VERSION = {
     (0, 10): (
@@ -268,7 +267,7 @@ QUICK_FLAGS_BY_VERSION = {
 
 
 def compile_together(call: Call, coming: Callable[[], Iterable[Call]], note: Callable[[str], None]) -> None:
-    """Compile the program of a call with the first of those to come, unless JAX has it; ``note`` is told of that."""
+    """Compile the program of a call, and the first programs to come."""
     if _made_of(call) in MADE:
         return
     bound_programs()
@@ -279,7 +278,7 @@ def compile_together(call: Call, coming: Callable[[], Iterable[Call]], note: Cal
     note(f"compiling {words}")
     start = time.perf_counter()
     with ThreadPoolExecutor(min(len(chosen), cores())) as pool:
-        # Traced and lowered here, for that depends on settings of this thread, while those before are compiled.
+        # This thread traces and lowers, because both depend on its settings, while other threads compile.
         futures = [pool.submit(f.lower(*args, **static).compile) for f, args, static in chosen.values()]
     for future in futures:
         future.result()
@@ -288,7 +287,7 @@ def compile_together(call: Call, coming: Callable[[], Iterable[Call]], note: Cal
 
 
 def _made_of(call: Call) -> tuple[Any, ...]:
-    """Return all that a program depends on: function, structure of its arguments, devices and settings."""
+    """Return everything that a program depends on."""
     function, args, static = call
     devices = {device for x in jax.tree.leaves(args) if isinstance(x, jax.Array) for device in x.devices()}
     settings = str(float_dtype()), tuple((option, str(value)) for option, value in jax.config.values.items())
@@ -296,17 +295,17 @@ def _made_of(call: Call) -> tuple[Any, ...]:
 
 
 def use_all_cores() -> int:
-    """Give every CPU core its own JAX device, so that trials are spread over them; returns the number of cores.
+    """Make every CPU core a JAX device, and return their number.
 
-    One device per core runs trials about 1.8 times faster on two cores than one device with XLA's own threads does. Where there is
-    an accelerator JAX prefers it and this changes nothing. Raises ``RuntimeError`` when JAX has started its devices already.
+    On two cores one device per core runs trials about 1.8 times faster than one device with XLA's own threads does. JAX prefers an
+    accelerator, so that this changes nothing there. Raises ``RuntimeError`` when JAX has started its devices already.
     """
     jax.config.update("jax_num_cpu_devices", cores())
     return cores()
 
 
 def compile_quickly() -> None:
-    """Let XLA compile without most of its passes, for runs so short that compiling takes longer than running."""
+    """Compile without most of XLA's passes, for very short runs."""
     given = os.environ.get("XLA_FLAGS", "")
     wanted = (*QUICK_FLAGS, *QUICK_FLAGS_BY_VERSION.get(jax.__version_info__[:2], ()))
     missing = [flag for flag in wanted if flag.split("=")[0] not in given]

@@ -1,4 +1,4 @@
-"""Progress of a study while it runs: what is said on standard error, and mean curves so far in a file for whoever watches."""
+"""Progress of a running study, on standard error and in a file."""
 
 from __future__ import annotations
 
@@ -18,34 +18,39 @@ from jaxbandit.results.dataset import Arrays
 from jaxbandit.study.files import PROGRESS, write_json
 from jaxbandit.study.plan import Batch, Plan
 
-SECONDS_BETWEEN_LINES = 2.0  # where lines are plain
+SECONDS_BETWEEN_LINES = 2.0
 LEAST_SECONDS_BETWEEN_WRITES = 1.0
-SHARE_OF_WRITES = 0.02  # of the time
-LEAST_SECONDS = 1e-9  # a clock may stand still
-MOST_MEANS = 3  # in a line
+# Writes of the progress file may use this share of the time.
+SHARE_OF_WRITES = 0.02
+LEAST_SECONDS = 1e-9
+MOST_MEANS = 3
 
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """Progress of a run after a part of a batch."""
+    """Progress of a run after a part of a batch.
 
-    title: str  # of the cell
+    ``done`` and ``work`` count trial-rounds, ``rate`` is in trial-rounds per second, ``left`` in seconds, and ``last`` ends a cell.
+    ``lines`` has the mean of ``metric`` at ``round`` over the batch's trials of each run, by label.
+    """
+
+    title: str
     cell: int
     cells: int
-    batch: int  # among those of its cell
+    batch: int
     batches: int
-    round: int  # that was played last
-    last: bool  # whether the cell is done
-    done: int  # trial-rounds
-    work: int  # trial-rounds in all
-    seconds: float  # since the start, or since it was resumed
-    rate: float  # trial-rounds a second
-    left: float  # seconds
-    metric: str  # the first one
-    lines: Mapping[str, float]  # mean of it at that round over the trials of each run in the batch, by label
+    round: int
+    last: bool
+    done: int
+    work: int
+    seconds: float
+    rate: float
+    left: float
+    metric: str
+    lines: Mapping[str, float]
 
     def __str__(self) -> str:
-        """``[1/3] rpol: round 1,000, batch 2 of 4: 200,000 trial-rounds/s, 3 s left; mean regret: rpol 12.5``."""
+        """Return a line such as ``[1/3] rpol: round 9: 2 trial-rounds/s, ...``."""
         batch = f", batch {self.batch + 1:,} of {self.batches:,}" if self.batches > 1 else ""
         means = ", ".join(f"{label} {value:.4g}" for label, value in list(self.lines.items())[:MOST_MEANS])
         means += f" and {len(self.lines) - MOST_MEANS} more" if len(self.lines) > MOST_MEANS else ""
@@ -56,9 +61,9 @@ class Progress:
 
 
 class Reporter:
-    """Reporter of progress: a bar on a terminal; elsewhere plain lines now and then, the last of each cell always.
+    """Reporter of progress: a bar on a terminal, plain lines elsewhere.
 
-    As a context manager it returns the functions that :func:`~jaxbandit.study.run_study` takes as ``report`` and ``note``.
+    The context manager returns the arguments ``report`` and ``note`` of :func:`~jaxbandit.study.run_study`.
     """
 
     def __enter__(self) -> tuple[Callable[[Progress], None], Callable[[str], None]]:
@@ -89,15 +94,15 @@ class Reporter:
 
 
 class SoFar:
-    """Trial-rounds that are played, which it reports, and moments of finished batches, which it writes to ``progress.json``."""
+    """Reported trial-rounds so far, and moments of finished batches for ``progress.json``."""
 
     def __init__(self, plan: Plan, report: Callable[[Progress], None], directory: Path | None) -> None:
         self.plan, self.report, self.directory = plan, report, directory
-        self.dashboard, self.workers = "", set[str]()  # address of the workers' page, and the names of those that have played
-        self.rounds, self.finished = dict[Batch, int](), Counter[int]()  # rounds played of each batch, and finished batches of each cell
-        self.compiling: Callable[[], float] = lambda: 0.0  # seconds that no rate counts
-        self.done = self.skipped = 0  # trial-rounds, and those that an earlier process has played
-        self.started, self.due = time.perf_counter(), -np.inf  # when the run began, and when the file may be written again
+        self.dashboard, self.workers = "", set[str]()
+        self.rounds, self.finished = dict[Batch, int](), Counter[int]()
+        self.compiling: Callable[[], float] = lambda: 0.0
+        self.done = self.skipped = 0
+        self.started, self.due = time.perf_counter(), -np.inf
         self.latest: Progress | None = None
         runs, kept = len(plan.runs), len(plan.study.keep.rounds(plan.study.horizon))
         self.trials, self.failed = np.zeros(runs, np.int64), np.zeros(runs, np.int64)
@@ -105,9 +110,9 @@ class SoFar:
         self.mean, self.squares = ({name: np.zeros((runs, kept)) for name in names} for _ in range(2))
 
     def played(self, batch: Batch, last: int, ends: np.ndarray | None = None) -> None:
-        """Count the rounds of a batch up to ``last``, and report them.
+        """Count and report the rounds of a batch up to ``last``.
 
-        ``ends [n]`` is the first metric of each trial there, ``None`` for rounds of an earlier process, which are only counted.
+        ``ends [n]`` is the first metric of each trial there. Rounds of an earlier process have ``None``, and are not reported.
         """
         cell, horizon, new = batch.cell, self.plan.study.horizon, batch.size * (last - self.rounds.get(batch, 0))
         self.rounds[batch] = last
@@ -137,9 +142,9 @@ class SoFar:
         self.report(self.latest)
 
     def finish(self, batch: Batch, arrays: Arrays, *, before: bool = False) -> None:
-        """Add the moments of a finished batch, over trials that did not fail (Chan, Golub and LeVeque 1979, eq. 2.1), and report it.
+        """Add the moments of healthy trials of a batch, and report it.
 
-        A batch that an earlier process has finished ``before`` is only counted.
+        See Chan, Golub and LeVeque (1979), eq. 2.1. A batch that an earlier process finished (``before``) has no report.
         """
         owners, usable = batch.rows[:, 0], healthy(arrays["end_status"])
         for run in np.unique(owners).tolist():
@@ -153,20 +158,21 @@ class SoFar:
                 share = new / (known + new)
                 self.squares[name][run] += np.sum((curves - curves.mean(axis=0)) ** 2, axis=0) + apart**2 * known * share
                 mean[run] += apart * share
-        first = self.plan.study.metrics[0].replace("strong_regret", "reward")  # of which it is made in the end
+        # Results turn the rewards into strong regret.
+        first = self.plan.study.metrics[0].replace("strong_regret", "reward")
         self.played(batch, self.plan.study.horizon, None if before else arrays[first][:, -1])
 
     def write(self, *, now: bool = True) -> None:
-        """Write ``progress.json`` where there is a directory, unless that was done a moment ago and need not be ``now``."""
+        """Write ``progress.json`` if a write is due or must be ``now``."""
         start = time.monotonic()
         if self.directory is not None and (now or start >= self.due):
-            with contextlib.suppress(CannotWrite):  # no run ends for want of it
+            with contextlib.suppress(CannotWrite):
                 write_json(self.directory / PROGRESS, self._table())
             end = time.monotonic()
             self.due = end if now else end + max(LEAST_SECONDS_BETWEEN_WRITES, (end - start) / SHARE_OF_WRITES)
 
     def _table(self) -> dict[str, object]:
-        """Return what ``progress.json`` holds: plain values, curves of deviations being those of trials, not of means."""
+        """Return the plain values of ``progress.json``, with deviations between trials."""
         study, latest = self.plan.study, self.latest
         return {
             "study": study.name,
@@ -175,18 +181,18 @@ class SoFar:
             "rounds": study.keep.rounds(study.horizon).tolist(),
             "counted_before": self.plan.before,
             "runs": [self._run(number) for number in range(len(self.plan.runs))],
-            "work": self.plan.work,  # trial-rounds in all
+            "work": self.plan.work,
             "done": int(self.trials.sum()) * study.horizon,
             "seconds": None if latest is None else latest.seconds,
-            "rate": None if latest is None else latest.rate,  # trial-rounds a second
-            "left": None if latest is None else latest.left,  # seconds
+            "rate": None if latest is None else latest.rate,
+            "left": None if latest is None else latest.left,
             "workers": max(len(self.workers), int(latest is not None)),
             "dashboard": self.dashboard,
             "updated": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         }
 
     def _run(self, number: int) -> dict[str, object]:
-        """Return what is known of a run, curves only where there are trials to tell them from."""
+        """Return the counts of a run, with curves of healthy trials."""
         run, trials, failed = self.plan.runs[number], int(self.trials[number]), int(self.failed[number])
         count = trials - failed
         mean = {name: curves[number].tolist() for name, curves in self.mean.items()} if count else {}

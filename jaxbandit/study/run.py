@@ -1,4 +1,4 @@
-"""Running a study: batch by batch in this process, or as tasks of workers, with progress, checkpoints and results."""
+"""The run of a study, in this process or on workers."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ Attributes: TypeAlias = Annotated[Mapping[str, str], Words("a mapping from names
 
 
 class BatchFailed(RuntimeError):
-    """A batch failed in every attempt; the message names run, cell and batch. What is finished is kept, and ``resume`` goes on."""
+    """Error for a batch that failed in every attempt, naming the batch."""
 
 
 class Options(NamedTuple):
-    """How a study is run and who is told; see :func:`run_study`."""
+    """Arguments of :func:`run_study`, with ``bounds`` for :func:`make_plan`."""
 
     resume: bool
     results: Path | None
     attributes: Mapping[str, str]
-    bounds: Mapping[str, Any]  # of batches, as :func:`make_plan` takes them
+    bounds: Mapping[str, Any]
     checkpoint_share: float
     executor: AnyExecutor | None
     report: Callable[[Progress], None]
@@ -54,7 +54,7 @@ class Options(NamedTuple):
 
 
 def _unsaid(told: object) -> None:
-    """Say nothing; where nobody is told of a run, a terminal or a notebook shows a line once it takes long."""
+    """Do nothing: the default of ``report`` and ``note``."""
 
 
 @checked
@@ -75,34 +75,33 @@ def run_study(
 ) -> xr.Dataset:
     """Run a study and return its results.
 
-    With an ``executor`` its batches are tasks of workers, each of which plays on one device. A batch that is lost with its worker is given
-    to another one, and the results have the same bits whatever the number of workers, and whichever of them are lost.
+    With an ``executor`` its batches are tasks of workers with one device each. If a worker is lost, another worker runs its batch. Results
+    have the same bits whatever the number of workers and their losses.
 
     Args:
       study: study to run.
-      directory: where checkpoints and finished batches go, and stay until :func:`forget`; default nowhere. It belongs to this run while
-        it lasts, or for longer if :func:`hold_directory` has made it.
-      resume: go on with the run that the directory holds, to the results it would have had without interruption, bit for bit, with
-        other workers or without any.
-      results: NetCDF file, or Zarr directory if it ends in ``.zarr``, that results are written to batch by batch, so that they need not
-        fit memory; the dataset that is returned is then read from it as it is used. Needs a ``directory``. For Zarr workers write
-        their batches to that directory, which all of them must see; otherwise this process writes what they send.
-      attributes: what else the results say of the run, such as the command.
-      memory, segment, devices: as for :func:`make_plan`; a run that is resumed keeps its own. Of workers the memory is that of each.
-      checkpoint_share: share of the time that checkpoints may take, in (0, 1]; they are left out where they would take more. Workers
-        make none: a batch that they lose is played again.
-      executor: an executor of ``concurrent.futures``, whose processes must be spawned and not forked, or a client of Dask,
-        ``distributed.Client``; default none, for this process.
-      report: called after each part, of workers after each batch; without it and ``note`` a terminal and a notebook show a line of it.
-      note: called with a line of text when something is compiled, resumed, dropped or done.
+      directory: directory for checkpoints and finished batches until :func:`forget`; default none. This run locks it until its end, or
+        :func:`hold_directory` locks it for longer.
+      resume: whether to continue the run in the directory. The results are bit for bit as without interruption, with other workers or
+        without workers.
+      results: NetCDF file, or Zarr directory if it ends in ``.zarr``, for the results of batch after batch, so that they need not fit
+        memory. The returned dataset reads it lazily. It needs a ``directory``, in which workers write their batches for Zarr, so that all
+        workers must see it. Otherwise this process writes them.
+      attributes: further attributes of the results, such as the command.
+      memory, segment, devices: as for :func:`make_plan`, with ``memory`` for each worker. A resumed run keeps its batches.
+      checkpoint_share: share of the time for checkpoints, in (0, 1]. A run leaves out checkpoints beyond it. Workers make no checkpoints:
+        a lost batch runs again.
+      executor: an executor of ``concurrent.futures``, with spawned and not forked processes, or a ``distributed.Client`` of Dask; default
+        this process.
+      report: called after each part, or with workers after each batch. Without it and ``note`` a terminal and a notebook show a line.
+      note: called with a line of text on each compilation, resumption, dropped file and end.
 
     Raises:
-      InvalidArgument: on a study that cannot run, results that do not fit memory or cannot be written, or a directory that holds the
-        run of another.
-      DirectoryInUse: when a run that is going on holds the directory.
+      InvalidArgument: on a study that cannot run, results that do not fit memory or cannot be written, or a directory with another run.
+      DirectoryInUse: when another running study has locked the directory.
       CannotWrite: on any error of the operating system when a file is written.
-      BatchFailed: when a batch has failed on workers again and again; all that were under way are finished and kept before.
-      WorkerMismatch: when a worker has another version or another kind of device, whose results would differ.
+      BatchFailed: when a batch has failed on workers again and again. All started batches are finished and stored before.
+      WorkerMismatch: when a worker has another version or another kind of device, so that its results would differ.
       WorkersLost: when the executor takes no more tasks.
     """
     if resume and directory is None:
@@ -111,7 +110,7 @@ def run_study(
         raise InvalidArgument("devices: workers play on a device of their own each; give devices or an executor, not both")
     if directory is None and results is not None:
         raise InvalidArgument("directory: results that are written batch by batch need one for the batches; give one")
-    # Problems are built in the arithmetic of the caller, which a trial that is played again needs, too.
+    # A rerun of a trial needs the caller's arithmetic, in which the problems were built.
     said = {"jax_enable_x64": str(float_dtype() == np.float64), **(attributes or {})}
     file, bounds = None if results is None else Path(results), {"memory": memory, "segment": segment}
     waited: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
@@ -121,21 +120,23 @@ def run_study(
     options = Options(resume, file, said, bounds, checkpoint_share, executor, report, note)
     how: dict[str, Any] = {**bounds, "devices": devices, "streamed": file is not None, "by_workers": executor is not None}
     with arithmetic_of(study), waited, Store.of(make_plan(study, **how), directory, options) as store:
-        with contextlib.closing(store.played()) as played:  # which calls workers off, however the run ends
+        # The context cancels the workers' tasks, however the run ends.
+        with contextlib.closing(store.played()) as played:
             for batch, arrays, seconds in played:
                 store.finish(batch, arrays, seconds)
         return store.gather()
 
 
 class Store:
-    """Finished batches of a run, in memory or in ``files``; ``around`` are the surroundings of the workers, once they are known."""
+    """Finished batches of a run, in memory or in ``files``."""
 
     def __init__(self, plan: Plan, options: Options, files: Files | None, around: Mapping[str, str] | None) -> None:
         self.plan, self.options, self.files, self.around = plan, options, files, around
         self.so_far = SoFar(plan, options.report, None if files is None else files.directory)
         self.contents = contents_of(plan)
-        self.parts: dict[Batch, Arrays | None] = {}  # finished batches: their arrays where no file takes the results
-        self.seconds = np.zeros((len(plan.runs), 2))  # of each run, with and without compilation; NaN if an earlier process played some
+        self.parts: dict[Batch, Arrays | None] = {}
+        # Seconds of each run with and without compilation, or NaN after a resumption.
+        self.seconds = np.zeros((len(plan.runs), 2))
         for batch in plan.batches if options.resume else ():
             part = None if files is None else self._read(batch)
             if part is not None:
@@ -146,11 +147,12 @@ class Store:
     @staticmethod
     @contextlib.contextmanager
     def of(plan: Plan, directory: Directory | None, options: Options) -> Iterator[Store]:
-        """Give the store of a run, which holds its directory meanwhile; in memory without a directory."""
+        """Yield the store of a run, with its directory locked."""
         around, by_workers = None, options.executor is not None
         if options.results is not None:
             check_results(header(contents_of(plan, trials=1), attributes(plan)), options.results)
-        if options.executor is not None and not options.resume:  # a worker cuts the study into the batches that it would have
+        # A worker decides the batches.
+        if options.executor is not None and not options.resume:
             try:
                 [(_, answer)] = spread(options.executor, Work(plan.study, options.bounds), [None], note=options.note)
             except TaskFailed as error:
@@ -159,7 +161,8 @@ class Store:
         with contextlib.nullcontext() if directory is None else _held(directory) as path:
             files = None if path is None else Files(path, options.note)
             if files is not None and options.resume:
-                if by_workers:  # whose surroundings are compared when they play
+                # The workers' surroundings are compared in their tasks.
+                if by_workers:
                     known = files.record()["identity"]
                     around = {name: str(known.get(name)) for name in VERSIONS_AND_DEVICE}
                 plan = plan.with_layout(files.resume(identity(plan.study.fingerprint(), around))["batches"])
@@ -170,7 +173,7 @@ class Store:
             yield store
 
     def played(self) -> Generator[tuple[Batch, Arrays | None, np.ndarray]]:
-        """Play all batches that are missing: give each with its arrays, unless a worker has written them, and its seconds."""
+        """Run every missing batch and yield batch, unwritten arrays and seconds."""
         options, missing = self.options, self.missing()
         if options.executor is None:
             how: dict[str, Any] = {"note": options.note, "share": options.checkpoint_share, "left": self.missing, "contents": self.contents}
@@ -200,21 +203,22 @@ class Store:
             raise WorkersLost(f"executor: {error}; what is finished is kept, and --resume goes on") from error
 
     def missing(self) -> list[Batch]:
-        """Return the batches that are still to be played."""
+        """Return the unfinished batches."""
         return [batch for batch in self.plan.batches if batch not in self.parts]
 
     def finish(self, batch: Batch, part: Arrays | None, seconds: np.ndarray) -> None:
-        """Keep a batch that was played, whose ``part`` is ``None`` where a worker has written it."""
+        """Store a finished batch, without ``part`` if a worker has written it."""
         if part is not None and self.files is not None:
             self.files.write(batch.file, part)
         part = self._part(batch) if part is None else part
-        self.parts[batch] = None if self.options.results else part  # which is read again, so that memory holds one at a time
+        # With a results file :meth:`gather` reads one batch after the other again.
+        self.parts[batch] = None if self.options.results else part
         self.seconds[list(batch.cell.runs)] += seconds / len(batch.cell.runs)
         self.so_far.finish(batch, part)
         self.so_far.write(now=False)
 
     def _part(self, batch: Batch) -> Arrays:
-        """Return what is kept of a finished batch."""
+        """Return the arrays of a finished batch."""
         part = self.parts.get(batch)
         if part is None and self.files is not None:
             part = self._read(batch)
@@ -223,12 +227,12 @@ class Store:
         return part
 
     def _read(self, batch: Batch) -> Arrays | None:
-        """Return a batch's file, ``None`` where there is none that fits."""
+        """Return the arrays of a batch's file, ``None`` if unfit."""
         assert self.files is not None
         return self.files.read(batch.file, lambda arrays: self.contents.misfit(batch.cell.number, arrays, batch.size))
 
     def _check_alike(self) -> None:
-        """Raise ``CheckpointMismatch`` where a batch of a cell holds other arrays than the first one does."""
+        """Raise ``CheckpointMismatch`` unless all batches of a cell have equal types."""
         held = dict[int, tuple[Batch, object]]()
         for batch in self.plan.batches:
             has = {name: (array.dtype.str, array.shape[1:]) for name, array in self._part(batch).items()}
@@ -237,7 +241,7 @@ class Store:
                 raise CheckpointMismatch(f"resume: {first} and {batch} hold different quantities; run again without --resume")
 
     def gather(self) -> xr.Dataset:
-        """Return the results of all batches, read from their file if they are written to one."""
+        """Return the results of all batches, read from their file if any."""
         plan, file, contents = self.plan, self.options.results, self.contents
         self.so_far.write()
         said = {**attributes(plan), **self.options.attributes}
@@ -251,20 +255,20 @@ class Store:
         if file is None:
             return assembled(head, variables, pieces)
         stream_results(head, variables, pieces, file)
-        return open_results(file)  # no need to look at its seal, which is of this moment
+        return open_results(file)
 
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """Work of a worker: cut a study into batches by its memory and its kind of device, or play a batch."""
+    """Work of a worker: decide a study's batches, or run a batch."""
 
     study: Study
     bounds: Mapping[str, Any]
-    layout: list[list[int]] | None = None  # of the batches that all workers have
-    files: Files | None = None  # where workers write batches themselves
+    layout: list[list[int]] | None = None
+    files: Files | None = None
 
     def __call__(self, place: tuple[int, int] | None) -> tuple[Arrays | None, np.ndarray] | list[list[int]]:
-        """Return the layout that this worker would choose, or the batch with these numbers of its cell and of itself."""
+        """Return this worker's layout, or the batch with numbers ``place``."""
         with arithmetic_of(self.study):
             if place is None:
                 return self.player.plan.layout
@@ -283,13 +287,13 @@ class Work:
 
     @functools.cached_property
     def player(self) -> Player:
-        """Player of all batches."""
+        """Player of this worker's batches."""
         plan = make_plan(self.study, **self.bounds, streamed=True, by_workers=True)
         return Player(plan if self.layout is None else plan.with_layout(self.layout))
 
 
 def contents_of(plan: Plan, trials: int | None = None) -> Contents:
-    """Return what the results of a plan hold, of all trials or of the first few."""
+    """Return the contents of results, of all trials or the first."""
     study = plan.study
     return Contents(
         rows=[
@@ -308,7 +312,8 @@ def contents_of(plan: Plan, trials: int | None = None) -> Contents:
 
 
 def attributes(plan: Plan) -> dict[str, object]:
-    """Return inputs and devices; structured values as JSON text. ``table`` is the study, empty when it has no table."""
+    """Return inputs and devices, structured values as JSON text."""
+    # The table is empty if none describes the study.
     study, runs = plan.study, plan.runs
     try:
         table = json.dumps(study.table())
@@ -337,25 +342,25 @@ def attributes(plan: Plan) -> dict[str, object]:
 
 @contextlib.contextmanager
 def _held(directory: Directory) -> Iterator[Path]:
-    """Hold a directory, unless the caller does already."""
+    """Lock a directory, unless the caller has locked it."""
     with contextlib.nullcontext(directory) if isinstance(directory, HeldDirectory) else hold_directory(directory, force=True) as held:
         yield held.path
 
 
 @checked
 def forget(directory: Directory) -> None:
-    """Drop the checkpoints and batches of a run, once its results are kept elsewhere; raises ``DirectoryInUse`` while a run goes on."""
+    """Drop checkpoints and batches of a finished run, or raise ``DirectoryInUse``."""
     with _held(directory) as path:
         Files(path).clear()
 
 
 @checked
 def made_before(path: FilePath, attributes: Attributes) -> xr.Dataset | None:
-    """Return the results at ``path``, to be read as they are used, if they say of their run what ``attributes`` do; else ``None``."""
+    """Return lazy results at ``path`` with these ``attributes``, or ``None``."""
     path = Path(path)
     if not path.exists() or interrupted(path.parent):
         return None
-    with contextlib.suppress(InvalidArgument):  # no results, or damaged ones
+    with contextlib.suppress(InvalidArgument):
         dataset = read_results(path, load=False)
         if all(str(dataset.attrs.get(name)) == value for name, value in attributes.items()):
             return dataset

@@ -1,4 +1,4 @@
-"""Runs of a study: an algorithm with its model on one problem, under one delay; GP models as tables say them; and grids of such parts."""
+"""Runs of a study, GP models as tables, and grids of runs."""
 
 from __future__ import annotations
 
@@ -33,28 +33,27 @@ from jaxbandit.surrogates import PRECISIONS, Surrogate, ranged, surrogate
 from jaxbandit.surrogates.choose import FORM_NAMES, VARIANCE_IN_FILES
 from jaxbandit.surrogates.ranges import with_length_scale
 
-LONGEST_LABEL = 1000  # characters
-MODEL = "model."  # what the path of a swept field of the model begins with
+LONGEST_LABEL = 1000
+MODEL = "model."
 Values: TypeAlias = Annotated[Mapping[str, Sequence[object]], Words("a mapping from fields to values")]
 
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """The GP model of a grid's learners, built on each problem's points; fields as for :func:`~jaxbandit.surrogate`.
+    """The GP model of a grid's learners, built on each problem's points.
 
-    With a ``length_scale_range`` the models are those of :func:`~jaxbandit.ranged`: all length-scales that a sweep over
-    ``"model.length_scale"`` tries are one program.
+    With a ``length_scale_range`` the model is that of :func:`~jaxbandit.ranged`. A sweep over ``"model.length_scale"`` is one program then.
 
     Attributes:
-      kernel: a kernel or its table, one for all outputs or a list of one for each.
-      noise_variance, prior_mean, form, tolerance, rank, precision: as for :func:`~jaxbandit.surrogate`; noise that differs between points
-        is a table, which :func:`~jaxbandit.domains.tabulate` makes of a function.
-      length_scale: one number or one for each axis, in place of the kernel's; only with a range.
+      kernel: a kernel or its table for all outputs, or a list with a kernel for each output.
+      noise_variance, prior_mean, form, tolerance, rank, precision: as for :func:`~jaxbandit.surrogate`. Noise that differs between points
+        is a table; :func:`~jaxbandit.domains.tabulate` makes it of a function.
+      length_scale: one number, or one for each axis, in place of the kernel's; only with a range.
       length_scale_range: the shortest and the longest length-scale, ``[low, high]`` or ``[[low, ...], [high, ...]]`` for each axis.
-      fit_to: data that kernel and noise variance are fitted to before round 1, by maximum posterior as for
-        :func:`~jaxbandit.surrogate`: rows ``[n, d + 1 + m]`` of a point's ``d`` coordinates, its reward and its constraints; or the path of
-        a CSV file of such rows, below a line of names. A file is read at once, and results hold its rows. All trials share the fit;
-        :class:`~jaxbandit.Refitted` fits in each trial to what it has seen.
+      fit_to: data to fit kernel and noise variance to before round 1, by maximum posterior as for :func:`~jaxbandit.surrogate`: rows
+        ``[n, d + 1 + m]`` of a point's ``d`` coordinates, its reward and its constraints, or the path of a CSV file of such rows below a
+        line of names. The model reads a file at once, and results store its rows. All trials share the fit, whereas
+        :class:`~jaxbandit.Refitted` fits each trial to its own values.
     """
 
     kernel: Kernel | Table | Annotated[Sequence[Kernel | Table], AtLeast(1)] = dataclasses.field(
@@ -91,7 +90,7 @@ class Model:
 
     @staticmethod
     def behind(built: Surrogate) -> Model:
-        """Return the model that a surrogate was built by; raises ``InvalidArgument`` where it was changed since."""
+        """Return the model of an unchanged surrogate, or raise ``InvalidArgument``."""
         asked = origin_of(built)
         if asked is None:
             raise InvalidArgument("model: a surrogate that was changed since it was built cannot be written as a table")
@@ -100,12 +99,12 @@ class Model:
 
     @property
     def on_boxes(self) -> bool:
-        """Return whether a box has such a model, which is exact there or made of features, and has any length-scale without a range."""
+        """Whether the model is possible on boxes: exact or features, without range."""
         is_exact = (self.form, self.rank, self.tolerance) == ("auto", None, None)
         return self.length_scale_range is None and (is_exact or self.form == "features")
 
     def validate(self, where: str) -> None:
-        """Raise ``InvalidArgument`` on fields that do not go with each other; what depends on the problem is checked with it."""
+        """Raise ``InvalidArgument`` on fields that exclude each other on any problem."""
         if self.length_scale_range is None and self.length_scale is not None:
             raise InvalidArgument(
                 f"{where}.length_scale: needs length_scale_range = [low, high], for which the model is built once,"
@@ -119,7 +118,7 @@ class Model:
             )
 
     def at_middle(self) -> Model:
-        """Return the model at the middle of its range, from which those of all length-scales are made; one without is returned as it is."""
+        """Return the model at the middle of its range, if any."""
         if self.length_scale is None or self.length_scale_range is None:
             return self
         return dataclasses.replace(self, length_scale=np.sqrt(np.prod(np.asarray(self.length_scale_range, np.float64), axis=0)).tolist())
@@ -128,8 +127,9 @@ class Model:
     def of(
         self, domain: Domain, outputs: Annotated[int, whole(1, 1000)], horizon: Annotated[int, whole(1)] | None, where: str
     ) -> Surrogate:
-        """Return the surrogate of ``outputs`` functions on a domain, with room for ``horizon`` observations."""
-        kernels: Any = list(self.kernel) if isinstance(self.kernel, tuple) else self.kernel  # one for all outputs is fitted to all of them
+        """Return the surrogate of ``outputs`` functions for ``horizon`` observations."""
+        # A list is fitted output by output, a single kernel to all outputs together.
+        kernels: Any = list(self.kernel) if isinstance(self.kernel, tuple) else self.kernel
         rest = {name: getattr(self, name) for name in ("noise_variance", "prior_mean", "rank", "precision", "tolerance")}
         rest |= {"outputs": outputs, "horizon": horizon}
         with checks.naming(where):
@@ -149,9 +149,9 @@ class Model:
             return ranged(domain, kernels, low=self.length_scale_range[0], high=self.length_scale_range[1], **rest)
 
     def table(self) -> Mapping[str, object]:
-        """Return the table of a study file; raises ``InvalidArgument`` on a kernel that cannot be written as one."""
+        """Return the table of a study file, or raise ``InvalidArgument``."""
         table = to_fields(self, "model")
-        return {name: table[name] for name in sorted(table, key="kernel".__eq__)}  # the kernel last
+        return {name: table[name] for name in sorted(table, key="kernel".__eq__)}
 
 
 GridModel: TypeAlias = Annotated[
@@ -162,20 +162,20 @@ Facts: TypeAlias = Telling | None
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Run(Described):
-    """One algorithm on one problem: a row of the results, played in every trial of the study.
+    """One algorithm on one problem, a row of the results.
 
     Attributes:
       label: name of the run in tables and figures; distinct within a study.
-      problem: problem or random family that it is played on.
-      algorithm: algorithm that is played.
+      problem: problem or random family.
+      algorithm: algorithm of the learner.
       model: GP model of the learner, built on the problem's points.
-      delay: how late feedback comes, a model of :mod:`jaxbandit.delays`; ``None`` for the problem's own.
-      feedback: what the learner does meanwhile, a policy of :mod:`jaxbandit.feedback`; ``None`` for the algorithm's own.
-      informed: what the learner is told of each instance, as for :func:`~jaxbandit.simulate`.
-      initial: points observed before round 1; all runs of a study count equally many of them in their metrics.
-      swept: values of the hyper-parameters that a sweep varies, by their dotted paths.
+      delay: delay of feedback, a model of :mod:`jaxbandit.delays`; ``None`` for the problem's own.
+      feedback: policy of :mod:`jaxbandit.feedback` for the time until values arrive; ``None`` for the algorithm's own.
+      informed: facts of each instance for the learner, as for :func:`~jaxbandit.simulate`.
+      initial: points observed before round 1. The metrics of all runs of a study count the same number of them.
+      swept: values of swept hyper-parameters, by their dotted paths.
       algorithm_label: name of the algorithm in results, without its swept values; ``None`` for ``label``.
-      problem_label: name of the problem in results; ``None`` for the problem's own name, numbered where different problems share it.
+      problem_label: name of the problem in results; ``None`` for the problem's own name, numbered if different problems share it.
       delay_label: name of the delay in results; ``None`` for its model in words, empty without delay.
       trace_name: name of the algorithm in audit traces, such as ``"cbo_ucb"``; ``None`` for the algorithm's own name.
       origin: how a grid made the run; ``None`` for a run written by hand.
@@ -209,12 +209,12 @@ class Run(Described):
 
     @property
     def delay_in_force(self) -> Delay:
-        """Delay model that the run is played under: that of the run, or else of the problem."""
+        """Delay model of the run, by default the problem's."""
         return self.problem.delay if self.delay is None else self.delay
 
     @property
     def policy_in_force(self) -> Policy:
-        """Feedback policy that the run is played under: that of the run, or else of the algorithm, which waits unless it says otherwise."""
+        """Feedback policy of the run, by default the algorithm's."""
         return self.algorithm.traits.feedback if self.feedback is None else self.feedback
 
     @property
@@ -224,7 +224,7 @@ class Run(Described):
 
 
 def check_label(name: str, value: object, *, empty: bool = False) -> None:
-    """Raise ``InvalidArgument`` unless a label, called ``name``, is text that files of results and terminals can hold."""
+    """Raise ``InvalidArgument`` unless files and terminals can show a label."""
     if not isinstance(value, str) or not (value.strip() or empty):
         raise InvalidArgument(f"{name}: expected text{'' if empty else ' that is not empty'}, got {short(value)}")
     if len(value) > LONGEST_LABEL:
@@ -237,7 +237,7 @@ def check_label(name: str, value: object, *, empty: bool = False) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Learner:
-    """An algorithm of a grid with what is its own; attributes as the arguments of :func:`grid` by its label."""
+    """An algorithm of a grid with its own arguments of :func:`grid`."""
 
     algorithm: Algorithm
     sweep: Mapping[str, Sequence[object]] | None = None
@@ -248,13 +248,13 @@ class Learner:
 
     @staticmethod
     def of(label: str, algorithm: object, held: Mapping[str, Any]) -> Learner:
-        """Return the learner of an algorithm with what else is ``held`` of it; algorithm, policy and rule are objects or their tables."""
+        """Return the learner of an algorithm and further fields, objects or tables."""
         where, roles = f"algorithm.{label}", {"feedback": Policy, "informed": Rule}
         made = {name: from_plain(roles[name], item, f"{where}.{name}") if name in roles else item for name, item in held.items()}
         return Learner(from_plain(Algorithm, algorithm, where), **made)
 
     def table(self, where: str) -> Mapping[str, object]:
-        """Return what a study file says of it; raises ``InvalidArgument`` on what cannot be written as a table."""
+        """Return the table of a study file, or raise ``InvalidArgument``."""
         held = {"feedback": self.feedback, "informed": self.informed}
         table = {**as_given(self.algorithm, where), **{name: as_given(item, f"{where}.{name}") for name, item in held.items() if item}}
         if self.sweep is not None:
@@ -262,7 +262,7 @@ class Learner:
         return table if self.model is None else {**table, "model": self.model.table()}
 
     def changed(self, sweep: Mapping[str, object], model: Model, where: str) -> tuple[Algorithm, Model]:
-        """Return the algorithm and a model with swept values in place of theirs; raises ``InvalidArgument`` on paths of no field."""
+        """Return algorithm and model with swept values, or raise ``InvalidArgument``."""
         algorithm = self.algorithm
         for path, value in sweep.items():
             place = f"{where}.sweep.{path}"
@@ -275,7 +275,7 @@ class Learner:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One run of a study file by its label and those of its parts, with swept values in place of those that the parts have."""
+    """One run of a study file, by labels and swept values."""
 
     label: str
     problem: str
@@ -287,22 +287,22 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """How a grid made a run: its learner and models, for how many rounds, and the fields of the run that came of them."""
+    """Ingredients of a run in a grid, with the resulting fields ``made``."""
 
     learner: Learner
-    model: Model  # of all learners on all problems that have none of their own
+    model: Model
     horizon: int
     made: Mapping[str, object]
     of_problem: Model | None = None
 
     @staticmethod
     def of(run: Run, horizon: int) -> Origin:
-        """Return how a grid made a run or, where it was written by hand or changed since in more than its labels, how one would."""
+        """Return the run's unchanged origin, or that of an equal grid."""
         origin = run.origin
         if origin is not None and all(getattr(run, name) is value for name, value in origin.made.items()):
             return origin
         learner, model = Learner(run.algorithm, feedback=run.feedback, informed=run.informed), Model.behind(run.model)
-        learner.changed(run.swept, model, f"run {run.label!r}")  # which refuses names that are no fields
+        learner.changed(run.swept, model, f"run {run.label!r}")
         return Origin(learner, model, horizon, {})
 
 
@@ -321,25 +321,25 @@ def grid(
     informed: Mapping[str, Facts | Table] | None = None,
     initial: InitialDesign = InitialDesign(),
 ) -> list[Run]:
-    """Return the runs of all problems x algorithms x delays x hyper-parameters, as a list that :class:`Study` takes.
+    """Return the runs of all problems x algorithms x delays x hyper-parameters.
 
-    Problems, algorithms, delays and the like are given as objects, or as tables ``{"type": "sine", "points_per_axis": 50}`` of what
-    makes them, as in a study file. Lists of several grids, and of runs written by hand, are joined by ``[*one, *other]``.
+    Problems, algorithms, delays and other parts are objects, or tables such as ``{"type": "sine", "points_per_axis": 50}`` of study files.
+    Join lists of several grids, and of runs written by hand, by ``[*one, *other]`` for a :class:`Study`.
 
     Args:
-      problems: problems or families by label. An algorithm that sees constraint functions is given the problem with
+      problems: problems or families by label. Runs of an algorithm that sees constraint functions wrap the problem by
         :func:`~jaxbandit.problems.full_information`.
       algorithms: algorithms by label.
-      horizon: rounds of the study, ``T``, for which models are made.
+      horizon: rounds of the study, ``T``. Models have room for them.
       delays: delay models by label; default no delay, whatever the problems' own.
-      model: GP model of all learners that have none of their own, on problems that have none; a :func:`~jaxbandit.surrogate`, such as
-        ``problem.model()``, stands for what it was built by.
+      model: GP model of all learners and problems without a model of their own. A :func:`~jaxbandit.surrogate`, such as
+        ``problem.model()``, stands for its arguments.
       sweeps: by the label of an algorithm, the values to try of hyper-parameters named by dotted paths
-        (``{"rpol": {"estimator.reward_width": [1.0, 2.0], "model.noise_variance": [0.05, 0.1]}}``); every combination is a run.
-      zipped: labels of the algorithms whose swept values go together instead, first with first.
-      models: own models, by the label of a problem or of an algorithm, whose own comes first.
-      feedback: own feedback policies, by the label of an algorithm; default what each algorithm says.
-      informed: what learners are told of each instance, by the label of an algorithm.
+        (``{"rpol": {"estimator.reward_width": [1.0, 2.0], "model.noise_variance": [0.05, 0.1]}}``). Every combination is a run.
+      zipped: labels of the algorithms whose swept values vary together instead, first with first.
+      models: own models, by the label of a problem or of an algorithm. The algorithm's model precedes the problem's.
+      feedback: own feedback policies, by the label of an algorithm; default each algorithm's own.
+      informed: facts of each instance for learners, by the label of an algorithm.
       initial: points observed before round 1.
 
     Raises:
@@ -367,7 +367,8 @@ def _behind(model: Model | Surrogate) -> Model:
 
 
 def rows_of(problems: Sequence[str], learners: Mapping[str, Learner], delays: Sequence[str]) -> list[Row]:
-    """Return every combination; labels have no commas, which separate columns: ``rpol reward_width=2 on sine delay poisson``."""
+    """Return every combination, with labels ``rpol reward_width=2 on sine delay poisson``."""
+    # Labels have no commas, because commas separate columns.
     rows, seen = [], dict[str, int]()
     for problem, (name, learner) in itertools.product(problems, learners.items()):
         values = combinations(learner.sweep or {}, zipped=learner.zipped, where=f"algorithm.{name}.sweep")
@@ -376,7 +377,8 @@ def rows_of(problems: Sequence[str], learners: Mapping[str, Learner], delays: Se
             words += [f"on {problem}"] if len(problems) > 1 and problem else []
             words += [f"delay {delay}"] if len(delays) > 1 and delay else []
             label = " ".join(words)
-            seen[label] = number = seen.get(label, 0) + 1  # of values that differ in their last digits only
+            # Values that differ in their last digits have the same words.
+            seen[label] = number = seen.get(label, 0) + 1
             rows.append(Row(label if number == 1 else f"{label} #{number}", problem, name, delay, swept))
     return rows
 
@@ -391,7 +393,7 @@ def runs_of(
     rows: Sequence[Row] | None = None,
     models: Mapping[str, Model] | None = None,
 ) -> list[Run]:
-    """Return the runs of a grid, or of some ``rows`` of it, with ``models`` of problems; equal ones on one problem are made once."""
+    """Return the runs of a grid, or of ``rows``, sharing equal models."""
     for name, items in {"problem": given_problems, "algorithm": learners, "delay": given_delays}.items():
         if not items:
             raise InvalidArgument(f"{name}s: there is none, got {{}}; give at least one by a label")
@@ -435,13 +437,13 @@ def runs_of(
 
 
 def named_by_files(problem: AbstractProblem) -> AbstractProblem:
-    """Return the problem that a study file names, without what it reveals for an algorithm."""
+    """Return the problem of a study file, without ``full_information``."""
     return problem.problem if isinstance(problem, FullInformation) else problem
 
 
 def table_of(runs: Sequence[Run], horizon: int) -> dict[str, object]:
-    """Return runs, all of whose labels are known, as a study file has them: one by one where they are not all combinations of parts."""
-    sections: dict[str, dict[str, Mapping[str, Any]]] = {"problem": {}, "delay": {}, "algorithm": {}}  # as a file has them
+    """Return labelled runs as tables, one by one unless a grid."""
+    sections: dict[str, dict[str, Mapping[str, Any]]] = {"problem": {}, "delay": {}, "algorithm": {}}
     learners: dict[str, Learner] = {}
     origins = [Origin.of(run, horizon) for run in runs]
     models = {id(origin.model): origin.model.table() for origin in origins}
@@ -467,6 +469,6 @@ def table_of(runs: Sequence[Run], horizon: int) -> dict[str, object]:
     if any(to_fields(run.initial, "initial") != initial for run in runs):
         raise InvalidArgument("runs: a table has one initial design for all of them, and they have several")
     learners = {label: dataclasses.replace(item, sweep=sections["algorithm"][label].get("sweep")) for label, item in learners.items()}
-    every = rows_of(list(sections["problem"]), learners, list(sections["delay"]))  # as whoever reads the file names them
+    every = rows_of(list(sections["problem"]), learners, list(sections["delay"]))
     written, combined = ([to_fields(row, "run") for row in each] for each in (rows, every))
     return {"initial": initial, "model": model, **sections} | ({"run": written} if written != combined else {})

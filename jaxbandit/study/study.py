@@ -1,4 +1,4 @@
-"""A study as a value: a list of runs, each played in the same trials, on the same random numbers; from a table, and as one."""
+"""Studies: runs in the same trials, and their tables."""
 
 from __future__ import annotations
 
@@ -38,10 +38,12 @@ from jaxbandit.study.runs import Learner, Model, Row, Run, check_label, named_by
 from jaxbandit.surrogates import RangedSurrogate, Surrogate, arithmetic
 
 DEFAULT_METRICS = tuple(name for name in METRICS if name not in ("reward", "best_feasible_value", "strong_regret"))
-MOST_ROUNDS_BY_DEFAULT = 1000  # that are kept when nothing is said
-PLAIN = ("name", "trials", "horizon", "seed", "trajectories", "common_random_numbers", "fused")  # as files have them, in this order
+MOST_ROUNDS_BY_DEFAULT = 1000
+# Files have these fields in this order.
+PLAIN = ("name", "trials", "horizon", "seed", "trajectories", "common_random_numbers", "fused")
 OWN = (*PLAIN, "parameters", "metrics")
-OF_ALGORITHM = ("sweep", "zipped", "model", "feedback", "informed")  # what an algorithm's table holds beside its type and fields
+# An algorithm's table may have these entries beside its type and fields.
+OF_ALGORITHM = ("sweep", "zipped", "model", "feedback", "informed")
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -49,9 +51,10 @@ P = ParamSpec("P")
 
 @dataclasses.dataclass(frozen=True)
 class Keep(Described):
-    """Every ``every``-th round, or ``log_spaced`` rounds whose logarithms are evenly spaced; the last one always.
+    """Rounds in the results: every ``every``-th, or ``log_spaced`` rounds.
 
-    By default every round of up to 1,000, and of longer runs every n-th such that at most 1,001 are kept.
+    Logarithms of ``log_spaced`` rounds are evenly spaced. The results always have the last round. By default they have every round of up to
+    1,000, and of longer runs every n-th round, at most 1,001 in all.
     """
 
     described: ClassVar[str] = "a Keep, such as Keep(every=10)"
@@ -67,7 +70,7 @@ class Keep(Described):
 
     @checked
     def rounds(self, horizon: Annotated[int, whole(1, MOST_ROUNDS)]) -> np.ndarray:
-        """Return the numbers of the rounds that are kept, in order, counted from 1."""
+        """Return the rounds in the results, in order, counted from 1."""
         if self.log_spaced is not None:
             kept = np.round(np.geomspace(1, horizon, min(self.log_spaced, horizon))).astype(np.int64)
         else:
@@ -78,16 +81,16 @@ class Keep(Described):
 
 @contextlib.contextmanager
 def arithmetic_of(study: Study) -> Iterator[None]:
-    """Let the block work in float64 where a model of a study needs that.
+    """Run the block in float64 if a model needs it.
 
-    All runs of a study are in one precision: draws of random numbers differ between float32 and float64, and runs share them.
+    All runs of a study have one precision, because they share random numbers, and draws differ between float32 and float64.
     """
     with arithmetic(run.model.precision for run in study.runs if isinstance(run, Run) and isinstance(run.model, Surrogate)):
         yield
 
 
 def in_its_arithmetic(function: Callable[Concatenate[Study, P], T]) -> Callable[Concatenate[Study, P], T]:
-    """Let a function of a study work in its arithmetic."""
+    """Return the function of a study within its arithmetic."""
 
     @functools.wraps(function)
     def with_study(study: Study, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -98,12 +101,12 @@ def in_its_arithmetic(function: Callable[Concatenate[Study, P], T]) -> Callable[
 
 
 def _by(test: Callable[[str, Any], object]) -> Check:
-    """Return the check for what ``test``, called with the name of a field and its value, lets pass."""
+    """Return a check that calls ``test`` with a field's name and value."""
     return Check("", lambda value: True, lambda name, value, place: test(name, value))
 
 
 def _check_metrics(field: str, names: object) -> None:
-    """Raise ``InvalidArgument`` on unknown names of metrics, on none, and on one that stands twice."""
+    """Raise ``InvalidArgument`` unless names are distinct metrics, at least one."""
     known = f"known are {', '.join(METRICS)}"
     if not isinstance(names, list | tuple):
         raise InvalidArgument(f"metrics: expected a list of names, got {short(names)}; {known}")
@@ -117,7 +120,7 @@ def _check_metrics(field: str, names: object) -> None:
 
 
 def _check_parameters(name: str, values: Any) -> None:
-    """Raise ``InvalidArgument`` unless further parameters are ``None`` or a mapping of JSON values."""
+    """Raise ``InvalidArgument`` unless parameters are ``None`` or JSON values."""
     if values is not None:
         of_class(Mapping, "a table of plain values, as JSON has them")("parameters", values)
         try:
@@ -129,25 +132,25 @@ def _check_parameters(name: str, values: Any) -> None:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Study(Described):
-    """Runs that are compared: all are played in the same number of trials and rounds.
+    """Runs to compare, all with the same numbers of trials and rounds.
 
-    ``runs`` is a list written by hand, or what :func:`~jaxbandit.study.grid` makes of axes::
+    ``runs`` is a list written by hand, or the product of axes by :func:`~jaxbandit.study.grid`::
 
         Study("widths", runs=[Run("narrow", problem, Rpol(), model), Run("CONFIG", problem, Config(), model)], trials=100)
         Study("widths", runs=grid(problems={"sine": problem}, algorithms={"rpol": Rpol(), "config": Config()}, horizon=1000))
 
     Attributes:
       name: name of the study.
-      runs: what is played, in the order of the results.
-      trials: trials of every run.
+      runs: runs in the order of the results.
+      trials: number of trials of every run.
       horizon: rounds of every trial, ``T``.
       seed: seed of all random numbers.
-      metrics: names of :class:`~jaxbandit.metrics.Curves`; ``"strong_regret"`` takes a linear programme for each instance.
-      keep: rounds of the metrics that the results keep, see :class:`Keep`.
-      trajectories: whether the results keep points, values and arrivals of every round, too.
-      common_random_numbers: whether all runs see the same noise, delays and instances in trials of one number.
-      fused: whether kernels play the rounds, as for :func:`~jaxbandit.simulate`; ``True`` leaves runs to XLA that no kernel can play.
-      parameters: what else the results record of the study, as JSON values; ``None`` for whether random numbers are common.
+      metrics: names of :class:`~jaxbandit.metrics.Curves`; ``"strong_regret"`` solves a linear programme for each instance.
+      keep: rounds of the metrics in the results, see :class:`Keep`.
+      trajectories: whether the results have points, values and arrivals of every round, too.
+      common_random_numbers: whether all runs see the same noise, delays and instances in trials of the same number.
+      fused: whether kernels run the rounds, as for :func:`~jaxbandit.simulate`; ``True`` leaves runs without a kernel to XLA.
+      parameters: further parameters of the study in its results, as JSON values; ``None`` for whether random numbers are common.
     """
 
     described: ClassVar[str] = "a Study"
@@ -179,31 +182,31 @@ class Study(Described):
         return html_table(["run", "algorithm", "problem", "delay"], rows, caption=repr(self))
 
     def keeping_everything(self) -> Study:
-        """Return the study whose results keep every metric that it has in every round, and trajectories."""
+        """Return the study with all metrics in every round, and trajectories."""
         tables = not any(isinstance(run.problem.domain, Box) for run in self.runs)
         metrics = tuple(name for name in METRICS if tables or name != "strong_regret")
         return dataclasses.replace(self, metrics=metrics, keep=Keep(every=1), trajectories=True)
 
     @property
     def recorded(self) -> Table:
-        """Parameters that the results record beside the runs, as JSON values."""
+        """Parameters of the study in its results, as JSON values."""
         return {"common_random_numbers": self.common_random_numbers} if self.parameters is None else self.parameters
 
     @property
     @in_its_arithmetic
     def precision(self) -> str:
-        """Floating type of all runs, ``"float64"`` where a model of one of them needs it."""
+        """Floating type of all runs, ``"float64"`` if a model needs it."""
         return str(float_dtype())
 
     def validate(self) -> None:
-        """Raise ``InvalidArgument`` on values of wrong types or out of range, unknown metrics, no runs, and labels that are equal."""
+        """Raise ``InvalidArgument`` unless all fields are valid and labels distinct."""
         check_fields(self)
         labels = [run.label for run in self.runs]
         if not labels or len(set(labels)) < len(labels):
             raise InvalidArgument(f"runs: give at least one, with distinct labels, got {short(labels)}")
 
     def named_runs(self) -> tuple[Run, ...]:
-        """Return the runs with all labels filled in, and with one object in place of equal problems."""
+        """Return the runs with all labels, and one object for equal problems."""
         problems = _named([run.problem for run in self.runs], [run.problem_label for run in self.runs], lambda problem: str(problem.name))
         delays = [run.delay_in_force for run in self.runs]
         late = _named(delays, [run.delay_label for run in self.runs], lambda delay: "" if isinstance(delay, NoDelay) else in_words(delay))
@@ -219,13 +222,13 @@ class Study(Described):
         )
 
     def fingerprint(self) -> str:
-        """Return a hash of all that the results depend on: equal for equal studies, on every machine.
+        """Return a hash of everything that results depend on.
 
-        Problems that can be named count as their names and arguments, for the last bits of their values depend on the machine; models
-        count as what they were made from.
+        It is equal on every machine. Therefore problems count by name and arguments if possible, and models by their ingredients, because
+        the last bits of their values depend on the machine.
         """
         runs = self.named_runs()
-        problems = {key: _counted_problem(problem) for key, problem in {id(run.problem): run.problem for run in runs}.items()}  # each once
+        problems = {key: _counted_problem(problem) for key, problem in {id(run.problem): run.problem for run in runs}.items()}
         models = {key: _counted_model(model) for key, model in {id(run.model): run.model for run in runs}.items()}
         plain = [field.name for field in dataclasses.fields(Run) if field.name not in ("problem", "model", "delay", "feedback", "origin")]
         counted = [
@@ -238,7 +241,7 @@ class Study(Described):
         return digest({**own, "runs": counted})
 
     def table(self) -> dict[str, object]:
-        """Return the study as a TOML file would have it; raises ``InvalidArgument`` when no table describes some part of a run."""
+        """Return the study as a table, or raise ``InvalidArgument`` if none exists."""
         runs = table_of(self.named_runs(), self.horizon)
         plain = {name: getattr(self, name) for name in PLAIN}
         recorded = {} if self.parameters is None else {"parameters": dict(self.parameters)}
@@ -249,9 +252,9 @@ class Study(Described):
     def trajectory(
         self, run: Run, *, trials: int | Sequence[int] | None = None, record: str = "all", algorithm: Sweep | None = None
     ) -> Trajectory:
-        """Play one run, in all its trials or those numbered in ``trials``, and return everything that happened.
+        """Run all trials or ``trials`` of one run and return their record.
 
-        ``algorithm`` is a sweep that takes the place of the run's algorithm.
+        The sweep ``algorithm`` replaces the run's algorithm.
         """
         return simulate(
             run.problem,
@@ -270,7 +273,7 @@ class Study(Described):
 
     @checked
     def describe_choices(self, run: Run) -> str:
-        """Return a line on what plays the rounds of a run: a kernel, or XLA and for what reason."""
+        """Return a run's kernel in words, or the reason for XLA."""
         kernel = self._kernel(run)
         return f"by XLA, {kernel}" if isinstance(kernel, str) else kernel.in_words
 
@@ -279,7 +282,7 @@ class Study(Described):
         return kernel_for(self, run, self.models_in_force(run)[0])
 
     def models_in_force(self, *besides: Run) -> list[Surrogate]:
-        """Return the models of runs ``besides`` the study's and of these, as they are played in its number of rounds."""
+        """Return the models of runs ``besides`` and the study's, for its rounds."""
         runs = (*besides, *self.runs)
         room = self.horizon + max(run.initial.count for run in runs)
         return with_room(refreshed_in_time([run.model for run in runs], self.horizon), room)
@@ -287,47 +290,48 @@ class Study(Described):
     @checked
     @in_its_arithmetic
     def instance(self, problem: AbstractProblem, trial: Annotated[int, whole(0)]) -> AbstractProblem:
-        """Return the instance of a problem, or of a random family, in one trial."""
+        """Return the instance of a problem or random family in a trial."""
         return canonicalise(problem).sample(stream_key(trial_key(jax.random.key(self.seed), trial), Stream.PROBLEM))
 
     @checked
     @in_its_arithmetic
     def instances(self, problem: AbstractProblem) -> AbstractProblem:
-        """Return the instances of all trials, stacked ``[trials, ...]``; a problem that is not random is returned as it is."""
+        """Return a family's instances ``[trials, ...]``, or a fixed problem itself."""
         problem = canonicalise(problem)
         return sampled(problem, jax.random.key(self.seed), jnp.arange(self.trials)) if problem.is_random else problem
 
 
 def kernel_for(study: Study, run: Run, model: Surrogate) -> FusedKernel | str:
-    """Return the kernel that plays a run of a study with a model, or why XLA does; how long the study is matters, not one trial of it."""
+    """Return the kernel for a study's rounds, or the reason for XLA."""
     policy, rounds = None if at_once([run.delay_in_force]) else run.policy_in_force, len(study.runs) * study.trials * study.horizon
     return kernel_of(study.fused, [run.algorithm], [model], run.problem, policy, rounds, jax.devices()[0])
 
 
 @jax.jit
 def sampled(problem: AbstractProblem, root: Key, trials: Array) -> AbstractProblem:
-    """Return the instances of a random family in the trials numbered ``trials [n]``, stacked along a leading axis ``[n]``."""
+    """Return the instances ``[n, ...]`` of a random family in ``trials [n]``."""
     return jax.vmap(lambda i: problem.sample(stream_key(trial_key(root, i), Stream.PROBLEM)))(trials)
 
 
 def _counted_problem(problem: AbstractProblem) -> Plain:
-    """Return what counts of a problem: its name and arguments, or its contents where these are not all or it has none."""
+    """Return a problem's name and arguments, or its contents, for the fingerprint."""
     named = named_by_files(problem)
     table = origin_of(named)
     if table is not None and says_all(table):
-        with contextlib.suppress(InvalidArgument):  # of arguments that no table holds
+        # A table cannot hold all arguments. The contents stand for such problems.
+        with contextlib.suppress(InvalidArgument):
             return [type(problem).__name__, stable(as_given(named))]
     return stable(problem)
 
 
 def _counted_model(model: Surrogate) -> Plain:
-    """Return what counts of a model: what it was made from, since the last bits of its features depend on the machine."""
+    """Return a model's ingredients for the fingerprint."""
     if not model.kernels:
         return stable(model)
     names = ["kernels", "noise_variance", "prior_mean", "groups", "domain"]
     names += ["length_scale", "variance", "low", "high"] if isinstance(model, RangedSurrogate) else []
     made_from = {name: stable(getattr(model, name)) for name in names}
-    if isinstance(box := model.domain, Box):  # so do those of candidates
+    if isinstance(box := model.domain, Box):
         made_from["domain"] = stable(replace(box, points=np.round(box.to_unit(np.asarray(box.points, np.float64)), 6)))
     return {"class": "Surrogate", **made_from, "forms": [[form.name, form.rank] for form in model.forms]}
 
@@ -335,8 +339,7 @@ def _counted_model(model: Surrogate) -> Plain:
 def _named(items: Sequence[T], labels: Sequence[str | None], words: Callable[[T], str]) -> list[tuple[str, T]]:
     """Return a label and an item for each of ``items``.
 
-    An item without a label is called by its words, numbered where different items have the same words, and the first item that equals it
-    takes its place.
+    The default label is the item's words, numbered if different items have the same words. The first equal item replaces such an item.
     """
     unnamed = {id(item): item for item, label in zip(items, labels, strict=True) if label is None}
     digests = {key: digest(stable(item)) for key, item in unnamed.items()}
@@ -355,10 +358,10 @@ def _named(items: Sequence[T], labels: Sequence[str | None], words: Callable[[T]
 
 @checked
 def from_toml(path: FilePath, *, precision: str | None = None) -> Study:
-    """Return the study of a TOML file, in UTF-8 with or without a byte-order mark, with ``precision`` in place of what it says.
+    """Return the study of a UTF-8 TOML file, perhaps in another ``precision``.
 
     Raises:
-      InvalidArgument: when the file cannot be read, is no TOML, or holds what no study has.
+      InvalidArgument: when the file cannot be read, is no TOML, or has entries that no study has.
     """
     table = toml_table(path, "study")
     with naming(str(path)):
@@ -366,7 +369,7 @@ def from_toml(path: FilePath, *, precision: str | None = None) -> Study:
 
 
 def from_table(table: Table, *, precision: str | None = None) -> Study:
-    """Return the study that a table describes, as :meth:`Study.table` writes it; raises ``InvalidArgument`` on what no study has."""
+    """Return the study of a table, or raise ``InvalidArgument``."""
 
     def model_of(table: object, where: str) -> Model:
         model = from_fields(Model, table, where)
@@ -405,7 +408,7 @@ def from_table(table: Table, *, precision: str | None = None) -> Study:
 
 
 def _learner(table: Table, label: str, model_of: Callable[[object, str], Model]) -> Learner:
-    """Return what the table of an algorithm says of it and its runs."""
+    """Return the learner of an algorithm's table."""
     where, held = f"algorithm.{label}", {name: table[name] for name in OF_ALGORITHM if name in table}
     for name in held.keys() - {"zipped"}:
         check_table(held[name], f"{where}.{name}")

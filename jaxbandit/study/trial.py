@@ -1,6 +1,6 @@
-"""One trial of a study by itself: played again from results alone, or as an audit trace.
+"""One trial of a study: reruns from results, and audit traces.
 
-An audit trace is plain arrays, enough for anybody to recompute every decision elsewhere.
+An audit trace has plain arrays, enough to recompute every decision elsewhere.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def _of_another_version(dataset: xr.Dataset) -> str:
-    """Return a remark on the version that wrote results, empty when it is this one."""
+    """Return a remark on results of another version, or empty text."""
     try:
         version = json.loads(dataset.attrs["versions"])["jaxbandit"]
     except (KeyError, TypeError, ValueError, RecursionError):
@@ -46,7 +46,7 @@ def _of_another_version(dataset: xr.Dataset) -> str:
 
 
 def _parsed(dataset: xr.Dataset, name: str) -> Any:
-    """Return an attribute of results that is JSON; raises ``InvalidArgument`` when it is missing or something else."""
+    """Return a JSON attribute of results, or raise ``InvalidArgument``."""
     try:
         return json.loads(dataset.attrs[name])
     except (KeyError, TypeError, ValueError, RecursionError) as error:
@@ -55,22 +55,22 @@ def _parsed(dataset: xr.Dataset, name: str) -> Any:
 
 @checked
 def rerun(dataset: Results, trial: Annotated[int, whole(0)], *, label: str | None = None, study: Study | None = None) -> xr.Dataset:
-    """Play one trial of one run again and return it with all its rounds, points and values, bit for bit as it was.
+    """Run one trial again, and return its rounds, points and values exactly.
 
     Args:
       dataset: results of a study.
       trial: number of the trial, from 0.
       label: label of the run, along ``algorithm``; default the first.
-      study: the study, for results that do not hold it, such as those of problems that no table describes.
+      study: the study, for results without it, such as results on problems that no table describes.
 
     Raises:
-      InvalidArgument: when there is no such run or trial, or the results do not hold the study and none is given, or another.
+      InvalidArgument: when there is no such run or trial, or when the results have no study and the argument is missing or another study.
     """
     return _again(study_of(dataset) if study is None else study, dataset, trial, label)
 
 
 def study_of(dataset: xr.Dataset) -> Study:
-    """Return the study that results hold; raises ``InvalidArgument`` where they hold none that can be made here."""
+    """Return the study of results, or raise ``InvalidArgument``."""
     if not str(dataset.attrs.get("table", "")):
         raise InvalidArgument(
             "results: they do not hold the study, for no table describes its runs; build the study in Python as it was, and"
@@ -98,11 +98,11 @@ def _again(study: Study, dataset: xr.Dataset, trial: int, label: str | None) -> 
     try:
         plan = plan.with_layout(layout)
         fits = plan.layout == layout and all(1 <= row[3] <= row[0] and row[2] <= study.horizon for row in layout)
-    except (TypeError, ValueError, ArithmeticError):  # of what is no list of four whole numbers for each cell
+    except (TypeError, ValueError, ArithmeticError):
         fits = False
     if not fits:
         raise InvalidArgument(f"results: their batches, {short(layout)}, are none of this study")
-    # A trial is played beside itself, in a block as large as it had and in the same parts: only then it rounds alike.
+    # The trial runs in a block of copies of itself, as large as before and in the same parts: only then rounding is equal.
     number = labels.index(label)
     cell = next(cell for cell in plan.cells if number in cell.runs)
     block = cell.cell.block
@@ -116,28 +116,24 @@ def _again(study: Study, dataset: xr.Dataset, trial: int, label: str | None) -> 
     return assembled(head, variables, single.pieces(variables, 0, arrays, np.zeros((1, 2), int)))
 
 
-# Audit traces.
-
-
 @checked
 @in_its_arithmetic
 def audit(study: Study, run: Run, trial: Annotated[int, whole(0)]) -> dict[str, np.ndarray]:
-    """Return one trial of a run, as the study plays it.
+    """Return the audit trace of one trial of a run.
 
-    Returns arrays ``domain [M, d]``, ``means [1 + m, M]``, ``indices [T]``, ``rewards [T]``, ``costs [T, m]``,
-    ``multipliers [T + 1, m]`` (in force at rounds 1..T+1), ``arr_r [T]`` and ``arr_c [T]`` (``[T, m]`` unless ``m = 1``; the round,
-    counted from 1, at whose end a value arrives: beyond ``T`` it does not within the run, ``delays.NEVER = 2^30`` stands for never),
-    ``beta_f_t [T]``, ``beta_g_t [T]`` (``[T, m]`` unless ``m = 1``), ``initial_indices [n]``, ``initial_values [n, 1 + m]``,
-    ``declared_round``, ``status``, and ``meta``, a JSON string with the algorithm and its parameters: among them ``delay``, the model
-    of the delays, and ``feedback``, the policy: ``wait``, ``hallucinate``, or ``censor`` with its window ``m`` and the value ``min``
-    that stands for what has not arrived. A randomised rule adds what it drew: ``draw_f [T]`` and ``draw_g [T]`` (``[T, m]`` unless
-    ``m = 1``) as multiples of ``sigma`` (the estimate is ``mu + draw sigma``), or ``draw_f [T, M]`` and ``draw_g [T, M]``
-    (``[T, m, M]``) as whole functions for Thompson sampling. A model that is fitted on the way adds ``length_scales [T, G, a]``, those in
-    force at rounds 1..T, of each group ``G`` of outputs, on each axis or on all.
+    Its arrays are ``domain [M, d]``, ``means [1 + m, M]``, ``indices [T]``, ``rewards [T]``, ``costs [T, m]``, ``multipliers [T + 1, m]``
+    (at rounds 1..T+1), ``arr_r [T]`` and ``arr_c [T]`` (``[T, m]`` unless ``m = 1``; the round, counted from 1, at whose end a value
+    arrives: a round beyond ``T`` is after the run, ``delays.NEVER = 2^30`` means never), ``beta_f_t [T]``, ``beta_g_t [T]`` (``[T, m]``
+    unless ``m = 1``), ``initial_indices [n]``, ``initial_values [n, 1 + m]``, ``declared_round``, ``status``, and ``meta``, a JSON string
+    with the algorithm and its parameters. Among these are ``delay``, the model of the delays, and ``feedback``, the policy: ``wait``,
+    ``hallucinate``, or ``censor`` with its window ``m`` and the value ``min`` for values that have not arrived. A randomised rule adds its
+    draws: ``draw_f [T]`` and ``draw_g [T]`` (``[T, m]`` unless ``m = 1``) as multiples of ``sigma`` (the estimate is ``mu + draw sigma``),
+    or ``draw_f [T, M]`` and ``draw_g [T, M]`` (``[T, m, M]``) as whole functions for Thompson sampling. A refitted model adds
+    ``length_scales [T, G, a]`` at rounds 1..T, of each group ``G`` of outputs, on each axis or on all.
 
-    On a box ``domain [C, d]`` holds the candidates and ``means`` their values, and the trace adds ``initial_points [n, d]`` and
-    ``points [T, d]``, in the units of the axes. Indices are numbers of the rows of these three tables, one below the other, and the
-    ``meta`` of the algorithm has a ``box``: the names, scales and ends of its sides, and how it is searched.
+    On a box ``domain [C, d]`` has the candidates and ``means`` their values, and the trace adds ``initial_points [n, d]`` and
+    ``points [T, d]``, in the units of the axes. Indices number the rows of these three tables, one below the other, and the ``meta`` of the
+    algorithm has a ``box``: the names, scales and ends of its sides, and parameters of the search.
 
     Raises:
       InvalidArgument: when there is no such trial.
@@ -145,7 +141,7 @@ def audit(study: Study, run: Run, trial: Annotated[int, whole(0)]) -> dict[str, 
     if trial >= study.trials:
         raise checks.InvalidArgument(f"trial: must be < {study.trials}, the number of trials, got {trial}; raise --trials")
     played = jax.tree.map(lambda x: np.asarray(x)[0], study.trajectory(run, trials=[trial], record="audit"))
-    at_once = np.arange(1, study.horizon + 1, dtype=np.int32)[:, None]  # the rounds at whose ends values arrive without delay
+    at_once = np.arange(1, study.horizon + 1, dtype=np.int32)[:, None]
     arrivals = np.broadcast_to(at_once, played.values.shape) if played.arrivals is None else np.minimum(played.arrivals, NEVER)
     arrays = {
         "domain": np.asarray(run.problem.domain.points),
@@ -170,21 +166,22 @@ def audit(study: Study, run: Run, trial: Annotated[int, whole(0)]) -> dict[str, 
         arrays["length_scales"] = played.length_scales
     if played.draws is not None:
         arrays["draw_f"] = played.draws[:, 0]
-        if played.draws.shape[1] > 1:  # a rule that draws one combined function has no draw of its own for the constraints
+        # A rule that draws one combined function has no draws of the constraints.
+        if played.draws.shape[1] > 1:
             arrays["draw_g"] = _single(played.draws[:, 1:])
     return arrays
 
 
 def _single(per_constraint: np.ndarray) -> np.ndarray:
-    """Return ``[T, m, ...]`` without its second axis when there is one constraint."""
+    """Return ``[T, m, ...]`` without its second axis if ``m = 1``."""
     return per_constraint[:, 0] if per_constraint.shape[1] == 1 else per_constraint
 
 
 def _meta(study: Study, run: Run, trial: int) -> dict[str, object]:
-    """Return the algorithm, its parameters under the papers' letters, and where the trace comes from."""
+    """Return the algorithm, its parameters by the papers' letters, and origin."""
     records = [kernel_record(kernel) for kernel in run.model.kernels_in_force]
     delay, policy = run.delay_in_force, run.policy_in_force
-    # What the run told it of its delays is part of its parameters; and what the learner was told of the trial's instance.
+    # The parameters include facts of the delays and of the trial's instance.
     (algorithm, *_), _ = plan_delays(run.model.outputs, [run.algorithm], [delay], policy, None, study.horizon)
     model = run.model
     if run.informed is not None:
@@ -193,7 +190,7 @@ def _meta(study: Study, run: Run, trial: int) -> dict[str, object]:
     params = {
         "kernel": records[0],
         "kernel_g": _one_or_list(records[1:]),
-        "lam": noise[0].tolist(),  # a list over the points where it differs between them
+        "lam": noise[0].tolist(),
         "lam_g": _one_or_list(noise[1:].tolist()),
         "prior_mean": np.asarray(model.prior_mean).tolist(),
         "T": study.horizon,
@@ -209,14 +206,14 @@ def _meta(study: Study, run: Run, trial: int) -> dict[str, object]:
     return {**named, "study": study.name, "seed": study.seed, "trial": trial}
 
 
-LETTERS = {"length_scale": "u", "variance": "var"}  # of fields of kernels
+LETTERS = {"length_scale": "u", "variance": "var"}
 
 
 def kernel_record(kernel: kernels.Kernel) -> dict[str, object]:
-    """Return a kernel as a trace writes it: ``{"name": "se", "u": length-scale, "var": variance, ...}``.
+    """Return the record of a kernel in a trace.
 
-    ``u`` is the length-scale of ``exp(-|x - y|^2 / (2 u^2))``, or of the Matern distance; sums and products are nested. The name is the
-    ``short_name`` of the kernel's class; its other fields have their own names.
+    It is ``{"name": "se", "u": length-scale, "var": variance, ...}``, with ``u`` as in ``exp(-|x - y|^2 / (2 u^2))`` or in the Matern
+    distance. Sums and products are nested. The name is the ``short_name`` of the kernel's class.
     """
     if isinstance(kernel, kernels.Scale):
         inner = kernel_record(kernel.kernel)
@@ -226,12 +223,12 @@ def kernel_record(kernel: kernels.Kernel) -> dict[str, object]:
     record: dict[str, object] = {"name": kernel.short_name, "var": 1.0}
     if isinstance(kernel, kernels.Sum | kernels.Product):
         return record | {"parts": [kernel_record(kernel.left), kernel_record(kernel.right)]}
-    fields = ((field.name, getattr(kernel, field.name)) for field in dataclasses.fields(kernel))  # type: ignore[arg-type]  # a pytree is one
+    fields = ((field.name, getattr(kernel, field.name)) for field in dataclasses.fields(kernel))  # type: ignore[arg-type]
     return record | {LETTERS.get(name, name): _recorded(value) for name, value in fields}
 
 
 def _recorded(value: object) -> object:
-    """Return the value of a kernel's field as plain values, arrays in full."""
+    """Return a kernel's field as plain values, arrays in full."""
     if isinstance(value, list | tuple):
         return [_recorded(part) for part in value]
     if isinstance(value, np.ndarray | jax.Array):
@@ -240,5 +237,5 @@ def _recorded(value: object) -> object:
 
 
 def _one_or_list(values: Sequence[object]) -> object:
-    """Return a single value when all constraints share it, else one per constraint; ``None`` without constraints."""
+    """Return the shared value of all constraints, or their list, or ``None``."""
     return None if not values else values[0] if all(value == values[0] for value in values) else values

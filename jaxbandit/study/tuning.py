@@ -1,4 +1,4 @@
-"""Choosing the best hyper-parameters of an algorithm from a grid, all of them tried in one compiled run."""
+"""Choice of hyper-parameters from a grid, in one compiled run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Measure: TypeAlias = Annotated[Callable[[Curves], jax.Array], function("(curves)
 
 
 def regret_and_violation(measures: Curves) -> jax.Array:
-    """Return positive regret plus hard violation at the end of the run: what :func:`tune` makes small unless told otherwise."""
+    """Return positive regret plus hard violation at the end, the default measure."""
     return measures.positive_regret[..., -1] + measures.hard_violation[..., -1]
 
 
@@ -38,23 +38,23 @@ def tune(
     trials: Annotated[int, whole(1)] = 20,
     measure: Measure = regret_and_violation,
 ) -> Tuned[Run]:
-    """Return the run with the best hyper-parameters of a grid, as papers do who set a baseline's to its best performance.
+    """Return the run with the best hyper-parameters of a grid.
 
-    It is tuned on trials of its own, from the seed after the study's, so that it is not scored on what it was chosen by.
+    Papers tune baselines in this way. Its trials have the seed after the study's, so that scores do not use the data of the choice.
 
     Args:
       study: study that gives horizon and seed.
-      run: run whose algorithm is tuned; it need not be one of the study's.
-      values: for the dotted paths of fields the values to try, as for :func:`~jaxbandit.sweep`; every combination is tried.
+      run: run whose algorithm is tuned. It need not belong to the study.
+      values: values to try by the dotted paths of fields, as for :func:`~jaxbandit.sweep`, in every combination.
       trials: number of trials.
-      measure: a number per trial, ``[variants, trials]``, from curves ``[variants, trials, T]``; its mean is made small.
+      measure: a function from curves ``[variants, trials, T]`` to numbers ``[variants, trials]``; the least mean is best.
 
     Returns:
-      The run with the best algorithm, and every combination with its mean, in the order tried. A combination with a trial that
-      failed, or without a number, counts as infinitely bad.
+      The run with the best algorithm, and every combination with its mean, in the order tried. A combination with a failed trial or without
+      a number counts as infinitely bad.
 
     Raises:
-      InvalidArgument: on no field, an unknown one, a measure that does not make a number of each trial, or when every combination failed.
+      InvalidArgument: on no or an unknown field, a measure without a number for each trial, or when every combination failed.
     """
     if not values:
         raise checks.InvalidArgument("values: must hold at least one field with the values to try, got {}")
@@ -63,8 +63,8 @@ def tune(
     _check_measure(measure, (variants.size, apart.trials), apart.horizon + run.initial.counted * run.initial.count)
     played = apart.trajectory(run, algorithm=variants)
     over_trials = 0 if run.problem.is_random else None
-    by_trial = jax.jit(jax.vmap(curves, (over_trials, 1), 1))  # curves of [variants, T] points in each trial
-    # On the host first: one after the other, small operations on what several CPU devices share can wait for each other for ever.
+    by_trial = jax.jit(jax.vmap(curves, (over_trials, 1), 1))
+    # The points go to the host first, because small operations on arrays of several CPU devices can wait for each other for ever.
     points = jnp.asarray(np.asarray(played.scored_points))
     measures = np.asarray(measure(by_trial(apart.instances(run.problem), points)), np.float64)
     scores, errors = np.mean(measures, axis=1), np.std(measures, axis=1, ddof=min(1, apart.trials - 1)) / np.sqrt(apart.trials)
@@ -80,7 +80,7 @@ def tune(
 
 
 def _check_measure(measure: Measure, trials: tuple[int, int], rounds: int) -> None:
-    """Raise ``InvalidArgument`` unless a measure makes a number of each of ``[variants, trials]``; it is called on zeros."""
+    """Raise ``InvalidArgument`` unless a measure of zeros is ``[variants, trials]``."""
     wanted = f"measure: must make a number of each trial, {list(trials)}, of curves {[*trials, rounds]}"
     curve = jnp.zeros((*trials, rounds))
     with checks.blaming(wanted):
