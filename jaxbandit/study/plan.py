@@ -116,12 +116,12 @@ class PlannedCell:
 
     @property
     def in_one_part(self) -> bool:
-        """Whether a batch has one part only."""
+        """True if a batch has one part only."""
         return self.rounds == self.cell.horizon
 
     @property
     def counts_blocks(self) -> bool:
-        """Whether programs have an argument for the number of blocks."""
+        """True if programs have an argument for the number of blocks."""
         return self.devices[0].platform == "cpu" and self.in_one_part
 
     @property

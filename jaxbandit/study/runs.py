@@ -99,7 +99,7 @@ class Model:
 
     @property
     def on_boxes(self) -> bool:
-        """Whether the model is possible on boxes: exact or features, without range."""
+        """True if boxes can have the model: exact or features, without range."""
         is_exact = (self.form, self.rank, self.tolerance) == ("auto", None, None)
         return self.length_scale_range is None and (is_exact or self.form == "features")
 
