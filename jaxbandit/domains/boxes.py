@@ -37,7 +37,7 @@ WHOLE = whole(-(2**31), 2**31 - 1)
 WHOLE_ENDS = whole_numbers(-(2**31), 2**31 - 1, "an axis")
 # Points computed in float32 may lie outside by this share of a side and of its largest end.
 ROUNDING = 1e-6
-# JAX's floating types represent multiples of 1 / EXACT in a side exactly.
+# Float32 and float64 represent multiples of 1 / EXACT of a side exactly.
 EXACT = 2.0**16
 
 
