@@ -51,7 +51,7 @@ class Rule(Declared, abc.ABC):
 
 @pytree
 class SafestSeeds(Rule):
-    """Truly safest points as seeds of ``SafeOpt``, ``StageOpt`` or ``SgpUcb``.
+    """Truly safest points as seeds of :class:`~jaxbandit.SafeOpt`, :class:`~jaxbandit.StageOpt` or :class:`~jaxbandit.SgpUcb`.
 
     Attributes:
       count: number of seeds, >= 1.

@@ -69,8 +69,7 @@ def curves(
     Args:
       problem: the instance that was run (of a random family: the sampled instance, under ``vmap``).
       indices: indices ``[..., T]`` of the chosen points, on a box coordinates ``[..., T, d]`` in the units of its axes; see
-        :attr:`Trajectory.scored_indices <jaxbandit.Trajectory.scored_indices>` and :attr:`Trajectory.scored_points
-        <jaxbandit.Trajectory.scored_points>`.
+        :attr:`jaxbandit.Trajectory.scored_indices` and :attr:`jaxbandit.Trajectory.scored_points`.
       mixed_value: reward of the best mixed policy (:func:`~jaxbandit.problems.best_mixed_policy`), for strong regret.
     """
     on_box, each = isinstance(problem.domain, Box), [problem.domain.dimension] if isinstance(problem.domain, Box) else []
@@ -91,8 +90,7 @@ def curves(
 class Tally:
     """Values of the cumulative measures after some rounds."""
 
-    # Sums of regret, positive regret, hard violation, reward and each g_j.
-    sums: Array  # [..., 4 + m]
+    sums: Array  # [..., 4 + m] as in :func:`_extended`
     violating_rounds: Array  # [...] int32
     best_constrained_regret: Array  # [...]
     best_feasible_value: Array  # [...] -inf before the first

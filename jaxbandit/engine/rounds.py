@@ -23,7 +23,7 @@ from jaxbandit.core.status import Status
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.surrogates import BoxSurrogate, Posterior, Surrogate
 
-# The prior makes a value this many deviations away, noise included, unlikely or impossible. The papers' functions reach 14.
+# Values this many prior deviations away, noise included, are unlikely or impossible. The papers' functions reach 14.
 UNLIKELY, IMPOSSIBLE = 5.0, 20.0
 A_FEW = 5
 
@@ -149,7 +149,7 @@ def is_far(counts: tuple[Array, Array, Array]) -> Array:
 
 
 def blaming(item: object, words: str) -> contextlib.AbstractContextManager[None]:
-    """Return :func:`checks.blaming` with the class of ``item`` as ``{name}`` in the words."""
+    """Return a context that names the class of ``item`` in errors."""
     return checks.blaming(words.format(name=type(item).__name__))
 
 

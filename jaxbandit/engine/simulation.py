@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 RECORDS = ("all", "audit", "indices")
-# A device stores about this number of copies of the trials' state: before and after a part, and the working copy of a block.
+# A device stores about this number of copies of the trials' state: before and after a part, and within a block.
 COPIES_OF_CARRY = 2.5
 # Blocks get this share of an accelerator's memory. Results and the compiler's buffers get the rest.
 SHARE_FOR_BLOCKS = 0.5
@@ -52,14 +52,13 @@ SHARE_FOR_BLOCKS = 0.5
 class Trajectory(Described):
     """Record of one trial, or of ``[trials]`` or ``[variants, trials]``.
 
-    Rounds are counted from 1, and arrays store round ``t`` at ``t - 1``. With ``record="indices"`` the optional fields are ``None``.
     :meth:`summary` reports how a run went, :meth:`to_xarray` and :meth:`to_dataframe` label it as the results of a study are labelled, and
-    :mod:`jaxbandit.report.plots` draws it.
+    :mod:`jaxbandit.report.plots` draws it. Rounds are counted from 1, and arrays store round ``t`` at ``t - 1``.
 
-    On a box ``indices`` number its candidates first and then the trial's own points. Fields are ``None`` where they do not apply: points on
-    a grid, ``arrivals`` (see ``delays.NEVER``) and ``lost`` without delays, candidates unless the algorithm eliminates points,
-    ``evaluations`` unless it can stop by itself, length-scales unless models are fitted. ``draws`` need ``record="audit"``, and ``shown``,
-    further arrays of the algorithm at the end, ``"all"`` or ``"audit"``.
+    With ``record="indices"`` the optional fields are ``None``. They are ``None``, too, where they do not apply: points on a grid,
+    ``arrivals`` (see ``delays.NEVER``) and ``lost`` without delays, candidates unless the algorithm eliminates points, ``evaluations``
+    unless it can stop by itself, length-scales unless models are fitted. ``draws`` need ``record="audit"``, and ``shown``, further arrays
+    of the algorithm, ``"all"`` or ``"audit"``. On a box ``indices`` number the candidates first and then the trial's own points.
     """
 
     described: ClassVar[str] = "what simulate returns, a Trajectory"

@@ -35,9 +35,7 @@ class Informed(Protocol):
 
 @pytree
 class InitialDesign(Declared):
-    """Points observed before round 1, to condition the surrogate.
-
-    Penalties and dual variables start with round 1.
+    """Points observed before round 1, to condition only the surrogate.
 
     Attributes:
       indices: ``[n]`` given points, or ``None`` for random points.
@@ -346,7 +344,6 @@ RECORDED = {
     "all": EVERY_ROUND,
     "audit": (*EVERY_ROUND, "draws"),
 }
-# Records have fields of their own for these diagnostics.
 SHOWN = ("multipliers", "flags", "length_scales", "candidates", "evaluations")
 
 

@@ -33,12 +33,10 @@ UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """The speed of a device, to an order of magnitude.
-
-    A round moves a trial's state, and takes ``round_seconds`` at least: for all trials together, if they run ``side_by_side``.
-    """
+    """The speed of a device, within an order of magnitude."""
 
     bytes_per_second: float
+    # A round takes this time at least: for each trial, or for all trials together if they run side by side.
     round_seconds: float
     side_by_side: bool
 
@@ -53,21 +51,19 @@ class Machine:
         return horizon * (seconds if self.side_by_side else max(seconds, self.round_seconds)) / len(devices)
 
 
-# Estimated on 2026-11-21 for one core of a server of two cores.
+# We estimated these numbers on 2026-11-21 for one core of a server of two cores.
 CORE = Machine(bytes_per_second=1e10, round_seconds=3e-6, side_by_side=False)
-# Estimated on 2026-11-22, before the first run on a GPU, an H100 on 2026-11-26.
+# We estimated these numbers on 2026-11-22, before the first run on a GPU (an H100) on 2026-11-26.
 ACCELERATOR = Machine(bytes_per_second=1e12, round_seconds=6e-5, side_by_side=True)
 
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """Sizes of batches and programs, for two cores in November 2026.
-
-    Only CPUs have the limit ``batch_bytes``. A task of a worker takes ``task_seconds`` at least in cells with fewer than ``tasks`` tasks.
-    """
+    """Sizes of batches and programs, for two cores in November 2026."""
 
     memory_share: float = 0.5
     batch_seconds: float = 10.0
+    # Only CPUs have the limit in bytes. A worker's task takes a second at least in cells with fewer tasks than ``tasks``.
     batch_bytes: int = 2**30
     task_seconds: float = 1.0
     tasks: int = 16
@@ -132,7 +128,7 @@ class PlannedCell:
     @property
     def room(self) -> int:
         """Number of trials with room in one call of a program."""
-        # Another number of trials needs no new program, unless all fit in one block.
+        # With this room another number of trials needs no new program.
         if self.counts_blocks:
             return self.step * (1 if self.size == self.step else self.program_blocks)
         return -(-self.size // self.step) * self.step

@@ -31,7 +31,6 @@ from jaxbandit.study.files import AT_WORK, Files
 from jaxbandit.study.plan import Batch, Plan, PlannedCell
 from jaxbandit.study.study import sampled
 
-# Checkpoints may use this share of the time.
 CHECKPOINT_SHARE = 0.04
 
 
@@ -60,7 +59,6 @@ class Player:
         self.recording = {"record": "values" if plan.study.trajectories else "indices", "mesh": self.mesh}
         # The results turn rewards into strong regret at the end.
         self.metrics = tuple(dict.fromkeys("reward" if metric == "strong_regret" else metric for metric in plan.study.metrics))
-        # Seconds of compilation, and of the last checkpoint.
         self.compiling = self.saving = 0.0
         self.saved = time.perf_counter()
         self.resumed = None if files is None else files.read(AT_WORK, _no_place)

@@ -20,7 +20,6 @@ from jaxbandit.study.plan import Batch, Plan
 
 SECONDS_BETWEEN_LINES = 2.0
 LEAST_SECONDS_BETWEEN_WRITES = 1.0
-# Writes of the progress file may use this share of the time.
 SHARE_OF_WRITES = 0.02
 LEAST_SECONDS = 1e-9
 MOST_MEANS = 3

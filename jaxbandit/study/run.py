@@ -135,7 +135,7 @@ class Store:
         self.so_far = SoFar(plan, options.report, None if files is None else files.directory)
         self.contents = contents_of(plan)
         self.parts: dict[Batch, Arrays | None] = {}
-        # Seconds of each run with and without compilation, or NaN after a resumption.
+        # The seconds are those of each run with and without compilation, NaN after a resumption.
         self.seconds = np.zeros((len(plan.runs), 2))
         for batch in plan.batches if options.resume else ():
             part = None if files is None else self._read(batch)

@@ -42,7 +42,6 @@ MOST_ROUNDS_BY_DEFAULT = 1000
 # Files have these fields in this order.
 PLAIN = ("name", "trials", "horizon", "seed", "trajectories", "common_random_numbers", "fused")
 OWN = (*PLAIN, "parameters", "metrics")
-# An algorithm's table may have these entries beside its type and fields.
 OF_ALGORITHM = ("sweep", "zipped", "model", "feedback", "informed")
 
 T = TypeVar("T")
@@ -318,7 +317,7 @@ def _counted_problem(problem: AbstractProblem) -> Plain:
     named = named_by_files(problem)
     table = origin_of(named)
     if table is not None and says_all(table):
-        # A table cannot hold all arguments. The contents stand for such problems.
+        # The contents stand for a problem with arguments that a table cannot hold.
         with contextlib.suppress(InvalidArgument):
             return [type(problem).__name__, stable(as_given(named))]
     return stable(problem)

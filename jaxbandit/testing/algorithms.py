@@ -117,7 +117,7 @@ def _check_round(name: str, algorithm: Algorithm, model: Surrogate, precision: s
 
 def _program(function: Callable[..., Any], *given: Any) -> tuple[tuple[str, tuple[bytes, ...]], Any]:
     """Return a function's program as text with constants, and result types."""
-    # JAX does not trace a function twice, therefore it gets a new function each time.
+    # JAX caches the trace of a function. Therefore each call traces a new function.
     made, shapes = jax.make_jaxpr(lambda *given: function(*given), return_shape=True)(*given)
     constants = [x for x in made.consts if not is_traced(x) and not jnp.issubdtype(x.dtype, jax.dtypes.extended)]
     return (ADDRESS.sub("", str(made.jaxpr)), tuple(np.asarray(value).tobytes() for value in constants)), shapes
