@@ -25,7 +25,6 @@ from jaxbandit.fused.plan import MEASURED, WORTHWHILE_TRIAL_ROUNDS, FusedKernel,
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.surrogates import Surrogate
 
-# Buffers of pending feedback have room for this quantile of delays.
 ALMOST_SURELY = 1 - 1e-12
 MOST_TRIALS = 2**31 - 1
 TRIALS_IN_WORDS = f"a whole number of trials from 1 to {MOST_TRIALS}, or a list of their numbers, each from 0 to {MOST_TRIALS}"

@@ -199,8 +199,7 @@ class Trajectory(Described):
     ) -> RunSummary:
         """Return a table of means over trials after the last round.
 
-        It has a row for each variant, and 95% confidence half-widths. Failed trials are counted and left out of the means. Arguments and
-        errors are those of :meth:`to_xarray`.
+        A row for each variant has 95% confidence half-widths, and counts failed trials. Arguments are those of :meth:`to_xarray`.
         """
         return summary_of({label or self.label: self.played()}, problem, key=key, trials=trials, swept=swept)
 
@@ -259,8 +258,7 @@ def simulate(
         function object compiles again.
       delay: a model of feedback's delay from :mod:`jaxbandit.delays`, or a sweep of one; default the problem's own. Delays are common
         random numbers, as noise is.
-      feedback: a policy of :mod:`jaxbandit.feedback` for the time until values arrive; default the algorithm's own, mostly to wait. A run
-        without delay ignores it.
+      feedback: a policy of :mod:`jaxbandit.feedback` for pending values; default the algorithm's own. A run without delay ignores it.
       capacity: rounds of pending feedback in the buffer; by default enough to lose nothing, by the delays' quantile and the horizon. A
         lost value flags the trial and warns.
       record: ``"all"``; ``"indices"`` for the chosen points and flags of each trial only; ``"audit"`` also for the draws of a randomised
@@ -277,8 +275,7 @@ def simulate(
       of every flag that some trial has, see :class:`~jaxbandit.Status`. Under ``jit``, ``vmap`` and other transformations it does not warn.
 
     Raises:
-      InvalidArgument: before anything compiles, on any argument out of range or any two that do not fit each other, and on ``fused=True``
-        where no kernel can run the rounds.
+      InvalidArgument: before compilation, on arguments out of range or unfit for each other, and on ``fused=True`` without a kernel.
     """
     checks.check_not_forked()
     initial = InitialDesign() if initial is None else initial

@@ -63,7 +63,7 @@ class Limits:
 
     memory_share: float = 0.5
     batch_seconds: float = 10.0
-    # Only CPUs have the limit in bytes. A worker's task takes a second at least in cells with fewer tasks than ``tasks``.
+    # Only CPUs have the limit in bytes. A worker's task lasts a second at least in cells with fewer tasks than ``tasks``.
     batch_bytes: int = 2**30
     task_seconds: float = 1.0
     tasks: int = 16
@@ -128,7 +128,6 @@ class PlannedCell:
     @property
     def room(self) -> int:
         """Number of trials with room in one call of a program."""
-        # With this room another number of trials needs no new program.
         if self.counts_blocks:
             return self.step * (1 if self.size == self.step else self.program_blocks)
         return -(-self.size // self.step) * self.step

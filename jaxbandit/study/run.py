@@ -82,17 +82,14 @@ def run_study(
       study: study to run.
       directory: directory for checkpoints and finished batches until :func:`forget`; default none. This run locks it until its end, or
         :func:`hold_directory` locks it for longer.
-      resume: whether to continue the run in the directory. The results are bit for bit as without interruption, with other workers or
-        without workers.
+      resume: whether to continue the run in the directory, with any workers or none, to the same bits as without interruption.
       results: NetCDF file, or Zarr directory if it ends in ``.zarr``, for the results of batch after batch, so that they need not fit
         memory. The returned dataset reads it lazily. It needs a ``directory``, in which workers write their batches for Zarr, so that all
         workers must see it. Otherwise this process writes them.
       attributes: further attributes of the results, such as the command.
       memory, segment, devices: as for :func:`make_plan`, with ``memory`` for each worker. A resumed run keeps its batches.
-      checkpoint_share: share of the time for checkpoints, in (0, 1]. A run leaves out checkpoints beyond it. Workers make no checkpoints:
-        a lost batch runs again.
-      executor: an executor of ``concurrent.futures``, with spawned and not forked processes, or a ``distributed.Client`` of Dask; default
-        this process.
+      checkpoint_share: greatest share of the time for checkpoints, in (0, 1]. Workers make no checkpoints: a lost batch runs again.
+      executor: an executor of ``concurrent.futures``, with spawned processes, or a ``distributed.Client`` of Dask; default this process.
       report: called after each part, or with workers after each batch. Without it and ``note`` a terminal and a notebook show a line.
       note: called with a line of text on each compilation, resumption, dropped file and end.
 
