@@ -55,10 +55,11 @@ class Trajectory(Described):
     :meth:`summary` reports how a run went, :meth:`to_xarray` and :meth:`to_dataframe` label it as the results of a study are labelled, and
     :mod:`jaxbandit.report.plots` draws it. Rounds are counted from 1, and arrays store round ``t`` at ``t - 1``.
 
-    With ``record="indices"`` the optional fields are ``None``. They are ``None``, too, where they do not apply: points on a grid,
-    ``arrivals`` (see ``delays.NEVER``) and ``lost`` without delays, candidates unless the algorithm eliminates points, ``evaluations``
-    unless it can stop by itself, length-scales unless models are fitted. ``draws`` need ``record="audit"``, and ``shown``, further arrays
-    of the algorithm, ``"all"`` or ``"audit"``. On a box ``indices`` number the candidates first and then the trial's own points.
+    Of the arrays of every round ``record="indices"`` stores ``indices`` and ``points`` only. Fields are ``None`` where they do not apply:
+    points on a grid, ``arrivals`` (see ``delays.NEVER``) and ``lost`` without delays, candidates unless the algorithm eliminates points,
+    ``evaluations`` unless it can stop by itself, length-scales unless models are fitted. ``draws`` need ``record="audit"``; ``candidates``
+    and ``shown``, further arrays of the algorithm, need ``"all"`` or ``"audit"``. On a box ``indices`` number its candidates first and then
+    the trial's own points.
     """
 
     described: ClassVar[str] = "what simulate returns, a Trajectory"
@@ -199,7 +200,7 @@ class Trajectory(Described):
     ) -> RunSummary:
         """Return a table of means over trials after the last round.
 
-        A row for each variant has 95% confidence half-widths, and counts failed trials. Arguments are those of :meth:`to_xarray`.
+        It has 95% confidence half-widths and counts failed trials. Arguments and errors are those of :meth:`to_xarray`.
         """
         return summary_of({label or self.label: self.played()}, problem, key=key, trials=trials, swept=swept)
 
