@@ -24,7 +24,7 @@ from jaxbandit.core.doors import decimal
 from jaxbandit.core.status import explain
 from jaxbandit.core.text import aligned
 from jaxbandit.host.files import prepare_file, write_whole
-from jaxbandit.session import Session, Specification, Ticket, read_toml
+from jaxbandit.session import Session, Settled, Settlement, Specification, Ticket, read_toml
 from jaxbandit.session.journal import WAIT, salvage_journal
 from jaxbandit.session.quantities import STATES, readable
 
@@ -35,6 +35,7 @@ STYLE = "paper: for a column of a page, in 8 pt (default %(default)s)"
 READING = ("status", "list", "history", "recommend", "plot", "export")
 INNER = ("index", "round", "fingerprint")
 WORDS = STATES | {"asked_at": "asked (UTC)", "told_at": "told (UTC)", "best_so_far": "best so far", "sd": "standard deviation"}
+WORDS |= {"expected_gain": "expected gain of a further run"}
 WORDS |= {"probability_of_feasibility": "chance that all constraints hold"}
 Said: TypeAlias = dict[str, object]
 
@@ -58,6 +59,10 @@ def add_session_commands(parser: argparse.ArgumentParser) -> None:
     new.add_argument("--history", type=Path, metavar="FILE", help="tell what was measured before, the rows of a CSV file, as tell --csv")
     new.add_argument("--example", action="store_true", help="write the example below to EXPERIMENT.toml, to start from, and stop")
     ask = command("ask", "print the next point to measure")
+    words = "ask for nothing where the recommended point is within this LOSS of the best one, in the objective's units"
+    ask.add_argument("--within", type=float, metavar="LOSS", help=words)
+    words = "the probability of that from which on nothing is asked for (default %(default)s)"
+    ask.add_argument("--probability", type=float, default=0.95, metavar="P", help=words)
     ask.add_argument("-n", "--count", type=int, metavar="N", help="ask for the next N points at once")
     tell = command("tell", "tell what was measured at a ticket's point, or the part that is there; or at other points, from a file")
     tell.add_argument("ticket", type=int, nargs="?", metavar="TICKET")
@@ -77,7 +82,9 @@ def add_session_commands(parser: argparse.ArgumentParser) -> None:
     )
     tell.add_argument("--correct", action="store_true", help="replace values that were told before")
     command("drop", "give a run up that failed").add_argument("ticket", type=int, metavar="TICKET")
-    command("status", "print how far the session is and what is under way")
+    status = command("status", "print how far the session is and what is under way")
+    words = "print how likely the recommended point is within this LOSS of the best one, in the objective's units"
+    status.add_argument("--within", type=float, metavar="LOSS", help=words)
     command("list", "print all tickets: when they were asked and told, and which values are blank")
     history = command("history", "print what was measured, with the best allowed value so far")
     history.add_argument("--csv", dest="out", type=Path, metavar="FILE", help="write it, with all tickets, as CSV")
@@ -174,9 +181,11 @@ def answer(session: Session, args: argparse.Namespace) -> Said:
     """Return the result of a command on an open session."""
     match args.session_command:
         case "ask":
-            if args.count is None:
-                return described_ticket(session.ask())
-            return {"tickets": [described_ticket(ticket) for ticket in session.ask(args.count)]}
+            stop = None if args.within is None else Settled(args.within, args.probability)
+            asked = session.ask(1 if args.count is None else args.count, stop=stop)
+            if not asked:
+                return described_settlement(session.settlement)
+            return described_ticket(*asked) if args.count is None else {"tickets": list(map(described_ticket, asked))}
         case "tell" if args.history is not None:
             if args.ticket is not None or args.values or args.reward or args.constraints:
                 raise InvalidArgument("--csv: the rows of the file are told; leave the ticket and its values out")
@@ -199,6 +208,7 @@ def answer(session: Session, args: argparse.Namespace) -> Said:
             best = history["best_so_far"][np.isfinite(history["best_so_far"])].tolist()
             waiting = [described_ticket(ticket) | {"told": session.told[ticket.number]} for ticket in session.pending]
             summary = {"best so far": best[-1] if best else None, "under way": waiting}
+            summary |= {} if args.within is None else described_settlement(session.settled(args.within))
             summary |= {"learner changed at ticket": number} if (number := session.learner_changed_at) else {}
             return {"session": str(args.directory), "tickets": counts.total(), **numbers, **summary}
         case "list":
@@ -269,6 +279,11 @@ def plotted(session: Session, args: argparse.Namespace) -> Said:
         prepare_file(path, force=True)
         write_whole(path, partial(write_figure, figure, kind=kind))
     return {"wrote": str(path), **caption}
+
+
+def described_settlement(found: Settlement | None) -> Said:
+    """Return how sure a session is of the point that it recommends, as plain values."""
+    return {} if found is None else {"settled": {"within": found.within, "probability": found.probability, "expected_gain": found.gain}}
 
 
 def described_ticket(ticket: Ticket) -> Said:

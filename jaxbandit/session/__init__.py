@@ -10,6 +10,7 @@ from jaxbandit.session.journal import CannotRecord, DamagedSession, SessionError
 from jaxbandit.session.optimised import Optimised, optimise
 from jaxbandit.session.replay import Ticket
 from jaxbandit.session.session import DeclaredInfeasible, Recommendation, Session
+from jaxbandit.session.settled import Settled, Settlement
 from jaxbandit.session.specification import Specification, read_toml
 from jaxbandit.study.runs import Model
 
@@ -24,6 +25,8 @@ __all__ = [
     "Session",
     "SessionError",
     "SessionInUse",
+    "Settled",
+    "Settlement",
     "Specification",
     "Ticket",
     "optimise",

@@ -40,7 +40,7 @@ WAIT = 30.0  # seconds that a call waits for another one on the same session
 MOUNTS = Path("/proc/self/mounts")  # the file systems of Linux, by where they are mounted
 NETWORK = {"afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb3", "smbfs", "9p"}
 NETWORK |= {f"fuse.{name}" for name in ("sshfs", "glusterfs", "ceph", "ceph-fuse", "juicefs", "s3fs", "rclone", "gcsfuse")}
-ADDED = ("observed",)
+ADDED = ("observed", "settled")
 KINDS = ("created", "asked", "told", "dropped", "corrected", "fitted", *ADDED)
 BEGINNING = f"""
 CREATE TABLE events (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, at TEXT NOT NULL, body TEXT NOT NULL, digest TEXT NOT NULL);

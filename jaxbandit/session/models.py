@@ -183,7 +183,7 @@ def _fitted(
 ) -> _Found:
     """Return ``model`` fitted to ``told``, in terms of the ``new`` standard."""
     points, sides, prior = _points_for_fit(model, outputs, space, told), sides_of(space.domain), prior_of(space)
-    _, kernels, noises = (_each(name, model, outputs, new) for name in ("prior_mean", "kernel", "noise_variance"))
+    _, kernels, noises = (for_each(name, model, outputs, new) for name in ("prior_mean", "kernel", "noise_variance"))
     means, ends, evidence, sign = np.zeros(len(outputs.names)), list[str](), 0.0, outputs.objective.sign
     for group in [[*range(len(means))]] if shared else [[number] for number in range(len(means))]:
         names = [outputs.names[number] for number in group]
@@ -264,7 +264,7 @@ def is_quiet(given: Model | None, fitted: Model) -> bool:
 def fitted_in_units(outputs: Outputs, space: Space, model: Model, told: Values) -> Model:
     """Return ``model`` fitted in the outputs' units, as sessions of version 1 do."""
     points, prior = _points_for_fit(model, outputs, space, told), Prior(extent=sides_of(space.domain))
-    means, kernels, noises = (_each(name, model, outputs, None) for name in ("prior_mean", "kernel", "noise_variance"))
+    means, kernels, noises = (for_each(name, model, outputs, None) for name in ("prior_mean", "kernel", "noise_variance"))
     for number, name in enumerate(outputs.names):
         rows = [(index, values[name]) for index, values in told if name in values]
         # An output without values keeps its hyper-parameters.
@@ -283,7 +283,7 @@ def _points_for_fit(model: Model, outputs: Outputs, space: Space, told: Values) 
     return space.modelled
 
 
-def _each(name: str, model: Model, outputs: Outputs, standard: Standard | None) -> list[Any]:
+def for_each(name: str, model: Model, outputs: Outputs, standard: Standard | None) -> list[Any]:
     """Return a field of a model for each output.
 
     Raises ``InvalidArgument`` unless the field has one value for all outputs or one for each.
@@ -304,7 +304,7 @@ def deviations_of(outputs: Outputs, space: Space, model: Model, name: str, value
     The model is in the outputs' units.
     """
     fields, number = ("prior_mean", "kernel", "noise_variance"), outputs.names.index(name)
-    mean, kernel, noise = (_each(field, model, outputs, None)[number] for field in fields)
+    mean, kernel, noise = (for_each(field, model, outputs, None)[number] for field in fields)
     return float(abs(value - mean) / np.sqrt(float(kernel.diag(space.modelled[[index]])[0]) + float(np.max(noise))))
 
 
@@ -315,10 +315,10 @@ def expanded(model: Model, outputs: Outputs, size: int, standard: Standard | Non
     """
 
     def rows_of(name: str) -> list[Any]:
-        each = dict(zip(outputs.names, _each(name, model, outputs, standard), strict=True))
+        each = dict(zip(outputs.names, for_each(name, model, outputs, standard), strict=True))
         return [each[output] for output, *_ in outputs.functions]
 
-    means = list(map(float, _each("prior_mean", model, outputs, standard)))
+    means = list(map(float, for_each("prior_mean", model, outputs, standard)))
     if standard is not None:
         means = [place + scale * mean for place, scale, mean in zip(standard.location, standard.scale, means, strict=True)]
     inward = np.asarray(list(outputs.inward(dict(zip(outputs.names, means, strict=True))).values()))

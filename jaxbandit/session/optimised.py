@@ -22,6 +22,7 @@ from jaxbandit.session.journal import JOURNAL, SessionError
 from jaxbandit.session.models import DEFAULT_ALGORITHM
 from jaxbandit.session.quantities import Outputs, readable
 from jaxbandit.session.session import Session
+from jaxbandit.session.settled import Settled
 from jaxbandit.session.specification import Specification
 from jaxbandit.study.runs import Model
 
@@ -115,6 +116,8 @@ class Optimised:
         if failed == count:
             return facts
         best = [("best" if self.feasible else "least violating", self.best.items()), ("values", self.values.items())]
+        if (settled := self.session.settlement) is not None:
+            facts.append(("settled", f"within {settled.within:g} with probability {settled.probability:.2g}"))
         return facts + [(name, ", ".join(f"{key}={readable(value)}" for key, value in held)) for name, held in best]
 
 
@@ -130,6 +133,7 @@ def optimise(
     model: Annotated[Model, Words("the model of a session, study.Model(...)")] | None = None,
     key: KeyOrSeed = 0,
     directory: FilePath | None = None,
+    stop: Settled | None = None,
     catch: Annotated[type[Exception] | Sequence[type[Exception]], EXCEPTION | each(EXCEPTION)] = (),
 ) -> Optimised:
     """Look for the best point of a function, which is called once for each of so many points, one after another.
@@ -157,6 +161,8 @@ def optimise(
       key: a JAX PRNG key, or its seed.
       directory: where to write each value as soon as it is known; default: nowhere. A search that the directory holds, whose other
         arguments must be the same, goes on until so many evaluations have ended; a point whose evaluation was interrupted is called first.
+      stop: a rule that ends the search before so many evaluations, such as ``Settled(within=0.1)``: the recommended point is then within
+        that loss of the best one, with the rule's probability.
       catch: classes of exceptions by which the function says that an evaluation has failed, such as ``MemoryError``.
 
     Raises:
@@ -179,7 +185,10 @@ def optimise(
     failures = tuple(catch) if isinstance(catch, Sequence) else (catch,)
     try:
         while np.count_nonzero(_ended(session)) < evaluations:
-            ticket = next((ticket for ticket in session.pending if not ticket.observed), None) or session.ask()
+            ticket = next((ticket for ticket in session.pending if not ticket.observed), None)
+            ticket = ticket or (session.ask() if stop is None else session.ask(stop=stop))
+            if ticket is None:
+                break
             try:
                 outcome = function(**ticket.point)
             except failures:

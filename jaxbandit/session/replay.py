@@ -24,6 +24,7 @@ from jaxbandit.session.journal import JOURNAL, DamagedSession, Event, Journal, S
 from jaxbandit.session.learner import SAME, Course, Spot, Told, is_among, room_for
 from jaxbandit.session.models import Values, is_fit_due, is_quiet
 from jaxbandit.session.quantities import Standard, told_values
+from jaxbandit.session.settled import Settlement
 from jaxbandit.session.shown import Shown
 from jaxbandit.session.specification import Specification
 from jaxbandit.study.runs import Model
@@ -35,6 +36,7 @@ BODIES = {
     "corrected": {"ticket", "values"},
     "dropped": {"ticket"},
     "fitted": {"told"},
+    "settled": {"ticket", "within", "probability", "gain"},
 }
 STANDARD = {"location", "scale"}  # further keys of a fit from version 2 on, which has no model where only outputs are standardised anew
 LEARNER = 2  # that fits; a fit says which one made it, but for the first, that of versions up to 0.4, which says nothing
@@ -98,6 +100,8 @@ class State:
         self.specification, (self.model, self.standard), self.space = specification, specification.first, specification.space
         self.fitted_at = self.standardised_at = 0  # numbers of complete tickets at the last fit, and the last standard
         self.learner = LEARNER  # that made the last fit
+        # How sure the experiment was when it was last found to be settled, unless it has gone on since.
+        self.settlement: Settlement | None = None
         self.learner_changed_at: int | None = None  # the next ticket when it changed last
         self.records: dict[int, Record] = {}
         self.course = Course(lambda: specification.setting, functools.partial(specification.outputs.seen, self.standard))
@@ -149,6 +153,9 @@ class State:
                     checks.shape("location", self.standard.location, (len(self.specification.outputs.names),))
                     checks.shape("scale", self.standard.scale, (len(self.specification.outputs.names),))
                     self.standardised_at = self.complete
+            case "settled":
+                _check_equal("ticket", body["ticket"], len(self.records))
+                self.settlement = Settlement(**{name: body[name] for name in ("probability", "gain", "within")})
             case "dropped":
                 record = self.record(body["ticket"])
                 if record.state in ("complete", "dropped"):
@@ -163,7 +170,7 @@ class State:
         self.entered = event.number
 
     def _ask(self, event: Event, after: object) -> None:
-        body = event.body
+        body, self.settlement = event.body, None
         avoided, failed, allowed, room = self.avoided, self.failed, self.allowed, self.room
         expected = self.next()
         if expected["round"] == 0 and self.has_failed(spot_of(expected)):
@@ -284,8 +291,13 @@ class State:
             return None
         if self._shown is None or self._shown[0] != self.entered:
             forms = parts.model is None
-            self._shown = self.entered, Shown(parts.outputs, self.space, self.model, self.standard, told, forms=forms)
+            self._shown = self.entered, Shown.fitted(parts.outputs, self.space, self.model, self.standard, told, forms=forms)
         return self._shown[1]
+
+    @property
+    def believed(self) -> Shown:
+        """Beliefs of the model in force where it was stated, else those that are :attr:`shown`."""
+        return self.shown or Shown.stated(self.specification.outputs, self.space, self.model, self.standard, self.told)
 
     @property
     def told(self) -> Values:

@@ -18,7 +18,7 @@ from jaxbandit.core.checks import InvalidArgument, check_not_forked, short
 from jaxbandit.core.codec import digest
 from jaxbandit.core.declare import FilePath, checked
 from jaxbandit.core.doors import either, setting, warn
-from jaxbandit.core.fields import boolean, nonnegative_numbers, scalar, whole
+from jaxbandit.core.fields import boolean, nonnegative_numbers, of_class, scalar, whole
 from jaxbandit.core.status import Status, explain, flags_in_words, healthy
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Box, Domain
@@ -35,6 +35,7 @@ from jaxbandit.session.learner import Course
 from jaxbandit.session.models import DEFAULT_ALGORITHM, deviations_of, fitted, fitted_in_units, standard_of, warn_of_constraints_that_held
 from jaxbandit.session.quantities import Outputs, told_values
 from jaxbandit.session.replay import LEARNER, Record, State, Ticket, spot_of
+from jaxbandit.session.settled import Settled
 from jaxbandit.session.specification import SEEDS, Specification, with_seeds
 from jaxbandit.session.views import Reading, Recommendation
 from jaxbandit.study.runs import Model
@@ -240,27 +241,39 @@ class Session(Reading):
     def ask(self) -> Ticket: ...
 
     @overload
-    def ask(self, count: int) -> list[Ticket]: ...
+    def ask(self, *, stop: Settled) -> Ticket | None: ...
 
-    def ask(self, count: int | None = None) -> Ticket | list[Ticket]:
+    @overload
+    def ask(self, count: int, *, stop: Settled | None = None) -> list[Ticket]: ...
+
+    def ask(self, count: int | None = None, *, stop: Settled | None = None) -> Ticket | list[Ticket] | None:
         """Return the next point to measure, or a list of the next ``count``; each is under way until it is told or dropped.
 
         No point under way is asked for again as long as the algorithm finds another one, and no point of a dropped run ever, on a box none
         within a thousandth of every side: where the algorithm finds no other, the nearest that has not failed stands for it. The initial
         design comes first; what has not been told of it when round 1 begins arrives when it is told.
 
+        Args:
+          count: how many points to return as a list.
+          stop: a rule that ends the experiment: where the recommended point is good enough, nothing is asked for. The call then returns
+            ``None``, or an empty list, and the session's ``settlement`` says how sure it was. It is never so before the initial design has
+            been told.
+
         Warns:
           DeclaredInfeasible: when the algorithm declares that no point satisfies the constraints.
 
         Raises:
-          InvalidArgument: unless ``count`` is a whole number >= 1.
+          InvalidArgument: unless ``count`` is a whole number >= 1, and ``stop`` a :class:`~jaxbandit.session.Settled`.
           SessionError: when the horizon is reached, when values are missing that the algorithm needs first, when it cannot choose, or when
             no point is left whose run has not failed.
         """
         with self._claimed():
+            if count is not None:
+                whole(1)("count", count)
+            if stop is not None and self._is_settled(stop):
+                return None if count is None else []
             if count is None:
                 return self._ask()
-            whole(1)("count", count)
             state, horizon = self._state, self.specification.horizon
             rounds = count - state.left_of_design
             if len(state.course.rounds) + rounds > horizon:
@@ -271,6 +284,19 @@ class Session(Reading):
             if self.specification.at_once and rounds > 1:
                 raise SessionError(f"ask: values come before the next round here; ask for one point at a time, not {count}")
             return [self._ask() for _ in range(count)]
+
+    def _is_settled(self, rule: Settled) -> bool:
+        """Return whether a rule ends the session now, and write down that it does."""
+        of_class(Settled, Settled.described)("stop", rule)
+        state = self._state
+        if state.unmeasured or not state.complete:
+            return False
+        found = self.settled(rule.within, rule.draws)
+        if found.probability < rule.probability:
+            return False
+        if state.settlement != found:
+            self._happen("settled", {"ticket": len(state.records), **dataclasses.asdict(found)})
+        return True
 
     def _ask(self, point: int | Place | None = None) -> Ticket:
         """Return the ticket of the next point; of ``point``, on a box its place, where somebody else has chosen it."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, TypeAlias, cast
 
 import jax
 import numpy as np
 
+from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.domains import Box
 from jaxbandit.kernels import Kernel, Matern32, Matern52
 from jaxbandit.session.axes import Space
-from jaxbandit.session.models import MOST_FITTED, Values, best_of_fits, prior_of, sides_of, standardised
+from jaxbandit.session.models import MOST_FITTED, Values, best_of_fits, for_each, prior_of, sides_of, standardised
 from jaxbandit.session.quantities import Outputs, Standard
 from jaxbandit.study.runs import Model
 from jaxbandit.surrogates.evidence.density import MEAN, NOISE, NOISES
@@ -26,34 +28,73 @@ LITTLE = 1e-3
 NATS = 3.0
 
 
+@dataclasses.dataclass
 class Shown:
-    """Beliefs of a GP of standardised outputs that is fitted to all values.
-
-    Intervals of a single choice of hyper-parameters are too narrow. Therefore they are averaged over draws from their posterior and, where
-    no model was given, over forms of the kernel. Algorithms choose by the maximum alone.
+    """Beliefs about every output, given all values that were told.
 
     Attributes:
+      outputs: the outputs that the beliefs are about.
+      standard: location and scale in which the averages see values.
+      points: ``[M, d]`` all points, as models see them.
+      known: ``[n, M]`` the mean of the values that were told at each point, NaN where no value was.
+      averages: for every output, its belief averaged over hyper-parameters.
       noise: for every output, whether its values show noise. A function that is rough between neighbouring points looks the same, so noise
         is shown only where neighbours, or values at one point, differ by more.
+      trust: for every output, the weight that a value has beside the belief at the same point.
     """
 
-    def __init__(self, outputs: Outputs, space: Space, model: Model, standard: Standard, told: Values, *, forms: bool) -> None:
+    outputs: Outputs
+    standard: Standard
+    points: np.ndarray
+    known: np.ndarray
+    averages: list[Averaged] = dataclasses.field(default_factory=list)
+    noise: list[bool] = dataclasses.field(default_factory=list)
+    trust: list[float] = dataclasses.field(default_factory=list)
+
+    @classmethod
+    def fitted(cls, outputs: Outputs, space: Space, model: Model, standard: Standard, told: Values, *, forms: bool) -> Shown:
+        """Return the beliefs of a GP of standardised outputs that is fitted to all values.
+
+        Intervals of a single choice of hyper-parameters are too narrow. Therefore they are averaged over draws from their posterior and,
+        where no model was given, over ``forms`` of the kernel. Algorithms choose by the maximum alone.
+        """
         best = best_of_fits(outputs, space, model, standard, told)
         kernels, noises = (cast(Sequence[Any], part) for part in (best.model.kernel, best.model.noise_variance))
         prior, rough = prior_of(space), _rough(space, np.unique([index for index, _ in told]))
-        self.outputs, self.standard, self.averages, self.noise = outputs, best.standard, list[Averaged](), list[bool]()
-        self._points, self._known, self._trust = space.modelled, np.full((len(outputs.names), space.size), np.nan), list[float]()
+        shown = cls(outputs, best.standard, space.modelled, np.full((len(outputs.names), space.size), np.nan))
         for number, (kernel, noise) in enumerate(zip(kernels, noises, strict=True)):
             indices, values, seen = standardised(outputs, best.standard, told, [number])
             several, given = [_with_form(kernel, form) for form in FORMS] if forms else [kernel], (space.modelled[indices], seen, noise)
             draws = DRAWS if len(seen) <= MOST_FITTED and np.unique(seen).size > 1 else 0
-            bounds = {NOISE: NOISES}
-            self.averages.append(averaged(several, *given, prior=prior, bounds=bounds, constant=MEAN, draws=draws))
+            average = averaged(several, *given, prior=prior, bounds={NOISE: NOISES}, constant=MEAN, draws=draws)
             nats = evidence_of_noise(kernel, *given, prior=prior, constant=MEAN, rough=rough, least=NOISES[0]) if noise > LITTLE else 0.0
-            self.noise.append(nats > NATS)
-            self._trust.append(0.0 if nats > NATS else 0.5 if noise > LITTLE else 1.0)
-            counts = np.bincount(indices, minlength=space.size)
-            np.divide(np.bincount(indices, values[:, 0], space.size), counts, out=self._known[number], where=counts > 0)
+            shown._add(average, nats > NATS, 0.0 if nats > NATS else 0.5 if noise > LITTLE else 1.0, indices, values[:, 0])
+        return shown
+
+    @classmethod
+    def stated(cls, outputs: Outputs, space: Space, model: Model, standard: Standard | None, told: Values) -> Shown:
+        """Return the beliefs of a model that is not fitted; without a ``standard`` it is in the outputs' own units."""
+        kernels, noises, means = (for_each(field, model, outputs, standard) for field in ("kernel", "noise_variance", "prior_mean"))
+        own = standard or Standard((0.0,) * len(means), (1.0,) * len(means))
+        locations = [location + scale * float(mean) for location, scale, mean in zip(own.location, own.scale, means, strict=True)]
+        own = dataclasses.replace(own, location=tuple(locations))
+        shown = cls(outputs, own, space.modelled, np.full((len(outputs.names), space.size), np.nan))
+        for number, (kernel, noise) in enumerate(zip(kernels, noises, strict=True)):
+            if np.ndim(noise):
+                raise InvalidArgument("model.noise_variance: joint draws need noise that is the same at all points")
+            indices, values, seen = standardised(outputs, own, told, [number])
+            average = averaged([kernel], space.modelled[indices], seen, float(noise), prior=None, draws=0)
+            shown._add(average, True, 0.0, indices, values[:, 0])
+        return shown
+
+    def _add(self, average: Averaged, noise: bool, trust: float, indices: np.ndarray, values: np.ndarray) -> None:
+        """Add the belief about the next output, of which ``values [m]`` were told at the points ``indices [m]``."""
+        self.averages.append(average)
+        self.noise.append(noise)
+        self.trust.append(trust)
+        size = self.known.shape[1]
+        counts = np.bincount(indices, minlength=size)
+        np.divide(np.bincount(indices, values, size), counts, out=self.known[len(self.averages) - 1], where=counts > 0)
 
     def at(self, points: np.ndarray) -> Believed:
         """Return the belief at ``points [M, d]`` in the model's units."""
@@ -66,14 +107,34 @@ class Shown:
         Where values show no noise the measured value counts instead of the mean, and a constraint that was measured to hold, or not to
         hold, does so for certain. Where roughness and noise look the same, certainty has half of the weight.
         """
-        mean, _, holds = self._each(self._points[indices])
-        known = self._known[:, indices]
-        there = np.isfinite(known) & (np.asarray(self._trust) > 0)[:, None]
-        values, trust = np.where(there, known, mean), np.where(there, np.asarray(self._trust)[:, None], 0)
+        mean, _, holds = self._each(self.points[indices])
+        known = self.known[:, indices]
+        there = np.isfinite(known) & (np.asarray(self.trust) > 0)[:, None]
+        values, trust = np.where(there, known, mean), np.where(there, np.asarray(self.trust)[:, None], 0)
         violations = [one.violation(row) for one, row in zip(self.outputs.constraints, values[1:], strict=True)]
         holds = (1 - trust[1:]) * holds + trust[1:] * (np.reshape(violations, holds.shape) == 0)
         excess = sum((row / (np.max(row) or 1.0) for row in violations), np.zeros(len(indices)))
         return self.outputs.objective.sign * values[0], np.prod(holds, axis=0), excess
+
+    def draws(self, points: np.ndarray, count: int, *, numbers: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return rewards, and whether all constraints hold, ``[count, M]``, of functions drawn from the belief at ``points [M, d]``.
+
+        ``numbers [M]`` are those of the points, -1 for a point that has none. Values that show no noise stand at the points where they were
+        told; where roughness and noise look the same, they stand in half of the draws.
+        """
+        rewards, holds = np.empty((count, len(points))), np.ones((count, len(points)), bool)
+        for number, average in enumerate(self.averages):
+            bent = self.standard.location[number] + self.standard.scale[number] * average.draws(points, count, seed + number)
+            sign = self.outputs.objective.sign
+            drawn = bent if number else sign * self.standard.straightened(sign * bent)
+            known = np.where(numbers >= 0, self.known[number, numbers], np.nan)
+            stand = (np.arange(count) < self.trust[number] * count)[:, None] & np.isfinite(known)
+            drawn = np.where(stand, known, drawn)
+            if number:
+                holds &= self.outputs.constraints[number - 1].violation(drawn) == 0
+            else:
+                rewards = sign * drawn
+        return rewards, holds
 
     def _each(self, points: np.ndarray) -> Believed:
         """Return means and deviations ``[n, M]``, and probabilities ``[n - 1, M]`` of the constraints."""

@@ -8,19 +8,20 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Self, TypeAlias
 
 import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import FilePath, checked
-from jaxbandit.core.fields import between, nonnegative_numbers, scalar
+from jaxbandit.core.fields import between, nonnegative_numbers, positive, scalar, whole
 from jaxbandit.core.text import html_fields
 from jaxbandit.domains import Box
 from jaxbandit.host.files import prepare_file, write_whole
 from jaxbandit.session.axes import Place
 from jaxbandit.session.journal import Event, Journal, SessionError
 from jaxbandit.session.replay import State, Ticket
+from jaxbandit.session.settled import Settlement, settlement
 from jaxbandit.session.shown import Believed
 from jaxbandit.session.specification import Specification
 from jaxbandit.study.runs import Model
@@ -28,6 +29,9 @@ from jaxbandit.study.runs import Model
 if TYPE_CHECKING:
     import matplotlib.figure
     import xarray as xr
+
+Probability: TypeAlias = Annotated[float, between(0, 1, open_low=False, host=True)]
+"""Least probability that all constraints hold."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,6 +97,12 @@ class Reading:
             return tuple(self._journal.events)
 
     @property
+    def settlement(self) -> Settlement | None:
+        """How sure the session was when a rule last ended it; ``None`` where none did, or it has gone on since."""
+        with self._current() as state:
+            return state.settlement
+
+    @property
     def model(self) -> Model:
         """The GP model in force: that of the specification, or of the last fit, which is one of standardised outputs."""
         with self._current() as state:
@@ -146,9 +156,7 @@ class Reading:
         return mean, sd, outputs.probability_of_feasibility(mean, sd)
 
     @checked
-    def recommend(
-        self, probability: Annotated[float, between(0, 1, open_low=False, host=True)] = 0.5, *, anywhere: bool = False
-    ) -> Recommendation:
+    def recommend(self, probability: Probability = 0.5, *, anywhere: bool = False) -> Recommendation:
         """Return the best point measured by posterior mean, of those feasible with a probability.
 
         A model that the session fits is fitted to all that was told, and its hyper-parameters are averaged. Where values show no noise, the
@@ -181,6 +189,33 @@ class Reading:
                 return (True, reward, 0.0) if one.feasible else (False, one.probability_of_feasibility, reward)
 
             return found if worth(found) > worth(known) else known
+
+    @checked
+    def settled(
+        self, within: Annotated[float, positive, scalar], draws: Annotated[int, whole(16, 65536)] = 256, *, probability: Probability = 0.5
+    ) -> Settlement:
+        """Return how likely the recommended point is as good as the best one, and what a further run is expected to gain.
+
+        Functions are drawn from the belief, with hyper-parameters drawn from theirs. Of each the best feasible point is looked for, on a
+        box among its candidates and near those that are best. It is right as far as the model is: where a function is not like a draw of
+        the kernels that the model averages over, such as a needle between the points measured, it promises too much.
+
+        Args:
+          within: loss of the objective, in its own units, > 0, that does not matter.
+          draws: number of functions drawn, from 16.
+          probability: as for :meth:`recommend`, whose point it is about.
+
+        Returns:
+          The probability that the point satisfies all constraints and is within that loss of the best one, and the expected gain.
+
+        Raises:
+          InvalidArgument: on an argument out of range.
+          SessionError: as :meth:`recommend`.
+        """
+        with self._current() as state:
+            best = self._best_known(probability).index
+            assert best is not None
+            return settlement(state.believed, state.space, best, state.unfit, float(within), draws)
 
     def _best_known(self, probability: float = 0.5, *, anywhere: bool = False) -> Recommendation:
         """Return the best of the points measured; or of all points of the domain, on a box of its candidates and the points measured."""

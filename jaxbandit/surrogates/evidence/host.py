@@ -364,6 +364,35 @@ class Averaged(NamedTuple):
         rows = len(self.models), len(points)
         return np.concatenate(means).reshape(rows), np.sqrt(np.concatenate(variances)).reshape(rows)
 
+    def draws(self, points: np.ndarray, count: int, seed: int) -> np.ndarray:
+        """Return ``count`` functions drawn from the posterior, ``[count, m]`` at ``points [m, d]``.
+
+        Each draw has the hyper-parameters of one model, and every model is drawn in proportion to its weight.
+        """
+        # SciPy is imported here because start-up should not pay for it.
+        from scipy.linalg import lapack, solve_triangular
+
+        generator = np.random.default_rng(seed)
+        ends = np.append(np.cumsum(self.weights)[:-1], 1.0)
+        counts = np.bincount(np.searchsorted(ends, (np.arange(count) + generator.uniform()) / count), minlength=len(ends))
+        data, drawn = self.data, list[np.ndarray]()
+        size = int(np.count_nonzero(data.counts))
+        every = np.concatenate([np.asarray(data.points)[:size], points])
+        with jax.enable_x64(True), threadpool_limits(1, user_api="blas"):
+            for number in np.flatnonzero(counts).tolist():
+                kernel, noise = self.models[number]
+                matrix = np.asarray(_matrix(kernel, every)) + data.constant
+                root = np.linalg.cholesky(matrix[:size, :size] + np.diag(noise / data.counts[:size]))
+                white = solve_triangular(root, matrix[:size, size:], lower=True)
+                mean = solve_triangular(root, np.asarray(data.means)[0, :size], lower=True) @ white
+                # Values at points that were measured without noise are known, so that the matrix is semi-definite.
+                covariance = matrix[size:, size:] - white.T @ white
+                lower, order, rank, _ = lapack.dpstrf(covariance, lower=1, tol=1e-12 * np.max(np.diagonal(matrix)))
+                spread = np.empty((len(points), rank))
+                spread[order - 1] = np.tril(lower)[:, :rank]
+                drawn.append(mean + generator.standard_normal((counts[number], rank)) @ spread.T)
+        return generator.permutation(np.concatenate(drawn))
+
 
 def averaged(
     kernels: Sequence[Kernel],
@@ -441,6 +470,12 @@ def _covariances(kernel: Kernel, noise: Array, prior: Prior | None, data: Collap
     points = jnp.asarray(data.points)
     before = jnp.zeros((), points.dtype) if prior is None else prior.log_density(kernel, noise, *prior.units(data))
     return kernel(points, points), before
+
+
+@jax.jit
+def _matrix(kernel: Kernel, points: Array) -> Array:
+    """Return the covariances ``[m, m]`` of points."""
+    return kernel(points, points)
 
 
 @jax.jit
