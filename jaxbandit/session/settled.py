@@ -1,4 +1,4 @@
-"""Whether an experiment is settled: how likely its recommended point is as good as the best one."""
+"""Probability that the recommended point of an experiment is good enough."""
 
 from __future__ import annotations
 
