@@ -120,10 +120,10 @@ import jaxbandit as jb
 from experiments.common.experiment import Experiment, Options, spelling, study
 from experiments.shootout.page import markdown_table
 from jaxbandit import checks
-from jaxbandit.estimators import Bounds
 from jaxbandit.problems import BoxProblem
 from jaxbandit.report import plots
 from jaxbandit.report.statistics import elapsed, healthy_values
+from jaxbandit.rules.estimators import Bounds
 from jaxbandit.study import Run, Study
 
 # Of each problem: the best point that others publish.

@@ -41,12 +41,12 @@ from experiments.common.experiment import Experiment, Options, spelling, study, 
 from experiments.guo_2022.rpol import LENGTH_SCALE, NOISE_VARIANCE
 from jaxbandit import checks
 from jaxbandit.delays import Poisson
-from jaxbandit.estimators import Bounds, Thompson
 from jaxbandit.feedback import Censor, Hallucinate, Wait
 from jaxbandit.report import plots
 from jaxbandit.report.statistics import half_width, paired_final_values
+from jaxbandit.rules.estimators import Bounds, Thompson
+from jaxbandit.rules.widths import Censored
 from jaxbandit.study import Policy, Run, Study
-from jaxbandit.widths import Censored
 
 MEANS = (0.0, 5.0, 10.0, 20.0, 30.0, 50.0)
 POLICIES = ("wait", "hallucinate", "censor")

@@ -35,9 +35,9 @@ from typing import Any
 import jaxbandit as jb
 from experiments.common.experiment import Experiment, Options, spelling, study
 from jaxbandit import checks
-from jaxbandit.estimators import Bounds
 from jaxbandit.report import plots
 from jaxbandit.report.statistics import half_width, paired_final_values
+from jaxbandit.rules.estimators import Bounds
 from jaxbandit.study import Run, Study
 
 LENGTH_SCALE, NOISE_VARIANCE, SIDE = 1.0, 0.05, 6.0

@@ -15,23 +15,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from jaxbandit import (
-    acquisition,
     algorithms,
-    consensus,
     delays,
     domains,
-    estimators,
     feedback,
     fused,
     informed,
     kernels,
     metrics,
-    penalties,
     problems,
-    safety,
     surrogates,
-    widths,
 )
+from jaxbandit import numerics as acquisition
 from jaxbandit._version import __version__
 from jaxbandit.algorithms.registry import *  # noqa: F403
 from jaxbandit.algorithms.registry import ALGORITHMS, Algorithm
@@ -43,6 +38,7 @@ from jaxbandit.core.status import Status, explain
 from jaxbandit.core.sweep import Sweep, sweep
 from jaxbandit.engine import Informed, InitialDesign, Trajectory, simulate
 from jaxbandit.host.cache import enable_cache
+from jaxbandit.rules import consensus, estimators, penalties, safety, widths
 from jaxbandit.surrogates import Surrogate, ranged, surrogate
 
 __all__ = ["ALGORITHMS", "Algorithm", "Informed", "InitialDesign", "InvalidArgument", "Status", "Sweep", "Trajectory", *ALGORITHMS]
@@ -80,7 +76,7 @@ LATER = {
 }
 FROM = dict.fromkeys(("Session", "Settled", "optimise"), "session") | {"cite": "citations", "compare": "report.comparison"}
 __dir__ = [*__all__, *FROM, *LATER].copy
-WITHIN = {module.__name__.removeprefix("jaxbandit."): module.__all__ for module in (kernels, delays, problems, domains, estimators)}
+WITHIN = {module.__name__.rpartition(".")[2]: module.__all__ for module in (kernels, delays, problems, domains, estimators)}
 WITHIN |= {module: names.split() for module, names in LATER.items()}
 
 

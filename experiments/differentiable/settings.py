@@ -11,9 +11,9 @@ import numpy as np
 
 import jaxbandit as jb
 from experiments.guo_2022.rpol import LENGTH_SCALE, NOISE_VARIANCE
-from jaxbandit.estimators import Bounds
 from jaxbandit.gradients import logarithms
-from jaxbandit.widths import Width
+from jaxbandit.rules.estimators import Bounds
+from jaxbandit.rules.widths import Width
 
 KNOTS = 7  # of each schedule
 WIDTH = 3.0  # of the paper's Figure 1

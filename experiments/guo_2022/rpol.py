@@ -27,10 +27,10 @@ from typing import Any
 
 import jaxbandit as jb
 from experiments.common.experiment import Experiment, Options, no_code_note, study
-from jaxbandit.estimators import Bounds
 from jaxbandit.report import plots
+from jaxbandit.rules.estimators import Bounds
+from jaxbandit.rules.widths import ImprovedGPUCB
 from jaxbandit.study import Run, Study
-from jaxbandit.widths import ImprovedGPUCB
 
 NOISE_VARIANCE = 0.05
 LENGTH_SCALE = 1.0

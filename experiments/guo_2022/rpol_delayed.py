@@ -37,12 +37,12 @@ import numpy as np
 import jaxbandit as jb
 from experiments.common.experiment import Experiment, Options, no_code_note, study
 from experiments.guo_2022.rpol import LENGTH_SCALE, NOISE_VARIANCE
-from jaxbandit.estimators import Bounds
 from jaxbandit.feedback import Censor
 from jaxbandit.report import plots
 from jaxbandit.report.statistics import half_width, paired_final_values
+from jaxbandit.rules.estimators import Bounds
+from jaxbandit.rules.widths import Censored, ImprovedGPUCB
 from jaxbandit.study import Run, Study
-from jaxbandit.widths import Censored, ImprovedGPUCB
 
 WINDOW = 30
 NORMS = (16.0, 4.9)  # RKHS norms of functions within 1.4e-4 of f and 4e-5 of g, root mean squares on 40x40 points

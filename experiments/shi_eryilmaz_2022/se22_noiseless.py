@@ -32,7 +32,7 @@ from typing import Any
 import jaxbandit as jb
 from experiments.common.experiment import Experiment, Options, study
 from experiments.shi_eryilmaz_2022 import shared
-from jaxbandit.penalties import Exponential, Polynomial
+from jaxbandit.rules.penalties import Exponential, Polynomial
 from jaxbandit.study import Run, Study
 
 PENALTIES = {"Alg. 2, exp(x)": Exponential(c=1.0), "Alg. 2, (x + 1)^2": Polynomial(c=1.0, n=2.0)}

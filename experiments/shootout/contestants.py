@@ -11,11 +11,11 @@ from experiments.common.experiment import Options, with_defaults
 from experiments.shootout.arenas import PROBLEMS, START
 from experiments.zhou_ji_2022 import shared
 from experiments.zhou_ji_2022.scgp import bounds_of_instance
-from jaxbandit.estimators import Bounds, Randomised, Thompson
 from jaxbandit.feedback import Censor, Hallucinate
 from jaxbandit.informed import BestPoint
+from jaxbandit.rules.estimators import Bounds, Randomised, Thompson
+from jaxbandit.rules.widths import Censored
 from jaxbandit.study import Run
-from jaxbandit.widths import Censored
 
 WINDOW = 30  # of what censors
 WIDTH_OF_DRAWS = 6.0  # of unconstrained learners on interpolants of norm 10, as in ``delay-sweep``

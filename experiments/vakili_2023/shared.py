@@ -14,13 +14,13 @@ import jaxbandit as jb
 from experiments.common.experiment import Options, study
 from jaxbandit.algorithms import Elimination
 from jaxbandit.delays import NoDelay, Poisson
-from jaxbandit.estimators import Bounds
 from jaxbandit.feedback import Censor
 from jaxbandit.problems import RKHS_2D_LENGTH_SCALES
 from jaxbandit.report import plots
 from jaxbandit.report.statistics import half_width, healthy, paired_final_values
+from jaxbandit.rules.estimators import Bounds
+from jaxbandit.rules.widths import Censored, ImprovedGPUCB
 from jaxbandit.study import Run, Study
-from jaxbandit.widths import Censored, ImprovedGPUCB
 
 FULL = Options(trials=40, horizon=1000, points_per_axis=50)
 QUICK = Options(trials=4, horizon=200, points_per_axis=12)

@@ -12,10 +12,10 @@ import numpy as np
 import jaxbandit as jb
 from experiments.common.experiment import Options, spelling, study
 from jaxbandit import checks
-from jaxbandit.estimators import Bounds
 from jaxbandit.informed import SafestSeeds
 from jaxbandit.kernels import Kernel, Scale, SquaredExponential
 from jaxbandit.report import plots
+from jaxbandit.rules.estimators import Bounds
 from jaxbandit.study import Run, Study
 from jaxbandit.surrogates import fit
 

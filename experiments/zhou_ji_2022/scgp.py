@@ -32,9 +32,9 @@ import numpy as np
 import jaxbandit as jb
 from experiments.common.experiment import Experiment, Options, no_code_note, study
 from experiments.zhou_ji_2022 import shared
-from jaxbandit.estimators import Bounds
 from jaxbandit.report import plots
 from jaxbandit.report.statistics import final_values, healthy_values
+from jaxbandit.rules.estimators import Bounds
 from jaxbandit.study import Run, Study
 
 NOISE_SD = 0.1

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxbandit as jb
-from jaxbandit.estimators import Bounds, Randomised, Thompson
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.report.statistics import final_values
+from jaxbandit.rules.estimators import Bounds, Randomised, Thompson
+from jaxbandit.rules.widths import ImprovedGPUCB, finite_set
 from jaxbandit.study import Run
-from jaxbandit.widths import ImprovedGPUCB, finite_set
 
 FAILURE_PROBABILITY = 0.1  # alpha; the paper gives none
 SAFE_WIDTH = 2.0  # of the algorithms with safe sets

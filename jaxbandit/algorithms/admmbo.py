@@ -9,14 +9,15 @@ from typing import Annotated, ClassVar, TypeAlias
 import jax
 import jax.numpy as jnp
 
-from jaxbandit.acquisition import log_expected_improvement, log_feasibility, pick, restricted_to, unit_box
 from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Seen, Traits, posterior_of
-from jaxbandit.consensus import Agreement, Consensus
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import Array, Key, Scalar
 from jaxbandit.core.fields import MOST_ROUNDS, Letter, nonnegative, positive, whole
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.status import Status
+from jaxbandit.numerics.improvement import log_expected_improvement, log_feasibility
+from jaxbandit.numerics.ties import pick, restricted_to, unit_box
+from jaxbandit.rules.consensus import Agreement, Consensus
 from jaxbandit.surrogates import Posterior
 
 Evaluations: TypeAlias = Annotated[int, whole(1, MOST_ROUNDS)]

@@ -16,9 +16,9 @@ from jaxbandit.core.declare import Array, Declared, Indices, Key, check_fields, 
 from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Box, Domain
-from jaxbandit.estimators import Estimate, Strategy
 from jaxbandit.feedback import Feedback, Policy, Wait
-from jaxbandit.scores import Score, best_of_box
+from jaxbandit.rules.estimators import Estimate, Strategy
+from jaxbandit.rules.scores import Score, best_of_box
 from jaxbandit.surrogates import AbstractSurrogate, Elsewhere
 from jaxbandit.surrogates.posterior import Belief
 

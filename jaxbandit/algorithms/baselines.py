@@ -8,15 +8,16 @@ from typing import Annotated, ClassVar, Literal
 import jax
 import jax.numpy as jnp
 
-from jaxbandit.acquisition import draw_uniformly, log_expected_improvement, log_feasibility, log_share_of_signal
 from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Scored, Seen, Traits, posterior_of
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import Array, Key, Scalar
 from jaxbandit.core.fields import Letter, mask, nonnegative, point
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.domains import Box
-from jaxbandit.estimators import Estimate, Strategy, Thompson
-from jaxbandit.scores import Score
+from jaxbandit.numerics.improvement import log_expected_improvement, log_feasibility, log_share_of_signal
+from jaxbandit.numerics.ties import draw_uniformly
+from jaxbandit.rules.estimators import Estimate, Strategy, Thompson
+from jaxbandit.rules.scores import Score
 
 
 @pytree

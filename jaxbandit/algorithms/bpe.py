@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.acquisition import nearly_best, pick
 from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Seen, Traits
 from jaxbandit.core.blocks import one_program
 from jaxbandit.core.checks import InvalidArgument, short
@@ -19,6 +18,7 @@ from jaxbandit.core.fields import Letter, between, nonnegative, positive
 from jaxbandit.core.pytree import float_dtype, pytree, replace, static
 from jaxbandit.delays import Delay
 from jaxbandit.feedback import Hallucinate, Policy
+from jaxbandit.numerics.ties import nearly_best, pick
 
 
 @pytree

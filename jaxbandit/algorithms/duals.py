@@ -8,14 +8,14 @@ from typing import Annotated, ClassVar, Literal
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.acquisition import pick, weighted_sum
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, DualState, Scored, Seen, Traits
 from jaxbandit.core.declare import Array, Key, PerConstraint, Scalar
 from jaxbandit.core.fields import Letter, between, nonnegative, positive
 from jaxbandit.core.pytree import float_dtype, pytree, replace, static
 from jaxbandit.core.status import Status
-from jaxbandit.estimators import Bounds, Estimate, Strategy
-from jaxbandit.scores import Score
+from jaxbandit.numerics.ties import pick, weighted_sum
+from jaxbandit.rules.estimators import Bounds, Estimate, Strategy
+from jaxbandit.rules.scores import Score
 
 
 @pytree

@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.acquisition import pick, squared_distance, unit_box
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, DualState, Seen, Traits
 from jaxbandit.core.declare import Array, Key, PerAxis, Scalar
 from jaxbandit.core.fields import Letter, between, each_axis, nonnegative, positive
 from jaxbandit.core.pytree import pytree, replace
+from jaxbandit.numerics.ties import pick, squared_distance, unit_box
 
 
 @pytree

@@ -8,16 +8,16 @@ from typing import Annotated, ClassVar, Self
 import jax
 import jax.numpy as jnp
 
-from jaxbandit import widths
 from jaxbandit.algorithms.base import Arena, DualState, Scored, Seen, Traits
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import Array, Key, Scalar
 from jaxbandit.core.fields import Letter, between, positive, whole
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.status import Status
-from jaxbandit.estimators import Bounds, Estimate, Strategy
-from jaxbandit.penalties import Exponential, Penalty
-from jaxbandit.scores import Score
+from jaxbandit.rules import widths
+from jaxbandit.rules.estimators import Bounds, Estimate, Strategy
+from jaxbandit.rules.penalties import Exponential, Penalty
+from jaxbandit.rules.scores import Score
 
 
 @pytree

@@ -7,13 +7,13 @@ from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
 
-from jaxbandit.acquisition import weighted_sum
 from jaxbandit.algorithms.base import Arena, DualState, Scored, Seen
 from jaxbandit.core.declare import Array, PerConstraint, Scalar
 from jaxbandit.core.fields import Letter, positive
 from jaxbandit.core.pytree import pytree
-from jaxbandit.estimators import Bounds, Estimate, Strategy
-from jaxbandit.scores import Score
+from jaxbandit.numerics.ties import weighted_sum
+from jaxbandit.rules.estimators import Bounds, Estimate, Strategy
+from jaxbandit.rules.scores import Score
 
 
 @pytree

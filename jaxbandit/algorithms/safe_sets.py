@@ -9,7 +9,6 @@ from typing import Annotated, ClassVar
 import jax
 import jax.numpy as jnp
 
-from jaxbandit.acquisition import draw_uniformly, pick, restricted_to, tie_share
 from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Traits
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import Array, Indices, Key, PerConstraint, Scalar
@@ -17,8 +16,9 @@ from jaxbandit.core.doors import either
 from jaxbandit.core.fields import Letter, how_many_points, mask, nonnegative, points, positive, vector
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.status import Status
-from jaxbandit.estimators import Bounds
-from jaxbandit.safety import Expansion, Intervals, intervals, maximisers
+from jaxbandit.numerics.ties import draw_uniformly, pick, restricted_to, tie_share
+from jaxbandit.rules.estimators import Bounds
+from jaxbandit.rules.safety import Expansion, Intervals, intervals, maximisers
 
 at_least_one = vector("the number of a point each")
 # After this number of measurements of a seed, more measurements would change little.

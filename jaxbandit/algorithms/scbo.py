@@ -9,15 +9,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.acquisition import unit_box
 from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Seen
 from jaxbandit.core.declare import Array, Key, Scalar
 from jaxbandit.core.fields import From, Letter, positive, whole
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.domains import Box
 from jaxbandit.domains.finite import sobol_points
-from jaxbandit.estimators import Strategy, Thompson
-from jaxbandit.scores import Score
+from jaxbandit.numerics.ties import unit_box
+from jaxbandit.rules.estimators import Strategy, Thompson
+from jaxbandit.rules.scores import Score
 from jaxbandit.surrogates import Elsewhere
 
 # Mean number of coordinates of the best point that a candidate changes, in higher dimensions.

@@ -7,14 +7,14 @@ from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
 
-from jaxbandit.acquisition import weighted_sum
 from jaxbandit.algorithms.base import BeliefState, Scored
 from jaxbandit.core.declare import PerConstraint
 from jaxbandit.core.fields import Letter, nonnegative
 from jaxbandit.core.pytree import pytree
 from jaxbandit.core.status import Status
-from jaxbandit.estimators import Bounds, Estimate, Strategy
-from jaxbandit.scores import Score
+from jaxbandit.numerics.ties import weighted_sum
+from jaxbandit.rules.estimators import Bounds, Estimate, Strategy
+from jaxbandit.rules.scores import Score
 
 
 @pytree

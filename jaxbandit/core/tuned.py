@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.intervals import NORMAL_95
+from jaxbandit.numerics.intervals import NORMAL_95
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.acquisition import least_of_best
+from jaxbandit.numerics.ties import least_of_best
 
 if TYPE_CHECKING:
     from jax.extend import core

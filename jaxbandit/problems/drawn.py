@@ -13,12 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.ascent import ascend, to_edge
 from jaxbandit.core.declare import Array, Scalar, Table
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Box
 from jaxbandit.domains.finite import sobol_points
+from jaxbandit.numerics.ascent import ascend, to_edge
 from jaxbandit.problems.boxes import BASIN_DISTANCE, Certificate, OnBox
 from jaxbandit.problems.noise import Gaussian, Noise
 

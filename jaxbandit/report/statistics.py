@@ -20,10 +20,10 @@ from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import KeyOrSeed, checked
 from jaxbandit.core.fields import Check, numbers, whole
-from jaxbandit.core.intervals import half_width, standard_deviation
 from jaxbandit.core.status import healthy as healthy_trials
 from jaxbandit.engine import Trajectory
 from jaxbandit.host.memory import check_fits
+from jaxbandit.numerics.intervals import half_width, standard_deviation
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.results.dataset import ONE, RESULTS, OneResult, Results
 from jaxbandit.results.measured import results_of

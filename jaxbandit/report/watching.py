@@ -15,8 +15,8 @@ import xarray as xr
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import FilePath, checked
 from jaxbandit.core.fields import between, function
-from jaxbandit.core.intervals import NORMAL_95
 from jaxbandit.host.files import CannotWrite, reason_of, write_whole
+from jaxbandit.numerics.intervals import NORMAL_95
 from jaxbandit.report.html import MOST_LINES, Section, mean_pictures, page, parts_of, write_report
 from jaxbandit.report.session import write_session_report
 from jaxbandit.report.statistics import grouped

@@ -19,7 +19,6 @@ from jaxbandit.core.blocks import equal_blocks, map_blocks
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import describe, in_words
 from jaxbandit.core.declare import Array, KeyOrSeed
-from jaxbandit.core.intervals import half_width
 from jaxbandit.core.keys import Stream, pair_key, stream_key, typed
 from jaxbandit.core.pytree import canonicalise
 from jaxbandit.core.status import Status, healthy
@@ -29,6 +28,7 @@ from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Box
 from jaxbandit.feedback import Policy
 from jaxbandit.metrics import Tally, extend_tally, start_tally
+from jaxbandit.numerics.intervals import half_width
 from jaxbandit.problems import AbstractProblem, optimum
 from jaxbandit.results.dataset import METRICS, Contents, ResultRow, assembled, header, value_words
 from jaxbandit.surrogates import arithmetic

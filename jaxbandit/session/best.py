@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import ndtri
 
-from jaxbandit.acquisition import log_feasibility
 from jaxbandit.core.declare import Array
 from jaxbandit.core.status import Status
 from jaxbandit.domains import Box
 from jaxbandit.engine.trial import Setting
-from jaxbandit.scores import Score, best_of_box
+from jaxbandit.numerics.improvement import log_feasibility
+from jaxbandit.rules.scores import Score, best_of_box
 from jaxbandit.surrogates import Prediction
 from jaxbandit.surrogates.posterior import Belief
 

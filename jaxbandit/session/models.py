@@ -19,8 +19,8 @@ from jaxbandit.core.doors import warn
 from jaxbandit.core.pytree import replace
 from jaxbandit.domains import Box, Domain
 from jaxbandit.engine import InitialDesign
-from jaxbandit.estimators import Thompson
 from jaxbandit.kernels import Categorical, Kernel, Matern52, OnAxes, Scale
+from jaxbandit.rules.estimators import Thompson
 from jaxbandit.session.axes import Space
 from jaxbandit.session.journal import SessionError
 from jaxbandit.session.quantities import Outputs, Standard

@@ -13,7 +13,7 @@ import pytest
 import jaxbandit
 from jaxbandit import Anytime, Cbo, Config, Epbo, InvalidArgument, Scgp, Se2, Se3, Status, domains, kernels, penalties, problems
 from jaxbandit.engine import simulation
-from jaxbandit.estimators import Bounds
+from jaxbandit.rules.estimators import Bounds
 from tests.oracles import bandit, ucb_policies
 from tests.oracles import gaussian_process as gp
 from tests.support import panel

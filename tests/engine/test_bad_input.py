@@ -26,7 +26,7 @@ from jaxbandit import (
     widths,
 )
 from jaxbandit.engine import simulation
-from jaxbandit.estimators import Bounds
+from jaxbandit.rules.estimators import Bounds
 from tests.support import panel
 
 SE = kernels.SquaredExponential

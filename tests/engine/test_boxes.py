@@ -28,10 +28,10 @@ from jaxbandit import (
     surrogate,
 )
 from jaxbandit.algorithms.base import Algorithm, Arena, Scored
-from jaxbandit.ascent import ascend, to_edge
 from jaxbandit.core.pytree import canonicalise, pytree
-from jaxbandit.estimators import Estimate
-from jaxbandit.scores import Score, best_of_box, hilltops, spread
+from jaxbandit.numerics.ascent import ascend, to_edge
+from jaxbandit.rules.estimators import Estimate
+from jaxbandit.rules.scores import Score, best_of_box, hilltops, spread
 from jaxbandit.surrogates import Elsewhere
 from tests.oracles.gaussian_process import squared_exponential
 

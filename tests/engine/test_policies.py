@@ -16,7 +16,7 @@ import pytest
 import jaxbandit
 from jaxbandit import Anytime, Cbo, Config, Epbo, Rpol, Scgp, Se2, Se3, Unconstrained, domains, estimators, kernels, penalties, problems
 from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
-from jaxbandit.widths import ImprovedGPUCB
+from jaxbandit.rules.widths import ImprovedGPUCB
 from tests.oracles import bandit, policies, ucb_policies
 from tests.oracles import gaussian_process as gp
 from tests.support import panel, steps

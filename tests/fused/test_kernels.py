@@ -16,13 +16,13 @@ from jax.experimental.pallas import mosaic_gpu as pallas_gpu
 
 import jaxbandit
 from jaxbandit import domains, feedback, fused, kernels, problems
-from jaxbandit import scores as scoring
 from jaxbandit.algorithms.base import Algorithm, Arena, Observation, Scored
 from jaxbandit.core.pytree import canonicalise
 from jaxbandit.engine import arguments, programs, simulation
 from jaxbandit.engine.rounds import choose_point
 from jaxbandit.fused import gpu, plan, tpu
-from jaxbandit.scores import Score
+from jaxbandit.rules import scores as scoring
+from jaxbandit.rules.scores import Score
 from tests.support.algorithms import ALGORITHMS
 from tests.support.compiled import SCORED, Program, lowered
 

@@ -13,8 +13,8 @@ from scipy.optimize import minimize
 
 import jaxbandit as jb
 from jaxbandit import InvalidArgument, canonicalise, domains, kernels, problems
-from jaxbandit.ascent import to_edge
 from jaxbandit.core.keys import Stream, stream_key, trial_key
+from jaxbandit.numerics.ascent import to_edge
 from jaxbandit.problems.drawn import SEARCH
 
 BOX = domains.box({"a": (0.0, 2.0), "b": (-1.0, 1.0)}, candidates=16, starts=2, steps=3)

@@ -13,7 +13,7 @@ FILES = {
 }
 # What to look for, the file that it stands in, and what to use elsewhere.
 RULES = {
-    r"(?<![\d.])1\.96(?!\d)": ("jaxbandit/core/intervals.py", "half_width, or NORMAL_95"),
+    r"(?<![\d.])1\.96(?!\d)": ("jaxbandit/numerics/intervals.py", "half_width, or NORMAL_95"),
     r"\bFAILED\b": ("jaxbandit/core/status.py", "healthy"),
 }
 

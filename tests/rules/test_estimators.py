@@ -8,7 +8,7 @@ import pytest
 
 import jaxbandit
 from jaxbandit import domains, kernels, widths
-from jaxbandit.estimators import Bounds
+from jaxbandit.rules.estimators import Bounds
 from tests.support import posteriors
 
 # -- bounds --------------------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import jaxbandit
 from jaxbandit import widths
-from jaxbandit.estimators import Bounds
+from jaxbandit.rules.estimators import Bounds
 
 SETTINGS = settings(max_examples=30, derandomize=True, database=None)
 GAINS = np.array([0.0, 0.5, 40.0])

@@ -32,8 +32,8 @@ from jaxbandit.algorithms import Algorithm
 from jaxbandit.algorithms.base import Arena, Decision
 from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
 from jaxbandit.core.pytree import pytree
-from jaxbandit.estimators import Bounds
 from jaxbandit.feedback import Wait
+from jaxbandit.rules.estimators import Bounds
 from jaxbandit.session import Axis, Model, Session
 from jaxbandit.session.axes import Space
 from jaxbandit.session.learner import MANY

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxbandit import InitialDesign, Refitted, Unconstrained, domains, kernels, problems, ranged, simulate, surrogate
-from jaxbandit.estimators import Bounds
+from jaxbandit.rules.estimators import Bounds
 from jaxbandit.session import Axis, Model, Session
 
 ROUNDS, FIRST, EVERY, WIDTH, SIZE = 12, 8, 4, 3.0, 15

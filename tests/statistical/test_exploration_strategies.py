@@ -17,7 +17,7 @@ from scipy import stats
 
 import jaxbandit
 from jaxbandit import InvalidArgument, domains, estimators, kernels, problems
-from jaxbandit.estimators import Bounds, DiscreteGaussian, DiscreteUniform, Gaussian, Randomised, Thompson
+from jaxbandit.rules.estimators import Bounds, DiscreteGaussian, DiscreteUniform, Gaussian, Randomised, Thompson
 from jaxbandit.surrogates.features import DenseFeatures, ProductFeatures
 from tests.oracles import gaussian_process as gp
 from tests.support import panel

@@ -14,7 +14,7 @@ import pytest
 import jaxbandit
 from jaxbandit import SafeOpt, SgpUcb, StageOpt, domains, estimators, informed, kernels, problems, replace, safety
 from jaxbandit.core.sweep import gather_variants
-from jaxbandit.widths import ImprovedGPUCB
+from jaxbandit.rules.widths import ImprovedGPUCB
 from tests.oracles import gaussian_process as gp
 from tests.support import panel
 

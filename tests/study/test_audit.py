@@ -16,8 +16,8 @@ import jaxbandit
 from experiments.__main__ import main as command_line
 from jaxbandit import Oracle, RandomSearch, Rpol, SgpUcb, delays, estimators, feedback, informed, kernels, problems
 from jaxbandit.core.fields import per_axis, positive
+from jaxbandit.rules.widths import Censored
 from jaxbandit.study import Run, Study, audit
-from jaxbandit.widths import Censored
 from tests.oracles import bandit
 from tests.oracles import gaussian_process as gp
 from tests.support.audit_traces import (

@@ -22,8 +22,8 @@ import dataclasses
 from typing import ClassVar
 import jaxbandit as jb
 from jaxbandit.algorithms.base import BeliefState, Scored
-from jaxbandit.scores import Score
-from jaxbandit.estimators import Bounds, Strategy
+from jaxbandit.rules.scores import Score
+from jaxbandit.rules.estimators import Bounds, Strategy
 
 @jb.pytree
 class FixedPenalty(Scored[BeliefState]):

@@ -15,8 +15,8 @@ from jaxbandit import InvalidArgument, kernels, problems
 from jaxbandit.core.provenance import remember
 from jaxbandit.core.pytree import set_field, signature
 from jaxbandit.delays import Poisson
-from jaxbandit.estimators import Bounds
 from jaxbandit.feedback import Hallucinate, Wait
+from jaxbandit.rules.estimators import Bounds
 from jaxbandit.study import Keep, Model, Run, Study, from_table, grid, make_plan
 
 SINE = {"type": "sine", "points_per_axis": 5}

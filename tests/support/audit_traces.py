@@ -38,8 +38,8 @@ from jaxbandit import (
     penalties,
     problems,
 )
+from jaxbandit.rules.widths import ImprovedGPUCB
 from jaxbandit.study import Run, Study, audit
-from jaxbandit.widths import ImprovedGPUCB
 from tests.oracles import bandit, policies, ucb_policies
 from tests.oracles import gaussian_process as gp
 from tests.support import panel

@@ -13,8 +13,8 @@ import xarray as xr
 
 import jaxbandit
 from jaxbandit.delays import Poisson
-from jaxbandit.estimators import Bounds
 from jaxbandit.kernels import SquaredExponential
+from jaxbandit.rules.estimators import Bounds
 from jaxbandit.study import Model, Study, grid, make_plan, run_study
 
 TOML = """

@@ -14,14 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from jaxbandit import widths
 from jaxbandit.core import checks
 from jaxbandit.core.declare import Array, Declared, Key, Scalar
 from jaxbandit.core.fields import finite, one_function, per_constraint, positive, whole
 from jaxbandit.core.hints import missing
 from jaxbandit.core.pytree import float_dtype, pytree, static
+from jaxbandit.rules import widths
+from jaxbandit.rules.widths import WidthLike
 from jaxbandit.surrogates import AbstractSurrogate, Prediction
-from jaxbandit.widths import WidthLike
 
 __all__ = ["Bounds", "DiscreteGaussian", "DiscreteUniform", "Distribution", "Estimate", "Gaussian", "Randomised", "Strategy", "Thompson"]
 __dir__ = __all__.copy

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jaxbandit.core.intervals import half_width, standard_deviation
+from jaxbandit.numerics.intervals import half_width, standard_deviation
 
 
 @pytest.mark.parametrize("shape", [(7,), (7, 3), (2, 3, 4)])

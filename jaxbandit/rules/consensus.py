@@ -12,10 +12,10 @@ from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
 
-from jaxbandit.acquisition import squared_distance
 from jaxbandit.core.declare import Array, Declared, Scalar
 from jaxbandit.core.fields import Letter, positive
 from jaxbandit.core.pytree import pytree, replace
+from jaxbandit.numerics.ties import squared_distance
 
 __all__ = ["Agreement", "Consensus"]
 __dir__ = __all__.copy

@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.acquisition import everywhere, first, largest, pick
-from jaxbandit.ascent import Climb, ascend, to_edge
 from jaxbandit.core.declare import Array
 from jaxbandit.core.status import Status
 from jaxbandit.domains import Box
-from jaxbandit.estimators import Estimate
+from jaxbandit.numerics.ascent import Climb, ascend, to_edge
+from jaxbandit.numerics.ties import everywhere, first, largest, pick
+from jaxbandit.rules.estimators import Estimate
 
 T = TypeVar("T")
 

@@ -7,11 +7,11 @@ from typing import Annotated, ClassVar
 import jax
 import jax.numpy as jnp
 
-from jaxbandit.acquisition import nearly_best, restricted_to
 from jaxbandit.core.declare import Array, Declared, Key, PerConstraint
 from jaxbandit.core.fields import positive, whole
 from jaxbandit.core.pytree import pytree, static
-from jaxbandit.estimators import Bounds
+from jaxbandit.numerics.ties import nearly_best, restricted_to
+from jaxbandit.rules.estimators import Bounds
 from jaxbandit.surrogates import AbstractSurrogate, Prediction
 
 __all__ = ["Expansion", "Intervals", "intervals", "maximisers"]

@@ -11,9 +11,9 @@ import pytest
 
 import jaxbandit
 from jaxbandit import Bpe, Unconstrained, domains, kernels, replace, safety
-from jaxbandit.acquisition import nearly_best, pick
 from jaxbandit.algorithms import Arena, Observation
-from jaxbandit.estimators import Bounds
+from jaxbandit.numerics.ties import nearly_best, pick
+from jaxbandit.rules.estimators import Bounds
 from tests.support import posteriors
 
 DOMAIN = domains.grid([0.0, 0.0], [6.0, 6.0], 20)
