@@ -14,18 +14,7 @@ Sign rule everywhere: maximise the reward; a constraint holds where its value is
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from jaxbandit import (
-    algorithms,
-    delays,
-    domains,
-    feedback,
-    fused,
-    informed,
-    kernels,
-    metrics,
-    problems,
-    surrogates,
-)
+from jaxbandit import algorithms, delays, domains, feedback, fused, kernels, problems, surrogates
 from jaxbandit import numerics as acquisition
 from jaxbandit._version import __version__
 from jaxbandit.algorithms.registry import *  # noqa: F403
@@ -36,8 +25,9 @@ from jaxbandit.core.hints import missing
 from jaxbandit.core.pytree import canonicalise, pytree, replace, static
 from jaxbandit.core.status import Status, explain
 from jaxbandit.core.sweep import Sweep, sweep
-from jaxbandit.engine import Informed, InitialDesign, Trajectory, simulate
+from jaxbandit.engine import Informed, InitialDesign, Trajectory, informed, simulate
 from jaxbandit.host.cache import enable_cache
+from jaxbandit.results import metrics
 from jaxbandit.rules import consensus, estimators, penalties, safety, widths
 from jaxbandit.surrogates import Surrogate, ranged, surrogate
 
@@ -54,8 +44,8 @@ if TYPE_CHECKING:
     from jaxbandit import session as session
     from jaxbandit import study as study
     from jaxbandit import testing as testing
-    from jaxbandit.citations import cite as cite
     from jaxbandit.report.comparison import compare as compare
+    from jaxbandit.results.citations import cite as cite
     from jaxbandit.session import Session as Session
     from jaxbandit.session import Settled as Settled
     from jaxbandit.session import optimise as optimise
@@ -74,7 +64,7 @@ LATER = {
     " run_study spread sweeps_without_effect to_dataframe tune use_all_cores write_results write_whole",
     "testing": "check_algorithm check_delay check_kernel check_plot check_policy check_problem",
 }
-FROM = dict.fromkeys(("Session", "Settled", "optimise"), "session") | {"cite": "citations", "compare": "report.comparison"}
+FROM = dict.fromkeys(("Session", "Settled", "optimise"), "session") | {"cite": "results.citations", "compare": "report.comparison"}
 __dir__ = [*__all__, *FROM, *LATER].copy
 WITHIN = {module.__name__.rpartition(".")[2]: module.__all__ for module in (kernels, delays, problems, domains, estimators)}
 WITHIN |= {module: names.split() for module, names in LATER.items()}

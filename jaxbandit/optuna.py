@@ -31,11 +31,10 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from jaxbandit.algorithms import Algorithm
 from jaxbandit.core.checks import InvalidArgument, blaming, did_you_mean, short
 from jaxbandit.core.declare import KeyOrSeed, checked
-from jaxbandit.core.fields import Check, Words, each, exactly, function, label, numbers, path, text, whole
+from jaxbandit.core.fields import Check, Rounds, Words, each, exactly, function, label, numbers, path, text, whole
 from jaxbandit.core.keys import typed
 from jaxbandit.delays import Delay
 from jaxbandit.domains import MOST_POINTS, box
-from jaxbandit.engine.arguments import Rounds
 from jaxbandit.feedback import Policy
 from jaxbandit.host.cache import enable_unless_chosen
 from jaxbandit.problems.data import Constraint, Objective

@@ -19,9 +19,9 @@ from sphinx.util import logging
 import jaxbandit as jb
 from experiments.common.experiment import Experiment, Options, find_experiments
 from jaxbandit.algorithms.safe_sets import Safe
-from jaxbandit.citations import entries, in_words
 from jaxbandit.core.codec import words_of_fields
 from jaxbandit.core.declare import Role, parameters
+from jaxbandit.results.citations import entries, in_words
 
 LOGGER = logging.getLogger(__name__)
 ROOT = Path(__file__).parents[1]

@@ -11,8 +11,8 @@ from experiments.common.experiment import Options, with_defaults
 from experiments.shootout.arenas import PROBLEMS, START
 from experiments.zhou_ji_2022 import shared
 from experiments.zhou_ji_2022.scgp import bounds_of_instance
+from jaxbandit.engine.informed import BestPoint
 from jaxbandit.feedback import Censor, Hallucinate
-from jaxbandit.informed import BestPoint
 from jaxbandit.rules.estimators import Bounds, Randomised, Thompson
 from jaxbandit.rules.widths import Censored
 from jaxbandit.study import Run

@@ -12,7 +12,7 @@ import numpy as np
 import jaxbandit as jb
 from experiments.common.experiment import Options, spelling, study
 from jaxbandit import checks
-from jaxbandit.informed import SafestSeeds
+from jaxbandit.engine.informed import SafestSeeds
 from jaxbandit.kernels import Kernel, Scale, SquaredExponential
 from jaxbandit.report import plots
 from jaxbandit.rules.estimators import Bounds

@@ -267,7 +267,7 @@ def watch(args: argparse.Namespace) -> None:
 
 def cite(args: argparse.Namespace) -> None:
     """Print BibTeX for what a study uses: the command ``cite``."""
-    from jaxbandit.citations import cite as bibtex
+    from jaxbandit.results.citations import cite as bibtex
     from jaxbandit.study import from_toml, read_results
     from jaxbandit.study.trial import study_of
 

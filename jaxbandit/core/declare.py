@@ -83,7 +83,7 @@ class Role(Described):
     """Base of the classes of objects with one role, such as kernels.
 
     Attributes:
-      papers: the BibTeX keys in ``jaxbandit/references.bib`` of the papers behind the class, with the part of each, such as "sec. 3-4".
+      papers: the BibTeX keys in ``results/references.bib`` of the papers behind the class, with the part of each, such as "sec. 3-4".
       in_files: whether study files can name the subclasses that the package defines.
       called: the word of study files for an object of the role; by default the class's name in lower case.
       made_from: the table, or the call as a table, that made an object, where it is known; a changed copy has none.

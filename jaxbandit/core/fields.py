@@ -13,9 +13,9 @@ import dataclasses
 import inspect
 import os
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
@@ -554,3 +554,32 @@ def mapping(check: Check, words: str, *, least: int = 0) -> Check:
             check(f"{name}[{label!r}]", item)
 
     return Check(words, takes, verify)
+
+
+MOST_TRIALS = 2**31 - 1
+TRIALS_IN_WORDS = f"a whole number of trials from 1 to {MOST_TRIALS}, or a list of their numbers, each from 0 to {MOST_TRIALS}"
+
+
+def _are_trials(value: object) -> bool:
+    if isinstance(value, int | np.integer):
+        return not isinstance(value, bool) and bool(1 <= value <= MOST_TRIALS)
+    if isinstance(value, np.ndarray | jax.Array):
+        return bool(value.ndim == 1 and jax.dtypes.issubdtype(value.dtype, np.integer))
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray)
+
+
+def _check_trials(name: str, value: Any, place: Place) -> None:
+    if isinstance(value, int | np.integer):
+        return
+    if isinstance(value, range):
+        value = [value[0], value[-1]] if value else []
+    for number in np.asarray(value).tolist() if isinstance(value, np.ndarray | jax.Array) else value:
+        checks.integer(f"{name}: the number of a trial", number, least=0, most=MOST_TRIALS)
+    if not len(value):
+        raise InvalidArgument(f"{name}: the list of trial numbers is empty; must be {TRIALS_IN_WORDS}, got []")
+
+
+TRIALS = Check(TRIALS_IN_WORDS, _are_trials, _check_trials)
+
+Trials: TypeAlias = Annotated[int | Sequence[int], TRIALS]
+Rounds: TypeAlias = Annotated[int, whole(1, MOST_ROUNDS)]

@@ -1,7 +1,8 @@
 """The engine: many trials of an algorithm in one program."""
 
-from jaxbandit.engine.simulation import Trajectory, simulate
+from jaxbandit.engine.simulation import simulate
 from jaxbandit.engine.trial import Informed, InitialDesign
+from jaxbandit.results.trajectory import Trajectory
 
 __all__ = ["Informed", "InitialDesign", "Trajectory", "simulate"]
 __dir__ = __all__.copy

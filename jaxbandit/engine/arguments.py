@@ -14,7 +14,7 @@ from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.declare import Array, Device
 from jaxbandit.core.doors import setting
-from jaxbandit.core.fields import MOST_ROUNDS, Check, Place, each, function, of_class, whole
+from jaxbandit.core.fields import Place, each, function, of_class
 from jaxbandit.core.keys import round_key
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.sweep import gather_variants
@@ -26,27 +26,6 @@ from jaxbandit.problems import AbstractProblem
 from jaxbandit.surrogates import Surrogate
 
 ALMOST_SURELY = 1 - 1e-12
-MOST_TRIALS = 2**31 - 1
-TRIALS_IN_WORDS = f"a whole number of trials from 1 to {MOST_TRIALS}, or a list of their numbers, each from 0 to {MOST_TRIALS}"
-
-
-def _are_trials(value: object) -> bool:
-    if isinstance(value, int | np.integer):
-        return not isinstance(value, bool) and bool(1 <= value <= MOST_TRIALS)
-    if isinstance(value, np.ndarray | jax.Array):
-        return bool(value.ndim == 1 and jax.dtypes.issubdtype(value.dtype, np.integer))
-    return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray)
-
-
-def _check_numbers(name: str, value: Any, place: Place) -> None:
-    if isinstance(value, int | np.integer):
-        return
-    if isinstance(value, range):
-        value = [value[0], value[-1]] if value else []
-    for number in np.asarray(value).tolist() if isinstance(value, np.ndarray | jax.Array) else value:
-        checks.integer(f"{name}: the number of a trial", number, least=0, most=MOST_TRIALS)
-    if not len(value):
-        raise checks.InvalidArgument(f"{name}: the list of trial numbers is empty; must be {TRIALS_IN_WORDS}, got []")
 
 
 def _check_different(name: str, value: Any, place: Place) -> None:
@@ -57,11 +36,8 @@ def _check_different(name: str, value: Any, place: Place) -> None:
 
 SOME_DEVICES = each(of_class(jax.Device, "a device, such as jax.devices()[0]"), least=1)
 DIFFERENT_DEVICES = dataclasses.replace(SOME_DEVICES, allowed=f"{SOME_DEVICES.allowed}, none twice", verify=_check_different)
-TRIALS = Check(TRIALS_IN_WORDS, _are_trials, _check_numbers)
 INFORMED = function("(instance, algorithm, surrogate)")
 
-Trials: TypeAlias = Annotated[int | Sequence[int], TRIALS]
-Rounds: TypeAlias = Annotated[int, whole(1, MOST_ROUNDS)]
 Telling: TypeAlias = Annotated[Callable[..., Any], INFORMED]
 
 

@@ -21,8 +21,8 @@ from jaxbandit.core.keys import trial_key
 from jaxbandit.engine.arguments import Delays
 from jaxbandit.engine.cell import Cell, with_room
 from jaxbandit.engine.trial import Informed, InitialDesign, Record, TrialState, advance, begin, conclude, multipliers_of, prepare
-from jaxbandit.metrics import Curves, curves, healthy
 from jaxbandit.problems import AbstractProblem
+from jaxbandit.results.metrics import Curves, curves, healthy
 from jaxbandit.surrogates import Surrogate
 
 # These records store the multipliers after the last round, and every candidate.

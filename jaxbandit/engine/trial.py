@@ -18,7 +18,7 @@ from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.status import Status, healthy
 from jaxbandit.domains import MOST_POINTS, Box, Domain
 from jaxbandit.domains.finite import sobol_points
-from jaxbandit.engine import rounds
+from jaxbandit.engine import learner
 from jaxbandit.engine.arguments import Delays
 from jaxbandit.feedback import Feedback, Pending
 from jaxbandit.fused.plan import FusedKernel, play
@@ -134,9 +134,9 @@ def prepare(
 ) -> Setting:
     """Return the setting of a trial within the batch ``axis``."""
     algorithm, surrogate, delays = variant
-    with rounds.blaming(problem, "problem: {name}.sample must return an instance for a key"):
+    with learner.blaming(problem, "problem: {name}.sample must return an instance for a key"):
         instance = problem.sample(stream_key(key, Stream.PROBLEM))
-    rounds.check_instance(instance, problem)
+    learner.check_instance(instance, problem)
     if informed is not None:
         with checks.blaming("informed: must be a function of (instance, algorithm, surrogate) that JAX can trace"):
             told = informed(instance, algorithm, surrogate)
@@ -147,16 +147,16 @@ def prepare(
                 raise checks.InvalidArgument(f"informed: must return (algorithm, surrogate), got {checks.short(told)}")
     # The surrogate factorises once, before the rounds, because a length-scale may be traced.
     surrogate = surrogate.factorised()
-    learner: AbstractSurrogate = surrogate
+    bound: AbstractSurrogate = surrogate
     joint = False
     if delays is not None:
         joint = surrogate.outputs == 1 or algorithm.traits.joint_arrival
         separate = not (joint or delays.model.joint)
-        learner = delays.policy.bind(surrogate, separate_outputs=separate, capacity=delays.capacity, axis=axis)
+        bound = delays.policy.bind(surrogate, separate_outputs=separate, capacity=delays.capacity, axis=axis)
     return Setting(
         instance=instance,
         algorithm=algorithm,
-        arena=Arena(surrogate=learner, horizon=jnp.asarray(np.int32(horizon))),
+        arena=Arena(surrogate=bound, horizon=jnp.asarray(np.int32(horizon))),
         key=key,
         delays=delays,
         joint_arrival=joint,
@@ -175,19 +175,19 @@ def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Record]
         index, state = (place, state) if box is None else algorithm.place(arena, state, place)
         return algorithm.learn(arena, state, Observation(index=index, values=values)), index
 
-    with rounds.blaming(algorithm, "algorithm: {name}.init must return a state, a pytree of arrays, for an arena"):
+    with learner.blaming(algorithm, "algorithm: {name}.init must return a state, a pytree of arrays, for an arena"):
         state = jax.tree.map(jnp.asarray, algorithm.init(arena))
-        rounds.check_diagnostics(algorithm, arena, state)
+        learner.check_diagnostics(algorithm, arena, state)
     if initial.count:
         key = stream_key(setting.key, Stream.DESIGN)
-        places = initial.places(rounds.design_key(setting.key), instance.domain)
+        places = initial.places(learner.design_key(setting.key), instance.domain)
         drawn = jax.vmap(lambda n: instance.draw(round_key(key, n)))(jnp.arange(1, initial.count + 1, dtype=jnp.int32))
         values = jax.vmap(instance.observe)(places, drawn)
-        with rounds.blaming(algorithm, "algorithm: {name}.learn must return a state like the one it is given"):
+        with learner.blaming(algorithm, "algorithm: {name}.learn must return a state like the one it is given"):
             state, points = jax.lax.scan(learn, state, (places, values))
-        with rounds.blaming(algorithm, "algorithm: {name}.begin must return a state like the one it is given"):
+        with learner.blaming(algorithm, "algorithm: {name}.begin must return a state like the one it is given"):
             state = algorithm.begin(arena, state)
-        far = jax.vmap(functools.partial(rounds.surprises_at, arena.surrogate.model))(points, values)
+        far = jax.vmap(functools.partial(learner.surprises_at, arena.surrogate.model))(points, values)
     else:
         points, values = jnp.zeros((0,), jnp.int32), jnp.zeros((0, arena.constraints + 1), dtype)
         places = points if box is None else jnp.zeros((0, box.dimension), dtype)
@@ -228,7 +228,7 @@ class Round:
 
     def __init__(self, setting: Setting, record: str) -> None:
         self.setting, self.recorded = setting, RECORDED[record]
-        self.infinite = rounds.may_be_infinite(setting.algorithm.init(setting.arena))
+        self.infinite = learner.may_be_infinite(setting.algorithm.init(setting.arena))
 
     def __call__(self, now: TrialState, given: Given) -> tuple[TrialState, Record]:
         """Return the state after a round, and the round's record."""
@@ -236,7 +236,7 @@ class Round:
         shown, state, pending = self.shown(now.state), now.state, now.pending
         if algorithm.traits.sees_constraints:
             state = algorithm.reveal(arena, state, setting.instance.constraint_sample(given.noise), t)
-        choice = rounds.choose_point(algorithm, arena, state, t, given.key)
+        choice = learner.choose_point(algorithm, arena, state, t, given.key)
         point = choice.point
         values = setting.instance.observe(choice.place, given.noise)
         observation: Observation | Feedback = Observation(index=point, values=values)
@@ -246,7 +246,7 @@ class Round:
         state = algorithm.update(arena, choice.state, observation, t)
         status, failed, infeasible = self.flags(now.status, state, choice, values, given)
         timely = values if given.due is None else jnp.where(given.due <= arena.horizon, values, jnp.nan)
-        far = rounds.surprises_at(arena.surrogate.model, point, timely)
+        far = learner.surprises_at(arena.surrogate.model, point, timely)
         after = TrialState(
             state=state,
             pending=pending,
@@ -263,22 +263,22 @@ class Round:
         multipliers = multipliers_of(algorithm, state, self.setting.arena)
         return {"multipliers": multipliers, "length_scales": algorithm.diagnose(state).get("length_scales")}
 
-    def record(self, shown: Record, choice: rounds.Choice, values: Array) -> Record:
+    def record(self, shown: Record, choice: learner.Choice, values: Array) -> Record:
         """Return the recorded arrays of a round."""
         decision, domain = choice.decision, self.setting.instance.domain
         named = {"indices": choice.point, "values": values, "widths": decision.widths, "draws": decision.draws, **shown}
         named["points"] = domain.from_unit(decision.point) if isinstance(domain, Box) and decision.point is not None else None
         return {name: named[name] for name in self.recorded if named[name] is not None}
 
-    def flags(self, status: Array, state: object, choice: rounds.Choice, values: Array, given: Given) -> tuple[Array, Array, Array]:
+    def flags(self, status: Array, state: object, choice: learner.Choice, values: Array, given: Given) -> tuple[Array, Array, Array]:
         """Return the flags, whether the round failed, and whether it declared infeasibility."""
         # A GPU would run a reduction in a kernel of its own.
         others = {Status.NONFINITE_FEEDBACK: ~functools.reduce(jnp.logical_and, list(jnp.isfinite(values)))}
         if given.early is not None:
             others |= {Status.NEGATIVE_DELAY: given.early}
-        failures = rounds.faults(self.setting.arena, choice, state, self.infinite, others, before=~healthy(status))
+        failures = learner.faults(self.setting.arena, choice, state, self.infinite, others, before=~healthy(status))
         failed = functools.reduce(jnp.logical_or, failures.values())
-        flags = rounds.flags_raised(self.setting.algorithm, choice.decision, state)
+        flags = learner.flags_raised(self.setting.algorithm, choice.decision, state)
         raised = [is_so.astype(jnp.int32) * int(bit) for bit, is_so in failures.items()]
         return functools.reduce(jnp.bitwise_or, raised, status | flags), failed, (flags & int(Status.DECLARED_INFEASIBLE)) != 0
 
@@ -291,12 +291,12 @@ def advance(setting: Setting, trial: TrialState, first: Array | int, count: int,
     if setting.delays is not None:
         key = stream_key(setting.key, Stream.DELAY)
         due, early = setting.delays.draw(key, numbers, setting.arena.surrogate.outputs, joint=setting.joint_arrival)
-    keys = jax.vmap(rounds.policy_key, (None, 0))(setting.key, numbers)
+    keys = jax.vmap(learner.policy_key, (None, 0))(setting.key, numbers)
     noise = jax.vmap(lambda t: setting.instance.draw(round_key(stream_key(setting.key, Stream.NOISE), t)))(numbers)
     given = Given(numbers, keys, noise, due, early)
     if setting.kernel is not None:
         return _played_by_kernel(setting.kernel, setting, trial, given, one_round)
-    with rounds.blaming(setting.algorithm, "algorithm: {name}.update must return a state like the one it is given"):
+    with learner.blaming(setting.algorithm, "algorithm: {name}.update must return a state like the one it is given"):
         trial, seen = jax.lax.scan(one_round, trial, given)
     return trial, seen if due is None or record == "indices" else seen | {"arrivals": due}
 
@@ -313,15 +313,15 @@ def _played_by_kernel(
     def of_round(before: Any, after: Any, index: Array, bits: Array, widths: Array, given: Given) -> Any:
         point = jnp.minimum(index, arena.size - 1)
         values = instance.observe(point, given.noise)
-        choice = rounds.Choice(point, Decision(index=index, widths=widths, flags=bits), after)
-        far, seen = rounds.surprises_at(arena.surrogate.model, point, values), one_round.record(one_round.shown(before), choice, values)
+        choice = learner.Choice(point, Decision(index=index, widths=widths, flags=bits), after)
+        far, seen = learner.surprises_at(arena.surrogate.model, point, values), one_round.record(one_round.shown(before), choice, values)
         return one_round.flags(jnp.int32(0), after, choice, values, given), far, seen
 
     of_rounds = jax.vmap(of_round)(played.before, played.after, played.indices, played.bits, played.widths, given)
     (status, failed, infeasible), far, seen = of_rounds
 
     later = given.number > jnp.where(jnp.any(failed), given.number[jnp.argmax(failed)], given.number[-1])
-    status = jnp.where(later | ~healthy(trial.status), status & ~rounds.SYMPTOMS, status)
+    status = jnp.where(later | ~healthy(trial.status), status & ~learner.SYMPTOMS, status)
 
     def first(before: Array, of_rounds: Array) -> Array:
         number = given.number[jnp.argmax(of_rounds)]
@@ -350,8 +350,8 @@ SHOWN = ("multipliers", "flags", "length_scales", "candidates", "evaluations")
 def conclude(setting: Setting, trial: TrialState, *, whole: bool = False) -> Record:
     """Return a trial's final quantities, with large arrays if ``whole``."""
     lost, status = None if trial.pending is None else trial.pending.lost, trial.status
-    if rounds.goes_by_prior(setting.algorithm, setting.arena.surrogate.model):
-        status = status | jnp.where(rounds.is_far(trial.surprises), int(Status.FAR_FROM_PRIOR), 0)
+    if learner.goes_by_prior(setting.algorithm, setting.arena.surrogate.model):
+        status = status | jnp.where(learner.is_far(trial.surprises), int(Status.FAR_FROM_PRIOR), 0)
     if lost is not None:
         status = status | jnp.where(jnp.any(lost > 0), int(Status.FEEDBACK_LOST), 0)
     shown = setting.algorithm.diagnose(trial.state)

@@ -9,11 +9,11 @@ antithetic pairs of trials on common random numbers. ``jax.grad``, ``jax.jit`` a
     value, gradient = jax.value_and_grad(loss)(params, jax.random.key(0))
 """
 
-from jaxbandit.core.tuned import Candidate, Tuned
 from jaxbandit.gradients import smoothed
 from jaxbandit.gradients.descend import descend, logarithms
 from jaxbandit.gradients.replay import Replay, replay
 from jaxbandit.gradients.smoothed import *  # noqa: F403
+from jaxbandit.results.search import Candidate, Tuned
 
 __all__ = ["Candidate", "Replay", "Tuned", "descend", "logarithms", "replay", *smoothed.__all__]
 __dir__ = __all__.copy

@@ -23,9 +23,9 @@ from jaxbandit.core.declare import Array, KeyOrSeed, Scalar, checked, parameters
 from jaxbandit.core.fields import Words, between, positive, whole
 from jaxbandit.core.fields import text as text_check
 from jaxbandit.core.pytree import float_dtype, replace, set_field
-from jaxbandit.core.tuned import Candidate, Tuned
 from jaxbandit.gradients.smoothed import Params, SmoothedLoss, SubjectTo
 from jaxbandit.numerics.intervals import NORMAL_95
+from jaxbandit.results.search import Candidate, Tuned
 from jaxbandit.surrogates import RangedSurrogate, Surrogate
 
 # The path of a field of the model begins so, as in study files.

@@ -21,17 +21,17 @@ from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, blaming, is_traced
 from jaxbandit.core.declare import Array, Declared, Key, KeyOrSeed, Scalar, check_fields, checked
-from jaxbandit.core.fields import Described, between, finite, function, integers_from, nonnegative, numbers, vector, whole
+from jaxbandit.core.fields import Described, Rounds, between, finite, function, integers_from, nonnegative, numbers, vector, whole
 from jaxbandit.core.keys import typed
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, static
 from jaxbandit.delays import Delay
 from jaxbandit.engine import InitialDesign
-from jaxbandit.engine.arguments import Rounds, Telling, plan_delays
+from jaxbandit.engine.arguments import Telling, plan_delays
 from jaxbandit.engine.cell import check_run
 from jaxbandit.engine.programs import measure_each
 from jaxbandit.feedback import Policy
-from jaxbandit.metrics import Curves
 from jaxbandit.problems import AbstractProblem
+from jaxbandit.results.metrics import Curves
 from jaxbandit.surrogates import Surrogate, arithmetic
 from jaxbandit.surrogates.precision import require
 

@@ -19,7 +19,7 @@ from jaxbandit.core.text import aligned, html_table
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.report import statistics
 from jaxbandit.report.tables import PANELS, WORDS, decimals, summary_rows
-from jaxbandit.results.measured import RunSummary
+from jaxbandit.results.summary import RunSummary
 
 if TYPE_CHECKING:
     from jaxbandit.host.figures import Drawing

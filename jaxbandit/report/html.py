@@ -32,7 +32,7 @@ from jaxbandit.report.sweeps import sweep, sweeps_of, win_map
 from jaxbandit.report.tables import PANELS, decimals, latex_table, summary_rows, with_half, write_csv
 from jaxbandit.results.dataset import RESULTS, Results, flags_in_words, sweeps_without_effect
 from jaxbandit.results.files import read_results
-from jaxbandit.results.measured import groups_of, legend_of, measures_shown, note_of
+from jaxbandit.results.summary import groups_of, legend_of, measures_shown, note_of
 
 __all__ = ["render", "write_report"]
 __dir__ = __all__.copy

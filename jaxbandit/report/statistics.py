@@ -26,7 +26,7 @@ from jaxbandit.host.memory import check_fits
 from jaxbandit.numerics.intervals import half_width, standard_deviation
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.results.dataset import ONE, RESULTS, OneResult, Results
-from jaxbandit.results.measured import results_of
+from jaxbandit.results.summary import results_of
 
 __all__ = [
     "elapsed", "final_values", "growth_exponent", "half_width", "healthy", "healthy_values", "holm", "over_trials", "paired_differences",

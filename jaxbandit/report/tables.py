@@ -17,7 +17,7 @@ from jaxbandit.core.text import aligned, filled
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.report.statistics import Given, elapsed, results_at_hand
 from jaxbandit.results.dataset import LABELS, to_dataframe
-from jaxbandit.results.measured import COLUMNS, RunSummary, measures_shown, note_of, summary_row, summary_text
+from jaxbandit.results.summary import COLUMNS, RunSummary, measures_shown, note_of, summary_row, summary_text
 
 __all__ = ["COLUMNS", "aligned", "filled", "latex_table", "summary_rows", "text_table", "to_dataframe", "write_csv"]
 __dir__ = __all__.copy

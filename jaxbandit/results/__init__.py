@@ -1,1 +1,1 @@
-"""Variables, measures, summaries and files of the results of runs."""
+"""Records, variables, measures, summaries, papers and files of the results of runs."""

@@ -24,8 +24,8 @@ from jaxbandit.core.status import Status
 from jaxbandit.core.status import flags_in_words as status_in_words
 from jaxbandit.delays import NEVER
 from jaxbandit.domains import Box
-from jaxbandit.metrics import Curves
 from jaxbandit.problems import AbstractProblem
+from jaxbandit.results.metrics import Curves
 
 METRICS = tuple(field.name for field in dataclasses.fields(Curves))
 # The reward of the best mixed policy stays in float64 until strong regret is computed.

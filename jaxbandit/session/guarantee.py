@@ -16,7 +16,7 @@ import numpy as np
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.doors import either, warn
 from jaxbandit.engine import InitialDesign
-from jaxbandit.engine.rounds import UNLIKELY
+from jaxbandit.engine.learner import UNLIKELY
 from jaxbandit.kernels import Kernel
 from jaxbandit.session.axes import ON_GRID, Space
 from jaxbandit.session.history import HistoryRow

@@ -1,4 +1,4 @@
-"""Course of a session: the learner in its rounds, those of :mod:`jaxbandit.engine.rounds`.
+"""Course of a session: the learner in its rounds, those of :mod:`jaxbandit.engine.learner`.
 
 A round begins when a point is asked for and ends when the next one is. What is told in between arrives at its end, so that a session which
 is told what a simulation observes, when it observes it, makes the same choices.
@@ -21,7 +21,7 @@ from jaxbandit.core.declare import Array
 from jaxbandit.core.pytree import replace
 from jaxbandit.core.status import Status, healthy
 from jaxbandit.domains import Box, Domain
-from jaxbandit.engine.rounds import choose_point, faults, flags_raised, goes_by_prior, is_far, may_be_infinite, policy_key, surprises_at
+from jaxbandit.engine.learner import choose_point, faults, flags_raised, goes_by_prior, is_far, may_be_infinite, policy_key, surprises_at
 from jaxbandit.engine.trial import Setting, Surprises
 from jaxbandit.feedback import DelayedSurrogate, Pending
 from jaxbandit.feedback.learner import BESIDE
@@ -95,7 +95,7 @@ def _placed(setting: Setting, state: Any, index: Array, place: Array) -> object:
 
 
 def _far(setting: Setting, indices: Array, values: Array) -> Surprises:
-    """Return how many of ``values [n, k]`` at points are unlikely, see :func:`~jaxbandit.engine.rounds.surprises_at`; NaN is not there."""
+    """Return how many of ``values [n, k]`` at points are unlikely, see :func:`~jaxbandit.engine.learner.surprises_at`; NaN is not there."""
     each = jax.vmap(functools.partial(surprises_at, setting.arena.surrogate.model))(indices, values)
     counts: Surprises = jax.tree.map(lambda which: jnp.sum(which, axis=0, dtype=jnp.int32), each)
     return counts

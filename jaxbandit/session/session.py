@@ -23,7 +23,7 @@ from jaxbandit.core.status import Status, explain, flags_in_words, healthy
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Box, Domain
 from jaxbandit.engine import InitialDesign
-from jaxbandit.engine.rounds import UNLIKELY
+from jaxbandit.engine.learner import UNLIKELY
 from jaxbandit.feedback import Policy
 from jaxbandit.host.cache import enable_unless_chosen
 from jaxbandit.host.memory import bound_programs

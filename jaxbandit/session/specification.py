@@ -17,15 +17,15 @@ from jaxbandit.core.checks import InvalidArgument, check_known, naming, short
 from jaxbandit.core.codec import Plain, Table, digest, exact, from_fields, from_plain, name_of, to_plain, word_of
 from jaxbandit.core.declare import Array, FilePath, Key, KeyOrSeed, check_fields, checked
 from jaxbandit.core.doors import either, setting
-from jaxbandit.core.fields import Described, Words, label, scalar, whole
+from jaxbandit.core.fields import Described, Rounds, Words, label, scalar, whole
 from jaxbandit.core.keys import trial_key, typed
 from jaxbandit.core.pytree import pytree
 from jaxbandit.delays import LONGEST_DELAY, Delay, NoDelay
 from jaxbandit.domains import Box, Domain
 from jaxbandit.engine import InitialDesign
-from jaxbandit.engine.arguments import Delays, Rounds
+from jaxbandit.engine.arguments import Delays
 from jaxbandit.engine.cell import Cell, in_one_block, with_room
-from jaxbandit.engine.rounds import design_key
+from jaxbandit.engine.learner import design_key
 from jaxbandit.engine.trial import Setting
 from jaxbandit.feedback import Hallucinate, Policy, Wait
 from jaxbandit.host.files import toml_table

@@ -15,9 +15,9 @@ from jaxbandit.core.fields import anything
 from jaxbandit.core.text import filled
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain
+from jaxbandit.engine.informed import Rule
 from jaxbandit.feedback import Policy
 from jaxbandit.host.user_code import load
-from jaxbandit.informed import Rule
 from jaxbandit.kernels import Kernel
 from jaxbandit.problems import AbstractProblem, Noise
 

@@ -23,10 +23,10 @@ from jaxbandit.core.pytree import canonicalise, float_dtype, signature
 from jaxbandit.domains import Box
 from jaxbandit.engine.programs import advance_all, begin_all, conclude_all, play_all
 from jaxbandit.host.memory import MADE, bound_programs, cores
-from jaxbandit.metrics import Tally, start_tally
 from jaxbandit.problems import best_mixed_policy
 from jaxbandit.results.dataset import MIXED, Arrays, Contents
-from jaxbandit.results.measured import measure_all
+from jaxbandit.results.metrics import Tally, start_tally
+from jaxbandit.results.summary import measure_all
 from jaxbandit.study.files import AT_WORK, Files
 from jaxbandit.study.plan import Batch, Plan, PlannedCell
 from jaxbandit.study.study import sampled

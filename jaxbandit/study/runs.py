@@ -16,15 +16,28 @@ from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import Table, as_given, digest, from_plain, from_value, origin_of, stable, to_fields
 from jaxbandit.core.declare import PerAxis, PerOutput, check_fields, checked
-from jaxbandit.core.fields import AtLeast, Check, Described, Words, between, choice, finite_numbers, of_class, positive_numbers, text, whole
+from jaxbandit.core.fields import (
+    AtLeast,
+    Check,
+    Described,
+    Rounds,
+    Words,
+    between,
+    choice,
+    finite_numbers,
+    of_class,
+    positive_numbers,
+    text,
+    whole,
+)
 from jaxbandit.core.pytree import set_field
 from jaxbandit.core.sweep import combinations
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Domain
 from jaxbandit.engine import InitialDesign
-from jaxbandit.engine.arguments import Rounds, Telling
+from jaxbandit.engine.arguments import Telling
+from jaxbandit.engine.informed import Rule
 from jaxbandit.feedback import Policy
-from jaxbandit.informed import Rule
 from jaxbandit.kernels import Kernel
 from jaxbandit.problems import AbstractProblem, FullInformation, full_information
 from jaxbandit.problems.data import rows_of_csv

@@ -20,7 +20,7 @@ from jaxbandit.core.checks import InvalidArgument, check_known, did_you_mean, na
 from jaxbandit.core.codec import Plain, Table, as_given, check_table, digest, from_fields, in_words, origin_of, says_all, stable, to_fields
 from jaxbandit.core.declare import Array, FilePath, Key, check_fields, checked, parameters
 from jaxbandit.core.doors import setting
-from jaxbandit.core.fields import INT32_MAX, MOST_ROUNDS, Check, Described, boolean, check_seed, of_class, whole
+from jaxbandit.core.fields import INT32_MAX, MOST_ROUNDS, Check, Described, Rounds, boolean, check_seed, of_class, whole
 from jaxbandit.core.keys import Stream, stream_key, trial_key
 from jaxbandit.core.pytree import canonicalise, float_dtype, replace
 from jaxbandit.core.sweep import Sweep
@@ -28,7 +28,7 @@ from jaxbandit.core.text import html_table
 from jaxbandit.delays import NoDelay
 from jaxbandit.domains import Box
 from jaxbandit.engine import InitialDesign, Trajectory, simulate
-from jaxbandit.engine.arguments import Rounds, at_once, kernel_of
+from jaxbandit.engine.arguments import at_once, kernel_of
 from jaxbandit.engine.cell import refreshed_in_time, with_room
 from jaxbandit.fused.plan import FusedKernel
 from jaxbandit.host.files import toml_table

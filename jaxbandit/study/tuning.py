@@ -14,8 +14,8 @@ from jaxbandit.core import checks
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import function, whole
 from jaxbandit.core.sweep import combinations, sweep
-from jaxbandit.core.tuned import Candidate, Tuned
-from jaxbandit.metrics import Curves, curves, healthy
+from jaxbandit.results.metrics import Curves, curves, healthy
+from jaxbandit.results.search import Candidate, Tuned
 from jaxbandit.study.runs import Run, Values
 from jaxbandit.study.study import Study, in_its_arithmetic
 

@@ -127,7 +127,7 @@ def _check_run(name: str, algorithm: Algorithm, model: Surrogate, rounds: int) -
     """Check that two trials run without a fault, and equally each time."""
     from jaxbandit import problems
     from jaxbandit.engine import simulate
-    from jaxbandit.metrics import healthy
+    from jaxbandit.results.metrics import healthy
 
     rng = np.random.default_rng(3)
     tables = rng.standard_normal((model.outputs, model.domain.size))

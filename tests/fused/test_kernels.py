@@ -19,7 +19,7 @@ from jaxbandit import domains, feedback, fused, kernels, problems
 from jaxbandit.algorithms.base import Algorithm, Arena, Observation, Scored
 from jaxbandit.core.pytree import canonicalise
 from jaxbandit.engine import arguments, programs, simulation
-from jaxbandit.engine.rounds import choose_point
+from jaxbandit.engine.learner import choose_point
 from jaxbandit.fused import gpu, plan, tpu
 from jaxbandit.rules import scores as scoring
 from jaxbandit.rules.scores import Score

@@ -21,7 +21,7 @@ import jaxbandit
 from jaxbandit import InvalidArgument, kernels, problems, simulate
 from jaxbandit.core import fields
 from jaxbandit.core.declare import parameters
-from jaxbandit.engine.arguments import TRIALS
+from jaxbandit.core.fields import TRIALS
 from jaxbandit.host import figures
 from jaxbandit.session.axes import Axis
 from jaxbandit.session.views import Reading
@@ -30,26 +30,26 @@ from tests.support.refusals import refused
 
 MODULES = [
     *(
-        "acquisition",
-        "consensus",
+        "numerics",
+        "rules.consensus",
         "delays",
         "domains",
-        "estimators",
+        "rules.estimators",
         "feedback",
         "fused",
         "gradients",
-        "informed",
+        "engine.informed",
         "kernels",
         "core.keys",
-        "metrics",
-        "penalties",
+        "results.metrics",
+        "rules.penalties",
     ),
     *(
         "problems",
-        "safety",
+        "rules.safety",
         "surrogates",
         "surrogates.evidence",
-        "widths",
+        "rules.widths",
         "algorithms",
         "core.status",
         "engine",

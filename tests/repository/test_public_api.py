@@ -108,7 +108,7 @@ def test_completion_shows_public_names_only():
         seen.add(module.__name__)
         assert module is jaxbandit or dir(module) == sorted(module.__all__), module.__name__
         left += [value for name in dir(module) if inspect.ismodule(value := getattr(module, name)) and value.__name__ not in seen]
-    assert {"jaxbandit.metrics", "jaxbandit.core.status", "jaxbandit.report.plots"} <= seen and len(seen) > 25
+    assert {"jaxbandit.results.metrics", "jaxbandit.core.status", "jaxbandit.report.plots"} <= seen and len(seen) > 25
 
 
 def test_import_starts_no_device(loaded):
@@ -149,7 +149,7 @@ def test_what_counts_as_a_summary():
 
 def test_the_main_modules_declare_their_names():
     main = {"jaxbandit", "jaxbandit.kernels", "jaxbandit.domains", "jaxbandit.problems", "jaxbandit.surrogates", "jaxbandit.rules.widths"}
-    main |= {"jaxbandit.rules.estimators", "jaxbandit.numerics", "jaxbandit.algorithms", "jaxbandit.engine", "jaxbandit.metrics"}
+    main |= {"jaxbandit.rules.estimators", "jaxbandit.numerics", "jaxbandit.algorithms", "jaxbandit.engine", "jaxbandit.results.metrics"}
     assert main <= set(WITH_ALL)
 
 

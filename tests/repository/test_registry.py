@@ -12,9 +12,9 @@ import pytest
 import jaxbandit
 from experiments.common.experiment import spelling
 from jaxbandit.algorithms import ALGORITHMS
-from jaxbandit.citations import cite, entries, in_words
 from jaxbandit.core.codec import to_plain
 from jaxbandit.core.declare import Role
+from jaxbandit.results.citations import cite, entries, in_words
 from jaxbandit.study import Run, Study
 from tests.support.algorithms import ALGORITHMS as CONFORMING
 from tests.support.paths import ROOT

@@ -50,7 +50,9 @@ def declared_classes(kind: type = Declared) -> Iterator[type]:
         yield from declared_classes(own)
 
 
-CLASSES = {f"{'.'.join(kind.__module__.split('.')[:2])}.{kind.__name__}": kind for kind in declared_classes()}  # by part of the package
+# The classes by the public module that defines them, or else by their part of the package.
+NAMED = {module.__name__: name for name in jaxbandit.__all__ if inspect.ismodule(module := getattr(jaxbandit, name))}
+CLASSES = {f"jaxbandit.{NAMED.get(kind.__module__, kind.__module__.split('.')[1])}.{kind.__name__}": kind for kind in declared_classes()}
 
 
 @functools.cache

@@ -17,7 +17,7 @@ import numpy as np
 import jaxbandit
 from jaxbandit.algorithms import Arena, Observation
 from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
-from jaxbandit.engine.rounds import choose_point, faults, flags_raised, may_be_infinite, policy_key
+from jaxbandit.engine.learner import choose_point, faults, flags_raised, may_be_infinite, policy_key
 from jaxbandit.engine.trial import multipliers_of
 from jaxbandit.surrogates.posterior import AbstractSurrogate, HasGain, Prediction
 from tests.oracles import bandit

@@ -27,10 +27,10 @@ from jaxbandit.core.text import aligned, filled, html_table
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Box
 from jaxbandit.feedback import Policy
-from jaxbandit.metrics import Tally, extend_tally, start_tally
 from jaxbandit.numerics.intervals import half_width
 from jaxbandit.problems import AbstractProblem, optimum
 from jaxbandit.results.dataset import METRICS, Contents, ResultRow, assembled, header, value_words
+from jaxbandit.results.metrics import Tally, extend_tally, start_tally
 from jaxbandit.surrogates import arithmetic
 
 if TYPE_CHECKING:

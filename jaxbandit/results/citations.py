@@ -16,7 +16,7 @@ from jaxbandit.algorithms.registry import ALGORITHMS
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import Role
 from jaxbandit.core.sweep import Sweep
-from jaxbandit.engine import Trajectory
+from jaxbandit.results.trajectory import Trajectory
 
 
 @functools.cache
