@@ -19,8 +19,8 @@ from jaxbandit.delays import Delay
 from jaxbandit.feedback import DelayedSurrogate, Policy, Wait
 from jaxbandit.feedback.learner import LatePosterior
 from jaxbandit.surrogates import AbstractSurrogate, BoxSurrogate, Prior, RangedSurrogate, RefittedBox, RefittedPosterior, RefittedSurrogate
+from jaxbandit.surrogates.boxes.pool import Pool
 from jaxbandit.surrogates.evidence.density import LEARNING
-from jaxbandit.surrogates.pool import Pool
 
 
 class Wrapper(Algorithm[S]):

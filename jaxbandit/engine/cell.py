@@ -25,7 +25,7 @@ from jaxbandit.problems import AbstractProblem
 from jaxbandit.problems.base import without_name
 from jaxbandit.results.dataset import output_names
 from jaxbandit.surrogates import BoxSurrogate, Surrogate
-from jaxbandit.surrogates.pool import ROOM_STEP
+from jaxbandit.surrogates.boxes.pool import ROOM_STEP
 from jaxbandit.surrogates.rows import RowCache
 
 NOISE_OFF = 100

@@ -31,7 +31,7 @@ from jaxbandit.problems.base import AbstractProblem, Family, Problem
 from jaxbandit.problems.boxes import check_noise
 from jaxbandit.problems.drawn import BoxDraw, Waves, instance, search_points, values_of
 from jaxbandit.problems.noise import Gaussian, Noise, Noiseless
-from jaxbandit.surrogates.pool import prior_draw
+from jaxbandit.surrogates.boxes.pool import prior_draw
 
 __all__ = ["gp_draws", "gp_draws_infeasible"]
 

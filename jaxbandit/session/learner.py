@@ -28,8 +28,8 @@ from jaxbandit.feedback.learner import BESIDE
 from jaxbandit.session.axes import Place
 from jaxbandit.session.best import believed_at, best_place
 from jaxbandit.surrogates import Prediction, arithmetic
-from jaxbandit.surrogates.boxes import Noting
-from jaxbandit.surrogates.pool import with_next
+from jaxbandit.surrogates.boxes.pool import with_next
+from jaxbandit.surrogates.boxes.posterior import Noting
 
 # Points known before round 1 of which more are learnt all at once on a box; one after the other a thousand take a minute.
 MANY = 64

@@ -44,7 +44,7 @@ from jaxbandit.problems.data import rows_of_csv
 from jaxbandit.results.dataset import value_words
 from jaxbandit.surrogates import PRECISIONS, Surrogate, ranged, surrogate
 from jaxbandit.surrogates.choose import FORM_NAMES, VARIANCE_IN_FILES
-from jaxbandit.surrogates.ranges import with_length_scale
+from jaxbandit.surrogates.evidence.ranges import with_length_scale
 
 LONGEST_LABEL = 1000
 MODEL = "model."

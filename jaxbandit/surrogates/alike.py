@@ -12,7 +12,7 @@ import numpy as np
 from jaxbandit.core.declare import Array
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.kernels import Kernel
-from jaxbandit.surrogates.pool import BoxForm, OwnPoints
+from jaxbandit.surrogates.boxes.pool import BoxForm, OwnPoints
 
 P = TypeVar("P", bound=OwnPoints)
 T = TypeVar("T")

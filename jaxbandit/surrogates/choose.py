@@ -31,12 +31,12 @@ from jaxbandit.domains import Box, Domain, tabulate
 from jaxbandit.host.memory import check_fits
 from jaxbandit.kernels import Categorical, Constant, Gram, Kernel, White, check_covariance, parts_on_axes, same
 from jaxbandit.surrogates import precision as rules
-from jaxbandit.surrogates.box_features import BoxFeatures, box_features
-from jaxbandit.surrogates.boxes import BoxSurrogate
+from jaxbandit.surrogates.boxes.features import BoxFeatures, box_features
+from jaxbandit.surrogates.boxes.pool import Pool
+from jaxbandit.surrogates.boxes.posterior import BoxSurrogate
 from jaxbandit.surrogates.evidence import Prior, fit
 from jaxbandit.surrogates.evidence.fitting import paths, with_arrays
 from jaxbandit.surrogates.features import DenseFeatures, ProductFeatures, affordable_rank, dense_features, prior_variance, product_features
-from jaxbandit.surrogates.pool import Pool
 from jaxbandit.surrogates.posterior import Surrogate
 from jaxbandit.surrogates.precision import HORIZON_IF_UNKNOWN, PRECISIONS, SHARE_LEFT_OUT, Need, arithmetic, in_force, warn_of_float32
 from jaxbandit.surrogates.rows import RowCache, row_cache

@@ -19,8 +19,8 @@ from jaxbandit.core.text import fields_in_brief, html_fields
 from jaxbandit.domains import Box, Domain
 from jaxbandit.domains.finite import in_words
 from jaxbandit.kernels import Kernel
+from jaxbandit.surrogates.boxes.pool import with_next
 from jaxbandit.surrogates.features import Form
-from jaxbandit.surrogates.pool import with_next
 from jaxbandit.surrogates.precision import Need, in_step, least_variances, needed, require
 
 __all__ = ["AbstractSurrogate", "Posterior", "Prediction", "Step", "Surrogate"]

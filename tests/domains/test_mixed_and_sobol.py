@@ -11,7 +11,7 @@ import pytest
 
 import jaxbandit
 from jaxbandit import InvalidArgument, domains, kernels
-from jaxbandit.surrogates.ranges import with_length_scale
+from jaxbandit.surrogates.evidence.ranges import with_length_scale
 from tests.oracles import gaussian_process as gp
 
 MIXED = domains.mixed({"dose": [0.1, 0.4, 0.9], "catalyst": ["Pd", "Ni", "Cu"], "stirred": ("no", "yes")})

@@ -9,7 +9,7 @@ import pytest
 
 from jaxbandit import InvalidArgument, domains, kernels, surrogate
 from jaxbandit.surrogates import BoxSurrogate, Posterior
-from jaxbandit.surrogates.pool import MIN_LOOPED_POINTS, ROOM_STEP, PoolState, padded_product
+from jaxbandit.surrogates.boxes.pool import MIN_LOOPED_POINTS, ROOM_STEP, PoolState, padded_product
 from tests.oracles.gaussian_process import matern52, posterior, squared_exponential
 
 DIMENSION, SEEN, ELSEWHERE = 3, 20, 7  # observations in more than one block

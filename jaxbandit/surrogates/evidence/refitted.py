@@ -21,9 +21,9 @@ from jaxbandit.domains import Domain
 from jaxbandit.kernels import Scale
 from jaxbandit.surrogates.evidence.density import MEAN, NOISE, Collapsed, Prior, learned
 from jaxbandit.surrogates.evidence.fitting import Bounds, Fit, Search, maximise, paths
+from jaxbandit.surrogates.evidence.ranges import NystroemFeatures, RangedSurrogate, length_scales, with_length_scale
 from jaxbandit.surrogates.posterior import AbstractSurrogate, HasGain, Posterior, Prediction, Surrogate
 from jaxbandit.surrogates.precision import in_step
-from jaxbandit.surrogates.ranges import NystroemFeatures, RangedSurrogate, length_scales, with_length_scale
 
 __all__ = ["RefittedPosterior", "RefittedSurrogate"]
 

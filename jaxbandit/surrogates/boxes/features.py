@@ -17,8 +17,8 @@ import numpy as np
 from jaxbandit.core.declare import Array, Key, Scalar, Table
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.kernels import Kernel
+from jaxbandit.surrogates.boxes.pool import BoxForm, OwnPoints
 from jaxbandit.surrogates.features import DenseFeatures, affordable_rank, matmul, pivots
-from jaxbandit.surrogates.pool import BoxForm, OwnPoints
 
 
 @pytree

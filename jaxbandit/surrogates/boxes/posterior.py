@@ -16,8 +16,8 @@ from jaxbandit.core.fields import each_axis, numbers, table_of_points
 from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.domains import Box
 from jaxbandit.surrogates.alike import Alike, alike, in_order, members, of, side_by_side
+from jaxbandit.surrogates.boxes.pool import Pool, PoolState, added
 from jaxbandit.surrogates.features import Form, prior_variance
-from jaxbandit.surrogates.pool import Pool, PoolState, added
 from jaxbandit.surrogates.posterior import AbstractSurrogate, Arrived, Belief, Posterior, Prediction, Step, Surrogate, deviation
 from jaxbandit.surrogates.precision import require
 

@@ -15,13 +15,13 @@ from jaxbandit.core.status import Status
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel, Scale
 from jaxbandit.surrogates.alike import of
-from jaxbandit.surrogates.boxes import BoxSurrogate
+from jaxbandit.surrogates.boxes.pool import Pool, PoolState, added
+from jaxbandit.surrogates.boxes.posterior import BoxSurrogate
 from jaxbandit.surrogates.evidence.density import MEAN, SIDES, Collapsed
 from jaxbandit.surrogates.evidence.fitting import AT_BOUND
-from jaxbandit.surrogates.pool import Pool, PoolState, added
+from jaxbandit.surrogates.evidence.ranges import length_scales, with_length_scale
+from jaxbandit.surrogates.evidence.refitted import HyperParameters, Refits, RefittedPosterior, hyper_parameters_of
 from jaxbandit.surrogates.posterior import Prediction
-from jaxbandit.surrogates.ranges import length_scales, with_length_scale
-from jaxbandit.surrogates.refitted import HyperParameters, Refits, RefittedPosterior, hyper_parameters_of
 
 __all__ = ["RefittedBox"]
 

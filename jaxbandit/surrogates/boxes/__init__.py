@@ -1,0 +1,1 @@
+"""Posteriors on boxes, whose points are drawn as a run goes on."""
