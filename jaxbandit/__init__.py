@@ -39,7 +39,6 @@ __all__ += ["Surrogate", "sweep", "widths"]
 
 if TYPE_CHECKING:
     from jaxbandit import gradients as gradients
-    from jaxbandit import optuna as optuna
     from jaxbandit import report as report
     from jaxbandit import session as session
     from jaxbandit import study as study
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from jaxbandit.session import Session as Session
     from jaxbandit.session import Settled as Settled
     from jaxbandit.session import optimise as optimise
+    from jaxbandit.session import optuna as optuna
 
 # These modules need optax, or the extras ``study`` and ``optuna``. Their names stand here so that a misspelt name loads no module.
 LATER = {
@@ -75,5 +75,5 @@ def __getattr__(name: str) -> Any:
     if name in FROM:
         return getattr(importlib.import_module(f"jaxbandit.{FROM[name]}"), name)
     if name in LATER:
-        return importlib.import_module(f"jaxbandit.{name}")
+        return importlib.import_module("jaxbandit.session.optuna" if name == "optuna" else f"jaxbandit.{name}")
     return missing(__name__, __dir__(), WITHIN)(name)

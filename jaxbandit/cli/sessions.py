@@ -227,7 +227,7 @@ def answer(session: Session, args: argparse.Namespace) -> Said:
                 return {"wrote": str(session.export(args.out)), "events": len(session.events)}
             if importlib.util.find_spec("optuna") is None:
                 raise InvalidArgument("--optuna: Optuna is not installed; pip install 'jaxbandit[optuna]'")
-            from jaxbandit.optuna import export
+            from jaxbandit.session.optuna import export
 
             study = export(session, args.optuna)
             return {"wrote": args.optuna, "study": study.study_name, "trials": len(study.trials)}

@@ -18,7 +18,8 @@ from jaxbandit.core.fields import Place, each, function, of_class
 from jaxbandit.core.keys import round_key
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.sweep import gather_variants
-from jaxbandit.delays import Delay, unproven
+from jaxbandit.delays import Delay
+from jaxbandit.delays.models import unproven
 from jaxbandit.feedback import Policy
 from jaxbandit.fused.cells import Unsupported
 from jaxbandit.fused.plan import MEASURED, WORTHWHILE_TRIAL_ROUNDS, FusedKernel, plan_of

@@ -20,7 +20,7 @@ from jaxbandit.core import checks, declare, fields
 from jaxbandit.core.declare import Array, Declared, Key, Table, checked
 from jaxbandit.core.keys import threefry
 from jaxbandit.core.pytree import pytree, static
-from jaxbandit.delays import Outputs, check_count, single_outputs
+from jaxbandit.delays.models import Outputs, check_count, single_outputs
 from jaxbandit.domains import Domain, tabulate
 from jaxbandit.domains.finite import tables
 

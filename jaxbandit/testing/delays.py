@@ -9,7 +9,8 @@ import jax
 import numpy as np
 
 from jaxbandit.core.pytree import canonicalise
-from jaxbandit.delays import NEVER, Delay, Model
+from jaxbandit.delays import NEVER, Delay
+from jaxbandit.delays.models import Model
 from jaxbandit.testing.common import STANDARD_ERRORS, made, require, survives
 
 

@@ -14,48 +14,36 @@ from tests.support.parsed import tree_of
 ROOT = Path(jaxbandit.__file__).parent
 REPOSITORY = ROOT.parent
 
-# A part of the package may import from parts of a lower number, and from itself.
-LAYERS = {
-    "_version": -1,
-    "core": 0,
-    "kernels": 1,
-    "domains": 1,
-    "delays": 1,
-    "host": 1.5,
-    "problems": 2,
-    "surrogates": 1.8,
-    "numerics": 1,
-    "rules": 4,
-    "feedback": 4,
-    "algorithms": 5,
-    "fused": 5.5,
-    "engine": 6,
-    "results": 5.8,
-    "gradients": 7,
-    "study": 8,
-    "session": 8.5,
-    "report": 9,
-    "optuna": 9,
-    "testing": 9,
-    "cli": 10,
-    "__main__": 11,
-}
-# Beyond the order: what may not be imported although it is lower, or what only some may import.
+# A room, that is a folder of the package, may import from rooms of the floors below, and from itself.
+FLOORS = [
+    {"_version", "core"},
+    {"numerics", "kernels", "domains", "delays"},
+    {"host"},
+    {"surrogates"},
+    {"problems", "rules", "feedback"},
+    {"algorithms"},
+    {"results", "fused"},
+    {"engine"},
+    {"gradients", "study"},
+    {"session"},
+    {"report", "testing"},
+    {"cli"},
+    {"__main__"},
+]
+FLOOR = {room: number for number, floor in enumerate(FLOORS) for room in floor}
+# Beyond the order, these rooms may not be imported although they are lower.
 FORBIDDEN = {
-    "problems": {"algorithms", "rules"},
-    "kernels": {"domains"},
-    "domains": {"kernels"},
-    "surrogates": {"problems", "delays"},
-    "rules": {"problems", "delays"},
-    "feedback": {"problems", "delays"},
-    "algorithms": {"problems"},  # they see an Arena, never the truth
+    "surrogates": {"delays"},
+    "rules": {"delays"},
+    "feedback": {"delays"},
+    # Algorithms see an Arena, never the truth.
+    "algorithms": {"problems"},
 }
 LISTS = {"jaxbandit.algorithms", "jaxbandit.algorithms.registry"}  # import all algorithms
 TOPS = {"report", "cli", "__main__"}  # imported by nothing in the package but one another
-GATHERED = LAYERS["engine"]  # the package's own __init__ imports no higher layer, so higher layers may import the package
-FOR_TYPES = [
-    f"jaxbandit.{name}" for name in (*jaxbandit.LATER, *jaxbandit.FROM.values())
-]  # loaded when asked for; test_public_api sees what is
+GATHERED = FLOOR["engine"]  # the package's own __init__ imports no higher floor, so higher floors may import the package
+# The package loads these modules when asked for, as test_public_api sees.
+FOR_TYPES = [f"jaxbandit.{name}" for name in (*jaxbandit.LATER, *jaxbandit.FROM.values(), "session.optuna")]
 
 
 def module_name(path, root=ROOT.parent):
@@ -111,16 +99,16 @@ def complaints(name, imported):
             continue
         other = part(target)
         if mine == "":
-            if LAYERS.get(other, 0) > GATHERED:
+            if FLOOR.get(other, 0) > GATHERED:
                 wrong.append(f"{name} imports {target}")
-        elif other not in LAYERS and other != "":
-            wrong.append(f"{name} imports {target}, which has no layer")
-        elif other == "" and LAYERS[mine] > GATHERED:
+        elif other not in FLOOR and other != "":
+            wrong.append(f"{name} imports {target}, which has no floor")
+        elif other == "" and FLOOR[mine] > GATHERED:
             continue
         elif other == "":
             wrong.append(f"{name} imports the package itself: import the module that defines the name")
-        elif other != mine and LAYERS[other] >= LAYERS[mine]:
-            wrong.append(f"{name} (layer {LAYERS[mine]}) imports {target} (layer {LAYERS[other]})")
+        elif other != mine and FLOOR[other] >= FLOOR[mine]:
+            wrong.append(f"{name} (floor {FLOOR[mine]}) imports {target} (floor {FLOOR[other]})")
         elif other in FORBIDDEN.get(mine, ()) or (other in TOPS and mine not in TOPS):
             wrong.append(f"{name} must not import {target}")
         elif mine == other == "algorithms" and name not in LISTS and target != "jaxbandit.algorithms.base":
@@ -134,8 +122,12 @@ def test_the_package_was_found():
     assert "jaxbandit.rules.widths" in imports_of("jaxbandit.rules.estimators")
 
 
-def test_every_module_has_a_layer():
-    assert {part(name) for name in MODULES} - {""} <= set(LAYERS), "put it into LAYERS, above all that it imports"
+def test_every_module_has_a_room():
+    assert {part(name) for name in MODULES} - {""} <= set(FLOOR), "put it into FLOORS, above all that it imports"
+
+
+def test_no_module_stands_outside_a_room():
+    assert {path.stem for path in ROOT.glob("*.py")} == {"__init__", "__main__", "_version"}
 
 
 def test_imports_point_one_way():
@@ -145,19 +137,19 @@ def test_imports_point_one_way():
 @pytest.mark.parametrize(
     ("name", "source", "word"),
     [
-        ("jaxbandit.kernels", "from jaxbandit.surrogates import Surrogate", "layer 1.8"),
-        ("jaxbandit.core.pytree", "import jaxbandit.kernels", "layer 1"),
-        ("jaxbandit.problems.sine", "def f():\n    from jaxbandit.rules.estimators import Bounds", "layer 4"),
-        ("jaxbandit.problems.sine", "from ..algorithms import base", "layer 5"),
+        ("jaxbandit.kernels", "from jaxbandit.surrogates import Surrogate", "floor 3"),
+        ("jaxbandit.core.pytree", "import jaxbandit.kernels", "floor 1"),
+        ("jaxbandit.problems.sine", "def f():\n    from jaxbandit.rules.estimators import Bounds", "floor 4"),
+        ("jaxbandit.problems.sine", "from ..algorithms import base", "floor 5"),
         ("jaxbandit.algorithms.rpol", "from jaxbandit.problems import sine", "must not import"),
         ("jaxbandit.algorithms.rpol", "from jaxbandit.algorithms.cbo import Cbo", "share only algorithms.base"),
         ("jaxbandit.algorithms.rpol", "from .cbo import Cbo", "share only algorithms.base"),
         ("jaxbandit.algorithms.rpol", "from . import cbo", "share only algorithms.base"),
-        ("jaxbandit.results.metrics", "from jaxbandit.report import plots", "layer 9"),
+        ("jaxbandit.results.metrics", "from jaxbandit.report import plots", "floor 10"),
         ("jaxbandit", "import jaxbandit.report.plots", "imports jaxbandit.report.plots"),
         ("jaxbandit.study.play", "import experiments.rpol", "never the reverse"),
         ("jaxbandit.rules.widths", "import jaxbandit", "the package itself"),
-        ("jaxbandit.domains", "from jaxbandit.kernels import same", "layer 1"),
+        ("jaxbandit.domains", "from jaxbandit.kernels import same", "floor 1"),
     ],
 )
 def test_the_rules_catch_offenders(name, source, word):

@@ -25,7 +25,7 @@ optuna = pytest.importorskip("optuna")
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution  # noqa: E402
 from optuna.trial import TrialState  # noqa: E402
 
-from jaxbandit.optuna import Sampler, _axes, _external, _in_range, _in_steps, _internal, _is_box, _space_of, as_optuna_keeps, export  # noqa: E402
+from jaxbandit.session.optuna import Sampler, _axes, _external, _in_range, _in_steps, _internal, _is_box, _space_of, as_optuna_keeps, export  # noqa: E402
 
 MODEL = Model(kernel=jaxbandit.kernels.SquaredExponential(length_scale=0.3), noise_variance=0.05, form="features")
 SPACE = {"rate": FloatDistribution(1e-3, 1e-1, log=True), "width": IntDistribution(1, 5)}
@@ -175,7 +175,7 @@ def test_no_point_of_few_whole_numbers_on_a_logarithmic_scale_is_asked_for_a_thi
 
 KILLED = """
 import os, sys, optuna, jaxbandit
-from jaxbandit.optuna import Sampler
+from jaxbandit.session.optuna import Sampler
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 study = optuna.create_study(storage=sys.argv[1], study_name="s", direction="maximize", sampler=Sampler(jaxbandit.RandomSearch(), key=0),
                             load_if_exists=True)

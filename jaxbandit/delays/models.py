@@ -1,8 +1,4 @@
-"""Delay models: feedback of round ``s`` arrives at round ``s + tau``.
-
-``draw`` returns the delays of one round, one per output, reward first. ``draw`` and ``mean`` trace under ``jit`` and ``vmap``; ``quantile``
-and ``validate`` need concrete numbers.
-"""
+"""Fixed, random and composed models of delays."""
 
 from __future__ import annotations
 
@@ -19,14 +15,11 @@ from jaxbandit.core import checks
 from jaxbandit.core.blocks import one_program
 from jaxbandit.core.declare import Array, Declared, Key, Scalar, Table, checked
 from jaxbandit.core.fields import From, between, nonnegative, one_function, positive, unknown, vector, whole, whole_numbers
-from jaxbandit.core.hints import missing
 from jaxbandit.core.keys import threefry
 from jaxbandit.core.pytree import float_dtype, pytree, static
 
 __all__ = ["LONGEST_DELAY", "NEVER", "POISSON_MEAN", "Constant", "Delay", "Empirical", "Geometric", "Lossy", "Mirrored"]
 __all__ += ["LogNormal", "NoDelay", "Pareto", "PerOutput", "Poisson", "Uniform"]
-__dir__ = __all__.copy
-__getattr__ = missing(__name__, __all__)
 
 #: Delay of feedback that never arrives. Added to a round below 2^30 it stays an int32.
 NEVER = 2**30

@@ -11,7 +11,7 @@ from jaxbandit.session import Axis, Session
 from tests.support.refusals import refused
 
 optuna = pytest.importorskip("optuna")
-from jaxbandit.optuna import Sampler, export  # noqa: E402
+from jaxbandit.session.optuna import Sampler, export  # noqa: E402
 
 
 def constrained(values: Any) -> None:
