@@ -1,7 +1,6 @@
-"""Course of a session: the learner in its rounds, those of :mod:`jaxbandit.engine.learner`.
+"""Learner of a session, in the rounds of :mod:`jaxbandit.engine.learner`.
 
-A round begins when a point is asked for and ends when the next one is. What is told in between arrives at its end, so that a session which
-is told what a simulation observes, when it observes it, makes the same choices.
+A round begins when a point is asked for and ends at the next request. Values told in between arrive at its end, as in a simulation.
 """
 
 from __future__ import annotations
@@ -31,10 +30,11 @@ from jaxbandit.surrogates import Prediction, arithmetic
 from jaxbandit.surrogates.boxes.pool import with_next
 from jaxbandit.surrogates.boxes.posterior import Noting
 
-# Points known before round 1 of which more are learnt all at once on a box; one after the other a thousand take a minute.
+# On a box the model conditions on more than 64 known points at once, because 1000 points in turn take a minute.
 MANY = 64
-ATTEMPTS = 3  # at a point that is not under way
-SAME = 1e-5  # of the sides of a box: how near points are the same but for rounding
+ATTEMPTS = 3
+# Points of a box closer than this share of its sides differ by rounding only.
+SAME = 1e-5
 Seeing: TypeAlias = Callable[[int, float], float]
 """Function from the number of a modelled function and a value of it to the value that the model sees."""
 Spot: TypeAlias = tuple[int, Place]
@@ -44,7 +44,7 @@ Told: TypeAlias = tuple[int, Place, Mapping[int, float]]
 
 
 class Selection(NamedTuple):
-    """The point of a round, the flags that the algorithm raised, and its state after the choice."""
+    """Chosen point with the algorithm's flags and its state after the choice."""
 
     point: int
     place: Place
@@ -53,18 +53,18 @@ class Selection(NamedTuple):
 
 
 class LearnerState(NamedTuple):
-    """All that a round leaves to the next one."""
+    """Learner's state, delayed feedback and count of unlikely values between two rounds."""
 
     state: object
-    pending: Pending | None  # feedback on its way; None where values come before the next round
-    far: Surprises  # how many values that have arrived are unlikely under the prior
+    pending: Pending | None
+    far: Surprises
 
 
 @jax.jit
 def _start(setting: Setting, indices: Array, values: Array, count: Array, places: Array | None = None) -> LearnerState:
-    """Return what leads to round 1, before which the first ``count`` of ``values [n, k]`` at points ``indices [n]`` are learnt.
+    """Return the state before round 1, given ``count`` known points.
 
-    On a box ``places [n, d]`` are these points in the unit cube.
+    These are the first of ``indices [n]`` with ``values [n, k]``, on a box at ``places [n, d]`` of the unit cube.
     """
     algorithm, arena, delays, noting = setting.algorithm, setting.arena, setting.delays, None
     if places is not None and len(indices) > MANY and not algorithm.traits.refits:
@@ -89,13 +89,13 @@ def _start(setting: Setting, indices: Array, values: Array, count: Array, places
 
 
 def _placed(setting: Setting, state: Any, index: Array, place: Array) -> object:
-    """Return the state that knows a point of the unit cube of a box by its number, in place of what had that number before."""
+    """Return the state with ``place [d]`` stored as point number ``index``."""
     state = with_next(state, index - setting.arena.surrogate.domain.size)
     return setting.algorithm.place(setting.arena, state, place)[1]
 
 
 def _far(setting: Setting, indices: Array, values: Array) -> Surprises:
-    """Return how many of ``values [n, k]`` at points are unlikely, see :func:`~jaxbandit.engine.learner.surprises_at`; NaN is not there."""
+    """Count the unlikely among ``values [n, k]``, with NaN for missing values."""
     each = jax.vmap(functools.partial(surprises_at, setting.arena.surrogate.model))(indices, values)
     counts: Surprises = jax.tree.map(lambda which: jnp.sum(which, axis=0, dtype=jnp.int32), each)
     return counts
@@ -112,11 +112,10 @@ def _choose(
     under_way: Array | None = None,
     attempt: Array | None = None,
 ) -> Any:
-    """Return the point and the status of round ``t``, ``[2]`` (int32), on a box its place ``[d]``, and the state after the choice.
+    """Return the choice of round ``t`` and the state after it.
 
-    On a box ``index`` is the number that its point is to have. The algorithm draws other random numbers at each further ``attempt``, in
-    which points ``under_way [M]`` look worst to it, where feedback is late. One that certifies points certifies those ``allowed [M]``, by
-    default all.
+    The choice is point and status, ``[2]`` (int32), and on a box the place ``[d]`` of point ``index``. Each ``attempt`` has its own random
+    numbers; with delayed feedback, points ``under_way [M]`` look worst in it. Points ``allowed [M]`` (default: all) may be certified.
     """
     algorithm, arena, key = setting.algorithm, setting.arena, policy_key(setting.key, t)
     if allowed is not None:
@@ -139,12 +138,13 @@ def _choose(
 
 @jax.jit
 def _end(setting: Setting, carry: LearnerState, t: Array, index: Array, values: Array, place: Array | None = None) -> LearnerState:
-    """Return what the end of round ``t`` leaves, whose point is ``index``, on a box ``place [d]`` of the unit cube.
+    """Return the state after round ``t`` at point ``index``.
 
-    ``values [C, k]`` are those that arrive from each of the last ``C`` rounds, NaN for none; where none is late ``C`` is 1.
+    On a box it is ``place [d]``. ``values [C, k]`` (NaN if missing) arrive from the last ``C`` rounds; without delays ``C`` is 1.
     """
     algorithm, arena, pending = setting.algorithm, setting.arena, carry.pending
-    if place is not None:  # written down by then: whoever plays the round again makes the same state
+    # The journal has the place, so reruns make the same state.
+    if place is not None:
         carry = carry._replace(state=_placed(setting, carry.state, index, place))
     if pending is None:
         seen: Seen = Observation(index=index, values=values[0])
@@ -153,81 +153,81 @@ def _end(setting: Setting, carry: LearnerState, t: Array, index: Array, values: 
         pending, seen = pending.received(t, index, values, ~jnp.isnan(values))
         far = _far(setting, pending.indices, values)
     state = algorithm.update(arena, carry.state, seen, t)
-    if not algorithm.traits.learns:  # for beliefs alone: such an algorithm looks at no posterior
+    # Only the session's beliefs need this: the algorithm uses no posterior.
+    if not algorithm.traits.learns:
         state = algorithm.learn(arena, state, seen)
     return LearnerState(state, pending, jax.tree.map(jnp.add, carry.far, far))
 
 
 @jax.jit
 def _predict(setting: Setting, state: object) -> Prediction:
-    """Return mean and deviation ``[k, M]`` given all that has arrived."""
+    """Return mean and deviation ``[k, M]`` given all arrived values."""
     return setting.algorithm.reading(setting.arena).surrogate.arrived(setting.algorithm.belief(state))
 
 
 @dataclasses.dataclass
 class PendingRound:
-    """The point of a round, and the values that arrive at its end, by round and output."""
+    """Point of a round, arguments of its choice, and its arrivals."""
 
     index: int
     place: Place = ()
-    # Points that were not to be chosen.
     under_way: tuple[Spot, ...] = ()
     failed: tuple[Spot, ...] = ()
-    allowed: np.ndarray | None = None  # [M] points that might be certified; None for all
+    allowed: np.ndarray | None = None  # [M], None for all
+    # Values by round and output.
     arrivals: dict[tuple[int, int], float] = dataclasses.field(default_factory=dict)
 
 
 def is_among(domain: Domain, spot: Spot, others: Sequence[Spot], within: float = BESIDE) -> bool:
-    """Return whether a point is one of some others, on a box within a share of its sides."""
+    """Whether a point is among others (``within`` a share of sides)."""
     if not isinstance(domain, Box):
         return spot[0] in {index for index, _ in others}
     return bool(others) and bool(np.any(domain.are_near(np.asarray([place for _, place in others]), np.asarray(spot[1]), within)))
 
 
 def _is_made(status: int) -> bool:
-    """Return whether a choice is one, by its flags."""
+    """Whether the flags allow the choice."""
     return bool(healthy(np.asarray(int(status))))
 
 
 def room_for(count: int) -> int:
-    """Return for how many points known before round 1 there is room, so that few programs are compiled: a power of two, or 0 for none."""
+    """Return ``count`` rounded up, so that few programs are compiled."""
     return max(16, 1 << (count - 1).bit_length()) if count else 0
 
 
 class Course:
-    """The learner in the course of its rounds: what was asked and told, and the state to which that leads, computed when it is needed."""
+    """Rounds of a session, with the learner's state computed when needed."""
 
     def __init__(self, make: Callable[[], Setting], seen: Seeing = lambda _, value: value) -> None:
-        self.rounds: list[PendingRound] = []  # those that have begun; the last one has not ended
+        # The last round has not ended.
+        self.rounds: list[PendingRound] = []
         self._known: list[Told] = []
         self.readable: Callable[[Place], Place] = tuple
         self.learn_under(make, seen)
 
     def learn_under(self, make: Callable[[], Setting], seen: Seeing) -> None:
-        """Play all rounds anew under the setting that ``make`` returns, when they are next needed: telling a value builds no model.
-
-        The model sees values as ``seen`` says.
-        """
+        """Rerun all rounds, when needed, with another setting and ``seen``."""
         self._make, self._seen = make, seen
-        self._setting: Setting | None = None  # once it has been needed
+        self._setting: Setting | None = None
         self._play_anew()
 
     @property
     def setting(self) -> Setting:
-        """All that stays the same from round to round."""
+        """Everything that stays the same from round to round."""
         if self._setting is None:
             self._setting = self._make()
         return self._setting
 
     def _play_anew(self) -> None:
-        """Play all rounds anew, when they are next needed."""
-        self._carry: LearnerState | None = None  # at the end of round `_played`, before round 1 for 0
+        """Rerun all rounds when they are next needed."""
+        # `_carry` is the state after round `_played`, `_after` the state after the last choice, and `_now` the result of `settled`.
+        self._carry: LearnerState | None = None
         self._played = 0
-        self._after: object = None  # the state after the choice of the last round, once that has been made
-        self._now: LearnerState | None = None  # the result of `settled`, until something happens
+        self._after: object = None
+        self._now: LearnerState | None = None
 
     def begin(self, known: list[Told]) -> None:
-        """Take in before round 1, in place of what was, an initial design, or what was measured before."""
+        """Replace the points and values that are known before round 1."""
         if known != self._known:
             self._known = known
             self._play_anew()
@@ -239,10 +239,10 @@ class Course:
         index: int | None = None,
         allowed: np.ndarray | None = None,
     ) -> Selection:
-        """Return the choice of the next round, which :meth:`asked` begins; on a box its point is to have the number ``index``.
+        """Return the choice of the next round for :meth:`asked`.
 
-        It is a point that has not ``failed`` wherever the algorithm finds one, and of these one that is not ``under_way``. On a box its
-        place is a ``readable`` one. Points ``allowed [M]`` may be certified.
+        If the algorithm finds such a point, it has not ``failed`` and is not ``under_way``. On a box the point gets the number ``index``
+        and a ``readable`` place. Points ``allowed [M]`` may be certified.
         """
         with self._arithmetic():
             return self._choice(self.settled(), len(self.rounds) + 1, under_way, failed, index, allowed)
@@ -276,7 +276,7 @@ class Course:
                 break
             other = attempt(mask, np.int32(number))
             if _is_made(other.status) and repeats(other) < repeats(best):
-                # It keeps the first status, because points under way only look bad.
+                # Keep the first status, because in a further attempt points under way only look bad.
                 best = other._replace(status=first.status)
         return best
 
@@ -289,35 +289,35 @@ class Course:
         place: Place = (),
         allowed: np.ndarray | None = None,
     ) -> None:
-        """Begin the next round, whose point is ``index``; ``after`` is the state after that choice if :meth:`choose` has just made it."""
+        """Begin the next round, with the state ``after`` :meth:`choose` if just made."""
         if after is not None:
             self._carry, self._played = self._now, len(self.rounds)
         self.rounds.append(PendingRound(index, place, tuple(under_way), tuple(failed), allowed))
         self._after, self._now = after, None
 
     def tell(self, number: int, values: Mapping[int, float]) -> None:
-        """Let ``values``, by output, of the point of round ``number`` arrive."""
+        """Add ``values``, by output, of round ``number`` to the arrivals."""
         self.rounds[-1].arrivals |= {(number, output): value for output, value in values.items()}
         self._now = None
 
     def correct(self, number: int, values: Mapping[int, float]) -> None:
-        """Put ``values`` in the place of those that have arrived of the point of round ``number``."""
+        """Replace arrived values of round ``number`` by ``values``."""
         for one in self.rounds:
             one.arrivals |= {(number, output): value for output, value in values.items() if (number, output) in one.arrivals}
         self._play_anew()
 
     def take_back(self) -> None:
-        """Go back before the last choice; only where values come before the next round."""
+        """Remove the last round. Call it only without delays."""
         self.rounds.pop()
         self._after = self._now = None
 
     @property
     def complete(self) -> bool:
-        """Return whether the values of the last round that the algorithm needs before the next one are there."""
+        """Whether all values that the next choice needs have arrived."""
         return not self.rounds or self.setting.delays is not None or len(self.rounds[-1].arrivals) == self.setting.arena.surrogate.outputs
 
     def settled(self) -> LearnerState:
-        """Return what the end of the last round leaves, were it to end now; that of the round before where its values are not complete."""
+        """Return the state as if the last round, if complete, ended now."""
         if self._now is None:
             self._carry = self._carry or self.start()
             with self._arithmetic():
@@ -327,7 +327,7 @@ class Course:
         return self._now
 
     def start(self) -> LearnerState:
-        """Return what leads to round 1; raises what the algorithm raises where it cannot begin."""
+        """Return the state before round 1, or raise the algorithm's error."""
         arena, count = self.setting.arena, len(self._known)
         points, rows = np.zeros(room_for(count), np.int32), np.full((room_for(count), arena.surrogate.outputs), np.nan, arena.dtype)
         box = arena.surrogate.domain if isinstance(arena.surrogate.domain, Box) else None
@@ -342,7 +342,7 @@ class Course:
             return _start(self.setting, points, rows, np.int32(count), places)
 
     def _ended(self, carry: LearnerState) -> LearnerState:
-        """Return what the end of the round leaves that follows on ``carry``."""
+        """Return the state after the round that follows ``carry``."""
         arena, t, ended = self.setting.arena, np.int32(self._played + 1), self.rounds[self._played]
         if self._after is not None:
             carry = carry._replace(state=self._after)
@@ -353,42 +353,44 @@ class Course:
         room = 1 if carry.pending is None else len(carry.pending.values)
         values = np.full((room, arena.surrogate.outputs), np.nan, arena.dtype)
         for (number, output), value in ended.arrivals.items():
-            if number > t - room:  # otherwise its place in the buffer is another round's
+            # The buffer has no row for an earlier round.
+            if number > t - room:
                 values[(number - 1) % room, output] = self._seen(output, value)
         place = np.asarray(ended.place, arena.dtype) if ended.place else None
         return _end(self.setting, carry, t, np.int32(ended.index), values, place)
 
     @functools.cached_property
     def choosing_matters(self) -> bool:
-        """Return whether a choice changes the algorithm's state; else playing rounds again makes none, and compiles no program for it."""
+        """Whether reruns must repeat choices, because choices change the algorithm's state."""
         state, _, far = jax.eval_shape(self.start)
         is_box = isinstance(self.setting.arena.surrogate.domain, Box)
-        with self._arithmetic():  # of the arguments of a choice, so that it is traced once for both
+        # A choice has the same arguments, so JAX traces it once.
+        with self._arithmetic():
             graph = _choose.trace(self.setting, far, np.int32(1), np.int32(0) if is_box else None, None, state).jaxpr.jaxpr
         leaves, held = jax.tree.leaves(state), self.setting.algorithm.belief(state)
-        # On a box every choice is placed in the belief, and so it is when its round is played again.
+        # On a box the end of a round stores the place in the belief, so this change does not matter.
         placed = {id(leaf) for leaf in jax.tree.leaves(held)} if is_box else set()
         before, after = graph.invars[-len(leaves) :], graph.outvars[-len(leaves) :]
         return any(x is not y for x, y, leaf in zip(before, after, leaves, strict=True) if id(leaf) not in placed)
 
     def predict(self) -> Prediction:
-        """Return mean and deviation ``[k, M]`` given all that has arrived, as NumPy arrays."""
+        """Return mean and deviation ``[k, M]`` given all arrived values."""
         state = self.settled().state
         with self._arithmetic():
             return jax.tree.map(np.asarray, _predict(self.setting, state))
 
     def best(self, probability: float) -> np.ndarray:
-        """Return the point ``[d]`` of the unit cube of a box that is best by what has arrived, see :mod:`jaxbandit.session.best`."""
+        """Return the best point ``[d]`` of the unit cube of a box."""
         belief = self.setting.algorithm.belief(self.settled().state)
         with self._arithmetic():
             return np.asarray(best_place(self.setting, belief, np.asarray(probability, self.setting.arena.dtype)), np.float64)
 
     def predict_at(self, place: Place) -> Prediction:
-        """Return mean and deviation ``[k, 1]`` at a point of the unit cube of a box given all that has arrived, as NumPy arrays."""
+        """Return mean and deviation ``[k, 1]`` at a place."""
         belief = self.setting.algorithm.belief(self.settled().state)
         with self._arithmetic():
             return jax.tree.map(np.asarray, believed_at(self.setting, belief, np.asarray(place, self.setting.arena.dtype)))
 
     def _arithmetic(self) -> contextlib.AbstractContextManager[bool]:
-        """Return the context in which the model has its precision."""
+        """Return the context for the precision of the model."""
         return arithmetic([self.setting.arena.surrogate.model.precision])

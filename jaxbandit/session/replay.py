@@ -1,4 +1,4 @@
-"""State of a session: its tickets with the values told, the model in force, and the learner."""
+"""State of a session: tickets with values, model, and learner."""
 
 from __future__ import annotations
 
@@ -38,12 +38,15 @@ BODIES = {
     "fitted": {"told"},
     "settled": {"ticket", "within", "probability", "gain"},
 }
-STANDARD = {"location", "scale"}  # further keys of a fit from version 2 on, which has no model where only outputs are standardised anew
-LEARNER = 2  # that fits; a fit says which one made it, but for the first, that of versions up to 0.4, which says nothing
-REPLACED = {"initial"}  # further key of what is observed before anything else, in place of the default initial design: the rest of it, 0
-ROW = {"index", "point", "values"}  # of what is observed
+# Further keys of events. A fit since version 2 has a location and scale, and no model if it only standardised the outputs. A first
+# observation that replaces the default initial design has 0, the points left of the design. A request on a box has the point's place.
+STANDARD = {"location", "scale"}
+# Version of the learner, written with each fit. The first, up to jaxbandit 0.4, wrote no version.
+LEARNER = 2
+REPLACED = {"initial"}
+ROW = {"index", "point", "values"}
 FREE = "a run that did end after all is told as a correction, which frees its point"
-PLACE = {"place"}  # further key of a point of a box that was asked for: its coordinates in the unit cube
+PLACE = {"place"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,13 +54,13 @@ class Ticket:
     """A point that a session asks to be measured.
 
     Attributes:
-      number: number of the ticket, from 1, by which it is told.
-      round: the round that it belongs to, from 1; 0 for a point of the initial design, and for one that was not asked for.
+      number: number of the ticket, from 1.
+      round: the ticket's round, from 1; 0 for a point of the initial design or a point that was not asked for.
       index: number of the point in the domain.
-      point: the point by the names of its coordinates, in the user's units; of categories their labels.
+      point: the point by the names of its coordinates, in the user's units, with the labels of categories.
       status: flags that the algorithm has raised, see :mod:`jaxbandit.status`.
-      observed: whether it was told without being asked for, see :meth:`Session.observe <jaxbandit.session.Session.observe>`.
-      distance: how far ``point`` is from where it was measured, as the largest share of an axis; 0 for a point that was asked for.
+      observed: whether the point was not asked for, see :meth:`Session.observe <jaxbandit.session.Session.observe>`.
+      distance: distance of ``point`` from the measured point, as the largest share of an axis; 0 for a point that was asked for.
     """
 
     number: int
@@ -70,20 +73,20 @@ class Ticket:
 
     @property
     def declared_infeasible(self) -> bool:
-        """Return whether the algorithm has declared that no point satisfies the constraints."""
+        """Whether the algorithm has declared that no point satisfies the constraints."""
         return bool(self.status & Status.DECLARED_INFEASIBLE)
 
 
 @dataclasses.dataclass
 class Record:
-    """A ticket, and what has been told of it."""
+    """A ticket and its values, with empty ``asked_at`` for observed points."""
 
     ticket: Ticket
-    asked_at: str  # nothing where it was not asked for
-    outputs: int  # number of values of a complete ticket
-    values: dict[str, float] = dataclasses.field(default_factory=dict)  # by the names of the outputs, as corrections have left them
-    told_at: str = ""  # when the last of them was told
-    dropped: bool = False  # whether the run failed
+    asked_at: str
+    outputs: int
+    values: dict[str, float] = dataclasses.field(default_factory=dict)
+    told_at: str = ""
+    dropped: bool = False
 
     @property
     def state(self) -> str:
@@ -94,26 +97,30 @@ class Record:
 
 
 class State:
-    """All that the events of a session amount to: its tickets by number, the model in force, and the learner."""
+    """Result of a session's events: tickets by number, model, and learner."""
 
     def __init__(self, specification: Specification) -> None:
         self.specification, (self.model, self.standard), self.space = specification, specification.first, specification.space
-        self.fitted_at = self.standardised_at = 0  # numbers of complete tickets at the last fit, and the last standard
-        self.learner = LEARNER  # that made the last fit
-        # How sure the experiment was when it was last found to be settled, unless it has gone on since.
+        # These count the complete tickets at the last fit and the last standardisation.
+        self.fitted_at = self.standardised_at = 0
+        self.learner = LEARNER
+        # The result of the last rule that ended the session, None after the session continued.
         self.settlement: Settlement | None = None
-        self.learner_changed_at: int | None = None  # the next ticket when it changed last
+        # The first ticket after the last change of the learner.
+        self.learner_changed_at: int | None = None
         self.records: dict[int, Record] = {}
         self.course = Course(lambda: specification.setting, functools.partial(specification.outputs.seen, self.standard))
         self._is_box = isinstance(self.space.domain, Box)
         if self._is_box:
             self.course.readable = self.space.readable
-        self._reached: tuple[frozenset[int], np.ndarray] = (frozenset(), np.zeros(self.space.size, bool))  # see `allowed`
-        self._shown: tuple[int, Shown] | None = None  # and after how many events that was
-        self.entered = 1  # number of events that have happened; the first one holds the specification
+        # These cache `allowed`, and `shown` with its number of events.
+        self._reached: tuple[frozenset[int], np.ndarray] = (frozenset(), np.zeros(self.space.size, bool))
+        self._shown: tuple[int, Shown] | None = None
+        # The first event has the specification.
+        self.entered = 1
 
     def follow(self, journal: Journal) -> None:
-        """Let the events of a journal happen that have not yet; raises ``DamagedSession`` on one that does not follow on those before."""
+        """Apply a journal's new events, or raise ``DamagedSession`` for invalid events."""
         newer = journal.events[self.entered :]
         for event in newer:
             try:
@@ -125,7 +132,7 @@ class State:
             self.learn_anew()
 
     def enter(self, event: Event, after: object = None) -> None:
-        """Let an event happen; ``after`` is the algorithm's state after its choice of a point that is asked for."""
+        """Apply an event, with the algorithm's state ``after`` its choice if known."""
         body, keys = event.body, BODIES[event.kind] | (PLACE if self._is_box and event.kind == "asked" else set())
         if event.kind == "observed":
             keys = keys | (body.keys() & REPLACED)
@@ -174,7 +181,7 @@ class State:
         avoided, failed, allowed, room = self.avoided, self.failed, self.allowed, self.room
         expected = self.next()
         if expected["round"] == 0 and self.has_failed(spot_of(expected)):
-            # Another point stands for one of the initial design that has failed.
+            # Another point replaces a failed point of the initial design.
             expected = {name: value for name, value in expected.items() if name != ("place" if self._is_box else "index")}
         for name, value in expected.items():
             _check_equal(name, body[name], value)
@@ -215,7 +222,8 @@ class State:
 
     def _tell(self, record: Record, event: Event) -> None:
         outputs, values, is_correction = self.specification.outputs, event.body["values"], event.kind == "corrected"
-        if values or is_correction or not record.dropped:  # telling nothing takes back that a ticket was dropped
+        # Without values the event only undoes a drop.
+        if values or is_correction or not record.dropped:
             values = told_values(outputs, values)
         for name in values:
             if (name in record.values) != is_correction:
@@ -233,7 +241,7 @@ class State:
             self.course.tell(record.ticket.round, outputs.inward(record.values))
 
     def _owned(self, place: Sequence[float]) -> Place:
-        """Take a point of the unit cube of a box, that of the next ticket, among those that the session knows."""
+        """Add the next ticket's place in the unit cube to the space."""
         own = tuple(map(float, place))
         checks.shape("place", own, (self.space.domain.dimension,))
         checks.finite("place", np.asarray(own))
@@ -242,11 +250,11 @@ class State:
 
     @functools.cached_property
     def design(self) -> Sequence[int | Place]:
-        """The points of the initial design, by number; on a box in the unit cube."""
+        """Points of the initial design: numbers, or places on a box."""
         return self.specification.design_points()
 
     def next(self) -> dict[str, Any]:
-        """Return number and round of the next ticket, and the point of one of the initial design, or the number of any on a box."""
+        """Return number, round and, if already known, point of the next ticket."""
         number, left = len(self.records) + 1, self.left_of_design
         own: dict[str, Any] = {"index": self.space.size} if self._is_box else {}
         if not left:
@@ -256,11 +264,11 @@ class State:
 
     @property
     def left_of_design(self) -> int:
-        """Number of points of the initial design that have not been asked for."""
+        """Number of points of the initial design without a ticket."""
         return len(self.design) - sum(one.ticket.round == 0 and not one.ticket.observed for one in self.records.values())
 
     def _begin(self) -> None:
-        """Let the learner begin with what is known before round 1, and unless values come at once with what is under way."""
+        """Pass the learner the points (with delays also pending points) before round 1."""
         parts, told = self.specification, list[Told]()
         for record in self.records.values():
             is_whole = record.state == "complete"
@@ -275,17 +283,17 @@ class State:
         self.course.begin(told)
 
     def place_of(self, index: int) -> Place:
-        """Return a point of a box in the unit cube by its number; nothing on a finite domain."""
+        """Return the place of point ``index``, empty on a finite domain."""
         return self.space.own[index - self.space.domain.size] if self._is_box else ()
 
     def learn_anew(self) -> None:
-        """Let the learner play all rounds under the model in force."""
+        """Make the learner rerun all rounds under the current model."""
         setting = functools.partial(self.specification.setting_with, self.model, self.standard, self.room)
         self.course.learn_under(setting, functools.partial(self.specification.outputs.seen, self.standard))
 
     @property
     def shown(self) -> Shown | None:
-        """Beliefs of a model that is fitted by itself; ``None`` of one that was stated or certifies points, and while nothing was told."""
+        """Beliefs of a fitted model, ``None`` without values or fits."""
         parts, told = self.specification, self.told
         if self.standard is None or parts.is_guarded or not told or (parts.model is not None and parts.fit_every is None):
             return None
@@ -301,32 +309,32 @@ class State:
 
     @property
     def told(self) -> Values:
-        """Points by number, with the values told there."""
+        """Points by number, with their values."""
         return [(record.ticket.index, record.values) for record in self.records.values() if record.values]
 
     @property
     def room(self) -> int:
-        """Number of observations that the model has room for."""
+        """Capacity of the model in observations."""
         return self.specification.room(len(self.records), room_for(sum(record.ticket.observed for record in self.records.values())))
 
     @property
     def under_way(self) -> list[Spot]:
-        """Points that have been asked for, or observed, and lack values; of these alone those of which nothing was told.
+        """Points under way: asked for with missing values, or observed without values.
 
-        There are none in journals of version 1, whose sessions did not heed them.
+        The list is empty for journals of version 1, whose sessions ignored these points.
         """
         waiting = [one for one in self.records.values() if one.state == "pending" or (one.state == "partial" and not one.ticket.observed)]
         return self._spots(waiting) if self.specification.schema > 1 else []
 
     @property
     def avoided(self) -> list[Spot]:
-        """Points that are not asked for while others are left: those under way, and those where another value would show nothing.
+        """Points to choose last: under way, or measured without more to learn.
 
-        These are all points with values where the fit has found no noise, else those where equal values were measured twice.
+        If the fit has found no noise, another value is useless at all complete points, otherwise at points with the same values twice.
         """
         complete = [one for one in self.records.values() if one.state == "complete"]
         if not is_quiet(self.specification.model, self.model):
-            # On a box a point that was asked for twice has two numbers.
+            # On a box a repeated point has two numbers.
             where = [(self.place_of(one.ticket.index) or one.ticket.index, *one.values.values()) for one in complete]
             seen = collections.Counter(where if self.specification.schema > 1 else [])
             complete = [one for one, it in zip(complete, where, strict=True) if seen[it] > 1]
@@ -334,18 +342,19 @@ class State:
 
     @property
     def failed(self) -> list[Spot]:
-        """Points of runs that were dropped, of which none is asked for again; none in journals of version 1, as of those under way."""
+        """Points of dropped runs, empty for journals of version 1."""
         return self._spots([one for one in self.records.values() if one.dropped]) if self.specification.schema > 1 else []
 
     @property
     def allowed(self) -> np.ndarray | None:
-        """Booleans ``[M]``, true at points within ``max_step`` of one that was measured and held; ``None`` where nothing limits steps."""
+        """Points ``[M]`` within ``max_step`` of a measured safe point, or ``None``."""
         steps = self.specification.max_step
         if steps is None:
             return None
         told = [(one.ticket.index, one.values) for one in self.records.values() if one.values and one.ticket.distance <= ON_GRID]
         held = held_points(self.specification.outputs, told)
-        if not held >= self._reached[0]:  # as after a correction
+        # A correction may make a safe point unsafe.
+        if not held >= self._reached[0]:
             self._reached = frozenset(), np.zeros(self.space.size, bool)
         known, reached = self._reached
         for index in held - known:
@@ -354,16 +363,16 @@ class State:
         return reached
 
     def shows_nothing(self, point: Spot) -> bool:
-        """Return whether it is a point of a box that :attr:`avoided` has, such as the only one that a choice is rounded to."""
+        """Whether :attr:`avoided` has the point of a box after rounding."""
         return self._is_box and is_among(self.space.domain, point, self.avoided, SAME)
 
     def has_failed(self, point: Spot) -> bool:
-        """Return whether a run at a point was dropped, on a box at one within a thousandth of every side."""
+        """Whether a run at a point (on a box: nearby) was dropped."""
         return is_among(self.space.domain, point, self.failed)
 
     @property
     def unfit(self) -> np.ndarray:
-        """Booleans ``[M]``, true at points that have failed and where no other run was complete: none of them is recommended."""
+        """Points ``[M]`` with dropped and no complete runs, never recommended."""
         unfit, domain = np.zeros(self.space.size, bool), self.space.domain
         for index, place in self.failed:
             unfit[index] = True
@@ -373,9 +382,9 @@ class State:
         return unfit
 
     def not_failed(self, point: Spot) -> Spot:
-        """Return the point nearest to one among those that have not failed, where there is one that is not avoided.
+        """Return the nearest point without a dropped run, if possible not :attr:`avoided`.
 
-        Raises ``SessionError`` when there is none, and where the algorithm certifies points, of which this is none.
+        Raises ``SessionError`` if no point is left, or the algorithm certifies points, because the result would not be certified.
         """
         domain, failed, avoided = self.space.domain, self.failed, self.avoided
         if self.specification.algorithm.traits.certifies:
@@ -399,12 +408,12 @@ class State:
         return [(record.ticket.index, self.place_of(record.ticket.index)) for record in records]
 
     def due(self, *, asking: bool) -> bool | None:
-        """Return whether outputs are to be standardised anew before anything else happens (else ``None``), and the model to be refitted.
+        """Return True for a due fit, False for due standardisation, else ``None``.
 
-        A fit is due after ``fit_every`` complete tickets, when a point of a round is asked for. Where no model was given the first fit is
-        one to the initial design, or to what has been told of it when more is asked for, and a few complete tickets later the next one is
-        due. Outputs are standardised with every fit, and at doubling numbers of complete tickets from the first one on. An
-        algorithm that certifies points has one fit, once the initial design has been told or dropped, and none where a model was given.
+        A fit is due ``fit_every`` complete tickets after the last, when a point of a round is asked for. Without a given model the first
+        fit uses the initial design (when more points are asked for: its values so far), and the next fit is due a few complete tickets
+        later. Outputs are standardised with every fit, and whenever the number of complete tickets has doubled. An algorithm that certifies
+        points has one fit, after the initial design is complete or dropped, and no fit with a given model.
         """
         parts, complete = self.specification, self.complete
         if parts.is_guarded:
@@ -419,18 +428,18 @@ class State:
 
     @property
     def unmeasured(self) -> list[int]:
-        """Tickets of the initial design, by number, also those to come, that have neither all values nor been dropped."""
+        """Numbers of incomplete tickets of the initial design, future tickets included."""
         first = [one for one in self.records.values() if one.ticket.round == 0 and not one.ticket.observed]
         lacking = [one.ticket.number for one in first if one.state in ("pending", "partial")]
         return lacking + [len(self.records) + 1 + place for place in range(self.left_of_design)]
 
     @property
     def complete(self) -> int:
-        """Number of tickets all of whose values have been told."""
+        """Number of complete tickets."""
         return sum(record.state == "complete" for record in self.records.values())
 
     def record(self, ticket: Ticket | int) -> Record:
-        """Return the record of a ticket or of its number; raises ``InvalidArgument`` on one that was never asked for."""
+        """Return a ticket's record, or raise ``InvalidArgument`` if it is unknown."""
         number = ticket.number if isinstance(ticket, Ticket) else ticket
         if isinstance(number, bool) or not isinstance(number, int) or number not in self.records:
             known = f"1 to {len(self.records)}" if self.records else "none yet"
@@ -443,11 +452,11 @@ class State:
 
 
 def spot_of(body: Mapping[str, Any]) -> Spot:
-    """Return the point of an event by which it was asked for."""
+    """Return the point of an event ``"asked"``."""
     return body["index"], tuple(body.get("place", ()))
 
 
 def _check_equal(name: str, value: object, expected: object) -> None:
-    """Raise ``InvalidArgument`` unless a value is what follows from the events before, such as a whole number."""
+    """Raise ``InvalidArgument`` unless a value and its type are the expected."""
     if type(value) is not type(expected) or value != expected:
         raise InvalidArgument(f"{name}: must be {expected} after the events before, got {short(value)}")

@@ -1,4 +1,4 @@
-"""``Session``: a real experiment that asks for points and is told values, late, in parts and out of order, and that survives a crash."""
+"""Sessions of real experiments: ask for points, tell values."""
 
 from __future__ import annotations
 
@@ -40,32 +40,38 @@ from jaxbandit.session.specification import SEEDS, Specification, with_seeds
 from jaxbandit.session.views import Reading, Recommendation
 from jaxbandit.study.runs import Model
 
-WARNED_OF = Status.FAR_FROM_PRIOR | Status.SAFE_SET_STILL | Status.SEED_UNSAFE  # once in a session, when it asks
+# A session warns of each of these flags once.
+WARNED_OF = Status.FAR_FROM_PRIOR | Status.SAFE_SET_STILL | Status.SEED_UNSAFE
 
 
 class DeclaredInfeasible(UserWarning):
-    """The algorithm has declared that no point satisfies the constraints; it goes on where they are violated least."""
+    """Warning that the algorithm has declared the constraints infeasible.
+
+    It continues where they are violated least.
+    """
 
 
 class Session(Reading):
-    """A real experiment, driven by the algorithms that simulations run; :meth:`create` makes one and :meth:`open` goes on with it.
+    """A real experiment, driven by the algorithms that simulations run.
 
-    All that happens is in the session's journal, on the disk, before a call returns. A session may be used from several threads, and by
-    several processes of a machine: a call that changes it holds it until it returns, and every call sees what others have done before. It
-    is a context manager that closes itself. A round begins when a point is asked for and ends when the next one is; what is told in between
-    arrives at its end, as in a simulation. With a simulation's model, in units, and its feedback policy, a session makes the choices of
-    trial 0 of a simulation with its key, but for those of points under way, which it does not ask for again.
+    :meth:`create` begins a session and :meth:`open` continues it. Values may be told late, in parts and in any order. A call returns after
+    its changes are in the journal on the disk, so a session survives a crash. Several threads and several processes of a machine may use a
+    session: a call that changes it locks it, and every call sees all earlier changes. A session is a context manager that closes itself.
 
-    The journal needs a disk of the machine's own: SQLite's write-ahead log cannot be shared between machines, which may share a study of
-    Optuna instead, see :class:`jaxbandit.optuna.Sampler`.
+    A round begins when :meth:`ask` returns its point and ends at the next :meth:`ask`. Values told in between arrive at its end, as in a
+    simulation. With a simulation's model (in the outputs' units), feedback policy and key, a session makes the choices of the simulation's
+    trial 0, except that it does not ask again for points under way.
+
+    The journal needs a local disk, because machines cannot share SQLite's write-ahead log. They can share a study of Optuna, see
+    :class:`jaxbandit.optuna.Sampler`.
 
     Attributes:
-      directory: where the journal lies.
-      specification: what the session is made of.
+      directory: directory of the journal.
+      specification: the session's domain, outputs, algorithm, model and options.
     """
 
     def __new__(cls, *parts: Any, **others: Any) -> Self:
-        """Return a session to be initialised; :meth:`create` and :meth:`open` are the ways to one."""
+        """Return an uninitialised session for :meth:`create` or :meth:`open`."""
         if others or len(parts) != 2 or not isinstance(parts[1], Specification):
             raise TypeError("Session: Session.create(directory, domain, key=0) begins a session, Session.open(directory) goes on with one")
         return super().__new__(cls)
@@ -96,51 +102,47 @@ class Session(Reading):
         outside: str = "refuse",
         ignore: Sequence[str] = (),
     ) -> Session:
-        """Begin a session, whose journal is written into a directory, or kept in memory.
+        """Begin a session with its journal in a directory or in memory.
 
         Args:
-          directory: where to write; made unless it is there. ``None`` for a session that ends with the process.
-          domain: the ``M`` points to choose among: a domain, or a list of :class:`Axis` in the user's own units, which the model sees
-            scaled to ``[0, 1]``; or what :func:`domains.box <jaxbandit.domains.box>` takes, ``{"dose": (0.1, 2.0)}``.
+          directory: directory of the journal, created if missing. ``None`` for a session that ends with the process.
+          domain: the ``M`` points to choose among: a domain; a list of :class:`Axis` in the user's own units, scaled to ``[0, 1]`` for the
+            model; or an argument of :func:`domains.box <jaxbandit.domains.box>` such as ``{"dose": (0.1, 2.0)}``.
           algorithm: any algorithm that needs no full information; default constrained expected improvement, ``Cei(augmented=True)``.
           model: the GP model of the outputs; lists in it have an entry for each output, the objective first. Default: a Matern-5/2 kernel
-            with a length-scale for each axis, whose hyper-parameters, noise and mean are fitted from the initial design on, and again
-            after four more complete tickets, of more than forty after a tenth more.
+            with a length-scale for each axis. Its hyper-parameters, noise and mean are fitted after the initial design, and again after
+            four more complete tickets (above forty tickets, after a tenth more).
           key: a JAX PRNG key (``jax.random.key(seed)``).
           objective: ``"maximise NAME"`` or ``"minimise NAME"``.
           constraints: ``"NAME <= c"``, ``"NAME >= c"``, both for one output, or ``"NAME = c +- tolerance"`` for each further output.
-          units: units of outputs by name, such as ``{"yield": "%"}``; those of the axes are theirs.
-          horizon: most rounds ``T``.
-          delay: what is known of how late values come; ``NoDelay()`` for one run at a time, whose values are told before the next is
-            asked for. Default: nothing is known, and any number of runs may be under way.
-          feedback: what the learner does meanwhile, a policy of :mod:`jaxbandit.feedback`; default ``Hallucinate()``, by which points
-            under way count.
-          initial: points to measure before round 1. Default: without a model ``2 (d + 1)`` points of a Sobol sequence, ten at most; on a
-            box the last of them nearly repeats the first, which shows noise. With a model none, or the seeds of an algorithm that certifies
-            points. Points may be asked for before they are told.
+          units: units of outputs by name, such as ``{"yield": "%"}``. An :class:`Axis` has its own unit.
+          horizon: largest number of rounds ``T``.
+          delay: how late values arrive. With ``NoDelay()`` one run is under way at a time, and its values are told before the next
+            :meth:`ask`. Default: unknown, with any number of runs under way.
+          feedback: how the learner treats points under way, a policy of :mod:`jaxbandit.feedback`; default ``Hallucinate()``.
+          initial: points to measure before round 1. Default without a model: ``2 (d + 1)`` points of a Sobol sequence, at most ten; on a
+            box the last point nearly repeats the first, to show the noise. Default with a model: no points, or the seeds of an algorithm
+            that certifies points. All these points may be under way at once.
           capacity: rounds after which a value is too late to be used; default ``horizon``.
-          fit_every: completed tickets after which the model's hyper-parameters are fitted to all that has been told, at the next
-            :meth:`ask`; default never, or as said above without a model. See :meth:`fit`.
-          standardise: whether the model is one of standardised outputs, which have mean 0 and variance 1; those in force are computed anew
-            whenever the number of complete tickets has doubled. Else it is one of the outputs in their own units: a list of prior means is
-            in these, one number is the objective's, and a constraint's is then its bound. Default: true, but for an algorithm that
-            certifies points.
-          seeds: points known to be safe, in the user's units, at which an algorithm that certifies points begins, ``[{"dose": 0.5}]``; its
-            own ``seeds`` are numbers of points. Rows of ``history`` in which all constraints were measured to hold are seeds, too.
-          max_step: of an algorithm that certifies points, how far from the measured ones it may go, by the names of axes in the user's
-            units, ``{"temperature": 5}``: for every point that is asked for and is no seed there is one at which all constraints were
-            measured to hold that is no further away on any of these axes.
-          history, off_grid, outside, ignore: what was measured before, as for :meth:`tell_all`; enough of it replaces the default of
-            ``initial``.
+          fit_every: completed tickets after which :meth:`ask` fits the model's hyper-parameters to all values. Default with a model: never.
+            See :meth:`fit`.
+          standardise: whether the model describes standardised outputs (mean 0, variance 1). They are standardised anew whenever the number
+            of complete tickets has doubled. If false, the model is in the outputs' own units, as is a list of prior means; a single number
+            is the objective's prior mean, and each constraint's is its bound. Default: true, unless the algorithm certifies points.
+          seeds: points known to be safe, in the user's units, such as ``[{"dose": 0.5}]``, where an algorithm that certifies points begins;
+            the algorithm's own ``seeds`` are numbers of points. Rows of ``history`` whose measured constraints all hold are seeds, too.
+          max_step: largest step of an algorithm that certifies points, by axis and in the user's units, such as ``{"temperature": 5}``.
+            Each point asked for, except seeds, is that close on all these axes to a point whose measured constraints all hold.
+          history, off_grid, outside, ignore: earlier measurements, as for :meth:`tell_all`; enough rows replace the default of ``initial``.
 
-        SafeOpt, StageOpt and SGP-UCB certify points: they ask for none but seeds and those whose constraints hold with certainty under the
-        model. That is a promise as far as the model's prior of the constraints is right, so that prior stays as it is: that of a ``model``
-        in the outputs' own units or, without one, of a cautious one that is fitted once, to what is known before round 1, of which a
-        warning says what it assumes. What would void the promise is refused.
+        SafeOpt, StageOpt and SGP-UCB certify points: they ask only for seeds and for points whose constraints hold with certainty under the
+        model. The guarantee is as good as the model's prior of the constraints, so the session keeps this prior. It is the prior of a
+        ``model`` in the outputs' own units. Without ``model`` a cautious prior is fitted once, to the values before round 1, and a warning
+        states its assumptions. Options that would void the guarantee raise InvalidArgument.
 
         Raises:
-          InvalidArgument: on any argument out of range or any two that do not fit each other.
-          SessionError: where the directory holds a session already or cannot be written to.
+          InvalidArgument: if an argument is out of range or two arguments do not fit each other.
+          SessionError: if the directory has a session already or cannot be written to.
         """
         specification = Specification(
             space=(space := Space.of(domain)),
@@ -171,11 +173,12 @@ class Session(Reading):
         outside: OutsideOf = "refuse",
         ignore: Names = (),
     ) -> Session:
-        """Begin a session of a specification, as a file describes it; other arguments and what it raises are those of :meth:`create`."""
+        """Begin a session of a specification, otherwise like :meth:`create`."""
         check_not_forked()
         enable_unless_chosen()
         specification.outputs.check_measured(specification.space.names)
-        rows = [] if history is None else rows_of(history, specification, ignore, outside)  # whose tickets were another session's
+        # A ticket in these rows belongs to another session.
+        rows = [] if history is None else rows_of(history, specification, ignore, outside)
         check_placed(rows, specification.space, off_grid, "history")
         further = [("observed", observed(1, rows))] if rows else []
         if specification.is_guarded:
@@ -186,7 +189,8 @@ class Session(Reading):
             rows = [dataclasses.replace(row, index=specification.space.size + place) for place, row in enumerate(rows)]
             further = [("observed", observed(1, rows))] if rows else []
         setting = specification.setting
-        jax.eval_shape(Course(lambda: setting).start)  # refuses what does not fit, or cannot begin, before anything is written
+        # Raise the algorithm's errors before the journal is written.
+        jax.eval_shape(Course(lambda: setting).start)
         if specification.is_guarded and specification.algorithm.traits.seeds is None:
             words = "takes the points that the model believes safest, which guarantees nothing"
             raise InvalidArgument(f"seeds: must be known in a session; give {SEEDS()}, or a history that has some, for count=n {words}")
@@ -206,19 +210,19 @@ class Session(Reading):
         read_only: bool = False,
         wait: Annotated[float, nonnegative_numbers, scalar] = WAIT,
     ) -> Session:
-        """Go on with the session of a directory, as its journal leads to it.
+        """Continue the session of a directory.
 
         Args:
-          directory: where the journal lies.
-          algorithm: the algorithm, if it is of a class of your own; else it may be left out, and must be the session's.
-          read_only: whether only to look at the session, which others may go on with.
-          wait: seconds that each call waits for one of another process on the same session; then it raises ``SessionInUse``.
+          directory: directory of the journal.
+          algorithm: the session's algorithm. Only an algorithm of your own class is required here.
+          read_only: whether the session may only be read; others may still change it.
+          wait: seconds that each call waits for another process's call on the session; then it raises ``SessionInUse``.
 
         Raises:
-          SessionError: where there is no session, or on a network file system.
-          DamagedSession: when the journal is none, of a newer version, damaged, an older copy, or changed by other hands; the command
-            ``python -m jaxbandit session salvage`` goes on with what is left of it.
-          InvalidArgument: when the algorithm is not the session's.
+          SessionError: if there is no session, or the directory is on a network file system.
+          DamagedSession: if the file is no journal, comes from a newer version, is damaged, is an older copy, or was changed by another
+            program. The command ``python -m jaxbandit session salvage`` continues with the readable part.
+          InvalidArgument: if the algorithm is not the session's.
         """
         check_not_forked()
         enable_unless_chosen()
@@ -229,7 +233,8 @@ class Session(Reading):
                 words = "is not what this version of jaxbandit makes of it"
                 raise DamagedSession(f"directory: the specification of {journal.directory} {words}")
             session = cls(journal, specification)
-            if not read_only and session._state.due(asking=False) is not None:  # where a process ended before it came to that
+            # An earlier process may have ended before a fit that was due.
+            if not read_only and session._state.due(asking=False) is not None:
                 with session._claimed():
                     session._keep_up()
             return session
@@ -247,25 +252,23 @@ class Session(Reading):
     def ask(self, count: int, *, stop: Settled | None = None) -> list[Ticket]: ...
 
     def ask(self, count: int | None = None, *, stop: Settled | None = None) -> Ticket | list[Ticket] | None:
-        """Return the next point to measure, or a list of the next ``count``; each is under way until it is told or dropped.
+        """Return the next point, or a list of the next ``count`` points.
 
-        No point under way is asked for again as long as the algorithm finds another one, and no point of a dropped run ever, on a box none
-        within a thousandth of every side: where the algorithm finds no other, the nearest that has not failed stands for it. The initial
-        design comes first; what has not been told of it when round 1 begins arrives when it is told.
+        A point is under way until all its values are told or it is dropped. A session repeats a point under way only if the algorithm finds
+        no other point. It never repeats the point of a dropped run (on a box: a point within a thousandth of every side), but takes the
+        nearest point without a dropped run. The initial design is first; round 1 may begin before all its values are told.
 
         Args:
-          count: how many points to return as a list.
-          stop: a rule that ends the experiment: where the recommended point is good enough, nothing is asked for. The call then returns
-            ``None``, or an empty list, and the session's ``settlement`` says how sure it was. It is never so before the initial design has
-            been told.
+          count: number of points to return as a list.
+          stop: rule that ends the session. If the recommended point is good enough, the call returns ``None`` or an empty list, and the
+            session's ``settlement`` has the probability. The session never ends before the initial design is complete.
 
         Warns:
-          DeclaredInfeasible: when the algorithm declares that no point satisfies the constraints.
+          DeclaredInfeasible: if the algorithm declares that no point satisfies the constraints.
 
         Raises:
           InvalidArgument: unless ``count`` is a whole number >= 1, and ``stop`` a :class:`~jaxbandit.session.Settled`.
-          SessionError: when the horizon is reached, when values are missing that the algorithm needs first, when it cannot choose, or when
-            no point is left whose run has not failed.
+          SessionError: if the horizon is reached, needed values are missing, the algorithm cannot choose, or runs at all points failed.
         """
         with self._claimed():
             if count is not None:
@@ -286,7 +289,7 @@ class Session(Reading):
             return [self._ask() for _ in range(count)]
 
     def _is_settled(self, rule: Settled) -> bool:
-        """Return whether a rule ends the session now, and write down that it does."""
+        """Whether a rule ends the session now. If so, write an event."""
         of_class(Settled, Settled.described)("stop", rule)
         state = self._state
         if state.unmeasured or not state.complete:
@@ -299,7 +302,7 @@ class Session(Reading):
         return True
 
     def _ask(self, point: int | Place | None = None) -> Ticket:
-        """Return the ticket of the next point; of ``point``, on a box its place, where somebody else has chosen it."""
+        """Return the next ticket, at ``point`` (a number or place) if given."""
         body, status, after, state, is_ours = self._state.next(), Status.OK, None, self._state, point is None
         before = functools.reduce(operator.or_, (record.ticket.status for record in self._state.records.values()), Status.OK)
         if body["round"] > 0:
@@ -337,7 +340,7 @@ class Session(Reading):
         return self._state.records[body["ticket"]].ticket
 
     def _check_model(self) -> None:
-        """Raise ``SessionError`` where the model cannot certify points: values that it is fitted to are missing, or its prior is wrong."""
+        """Raise ``SessionError`` if values or the prior cannot certify points."""
         state, parts = self._state, self.specification
         if not parts.is_guarded:
             return
@@ -365,21 +368,20 @@ class Session(Reading):
         constraints: float | Sequence[float | None] | None = None,
         correct: bool = False,
     ) -> None:
-        """Tell what was measured at a ticket's point: all values, or those that are there, in any order of tickets.
+        """Store values measured at a ticket's point.
 
-        Telling the same values again changes nothing.
+        Some values may be told later, and tickets in any order. Telling the same values again changes nothing.
 
         Args:
           ticket: the ticket or its number.
           values: values by the names of the outputs, in their own units.
-          reward: value of the objective, instead.
-          constraints: value of each constrained output in their order, ``None`` where it is not there yet; one number for a single one.
-          correct: whether values that were told before, and are different, are replaced by these; the learner then believes what it
-            would believe had it been told these in the first place. It also takes back that a ticket was dropped.
+          reward: value of the objective, in place of ``values``.
+          constraints: value of each constrained output in order, ``None`` for a missing value; a number for a single output.
+          correct: whether to replace earlier values and to undo a drop; the learner reruns with the new values in their place.
 
         Raises:
-          InvalidArgument: on an unknown ticket, values that are no finite numbers, a wrong number of them, or unknown names.
-          SessionError: on other values than were told before, and on values of a dropped ticket, unless ``correct``.
+          InvalidArgument: if the ticket or a name is unknown, a value is not a finite number, or the number of values is wrong.
+          SessionError: if values differ from earlier values or the ticket was dropped, unless ``correct``.
         """
         with self._claimed():
             record = self._state.record(ticket)
@@ -389,7 +391,7 @@ class Session(Reading):
             self._tell(record, given)
 
     def _check_told(self, record: Record, given: Mapping[str, float], correct: bool) -> None:
-        """Raise ``SessionError`` where values of a ticket cannot be told, see :meth:`tell`."""
+        """Raise ``SessionError`` if :meth:`tell` must not store these values."""
         changed = {name: value for name, value in given.items() if record.values.get(name, value) != value}
         number = record.ticket.number
         if record.dropped and self.specification.at_once:
@@ -402,10 +404,10 @@ class Session(Reading):
             raise SessionError(f"ticket {number}: was told {short(before)}, got {short(changed)}; {correcting} replaces it")
 
     def _tell(self, record: Record, given: Mapping[str, float]) -> None:
-        """Let values of a ticket happen that can be told."""
+        """Store checked values of a ticket."""
         number, new = record.ticket.number, {name: value for name, value in given.items() if name not in record.values}
         changed = {name: value for name, value in given.items() if record.values.get(name, value) != value}
-        self._keep_up()  # where a process ended before it came to that
+        self._keep_up()
         if new or record.dropped:
             self._warn_of_units(record.ticket.index, new)
             self._happen("told", {"ticket": number, "values": new})
@@ -417,22 +419,21 @@ class Session(Reading):
     def observe(
         self, point: Mapping[str, float | str], values: Mapping[str, float] | None = None, *, off_grid: OffGrid = "refuse"
     ) -> Ticket:
-        """Tell what was measured at a point that was not asked for, before the session or beside it.
+        """Store values measured at a point that was not asked for.
 
-        The learner believes what it would believe had it known this before round 1; it counts as no round.
+        The learner conditions on them before round 1; they count as no round.
 
         Args:
           point: the point by the names of its coordinates, in the user's units.
-          values: values by the names of the outputs, those that are there; others may be told later, as of a ticket, and count as under
-            way until then. ``None`` of a run that is under way.
-          off_grid: what to do with a point that is none of the domain's, ``"refuse"`` or ``"round"``: then the nearest one stands for it,
-            of which a warning says the distance. A point beyond the ends of an axis is always refused.
+          values: values by the names of the outputs; missing ones are under way until :meth:`tell`. ``None`` for a run under way.
+          off_grid: treatment of a point outside the domain: ``"refuse"``, or ``"round"`` to take the nearest point of the domain and warn
+            of the distance. A point beyond the ends of an axis is always refused.
 
         Returns:
-          A ticket, which the history holds, and whose values :meth:`tell` corrects, as of one that was asked for.
+          A ticket. :meth:`history` includes it, and :meth:`tell` completes and corrects its values.
 
         Raises:
-          InvalidArgument: on a point that lacks coordinates or is none of the domain's, and on values as :meth:`tell`.
+          InvalidArgument: if the point lacks coordinates or is outside the domain, or for values as :meth:`tell` does.
         """
         with self._claimed():
             parts = self.specification
@@ -450,29 +451,27 @@ class Session(Reading):
         ignore: Names = (),
         correct: bool = False,
     ) -> tuple[Ticket, ...]:
-        """Tell all rows of a table: those with a number in a column ``ticket`` as :meth:`tell` does, others as :meth:`observe` does.
+        """Store all rows of a table of measurements.
 
-        Enough of them replace the default initial design where nothing else has happened, as the ``history`` of :meth:`create` does.
-
-        The table that ``history().to_dataframe().reset_index()`` makes of the session can be told again, once blanks have been filled.
+        A row with a number in a column ``ticket`` is passed to :meth:`tell`, another row to :meth:`observe`. In a new session enough rows
+        replace the default initial design, as the ``history`` of :meth:`create` does. The session's own table,
+        ``history().to_dataframe().reset_index()``, is accepted with its blanks filled in.
 
         Args:
-          history: a ``pandas.DataFrame``, a mapping from names to columns, or the path of a CSV file: a column for every coordinate, which
-            only rows with a ticket can do without, and for outputs, blank (or n/a, NA, -) where a value is not there yet. The
-            names of columns may have units, as tables and figures of the session show them. A file may be separated by semicolons or
-            tabs, and then have decimal commas, as spreadsheets write them.
+          history: a ``pandas.DataFrame``, a mapping from names to columns, or the path of a CSV file. Each coordinate has a column (rows
+            with a ticket need no coordinates), and so have outputs, blank (or n/a, NA, -) for a missing value. The names of columns may
+            have units, as in the session's tables and figures. A file separated by semicolons or tabs may have decimal commas.
           off_grid: as for :meth:`observe`.
-          outside: what to do with a row whose point lies beyond the ends of an axis, ``"refuse"`` or ``"drop"``, which leaves it out.
-          ignore: names of other columns, such as of dates and remarks.
+          outside: treatment of a row with a point beyond the ends of an axis, ``"refuse"`` or ``"drop"``.
+          ignore: names of other columns, such as dates and remarks.
           correct: as for :meth:`tell`.
 
         Returns:
-          The tickets of which something new was told.
+          The tickets with new values.
 
         Raises:
-          InvalidArgument: on a file that cannot be read, on columns that are missing or unknown, and on an entry that cannot be used, by
-            its row; nothing is told then.
-          SessionError: as :meth:`tell`, and when the same rows without tickets have been told before.
+          InvalidArgument: if a file cannot be read, columns are missing or unknown, or an entry cannot be used; then no row is stored.
+          SessionError: as :meth:`tell` does, and if the same rows without tickets were stored before.
         """
         with self._claimed():
             known = {number: record.ticket.index for number, record in self._state.records.items()}
@@ -497,7 +496,7 @@ class Session(Reading):
         return self._observed(rows) if rows else ()
 
     def _observed(self, rows: Sequence[HistoryRow]) -> tuple[Ticket, ...]:
-        self._keep_up()  # where a process ended before it came to that
+        self._keep_up()
         number, size = len(self._state.records) + 1, self._state.space.size
         rows = [dataclasses.replace(row, index=size + place) if row.index < 0 else row for place, row in enumerate(rows)]
         body, parts = observed(number, rows), self.specification
@@ -514,14 +513,14 @@ class Session(Reading):
         return tuple(self._state.records[number + place].ticket for place in range(len(rows)))
 
     def drop(self, ticket: Ticket | int) -> None:
-        """Give a run up that failed: no further value of it will come. Dropping it again changes nothing.
+        """Mark a ticket's run as failed.
 
-        Its point is not asked for again, nor recommended, until ``tell(..., correct=True)`` takes that back. Where values come before the
-        next round, the round is repeated; else it counts as one whose values never arrive.
+        Dropping it again changes nothing. The session neither asks for nor recommends its point until ``tell(..., correct=True)`` undoes
+        the drop. If the session has no delays, the round is repeated; otherwise its missing values never arrive.
 
         Raises:
-          InvalidArgument: on an unknown ticket.
-          SessionError: on a ticket all of whose values have been told.
+          InvalidArgument: if the ticket is unknown.
+          SessionError: if the ticket is complete.
         """
         with self._claimed():
             record = self._state.record(ticket)
@@ -531,22 +530,21 @@ class Session(Reading):
                 self._happen("dropped", {"ticket": record.ticket.number})
 
     def fit(self) -> Model:
-        """Fit the hyper-parameters of the model to all that has been told, and return the model that is in force from now on.
+        """Fit the model's hyper-parameters to all values and return the new model.
 
-        Outputs are standardised anew, and each gets the kernel, the noise variance and the prior mean of greatest posterior density, see
-        :func:`jaxbandit.surrogates.fit`, whose priors keep a handful of points from making a length-scale tiny or huge. A variance is
-        fitted where a kernel has one, such as ``Scale``. All that has happened is then learnt anew under the fitted model; points that have
-        been asked for stay as they are.
+        The session standardises the outputs anew and gives each output the kernel, noise variance and prior mean of greatest posterior
+        density, see :func:`jaxbandit.surrogates.fit`. The priors keep a handful of points from making a length-scale tiny or huge. A
+        variance is fitted if the kernel has one, such as ``Scale``. The learner then runs all rounds again under the fitted model, with the
+        points that were asked for.
 
         Returns:
           The model of the standardised outputs; ``belief`` is in their own units.
 
         Warns:
-          UserWarning: when a hyper-parameter ends at the end of the range that is searched, and at the first fit when a constraint has
-            never been measured to be violated.
+          UserWarning: if a hyper-parameter ends at a bound of its search, or if no value violates a constraint at the first fit.
 
         Raises:
-          SessionError: when nothing has been told yet.
+          SessionError: if no value has been told, or the algorithm certifies points.
         """
         with self._claimed():
             if self.specification.is_guarded:
@@ -557,7 +555,7 @@ class Session(Reading):
             return self._fit(refit=True)
 
     def _fit(self, *, refit: bool) -> Model:
-        """Standardise outputs anew, ``refit`` the model, and learn all anew."""
+        """Standardise outputs, perhaps ``refit`` the model, and rerun the learner."""
         state, parts = self._state, self.specification
         given = parts.outputs, state.space, self.model
         told = state.told
@@ -582,13 +580,13 @@ class Session(Reading):
         return self.model
 
     def _keep_up(self, *, asking: bool = False) -> None:
-        """Fit the model, or standardise its outputs anew, where that is due."""
+        """Fit the model or standardise outputs, if that is due."""
         refit = self._state.due(asking=asking)
         if refit is not None:
             self._fit(refit=refit)
 
     def _warn_of_units(self, index: int, new: Mapping[str, float]) -> None:
-        """Warn where the first value of an output lies far from what a model in the outputs' units expects."""
+        """Warn if an output's first value is unlikely under an unstandardised prior."""
         state, outputs = self._state, self.specification.outputs
         if state.standard is not None:
             return
@@ -604,7 +602,7 @@ class Session(Reading):
 
     @contextlib.contextmanager
     def _claimed(self) -> Iterator[State]:
-        """Yield the state as :meth:`_current` does; until the block ends nobody else changes the session."""
+        """Yield the current state and lock the session until the block ends."""
         check_not_forked()
         bound_programs()
         with self._mutex, self._journal.claim():
@@ -612,7 +610,7 @@ class Session(Reading):
             yield self._state
 
     def _happen(self, kind: str, body: Body, after: object = None) -> None:
-        """Write an event down and let it happen; ``after`` is the algorithm's state after its choice of the point that is asked for."""
+        """Append an event to the journal and apply it."""
         self._state.enter(self._journal.append(kind, body), after)
 
 
