@@ -179,14 +179,14 @@ class PendingRound:
 
 
 def is_among(domain: Domain, spot: Spot, others: Sequence[Spot], within: float = BESIDE) -> bool:
-    """Whether a point is among others (``within`` a share of sides)."""
+    """Return whether a point is (on a box: nearly) among others."""
     if not isinstance(domain, Box):
         return spot[0] in {index for index, _ in others}
     return bool(others) and bool(np.any(domain.are_near(np.asarray([place for _, place in others]), np.asarray(spot[1]), within)))
 
 
 def _is_made(status: int) -> bool:
-    """Whether the flags allow the choice."""
+    """Return whether the flags allow the choice."""
     return bool(healthy(np.asarray(int(status))))
 
 

@@ -268,7 +268,7 @@ class State:
         return len(self.design) - sum(one.ticket.round == 0 and not one.ticket.observed for one in self.records.values())
 
     def _begin(self) -> None:
-        """Pass the learner the points (with delays also pending points) before round 1."""
+        """Pass the learner the points (with delays also pending) before round 1."""
         parts, told = self.specification, list[Told]()
         for record in self.records.values():
             is_whole = record.state == "complete"
@@ -363,11 +363,11 @@ class State:
         return reached
 
     def shows_nothing(self, point: Spot) -> bool:
-        """Whether :attr:`avoided` has the point of a box after rounding."""
+        """Return whether :attr:`avoided` has the point of a box after rounding."""
         return self._is_box and is_among(self.space.domain, point, self.avoided, SAME)
 
     def has_failed(self, point: Spot) -> bool:
-        """Whether a run at a point (on a box: nearby) was dropped."""
+        """Return whether a run at a point (on a box: nearby) was dropped."""
         return is_among(self.space.domain, point, self.failed)
 
     @property

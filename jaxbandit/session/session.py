@@ -289,7 +289,7 @@ class Session(Reading):
             return [self._ask() for _ in range(count)]
 
     def _is_settled(self, rule: Settled) -> bool:
-        """Whether a rule ends the session now. If so, write an event."""
+        """Return whether a rule ends the session, and write an event if so."""
         of_class(Settled, Settled.described)("stop", rule)
         state = self._state
         if state.unmeasured or not state.complete:
