@@ -1,8 +1,8 @@
-"""The journal of a session: its events in the order in which they happened, in one SQLite file that is never rewritten.
+"""Journal of a session: its events in an append-only SQLite file.
 
-An event is on the disk before the call that made it returns. Every event holds a digest of itself and of all before it, so that damage and
-changes by other hands are noticed. A second file holds the number and the digest of the last event, so that it is noticed, too, when SQLite
-drops the end of a damaged write-ahead log, and when an older copy takes the journal's place.
+An event is on the disk before the call that made it returns. The digest of an event covers all earlier events, too, and reveals damage and
+changes by other programs. A second file has the number and the digest of the last event. It reveals when SQLite has dropped the end of a
+damaged write-ahead log, or an older copy has replaced the journal.
 """
 
 from __future__ import annotations
@@ -30,14 +30,17 @@ from jaxbandit.core.doors import either
 from jaxbandit.host.files import reason_of, replace
 
 JOURNAL, LOCK, HEAD = "session.sqlite", "session.lock", "session.head"
-SCHEMA = 2  # of new journals; those of version 1, which lack events in ADDED, are read, and written on as they are until one happens
-APPLICATION = 0x4A584253  # "JXBS" in the file's header
+# Version of new journals. Journals of version 1 keep theirs until an event of `ADDED` is appended.
+SCHEMA = 2
+# The letters "JXBS" in the file's header.
+APPLICATION = 0x4A584253
 LOCK_SUFFIX, HEAD_SUFFIX = Path(LOCK).suffix, Path(HEAD).suffix
 WAY_OUT = "restore a copy of all files of the session, or go on with the events before the damage: python -m jaxbandit session salvage"
-SYNCED = 0 if sys.platform == "win32" else os.O_DSYNC  # what is written is on the disk when the call returns
-POLL = 0.02  # seconds between two looks at a lock
-WAIT = 30.0  # seconds that a call waits for another one on the same session
-MOUNTS = Path("/proc/self/mounts")  # the file systems of Linux, by where they are mounted
+SYNCED = 0 if sys.platform == "win32" else os.O_DSYNC
+# Seconds between two attempts to lock a file, and seconds that a call waits for another call on the session.
+POLL = 0.02
+WAIT = 30.0
+MOUNTS = Path("/proc/self/mounts")
 NETWORK = {"afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb3", "smbfs", "9p"}
 NETWORK |= {f"fuse.{name}" for name in ("sshfs", "glusterfs", "ceph", "ceph-fuse", "juicefs", "s3fs", "rclone", "gcsfuse")}
 ADDED = ("observed", "settled")
@@ -57,34 +60,34 @@ Body: TypeAlias = Mapping[str, Any]
 
 
 class SessionError(InvalidArgument):
-    """A session that cannot be used as asked; its journal is as it was."""
+    """Error of a session with an unchanged journal."""
 
 
 class SessionInUse(SessionError):
-    """A call on the session, of another process or object, takes longer than this one waits."""
+    """Timeout of a call that waited for another call on the session."""
 
 
 class DamagedSession(SessionError):
-    """A journal that cannot be trusted: no session's, of a newer version, damaged, or changed by other hands."""
+    """Error of a foreign, newer, damaged or changed journal."""
 
 
 class CannotRecord(RuntimeError):
-    """An event could not be written down, for want of space or of permission; it has not happened."""
+    """Failure to write an event, for lack of space or permission."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """Something that happened in a session."""
+    """Event of a session, numbered from 1, at an ISO 8601 time."""
 
-    number: int  # its place in the journal, from 1
-    kind: str  # one of KINDS
-    at: str  # when, in UTC, as ISO 8601 writes it
-    body: Body = dataclasses.field(repr=False)  # what, as plain values
-    digest: str = dataclasses.field(repr=False)  # SHA-256 of this event and of all before it
+    number: int
+    kind: str
+    at: str
+    body: Body = dataclasses.field(repr=False)
+    digest: str = dataclasses.field(repr=False)
 
     @classmethod
     def after(cls, before: Event | None, kind: str, at: str, body: Body) -> Event:
-        """Return the event that follows another, or the first."""
+        """Return the next event, or the first if ``before`` is None."""
         number, digest = (1, "") if before is None else (before.number + 1, before.digest)
         text = json.dumps([digest, number, kind, at, body], sort_keys=True, ensure_ascii=False)
         return cls(number, kind, at, body, hashlib.sha256(text.encode()).hexdigest())
@@ -95,9 +98,9 @@ class Event:
 
 
 class Journal:
-    """An open journal and its events; :func:`create_journal` and :func:`open_journal` make one.
+    """Open journal, made by :func:`create_journal` or :func:`open_journal`.
 
-    Any number of processes may have it open. Events are appended within a :meth:`claim`, which one of them has at a time.
+    Any number of processes may have it open. Only one of them at a time has a :meth:`claim` and may append events.
     """
 
     def __init__(self, directory: Path, connection: sqlite3.Connection, lock: FileLock | None, wait: float) -> None:
@@ -106,11 +109,13 @@ class Journal:
         self.follow()
 
     def follow(self) -> None:
-        """Take in the events that others have appended since the last look; raises ``DamagedSession`` as opening does."""
-        for is_last in (False, True):  # at the first look others may have been writing
+        """Read events that other processes have appended, or raise ``DamagedSession``."""
+        # Read again if another process may have been writing.
+        for is_last in (False, True):
             if not self._is_open:
                 return
-            head = _head_of(self.path)  # before the events, of which there may be more by then
+            # More events may follow after the head is read.
+            head = _head_of(self.path)
             try:
                 rows = self._connection.execute(NEWER, [len(self.events)]).fetchall()
             except sqlite3.Error as error:
@@ -126,7 +131,7 @@ class Journal:
 
     @contextlib.contextmanager
     def claim(self) -> Iterator[None]:
-        """Hold the journal, with all that others have appended, for as long as the block takes; raises ``SessionInUse``."""
+        """Lock the journal until the block ends, or raise ``SessionInUse``."""
         if self._lock is None or not self._is_open:
             raise SessionError("session: is closed, or was opened for reading only; open it to go on with it")
         with _held(self._lock, self.path, self._wait):
@@ -134,9 +139,9 @@ class Journal:
             yield
 
     def append(self, kind: str, body: Body) -> Event:
-        """Write an event down within a :meth:`claim`, on the disk before this returns.
+        """Append an event to the disk within a :meth:`claim`.
 
-        Raises ``CannotRecord`` when it cannot be, and nothing has happened.
+        Raises ``CannotRecord`` if the event cannot be written. The journal is then unchanged.
         """
         assert self._lock is not None and self._lock.is_locked, "an event is appended within a claim"
         event = Event.after(self.events[-1], kind, _now(), body)
@@ -151,13 +156,13 @@ class Journal:
         return event
 
     def close(self) -> None:
-        """Close the file; what has been read stays."""
+        """Close the file and keep the events in memory."""
         self._connection.close()
         self._is_open = False
 
 
 class Unwritten(Journal):
-    """A journal in memory, of a session that ends with the process, or that can be made again from what others keep."""
+    """Journal in memory that ends with the process."""
 
     def __init__(self, specification: Body, further: Sequence[tuple[str, Body]] = ()) -> None:
         self.directory, self.events = Path(), [Event.after(None, "created", _now(), specification)]
@@ -180,10 +185,7 @@ class Unwritten(Journal):
 
 
 def create_journal(directory: Path, specification: Body, further: Sequence[tuple[str, Body]] = (), *, wait: float = WAIT) -> Journal:
-    """Make the journal of a new session; nothing is left of one that cannot be written.
-
-    Its first event holds the ``specification``; ``further`` ones, each a kind and a body, follow.
-    """
+    """Write the ``specification`` and ``further`` events to a new journal, or nothing."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
@@ -201,10 +203,10 @@ def create_journal(directory: Path, specification: Body, further: Sequence[tuple
 
 
 def salvage_journal(directory: Path, *, wait: float = WAIT) -> tuple[int, Path | None]:
-    """Let a damaged journal go on with the events before the first one that is not as it was written.
+    """Restore a damaged journal up to its first damaged event.
 
-    Returns their number, and where all files of the damaged journal lie from now on; ``None`` where nothing is damaged. Raises
-    ``DamagedSession`` where not even the first event can be read.
+    Returns the number of restored events and the directory of the damaged journal's files, ``None`` without damage. Raises
+    ``DamagedSession`` if the first event cannot be read.
     """
     try:
         with contextlib.closing(open_journal(directory, wait=wait)) as journal:
@@ -212,9 +214,10 @@ def salvage_journal(directory: Path, *, wait: float = WAIT) -> tuple[int, Path |
     except DamagedSession as error:
         reason, path, events = error, _path_in(directory), list[Event]()
     with _held(_lock_of(path), path, wait):
-        # Whatever ends the events, those before it are whole.
+        # All events before the first error are whole.
         with contextlib.suppress(sqlite3.Error, DamagedSession), contextlib.closing(sqlite3.connect(path)) as connection:
-            connection.execute("PRAGMA writable_schema = ON")  # by which SQLite reads a file that was cut off, too
+            # With this setting SQLite also reads a truncated file.
+            connection.execute("PRAGMA writable_schema = ON")
             for row in connection.execute(NEWER, [0]):
                 events.append(_checked(path, events[-1] if events else None, *row))
         if not events:
@@ -233,14 +236,15 @@ def salvage_journal(directory: Path, *, wait: float = WAIT) -> tuple[int, Path |
 
 
 def _write_all(path: Path, events: Sequence[Event]) -> None:
-    """Make a journal of events; nothing is left of one that cannot be written."""
+    """Write a whole journal of events, or leave no file."""
     try:
-        with tempfile.TemporaryDirectory(prefix=".", dir=path.parent) as folder:  # a process that dies leaves no half of a journal
+        with tempfile.TemporaryDirectory(prefix=".", dir=path.parent) as folder:
             with contextlib.closing(_connected(Path(folder) / JOURNAL)) as connection:
                 connection.executescript(BEGINNING)
                 for event in events:
                     _write(connection, event)
-            path.with_suffix(HEAD_SUFFIX).unlink(missing_ok=True)  # of an earlier session, which somebody has removed
+            # The head of an earlier, removed session may be left.
+            path.with_suffix(HEAD_SUFFIX).unlink(missing_ok=True)
             replace(Path(folder) / JOURNAL, path)
     except (sqlite3.Error, OSError) as error:
         raise CannotRecord(f"cannot write {path}: {error}; there is no session") from error
@@ -248,12 +252,13 @@ def _write_all(path: Path, events: Sequence[Event]) -> None:
 
 
 def _write_head(path: Path, event: Event) -> None:
-    """Write number and digest of the last event down beside the journal, on the disk before this returns."""
+    """Write number and digest of the last event to the disk."""
     place = path.with_suffix(HEAD_SUFFIX)
     try:
         handle = os.open(place, os.O_WRONLY | os.O_CREAT | SYNCED, 0o644)
         try:
-            os.write(handle, f"{event.number:12d} {event.digest}\n".encode())  # of one length, so that nothing is cut off
+            # All heads have the same length, so no old end stays.
+            os.write(handle, f"{event.number:12d} {event.digest}\n".encode())
         finally:
             os.close(handle)
     except OSError as error:
@@ -262,7 +267,7 @@ def _write_head(path: Path, event: Event) -> None:
 
 
 def _head_of(path: Path) -> tuple[int, str] | None:
-    """Return number and digest of the last event that was written down; ``None`` where nobody has, as in earlier versions."""
+    """Return number and digest of the last event, ``None`` without a head."""
     place = path.with_suffix(HEAD_SUFFIX)
     try:
         found = re.fullmatch(rb" *(\d+) ([0-9a-f]{64})\n", place.read_bytes())
@@ -276,12 +281,12 @@ def _head_of(path: Path) -> tuple[int, str] | None:
 
 
 def _path_in(directory: Path) -> Path:
-    """Return where the journal of a directory lies, the same path through whatever links it is reached."""
+    """Return the path of a directory's journal with links resolved."""
     return (directory / JOURNAL).resolve()
 
 
 def open_journal(directory: Path, *, read_only: bool = False, wait: float = WAIT) -> Journal:
-    """Open the journal of a session and check all of it; raises what ``Session.open`` does. It is held by claims alone."""
+    """Open and check a session's journal, with the errors of ``Session.open``."""
     path = _path_in(directory)
     if not path.is_file():
         raise SessionError(f"directory: {directory} holds no session; {either('Session.create', 'session new')} makes one")
@@ -290,22 +295,22 @@ def open_journal(directory: Path, *, read_only: bool = False, wait: float = WAIT
         raise SessionError(f"directory: {directory} cannot be written to; open the session for reading only, or a copy of it")
     if not read_only:
         _check_local(path)
-    log = path.with_name(f"{JOURNAL}-wal")  # of events that are not in the file yet
+    log = path.with_name(f"{JOURNAL}-wal")
     if not is_writable and log.exists() and log.stat().st_size and not (shared := path.with_name(f"{JOURNAL}-shm")).exists():
         words = f"lacks {shared.name}, without which the events in {log.name} cannot be read; copy all of it to where one can write"
         raise SessionError(f"directory: {directory} cannot be written to and {words}, and open the copy")
-    # SQLite reads a directory that it cannot write to only if told that nobody else writes there either.
+    # SQLite opens a file in a read-only directory only as immutable.
     mode = "mode=ro&immutable=1" if not is_writable and not (log.exists() and log.stat().st_size) else "mode=ro" if read_only else "mode=rw"
     lock = None if read_only else _lock_of(path)
     with contextlib.ExitStack() as stack:
         try:
-            # One process after the other looks at a journal with several names, because none can change its mode while another has it open.
+            # Processes open a journal with several names in turn, because SQLite cannot change its mode while another has it open.
             with _held(lock, path, wait) if lock is not None and _has_names(path) else contextlib.nullcontext():
                 connection = stack.enter_context(contextlib.closing(_connected(path, mode)))
                 _check_names(path, connection)
             _check_whole(path, connection)
             journal = Journal(directory, connection, lock, wait)
-        except sqlite3.Error as error:  # of a file that is no database, or that cannot be read
+        except sqlite3.Error as error:
             raise _unreadable(path, error) from error
         if not journal.events:
             raise DamagedSession(f"directory: {path} holds no event, not even its beginning")
@@ -318,7 +323,7 @@ def _unreadable(path: Path, error: sqlite3.Error) -> DamagedSession:
 
 
 def _connected(path: Path, mode: str = "mode=rwc") -> sqlite3.Connection:
-    """Return a connection each of whose statements is committed, and on the disk, when it returns."""
+    """Return a connection that commits every statement to the disk."""
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA synchronous = FULL")
     return connection
@@ -330,13 +335,14 @@ def _lock_of(path: Path) -> FileLock:
 
 @contextlib.contextmanager
 def _held(lock: FileLock, path: Path, wait: float) -> Iterator[None]:
-    """Hold a journal, until the block or the process ends, however that ends."""
+    """Lock a journal until the block or the process ends."""
     until = time.monotonic() + wait
     with contextlib.ExitStack() as stack:
         try:
             lock.acquire(timeout=wait)
             stack.callback(lock.release)
-            if _has_names(path):  # of which each has a lock of its own
+            # Every name has its own lock file, so lock the file itself, too.
+            if _has_names(path):
                 handle = os.open(path, os.O_RDONLY)
                 stack.callback(os.close, handle)
                 while not _is_locked(handle):
@@ -353,8 +359,8 @@ def _held(lock: FileLock, path: Path, wait: float) -> Iterator[None]:
 
 
 def _is_locked(handle: int) -> bool:
-    """Lock a file itself, until its handle is closed, and return whether that could be done."""
-    import fcntl  # which Windows has not
+    """Lock a file until it is closed, and return whether that worked."""
+    import fcntl
 
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -364,14 +370,14 @@ def _is_locked(handle: int) -> bool:
 
 
 def _has_names(path: Path) -> bool:
-    """Return whether a file has several names, which are hard links."""
+    """Return whether a file has several names (hard links)."""
     return path.exists() and path.stat().st_nlink > 1
 
 
 def _check_names(path: Path, connection: sqlite3.Connection) -> None:
-    """Keep the write-ahead log of a journal with several names in its file: SQLite would give it a name beside each of them.
+    """Turn off the write-ahead log of a journal with several names.
 
-    Raises ``SessionError`` where that cannot be done.
+    SQLite would write a log beside each name. Raises ``SessionError`` if SQLite cannot change the mode.
     """
     if _has_names(path):
         try:
@@ -383,10 +389,12 @@ def _check_names(path: Path, connection: sqlite3.Connection) -> None:
 
 
 def _check_local(path: Path) -> None:
-    """Raise ``SessionError`` on a file system that machines share, where SQLite's log and locks cannot be relied upon."""
-    with contextlib.suppress(OSError):  # where there is no such table, as on macOS, nothing is known
+    """Raise ``SessionError`` on a network file system with unreliable locks."""
+    # Systems without this table, such as macOS, pass.
+    with contextlib.suppress(OSError):
         rows = [line.split() for line in MOUNTS.read_text(encoding="utf-8").splitlines()]
-        mounted = {Path(re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), row[1])): row[2] for row in rows}  # \040 is a space
+        # The table writes a space as \040.
+        mounted = {Path(re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), row[1])): row[2] for row in rows}
         kind = next((mounted[above] for above in path.parents if above in mounted), "")
         if kind in NETWORK:
             words = "whose locks and memory maps the journal of a session cannot rely upon"
@@ -395,7 +403,7 @@ def _check_local(path: Path) -> None:
 
 
 def _check_whole(path: Path, connection: sqlite3.Connection) -> None:
-    """Raise ``DamagedSession`` unless the file is a whole database, of a session, of this version."""
+    """Raise ``DamagedSession`` unless the file is a sound, readable journal."""
     names = ("application_id", "user_version", "integrity_check")
     application, schema, sound = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
     if application != APPLICATION:
@@ -407,7 +415,7 @@ def _check_whole(path: Path, connection: sqlite3.Connection) -> None:
 
 
 def _checked(path: Path, before: Event | None, number: int, kind: str, at: str, text: str, digest: str) -> Event:
-    """Return the event that a row holds; raises ``DamagedSession`` unless it is as it was written, after the one ``before``."""
+    """Return a row's event, or raise ``DamagedSession`` if it has changed."""
     try:
         event = Event.after(before, kind, at, dict(json.loads(text)))
         if datetime.datetime.fromisoformat(at).utcoffset() != datetime.timedelta(0):

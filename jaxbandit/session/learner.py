@@ -313,7 +313,7 @@ class Course:
 
     @property
     def complete(self) -> bool:
-        """Whether all values that the next choice needs have arrived."""
+        """Return whether all values for the next choice have arrived."""
         return not self.rounds or self.setting.delays is not None or len(self.rounds[-1].arrivals) == self.setting.arena.surrogate.outputs
 
     def settled(self) -> LearnerState:
@@ -361,7 +361,7 @@ class Course:
 
     @functools.cached_property
     def choosing_matters(self) -> bool:
-        """Whether reruns must repeat choices, because choices change the algorithm's state."""
+        """Return whether choices change the algorithm's state, so reruns repeat them."""
         state, _, far = jax.eval_shape(self.start)
         is_box = isinstance(self.setting.arena.surrogate.domain, Box)
         # A choice has the same arguments, so JAX traces it once.

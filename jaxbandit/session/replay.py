@@ -73,7 +73,7 @@ class Ticket:
 
     @property
     def declared_infeasible(self) -> bool:
-        """Whether the algorithm has declared that no point satisfies the constraints."""
+        """Return whether the algorithm has declared the constraints infeasible."""
         return bool(self.status & Status.DECLARED_INFEASIBLE)
 
 
@@ -304,7 +304,7 @@ class State:
 
     @property
     def believed(self) -> Shown:
-        """Beliefs of the model in force where it was stated, else those that are :attr:`shown`."""
+        """Beliefs :attr:`shown`, or else those of the given model."""
         return self.shown or Shown.stated(self.specification.outputs, self.space, self.model, self.standard, self.told)
 
     @property
@@ -367,7 +367,7 @@ class State:
         return self._is_box and is_among(self.space.domain, point, self.avoided, SAME)
 
     def has_failed(self, point: Spot) -> bool:
-        """Return whether a run at a point (on a box: nearby) was dropped."""
+        """Return whether a run was dropped at (box: near) a point."""
         return is_among(self.space.domain, point, self.failed)
 
     @property

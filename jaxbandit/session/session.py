@@ -289,7 +289,7 @@ class Session(Reading):
             return [self._ask() for _ in range(count)]
 
     def _is_settled(self, rule: Settled) -> bool:
-        """Return whether a rule ends the session, and write an event if so."""
+        """Return whether a rule ends the session, and record that it does."""
         of_class(Settled, Settled.described)("stop", rule)
         state = self._state
         if state.unmeasured or not state.complete:

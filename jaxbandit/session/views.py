@@ -1,4 +1,4 @@
-"""Reading of a session: its beliefs, history, recommendation, figure and events, after all that has happened."""
+"""Views of a session: beliefs, history, recommendation, figure and events."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class Recommendation:
     """The point that a session recommends.
 
     Attributes:
-      index: number of the point in the domain; ``None`` of a point of a box between its candidates and those measured.
-      point: the point by the names of its coordinates, in the user's units; of categories their labels.
+      index: number of the point in the domain; ``None`` for a point of a box that is neither candidate nor measured.
+      point: the point by the names of its coordinates, in the user's units, with the labels of categories.
       mean: posterior mean of each output, by name, in its own units.
       sd: posterior standard deviation of each output, by name.
-      probability_of_feasibility: posterior probability that all constraints hold there, by independent normal beliefs.
-      feasible: whether that reaches the probability asked for; otherwise the point is the one most likely to be feasible.
+      probability_of_feasibility: posterior probability that all constraints hold at the point, by independent normal beliefs.
+      feasible: whether this probability reaches the required one; otherwise the point is the one most likely to be feasible.
     """
 
     index: int | None
@@ -56,18 +56,18 @@ class Recommendation:
 
 
 class Reading:
-    """Part of a session that changes nothing, see :class:`~jaxbandit.session.Session`."""
+    """Read-only part of a :class:`~jaxbandit.session.Session`."""
 
     def __init__(self, journal: Journal, specification: Specification) -> None:
         self.directory, self.specification = journal.directory, specification
         self._journal, self._mutex = journal, threading.RLock()
         self._state = State(specification)
         self._state.follow(journal)
-        # Points, with the values told there, that a prior of the constraints which the user has stated allows.
+        # Points and values that fit the user's prior of the constraints.
         self._vetted: set[tuple[int, tuple[tuple[str, float], ...]]] = set()
 
     def close(self) -> None:
-        """Close the journal; what has happened by then can still be read."""
+        """Close the journal. Earlier events can still be read."""
         with self._mutex:
             self._journal.close()
 
@@ -79,56 +79,57 @@ class Reading:
 
     @property
     def pending(self) -> tuple[Ticket, ...]:
-        """Tickets that have been asked for and lack values."""
+        """Tickets with missing values."""
         with self._current() as state:
             return tuple(record.ticket for record in state.records.values() if record.state in ("pending", "partial"))
 
     @property
     def told(self) -> dict[int, list[str]]:
-        """Names of the outputs whose values have been told, by ticket."""
+        """Names of the outputs with a value, by ticket."""
         names = self.specification.outputs.names
         with self._current() as state:
             return {number: [name for name in names if name in record.values] for number, record in state.records.items()}
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """All that has happened, in order."""
+        """All events in order."""
         with self._current():
             return tuple(self._journal.events)
 
     @property
     def settlement(self) -> Settlement | None:
-        """How sure the session was when a rule last ended it; ``None`` where none did, or it has gone on since."""
+        """Result of the rule that ended the session, ``None`` if not ended."""
         with self._current() as state:
             return state.settlement
 
     @property
     def model(self) -> Model:
-        """The GP model in force: that of the specification, or of the last fit, which is one of standardised outputs."""
+        """Current GP model, in standardised outputs after a fit."""
         with self._current() as state:
             return state.model
 
     @property
     def shows_noise(self) -> bool:
-        """Return whether values of an output show noise, by a fit to all that was told; not where the model's noise is stated."""
+        """Return whether a fit finds noise in an output."""
         with self._current() as state:
             return state.shown is not None and any(state.shown.noise)
 
     @checked
     def belief(self, width: Annotated[float, nonnegative_numbers, scalar] = 2.0) -> xr.Dataset:
-        """Return what is believed of every output at every point, from all that was told.
+        """Return the posterior of every output at every point, given all values.
 
-        A model that the session fits by itself is fitted to all of it, and its hyper-parameters are averaged over draws from their
-        posterior, of up to 256 values of an output. Algorithms choose by the last fit alone, which is surer of itself.
+        A model without given hyper-parameters is fitted to all values, and the hyper-parameters are averaged over draws from their
+        posterior, given up to 256 values of an output. Algorithms choose by the last fit alone, with smaller deviations.
 
         Args:
           width: deviations from the mean to the bounds, >= 0.
 
         Returns:
           A dataset of ``mean``, ``sd``, ``lower`` and ``upper`` over ``output`` and ``point``, in the outputs' own units, and of
-          ``probability_of_feasibility`` over ``point``; the coordinates of the points are in the user's units.
+          ``probability_of_feasibility`` over ``point``. The coordinates of the points are in the user's units.
         """
-        import xarray as xr  # here because opening a session should not pay for it
+        # Opening a session should not pay for this import.
+        import xarray as xr
 
         with self._current() as state:
             space, outputs, (mean, sd, feasible) = state.space, self.specification.outputs, self._believed()
@@ -142,14 +143,14 @@ class Reading:
         return self._with_units(belief)
 
     def _believed(self, place: Place = (), *, at: np.ndarray | None = None) -> Believed:
-        """Return what is believed at all points, at a ``place`` in the unit cube of a box, or at points by number."""
+        """Return beliefs at all points, at a ``place``, or at numbers ``at``."""
         outputs = self.specification.outputs
         with self._current() as state:
             if (shown := state.shown) is not None:
                 points = state.space.modelled
                 return shown.at(np.asarray([place]) if place else points if at is None else points[at])
             predicted = state.course.predict_at(place) if place else state.course.predict()
-            # Of a box, not free places.
+            # The model of a box may have free places, too.
             standard, known = state.standard, slice(1) if place else np.arange(state.space.size) if at is None else at
         mean, sd = (np.asarray(table, np.float64)[:, known] for table in (predicted.mean, predicted.sd))
         mean, sd = outputs.outward(mean, sd, standard)
@@ -157,23 +158,23 @@ class Reading:
 
     @checked
     def recommend(self, probability: Probability = 0.5, *, anywhere: bool = False) -> Recommendation:
-        """Return the best point measured by posterior mean, of those feasible with a probability.
+        """Return the measured, probably feasible point with the best posterior mean.
 
-        A model that the session fits is fitted to all that was told, and its hyper-parameters are averaged. Where values show no noise, the
-        values count in place of the means: the point is the best one measured where all constraints were measured to hold. While no
-        neighbouring points were measured, noise looks like a rough function, and of a constraint value and belief count half each.
+        The beliefs are the same as in :meth:`belief`. If values show no noise, they replace the means: the point is the best measured one
+        whose measured constraints all hold. As long as no neighbouring points were measured, noise looks like a rough function; then a
+        constraint's value and belief count half each.
 
-        Where no point is feasible with that probability, it is the point most likely to be feasible, and of such points the one that
-        violates constraints least. It is no point whose run was dropped, unless another run there was complete.
+        If no point is feasible with the probability, the result is the point most likely to be feasible; among equals it is the point that
+        violates constraints least. A point with a dropped run is recommended only if another run there was complete.
 
         Args:
           probability: least posterior probability that all constraints hold, from 0 to 1.
-          anywhere: whether points count that nobody has measured, too: all of the domain, on a box all that ascents from the best
-            candidates and points measured reach. What the model believes of such a point may be wrong, far from all measurements most.
+          anywhere: whether unmeasured points count, too: all points of the domain, and on a box all points that ascents from the best
+            candidates and measured points reach. The model's belief of such a point may be wrong, especially far from all measurements.
 
         Raises:
-          InvalidArgument: on a probability out of range.
-          SessionError: when no point has been measured, unless any point counts and the model is in the outputs' units.
+          InvalidArgument: if the probability is out of range.
+          SessionError: if no point has been measured, unless ``anywhere`` and the model is in the outputs' units.
         """
         with self._current() as state:
             space, known, sign = state.space, self._best_known(probability, anywhere=anywhere), self.specification.outputs.objective.sign
@@ -194,23 +195,24 @@ class Reading:
     def settled(
         self, within: Annotated[float, positive, scalar], draws: Annotated[int, whole(16, 65536)] = 256, *, probability: Probability = 0.5
     ) -> Settlement:
-        """Return how likely the recommended point is as good as the best one, and what a further run is expected to gain.
+        """Return the probability that the recommended point is good enough.
 
-        Functions are drawn from the belief, with hyper-parameters drawn from theirs. Of each the best feasible point is looked for, on a
-        box among its candidates and near those that are best. It is right as far as the model is: where a function is not like a draw of
-        the kernels that the model averages over, such as a needle between the points measured, it promises too much.
+        The method draws functions and hyper-parameters from their posterior and searches for each function's best feasible point, on a box
+        among the candidates and near the best points. The result is as right as the model: it is too optimistic for a function unlike all
+        draws of the model's kernels, such as a needle between the measured points.
 
         Args:
-          within: loss of the objective, in its own units, > 0, that does not matter.
+          within: largest loss of the objective that does not matter, > 0, in the objective's units.
           draws: number of functions drawn, from 16.
-          probability: as for :meth:`recommend`, whose point it is about.
+          probability: as for :meth:`recommend`.
 
         Returns:
-          The probability that the point satisfies all constraints and is within that loss of the best one, and the expected gain.
+          The probability that the recommended point satisfies all constraints and loses at most ``within``, and the expected gain of a
+          further run.
 
         Raises:
-          InvalidArgument: on an argument out of range.
-          SessionError: as :meth:`recommend`.
+          InvalidArgument: if an argument is out of range.
+          SessionError: as :meth:`recommend` does.
         """
         with self._current() as state:
             best = self._best_known(probability).index
@@ -218,7 +220,7 @@ class Reading:
             return settlement(state.believed, state.space, best, state.unfit, float(within), draws)
 
     def _best_known(self, probability: float = 0.5, *, anywhere: bool = False) -> Recommendation:
-        """Return the best of the points measured; or of all points of the domain, on a box of its candidates and the points measured."""
+        """Return the best measured point, or the best numbered point ``anywhere``."""
         with self._current() as state:
             space, allowed = state.space, np.full(state.space.size, anywhere)
             if state.standard is not None and not any(record.values for record in state.records.values()):
@@ -253,13 +255,13 @@ class Reading:
         )
 
     def history(self) -> xr.Dataset:
-        """Return what was asked for and told, one row for each ticket; ``history().to_dataframe()`` is the same in pandas.
+        """Return points and values of all tickets, a row for each ticket.
 
-        Values that are not there are NaN, times that are not there NaT, as when a point was asked for that never was; variables with a unit
-        have the attribute ``units``. ``best_so_far`` is the best objective measured where all constraints were measured to hold;
-        ``violation of NAME`` sums over tickets how far that constraint was measured to be violated.
+        ``history().to_dataframe()`` is the same in pandas. Missing values are NaN and missing times NaT, such as the ``asked_at`` of an
+        observed point. Variables with a unit have the attribute ``units``. ``best_so_far`` is the best measured objective with measured
+        constraints that all hold; ``violation of NAME`` is the sum over tickets of that constraint's measured violation.
         """
-        import xarray as xr  # here because opening a session should not pay for it
+        import xarray as xr
 
         columns, places = self.columns(), {"ticket", *self._state.space.names}
         return self._with_units(
@@ -267,7 +269,7 @@ class Reading:
         )
 
     def columns(self) -> dict[str, np.ndarray]:
-        """Return the variables and coordinates of :meth:`history` by name, as NumPy arrays with an entry for each ticket."""
+        """Return the columns of :meth:`history` by name, as NumPy arrays."""
         outputs = self.specification.outputs
         with self._current() as state:
             space = state.space
@@ -275,7 +277,8 @@ class Reading:
         values = {name: np.asarray([row.values.get(name, np.nan) for row in rows], np.float64) for name in outputs.names}
         points, objective = np.asarray([row.ticket.index for row in rows], np.int64), values[outputs.objective.name]
         violations = {constraint.name: constraint.violation(values[constraint.name]) for constraint in outputs.constraints}
-        holds = np.all([np.isfinite(objective), *(violation == 0 for violation in violations.values())], axis=0)  # which NaN is not
+        # A constraint with NaN does not hold.
+        holds = np.all([np.isfinite(objective), *(violation == 0 for violation in violations.values())], axis=0)
         best = np.maximum.accumulate(np.where(holds, outputs.objective.sign * objective, -np.inf))
         columns = {"ticket": np.asarray([row.ticket.number for row in rows], np.int64)}
         columns |= {name: column[points] for name, column in space.columns.items()} | values
@@ -286,41 +289,41 @@ class Reading:
             "asked_at": np.asarray([row.asked_at.removesuffix("+00:00") or "NaT" for row in rows], "datetime64[ms]"),
             "told_at": np.asarray([row.told_at.removesuffix("+00:00") or "NaT" for row in rows], "datetime64[ms]"),
             "best_so_far": np.where(np.isfinite(best), outputs.objective.sign * best, np.nan),
-            # A value that has not been told, or never will be, adds nothing to the sum.
+            # A missing value adds nothing to the sum.
             **{f"violation of {name}": np.cumsum(np.nan_to_num(column)) for name, column in violations.items()},
         }
 
     def _with_units(self, dataset: xr.Dataset) -> xr.Dataset:
-        """Return a dataset whose variables have the attribute ``units``, which xarray's figures show, where axes and outputs do."""
+        """Add the units of axes and outputs, shown in xarray's figures."""
         for name in dataset.variables.keys() & self.specification.units.keys():
             dataset[name].attrs["units"] = self.specification.units[str(name)]
         return dataset
 
     @checked
     def plot(self, *, feasibility: bool = False) -> matplotlib.figure.Figure:
-        """Return a figure of what is believed of every output, and of what was measured: bands on a line, maps on a plane, else slices.
+        """Return a figure of beliefs and measurements of every output.
 
-        A notebook shows it; ``plot().savefig("belief.pdf")`` writes it.
+        It has bands on a line, maps on a plane, and otherwise slices. ``plot().savefig("belief.pdf")`` writes it to a file.
 
         Args:
           feasibility: whether to add a row with the posterior probability that all constraints hold.
 
         Raises:
-          InvalidArgument: on ``feasibility`` of a session without constraints.
+          InvalidArgument: if ``feasibility`` is true in a session without constraints.
         """
-        from jaxbandit.session.figures import belief_figure  # here because matplotlib is slow to load
+        from jaxbandit.session.figures import belief_figure
 
         outputs = self.specification.outputs
         if feasibility and not outputs.constraints:
             raise InvalidArgument("feasibility: must be False in a session without constraints, where every point is feasible, got True")
         with self._current() as state:
-            # Before anything is measured the figure marks the best point by the prior.
+            # Without measurements the figure marks the best point of the prior.
             best = self._best_known(anywhere=not any(record.values for record in state.records.values())).index
-            assert best is not None  # as no ascent was made
+            assert best is not None
             return belief_figure(state.space, outputs, self.belief(), self.history(), best, feasibility=feasibility)
 
     def export(self, path: FilePath | None = None) -> Path:
-        """Write all events as lines of JSON to a file, by default ``events.jsonl`` beside the journal, and return its path."""
+        """Write events as JSON lines, by default ``events.jsonl``, and return the path."""
         file = prepare_file(self.directory / "events.jsonl" if path is None else path, force=True)
         text = "".join(event.line() + "\n" for event in self.events)
         write_whole(file, lambda temporary: temporary.write_text(text, encoding="utf-8"))
@@ -330,22 +333,22 @@ class Reading:
         return f"{type(self).__name__}({'; '.join(f'{name}: {text}' for name, text in self._in_brief()[:4])})".replace("\n", ", ")
 
     def _repr_html_(self) -> str:
-        """Return a table of what the session is about and how far it is."""
+        """Return an HTML table of the session's parts and progress."""
         return html_fields(type(self).__name__, self._in_brief())
 
     @property
     def learner_changed_at(self) -> int | None:
-        """Number of the first ticket after the learner of a later version of jaxbandit took over; ``None`` where none has."""
+        """First ticket of a later jaxbandit version's learner, ``None`` without a change."""
         with self._current() as state:
             return state.learner_changed_at
 
     def _change_of_learner(self) -> str:
-        """Return from where on the learner is that of a later version, in words; nothing where it has not changed."""
+        """Return :attr:`learner_changed_at` in words, empty without a change."""
         number = self.learner_changed_at
         return f"from ticket {number} on points are those of the learner of a later version of jaxbandit" if number else ""
 
     def _in_brief(self) -> list[tuple[str, str]]:
-        """Return facts by name: those of the text first, then those of the table."""
+        """Return facts by name, with the facts of ``__repr__`` first."""
         parts, waiting, choices = self.specification, len(self.pending), self.specification.space.choices
         source = "that of the model that was given" if parts.model else "fitted once, to what was known before round 1"
         with self._current() as state:
@@ -368,7 +371,7 @@ class Reading:
 
     @contextlib.contextmanager
     def _current(self) -> Iterator[State]:
-        """Yield the state after all that has happened, by other processes, too, to one thread at a time."""
+        """Yield the state after all processes' events to one thread at once."""
         with self._mutex:
             self._journal.follow()
             self._state.follow(self._journal)
