@@ -1,4 +1,4 @@
-"""Measurements at points that a session has not asked for: one by one, or as the rows of a table."""
+"""Measurements at points of the user's choice, singly or in tables."""
 
 from __future__ import annotations
 
@@ -28,19 +28,23 @@ Names: TypeAlias = Annotated[Sequence[str], each(text)]
 
 @dataclasses.dataclass(frozen=True)
 class HistoryRow:
-    """Values, as many as are there, that were measured at a point; the domain's point ``index`` stands for it."""
+    """Values measured at a point, with the domain's nearest point ``index``.
 
-    index: int  # -1 of a point of a box, which gets a number of its own
+    On a box ``index`` is -1 until the point gets a number. ``distance`` is the largest share of an axis between the two points.
+    """
+
+    index: int
     point: Mapping[str, object]
     values: Mapping[str, float]
-    distance: float  # from the point to the domain's, as the largest share of an axis
-    ticket: int | None = None  # of one that was asked for
+    distance: float
+    ticket: int | None = None
 
     @classmethod
     def of(cls, space: Space, outputs: Outputs, point: Mapping[str, object], values: Mapping[str, float] | None) -> HistoryRow:
-        """Return what is told of a point; raises ``InvalidArgument`` on what is no point of ``space`` or no values of ``outputs``."""
+        """Return the row, or raise ``InvalidArgument`` for a wrong point or values."""
         if isinstance(space.domain, Box):
-            space.place(point)  # which refuses what lies beyond it
+            # This raises for a point outside the box.
+            space.place(point)
             numbers = {name: held if isinstance(held, str) else number_of(held) for name, held in point.items()}
             return cls(-1, numbers, {} if values is None else told_values(outputs, values, largest=LARGEST_TOLD), 0.0)
         index = space.nearest(point)
@@ -54,12 +58,12 @@ class HistoryRow:
         return len(self.values) == len(outputs.names)
 
     def table(self) -> dict[str, object]:
-        """Return the plain values that an event holds."""
+        """Return the plain values for an event."""
         return {"index": self.index, "point": dict(self.point), "values": dict(self.values)}
 
 
 def observed(ticket: int, rows: Sequence[HistoryRow]) -> dict[str, object]:
-    """Return what the event holds by which rows get numbers of tickets from ``ticket`` on."""
+    """Return the body of an event ``"observed"`` with tickets from ``ticket`` on."""
     return {"ticket": ticket, "rows": [row.table() for row in rows]}
 
 
@@ -71,14 +75,13 @@ def rows_of(
     tickets: Mapping[int, int] | None = None,
     space: Space | None = None,
 ) -> list[HistoryRow]:
-    """Return what the rows of a table tell: coordinates of a point, and values of outputs, blank where one is not there yet.
+    """Return the rows of a table of coordinates and values.
 
-    Rows may have the number of one of ``tickets``, whose points are given by number in the session's own ``space``; without any a column of
-    them is left out. So are the other columns of a session's own table, and with ``outside="drop"`` points beyond an axis, with a warning.
+    Rows may have numbers of ``tickets``, a mapping to points of the session's own ``space``. Without it a column of tickets is ignored, as
+    are the other columns of a session's own table. With ``outside="drop"`` points beyond an axis are dropped with a warning.
 
     Raises:
-      InvalidArgument: on a file that cannot be read, on columns that are missing, or are neither coordinate, nor output, nor among those
-        to ``ignore``, and on an entry that cannot be used, by its row.
+      InvalidArgument: if a file cannot be read, columns are missing or unknown (and not to ``ignore``), or a row has an unusable entry.
     """
     space, outputs = space or specification.space, specification.outputs
     table = table_of("history", columns_of(history, None, "history") if isinstance(history, str | Path) else history)
@@ -141,7 +144,7 @@ def rows_of(
 
 
 def named_as(known: Mapping[str, Collection[str]], table: Mapping[str, list[object]]) -> dict[str, list[object]]:
-    """Return a table whose columns have the known names in place of those they go by, with units or other capitals."""
+    """Return a table with known names for columns with units or capitals."""
     named: dict[str, list[object]] = {}
     for column, cells in table.items():
         name = next((name for name, others in known.items() if column in others), column)
@@ -154,7 +157,7 @@ def named_as(known: Mapping[str, Collection[str]], table: Mapping[str, list[obje
 
 
 def _entry(name: str, cell: object, categories: Collection[object] | None = None) -> Any:
-    """Return the number, or the category, that an entry of a table holds; ``None`` for a blank."""
+    """Return an entry's number or category, ``None`` for a blank."""
     if cell in (categories or ()):
         return cell
     if is_blank(cell) or categories:
@@ -166,7 +169,7 @@ def _entry(name: str, cell: object, categories: Collection[object] | None = None
 
 
 def check_placed(rows: Sequence[HistoryRow], space: Space, off_grid: str, argument: str) -> None:
-    """Raise ``InvalidArgument`` on a point off the grid; with ``off_grid="round"`` warn of it, for the nearest one stands for it."""
+    """Raise ``InvalidArgument`` for points off the grid, or warn if rounding."""
     off = [row for row in rows if row.distance > ON_GRID]
     if not off:
         return

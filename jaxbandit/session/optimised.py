@@ -1,4 +1,4 @@
-"""``optimise``: the best point of a user's function in one call; a session in memory asks for points and is told values."""
+"""Optimisation of a user's function in one call, by a session."""
 
 from __future__ import annotations
 
@@ -37,34 +37,34 @@ FUNCTION = Check("a function of a point's coordinates by name", lambda value: ca
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Optimised:
-    """Outcome of :func:`optimise`; it shows itself as text and, in notebooks, as a table.
+    """Result of :func:`optimise`, printed as text or a notebook's table.
 
-    It holds the evaluations that have ended, those that failed included.
+    It has all evaluations that have ended, failed ones included.
 
     Attributes:
-      session: the session that asked for the points: its ``recommend(probability)`` says how likely constraints are to hold, its ``plot()``
-        shows what is believed, and ``ask`` and ``tell`` go on with it.
+      session: session of the search. Its ``recommend(probability)`` returns the probability that constraints hold, its ``plot()`` shows the
+        beliefs, and its ``ask`` and ``tell`` continue the search.
     """
 
     session: Session
 
     @property
     def best(self) -> dict[str, float | str]:
-        """The point of the best value measured where all constraints held, by the names of the axes; see :attr:`feasible`.
+        """Best measured point, by the names of the axes.
 
-        Where values show noise it is the point that ``session.recommend()`` recommends.
+        It violates constraints least, if not :attr:`feasible`. If values show noise, it is the point of ``session.recommend()``.
         """
         return self.points[self._best]
 
     @property
     def values(self) -> dict[str, float]:
-        """The values measured at :attr:`best`, by the names of the outputs."""
+        """Values measured at :attr:`best`, by the names of the outputs."""
         columns = self._columns
         return {name: float(columns[name][self._best]) for name in self.session.specification.outputs.names}
 
     @property
     def feasible(self) -> bool:
-        """Return whether all constraints were measured to hold at :attr:`best`; else it is the point where they were violated least."""
+        """Return whether the measured constraints hold at :attr:`best`."""
         return float(self._violation[self._best]) == 0
 
     @property
@@ -75,7 +75,7 @@ class Optimised:
 
     @property
     def table(self) -> pd.DataFrame:
-        """A row for each evaluation: its point, its values, NaN where it failed, and the best value so far where constraints held."""
+        """Table of evaluations: point, values (NaN if failed), and best feasible value."""
         space, outputs = self.session.specification.space, self.session.specification.outputs
         return self.session.history().to_dataframe()[[*space.names, *outputs.names, "best_so_far"]][_ended(self.session)]
 
@@ -85,7 +85,7 @@ class Optimised:
 
     @property
     def _violation(self) -> np.ndarray:
-        """Sum ``[n]`` over constraints of how far each was violated, as shares of the largest violation; infinity of what failed."""
+        """Sum ``[n]`` of relative violations, infinite for failed evaluations."""
         columns, outputs = self._columns, self.session.specification.outputs
         each = [constraint.violation(columns[constraint.name]) for constraint in outputs.constraints]
         sizes = [np.nanmax(violation, initial=0) or 1.0 for violation in each]
@@ -99,7 +99,8 @@ class Optimised:
             raise SessionError("best: every evaluation failed, and there is no point to recommend")
         if self.session.shows_noise:
             there = np.flatnonzero((self._columns["index"] == self.session.recommend().index) & np.isfinite(violation))
-            if there.size:  # otherwise a run is recommended that has not ended
+            # The recommended point's run may not have ended.
+            if there.size:
                 return int(there[0])
         reward = np.where(violation == violation.min(), objective.sign * self._columns[objective.name], -np.inf)
         return int(np.argmax(reward))
@@ -136,39 +137,37 @@ def optimise(
     stop: Settled | None = None,
     catch: Annotated[type[Exception] | Sequence[type[Exception]], EXCEPTION | each(EXCEPTION)] = (),
 ) -> Optimised:
-    """Look for the best point of a function, which is called once for each of so many points, one after another.
+    """Search for the best point of a function with sequential evaluations.
 
-    ``optimise(lambda x, y: -(x**2) - y, {"x": (-1.0, 2.0), "y": (0.0, 1.0)}, 25).best`` is near ``{"x": 0, "y": 0}``. A session asks for
-    the points: the initial design first, then those of the algorithm. What comes late or in parts wants a :class:`Session` of its own.
+    ``optimise(lambda x, y: -(x**2) - y, {"x": (-1.0, 2.0), "y": (0.0, 1.0)}, 25).best`` is near ``{"x": 0, "y": 0}``. A session chooses the
+    points: the initial design first, then the algorithm's points. Use a :class:`Session` for values that arrive late or in parts.
 
-    Ctrl-C ends the search, which returns the evaluations that have ended, unless there is none. Any other exception has them as its
-    attribute ``optimised``, as a note of its says.
+    After Ctrl-C the search returns its completed evaluations, if any. Another exception has them as its attribute ``optimised`` and names
+    this attribute in a note.
 
     Args:
-      function: called with a point's coordinates by name, ``function(x=0.5, y=1.0)``, in the user's units; categories are their labels. It
-        returns the objective's value, or where there are constraints a mapping from the names of all outputs to values. Of an evaluation
-        that failed it returns ``None``, or ``None`` or a number that is not finite for the values that it lacks: the others are learnt. No
-        point of a failed evaluation is called again.
-      axes: by name ``(low, high)``, :func:`domains.log <jaxbandit.domains.log>` or
-        :func:`domains.integers <jaxbandit.domains.integers>` of such, or texts, as for :func:`domains.box <jaxbandit.domains.box>`; or what
-        :meth:`Session.create` takes.
-      evaluations: number of calls, those of the initial design included.
+      function: called with a point's coordinates by name, ``function(x=0.5, y=1.0)``, in the user's units, with labels for categories. It
+        returns the objective's value, or with constraints a mapping from the names of all outputs to values. A failed evaluation returns
+        ``None``, or a mapping with ``None`` or a number that is not finite for missing values; the model uses the other values. The search
+        never repeats the point of a failed evaluation.
+      axes: a mapping from names to ``(low, high)``, :func:`domains.log <jaxbandit.domains.log>`,
+        :func:`domains.integers <jaxbandit.domains.integers>` or texts, as for :func:`domains.box <jaxbandit.domains.box>`; or another
+        ``domain`` of :meth:`Session.create`.
+      evaluations: number of calls, including the initial design.
       objective: ``"maximise NAME"`` or ``"minimise NAME"``.
       constraints: ``"NAME <= c"``, ``"NAME >= c"``, both for one output, or ``"NAME = c +- tolerance"`` for each further output.
-      algorithm: any algorithm of a session; default constrained expected improvement, ``Cei(augmented=True)``, see
-        :class:`~jaxbandit.Cei`.
-      model: the GP model, as for :meth:`Session.create`; default one that is fitted.
+      algorithm: any algorithm of a session; default constrained expected improvement, :class:`Cei(augmented=True) <jaxbandit.Cei>`.
+      model: the GP model, as for :meth:`Session.create`; default: a fitted model.
       key: a JAX PRNG key, or its seed.
-      directory: where to write each value as soon as it is known; default: nowhere. A search that the directory holds, whose other
-        arguments must be the same, goes on until so many evaluations have ended; a point whose evaluation was interrupted is called first.
-      stop: a rule that ends the search before so many evaluations, such as ``Settled(within=0.1)``: the recommended point is then within
-        that loss of the best one, with the rule's probability.
-      catch: classes of exceptions by which the function says that an evaluation has failed, such as ``MemoryError``.
+      directory: directory to write each value to at once; default: none. A search in the directory continues until ``evaluations`` have
+        ended, an interrupted evaluation first. Its other arguments must be the same.
+      stop: rule for an earlier end, such as ``Settled(within=0.1)``: the recommended point then loses at most 0.1 to the best point, with
+        the rule's probability.
+      catch: classes of exceptions that mean a failed evaluation, such as ``MemoryError``.
 
     Raises:
-      InvalidArgument: on any argument out of range, on what the function returns that is no value of the outputs, and on a directory that
-        holds another search.
-      SessionError: when no point is left whose evaluation has not failed, and as :meth:`Session.create` and :meth:`Session.open`.
+      InvalidArgument: if an argument is out of range, the function returns a wrong value, or the directory has another search.
+      SessionError: if the evaluations at all points have failed, and as :meth:`Session.create` and :meth:`Session.open` do.
     """
     specification = Specification(
         space=Space.of(axes),
@@ -195,7 +194,7 @@ def optimise(
                 outcome = None
             values, has_failed = _values_of(outcome, specification.outputs)
             if values:
-                # A run that was interrupted may have told some values, which those of its second evaluation replace.
+                # The second evaluation of an interrupted run replaces its earlier values.
                 session.tell(ticket, values, correct=True)
             if has_failed:
                 session.drop(ticket)
@@ -212,7 +211,7 @@ def optimise(
 
 
 def _session_in(directory: Path, specification: Specification, algorithm: Algorithm | None) -> Session:
-    """Return the session of a directory, which begins one unless there is one; raises ``InvalidArgument`` on one of another search."""
+    """Begin or open the directory's session, or raise ``InvalidArgument`` if it differs."""
     if not (directory / JOURNAL).exists():
         return Session.begin(directory, specification)
     session = Session.open(directory, algorithm=algorithm)
@@ -225,12 +224,12 @@ def _session_in(directory: Path, specification: Specification, algorithm: Algori
 
 
 def _ended(session: Session) -> np.ndarray:
-    """Return which tickets ``[n]`` of a session have ended, complete or failed."""
+    """Return whether each ticket ``[n]`` has ended, complete or failed."""
     return np.isin(session.columns()["state"], ("complete", "dropped"))
 
 
 def _values_of(outcome: object, outputs: Outputs) -> tuple[dict[str, float], bool]:
-    """Return the values by name that a function has returned, and whether the evaluation failed, which then lacks some."""
+    """Return the values by name, and whether values are missing by failure."""
     values: Mapping[str, Any] = outcome if isinstance(outcome, Mapping) else {outputs.objective.name: outcome}
     try:
         lacking = [name for name in outputs.names if values.get(name) is None or not math.isfinite(values[name])]

@@ -1,4 +1,4 @@
-"""All that a session is made of, as one value that its journal holds and from which it can be made again."""
+"""Specification of a session, as one value that its journal stores."""
 
 from __future__ import annotations
 
@@ -40,9 +40,11 @@ from jaxbandit.surrogates import arithmetic
 NUMBERS = ("horizon", "capacity", "fit_every", "standardise", "max_step")
 FIELDS = ("objective", "constraints", "seed", *NUMBERS)
 PARTS = ("axis", "algorithm", "model", "feedback", "delay", "initial", "units", "seeds")
-SEEDS = functools.partial(either, "seeds=[{...}]", "seeds = [{...}]")  # in words
-MANY_POINTS = 4096  # of a domain, beyond which its features take longer to find than a command may
-FIRST_ROOM, MOST_ENTRIES = 64, 2**27  # least observations that a model by rows has room for; and most numbers in its rows
+SEEDS = functools.partial(either, "seeds=[{...}]", "seeds = [{...}]")
+# The features of a domain with more points take too long for a command.
+MANY_POINTS = 4096
+# Least capacity (in observations) of a model by rows, and largest number of entries in its rows.
+FIRST_ROOM, MOST_ENTRIES = 64, 2**27
 TAKEN = {"ticket", "state", "round", "index", "asked_at", "told_at", "best_so_far"}
 TAKEN |= {"output", "point", "mean", "sd", "lower", "upper", "probability_of_feasibility"}
 """Names of variables of a session's tables, which no output and no axis can have."""
@@ -50,7 +52,7 @@ TAKEN |= {"output", "point", "mean", "sd", "lower", "upper", "probability_of_fea
 
 @pytree
 class UnknownDelay(Delay):
-    """Delays of a real experiment of which nothing is known before."""
+    """Unknown delays of a real experiment."""
 
     in_files = False
 
@@ -67,14 +69,13 @@ class UnknownDelay(Delay):
 
 @dataclasses.dataclass(frozen=True)
 class Specification(Described):
-    """All parts of a session; further attributes are the arguments of :meth:`Session.create <jaxbandit.session.Session.create>`.
+    """Parts of a session, mostly arguments of :meth:`Session.create <jaxbandit.session.Session.create>`.
 
     Attributes:
-      space: the points among which it chooses.
-      outputs: what is measured.
-      schema: version of the journal, by which earlier ones keep what they meant: models in the outputs' units and the algorithm's own
-        feedback policy where none is named.
-      is_guarded: whether it refuses what voids the guarantee of an algorithm that certifies points, as journals did not at first.
+      space: the points to choose among.
+      outputs: the measured outputs.
+      schema: version of the journal. In version 1 the model is in the outputs' units, and the default feedback policy is the algorithm's.
+      is_guarded: whether to refuse options that void the guarantee of an algorithm that certifies points. Early journals did not.
     """
 
     described: ClassVar[str] = "a Specification"
@@ -135,7 +136,8 @@ class Specification(Described):
         functions = len(self.outputs.functions)
         self.algorithm.validate(None, functions, size, axes)
         self.design.validate("initial", None, size, axes)
-        if self.delay is not None:  # of the outputs that are told, or of the functions that are modelled
+        # An output with two limits is modelled by two functions.
+        if self.delay is not None:
             self.delay.validate("delay", functions if functions == len(self.outputs.names) else None)
         if self.at_once and self.feedback is not None:
             raise InvalidArgument(f"feedback: has no effect where values come before the next round, got {short(self.feedback)}")
@@ -150,23 +152,23 @@ class Specification(Described):
 
     @property
     def at_once(self) -> bool:
-        """Return whether the values of a round come before the next one is asked for."""
+        """Return whether values of a round arrive before the next round."""
         return isinstance(self.delay, NoDelay) or (self.delay is None and self.algorithm.traits.needs_feedback_at_once)
 
     @property
     def units(self) -> dict[str, str]:
-        """Units of axes and outputs by name, of those that have one."""
+        """Units of the axes and outputs with a unit, by name."""
         return {axis.name: axis.unit for axis in self.space.axes if axis.unit} | dict(self.outputs.unit_of)
 
     @property
     def together(self) -> bool:
-        """Return whether late values of a point are taken in together, once all are there."""
+        """Return whether the model waits for all values of a point."""
         late = [len(self.outputs.functions) == 1, self.algorithm.traits.joint_arrival, self.delay is not None and self.delay.joint]
         return not self.at_once and any(late)
 
     @functools.cached_property
     def design(self) -> InitialDesign:
-        """The initial design in force."""
+        """Given or default initial design."""
         if self.initial is None:
             if self.is_guarded:
                 seeds = self.algorithm.traits.seeds
@@ -176,7 +178,7 @@ class Specification(Described):
 
     @property
     def design_is_default(self) -> bool:
-        """Return whether the initial design is the one where none is given."""
+        """Return whether the initial design is the default."""
         default = dataclasses.replace(self, initial=None).design
         return design_table(self.design) == design_table(default)
 
@@ -185,10 +187,11 @@ class Specification(Described):
         return design_key(trial_key(typed(self.key), 0))
 
     def design_points(self) -> list[int | Place]:
-        """Return the points of the initial design, those of a simulated trial of the same key: by number, on a box in the unit cube."""
+        """Return the points of a simulation's initial design: numbers, or places."""
         domain = self.space.domain
+        # Sampling would compile programs even for no points.
         if not self.design.count:
-            return []  # at once: many sessions have none, and drawing no point would compile programs
+            return []
         if not isinstance(domain, Box):
             return [int(index) for index in np.asarray(self.design.points(self._design_key, domain.size))]
         with arithmetic([self.setting.arena.surrogate.model.precision]):
@@ -197,34 +200,34 @@ class Specification(Described):
 
     @functools.cached_property
     def first(self) -> tuple[Model, Standard | None]:
-        """The model before any fit, and the location and scale of what it models, of which nothing is known; none in the outputs' units."""
+        """Model before any fit, with its standard unless in the outputs' units."""
         outputs = self.outputs
         unknown = Standard(location=(0.0, *(one.centre for one in outputs.constraints)), scale=(1.0,) * len(outputs.names))
         return self.model or default_model(self.space.domain, self.algorithm), unknown if self.standardise or not self.model else None
 
     @functools.cached_property
     def setting(self) -> Setting:
-        """All that stays the same from round to round: the setting of trial 0 of a simulation with the key."""
+        """Setting of trial 0 of a simulation with the same key."""
         return self.setting_with(*self.first, self.room())
 
     def room(self, tickets: int = 0, known: int = 0) -> int:
-        """Return for how many observations the model has room after some tickets, beside points that were ``known`` before.
+        """Return the model's capacity in observations after some tickets.
 
-        It is that of all rounds; but of many points, whose features would take seconds to find in every process that asks for one, and
-        without a model that is given, it keeps rows of its covariance for the tickets at hand, and twice as many when these are used up:
-        programs for all rounds take several times as long to compile.
+        The capacity suffices for all rounds and ``known`` points. Two kinds of models have rows of the covariance instead, with a capacity
+        that doubles: default models, because programs for all rounds take several times as long to compile, and models of many points,
+        because each process would take seconds to compute their features.
         """
         every = self.horizon + self.design.count + known
         return min(every, max(FIRST_ROOM, 1 << tickets.bit_length())) if self._grows else every
 
     @property
     def _grows(self) -> bool:
-        """Return whether the room of the model grows with the session."""
+        """Return whether the model's capacity grows with the session."""
         of_rows = self.model is None or self.space.domain.size > MANY_POINTS
         return self.schema > 1 and of_rows and not draws(self.algorithm)
 
     def setting_with(self, model: Model, standard: Standard | None, room: int) -> Setting:
-        """Return the :attr:`setting` with another model, which has room for so many observations."""
+        """Return the :attr:`setting` with another model and capacity."""
         domain, functions = self.space.domain, len(self.outputs.functions)
         free = model.form == "auto" and model.rank is None and model.length_scale_range is None
         if self._grows and free and not isinstance(domain, Box) and domain.size <= MOST_ENTRIES // room:
@@ -238,13 +241,13 @@ class Specification(Described):
                 algorithm = algorithm.with_delays(delay, policy)
                 delays = Delays(model=delay, policy=policy, capacity=self.capacity or self.horizon)
             [surrogate] = with_room([surrogate], room)
-            unknown = _unknown(domain, functions)  # what the user measures
+            unknown = _unknown(domain, functions)
             cell = Cell.of(unknown, [(algorithm, surrogate, delays)], self.design, horizon=self.horizon)
             cell = in_one_block(cell) if self._grows else cell
             return jax.jit(Cell.setting)(cell, typed(self.key), np.asarray([0, 0, 1], np.int32))
 
     def table(self) -> dict[str, Any]:
-        """Return the specification as plain values; an algorithm that no table describes by its fingerprint."""
+        """Return plain values, with a fingerprint for an algorithm without a table."""
         key, parts = typed(self.key), ("delay", "feedback", "horizon", "capacity", "fit_every")
         return {
             "space": self.space.table(),
@@ -264,13 +267,14 @@ class Specification(Described):
     def from_table(
         cls, table: Annotated[Table, Words("a table that Specification.table() has written")], algorithm: Algorithm | None = None
     ) -> Specification:
-        """Return the specification that :meth:`table` has written; ``algorithm`` stands for one that no table describes."""
+        """Return a :meth:`table`'s specification, given ``algorithm`` if fingerprinted."""
         written, key = table["algorithm"], table["key"]
         if algorithm is None and "fingerprint" in written:
             raise InvalidArgument(f"algorithm: the session was made with {written['class']} of your own; pass the same object")
         if algorithm is not None and algorithm_table(algorithm) != written and fingerprint_of(algorithm) != written:
             raise InvalidArgument(f"algorithm: the session was made with another one, {short(written)}, got {short(algorithm)}")
-        data: Any = np.asarray(key["data"], np.uint32)  # JAX's own array would take a program to make
+        # A JAX array would compile a program.
+        data: Any = np.asarray(key["data"], np.uint32)
         key = jax.random.wrap_key_data(data, impl=key["generator"])
         schema = SCHEMA if "standardise" in table else 1
         is_guarded = "max_step" in table
@@ -280,7 +284,7 @@ class Specification(Described):
 
     @classmethod
     def _read(cls, table: Table, space: Space, key: KeyOrSeed, **version: Any) -> Specification:
-        """Return the specification whose points and key are given, and whose other parts a table of a file or of a journal holds."""
+        """Return the specification of a space, a key and a table."""
         given = {name: table[name] for name in NUMBERS if name in table}
         outputs = Outputs.read(table.get("objective", "maximise reward"), table.get("constraints", []), table.get("units"))
         for name, kind in (("model", Model), ("initial", InitialDesign)):
@@ -291,7 +295,7 @@ class Specification(Described):
 
 
 def with_seeds(algorithm: Algorithm, space: Space, seeds: Sequence[Mapping[str, object]] | None) -> Algorithm:
-    """Return the algorithm that begins at points given in the user's units; raises ``InvalidArgument`` on what is none of the domain."""
+    """Return the algorithm with ``seeds``, or raise ``InvalidArgument`` for unknown points."""
     if seeds is None:
         return algorithm
     name = type(algorithm).__name__
@@ -316,7 +320,7 @@ def with_seeds(algorithm: Algorithm, space: Space, seeds: Sequence[Mapping[str, 
 
 
 def _check_guarantee(specification: Specification) -> None:
-    """Raise ``InvalidArgument`` where an argument voids the guarantee of an algorithm that certifies points, with the way out."""
+    """Raise ``InvalidArgument`` if an argument voids the guarantee of certified points."""
     parts, name = specification, type(specification.algorithm).__name__
     seeds, own = parts.algorithm.traits.seeds, "certifies points by a prior of the constraints that stays as it is"
     if parts.standardise:
@@ -346,7 +350,7 @@ def _check_guarantee(specification: Specification) -> None:
 
 
 def _check_steps(specification: Specification) -> None:
-    """Raise ``InvalidArgument`` unless ``max_step`` limits axes by steps that reach a next point."""
+    """Raise ``InvalidArgument`` unless steps of ``max_step`` reach a next point."""
     parts, space, steps = specification, specification.space, specification.max_step
     if steps is None:
         return
@@ -371,7 +375,7 @@ def _check_steps(specification: Specification) -> None:
 
 
 def _unknown(domain: Domain, functions: int) -> AbstractProblem:
-    """Return a problem of so many functions on a domain whose values nobody looks at."""
+    """Return a problem with unused values on a domain."""
     means = np.zeros((functions, domain.size))
     if isinstance(domain, Box):
         nowhere = Certificate(value=np.float64(0), point=np.zeros(domain.dimension))
@@ -390,7 +394,7 @@ def design_table(design: InitialDesign) -> dict[str, Plain]:
 
 
 def algorithm_table(algorithm: Algorithm) -> dict[str, Plain]:
-    """Return an algorithm as plain values: its table, or the class and the fingerprint of one that no table can describe."""
+    """Return an algorithm's table, or else its class and fingerprint."""
     try:
         return dict(to_plain(algorithm, "algorithm"))
     except InvalidArgument:
@@ -407,7 +411,7 @@ def read_toml(path: FilePath) -> Specification:
     """Return the specification of a TOML file.
 
     Raises:
-      InvalidArgument: when the file cannot be read, is no TOML, or holds what no session has.
+      InvalidArgument: if the file cannot be read, is no TOML, or has an unknown entry.
     """
     table = toml_table(path, "experiment")
     with naming(str(path)):
