@@ -50,6 +50,7 @@ STYLE: Any = {
     "legend.frameon": False,
     "figure.dpi": 100,
 }
+#: The resolution of figures in files, in dots per inch.
 DPI = 160
 # New figures are as wide as a column of a page, panels side by side as two columns.
 PAPER: Any = STYLE | {
