@@ -1,6 +1,6 @@
-"""Axes of an experiment in the user's own words and units, and the points among which it chooses, as the model sees them.
+"""Axes of an experiment in the user's units, and its points.
 
-The model works on a grid over the axes, scaled to ``[0, 1]``, or on the unit cube where all axes are continuous.
+The model works on a grid over the axes, scaled to ``[0, 1]``, or on the unit cube if an axis is continuous.
 """
 
 from __future__ import annotations
@@ -30,27 +30,30 @@ Place: TypeAlias = tuple[float, ...]
 """A point of the unit cube of a box; nothing on a finite domain, whose points numbers stand for."""
 SCALES = ("linear", "logarithmic", "categorical")
 POSITIVE = "a logarithmic scale has positive values only"
-ON_GRID = 1e-6  # share of an axis, within which a point is that of the grid
-LARGEST_TOLD = float(np.finfo(np.float32).max) / 4  # that the arithmetic of every model can work with
+# A point is on the grid within this share of an axis.
+ON_GRID = 1e-6
+# The arithmetic of every model can represent this value.
+LARGEST_TOLD = float(np.finfo(np.float32).max) / 4
 
 
 def labelled(name: str, unit: str | None) -> str:
-    """Return a name with its unit, where it has one, as tables and figures show it."""
+    """Return a name with its unit, if any, for tables and figures."""
     return f"{name} ({unit})" if unit else name
 
 
 def check_unit(where: str, unit: object) -> None:
-    """Raise ``InvalidArgument`` unless a unit is text that can be shown."""
+    """Raise ``InvalidArgument`` unless a unit is printable text."""
     label(where, unit)
 
 
 def _rounded(value: float, largest: float) -> float:
-    """Return a number to 14 digits of ``largest``, which leaves the rounding of evenly spaced numbers behind."""
-    return round(value, 13 - math.floor(math.log10(abs(largest)))) + 0.0  # which leaves no -0.0
+    """Return a number rounded to 14 digits of ``largest``."""
+    # The sum turns -0.0 into 0.0.
+    return round(value, 13 - math.floor(math.log10(abs(largest)))) + 0.0
 
 
 def _decimal(column: np.ndarray) -> np.ndarray:
-    """Return numbers without the rounding of float32, where all come from it, or of even steps: 0.3 for 0.30000001."""
+    """Return numbers without rounding errors of float32 or even steps."""
     held, where = np.unique(column, return_inverse=True)
     single = np.clip(held, -LARGEST_TOLD, LARGEST_TOLD).astype(np.float32)
     if np.array_equal(single, held):
@@ -59,28 +62,29 @@ def _decimal(column: np.ndarray) -> np.ndarray:
 
 
 def _readable(value: float, side: Side) -> float:
-    """Return a number of a side of a box with six digits, and as many more as a millionth of the side needs."""
+    """Return a number with six digits or a millionth's precision."""
     digits = [5 - math.floor(math.log10(size)) for size in (side.high - side.low, abs(value)) if size > 0]
-    return round(value, max(digits)) + 0.0  # which leaves no -0.0
+    return round(value, max(digits)) + 0.0
 
 
 def _of_side(column: np.ndarray, side: Side) -> np.ndarray:
-    """Return values of a side of a box as people read them: labels, integers, or numbers without the rounding of the unit cube."""
+    """Return labels, integers, or numbers without rounding errors of the unit cube."""
     if side.scale == "integers":
         return np.asarray(side.labels)[column.astype(int)] if side.labels else column.astype(int)
-    parts = 10.0 ** (13 - np.floor(np.log10(column if side.scale == "log" else max(abs(side.low), abs(side.high)))))  # as _rounded does
+    parts = 10.0 ** (13 - np.floor(np.log10(column if side.scale == "log" else max(abs(side.low), abs(side.high)))))
     return np.asarray(np.rint(column * parts) / parts + 0.0)
 
 
 class Outside(InvalidArgument):
-    """A point beyond the ends of an axis."""
+    """Error for a point beyond the ends of an axis."""
 
 
 def _labels(where: str, given: Any) -> tuple[str, ...]:
-    """Return the labels of categories; raise ``InvalidArgument`` unless they are at least two distinct ones, in a list or an array."""
+    """Return at least two distinct labels, or raise ``InvalidArgument``."""
+    # An unknown object may raise any error.
     try:
         labels = np.asarray(given, object)
-    except Exception:  # of an object whose conversion may raise anything
+    except Exception:
         labels = np.empty(0, object)
     if labels.ndim != 1 or labels.size < 2 or not all(isinstance(item, str) for item in labels):
         advice = f"; {as_texts(labels)}" if labels.ndim == 1 and labels.size > 1 else ""
@@ -90,19 +94,19 @@ def _labels(where: str, given: Any) -> tuple[str, ...]:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Axis:
-    """One quantity that is chosen: its name and the values that it can take.
+    """Quantity to choose, with a name and possible values.
 
-    The model sees numbers scaled to ``[0, 1]``, so that a kernel's length-scale is a share of the axis, and categories, which have no
-    order, as ``0, 1, ...``; these need a kernel of their own, see :class:`~jaxbandit.kernels.OnAxes`.
+    The model scales numbers to ``[0, 1]``, so a kernel's length-scale is a share of the axis. It represents categories by ``0, 1, ...``;
+    because they have no order, they need their own kernel, see :class:`~jaxbandit.kernels.OnAxes`.
 
     Attributes:
-      name: its name.
-      values: increasing values ``[n]``, at least two; positive on a logarithmic scale. Where all are integers points have integers. On a
-        categorical scale distinct texts.
-      scale: ``"linear"`` or ``"logarithmic"``: on which scale near values have near results; or ``"categorical"``.
-      unit: unit of the values, as tables and figures show it; ``None`` for none.
-      continuous: ``True`` where any number between the two ``values`` can be taken; ``None`` for the values alone. Beside such an axis
-        others may have categories, or all whole numbers of a range.
+      name: name of the quantity.
+      values: at least two values ``[n]``: increasing numbers (positive on a logarithmic scale), or distinct texts on a categorical scale.
+        If all values are integers, points have integers.
+      scale: scale with near results for near values, ``"linear"`` or ``"logarithmic"``; or ``"categorical"``.
+      unit: unit of the values in tables and figures; ``None`` for no unit.
+      continuous: ``True`` for any number between the two ``values``; ``None`` for the values only. With a continuous axis all other axes
+        must be continuous, have categories, or have all whole numbers of a range.
     """
 
     name: str
@@ -153,13 +157,13 @@ class Axis:
 
     @property
     def label(self) -> str:
-        """The name with the unit, such as ``"temperature (°C)"``."""
+        """Name with the unit, such as ``"temperature (°C)"``."""
         return labelled(self.name, self.unit)
 
     @classmethod
     @checked
     def of_categories(cls, name: Annotated[str, label], categories: Annotated[Sequence[str], anything]) -> Self:
-        """Return an axis of categories without an order; raises ``InvalidArgument`` unless they are at least two different texts."""
+        """Return an axis of unordered categories, at least two distinct texts."""
         return cls(name=name, values=_labels("categories", categories), scale="categorical")
 
     @classmethod
@@ -173,12 +177,13 @@ class Axis:
         scale: str = "linear",
         unit: str | None = None,
     ) -> Self:
-        """Return an axis of evenly spaced values from ``low`` to ``high``, both included, on its scale; of any number without ``points``.
+        """Return an axis of evenly spaced values from ``low`` to ``high``.
 
-        They are integers where ``low`` and ``high`` are and all between them are whole.
+        Values are evenly spaced on the ``scale`` and include both ends. They are integers if the ends are and all others are whole.
+        Without ``points`` the axis is continuous.
 
         Raises:
-          InvalidArgument: unless ``low < high`` are finite, and positive on a logarithmic scale, and ``points >= 2``.
+          InvalidArgument: unless ``low < high`` are finite (positive on a logarithmic scale) and ``points >= 2``.
         """
         checks.one_of("scale", scale, SCALES[:2])
         if scale == "logarithmic":
@@ -186,7 +191,8 @@ class Axis:
         if points is None:
             return cls(name=name, values=(float(low), float(high)), scale=scale, unit=unit, continuous=True)
         spaced = (np.geomspace if scale == "logarithmic" else np.linspace)(low, high, points)[1:-1].tolist()
-        largest = max(abs(low), abs(high))  # whose rounding values on a linear scale carry: the fourth of 11 from 0 to 1 is 0.3
+        # Rounding errors of linear values are relative to the largest value.
+        largest = max(abs(low), abs(high))
         values: list[Any] = [low, *(_rounded(value, value if scale == "logarithmic" else largest) for value in spaced), high]
         if isinstance(low, int | np.integer) and isinstance(high, int | np.integer) and all(value == int(value) for value in values):
             values = [int(value) for value in values]
@@ -194,7 +200,7 @@ class Axis:
 
     @classmethod
     def read(cls, name: str, table: Table, where: str) -> Self:
-        """Return the axis of a table: ``values``, or ``low``, ``high`` and ``points``, with ``scale`` and ``unit``; or ``categories``."""
+        """Return the axis of a table with values, categories or ends."""
         if not isinstance(table, Mapping):
             raise InvalidArgument(f"{where}: must be a table, got {short(table)}")
         make = cls.of_categories if "categories" in table else cls if "values" in table else cls.between
@@ -213,14 +219,14 @@ class Axis:
 
     @property
     def scaled(self) -> np.ndarray:
-        """The values as the model sees them, ``[n]`` from 0 to 1; categories as ``0, 1, ...``."""
+        """Model's values ``[n]`` from 0 to 1, or numbers of categories."""
         if self.scale == "categorical":
             return np.arange(len(self.values), dtype=np.float64)
         numbers = np.log(self.values) if self.scale == "logarithmic" else np.asarray(self.values)
         return (numbers - numbers[0]) / (numbers[-1] - numbers[0])
 
     def side(self) -> Side | tuple[float, ...] | tuple[str, ...]:
-        """Return the axis as a side of a box; raises ``InvalidArgument`` where it has values of its own, which leave out some between."""
+        """Return a box's side, or raise ``InvalidArgument`` for an unsuitable axis."""
         if self.continuous:
             return log(*self.values) if self.scale == "logarithmic" else self.values
         if self.scale == "categorical":
@@ -232,10 +238,12 @@ class Axis:
         return integers(low, high)
 
     def apart(self, value: object) -> np.ndarray:
-        """Return how far the axis's values ``[n]`` are from a given one, on its scale, as shares of the axis; infinity between categories.
+        """Return distances ``[n]`` of the axis's values from a given value.
+
+        Distances are shares of the axis on its scale, and infinite between categories.
 
         Raises:
-          InvalidArgument: on another category, and on what is no number or lies beyond an end by more than half a step.
+          InvalidArgument: if the category is unknown, or the value is no number or beyond an end by more than half a step.
         """
         if self.scale == "categorical":
             if value not in self.values:
@@ -258,18 +266,19 @@ class Axis:
 
 @dataclasses.dataclass(frozen=True)
 class Space:
-    """The points among which an experiment chooses: as the user names them, and as the model sees them."""
+    """Points of an experiment, in the user's units and for the model.
 
-    domain: Domain  # as the model sees them; on a box its candidates
-    axes: tuple[Axis, ...]  # the user's; none where a domain was given as it is
-    names: tuple[str, ...]  # of the coordinates
-    own: tuple[
-        tuple[float, ...], ...
-    ] = ()  # on a box the points of a session's tickets, in the unit cube; their numbers follow on those above
+    A given domain has no ``axes``. On a box the points are its candidates, then the tickets' points ``own`` in the unit cube.
+    """
+
+    domain: Domain
+    axes: tuple[Axis, ...]
+    names: tuple[str, ...]
+    own: tuple[tuple[float, ...], ...] = ()
 
     @classmethod
     def of(cls, domain: Domain | Sequence[Axis] | Mapping[str, Any]) -> Space:
-        """Return the space of a domain, whose coordinates are called ``x1``, ``x2`` ... without names of theirs, of axes, or of a box's."""
+        """Return the space of a domain, axes, or a box's sides."""
         if isinstance(domain, Mapping):
             domain = box(domain)
         if isinstance(domain, Domain):
@@ -286,7 +295,7 @@ class Space:
 
     @functools.cached_property
     def columns(self) -> dict[str, np.ndarray]:
-        """The coordinates ``[M]`` of all points by name, in the user's units: integers, other numbers, or the labels of categories."""
+        """Coordinates ``[M]`` of all points by name, in the user's units."""
         if isinstance(self.domain, Box):
             named = zip(self.names, self.domain.from_unit(self.modelled).T, self.domain.sides, strict=True)
             return {name: _of_side(column, side) for name, column, side in named}
@@ -299,7 +308,7 @@ class Space:
 
     @functools.cached_property
     def modelled(self) -> np.ndarray:
-        """The points ``[M, d]`` as the model sees them, in float64."""
+        """Points ``[M, d]`` for the model, in float64."""
         points = np.asarray(self.domain.points, np.float64)
         if not isinstance(self.domain, Box):
             return points
@@ -312,11 +321,11 @@ class Space:
 
     @property
     def choices(self) -> int | str:
-        """Number of points to choose among, ``"any"`` of a box."""
+        """Number of points to choose among, ``"any"`` for a box."""
         return "any" if isinstance(self.domain, Box) else self.domain.size
 
     def place(self, point: Mapping[str, object]) -> Place:
-        """Return a point of a box, in the user's units, as one of the unit cube; raises as :meth:`nearest`."""
+        """Return a box's point in the unit cube, or raise as :meth:`nearest`."""
         self._apart(point)
         if not isinstance(self.domain, Box):
             return ()
@@ -330,27 +339,24 @@ class Space:
         return tuple(np.clip(unit, 0, 1).tolist())
 
     def readable(self, place: Sequence[float]) -> Place:
-        """Return the point of the unit cube of a box near ``place`` as people read it, in the user's units.
-
-        A number has six digits, and as many more as a millionth of its axis needs.
-        """
+        """Return ``place`` rounded to readable values in the user's units."""
         assert isinstance(self.domain, Box)
         sides = zip(self.point_at(place).items(), self.domain.sides, strict=True)
         return self.place({name: _readable(value, side) if isinstance(value, float) else value for (name, value), side in sides})
 
     def point_at(self, place: Sequence[float]) -> dict[str, float | str]:
-        """Return a point of the unit cube of a box as :meth:`point` does."""
+        """Return a place in the unit cube in the user's units."""
         return dataclasses.replace(self, own=(tuple(place),)).point(self.domain.size)
 
     def point(self, index: int) -> dict[str, float | str]:
-        """Return a point by the names of its coordinates, in the user's units, or by the labels of categories."""
+        """Return a point's coordinates by name, in the user's units or labels."""
         return {name: column[index].item() for name, column in self.columns.items()}
 
     def nearest(self, point: Mapping[str, object]) -> int:
-        """Return the number of the point nearest to one in the user's units.
+        """Return the number of the point nearest to the user's ``point``.
 
         Raises:
-          InvalidArgument: unless ``point`` has a value for every coordinate, which is a category or a number on its axis.
+          InvalidArgument: unless ``point`` has a category or a number on the axis for every coordinate.
         """
         apart = self._apart(point)
         if self.axes:
@@ -361,13 +367,13 @@ class Space:
         return int(np.argmin(squares))
 
     def distance(self, point: Mapping[str, object], index: int) -> float:
-        """Return how far the point ``index`` is from one in the user's units, as the largest share of an axis; raises as `nearest`."""
+        """Return the distance of points as the largest share of an axis."""
         apart = self._apart(point)
         numbers: Any = np.unravel_index(index, self.domain.grid_shape) if self.axes else [index] * len(apart)
         return float(max(shares[number] for shares, number in zip(apart, numbers, strict=True)))
 
     def _apart(self, point: Mapping[str, object]) -> list[np.ndarray]:
-        """Return how far coordinates are from those of a point, as shares of their ranges: of axes ``[n]``, or of points ``[M]``."""
+        """Return relative distances of values ``[n]`` or points ``[M]`` by coordinate."""
         if not isinstance(point, Mapping) or point.keys() != set(self.names):
             raise InvalidArgument(f"point: must be a mapping from the names {', '.join(self.names)} to values, got {short(point)}")
         if self.axes:
@@ -383,7 +389,7 @@ class Space:
         return apart
 
     def is_logarithmic(self, name: str) -> bool:
-        """Return whether the scale of a coordinate is logarithmic, as far as an axis or a side of a box says so."""
+        """Return whether an axis or a side has a logarithmic scale."""
         if isinstance(self.domain, Box):
             return self.domain.sides[self.names.index(name)].scale == "log"
         return any(axis.name == name and axis.scale == "logarithmic" for axis in self.axes)
@@ -393,7 +399,7 @@ class Space:
         return next((axis.label for axis in self.axes if axis.name == name), name)
 
     def table(self) -> dict[str, object]:
-        """Return plain values from which :meth:`from_table` makes the same space."""
+        """Return plain values for :meth:`from_table`."""
         if self.axes:
             return {"axes": [to_fields(axis, "axis") for axis in self.axes]}
         domain = self.domain

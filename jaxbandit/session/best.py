@@ -26,7 +26,7 @@ SMALL_LOG_PROBABILITY = -30.0
 
 @jax.jit
 def best_place(setting: Setting, belief: Belief, probability: Array) -> Array:
-    """Return the feasible point ``[d]`` of the best mean in the unit cube.
+    """Return the feasible place ``[d]`` with the best mean.
 
     A point counts as feasible if it is so with ``probability``, given the values that have arrived. If no point is, return the
     point that is most likely to be feasible.

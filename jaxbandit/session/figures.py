@@ -1,4 +1,4 @@
-"""Figures of a session: what it believes of every output, and what was measured, in the user's own units."""
+"""Figures of a session's beliefs and measurements in the user's units."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ from jaxbandit.session.quantities import Outputs, readable
 if TYPE_CHECKING:
     import xarray as xr
 
-WIDE, MAP, SLICE = (6.4, 2.9), (4.6, 3.4), (3.2, 2.7)  # inches of one panel
+# Width and height of one panel in inches.
+WIDE, MAP, SLICE = (6.4, 2.9), (4.6, 3.4), (3.2, 2.7)
 FEASIBILITY = "probability of feasibility"
-NEAR = 0.2  # of an axis' range: how far from a slice along another axis points are that are shown in it
+# A slice shows points within this share of the other axes' ranges.
+NEAR = 0.2
 
 
 def belief_figure(
     space: Space, outputs: Outputs, belief: xr.Dataset, history: xr.Dataset, best: int, *, feasibility: bool = False
 ) -> Drawing:
-    """Return a figure with a row for each output: a band on a line, maps of mean and deviation on a plane, else slices along each axis.
+    """Return a figure of beliefs with a row for each output.
 
-    Slices go through the recommended point, number ``best``, and show what was measured near them (:func:`nearness`). A set of points of
-    more than two dimensions that is no grid is shown in the order of the objective. With ``feasibility`` a last row shows the probability
-    that all constraints hold.
+    A line has a band, a plane has maps of mean and deviation, and more dimensions have slices along each axis. Slices go through the
+    recommended point, number ``best``, and show measurements near them (:func:`nearness`). Points of more than two dimensions that form no
+    grid are sorted by the objective. With ``feasibility`` a last row shows the probability that all constraints hold.
     """
     logarithmic = tuple(number for number, name in enumerate(space.names) if space.is_logarithmic(name))
     domain = Domain(points=space.modelled) if isinstance(space.domain, Box) else space.domain
@@ -78,13 +80,13 @@ def belief_figure(
 
 
 def nearness(space: Space) -> str:
-    """Return in words which measurements are shown in a slice."""
+    """Return a label for the measurements in a slice."""
     same = ", in the same category" if any(map(space.domain.is_categorical, range(space.domain.dimension))) else ""
     return f"measured within {NEAR:.0%} of the other axes' ranges{same}"
 
 
 def history_figure(outputs: Outputs, history: xr.Dataset) -> Drawing:
-    """Return a figure of what was measured by ticket: the objective with the best feasible value so far, then each constraint."""
+    """Return a figure of the outputs' measurements and best values by ticket."""
     tickets = history["ticket"].values
     figure, grid = figure_of(len(outputs.names), 1, (9.0, 2.6))
     with styled():
@@ -102,7 +104,7 @@ def history_figure(outputs: Outputs, history: xr.Dataset) -> Drawing:
 
 
 def _limits(outputs: Outputs, name: str) -> list[tuple[float, str]]:
-    """Return the bounds of an output in its own units; the first has the constraint's text for a label."""
+    """Return an output's bounds with labels, the first the constraint's text."""
     return [
         (sign * bound, "" if number else plain(str(constraint)))
         for constraint in outputs.constraints
@@ -112,7 +114,7 @@ def _limits(outputs: Outputs, name: str) -> list[tuple[float, str]]:
 
 
 def _courses(ground: Ground, best: int, order: np.ndarray) -> list[tuple[int | None, np.ndarray, np.ndarray]]:
-    """Return lines through point ``best`` along which to draw: a coordinate's number, places ``[M]`` on it, points ``[n]`` in order."""
+    """Return coordinates, places ``[M]`` and sorted points ``[n]`` of lines through ``best``."""
     domain = ground.domain
     if domain.dimension == 1:
         return [(0, ground.points[:, 0], np.argsort(ground.points[:, 0]))]
@@ -124,7 +126,7 @@ def _courses(ground: Ground, best: int, order: np.ndarray) -> list[tuple[int | N
 
 
 def _near(ground: Ground, best: int, number: int) -> np.ndarray:
-    """Return which points ``[M]`` are near the line through point ``best`` along coordinate ``number``, on the scales of the model."""
+    """Return whether points ``[M]`` are near the line through ``best`` along ``number``."""
     points = np.asarray(ground.domain.points, np.float64)
     most = [0 if ground.domain.is_categorical(axis) else NEAR for axis in range(points.shape[1])]
     far = np.abs(points - points[best]) > most * np.ptp(points, axis=0) + 1e-9
@@ -132,7 +134,7 @@ def _near(ground: Ground, best: int, number: int) -> np.ndarray:
 
 
 def _maps(axes: np.ndarray, quantity: Quantity, ground: Ground, chosen: np.ndarray, best: int) -> None:
-    """Draw maps of a quantity's mean and deviation on a plane, with the points measured, the one recommended, and its bounds."""
+    """Draw maps of mean and deviation, with points and bounds."""
     measured = chosen if quantity.seen is None else chosen[np.isfinite(quantity.seen[1])]
     for axis, values, words in zip(axes, (quantity.mean, quantity.sd), ("posterior mean", "standard deviation"), strict=True):
         if values is None:

@@ -1,7 +1,7 @@
-"""Sessions of algorithms that certify points: what they begin with, what they refuse, and the model that is fitted once.
+"""Seeds, checks and models of algorithms that certify points.
 
-Such an algorithm keeps constraints as long as its model's prior of them is right. So the model in force stays that which the user has
-stated in the outputs' units or, where none is given, one that is fitted once to what is known before round 1, whose prior is cautious.
+Such an algorithm keeps constraints as long as the model's prior of them is right. So the session keeps the user's model in the outputs'
+units or, without one, a model with a cautious prior that is fitted once to the values before round 1.
 """
 
 from __future__ import annotations
@@ -30,14 +30,16 @@ from jaxbandit.surrogates.evidence.density import NOISE, NOISES
 from jaxbandit.surrogates.evidence.fitting import paths, with_arrays
 from jaxbandit.surrogates.evidence.host import best_fit
 
-SHORTEST, LONGEST = 0.1, 0.3  # length-scales of a model that is fitted once, as shares of an axis
-LEAST_NOISE = 0.01  # noise variance of such a model, in units of its prior variance
+# Range of the length-scales of a model that is fitted once, as shares of an axis.
+SHORTEST, LONGEST = 0.1, 0.3
+# Least noise variance of such a model, as a share of its prior variance.
+LEAST_NOISE = 0.01
 
 
 def seeded_by(specification: Specification, rows: Sequence[HistoryRow]) -> Specification:
-    """Return the specification whose seeds are also the points of rows in which all constraints were measured to hold.
+    """Return the specification with further seeds from rows whose constraints hold.
 
-    Seeds that have been measured are not measured again. A row that was moved to the grid tells nothing of the point there.
+    Measured seeds are not measured again. Rows that were rounded to the grid give no seeds.
     """
     parts, outputs = specification, specification.outputs
     own = [] if parts.algorithm.traits.seeds is None else np.asarray(parts.algorithm.traits.seeds).tolist()
@@ -67,25 +69,25 @@ def seeded_by(specification: Specification, rows: Sequence[HistoryRow]) -> Speci
 
 
 def _holds(outputs: Outputs, values: Mapping[str, float]) -> bool | None:
-    """Return whether all constraints were measured to hold; ``None`` where a value is missing and none was broken."""
+    """Return whether all constraints hold, ``None`` if a missing value decides."""
     measured = [bool(one.violation(np.asarray(values[one.name])) == 0) for one in outputs.constraints if one.name in values]
     return False if not all(measured) else True if len(measured) == len(outputs.constraints) else None
 
 
 def held_points(outputs: Outputs, told: Values) -> set[int]:
-    """Return the points where all constraints were measured to hold, and none was ever measured to be broken."""
+    """Return the measured points whose constraints all hold in every measurement."""
     held = {index for index, values in told if _holds(outputs, values)}
     return held - {index for index, values in told if _holds(outputs, values) is False}
 
 
 def within_steps(space: Space, steps: Mapping[str, float], index: int) -> np.ndarray:
-    """Return booleans ``[M]``, true at points that are no further from one than ``steps`` on every axis that has one."""
+    """Return whether points ``[M]`` lie within ``steps`` of point ``index``."""
     near = [np.abs(column - column[index]) <= steps[name] * (1 + ON_GRID) for name, column in space.columns.items() if name in steps]
     return np.logical_and.reduce(near)
 
 
 def check_prior(specification: Specification, values: Mapping[str, float], index: int, what: str) -> None:
-    """Raise ``InvalidArgument`` where a value of a constraint is all but impossible under the prior that the user has stated."""
+    """Raise ``SessionError`` for a constraint's value unlikely under the given prior."""
     outputs, model = specification.outputs, specification.model
     if model is None:
         return
@@ -98,10 +100,10 @@ def check_prior(specification: Specification, values: Mapping[str, float], index
 
 
 def fitted_once(specification: Specification, told: Values) -> tuple[Model, Standard]:
-    """Return the cautious model that is fitted once, as one of outputs in fixed units, and these units; warns what it assumes.
+    """Return a cautious fitted model and its units, with a warning.
 
-    The prior mean of a constraint is its bound, its prior deviation at least the largest distance from the bound that was measured, its
-    length-scales lie between ``SHORTEST`` and ``LONGEST`` of each axis, and its noise variance is at least ``LEAST_NOISE`` of its variance.
+    The prior mean of a constraint is its bound, and its prior deviation is at least the largest measured distance from the bound. Its
+    length-scales lie between ``SHORTEST`` and ``LONGEST`` of each axis. Its noise variance is at least ``LEAST_NOISE`` of its variance.
     """
     parts, outputs, space = specification, specification.outputs, specification.space
     model = default_model(space.domain, parts.algorithm)
@@ -140,7 +142,7 @@ def _lengths(kernel: Kernel) -> dict[str, np.ndarray]:
 
 
 def _in_words(parts: Specification, kernels: Sequence[Kernel], scale: Sequence[float], told: Values) -> str:
-    """Return what a model that was fitted once assumes of the constraints."""
+    """Return the model's assumptions about the constraints in words."""
     assumed = []
     for number, one in enumerate(parts.outputs.constraints, start=1):
         kernel: Any = kernels[number]

@@ -42,7 +42,7 @@ Values: TypeAlias = Sequence[tuple[int, Mapping[str, float]]]
 
 
 def default_model(domain: Domain, algorithm: Algorithm) -> Model:
-    """Return the default model of standardised outputs, which sessions fit.
+    """Return the default model of standardised outputs for sessions to fit.
 
     It is Matern-5/2 with a length-scale for each axis, half of the axis before any fit. Its form has the same shapes whatever is fitted:
     with one output nothing is compiled anew, with several once, when the first fit gives each a kernel of its own. An algorithm that draws
@@ -91,10 +91,7 @@ def spread_out(domain: Domain, key: Key) -> InitialDesign:
 
 
 def sides_of(domain: Domain) -> np.ndarray:
-    """Return the sides ``[d]`` of the box of all points in the model's units.
-
-    A side of length 0 counts as 1.
-    """
+    """Return the ranges ``[d]`` of the model's points, with 1 for 0."""
     if isinstance(domain, Box):
         return np.ones(domain.dimension)
     sides = np.ptp(np.asarray(domain.points, np.float64), axis=0)
@@ -102,7 +99,7 @@ def sides_of(domain: Domain) -> np.ndarray:
 
 
 def standard_of(outputs: Outputs, told: Values, before: Standard) -> Standard:
-    """Return location and scale of every output: mean and standard deviation of its values.
+    """Return mean and standard deviation of every output's values.
 
     An output without values keeps those of ``before``. Equal values have the scale of their distance from the bound, or from 0, because
     there is no better unit. The objective stays bent as it is.
@@ -152,7 +149,7 @@ def best_of_fits(outputs: Outputs, space: Space, model: Model, standard: Standar
 
 
 class _Found(NamedTuple):
-    """A fit of a model, with the log evidence of the objective's values.
+    """Fitted model with the log evidence of the objective's values.
 
     Attributes:
       ends: hyper-parameters that ended at the end of a range.
@@ -165,7 +162,7 @@ class _Found(NamedTuple):
 
 
 def _bend(outputs: Outputs, told: Values) -> tuple[float, float] | None:
-    """Return the knee and the unit of a bend of the objective, or ``None``.
+    """Return knee and unit of the objective's bend, or ``None``.
 
     The knee is the median, the unit its distance from the best value. Values are bent only if the worst value lies more than four units
     below the median.
@@ -221,7 +218,7 @@ def prior_of(space: Space) -> Prior:
 
 
 def standardised(outputs: Outputs, standard: Standard, told: Values, group: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return indices ``[n]``, values ``[n, k]`` and standardised values ``[n, k]`` of a group.
+    """Return indices ``[n]``, values and standardised values ``[n, k]`` of outputs.
 
     They are those of the points that have values of all outputs of the group.
     """
@@ -246,23 +243,17 @@ def warn_of_constraints_that_held(outputs: Outputs, told: Values) -> None:
 
 
 def is_fit_due(complete: int, fitted_at: int) -> bool:
-    """Return whether a fit is due at ``complete`` tickets, the last at ``fitted_at``.
-
-    A fit is due after four new tickets, and of more than forty after a tenth more.
-    """
+    """Return whether four (above forty: a tenth) more tickets require a fit."""
     return complete >= fitted_at + max(4, fitted_at // 10)
 
 
 def is_quiet(given: Model | None, fitted: Model) -> bool:
-    """Return whether a fit of the default model found no noise in any output.
-
-    Measuring a point twice shows nothing then.
-    """
+    """Return whether a fitted default model has no noise, making repetitions useless."""
     return given is None and float(np.max(fitted.noise_variance)) < QUIET
 
 
 def fitted_in_units(outputs: Outputs, space: Space, model: Model, told: Values) -> Model:
-    """Return ``model`` fitted in the outputs' units, as sessions of version 1 do."""
+    """Return ``model`` fitted in the outputs' units, for sessions of version 1."""
     points, prior = _points_for_fit(model, outputs, space, told), Prior(extent=sides_of(space.domain))
     means, kernels, noises = (for_each(name, model, outputs, None) for name in ("prior_mean", "kernel", "noise_variance"))
     for number, name in enumerate(outputs.names):
@@ -299,10 +290,7 @@ def for_each(name: str, model: Model, outputs: Outputs, standard: Standard | Non
 
 
 def deviations_of(outputs: Outputs, space: Space, model: Model, name: str, value: float, index: int) -> float:
-    """Return the distance of a value from the prior mean, in prior deviations.
-
-    The model is in the outputs' units.
-    """
+    """Return prior deviations of a value from an unstandardised model's prior mean."""
     fields, number = ("prior_mean", "kernel", "noise_variance"), outputs.names.index(name)
     mean, kernel, noise = (for_each(field, model, outputs, None)[number] for field in fields)
     return float(abs(value - mean) / np.sqrt(float(kernel.diag(space.modelled[[index]])[0]) + float(np.max(noise))))

@@ -1,6 +1,6 @@
-"""Outputs of an experiment in the user's own words and units, and as the model sees them.
+"""Outputs of an experiment in the user's units, and their modelled functions.
 
-Algorithms maximise a reward subject to constraints ``<= 0``: values are turned when they come in, and beliefs when they go out.
+Algorithms maximise a reward subject to constraints ``<= 0``. This module converts values to these functions, and beliefs back.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from jaxbandit.session.axes import check_unit, labelled
 # Operators as people write them, and as Python does.
 OPERATORS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "^": "**", "²": "**2", "³": "**3"})
 LARGEST = float(np.finfo(np.float64).max) / 4
-DEEPEST = 4.0  # units below the knee of a bend that no value is beyond, as the model counts them
-STATES = {"complete": "told", "partial": "told in part", "pending": "asked", "dropped": "dropped"}  # of tickets, in tables for people
+# Bent values lie less than this number of units below the knee.
+DEEPEST = 4.0
+STATES = {"complete": "told", "partial": "told in part", "pending": "asked", "dropped": "dropped"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Standard:
-    """Location and scale of every output, in its own units; in these terms models see standardised outputs.
+    """Location and scale of every output, for standardised models.
 
     Attributes:
-      location: of each output; the objective's is that of its bent values.
-      scale: of each output, > 0.
-      bend: knee and unit of the objective, oriented so that more is better. A value ``b`` units below the knee counts as one
-        ``D b / (D + b)`` units below it, with ``D = DEEPEST``, so that a penalty or a heavy tail leaves the other values apart. ``None``
-        for values as they are.
+      location: location of each output in its own units; of the objective, the location of its bent values.
+      scale: scale of each output in its own units, > 0.
+      bend: knee and unit of the objective's bend, if any, oriented so that more is better. A value ``b`` units below the knee counts as
+        ``D b / (D + b)`` units below it, with ``D = DEEPEST``, so that a penalty or a heavy tail does not hide other differences.
     """
 
     location: tuple[float, ...]
@@ -62,14 +62,14 @@ class Standard:
         return {"location": list(self.location), "scale": list(self.scale)} | ({"bend": list(self.bend)} if self.bend else {})
 
     def said_of(self, sign: int) -> str:
-        """Return how values of an objective of that sign are bent, in words, nothing where they are not."""
+        """Return the bend of an objective with ``sign`` in words."""
         if self.bend is None:
             return ""
         knee, unit = self.bend
         return f"values {'below' if sign > 0 else 'above'} {sign * knee:.4g} count for less, the worst as {DEEPEST * unit:.3g} from there"
 
     def bent(self, rewards: np.ndarray) -> np.ndarray:
-        """Return values of the objective, of which more is better, as the model counts them."""
+        """Return the bent ``rewards``, where more is better."""
         if self.bend is None:
             return rewards
         knee, unit = self.bend
@@ -77,32 +77,32 @@ class Standard:
         return np.where(below > 0, knee - unit * DEEPEST * below / (DEEPEST + below), rewards)
 
     def log_slope(self, rewards: np.ndarray) -> np.ndarray:
-        """Return the logarithms of the derivatives of :meth:`bent` at values."""
+        """Return the logarithms of the derivatives of :meth:`bent`."""
         return (
             np.zeros(len(rewards)) if self.bend is None else -2 * np.log1p(np.maximum(self.bend[0] - rewards, 0) / self.bend[1] / DEEPEST)
         )
 
     def straightened(self, bent: np.ndarray) -> np.ndarray:
-        """Return the values that :meth:`bent` turns into these."""
+        """Return the inverse of :meth:`bent`."""
         if self.bend is None:
             return bent
         knee, unit = self.bend
-        # A belief may lie below what any value counts as, by rounding or by the model's smoothness: it is far below then.
+        # By rounding or smoothness a belief may lie below all bent values: clip it.
         below = np.clip((knee - bent) / unit, 0, DEEPEST * (1 - 1e-6))
         return np.where(below > 0, knee - unit * DEEPEST * below / (DEEPEST - below), bent)
 
 
 @dataclasses.dataclass(frozen=True)
 class Outputs:
-    """All outputs of an experiment: what is maximised or minimised, then those that have bounds."""
+    """Outputs of an experiment: objective, constraints, and units by name."""
 
     objective: Objective
     constraints: tuple[Constraint, ...]
-    unit_of: Mapping[str, str] = dataclasses.field(default_factory=dict)  # by name, of those that have one
+    unit_of: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def read(cls, objective: str, constraints: Sequence[str], units: Mapping[str, str] | None = None) -> Outputs:
-        """Return the outputs that texts describe; ``units`` by name of those that have one."""
+        """Return the outputs of texts, with ``units`` by name."""
         if isinstance(constraints, str) or not isinstance(constraints, list | tuple):
             raise InvalidArgument(f"constraints: must be a list of texts such as 'cost <= 2.5', got {short(constraints)}")
         limits = [Constraint.read(text, f"constraints[{number}]") for number, text in enumerate(constraints)]
@@ -122,7 +122,7 @@ class Outputs:
         return (self.objective.name, *(constraint.name for constraint in self.constraints))
 
     def check_measured(self, axes: Sequence[str]) -> None:
-        """Raise ``InvalidArgument`` on an output whose name is arithmetic, as on ``axes``, which nothing computes."""
+        """Raise ``InvalidArgument`` if an output's name is an expression, as in ``axes``."""
         for number, name in enumerate(self.names):
             where, said = ("constraints", self.constraints[number - 1]) if number else ("objective", self.objective)
             if is_arithmetic(name, axes):
@@ -136,17 +136,17 @@ class Outputs:
 
     @functools.cached_property
     def functions(self) -> tuple[tuple[str, int, float], ...]:
-        """The functions ``[1 + m]`` that are modelled, as ``(name, sign, c)`` for ``sign y - c`` of an output ``y``.
+        """Modelled functions ``[1 + m]`` as ``(name, sign, c)``.
 
-        There are two of an output with two limits, and of an equality.
+        They are ``sign y - c`` for output ``y``. An output with two limits or an equality has two functions.
         """
         sides = [(constraint.name, *side) for constraint in self.constraints for side in constraint.sides]
         return ((self.objective.name, self.objective.sign, 0.0), *sides)
 
     def units(self, standard: Standard | None) -> tuple[np.ndarray, np.ndarray]:
-        """Return shift and scale ``[1 + m]`` of the modelled functions, of which the model sees ``(value - shift) / scale``, bent before.
+        """Return shift and scale ``[1 + m]`` of the modelled functions.
 
-        Constraints are not shifted: what is ``<= 0`` stays so. Without a standard the model sees the functions themselves.
+        The model's value is ``(value - shift) / scale``, after the bend. Constraints have shift 0, so feasible values stay ``<= 0``.
         """
         shift, scale = np.zeros(len(self.functions)), np.ones(len(self.functions))
         if standard is not None:
@@ -155,7 +155,7 @@ class Outputs:
         return shift, scale
 
     def seen(self, standard: Standard | None, function: int, value: float) -> float:
-        """Return a value of a modelled function, by its number, as the model sees it."""
+        """Return the model's value for a value of modelled ``function``."""
         if standard is None:
             return value
         shift, scale = self.units(standard)
@@ -163,14 +163,15 @@ class Outputs:
         return float((counted - shift[function]) / scale[function])
 
     def inward(self, values: Mapping[str, float]) -> dict[int, float]:
-        """Return the values of modelled functions, by number, that ``values`` of outputs by name amount to."""
+        """Return values of modelled functions by number from ``values`` of outputs."""
         return {row: sign * values[name] - bound for row, (name, sign, bound) in enumerate(self.functions) if name in values}
 
     def outward(self, mean: np.ndarray, sd: np.ndarray, standard: Standard | None) -> tuple[np.ndarray, np.ndarray]:
-        """Return mean and deviation ``[n, M]`` of the ``n`` outputs in their own units, from those ``[1 + m, M]`` of the model."""
+        """Convert mean and deviation ``[1 + m, M]`` to outputs' ``[n, M]``."""
         shift, scale = self.units(standard)
         mean, sd = mean * scale[:, None] + shift[:, None], sd * scale[:, None]
-        if standard is not None and standard.bend is not None:  # half of what lies within a deviation, which is not as far on both sides
+        # The bend makes both sides of a deviation unequal, so take half of their distance.
+        if standard is not None and standard.bend is not None:
             high, centre, low = (standard.straightened(mean[0] + sign * sd[0]) for sign in (1, 0, -1))
             mean, sd = np.concatenate([centre[None], mean[1:]]), np.concatenate([(high - low)[None] / 2, sd[1:]])
         rows = [next(row for row, (other, *_) in enumerate(self.functions) if other == name) for name in self.names]
@@ -178,8 +179,9 @@ class Outputs:
         return np.stack([sign * (values + bound) for values, sign, bound in units]), sd[rows]
 
     def probability_of_feasibility(self, mean: np.ndarray, sd: np.ndarray) -> np.ndarray:
-        """Return the probability ``[M]`` that all constraints hold, from independent normal beliefs ``[n, M]`` in the outputs' units."""
-        from scipy.special import ndtr  # comes with JAX; imported here because start-up should not pay for it
+        """Return the probability ``[M]`` of feasibility from independent normal beliefs ``[n, M]``."""
+        # Start-up should not pay for this import.
+        from scipy.special import ndtr
 
         probability = np.ones(mean.shape[1:])
         for constraint, centre, scale in zip(self.constraints, mean[1:], np.maximum(sd[1:], np.finfo(np.float64).tiny), strict=True):
@@ -190,16 +192,16 @@ class Outputs:
 
 
 def is_arithmetic(name: str, axes: Sequence[str]) -> bool:
-    """Return whether a name is an expression in axes, such as ``"a + b"``, or has operators between words, as in ``"2 * cost"``.
+    """Return whether a name is an expression in axes or has operators.
 
-    Names such as ``"CO2 (ppm)"``, ``"yield-2"`` and ``"signal/noise"`` are none.
+    Axes' ``"a + b"`` and ``"2 * cost"`` are arithmetic; ``"CO2 (ppm)"``, ``"yield-2"`` and ``"signal/noise"`` are not.
     """
     text = re.sub(r"\|([^|]*)\|", r"abs(\1)", name.translate(OPERATORS))
     # Axes become X, and all other words x, because some are keywords of Python.
     parts = "|".join(map(re.escape, sorted(axes, key=len, reverse=True)))
     token = re.compile(rf"(?P<axis>(?<![^\W\d])(?:{parts})(?!\w))|[^\W\d]\w*")
     text = token.sub(lambda found: "X" if found["axis"] else "x", text)
-    # A hyphen without spaces joins a word to what is beside it; a number before a word is a factor where there are axes.
+    # A hyphen without spaces joins words and numbers. A number before a word is a factor if there are axes.
     text = re.sub(r"(?<=x)-(?=[xX\d])|(?<=[X\d])-(?=x)", "_", text)
     text = re.sub(r"(?<=\d)\s*(?=[xX])", "*", text).strip() if "X" in text else text.strip()
     try:
@@ -228,7 +230,7 @@ def told_values(
     constraints: float | Sequence[float | None] | None = None,
     largest: float = LARGEST,
 ) -> dict[str, float]:
-    """Return the values that are told, by name; raises ``InvalidArgument`` on what is no value of an output, or larger than ``largest``."""
+    """Return values by name, or raise ``InvalidArgument`` for values beyond ``largest``."""
     if values is not None and not isinstance(values, Mapping):
         raise InvalidArgument(f"values: must be a mapping from the names {', '.join(outputs.names)} to numbers, got {short(values)}")
     in_order: dict[str, Any] = {} if reward is None else {outputs.objective.name: reward}
@@ -254,7 +256,7 @@ def told_values(
 
 
 def readable(value: object) -> str:
-    """Return a value as people read it: six digits of a number, or all where it has at most twelve, a text as it is, "" for nothing."""
-    if value is None or value != value:  # as NaN is not
+    """Return a number's six (or twelve exact) digits, or a text."""
+    if value is None or value != value:
         return ""
     return (whole if float(whole := f"{value:.12g}") == value else f"{value:.6g}") if isinstance(value, float) else str(value)

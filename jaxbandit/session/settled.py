@@ -15,19 +15,19 @@ from jaxbandit.session.shown import Shown
 
 # Functions are drawn at this number of points, because the cost grows with its third power.
 POINTS_DRAWN = 768
-# On a box the points near the best ones of every draw are looked at this many times, with this many points each.
+# On a box this many looks consider this many points near the best points of every draw.
 LOOKS, POINTS_NEAR = 3, 2048
 
 
 @dataclasses.dataclass(frozen=True)
 class Settled(Described):
-    """A rule that ends an experiment when its recommended point is probably good enough.
+    """Rule that ends a session when its recommended point is good enough.
 
     Attributes:
-      within: largest loss of the objective, in its own units, > 0, that does not matter.
-      probability: least probability, from 0 to 1, that the recommended point satisfies all constraints and that no other point which does
-        is better by more than ``within``.
-      draws: number of functions drawn from the belief, by which the probability is computed.
+      within: largest loss of the objective that does not matter, > 0, in the objective's units.
+      probability: least probability, from 0 to 1, that the recommended point satisfies all constraints and that no other feasible point is
+        better by more than ``within``.
+      draws: number of functions drawn from the belief to compute the probability.
     """
 
     described: ClassVar[str] = "a rule such as Settled(within=0.1)"
@@ -41,14 +41,14 @@ class Settled(Described):
 
 @dataclasses.dataclass(frozen=True)
 class Settlement(Described):
-    """How sure an experiment is of its recommended point.
+    """Confidence of a session in its recommended point.
 
     Attributes:
-      probability: posterior probability that the recommended point satisfies all constraints and that no other point which does is better
-        by more than ``within``.
-      gain: the largest expected gain of one further point over the recommended one, in the objective's units; a point gains nothing where
-        it violates a constraint, and the recommended one counts as it is believed.
-      within: loss of the objective that does not matter.
+      probability: posterior probability that the recommended point satisfies all constraints and that no other feasible point is better by
+        more than ``within``.
+      gain: largest expected gain of one further point over the recommended point, in the objective's units. An infeasible point gains
+        nothing, and the recommended point counts with its belief.
+      within: largest loss of the objective that does not matter.
     """
 
     described: ClassVar[str] = "what Session.settled returns"
@@ -61,10 +61,10 @@ class Settlement(Described):
 
 
 def settlement(shown: Shown, space: Space, recommended: int, unfit: np.ndarray, within: float, draws: int) -> Settlement:
-    """Return how sure a belief is of the ``recommended`` point, by functions drawn from it.
+    """Return the settlement of the ``recommended`` point from drawn functions.
 
-    Functions are drawn at the points that are most likely to be better. On a box these include points near the best one of every draw.
-    The points ``unfit [M]`` count as no better ones.
+    The draws include the points most likely to be better, and on a box points near the best point of every draw. Points ``unfit [M]`` are
+    left out.
     """
     domain = space.domain
     numbers = np.flatnonzero(~unfit | (np.arange(space.size) == recommended))
@@ -86,7 +86,7 @@ def settlement(shown: Shown, space: Space, recommended: int, unfit: np.ndarray, 
 
 
 def _likely(shown: Shown, points: np.ndarray, numbers: np.ndarray, recommended: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the points ``[n, d]`` that are most likely to be feasible and better than the ``recommended`` one, and their numbers."""
+    """Return the likely better points ``[n, d]`` and their numbers."""
     # SciPy comes with JAX. It is imported here because start-up should not pay for it.
     from scipy.special import log_ndtr
 
@@ -101,10 +101,10 @@ def _likely(shown: Shown, points: np.ndarray, numbers: np.ndarray, recommended: 
 
 
 def _near(centres: np.ndarray, look: int) -> np.ndarray:
-    """Return points ``[n, d]`` of the unit cube near ``centres [m, d]``, at distances of all sizes."""
+    """Sample points ``[n, d]`` near ``centres [m, d]`` at various distances."""
     generator = np.random.default_rng(look)
     around = centres[np.arange(POINTS_NEAR) % len(centres)]
-    # Half of the points move along a few axes alone, because an optimum often lies on sides of the box.
+    # Half of the points move along a few axes only, because an optimum often lies on sides of the box.
     moved = generator.uniform(size=around.shape) < generator.uniform(size=(POINTS_NEAR, 1))
     size = 10 ** generator.uniform(-4, -0.7, (POINTS_NEAR, 1))
     return np.clip(around + moved * size * generator.standard_normal(around.shape), 0, 1)

@@ -30,13 +30,13 @@ NATS = 3.0
 
 @dataclasses.dataclass
 class Shown:
-    """Beliefs about every output, given all values that were told.
+    """Beliefs about every output, given all values.
 
     Attributes:
       outputs: the outputs that the beliefs are about.
-      standard: location and scale in which the averages see values.
-      points: ``[M, d]`` all points, as models see them.
-      known: ``[n, M]`` the mean of the values that were told at each point, NaN where no value was.
+      standard: location and scale of the averages' values.
+      points: all points ``[M, d]`` for the model.
+      known: mean ``[n, M]`` of the values at each point, NaN without values.
       averages: for every output, its belief averaged over hyper-parameters.
       noise: for every output, whether its values show noise. A function that is rough between neighbouring points looks the same, so noise
         is shown only where neighbours, or values at one point, differ by more.
@@ -53,7 +53,7 @@ class Shown:
 
     @classmethod
     def fitted(cls, outputs: Outputs, space: Space, model: Model, standard: Standard, told: Values, *, forms: bool) -> Shown:
-        """Return the beliefs of a GP of standardised outputs that is fitted to all values.
+        """Return the beliefs of a standardised GP fitted to all values.
 
         Intervals of a single choice of hyper-parameters are too narrow. Therefore they are averaged over draws from their posterior and,
         where no model was given, over ``forms`` of the kernel. Algorithms choose by the maximum alone.
@@ -73,7 +73,7 @@ class Shown:
 
     @classmethod
     def stated(cls, outputs: Outputs, space: Space, model: Model, standard: Standard | None, told: Values) -> Shown:
-        """Return the beliefs of a model that is not fitted; without a ``standard`` it is in the outputs' own units."""
+        """Return a given model's beliefs, unstandardised without a ``standard``."""
         kernels, noises, means = (for_each(field, model, outputs, standard) for field in ("kernel", "noise_variance", "prior_mean"))
         own = standard or Standard((0.0,) * len(means), (1.0,) * len(means))
         locations = [location + scale * float(mean) for location, scale, mean in zip(own.location, own.scale, means, strict=True)]
@@ -88,7 +88,7 @@ class Shown:
         return shown
 
     def _add(self, average: Averaged, noise: bool, trust: float, indices: np.ndarray, values: np.ndarray) -> None:
-        """Add the belief about the next output, of which ``values [m]`` were told at the points ``indices [m]``."""
+        """Add the next output's belief, with ``values [m]`` at ``indices [m]``."""
         self.averages.append(average)
         self.noise.append(noise)
         self.trust.append(trust)
@@ -104,8 +104,8 @@ class Shown:
     def measured(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return rewards, probabilities of feasibility and violations ``[m]`` at measured points.
 
-        Where values show no noise the measured value counts instead of the mean, and a constraint that was measured to hold, or not to
-        hold, does so for certain. Where roughness and noise look the same, certainty has half of the weight.
+        If values show no noise, a measured value replaces the mean, and a measured constraint is certain. If roughness and noise look the
+        same, certainty has half of the weight.
         """
         mean, _, holds = self._each(self.points[indices])
         known = self.known[:, indices]
@@ -117,10 +117,10 @@ class Shown:
         return self.outputs.objective.sign * values[0], np.prod(holds, axis=0), excess
 
     def draws(self, points: np.ndarray, count: int, *, numbers: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return rewards, and whether all constraints hold, ``[count, M]``, of functions drawn from the belief at ``points [M, d]``.
+        """Return rewards and feasibility ``[count, M]`` of draws at ``points [M, d]``.
 
-        ``numbers [M]`` are those of the points, -1 for a point that has none. Values that show no noise stand at the points where they were
-        told; where roughness and noise look the same, they stand in half of the draws.
+        ``numbers [M]`` are the points' numbers, -1 for a point without a number. Measured values without noise replace the drawn values; if
+        roughness and noise look the same, they do so in half of the draws.
         """
         rewards, holds = np.empty((count, len(points))), np.ones((count, len(points)), bool)
         for number, average in enumerate(self.averages):
@@ -137,7 +137,7 @@ class Shown:
         return rewards, holds
 
     def _each(self, points: np.ndarray) -> Believed:
-        """Return means and deviations ``[n, M]``, and probabilities ``[n - 1, M]`` of the constraints."""
+        """Return means, deviations ``[n, M]`` and constraints' probabilities ``[n - 1, M]``."""
         # SciPy comes with JAX. It is imported here because start-up should not pay for it.
         from scipy.special import ndtr
 
@@ -152,7 +152,7 @@ class Shown:
                 bounds = dict(outputs.constraints[number - 1].sides)
                 low, high = -bounds.get(-1, np.inf), bounds.get(1, np.inf)
                 holds.append(np.clip(average.weights @ (ndtr((high - each) / spread) - ndtr((low - each) / spread)), 0, 1))
-            # Under a bend a deviation is not equally far on both sides: half of their distance stands for it.
+            # The bend makes both sides of a deviation unequal, so take half of their distance.
             elif standard.bend is not None:
                 above, mean, below = (sign * standard.straightened(sign * mean + side * sd) for side in (1, 0, -1))
                 sd = np.abs(above - below) / 2
@@ -162,7 +162,7 @@ class Shown:
 
 
 def _with_form(kernel: Kernel, form: type[Kernel]) -> Kernel:
-    """Return a kernel with another form in the place of Matern-5/2."""
+    """Return a kernel with another form in place of Matern-5/2."""
 
     def formed(part: object) -> object:
         return cast(Any, form)(length_scale=part.length_scale) if isinstance(part, Matern52) else part
@@ -172,10 +172,10 @@ def _with_form(kernel: Kernel, form: type[Kernel]) -> Kernel:
 
 
 def _rough(space: Space, measured: np.ndarray) -> np.ndarray:
-    """Return the distance ``[d]`` within which a function may be rough.
+    """Return the largest distance ``[d]`` of roughness in a function.
 
-    On a box it is a hundredth of the diagonal, or a thousandth where some points ``[m]`` were ``measured`` nearly twice, because these tell
-    noise from finer roughness. On a grid it is the distance of neighbours, at most a twentieth of an axis, if that is more.
+    On a box it is a hundredth of the diagonal, or a thousandth if some points ``[m]`` were ``measured`` nearly twice, because these values
+    separate noise from finer roughness. On a grid it is the distance of neighbours, at most a twentieth of an axis, if that is more.
     """
     # SciPy comes with JAX. It is imported here because start-up should not pay for it.
     from scipy.spatial.distance import pdist
