@@ -32,5 +32,5 @@ __all__ = [
     "optimise",
     "read_toml",
 ]
-# Completion shows the public names alone.
+# Completion shows only the public names.
 __dir__ = __all__.copy

@@ -84,7 +84,7 @@ def _tangent(at: tuple[Array], along: tuple[Array]) -> tuple[Array, Array]:
 
 
 def _largest(logarithm: Array) -> float:
-    """Return the largest logarithm that stands for a probability of 1."""
+    """Return the logarithm that represents a probability of 1."""
     return -float(jnp.finfo(logarithm.dtype).eps)
 
 

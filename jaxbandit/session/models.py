@@ -101,7 +101,7 @@ def sides_of(domain: Domain) -> np.ndarray:
 def standard_of(outputs: Outputs, told: Values, before: Standard) -> Standard:
     """Return mean and standard deviation of every output's values.
 
-    An output without values keeps those of ``before``. Equal values have the scale of their distance from the bound, or from 0, because
+    An output without values is as ``before``. Equal values have the scale of their distance from the bound, or from 0, because
     there is no better unit. The objective stays bent as it is.
     """
     location, scale, sign = list(before.location), list(before.scale), outputs.objective.sign
@@ -188,7 +188,7 @@ def _fitted(
         if len(seen) > MOST_FITTED:
             kept = np.linspace(0, len(seen) - 1, MOST_FITTED).astype(int)
             indices, values, seen = indices[kept], values[kept], seen[kept]
-        # Outputs of which all values are equal keep their hyper-parameters.
+        # Outputs with equal values keep their hyper-parameters.
         if not np.any(np.ptp(seen, axis=0) if len(seen) else 0):
             continue
         kernel, noise, places = kernels[group[0]], float(noises[group[0]]), points[indices]
@@ -220,7 +220,7 @@ def prior_of(space: Space) -> Prior:
 def standardised(outputs: Outputs, standard: Standard, told: Values, group: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return indices ``[n]``, values and standardised values ``[n, k]`` of outputs.
 
-    They are those of the points that have values of all outputs of the group.
+    The points have values of all outputs of the ``group``.
     """
     names, sign = [outputs.names[number] for number in group], outputs.objective.sign
     rows = [(index, [values[name] for name in names]) for index, values in told if values.keys() >= {*names}]

@@ -328,7 +328,7 @@ class State:
 
     @property
     def avoided(self) -> list[Spot]:
-        """Points to choose last: under way, or measured without more to learn.
+        """Points to choose last: under way, or measured with certainty.
 
         If the fit has found no noise, another value is useless at all complete points, otherwise at points with the same values twice.
         """

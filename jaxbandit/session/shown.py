@@ -40,7 +40,7 @@ class Shown:
       averages: for every output, its belief averaged over hyper-parameters.
       noise: for every output, whether its values show noise. A function that is rough between neighbouring points looks the same, so noise
         is shown only where neighbours, or values at one point, differ by more.
-      trust: for every output, the weight that a value has beside the belief at the same point.
+      trust: for every output, the weight of a measured value against the belief at its point.
     """
 
     outputs: Outputs
@@ -56,7 +56,7 @@ class Shown:
         """Return the beliefs of a standardised GP fitted to all values.
 
         Intervals of a single choice of hyper-parameters are too narrow. Therefore they are averaged over draws from their posterior and,
-        where no model was given, over ``forms`` of the kernel. Algorithms choose by the maximum alone.
+        where no model was given, over ``forms`` of the kernel. Algorithms choose by the maximum only.
         """
         best = best_of_fits(outputs, space, model, standard, told)
         kernels, noises = (cast(Sequence[Any], part) for part in (best.model.kernel, best.model.noise_variance))

@@ -119,7 +119,7 @@ class Reading:
         """Return the posterior of every output at every point, given all values.
 
         A model without given hyper-parameters is fitted to all values, and the hyper-parameters are averaged over draws from their
-        posterior, given up to 256 values of an output. Algorithms choose by the last fit alone, with smaller deviations.
+        posterior, given up to 256 values of an output. Algorithms choose by the last fit only, with smaller deviations.
 
         Args:
           width: deviations from the mean to the bounds, >= 0.
