@@ -56,7 +56,7 @@ def test_nothing_is_shown_otherwise(monkeypatch):
 
 
 CELLS = """import time
-from jaxbandit.core import waiting
+from jaxbandit.host import progress
 progress.AFTER, progress.EVERY = 0.0, 0.01
 with progress.shown(lambda seconds: f"compiling, {seconds:.2f} s"):
     print("before")
