@@ -18,7 +18,7 @@ from jaxbandit.core.fields import From, between, nonnegative, one_function, posi
 from jaxbandit.core.keys import threefry
 from jaxbandit.core.pytree import float_dtype, pytree, static
 
-__all__ = ["LONGEST_DELAY", "NEVER", "POISSON_MEAN", "Constant", "Delay", "Empirical", "Geometric", "Lossy", "Mirrored"]
+__all__ = ["LONGEST_DELAY", "NEVER", "POISSON_MEAN", "Constant", "Delay", "Empirical", "Failing", "Geometric", "Lossy", "Mirrored"]
 __all__ += ["LogNormal", "NoDelay", "Pareto", "PerOutput", "Poisson", "Uniform"]
 
 #: Delay of feedback that never arrives. Added to a round below 2^30 it stays an int32.
@@ -63,6 +63,10 @@ class Delay(Declared, abc.ABC):
     @abc.abstractmethod
     def draw(self, key: Key, outputs: Outputs) -> Array:
         """Return delays ``[outputs]`` of one round, int32, ``NEVER`` for lost values."""
+
+    def given(self, due: Array, values: Array) -> Array:
+        """Return the rounds ``[k]`` at whose ends the ``values [k]`` of a point arrive, by default those ``due`` that were drawn."""
+        return due
 
     @abc.abstractmethod
     def quantile(self, q: Probability) -> int:
@@ -410,6 +414,42 @@ class Mirrored(Delay):
 
     def _check(self, name: str, outputs: int | None) -> None:
         self.delay.validate(f"{name}.delay", single_outputs(name, self.doubled, outputs))
+
+
+@pytree
+class Failing(Delay):
+    """A delay model of runs that may fail: the last output says whether a run failed, and arrives with the last of the others.
+
+    Where it is > 0 the run has failed, and the others never arrive: the mean is infinite. :func:`problems.with_failures
+    <jaxbandit.problems.with_failures>` makes such outputs.
+
+    Attributes:
+      delay: the model of the ``k - 1`` other outputs.
+    """
+
+    in_files = False
+    delay: Annotated[Delay, unknown] = NoDelay()
+
+    mean = float("inf")
+    sub_exponential = None
+
+    @checked
+    def draw(self, key: Key, outputs: Outputs) -> Array:
+        drawn = self.delay.draw(key, outputs - 1)
+        return jnp.append(drawn, jnp.max(drawn))
+
+    @checked
+    def quantile(self, q: Probability) -> int:
+        return self.delay.quantile(q)
+
+    def given(self, due: Array, values: Array) -> Array:
+        arrives = (values[-1:] <= 0) | (jnp.arange(len(due)) == len(due) - 1)
+        return jnp.where(arrives, due, NEVER)
+
+    def _check(self, name: str, outputs: int | None) -> None:
+        if outputs == 1:
+            raise checks.InvalidArgument(f"{name}: needs a further output, which says whether a run failed, got one output")
+        self.delay.validate(f"{name}.delay", None if outputs is None else outputs - 1)
 
 
 @pytree

@@ -88,6 +88,7 @@ STAR: Any = {"linestyle": "none", "markersize": 12, "markerfacecolor": COLOURS[1
 
 BLUE, ORANGE, GREEN = COLOURS[:3]
 DOT: Any = {"marker": "o", "linestyle": "none", "markersize": 4.5, "markerfacecolor": "white", "markeredgecolor": "black"}
+CROSS: Any = {"marker": "x", "linestyle": "none", "markersize": 5.5, "markeredgewidth": 1.6, "markeredgecolor": COLOURS[3]}
 OUTLINED = [withStroke(linewidth=2.6, foreground="black")]
 
 

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from jaxbandit.domains import Box, Domain
 from jaxbandit.host import figures
-from jaxbandit.host.figures import ORANGE, Drawing, Ground, Quantity, figure_of, pen, plain, styled
+from jaxbandit.host.figures import CROSS, ORANGE, Drawing, Ground, Quantity, figure_of, pen, plain, styled
 from jaxbandit.session.axes import Space
 from jaxbandit.session.quantities import Outputs, readable
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 # Width and height of one panel in inches.
 WIDE, MAP, SLICE = (6.4, 2.9), (4.6, 3.4), (3.2, 2.7)
 FEASIBILITY = "probability of feasibility"
+# Crosses without a value stand at this share of a panel's height.
+AT_FOOT = 0.03
 # A slice shows points within this share of the other axes' ranges.
 NEAR = 0.2
 
@@ -39,7 +41,7 @@ def belief_figure(
     numbers = zip(space.columns.values(), space.modelled.T, strict=True)
     places = np.stack([scaled if column.dtype.kind == "U" else column for column, scaled in numbers], axis=-1)
     ground = Ground(domain, places, tuple(plain(space.label(name)) for name in space.names), logarithmic)
-    chosen, rows = history["index"].values, []
+    chosen, rows, failed = history["index"].values, [], history["index"].values[history["state"].values == "failed"]
     for row, name in enumerate(outputs.names):
         held = belief.isel(output=row)
         band = {"low": held["lower"].values, "high": held["upper"].values}
@@ -57,13 +59,16 @@ def belief_figure(
     with styled():
         for axes, quantity in zip(panels, rows, strict=True):
             if on_plane:
-                _maps(axes, quantity, ground, chosen, best)
+                _maps(axes, quantity, ground, chosen, best, failed)
                 continue
             for axis, (number, x, along) in zip(axes, courses, strict=True):
                 shown = quantity
                 if sliced and number is not None and quantity.seen is not None:
                     kept = _near(ground, best, number)[chosen]
                     shown = dataclasses.replace(quantity, seen=(chosen[kept], quantity.seen[1][kept]))
+                if len(failed):
+                    kept = failed[_near(ground, best, number)[failed]] if sliced and number is not None else failed
+                    axis.plot(x[kept], np.full(len(kept), AT_FOOT), transform=axis.get_xaxis_transform(), label="failed", **CROSS)
                 joined = number is None or not space.domain.is_categorical(number)
                 figures.belief_curve(axis, shown, x, along, joined=joined, dots=nearness(space) if sliced else "measured")
                 axis.axvline(x[best], color=ORANGE, linestyle=":", label="recommended")
@@ -88,6 +93,7 @@ def nearness(space: Space) -> str:
 def history_figure(outputs: Outputs, history: xr.Dataset) -> Drawing:
     """Return a figure of the outputs' measurements and best values by ticket."""
     tickets = history["ticket"].values
+    failed = tickets[history["state"].values == "failed"]
     figure, grid = figure_of(len(outputs.names), 1, (9.0, 2.6))
     with styled():
         for axis, name in zip(grid[:, 0], outputs.names, strict=True):
@@ -95,6 +101,8 @@ def history_figure(outputs: Outputs, history: xr.Dataset) -> Drawing:
             axis.set(ylabel=plain(outputs.label(name)), xlim=(tickets[0] - 0.5, tickets[-1] + 0.5))
             if name == outputs.objective.name:
                 axis.step(tickets, history["best_so_far"].values, where="post", color=ORANGE, label="best feasible so far")
+            if len(failed):
+                axis.plot(failed, np.full(len(failed), AT_FOOT), transform=axis.get_xaxis_transform(), label="failed", **CROSS)
             for limit, label in _limits(outputs, name):
                 axis.axhline(limit, color=figures.GREEN, linestyle="--", linewidth=pen(0.7), label=label)
             axis.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -133,7 +141,7 @@ def _near(ground: Ground, best: int, number: int) -> np.ndarray:
     return ~np.delete(far, number, axis=1).any(axis=1)
 
 
-def _maps(axes: np.ndarray, quantity: Quantity, ground: Ground, chosen: np.ndarray, best: int) -> None:
+def _maps(axes: np.ndarray, quantity: Quantity, ground: Ground, chosen: np.ndarray, best: int, failed: np.ndarray) -> None:
     """Draw maps of mean and deviation, with points and bounds."""
     measured = chosen if quantity.seen is None else chosen[np.isfinite(quantity.seen[1])]
     for axis, values, words in zip(axes, (quantity.mean, quantity.sd), ("posterior mean", "standard deviation"), strict=True):
@@ -143,6 +151,8 @@ def _maps(axes: np.ndarray, quantity: Quantity, ground: Ground, chosen: np.ndarr
         image = figures.shade(axis, ground, values, (0.0, 1.0) if quantity.label == FEASIBILITY else (None, None))
         axis.figure.colorbar(image, ax=axis)
         axis.plot(*ground.points[measured].T, label="measured", **figures.DOT)
+        if len(failed):
+            axis.plot(*ground.points[failed].T, label="failed", **CROSS)
         axis.plot(*ground.points[best], "*", label="recommended", **figures.STAR)
         axis.set_title(plain(quantity.label if quantity.label == FEASIBILITY else f"{quantity.label}: {words}"))
     if quantity.limits:

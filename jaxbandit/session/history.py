@@ -19,6 +19,8 @@ from jaxbandit.session.axes import LARGEST_TOLD, ON_GRID, Outside, Space
 from jaxbandit.session.quantities import Outputs, readable, told_values
 from jaxbandit.session.specification import TAKEN, Specification
 
+# Name of the column that says which runs failed, and what its entries may be.
+FAILURE, YES, NO = "failed", {"true", "yes", "1", "1.0"}, {"false", "no", "0", "0.0"}
 COLUMNS = Check("a pandas.DataFrame, a mapping from names to columns", are_columns)
 History: TypeAlias = Annotated[Columns | str | Path, COLUMNS | text | of_class(Path, "the path of a CSV file")]
 OffGrid: TypeAlias = Annotated[str, choice("refuse", "round")]
@@ -38,6 +40,7 @@ class HistoryRow:
     values: Mapping[str, float]
     distance: float
     ticket: int | None = None
+    failed: bool = False
 
     @classmethod
     def of(cls, space: Space, outputs: Outputs, point: Mapping[str, object], values: Mapping[str, float] | None) -> HistoryRow:
@@ -59,7 +62,8 @@ class HistoryRow:
 
     def table(self) -> dict[str, object]:
         """Return the plain values for an event."""
-        return {"index": self.index, "point": dict(self.point), "values": dict(self.values)}
+        failed = {"failed": True} if self.failed else {}
+        return {"index": self.index, "point": dict(self.point), "values": dict(self.values), **failed}
 
 
 def observed(ticket: int, rows: Sequence[HistoryRow]) -> dict[str, object]:
@@ -78,7 +82,8 @@ def rows_of(
     """Return the rows of a table of coordinates and values.
 
     Rows may have numbers of ``tickets``, a mapping to points of the session's own ``space``. Without it a column of tickets is ignored, as
-    are the other columns of a session's own table. With ``outside="drop"`` points beyond an axis are dropped with a warning.
+    are the other columns of a session's own table. With ``outside="drop"`` points beyond an axis are dropped with a warning. The column
+    ``failed`` marks failed runs, unless it is an axis or an output.
 
     Raises:
       InvalidArgument: if a file cannot be read, columns are missing or unknown (and not to ``ignore``), or a row has an unusable entry.
@@ -90,18 +95,19 @@ def rows_of(
     numbers = table.get("ticket") if tickets is not None and "ticket" not in ignore else None
     own = {*TAKEN, *(f"violation of {one.name}" for one in outputs.constraints)} if "ticket" in table else set()
     table = {name: cells for name, cells in table.items() if name not in {*ignore, *own}}
+    failures = None if FAILURE in known else table.pop(FAILURE, None)
     if unknown := [name for name in table if name not in known]:
         words = f"are neither axes nor outputs, which are {', '.join(known)}"
         ignoring = either(f"ignore={unknown!r}", shlex.join(word for name in unknown for word in ("--ignore", name)))
         raise InvalidArgument(f"history: the columns {', '.join(map(repr, unknown))} {words}; leave them out by {ignoring}")
-    count = len(next(iter(table.values()), ()))
+    count = len(next(iter(table.values()), failures or ()))
     asked = [None] * count if numbers is None else [_entry("ticket", cell) for cell in numbers]
     if missing := [name for name in space.names if name not in table and None in asked]:
         raise InvalidArgument(
             f"history: must have a column for every axis, lacks {', '.join(map(repr, missing))}; got {short(list(table))}"
         )
     told: dict[int, dict[str, float]] = {}
-    if not table.keys() & set(outputs.names):
+    if not table.keys() & set(outputs.names) and failures is None:
         raise InvalidArgument(f"history: must have a column of an output, {', '.join(outputs.names)}; got {short(list(table))}")
     labels = {name: set(column.tolist()) for name, column in space.columns.items() if column.dtype.kind == "U"}
     rows, left_out = list[HistoryRow](), list[int]()
@@ -110,11 +116,14 @@ def rows_of(
             row = {name: _entry(name, cells[number], labels.get(name)) for name, cells in table.items()}
             values: Any = {name: row[name] for name in outputs.names if row.get(name) is not None}
             point: dict[str, Any] = {name: row.get(name) for name in space.names}
+            failed = failures is not None and _is_failure(failures[number])
+            if failed and values:
+                raise InvalidArgument(f"{FAILURE}: a run that failed has no values, got {short(values)}")
             if ticket is None:
                 if blank := [name for name, held in point.items() if held is None]:
                     raise InvalidArgument(f"{', '.join(blank)}: is blank, and a row must say all of its point")
                 try:
-                    rows.append(HistoryRow.of(space, outputs, point, values or None))
+                    rows.append(dataclasses.replace(HistoryRow.of(space, outputs, point, values or None), failed=failed))
                 except Outside as error:
                     if outside == "refuse":
                         dropping = either("outside='drop'", "--outside drop")
@@ -136,11 +145,21 @@ def rows_of(
                     f"ticket: {ticket:g} has other values in a row before, {short(before)}, got {short(dict(one.values))}"
                 )
             before |= one.values
-            rows.append(dataclasses.replace(one, index=index, ticket=int(ticket)))
+            rows.append(dataclasses.replace(one, index=index, ticket=int(ticket), failed=failed))
     if left_out:
         words = f"lie beyond the ends of an axis, and are left out: {short(left_out)}"
         warn(f"history: {len(left_out)} of {len(asked)} rows {words}")
     return rows
+
+
+def _is_failure(cell: object) -> bool:
+    """Return whether an entry of the column of failures says that a run failed; a blank says that it did not."""
+    said = str(cell).strip().casefold()
+    if is_blank(cell) or said in NO:
+        return False
+    if said in YES:
+        return True
+    raise InvalidArgument(f"{FAILURE}: must be true or false, or blank, got {short(cell)}")
 
 
 def named_as(known: Mapping[str, Collection[str]], table: Mapping[str, list[object]]) -> dict[str, list[object]]:

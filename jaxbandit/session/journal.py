@@ -32,6 +32,8 @@ from jaxbandit.host.files import reason_of, replace
 JOURNAL, LOCK, HEAD = "session.sqlite", "session.lock", "session.head"
 # Version of new journals. Journals of version 1 keep theirs until an event of `ADDED` is appended.
 SCHEMA = 2
+# Version of journals with a failed run.
+NEWEST = 3
 # The letters "JXBS" in the file's header.
 APPLICATION = 0x4A584253
 LOCK_SUFFIX, HEAD_SUFFIX = Path(LOCK).suffix, Path(HEAD).suffix
@@ -43,7 +45,7 @@ WAIT = 30.0
 MOUNTS = Path("/proc/self/mounts")
 NETWORK = {"afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb3", "smbfs", "9p"}
 NETWORK |= {f"fuse.{name}" for name in ("sshfs", "glusterfs", "ceph", "ceph-fuse", "juicefs", "s3fs", "rclone", "gcsfuse")}
-ADDED = ("observed", "settled")
+ADDED = ("observed", "settled", "failed")
 KINDS = ("created", "asked", "told", "dropped", "corrected", "fitted", *ADDED)
 BEGINNING = f"""
 CREATE TABLE events (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, at TEXT NOT NULL, body TEXT NOT NULL, digest TEXT NOT NULL);
@@ -147,7 +149,7 @@ class Journal:
         event = Event.after(self.events[-1], kind, _now(), body)
         try:
             if kind in ADDED:
-                self._connection.execute(f"PRAGMA user_version = {SCHEMA}")
+                _raise_version(self._connection, [event])
             _write(self._connection, event)
         except sqlite3.Error as error:
             raise CannotRecord(f"cannot write {self.path}: {error}; the event has not happened") from error
@@ -241,6 +243,7 @@ def _write_all(path: Path, events: Sequence[Event]) -> None:
         with tempfile.TemporaryDirectory(prefix=".", dir=path.parent) as folder:
             with contextlib.closing(_connected(Path(folder) / JOURNAL)) as connection:
                 connection.executescript(BEGINNING)
+                _raise_version(connection, events)
                 for event in events:
                     _write(connection, event)
             # The head of an earlier, removed session may be left.
@@ -408,8 +411,8 @@ def _check_whole(path: Path, connection: sqlite3.Connection) -> None:
     application, schema, sound = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
     if application != APPLICATION:
         raise DamagedSession(f"directory: {path} is a database of another program, no journal of a session")
-    if schema > SCHEMA:
-        raise DamagedSession(f"directory: {path} is of version {schema}, newer than {SCHEMA}, which this jaxbandit knows; update jaxbandit")
+    if schema > NEWEST:
+        raise DamagedSession(f"directory: {path} is of version {schema}, newer than {NEWEST}, which this jaxbandit knows; update jaxbandit")
     if sound != "ok":
         raise DamagedSession(f"directory: {path} is damaged: {sound.splitlines()[0]}; {WAY_OUT}")
 
@@ -430,6 +433,13 @@ def _checked(path: Path, before: Event | None, number: int, kind: str, at: str, 
 def _write(connection: sqlite3.Connection, event: Event) -> None:
     text = json.dumps(event.body, sort_keys=True, ensure_ascii=False)
     connection.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?)", (event.number, event.kind, event.at, text, event.digest))
+
+
+def _raise_version(connection: sqlite3.Connection, events: Sequence[Event]) -> None:
+    """Give a journal the version that further events need, so that no earlier jaxbandit takes them for damage."""
+    has_failed = any(event.kind == "failed" or any("failed" in row for row in event.body.get("rows", ())) for event in events)
+    [before] = connection.execute("PRAGMA user_version").fetchone()
+    connection.execute(f"PRAGMA user_version = {max(before, NEWEST if has_failed else SCHEMA)}")
 
 
 def _now() -> str:

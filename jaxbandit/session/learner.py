@@ -33,6 +33,8 @@ from jaxbandit.surrogates.boxes.posterior import Noting
 # On a box the model conditions on more than 64 known points at once, because 1000 points in turn take a minute.
 MANY = 64
 ATTEMPTS = 3
+# Number in the rounds of an output that is -1 for a run with values and 1 for a failed run.
+RAN = -1
 # Points of a box closer than this share of its sides differ by rounding only.
 SAME = 1e-5
 Seeing: TypeAlias = Callable[[int, float], float]
@@ -203,11 +205,15 @@ class Course:
         self.rounds: list[PendingRound] = []
         self._known: list[Told] = []
         self.readable: Callable[[Place], Place] = tuple
+        self.at_once = False  # whether the values of a round come before the next one
         self.learn_under(make, seen)
 
-    def learn_under(self, make: Callable[[], Setting], seen: Seeing) -> None:
-        """Rerun all rounds, when needed, with another setting and ``seen``."""
-        self._make, self._seen = make, seen
+    def learn_under(self, make: Callable[[], Setting], seen: Seeing, *, learns_runs: bool = False) -> None:
+        """Rerun all rounds, when needed, with another setting and ``seen``.
+
+        If it ``learns_runs``, the last output of the setting is whether runs failed.
+        """
+        self._make, self._seen, self._learns_runs = make, seen, learns_runs
         self._setting: Setting | None = None
         self._play_anew()
 
@@ -306,6 +312,12 @@ class Course:
             one.arrivals |= {(number, output): value for output, value in values.items() if (number, output) in one.arrivals}
         self._play_anew()
 
+    def withdraw(self, number: int) -> None:
+        """Forget that the run of round ``number`` failed."""
+        for one in self.rounds:
+            one.arrivals.pop((number, RAN), None)
+        self._play_anew()
+
     def take_back(self) -> None:
         """Remove the last round. Call it only without delays."""
         self.rounds.pop()
@@ -314,7 +326,10 @@ class Course:
     @property
     def complete(self) -> bool:
         """Return whether all values for the next choice have arrived."""
-        return not self.rounds or self.setting.delays is not None or len(self.rounds[-1].arrivals) == self.setting.arena.surrogate.outputs
+        if not self.rounds or (self.setting.delays is not None and not self.at_once):
+            return True
+        arrivals, number = self.rounds[-1].arrivals.keys(), len(self.rounds)
+        return (number, RAN) in arrivals if self._learns_runs else len(arrivals - {(number, RAN)}) == self.setting.arena.surrogate.outputs
 
     def settled(self) -> LearnerState:
         """Return the state as if the last round, if complete, ended now."""
@@ -337,7 +352,8 @@ class Course:
             if places is not None:
                 places[number] = place
             for output, value in values.items():
-                rows[number, output] = self._seen(output, value)
+                if output != RAN or self._learns_runs:
+                    rows[number, output] = self._seen(output, value)
         with self._arithmetic():
             return _start(self.setting, points, rows, np.int32(count), places)
 
@@ -354,7 +370,7 @@ class Course:
         values = np.full((room, arena.surrogate.outputs), np.nan, arena.dtype)
         for (number, output), value in ended.arrivals.items():
             # The buffer has no row for an earlier round.
-            if number > t - room:
+            if number > t - room and (output != RAN or self._learns_runs):
                 values[(number - 1) % room, output] = self._seen(output, value)
         place = np.asarray(ended.place, arena.dtype) if ended.place else None
         return _end(self.setting, carry, t, np.int32(ended.index), values, place)

@@ -23,7 +23,7 @@ from jaxbandit.kernels import Categorical, Kernel, Matern52, OnAxes, Scale
 from jaxbandit.rules.estimators import Thompson
 from jaxbandit.session.axes import Space
 from jaxbandit.session.journal import SessionError
-from jaxbandit.session.quantities import Outputs, Standard
+from jaxbandit.session.quantities import RUNS, Outputs, Standard
 from jaxbandit.study.runs import Model
 from jaxbandit.surrogates import Prior
 from jaxbandit.surrogates.evidence.density import LEARNING, MEAN, NOISE, learned
@@ -36,6 +36,8 @@ LENGTH = 0.5
 QUIET = 5e-7
 # A fit looks at this number of values of an output at most, evenly spaced in their order, because the cost grows with its third power.
 MOST_FITTED = 256
+# Noise variance of the output that says whether runs give values.
+RUNS_NOISE = 0.01
 DEFAULT_ALGORITHM: Algorithm = Cei(augmented=True)
 Values: TypeAlias = Sequence[tuple[int, Mapping[str, float]]]
 """Points by number, with the values told there by the names of outputs."""
@@ -107,6 +109,8 @@ def standard_of(outputs: Outputs, told: Values, before: Standard) -> Standard:
     location, scale, sign = list(before.location), list(before.scale), outputs.objective.sign
     for number, (name, bound) in enumerate(zip(outputs.names, (0.0, *(one.centre for one in outputs.constraints)), strict=True)):
         values = np.asarray([values[name] for _, values in told if name in values], np.float64)
+        if name == RUNS:
+            continue
         if number == 0:
             values = sign * before.bent(sign * values)
         if values.size:
@@ -133,7 +137,8 @@ def fitted(
 
 def best_of_fits(outputs: Outputs, space: Space, model: Model, standard: Standard | None, told: Values, *, shared: bool = False) -> _Found:
     """Return the fit of :func:`fitted`, without its warning."""
-    before = dataclasses.replace(standard or Standard((0.0,) * len(outputs.names), (1.0,) * len(outputs.names)), bend=None)
+    unknown = Standard(tuple(float(name == RUNS) for name in outputs.names), (1.0,) * len(outputs.names))
+    before = dataclasses.replace(standard or unknown, bend=None)
     plain = _fitted(outputs, space, model, standard, standard_of(outputs, told, before), told, shared=shared)
     found = (
         [plain]
@@ -182,8 +187,12 @@ def _fitted(
     points, sides, prior = _points_for_fit(model, outputs, space, told), sides_of(space.domain), prior_of(space)
     _, kernels, noises = (for_each(name, model, outputs, new) for name in ("prior_mean", "kernel", "noise_variance"))
     means, ends, evidence, sign = np.zeros(len(outputs.names)), list[str](), 0.0, outputs.objective.sign
-    for group in [[*range(len(means))]] if shared else [[number] for number in range(len(means))]:
+    together = [number for number, name in enumerate(outputs.names) if shared and name != RUNS]
+    for group in [together] * shared + [[number] for number in range(len(means)) if number not in together]:
         names = [outputs.names[number] for number in group]
+        # Few failures determine no length-scales: a step between them looks like a rough function.
+        if names == [RUNS]:
+            continue
         indices, values, seen = standardised(outputs, new, told, group)
         if len(seen) > MOST_FITTED:
             kept = np.linspace(0, len(seen) - 1, MOST_FITTED).astype(int)
@@ -294,6 +303,30 @@ def deviations_of(outputs: Outputs, space: Space, model: Model, name: str, value
     fields, number = ("prior_mean", "kernel", "noise_variance"), outputs.names.index(name)
     mean, kernel, noise = (for_each(field, model, outputs, None)[number] for field in fields)
     return float(abs(value - mean) / np.sqrt(float(kernel.diag(space.modelled[[index]])[0]) + float(np.max(noise))))
+
+
+def with_runs(outputs: Outputs, first: Model, model: Model, standard: Standard | None, size: int) -> tuple[Model, Standard | None]:
+    """Return a model and its standard with one more output, whether a run gives values.
+
+    Its kernel is that of the objective in the ``first`` model, with variance 1, its prior mean is 1, and it is neither standardised nor
+    fitted. ``size`` is the number of points.
+    """
+    means, kernels = (for_each(name, model, outputs, standard) for name in ("prior_mean", "kernel"))
+    kernel, noise = for_each("kernel", first, outputs, standard)[0], np.asarray(model.noise_variance, np.float64)
+    if noise.shape == (size,) and size != len(outputs.names):
+        # A table over the points belongs to all outputs.
+        noise = np.broadcast_to(noise, (len(outputs.names), size))
+    noise = np.broadcast_to(noise, (len(outputs.names), *noise.shape[1:]))
+    # Outputs of one kernel and noise variance are observed together, and this one is observed alone where a run failed.
+    own = np.nextafter(RUNS_NOISE, 1) if np.any(noise == RUNS_NOISE) else RUNS_NOISE
+    changed = dataclasses.replace(
+        model,
+        kernel=(*kernels, Scale(kernel=kernel.kernel, variance=1.0) if isinstance(kernel, Scale) else kernel),
+        noise_variance=np.concatenate([noise, np.full_like(noise[:1], own)]).tolist(),
+        prior_mean=(*map(float, means), 0.0 if standard else 1.0),
+    )
+    after = standard and dataclasses.replace(standard, location=(*standard.location, 1.0), scale=(*standard.scale, 1.0))
+    return changed, after
 
 
 def expanded(model: Model, outputs: Outputs, size: int, standard: Standard | None) -> Model:

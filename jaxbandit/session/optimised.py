@@ -197,7 +197,7 @@ def optimise(
                 # The second evaluation of an interrupted run replaces its earlier values.
                 session.tell(ticket, values, correct=True)
             if has_failed:
-                session.drop(ticket)
+                session.tell(ticket, failed=True)
     except BaseException as error:
         ended = np.count_nonzero(_ended(session))
         if ended and isinstance(error, KeyboardInterrupt):
@@ -225,7 +225,7 @@ def _session_in(directory: Path, specification: Specification, algorithm: Algori
 
 def _ended(session: Session) -> np.ndarray:
     """Return whether each ticket ``[n]`` has ended, complete or failed."""
-    return np.isin(session.columns()["state"], ("complete", "dropped"))
+    return np.isin(session.columns()["state"], ("complete", "failed", "dropped"))
 
 
 def _values_of(outcome: object, outputs: Outputs) -> tuple[dict[str, float], bool]:

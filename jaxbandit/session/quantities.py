@@ -27,7 +27,14 @@ OPERATORS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "^": "**
 LARGEST = float(np.finfo(np.float64).max) / 4
 # Bent values lie less than this number of units below the knee.
 DEEPEST = 4.0
-STATES = {"complete": "told", "partial": "told in part", "pending": "asked", "dropped": "dropped"}
+STATES = {"complete": "told", "partial": "told in part", "pending": "asked", "dropped": "dropped", "failed": "failed", "retry": "to retry"}
+# Name of the output that is 1 for a run with values and -1 for a failed run. The names of other outputs are not blank.
+RUNS = ""
+
+
+def counts_of(states: Sequence[str]) -> dict[str, int]:
+    """Count the tickets by state, without failures if there are none."""
+    return {state: list(states).count(state) for state in STATES if state in states or state not in ("failed", "retry")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,6 +127,10 @@ class Outputs:
     def names(self) -> tuple[str, ...]:
         """Names of the outputs, the objective's first."""
         return (self.objective.name, *(constraint.name for constraint in self.constraints))
+
+    def with_runs(self) -> Outputs:
+        """Return the outputs with one more constraint: a run gives values."""
+        return dataclasses.replace(self, constraints=(*self.constraints, Constraint(RUNS, ">=", 0.0)))
 
     def check_measured(self, axes: Sequence[str]) -> None:
         """Raise ``InvalidArgument`` if an output's name is an expression, as in ``axes``."""
@@ -251,7 +262,8 @@ def told_values(
         scalar.check(name, value)
         given[name] = float(checks.numbers(name, value))
         if not math.isfinite(given[name]) or any(abs(part) > largest for part in outputs.inward({name: given[name]}).values()):
-            raise InvalidArgument(f"{name}: must be a finite number, got {short(value)}; drop the ticket if the run failed")
+            failing = either("failed=True says that the run failed", "session fail says that the run failed")
+            raise InvalidArgument(f"{name}: must be a finite number, got {short(value)}; {failing}")
     return given
 
 

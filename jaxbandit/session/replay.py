@@ -6,14 +6,14 @@ import collections
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import from_fields
-from jaxbandit.core.fields import whole
+from jaxbandit.core.fields import boolean, whole
 from jaxbandit.core.status import Status
 from jaxbandit.domains import Box
 from jaxbandit.feedback.learner import BESIDE
@@ -21,9 +21,9 @@ from jaxbandit.host.files import reason_of
 from jaxbandit.session.axes import ON_GRID, Place
 from jaxbandit.session.guarantee import held_points, within_steps
 from jaxbandit.session.journal import JOURNAL, DamagedSession, Event, Journal, SessionError
-from jaxbandit.session.learner import SAME, Course, Spot, Told, is_among, room_for
-from jaxbandit.session.models import Values, is_fit_due, is_quiet
-from jaxbandit.session.quantities import Standard, told_values
+from jaxbandit.session.learner import RAN, SAME, Course, Spot, Told, is_among, room_for
+from jaxbandit.session.models import Values, is_fit_due, is_quiet, with_runs
+from jaxbandit.session.quantities import RUNS, Standard, told_values
 from jaxbandit.session.settled import Settlement
 from jaxbandit.session.shown import Shown
 from jaxbandit.session.specification import Specification
@@ -35,16 +35,19 @@ BODIES = {
     "told": {"ticket", "values"},
     "corrected": {"ticket", "values"},
     "dropped": {"ticket"},
+    "failed": {"ticket", "retry"},
     "fitted": {"told"},
     "settled": {"ticket", "within", "probability", "gain"},
 }
 # Further keys of events. A fit since version 2 has a location and scale, and no model if it only standardised the outputs. A first
 # observation that replaces the default initial design has 0, the points left of the design. A request on a box has the point's place.
+# An observed row of a failed run has ``failed``.
 STANDARD = {"location", "scale"}
 # Version of the learner, written with each fit. The first, up to jaxbandit 0.4, wrote no version.
 LEARNER = 2
 REPLACED = {"initial"}
 ROW = {"index", "point", "values"}
+FAILING = {"failed"}
 FREE = "a run that did end after all is told as a correction, which frees its point"
 PLACE = {"place"}
 
@@ -87,12 +90,13 @@ class Record:
     values: dict[str, float] = dataclasses.field(default_factory=dict)
     told_at: str = ""
     dropped: bool = False
+    failed: str = ""
 
     @property
     def state(self) -> str:
-        """``"dropped"``, ``"complete"``, ``"partial"`` or ``"pending"``."""
-        if self.dropped:
-            return "dropped"
+        """``"dropped"``, ``"failed"``, ``"retry"``, ``"complete"``, ``"partial"`` or ``"pending"``."""
+        if self.dropped or self.failed:
+            return self.failed or "dropped"
         return "complete" if len(self.values) == self.outputs else "partial" if self.values else "pending"
 
 
@@ -101,6 +105,8 @@ class State:
 
     def __init__(self, specification: Specification) -> None:
         self.specification, (self.model, self.standard), self.space = specification, specification.first, specification.space
+        # The specification of the modelled outputs: after the first failure with one more, if the learner supports it.
+        self.modelled = specification
         # These count the complete tickets at the last fit and the last standardisation.
         self.fitted_at = self.standardised_at = 0
         self.learner = LEARNER
@@ -110,6 +116,7 @@ class State:
         self.learner_changed_at: int | None = None
         self.records: dict[int, Record] = {}
         self.course = Course(lambda: specification.setting, functools.partial(specification.outputs.seen, self.standard))
+        self.course.at_once = specification.at_once
         self._is_box = isinstance(self.space.domain, Box)
         if self._is_box:
             self.course.readable = self.space.readable
@@ -157,21 +164,23 @@ class State:
                     self.fitted_at, self.learner = self.complete, learner
                 if keys >= STANDARD:
                     self.standard = Standard(body["location"], body["scale"], body.get("bend"))
-                    checks.shape("location", self.standard.location, (len(self.specification.outputs.names),))
-                    checks.shape("scale", self.standard.scale, (len(self.specification.outputs.names),))
+                    checks.shape("location", self.standard.location, (len(self.modelled.outputs.names),))
+                    checks.shape("scale", self.standard.scale, (len(self.modelled.outputs.names),))
                     self.standardised_at = self.complete
             case "settled":
                 _check_equal("ticket", body["ticket"], len(self.records))
                 self.settlement = Settlement(**{name: body[name] for name in ("probability", "gain", "within")})
             case "dropped":
                 record = self.record(body["ticket"])
-                if record.state in ("complete", "dropped"):
+                if record.state not in ("pending", "partial"):
                     raise InvalidArgument(f"ticket: must be one that could be dropped, got {record.ticket.number}, which is {record.state}")
                 record.dropped = True
                 if record.ticket.round == 0:
                     self._begin()
                 if self.specification.at_once and record.ticket.round == len(self.course.rounds) > 0:
                     self.course.take_back()
+            case "failed":
+                self._fail(self.record(body["ticket"]), event)
             case _:
                 self._tell(self.record(body["ticket"]), event)
         self.entered = event.number
@@ -201,7 +210,7 @@ class State:
     def _observe(self, event: Event) -> None:
         outputs, room = self.specification.outputs, self.room
         rows = event.body["rows"]
-        if not isinstance(rows, list) or any(not isinstance(row, dict) or row.keys() != ROW for row in rows):
+        if not isinstance(rows, list) or any(not isinstance(row, dict) or row.keys() - FAILING != ROW for row in rows):
             raise InvalidArgument(f"rows: must be a list of tables of {', '.join(sorted(ROW))}, got {short(rows)}")
         _check_equal("ticket", event.body["ticket"], len(self.records) + 1)
         if event.body.keys() & REPLACED:
@@ -215,30 +224,70 @@ class State:
             whole(0, self.space.size - 1)("index", index)
             distance = 0.0 if self._is_box else self.space.distance(row["point"], index)
             ticket = Ticket(number, 0, index, self.space.point(index), observed=True, distance=distance)
-            self.records[number] = Record(ticket, "", len(outputs.names), dict(values), event.at if values else "")
+            _check_equal("failed", row.get("failed", True), True)
+            failed = "failed" if "failed" in row else ""
+            if failed and values:
+                raise InvalidArgument(f"values: must be none of a run that failed, got {short(values)}")
+            at = event.at if values or failed else ""
+            self.records[number] = Record(ticket, "", len(outputs.names), dict(values), at, failed=failed)
+            if failed:
+                self._learn_runs()
         if self.room != room:
             self.learn_anew()
         self._begin()
 
     def _tell(self, record: Record, event: Event) -> None:
         outputs, values, is_correction = self.specification.outputs, event.body["values"], event.kind == "corrected"
-        # Without values the event only undoes a drop.
-        if values or is_correction or not record.dropped:
+        is_over, had_failed = record.dropped or bool(record.failed), record.failed == "failed"
+        # Without values the event only undoes a drop or a failure.
+        if values or is_correction or not is_over:
             values = told_values(outputs, values)
         for name in values:
             if (name in record.values) != is_correction:
                 been = "was" if name in record.values else "had not been"
                 raise InvalidArgument(f"values: {name} of ticket {record.ticket.number} {been} told before")
-        record.dropped, record.told_at = False, event.at
+        record.dropped, record.failed, record.told_at = False, "", event.at
         record.values |= values
         if record.ticket.round == 0:
             self._begin()
-        elif is_correction:
+            return
+        if had_failed:
+            self.course.withdraw(record.ticket.round)
+        ran = {RAN: -1.0} if record.state == "complete" else {}
+        if is_correction:
             self.course.correct(record.ticket.round, outputs.inward(values))
         elif not self.specification.together:
-            self.course.tell(record.ticket.round, outputs.inward(values))
-        elif record.state == "complete" and values:
-            self.course.tell(record.ticket.round, outputs.inward(record.values))
+            self.course.tell(record.ticket.round, outputs.inward(values) | ran)
+        elif ran and values:
+            self.course.tell(record.ticket.round, outputs.inward(record.values) | ran)
+
+    def _fail(self, record: Record, event: Event) -> None:
+        retry = event.body["retry"]
+        boolean("retry", retry)
+        failed, before, number = "retry" if retry else "failed", record.failed, record.ticket.round
+        if record.state in ("complete", failed):
+            raise InvalidArgument(f"ticket: must be one that could fail, got {record.ticket.number}, which is {record.state}")
+        record.dropped, record.failed, record.told_at = False, failed, event.at
+        if not retry:
+            self._learn_runs()
+        is_learnt = not retry and self.modelled.learns_runs
+        if number == 0:
+            self._begin()
+        elif is_learnt:
+            self.course.tell(number, {RAN: 1.0})
+        elif before == "failed":
+            self.course.withdraw(number)
+        if not is_learnt and self.specification.at_once and number == len(self.course.rounds) > 0:
+            self.course.take_back()
+
+    def _learn_runs(self) -> None:
+        """Model from now on whether runs give values, unless the learner cannot have a further output."""
+        parts = self.specification.with_runs
+        if parts is not None and self.modelled is self.specification:
+            parts_of = self.specification.first[0], self.model, self.standard
+            self.model, self.standard = with_runs(self.modelled.outputs, *parts_of, self.space.domain.size)
+            self.modelled = parts
+            self.learn_anew()
 
     def _owned(self, place: Sequence[float]) -> Place:
         """Add the next ticket's place in the unit cube to the space."""
@@ -271,15 +320,11 @@ class State:
         """Pass the learner the points (with delays also pending) before round 1."""
         parts, told = self.specification, list[Told]()
         for record in self.records.values():
-            is_whole = record.state == "complete"
-            if record.ticket.round == 0 and (is_whole or not parts.at_once):
-                told.append(
-                    (
-                        record.ticket.index,
-                        self.place_of(record.ticket.index),
-                        parts.outputs.inward(record.values if is_whole or not parts.together else {}),
-                    )
-                )
+            is_whole, has_failed = record.state == "complete", record.failed == "failed" and self.modelled.learns_runs
+            if record.ticket.round == 0 and (is_whole or has_failed or not parts.at_once):
+                values = parts.outputs.inward(record.values if is_whole or not parts.together else {})
+                ran = {RAN: 1.0 if has_failed else -1.0} if is_whole or has_failed else {}
+                told.append((record.ticket.index, self.place_of(record.ticket.index), values | ran))
         self.course.begin(told)
 
     def place_of(self, index: int) -> Place:
@@ -288,8 +333,9 @@ class State:
 
     def learn_anew(self) -> None:
         """Make the learner rerun all rounds under the current model."""
-        setting = functools.partial(self.specification.setting_with, self.model, self.standard, self.room)
-        self.course.learn_under(setting, functools.partial(self.specification.outputs.seen, self.standard))
+        parts = self.modelled
+        setting = functools.partial(parts.setting_with, self.model, self.standard, self.room)
+        self.course.learn_under(setting, functools.partial(parts.outputs.seen, self.standard), learns_runs=parts.learns_runs)
 
     @property
     def shown(self) -> Shown | None:
@@ -299,18 +345,20 @@ class State:
             return None
         if self._shown is None or self._shown[0] != self.entered:
             forms = parts.model is None
-            self._shown = self.entered, Shown.fitted(parts.outputs, self.space, self.model, self.standard, told, forms=forms)
+            self._shown = self.entered, Shown.fitted(self.modelled.outputs, self.space, self.model, self.standard, told, forms=forms)
         return self._shown[1]
 
     @property
     def believed(self) -> Shown:
         """Beliefs :attr:`shown`, or else those of the given model."""
-        return self.shown or Shown.stated(self.specification.outputs, self.space, self.model, self.standard, self.told)
+        return self.shown or Shown.stated(self.modelled.outputs, self.space, self.model, self.standard, self.told)
 
     @property
     def told(self) -> Values:
-        """Points by number, with their values."""
-        return [(record.ticket.index, record.values) for record in self.records.values() if record.values]
+        """Points by number, with their values, and whether runs there failed."""
+        records, ran = self.records.values(), {"complete": {RUNS: 1.0}, "failed": {RUNS: -1.0}} if self.modelled.learns_runs else {}
+        known = [(record.ticket.index, record.values | ran.get(record.state, {})) for record in records]
+        return [(index, values) for index, values in known if values]
 
     @property
     def room(self) -> int:
@@ -342,8 +390,17 @@ class State:
 
     @property
     def failed(self) -> list[Spot]:
-        """Points of dropped runs, empty for journals of version 1."""
-        return self._spots([one for one in self.records.values() if one.dropped]) if self.specification.schema > 1 else []
+        """Points of failed and dropped runs, empty for journals of version 1."""
+        over = [one for one in self.records.values() if one.state in ("dropped", "failed")]
+        return self._spots(over) if self.specification.schema > 1 else []
+
+    @property
+    def to_retry(self) -> Spot | None:
+        """The first point to retry that has no later ticket."""
+        places = [(one, self.place_of(one.ticket.index) or one.ticket.index) for one in self.records.values()]
+        last = {place: one for one, place in places}
+        again = [one for one, place in places if one.failed == "retry" and last[place] is one]
+        return None if self.specification.is_guarded else next(iter(self._spots(again)), None)
 
     @property
     def allowed(self) -> np.ndarray | None:
@@ -367,7 +424,7 @@ class State:
         return self._is_box and is_among(self.space.domain, point, self.avoided, SAME)
 
     def has_failed(self, point: Spot) -> bool:
-        """Return whether a run was dropped at (box: near) a point."""
+        """Return whether a run failed or was dropped at (box: near) a point."""
         return is_among(self.space.domain, point, self.failed)
 
     @property
@@ -387,6 +444,8 @@ class State:
         Raises ``SessionError`` if no point is left, or the algorithm certifies points, because the result would not be certified.
         """
         domain, failed, avoided = self.space.domain, self.failed, self.avoided
+        if self._is_box and self.modelled.learns_runs and self.left_of_design == 1 and (repeated := self._repeated):
+            return domain.size, repeated
         if self.specification.algorithm.traits.certifies:
             kind = type(self.specification.algorithm).__name__
             raise SessionError(f"ask: {kind} finds no point but those that have failed, and no other is certified; {FREE}")
@@ -404,6 +463,16 @@ class State:
             raise SessionError(f"ask: the runs at all points have failed, and none is left to ask for; {FREE}")
         return waiting
 
+    @property
+    def _repeated(self) -> Place:
+        """A place beside the first point of the initial design that ran, to show noise in place of one beside a point that failed."""
+        ran = [one for one in self.records.values() if one.state == "complete" and one.ticket.round == 0 and not one.ticket.observed]
+        if (within := self.specification.design.repeated_within) is None or not ran:
+            return ()
+        box, place = cast(Box, self.space.domain), np.asarray(self.place_of(ran[0].ticket.index))
+        beside = np.asarray(box.snapped(np.where(place < 0.5, place + within, place - within)), np.float64)
+        return self.course.readable(beside.tolist())
+
     def _spots(self, records: Sequence[Record]) -> list[Spot]:
         return [(record.ticket.index, self.place_of(record.ticket.index)) for record in records]
 
@@ -420,7 +489,8 @@ class State:
             return True if complete and not self.unmeasured and parts.model is None and not self.fitted_at else None
         if parts.fit_every is not None and asking and complete >= self.fitted_at + parts.fit_every:
             return True
-        first = 1 if asking or self.course.rounds else len(self.design) - sum(record.dropped for record in self.records.values())
+        over = len([one for one in self.records.values() if one.dropped or (one.failed and not self._is_counted(one))])
+        first = 1 if asking or self.course.rounds else len(self.design) - over
         by_default = parts.standardise and parts.model is None and parts.fit_every is None
         if by_default and complete >= max(1, first) and (not self.fitted_at or is_fit_due(complete, self.fitted_at)):
             return True
@@ -435,8 +505,11 @@ class State:
 
     @property
     def complete(self) -> int:
-        """Number of complete tickets."""
-        return sum(record.state == "complete" for record in self.records.values())
+        """Number of complete tickets, and of failed ones if they are modelled; 0 without values."""
+        return sum(map(self._is_counted, self.records.values())) if any(record.values for record in self.records.values()) else 0
+
+    def _is_counted(self, record: Record) -> bool:
+        return record.state == "complete" or (record.failed == "failed" and self.modelled.learns_runs)
 
     def record(self, ticket: Ticket | int) -> Record:
         """Return a ticket's record, or raise ``InvalidArgument`` if it is unknown."""

@@ -254,9 +254,10 @@ class Session(Reading):
     def ask(self, count: int | None = None, *, stop: Settled | None = None) -> Ticket | list[Ticket] | None:
         """Return the next point, or a list of the next ``count`` points.
 
-        A point is under way until all its values are told or it is dropped. A session repeats a point under way only if the algorithm finds
-        no other point. It never repeats the point of a dropped run (on a box: a point within a thousandth of every side), but takes the
-        nearest point without a dropped run. The initial design is first; round 1 may begin before all its values are told.
+        A point is under way until all its values are told, it fails or it is dropped. A session repeats a point under way only if the
+        algorithm finds no other point. It never repeats the point of a failed or dropped run (on a box: a point within a thousandth of
+        every side), but takes the nearest other point. The initial design is first; round 1 may begin before all its values are told. After
+        the design the points to retry are first.
 
         Args:
           count: number of points to return as a list.
@@ -318,7 +319,9 @@ class Session(Reading):
                 raise SessionError(f"ask: all {self.specification.horizon} rounds of the session's horizon have been asked for")
             self._check_model()
             self._keep_up(asking=True)
-            if point is None:
+            if point is None and (again := state.to_retry) is not None:
+                point = again[1] or again[0]
+            elif point is None:
                 chosen = state.course.choose(state.avoided, state.failed, body.get("index"), state.allowed)
                 status, after = chosen.status, chosen.after
                 point = chosen.place or chosen.point
@@ -366,26 +369,44 @@ class Session(Reading):
         *,
         reward: float | None = None,
         constraints: float | Sequence[float | None] | None = None,
+        failed: bool | str = False,
         correct: bool = False,
     ) -> None:
         """Store values measured at a ticket's point.
 
         Some values may be told later, and tickets in any order. Telling the same values again changes nothing.
 
+        After the first failed run the session models whether runs give values, as a further constraint: 1 for a run with values and -1 for a
+        failed run, with prior mean 1 and noise variance 0.01. The values of a failed run stay unknown, and its point is neither requested
+        again nor recommended. If the algorithm certifies points, needs each round's values at once, or needs outputs that share a kernel,
+        the session only avoids these points.
+
         Args:
           ticket: the ticket or its number.
           values: values by the names of the outputs, in their own units.
           reward: value of the objective, in place of ``values``.
           constraints: value of each constrained output in order, ``None`` for a missing value; a number for a single output.
-          correct: whether to replace earlier values and to undo a drop; the learner reruns with the new values in their place.
+          failed: whether the run failed and has no further values; ``"retry"`` for an accident, from which the session learns nothing and
+            whose point it requests again.
+          correct: whether to replace earlier values and to undo a drop or a failure; the learner reruns with the new values in their place.
 
         Raises:
-          InvalidArgument: if the ticket or a name is unknown, a value is not a finite number, or the number of values is wrong.
-          SessionError: if values differ from earlier values or the ticket was dropped, unless ``correct``.
+          InvalidArgument: if the ticket or a name is unknown, a value is not a finite number, the number of values is wrong, or a
+            failed run has values.
+          SessionError: if values differ from earlier values, or the ticket was dropped or failed, unless ``correct``; if a complete or
+            failed ticket fails.
         """
         with self._claimed():
             record = self._state.record(ticket)
             boolean("correct", correct)
+            if failed is not False:
+                if failed is not True and failed != "retry":
+                    raise InvalidArgument(f"failed: must be True, False or 'retry', got {short(failed)}")
+                if values is not None or reward is not None or constraints is not None:
+                    raise InvalidArgument("failed: a run that failed has no values; tell the values that it has before, by themselves")
+                self._check_failed(record, failed == "retry", correct)
+                self._fail(record, failed == "retry")
+                return
             given = told_values(self.specification.outputs, values, reward, constraints, LARGEST_TOLD)
             self._check_told(record, given, correct)
             self._tell(record, given)
@@ -393,22 +414,50 @@ class Session(Reading):
     def _check_told(self, record: Record, given: Mapping[str, float], correct: bool) -> None:
         """Raise ``SessionError`` if :meth:`tell` must not store these values."""
         changed = {name: value for name, value in given.items() if record.values.get(name, value) != value}
-        number = record.ticket.number
-        if record.dropped and self.specification.at_once:
-            raise SessionError(f"ticket {number}: was dropped, and its round repeated; its values cannot be used any more")
+        number, been = record.ticket.number, "was dropped" if record.dropped else "was told that its run failed"
+        self._check_repeated(record)
         correcting = either("tell(..., correct=True)", "session tell with --correct")
-        if record.dropped and not correct:
-            raise SessionError(f"ticket {number}: was dropped; {correcting} takes that back")
+        if (record.dropped or record.failed) and not correct:
+            raise SessionError(f"ticket {number}: {been}; {correcting} takes that back")
         if changed and not correct:
             before = {name: record.values[name] for name in changed}
             raise SessionError(f"ticket {number}: was told {short(before)}, got {short(changed)}; {correcting} replaces it")
+
+    def _check_repeated(self, record: Record) -> None:
+        """Raise ``SessionError`` where the round of a ticket was repeated."""
+        is_learnt = record.failed == "failed" and self._state.modelled.learns_runs
+        if (record.dropped or record.failed) and not is_learnt and self.specification.at_once:
+            been = "was dropped" if record.dropped else "was told that its run failed"
+            raise SessionError(f"ticket {record.ticket.number}: {been}, and its round repeated; its values cannot be used any more")
+
+    def _check_failed(self, record: Record, retry: bool, correct: bool) -> None:
+        """Raise ``SessionError`` where a run cannot have failed, see :meth:`tell`."""
+        number, before = record.ticket.number, record.state
+        if before == "complete":
+            raise SessionError(f"ticket {number}: cannot have failed, all its values have been told")
+        if before == ("retry" if retry else "failed"):
+            raise SessionError(f"ticket {number}: was told before that its run failed")
+        self._check_repeated(record)
+        if before not in ("pending", "partial") and not correct:
+            been = "was dropped" if record.dropped else "was told that its run failed"
+            correcting = either("tell(..., correct=True)", "session fail with --correct")
+            raise SessionError(f"ticket {number}: {been}; {correcting} takes that back")
+
+    def _fail(self, record: Record, retry: bool = False) -> None:
+        """Let a run fail that can have failed."""
+        if not (retry or self.specification.with_runs or self._state.failed):
+            kind = type(self.specification.algorithm).__name__
+            warn(f"tell: with {kind} this session learns nothing from runs that fail, but that their points are not asked for again")
+        self._keep_up()
+        self._happen("failed", {"ticket": record.ticket.number, "retry": retry})
+        self._keep_up()
 
     def _tell(self, record: Record, given: Mapping[str, float]) -> None:
         """Store checked values of a ticket."""
         number, new = record.ticket.number, {name: value for name, value in given.items() if name not in record.values}
         changed = {name: value for name, value in given.items() if record.values.get(name, value) != value}
         self._keep_up()
-        if new or record.dropped:
+        if new or record.dropped or record.failed:
             self._warn_of_units(record.ticket.index, new)
             self._happen("told", {"ticket": number, "values": new})
         if changed:
@@ -459,8 +508,9 @@ class Session(Reading):
 
         Args:
           history: a ``pandas.DataFrame``, a mapping from names to columns, or the path of a CSV file. Each coordinate has a column (rows
-            with a ticket need no coordinates), and so have outputs, blank (or n/a, NA, -) for a missing value. The names of columns may
-            have units, as in the session's tables and figures. A file separated by semicolons or tabs may have decimal commas.
+            with a ticket need no coordinates), and so have outputs, blank (or n/a, NA, -) for a missing value. The column ``failed`` may
+            mark failed runs, which have no values. The names of columns may have units, as in the session's tables and figures. A file
+            separated by semicolons or tabs may have decimal commas.
           off_grid: as for :meth:`observe`.
           outside: treatment of a row with a point beyond the ends of an axis, ``"refuse"`` or ``"drop"``.
           ignore: names of other columns, such as dates and remarks.
@@ -480,10 +530,16 @@ class Session(Reading):
             mine = [(record, values) for record, values in asked if not values.items() <= record.values.items()]
             for record, values in mine:
                 self._check_told(record, values, correct)
+            failed = {row.ticket: self._state.record(row.ticket) for row in rows if row.failed and row.ticket is not None}
+            failed = {number: record for number, record in failed.items() if record.failed != "failed"}
+            for record in failed.values():
+                self._check_failed(record, False, correct)
             others = self._observed_all([row for row in rows if row.ticket is None], off_grid)
             for record, values in mine:
                 self._tell(record, values)
-            return (*(record.ticket for record, _ in mine), *others)
+            for record in failed.values():
+                self._fail(record)
+            return (*(record.ticket for record, _ in mine), *(record.ticket for record in failed.values()), *others)
 
     def _observed_all(self, rows: Sequence[HistoryRow], off_grid: str) -> tuple[Ticket, ...]:
         check_placed(rows, self.specification.space, off_grid, "history")
@@ -513,19 +569,21 @@ class Session(Reading):
         return tuple(self._state.records[number + place].ticket for place in range(len(rows)))
 
     def drop(self, ticket: Ticket | int) -> None:
-        """Mark a ticket's run as failed.
+        """Mark a ticket's run as never made.
 
-        Dropping it again changes nothing. The session neither asks for nor recommends its point until ``tell(..., correct=True)`` undoes
-        the drop. If the session has no delays, the round is repeated; otherwise its missing values never arrive.
+        Dropping it again changes nothing. A failed run is told by :meth:`tell`, and the session learns from it. The session neither asks
+        for nor recommends its point until ``tell(..., correct=True)`` undoes the drop. If the session has no delays, the round is repeated;
+        otherwise its missing values never arrive.
 
         Raises:
           InvalidArgument: if the ticket is unknown.
-          SessionError: if the ticket is complete.
+          SessionError: if the ticket is complete or its run failed.
         """
         with self._claimed():
             record = self._state.record(ticket)
-            if record.state == "complete":
-                raise SessionError(f"ticket {record.ticket.number}: cannot be dropped, all its values have been told")
+            if record.state == "complete" or record.failed:
+                why = "it was told that its run failed" if record.failed else "all its values have been told"
+                raise SessionError(f"ticket {record.ticket.number}: cannot be dropped, {why}")
             if not record.dropped:
                 self._happen("dropped", {"ticket": record.ticket.number})
 
@@ -557,7 +615,7 @@ class Session(Reading):
     def _fit(self, *, refit: bool) -> Model:
         """Standardise outputs, perhaps ``refit`` the model, and rerun the learner."""
         state, parts = self._state, self.specification
-        given = parts.outputs, state.space, self.model
+        given = state.modelled.outputs, state.space, self.model
         told = state.told
         body: dict[str, object] = {"told": state.complete}
         if parts.schema == 1:
@@ -571,7 +629,7 @@ class Session(Reading):
             if not state.fitted_at:
                 warn_of_constraints_that_held(parts.outputs, told)
         else:
-            body |= standard_of(parts.outputs, told, state.standard).table()
+            body |= standard_of(state.modelled.outputs, told, state.standard).table()
         has_changed = state.fitted_at and body.get("learner", state.learner) != state.learner
         self._happen("fitted", body)
         state.learn_anew()
@@ -587,12 +645,12 @@ class Session(Reading):
 
     def _warn_of_units(self, index: int, new: Mapping[str, float]) -> None:
         """Warn if an output's first value is unlikely under an unstandardised prior."""
-        state, outputs = self._state, self.specification.outputs
+        state = self._state
         if state.standard is not None:
             return
         seen = {name for other in state.records.values() for name in other.values}
         for name in new.keys() - seen:
-            away = deviations_of(outputs, state.space, state.model, name, new[name], index)
+            away = deviations_of(state.modelled.outputs, state.space, state.model, name, new[name], index)
             if away > UNLIKELY:
                 remedy = f"leave the model out, or say {setting('standardise', True)} with one of standardised outputs"
                 if self.specification.is_guarded:

@@ -14,7 +14,7 @@ from jaxbandit.domains import Box
 from jaxbandit.kernels import Kernel, Matern32, Matern52
 from jaxbandit.session.axes import Space
 from jaxbandit.session.models import MOST_FITTED, Values, best_of_fits, for_each, prior_of, sides_of, standardised
-from jaxbandit.session.quantities import Outputs, Standard
+from jaxbandit.session.quantities import RUNS, Outputs, Standard
 from jaxbandit.study.runs import Model
 from jaxbandit.surrogates.evidence.density import MEAN, NOISE, NOISES
 from jaxbandit.surrogates.evidence.host import DRAWS, Averaged, averaged, evidence_of_noise
@@ -65,6 +65,11 @@ class Shown:
         for number, (kernel, noise) in enumerate(zip(kernels, noises, strict=True)):
             indices, values, seen = standardised(outputs, best.standard, told, [number])
             several, given = [_with_form(kernel, form) for form in FORMS] if forms else [kernel], (space.modelled[indices], seen, noise)
+            if outputs.names[number] == RUNS:
+                # Runs are not fitted. A point with a successful run may fail later, so its probability counts, too.
+                average = averaged([kernel], *given, prior=None, draws=0)
+                shown._add(average, False, 0.0, indices, values[:, 0])
+                continue
             draws = DRAWS if len(seen) <= MOST_FITTED and np.unique(seen).size > 1 else 0
             average = averaged(several, *given, prior=prior, bounds={NOISE: NOISES}, constant=MEAN, draws=draws)
             nats = evidence_of_noise(kernel, *given, prior=prior, constant=MEAN, rough=rough, least=NOISES[0]) if noise > LITTLE else 0.0

@@ -20,7 +20,7 @@ from jaxbandit.core.doors import either, setting
 from jaxbandit.core.fields import Described, Rounds, Words, label, scalar, whole
 from jaxbandit.core.keys import trial_key, typed
 from jaxbandit.core.pytree import pytree
-from jaxbandit.delays import LONGEST_DELAY, Delay, NoDelay
+from jaxbandit.delays import LONGEST_DELAY, Delay, Failing, NoDelay
 from jaxbandit.domains import Box, Domain
 from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.arguments import Delays
@@ -32,8 +32,8 @@ from jaxbandit.host.files import toml_table
 from jaxbandit.problems import AbstractProblem, BoxProblem, Certificate, from_tables
 from jaxbandit.session.axes import ON_GRID, Axis, Place, Space
 from jaxbandit.session.journal import SCHEMA
-from jaxbandit.session.models import DEFAULT_ALGORITHM, default_model, draws, expanded, spread_out
-from jaxbandit.session.quantities import Outputs, Standard
+from jaxbandit.session.models import DEFAULT_ALGORITHM, default_model, draws, expanded, spread_out, with_runs
+from jaxbandit.session.quantities import RUNS, Outputs, Standard
 from jaxbandit.study.runs import Model
 from jaxbandit.surrogates import arithmetic
 
@@ -76,6 +76,7 @@ class Specification(Described):
       outputs: the measured outputs.
       schema: version of the journal. In version 1 the model is in the outputs' units, and the default feedback policy is the algorithm's.
       is_guarded: whether to refuse options that void the guarantee of an algorithm that certifies points. Early journals did not.
+      learns_runs: whether the last output is whether runs give values, see :attr:`with_runs`.
     """
 
     described: ClassVar[str] = "a Specification"
@@ -94,6 +95,7 @@ class Specification(Described):
     max_step: Mapping[str, float] | None = None
     schema: int = SCHEMA
     is_guarded: bool = True
+    learns_runs: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -104,6 +106,8 @@ class Specification(Described):
         for number, name in enumerate(names):
             place = number - len(self.space.names)
             where, taken = "domain" if place < 0 else "constraints" if place else "objective", ", ".join(sorted(TAKEN))
+            if name == RUNS and self.learns_runs:
+                continue
             label(where, name)
             if name in TAKEN or name in names[:number]:
                 if place >= 0 and name in self.space.names:
@@ -228,6 +232,11 @@ class Specification(Described):
 
     def setting_with(self, model: Model, standard: Standard | None, room: int) -> Setting:
         """Return the :attr:`setting` with another model and capacity."""
+        cell = self._cell_with(model, standard, room)
+        with arithmetic([cell.variants.pick(0)[1].precision]):
+            return jax.jit(Cell.setting)(cell, typed(self.key), np.asarray([0, 0, 1], np.int32))
+
+    def _cell_with(self, model: Model, standard: Standard | None, room: int) -> Cell:
         domain, functions = self.space.domain, len(self.outputs.functions)
         free = model.form == "auto" and model.rank is None and model.length_scale_range is None
         if self._grows and free and not isinstance(domain, Box) and domain.size <= MOST_ENTRIES // room:
@@ -243,8 +252,31 @@ class Specification(Described):
             [surrogate] = with_room([surrogate], room)
             unknown = _unknown(domain, functions)
             cell = Cell.of(unknown, [(algorithm, surrogate, delays)], self.design, horizon=self.horizon)
-            cell = in_one_block(cell) if self._grows else cell
-            return jax.jit(Cell.setting)(cell, typed(self.key), np.asarray([0, 0, 1], np.int32))
+            return in_one_block(cell) if self._grows else cell
+
+    @functools.cached_property
+    def with_runs(self) -> Specification | None:
+        """The specification with one more output, whether a run gives values; ``None`` where the learner cannot have that.
+
+        It cannot in journals of version 1, where a model certifies points or all outputs share a kernel, where the learner needs all values
+        of a round before the next one, and where arguments hold one entry for each output.
+        """
+        if self.schema == 1 or self.is_guarded:
+            return None
+        late = {"delay": None, "feedback": Wait()} if self.at_once else {"delay": self.delay and Failing(delay=self.delay)}
+        try:
+            parts = dataclasses.replace(self, outputs=self.outputs.with_runs(), learns_runs=True, **late)
+            cell = parts._cell_with(*with_runs(self.outputs, self.first[0], *self.first, self.space.domain.size), self.room())
+
+            def begun(pair: Array) -> object:
+                setting = cell.setting(typed(self.key), pair)
+                return setting.algorithm.init(setting.arena)
+
+            with arithmetic([cell.variants.pick(0)[1].precision]):
+                jax.eval_shape(begun, np.asarray([0, 0, 1], np.int32))
+        except InvalidArgument:
+            return None
+        return parts
 
     def table(self) -> dict[str, Any]:
         """Return plain values, with a fingerprint for an algorithm without a table."""

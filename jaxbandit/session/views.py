@@ -19,6 +19,7 @@ from jaxbandit.core.text import html_fields
 from jaxbandit.domains import Box
 from jaxbandit.host.files import prepare_file, write_whole
 from jaxbandit.session.axes import Place
+from jaxbandit.session.history import FAILURE
 from jaxbandit.session.journal import Event, Journal, SessionError
 from jaxbandit.session.replay import State, Ticket
 from jaxbandit.session.settled import Settlement, settlement
@@ -43,7 +44,8 @@ class Recommendation:
       point: the point by the names of its coordinates, in the user's units, with the labels of categories.
       mean: posterior mean of each output, by name, in its own units.
       sd: posterior standard deviation of each output, by name.
-      probability_of_feasibility: posterior probability that all constraints hold at the point, by independent normal beliefs.
+      probability_of_feasibility: posterior probability that all constraints hold at the point, by independent normal beliefs. After a
+        failed run it includes the probability that a run gives values there.
       feasible: whether this probability reaches the required one; otherwise the point is the one most likely to be feasible.
     """
 
@@ -144,17 +146,18 @@ class Reading:
 
     def _believed(self, place: Place = (), *, at: np.ndarray | None = None) -> Believed:
         """Return beliefs at all points, at a ``place``, or at numbers ``at``."""
-        outputs = self.specification.outputs
         with self._current() as state:
+            outputs, names = state.modelled.outputs, self.specification.outputs.names
             if (shown := state.shown) is not None:
                 points = state.space.modelled
-                return shown.at(np.asarray([place]) if place else points if at is None else points[at])
+                mean, sd, feasible = shown.at(np.asarray([place]) if place else points if at is None else points[at])
+                return mean[: len(names)], sd[: len(names)], feasible
             predicted = state.course.predict_at(place) if place else state.course.predict()
             # The model of a box may have free places, too.
             standard, known = state.standard, slice(1) if place else np.arange(state.space.size) if at is None else at
         mean, sd = (np.asarray(table, np.float64)[:, known] for table in (predicted.mean, predicted.sd))
         mean, sd = outputs.outward(mean, sd, standard)
-        return mean, sd, outputs.probability_of_feasibility(mean, sd)
+        return mean[: len(names)], sd[: len(names)], outputs.probability_of_feasibility(mean, sd)
 
     @checked
     def recommend(self, probability: Probability = 0.5, *, anywhere: bool = False) -> Recommendation:
@@ -165,7 +168,8 @@ class Reading:
         constraint's value and belief count half each.
 
         If no point is feasible with the probability, the result is the point most likely to be feasible; among equals it is the point that
-        violates constraints least. A point with a dropped run is recommended only if another run there was complete.
+        violates constraints least. A point with a failed or dropped run is recommended only if another run there was complete. After a
+        failed run the probability that a run gives values counts, too.
 
         Args:
           probability: least posterior probability that all constraints hold, from 0 to 1.
@@ -260,6 +264,7 @@ class Reading:
         ``history().to_dataframe()`` is the same in pandas. Missing values are NaN and missing times NaT, such as the ``asked_at`` of an
         observed point. Variables with a unit have the attribute ``units``. ``best_so_far`` is the best measured objective with measured
         constraints that all hold; ``violation of NAME`` is the sum over tickets of that constraint's measured violation.
+        ``failed`` marks failed runs, unless an axis or an output has that name.
         """
         import xarray as xr
 
@@ -282,6 +287,9 @@ class Reading:
         best = np.maximum.accumulate(np.where(holds, outputs.objective.sign * objective, -np.inf))
         columns = {"ticket": np.asarray([row.ticket.number for row in rows], np.int64)}
         columns |= {name: column[points] for name, column in space.columns.items()} | values
+        # An early journal may have an output of that name.
+        failed = {} if FAILURE in columns else {FAILURE: np.asarray([row.failed == "failed" for row in rows], bool)}
+        columns |= failed
         return columns | {
             "state": np.asarray([row.state for row in rows], dtype="U8"),
             "round": np.asarray([row.ticket.round for row in rows], np.int64),

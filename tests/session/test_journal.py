@@ -93,7 +93,7 @@ OTHER_HANDS: dict[str, tuple[tuple[str, ...], str]] = {
     "no time": (("DROP TRIGGER events_stay", "UPDATE events SET at = 'noon' WHERE number = 3"), "event 3 .* cannot be read"),
     "no event": (("DROP TRIGGER events_remain", "DELETE FROM events"), "holds no event"),
     "no table": (("DROP TABLE events",), "no journal that can be read"),
-    "a newer version": (("PRAGMA user_version = 3",), "is of version 3, newer than 2"),
+    "a newer version": (("PRAGMA user_version = 4",), "is of version 4, newer than 3"),
     "another program's": (("PRAGMA application_id = 5",), "a database of another program"),
 }
 

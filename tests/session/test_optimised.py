@@ -36,7 +36,7 @@ def test_a_search_is_one_call() -> None:
     table = found.table
     assert list(table) == ["x", "kind", "loss", "cost", "best_so_far"] and table["best_so_far"].iloc[-1] == found.values["loss"]
     failed = 8 - len(measured)
-    assert int(table["loss"].isna().sum()) == failed == len([state for state in found.session.columns()["state"] if state == "dropped"]) > 0
+    assert int(table["loss"].isna().sum()) == failed == len([state for state in found.session.columns()["state"] if state == "failed"]) > 0
     assert f"evaluations: 8, {failed} failed; best: x=" in repr(found) and "<th" in found._repr_html_()
     again = optimise(outcome, DOMAIN, 8, **OPTIONS, key=jax.random.key(3))  # a seed is its key
     assert again.points == found.points
@@ -64,7 +64,7 @@ def test_values_that_a_failed_evaluation_has_are_learnt() -> None:
     found = optimise(crashes, DOMAIN, 7, **OPTIONS, key=1)
     columns = found.session.columns()
     failed = columns["x"] > 0.5
-    assert np.any(failed) and np.array_equal(columns["state"] == "dropped", failed)
+    assert np.any(failed) and np.array_equal(columns["state"] == "failed", failed)
     assert np.all(columns["cost"][failed] == 2.0) and np.all(np.isnan(columns["loss"][failed]))
     assert found.best["x"] == np.max(columns["x"][~failed]) and found.feasible and f"{failed.sum()} failed" in repr(found)
     assert found.session.recommend().point["x"] <= 0.5
