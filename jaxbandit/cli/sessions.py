@@ -10,7 +10,6 @@ import datetime
 import importlib.util
 import json
 import shutil
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -25,8 +24,9 @@ from jaxbandit.core.status import explain
 from jaxbandit.core.text import aligned
 from jaxbandit.host.files import prepare_file, write_whole
 from jaxbandit.session import Session, Settled, Settlement, Specification, Ticket, read_toml
+from jaxbandit.session.history import FAILURE
 from jaxbandit.session.journal import WAIT, salvage_journal
-from jaxbandit.session.quantities import STATES, readable
+from jaxbandit.session.quantities import STATES, counts_of, readable
 
 EXPERIMENT = Path(__file__).parents[1] / "examples" / "experiment.toml"
 FIGURE_FORMATS = ("png", "pdf", "svg")
@@ -81,7 +81,11 @@ def add_session_commands(parser: argparse.ArgumentParser) -> None:
         "--value", dest="values", type=named_number, action="append", default=[], metavar="NAME=X", help="value of an output by its name"
     )
     tell.add_argument("--correct", action="store_true", help="replace values that were told before")
-    command("drop", "give a run up that failed").add_argument("ticket", type=int, metavar="TICKET")
+    fail = command("fail", "say that a run failed, from which the session learns where runs fail")
+    fail.add_argument("ticket", type=int, metavar="TICKET")
+    fail.add_argument("--retry", action="store_true", help="it was an accident: ask for the point again, and learn nothing from it")
+    fail.add_argument("--correct", action="store_true", help="replace what was said before of how the run ended")
+    command("drop", "give a run up that was never made").add_argument("ticket", type=int, metavar="TICKET")
     status = command("status", "print how far the session is and what is under way")
     words = "print how likely the recommended point is within this LOSS of the best one, in the objective's units"
     status.add_argument("--within", type=float, metavar="LOSS", help=words)
@@ -201,16 +205,18 @@ def answer(session: Session, args: argparse.Namespace) -> Said:
         case "drop":
             session.drop(args.ticket)
             return {"ticket": args.ticket, "state": "dropped"}
+        case "fail":
+            session.tell(args.ticket, failed="retry" if args.retry else True, correct=args.correct)
+            return {"ticket": args.ticket, "state": "retry" if args.retry else "failed"}
         case "status":
             history = session.columns()
-            counts = Counter(history["state"].tolist())
-            numbers = {state: counts[state] for state in STATES}
+            numbers = counts_of(history["state"].tolist())
             best = history["best_so_far"][np.isfinite(history["best_so_far"])].tolist()
             waiting = [described_ticket(ticket) | {"told": session.told[ticket.number]} for ticket in session.pending]
             summary = {"best so far": best[-1] if best else None, "under way": waiting}
             summary |= {} if args.within is None else described_settlement(session.settled(args.within))
             summary |= {"learner changed at ticket": number} if (number := session.learner_changed_at) else {}
-            return {"session": str(args.directory), "tickets": counts.total(), **numbers, **summary}
+            return {"session": str(args.directory), "tickets": len(history["state"]), **numbers, **summary}
         case "list":
             names = ("ticket", "state", *session.specification.space.names, *session.specification.outputs.names)
             return {"tickets": rows_of(session.columns(), [*names, "asked_at", "told_at"])}
@@ -236,7 +242,9 @@ def answer(session: Session, args: argparse.Namespace) -> Said:
 def history_of(session: Session, args: argparse.Namespace) -> Said:
     """Return measurements by ticket, or write all tickets as CSV."""
     history, outputs = session.columns(), session.specification.outputs
-    measured = [*session.specification.space.names, *outputs.names, "best_so_far", *(f"violation of {c.name}" for c in outputs.constraints)]
+    failed = [FAILURE] if "failed" in history["state"] else []
+    measured = [*session.specification.space.names, *outputs.names, *failed]
+    measured += ["best_so_far", *(f"violation of {c.name}" for c in outputs.constraints)]
     if args.out is None:
         is_told = np.isfinite([history[name] for name in outputs.names]).any(axis=0)
         return {"measured": rows_of({name: column[is_told] for name, column in history.items()}, ["ticket", *measured])}
