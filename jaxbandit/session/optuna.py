@@ -66,11 +66,12 @@ Most: TypeAlias = Annotated[int, whole(2, MOST_POINTS)]
 
 @dataclasses.dataclass(frozen=True)
 class Move:
-    """Start of a trial with its ``point``, or end with ``values``."""
+    """Start of a trial with its ``point``, or end with ``values`` or a failure."""
 
     number: int
     point: Point | None = None
     values: Mapping[str, float] | None = None
+    failed: bool = False
 
     def fits(self, made: Move) -> bool:
         """Return whether this move equals ``made``, apart from an unknown point."""
@@ -80,11 +81,11 @@ class Move:
 class Sampler(BaseSampler):
     """Sampler of Optuna that chooses points by an algorithm of this library.
 
-    A trial is a round of a session: its values arrive when it ends, and running trials are pending. The values of a failed trial never
-    arrive, and its point is not chosen again; a pruned trial only has values of constraints. An infinite value of a complete trial counts
-    as the worst, or the best, finite value so far. Each choice follows from the trials of the study and the arguments of the sampler, so
-    that each of many workers may have its own sampler, and a study goes on after a crash. A trial whose worker was killed stays pending
-    until ``study.tell(number, state=TrialState.FAIL)`` is called, as the heartbeat of an RDB storage does by itself.
+    A trial is a round of a session: its values arrive when it ends, and running trials are pending. A failed trial is a failed run, and its
+    point is not chosen again; a pruned trial only has values of constraints. An infinite value of a complete trial counts as the worst, or
+    the best, finite value so far. Each choice follows from the trials of the study and the arguments of the sampler, so that each of many
+    workers may have its own sampler, and a study goes on after a crash. A trial whose worker was killed stays pending until
+    ``study.tell(number, state=TrialState.FAIL)`` is called, as the heartbeat of an RDB storage does by itself.
 
     The parameters are a box if one of them is a number without a step, or if their values make more than 10,000 points. Categories and
     parameters with at most 10,000 steps are discrete sides of the box; parameters with more steps, and integers on a logarithmic scale, are
@@ -266,7 +267,9 @@ class Sampler(BaseSampler):
             is_whole = len(move.values) == len(parts.outputs.names)
             if is_whole or (move.values and not parts.at_once):
                 session.tell(number, move.values)
-            if not is_whole:
+            if move.failed:
+                session.tell(number, failed=True)
+            elif not is_whole:
                 session.drop(number)
             made.append(move)
         self._session, self._made = session, made
@@ -297,7 +300,8 @@ def _moves(others: Sequence[FrozenTrial], asking: FrozenTrial, space: SearchSpac
             end = _seconds(trial.datetime_complete)
             # The values arrive at the end of this round.
             last = max(place, int(np.searchsorted(starts, end)) - 1)
-            moves.append(((last, end), Move(trial.number, values=told[trial.number])))
+            failed = trial.state == TrialState.FAIL
+            moves.append(((last, end), Move(trial.number, values=told[trial.number], failed=failed)))
     return [move for _, move in sorted(moves, key=lambda pair: (pair[0], pair[1].number))]
 
 
@@ -469,8 +473,8 @@ def export(
 ) -> Study:
     """Write the tickets of a session as trials of a new study.
 
-    Complete tickets become complete trials, dropped tickets failed trials, and all other tickets running trials. Values of outputs and the
-    ticket's number are attributes of the trial; constraints are stored in Optuna's form if all their values are known.
+    Complete tickets become complete trials, dropped and failed tickets failed trials, and all other tickets running trials. Values of
+    outputs and the ticket's number are attributes of the trial; constraints are stored in Optuna's form if all their values are known.
 
     Args:
       session: the session.
@@ -491,7 +495,7 @@ def export(
         study = create_study(storage=storage, study_name=name, direction="maximize" if outputs.objective.sign > 0 else "minimize")
     except DuplicatedStudyError as error:
         raise SessionError(f"optuna: the storage holds a study {name!r} already; choose another storage, or another name") from error
-    states = {"complete": TrialState.COMPLETE, "dropped": TrialState.FAIL}
+    states = {"complete": TrialState.COMPLETE} | dict.fromkeys(("dropped", "failed", "retry"), TrialState.FAIL)
     distributions = {axis: _distribution(space, axis) for axis in space.names}
     with session._current() as state:
         records = list(state.records.values())

@@ -376,8 +376,8 @@ class Session(Reading):
 
         Some values may be told later, and tickets in any order. Telling the same values again changes nothing.
 
-        After the first failed run the session models whether runs give values, as a further constraint: 1 for a run with values and -1 for a
-        failed run, with prior mean 1 and noise variance 0.01. The values of a failed run stay unknown, and its point is neither requested
+        After the first failed run the session models whether runs give values, as a further constraint: 1 for a run with values and -1 for
+        a failed run, with prior mean 1 and noise variance 0.01. The values of a failed run stay unknown, and its point is neither requested
         again nor recommended. If the algorithm certifies points, needs each round's values at once, or needs outputs that share a kernel,
         the session only avoids these points.
 

@@ -420,7 +420,7 @@ def test_trials_that_fail_are_pruned_or_enqueued() -> None:
     run.optimize(train, n_trials=1)
     assert points(run)[-1] not in points(run)[3:5]
     records = list(run.sampler._session._state.records.values())
-    assert [record.state for record in records] == 3 * ["complete"] + ["dropped", "dropped", "pending"]
+    assert [record.state for record in records] == 3 * ["complete"] + ["failed", "dropped", "pending"]
     assert records[3].values == {} and records[4].values == {"work": pruned.user_attrs["work"]}
     assert run.trials[3].constraints == {} and list(run.trials[4].constraints) == ["0"]
 
