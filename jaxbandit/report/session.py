@@ -13,7 +13,7 @@ from jaxbandit.report.html import Picture, Section, page
 from jaxbandit.report.tables import with_half
 from jaxbandit.session import Session
 from jaxbandit.session.figures import history_figure, nearness
-from jaxbandit.session.quantities import STATES, readable
+from jaxbandit.session.quantities import STATES, counts_of, readable
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -44,7 +44,7 @@ def render(session: Session, *, reload: int | None = None) -> str:
     """Return the report of a session as HTML."""
     history, parts, told = session.history(), session.specification, session.told
     outputs, space, names, states = parts.outputs, parts.space, parts.space.names, history["state"].values
-    counts = ", ".join(f"{np.count_nonzero(states == state)} {words}" for state, words in STATES.items())
+    counts = ", ".join(f"{count} {STATES[state]}" for state, count in counts_of(states.tolist()).items())
     begun, last = (session.events[at].at[:16].replace("T", " ") for at in (0, -1))
     waiting = [
         [ticket.number, *(readable(ticket.point[name]) for name in names), ", ".join(told[ticket.number]) or "nothing yet"]
@@ -86,6 +86,8 @@ def _learnt(session: Session, history: xr.Dataset) -> dict[str, Section]:
     shown += "; white dots were measured, orange marks what is recommended."
     shown += " The last row is the probability that all constraints hold." if outputs.constraints else ""
     caption = "What was measured by ticket, the best objective where all constraints were measured to hold, and the bounds."
+    if "failed" in history["state"]:
+        shown, caption = f"{shown} Crosses mark where runs failed.", f"{caption} Crosses mark runs that failed."
     return {
         "recommendation": {
             "point": [[space.label(name), readable(value)] for name, value in best.point.items()],
