@@ -18,7 +18,8 @@ from jaxbandit.core.codec import from_plain, nameable
 from jaxbandit.core.declare import Array, Key, Role, check_fields, checked
 from jaxbandit.core.fields import Above, Words, choice, coordinates, exactly, finite, integers_from, key, positive, whole, whole_numbers
 from jaxbandit.core.pytree import pytree, replace, static
-from jaxbandit.domains.finite import MOST_POINTS, Domain, as_texts, check_names, distinct_labels, sobol
+from jaxbandit.domains.finite import MOST_POINTS, Domain, as_texts, check_names, distinct_labels, sobol, sobol_points, words_of
+from jaxbandit.domains.regions import DEEPER_SINGLE, Constraints, Limit, Region, SuchThat, check_kinds, given_in, limits_of, middle_of
 
 __all__ = ["Box", "box", "integers", "log"]
 
@@ -28,6 +29,12 @@ FEW_AXES = 3
 # Number of candidates for each axis and each pair of axes, at least and at most.
 PER_AXIS, PER_PAIR, LEAST, MOST = 512, 82, 1024, 8192
 FEWEST_STARTS = 6
+# Candidates of a part of a box are points of a longer Sobol sequence, or else ends of at most this number of random walks for each.
+OVERSAMPLED, WALKS = 8, 8
+# Each point of a design on a part of a box is the best of this number of candidates.
+FEW_DRAWN = 16
+# A coordinate within this share of the side of a face counts as on it.
+CLOSE_TO_FACE = 1e-9
 # A candidate is on top of a hill of the score if no candidate among this number of nearest neighbours has a better score.
 NEIGHBOURS = 6
 # Largest number of axes of whole numbers for which all combinations beside a point are scored.
@@ -219,6 +226,12 @@ class Box(Domain):
         beside: Array = jnp.repeat(points[:, None], shares.shape[1], axis=1).at[:, :, axes].set(shares)
         return beside
 
+    def design(self, key: Key, count: int, dtype: np.dtype) -> Array:
+        """Return points ``[count, d]`` of the unit cube, spread out at random."""
+        spread_out = jnp.asarray(sobol_points(self.dimension, count), dtype)
+        shifted: Array = (spread_out + jax.random.uniform(key, (self.dimension,), dtype)[None]) % 1
+        return shifted
+
     @checked
     def sobol(self, count: Annotated[int, whole(1, MOST_POINTS)], key: Annotated[Key | int, key | whole(0)]) -> Domain:
         """Return a finite domain of ``count`` Sobol points of the box.
@@ -232,6 +245,144 @@ class Box(Domain):
         if not isinstance(points, np.ndarray | jax.Array):
             points = jnp.asarray(points) if checks.is_traced(points) else np.asarray(points)
         return numpy_of(points).stack([change(points[..., axis]) for axis, change in enumerate(changes)], axis=-1)
+
+
+@pytree
+class PartOfBox(Box):
+    """Part of a box, where constraints on the coordinates hold, from :func:`box`.
+
+    All candidates are inside, and :meth:`snapped` returns points inside.
+
+    Attributes:
+      region: the part of the unit cube.
+    """
+
+    region: Region = static(default=Region(()))
+
+    @property
+    def unit(self) -> Any:
+        """Candidates ``[C, d]`` in the unit cube."""
+        return self.to_unit(self.points)
+
+    def holds(self, points: Any) -> Any:
+        """Return where the constraints hold at ``points [n, d]`` of the unit cube."""
+        return self.region.holds(points, self.from_unit(points))
+
+    def onto(self, points: Any) -> Any:
+        """Return the nearest points ``[n, d]`` inside the linear constraints, with whole numbers as continuous."""
+        return self.region.onto(points, whole=True)
+
+    def beside(self, points: Any) -> Any:
+        """Return the nearest points ``[n, d]`` inside the linear constraints along continuous axes."""
+        return self.region.onto(points)
+
+    @checked
+    def snapped(self, points: Points) -> Any:
+        """Return points of the unit cube with whole numbers rounded, inside the region.
+
+        They are the nearest points inside along continuous axes, or candidates where these are outside.
+        """
+        flat = self._along(points, [side.snapped for side in self.sides])
+        flat, shape = flat.reshape(-1, self.dimension), flat.shape
+        module, near = numpy_of(flat), self.beside(flat)
+        own = module.asarray(self.unit, near.dtype)
+        closest = module.argmin(module.sum(own * own, axis=1)[None] - 2 * near @ own.T, axis=1)
+        return module.where(self.holds(near)[:, None], near, own[closest]).reshape(shape)
+
+    def settled(self, point: np.ndarray, near: float = 0.0) -> np.ndarray:
+        """Return a point ``[d]`` of the unit cube on all equalities, and on faces and edges that are ``near``, up to rounding."""
+        if near:
+            point = np.where(np.abs(point - 0.5) > 0.5 - CLOSE_TO_FACE, np.round(point), point)
+        return self.region.balanced(point, near)
+
+    def is_inside(self, point: np.ndarray) -> bool:
+        """Return whether a point ``[d]`` lies in the unit cube and the constraints hold there."""
+        return bool(np.all(np.abs(point - 0.5) <= 0.5) and self.holds(point[None])[0])
+
+    def corners(self, points: Array) -> Array:
+        found = super().corners(points)
+        moved: Array = self.beside(found.reshape(-1, self.dimension)).reshape(found.shape)
+        return moved
+
+    def design(self, key: Key, count: int, dtype: np.dtype) -> Array:
+        """Return candidates ``[count, d]`` in the unit cube, each the furthest of a few from those before."""
+        own = jnp.asarray(self.unit, dtype)
+        drawn = own[jax.random.randint(key, (count, FEW_DRAWN), 0, self.size)]
+
+        def add(number: Array, chosen: Array) -> Array:
+            apart = jnp.sum(jnp.square(drawn[number][:, None] - chosen[None]), axis=-1)
+            nearest = jnp.min(jnp.where(jnp.arange(count)[None] < number, apart, jnp.inf), axis=1)
+            return chosen.at[number].set(drawn[number, jnp.argmax(nearest)])
+
+        chosen: Array = jax.lax.fori_loop(0, count, add, jnp.zeros((count, self.dimension), dtype))
+        return chosen
+
+
+def region_of(such_that: Sequence[SuchThat], names: Sequence[str], sides: Sequence[Side]) -> Region:
+    """Return the part of the unit cube where constraints hold, or raise ``InvalidArgument``."""
+    limits, rows, others = limits_of(such_that, names), [], list[Limit]()
+    check_kinds(limits, [bool(side.labels) for side in sides])
+    for limit in limits:
+        used = [(name, side) for name, side, factor in zip(names, sides, limit.factors, strict=False) if factor]
+        for name, side in used:
+            if limit.is_equality and side.scale != "linear":
+                words = "has whole numbers" if side.scale == "integers" else "is logarithmic"
+                raise checks.InvalidArgument(f"{limit.where}: the axis {name} {words}, and an equality needs continuous, linear axes")
+        if limit.function is not None or any(side.scale == "log" for _, side in used):
+            others.append(limit)
+            continue
+        low = np.asarray([side.low - 0.5 * (side.scale == "integers") for side in sides])
+        length = np.asarray([side.high - side.low + (side.scale == "integers") for side in sides])
+        factors = np.asarray(limit.factors) * length
+        bound, size = limit.bound - float(np.asarray(limit.factors) @ low), float(np.sum(np.abs(factors)))
+        if not used:
+            if bound < 0 or (limit.is_equality and bound > 0):
+                raise checks.InvalidArgument(f"{limit.where}: excludes all points")
+            continue
+        rows.append((limit, factors / size, bound / size, all(side.scale == "integers" for _, side in used)))
+    least = np.asarray([0.5 / (side.high - side.low + 1) if side.scale == "integers" else 0.0 for side in sides])
+    middle = middle_of([row[:3] for row in rows], least)
+    # A constraint that always holds takes no time.
+    kept = [row for row in rows if row[0].is_equality or float(np.sum(np.maximum(row[1], 0))) > row[2]]
+    return Region(
+        given=tuple(such_that),
+        rows=tuple(tuple(row.tolist()) for _, row, *_ in kept),
+        bounds=tuple(bound for _, _, bound, _ in kept),
+        equal=tuple(limit.is_equality for limit, *_ in kept),
+        coarse=tuple(is_coarse for *_, is_coarse in kept),
+        others=tuple(others),
+        middle=tuple(middle.tolist()),
+        free=tuple(side.scale != "integers" for side in sides),
+    )
+
+
+def inside(box: PartOfBox, count: int, seed: Sequence[int]) -> np.ndarray:
+    """Return ``count`` points of the unit cube inside a part of a box, or raise ``InvalidArgument``.
+
+    They are points of a Sobol sequence where enough of it is inside, else ends of random walks. Some points repeat where only few exist.
+    """
+    region, dimension = box.region, box.dimension
+    rng, found = np.random.default_rng(list(seed)), np.zeros((0, dimension))
+
+    def kept(points: np.ndarray) -> np.ndarray:
+        moved = region.onto(Box.snapped(box, points), deeper=DEEPER_SINGLE)
+        return moved[box.holds(moved)]
+
+    spread_out = Box.snapped(box, sobol_points(dimension, OVERSAMPLED * count, seed))
+    spread_out = spread_out[box.holds(spread_out)]
+    if len(spread_out) < count and region.rows:
+        for _ in range(WALKS):
+            found = np.concatenate([found, kept(region.walked(count, rng))])
+            if len(found) >= count:
+                break
+    points = spread_out if len(spread_out) >= len(found) else found
+    if not len(points):
+        raise checks.InvalidArgument(f"such_that: excludes all points that were tried, got {given_in(region.given)}")
+    points = np.resize(points, (count, dimension))
+    if dimension > FEW_AXES and not region.others:
+        outwards = points[count - count // 3 :]
+        points[count - count // 3 :] = np.where(box.holds(moved := region.outwards(outwards, OUTWARDS))[:, None], moved, outwards)
+    return points
 
 
 def _side_of(where: str, given: object) -> Side:
@@ -262,6 +413,7 @@ def box(
     starts: Annotated[int, whole(1, 1000)] | None = None,
     steps: Annotated[int, whole(0, 10_000)] = 24,
     key: Annotated[Key | int, key | whole(0)] = 0,
+    such_that: Constraints = (),
 ) -> Box:
     """Make a continuous box with named axes.
 
@@ -283,9 +435,12 @@ def box(
       starts: number of ascents of a round that go on to their end; default one for each axis, at least 6.
       steps: steps of each ascent, 0 to choose among the candidates.
       key: a PRNG key, or a whole number as a seed, of the Sobol set's scrambling.
+      such_that: constraints that all points satisfy: texts that are linear in the names of the axes, in their units, such as
+        ``"a + b + c <= 1"``, ``"a <= 2 * b"``, ``"0.1 <= a + b <= 0.9"`` and ``"a + b + c + d = 1"``, or functions of ``jax.numpy`` of some
+        axes by name that are ``<= 0`` where points are allowed. An equality needs continuous axes that are not logarithmic.
 
     Raises:
-      InvalidArgument: on any other axis, or without axes.
+      InvalidArgument: on any other axis, without axes, or on constraints that exclude all points.
     """
     check_names("axes", axes)
     sides = [_side_of(f"axes[{name!r}]", item) for name, item in axes.items()]
@@ -312,4 +467,10 @@ def box(
         starts=min(max(FEWEST_STARTS, len(sides)) if starts is None else starts, candidates),
         steps=steps,
     )
-    return replace(made, points=made.from_unit(unit))
+    if not such_that:
+        return replace(made, points=made.from_unit(unit))
+    region = region_of(such_that, list(axes), sides)
+    part = PartOfBox(**{field.name: getattr(made, field.name) for field in dataclasses.fields(made)}, region=region)
+    unit = inside(part, candidates, words_of(key))
+    _, near = KDTree(unit).query(unit, min(1 + NEIGHBOURS, candidates))
+    return replace(part, points=made.from_unit(unit), neighbours=near[:, 1:].astype(np.int32))

@@ -19,6 +19,7 @@ from jaxbandit.core.declare import Key, Numbers, Role, Table, check_fields, chec
 from jaxbandit.core.fields import Place, Words, each_axis, exactly, finite_numbers, key, label, matrix, vector, whole
 from jaxbandit.core.keys import typed
 from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.domains.regions import Constraints, SuchThat, mask_of
 
 __all__ = ["MOST_POINTS", "Domain", "arms", "grid", "mixed", "points", "product", "sobol", "tabulate"]
 
@@ -143,11 +144,25 @@ def arms(count: Annotated[int, whole(1, MOST_POINTS)]) -> Domain:
     return Domain(points=np.arange(count, dtype=np.float64)[:, None])
 
 
+def part_of(domain: Domain, such_that: Sequence[SuchThat]) -> Domain:
+    """Return the points of a finite domain that satisfy constraints, as a bare set.
+
+    Without constraints it is the domain itself.
+    """
+    if not such_that:
+        return domain
+    names, points = [domain.name_of(axis) for axis in range(domain.dimension)], np.asarray(domain.points, np.float64)
+    kept = points[mask_of(such_that, names, points, domain.categories)]
+    return Domain(points=kept, names=domain.names, categories=domain.categories)
+
+
 @nameable
-def product(axes: Sequence[Numbers]) -> Domain:
+@checked
+def product(axes: Sequence[Numbers], *, such_that: Constraints = ()) -> Domain:
     """Make a product grid from an increasing ``[n_a]`` array per axis.
 
-    Raises ``InvalidArgument`` on an empty axis or repeated points.
+    Constraints ``such_that``, on axes called ``x1, x2, ...``, keep the points that satisfy them, see :func:`box`. Raises
+    ``InvalidArgument`` on an empty axis, repeated points, or constraints that no point satisfies.
     """
     if not (isinstance(axes, list | tuple) or (isinstance(axes, np.ndarray) and axes.ndim)) or not len(axes):
         raise checks.InvalidArgument(f"axes: must be a list of one array [n] per axis, at least one, got {checks.short(axes)}")
@@ -160,7 +175,7 @@ def product(axes: Sequence[Numbers]) -> Domain:
             words = f"points must increase strictly (no duplicates), got {checks.short(axis)}; use numpy.unique"
             raise checks.InvalidArgument(f"axes[{number}]: {words}")
     table = np.stack(np.meshgrid(*arrays, indexing="ij"), axis=-1).reshape(-1, len(arrays))
-    return Domain(points=table, axes=tuple(arrays))
+    return part_of(Domain(points=table, axes=tuple(arrays)), such_that)
 
 
 @nameable
@@ -169,6 +184,8 @@ def mixed(
     axes: Annotated[
         Mapping[str, Sequence[float] | Sequence[str]], Words("a mapping from the names of axes to numbers or to labels of categories")
     ],
+    *,
+    such_that: Constraints = (),
 ) -> Domain:
     """Make a product grid of named axes of numbers or categories.
 
@@ -178,9 +195,11 @@ def mixed(
 
     Args:
       axes: by name, increasing numbers ``[n_a]`` or distinct texts.
+      such_that: constraints on the axes, as for :func:`box`; points that do not satisfy them are left out.
 
     Raises:
-      InvalidArgument: on an axis without values, of numbers that do not increase, of texts that repeat, or of both.
+      InvalidArgument: on an axis without values, of numbers that do not increase, of texts that repeat, or of both, and on constraints
+        that no point satisfies.
     """
     check_names("axes", axes)
     coordinates, labels = [], []
@@ -193,7 +212,7 @@ def mixed(
             distinct_labels(where, items)
         coordinates.append(np.arange(len(items), dtype=np.float64) if holds_texts else np.asarray(values, np.float64))
         labels.append(tuple(items) if holds_texts else ())
-    return replace(product(coordinates), names=tuple(axes), categories=tuple(labels) if any(labels) else ())
+    return part_of(replace(product(coordinates), names=tuple(axes), categories=tuple(labels) if any(labels) else ()), such_that)
 
 
 def check_names(where: str, axes: Mapping[Any, object]) -> None:
@@ -227,16 +246,22 @@ def _check_count(name: str, counts: Sequence[int]) -> None:
 @nameable
 @checked
 def grid(
-    low: Annotated[Sequence[float], finite_numbers], high: Annotated[Sequence[float], finite_numbers], points_per_axis: int | Sequence[int]
+    low: Annotated[Sequence[float], finite_numbers],
+    high: Annotated[Sequence[float], finite_numbers],
+    points_per_axis: int | Sequence[int],
+    *,
+    such_that: Constraints = (),
 ) -> Domain:
     """Make a product grid of evenly spaced points, ends included.
 
     Args:
       low, high: ``[d]`` corners of the box, ``low < high`` on every axis.
       points_per_axis: one number for all axes, or one per axis; each at least 2.
+      such_that: constraints on the axes ``x1, x2, ...``, as for :func:`box`; points that do not satisfy them are left out.
 
     Raises:
-      InvalidArgument: on corners of different lengths, ``low >= high``, or fewer than 2 points on an axis.
+      InvalidArgument: on corners of different lengths, ``low >= high``, fewer than 2 points on an axis, or constraints that no point
+        satisfies.
     """
     lower, upper = _corners(low, high)
     several = isinstance(points_per_axis, list | tuple) or (isinstance(points_per_axis, np.ndarray) and points_per_axis.ndim == 1)
@@ -245,7 +270,7 @@ def grid(
         raise checks.InvalidArgument(f"points_per_axis: expected one number or {len(lower)}, got {len(counts)}")
     counts = [checks.integer("points_per_axis", count, least=2, most=MOST_POINTS) for count in counts]
     _check_count("points_per_axis", counts)
-    return product([np.linspace(a, b, n) for a, b, n in zip(lower, upper, counts, strict=True)])
+    return product([np.linspace(a, b, n) for a, b, n in zip(lower, upper, counts, strict=True)], such_that=such_that)
 
 
 @nameable
@@ -269,8 +294,13 @@ def sobol(
       InvalidArgument: on corners of different lengths, ``low >= high``, or too many axes.
     """
     lower, upper = _corners(low, high)
+    return points(lower + (upper - lower) * sobol_points(len(lower), count, words_of(key)))
+
+
+def words_of(key: Key | int) -> list[int]:
+    """Return a PRNG key, or a seed, as whole numbers."""
     words = np.asarray(key if isinstance(key, int | np.integer) else jax.random.key_data(typed(key)), np.uint64)
-    return points(lower + (upper - lower) * sobol_points(len(lower), count, np.atleast_1d(words).tolist()))
+    return [int(word) for word in np.atleast_1d(words)]
 
 
 def sobol_points(dimension: int, count: int, seed: Sequence[int] = (0,)) -> np.ndarray:

@@ -17,7 +17,7 @@ from jaxbandit.core.keys import Stream, round_key, stream_key
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.status import Status, healthy
 from jaxbandit.domains import MOST_POINTS, Box, Domain
-from jaxbandit.domains.finite import sobol_points
+from jaxbandit.domains.boxes import PartOfBox
 from jaxbandit.engine import learner
 from jaxbandit.engine.arguments import Delays
 from jaxbandit.feedback import Feedback, Pending
@@ -82,10 +82,10 @@ class InitialDesign(Declared):
             unit: Array = domain.to_unit(jnp.asarray(domain.points)[jnp.asarray(self.indices, jnp.int32)])
             return unit
         dtype = jnp.asarray(domain.points).dtype
-        sobol = jnp.asarray(sobol_points(domain.dimension, self.random), dtype)
-        shifted: Array = (sobol + jax.random.uniform(key, (domain.dimension,), dtype)[None]) % 1
+        shifted = domain.design(key, self.random, dtype)
         if (within := self.repeated_within) is not None:
-            shifted = shifted.at[-1].set(shifted[0] + jnp.where(shifted[0] < 0.5, within, -within))
+            inwards = jnp.asarray(domain.region.middle, dtype) if isinstance(domain, PartOfBox) else 0.5
+            shifted = shifted.at[-1].set(shifted[0] + jnp.where(shifted[0] < inwards, within, -within))
         snapped: Array = domain.snapped(shifted)
         return snapped
 

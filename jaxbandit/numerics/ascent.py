@@ -28,6 +28,7 @@ class StepRules:
       bolder: factor on the whole step after a step along which the score is not concave.
       curved: least share of the product of their lengths by which a step and the change of the gradient must agree to be learnt from.
       near: sides of the cube on each axis within which ascents lead to the same place.
+      probe: length of the steps that find the directions in a part of the cube.
     """
 
     first: float = 0.2
@@ -37,6 +38,7 @@ class StepRules:
     bolder: float = 4.0
     curved: float = 1e-8
     near: float = 0.05
+    probe: float = 1e-3
 
 
 STEP = StepRules()
@@ -65,6 +67,7 @@ def ascend(
     first: int = 0,
     best: int | None = None,
     inverse: Array | None = None,
+    onto: Callable[[Array], Array] | None = None,
 ) -> Climb:
     """Ascend a score from ``starts [n, d]`` in the unit cube, and return the ends.
 
@@ -79,6 +82,7 @@ def ascend(
       first: number of steps after which only the best ascents go on. Default: all ascents go on.
       best: number ``n`` of ascents that go on.
       inverse: inverses ``[n, d, d]`` of the negative Hessians at the starts, of an earlier ascent from there. Default: they are unknown.
+      onto: projection of points ``[n, d]`` onto a convex part of the cube that has the starts, in which ascents stay. Default: the cube.
     """
     count, dimension = starts.shape
 
@@ -93,7 +97,15 @@ def ascend(
     def held(place: Array, gradient: Array) -> Array:
         return ((place <= 0) & (gradient < 0)) | ((place >= 1) & (gradient > 0))
 
+    def inside(place: Array, along: Array) -> Array:
+        """Return the directions ``[n, d]`` without their parts that lead out of the part of the cube."""
+        assert onto is not None
+        length = jnp.maximum(jnp.sqrt(jnp.sum(along * along, axis=-1)), jnp.finfo(along.dtype).tiny)[:, None]
+        return (onto(place + STEP.probe * along / length) - onto(place)) * (length / STEP.probe)
+
     def proposed(now: Climb) -> Array:
+        if onto is not None:
+            return projected(now)
         fixed = held(now.place, now.gradient)
         slope = jnp.where(fixed, 0, now.gradient)
         along = jnp.where(fixed, 0, jnp.sum(now.inverse * slope[:, None, :], axis=-1))
@@ -101,6 +113,15 @@ def ascend(
         length = jnp.sqrt(jnp.sum(along * along, axis=-1))
         whole = jnp.minimum(1, STEP.longest / jnp.maximum(length, jnp.finfo(length.dtype).tiny))
         return jnp.clip(now.place + (now.share * whole)[:, None] * along, 0, 1)
+
+    def projected(now: Climb) -> Array:
+        assert onto is not None
+        slope = inside(now.place, now.gradient)
+        along = inside(now.place, jnp.sum(now.inverse * slope[:, None, :], axis=-1))
+        along = jnp.where(jnp.sum(along * slope, axis=-1, keepdims=True) > 0, along, slope)
+        length = jnp.sqrt(jnp.sum(along * along, axis=-1))
+        whole = jnp.minimum(1, STEP.longest / jnp.maximum(length, jnp.finfo(length.dtype).tiny))
+        return onto(now.place + (now.share * whole)[:, None] * along)
 
     def step(before: tuple[Climb, Array], fresh: Array | bool) -> tuple[tuple[Climb, Array], None]:
         now, place = before

@@ -33,6 +33,7 @@ from jaxbandit.core.fields import (
 from jaxbandit.core.pytree import as_argument, float_dtype, pytree, static
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Box, Domain
+from jaxbandit.domains.boxes import PartOfBox
 from jaxbandit.domains.finite import tables
 from jaxbandit.problems.base import AbstractProblem, Optimum, noise_of
 from jaxbandit.problems.noise import OF_A_POINT, Drawn, Gaussian, Noise
@@ -313,6 +314,8 @@ def certified(box: Box, functions: Sequence[Function]) -> Certificate:
         values = jax.jit(lambda unit: jnp.stack([jnp.asarray(f(box.from_unit(unit)), unit.dtype) for f in functions]))
         slopes, dimension = jax.jit(jax.jacfwd(values)), box.dimension
         unit = np.asarray(box.snapped(qmc.Sobol(dimension, seed=0).random(2**14)))
+        if isinstance(box, PartOfBox):
+            unit = np.concatenate([box.to_unit(np.asarray(box.points, np.float64)), unit])
         table = np.asarray(jax.jit(jax.vmap(values))(unit))
         spread = np.maximum(np.std(table, axis=0), 1e-300)
         excess = np.sum(np.maximum(table[:, 1:] / spread[1:], 0), axis=1)

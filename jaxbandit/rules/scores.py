@@ -12,6 +12,7 @@ import numpy as np
 from jaxbandit.core.declare import Array
 from jaxbandit.core.status import Status
 from jaxbandit.domains import Box
+from jaxbandit.domains.boxes import PartOfBox
 from jaxbandit.numerics.ascent import Climb, ascend, to_edge
 from jaxbandit.numerics.ties import everywhere, first, largest, pick
 from jaxbandit.rules.estimators import Estimate
@@ -136,12 +137,14 @@ def best_of_box(box: Box, pool: Array, score: Score, look: Callable[[Array], tup
     prices = score.prices()
 
     def climbed(points: Array, beyond: Array | float = 0.0) -> Array:
-        return look(points)[0].softened(prices, beyond).in_force(raised)
+        values = look(points)[0].softened(prices, beyond).in_force(raised)
+        return jnp.where(box.holds(points), values, -jnp.inf) if isinstance(box, PartOfBox) else values
 
     # Each start lies on its own hill. Some starts are candidates, because all of the trial's own points may lie on one hill.
     heights = score.softened(prices).in_force(raised)
     starts = jnp.concatenate([hilltops(heights[: box.size], box.neighbours, box.brief), own_starts(heights, pool, box)])
-    ended = ascend(climbed, pool[starts], box.steps, first=FIRST_STEPS, best=box.starts)
+    onto = box.onto if isinstance(box, PartOfBox) else None
+    ended = ascend(climbed, pool[starts], box.steps, first=FIRST_STEPS, best=box.starts, onto=onto)
     if box.counted:
         ended = _at_whole_numbers(box, climbed, ended.place)
     ends = ended.place
@@ -163,7 +166,7 @@ def _along_edge(box: Box, climbed: Callable[[Array, Array], Array], scores: Call
     eq. 17.38). Costs raised by this distance have their best point on the edge. Sides of whole numbers stay.
     """
     beyond = scores(ended.place).past_edge(prices)
-    along = ascend(lambda points: climbed(_held(box, points), beyond), ended.place, 8, inverse=ended.inverse).place
+    along = ascend(lambda points: climbed(_held(box, points), beyond), ended.place, 8, inverse=ended.inverse, onto=_beside(box)).place
     return jnp.concatenate([along, to_edge(lambda points: scores(_held(box, points)).largest_cost(prices), along)])
 
 
@@ -173,7 +176,12 @@ def _at_whole_numbers(box: Box, climbed: Callable[[Array], Array], ends: Array) 
     levels = climbed(corners.reshape(-1, box.dimension)).reshape(corners.shape[:2])
     _, kept = jax.lax.top_k(jnp.where(jnp.isnan(levels), -jnp.inf, levels), min(2, levels.shape[1]))
     begun = jnp.take_along_axis(corners, kept[:, :, None], axis=1).reshape(-1, box.dimension)
-    return ascend(lambda points: climbed(_held(box, points)), begun, box.steps)
+    return ascend(lambda points: climbed(_held(box, points)), begun, box.steps, onto=_beside(box))
+
+
+def _beside(box: Box) -> Callable[[Array], Array] | None:
+    """Return the projection onto the box's region along continuous axes."""
+    return box.beside if isinstance(box, PartOfBox) else None
 
 
 def _held(box: Box, points: Array) -> Array:

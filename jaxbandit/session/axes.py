@@ -16,15 +16,16 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, check_known, did_you_mean, short
-from jaxbandit.core.codec import Table, from_fields, from_plain, to_fields, to_plain
+from jaxbandit.core.codec import Table, from_fields, from_plain, name_of, origin_of, to_fields, to_plain
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import Above, anything, finite, label, scalar, whole
 from jaxbandit.core.pytree import replace
 from jaxbandit.core.text import MOST_NUMBERS_SHOWN
 from jaxbandit.domains import MOST_POINTS, Box, Domain, box, integers, log, product
 from jaxbandit.domains import points as bare_points
-from jaxbandit.domains.boxes import Side
-from jaxbandit.domains.finite import as_texts, distinct_labels
+from jaxbandit.domains.boxes import PartOfBox, Side
+from jaxbandit.domains.finite import as_texts, distinct_labels, part_of
+from jaxbandit.domains.regions import EACH, SuchThat, mask_of
 
 Place: TypeAlias = tuple[float, ...]
 """A point of the unit cube of a box; nothing on a finite domain, whose points numbers stand for."""
@@ -32,6 +33,8 @@ SCALES = ("linear", "logarithmic", "categorical")
 POSITIVE = "a logarithmic scale has positive values only"
 # A point is on the grid within this share of an axis.
 ON_GRID = 1e-6
+# A point with few digits within this share of the sides of an edge is moved onto it.
+ON_EDGE = 2e-6
 # The arithmetic of every model can represent this value.
 LARGEST_TOLD = float(np.finfo(np.float32).max) / 4
 
@@ -268,30 +271,47 @@ class Axis:
 class Space:
     """Points of an experiment, in the user's units and for the model.
 
-    A given domain has no ``axes``. On a box the points are its candidates, then the tickets' points ``own`` in the unit cube.
+    A given domain has no ``axes``. On a box the points are its candidates, then the tickets' points ``own`` in the unit cube. All
+    satisfy the constraints ``such_that``; ``kept`` are the numbers of such points on the whole grid of axes.
     """
 
     domain: Domain
     axes: tuple[Axis, ...]
     names: tuple[str, ...]
     own: tuple[tuple[float, ...], ...] = ()
+    such_that: tuple[SuchThat, ...] = ()
+    kept: np.ndarray | None = None
 
     @classmethod
-    def of(cls, domain: Domain | Sequence[Axis] | Mapping[str, Any]) -> Space:
-        """Return the space of a domain, axes, or a box's sides."""
+    def of(cls, domain: Domain | Sequence[Axis] | Mapping[str, Any], such_that: Sequence[SuchThat] = ()) -> Space:
+        """Return the space of a domain, axes, or a box's sides, with constraints."""
+        EACH("such_that", such_that)
         if isinstance(domain, Mapping):
-            domain = box(domain)
+            domain = box(domain, such_that=such_that)
+        elif isinstance(domain, Box) and such_that:
+            domain = _part_of_box(domain, such_that)
         if isinstance(domain, Domain):
-            return cls(domain=domain, axes=(), names=tuple(domain.name_of(number) for number in range(domain.dimension)))
+            names = tuple(domain.name_of(number) for number in range(domain.dimension))
+            if isinstance(domain, Box):
+                return cls(domain, axes=(), names=names, such_that=domain.region.given if isinstance(domain, PartOfBox) else ())
+            return cls(domain=part_of(domain, such_that), axes=(), names=names, such_that=tuple(such_that))
         if not isinstance(domain, list | tuple) or not domain or not all(isinstance(axis, Axis) for axis in domain):
             words = "a domain of jaxbandit.domains, a list of session.Axis, or a mapping from names to (low, high) and the like"
             raise InvalidArgument(f"domain: must be {words}, got {short(domain)}")
         names = tuple(axis.name for axis in domain)
         if any(axis.continuous for axis in domain):
-            return cls(domain=box({axis.name: axis.side() for axis in domain}), axes=tuple(domain), names=names)
+            sides = {axis.name: axis.side() for axis in domain}
+            return cls(domain=box(sides, such_that=such_that), axes=tuple(domain), names=names, such_that=tuple(such_that))
         grid = product([axis.scaled for axis in domain])
         labels = tuple(tuple(map(str, axis.values)) if axis.scale == "categorical" else () for axis in domain)
-        return cls(domain=replace(grid, names=names, categories=labels) if any(labels) else grid, axes=tuple(domain), names=names)
+        named = replace(grid, names=names, categories=labels) if any(labels) else grid
+        if not such_that:
+            return cls(domain=named, axes=tuple(domain), names=names)
+        values = [np.arange(len(axis.values)) if axis.scale == "categorical" else np.asarray(axis.values, np.float64) for axis in domain]
+        table = np.stack(np.meshgrid(*values, indexing="ij"), axis=-1).reshape(-1, len(values)).astype(np.float64)
+        kept = np.flatnonzero(mask_of(such_that, names, table, labels))
+        part = Domain(points=np.asarray(named.points)[kept], names=named.names, categories=named.categories)
+        return cls(domain=part, axes=tuple(domain), names=names, such_that=tuple(such_that), kept=kept)
 
     @functools.cached_property
     def columns(self) -> dict[str, np.ndarray]:
@@ -301,7 +321,8 @@ class Space:
             return {name: _of_side(column, side) for name, column, side in named}
         if self.axes:
             values = np.meshgrid(*(np.asarray(axis.values) for axis in self.axes), indexing="ij")
-            return {name: column.reshape(-1) for name, column in zip(self.names, values, strict=True)}
+            kept = slice(None) if self.kept is None else self.kept
+            return {name: column.reshape(-1)[kept] for name, column in zip(self.names, values, strict=True)}
         columns = {name: _decimal(column) for name, column in zip(self.names, np.asarray(self.domain.points, np.float64).T, strict=True)}
         labels = {name: labels for name, labels in zip(self.names, self.domain.categories, strict=False) if labels}
         return columns | {name: np.asarray(held)[columns[name].astype(int)] for name, held in labels.items()}
@@ -339,10 +360,17 @@ class Space:
         return tuple(np.clip(unit, 0, 1).tolist())
 
     def readable(self, place: Sequence[float]) -> Place:
-        """Return ``place`` rounded to readable values in the user's units."""
+        """Return ``place`` rounded to readable values in the user's units.
+
+        A place that constraints exclude after rounding keeps all digits.
+        """
         assert isinstance(self.domain, Box)
         sides = zip(self.point_at(place).items(), self.domain.sides, strict=True)
-        return self.place({name: _readable(value, side) if isinstance(value, float) else value for (name, value), side in sides})
+        found = self.place({name: _readable(value, side) if isinstance(value, float) else value for (name, value), side in sides})
+        if not isinstance(self.domain, PartOfBox):
+            return found
+        rounded = self.domain.settled(np.asarray(found), ON_EDGE)
+        return tuple((rounded if self.domain.is_inside(rounded) else self.domain.settled(np.asarray(place, np.float64))).tolist())
 
     def point_at(self, place: Sequence[float]) -> dict[str, float | str]:
         """Return a place in the unit cube in the user's units."""
@@ -359,9 +387,9 @@ class Space:
           InvalidArgument: unless ``point`` has a category or a number on the axis for every coordinate.
         """
         apart = self._apart(point)
-        if self.axes:
+        if self.axes and self.kept is None:
             return int(np.ravel_multi_index([int(np.argmin(shares)) for shares in apart], self.domain.grid_shape))
-        squares = np.sum(np.square(apart), axis=0)
+        squares = np.sum(np.square(self._at_points(apart)), axis=0)
         if not np.isfinite(squares).any():
             raise InvalidArgument(f"point: there is none of these categories, got {short(dict(point))}")
         return int(np.argmin(squares))
@@ -369,8 +397,16 @@ class Space:
     def distance(self, point: Mapping[str, object], index: int) -> float:
         """Return the distance of points as the largest share of an axis."""
         apart = self._apart(point)
-        numbers: Any = np.unravel_index(index, self.domain.grid_shape) if self.axes else [index] * len(apart)
-        return float(max(shares[number] for shares, number in zip(apart, numbers, strict=True)))
+        if self.axes and self.kept is None:
+            numbers = np.unravel_index(index, self.domain.grid_shape)
+            return float(max(shares[number] for shares, number in zip(apart, numbers, strict=True)))
+        return float(max(shares[index] for shares in self._at_points(apart)))
+
+    def _at_points(self, apart: list[np.ndarray]) -> list[np.ndarray]:
+        """Return distances ``[M]`` of all points along each axis, from those of the values of axes or of the points themselves."""
+        if self.kept is None:
+            return apart
+        return [shares.reshape(-1)[self.kept] for shares in np.meshgrid(*apart, indexing="ij")]
 
     def _apart(self, point: Mapping[str, object]) -> list[np.ndarray]:
         """Return relative distances of values ``[n]`` or points ``[M]`` by coordinate."""
@@ -400,20 +436,46 @@ class Space:
 
     def table(self) -> dict[str, object]:
         """Return plain values for :meth:`from_table`."""
+        written = [one if isinstance(one, str) else {"function": name_of(one)} for one in self.such_that]
+        beside: dict[str, object] = {"such_that": written} if written else {}
         if self.axes:
-            return {"axes": [to_fields(axis, "axis") for axis in self.axes]}
+            return {"axes": [to_fields(axis, "axis") for axis in self.axes]} | beside
         domain = self.domain
         if isinstance(domain, Box):
-            return {"box": to_plain(domain)}
+            made = origin_of(domain) if written else None
+            return {"box": to_plain(domain) if made is None else to_plain({**made, **beside})}
         held = {"product": [np.asarray(axis).tolist() for axis in domain.axes]} if domain.axes else {"points": to_plain(domain.points)}
-        return held | {name: value for name in ("names", "categories") if (value := getattr(domain, name))}
+        return held | {name: value for name in ("names", "categories") if (value := getattr(domain, name))} | beside
 
     @classmethod
-    def from_table(cls, table: Table) -> Space:
-        """Return the space that :meth:`table` describes."""
+    def from_table(cls, table: Table, such_that: Sequence[SuchThat] | None = None) -> Space:
+        """Return the space that :meth:`table` describes; ``such_that`` has the functions, of which the table has names."""
+        written = table.get("such_that", table["box"].get("such_that", ()) if "box" in table else ())
+        given = _same_as_written(written, such_that)
         if "axes" in table:
-            return cls.of([from_fields(Axis, axis, "axis") for axis in table["axes"]])
+            return cls.of([from_fields(Axis, axis, "axis") for axis in table["axes"]], given)
         if "box" in table:
-            return cls.of(from_plain(Domain, table["box"], "box"))
+            return cls.of(from_plain(Domain, table["box"] | ({"such_that": given} if given else {}), "box"))
         domain = product(table["product"]) if "product" in table else bare_points(table["points"])
-        return cls.of(replace(domain, names=tuple(table.get("names", ())), categories=tuple(map(tuple, table.get("categories", ())))))
+        named = replace(domain, names=tuple(table.get("names", ())), categories=tuple(map(tuple, table.get("categories", ()))))
+        return cls.of(named, given)
+
+
+def _part_of_box(domain: Box, such_that: Sequence[SuchThat]) -> Box:
+    """Return the part of a box, made as the box was, that satisfies constraints."""
+    made = origin_of(domain)
+    if made is None or isinstance(domain, PartOfBox):
+        words = "belong to the box here" if made else "need a box as domains.box makes it, not a changed one"
+        raise InvalidArgument(f"such_that: constraints {words}; give them to domains.box(..., such_that=[...]) alone")
+    return box(**{name: value for name, value in made.items() if name != "type"}, such_that=such_that)
+
+
+def _same_as_written(written: Sequence[Any], such_that: Sequence[SuchThat] | None) -> tuple[SuchThat, ...]:
+    """Return the constraints of a journal, with functions from ``such_that``; raise ``InvalidArgument`` where these are others."""
+    names = [one if isinstance(one, str) else {"function": name_of(one)} for one in such_that or ()]
+    if such_that is None and all(isinstance(one, str) for one in written):
+        return tuple(written)
+    if names != list(written):
+        shown = ", ".join(repr(one) if isinstance(one, str) else f"the function {one['function']}" for one in written) or "no constraints"
+        raise InvalidArgument(f"such_that: the session was made with {shown}; give the same, got {short(such_that)}")
+    return tuple(such_that or ())

@@ -17,6 +17,7 @@ from jaxbandit.core.declare import FilePath, KeyOrSeed, checked
 from jaxbandit.core.fields import Check, Words, anything, check_call, each, whole
 from jaxbandit.core.text import html_fields
 from jaxbandit.domains import Domain
+from jaxbandit.domains.regions import Constraints, SuchThat
 from jaxbandit.session.axes import Axis, Space
 from jaxbandit.session.journal import JOURNAL, SessionError
 from jaxbandit.session.models import DEFAULT_ALGORITHM
@@ -130,6 +131,7 @@ def optimise(
     *,
     objective: str = "maximise reward",
     constraints: Sequence[str] = (),
+    such_that: Constraints = (),
     algorithm: Algorithm | None = None,
     model: Annotated[Model, Words("the model of a session, study.Model(...)")] | None = None,
     key: KeyOrSeed = 0,
@@ -156,6 +158,8 @@ def optimise(
       evaluations: number of calls, including the initial design.
       objective: ``"maximise NAME"`` or ``"minimise NAME"``.
       constraints: ``"NAME <= c"``, ``"NAME >= c"``, both for one output, or ``"NAME = c +- tolerance"`` for each further output.
+      such_that: constraints on the points themselves, known beforehand, such as ``"x + y <= 1"``, as for :meth:`Session.create`. The
+        function is called at no other points.
       algorithm: any algorithm of a session; default constrained expected improvement, :class:`Cei(augmented=True) <jaxbandit.Cei>`.
       model: the GP model, as for :meth:`Session.create`; default: a fitted model.
       key: a JAX PRNG key, or its seed.
@@ -170,7 +174,7 @@ def optimise(
       SessionError: if the evaluations at all points have failed, and as :meth:`Session.create` and :meth:`Session.open` do.
     """
     specification = Specification(
-        space=Space.of(axes),
+        space=Space.of(axes, such_that),
         outputs=Outputs.read(objective, constraints),
         algorithm=DEFAULT_ALGORITHM if algorithm is None else algorithm,
         model=model,
@@ -180,7 +184,7 @@ def optimise(
     )
     names = specification.space.names
     check_call("function", function, f"a function that can be called with {', '.join(names)} by name", **dict.fromkeys(names))
-    session = Session.begin(None, specification) if directory is None else _session_in(Path(directory), specification, algorithm)
+    session = Session.begin(None, specification) if directory is None else _session_in(Path(directory), specification, algorithm, such_that)
     failures = tuple(catch) if isinstance(catch, Sequence) else (catch,)
     try:
         while np.count_nonzero(_ended(session)) < evaluations:
@@ -210,11 +214,12 @@ def optimise(
     return Optimised(session)
 
 
-def _session_in(directory: Path, specification: Specification, algorithm: Algorithm | None) -> Session:
+def _session_in(directory: Path, specification: Specification, algorithm: Algorithm | None, such_that: Sequence[SuchThat]) -> Session:
     """Begin or open the directory's session, or raise ``InvalidArgument`` if it differs."""
     if not (directory / JOURNAL).exists():
         return Session.begin(directory, specification)
-    session = Session.open(directory, algorithm=algorithm)
+    functions = such_that if any(map(callable, such_that)) else None
+    session = Session.open(directory, algorithm=algorithm, such_that=functions)
     before, now = session.specification.table(), specification.table()
     if others := [name for name in now if name != "horizon" and digest(before.get(name)) != digest(now[name])]:
         session.close()

@@ -22,6 +22,7 @@ from jaxbandit.core.fields import boolean, nonnegative_numbers, of_class, scalar
 from jaxbandit.core.status import Status, explain, flags_in_words, healthy
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Box, Domain
+from jaxbandit.domains.regions import Constraints, SuchThat
 from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.learner import UNLIKELY
 from jaxbandit.feedback import Policy
@@ -88,6 +89,7 @@ class Session(Reading):
         objective: str = "maximise reward",
         constraints: Sequence[str] = (),
         units: Mapping[str, str] | None = None,
+        such_that: Sequence[SuchThat] = (),
         horizon: int = 1000,
         delay: Delay | None = None,
         feedback: Policy | None = None,
@@ -116,6 +118,8 @@ class Session(Reading):
           objective: ``"maximise NAME"`` or ``"minimise NAME"``.
           constraints: ``"NAME <= c"``, ``"NAME >= c"``, both for one output, or ``"NAME = c +- tolerance"`` for each further output.
           units: units of outputs by name, such as ``{"yield": "%"}``. An :class:`Axis` has its own unit.
+          such_that: constraints that all points satisfy, as for :func:`domains.box <jaxbandit.domains.box>`: texts such as ``"a + b <= 1"``
+            by the names of the axes, in their units, or functions of axes by name that are ``<= 0`` where points are allowed.
           horizon: largest number of rounds ``T``.
           delay: how late values arrive. With ``NoDelay()`` one run is under way at a time, and its values are told before the next
             :meth:`ask`. Default: unknown, with any number of runs under way.
@@ -145,7 +149,7 @@ class Session(Reading):
           SessionError: if the directory has a session already or cannot be written to.
         """
         specification = Specification(
-            space=(space := Space.of(domain)),
+            space=(space := Space.of(domain, such_that)),
             outputs=Outputs.read(objective, constraints, units),
             algorithm=with_seeds(DEFAULT_ALGORITHM if algorithm is None else algorithm, space, seeds),
             model=model,
@@ -207,6 +211,7 @@ class Session(Reading):
         directory: FilePath,
         *,
         algorithm: Algorithm | None = None,
+        such_that: Constraints | None = None,
         read_only: bool = False,
         wait: Annotated[float, nonnegative_numbers, scalar] = WAIT,
     ) -> Session:
@@ -215,6 +220,7 @@ class Session(Reading):
         Args:
           directory: directory of the journal.
           algorithm: the session's algorithm. Only an algorithm of your own class is required here.
+          such_that: the session's constraints on points. They are required here only if a function is among them.
           read_only: whether the session may only be read; others may still change it.
           wait: seconds that each call waits for another process's call on the session; then it raises ``SessionInUse``.
 
@@ -228,7 +234,7 @@ class Session(Reading):
         enable_unless_chosen()
         journal = open_journal(Path(directory), read_only=read_only, wait=wait)
         try:
-            specification = Specification.from_table(journal.events[0].body, algorithm)
+            specification = Specification.from_table(journal.events[0].body, algorithm, such_that)
             if algorithm is None and digest(specification.table()) != digest(journal.events[0].body):
                 words = "is not what this version of jaxbandit makes of it"
                 raise DamagedSession(f"directory: the specification of {journal.directory} {words}")

@@ -17,11 +17,12 @@ from jaxbandit.core.checks import InvalidArgument, check_known, naming, short
 from jaxbandit.core.codec import Plain, Table, digest, exact, from_fields, from_plain, name_of, to_plain, word_of
 from jaxbandit.core.declare import Array, FilePath, Key, KeyOrSeed, check_fields, checked
 from jaxbandit.core.doors import either, setting
-from jaxbandit.core.fields import Described, Rounds, Words, label, scalar, whole
+from jaxbandit.core.fields import Described, Rounds, Words, each, label, scalar, text, whole
 from jaxbandit.core.keys import trial_key, typed
 from jaxbandit.core.pytree import pytree
 from jaxbandit.delays import LONGEST_DELAY, Delay, Failing, NoDelay
 from jaxbandit.domains import Box, Domain
+from jaxbandit.domains.regions import Constraints
 from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.arguments import Delays
 from jaxbandit.engine.cell import Cell, in_one_block, with_room
@@ -37,8 +38,9 @@ from jaxbandit.session.quantities import RUNS, Outputs, Standard
 from jaxbandit.study.runs import Model
 from jaxbandit.surrogates import arithmetic
 
+EACH_TEXT = each(text)
 NUMBERS = ("horizon", "capacity", "fit_every", "standardise", "max_step")
-FIELDS = ("objective", "constraints", "seed", *NUMBERS)
+FIELDS = ("objective", "constraints", "such_that", "seed", *NUMBERS)
 PARTS = ("axis", "algorithm", "model", "feedback", "delay", "initial", "units", "seeds")
 SEEDS = functools.partial(either, "seeds=[{...}]", "seeds = [{...}]")
 # The features of a domain with more points take too long for a command.
@@ -297,9 +299,15 @@ class Specification(Described):
     @classmethod
     @checked
     def from_table(
-        cls, table: Annotated[Table, Words("a table that Specification.table() has written")], algorithm: Algorithm | None = None
+        cls,
+        table: Annotated[Table, Words("a table that Specification.table() has written")],
+        algorithm: Algorithm | None = None,
+        such_that: Constraints | None = None,
     ) -> Specification:
-        """Return a :meth:`table`'s specification, given ``algorithm`` if fingerprinted."""
+        """Return a :meth:`table`'s specification, given what no table describes.
+
+        That is a fingerprinted ``algorithm``, and functions of ``such_that``.
+        """
         written, key = table["algorithm"], table["key"]
         if algorithm is None and "fingerprint" in written:
             raise InvalidArgument(f"algorithm: the session was made with {written['class']} of your own; pass the same object")
@@ -310,7 +318,7 @@ class Specification(Described):
         key = jax.random.wrap_key_data(data, impl=key["generator"])
         schema = SCHEMA if "standardise" in table else 1
         is_guarded = "max_step" in table
-        table, space = {"standardise": False, **table}, Space.from_table(table["space"])
+        table, space = {"standardise": False, **table}, Space.from_table(table["space"], such_that)
         given = {**table, "algorithm": written if algorithm is None else algorithm}
         return cls._read(given, space, key, schema=schema, is_guarded=is_guarded)
 
@@ -453,5 +461,6 @@ def read_toml(path: FilePath) -> Specification:
             raise InvalidArgument("axis: there is none; add a table [axis.NAME]")
         seed = table.get("seed", 0)
         whole(0, 2**32 - 1)("seed", seed)
-        space = Space.of([Axis.read(name, axis, f"axis.{name}") for name, axis in table["axis"].items()])
+        EACH_TEXT("such_that", such_that := table.get("such_that", []))
+        space = Space.of([Axis.read(name, axis, f"axis.{name}") for name, axis in table["axis"].items()], such_that)
         return Specification._read({"algorithm": algorithm_table(DEFAULT_ALGORITHM)} | table, space, jax.random.key(seed))

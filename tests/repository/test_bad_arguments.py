@@ -73,7 +73,6 @@ UNDECLARED = {
     **dict.fromkeys(("from_table", "write_whole", "ended", "interrupted"), "of the command line and of study files"),
     "figures.plain": "turns any label into text",
     "arithmetic": "checks its only argument itself, once its context is entered",
-    "product": "checks its only argument axis by axis",
 }
 ENDLESS: list[Any] = []
 ENDLESS.append(ENDLESS)
