@@ -82,7 +82,9 @@ def test_all_candidates_of_a_part_of_a_box_are_inside_and_fill_it(such_that):
     excess, equal = shares(box, box.points), np.asarray(box.region.equal)
     assert np.max(np.abs(excess[:, equal]), initial=0) < 1e-14 and np.max(excess[:, ~equal], initial=-1) < 0
     assert len(np.unique(np.asarray(box.points).round(9), axis=0)) > 0.99 * box.size
-    if such_that == ["a + b + c + d + e = 1"]:  # of a uniform point the mean is 1 / 5, and each share is below 0.1 with probability 1 - 0.9^4
+    if such_that == [
+        "a + b + c + d + e = 1"
+    ]:  # of a uniform point the mean is 1 / 5, and each share is below 0.1 with probability 1 - 0.9^4
         inner = np.asarray(box.points)[: 2 * box.size // 3]
         np.testing.assert_allclose(inner.mean(axis=0), 0.2, atol=0.015)
         np.testing.assert_allclose((inner < 0.1).mean(axis=0), 1 - 0.9**4, atol=0.04)
