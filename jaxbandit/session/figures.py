@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import textwrap
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.ticker import MaxNLocator
@@ -108,6 +109,33 @@ def history_figure(outputs: Outputs, history: xr.Dataset) -> Drawing:
             axis.xaxis.set_major_locator(MaxNLocator(integer=True))
             axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize="small")
         grid[-1, 0].set_xlabel("ticket")
+    return figure
+
+
+def check_figure(outputs: Outputs, table: xr.Dataset, marked: Sequence[int]) -> Drawing:
+    """Return a figure of measured against predicted values, and of residuals by ticket, with a row for each output.
+
+    Orange rings show the runs with ``marked`` tickets.
+    """
+    names, tickets = table["output"].values.tolist(), table["ticket"].values
+    figure, grid = figure_of(len(names), 2, (4.6, 3.0))
+    rings: Any = {"marker": "o", "linestyle": "none", "markersize": 9, "markerfacecolor": "none", "markeredgecolor": ORANGE}
+    with styled():
+        for (left, right), name in zip(grid, names, strict=True):
+            row, label = table.sel(output=name), plain(outputs.label(name))
+            value, mean, sd, residual = (row[part].values for part in ("value", "mean", "sd", "residual"))
+            is_marked = np.isin(tickets, marked)
+            left.errorbar(mean, value, xerr=1.96 * sd, fmt="o", color=figures.BLUE, markersize=4, elinewidth=pen(0.7), label="95% interval")
+            left.plot(mean[is_marked], value[is_marked], label="least expected", **rings)
+            left.axline((np.nanmean(value), np.nanmean(value)), slope=1, color="black", linewidth=pen(0.7), label="as predicted")
+            left.set(xlabel=f"{label} predicted from the other runs", ylabel=f"{label} measured")
+            right.plot(tickets, residual, "o", color=figures.BLUE, markersize=4)
+            right.plot(tickets[is_marked], residual[is_marked], **rings)
+            for bound in (-1.96, 0.0, 1.96):
+                right.axhline(bound, color="black", linewidth=pen(0.7), linestyle="--" if bound else "-")
+            right.set(xlabel="ticket", ylabel=f"residual of {label} / deviation")
+            right.xaxis.set_major_locator(MaxNLocator(integer=True))
+        figures.place_legend(figure.axes)
     return figure
 
 

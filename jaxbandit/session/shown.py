@@ -141,26 +141,35 @@ class Shown:
                 rewards = sign * drawn
         return rewards, holds
 
+    def in_units(self, number: int, means: np.ndarray, deviations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return mean and deviation ``[m]`` of an output in its own units, from those ``[K, m]`` of its averaged models."""
+        standard, weights, sign = self.standard, self.averages[number].weights, self.outputs.objective.sign
+        each, spread = standard.scale[number] * means, standard.scale[number] * deviations
+        each, spread = each + standard.location[number], np.maximum(spread, np.finfo(np.float64).tiny)
+        mean = weights @ each
+        sd = np.sqrt(weights @ (np.square(spread) + np.square(each - mean)))
+        # The bend makes both sides of a deviation unequal, so take half of their distance.
+        if number == 0 and standard.bend is not None:
+            above, mean, below = (sign * standard.straightened(sign * mean + side * sd) for side in (1, 0, -1))
+            sd = np.abs(above - below) / 2
+        return mean, sd
+
     def _each(self, points: np.ndarray) -> Believed:
         """Return means, deviations ``[n, M]`` and constraints' probabilities ``[n - 1, M]``."""
         # SciPy comes with JAX. It is imported here because start-up should not pay for it.
         from scipy.special import ndtr
 
-        outputs, standard, sign = self.outputs, self.standard, self.outputs.objective.sign
+        outputs, standard = self.outputs, self.standard
         means, deviations, holds = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
         for number, average in enumerate(self.averages):
-            each, spread = (standard.scale[number] * table for table in average.at(points))  # [K, M]
-            each, spread = each + standard.location[number], np.maximum(spread, np.finfo(np.float64).tiny)
-            mean = average.weights @ each
-            sd = np.sqrt(average.weights @ (np.square(spread) + np.square(each - mean)))
+            each, spread = average.at(points)  # [K, M]
+            mean, sd = self.in_units(number, each, spread)
             if number:
+                each = standard.scale[number] * each + standard.location[number]
+                spread = np.maximum(standard.scale[number] * spread, np.finfo(np.float64).tiny)
                 bounds = dict(outputs.constraints[number - 1].sides)
                 low, high = -bounds.get(-1, np.inf), bounds.get(1, np.inf)
                 holds.append(np.clip(average.weights @ (ndtr((high - each) / spread) - ndtr((low - each) / spread)), 0, 1))
-            # The bend makes both sides of a deviation unequal, so take half of their distance.
-            elif standard.bend is not None:
-                above, mean, below = (sign * standard.straightened(sign * mean + side * sd) for side in (1, 0, -1))
-                sd = np.abs(above - below) / 2
             means.append(mean)
             deviations.append(sd)
         return np.stack(means), np.stack(deviations), np.reshape(holds, (len(means) - 1, len(points)))

@@ -19,6 +19,7 @@ from jaxbandit.core.text import html_fields
 from jaxbandit.domains import Box
 from jaxbandit.host.files import prepare_file, write_whole
 from jaxbandit.session.axes import Place
+from jaxbandit.session.checks import ModelCheck, checked_model
 from jaxbandit.session.history import FAILURE
 from jaxbandit.session.journal import Event, Journal, SessionError
 from jaxbandit.session.replay import State, Ticket
@@ -222,6 +223,20 @@ class Reading:
             best = self._best_known(probability).index
             assert best is not None
             return settlement(state.believed, state.space, best, state.unfit, float(within), draws)
+
+    def check(self) -> ModelCheck:
+        """Return whether the model predicts what was measured, and which values look mistaken.
+
+        Every value is predicted from all others by the belief that :meth:`belief` shows. Likely mistakes among the latest 128 values of
+        every output are looked for: another unit or sign, exchanged columns, a drift in the order of the tickets, and a stated model that
+        does not fit. In a session without a mistake a false alarm has a probability of at most 5%, as far as its functions are like draws
+        of its model.
+
+        Raises:
+          SessionError: when no output has five values yet, and when the model's noise differs between points.
+        """
+        with self._current() as state:
+            return checked_model(state)
 
     def _best_known(self, probability: float = 0.5, *, anywhere: bool = False) -> Recommendation:
         """Return the best measured point, or the best numbered point ``anywhere``."""

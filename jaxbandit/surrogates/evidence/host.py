@@ -394,6 +394,17 @@ class Averaged(NamedTuple):
         return generator.permutation(np.concatenate(drawn))
 
 
+def covariances(kernel: Kernel, points: np.ndarray) -> np.ndarray:
+    """Return the covariances ``[n, n]`` of points in float64.
+
+    Points are padded to 64 or a power of two, so that few programs are compiled.
+    """
+    size = max(64, 1 << (len(points) - 1).bit_length())
+    with jax.enable_x64(True):
+        matrix = _matrix(with_arrays(kernel), np.pad(points, ((0, size - len(points)), (0, 0)), mode="edge"))
+        return np.asarray(matrix)[: len(points), : len(points)]
+
+
 def averaged(
     kernels: Sequence[Kernel],
     points: np.ndarray,

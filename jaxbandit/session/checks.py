@@ -1,0 +1,289 @@
+"""Check of a session: whether its model predicts what was measured, and which values look mistaken."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from jaxbandit.core.doors import either
+from jaxbandit.core.text import aligned, html_table
+from jaxbandit.session import mistakes
+from jaxbandit.session.journal import SessionError
+from jaxbandit.session.models import for_each, standardised
+from jaxbandit.session.quantities import Outputs, readable
+from jaxbandit.session.replay import State
+from jaxbandit.session.shown import Shown
+from jaxbandit.surrogates.evidence.host import covariances
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+    import pandas as pd
+    import xarray as xr
+
+# A check needs this number of values of an output, and looks for mistakes among the latest values of every output.
+FEWEST, LATEST = 5, 128
+# A mistake is shown where it makes the values this many times as likely. Values that look mistaken are more often right than a drift or a
+# stated model that does, because functions with steps and penalties look like that.
+VALUES_LIKELIER, LIKELIER = 100.0, 20.0
+# Mistaken values are looked for one after the other, up to this number.
+MOST = 3
+LEVELS = (0.8, 0.95)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ModelCheck:
+    """Whether the model of a session predicts its values, and which values look mistaken.
+
+    Attributes:
+      flags: sentences about likely mistakes, each with tickets and advice; none where no mistake was found.
+      table: dataset over ``output`` and ``ticket`` of ``value``, of ``mean`` and ``sd`` of its prediction from all other values, of the
+        ``residual`` in these deviations, and of the ``probability`` of a smaller value; NaN without a value.
+      inside: by output, the shares of values in the central 80% and 95% of their predictions.
+      least_expected: the tickets of the three least expected runs, the least expected first.
+      drift: by output, the estimated change from the first to the last value at equal points, in the output's units.
+      outputs: the outputs of the session.
+    """
+
+    flags: tuple[str, ...]
+    table: xr.Dataset
+    inside: dict[str, tuple[float, ...]]
+    least_expected: tuple[int, ...]
+    drift: dict[str, float]
+    outputs: Outputs = dataclasses.field(repr=False)
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """Return the table as rows of pandas, one for each value."""
+        return self.table.to_dataframe().dropna(subset="value").reset_index()
+
+    def plot(self) -> matplotlib.figure.Figure:
+        """Return a figure of measured against predicted values, and of residuals by ticket."""
+        # Matplotlib is slow to load.
+        from jaxbandit.session.figures import check_figure
+
+        return check_figure(self.outputs, self.table, self.least_expected)
+
+    def rows(self) -> list[list[str]]:
+        """Return a row of text for each output, below a row of headings."""
+        found = [["output", "values", "inside 80%", "inside 95%", "drift, first to last"]]
+        for name, (inner, outer) in self.inside.items():
+            count = int(np.isfinite(self.table["value"].sel(output=name)).sum())
+            found.append([name, str(count), f"{inner:.0%}", f"{outer:.0%}", readable(float(f"{self.drift[name]:.3g}"))])
+        return found
+
+    def __str__(self) -> str:
+        said = [f"- {flag}" for flag in self.flags] or ["No mistake was found."]
+        least = f"The least expected runs are tickets {', '.join(map(str, self.least_expected))}."
+        return "\n".join([*said, "", aligned(self.rows()), "", least])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Return the flags as a list, and a table with a row for each output."""
+        from html import escape
+
+        head, *body = self.rows()
+        said = "".join(f"<li>{escape(flag)}</li>" for flag in self.flags) or "<li>No mistake was found.</li>"
+        least = f"Least expected runs: tickets {', '.join(map(str, self.least_expected))}"
+        return f"<ul>{said}</ul>{html_table(head, body, caption=least)}"
+
+
+class Values(NamedTuple):
+    """Values of one output by ticket, and the points where they were measured."""
+
+    name: str
+    tickets: np.ndarray
+    indices: np.ndarray
+    values: np.ndarray
+
+
+def checked_model(state: State) -> ModelCheck:
+    """Return the check of a session's state."""
+    # Both are slow to load.
+    import xarray as xr
+    from scipy.special import log_ndtr, ndtr
+
+    outputs = state.specification.outputs
+    told = [
+        Values(name, *(np.asarray(column) for column in zip(*rows, strict=True)))
+        for name in outputs.names
+        if len(rows := [(n, one.ticket.index, one.values[name]) for n, one in state.records.items() if name in one.values]) >= FEWEST
+    ]
+    if not told:
+        most = max(sum(name in one.values for one in state.records.values()) for name in outputs.names)
+        raise SessionError(f"check: needs at least {FEWEST} values of an output, and {most} have been told; tell more of them first")
+    if np.ndim(state.model.noise_variance) and np.size(state.model.noise_variance) != len(outputs.names):
+        raise SessionError("check: needs noise that is the same at all points, and the model has a table of noise over them")
+    shown, tickets = state.believed, np.asarray([*state.records])
+    columns = {name: np.full((len(told), len(tickets)), np.nan) for name in ("value", "mean", "sd", "residual", "probability")}
+    tails = np.full(len(tickets), np.inf)
+    for row, one in enumerate(told):
+        number, at = outputs.names.index(one.name), np.searchsorted(tickets, one.tickets)
+        means, deviations, seen = left_out(shown, number, one)
+        away, weights = (seen - means) / deviations, shown.averages[number].weights
+        mean, sd = shown.in_units(number, means, deviations)
+        smaller = weights @ ndtr(away)
+        for name, column in zip(columns, (one.values, mean, sd, (one.values - mean) / sd, smaller), strict=True):
+            columns[name][row, at] = column
+        tail = np.log(weights)[:, None] + np.minimum(log_ndtr(away), log_ndtr(-away))
+        tails[at] = np.minimum(tails[at], mistakes.summed(tail))
+    names = [one.name for one in told]
+    table = xr.Dataset(
+        {name: (("output", "ticket"), column) for name, column in columns.items()}, coords={"output": names, "ticket": tickets}
+    )
+    distances = np.abs(columns["probability"] - 0.5)
+    inside = {
+        name: tuple(float(np.nanmean(np.where(np.isnan(row), np.nan, row <= level / 2))) for level in LEVELS)
+        for name, row in zip(names, distances, strict=True)
+    }
+    flags, drift = flagged(state, shown, told)
+    least = tickets[np.argsort(tails, kind="stable")[: min(3, int(np.isfinite(tails).sum()))]]
+    return ModelCheck(tuple(flags), table, inside, tuple(map(int, least)), drift, outputs)
+
+
+def left_out(shown: Shown, number: int, one: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return means and deviations ``[K, n]`` of every value given all others, and the values ``[n]``, as models see them.
+
+    The deviation is that of a value, with its noise (Rasmussen and Williams 2006, eq. 5.12).
+    """
+    told = [(int(index), {one.name: float(value)}) for index, value in zip(one.indices, one.values, strict=True)]
+    _, _, seen = standardised(shown.outputs, shown.standard, told, [number])
+    average, values, found = shown.averages[number], seen[:, 0], list[tuple[np.ndarray, np.ndarray]]()
+    for kernel, noise in average.models:
+        matrix = covariances(kernel, shown.points[one.indices]) + float(average.data.constant)
+        inverse = np.linalg.inv(matrix + max(float(noise), 1e-10) * np.eye(len(values)))
+        precisions = np.diagonal(inverse)
+        found.append((values - inverse @ values / precisions, 1 / np.sqrt(precisions)))
+    means, deviations = map(np.stack, zip(*found, strict=True))
+    return means, deviations, values
+
+
+def flagged(state: State, shown: Shown, told: Sequence[Values]) -> tuple[list[str], dict[str, float]]:
+    """Return sentences about likely mistakes, and the drift of every output."""
+    names = state.specification.outputs.names
+    told = [Values(one.name, *(column[-LATEST:] for column in one[1:])) for one in told]
+    varied = {one.name: one for one in told if np.ptp(one.values) > 0}
+    pairs = [
+        (one, other)
+        for one, other in itertools.combinations(varied.values(), 2)
+        if len(np.intersect1d(one.tickets, other.tickets)) >= FEWEST
+    ]
+    is_stated = state.shown is None
+    candidates = {name: _candidates(state, shown, names.index(name), one) for name, one in varied.items()}
+
+    def column(one: Values, kept: np.ndarray) -> mistakes.Column:
+        models, location, transforms = candidates[one.name]
+        return mistakes.Column.of(shown.points[one.indices[kept]], one.values[kept], models, location, transforms)
+
+    said, now = list[str](), dict(varied)
+    for _ in range(MOST):
+        found: list[tuple[mistakes.Block, np.ndarray, tuple[str, ...]]] = []
+        for one in now.values():
+            found.append((mistakes.wrong_unit(column(one, np.ones(len(one.values), bool))), one.tickets, (one.name,)))
+        for first, second in pairs:
+            one, other = now[first.name], now[second.name]
+            both = [np.isin(a.tickets, b.tickets) for a, b in ((one, other), (other, one))]
+            block = mistakes.exchanged(column(one, both[0]), column(other, both[1]))
+            found.append((block, one.tickets[both[0]], (one.name, other.name)))
+        block, tickets, which = max(found, key=lambda each: each[0].evidence)
+        wrong = tickets[block.first : block.last + 1]
+        corrected = _corrected(now, which, wrong, block.factor)
+        if block.evidence <= np.log(VALUES_LIKELIER) or not all(_is_among(one, wrong) for one in corrected.values()):
+            break
+        said.append(_unit_in_words(which[0], wrong, block.factor) if len(which) == 1 else _exchange_in_words(which, wrong))
+        now |= corrected
+    drift = dict.fromkeys((one.name for one in told), 0.0)
+    for name, one in now.items():
+        points, (models, location, transforms) = shown.points[one.indices], candidates[name]
+        # A trend along an axis is none in time.
+        whole = mistakes.Column.of(points, one.values, models, None, transforms, trend=points)
+        evidence, drift[name] = whole.drift() if whole.freedom >= FEWEST - 1 else (-np.inf, 0.0)
+        if evidence > np.log(LIKELIER):
+            said.append(_drift_in_words(name, one.tickets, drift[name]))
+        if is_stated:
+            kernel, noise, _ = models[0]
+            evidence, part, factor = mistakes.misstated(points, one.values, kernel, noise, location)
+            if evidence > np.log(LIKELIER):
+                said.append(_model_in_words(name, one.tickets, part, factor))
+    return said, drift
+
+
+def _candidates(state: State, shown: Shown, number: int, one: Values) -> tuple[list[mistakes.Candidate], float | None, list[Any]]:
+    """Return the models that may have made an output's values, the values' location, and the transforms of values."""
+    average, standard = shown.averages[number], shown.standard
+    models = [(kernel, float(noise), float(weight)) for (kernel, noise), weight in zip(average.models, average.weights, strict=True)]
+    if state.shown is None:
+        [(kernel, noise, _)] = models
+        models = [(kernel, noise, 0.5), *((*one[:2], one[2] / 2) for one in mistakes.misstatements(kernel, noise).values())]
+        return models, standard.location[number] if state.standard is None else None, [mistakes.PLAIN]
+    sign = state.specification.outputs.objective.sign
+    own = for_each("kernel", state.specification.first[0], state.specification.outputs, standard)[number]
+    transforms = [mistakes.PLAIN]
+    for side in (1, -1):
+        transforms += [mistakes.logarithmic(side)] if np.all(side * one.values > 0) else []
+    if number == 0 and standard.bend is not None:
+        transforms.append((lambda values: standard.bent(sign * values), lambda values: standard.log_slope(sign * values)))
+    return mistakes.around([models[0][0], own], shown.points[one.indices], models), None, transforms
+
+
+def _corrected(now: dict[str, Values], which: tuple[str, ...], wrong: np.ndarray, factor: float) -> dict[str, Values]:
+    """Return the outputs of a mistake with the values that were meant."""
+    if len(which) == 1:
+        [one] = (now[name] for name in which)
+        return {one.name: one._replace(values=np.where(np.isin(one.tickets, wrong), one.values / factor, one.values))}
+    one, other = (now[name] for name in which)
+    at = [np.flatnonzero(np.isin(each.tickets, wrong)) for each in (one, other)]
+    values, others = one.values.copy(), other.values.copy()
+    values[at[0]], others[at[1]] = other.values[at[1]], one.values[at[0]]
+    return {one.name: one._replace(values=values), other.name: other._replace(values=others)}
+
+
+def _is_among(one: Values, tickets: np.ndarray) -> bool:
+    """Return whether values of some tickets are within the range of the others, or within another range of it."""
+    some = np.isin(one.tickets, tickets)
+    low, high = np.min(one.values[~some], initial=np.inf), np.max(one.values[~some], initial=-np.inf)
+    return bool(np.all(some) or np.all(np.abs(one.values[some] - (low + high) / 2) <= 1.5 * (high - low)))
+
+
+def _of_tickets(tickets: np.ndarray) -> str:
+    """Return which tickets, such as ``"ticket 3"`` or ``"tickets 3 to 7"``."""
+    return f"ticket {tickets[0]}" if len(tickets) == 1 else f"tickets {tickets[0]} to {tickets[-1]}"
+
+
+def _again() -> str:
+    return either("tell(..., correct=True)", "session tell with --correct")
+
+
+def _unit_in_words(name: str, tickets: np.ndarray, factor: float) -> str:
+    one = len(tickets) == 1
+    if factor < 0:
+        mistake, cause = "the wrong sign", "the sign"
+    else:
+        mistake, cause = f"a value {factor:g} times too large" if factor > 1 else f"a value {1 / factor:g} times too small", "the unit"
+        mistake = mistake if one else mistake.replace("a value", "values")
+    subject = f"{name} of {_of_tickets(tickets)} {'seems' if one else 'seem'} to have {mistake} beside the other values"
+    return f"{subject}; check {cause}, and correct {'it' if one else 'them'} by {_again()}."
+
+
+def _exchange_in_words(names: tuple[str, ...], tickets: np.ndarray) -> str:
+    return f"{names[0]} and {names[1]} of {_of_tickets(tickets)} seem to be exchanged; check the columns, and correct them by {_again()}."
+
+
+def _drift_in_words(name: str, tickets: np.ndarray, size: float) -> str:
+    where = f"from ticket {tickets[0]} to ticket {tickets[-1]}"
+    change = f"{'rise' if size > 0 else 'fall'} by about {abs(size):.3g}"
+    advice = f"measure the point of ticket {tickets[0]} again, and calibrate the instrument if the value has changed"
+    return f"Values of {name} at equal points {change} {where}; {advice}."
+
+
+def _model_in_words(name: str, tickets: np.ndarray, part: str, factor: float) -> str:
+    where = f"values of {name} of {_of_tickets(tickets)}"
+    if part == "length_scale":
+        words = f"{'longer' if factor > 1 else 'shorter'} length-scales, by a factor of about {max(factor, 1 / factor):.3g}"
+    else:
+        words = f"{'more' if factor > 1 else 'less'} noise, by a factor of about {max(factor, 1 / factor):.3g} of its variance"
+    advice = either("leave the model out of Session.create", "leave the model out of the session's file")
+    return f"The model does not fit the {where}, which suggest {words}; state that in another session, or {advice} to have it fitted."

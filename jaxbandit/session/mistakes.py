@@ -1,0 +1,242 @@
+"""Evidence that values of an experiment, or its model, are mistaken.
+
+A mistake is a hypothesis about values. Its evidence is the logarithm of a Bayes factor: the density of the values under the mistake,
+averaged over its sizes and places, divided by the density without it. Without a mistake a Bayes factor reaches ``N / p`` with a probability
+of at most ``p / N`` (Markov's inequality), whatever points an algorithm chose. Hence ``N`` hypotheses raise a false alarm with a
+probability of at most ``p``, as far as the model is right.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
+
+import jax
+import numpy as np
+
+from jaxbandit.kernels import Kernel
+from jaxbandit.surrogates.evidence.fitting import paths, with_arrays
+from jaxbandit.surrogates.evidence.host import covariances
+
+# A value may have been told as this multiple of the measured one.
+FACTORS = (10.0, 100.0, 1000.0, 0.1, 0.01, 0.001, -1.0)
+# Fitted models may be wrong by these factors on length-scales, and by any of these shares of noise.
+LENGTHS, SHARES = (1 / 3, 1.0, 3.0), (1e-4, 1e-2, 0.1, 0.5)
+# A stated model may be wrong by these factors.
+STATED = {"length_scale": (1 / 5, 1 / 3, 1 / 2, 2.0, 3.0, 5.0), "noise_variance": (0.01, 0.1, 10.0, 100.0)}
+# The noise variance is at least this share of the variance, because of rounding.
+LEAST = 1e-6
+
+Transform: TypeAlias = tuple[Callable[[np.ndarray], np.ndarray], Callable[[np.ndarray], np.ndarray]]
+"""A function of values, NaN where it is not defined, and the logarithm of its derivative."""
+PLAIN: Transform = (lambda values: values, np.zeros_like)
+Candidate: TypeAlias = tuple[Kernel, float, float]
+"""A kernel, a noise variance, and a weight."""
+
+
+def logarithmic(sign: float) -> Transform:
+    """Return the logarithm of values of one sign."""
+
+    def of(values: np.ndarray) -> np.ndarray:
+        return np.log(np.where(sign * values > 0, sign * values, np.nan))
+
+    return of, lambda values: -of(values)
+
+
+def around(kernels: Sequence[Kernel], points: np.ndarray, candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return candidates, of half of the weight, and models that differ from kernels in length-scales and noise."""
+    grid = list[tuple[Kernel, float]]()
+    for kernel in kernels:
+        variance = float(np.mean(np.diagonal(covariances(kernel, points))))
+        grid += [(longer(kernel, length), share * variance) for length in LENGTHS for share in SHARES]
+    return [*((kernel, noise, weight / 2) for kernel, noise, weight in candidates), *((*pair, 0.5 / len(grid)) for pair in grid)]
+
+
+def longer(kernel: Kernel, factor: float) -> Kernel:
+    """Return a kernel with longer length-scales."""
+    own = with_arrays(kernel)
+    leaves = [leaf * factor if path.endswith("length_scale") else leaf for path, leaf in zip(paths(own), jax.tree.leaves(own), strict=True)]
+    changed: Kernel = jax.tree.unflatten(jax.tree.structure(own), leaves)
+    return changed
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """Values of one output, and the models that may have made them.
+
+    Attributes:
+      values: ``[n]`` in the order of their tickets.
+      inverses: ``[K, n, n]`` inverse covariance under every model, of contrasts where location and scale are unknown.
+      constants: ``[K]`` logarithm of every model's weight and determinant.
+      variances: ``[K]`` variance of the functions of every model.
+      location: prior mean of the values, ``None`` where location and scale are unknown.
+      freedom: number of contrasts.
+      transforms: functions of values; any of them may be a draw of a GP.
+    """
+
+    values: np.ndarray
+    inverses: np.ndarray
+    constants: np.ndarray
+    variances: np.ndarray
+    location: float | None
+    freedom: int
+    transforms: Sequence[Transform]
+
+    @classmethod
+    def of(
+        cls,
+        points: np.ndarray,
+        values: np.ndarray,
+        candidates: Sequence[Candidate],
+        location: float | None,
+        transforms: Sequence[Transform] = (PLAIN,),
+        trend: np.ndarray | None = None,
+    ) -> Column:
+        """Return the column of values ``[n]`` at ``points [n, d]``.
+
+        An unknown location may depend on the point by an unknown linear ``trend [n, t]``.
+        """
+        known = np.ones((len(points), 1)) if trend is None else np.insert(trend, 0, 1, axis=1)
+        basis, sizes, _ = np.linalg.svd(known, full_matrices=False)
+        basis = basis[:, sizes > LEAST * sizes[0]]
+        inverses, constants, variances = list[np.ndarray](), list[float](), list[float]()
+        for kernel, noise, weight in candidates:
+            matrix = covariances(kernel, points)
+            variances.append(float(np.mean(np.diagonal(matrix))))
+            matrix = matrix + max(noise, LEAST * variances[-1]) * np.eye(len(points))
+            inverse = np.linalg.inv(matrix)
+            constant = np.log(weight) - np.linalg.slogdet(matrix)[1] / 2
+            if location is None:
+                # This is the density of contrasts (Rasmussen and Williams 2006, eq. 2.45).
+                along = inverse @ basis
+                inverse = inverse - along @ np.linalg.solve(basis.T @ along, along.T)
+                constant -= np.linalg.slogdet(basis.T @ along)[1] / 2
+            inverses.append((inverse + inverse.T) / 2)
+            constants.append(constant)
+        return cls(
+            values, np.stack(inverses), np.asarray(constants), np.asarray(variances), location, len(points) - basis.shape[1], transforms
+        )
+
+    def terms(self, squares: np.ndarray) -> np.ndarray:
+        """Return log densities ``[K, ...]`` under every model from squared distances ``[K, ...]``; scales have density ``1 / s``."""
+        logs = -squares / 2 if self.location is not None else -self.freedom / 2 * np.log(squares)
+        return self.constants.reshape(-1, *(1,) * (squares.ndim - 1)) + logs
+
+    def seen(self) -> list[tuple[Transform, np.ndarray, np.ndarray, float]]:
+        """Return every transform that is defined, with centred values ``[n]``, squared distances ``[K]`` and the log slope."""
+        found = []
+        for transform in self.transforms:
+            counted = transform[0](self.values)
+            if np.all(np.isfinite(counted)):
+                counted = counted - (np.median(counted) if self.location is None else self.location)
+                squares = np.einsum("kij,i,j->k", self.inverses, counted, counted)
+                # Rounding leaves about this much of values that a trend explains.
+                squares = np.maximum(squares, LEAST**2 * np.sum(np.square(counted)) / self.variances)
+                found.append((transform, counted, squares, float(np.sum(transform[1](self.values)))))
+        return found
+
+    def healthy(self) -> float:
+        """Return the log density of the values."""
+        seen = self.seen()
+        return float(summed(np.stack([slope + summed(self.terms(squares)) for _, _, squares, slope in seen])) - np.log(len(seen)))
+
+    def changed(self, others: np.ndarray) -> np.ndarray:
+        """Return log densities ``[n, n]`` with ``others [n]`` in the place of the values of a block.
+
+        A block is given by its first and its last number; there is no density where the last is before the first.
+        """
+        found, seen = list[np.ndarray](), self.seen()
+        for (value_of, slope_of), counted, squares, slope in seen:
+            change = value_of(others) - value_of(self.values)
+            undefined, change = np.isnan(change), np.nan_to_num(change)
+            # Sums over a block are differences of sums from the first number on.
+            linear = _cumulated(change * np.einsum("kij,j->ki", self.inverses, counted), 1)
+            square = _cumulated(_cumulated(change[:, None] * change * self.inverses, 1), 2)
+            slopes = _cumulated(np.nan_to_num(slope_of(others) - slope_of(self.values)), 0)
+            holes, ends = _cumulated(undefined.astype(int), 0), np.einsum("kii->ki", square)
+            moved = ends[:, None, 1:] + ends[:, :-1, None] - 2 * square[:, :-1, 1:] + 2 * (linear[:, None, 1:] - linear[:, :-1, None])
+            distances = np.maximum(squares[:, None, None] + moved, LEAST * squares[:, None, None])
+            table = slope + slopes[None, 1:] - slopes[:-1, None] + summed(self.terms(distances))
+            found.append(np.where(holes[None, 1:] > holes[:-1, None], -np.inf, table))
+        table = np.where(np.tri(len(others), dtype=bool).T, summed(np.stack(found)) - np.log(len(seen)), -np.inf)
+        if self.location is None:
+            # Where location and scale are unknown a change of all values cannot be seen.
+            table[0, -1] = -np.inf
+        return table
+
+    def drift(self) -> tuple[float, float]:
+        """Return evidence of a drift, and the change from the first to the last value.
+
+        The change has the deviation of the functions as its prior deviation.
+        """
+        ramp, logs, size = np.linspace(-0.5, 0.5, len(self.values)), list[float](), 0.0
+        steep, seen = np.einsum("kij,i,j->k", self.inverses, ramp, ramp), self.seen()
+        share = self.variances / (1 + self.variances * steep)
+        for number, (_, counted, squares, slope) in enumerate(seen):
+            along = np.einsum("kij,i,j->k", self.inverses, ramp, counted)
+            terms = self.terms(np.maximum(squares - share * np.square(along), LEAST * squares)) - np.log1p(self.variances * steep) / 2
+            logs.append(slope + float(summed(terms)))
+            if number == 0:
+                size = float(np.exp(terms - summed(terms)) @ (share * along))
+        return float(summed(np.asarray(logs)) - np.log(len(seen))) - self.healthy(), size
+
+
+class Block(NamedTuple):
+    """Mistaken values of an output, from a first to a last number, with the evidence for such mistakes."""
+
+    evidence: float
+    first: int
+    last: int
+    factor: float = 1.0
+
+
+def wrong_unit(column: Column) -> Block:
+    """Return the likeliest values that were told in another unit, or with another sign."""
+    first, last = np.indices((len(column.values),) * 2)
+    tables = [column.changed(column.values / factor) - (last - first + 1) * np.log(abs(factor)) for factor in FACTORS]
+    return _best(np.stack(tables) - np.log(len(FACTORS)), column.healthy())
+
+
+def exchanged(one: Column, other: Column) -> Block:
+    """Return the likeliest rows of two columns, which have the same rows, whose values are exchanged."""
+    table = one.changed(other.values) + other.changed(one.values)
+    return _best(table[None], one.healthy() + other.healthy())
+
+
+def misstatements(kernel: Kernel, noise: float) -> dict[tuple[str, float], Candidate]:
+    """Return models in the place of a stated one, by the hyper-parameter that is wrong and the factor, all of the same weight."""
+    named = [(name, factor) for name, factors in STATED.items() for factor in factors]
+    return {
+        (name, factor): (longer(kernel, factor), noise, 1 / len(named))
+        if name == "length_scale"
+        else (kernel, noise * factor, 1 / len(named))
+        for name, factor in named
+    }
+
+
+def misstated(points: np.ndarray, values: np.ndarray, kernel: Kernel, noise: float, location: float | None) -> tuple[float, str, float]:
+    """Return evidence that a stated model is wrong, by which hyper-parameter, and by which factor."""
+    others = misstatements(kernel, noise)
+    logs = np.asarray([Column.of(points, values, [one], location).healthy() for one in [(kernel, noise, 1.0), *others.values()]])
+    return float(summed(logs[1:]) - logs[0]), *list(others)[int(np.argmax(logs[1:]))]
+
+
+def summed(logarithms: np.ndarray) -> np.ndarray:
+    """Return the logarithm of a sum of exponentials over the first axis."""
+    largest = np.maximum(np.max(logarithms, axis=0), -1e300)
+    added: np.ndarray = np.log(np.maximum(np.sum(np.exp(logarithms - largest), axis=0), 1e-300)) + largest
+    return added
+
+
+def _best(tables: np.ndarray, healthy: float) -> Block:
+    """Return the likeliest block of tables ``[F, n, n]``; half of the prior weight is that of single values."""
+    size = tables.shape[-1]
+    logs = tables + np.where(np.eye(size, dtype=bool), np.log(0.5 / size), np.log(1 / (size * (size - 1))))
+    number, first, last = map(int, np.unravel_index(int(np.argmax(logs)), logs.shape))
+    return Block(float(summed(logs.ravel())) - healthy, first, last, FACTORS[number])
+
+
+def _cumulated(table: np.ndarray, axis: int) -> np.ndarray:
+    """Return sums of entries along an axis before each place, from 0 entries to all."""
+    return np.insert(np.cumsum(table, axis=axis), 0, 0, axis=axis)
