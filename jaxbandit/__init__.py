@@ -56,8 +56,8 @@ LATER = {
     " regret regret_and_violation replay",
     "optuna": "Sampler export",
     "report": "comparison html plots session statistics style tables watching",
-    "session": "Axis CannotRecord DamagedSession DeclaredInfeasible Model Optimised Recommendation Session SessionError SessionInUse"
-    " Settled Settlement Specification Ticket optimise read_toml",
+    "session": "Axis CannotRecord DamagedSession DeclaredInfeasible Model ModelCheck Optimised Recommendation Session SessionError"
+    " SessionInUse Settled Settlement Specification Ticket optimise read_toml",
     "study": "BatchFailed CannotWrite CheckpointMismatch DirectoryInUse ExistingOutput HeldDirectory Keep Model Parser Plan Policy Progress"
     " Reporter Run Study TaskFailed WorkerMismatch WorkersLost audit compile_quickly connected ended flags_in_words forget from_table"
     " from_toml grid hold_directory interrupted made_before make_plan own_algorithm prepare_directory prepare_file read_results rerun"

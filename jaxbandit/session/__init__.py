@@ -6,6 +6,7 @@ Sessions need the ``study`` extra (``pip install "jaxbandit[study]"``).
 """
 
 from jaxbandit.session.axes import Axis
+from jaxbandit.session.checks import ModelCheck
 from jaxbandit.session.journal import CannotRecord, DamagedSession, SessionError, SessionInUse
 from jaxbandit.session.optimised import Optimised, optimise
 from jaxbandit.session.replay import Ticket
@@ -20,6 +21,7 @@ __all__ = [
     "DamagedSession",
     "DeclaredInfeasible",
     "Model",
+    "ModelCheck",
     "Optimised",
     "Recommendation",
     "Session",

@@ -1,4 +1,4 @@
-"""Check of a session: whether its model predicts what was measured, and which values look mistaken."""
+"""Check of a session by predictions of left-out values and by evidence of mistakes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LEVELS = (0.8, 0.95)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ModelCheck:
-    """Whether the model of a session predicts its values, and which values look mistaken.
+    """Return value of ``Session.check``: predictions of left-out values, and likely mistakes.
 
     Attributes:
       flags: sentences about likely mistakes, each with tickets and advice; none where no mistake was found.
@@ -115,7 +115,7 @@ def checked_model(state: State) -> ModelCheck:
     if not told:
         most = max(sum(name in one.values for one in state.records.values()) for name in outputs.names)
         raise SessionError(f"check: needs at least {FEWEST} values of an output, and {most} have been told; tell more of them first")
-    if np.ndim(state.model.noise_variance) and np.size(state.model.noise_variance) != len(outputs.names):
+    if np.ndim(state.model.noise_variance) and np.size(state.model.noise_variance) != len(state.modelled.outputs.names):
         raise SessionError("check: needs noise that is the same at all points, and the model has a table of noise over them")
     shown, tickets = state.believed, np.asarray([*state.records])
     columns = {name: np.full((len(told), len(tickets)), np.nan) for name in ("value", "mean", "sd", "residual", "probability")}

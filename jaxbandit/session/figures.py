@@ -13,6 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from jaxbandit.domains import Box, Domain
 from jaxbandit.host import figures
 from jaxbandit.host.figures import CROSS, ORANGE, Drawing, Ground, Quantity, figure_of, pen, plain, styled
+from jaxbandit.numerics.intervals import NORMAL_95
 from jaxbandit.session.axes import Space
 from jaxbandit.session.quantities import Outputs, readable
 
@@ -125,13 +126,15 @@ def check_figure(outputs: Outputs, table: xr.Dataset, marked: Sequence[int]) -> 
             row, label = table.sel(output=name), plain(outputs.label(name))
             value, mean, sd, residual = (row[part].values for part in ("value", "mean", "sd", "residual"))
             is_marked = np.isin(tickets, marked)
-            left.errorbar(mean, value, xerr=1.96 * sd, fmt="o", color=figures.BLUE, markersize=4, elinewidth=pen(0.7), label="95% interval")
+            left.errorbar(
+                mean, value, xerr=NORMAL_95 * sd, fmt="o", color=figures.BLUE, markersize=4, elinewidth=pen(0.7), label="95% interval"
+            )
             left.plot(mean[is_marked], value[is_marked], label="least expected", **rings)
             left.axline((np.nanmean(value), np.nanmean(value)), slope=1, color="black", linewidth=pen(0.7), label="as predicted")
             left.set(xlabel=f"{label} predicted from the other runs", ylabel=f"{label} measured")
             right.plot(tickets, residual, "o", color=figures.BLUE, markersize=4)
             right.plot(tickets[is_marked], residual[is_marked], **rings)
-            for bound in (-1.96, 0.0, 1.96):
+            for bound in (-NORMAL_95, 0.0, NORMAL_95):
                 right.axhline(bound, color="black", linewidth=pen(0.7), linestyle="--" if bound else "-")
             right.set(xlabel="ticket", ylabel=f"residual of {label} / deviation")
             right.xaxis.set_major_locator(MaxNLocator(integer=True))
