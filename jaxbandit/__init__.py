@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from jaxbandit.results.citations import cite as cite
     from jaxbandit.session import Session as Session
     from jaxbandit.session import Settled as Settled
+    from jaxbandit.session import forecast as forecast
     from jaxbandit.session import optimise as optimise
     from jaxbandit.session import optuna as optuna
 
@@ -56,15 +57,18 @@ LATER = {
     " regret regret_and_violation replay",
     "optuna": "Sampler export",
     "report": "comparison html plots session statistics style tables watching",
-    "session": "Axis CannotRecord DamagedSession DeclaredInfeasible Model ModelCheck Optimised Recommendation Session SessionError"
-    " SessionInUse Settled Settlement Specification Ticket optimise read_toml",
+    "session": "Axis CannotRecord DamagedSession DeclaredInfeasible Forecast Model ModelCheck Optimised Recommendation Session"
+    " SessionError SessionInUse Settled Settlement Specification Ticket forecast optimise read_toml",
     "study": "BatchFailed CannotWrite CheckpointMismatch DirectoryInUse ExistingOutput HeldDirectory Keep Model Parser Plan Policy Progress"
     " Reporter Run Study TaskFailed WorkerMismatch WorkersLost audit compile_quickly connected ended flags_in_words forget from_table"
     " from_toml grid hold_directory interrupted made_before make_plan own_algorithm prepare_directory prepare_file read_results rerun"
     " run_study spread sweeps_without_effect to_dataframe tune use_all_cores write_results write_whole",
     "testing": "check_algorithm check_delay check_kernel check_plot check_policy check_problem",
 }
-FROM = dict.fromkeys(("Session", "Settled", "optimise"), "session") | {"cite": "results.citations", "compare": "report.comparison"}
+FROM = dict.fromkeys(("Session", "Settled", "forecast", "optimise"), "session") | {
+    "cite": "results.citations",
+    "compare": "report.comparison",
+}
 __dir__ = [*__all__, *FROM, *LATER].copy
 WITHIN = {module.__name__.rpartition(".")[2]: module.__all__ for module in (kernels, delays, problems, domains, estimators)}
 WITHIN |= {module: names.split() for module, names in LATER.items()}

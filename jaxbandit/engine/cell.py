@@ -184,7 +184,7 @@ def check_run(
                 " box; make it by problems.from_functions on points of the box, such as domain.sobol(4096, 0)"
             )
     on_box = isinstance(problem.domain, Box)
-    initial.validate("initial", None, None if on_box and initial.indices is None else size, axes)
+    initial.validate("initial", problem.outputs, None if on_box and initial.indices is None else size, axes)
     (INFORMED | nothing)("informed", informed)
     if isinstance(informed, Declared):
         if on_box:

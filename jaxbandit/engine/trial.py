@@ -12,7 +12,7 @@ import numpy as np
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Observation
 from jaxbandit.core import checks
 from jaxbandit.core.declare import Array, Declared, Key, Table, checked, in_range
-from jaxbandit.core.fields import how_many_points, points, positive, whole
+from jaxbandit.core.fields import finite_numbers, how_many_points, points, positive, whole
 from jaxbandit.core.keys import Stream, round_key, stream_key
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.status import Status, healthy
@@ -43,6 +43,7 @@ class InitialDesign(Declared):
       counted: whether metrics count these observations, as the first ``n`` of ``n + T``.
       repeated_within: distance of the last random point from the first one, as a share of each side of a box, so that values show their
         noise. On a grid the two points are equal. Default ``None``: no point is repeated.
+      values: ``[n, 1 + m]`` measured at ``indices``, the reward first. Default ``None``: each trial observes its own values there.
     """
 
     described: ClassVar[str] = "an initial design, such as InitialDesign(random=3)"
@@ -50,6 +51,7 @@ class InitialDesign(Declared):
     random: Annotated[int, how_many_points(0)] = static(default=0)
     counted: bool = static(default=False)
     repeated_within: Annotated[float, positive] | None = static(default=None)
+    values: Annotated[Table, finite_numbers] | None = None
 
     @property
     def count(self) -> int:
@@ -57,6 +59,12 @@ class InitialDesign(Declared):
         return self.random if self.indices is None else int(np.shape(self.indices)[0])
 
     def _check(self, name: str, outputs: int | None) -> None:
+        if self.values is not None and (self.indices is None or np.shape(self.values)[:1] != np.shape(self.indices)):
+            count = 0 if self.indices is None else len(self.indices)
+            raise checks.InvalidArgument(f"{name}.values: must have a row for each of {count} indices, got {list(np.shape(self.values))}")
+        if self.values is not None and np.shape(self.values)[1:] != (outputs or np.shape(self.values)[-1],):
+            words = f"must have a column for each of the {outputs} functions" if outputs else "must be a table [n, 1 + m]"
+            raise checks.InvalidArgument(f"{name}.values: {words}, got shape {list(np.shape(self.values))}")
         if self.indices is not None and self.random:
             raise checks.InvalidArgument(f"{name}.random: give either indices or how many are random, got {self.random} beside indices")
         if self.repeated_within is not None and self.random < 2:
@@ -182,7 +190,8 @@ def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Record]
         key = stream_key(setting.key, Stream.DESIGN)
         places = initial.places(learner.design_key(setting.key), instance.domain)
         drawn = jax.vmap(lambda n: instance.draw(round_key(key, n)))(jnp.arange(1, initial.count + 1, dtype=jnp.int32))
-        values = jax.vmap(instance.observe)(places, drawn)
+        observed = jax.vmap(instance.observe)(places, drawn)
+        values = observed if initial.values is None else jnp.asarray(initial.values, observed.dtype)
         with learner.blaming(algorithm, "algorithm: {name}.learn must return a state like the one it is given"):
             state, points = jax.lax.scan(learn, state, (places, values))
         with learner.blaming(algorithm, "algorithm: {name}.begin must return a state like the one it is given"):

@@ -7,6 +7,7 @@ Sessions need the ``study`` extra (``pip install "jaxbandit[study]"``).
 
 from jaxbandit.session.axes import Axis
 from jaxbandit.session.checks import ModelCheck
+from jaxbandit.session.forecasts import Forecast, forecast
 from jaxbandit.session.journal import CannotRecord, DamagedSession, SessionError, SessionInUse
 from jaxbandit.session.optimised import Optimised, optimise
 from jaxbandit.session.replay import Ticket
@@ -20,6 +21,7 @@ __all__ = [
     "CannotRecord",
     "DamagedSession",
     "DeclaredInfeasible",
+    "Forecast",
     "Model",
     "ModelCheck",
     "Optimised",
@@ -31,6 +33,7 @@ __all__ = [
     "Settlement",
     "Specification",
     "Ticket",
+    "forecast",
     "optimise",
     "read_toml",
 ]

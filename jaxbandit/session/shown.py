@@ -34,6 +34,7 @@ class Shown:
 
     Attributes:
       outputs: the outputs that the beliefs are about.
+      model: the most likely model of every output.
       standard: location and scale of the averages' values.
       points: all points ``[M, d]`` for the model.
       known: mean ``[n, M]`` of the values at each point, NaN without values.
@@ -44,6 +45,7 @@ class Shown:
     """
 
     outputs: Outputs
+    model: Model
     standard: Standard
     points: np.ndarray
     known: np.ndarray
@@ -61,7 +63,7 @@ class Shown:
         best = best_of_fits(outputs, space, model, standard, told)
         kernels, noises = (cast(Sequence[Any], part) for part in (best.model.kernel, best.model.noise_variance))
         prior, rough = prior_of(space), _rough(space, np.unique([index for index, _ in told]))
-        shown = cls(outputs, best.standard, space.modelled, np.full((len(outputs.names), space.size), np.nan))
+        shown = cls(outputs, best.model, best.standard, space.modelled, np.full((len(outputs.names), space.size), np.nan))
         for number, (kernel, noise) in enumerate(zip(kernels, noises, strict=True)):
             indices, values, seen = standardised(outputs, best.standard, told, [number])
             several, given = [_with_form(kernel, form) for form in FORMS] if forms else [kernel], (space.modelled[indices], seen, noise)
@@ -83,7 +85,7 @@ class Shown:
         own = standard or Standard((0.0,) * len(means), (1.0,) * len(means))
         locations = [location + scale * float(mean) for location, scale, mean in zip(own.location, own.scale, means, strict=True)]
         own = dataclasses.replace(own, location=tuple(locations))
-        shown = cls(outputs, own, space.modelled, np.full((len(outputs.names), space.size), np.nan))
+        shown = cls(outputs, model, own, space.modelled, np.full((len(outputs.names), space.size), np.nan))
         for number, (kernel, noise) in enumerate(zip(kernels, noises, strict=True)):
             if np.ndim(noise):
                 raise InvalidArgument("model.noise_variance: joint draws need noise that is the same at all points")

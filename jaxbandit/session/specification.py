@@ -141,7 +141,9 @@ class Specification(Described):
         size, axes = self.space.domain.size, self.space.domain.dimension
         functions = len(self.outputs.functions)
         self.algorithm.validate(None, functions, size, axes)
-        self.design.validate("initial", None, size, axes)
+        self.design.validate("initial", functions, size, axes)
+        if self.design.values is not None:
+            raise InvalidArgument(f"initial.values: a session is told its values; give earlier ones as {either('history', '--history')}")
         # An output with two limits is modelled by two functions.
         if self.delay is not None:
             self.delay.validate("delay", functions if functions == len(self.outputs.names) else None)

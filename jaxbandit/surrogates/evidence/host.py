@@ -364,17 +364,22 @@ class Averaged(NamedTuple):
         rows = len(self.models), len(points)
         return np.concatenate(means).reshape(rows), np.sqrt(np.concatenate(variances)).reshape(rows)
 
-    def draws(self, points: np.ndarray, count: int, seed: int) -> np.ndarray:
+    def numbers(self, count: int, generator: np.random.Generator) -> np.ndarray:
+        """Return the numbers ``[count]`` of models drawn in proportion to their weights, in order."""
+        ends = np.append(np.cumsum(self.weights)[:-1], 1.0)
+        return np.searchsorted(ends, (np.arange(count) + generator.uniform()) / count)
+
+    def draws(self, points: np.ndarray, count: int, seed: int, *, models: int | None = None) -> np.ndarray:
         """Return ``count`` functions drawn from the posterior, ``[count, m]`` at ``points [m, d]``.
 
-        Each draw has the hyper-parameters of one model, and every model is drawn in proportion to its weight.
+        Each draw has the hyper-parameters of one model, drawn by weight; at most ``models`` models are drawn.
         """
         # SciPy is imported here because start-up should not pay for it.
         from scipy.linalg import lapack, solve_triangular
 
         generator = np.random.default_rng(seed)
-        ends = np.append(np.cumsum(self.weights)[:-1], 1.0)
-        counts = np.bincount(np.searchsorted(ends, (np.arange(count) + generator.uniform()) / count), minlength=len(ends))
+        chosen = self.numbers(min(models or count, count), generator)[np.arange(count) * min(models or count, count) // count]
+        counts = np.bincount(chosen, minlength=len(self.models))
         data, drawn = self.data, list[np.ndarray]()
         size = int(np.count_nonzero(data.counts))
         every = np.concatenate([np.asarray(data.points)[:size], points])
