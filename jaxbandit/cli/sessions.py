@@ -23,7 +23,7 @@ from jaxbandit.core.doors import decimal
 from jaxbandit.core.status import explain
 from jaxbandit.core.text import aligned
 from jaxbandit.host.files import prepare_file, write_whole
-from jaxbandit.session import Session, Settled, Settlement, Specification, Ticket, read_toml
+from jaxbandit.session import Session, Settled, Settlement, Specification, Ticket, forecast, read_toml
 from jaxbandit.session.history import FAILURE
 from jaxbandit.session.journal import WAIT, salvage_journal
 from jaxbandit.session.quantities import STATES, counts_of, readable
@@ -32,7 +32,7 @@ EXPERIMENT = Path(__file__).parents[1] / "examples" / "experiment.toml"
 FIGURE_FORMATS = ("png", "pdf", "svg")
 STYLES = ("screen", "paper")
 STYLE = "paper: for a column of a page, in 8 pt (default %(default)s)"
-READING = ("status", "list", "history", "recommend", "plot", "export")
+READING = ("status", "list", "history", "recommend", "forecast", "plot", "export")
 INNER = ("index", "round", "fingerprint")
 WORDS = STATES | {"asked_at": "asked (UTC)", "told_at": "told (UTC)", "best_so_far": "best so far", "sd": "standard deviation"}
 WORDS |= {"expected_gain": "expected gain of a further run"}
@@ -96,6 +96,11 @@ def add_session_commands(parser: argparse.ArgumentParser) -> None:
     best = command("recommend", "print the best measured point where the constraints hold")
     best.add_argument("--probability", type=float, default=0.5, metavar="P", help="least chance of feasibility (default %(default)s)")
     best.add_argument("--anywhere", action="store_true", help="what is believed of points that nobody has measured, too")
+    ahead = command("forecast", "print what further evaluations bring, by algorithm")
+    ahead.add_argument("evaluations", type=int, metavar="N", help="number of further evaluations")
+    ahead.add_argument("--in-flight", type=int, nargs="+", default=[1], metavar="Q", help="numbers of runs under way at once (default 1)")
+    ahead.add_argument("--trials", type=int, default=500, metavar="N", help="number of futures drawn (default %(default)s)")
+    ahead.add_argument("--out", type=Path, metavar="FILE", help="draw it, too, into FILE.png, FILE.pdf or FILE.svg")
     command("fit", "fit the model to what has been told")
     for name, words, file in (
         ("plot", "draw what is believed and what was measured", "belief.png"),
@@ -226,6 +231,8 @@ def answer(session: Session, args: argparse.Namespace) -> Said:
             return plotted(session, args)
         case "recommend":
             return dataclasses.asdict(session.recommend(args.probability, anywhere=args.anywhere))
+        case "forecast":
+            return forecast_of(session, args)
         case "fit":
             return {"model": session.fit().table()}
         case _:
@@ -237,6 +244,17 @@ def answer(session: Session, args: argparse.Namespace) -> Said:
 
             study = export(session, args.optuna)
             return {"wrote": args.optuna, "study": study.study_name, "trials": len(study.trials)}
+
+
+def forecast_of(session: Session, args: argparse.Namespace) -> Said:
+    """Return a forecast's table, and the file in which it is drawn."""
+    found = forecast(session, args.evaluations, in_flight=args.in_flight, trials=args.trials)
+    said: Said = {"forecast": found.table.to_dict("records"), "recommended": list(found.recommended)}
+    if args.out is None:
+        return said
+    prepare_file(args.out, force=True)
+    write_whole(args.out, partial(write_figure, found.plot(), kind=args.out.suffix[1:]))
+    return said | {"wrote": str(args.out)}
 
 
 def history_of(session: Session, args: argparse.Namespace) -> Said:

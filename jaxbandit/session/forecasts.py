@@ -1,4 +1,4 @@
-"""Forecasts: what further evaluations will bring, by algorithms and numbers of runs in flight."""
+"""Forecasts of further evaluations, by algorithm and runs in flight."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from jaxbandit.session.journal import SessionError
 from jaxbandit.session.models import DEFAULT_ALGORITHM, default_model, expanded, spread_out
 from jaxbandit.session.quantities import Outputs, Standard, readable
 from jaxbandit.session.session import Session
+from jaxbandit.session.settled import likely_points
 from jaxbandit.study.runs import Model
 from jaxbandit.surrogates import Surrogate
 
@@ -42,8 +43,16 @@ if TYPE_CHECKING:
 MODELS = 8
 # A joint draw at more points than this takes minutes.
 MOST_POINTS = 10_000
+# On a box this number of points lie everywhere, beside those that are likely to be the best.
+SPREAD = 512
 OF = Check("a Session, a problem or a Surrogate", lambda value: isinstance(value, Session | AbstractProblem | Surrogate))
-ALGORITHM = Check("an algorithm", lambda value: isinstance(value, Algorithm))
+ALGORITHMS = Check(
+    "a list of algorithms, or a mapping from names to algorithms",
+    lambda value: (
+        isinstance(value, Mapping | list | tuple)
+        and all(isinstance(one, Algorithm) for one in (value.values() if isinstance(value, Mapping) else value))
+    ),
+)
 Algorithms: TypeAlias = Mapping[str, Algorithm] | Sequence[Algorithm]
 
 
@@ -74,7 +83,9 @@ class Futures(Family):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Forecast:
-    """What further evaluations bring in futures that are as likely as the belief says; it shows itself as a table.
+    """Outcome of further evaluations in futures drawn from a belief.
+
+    It shows itself as a table.
 
     Attributes:
       dataset: three quantities over ``algorithm``, ``in_flight``, ``future`` and ``evaluation``, which is 0 for what is known now. They are
@@ -100,14 +111,14 @@ class Forecast:
 
     @property
     def recommended(self) -> tuple[str, int]:
-        """The algorithm and the number of runs in flight of the least mean gap after the last evaluation."""
+        """Algorithm and runs in flight of the least mean gap at the end."""
         gap = self._gaps.mean("future")
         at = np.unravel_index(int(np.argmin(gap.values)), gap.shape)
         return str(gap["algorithm"].values[at[0]]), int(gap["in_flight"].values[at[1]])
 
     @property
     def table(self) -> pd.DataFrame:
-        """A row for each algorithm and number in flight, the recommended one first.
+        """Rows of algorithms and numbers in flight, the recommended one first.
 
         The columns are the 10%, 50% and 90% quantiles of the best value after the last evaluation, the mean gap, how much larger it is than
         that of the recommended row with the standard error of the difference, the mean number of violating evaluations, and the share of
@@ -134,12 +145,15 @@ class Forecast:
 
     @property
     def _gaps(self) -> xr.DataArray:
-        """Gaps ``[algorithm, in_flight, future]`` after the last evaluation; the largest of all where no allowed point is known."""
+        """Gaps ``[algorithm, in_flight, future]`` at the end.
+
+        Where no allowed point is known the gap is the largest of all.
+        """
         gap = self.dataset["gap"].isel(evaluation=-1)
         return gap.fillna(float(self.dataset["gap"].max().fillna(0.0)))
 
     def plot(self, share: Annotated[float, between(0, 1, host=True)] = 0.8) -> matplotlib.figure.Figure:
-        """Draw the bands of the best value and of violating evaluations over further evaluations.
+        """Draw all medians over evaluations, and the recommended run's bands.
 
         Args:
           share: probability of the bands, in (0, 1).
@@ -148,15 +162,20 @@ class Forecast:
 
         bands, count = self.bands(share), self.dataset.sizes["future"]
         with styled():
-            figure, [axes] = figure_of(1, 2, (3.6, 2.8), title=f"{share:.0%} bands of {count} futures")
+            figure, [axes] = figure_of(
+                1, 2, (3.6, 2.8), title=f"Medians of {count} futures, and the {share:.0%} band of {self.recommended[0]}"
+            )
+            chosen = self.recommended
             runs = [(a, q) for a in bands["algorithm"].values for q in bands["in_flight"].values]
             for number, (algorithm, flight) in enumerate(runs):
                 held, colour = bands.sel(algorithm=algorithm, in_flight=flight), COLOURS[number % len(COLOURS)]
                 label = f"{algorithm}, {flight} in flight" if bands.sizes["in_flight"] > 1 else str(algorithm)
                 for axis, name in zip(axes, ("best", "violating"), strict=True):
                     low, middle, high = (held[name].sel(bound=bound).values for bound in ("lower", "median", "upper"))
-                    axis.fill_between(bands["evaluation"].values, low, high, color=colour, alpha=0.15, linewidth=0)
-                    axis.plot(bands["evaluation"].values, middle, color=colour, label=label)
+                    is_recommended = (algorithm, flight) == chosen
+                    if is_recommended:
+                        axis.fill_between(bands["evaluation"].values, low, high, color=colour, alpha=0.2, linewidth=0)
+                    axis.plot(bands["evaluation"].values, middle, color=colour, linewidth=2 if is_recommended else 1, label=label)
             axes[0].set(xlabel="further evaluations", ylabel=plain(f"best allowed {self.objective}"))
             axes[1].set(xlabel="further evaluations", ylabel="evaluations that violate")
             legend_below(figure)
@@ -172,12 +191,12 @@ class Forecast:
         return aligned(self._rows(), width=120)
 
     def _repr_html_(self) -> str:
-        return html_table(*self._rows())
+        return html_table(self._rows()[0], self._rows()[1:])
 
 
 @dataclasses.dataclass(frozen=True)
 class _Start:
-    """What forecasts start from: the problems, what is known, and how learners model it."""
+    """Start of a forecast: problems, known values and their model."""
 
     problem: AbstractProblem
     initial: InitialDesign
@@ -208,7 +227,7 @@ class _Start:
 def forecast(
     of: Annotated[Session | AbstractProblem | Surrogate, OF],
     evaluations: Annotated[int, whole(1, 10_000)],
-    algorithms: Annotated[Algorithms, each(ALGORITHM)] | None = None,
+    algorithms: Annotated[Algorithms, ALGORITHMS] | None = None,
     *,
     in_flight: Annotated[Sequence[int], each(whole(1, 1000))] = (1,),
     trials: Annotated[int, whole(2, 10**6)] = 500,
@@ -221,7 +240,8 @@ def forecast(
     Of a session futures are drawn from its belief, with hyper-parameters drawn from theirs, and every algorithm goes on in each of them
     from the values that were really measured, with the model of the best fit. Of a problem, or of a surrogate's prior, it starts from an
     initial design. All algorithms meet the same futures, so that differences between them are paired. A forecast is right as far as the
-    model is: it knows nothing of functions that are not like draws of its kernels.
+    model is: it knows nothing of functions that are not like draws of its kernels. A box stands for some of its points: all that were
+    measured, those that are most likely to be the best, and some everywhere.
 
     Args:
       of: a session that has been told some values, a problem or a family of problems, or a surrogate, whose prior is drawn from.
@@ -272,7 +292,7 @@ def _named(algorithms: Algorithms | None, own: Algorithm) -> dict[str, Algorithm
 
 
 def _one(begun: _Start, algorithm: Algorithm, evaluations: int, in_flight: int, trials: int, key: Key) -> dict[str, np.ndarray]:
-    """Return the quantities ``[trials, evaluations + 1]`` of one algorithm and number of runs in flight."""
+    """Return the quantities ``[trials, evaluations + 1]`` of one run."""
     late = {"delay": Constant(rounds=in_flight - 1), "feedback": Hallucinate()} if in_flight > 1 else {"delay": NoDelay()}
     with warnings.catch_warnings():
         # Some futures have no allowed point, and the results say so.
@@ -300,17 +320,27 @@ def _one(begun: _Start, algorithm: Algorithm, evaluations: int, in_flight: int, 
 
 
 def _of_session(session: Session, trials: int) -> _Start:
-    """Return the futures of a session, and all points whose values it knows."""
+    """Return the futures of a session, and all values that it knows."""
     parts, outputs = session.specification, session.specification.outputs
     with session._current() as state:
         measured = [(index, values) for index, values in state.told if len(values) == len(outputs.names)]
         if not measured:
             raise SessionError("forecast: all values of at least one point must be told first")
         shown, space = state.believed, state.space
-        standard = state.standard if state.shown is None else shown.standard
-    domain = _drawable(space.domain)
+        standard, indices = state.standard if state.shown is None else shown.standard, [index for index, _ in measured]
+        domain = space.domain
+        if isinstance(domain, Box):
+            best = session._best_known().index
+            assert best is not None
+            likely, _ = likely_points(shown, space, best, state.unfit, 128)
+            spread = space.modelled[: min(SPREAD, domain.size)]
+            domain = Domain(points=np.concatenate([space.modelled[indices], likely, spread]))
+            indices = [*range(len(indices))]
+    domain = _drawable(domain)
     shift, scale = outputs.units(standard)
-    drawn = [average.draws(space.modelled, trials, number, models=MODELS) for number, average in enumerate(shown.averages)]
+    drawn = [
+        average.draws(np.asarray(domain.points, np.float64), trials, number, models=MODELS) for number, average in enumerate(shown.averages)
+    ]
     tables = np.empty((trials, len(outputs.functions), domain.size), np.float32)
     for row, (name, sign, bound) in enumerate(outputs.functions):
         number = outputs.names.index(name)
@@ -324,7 +354,7 @@ def _of_session(session: Session, trials: int) -> _Start:
         problem=Futures(
             domain=domain, tables=tables, noise=Gaussian(variance=float(np.mean(noise)) if noise.shape == (domain.size,) else noise)
         ),
-        initial=InitialDesign(indices=np.asarray([index for index, _ in measured]), values=np.asarray(own)),
+        initial=InitialDesign(indices=np.asarray(indices), values=np.asarray(own)),
         model=model,
         algorithm=parts.algorithm,
         outputs=outputs,
@@ -335,7 +365,7 @@ def _of_session(session: Session, trials: int) -> _Start:
 def _of_problem(
     problem: AbstractProblem | Surrogate, model: Model | Surrogate | None, initial: InitialDesign | None, trials: int, key: Key
 ) -> _Start:
-    """Return a problem, or the futures that a surrogate's prior describes, and where algorithms begin."""
+    """Return a problem, or the futures of a surrogate's prior."""
     initial = spread_out(problem.domain, key) if initial is None else initial
     if isinstance(problem, Surrogate):
         if model is not None:
@@ -363,7 +393,7 @@ def _prior_futures(surrogate: Surrogate, trials: int) -> Futures:
 
 
 def _drawable(domain: Domain) -> Domain:
-    """Return a finite domain at all points of which functions can be drawn jointly, or raise ``InvalidArgument``."""
+    """Return a finite domain that is small enough for joint draws."""
     if isinstance(domain, Box):
         raise InvalidArgument("of: forecasts need a grid; give every axis a number of points, got a box")
     if domain.size > MOST_POINTS:

@@ -63,18 +63,9 @@ class Settlement(Described):
 def settlement(shown: Shown, space: Space, recommended: int, unfit: np.ndarray, within: float, draws: int) -> Settlement:
     """Return the settlement of the ``recommended`` point from drawn functions.
 
-    The draws include the points most likely to be better, and on a box points near the best point of every draw. Points ``unfit [M]`` are
-    left out.
+    No point of ``unfit [M]`` counts as a better one.
     """
-    domain = space.domain
-    numbers = np.flatnonzero(~unfit | (np.arange(space.size) == recommended))
-    points, numbers = _likely(shown, space.modelled[numbers], numbers, recommended)
-    for look in range(LOOKS if isinstance(domain, Box) else 0):
-        rewards, holds = shown.draws(points, draws, numbers=numbers, seed=look)
-        near = _near(points[np.unique(np.argmax(np.where(holds, rewards, -np.inf), axis=1))], look)
-        assert isinstance(domain, Box)
-        own = np.asarray(domain.snapped(near), np.float64)
-        points, numbers = _likely(shown, np.concatenate([points, own]), np.append(numbers, np.full(len(own), -1)), recommended)
+    points, numbers = likely_points(shown, space, recommended, unfit, draws)
     rewards, holds = shown.draws(points, draws, numbers=numbers, seed=LOOKS)
     at = int(np.flatnonzero(numbers == recommended)[0])
     gains = np.where(holds, rewards - rewards[:, [at]], -np.inf)
@@ -85,8 +76,26 @@ def settlement(shown: Shown, space: Space, recommended: int, unfit: np.ndarray, 
     )
 
 
+def likely_points(shown: Shown, space: Space, recommended: int, unfit: np.ndarray, draws: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return points ``[n, d]`` that may be better, and their numbers.
+
+    They are the points most likely to be feasible and better than the ``recommended`` one, which is among them. On a box they include points
+    near the best one of every draw, whose number is -1. The points ``unfit [M]`` are left out.
+    """
+    domain = space.domain
+    numbers = np.flatnonzero(~unfit | (np.arange(space.size) == recommended))
+    points, numbers = _likely(shown, space.modelled[numbers], numbers, recommended)
+    for look in range(LOOKS if isinstance(domain, Box) else 0):
+        rewards, holds = shown.draws(points, draws, numbers=numbers, seed=look)
+        near = _near(points[np.unique(np.argmax(np.where(holds, rewards, -np.inf), axis=1))], look)
+        assert isinstance(domain, Box)
+        own = np.asarray(domain.snapped(near), np.float64)
+        points, numbers = _likely(shown, np.concatenate([points, own]), np.append(numbers, np.full(len(own), -1)), recommended)
+    return points, numbers
+
+
 def _likely(shown: Shown, points: np.ndarray, numbers: np.ndarray, recommended: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the likely better points ``[n, d]`` and their numbers."""
+    """Return some of the points ``[m, d]``, as :func:`likely_points` does."""
     # SciPy comes with JAX. It is imported here because start-up should not pay for it.
     from scipy.special import log_ndtr
 
