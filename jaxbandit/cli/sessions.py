@@ -10,7 +10,7 @@ import datetime
 import importlib.util
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -100,7 +100,7 @@ def add_session_commands(parser: argparse.ArgumentParser) -> None:
     ahead.add_argument("evaluations", type=int, metavar="N", help="number of further evaluations")
     ahead.add_argument("--in-flight", type=int, nargs="+", default=[1], metavar="Q", help="numbers of runs under way at once (default 1)")
     ahead.add_argument("--trials", type=int, default=500, metavar="N", help="number of futures drawn (default %(default)s)")
-    ahead.add_argument("--out", type=Path, metavar="FILE", help="draw it, too, into FILE.png, FILE.pdf or FILE.svg")
+    ahead.add_argument("--out", type=Path, metavar="FILE", help="a file to draw it into, too")
     command("fit", "fit the model to what has been told")
     for name, words, file in (
         ("plot", "draw what is believed and what was measured", "belief.png"),
@@ -109,9 +109,9 @@ def add_session_commands(parser: argparse.ArgumentParser) -> None:
     ):
         added = command(name, words)
         added.add_argument("--out", type=Path, metavar="FILE", help=f"default DIR/{file}")
-        if name == "plot":
-            added.add_argument("--format", choices=FIGURE_FORMATS, help="of the figure (default as FILE ends, or png)")
-            added.add_argument("--style", choices=STYLES, default="screen", help=STYLE)
+        for drawing in (added, ahead) if name == "plot" else ():
+            drawing.add_argument("--format", choices=FIGURE_FORMATS, help="of the figure (default as FILE ends, or png)")
+            drawing.add_argument("--style", choices=STYLES, default="screen", help=STYLE)
     added.add_argument("--optuna", metavar="STORAGE", help="write the tickets as trials of Optuna, to a journal FILE or a database's URL")
     command("salvage", "go on with the events before the damage to a journal; its files are kept beside it")
     command("watch", "keep the report (DIR/report.html) up to date while the session goes on")
@@ -249,12 +249,11 @@ def answer(session: Session, args: argparse.Namespace) -> Said:
 def forecast_of(session: Session, args: argparse.Namespace) -> Said:
     """Return a forecast's table, and the file in which it is drawn."""
     found = forecast(session, args.evaluations, in_flight=args.in_flight, trials=args.trials)
-    said: Said = {"forecast": found.table.to_dict("records"), "recommended": list(found.recommended)}
-    if args.out is None:
-        return said
-    prepare_file(args.out, force=True)
-    write_whole(args.out, partial(write_figure, found.plot(), kind=args.out.suffix[1:]))
-    return said | {"wrote": str(args.out)}
+    said: Said = {
+        "forecast": found.table.to_dict("records"),
+        "recommended": dict(zip(("algorithm", "in flight"), found.recommended, strict=True)),
+    }
+    return said if args.out is None else said | drawn(found.plot, args.out, args)
 
 
 def history_of(session: Session, args: argparse.Namespace) -> Said:
@@ -290,17 +289,23 @@ def rows_of(history: Mapping[str, np.ndarray], names: Sequence[str]) -> list[Sai
 
 
 def plotted(session: Session, args: argparse.Namespace) -> Said:
-    """Draw the belief into a file and return path and caption."""
+    """Draw the belief into a file and return its path, and in the style of papers its caption."""
+    path = args.directory / f"belief.{args.format or 'png'}" if args.out is None else args.out
+    return drawn(partial(session.plot, feasibility=bool(session.specification.outputs.constraints)), path, args)
+
+
+def drawn(draw: Callable[[], Any], path: Path, args: argparse.Namespace) -> Said:
+    """Write a figure into a file and return its path, and in the style of papers its caption."""
+    # Matplotlib is slow to load.
     from matplotlib.backend_bases import FigureCanvasBase
 
     from jaxbandit.host.figures import caption_of, style, write_figure
 
-    path = args.directory / f"belief.{args.format or 'png'}" if args.out is None else args.out
     kind = args.format or path.suffix[1:]
     if kind not in (known := FigureCanvasBase.get_supported_filetypes()):
         raise InvalidArgument(f"out: must end in one of {', '.join(f'.{kind}' for kind in known)}, got {str(path)!r}")
     with style(args.style):
-        figure = session.plot(feasibility=bool(session.specification.outputs.constraints))
+        figure = draw()
         caption = {"caption": caption_of(figure)} if args.style == "paper" else {}
         prepare_file(path, force=True)
         write_whole(path, partial(write_figure, figure, kind=kind))

@@ -226,7 +226,7 @@ class Course:
 
     def _play_anew(self) -> None:
         """Rerun all rounds when they are next needed."""
-        # `_carry` is the state after round `_played`, `_after` the state after the last choice, and `_now` the result of `settled`.
+        # `_carry` is the state after round `_played`, `_after` the state after the last choice, and `_now` the result of `latest`.
         self._carry: LearnerState | None = None
         self._played = 0
         self._after: object = None
@@ -251,7 +251,7 @@ class Course:
         and a ``readable`` place. Points ``allowed [M]`` may be certified.
         """
         with self._arithmetic():
-            return self._choice(self.settled(), len(self.rounds) + 1, under_way, failed, index, allowed)
+            return self._choice(self.latest(), len(self.rounds) + 1, under_way, failed, index, allowed)
 
     def _choice(
         self,
@@ -331,7 +331,7 @@ class Course:
         arrivals, number = self.rounds[-1].arrivals.keys(), len(self.rounds)
         return (number, RAN) in arrivals if self._learns_runs else len(arrivals - {(number, RAN)}) == self.setting.arena.surrogate.outputs
 
-    def settled(self) -> LearnerState:
+    def latest(self) -> LearnerState:
         """Return the state as if the last round, if complete, ended now."""
         if self._now is None:
             self._carry = self._carry or self.start()
@@ -391,19 +391,19 @@ class Course:
 
     def predict(self) -> Prediction:
         """Return mean and deviation ``[k, M]`` given all arrived values."""
-        state = self.settled().state
+        state = self.latest().state
         with self._arithmetic():
             return jax.tree.map(np.asarray, _predict(self.setting, state))
 
     def best(self, probability: float) -> np.ndarray:
         """Return the best point ``[d]`` of the unit cube of a box."""
-        belief = self.setting.algorithm.belief(self.settled().state)
+        belief = self.setting.algorithm.belief(self.latest().state)
         with self._arithmetic():
             return np.asarray(best_place(self.setting, belief, np.asarray(probability, self.setting.arena.dtype)), np.float64)
 
     def predict_at(self, place: Place) -> Prediction:
         """Return mean and deviation ``[k, 1]`` at a place."""
-        belief = self.setting.algorithm.belief(self.settled().state)
+        belief = self.setting.algorithm.belief(self.latest().state)
         with self._arithmetic():
             return jax.tree.map(np.asarray, believed_at(self.setting, belief, np.asarray(place, self.setting.arena.dtype)))
 

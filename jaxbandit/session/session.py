@@ -485,7 +485,7 @@ class Session(Reading):
             of the distance. A point beyond the ends of an axis is always refused.
 
         Returns:
-          A ticket. :meth:`history` includes it, and :meth:`tell` completes and corrects its values.
+          A ticket. The session's history includes it, and :meth:`tell` completes and corrects its values.
 
         Raises:
           InvalidArgument: if the point lacks coordinates or is outside the domain, or for values as :meth:`tell` does.

@@ -79,8 +79,8 @@ def settlement(shown: Shown, space: Space, recommended: int, unfit: np.ndarray, 
 def likely_points(shown: Shown, space: Space, recommended: int, unfit: np.ndarray, draws: int) -> tuple[np.ndarray, np.ndarray]:
     """Return points ``[n, d]`` that may be better, and their numbers.
 
-    They are the points most likely to be feasible and better than the ``recommended`` one, which is among them. On a box they include points
-    near the best one of every draw, whose number is -1. The points ``unfit [M]`` are left out.
+    They are the points most likely to be feasible and better than the ``recommended`` one, which is among them. On a box they include
+    points near the best one of every draw, whose number is -1. The points ``unfit [M]`` are left out.
     """
     domain = space.domain
     numbers = np.flatnonzero(~unfit | (np.arange(space.size) == recommended))

@@ -16,7 +16,7 @@ import pytest
 
 from jaxbandit import cli
 from jaxbandit.cli import main, sessions
-from jaxbandit.session import Session, Specification, read_toml
+from jaxbandit.session import Axis, Session, Specification, read_toml
 from jaxbandit.study import from_toml
 
 EXPERIMENT = """
@@ -252,3 +252,30 @@ def test_commands_on_a_box_find_the_programs_of_the_commands_before(tmp_path: Pa
         before, kept = kept, run("ask", "plant") | run("tell", "plant", str(number), "--value", f"yield=0.{number}")
         kept |= run("recommend", "plant")
     assert len(before) > 5 and kept == before, "the third ask, tell and recommend have compiled nothing"
+
+
+def test_a_forecast_is_printed_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Session.create(tmp_path / "plant", [Axis("x", np.linspace(0, 1, 6))], key=0) as session:
+        for x in (0.0, 0.4, 1.0):
+            session.observe({"x": x}, {"reward": x * (1 - x)})
+    command = [
+        "session",
+        "forecast",
+        str(tmp_path / "plant"),
+        "2",
+        "--trials",
+        "8",
+        "--in-flight",
+        "1",
+        "2",
+        "--out",
+        str(tmp_path / "f.png"),
+    ]
+    assert main([*command, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert {(row["algorithm"], row["in flight"]) for row in said["forecast"]} == {
+        (name, flight) for name in ("Cei", "ConstrainedThompson", "Config", "Rpol") for flight in (1, 2)
+    }
+    assert said["recommended"]["algorithm"] == said["forecast"][0]["algorithm"] and Path(said["wrote"]).stat().st_size > 5000
+    assert main(["session", "status", str(tmp_path / "plant"), "--within", "0.5"]) == 0 and "probability" in capsys.readouterr().out
+    assert main(["session", "ask", str(tmp_path / "plant"), "--within", "0.5"]) == 0 and "settled" in capsys.readouterr().out

@@ -151,7 +151,7 @@ def test_many_rows_are_believed_as_a_dense_posterior_believes_them(algorithm: An
     table = {"dose": 0.1 + 1.9 * unit[:, 0], "rate": 10 ** (-4 + 3 * unit[:, 1]), "yield": rng.normal(size=count)}
     table["heat"] = np.where(np.arange(count) % 7 == 5, np.nan, rng.normal(size=count))
     with Session.create(tmp_path, AXES, algorithm, FITTED, history=table, **OPTIONS) as session:
-        state = session._state.course.settled().state
+        state = session._state.course.latest().state
         if isinstance(algorithm, Cei):
             assert np.flatnonzero(state.posterior.visited).tolist() == list(range(BOX.size, BOX.size + count))
         else:

@@ -74,7 +74,7 @@ def test_a_session_chooses_as_a_simulation_with_its_key(case: str, tmp_path: Pat
         course = session._state.course
     assert course.choosing_matters == (case in CHOOSING_MATTERS)
     with Session.open(tmp_path) as again:
-        for leaf, other in zip(jax.tree.leaves(again._state.course.settled()), jax.tree.leaves(course.settled()), strict=True):
+        for leaf, other in zip(jax.tree.leaves(again._state.course.latest()), jax.tree.leaves(course.latest()), strict=True):
             np.testing.assert_array_equal(leaf, other)
 
 
