@@ -286,8 +286,10 @@ class Space:
     def of(cls, domain: Domain | Sequence[Axis] | Mapping[str, Any], such_that: Sequence[SuchThat] = ()) -> Space:
         """Return the space of a domain, axes, or a box's sides, with constraints."""
         EACH("such_that", such_that)
+        # Tables of boxes hold the arguments that were given.
+        given = {"such_that": such_that} if such_that else {}
         if isinstance(domain, Mapping):
-            domain = box(domain, such_that=such_that)
+            domain = box(domain, **given)
         elif isinstance(domain, Box) and such_that:
             domain = _part_of_box(domain, such_that)
         if isinstance(domain, Domain):
@@ -301,7 +303,7 @@ class Space:
         names = tuple(axis.name for axis in domain)
         if any(axis.continuous for axis in domain):
             sides = {axis.name: axis.side() for axis in domain}
-            return cls(domain=box(sides, such_that=such_that), axes=tuple(domain), names=names, such_that=tuple(such_that))
+            return cls(domain=box(sides, **given), axes=tuple(domain), names=names, such_that=tuple(such_that))
         grid = product([axis.scaled for axis in domain])
         labels = tuple(tuple(map(str, axis.values)) if axis.scale == "categorical" else () for axis in domain)
         named = replace(grid, names=names, categories=labels) if any(labels) else grid
