@@ -287,7 +287,7 @@ class Space:
         """Return the space of a domain, axes, or a box's sides, with constraints."""
         EACH("such_that", such_that)
         # Tables of boxes hold the arguments that were given.
-        given = {"such_that": such_that} if such_that else {}
+        given: dict[str, Any] = {"such_that": such_that} if such_that else {}
         if isinstance(domain, Mapping):
             domain = box(domain, **given)
         elif isinstance(domain, Box) and such_that:
