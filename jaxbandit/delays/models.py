@@ -64,10 +64,6 @@ class Delay(Declared, abc.ABC):
     def draw(self, key: Key, outputs: Outputs) -> Array:
         """Return delays ``[outputs]`` of one round, int32, ``NEVER`` for lost values."""
 
-    def given(self, due: Array, values: Array) -> Array:
-        """Return the rounds ``[k]`` at whose ends the ``values [k]`` of a point arrive, by default those ``due`` that were drawn."""
-        return due
-
     @abc.abstractmethod
     def quantile(self, q: Probability) -> int:
         """Return the smallest ``n`` with ``P(tau <= n) >= q``, without losses.
@@ -442,8 +438,12 @@ class Failing(Delay):
     def quantile(self, q: Probability) -> int:
         return self.delay.quantile(q)
 
-    def given(self, due: Array, values: Array) -> Array:
-        arrives = (values[-1:] <= 0) | (jnp.arange(len(due)) == len(due) - 1)
+    def arriving(self, due: Array, values: Array) -> Array:
+        """Return the rounds of arrival ``[k]`` from those drawn and the values.
+
+        Except for the last value, the ``values [k]`` of a failed run never arrive.
+        """
+        arrives = (values[-1] <= 0) | (jnp.arange(len(values)) == len(values) - 1)
         return jnp.where(arrives, due, NEVER)
 
     def _check(self, name: str, outputs: int | None) -> None:

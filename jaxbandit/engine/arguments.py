@@ -18,7 +18,7 @@ from jaxbandit.core.fields import Place, each, function, of_class
 from jaxbandit.core.keys import round_key
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.sweep import gather_variants
-from jaxbandit.delays import Delay
+from jaxbandit.delays import Delay, Failing
 from jaxbandit.delays.models import unproven
 from jaxbandit.feedback import Policy
 from jaxbandit.fused.cells import Unsupported
@@ -65,12 +65,15 @@ def plan_delays(
     feedback: Policy | None,
     capacity: int | None,
     horizon: int,
+    own: Delay | None = None,
 ) -> tuple[list[Algorithm], list[Delays] | None]:
     """Return the algorithms with their delays, or ``None`` without delay.
 
     The default ``feedback`` policy is each algorithm's own, and the default ``capacity`` has room for all pending values.
     """
     for delay in delays:
+        if isinstance(own, Failing) and not isinstance(delay, Failing):
+            raise checks.InvalidArgument(f"delay: runs of this problem may fail; give delays.Failing(delay=...), got {checks.short(delay)}")
         delay.validate(outputs=outputs)
         for model in unproven(delay):
             _try_out(model, outputs)

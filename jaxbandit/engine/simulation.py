@@ -117,7 +117,7 @@ def simulate(
 
     with arithmetic(model.precision for model in models) as switched:
         models = with_room(refreshed_in_time(models, horizon), horizon + initial.count)
-        algorithms, delays = plan_delays(problem.outputs, algorithms, delay_models, feedback, capacity, horizon)
+        algorithms, delays = plan_delays(problem.outputs, algorithms, delay_models, feedback, capacity, horizon, problem.delay)
         variants = list(zip(algorithms, models, [None] * len(models) if delays is None else delays, strict=True))
         cell = Cell.of(problem, variants, initial, horizon=horizon, block=block or 1, informed=informed)
         policy = None if delays is None else delays[0].policy

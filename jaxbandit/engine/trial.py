@@ -16,6 +16,7 @@ from jaxbandit.core.fields import finite_numbers, how_many_points, points, posit
 from jaxbandit.core.keys import Stream, round_key, stream_key
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.status import Status, healthy
+from jaxbandit.delays import NEVER, Failing
 from jaxbandit.domains import MOST_POINTS, Box, Domain
 from jaxbandit.domains.boxes import PartOfBox
 from jaxbandit.engine import learner
@@ -193,10 +194,15 @@ def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Record]
         observed = jax.vmap(instance.observe)(places, drawn)
         values = observed if initial.values is None else jnp.asarray(initial.values, observed.dtype)
         with learner.blaming(algorithm, "algorithm: {name}.learn must return a state like the one it is given"):
-            state, points = jax.lax.scan(learn, state, (places, values))
+            known = values
+            if setting.delays is not None and isinstance(setting.delays.model, Failing):
+                # NaN stands for a value that never arrives.
+                due = jax.vmap(setting.delays.model.arriving)(jnp.zeros(values.shape, jnp.int32), values)
+                known = jnp.where(due < NEVER, values, jnp.nan)
+            state, points = jax.lax.scan(learn, state, (places, known))
         with learner.blaming(algorithm, "algorithm: {name}.begin must return a state like the one it is given"):
             state = algorithm.begin(arena, state)
-        far = jax.vmap(functools.partial(learner.surprises_at, arena.surrogate.model))(points, values)
+        far = jax.vmap(functools.partial(learner.surprises_at, arena.surrogate.model))(points, known)
     else:
         points, values = jnp.zeros((0,), jnp.int32), jnp.zeros((0, arena.constraints + 1), dtype)
         places = points if box is None else jnp.zeros((0, box.dimension), dtype)
@@ -250,8 +256,10 @@ class Round:
         values = setting.instance.observe(choice.place, given.noise)
         observation: Observation | Feedback = Observation(index=point, values=values)
         if pending is not None and given.due is not None:
-            pending = pending.push(t, point, values, given.due, arena.horizon)
-            observation = pending.arriving(t, point, values, given.due)
+            due = self.arrivals(given.due, values)
+            given = given._replace(due=due)
+            pending = pending.push(t, point, values, due, arena.horizon)
+            observation = pending.arriving(t, point, values, due)
         state = algorithm.update(arena, choice.state, observation, t)
         status, failed, infeasible = self.flags(now.status, state, choice, values, given)
         timely = values if given.due is None else jnp.where(given.due <= arena.horizon, values, jnp.nan)
@@ -265,6 +273,11 @@ class Round:
             surprises=jax.tree.map(lambda count, which: count + which.astype(jnp.int32), now.surprises, far),
         )
         return after, self.record(shown, choice, values)
+
+    def arrivals(self, due: Array, values: Array) -> Array:
+        """Return the rounds ``[k]`` in which the values of a point arrive."""
+        delays = self.setting.delays
+        return delays.model.arriving(due, values) if delays is not None and isinstance(delays.model, Failing) else due
 
     def shown(self, state: object) -> Record:
         """Return the recorded diagnostics of the state before a round."""
@@ -307,7 +320,9 @@ def advance(setting: Setting, trial: TrialState, first: Array | int, count: int,
         return _played_by_kernel(setting.kernel, setting, trial, given, one_round)
     with learner.blaming(setting.algorithm, "algorithm: {name}.update must return a state like the one it is given"):
         trial, seen = jax.lax.scan(one_round, trial, given)
-    return trial, seen if due is None or record == "indices" else seen | {"arrivals": due}
+    if due is None or record == "indices":
+        return trial, seen
+    return trial, seen | {"arrivals": jax.vmap(one_round.arrivals)(due, seen["values"])}
 
 
 def _played_by_kernel(

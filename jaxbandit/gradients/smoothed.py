@@ -257,7 +257,7 @@ class SmoothedLoss(Described):
             )
         algorithm, model = self._built(jax.tree.map(lambda leaf: leaf[0], points))
         delay = self.problem.delay if self.delay is None else self.delay
-        _, delays = plan_delays(self.problem.outputs, [algorithm], [delay], self.feedback, self.capacity, self.horizon)
+        _, delays = plan_delays(self.problem.outputs, [algorithm], [delay], self.feedback, self.capacity, self.horizon, self.problem.delay)
         outside, traced = float_dtype(), is_traced((points, key))
         if traced:
             # The program around has JAX's own arithmetic.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import jax
@@ -11,14 +12,16 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.declare import Array, Key, PerFunction, checked
-from jaxbandit.core.fields import Words, nonnegative, whole
+from jaxbandit.core.fields import Words, mask, nonnegative, whole
 from jaxbandit.core.pytree import pytree, replace
+from jaxbandit.delays import Failing, NoDelay
 from jaxbandit.delays import Mirrored as MirroredDelay
-from jaxbandit.delays import NoDelay
+from jaxbandit.domains import Domain, tabulate
 from jaxbandit.problems.base import AbstractProblem, Problem
-from jaxbandit.problems.noise import Drawn, Mirrored, PerPoint
+from jaxbandit.problems.boxes import BEST_POINT, BoxProblem, Certificate, certified, check_traceable
+from jaxbandit.problems.noise import OF_A_POINT, Drawn, Further, Mirrored, PerPoint
 
-__all__ = ["FullInformation", "full_information", "with_equalities"]
+__all__ = ["FullInformation", "full_information", "with_equalities", "with_failures"]
 
 
 def _inside(name: str) -> property:
@@ -126,3 +129,63 @@ def with_equalities(
     delay = problem.delay
     delay = delay if isinstance(delay, NoDelay) else MirroredDelay(delay=delay, doubled=doubled)
     return replace(problem, means=library.stack(rows), noise=Mirrored(model=problem.noise, doubled=doubled), delay=delay)
+
+
+@dataclasses.dataclass(frozen=True)
+class Fails:
+    """Function that is 1 in a region, where runs fail, and -1 elsewhere."""
+
+    region: Callable[[Any], Any]
+
+    def __call__(self, point: Any) -> Array:
+        return jnp.where(self.region(point), 1.0, -1.0)
+
+
+@checked
+def with_failures(
+    problem: Annotated[Problem, Words("a Problem")] | Annotated[BoxProblem, Words("a BoxProblem of jaxbandit.problems")],
+    region: Annotated[Callable[[Any], Any], OF_A_POINT] | Annotated[Array, mask],
+    *,
+    best: Annotated[tuple[float, Sequence[float]], BEST_POINT] | None = None,
+) -> Any:
+    """Return a problem whose runs fail in a region and then give no values.
+
+    A further constraint is 1 where runs fail and -1 elsewhere, and it is observed without noise in every run. The reward and the other
+    constraints of a failed run are never observed. Failed runs of an initial design only show that they failed.
+
+    Sessions model such a constraint with prior mean -1 and noise variance 0.01, such as
+    ``problem.model(kernel, prior_mean=[0, 0, -1], noise_variance=[0.05, 0.05, 0.01])`` for a problem with another constraint.
+
+    Args:
+      problem: a problem on a grid or on a box, such as an instance of a random family.
+      region: function of a point ``x [d]`` in the units of the axes, true where runs fail; on a grid also booleans ``[M]``. On a box it is
+        made of ``jax.numpy``.
+      best: the best point on a box, as for :func:`on_box`; default: it is searched again, and at an edge of the region it is one of 16,384
+        points.
+
+    Returns:
+      A problem with ``m + 1`` constraints, with the delay :class:`delays.Failing <jaxbandit.delays.Failing>`.
+
+    Raises:
+      InvalidArgument: on another kind of problem, on a region that is no such function or mask, or if all runs fail.
+    """
+    domain = problem.domain
+    if isinstance(problem, BoxProblem):
+        if not callable(region):
+            raise checks.InvalidArgument(f"region: must be a function of a point on a box, got {checks.short(region)}")
+        check_traceable("region", fails := Fails(region), domain.dimension)
+        functions: tuple[Any, ...] = (*problem.functions, fails)
+        row = tabulate("region", fails, Domain(points=np.asarray(domain.points, np.float64)))
+        found = certified(problem.domain, functions) if best is None else Certificate(value=float(best[0]), point=np.asarray(best[1]))
+        changes: dict[str, Any] = {"functions": functions, "best": found}
+    else:
+        if best is not None:
+            raise checks.InvalidArgument("best: is for problems on a box, and a grid has a best point of its own; leave it out")
+        if not callable(region):
+            checks.shape("region", region, (domain.size,), remedy="one for each point")
+        row = tabulate("region", Fails(region), domain) if callable(region) else np.where(np.asarray(region), 1.0, -1.0)
+        changes = {}
+    if np.all(row > 0):
+        raise checks.InvalidArgument("region: must leave points where runs do not fail, got all")
+    means = np.concatenate([np.asarray(problem.means), row[None].astype(np.asarray(problem.means).dtype)])
+    return replace(problem, means=means, noise=Further(model=problem.noise), delay=Failing(delay=problem.delay), **changes)

@@ -317,6 +317,31 @@ class Heteroscedastic(Noise):
 
 
 @pytree
+class Further(Noise):
+    """Noise of a problem with one more output, which has no noise.
+
+    Attributes:
+      model: the noise of the other outputs.
+    """
+
+    model: Annotated[Noise, fields.unknown] = Gaussian()
+
+    @checked
+    def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Drawn:
+        return self.model.draw(key, outputs - 1, dtype)
+
+    def apply(self, drawn: Drawn, index: Array) -> Array:
+        return jnp.append(jnp.asarray(self.model.apply(drawn, index)), 0)
+
+    def variances(self, outputs: int) -> np.ndarray | None:
+        variances = self.model.variances(outputs - 1)
+        return None if variances is None else np.append(variances, 0)
+
+    def _check(self, name: str, outputs: int | None) -> None:
+        self.model.validate(f"{name}.model", None if outputs is None else outputs - 1)
+
+
+@pytree
 class Mirrored(Noise):
     """Noise with some outputs doubled, the copy with the opposite sign.
 

@@ -22,12 +22,12 @@ from jaxbandit.core.fields import Described, finite, finite_numbers, integers_fr
 from jaxbandit.core.hints import missing
 from jaxbandit.core.pytree import as_argument, float_dtype, pytree
 from jaxbandit.core.status import healthy
-from jaxbandit.delays import NEVER
+from jaxbandit.delays import NEVER, Failing
 from jaxbandit.domains import MOST_POINTS, Box
 from jaxbandit.problems import AbstractProblem, optimum
 from jaxbandit.problems.base import Instance, as_exact_as_tables
 
-__all__ = ["Curves", "DelayCounts", "curves", "delay_counts", "healthy"]
+__all__ = ["Curves", "DelayCounts", "curves", "delay_counts", "failures", "healthy"]
 __dir__ = __all__.copy
 __getattr__ = missing(__name__, __all__)
 
@@ -147,6 +147,21 @@ def _extended(means: Array, chosen: Array | None, best: Array, so_far: Tally, mi
         best_feasible_value=largest[..., -1],
     )
     return after, measures
+
+
+@checked
+def failures(problem: Instance, indices: Annotated[Array, numbers]) -> Array:
+    """Count the failed runs after each round, ``[..., T]``.
+
+    Args:
+      problem: a problem of :func:`~jaxbandit.problems.with_failures`.
+      indices: chosen points, as for :func:`curves`.
+    """
+    if not isinstance(problem.delay, Failing):
+        raise InvalidArgument(f"problem: must be one of problems.with_failures, got {problem.name!r}, whose runs do not fail")
+    curves(problem, indices)
+    failed = problem.means_of(as_argument(indices))[-1] > 0
+    return jnp.cumsum(failed, axis=-1, dtype=jnp.int32)
 
 
 @pytree

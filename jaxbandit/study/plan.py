@@ -334,7 +334,7 @@ def cell_of(study: Study, run: Run, model: Surrogate) -> Cell:
         if isinstance(run.problem.domain, Box) and "strong_regret" in study.metrics:
             raise InvalidArgument("metrics: 'strong_regret' needs a table of means, which no problem on a box has; leave it out")
         delay, policy = run.delay_in_force, run.policy_in_force
-        algorithms, delays = plan_delays(run.problem.outputs, [run.algorithm], [delay], policy, None, study.horizon)
+        algorithms, delays = plan_delays(run.problem.outputs, [run.algorithm], [delay], policy, None, study.horizon, run.problem.delay)
     kernel = kernel_for(study, run, model)
     return Cell.of(
         run.problem,
