@@ -32,11 +32,11 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-import jaxbandit as jb
 from experiments.common.experiment import Experiment, Options
 from experiments.defaults.kept import Kept, add_runs
 from jaxbandit import checks
 from jaxbandit.report.plots import COLOURS, figure_of, legend_below
+from jaxbandit.session import Session, optimise
 
 AXES = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
 GOALS: dict[str, Any] = {"objective": "maximise f", "constraints": ["g <= 0"]}
@@ -83,9 +83,9 @@ def played(region: str, player: str, evaluations: int, seed: int) -> dict[str, A
         # Fits warn of hyper-parameters that few values do not determine.
         warnings.simplefilter("ignore")
         if player == "told":
-            jb.optimise(run, AXES, evaluations, key=seed, **GOALS)
+            optimise(run, AXES, evaluations, key=seed, **GOALS)
             return {"crashes": count, "best": best}
-        with jb.Session.create(None, AXES, key=seed, **GOALS) as session:
+        with Session.create(None, AXES, key=seed, **GOALS) as session:
             for _ in range(evaluations):
                 ticket = session.ask()
                 if (values := run(**ticket.point)) is None:  # type: ignore[arg-type]
