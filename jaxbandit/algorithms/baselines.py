@@ -14,6 +14,7 @@ from jaxbandit.core.declare import Array, Key, Scalar
 from jaxbandit.core.fields import Letter, mask, nonnegative, point
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.domains import Box
+from jaxbandit.domains.boxes import PartOfBox
 from jaxbandit.numerics.improvement import log_expected_improvement, log_feasibility, log_share_of_signal
 from jaxbandit.numerics.ties import draw_uniformly
 from jaxbandit.rules.estimators import Estimate, Strategy, Thompson
@@ -159,7 +160,10 @@ class RandomSearch(Algorithm[BeliefState]):
         if isinstance(domain, Box):
             if self.allowed is not None:
                 raise InvalidArgument("RandomSearch.allowed: is a mask of points, which a box has none of; leave it out")
-            drawn = domain.snapped(jax.random.uniform(key, (domain.dimension,), arena.dtype))
+            if isinstance(domain, PartOfBox):
+                drawn = domain.design(key, 1, arena.dtype)[0]
+            else:
+                drawn = domain.snapped(jax.random.uniform(key, (domain.dimension,), arena.dtype))
             index, placed = self.place(arena, state, drawn)
             return Decision(index=index, widths=widths, point=drawn), placed
         everywhere = jnp.ones((arena.size,), bool)

@@ -264,6 +264,16 @@ class PartOfBox(Box):
         """Candidates ``[C, d]`` in the unit cube."""
         return self.to_unit(self.points)
 
+    @checked
+    def sobol(self, count: Annotated[int, whole(1, MOST_POINTS)], key: Annotated[Key | int, key | whole(0)]) -> Domain:
+        """Return a finite domain of at most ``count`` points inside the region.
+
+        They are points of a Sobol sequence, or of random walks where few of it are inside. Points are in the units of the axes.
+        """
+        chosen = inside(self, count, words_of(key))
+        distinct = chosen[np.sort(np.unique(chosen, axis=0, return_index=True)[1])]
+        return Domain(points=self.from_unit(distinct), names=self.names, categories=self.categories)
+
     def holds(self, points: Any) -> Any:
         """Return where the constraints hold at ``points [n, d]`` of the unit cube."""
         return self.region.holds(points, self.from_unit(points))

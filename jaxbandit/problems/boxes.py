@@ -40,6 +40,8 @@ from jaxbandit.problems.noise import OF_A_POINT, Drawn, Gaussian, Noise
 
 __all__ = ["BoxProblem", "Certificate", "on_box"]
 
+Walls: TypeAlias = list[tuple[np.ndarray, float]]
+"""Rows ``[d]`` and bounds of the edges of a part of the unit cube."""
 Function: TypeAlias = Callable[[Array], Array | float]
 """Function of one point ``x [d]`` in the units of the axes."""
 Point: TypeAlias = Annotated[Array, numbers, each_axis]  # [d]
@@ -321,6 +323,7 @@ def certified(box: Box, functions: Sequence[Function]) -> Certificate:
         excess = np.sum(np.maximum(table[:, 1:] / spread[1:], 0), axis=1)
         order = np.lexsort((-table[:, 0], excess))[: 4 * starts]
         whole_sides = np.asarray([side.scale == "integers" for side in box.sides])
+        known, walls = limits_within(box)
         found: list[tuple[float, np.ndarray, float]] = []
         for start in unit[order[:: 4 if len(order) >= 4 * starts else 1]]:
             bounds = Bounds(np.where(whole_sides, start, 0.0), np.where(whole_sides, start, 1.0))
@@ -332,14 +335,14 @@ def certified(box: Box, functions: Sequence[Function]) -> Certificate:
                 start,
                 jac=lambda x: -np.asarray(slopes(x))[0] / spread[0],
                 bounds=bounds,
-                constraints=[limits] if len(functions) > 1 else [],
+                constraints=[*([limits] if len(functions) > 1 else []), *known],
                 method="SLSQP",
                 options={"maxiter": 300, "ftol": 1e-14},
             )
             x = np.asarray(box.snapped(np.clip(solved.x, 0, 1)))
             here = np.asarray(values(x))
             if np.all(np.isfinite(here)) and np.all(here[1:] <= 1e-8 * spread[1:]):
-                found.append((float(here[0]), x, _slope_left(np.asarray(slopes(x)), here, x, spread)))
+                found.append((float(here[0]), x, _slope_left(np.asarray(slopes(x)), here, x, spread, walls)))
         feasible = excess <= 0
         if feasible.any():
             first = int(np.argmax(np.where(feasible, table[:, 0], -np.inf)))
@@ -352,15 +355,31 @@ def certified(box: Box, functions: Sequence[Function]) -> Certificate:
         return Certificate(value=value, point=np.asarray(box.from_unit(x)), gradient=slope, gap=gap)
 
 
-def _slope_left(slopes: np.ndarray, values: np.ndarray, x: np.ndarray, spread: np.ndarray) -> float:
+def limits_within(box: Box) -> tuple[list[Any], Walls]:
+    """Return the constraints of a part of a box for SciPy, and the linear ones as rows with bounds."""
+    from scipy.optimize import LinearConstraint, NonlinearConstraint
+
+    if not isinstance(box, PartOfBox):
+        return [], []
+    region, found = box.region, list[Any]()
+    for row, bound, is_equal in zip(region.rows, region.bounds, region.equal, strict=True):
+        found.append(LinearConstraint(np.asarray(row)[None], bound if is_equal else -np.inf, bound))
+    for limit in region.others:
+        found.append(NonlinearConstraint(lambda x, limit=limit: limit.excess(np.asarray(box.from_unit(x[None]))), -np.inf, 0.0))
+    walls = [(np.asarray(row), bound) for row, bound in zip(region.rows, region.bounds, strict=True)]
+    return found, walls + [(-row, -bound) for (row, bound), is_equal in zip(walls, region.equal, strict=True) if is_equal]
+
+
+def _slope_left(slopes: np.ndarray, values: np.ndarray, x: np.ndarray, spread: np.ndarray, inner: Walls) -> float:
     """Return the norm of the projected gradient of the reward.
 
-    Active constraints and sides cancel the other part. Its unit is the spread of the reward per side.
+    Active constraints, sides and ``inner`` walls cancel the other part. Its unit is the spread of the reward per side.
     """
     from scipy.optimize import nnls
 
     sides = np.eye(len(x))
     walls = [-sides[a] for a in np.flatnonzero(x <= 1e-9)] + [sides[a] for a in np.flatnonzero(x >= 1 - 1e-9)]
+    walls += [row for row, bound in inner if row @ x >= bound - 1e-6]
     active = [slopes[1 + j] / spread[1 + j] for j in np.flatnonzero(values[1:] > -1e-6 * spread[1:])]
     directions, target = [*active, *walls], slopes[0] / spread[0]
     return float(nnls(np.stack(directions, axis=1), target)[1] if directions else np.linalg.norm(target))

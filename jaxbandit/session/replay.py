@@ -16,6 +16,7 @@ from jaxbandit.core.codec import from_fields
 from jaxbandit.core.fields import boolean, whole
 from jaxbandit.core.status import Status
 from jaxbandit.domains import Box
+from jaxbandit.domains.boxes import PartOfBox
 from jaxbandit.feedback.learner import BESIDE
 from jaxbandit.host.files import reason_of
 from jaxbandit.session.axes import ON_GRID, Place
@@ -429,13 +430,15 @@ class State:
 
     @property
     def unfit(self) -> np.ndarray:
-        """Points ``[M]`` with dropped and no complete runs, never recommended."""
+        """Points ``[M]`` with dropped and no complete runs, or outside, never recommended."""
         unfit, domain = np.zeros(self.space.size, bool), self.space.domain
         for index, place in self.failed:
             unfit[index] = True
             if isinstance(domain, Box):
                 unfit |= domain.are_near(self.space.modelled, np.asarray(place), BESIDE)
         unfit[[one.ticket.index for one in self.records.values() if one.state == "complete"]] = False
+        if isinstance(domain, PartOfBox):
+            unfit |= ~domain.holds(self.space.modelled)
         return unfit
 
     def not_failed(self, point: Spot) -> Spot:

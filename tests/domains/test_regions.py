@@ -144,3 +144,9 @@ def test_constraints_that_no_box_can_have_are_refused_by_name(axes, such_that, w
 
 def test_a_constraint_that_always_holds_is_allowed():
     assert domains.box({"a": (0, 1), "b": (0, 1)}, such_that=["a + b <= 10", "a - a <= 1"]).region.rows == ()
+
+
+def test_points_of_a_sobol_domain_are_inside():
+    part = domains.box(SIMPLEX, such_that=["a + b + c + d + e <= 1"]).sobol(100, 0)
+    assert part.size == 100 and np.max(np.sum(part.points, axis=1)) < 1
+    assert domains.box({"n": domains.integers(0, 5), "m": domains.integers(0, 5)}, such_that=["n + m <= 3"]).sobol(500, 0).size == 10

@@ -121,3 +121,12 @@ def test_a_search_in_a_directory_goes_on_with_its_constraints(tmp_path):
     on.session.close()
     with pytest.raises(InvalidArgument, match="holds a search with another space"):
         jb.optimise(value, MIXTURE, 5, directory=tmp_path)
+
+
+def test_a_point_measured_outside_is_learnt_and_never_recommended():
+    session = Session.create(None, {"a": (0.0, 1.0), "b": (0.0, 1.0)}, key=0, such_that=["a + b <= 1"])
+    session.observe({"a": 0.9, "b": 0.9}, {"reward": 5.0})
+    session.observe({"a": 0.3, "b": 0.3}, {"reward": 1.0})
+    assert session.recommend().point == {"a": 0.3, "b": 0.3}
+    found = session.recommend(anywhere=True).point
+    assert found["a"] + found["b"] <= 1 + 1e-12
