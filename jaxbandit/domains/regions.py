@@ -230,7 +230,7 @@ DEEPER, DEEPER_SINGLE = 1e-10, 4e-6
 # Number of sweeps over several constraints in a projection.
 SWEEPS = 24
 # Steps of a random walk for each axis.
-WALK = 20
+WALK = 12
 
 
 @dataclasses.dataclass(frozen=True)
@@ -278,7 +278,7 @@ class Region:
         """
         module, kind = numpy_of(points), points.dtype
         if not self.rows:
-            return points
+            return module.clip(points, 0, 1)
         rows, bounds, free = np.asarray(self.rows), self._depths(kind, deeper), np.asarray(self.free) | whole
         moving = np.where(free[None], rows, 0)
         goals = [bound - self._sums(points, row) for bound, row in zip(bounds, np.where(free[None], 0, rows), strict=True)]

@@ -17,6 +17,7 @@ from jaxbandit.core.declare import FilePath, checked
 from jaxbandit.core.fields import between, nonnegative_numbers, positive, scalar, whole
 from jaxbandit.core.text import html_fields
 from jaxbandit.domains import Box
+from jaxbandit.domains.regions import given_in
 from jaxbandit.host.files import prepare_file, write_whole
 from jaxbandit.session.axes import Place
 from jaxbandit.session.checks import ModelCheck, checked_model
@@ -373,6 +374,7 @@ class Reading:
     def _in_brief(self) -> list[tuple[str, str]]:
         """Return facts by name, with the facts of ``__repr__`` first."""
         parts, waiting, choices = self.specification, len(self.pending), self.specification.space.choices
+        known = f", such that {given_in(parts.space.such_that)}" if parts.space.such_that else ""
         source = "that of the model that was given" if parts.model else "fitted once, to what was known before round 1"
         with self._current() as state:
             bent = state.standard.said_of(parts.outputs.objective.sign) if state.standard else ""
@@ -382,7 +384,7 @@ class Reading:
             ("outputs", "\n".join([str(parts.outputs.objective), *map(str, parts.outputs.constraints)])),
             (
                 "points",
-                f"{choices if isinstance(choices, str) else f'{choices:,}'} of {', '.join(parts.space.names)}",
+                f"{choices if isinstance(choices, str) else f'{choices:,}'} of {', '.join(parts.space.names)}{known}",
             ),
             ("axes", "\n".join(map(repr, parts.space.axes)) or "those of the domain"),
             ("algorithm", repr(parts.algorithm)),

@@ -49,6 +49,7 @@ PRINTED = {
     "howto/four_jobs": rf"^{RECOMMENDED}rate': ",
     "howto/from_optuna": r"'width': \d+\} 0\.\d+\n.*'accuracy': 0\.",
     "howto/in_a_notebook": r"Surrogate\(.*\nrpol .*average violation",
+    "howto/mixture": r"^Optimised\(evaluations: 4; best: cement=",
     "howto/my_run_crashed": rf"^{RECOMMENDED}x': ",
     "howto/own_algorithm": r"(?s)\ngreedy .*\nRPOL-UCB .*hard violation +RPOL-UCB - greedy ",
     "howto/plant_csv": rf"incomplete runs: \[8\]\ntry Ticket\(number=9, .*\n{RECOMMENDED}temperature': ",

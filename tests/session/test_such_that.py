@@ -68,6 +68,7 @@ def test_a_journal_holds_constraints(tmp_path):
     with Session.create(tmp_path / "texts", MIXTURE, key=0, such_that=[SUM]) as session:
         first = session.ask(3)
         assert session.events[0].body["space"]["box"]["such_that"] == [SUM]
+        assert f"points: any of a, b, c, d, e, such that {SUM!r}" in repr(session)
     with Session.open(tmp_path / "texts") as session:
         assert [ticket.point for ticket in session.pending] == [ticket.point for ticket in first]
         assert abs(sum(session.ask().point.values()) - 1) < 1e-12
@@ -130,3 +131,11 @@ def test_a_point_measured_outside_is_learnt_and_never_recommended():
     assert session.recommend().point == {"a": 0.3, "b": 0.3}
     found = session.recommend(anywhere=True).point
     assert found["a"] + found["b"] <= 1 + 1e-12
+
+
+def test_a_function_alone_keeps_points_in_the_box():
+    axes = {"a": (0.0, 2.0), "b": (0.0, 2.0)}
+    found = jb.optimise(lambda a, b: 2 * a + b, axes, 16, such_that=[lambda a, b: a * b - 1])
+    assert all(0 <= value <= 2 for point in found.points for value in point.values())
+    assert all(point["a"] * point["b"] <= 1 + 1e-9 for point in found.points)
+    np.testing.assert_allclose(list(found.best.values()), [2, 0.5], atol=0.1)
