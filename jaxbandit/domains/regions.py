@@ -280,30 +280,26 @@ class Region:
         if not self.rows:
             return module.clip(points, 0, 1)
         rows, bounds, free = np.asarray(self.rows), self._depths(kind, deeper), np.asarray(self.free) | whole
-        moving = np.where(free[None], rows, 0)
-        goals = [bound - self._sums(points, row) for bound, row in zip(bounds, np.where(free[None], 0, rows), strict=True)]
+        moving, equal = module.asarray(np.where(free[None], rows, 0), kind), module.asarray(self.equal)
+        fixed = np.where(free[None], 0, rows)
+        goals = module.stack([bound - self._sums(points, row) for bound, row in zip(bounds, fixed, strict=True)], axis=1)
 
-        def turn(prices: list[Any]) -> list[Any]:
-            prices = list(prices)
-            for number, (row, goal) in enumerate(zip(moving, goals, strict=True)):
-                if row.any():
-                    others = [price for other, price in enumerate(prices) if other != number]
-                    rest = points - sum(
-                        (p[:, None] * module.asarray(r, kind)[None] for p, r in zip(others, np.delete(moving, number, 0), strict=True)), 0
-                    )
-                    price = _price(module, rest[:, row != 0], row[row != 0].astype(kind), goal)
-                    prices[number] = price if self.equal[number] else module.maximum(price, 0)
-            return prices
+        def visit(number: Any, prices: Any) -> Any:
+            row, own = moving[number], np.arange(len(rows))[None] == number
+            rest = points - module.sum(module.where(own, 0, prices)[:, :, None] * moving[None], axis=1)
+            price = _price(module, rest, row, goals[:, number])
+            price = module.where(module.any(row != 0), module.where(equal[number], price, module.maximum(price, 0)), 0)
+            return module.where(own, price[:, None], prices)
 
-        prices = [module.zeros(len(points), kind)] * len(rows)
-        if len(rows) == 1:
-            prices = turn(prices)
+        prices, visits = module.zeros((len(points), len(rows)), kind), len(rows) * (SWEEPS if len(rows) > 1 else 1)
+        if visits == 1:
+            prices = visit(0, prices)
         elif module is np:
-            for _ in range(SWEEPS):
-                prices = turn(prices)
+            for number in range(visits):
+                prices = visit(number % len(rows), prices)
         else:
-            prices = jax.lax.fori_loop(0, SWEEPS, lambda _, prices: turn(prices), prices)
-        moved = points - sum(p[:, None] * module.asarray(r, kind)[None] for p, r in zip(prices, moving, strict=True))
+            prices = jax.lax.fori_loop(0, visits, lambda number, prices: visit(number % len(rows), prices), prices)
+        moved = points - module.sum(prices[:, :, None] * moving[None], axis=1)
         moved = module.where(module.asarray(free)[None], module.clip(moved, 0, 1), points)
         return self._cut(moved, deeper) if len(rows) > 1 and free.all() else moved
 
@@ -395,21 +391,21 @@ class Region:
         return module.sum(points * module.asarray(row, points.dtype)[None], axis=-1)
 
 
-def _price(module: Any, points: Any, row: np.ndarray, goal: Any) -> Any:
+def _price(module: Any, points: Any, row: Any, goal: Any) -> Any:
     """Return the multiple ``[n]`` of ``row`` to take off ``points [n, d]``, so that after clipping to ``[0, 1]`` they meet ``goal [n]``.
 
     The sum after clipping falls by straight pieces between ``2 d`` known multiples.
     """
-    bends = module.concatenate([points / row[None], (points - 1) / row[None]], axis=1)  # [n, 2d]
+    unused = (row == 0)[None]
+    factors = module.where(unused, 1, row[None])
+    bends = module.concatenate([module.where(unused, 0, side / factors) for side in (points, points - 1)], axis=1)  # [n, 2d]
     clipped = module.clip(points[:, None, :] - bends[:, :, None] * row[None, None], 0, 1)
     sums, far = module.sum(clipped * row[None, None], axis=-1), module.asarray(np.inf, row.dtype)
     above = sums >= goal[:, None]
     low, high = module.max(module.where(above, bends, -far), axis=1), module.min(module.where(above, far, bends), axis=1)
     most, least = module.min(module.where(above, sums, far), axis=1), module.max(module.where(above, -far, sums), axis=1)
-    low, high = (
-        module.where(module.isfinite(low), low, module.min(bends, axis=1)),
-        module.where(module.isfinite(high), high, module.max(bends, axis=1)),
-    )
+    low = module.where(module.isfinite(low), low, module.min(bends, axis=1))
+    high = module.where(module.isfinite(high), high, module.max(bends, axis=1))
     is_between = module.isfinite(most) & module.isfinite(least)
     share = module.where(is_between, most - goal, 0) / module.where(is_between, most - least, 1)
     return low + share * module.where(is_between, high - low, 0)

@@ -101,7 +101,7 @@ def ascend(
         """Return the directions ``[n, d]`` without their parts that lead out of the part of the cube."""
         assert onto is not None
         length = jnp.maximum(jnp.sqrt(jnp.sum(along * along, axis=-1)), jnp.finfo(along.dtype).tiny)[:, None]
-        return (onto(place + STEP.probe * along / length) - onto(place)) * (length / STEP.probe)
+        return (onto(place + STEP.probe * along / length) - place) * (length / STEP.probe)
 
     def proposed(now: Climb) -> Array:
         if onto is not None:
