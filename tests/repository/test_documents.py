@@ -46,6 +46,7 @@ PRINTED = {
     "pages/scaling": r"reward: form 'product'.*constraint 1: form",
     "pages/sessions": rf"^{RECOMMENDED}rate': ",
     "pages/studies": r"'algorithm': 7, 'trial': 20, 'round': 2",
+    "howto/am_i_done": r"^Optimised\(evaluations: 4; .*\nSettlement\(probability=",
     "howto/four_jobs": rf"^{RECOMMENDED}rate': ",
     "howto/from_optuna": r"'width': \d+\} 0\.\d+\n.*'accuracy': 0\.",
     "howto/in_a_notebook": r"Surrogate\(.*\nrpol .*average violation",
@@ -53,6 +54,7 @@ PRINTED = {
     "howto/my_run_crashed": rf"^{RECOMMENDED}x': ",
     "howto/own_algorithm": r"(?s)\ngreedy .*\nRPOL-UCB .*hard violation +RPOL-UCB - greedy ",
     "howto/plant_csv": rf"incomplete runs: \[8\]\ntry Ticket\(number=9, .*\n{RECOMMENDED}temperature': ",
+    "howto/simulate_first": r"(?s)^algorithm +in flight +product 10%.*\('\w+', 1\)\n.*Config +4 .*\[\[",
     "howto/sweep_table": r"\\begin\{table\}.*\\end\{table\}",
     "howto/ten_parameters": r"^Optimised\(evaluations: 4; .*\nOptimised\(evaluations: 4, 1 failed; ",
 }
