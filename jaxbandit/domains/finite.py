@@ -270,7 +270,7 @@ def grid(
         raise checks.InvalidArgument(f"points_per_axis: expected one number or {len(lower)}, got {len(counts)}")
     counts = [checks.integer("points_per_axis", count, least=2, most=MOST_POINTS) for count in counts]
     _check_count("points_per_axis", counts)
-    return product([np.linspace(a, b, n) for a, b, n in zip(lower, upper, counts, strict=True)], such_that=such_that)
+    return part_of(product([np.linspace(a, b, n) for a, b, n in zip(lower, upper, counts, strict=True)]), such_that)
 
 
 @nameable

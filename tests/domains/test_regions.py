@@ -150,3 +150,9 @@ def test_points_of_a_sobol_domain_are_inside():
     part = domains.box(SIMPLEX, such_that=["a + b + c + d + e <= 1"]).sobol(100, 0)
     assert part.size == 100 and np.max(np.sum(part.points, axis=1)) < 1
     assert domains.box({"n": domains.integers(0, 5), "m": domains.integers(0, 5)}, such_that=["n + m <= 3"]).sobol(500, 0).size == 10
+
+
+def test_tables_without_constraints_stay_as_they_were():
+    assert set(domains.grid([0], [1], 5).made_from) == {"type", "axes"}
+    assert set(domains.box({"a": (0, 1)}).made_from) == {"type", "axes"}
+    assert domains.grid([0], [1], 5, such_that=["x1 <= 0.5"]).made_from["such_that"] == ["x1 <= 0.5"]
