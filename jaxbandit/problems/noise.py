@@ -324,6 +324,7 @@ class Further(Noise):
       model: the noise of the other outputs.
     """
 
+    in_files = False
     model: Annotated[Noise, fields.unknown] = Gaussian()
 
     @checked
