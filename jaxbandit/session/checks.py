@@ -195,7 +195,7 @@ def flagged(state: State, shown: Shown, told: Sequence[Values]) -> tuple[list[st
             break
         said.append(_unit_in_words(which[0], wrong, block.factor) if len(which) == 1 else _exchange_in_words(which, wrong))
         now |= corrected
-    drift = dict.fromkeys((one.name for one in told), 0.0)
+    drift, stated = dict.fromkeys((one.name for one in told), 0.0), dict[tuple[str, ...], np.ndarray]()
     for name, one in now.items():
         points, (models, location, transforms) = shown.points[one.indices], candidates[name]
         # A trend along an axis is none in time.
@@ -205,9 +205,17 @@ def flagged(state: State, shown: Shown, told: Sequence[Values]) -> tuple[list[st
             said.append(_drift_in_words(name, one.tickets, drift[name]))
         if is_stated:
             kernel, noise, _ = models[0]
-            evidence, part, factor = mistakes.misstated(points, one.values, kernel, noise, location)
-            if evidence > np.log(LIKELIER):
-                said.append(_model_in_words(name, one.tickets, part, factor))
+            # Standardised values have about the variance of the model.
+            unit = None if state.standard is None else shown.standard.scale[names.index(name)]
+            stated[name,] = mistakes.of_stated(points, one.values, kernel, noise, location, unit)
+    if len(stated) > 1:
+        # All outputs may have the same mistake.
+        stated = {tuple(now): np.sum([*stated.values()], axis=0)} | stated
+    for which, logarithms in stated.items():
+        evidence, part, factor = mistakes.misstated(logarithms)
+        if evidence > np.log(LIKELIER):
+            said.append(_model_in_words(which, part, factor))
+            break
     return said, drift
 
 
@@ -217,7 +225,8 @@ def _candidates(state: State, shown: Shown, number: int, one: Values) -> tuple[l
     models = [(kernel, float(noise), float(weight)) for (kernel, noise), weight in zip(average.models, average.weights, strict=True)]
     if state.shown is None:
         [(kernel, noise, _)] = models
-        models = [(kernel, noise, 0.5), *((*one[:2], one[2] / 2) for one in mistakes.misstatements(kernel, noise).values())]
+        others = mistakes.misstatements(kernel, noise)
+        models = [(kernel, noise, 0.5), *((*one, 0.5 / len(others)) for one in others)]
         return models, standard.location[number] if state.standard is None else None, [mistakes.PLAIN]
     sign = state.specification.outputs.objective.sign
     own = for_each("kernel", state.specification.first[0], state.specification.outputs, standard)[number]
@@ -279,8 +288,8 @@ def _drift_in_words(name: str, tickets: np.ndarray, size: float) -> str:
     return f"Values of {name} at equal points {change} {where}; {advice}."
 
 
-def _model_in_words(name: str, tickets: np.ndarray, part: str, factor: float) -> str:
-    where = f"values of {name} of {_of_tickets(tickets)}"
+def _model_in_words(names: tuple[str, ...], part: str, factor: float) -> str:
+    where = f"values of {' and '.join(names)}"
     if part == "length_scale":
         words = f"{'longer' if factor > 1 else 'shorter'} length-scales, by a factor of about {max(factor, 1 / factor):.3g}"
     else:

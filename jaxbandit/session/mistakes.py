@@ -23,8 +23,8 @@ from jaxbandit.surrogates.evidence.host import covariances
 FACTORS = (10.0, 100.0, 1000.0, 0.1, 0.01, 0.001, -1.0)
 # Fitted models may be wrong by these factors on length-scales, and by any of these shares of noise.
 LENGTHS, SHARES = (1 / 3, 1.0, 3.0), (1e-4, 1e-2, 0.1, 0.5)
-# A stated model may be wrong by these factors.
-STATED = {"length_scale": (1 / 5, 1 / 3, 1 / 2, 2.0, 3.0, 5.0), "noise_variance": (0.01, 0.1, 10.0, 100.0)}
+# A stated model may be wrong by one of these factors.
+NAMED = (("length_scale", 1 / 3), ("length_scale", 3.0), ("noise_variance", 0.1), ("noise_variance", 10.0), ("noise_variance", 100.0))
 # The noise variance is at least this share of the variance, because of rounding.
 LEAST = 1e-6
 
@@ -72,6 +72,7 @@ class Column:
       variances: ``[K]`` variance of the functions of every model.
       location: prior mean of the values, ``None`` where location and scale are unknown.
       freedom: number of contrasts.
+      unit: the likely scale of the values, ``None`` where all scales are as likely.
       transforms: functions of values; any of them may be a draw of a GP.
     """
 
@@ -82,6 +83,7 @@ class Column:
     location: float | None
     freedom: int
     transforms: Sequence[Transform]
+    unit: float | None = None
 
     @classmethod
     def of(
@@ -92,6 +94,7 @@ class Column:
         location: float | None,
         transforms: Sequence[Transform] = (PLAIN,),
         trend: np.ndarray | None = None,
+        unit: float | None = None,
     ) -> Column:
         """Return the column of values ``[n]`` at ``points [n, d]``.
 
@@ -119,8 +122,16 @@ class Column:
         )
 
     def terms(self, squares: np.ndarray) -> np.ndarray:
-        """Return log densities ``[K, ...]`` under every model from squared distances ``[K, ...]``; scales have density ``1 / s``."""
-        logs = -squares / 2 if self.location is not None else -self.freedom / 2 * np.log(squares)
+        """Return log densities ``[K, ...]`` under every model from squared distances ``[K, ...]``.
+
+        An unknown scale ``s`` has the density ``1 / s``, or where a unit is known ``s^2`` has an inverse gamma density in that unit.
+        """
+        if self.location is not None:
+            logs = -squares / 2
+        elif self.unit is None:
+            logs = -self.freedom / 2 * np.log(squares)
+        else:
+            logs = -(self.freedom / 2 + 1) * np.log1p(squares / (2 * self.unit**2))
         return self.constants.reshape(-1, *(1,) * (squares.ndim - 1)) + logs
 
     def seen(self) -> list[tuple[Transform, np.ndarray, np.ndarray, float]]:
@@ -204,22 +215,23 @@ def exchanged(one: Column, other: Column) -> Block:
     return _best(table[None], one.healthy() + other.healthy())
 
 
-def misstatements(kernel: Kernel, noise: float) -> dict[tuple[str, float], Candidate]:
-    """Return models in the place of a stated one, by the hyper-parameter that is wrong and the factor, all of the same weight."""
-    named = [(name, factor) for name, factors in STATED.items() for factor in factors]
-    return {
-        (name, factor): (longer(kernel, factor), noise, 1 / len(named))
-        if name == "length_scale"
-        else (kernel, noise * factor, 1 / len(named))
-        for name, factor in named
-    }
+def misstatements(kernel: Kernel, noise: float) -> list[tuple[Kernel, float]]:
+    """Return kernels and noise variances in the place of stated ones, in the order of ``NAMED``."""
+    return [(longer(kernel, factor), noise) if name == "length_scale" else (kernel, noise * factor) for name, factor in NAMED]
 
 
-def misstated(points: np.ndarray, values: np.ndarray, kernel: Kernel, noise: float, location: float | None) -> tuple[float, str, float]:
-    """Return evidence that a stated model is wrong, by which hyper-parameter, and by which factor."""
-    others = misstatements(kernel, noise)
-    logs = np.asarray([Column.of(points, values, [one], location).healthy() for one in [(kernel, noise, 1.0), *others.values()]])
-    return float(summed(logs[1:]) - logs[0]), *list(others)[int(np.argmax(logs[1:]))]
+def of_stated(
+    points: np.ndarray, values: np.ndarray, kernel: Kernel, noise: float, location: float | None, unit: float | None = None
+) -> np.ndarray:
+    """Return log densities of values under a stated model, and under those in its place."""
+    models = [(kernel, noise), *misstatements(kernel, noise)]
+    return np.asarray([Column.of(points, values, [(*one, 1.0)], location, unit=unit).healthy() for one in models])
+
+
+def misstated(logarithms: np.ndarray) -> tuple[float, str, float]:
+    """Return evidence that a stated model is wrong, by which hyper-parameter, and by which factor, from :func:`of_stated`."""
+    evidence = summed(logarithms[1:]) - np.log(len(NAMED)) - logarithms[0]
+    return float(evidence), *NAMED[int(np.argmax(logarithms[1:]))]
 
 
 def summed(logarithms: np.ndarray) -> np.ndarray:
