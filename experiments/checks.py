@@ -53,11 +53,11 @@ MISTAKES = {
     "length-scale / 3, stated": Mistake(length=1 / 3),
     "noise x 10, less stated": Mistake(length=1.0, noise=10.0),
     "noise variance x 10, less stated": Mistake(length=1.0, noise=10**0.5),
+    "one value in another unit": Mistake(factor=10.0),
     "columns of one run exchanged": Mistake(exchanged=1),
     "columns of five runs exchanged": Mistake(exchanged=5),
     "drift of two deviations": Mistake(drift=2.0),
     "drift of one deviation": Mistake(drift=1.0),
-    "one value in another unit": Mistake(factor=10.0),
 }
 
 

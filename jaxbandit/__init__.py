@@ -57,7 +57,7 @@ LATER = {
     " regret regret_and_violation replay",
     "optuna": "Sampler export",
     "report": "comparison html plots session statistics style tables watching",
-    "session": "Axis CannotRecord DamagedSession DeclaredInfeasible Forecast Model ModelCheck Optimised Recommendation Session"
+    "session": "Axis CannotRecord DamagedSession DeclaredInfeasible Forecast Model ModelCheck Optimised Reason Recommendation Session"
     " SessionError SessionInUse Settled Settlement Specification Ticket forecast optimise read_toml",
     "study": "BatchFailed CannotWrite CheckpointMismatch DirectoryInUse ExistingOutput HeldDirectory Keep Model Parser Plan Policy Progress"
     " Reporter Run Study TaskFailed WorkerMismatch WorkersLost audit compile_quickly connected ended flags_in_words forget from_table"

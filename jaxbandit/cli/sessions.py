@@ -23,7 +23,7 @@ from jaxbandit.core.doors import decimal
 from jaxbandit.core.status import explain
 from jaxbandit.core.text import aligned
 from jaxbandit.host.files import prepare_file, write_whole
-from jaxbandit.session import Session, Settled, Settlement, Specification, Ticket, forecast, read_toml
+from jaxbandit.session import ModelCheck, Reason, Session, Settled, Settlement, Specification, Ticket, forecast, read_toml
 from jaxbandit.session.history import FAILURE
 from jaxbandit.session.journal import WAIT, salvage_journal
 from jaxbandit.session.quantities import STATES, counts_of, readable
@@ -32,7 +32,7 @@ EXPERIMENT = Path(__file__).parents[1] / "examples" / "experiment.toml"
 FIGURE_FORMATS = ("png", "pdf", "svg")
 STYLES = ("screen", "paper")
 STYLE = "paper: for a column of a page, in 8 pt (default %(default)s)"
-READING = ("status", "list", "history", "recommend", "forecast", "plot", "export")
+READING = ("status", "list", "history", "recommend", "forecast", "check", "why", "plot", "export")
 INNER = ("index", "round", "fingerprint")
 WORDS = STATES | {"asked_at": "asked (UTC)", "told_at": "told (UTC)", "best_so_far": "best so far", "sd": "standard deviation"}
 WORDS |= {"expected_gain": "expected gain of a further run"}
@@ -101,6 +101,8 @@ def add_session_commands(parser: argparse.ArgumentParser) -> None:
     ahead.add_argument("--in-flight", type=int, nargs="+", default=[1], metavar="Q", help="numbers of runs under way at once (default 1)")
     ahead.add_argument("--trials", type=int, default=500, metavar="N", help="number of futures drawn (default %(default)s)")
     ahead.add_argument("--out", type=Path, metavar="FILE", help="a file to draw it into, too")
+    command("check", "print whether the model predicts what was measured, and which values look mistaken")
+    command("why", "print why a ticket's point was asked for").add_argument("ticket", type=int, metavar="TICKET")
     command("fit", "fit the model to what has been told")
     for name, words, file in (
         ("plot", "draw what is believed and what was measured", "belief.png"),
@@ -139,7 +141,7 @@ def given_once(words: str, values: Sequence[float]) -> float:
 
 def session(args: argparse.Namespace) -> None:
     """Run a command on a session: the commands ``session ...``."""
-    said: Said
+    said: Said | str
     labels: Mapping[str, str] = {}
     match args.session_command:
         case "new" if args.example:
@@ -172,7 +174,7 @@ def session(args: argparse.Namespace) -> None:
         case _:
             with Session.open(args.directory, read_only=args.session_command in READING, wait=args.wait) as session:
                 said, labels = answer(session, args), labels_of(session.specification)
-    print(json.dumps(said, ensure_ascii=False) if args.json else in_lines(said, labels))
+    print(said if isinstance(said, str) else json.dumps(said, ensure_ascii=False) if args.json else in_lines(said, labels))
 
 
 def how_of(args: argparse.Namespace) -> dict[str, Any]:
@@ -186,7 +188,7 @@ def labels_of(specification: Specification) -> dict[str, str]:
     return {name: space.label(name) for name in space.names} | {name: outputs.label(name) for name in outputs.names}
 
 
-def answer(session: Session, args: argparse.Namespace) -> Said:
+def answer(session: Session, args: argparse.Namespace) -> Said | str:
     """Return the result of a command on an open session."""
     match args.session_command:
         case "ask":
@@ -233,6 +235,12 @@ def answer(session: Session, args: argparse.Namespace) -> Said:
             return dataclasses.asdict(session.recommend(args.probability, anywhere=args.anywhere))
         case "forecast":
             return forecast_of(session, args)
+        case "check":
+            checked = session.check()
+            return described_check(checked) if args.json else str(checked)
+        case "why":
+            reason = session.why(args.ticket)
+            return described_reason(reason) if args.json else reason.text
         case "fit":
             return {"model": session.fit().table()}
         case _:
@@ -310,6 +318,23 @@ def drawn(draw: Callable[[], Any], path: Path, args: argparse.Namespace) -> Said
         prepare_file(path, force=True)
         write_whole(path, partial(write_figure, figure, kind=kind))
     return {"wrote": str(path), **caption}
+
+
+def described_check(found: ModelCheck) -> Said:
+    """Return the check of a session as plain values."""
+    rows = [
+        {"output": name, "values": int(found.table["value"].sel(output=name).count()), "inside 80%": inner, "inside 95%": outer}
+        | {"drift": found.drift[name]}
+        for name, (inner, outer) in found.inside.items()
+    ]
+    return {"mistakes": list(found.flags), "outputs": rows, "least expected tickets": list(found.least_expected)}
+
+
+def described_reason(reason: Reason) -> Said:
+    """Return the reason for a ticket's point as plain values."""
+    said: Said = {"ticket": reason.ticket, "term": reason.term, "text": reason.text, "nearest": dict(reason.nearest)}
+    said |= {"belief": reason.belief and dataclasses.asdict(reason.belief), "best_ticket": reason.best and reason.best[0]}
+    return said | {"without_runs_under_way": reason.alone}
 
 
 def described_settlement(found: Settlement | None) -> Said:

@@ -11,7 +11,8 @@ from jaxbandit.core.status import MESSAGES
 from jaxbandit.host.files import prepare_file, write_whole
 from jaxbandit.report.html import Picture, Section, page
 from jaxbandit.report.tables import with_half
-from jaxbandit.session import Session
+from jaxbandit.session import Session, SessionError
+from jaxbandit.session.checks import NO_MISTAKE
 from jaxbandit.session.figures import history_figure, nearness
 from jaxbandit.session.quantities import STATES, counts_of, readable
 
@@ -100,4 +101,15 @@ def _learnt(session: Session, history: xr.Dataset) -> dict[str, Section]:
             "violations": [[outputs.label(c.name), readable(float(history[f"violation of {c.name}"][-1]))] for c in outputs.constraints],
         },
         "belief": [Picture(shown, session.plot(feasibility=bool(outputs.constraints)))],
+        "check": _checked(session),
     }
+
+
+def _checked(session: Session) -> Section:
+    """Return the check of a session, or the reason why there is none."""
+    try:
+        found = session.check()
+    except SessionError as error:
+        return {"said": [str(error).removeprefix("check: ")]}
+    caption = "Measured values beside their predictions from the other runs, and residuals by ticket; rings mark the least expected runs."
+    return {"said": found.flags or [NO_MISTAKE], "rows": found.rows(), "pictures": [Picture(caption, found.plot())]}

@@ -10,6 +10,7 @@ from jaxbandit.session.checks import ModelCheck
 from jaxbandit.session.forecasts import Forecast, forecast
 from jaxbandit.session.journal import CannotRecord, DamagedSession, SessionError, SessionInUse
 from jaxbandit.session.optimised import Optimised, optimise
+from jaxbandit.session.reasons import Reason
 from jaxbandit.session.replay import Ticket
 from jaxbandit.session.session import DeclaredInfeasible, Recommendation, Session
 from jaxbandit.session.settled import Settled, Settlement
@@ -25,6 +26,7 @@ __all__ = [
     "Model",
     "ModelCheck",
     "Optimised",
+    "Reason",
     "Recommendation",
     "Session",
     "SessionError",

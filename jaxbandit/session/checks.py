@@ -32,6 +32,7 @@ VALUES_LIKELIER, LIKELIER = 100.0, 20.0
 # Mistaken values are looked for one after the other, up to this number.
 MOST = 3
 LEVELS = (0.8, 0.95)
+NO_MISTAKE = "No mistake was found."
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -75,7 +76,7 @@ class ModelCheck:
         return found
 
     def __str__(self) -> str:
-        said = [f"- {flag}" for flag in self.flags] or ["No mistake was found."]
+        said = [f"- {flag}" for flag in self.flags] or [NO_MISTAKE]
         least = f"The least expected runs are tickets {', '.join(map(str, self.least_expected))}."
         return "\n".join([*said, "", aligned(self.rows()), "", least])
 
@@ -86,7 +87,7 @@ class ModelCheck:
         from html import escape
 
         head, *body = self.rows()
-        said = "".join(f"<li>{escape(flag)}</li>" for flag in self.flags) or "<li>No mistake was found.</li>"
+        said = "".join(f"<li>{escape(flag)}</li>" for flag in self.flags) or f"<li>{NO_MISTAKE}</li>"
         least = f"Least expected runs: tickets {', '.join(map(str, self.least_expected))}"
         return f"<ul>{said}</ul>{html_table(head, body, caption=least)}"
 

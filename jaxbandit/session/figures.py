@@ -20,6 +20,8 @@ from jaxbandit.session.quantities import Outputs, readable
 if TYPE_CHECKING:
     import xarray as xr
 
+    from jaxbandit.session.reasons import Reason
+
 # Width and height of one panel in inches.
 WIDE, MAP, SLICE = (6.4, 2.9), (4.6, 3.4), (3.2, 2.7)
 FEASIBILITY = "probability of feasibility"
@@ -138,6 +140,27 @@ def check_figure(outputs: Outputs, table: xr.Dataset, marked: Sequence[int]) -> 
                 right.axhline(bound, color="black", linewidth=pen(0.7), linestyle="--" if bound else "-")
             right.set(xlabel="ticket", ylabel=f"residual of {label} / deviation")
             right.xaxis.set_major_locator(MaxNLocator(integer=True))
+        figures.place_legend(figure.axes)
+    return figure
+
+
+def reason_figure(reason: Reason) -> Drawing:
+    """Return a figure of the beliefs at a ticket's point and at the best known one, with a panel for each output."""
+    outputs, best = reason.outputs, reason.best
+    found = [(f"ticket {reason.ticket}", reason.belief), *([(f"best known, ticket {best[0]}", best[1])] if best else [])]
+    shown = [(name, belief) for name, belief in found if belief is not None]
+    figure, grid = figure_of(1, len(outputs.names), (3.6, 1.8))
+    with styled():
+        for number, (axis, name) in enumerate(zip(grid[0], outputs.names, strict=True)):
+            for place, (_, belief) in enumerate(shown):
+                bars: Any = {"xerr": NORMAL_95 * belief.sd[name], "label": "" if place else "belief, 95% interval"}
+                axis.errorbar(belief.mean[name], place, fmt="s", color=figures.BLUE, **bars)
+            if name in reason.values:
+                axis.plot(reason.values[name], 0, "o", color=ORANGE, label="measured since")
+            for limit, label in _limits(outputs, name):
+                axis.axvline(limit, color=figures.GREEN, linestyle="--", linewidth=pen(0.7), label=label)
+            axis.set(xlabel=plain(outputs.label(name)), ylim=(max(1, len(shown)) - 0.5, -0.5))
+            axis.set_yticks(range(len(shown)), [words for words, _ in shown] if number == 0 else [""] * len(shown))
         figures.place_legend(figure.axes)
     return figure
 

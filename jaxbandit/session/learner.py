@@ -318,6 +318,21 @@ class Course:
             one.arrivals.pop((number, RAN), None)
         self._play_anew()
 
+    def without(self, spots: Sequence[Spot]) -> Course:
+        """Return the course in which some points were never asked for."""
+        course, numbers = Course(self._make, self._seen), dict[int, int]()
+        course.learn_under(self._make, self._seen, learns_runs=self._learns_runs)
+        course.readable = self.readable
+        course.begin([one for one in self._known if one[:2] not in spots])
+        for number, one in enumerate(self.rounds, start=1):
+            if (one.index, one.place) not in spots:
+                numbers[number] = len(numbers) + 1
+                course.asked(one.index, None, one.under_way, one.failed, one.place, one.allowed)
+            for (of, output), value in one.arrivals.items():
+                if of in numbers:
+                    course.tell(numbers[of], {output: value})
+        return course
+
     def take_back(self) -> None:
         """Remove the last round. Call it only without delays."""
         self.rounds.pop()

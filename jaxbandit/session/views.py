@@ -23,6 +23,7 @@ from jaxbandit.session.axes import Place
 from jaxbandit.session.checks import ModelCheck, checked_model
 from jaxbandit.session.history import FAILURE
 from jaxbandit.session.journal import Event, Journal, SessionError
+from jaxbandit.session.reasons import Reason, reason
 from jaxbandit.session.replay import State, Ticket
 from jaxbandit.session.settled import Settlement, settlement
 from jaxbandit.session.shown import Believed
@@ -238,6 +239,19 @@ class Reading:
         """
         with self._current() as state:
             return checked_model(state)
+
+    def why(self, ticket: Ticket | int) -> Reason:
+        """Return the reason for a ticket's point, from all that had been told when it was asked for.
+
+        Beliefs are those by which the algorithm chose. The term is that of the expected improvement, whatever the algorithm.
+
+        Raises:
+          InvalidArgument: on an unknown ticket.
+          SessionError: on a ticket that was told without being asked for.
+        """
+        with self._current() as state:
+            record = state.record(ticket)
+            return reason(self.specification, self._journal.events, record.ticket, record.values)
 
     def _best_known(self, probability: float = 0.5, *, anywhere: bool = False) -> Recommendation:
         """Return the best measured point, or the best numbered point ``anywhere``."""

@@ -279,3 +279,30 @@ def test_a_forecast_is_printed_and_drawn(tmp_path: Path, capsys: pytest.CaptureF
     assert said["recommended"]["algorithm"] == said["forecast"][0]["algorithm"] and Path(said["wrote"]).stat().st_size > 5000
     assert main(["session", "status", str(tmp_path / "plant"), "--within", "0.5"]) == 0 and "probability" in capsys.readouterr().out
     assert main(["session", "ask", str(tmp_path / "plant"), "--within", "0.5"]) == 0 and "settled" in capsys.readouterr().out
+
+
+def test_check_and_why_print_words_or_plain_values(tmp_path: Path, capsys: Any) -> None:
+    directory = tmp_path / "run"
+    with Session.create(directory, {"a": (0.0, 1.0)}, key=0, objective="maximise y", constraints=["c <= 2"]) as session:
+        for number in range(8):
+            ticket = session.ask()
+            a = float(ticket.point["a"])
+            session.tell(ticket, {"y": float(np.sin(5 * a)), "c": (20.0 if number == 3 else 0.02) * (50 + a)})
+        session.observe({"a": 0.5}, {"y": 0.6, "c": 1.0})
+        reason = session.why(7).text
+        events = len(session.events)
+    assert main(["session", "check", str(directory)]) == 0
+    words = capsys.readouterr().out
+    assert words.startswith("- c of ticket 4 seems to have a value 1000 times too large beside the other values; check the unit, and")
+    assert "correct it by session tell with --correct." in words and "The least expected runs are tickets 4" in words
+    found = said(capsys, "check", directory)
+    assert [row["output"] for row in found["outputs"]] == ["y", "c"] and len(found["mistakes"]) == 1
+    assert main(["session", "why", str(directory), "7"]) == 0
+    assert capsys.readouterr().out == f"{reason}\n"
+    assert said(capsys, "why", directory, 7)["text"] == reason
+    assert "ticket 9 was told without being asked for" in refused(capsys, "why", directory, 9)
+    with Session.open(directory, read_only=True) as session:
+        assert len(session.events) == events
+    assert main(["session", "report", str(directory)]) == 0
+    page = (directory / "report.html").read_text(encoding="utf-8")
+    assert "Is the model right?" in page and "1000 times too large" in page

@@ -1,0 +1,196 @@
+"""Reason for a point that a session asked for, from the beliefs of that time."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jaxbandit.core.status import healthy
+from jaxbandit.domains import Box
+from jaxbandit.session.journal import Event, SessionError
+from jaxbandit.session.learner import Spot, is_among
+from jaxbandit.session.models import sides_of
+from jaxbandit.session.quantities import Outputs, readable
+from jaxbandit.session.replay import State, Ticket
+from jaxbandit.session.specification import Specification
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+
+# Runs named as the nearest, and least probability that all constraints hold at the best known point.
+NEAREST, FEASIBLE = 3, 0.5
+TERMS = {
+    "design": "it is a point of the initial design, which spreads points out",
+    "under way": "points under way were avoided",
+    "constraint": "better points elsewhere seemed to violate a constraint",
+    "exploit": "its own mean promised most of the gain",
+    "explore": "its uncertainty promised most of the gain",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class PointBelief:
+    """Belief about the outputs at a point when a ticket was asked for.
+
+    Attributes:
+      mean, sd: mean and standard deviation of each output, by name, in its own units.
+      probability_of_feasibility: probability that all constraints hold.
+    """
+
+    mean: Mapping[str, float]
+    sd: Mapping[str, float]
+    probability_of_feasibility: float
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Reason:
+    """Return value of ``Session.why``: the reason for a ticket's point.
+
+    Attributes:
+      ticket: number of the ticket.
+      term: ``"design"``, ``"under way"``, ``"constraint"``, ``"exploit"`` or ``"explore"``.
+      text: the reason in words.
+      belief: the belief at the point, ``None`` where no value had been told.
+      best: ticket of the best known point, and the belief there.
+      nearest: the nearest earlier runs by ticket, with their distances as the largest share of an axis.
+      alone: the point that would have been asked for without runs under way; ``None`` where none was under way.
+      values: values that have been told of the ticket by now.
+      outputs: the outputs of the session.
+    """
+
+    ticket: int
+    term: str
+    text: str
+    belief: PointBelief | None
+    best: tuple[int, PointBelief] | None
+    nearest: Mapping[int, float]
+    alone: Mapping[str, float | str] | None
+    values: Mapping[str, float]
+    outputs: Outputs = dataclasses.field(repr=False)
+
+    def __str__(self) -> str:
+        return self.text
+
+    __repr__ = __str__
+
+    def plot(self) -> matplotlib.figure.Figure:
+        """Return a figure of the beliefs at the point and at the best known one, by output."""
+        # Matplotlib is slow to load.
+        from jaxbandit.session.figures import reason_figure
+
+        return reason_figure(self)
+
+
+def reason(specification: Specification, events: Sequence[Event], ticket: Ticket, values: Mapping[str, float]) -> Reason:
+    """Return the reason for the point of a ticket, from the events before it."""
+    if ticket.observed:
+        raise SessionError(f"why: ticket {ticket.number} was told without being asked for, so that no rule chose its point")
+    state = State(specification)
+    for event in events[1:]:
+        if event.kind == "asked" and event.body["ticket"] == ticket.number:
+            place = tuple(event.body.get("place", ()))
+            break
+        state.enter(event)
+        if event.kind == "fitted":
+            state.learn_anew()
+    outputs, told = specification.outputs, {n: one.ticket.index for n, one in state.records.items() if one.values}
+    belief = best = alone = None
+    term, said, is_same = "design", list[str](), True
+    if told and (state.standard is not None or not specification.standardise):
+        mean, sd, holds = _believed(state)
+        own = (
+            tuple(part[..., -1] for part in _believed(state, place))
+            if place
+            else tuple(part[..., ticket.index] for part in (mean, sd, holds))
+        )
+        belief = _at(outputs, own)
+        sign, numbers = outputs.objective.sign, np.asarray([*told.values()])
+        fine = holds[numbers] >= FEASIBLE
+        worth = np.where(fine, sign * mean[0, numbers], -np.inf) if fine.any() else holds[numbers]
+        known = int(np.argmax(worth))
+        best = [*told][known], _at(outputs, tuple(part[..., numbers[known]] for part in (mean, sd, holds)))
+        if ticket.round:
+            alone, is_same = _alone(state, (ticket.index, place))
+            term = _term(
+                sign * mean[0], sd[0], holds, (float(sign * own[0][0]), float(own[1][0]), float(own[2])), sign * mean[0, numbers[known]]
+            )
+            term = term if is_same else "under way"
+    if belief is not None and best is not None:
+        said.append(f"The best known point then was that of ticket {best[0]}.")
+        for name in outputs.names:
+            here, there = (f"{one.mean[name]:.4g} ± {one.sd[name]:.2g}" for one in (belief, best[1]))
+            said.append(f"{name} was believed to be {here}, and {there} at the best known point.")
+        if outputs.constraints:
+            chances = [f"{one.probability_of_feasibility:.2f}" for one in (belief, best[1])]
+            said.append(f"The probability that all constraints hold was {chances[0]}, and {chances[1]} at the best known point.")
+    nearest = _nearest(state, np.asarray(place) if place else state.space.modelled[ticket.index])
+    if nearest:
+        runs = ", ".join(f"ticket {number} ({away:.0%} of an axis away)" for number, away in nearest.items())
+        said.append(f"The nearest earlier runs are {runs}.")
+    if alone is not None:
+        said.append(f"Without runs under way {'the same point' if is_same else _in_words(alone)} would have been asked for.")
+    text = " ".join([f"Ticket {ticket.number} was asked for at {_in_words(ticket.point)} because {TERMS[term]}.", *said])
+    return Reason(ticket.number, term, text, belief, best, nearest, alone, dict(values), outputs)
+
+
+def _in_words(point: Mapping[str, float | str]) -> str:
+    return ", ".join(f"{name} = {readable(value)}" for name, value in point.items())
+
+
+def _believed(state: State, place: tuple[float, ...] = ()) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return means and deviations ``[n, M]``, and probabilities of feasibility, by which the algorithm chose."""
+    predicted = state.course.predict_at(place) if place else state.course.predict()
+    known = slice(1) if place else slice(state.space.size)
+    mean, sd = (np.asarray(table, np.float64)[:, known] for table in (predicted.mean, predicted.sd))
+    mean, sd = state.modelled.outputs.outward(mean, sd, state.standard)
+    return mean, sd, state.modelled.outputs.probability_of_feasibility(mean, sd)
+
+
+def _at(outputs: Outputs, parts: tuple[Any, ...]) -> PointBelief:
+    mean, sd, holds = parts
+    named = [dict(zip(outputs.names, part.tolist(), strict=False)) for part in (mean, sd)]
+    return PointBelief(named[0], named[1], float(holds))
+
+
+def _term(rewards: np.ndarray, sds: np.ndarray, holds: np.ndarray, own: tuple[float, float, float], best: float) -> str:
+    """Return the term that decided: a constraint, the mean or the deviation of the expected improvement."""
+    # SciPy comes with JAX. It is imported here because start-up should not pay for it.
+    from scipy.stats import norm
+
+    def terms(reward: Any, sd: Any) -> tuple[Any, Any]:
+        away = (reward - best) / np.maximum(sd, np.finfo(np.float64).tiny)
+        return (reward - best) * norm.cdf(away), sd * norm.pdf(away)
+
+    exploit, explore = terms(*own[:2])
+    gains = np.sum(terms(rewards, sds), axis=0)
+    tempting = int(np.argmax(gains))
+    if gains[tempting] > 2 * (exploit + explore) and holds[tempting] < min(FEASIBLE, own[2]):
+        return "constraint"
+    return "exploit" if exploit >= explore else "explore"
+
+
+def _alone(state: State, own: Spot) -> tuple[Mapping[str, float | str] | None, bool]:
+    """Return the point that would have been asked for without runs under way, and whether it is the ``own`` one.
+
+    It is ``None`` where no run was under way. An algorithm that draws at random may choose another point by chance.
+    """
+    waiting, space = state.under_way, state.space
+    if not waiting:
+        return None, True
+    avoided, number = [one for one in state.avoided if one not in waiting], space.size if isinstance(space.domain, Box) else None
+    chosen = state.course.without(waiting).choose(avoided, state.failed, number, state.allowed)
+    if not healthy(np.asarray(int(chosen.status))):
+        return None, True
+    point = space.point_at(chosen.place) if chosen.place else space.point(chosen.point)
+    return point, is_among(space.domain, chosen[:2], [own])
+
+
+def _nearest(state: State, here: np.ndarray) -> dict[int, float]:
+    """Return the nearest earlier runs, by ticket, with their distances."""
+    runs = {number: one.ticket.index for number, one in state.records.items() if not one.dropped}
+    away = np.max(np.abs(state.space.modelled[[*runs.values()]] - here) / sides_of(state.space.domain), axis=1, initial=0)
+    order = np.argsort(away, kind="stable")[:NEAREST]
+    return {[*runs][at]: float(away[at]) for at in order.tolist()}
