@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +19,6 @@ from jaxbandit.session.quantities import Outputs, readable
 
 if TYPE_CHECKING:
     import xarray as xr
-
-    from jaxbandit.session.reasons import Reason
 
 # Width and height of one panel in inches.
 WIDE, MAP, SLICE = (6.4, 2.9), (4.6, 3.4), (3.2, 2.7)
@@ -134,6 +132,7 @@ def check_figure(outputs: Outputs, table: xr.Dataset, marked: Sequence[int]) -> 
             left.plot(mean[is_marked], value[is_marked], label="least expected", **rings)
             left.axline((np.nanmean(value), np.nanmean(value)), slope=1, color="black", linewidth=pen(0.7), label="as predicted")
             left.set(xlabel=f"{label} predicted from the other runs", ylabel=f"{label} measured")
+            left.xaxis.set_major_locator(MaxNLocator(5))
             right.plot(tickets, residual, "o", color=figures.BLUE, markersize=4)
             right.plot(tickets[is_marked], residual[is_marked], **rings)
             for bound in (-NORMAL_95, 0.0, NORMAL_95):
@@ -144,23 +143,25 @@ def check_figure(outputs: Outputs, table: xr.Dataset, marked: Sequence[int]) -> 
     return figure
 
 
-def reason_figure(reason: Reason) -> Drawing:
-    """Return a figure of the beliefs at a ticket's point and at the best known one, with a panel for each output."""
-    outputs, best = reason.outputs, reason.best
-    found = [(f"ticket {reason.ticket}", reason.belief), *([(f"best known, ticket {best[0]}", best[1])] if best else [])]
-    shown = [(name, belief) for name, belief in found if belief is not None]
+def reason_figure(
+    outputs: Outputs, shown: Sequence[tuple[str, Mapping[str, float], Mapping[str, float]]], values: Mapping[str, float]
+) -> Drawing:
+    """Return a figure of beliefs at some points, with a panel for each output.
+
+    A point has a name, and means and deviations by output; ``values`` have been told of the first one since.
+    """
     figure, grid = figure_of(1, len(outputs.names), (3.6, 1.8))
     with styled():
         for number, (axis, name) in enumerate(zip(grid[0], outputs.names, strict=True)):
-            for place, (_, belief) in enumerate(shown):
-                bars: Any = {"xerr": NORMAL_95 * belief.sd[name], "label": "" if place else "belief, 95% interval"}
-                axis.errorbar(belief.mean[name], place, fmt="s", color=figures.BLUE, **bars)
-            if name in reason.values:
-                axis.plot(reason.values[name], 0, "o", color=ORANGE, label="measured since")
+            for place, (_, mean, sd) in enumerate(shown):
+                bars: Any = {"xerr": NORMAL_95 * sd[name], "label": "" if place else "belief, 95% interval"}
+                axis.errorbar(mean[name], place, fmt="s", color=figures.BLUE, **bars)
+            if name in values:
+                axis.plot(values[name], 0, "o", color=ORANGE, label="measured since")
             for limit, label in _limits(outputs, name):
                 axis.axvline(limit, color=figures.GREEN, linestyle="--", linewidth=pen(0.7), label=label)
             axis.set(xlabel=plain(outputs.label(name)), ylim=(max(1, len(shown)) - 0.5, -0.5))
-            axis.set_yticks(range(len(shown)), [words for words, _ in shown] if number == 0 else [""] * len(shown))
+            axis.set_yticks(range(len(shown)), [words for words, *_ in shown] if number == 0 else [""] * len(shown))
         figures.place_legend(figure.axes)
     return figure
 

@@ -81,7 +81,8 @@ class Reason:
         # Matplotlib is slow to load.
         from jaxbandit.session.figures import reason_figure
 
-        return reason_figure(self)
+        found = [(f"ticket {self.ticket}", self.belief), *([(f"best known, ticket {self.best[0]}", self.best[1])] if self.best else [])]
+        return reason_figure(self.outputs, [(name, one.mean, one.sd) for name, one in found if one is not None], self.values)
 
 
 def reason(specification: Specification, events: Sequence[Event], ticket: Ticket, values: Mapping[str, float]) -> Reason:
