@@ -142,7 +142,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 EXPERIMENT = Experiment(
     module=__name__,
     title="How often the check of a session flags mistakes",
-    position=99,
+    position=33,
     defaults=Options(trials=100, horizon=30, extra={"mistakes": tuple(MISTAKES)}),
     quick=Options(trials=3, horizon=12, extra={"mistakes": ("none", "length-scale x 3, stated", "columns of one run exchanged")}),
     build=None,
