@@ -231,7 +231,7 @@ class Reading:
 
         Every value is predicted from all others by the belief that :meth:`belief` shows. Likely mistakes among the latest 128 values of
         every output are looked for: another unit or sign, exchanged columns, a drift in the order of the tickets, and a stated model that
-        does not fit. In a session without a mistake a false alarm has a probability of at most 5%, as far as its functions are like draws
+        does not fit. In a session without a mistake a false alarm is rarer than 5%, by simulation, as far as its functions are like draws
         of its model.
 
         Raises:

@@ -258,6 +258,7 @@ def test_maps_show_bounds_and_the_probability_of_feasibility() -> None:
     belief = xr.Dataset({name: (("output", "point"), table) for name, table in fields.items()})
     belief["probability_of_feasibility"] = "point", outputs.probability_of_feasibility(mean, sd)
     history = xr.Dataset({"yield": ("ticket", [0.3, np.nan]), "cost": ("ticket", [1.0, 2.0]), "index": ("ticket", [3, 8])})
+    history["state"] = "ticket", ["complete", "partial"]
     figure = belief_figure(space, outputs, belief, history, 5, feasibility=True)
     maps = {axis.get_title(): axis for axis in figure.axes if axis.get_title()}
     assert set(maps) == {f"{name}: {what}" for name in ("yield", "cost") for what in ("posterior mean", "standard deviation")} | {
