@@ -16,7 +16,7 @@ from jaxbandit.session.shown import Shown
 # Functions are drawn at this number of points, because the cost grows with its third power.
 POINTS_DRAWN = 768
 # On a box this many looks consider this many points near the best points of every draw.
-LOOKS, POINTS_NEAR = 3, 2048
+LOOKS, POINTS_NEAR = 3, 128
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,33 +79,34 @@ def settlement(shown: Shown, space: Space, recommended: int, unfit: np.ndarray, 
 def likely_points(shown: Shown, space: Space, recommended: int, unfit: np.ndarray, draws: int) -> tuple[np.ndarray, np.ndarray]:
     """Return points ``[n, d]`` that may be better, and their numbers.
 
-    They are the points most likely to be feasible and better than the ``recommended`` one, which is among them. On a box they include
-    points near the best one of every draw, whose number is -1. The points ``unfit [M]`` are left out.
+    They are the points most likely to be feasible and better than the ``recommended`` one, which is among them. On a box half of them are
+    near the best ones of draws, and have the number -1. The points ``unfit [M]`` are left out.
     """
-    domain = space.domain
-    numbers = np.flatnonzero(~unfit | (np.arange(space.size) == recommended))
-    points, numbers = _likely(shown, space.modelled[numbers], numbers, recommended)
+    domain, numbers = space.domain, np.flatnonzero(~unfit | (np.arange(space.size) == recommended))
+    # Points near a known hill are all likely to be a little better. Some must not take the places of points that nobody knows.
+    most = POINTS_DRAWN - LOOKS * POINTS_NEAR if isinstance(domain, Box) else POINTS_DRAWN
+    points, numbers = _likely(shown, space.modelled[numbers], numbers, recommended, most)
     for look in range(LOOKS if isinstance(domain, Box) else 0):
         rewards, holds = shown.draws(points, draws, numbers=numbers, seed=look)
-        near = _near(points[np.unique(np.argmax(np.where(holds, rewards, -np.inf), axis=1))], look)
+        near = _near(points[np.argmax(np.where(holds, rewards, -np.inf), axis=1)], look)
         assert isinstance(domain, Box)
-        own = np.asarray(domain.snapped(near), np.float64)
-        points, numbers = _likely(shown, np.concatenate([points, own]), np.append(numbers, np.full(len(own), -1)), recommended)
+        points = np.concatenate([points, np.asarray(domain.snapped(near), np.float64)])
+        numbers = np.append(numbers, np.full(len(near), -1))
     return points, numbers
 
 
-def _likely(shown: Shown, points: np.ndarray, numbers: np.ndarray, recommended: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return some of the points ``[m, d]``, as :func:`likely_points` does."""
+def _likely(shown: Shown, points: np.ndarray, numbers: np.ndarray, recommended: int, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return ``most`` of the points ``[m, d]``, as :func:`likely_points` does."""
     # SciPy comes with JAX. It is imported here because start-up should not pay for it.
     from scipy.special import log_ndtr
 
-    if len(points) <= POINTS_DRAWN:
+    if len(points) <= most:
         return points, numbers
     mean, sd, holds = shown.at(points)
     reward, is_it = shown.outputs.objective.sign * mean[0], numbers == recommended
     excess = (reward - reward[is_it][0]) / np.maximum(sd[0], np.finfo(np.float64).tiny)
     likely = np.where(is_it, np.inf, log_ndtr(excess) + np.log(np.maximum(holds, 1e-300)))
-    kept = np.sort(np.argsort(-likely, kind="stable")[:POINTS_DRAWN])
+    kept = np.sort(np.argsort(-likely, kind="stable")[:most])
     return points[kept], numbers[kept]
 
 

@@ -10,6 +10,7 @@ import pytest
 from jaxbandit import optimise
 from jaxbandit.kernels import Categorical, Matern32, Matern52, OnAxes, Scale
 from jaxbandit.session import Axis, Model, Session, SessionError, Settled
+from jaxbandit.session.settled import POINTS_DRAWN, likely_points
 from jaxbandit.surrogates.evidence.host import averaged
 from tests.oracles.gaussian_process import matern32, matern52
 
@@ -128,3 +129,16 @@ def test_categories_and_values_in_parts_are_settled_too() -> None:
         assert 0 <= session.settled(0.2).probability < 0.9, "nothing is known of the cost"
         session.tell(ticket, {"cost": 0.1})
         assert session.settled(0.2).gain >= 0
+
+
+def test_points_near_a_known_hill_leave_room_for_points_that_nobody_knows() -> None:
+    """Of 20 runs on the left half of a box, the right half must stay among the points at which functions are drawn."""
+    session, rng = Session.create(None, {"x": (0.0, 1.0), "y": (0.0, 1.0)}, key=0), np.random.default_rng(3)
+    for x, y in rng.uniform(size=(20, 2)) * [0.5, 1.0]:
+        session.observe({"x": float(x), "y": float(y)}, {"reward": float(np.exp(-20 * ((x - 0.2) ** 2 + (y - 0.5) ** 2)))})
+    state, best = session._state, session.recommend().index
+    assert best is not None
+    points, numbers = likely_points(state.believed, state.space, best, state.unfit, 64)
+    assert len(points) <= POINTS_DRAWN and np.count_nonzero(numbers == best) == 1
+    assert np.count_nonzero(numbers >= 0) >= POINTS_DRAWN // 2
+    assert np.count_nonzero((points[:, 0] > 0.6) & (numbers >= 0)) > 100
