@@ -261,6 +261,7 @@ def watch(args: argparse.Namespace) -> None:
     """Show a study while it runs: the command ``watch``."""
     from jaxbandit.report.watching import watch as follow
 
+    # Ctrl-C is how a user stops watching.
     with contextlib.suppress(KeyboardInterrupt):
         follow(args.directory, say=partial(print, flush=True))
 

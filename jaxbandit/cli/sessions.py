@@ -168,6 +168,7 @@ def session(args: argparse.Namespace) -> None:
         case "watch":
             from jaxbandit.report.watching import watch_session
 
+            # Ctrl-C is how a user stops watching.
             with contextlib.suppress(KeyboardInterrupt):
                 watch_session(args.directory, say=partial(print, flush=True))
             return

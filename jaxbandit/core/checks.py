@@ -75,6 +75,7 @@ def blaming(words: str) -> Iterator[None]:
     except InvalidArgument:
         raise
     except Exception as error:
+        # A user's function may raise anything, and JAX adds pages of advice.
         text = str(error).strip().partition("\n")[0]
         raise InvalidArgument(f"{words}; got one that fails with {type(error).__name__}: {text[:200]}") from error
 
@@ -151,6 +152,7 @@ def numbers(name: str, value: object) -> np.ndarray:
         array = np.asarray(value)
         converted = array.astype(np.float64) if is_real(array.dtype) else None
     except Exception as error:
+        # NumPy, JAX and a user's own conversion raise errors of many kinds.
         raise InvalidArgument(f"{name}: expected numbers, got {short(value)}") from error
     among = isinstance(value, list | tuple) and any(isinstance(leaf, bool) for leaf in leaves(value))
     # NumPy takes True beside numbers for 1.0, and makes objects of integers with more than 64 bits.
@@ -265,6 +267,7 @@ def shape_of(name: str, value: Any) -> tuple[int, ...]:
     try:
         return tuple(np.shape(value))
     except Exception as error:
+        # NumPy, JAX and a user's own conversion raise errors of many kinds.
         raise InvalidArgument(f"{name}: expected an array of numbers, got {short(value)}") from error
 
 

@@ -365,6 +365,7 @@ def tables(functions: Mapping[str, Callable[[Any], Any]], domain: Domain) -> lis
             except IndexError:
                 raise
             except Exception:
+                # Some functions work on arrays of JAX alone.
                 pass
         found.append(table.astype(np.float64))
     return found

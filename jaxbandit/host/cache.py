@@ -127,6 +127,7 @@ def _use(directory: Path | None) -> None:
 def _remove_cut_off(directory: Path) -> None:
     """Remove programs without a time of use, because they block JAX."""
     for entry in directory.glob("*-cache"):
+        # Another process may remove the program at the same time.
         with contextlib.suppress(FileNotFoundError):
             is_new = entry.stat().st_mtime > time.time() - SECONDS_TO_WRITE
             if not (is_new or entry.with_name(f"{entry.name.removesuffix('cache')}atime").exists()):

@@ -144,6 +144,7 @@ class _Cluster:
             workers = client.scheduler_info(n_workers=-1)["workers"].values()
             self.work = client.submit(bytes, work, pure=False)
         except Exception as error:
+            # Dask raises errors of several kinds when the scheduler has just gone.
             raise WorkersLost("the scheduler does not answer") from error
         self.options = {"resources": {"GPU": 1}} if any(worker["resources"].get("GPU") for worker in workers) else {}
 

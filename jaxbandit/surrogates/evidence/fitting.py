@@ -30,7 +30,6 @@ Seed: TypeAlias = Annotated[int, whole(0, 2**63 - 1)]
 # On a CPU SIDE_BY_SIDE data sets of up to FEW points share the overhead of operations. Larger fits would wait too long for each other.
 SIDE_BY_SIDE = 16
 FEW = 24
-ROUNDED_TO = 16
 # Largest step of a logarithm, least share of the predicted descent of a step, and rounding errors of a value that hide a descent.
 LONGEST = 2.0
 ARMIJO = 1e-4
