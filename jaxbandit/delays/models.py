@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, ClassVar, TypeAlias
 
 import jax
@@ -18,8 +18,8 @@ from jaxbandit.core.fields import From, between, nonnegative, one_function, posi
 from jaxbandit.core.keys import threefry
 from jaxbandit.core.pytree import float_dtype, pytree, static
 
-__all__ = ["LONGEST_DELAY", "NEVER", "POISSON_MEAN", "Constant", "Delay", "Empirical", "Failing", "Geometric", "Lossy", "Mirrored"]
-__all__ += ["LogNormal", "NoDelay", "Pareto", "PerOutput", "Poisson", "Uniform"]
+__all__ = ["LONGEST_DELAY", "NEVER", "POISSON_MEAN", "Batches", "Constant", "Delay", "Empirical", "Failing", "Geometric", "Lossy"]
+__all__ += ["LogNormal", "Mirrored", "NoDelay", "Pareto", "PerOutput", "Poisson", "Uniform"]
 
 #: Delay of feedback that never arrives. Added to a round below 2^30 it stays an int32.
 NEVER = 2**30
@@ -64,6 +64,10 @@ class Delay(Declared, abc.ABC):
     def draw(self, key: Key, outputs: Outputs) -> Array:
         """Return delays ``[outputs]`` of one round, int32, ``NEVER`` for lost values."""
 
+    def draw_in_round(self, key: Key, outputs: Outputs, t: Array) -> Array:
+        """Return delays ``[outputs]`` of round ``t >= 1``, by default as of any round."""
+        return self.draw(key, outputs)
+
     @abc.abstractmethod
     def quantile(self, q: Probability) -> int:
         """Return the smallest ``n`` with ``P(tau <= n) >= q``, without losses.
@@ -90,6 +94,44 @@ class NoDelay(Delay):
     @checked
     def quantile(self, q: Probability) -> int:
         return 0
+
+
+@pytree
+class Batches(Delay):
+    """Batches of rounds, whose values arrive together at the end of the batch's last round.
+
+    The values of rounds ``k size + 1`` to ``(k + 1) size`` arrive at the end of round ``(k + 1) size``. The policy
+    :class:`feedback.Hallucinate <jaxbandit.feedback.Hallucinate>` is then GP-BUCB (Desautels, Krause and Burdick 2014). :meth:`draw` has
+    the delay of a random place in a batch.
+
+    Attributes:
+      size: number of rounds in a batch, a whole number >= 1.
+    """
+
+    size: Annotated[Scalar, whole_numbers(1, LONGEST_DELAY, "rounds")] = 4
+
+    joint = True
+
+    @property
+    def mean(self) -> Scalar:
+        return (self.size - 1) / 2
+
+    @property
+    def sub_exponential(self) -> SubExponential:
+        return _hoeffding(self.size - 1)
+
+    @checked
+    def draw(self, key: Key, outputs: Outputs) -> Array:
+        return jnp.broadcast_to(jax.random.randint(key, (), 0, jnp.asarray(self.size).astype(jnp.int32)), (outputs,))
+
+    def draw_in_round(self, key: Key, outputs: Outputs, t: Array) -> Array:
+        size = jnp.asarray(self.size).astype(jnp.int32)
+        return jnp.broadcast_to(size - 1 - (t - 1) % size, (outputs,))
+
+    @checked
+    def quantile(self, q: Probability) -> int:
+        # The probability q is exact to one epsilon.
+        return max(math.ceil((q - float(np.finfo(np.float64).eps)) * float(np.max(np.asarray(self.size)))) - 1, 0)
 
 
 @pytree
@@ -338,8 +380,23 @@ def _hoeffding(width: Scalar) -> SubExponential:
     return width / 2, width / 2
 
 
+class Composed(Delay):
+    """Abstract base of delay models that are made of others."""
+
+    @abc.abstractmethod
+    def _draw(self, key: Key, outputs: int, draw: Callable[[Delay, Key, int], Array]) -> Array:
+        """Return delays ``[outputs]``, given a function that draws a part's."""
+
+    @checked
+    def draw(self, key: Key, outputs: Outputs) -> Array:
+        return self._draw(key, outputs, lambda part, key, outputs: part.draw(key, outputs))
+
+    def draw_in_round(self, key: Key, outputs: Outputs, t: Array) -> Array:
+        return self._draw(key, outputs, lambda part, key, outputs: part.draw_in_round(key, outputs, t))
+
+
 @pytree
-class Lossy(Delay):
+class Lossy(Composed):
     """Delay model with values that never arrive, for each output independently.
 
     The mean is infinite unless ``never = 0``, and there is no sub-exponential pair. ``quantile`` is about arriving values.
@@ -364,11 +421,10 @@ class Lossy(Delay):
     def joint(self) -> bool:
         return self.shared and self.delay.joint
 
-    @checked
-    def draw(self, key: Key, outputs: Outputs) -> Array:
+    def _draw(self, key: Key, outputs: int, draw: Callable[[Delay, Key, int], Array]) -> Array:
         delay_key, loss_key = jax.random.split(key)
         lost = jax.random.bernoulli(loss_key, jnp.asarray(self.never, float_dtype()), (1 if self.shared else outputs,))
-        return jnp.where(lost, NEVER, self.delay.draw(delay_key, outputs))
+        return jnp.where(lost, NEVER, draw(self.delay, delay_key, outputs))
 
     @checked
     def quantile(self, q: Probability) -> int:
@@ -376,7 +432,7 @@ class Lossy(Delay):
 
 
 @pytree
-class Mirrored(Delay):
+class Mirrored(Composed):
     """Delay model with copied outputs, such as two inequalities of one reading.
 
     Attributes:
@@ -387,10 +443,9 @@ class Mirrored(Delay):
     delay: Annotated[Delay, unknown] = NoDelay()
     doubled: tuple[Annotated[int, whole(0)], ...] = static(default=())
 
-    @checked
-    def draw(self, key: Key, outputs: Outputs) -> Array:
+    def _draw(self, key: Key, outputs: int, draw: Callable[[Delay, Key, int], Array]) -> Array:
         single = outputs - len(self.doubled)
-        return self.delay.draw(key, single)[np.sort(np.append(np.arange(single), self.doubled).astype(int))]
+        return draw(self.delay, key, single)[np.sort(np.append(np.arange(single), self.doubled).astype(int))]
 
     @property
     def mean(self) -> Scalar:
@@ -413,7 +468,7 @@ class Mirrored(Delay):
 
 
 @pytree
-class Failing(Delay):
+class Failing(Composed):
     """A delay model of runs that may fail: the last output says whether a run failed, and arrives with the last of the others.
 
     Where it is > 0 the run has failed, and the others never arrive: the mean is infinite. :func:`problems.with_failures
@@ -429,9 +484,8 @@ class Failing(Delay):
     mean = float("inf")
     sub_exponential = None
 
-    @checked
-    def draw(self, key: Key, outputs: Outputs) -> Array:
-        drawn = self.delay.draw(key, outputs - 1)
+    def _draw(self, key: Key, outputs: int, draw: Callable[[Delay, Key, int], Array]) -> Array:
+        drawn = draw(self.delay, key, outputs - 1)
         return jnp.append(drawn, jnp.max(drawn))
 
     @checked
@@ -453,7 +507,7 @@ class Failing(Delay):
 
 
 @pytree
-class PerOutput(Delay):
+class PerOutput(Composed):
     """Model for every output, reward first.
 
     An example is ``PerOutput(delays=(Poisson(mean=15.0), NoDelay()))``. ``mean``, ``quantile`` and the ``sub_exponential`` pair are the
@@ -471,11 +525,10 @@ class PerOutput(Delay):
         pairs = [pair for delay in self.delays if (pair := delay.sub_exponential) is not None]
         return None if len(pairs) < len(self.delays) else (_largest([xi for xi, _ in pairs]), _largest([b for _, b in pairs]))
 
-    @checked
-    def draw(self, key: Key, outputs: Outputs) -> Array:
+    def _draw(self, key: Key, outputs: int, draw: Callable[[Delay, Key, int], Array]) -> Array:
         check_count("PerOutput.delays", self.delays, outputs)
         keys = jax.random.split(key, outputs)
-        return jnp.concatenate([delay.draw(keys[number], 1) for number, delay in enumerate(self.delays)])
+        return jnp.concatenate([draw(delay, keys[number], 1) for number, delay in enumerate(self.delays)])
 
     @checked
     def quantile(self, q: Probability) -> int:
@@ -492,8 +545,8 @@ def _largest(values: list[Scalar]) -> Array:
 
 def unproven(delay: Delay) -> list[Delay]:
     """Return a user's models inside ``delay``, whose draws may be invalid."""
-    inside = jax.tree.leaves(delay, is_leaf=lambda part: isinstance(part, Delay) and not isinstance(part, Lossy | Mirrored | PerOutput))
-    return [part for part in inside if isinstance(part, Delay) and not isinstance(part, Model | NoDelay)]
+    inside = jax.tree.leaves(delay, is_leaf=lambda part: isinstance(part, Delay) and not isinstance(part, Composed))
+    return [part for part in inside if isinstance(part, Delay) and not isinstance(part, Model | NoDelay | Batches)]
 
 
 def check_count(name: str, models: Sequence[object], outputs: int | None) -> None:

@@ -52,7 +52,7 @@ class Delays:
 
     def draw(self, key: Array, rounds: Array, outputs: int, *, joint: bool) -> tuple[Array, Array]:
         """Return arrival rounds ``[T, k]``, and whether a delay is negative ``[T]``."""
-        waits = jax.vmap(lambda t: self.model.draw(round_key(key, t), outputs))(rounds)
+        waits = jax.vmap(lambda t: self.model.draw_in_round(round_key(key, t), outputs, t))(rounds)
         negative = jnp.any(waits < 0, axis=1)
         due = rounds[:, None] + waits
         return jnp.broadcast_to(jnp.max(due, axis=1, keepdims=True), due.shape) if joint else due, negative

@@ -35,6 +35,7 @@ MODELS = {
     "poisson-small": (delays.Poisson(mean=0.3), stats.poisson(0.3)),
     "geometric": (delays.Geometric(mean=7.0), stats.geom(1 / 8, loc=-1)),
     "uniform": (delays.Uniform(low=2, high=9), stats.randint(2, 10)),
+    "batches": (delays.Batches(size=10), stats.randint(0, 10)),
     "lognormal": (delays.LogNormal(median=6.0, sigma=0.7), Floor(stats.lognorm(0.7, scale=6))),
     "pareto": (delays.Pareto(shape=2.5, scale=3.4), Floor(stats.pareto(2.5, scale=3.4))),
     "pareto-heavy": (delays.Pareto(shape=0.8), Floor(stats.pareto(0.8))),
@@ -315,6 +316,24 @@ KINDS = [name for name in delays.__all__ if inspect.isclass(getattr(delays, name
 def test_every_model_keeps_its_promises(name):
     """With its defaults, unless it has none."""
     testing.check_delay(SPECIAL.get(name, getattr(delays, name)))
+
+
+IN_BATCHES = [
+    (delays.Batches(size=4), [3, 3]),
+    (delays.PerOutput(delays=(delays.NoDelay(), delays.Batches(size=4))), [0, 3]),
+    (delays.Lossy(delay=delays.Batches(size=4), never=0.0), [3, 3]),
+    (delays.Mirrored(delay=delays.Batches(size=4), doubled=(0,)), [3, 3]),
+    (delays.Failing(delay=delays.Batches(size=4)), [3, 3]),
+]
+
+
+@pytest.mark.parametrize(("model", "first"), IN_BATCHES, ids=lambda value: type(value).__name__)
+def test_values_of_a_batch_arrive_at_its_end(model, first):
+    """Also as a part of another model, and again from the first round of the next batch on."""
+    rounds = np.arange(1, 10)
+    drawn = jax.vmap(lambda t: model.draw_in_round(jax.random.key(0), 2, t))(rounds)
+    expected = np.where(np.array(first) > 0, (4 * np.ceil(rounds / 4) - rounds)[:, None], 0)
+    np.testing.assert_array_equal(drawn, expected)
 
 
 def test_every_model_has_the_abstract_base():

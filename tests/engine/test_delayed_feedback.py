@@ -44,9 +44,24 @@ from tests.support.paths import ROOT
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_choice_is_the_best(policy: str) -> None:
-    run, nothing = late(policy), (np.zeros(0, int), np.zeros((0, 2)))
+    run = late(policy)
     assert np.any(run.arrivals[..., 0] != run.arrivals[..., 1])
     assert max(np.bincount(run.arrivals[b, :, j]).max() for b in range(TRIALS) for j in range(2)) >= 3, "several at once"
+    check_choices(run, policy)
+
+
+def test_every_choice_in_batches_is_the_best() -> None:
+    """Under ``Hallucinate``, which is GP-BUCB; batches of one round are no delay."""
+    run = simulate(policy="hallucinate", delay=delays.Batches(size=4), capacity=4)
+    rounds = np.arange(1, HORIZON + 1)
+    np.testing.assert_array_equal(run.arrivals, np.broadcast_to(4 * np.ceil(rounds / 4)[:, None], run.arrivals.shape))
+    assert np.all(run.lost == 0)
+    check_choices(run, "hallucinate")
+
+
+def check_choices(run: Any, policy: str) -> None:
+    """Require that each choice has the reference's best score, with the same multipliers and gain."""
+    nothing = np.zeros(0, int), np.zeros((0, 2))
     for b in range(TRIALS):
         seen = delayed_policies.Late(bandit.Record(run.indices[b], run.values[b], *nothing), run.arrivals[b])
         expected = delayed_policies.rpol(model(), seen, delayed_policies.Policy(policy, WINDOW, MINIMUM))
@@ -61,7 +76,15 @@ def test_every_choice_is_the_best(policy: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "delay", [delays.NoDelay(), delays.Constant(rounds=0), delays.Empirical(values=np.zeros(3, int)), delays.Lossy(never=0.0), None]
+    "delay",
+    [
+        delays.NoDelay(),
+        delays.Constant(rounds=0),
+        delays.Batches(size=1),
+        delays.Empirical(values=np.zeros(3, int)),
+        delays.Lossy(never=0.0),
+        None,
+    ],
 )
 def test_no_delay_is_the_immediate_run(delay: Any) -> None:
     """Bit for bit, as it is the same program, whatever the buffer and the policy."""
