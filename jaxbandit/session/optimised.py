@@ -18,9 +18,8 @@ from jaxbandit.core.fields import Check, Words, anything, check_call, each, whol
 from jaxbandit.core.text import html_fields
 from jaxbandit.domains import Domain
 from jaxbandit.domains.regions import Constraints, SuchThat
-from jaxbandit.session.axes import Axis, Space
+from jaxbandit.session.axes import Axis
 from jaxbandit.session.journal import JOURNAL, SessionError
-from jaxbandit.session.models import DEFAULT_ALGORITHM
 from jaxbandit.session.quantities import Outputs, readable
 from jaxbandit.session.session import Session
 from jaxbandit.session.settled import Settled
@@ -173,10 +172,12 @@ def optimise(
       InvalidArgument: if an argument is out of range, the function returns a wrong value, or the directory has another search.
       SessionError: if the evaluations at all points have failed, and as :meth:`Session.create` and :meth:`Session.open` do.
     """
-    specification = Specification(
-        space=Space.of(axes, such_that),
-        outputs=Outputs.read(objective, constraints),
-        algorithm=DEFAULT_ALGORITHM if algorithm is None else algorithm,
+    specification = Specification.of(
+        axes,
+        algorithm,
+        objective=objective,
+        constraints=constraints,
+        such_that=such_that,
         model=model,
         key=key,
         # A search on a disk may be asked for more evaluations later.

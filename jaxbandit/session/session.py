@@ -28,16 +28,16 @@ from jaxbandit.engine.learner import UNLIKELY
 from jaxbandit.feedback import Policy
 from jaxbandit.host.cache import enable_unless_chosen
 from jaxbandit.host.memory import bound_programs
-from jaxbandit.session.axes import LARGEST_TOLD, Axis, Place, Space
+from jaxbandit.session.axes import LARGEST_TOLD, Axis, Place
 from jaxbandit.session.guarantee import check_prior, fitted_once, seeded_by
 from jaxbandit.session.history import History, HistoryRow, Names, OffGrid, OutsideOf, check_placed, observed, rows_of
 from jaxbandit.session.journal import WAIT, Body, DamagedSession, SessionError, Unwritten, create_journal, open_journal
 from jaxbandit.session.learner import Course
-from jaxbandit.session.models import DEFAULT_ALGORITHM, deviations_of, fitted, fitted_in_units, standard_of, warn_of_constraints_that_held
-from jaxbandit.session.quantities import Outputs, told_values
+from jaxbandit.session.models import deviations_of, fitted, fitted_in_units, standard_of, warn_of_constraints_that_held
+from jaxbandit.session.quantities import told_values
 from jaxbandit.session.replay import LEARNER, Record, State, Ticket, spot_of
 from jaxbandit.session.settled import Settled
-from jaxbandit.session.specification import SEEDS, Specification, with_seeds
+from jaxbandit.session.specification import SEEDS, WORDS, Specification
 from jaxbandit.session.views import Reading, Recommendation
 from jaxbandit.study.runs import Model
 
@@ -148,21 +148,9 @@ class Session(Reading):
           InvalidArgument: if an argument is out of range or two arguments do not fit each other.
           SessionError: if the directory has a session already or cannot be written to.
         """
-        specification = Specification(
-            space=(space := Space.of(domain, such_that)),
-            outputs=Outputs.read(objective, constraints, units),
-            algorithm=with_seeds(DEFAULT_ALGORITHM if algorithm is None else algorithm, space, seeds),
-            model=model,
-            horizon=horizon,
-            key=key,
-            delay=delay,
-            feedback=feedback,
-            initial=initial,
-            capacity=capacity,
-            fit_every=fit_every,
-            standardise=standardise,
-            max_step=max_step,
-        )
+        # All arguments but the directory and those about the history are words of a specification.
+        words = {name: value for name, value in locals().items() if name in WORDS}
+        specification = Specification.of(**words)
         return cls.begin(directory, specification, history, off_grid=off_grid, outside=outside, ignore=ignore)
 
     @classmethod

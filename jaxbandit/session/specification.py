@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
@@ -22,7 +23,7 @@ from jaxbandit.core.keys import trial_key, typed
 from jaxbandit.core.pytree import pytree
 from jaxbandit.delays import LONGEST_DELAY, Delay, Failing, NoDelay
 from jaxbandit.domains import Box, Domain
-from jaxbandit.domains.regions import Constraints
+from jaxbandit.domains.regions import Constraints, SuchThat
 from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.arguments import Delays
 from jaxbandit.engine.cell import Cell, in_one_block, with_room
@@ -39,9 +40,6 @@ from jaxbandit.study.runs import Model
 from jaxbandit.surrogates import arithmetic
 
 EACH_TEXT = each(text)
-NUMBERS = ("horizon", "capacity", "fit_every", "standardise", "max_step")
-FIELDS = ("objective", "constraints", "such_that", "seed", *NUMBERS)
-PARTS = ("axis", "algorithm", "model", "feedback", "delay", "initial", "units", "seeds")
 SEEDS = functools.partial(either, "seeds=[{...}]", "seeds = [{...}]")
 # The features of a domain with more points take too long for a command.
 MANY_POINTS = 4096
@@ -98,6 +96,29 @@ class Specification(Described):
     schema: int = SCHEMA
     is_guarded: bool = True
     learns_runs: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        domain: Space | Domain | Sequence[Axis] | Mapping[str, Any],
+        algorithm: Algorithm | None = None,
+        *,
+        objective: str = "maximise reward",
+        constraints: Sequence[str] = (),
+        units: Mapping[str, str] | None = None,
+        such_that: Sequence[SuchThat] = (),
+        seeds: Sequence[Mapping[str, float | str]] | None = None,
+        **fields: Any,
+    ) -> Specification:
+        """Return the specification in the words of a session's creation.
+
+        The words and their errors are those of :meth:`Session.create <jaxbandit.session.Session.create>`. Those that are not named here are
+        fields of the specification.
+        """
+        space = domain if isinstance(domain, Space) else Space.of(domain, such_that)
+        outputs = Outputs.read(objective, constraints, units)
+        algorithm = with_seeds(DEFAULT_ALGORITHM if algorithm is None else algorithm, space, seeds)
+        return cls(space=space, outputs=outputs, algorithm=algorithm, **fields)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -327,13 +348,17 @@ class Specification(Described):
     @classmethod
     def _read(cls, table: Table, space: Space, key: KeyOrSeed, **version: Any) -> Specification:
         """Return the specification of a space, a key and a table."""
-        given = {name: table[name] for name in NUMBERS if name in table}
-        outputs = Outputs.read(table.get("objective", "maximise reward"), table.get("constraints", []), table.get("units"))
+        given = {name: table[name] for name in WORDS if name in table and name not in ("key", "such_that")}
         for name, kind in (("model", Model), ("initial", InitialDesign)):
             given[name] = None if table.get(name) is None else from_fields(kind, table[name], name)
-        parts = {word_of(role): from_plain(role, table.get(word_of(role)), word_of(role)) for role in (Algorithm, Delay, Policy)}
-        parts["algorithm"] = with_seeds(parts["algorithm"], space, table.get("seeds"))
-        return cls(space=space, outputs=outputs, key=key, **version, **parts, **given)
+        for role in (Algorithm, Delay, Policy):
+            given[word_of(role)] = from_plain(role, table.get(word_of(role)), word_of(role))
+        return cls.of(space, key=key, **version, **given)
+
+
+# Words of `Session.create` and of files: those of `Specification.of`, and the fields that users give.
+WORDS = {*inspect.signature(Specification.of).parameters, *(field.name for field in dataclasses.fields(Specification))}
+WORDS -= {"fields", "space", "outputs", "schema", "is_guarded", "learns_runs"}
 
 
 def with_seeds(algorithm: Algorithm, space: Space, seeds: Sequence[Mapping[str, object]] | None) -> Algorithm:
@@ -458,11 +483,11 @@ def read_toml(path: FilePath) -> Specification:
     table = toml_table(path, "experiment")
     with naming(str(path)):
         for name in table:
-            check_known(name, [*FIELDS, *PARTS], name, "an experiment has")
+            check_known(name, sorted(WORDS - {"domain", "key"} | {"axis", "seed"}), name, "an experiment has")
         if not isinstance(table.get("axis"), Mapping) or not table["axis"]:
             raise InvalidArgument("axis: there is none; add a table [axis.NAME]")
         seed = table.get("seed", 0)
         whole(0, 2**32 - 1)("seed", seed)
         EACH_TEXT("such_that", such_that := table.get("such_that", []))
         space = Space.of([Axis.read(name, axis, f"axis.{name}") for name, axis in table["axis"].items()], such_that)
-        return Specification._read({"algorithm": algorithm_table(DEFAULT_ALGORITHM)} | table, space, jax.random.key(seed))
+        return Specification._read(table, space, jax.random.key(seed))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 import re
 import shutil
 import subprocess
@@ -20,10 +21,10 @@ from scipy.optimize import minimize
 import jaxbandit
 from jaxbandit import InvalidArgument, delays, feedback
 from jaxbandit.core.keys import Stream, stream_key, trial_key
-from jaxbandit.session import Axis, DeclaredInfeasible, Session, SessionError
+from jaxbandit.session import Axis, DeclaredInfeasible, Session, SessionError, read_toml
 from jaxbandit.session.journal import JOURNAL, DamagedSession, SessionInUse, open_journal
 from jaxbandit.session.quantities import Standard
-from jaxbandit.session.specification import Specification, fingerprint_of
+from jaxbandit.session.specification import WORDS, Specification, fingerprint_of
 from tests.oracles import gaussian_process as gp
 from tests.support import conformance
 from tests.support.sessions import HORIZON, KEY, MODEL, SEED, create, in_units, measured
@@ -593,3 +594,12 @@ def test_beliefs_are_drawn_on_any_domain(space: str, tmp_path: Path) -> None:
 def test_a_session_is_made_by_create_or_open(given: tuple[Any, ...]) -> None:
     with pytest.raises(TypeError, match=r"Session\.create\(directory, domain, key=0\) begins a session, Session\.open\(directory\)"):
         Session(*given)
+
+
+def test_create_and_files_take_the_words_of_a_specification(tmp_path: Path) -> None:
+    others = {"directory", "history", "off_grid", "outside", "ignore"}
+    assert inspect.signature(Session.create).parameters.keys() - others == WORDS
+    (file := tmp_path / "experiment.toml").write_text("colour = 1\n")
+    with pytest.raises(InvalidArgument, match="colour: unknown field") as refusal:
+        read_toml(file)
+    assert {*str(refusal.value).partition("has ")[2].split(", ")} == WORDS - {"domain", "key"} | {"axis", "seed"}
