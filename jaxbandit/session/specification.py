@@ -348,7 +348,7 @@ class Specification(Described):
     @classmethod
     def _read(cls, table: Table, space: Space, key: KeyOrSeed, **version: Any) -> Specification:
         """Return the specification of a space, a key and a table."""
-        given = {name: table[name] for name in WORDS if name in table and name not in ("key", "such_that")}
+        given = {name: table[name] for name in WORDS if name in table and name not in ("domain", "key", "such_that")}
         for name, kind in (("model", Model), ("initial", InitialDesign)):
             given[name] = None if table.get(name) is None else from_fields(kind, table[name], name)
         for role in (Algorithm, Delay, Policy):
