@@ -18,7 +18,7 @@ from jaxbandit import delays, domains, feedback, kernels, problems
 from jaxbandit.engine import simulation
 from jaxbandit.engine.cell import laid_out_for
 from tests.support import panel
-from tests.support.algorithms import ALGORITHMS, DEFAULTS, ON_RANGED_MODELS, REGISTERED, TABLES
+from tests.support.algorithms import ALGORITHMS, DEFAULTS, ON_RANGED_MODELS, REGISTERED, SEPARATE, TABLES
 
 PLATFORMS = ("cuda", "tpu")
 POLICIES = {
@@ -48,7 +48,7 @@ LOOPS_OF_FITS = dict.fromkeys(ON_RANGED_MODELS, 2)
 LOOPS_OVER_ARRIVALS = {None: 0, "wait": 1, "hallucinate": 2, "censor": 2}
 
 # Strategies change what is scored, not how, so of the variants two are enough.
-ALONE = [(name,) for name in ("rpol", *REGISTERED, *ON_RANGED_MODELS)]  # the others are parts of one program
+ALONE = [(name,) for name in ("rpol", *REGISTERED, *SEPARATE, *ON_RANGED_MODELS)]  # the others are parts of one program
 LOWERED = [*ALONE, tuple(DEFAULTS), (*TABLES["baselines"], "bpe", "cbo-uniform")]
 
 

@@ -18,7 +18,7 @@ import pytest
 import jaxbandit
 from jaxbandit import delays, feedback, problems
 from tests.support import conformance, panel
-from tests.support.algorithms import ALGORITHMS, DEFAULTS, ON_RANGED_MODELS, REGISTERED, REPRESENTATIVES
+from tests.support.algorithms import ALGORITHMS, DEFAULTS, ON_RANGED_MODELS, REGISTERED, REPRESENTATIVES, SEPARATE
 from tests.support.conformance import (
     HORIZON,
     TRIALS,
@@ -290,7 +290,7 @@ STANDING = [
     *(Row("float64", "features", policy, 100, "all" if policy == "censor" else "audit", ()) for policy in POLICIES),
     Row("float32", "features", "at-once", 100, "audit", ()),
 ]
-BY_THEMSELVES = (*REGISTERED, *ON_RANGED_MODELS)  # which learn in ways of their own, for which no program has room beside others
+BY_THEMSELVES = (*REGISTERED, *SEPARATE, *ON_RANGED_MODELS)  # which learn in ways of their own, for which no program has room beside others
 
 
 def test_every_other_algorithm_is_dealt_once_and_every_two_settings_meet() -> None:

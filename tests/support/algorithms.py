@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +31,7 @@ from jaxbandit import (
     estimators,
     penalties,
 )
+from jaxbandit.algorithms.safe_sets import Safe
 
 # With their usual strategy and settings.
 DEFAULTS: dict[str, Callable[[], Any]] = {
@@ -91,12 +93,19 @@ ON_RANGED_MODELS: dict[str, Callable[[], Any]] = {
     "refitted-rpol": lambda: jaxbandit.Refitted(algorithm=Rpol(), first=4, points=9, steps=4),
 }
 
-# An algorithm of the registry that no line above makes takes part with its defaults.
-_MADE = {type(make()) for make in (DEFAULTS | VARIANTS | BASELINES | ON_RANGED_MODELS).values()}
-REGISTERED = {kind.name: kind for kind in jaxbandit.ALGORITHMS.values() if kind not in _MADE}
+# Algorithms that are compared with their references in files of their own.
+SEPARATE: dict[str, Callable[[], Any]] = {"admmbo": jaxbandit.Admmbo, "oco": jaxbandit.Oco, "scbo": jaxbandit.Scbo}
+
+# An algorithm of the registry that no line above makes takes part with its defaults, a safe one with three seeds. It needs a reference.
+_MADE = {type(make()) for make in (DEFAULTS | VARIANTS | BASELINES | ON_RANGED_MODELS | SEPARATE).values()}
+REGISTERED: dict[str, Callable[[], Any]] = {
+    kind.name: functools.partial(kind, count=3) if issubclass(kind, Safe) else kind
+    for kind in jaxbandit.ALGORITHMS.values()
+    if kind not in _MADE
+}
 
 TABLES = {"defaults": DEFAULTS, "variants": VARIANTS, "baselines": BASELINES}  # whose algorithms learn by `arena.learn`, in one program
-BASELINES = BASELINES | REGISTERED | ON_RANGED_MODELS
+BASELINES = BASELINES | SEPARATE | REGISTERED | ON_RANGED_MODELS
 ALGORITHMS = DEFAULTS | VARIANTS | BASELINES
 assert len(ALGORITHMS) == len(DEFAULTS) + len(VARIANTS) + len(BASELINES), "every name is used once"
 
