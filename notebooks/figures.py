@@ -13,8 +13,6 @@ from jaxbandit import report
 from jaxbandit.algorithms.safe_sets import Safe
 
 PANELS = [("positive_regret", "average positive regret"), ("hard_violation", "average violation")]
-safest = {"informed": jb.informed.SafestSeeds(count=1)}
-TOLD = {"Oracle": {"informed": jb.informed.BestPoint()}, "SafeOpt": safest, "StageOpt": safest, "SgpUcb": safest}
 FIELDS = {
     "Cbo": {"reward_clip": 7.0, "cost_clip": 2.0},
     "Scgp": {"reward_clip": 7.0},
@@ -38,8 +36,9 @@ for name in sys.argv[1:] or jb.ALGORITHMS:
     is_safe = issubclass(kind, Safe)
     played = jb.problems.full_information(problem) if kind is jb.Scgp else drawn if is_safe else problem
     known = fitted if kind is jb.Refitted else described if is_safe else model
+    informed = jb.informed.SafestSeeds(count=1) if is_safe else jb.informed.BestPoint() if kind is jb.Oracle else None
     floor = jb.simulate(drawn if is_safe else problem, jb.RandomSearch(), described if is_safe else model, **setting)
-    run = jb.simulate(played, kind(**FIELDS.get(kind.__name__, {})), known, **setting, **TOLD.get(kind.__name__, {}))
+    run = jb.simulate(played, kind(**FIELDS.get(kind.__name__, {})), known, **setting, informed=informed)
     own = run.to_xarray(played, label=kind.title)
     runs = (
         own
