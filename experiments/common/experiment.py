@@ -56,8 +56,8 @@ class Experiment:
       build: function that makes the study of some options; ``None`` for an experiment that is no study, which has ``play``.
       notes: function that returns the lines printed under the table: facts that a reader of the numbers must know.
       draw: function that returns the figure of a dataset, which is written to ``figure.png``.
-      position: place in lists, ascending; experiments of one paper have numbers of one ten.
       quick: options of a reduced size, for a run of minutes over all experiments.
+      position: place in lists, ascending, by default the last; experiments of one paper have numbers of one ten.
       add_arguments: adds the experiment's own options to a parser; their names and defaults are the keys and values of
         ``defaults.extra``.
       play: function that plays an experiment which is no study, in a directory, and returns its dataset.
@@ -71,8 +71,8 @@ class Experiment:
     build: Callable[[Options], Study] | None
     notes: Callable[[Any], list[str]]
     draw: Callable[[Any], Any]
-    position: int
     quick: Options
+    position: int = 99
     add_arguments: Callable[[argparse.ArgumentParser], None] | None = None
     play: Callable[[Options, Path], Any] | None = None
     rows: Callable[[Any], list[dict[str, Any]]] = summary_rows
