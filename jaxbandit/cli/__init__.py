@@ -16,6 +16,7 @@ import numpy as np
 
 from jaxbandit._version import __version__
 from jaxbandit.cli.sessions import FIGURE_FORMATS, STYLE, STYLES, add_session_commands, session
+from jaxbandit.cli.stubs import STUBS, write_stubs
 from jaxbandit.core.checks import InvalidArgument, did_you_mean
 from jaxbandit.core.codec import Named
 from jaxbandit.core.doors import Parser
@@ -93,6 +94,9 @@ def parser() -> Parser:
     cited = command(cite, "BibTeX of what a study uses: its algorithms' papers, and jaxbandit")
     cited.add_argument("file", type=Path, metavar="FILE", help="a study file (STUDY.toml) or results")
     add_session_commands(command(session, "a real experiment: ask for points, tell what was measured"))
+    added = command(new, "stubs of an addition to the library", description="Write the stubs of an addition into the checkout here.")
+    added.add_argument("kind", choices=STUBS, metavar="KIND", help=", ".join(STUBS))
+    added.add_argument("name", metavar="NAME", help="such as Matern72 of a kernel, or two_valleys of a problem")
     named = command(names, "what a study file can name at a place", description="List what a study file can name, with fields.")
     named.add_argument("kind", nargs="?", metavar="PLACE", help="such as algorithm, problem, kernel or noise (default: list the places)")
     named.add_argument("name", nargs="?", metavar="NAME", help="only this one")
@@ -277,6 +281,11 @@ def cite(args: argparse.Namespace) -> None:
     else:
         with read_results(args.file, load=False) as dataset:
             print(bibtex(study_of(dataset)))
+
+
+def new(args: argparse.Namespace) -> None:
+    """Write the stubs of an addition: the command ``new``."""
+    print(write_stubs(args.kind, args.name, Path.cwd()))
 
 
 def names(args: argparse.Namespace) -> None:
