@@ -1,4 +1,4 @@
-"""Arguments that simulations share with studies: trials, devices, kernels and delays."""
+"""Arguments that simulations share with studies: devices, facts and delays."""
 
 from __future__ import annotations
 
@@ -12,19 +12,14 @@ import numpy as np
 
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
-from jaxbandit.core.declare import Array, Device
-from jaxbandit.core.doors import setting
+from jaxbandit.core.declare import Array
 from jaxbandit.core.fields import Place, each, function, of_class
 from jaxbandit.core.keys import round_key
 from jaxbandit.core.pytree import pytree, static
-from jaxbandit.core.sweep import gather_variants
 from jaxbandit.delays import Delay, Failing
 from jaxbandit.delays.models import unproven
 from jaxbandit.feedback import Policy
-from jaxbandit.fused.cells import Unsupported
-from jaxbandit.fused.plan import MEASURED, WORTHWHILE_TRIAL_ROUNDS, FusedKernel, plan_of
 from jaxbandit.problems import AbstractProblem
-from jaxbandit.surrogates import Surrogate
 
 ALMOST_SURELY = 1 - 1e-12
 
@@ -59,61 +54,31 @@ class Delays:
 
 
 def plan_delays(
-    outputs: int,
+    problem: AbstractProblem,
     algorithms: Sequence[Algorithm],
     delays: Sequence[Delay],
     feedback: Policy | None,
     capacity: int | None,
     horizon: int,
-    own: Delay | None = None,
-) -> tuple[list[Algorithm], list[Delays] | None]:
-    """Return the algorithms with their delays, or ``None`` without delay.
+) -> list[Delays] | list[None]:
+    """Return the checked delays of variants, ``None`` without any delay.
 
     The default ``feedback`` policy is each algorithm's own, and the default ``capacity`` has room for all pending values.
     """
     for delay in delays:
-        if isinstance(own, Failing) and not isinstance(delay, Failing):
+        if isinstance(problem.delay, Failing) and not isinstance(delay, Failing):
             raise checks.InvalidArgument(f"delay: runs of this problem may fail; give delays.Failing(delay=...), got {checks.short(delay)}")
-        delay.validate(outputs=outputs)
+        delay.validate(outputs=problem.outputs)
         for model in unproven(delay):
-            _try_out(model, outputs)
+            _try_out(model, problem.outputs)
     policies = [feedback or algorithm.traits.feedback for algorithm in algorithms]
     for policy in policies:
-        policy.validate(outputs=outputs)
+        policy.validate(outputs=problem.outputs)
     if at_once(delays):
-        return list(algorithms), None
+        return [None] * len(policies)
     longest = max(delay.quantile(ALMOST_SURELY) for delay in delays)
     slots = min(horizon - 1, longest) + 1 if capacity is None else capacity
-    planned = [Delays(model=delay, policy=policy, capacity=slots) for delay, policy in zip(delays, policies, strict=True)]
-    return [algorithm.with_delays(late.model, late.policy) for algorithm, late in zip(algorithms, planned, strict=True)], planned
-
-
-def kernel_of(
-    fused: bool | str,
-    algorithms: Sequence[Algorithm],
-    models: Sequence[Surrogate],
-    problem: AbstractProblem,
-    policy: Policy | None,
-    trial_rounds: int,
-    device: Device,
-) -> FusedKernel | str:
-    """Return the kernel for all rounds, or the reason for XLA."""
-    if fused is False:
-        return f"as {setting('fused', False)} asks"
-    if fused == "auto" and not device.device_kind.startswith(MEASURED):
-        only = f"takes a kernel only on devices on which it was measured to be faster: {', '.join(MEASURED)}"
-        return f"because {setting('fused', 'auto')} {only}"
-    if fused == "auto" and trial_rounds < WORTHWHILE_TRIAL_ROUNDS:
-        pays = f"takes a kernel from {WORTHWHILE_TRIAL_ROUNDS:,} trial-rounds on, for which compiling it pays; these are {trial_rounds:,}"
-        return f"because {setting('fused', 'auto')} {pays}"
-    if fused == "auto" and checks.is_traced((algorithms, problem)):
-        return "for it is traced, perhaps for a derivative, and a kernel has none"
-    if any(leaf is not None for leaf in gather_variants([model.forms for model in models]).differing):
-        return "because models that run side by side differ in their features"
-    try:
-        return plan_of(algorithms[0], models[0], problem, policy, device.platform)
-    except Unsupported as reason:
-        return f"because {reason}"
+    return [Delays(model=delay, policy=policy, capacity=slots) for delay, policy in zip(delays, policies, strict=True)]
 
 
 def at_once(delays: Sequence[Delay]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import jax
 import numpy as np
@@ -11,16 +11,20 @@ import numpy as np
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.blocks import axis_of
-from jaxbandit.core.declare import Array, Declared
+from jaxbandit.core.declare import Array, Declared, Device
 from jaxbandit.core.doors import setting, warn
 from jaxbandit.core.fields import nothing, of_class
 from jaxbandit.core.keys import pair_key
+from jaxbandit.core.provenance import remember
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, replace, signature, static
 from jaxbandit.core.sweep import Sweep, gather_variants
+from jaxbandit.delays import Delay
 from jaxbandit.domains import Box
-from jaxbandit.engine.arguments import INFORMED, Delays
+from jaxbandit.engine.arguments import INFORMED, Delays, plan_delays
 from jaxbandit.engine.trial import Informed, InitialDesign, Setting, prepare
-from jaxbandit.fused.plan import FusedKernel
+from jaxbandit.feedback import Policy
+from jaxbandit.fused.cells import Unsupported
+from jaxbandit.fused.plan import MEASURED, WORTHWHILE_TRIAL_ROUNDS, FusedKernel, plan_of
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.problems.base import without_name
 from jaxbandit.results.dataset import output_names
@@ -48,22 +52,104 @@ class Cell:
     informed: Informed | None = static(default=None)
     kernel: FusedKernel | None = static(default=None)
 
+    # The reason why XLA runs the rounds, see `on`.
+    by_xla: ClassVar[str] = ""
+
+    @classmethod
+    def ready(
+        cls,
+        problem: AbstractProblem,
+        variants: Sequence[tuple[Algorithm, Surrogate, Delay]],
+        initial: InitialDesign,
+        *,
+        horizon: int,
+        feedback: Policy | None,
+        capacity: int | None = None,
+        informed: Informed | None,
+        check: bool = True,
+        **how: Any,
+    ) -> Cell:
+        """Return the checked cell of runs, ready but for :meth:`on`.
+
+        By default the models have the room and the refresh period that these runs need. Runs are checked, with warnings, unless ``check``
+        is false.
+        """
+        algorithms, models, delays = (list(parts) for parts in zip(*variants, strict=True))
+        if check:
+            check_run(problem, algorithms, models, horizon, initial, informed)
+        late = plan_delays(problem, algorithms, delays, feedback, capacity, horizon)
+        needed = {"room": horizon + initial.count, "refresh": least_refresh(models, horizon), "informed": informed}
+        return cls.of(problem, list(zip(algorithms, models, late, strict=True)), initial, horizon=horizon, **(needed | how))
+
     @classmethod
     def of(
-        cls, problem: AbstractProblem, variants: Sequence[Variant], initial: InitialDesign, *, horizon: int, block: int = 1, **how: Any
+        cls,
+        problem: AbstractProblem,
+        variants: Sequence[Variant],
+        initial: InitialDesign,
+        *,
+        room: int,
+        refresh: int | None = None,
+        block: int | None = None,
+        **how: Any,
     ) -> Cell:
-        """Return the cell of runs, as arrays of the engine's types."""
-        turned: dict[int, Any] = {id(item): canonicalise(item) for algorithm, _, delays in variants for item in (algorithm, delays)}
-        turned |= {id(model): canonicalise(model.without_kernels()) for _, model, _ in variants}
-        gathered = gather_variants([tuple(turned[id(part)] for part in variant) for variant in variants])
+        """Return the cell of runs, with models for ``room`` observations.
+
+        All arrays have the engine's types, and by default blocks have the size that suits the models on a CPU.
+        """
+        distinct = {id(model): model for _, model, _ in variants}
+        models = {number: canonicalise(in_force(model, room, refresh).without_kernels()) for number, model in distinct.items()}
+        learners = [algorithm if late is None else algorithm.with_delays(late.model, late.policy) for algorithm, _, late in variants]
+        turned = {id(part): canonicalise(part) for part in (*learners, *(late for _, _, late in variants))}
+        gathered = [
+            (turned[id(one)], models[id(model)], turned[id(late)]) for one, (_, model, late) in zip(learners, variants, strict=True)
+        ]
         return cls(
             problem=canonicalise(without_name(problem)),
-            variants=gathered,
+            variants=gather_variants(gathered),
             initial=canonicalise(initial),
-            horizon=horizon,
-            block=block,
+            block=block or gathered[0][1].trials_per_block,
             **how,
         )
+
+    def on(self, device: Device, fused: bool | str, rounds: int) -> Cell:
+        """Return the cell laid out for a device, with a kernel if one suits.
+
+        The trials have ``rounds`` in all.
+        """
+        kernel = self._kernel_on(device, fused, rounds)
+        cell = self if device.platform == "cpu" else self.in_one_block()
+        return remember(cell, by_xla=kernel) if isinstance(kernel, str) else replace(cell, kernel=kernel)
+
+    def in_one_block(self) -> Cell:
+        """Return the cell with rows in one block, for a smaller program."""
+
+        def laid_out(part: object) -> object:
+            return part.in_one_block() if isinstance(part, RowCache) else part
+
+        variants = [jax.tree.map(laid_out, variant, is_leaf=lambda x: isinstance(x, RowCache)) for variant in self.variants.unstack()]
+        return replace(self, variants=gather_variants(variants))
+
+    def _kernel_on(self, device: Device, fused: bool | str, rounds: int) -> FusedKernel | str:
+        """Return the kernel for all rounds, or the reason for XLA."""
+        if fused is False:
+            return f"as {setting('fused', False)} asks"
+        if fused == "auto" and not device.device_kind.startswith(MEASURED):
+            only = f"takes a kernel only on devices on which it was measured to be faster: {', '.join(MEASURED)}"
+            return f"because {setting('fused', 'auto')} {only}"
+        if fused == "auto" and rounds < WORTHWHILE_TRIAL_ROUNDS:
+            pays = f"takes a kernel from {WORTHWHILE_TRIAL_ROUNDS:,} trial-rounds on, for which compiling it pays; these are {rounds:,}"
+            return f"because {setting('fused', 'auto')} {pays}"
+        algorithm, model, late = self.variants.pick(0)
+        if fused == "auto" and checks.is_traced((algorithm, self.problem)):
+            return "for it is traced, perhaps for a derivative, and a kernel has none"
+        _, differing, _ = jax.tree.unflatten(self.variants.structure, self.variants.differing)
+        if any(leaf is not None for leaf in jax.tree.leaves(differing.forms)):
+            return "because models that run side by side differ in their features"
+        try:
+            return plan_of(algorithm, model, self.problem, None if late is None else late.policy, device.platform)
+        except Unsupported as reason:
+            return f"because {reason}"
 
     def shares_a_program(self, other: Cell) -> bool:
         """Return whether cells on one problem differ only in small leaves."""
@@ -106,21 +192,6 @@ def _equal_but(one: object, other: object, *, largest: int) -> bool:
         return False
     pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
     return all(np.size(x) < largest or x is y or np.array_equal(x, y) for x, y in pairs)
-
-
-def laid_out_for(platform: str, cell: Cell) -> Cell:
-    """Return a cell with rows in one block, except on CPUs."""
-    return cell if platform == "cpu" else in_one_block(cell)
-
-
-def in_one_block(cell: Cell) -> Cell:
-    """Return a cell with rows in one block, for a smaller program."""
-
-    def laid_out(part: object) -> object:
-        return part.in_one_block() if isinstance(part, RowCache) else part
-
-    variants = [jax.tree.map(laid_out, variant, is_leaf=lambda x: isinstance(x, RowCache)) for variant in cell.variants.unstack()]
-    return replace(cell, variants=gather_variants(variants))
 
 
 def _warn_of_noise(problem: AbstractProblem, models: Sequence[Surrogate]) -> None:
@@ -193,20 +264,18 @@ def check_run(
         informed.validate(None, None, size, axes)
 
 
-def refreshed_in_time(models: Sequence[Surrogate], horizon: int) -> list[Surrogate]:
-    """Return the models with the shortest refresh period of any model."""
-    distinct = {id(model): model for model in models}
-    periods = [model.needs(horizon).refresh for model in distinct.values() if float_dtype() == np.float32]
-    refresh = min((period for period in periods if period), default=0)
-    known = {number: model if model.refresh == refresh else replace(model, refresh=refresh) for number, model in distinct.items()}
-    return [known[id(model)] for model in models]
+def least_refresh(models: Sequence[Surrogate], horizon: int) -> int:
+    """Return the shortest refresh period that a model needs, or 0."""
+    distinct = {id(model): model for model in models}.values()
+    periods = [model.needs(horizon).refresh for model in distinct if float_dtype() == np.float32]
+    return min((period for period in periods if period), default=0)
 
 
-def with_room(models: Sequence[Surrogate], points: int) -> list[Surrogate]:
-    """Return the models with room for ``points`` rounded to ``ROOM_STEP``."""
-    room = -(-points // ROOM_STEP) * ROOM_STEP
-    distinct = {id(model): model.with_room(room) if isinstance(model, BoxSurrogate) else model for model in models}
-    return [distinct[id(model)] for model in models]
+def in_force(model: Surrogate, points: int, refresh: int | None = None) -> Surrogate:
+    """Return a model with room for ``points``, rounded up, and with a refresh period."""
+    if isinstance(model, BoxSurrogate):
+        model = model.with_room(-(-points // ROOM_STEP) * ROOM_STEP)
+    return model if refresh in (None, model.refresh) else replace(model, refresh=refresh)
 
 
 def _check_model(problem: AbstractProblem, model: Surrogate) -> None:

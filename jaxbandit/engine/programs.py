@@ -19,7 +19,7 @@ from jaxbandit.core.checks import InvalidArgument, blaming
 from jaxbandit.core.declare import Array
 from jaxbandit.core.keys import trial_key
 from jaxbandit.engine.arguments import Delays
-from jaxbandit.engine.cell import Cell, with_room
+from jaxbandit.engine.cell import Cell, in_force
 from jaxbandit.engine.trial import Informed, InitialDesign, Record, TrialState, advance, begin, conclude, multipliers_of, prepare
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.results.metrics import Curves, curves, healthy
@@ -129,7 +129,7 @@ def measure_each(
         problem, initial, delays, key = shared
         with blaming("build: must make an algorithm and a surrogate of traced parameters"):
             algorithm, surrogate = build(item[0])
-        [surrogate] = with_room([surrogate], horizon + initial.count)
+        surrogate = in_force(surrogate, horizon + initial.count)
         if delays is not None:
             algorithm = algorithm.with_delays(delays.model, delays.policy)
         setting = prepare(

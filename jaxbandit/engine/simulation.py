@@ -6,7 +6,7 @@ import functools
 import operator
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import numpy as np
@@ -24,8 +24,8 @@ from jaxbandit.core.pytree import float_dtype, replace
 from jaxbandit.core.status import Status, flags_in_words
 from jaxbandit.core.sweep import Sweep
 from jaxbandit.delays import Delay
-from jaxbandit.engine.arguments import DIFFERENT_DEVICES, Telling, kernel_of, plan_delays
-from jaxbandit.engine.cell import Cell, check_run, laid_out_for, refreshed_in_time, with_room
+from jaxbandit.engine.arguments import DIFFERENT_DEVICES, Telling
+from jaxbandit.engine.cell import Cell
 from jaxbandit.engine.programs import begin_all, play_all
 from jaxbandit.engine.trial import InitialDesign, Record
 from jaxbandit.feedback import Policy
@@ -35,9 +35,6 @@ from jaxbandit.problems import AbstractProblem
 from jaxbandit.results.summary import Made
 from jaxbandit.results.trajectory import Trajectory
 from jaxbandit.surrogates import Surrogate, arithmetic
-
-if TYPE_CHECKING:
-    pass
 
 RECORDS = ("all", "audit", "indices")
 # A device stores about this number of copies of the trials' state: before and after a part, and within a block.
@@ -108,33 +105,23 @@ def simulate(
     if not checks.is_traced((key, problem, algorithm, surrogate)):
         bound_programs()
     late = problem.delay if delay is None else delay
-    swept, (algorithms, models, delay_models) = _variants(algorithm=algorithm, surrogate=surrogate, delay=late)
-    check_run(problem, algorithms, models, horizon, initial, informed)
-    count = len(algorithms) * (int(trials) if isinstance(trials, int | np.integer) else len(trials))
+    swept, variants = _variants(algorithm=algorithm, surrogate=surrogate, delay=late)
+    count = len(variants) * (int(trials) if isinstance(trials, int | np.integer) else len(trials))
     _check_memory(count, horizon, problem.outputs, record)
     numbers = np.arange(trials) if isinstance(trials, int | np.integer) else np.asarray(trials)
     used = list(jax.devices() if devices is None else devices)
 
-    with arithmetic(model.precision for model in models) as switched:
-        models = with_room(refreshed_in_time(models, horizon), horizon + initial.count)
-        algorithms, delays = plan_delays(problem.outputs, algorithms, delay_models, feedback, capacity, horizon, problem.delay)
-        variants = list(zip(algorithms, models, [None] * len(models) if delays is None else delays, strict=True))
-        cell = Cell.of(problem, variants, initial, horizon=horizon, block=block or 1, informed=informed)
-        policy = None if delays is None else delays[0].policy
-        kernel = kernel_of(fused, algorithms, models, problem, policy, count * horizon, used[0])
-        if fused is True and isinstance(kernel, str):
-            name = type(algorithms[0]).__name__
-            leave = f"leave them to XLA by {setting('fused', False)}"
-            raise InvalidArgument(f"fused: no kernel can play the rounds of {name}, {kernel}; {leave}")
-        cell = replace(cell, kernel=None if isinstance(kernel, str) else kernel)
-        cell = laid_out_for(used[0].platform, cell)
-        wanted = default_block(cell, models[0].trials_per_block, count, used) if block is None else block
-        pairs, block = _pairs(len(algorithms), numbers, wanted, 1 if block else least_block(wanted), len(used))
+    with arithmetic(model.precision for _, model, _ in variants if isinstance(model, Surrogate)) as switched:
+        cell = Cell.ready(problem, variants, initial, horizon=horizon, feedback=feedback, capacity=capacity, informed=informed, block=block)
+        cell, (learner, _, planned) = cell.on(used[0], fused, count * horizon), cell.variants.pick(0)
+        if fused is True and cell.kernel is None:
+            words, leave = f"no kernel can play the rounds of {type(learner).__name__}", f"leave them to XLA by {setting('fused', False)}"
+            raise InvalidArgument(f"fused: {words}, {cell.by_xla}; {leave}")
+        wanted = default_block(cell, count, used) if block is None else block
+        pairs, block = _pairs(len(variants), numbers, wanted, 1 if block else least_block(wanted), len(used))
         cell = replace(cell, block=block)
         work = SimpleNamespace(stage="compiling")
-        with shown(
-            lambda seconds: f"simulate: {work.stage} {count:,} trials of {horizon:,} rounds of {algorithms[0].label}, {seconds:.0f} s"
-        ):
+        with shown(lambda seconds: f"simulate: {work.stage} {count:,} trials of {horizon:,} rounds of {learner.label}, {seconds:.0f} s"):
             before, seen, ended = play_all(cell, key, place(pairs, used), record=record, mesh=mesh_of(used))
             work.stage = "playing"
             if not checks.is_traced(ended) and ended["status"].is_fully_addressable:
@@ -142,14 +129,14 @@ def simulate(
         result, shape = before | seen | ended, (swept, len(numbers)) if swept else (len(numbers),)
         result = result if shape == (len(pairs),) else _shaped(result, count, shape, used)
         played = Trajectory(**result, initial_counted=initial.counted)
-    _warn_of_flags(played.status, played.lost, 0 if delays is None else delays[0].capacity)
+    _warn_of_flags(played.status, played.lost, 0 if planned is None else planned.capacity)
     # JAX would round its own arrays in float32.
     played = jax.tree.map(np.asarray, played) if switched else played
     if checks.is_traced((key, played.status)):
         return played
     own, tried = problem.delay if isinstance(late, Sweep) else late, _tried({"": algorithm, "model.": surrogate, "delay.": late})
-    learner = algorithms[0], None if delays is None else delays[0].policy
-    return remember(played, made=Made(problem, algorithms[0].label, key, numbers.tolist(), own, learner, tried))
+    made = Made(problem, learner.label, key, numbers.tolist(), own, (learner, None if planned is None else planned.policy), tried)
+    return remember(played, made=made)
 
 
 def _shaped(result: Record, count: int, shape: tuple[int, ...], devices: Sequence[Device]) -> Record:
@@ -172,13 +159,14 @@ def _cut(result: Record, count: int, shape: tuple[int, ...]) -> Record:
 _shaped_by_program = jax.jit(_cut, static_argnames=("count", "shape"))
 
 
-def _variants(**items: Any) -> tuple[int, list[list[Any]]]:
-    """Return the number of variants (0 without sweeps) and each item's."""
+def _variants(**items: Any) -> tuple[int, list[tuple[Any, ...]]]:
+    """Return the number of swept variants, or 0, and all variants."""
     sizes = {item.size for item in items.values() if isinstance(item, Sweep)}
     if len(sizes) > 1:
         raise InvalidArgument(f"{', '.join(items)}: sweeps of different sizes {sorted(sizes)}; pair them one to one")
     swept = sizes.pop() if sizes else 0
-    return swept, [item.unstack() if isinstance(item, Sweep) else [item] * max(swept, 1) for item in items.values()]
+    each = (item.unstack() if isinstance(item, Sweep) else [item] * max(swept, 1) for item in items.values())
+    return swept, list(zip(*each, strict=True))
 
 
 def _tried(items: Mapping[str, object]) -> list[dict[str, object]]:
@@ -219,10 +207,10 @@ def carried_bytes(cell: Cell) -> int:
     return -(-tree_bytes(carry) // cell.block)
 
 
-def default_block(cell: Cell, on_cpu: int, trials: int, devices: Sequence[Device]) -> int:
+def default_block(cell: Cell, trials: int, devices: Sequence[Device]) -> int:
     """Return the number of trials side by side on a device."""
     if devices[0].platform == "cpu":
-        return on_cpu
+        return cell.block
     each = COPIES_OF_CARRY * carried_bytes(replace(cell, block=2))
     room = int(SHARE_FOR_BLOCKS * device_memory() / len(jax.local_devices()) / each)
     return max(min(-(-trials // len(devices)), room), 1)

@@ -257,7 +257,7 @@ class SmoothedLoss(Described):
             )
         algorithm, model = self._built(jax.tree.map(lambda leaf: leaf[0], points))
         delay = self.problem.delay if self.delay is None else self.delay
-        _, delays = plan_delays(self.problem.outputs, [algorithm], [delay], self.feedback, self.capacity, self.horizon, self.problem.delay)
+        [delays] = plan_delays(self.problem, [algorithm], [delay], self.feedback, self.capacity, self.horizon)
         outside, traced = float_dtype(), is_traced((points, key))
         if traced:
             # The program around has JAX's own arithmetic.
@@ -265,7 +265,7 @@ class SmoothedLoss(Described):
         with arithmetic([] if traced else [model.precision]):
             measure = cast(Loss, self.measure.parts if isinstance(self.measure, SubjectTo) else self.measure)
             how = {"build": self.build, "measure": measure, "horizon": self.horizon, "informed": self.informed}
-            game = canonicalise((self.problem, self.initial, None if delays is None else delays[0]))
+            game = canonicalise((self.problem, self.initial, delays))
             places = jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), points)
             parts, chosen, healthy = measure_each(game, (places, trials), key, block=self.block or model.trials_per_block, **how)
         parts = parts.astype(outside)

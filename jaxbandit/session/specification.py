@@ -26,7 +26,7 @@ from jaxbandit.domains import Box, Domain
 from jaxbandit.domains.regions import Constraints, SuchThat
 from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.arguments import Delays
-from jaxbandit.engine.cell import Cell, in_one_block, with_room
+from jaxbandit.engine.cell import Cell
 from jaxbandit.engine.learner import design_key
 from jaxbandit.engine.trial import Setting
 from jaxbandit.feedback import Hallucinate, Policy, Wait
@@ -267,17 +267,15 @@ class Specification(Described):
         if self._grows and free and not isinstance(domain, Box) and domain.size <= MOST_ENTRIES // room:
             model = dataclasses.replace(model, form="rows")
         surrogate = expanded(model, self.outputs, domain.size, standard).of(domain, functions, room, "model")
-        algorithm, delays = self.algorithm, None
+        late = None
+        if not self.at_once:
+            policy = self.feedback or self.algorithm.traits.feedback
+            policy.validate(outputs=functions)
+            late = Delays(model=self.delay or UnknownDelay(), policy=policy, capacity=self.capacity or self.horizon)
         with arithmetic([surrogate.precision]):
-            if not self.at_once:
-                delay, policy = self.delay or UnknownDelay(), self.feedback or algorithm.traits.feedback
-                policy.validate(outputs=functions)
-                algorithm = algorithm.with_delays(delay, policy)
-                delays = Delays(model=delay, policy=policy, capacity=self.capacity or self.horizon)
-            [surrogate] = with_room([surrogate], room)
-            unknown = _unknown(domain, functions)
-            cell = Cell.of(unknown, [(algorithm, surrogate, delays)], self.design, horizon=self.horizon)
-            return in_one_block(cell) if self._grows else cell
+            variants = [(self.algorithm, surrogate, late)]
+            cell = Cell.of(_unknown(domain, functions), variants, self.design, horizon=self.horizon, room=room, block=1)
+            return cell.in_one_block() if self._grows else cell
 
     @functools.cached_property
     def with_runs(self) -> Specification | None:

@@ -18,14 +18,13 @@ from jaxbandit.core.doors import either
 from jaxbandit.core.fields import whole
 from jaxbandit.core.pytree import float_dtype, replace
 from jaxbandit.domains import Box
-from jaxbandit.engine.arguments import DIFFERENT_DEVICES, plan_delays
-from jaxbandit.engine.cell import Cell, Variant, check_run, laid_out_for
+from jaxbandit.engine.arguments import DIFFERENT_DEVICES
+from jaxbandit.engine.cell import Cell, Variant
 from jaxbandit.engine.simulation import COPIES_OF_CARRY, carried_bytes
 from jaxbandit.host.memory import device_memory, host_memory, in_units, tree_bytes
 from jaxbandit.study.files import PARTS
 from jaxbandit.study.runs import Run
-from jaxbandit.study.study import Study, in_its_arithmetic, kernel_for
-from jaxbandit.surrogates import Surrogate
+from jaxbandit.study.study import Study, cell_of, common_needs, in_its_arithmetic
 
 MAX_BYTES = 2**62
 UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
@@ -271,7 +270,7 @@ def make_plan(
     used = tuple(jax.local_devices()[: 1 if by_workers else None] if devices is None else devices)
     on_cpu, allowed, runs = used[0].platform == "cpu", allowed_bytes(memory), study.named_runs()
     counted_before(runs)
-    groups = [(laid_out_for(used[0].platform, cell), group) for cell, group in group_runs(study, runs)]
+    groups = group_runs(study, runs, used[0])
     results = 0 if streamed else sum(len(group) * study.trials * kept_bytes(study, cell) for cell, group in groups)
     most = allowed if on_cpu else host_memory()
     if results >= most:
@@ -311,11 +310,15 @@ def counted_before(runs: Sequence[Run]) -> int:
     return counts[0] if counts else 0
 
 
-def group_runs(study: Study, runs: Sequence[Run]) -> list[tuple[Cell, dict[int, Run]]]:
-    """Return the cells of a study, with their runs by number."""
+def group_runs(study: Study, runs: Sequence[Run], device: Device) -> list[tuple[Cell, dict[int, Run]]]:
+    """Return the cells of a study on a device, with their runs by number."""
     groups: list[tuple[Cell, list[Variant], dict[int, Run]]] = []
-    for number, (run, model) in enumerate(zip(runs, study.models_in_force(), strict=True)):
-        cell = cell_of(study, run, model)
+    shared = common_needs(study)
+    for number, run in enumerate(runs):
+        with naming(f"run {run.label!r}"):
+            if isinstance(run.problem.domain, Box) and "strong_regret" in study.metrics:
+                raise InvalidArgument("metrics: 'strong_regret' needs a table of means, which no problem on a box has; leave it out")
+            cell = cell_of(study, run, device, **shared)
         alike = (group for group in groups if runs[min(group[2])].problem is run.problem and group[0].shares_a_program(cell))
         first, variants, members = next(alike, (cell, [], {}))
         if first is cell:
@@ -325,27 +328,6 @@ def group_runs(study: Study, runs: Sequence[Run]) -> list[tuple[Cell, dict[int, 
     if study.fused is True and not any(cell.kernel for cell, _, _ in groups):
         raise InvalidArgument(f"fused: no kernel can play the rounds of any run; {runs[0].label!r}: {study.describe_choices(runs[0])}")
     return [(cell.joined(variants), members) for cell, variants, members in groups]
-
-
-def cell_of(study: Study, run: Run, model: Surrogate) -> Cell:
-    """Return the checked cell of one run."""
-    with naming(f"run {run.label!r}"):
-        check_run(run.problem, [run.algorithm], [run.model], study.horizon, run.initial, run.informed)
-        if isinstance(run.problem.domain, Box) and "strong_regret" in study.metrics:
-            raise InvalidArgument("metrics: 'strong_regret' needs a table of means, which no problem on a box has; leave it out")
-        delay, policy = run.delay_in_force, run.policy_in_force
-        algorithms, delays = plan_delays(run.problem.outputs, [run.algorithm], [delay], policy, None, study.horizon, run.problem.delay)
-    kernel = kernel_for(study, run, model)
-    return Cell.of(
-        run.problem,
-        [(algorithms[0], model, None if delays is None else delays[0])],
-        run.initial,
-        horizon=study.horizon,
-        block=model.trials_per_block,
-        common=study.common_random_numbers,
-        informed=run.informed,
-        kernel=None if isinstance(kernel, str) else kernel,
-    )
 
 
 def _planned(

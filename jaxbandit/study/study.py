@@ -18,7 +18,7 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, check_known, did_you_mean, naming, short
 from jaxbandit.core.codec import Plain, Table, as_given, check_table, digest, from_fields, in_words, origin_of, says_all, stable, to_fields
-from jaxbandit.core.declare import Array, FilePath, Key, check_fields, checked, parameters
+from jaxbandit.core.declare import Array, Device, FilePath, Key, check_fields, checked, parameters
 from jaxbandit.core.doors import setting
 from jaxbandit.core.fields import INT32_MAX, MOST_ROUNDS, Check, Described, Rounds, boolean, check_seed, of_class, whole
 from jaxbandit.core.keys import Stream, stream_key, trial_key
@@ -28,9 +28,7 @@ from jaxbandit.core.text import html_table
 from jaxbandit.delays import NoDelay
 from jaxbandit.domains import Box
 from jaxbandit.engine import InitialDesign, Trajectory, simulate
-from jaxbandit.engine.arguments import at_once, kernel_of
-from jaxbandit.engine.cell import refreshed_in_time, with_room
-from jaxbandit.fused.plan import FusedKernel
+from jaxbandit.engine.cell import Cell, least_refresh
 from jaxbandit.host.files import toml_table
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.results.dataset import METRICS
@@ -267,24 +265,15 @@ class Study(Described):
             informed=run.informed,
             delay=run.delay_in_force,
             feedback=run.policy_in_force,
-            fused=isinstance(self._kernel(run), FusedKernel),
+            fused=cell_of(self, run, check=False, **common_needs(self, run)).kernel is not None,
         )
 
     @checked
+    @in_its_arithmetic
     def describe_choices(self, run: Run) -> str:
         """Return a run's kernel in words, or the reason for XLA."""
-        kernel = self._kernel(run)
-        return f"by XLA, {kernel}" if isinstance(kernel, str) else kernel.in_words
-
-    @in_its_arithmetic
-    def _kernel(self, run: Run) -> FusedKernel | str:
-        return kernel_for(self, run, self.models_in_force(run)[0])
-
-    def models_in_force(self, *besides: Run) -> list[Surrogate]:
-        """Return the models of runs ``besides`` and the study's, for its rounds."""
-        runs = (*besides, *self.runs)
-        room = self.horizon + max(run.initial.count for run in runs)
-        return with_room(refreshed_in_time([run.model for run in runs], self.horizon), room)
+        cell = cell_of(self, run, check=False, **common_needs(self, run))
+        return cell.kernel.in_words if cell.kernel else f"by XLA, {cell.by_xla}"
 
     @checked
     @in_its_arithmetic
@@ -300,10 +289,19 @@ class Study(Described):
         return sampled(problem, jax.random.key(self.seed), jnp.arange(self.trials)) if problem.is_random else problem
 
 
-def kernel_for(study: Study, run: Run, model: Surrogate) -> FusedKernel | str:
-    """Return the kernel for a study's rounds, or the reason for XLA."""
-    policy, rounds = None if at_once([run.delay_in_force]) else run.policy_in_force, len(study.runs) * study.trials * study.horizon
-    return kernel_of(study.fused, [run.algorithm], [model], run.problem, policy, rounds, jax.devices()[0])
+def common_needs(study: Study, *besides: Run) -> dict[str, int]:
+    """Return the room and refresh period for all models, with runs ``besides``."""
+    runs = (*besides, *study.runs)
+    room = study.horizon + max(run.initial.count for run in runs)
+    return {"room": room, "refresh": least_refresh([run.model for run in runs], study.horizon)}
+
+
+def cell_of(study: Study, run: Run, device: Device | None = None, **how: Any) -> Cell:
+    """Return the cell of a run on a device, by default JAX's first."""
+    variants = [(run.algorithm, run.model, run.delay_in_force)]
+    how |= {"feedback": run.policy_in_force, "informed": run.informed, "common": study.common_random_numbers}
+    cell = Cell.ready(run.problem, variants, run.initial, horizon=study.horizon, **how)
+    return cell.on(device or jax.devices()[0], study.fused, len(study.runs) * study.trials * study.horizon)
 
 
 @jax.jit

@@ -23,7 +23,7 @@ from jaxbandit.core.fields import whole
 from jaxbandit.core.pytree import canonicalise
 from jaxbandit.delays import NEVER
 from jaxbandit.domains import Box
-from jaxbandit.engine.arguments import plan_delays
+from jaxbandit.engine.arguments import at_once
 from jaxbandit.results.dataset import Results, assembled, header
 from jaxbandit.study.plan import MAX_BYTES, Batch, make_plan
 from jaxbandit.study.play import Player
@@ -182,8 +182,7 @@ def _meta(study: Study, run: Run, trial: int) -> dict[str, object]:
     records = [kernel_record(kernel) for kernel in run.model.kernels_in_force]
     delay, policy = run.delay_in_force, run.policy_in_force
     # The parameters include facts of the delays and of the trial's instance.
-    (algorithm, *_), _ = plan_delays(run.model.outputs, [run.algorithm], [delay], policy, None, study.horizon)
-    model = run.model
+    algorithm, model = run.algorithm if at_once([delay]) else run.algorithm.with_delays(delay, policy), run.model
     if run.informed is not None:
         algorithm, model = run.informed(study.instance(run.problem, trial), *canonicalise((algorithm, model)))
     noise = np.asarray(model.noise_variance)[list(model.groups)]

@@ -15,8 +15,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 
 import jaxbandit
 from jaxbandit import delays, domains, feedback, kernels, problems
-from jaxbandit.engine import simulation
-from jaxbandit.engine.cell import laid_out_for
+from jaxbandit.engine.cell import Cell
 from tests.support import panel
 from tests.support.algorithms import ALGORITHMS, DEFAULTS, ON_RANGED_MODELS, REGISTERED, SEPARATE, TABLES
 
@@ -85,7 +84,7 @@ def traced(names: tuple[str, ...], form: str, policy: str | None = None) -> Any:
     def run(key: jax.Array) -> jaxbandit.Trajectory:
         return jaxbandit.simulate(problem, algorithm, model, horizon=4, trials=3, key=key, block=3, **late)
 
-    with mock.patch.object(simulation, "laid_out_for", lambda _, cell: laid_out_for("cuda", cell)):
+    with mock.patch.object(Cell, "on", lambda cell, *_: cell.in_one_block()):
         return jax.jit(run).trace(jax.random.key(0))
 
 

@@ -16,7 +16,9 @@ import pytest
 import jaxbandit
 from jaxbandit import Status, delays, feedback, metrics
 from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
+from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.arguments import plan_delays
+from jaxbandit.engine.cell import Cell
 from tests.oracles import bandit, delayed_policies
 from tests.support.delayed_runs import (
     HORIZON,
@@ -140,9 +142,9 @@ def test_feedback_that_may_never_come_is_no_zero_delay() -> None:
 
 def test_one_round_has_its_delays_too() -> None:
     """Check that in a run of one round nothing comes back before the end, which is no zero delay."""
-    _, planned = plan_delays(2, [RPOL], [delays.Constant(rounds=5)], None, None, 1)
-    assert planned is not None and planned[0].capacity == 1
-    assert plan_delays(2, [RPOL], [delays.NoDelay()], None, 7, HORIZON)[1] is None
+    [planned] = plan_delays(problem(), [RPOL], [delays.Constant(rounds=5)], None, None, 1)
+    assert planned is not None and planned.capacity == 1
+    assert plan_delays(problem(), [RPOL], [delays.NoDelay()], None, 7, HORIZON) == [None]
 
 
 def lost_values(arrivals: np.ndarray, capacity: int) -> np.ndarray:
@@ -184,21 +186,24 @@ HEAVY = [
 @pytest.mark.parametrize("delay", HEAVY, ids=lambda delay: type(delay).__name__)
 def test_the_default_capacity_covers_the_delays(delay: Any) -> None:
     """One slot more than the longest delay, and never more than rounds."""
-    _, planned = plan_delays(2, [RPOL], [delay], None, None, HORIZON)
+    [planned] = plan_delays(problem(), [RPOL], [delay], None, None, HORIZON)
     assert planned is not None
     expected = {"Poisson": 2, "Empirical": 3, "PerOutput": 8, "Lossy": 5, "Pareto": HORIZON, "LogNormal": HORIZON}
-    assert planned[0].capacity == expected[type(delay).__name__]
+    assert planned.capacity == expected[type(delay).__name__]
 
 
 def test_variants_share_a_buffer_that_covers_the_longest_delay() -> None:
     """One program runs them all; each keeps its own delays and its own policy."""
     variants = [delays.NoDelay(), delays.Constant(rounds=3), delays.Poisson(mean=1e-9)]
     algorithms = [RPOL, jaxbandit.Bpe(), RPOL]
-    told, planned = plan_delays(2, algorithms, variants, None, None, HORIZON)
-    assert planned is not None and [one.capacity for one in planned] == [4, 4, 4]
+    planned = [late for late in plan_delays(problem(), algorithms, variants, None, None, HORIZON) if late is not None]
+    assert [one.capacity for one in planned] == [4, 4, 4]
     assert [one.model for one in planned] == variants
     assert [type(one.policy) for one in planned] == [feedback.Wait, feedback.Hallucinate, feedback.Wait]
-    assert told[0] is RPOL and float(told[1].mean_delay) == 3, "an algorithm is told the delays of its own variant"
+    for algorithm, own, mean in zip(algorithms[1:], planned[1:], (3, None), strict=True):
+        variants_of_one = [(algorithm, surrogate(), own)]
+        learner, _, _ = Cell.of(problem(), variants_of_one, InitialDesign(), horizon=HORIZON, room=HORIZON).variants.pick(0)
+        assert getattr(learner, "mean_delay", None) == mean, "an algorithm is told the delays of its own variant"
 
 
 # Invariances.

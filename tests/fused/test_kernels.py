@@ -18,7 +18,8 @@ import jaxbandit
 from jaxbandit import domains, feedback, fused, kernels, problems
 from jaxbandit.algorithms.base import Algorithm, Arena, Observation, Scored
 from jaxbandit.core.pytree import canonicalise
-from jaxbandit.engine import arguments, programs, simulation
+from jaxbandit.engine import cell as cells
+from jaxbandit.engine import programs, simulation
 from jaxbandit.engine.learner import choose_point
 from jaxbandit.fused import gpu, plan, tpu
 from jaxbandit.rules import scores as scoring
@@ -55,7 +56,7 @@ def played(algorithm: Any, platform: str | None, form: str = "product", **option
 
     given = {"horizon": ROUNDS, "trials": TRIALS, "initial": jaxbandit.InitialDesign(random=2), "key": jax.random.key(3)} | options
     task, learner = given.pop("problem", problem()), given.pop("learner", model(form))
-    with mock.patch.object(arguments, "plan_of", plan_of), mock.patch.object(tpu, "PART_ROUNDS", 8):
+    with mock.patch.object(cells, "plan_of", plan_of), mock.patch.object(tpu, "PART_ROUNDS", 8):
         return jaxbandit.simulate(task, algorithm, learner, **given, fused=platform is not None)
 
 

@@ -71,9 +71,8 @@ def course_of(problem: Any, algorithm: Any, model: Any, horizon: int, *, policy:
     """The learner of a session with the random numbers of a trial, under delays of which it knows nothing."""
     late = None
     if policy is not None:
-        algorithm = algorithm.with_delays(UnknownDelay(), policy)
         late = Delays(model=UnknownDelay(), policy=policy, capacity=CAPACITY)
-    cell = Cell.of(problem, [(algorithm, model, late)], InitialDesign(), horizon=horizon)
+    cell = Cell.of(problem, [(algorithm, model, late)], InitialDesign(), horizon=horizon, room=horizon, block=1)
     return Course(lambda: jax.jit(Cell.setting)(cell, KEY, np.asarray([0, trial, 1], np.int32)))
 
 

@@ -14,7 +14,7 @@ import pytest
 import xarray as xr
 
 import jaxbandit as jb
-from jaxbandit.study import Study, audit, from_table, from_toml, rerun, run_study
+from jaxbandit.study import Study, audit, from_table, from_toml, make_plan, rerun, run_study
 from tests.support import box_runs
 from tests.support.small_study import assert_same
 
@@ -62,7 +62,7 @@ def test_a_study_file_asks_for_features_of_a_box(tmp_path: Path) -> None:
     text = box_runs.TOML.replace("[model]", '[model]\nform = "features"\ntolerance = 0.5').replace("[1.0, 2.0]", "[2.0]")
     (tmp_path / "box.toml").write_text(text.replace("trials = 3", "trials = 1").replace("initial = {random = 3}\n", ""))
     study = from_toml(tmp_path / "box.toml")
-    assert "'features'" in study.models_in_force()[0].describe() and study.fingerprint() != box_runs.study().fingerprint()
+    assert "'features'" in study.runs[0].model.describe() and study.fingerprint() != box_runs.study().fingerprint()
     dataset = run_study(study)
     again = rerun(dataset, 0)
     np.testing.assert_array_equal(again.point.values, dataset.point.values)
@@ -121,7 +121,7 @@ def test_workers_play_a_study_on_a_box_with_the_same_bits_and_its_points_come_ba
 def test_a_trace_has_the_points_and_all_that_a_round_was_computed_from_and_later_rounds_change_no_bit(straight: xr.Dataset) -> None:
     """As long as the room is the same."""
     study = longer()
-    assert {model.room for each in (box_runs.study(), study) for model in each.models_in_force()} == {64}
+    assert {planned.cell.variants.pick(0)[1].room for each in (box_runs.study(), study) for planned in make_plan(each).cells} == {64}
     trace = audit(study, study.runs[0], 1)
     assert trace["domain"].shape == (32, 2) and trace["points"].shape == (9, 2) and trace["initial_points"].shape == (3, 2)
     pool = np.concatenate([trace["domain"], trace["initial_points"], trace["points"]])

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit.engine.arguments import kernel_of
+from jaxbandit.engine import InitialDesign
+from jaxbandit.engine.cell import Cell
 from jaxbandit.fused.plan import WORTHWHILE_TRIAL_ROUNDS, FusedKernel
 from jaxbandit.study import Run, Study, from_table, make_plan, run_study
 
@@ -58,6 +59,14 @@ def test_xla_plays_unless_it_is_asked_not_to() -> None:
         assert word in by_xla.describe_choices(by_xla.runs[0])
 
 
+def kernel_of(fused: Any, algorithm: Any, rounds: int, device: Any) -> FusedKernel | str:
+    """The kernel of a cell of one run, or the reason why it has none."""
+    run = study().runs[0]
+    given: Any = {"horizon": 3, "feedback": None, "informed": None}
+    cell = Cell.ready(run.problem, [(algorithm, run.model, run.problem.delay)], InitialDesign(), **given).on(device, fused, rounds)
+    return cell.kernel or cell.by_xla
+
+
 @pytest.mark.parametrize(
     ("kind", "platform", "trial_rounds", "words"),
     [
@@ -77,12 +86,12 @@ def test_a_kernel_plays_long_runs_by_itself_where_it_is_known_to_be_faster(
 ) -> None:
     run = study().runs[0]
     device: Any = SimpleNamespace(device_kind=kind, platform=platform)
-    kernel = kernel_of("auto", [run.algorithm], [run.model], run.problem, None, trial_rounds, device)
+    kernel = kernel_of("auto", run.algorithm, trial_rounds, device)
     if words is None:
         assert isinstance(kernel, FusedKernel) and kernel.platform == "gpu" and not kernel.interpret
     else:
         assert isinstance(kernel, str) and words in kernel
-    assert isinstance(kernel_of("auto", [jaxbandit.SafeOpt(seeds=[0])], [run.model], run.problem, None, trial_rounds, device), str)
+    assert isinstance(kernel_of("auto", jaxbandit.SafeOpt(seeds=[0]), trial_rounds, device), str)
 
 
 def test_no_kernel_plays_by_itself_what_may_be_differentiated() -> None:
@@ -90,9 +99,7 @@ def test_no_kernel_plays_by_itself_what_may_be_differentiated() -> None:
 
     def width(width: jax.Array) -> jax.Array:
         algorithm = jaxbandit.replace(run.algorithm, estimator=jaxbandit.estimators.Bounds(reward_width=width))
-        found.extend(
-            kernel_of(fused, [algorithm], [run.model], run.problem, None, WORTHWHILE_TRIAL_ROUNDS, device) for fused in ("auto", True)
-        )
+        found.extend(kernel_of(fused, algorithm, WORTHWHILE_TRIAL_ROUNDS, device) for fused in ("auto", True))
         return width
 
     jax.grad(width)(1.0)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -127,7 +128,7 @@ def load(table: Mapping[str, Any]) -> Study:
     """The study of a table, checked as a plan checks it."""
     study = from_table(table)
     for run in study.named_runs():
-        planning.cell_of(study, run, run.model)
+        planning.group_runs(study, [run], jax.devices()[0])
     return study
 
 

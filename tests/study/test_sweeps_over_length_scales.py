@@ -54,7 +54,7 @@ def in_python(model: Model, **sweep: Any) -> Study:
 def test_all_length_scales_are_one_cell_and_share_what_was_built() -> None:
     study = from_file()
     assert [run.label for run in study.runs] == [f"rpol length_scale={scale}" for scale in ("0.8", "1", "1.6")]
-    assert [list(group) for _, group in group_runs(study, study.named_runs())] == [[0, 1, 2]]
+    assert [list(group) for _, group in group_runs(study, study.named_runs(), jax.devices()[0])] == [[0, 1, 2]]
     models = [run.model for run in study.runs]
     assert all(isinstance(model, RangedSurrogate) for model in models)
     assert all(model.forms[0].slots is models[0].forms[0].slots for model in models)

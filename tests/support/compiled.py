@@ -142,11 +142,10 @@ def lowered(program: Program, kind: str, device: Any = None) -> Any:
     import jax.numpy as jnp
 
     import jaxbandit
-    from jaxbandit.engine import cell as cells
     from jaxbandit.engine import programs
 
     (cell, key, pairs), options = arguments(program)
-    cell = cells.laid_out_for(PLATFORM[kind], cell)
+    cell = cell.in_one_block()
     if program.fused:
         cell = jaxbandit.replace(cell, kernel=cell.kernel._replace(platform=kind, interpret=False))
     place = None if device is None else jax.sharding.SingleDeviceSharding(device)

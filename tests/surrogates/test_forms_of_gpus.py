@@ -1,6 +1,8 @@
 """Steps of the posterior as GPUs compute them, beside those of other platforms, and rows as accelerators keep them."""
 
 import dataclasses
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +12,7 @@ import pytest
 import jaxbandit
 from jaxbandit import domains, kernels, problems
 from jaxbandit.engine import simulation
-from jaxbandit.engine.cell import laid_out_for
+from jaxbandit.engine.cell import Cell
 from jaxbandit.surrogates import Prediction, features, posterior
 from tests.oracles import gaussian_process as gp
 
@@ -68,14 +70,16 @@ def test_accelerators_keep_rows_in_one_block(monkeypatch: pytest.MonkeyPatch) ->
     problem = problems.sine(8)
     model = jaxbandit.surrogate(problem.domain, kernels.Matern12(), noise_variance=0.1, outputs=2, form="rows", horizon=40)
     played: list[int] = []
+    on: Any = Cell.on
 
-    def stop(cell: simulation.Cell, *_: object, **__: object) -> None:
+    def stop(cell: Cell, *_: object, **__: object) -> None:
         played.append(cell.variants.pick(0)[1].forms[0].blocks)
         raise InterruptedError
 
     monkeypatch.setattr(simulation, "play_all", stop)
     for platform in ("cpu", "cuda"):
-        monkeypatch.setattr(simulation, "laid_out_for", lambda _, cell, platform=platform: laid_out_for(platform, cell))
+        device = SimpleNamespace(platform=platform, device_kind=platform)
+        monkeypatch.setattr(Cell, "on", lambda cell, _, *how, device=device: on(cell, device, *how))
         with pytest.raises(InterruptedError):
             jaxbandit.simulate(problem, jaxbandit.Rpol(), model, horizon=40, key=jax.random.key(0))
     assert played[0] > 1 and played[1] == 1
