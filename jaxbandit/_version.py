@@ -1,3 +1,7 @@
-"""The version, in a file that the build can read without importing JAX."""
+"""Version of the library, in a file that needs no JAX.
 
-__version__ = "0.4.0"  #: the version of the library
+The build reads it without importing the package.
+"""
+
+#: The version of the library.
+__version__ = "0.4.0"

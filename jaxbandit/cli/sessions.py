@@ -256,7 +256,7 @@ def answer(session: Session, args: argparse.Namespace) -> Said | str:
 
 
 def forecast_of(session: Session, args: argparse.Namespace) -> Said:
-    """Return a forecast's table, and the file in which it is drawn."""
+    """Return a forecast's table, and the file of its figure."""
     found = forecast(session, args.evaluations, in_flight=args.in_flight, trials=args.trials)
     said: Said = {
         "forecast": found.table.to_dict("records"),
@@ -298,13 +298,19 @@ def rows_of(history: Mapping[str, np.ndarray], names: Sequence[str]) -> list[Sai
 
 
 def plotted(session: Session, args: argparse.Namespace) -> Said:
-    """Draw the belief into a file and return its path, and in the style of papers its caption."""
+    """Draw the belief into a file and return its path.
+
+    In the style of papers the result has the caption, too.
+    """
     path = args.directory / f"belief.{args.format or 'png'}" if args.out is None else args.out
     return drawn(partial(session.plot, feasibility=bool(session.specification.outputs.constraints)), path, args)
 
 
 def drawn(draw: Callable[[], Any], path: Path, args: argparse.Namespace) -> Said:
-    """Write a figure into a file and return its path, and in the style of papers its caption."""
+    """Write a figure into a file and return its path.
+
+    In the style of papers the result has the caption, too.
+    """
     # Matplotlib is slow to load.
     from matplotlib.backend_bases import FigureCanvasBase
 
@@ -339,7 +345,7 @@ def described_reason(reason: Reason) -> Said:
 
 
 def described_settlement(found: Settlement | None) -> Said:
-    """Return how sure a session is of the point that it recommends, as plain values."""
+    """Return how sure a session is of its recommendation, as plain values."""
     return {} if found is None else {"settled": {"within": found.within, "probability": found.probability, "expected_gain": found.gain}}
 
 

@@ -16,7 +16,7 @@ The table in .github/CONTRIBUTING.md says what the tests ask."""
 
 
 def write_stubs(kind: str, name: str, checkout: Path) -> str:
-    """Write the stubs of an addition, and return the next steps in words."""
+    """Write the stubs of an addition, and return the next steps."""
     if not (checkout / "jaxbandit" / "algorithms" / "registry.py").exists():
         raise InvalidArgument(f"new: {checkout} is no checkout of jaxbandit; clone the repository and run the command in its folder")
     is_class = kind in ("algorithm", "kernel", "policy")
@@ -39,13 +39,16 @@ def write_stubs(kind: str, name: str, checkout: Path) -> str:
 
 
 def in_registry(text: str, line: str) -> str:
-    """Return the text of the registry with one more import in its place."""
+    """Return the registry's text with one more import in its place."""
     imports = re.findall(r"^from jaxbandit\.algorithms\..*\n", text, re.MULTILINE)
     return text.replace("".join(imports), "".join(sorted([*imports, line])))
 
 
 def in_all(text: str, name: str) -> str:
-    """Return the text of a module with a name in its ``__all__``, if any."""
+    """Return a module's text with a name in its ``__all__``.
+
+    A text without ``__all__`` stays as it is.
+    """
 
     def longer(found: re.Match[str]) -> str:
         names = sorted({*re.findall(r"\w+", found[1]), name}, key=lambda other: (not other.isupper(), other[0].islower(), other))

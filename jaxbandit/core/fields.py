@@ -102,7 +102,7 @@ class AtLeast(int):
     """Least number of items of a sequence or mapping in an annotation."""
 
 
-# -- shapes --------------------------------------------------------------------------------------------------------------------------
+# Shapes.
 
 
 class Place(NamedTuple):
@@ -199,7 +199,7 @@ def leading(words: str) -> Shape:
     return Shape(f"shape [{words}, ...]", lambda actual, n: len(actual) >= 1)
 
 
-# -- checks --------------------------------------------------------------------------------------------------------------------------
+# Checks.
 
 Verify: TypeAlias = Callable[[str, Any, Place], object]
 
@@ -255,7 +255,7 @@ def of_class(kind: type, words: str = "") -> Check:
     return Check(words or kind.described, lambda value: isinstance(value, kind), classes=(kind,))  # type: ignore[attr-defined]
 
 
-# -- numbers and arrays, which may be traced -----------------------------------------------------------------------------------------
+# Numbers and arrays. They may be traced.
 
 
 def _numbers(
@@ -359,7 +359,7 @@ def whole_numbers(least: int, most: int, unit: str) -> Check:
     return _without_fraction(words, Interval(least, most, False, False), f"whole numbers of {unit}")
 
 
-# -- points, and one entry for each of them ------------------------------------------------------------------------------------------
+# Points, and arrays with an entry for each point.
 
 
 def _are_booleans(value: object) -> bool:
@@ -403,7 +403,7 @@ mask = Check("a list of true and false, one for each point", _is_list, _verify_m
 booleans = Check("true and false", _are_booleans, lambda name, value, place: (place.shape or any_shape).check(name, value, place))
 
 
-# -- plain values --------------------------------------------------------------------------------------------------------------------
+# Plain values.
 
 
 def _plain(allowed: str, types: tuple[type, ...], test: Callable[[str, Any], object] = lambda name, value: None) -> Check:
@@ -526,7 +526,7 @@ def check_call(name: str, function: Callable[..., Any], allowed: str, *args: obj
         raise InvalidArgument(f"{name}: must be {allowed}, got one with the arguments {signature}: {error}") from error
 
 
-# -- checks of checks ----------------------------------------------------------------------------------------------------------------
+# Checks of checks.
 
 
 def each(check: Check, *, least: int = 0, length: int | None = None, types: tuple[type, ...] = (tuple, list)) -> Check:

@@ -65,7 +65,10 @@ class Delay(Declared, abc.ABC):
         """Return delays ``[outputs]`` of one round, int32, ``NEVER`` for lost values."""
 
     def draw_in_round(self, key: Key, outputs: Outputs, t: Array) -> Array:
-        """Return delays ``[outputs]`` of round ``t >= 1``, by default as of any round."""
+        """Return the delays ``[outputs]`` of round ``t >= 1``.
+
+        By default every round has the same distribution.
+        """
         return self.draw(key, outputs)
 
     @abc.abstractmethod
@@ -98,7 +101,7 @@ class NoDelay(Delay):
 
 @pytree
 class Batches(Delay):
-    """Batches of rounds, whose values arrive together at the end of the batch's last round.
+    """Batches of rounds, with all values after the batch's last round.
 
     The values of rounds ``k size + 1`` to ``(k + 1) size`` arrive at the end of round ``(k + 1) size``. The policy
     :class:`feedback.Hallucinate <jaxbandit.feedback.Hallucinate>` is then GP-BUCB (Desautels, Krause and Burdick 2014). :meth:`draw` has
@@ -469,7 +472,9 @@ class Mirrored(Composed):
 
 @pytree
 class Failing(Composed):
-    """A delay model of runs that may fail: the last output says whether a run failed, and arrives with the last of the others.
+    """Delay model with one more output, for runs that may fail.
+
+    The last output says whether a run failed, and arrives with the last of the others.
 
     Where it is > 0 the run has failed, and the others never arrive: the mean is infinite. :func:`problems.with_failures
     <jaxbandit.problems.with_failures>` makes such outputs.

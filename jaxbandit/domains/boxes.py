@@ -275,20 +275,31 @@ class PartOfBox(Box):
         return Domain(points=self.from_unit(distinct), names=self.names, categories=self.categories)
 
     def holds(self, points: Any) -> Any:
-        """Return where the constraints hold at ``points [n, d]`` of the unit cube."""
+        """Return whether the constraints hold at ``points [n, d]``.
+
+        The points are in the unit cube.
+        """
         return self.region.holds(points, self.from_unit(points))
 
     def onto(self, points: Any) -> Any:
-        """Return the nearest points ``[n, d]`` inside the linear constraints, with whole numbers as continuous."""
+        """Return the nearest points ``[n, d]`` inside the linear constraints.
+
+        Whole numbers count as continuous.
+        """
         return self.region.onto(points, whole=True)
 
     def beside(self, points: Any) -> Any:
-        """Return the nearest points ``[n, d]`` inside the linear constraints along continuous axes."""
+        """Return the nearest points ``[n, d]`` along continuous axes.
+
+        They satisfy the linear constraints.
+        """
         return self.region.onto(points)
 
     @checked
     def snapped(self, points: Points) -> Any:
-        """Return points of the unit cube with whole numbers rounded, inside the region.
+        """Return points with whole numbers rounded, inside the region.
+
+        The points are in the unit cube.
 
         They are the nearest points inside along continuous axes, or candidates where these are outside.
         """
@@ -300,13 +311,16 @@ class PartOfBox(Box):
         return module.where(self.holds(near)[:, None], near, own[closest]).reshape(shape)
 
     def settled(self, point: np.ndarray, near: float = 0.0) -> np.ndarray:
-        """Return a point ``[d]`` of the unit cube on all equalities, and on faces and edges that are ``near``, up to rounding."""
+        """Return a point ``[d]`` on all equalities, up to rounding.
+
+        The point is in the unit cube, and also on the faces and edges that are ``near``.
+        """
         if near:
             point = np.where(np.abs(point - 0.5) > 0.5 - CLOSE_TO_FACE, np.round(point), point)
         return self.region.balanced(point, near)
 
     def is_inside(self, point: np.ndarray) -> bool:
-        """Return whether a point ``[d]`` lies in the unit cube and the constraints hold there."""
+        """Return whether a point ``[d]`` is in the cube and allowed."""
         return bool(np.all(np.abs(point - 0.5) <= 0.5) and self.holds(point[None])[0])
 
     def corners(self, points: Array) -> Array:
@@ -315,7 +329,10 @@ class PartOfBox(Box):
         return moved
 
     def design(self, key: Key, count: int, dtype: np.dtype) -> Array:
-        """Return candidates ``[count, d]`` in the unit cube, each the furthest of a few from those before."""
+        """Return candidates ``[count, d]`` in the cube, far apart.
+
+        Each is the furthest of a few points from the candidates before it.
+        """
         own = jnp.asarray(self.unit, dtype)
         drawn = own[jax.random.randint(key, (count, FEW_DRAWN), 0, self.size)]
 
@@ -329,7 +346,10 @@ class PartOfBox(Box):
 
 
 def region_of(such_that: Sequence[SuchThat], names: Sequence[str], sides: Sequence[Side]) -> Region:
-    """Return the part of the unit cube where constraints hold, or raise ``InvalidArgument``."""
+    """Return the part of the unit cube where constraints hold.
+
+    Raises ``InvalidArgument`` if there is none.
+    """
     limits, rows, others = limits_of(such_that, names), [], list[Limit]()
     check_kinds(limits, [bool(side.labels) for side in sides])
     for limit in limits:
@@ -367,7 +387,9 @@ def region_of(such_that: Sequence[SuchThat], names: Sequence[str], sides: Sequen
 
 
 def inside(box: PartOfBox, count: int, seed: Sequence[int]) -> np.ndarray:
-    """Return ``count`` points of the unit cube inside a part of a box, or raise ``InvalidArgument``.
+    """Return ``count`` points of the unit cube inside a part.
+
+    Raises ``InvalidArgument`` if they cannot be found.
 
     They are points of a Sobol sequence where enough of it is inside, else ends of random walks. Some points repeat where only few exist.
     """

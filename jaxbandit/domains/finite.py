@@ -145,7 +145,7 @@ def arms(count: Annotated[int, whole(1, MOST_POINTS)]) -> Domain:
 
 
 def part_of(domain: Domain, such_that: Sequence[SuchThat]) -> Domain:
-    """Return the points of a finite domain that satisfy constraints, as a bare set.
+    """Return the allowed points of a finite domain, as a set.
 
     Without constraints it is the domain itself.
     """

@@ -39,7 +39,9 @@ ON_GRID = 1e-9
 
 @dataclasses.dataclass(frozen=True)
 class Limit:
-    """One constraint, ``factors . x <= bound`` or ``=``, or a function ``<= 0``.
+    """One constraint on the inputs, linear or a function.
+
+    It is ``factors . x <= bound`` or ``=``, or a function ``<= 0``.
 
     Attributes:
       where: the argument and the text of the constraint, for messages.
@@ -56,7 +58,10 @@ class Limit:
     function: Callable[..., Any] | None = None
 
     def excess(self, points: Any) -> Any:
-        """Return by how much ``points [n, d]`` exceed the bound, in the units of the axes."""
+        """Return by how much ``points [n, d]`` exceed the bound.
+
+        Points and bound are in the units of the axes.
+        """
         if self.function is None:
             return points @ numpy_of(points).asarray(self.factors, points.dtype) - self.bound
         if not isinstance(points, np.ndarray):
@@ -65,7 +70,10 @@ class Limit:
             return np.asarray(_evaluated(self.function, self.names)(points))
 
     def holds(self, points: np.ndarray) -> np.ndarray:
-        """Return where the constraint holds at ``points [n, d]`` of a finite domain."""
+        """Return whether the constraint holds at ``points [n, d]``.
+
+        The points are of a finite domain.
+        """
         excess: np.ndarray = self.excess(points)
         near = ON_GRID * (np.abs(points) @ np.abs(self.factors) + abs(self.bound)) if self.factors else 0.0
         return np.abs(excess) <= near if self.is_equality else excess <= near
@@ -158,7 +166,10 @@ class _Reader:
         return total
 
     def factor(self) -> np.ndarray:
-        """Return factors and constant ``[d + 1]`` of a number, name or bracket."""
+        """Return factors and constant ``[d + 1]`` of a part.
+
+        A part is a number, a name or a bracket.
+        """
         found = np.zeros(len(self.names) + 1)
         if sign := self.taken(re.compile(r"[+-]")):
             return self.factor() * (1 if sign == "+" else -1)
@@ -189,7 +200,10 @@ class _Reader:
         return found.group()
 
     def refused(self, words: str = "") -> checks.InvalidArgument:
-        """Return the error with these words, else with the grammar and where the text leaves it."""
+        """Return the error with these words, or with the grammar.
+
+        The grammar comes with the place where the text leaves it.
+        """
         at = f"cannot be read from {checks.short(self.rest)} on" if self.rest else "ends too early"
         grammar = f"{at}; give sums of names and numbers with <=, >= or = between them, such as 'a + 2 * b <= 1'"
         return checks.InvalidArgument(f"{self.where}: {words or grammar}")
@@ -198,7 +212,10 @@ class _Reader:
 def mask_of(
     such_that: Sequence[SuchThat], names: Sequence[str], points: np.ndarray, categories: Sequence[Sequence[str]] = ()
 ) -> np.ndarray:
-    """Return which ``points [M, d]`` in the units of the axes satisfy constraints."""
+    """Return whether ``points [M, d]`` satisfy constraints.
+
+    The points are in the units of the axes.
+    """
     limits, allowed = limits_of(such_that, names), np.ones(len(points), bool)
     check_kinds(limits, [bool(labels) for labels in categories] or [False] * len(names))
     for limit in limits:
@@ -235,7 +252,9 @@ WALK = 12
 
 @dataclasses.dataclass(frozen=True)
 class Region:
-    """Convex part of the unit cube, and functions that are ``<= 0`` in the allowed part of it.
+    """Convex part of the unit cube, with functions that limit it.
+
+    The functions are ``<= 0`` in the allowed part.
 
     Attributes:
       given: the constraints as they were given.
@@ -258,7 +277,10 @@ class Region:
     free: tuple[bool, ...] = ()
 
     def holds(self, points: Any, values: Any) -> Any:
-        """Return where constraints hold, at ``points [n, d]`` of the cube, in the axes' units ``values``."""
+        """Return whether constraints hold at ``points [n, d]`` of the cube.
+
+        ``values`` are the points in the units of the axes.
+        """
         module, is_double = numpy_of(points), points.dtype == np.float64
         allowed = module.ones(len(points), bool)
         for row, bound, is_equal, is_coarse in zip(self.rows, self.bounds, self.equal, self.coarse, strict=True):
@@ -270,7 +292,9 @@ class Region:
         return allowed
 
     def onto(self, points: Any, *, whole: bool = False, deeper: float | None = None) -> Any:
-        """Return the nearest points ``[n, d]`` inside the linear constraints, along continuous axes or, with ``whole``, all.
+        """Return the nearest points ``[n, d]`` inside the linear constraints.
+
+        They differ along continuous axes, or with ``whole`` along all axes.
 
         They are ``deeper`` inside, by default as far as their precision needs.
         The dual problem is solved by turns, one constraint after another, each exactly. Where all axes are free the rest that several
@@ -304,7 +328,10 @@ class Region:
         return self._cut(moved, deeper) if len(rows) > 1 and free.all() else moved
 
     def walked(self, count: int, rng: np.random.Generator) -> np.ndarray:
-        """Return ends ``[count, d]`` of random walks inside the linear constraints (hit and run, Smith 1984)."""
+        """Return ends ``[count, d]`` of random walks inside linear constraints.
+
+        The walk is hit and run (Smith 1984).
+        """
         rows, bounds, equal = np.asarray(self.rows), self._depths(np.dtype(np.float32)), np.asarray(self.equal)
         dimension = rows.shape[1]
         sides = np.eye(dimension)
@@ -322,7 +349,9 @@ class Region:
         return self._cut(points, DEEPER_SINGLE)
 
     def outwards(self, points: np.ndarray, power: float) -> np.ndarray:
-        """Return points moved away from the middle along continuous axes, most to near an edge of the linear constraints.
+        """Return points moved away from the middle along continuous axes.
+
+        Most come near an edge of the linear constraints.
 
         The distance from the middle, as a share of that of the edge on the way, is raised to ``power``.
         """
@@ -337,7 +366,9 @@ class Region:
         return np.asarray(np.where(free[None], points - away + away * (share ** (power - 1))[:, None], points))
 
     def balanced(self, point: np.ndarray, near: float = 0.0) -> np.ndarray:
-        """Return a point ``[d]`` of the cube on all equalities, and on edges that it is ``near``, up to rounding.
+        """Return a point ``[d]`` on all equalities, up to rounding.
+
+        The point is in the unit cube, and also on the edges that it is ``near``.
 
         Only as many coordinates change as there are such constraints, those furthest from the faces.
         """
@@ -357,7 +388,10 @@ class Region:
         return after
 
     def _cut(self, points: Any, deeper: float | None = None) -> Any:
-        """Return points ``[n, d]`` near the region, cut off at its edge on their way from the middle."""
+        """Return points ``[n, d]`` cut off at the region's edge.
+
+        They lie on the way from the middle to the given points.
+        """
         module, kind = numpy_of(points), points.dtype
         middle, equal, bounds = module.asarray(self.middle, kind), np.asarray(self.equal), self._depths(kind, deeper)
         rows = np.asarray(self.rows)
@@ -380,7 +414,7 @@ class Region:
         return module.clip(middle[None] + share[:, None] * away, 0, 1)
 
     def _depths(self, kind: np.dtype, deeper: float | None = None) -> np.ndarray:
-        """Return the bounds ``[m]``, by which searches stay a little inside."""
+        """Return the bounds ``[m]`` of searches, a little inside."""
         if deeper is None:
             deeper = DEEPER if kind == np.float64 else DEEPER_SINGLE
         return np.asarray(self.bounds) - np.where(np.asarray(self.equal) | np.asarray(self.coarse), 0, deeper)
@@ -392,7 +426,9 @@ class Region:
 
 
 def _price(module: Any, points: Any, row: Any, goal: Any) -> Any:
-    """Return the multiple ``[n]`` of ``row`` to take off ``points [n, d]``, so that after clipping to ``[0, 1]`` they meet ``goal [n]``.
+    """Return the multiple ``[n]`` of ``row`` to subtract from points.
+
+    After it, ``points [n, d]`` clipped to ``[0, 1]`` meet ``goal [n]``.
 
     The sum after clipping falls by straight pieces between ``2 d`` known multiples.
     """

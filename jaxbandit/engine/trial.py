@@ -110,7 +110,7 @@ class Setting:
     delays: Delays | None = None
     joint_arrival: bool = static(default=False)
     kernel: FusedKernel | None = static(default=None)
-    # Whether a user's function set hyper-parameters in the trial, unchecked.
+    # True if a user's function set hyper-parameters in the trial, unchecked.
     unchecked: bool = static(default=False)
 
 
@@ -275,7 +275,7 @@ class Round:
         return after, self.record(shown, choice, values)
 
     def arrivals(self, due: Array, values: Array) -> Array:
-        """Return the rounds ``[k]`` in which the values of a point arrive."""
+        """Return the rounds ``[k]`` when a point's values arrive."""
         delays = self.setting.delays
         return delays.model.arriving(due, values) if delays is not None and isinstance(delays.model, Failing) else due
 

@@ -1,1 +1,4 @@
-"""The machine and the screen: executors, files, compile caches, memory, users' files of classes, progress and figures."""
+"""Tools of the machine and the screen.
+
+They are executors, files, compile caches, memory, users' files of classes, progress and figures.
+"""

@@ -1,4 +1,7 @@
-"""Scores of points and the choice of a point from scores ``[M]``: the public names of ``jaxbandit.acquisition``."""
+"""Scores of points, and the choice of a point.
+
+These are the public names of ``jaxbandit.acquisition``.
+"""
 
 from jaxbandit.numerics import improvement, ties
 from jaxbandit.numerics.improvement import *  # noqa: F403

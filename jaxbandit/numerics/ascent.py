@@ -1,4 +1,7 @@
-"""Ascent of a score on the unit cube from several points at once."""
+"""Ascent of a score on the unit cube.
+
+It runs from several points at once.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,9 @@ __dir__ = __all__.copy
 
 @dataclasses.dataclass(frozen=True)
 class StepRules:
-    """Lengths of the steps of an ascent, in sides of the cube, and factors on them.
+    """Step lengths of an ascent, in sides of the cube.
+
+    Other fields are factors on them.
 
     Attributes:
       first: length of the first step.
@@ -69,7 +74,9 @@ def ascend(
     inverse: Array | None = None,
     onto: Callable[[Array], Array] | None = None,
 ) -> Climb:
-    """Ascend a score from ``starts [n, d]`` in the unit cube, and return the ends.
+    """Ascend a score from ``starts [n, d]``, and return the ends.
+
+    All points are in the unit cube.
 
     No end has a lower score than its start. Each start goes its own way, ``steps`` steps of BFGS on the axes that do not hold it at a face
     of the cube (Nocedal and Wright 2006, *Numerical optimization*, eq. 6.17). A step that does not ascend, or leads to NaN or minus
@@ -98,7 +105,10 @@ def ascend(
         return ((place <= 0) & (gradient < 0)) | ((place >= 1) & (gradient > 0))
 
     def inside(place: Array, along: Array) -> Array:
-        """Return the directions ``[n, d]`` without their parts that lead out of the part of the cube."""
+        """Return the directions ``[n, d]`` without parts that lead outside.
+
+        Outside is beyond the part of the cube.
+        """
         assert onto is not None
         length = jnp.maximum(jnp.sqrt(jnp.sum(along * along, axis=-1)), jnp.finfo(along.dtype).tiny)[:, None]
         return (onto(place + STEP.probe * along / length) - place) * (length / STEP.probe)
@@ -157,14 +167,19 @@ def ascend(
 
 
 def _first_inverse(gradient: Array) -> Array:
-    """Return multiples ``[n, d, d]`` of the unit matrix for first steps along ``gradient [n, d]``."""
+    """Return the first inverse Hessians ``[n, d, d]`` along ``gradient [n, d]``.
+
+    They are multiples of the unit matrix.
+    """
     slope = jnp.sqrt(jnp.sum(gradient * gradient, axis=-1))
     scale = STEP.first / jnp.maximum(slope, jnp.finfo(slope.dtype).tiny)
     return jnp.eye(gradient.shape[1], dtype=gradient.dtype)[None] * scale[:, None, None]
 
 
 def _apart(places: Array, values: Array) -> Array:
-    """Return ``values [n]``, lowered below all others where a better place is near.
+    """Return ``values [n]`` with all but the best neighbours lowered.
+
+    A lowered value is below all others.
 
     They are lowered by twice their range; ``places`` are ``[n, d]``.
     """
@@ -179,7 +194,9 @@ def _apart(places: Array, values: Array) -> Array:
 
 
 def to_edge(cost: Callable[[Array], Array], points: Array, steps: int = 3) -> Array:
-    """Move ``points [n, d]`` of the unit cube to where ``cost [n]`` is zero.
+    """Move ``points [n, d]`` to where ``cost [n]`` is zero.
+
+    The points stay in the unit cube.
 
     Newton's method moves them to 1e-5 sides within the edge. Where the cost is the largest of several, more ``steps`` reach a corner of
     their edges.
@@ -211,7 +228,7 @@ def _corrected(inverse: Array, moved: Array, turned: Array, better: Array) -> Ar
     usable = better & (agree > STEP.curved * sizes)
     inverse = jnp.where(better & ~usable, STEP.bolder, 1)[:, None, None] * inverse
     rho = jnp.where(usable, 1 / jnp.where(usable, agree, 1), 0)
-    along = jnp.sum(inverse * turned[:, None, :], axis=-1)  # H y
+    along = jnp.sum(inverse * turned[:, None, :], axis=-1)
     spread = (1 + rho * jnp.sum(turned * along, axis=-1)) * rho
     cross = along[:, :, None] * moved[:, None, :]
     return inverse + spread[:, None, None] * moved[:, :, None] * moved[:, None, :] - rho[:, None, None] * (cross + cross.swapaxes(1, 2))

@@ -1,4 +1,7 @@
-"""Logarithms of the expected improvement, the probability of feasibility and the share of the signal."""
+"""Logarithms of improvement, feasibility and share of the signal.
+
+They are the expected improvement and the probability that constraints hold.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,9 @@ MILLS_SLOPE_COEFFICIENTS = (np.poly1d(MILLS_COEFFICIENTS) + np.poly1d([1, -1]) *
 
 @jax.custom_jvp
 def _log(x: Array) -> Array:
-    """Return ``log x`` to rounding of ``x > 0`` that is not subnormal.
+    """Return ``log x`` of a positive ``x``, correct to rounding.
+
+    Subnormal ``x`` are excluded.
 
     In float64 it takes a tenth of the time of XLA's logarithm on CPUs. With ``x = 2^n m`` and ``m`` between the roots of 1/2 and 2 it is
     ``n log 2 + 2 artanh r`` for ``r = (m - 1) / (m + 1)``. NaN stays NaN.
@@ -60,7 +65,10 @@ _log.defjvp(lambda primals, tangents: (_log(*primals), tangents[0] / primals[0])
 
 
 def _normal_tail(z: Array, coefficients: list[float]) -> tuple[Array, Array, Array]:
-    """Return ``log phi(x)``, ``s / (2 BEND)`` and the polynomial at ``1 - s``, ``x = |z|``."""
+    """Return the parts of a logarithm of the normal tail.
+
+    They are ``log phi(x)``, ``s / (2 BEND)`` and the polynomial at ``1 - s``, with ``x = |z|``.
+    """
     # Unlike this, jnp.abs has no slope at 0.
     x = jnp.where(z > 0, z, -z)
     share = 1 / (x + BEND)
@@ -71,7 +79,9 @@ def _normal_tail(z: Array, coefficients: list[float]) -> tuple[Array, Array, Arr
 
 
 def _log_expected_excess(z: Array) -> Array:
-    """Return ``log h(z)`` of ``h(z) = z Phi(z) + phi(z)``, the expected excess of ``N(z, 1)``.
+    """Return ``log h(z)`` of ``h(z) = z Phi(z) + phi(z)``.
+
+    ``h(z)`` is the expected excess of ``N(z, 1)``.
 
     It is computed by ``h(-x) = phi(x) (1 - x R(x))`` and ``h(x) = x + h(-x)``.
     """
@@ -91,7 +101,10 @@ def _log_normal_cdf(z: Array) -> Array:
 
 
 def _positive_deviations(sd: Array) -> Array:
-    """Return standard deviations raised to the least value with a finite inverse square."""
+    """Return standard deviations with a finite inverse square.
+
+    Smaller deviations become the least such value.
+    """
     sd = jnp.asarray(sd)
     sd = sd if jnp.issubdtype(sd.dtype, jnp.floating) else sd.astype(float_dtype())
     return jnp.maximum(sd, math.sqrt(jnp.finfo(sd.dtype).tiny))
@@ -126,7 +139,9 @@ def log_share_of_signal(sd: Annotated[Array, nonnegative_numbers], noise_varianc
 
 @checked
 def log_feasibility(mean: Annotated[Array, numbers], sd: Annotated[Array, nonnegative_numbers]) -> Array:
-    """Return ``sum_j log P(g_j <= 0) [M]`` for independent ``g_j ~ N(mean, sd^2)``.
+    """Return the log probability ``[M]`` that all constraints hold.
+
+    It is ``sum_j log P(g_j <= 0)`` for independent ``g_j ~ N(mean, sd^2)``.
 
     ``mean`` and ``sd`` are ``[m, M]``.
     """

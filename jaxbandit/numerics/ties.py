@@ -1,4 +1,7 @@
-"""The best of scores ``[M]`` and the points that tie with it, with reductions and sums over points."""
+"""The best of scores ``[M]``, and its ties.
+
+Reductions and sums are over points.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ __dir__ = __all__.copy
 
 
 def tie_share(dtype: DTypeLike) -> float:
-    """Return the share of a score by which points tie.
+    """Return the share of a score within one tie.
 
     It is 1e-5 in float32 and 5e-12 in float64: far more than rounding, and the variance that features leave out, move equal scores.
     """
@@ -44,7 +47,7 @@ def nearly_best(score: Annotated[Array, numbers, vector("one score per point")])
 
 
 def least_of_best(best: Array, least: Array) -> Array:
-    """Return the score from which on points tie with the best score."""
+    """Return the least score that ties with the best score."""
     # The spread is infinite where some points are not allowed: the others may all tie.
     spread = best - least
     # Points tie within four roundings of the best score, however near all scores are.
@@ -66,7 +69,7 @@ def pick(score: Annotated[Array, numbers, vector("one score per point")]) -> Arr
 
 
 def first(mask: Array, kind: np.dtype) -> Array:
-    """Return the least index ``[]`` at which ``mask [M]`` holds.
+    """Return the least index ``[]`` where ``mask [M]`` holds.
 
     It is ``M`` where the mask holds nowhere. ``kind`` is the type of the scores that the mask compares.
     """
@@ -140,7 +143,9 @@ def draw_uniformly(key: Key, allowed: Annotated[Array, booleans, vector("one ent
 
 @checked
 def unit_box(points: Annotated[Table, finite_numbers, exactly(None, None, words="one row per point")]) -> Array:
-    """Return ``points [M, d]`` shifted and scaled to the bounding box ``[0, 1]^d``.
+    """Return ``points [M, d]`` scaled to the box ``[0, 1]^d``.
+
+    The box bounds the points.
 
     An axis with a single value becomes 0.
     """

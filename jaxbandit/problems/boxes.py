@@ -356,7 +356,10 @@ def certified(box: Box, functions: Sequence[Function]) -> Certificate:
 
 
 def limits_within(box: Box) -> tuple[list[Any], Walls]:
-    """Return the constraints of a part of a box for SciPy, and the linear ones as rows with bounds."""
+    """Return a part's constraints for SciPy, and its linear rows.
+
+    The rows come with their bounds.
+    """
     from scipy.optimize import LinearConstraint, NonlinearConstraint
 
     if not isinstance(box, PartOfBox):

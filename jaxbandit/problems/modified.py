@@ -133,7 +133,7 @@ def with_equalities(
 
 @dataclasses.dataclass(frozen=True)
 class Fails:
-    """Function that is 1 in a region, where runs fail, and -1 elsewhere."""
+    """Function that is 1 where runs fail, else -1."""
 
     region: Callable[[Any], Any]
 
@@ -148,7 +148,9 @@ def with_failures(
     *,
     best: Annotated[tuple[float, Sequence[float]], BEST_POINT] | None = None,
 ) -> Any:
-    """Return a problem whose runs fail in a region and then give no values.
+    """Return a problem whose runs fail in a region.
+
+    A failed run gives no values.
 
     A further constraint is 1 where runs fail and -1 elsewhere, and it is observed without noise in every run. The reward and the other
     constraints of a failed run are never observed. Failed runs of an initial design only show that they failed.

@@ -61,7 +61,7 @@ class Noise(Declared, abc.ABC):
 
     described: ClassVar[str] = "a noise model of jaxbandit.problems, such as Gaussian(variance=0.05)"
     in_files: ClassVar[bool] = True
-    # Whether :meth:`apply` depends on the number of the point.
+    # True if :meth:`apply` depends on the number of the point.
     by_point: ClassVar[bool] = False
 
     @abc.abstractmethod
@@ -318,7 +318,7 @@ class Heteroscedastic(Noise):
 
 @pytree
 class Further(Noise):
-    """Noise of a problem with one more output, which has no noise.
+    """Noise of a problem with one more noiseless output.
 
     Attributes:
       model: the noise of the other outputs.

@@ -106,7 +106,7 @@ def _learnt(session: Session, history: xr.Dataset) -> dict[str, Section]:
 
 
 def _checked(session: Session) -> Section:
-    """Return the check of a session, or the reason why there is none."""
+    """Return the check of a session, or why there is none."""
     try:
         found = session.check()
     except SessionError as error:

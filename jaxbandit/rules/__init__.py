@@ -1,1 +1,4 @@
-"""The parts of a choice: estimators and widths, penalties, scores, safe sets and consensus."""
+"""The parts of a choice.
+
+They are estimators and widths, penalties, scores, safe sets and consensus.
+"""

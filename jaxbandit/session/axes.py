@@ -284,7 +284,10 @@ class Space:
 
     @classmethod
     def of(cls, domain: Domain | Sequence[Axis] | Mapping[str, Any], such_that: Sequence[SuchThat] = ()) -> Space:
-        """Return the space of a domain, axes, or a box's sides, with constraints."""
+        """Return the space of a domain, axes or sides.
+
+        Constraints limit it.
+        """
         EACH("such_that", such_that)
         # Tables of boxes hold the arguments that were given.
         given: dict[str, Any] = {"such_that": such_that} if such_that else {}
@@ -405,7 +408,10 @@ class Space:
         return float(max(shares[index] for shares in self._at_points(apart)))
 
     def _at_points(self, apart: list[np.ndarray]) -> list[np.ndarray]:
-        """Return distances ``[M]`` of all points along each axis, from those of the values of axes or of the points themselves."""
+        """Return distances ``[M]`` of all points along each axis.
+
+        They are from the given values of axes, or from the points themselves.
+        """
         if self.kept is None:
             return apart
         return [shares.reshape(-1)[self.kept] for shares in np.meshgrid(*apart, indexing="ij")]
@@ -451,7 +457,10 @@ class Space:
 
     @classmethod
     def from_table(cls, table: Table, such_that: Sequence[SuchThat] | None = None) -> Space:
-        """Return the space that :meth:`table` describes; ``such_that`` has the functions, of which the table has names."""
+        """Return the space that :meth:`table` describes.
+
+        The table has the names of functions. ``such_that`` has the functions.
+        """
         written = table.get("such_that", table["box"].get("such_that", ()) if "box" in table else ())
         given = _same_as_written(written, such_that)
         if "axes" in table:
@@ -464,7 +473,10 @@ class Space:
 
 
 def _part_of_box(domain: Box, such_that: Sequence[SuchThat]) -> Box:
-    """Return the part of a box, made as the box was, that satisfies constraints."""
+    """Return the part of a box that satisfies constraints.
+
+    The result is made as the box was.
+    """
     made = origin_of(domain)
     if made is None or isinstance(domain, PartOfBox):
         words = "belong to the box here" if made else "need a box as domains.box makes it, not a changed one"
@@ -473,7 +485,10 @@ def _part_of_box(domain: Box, such_that: Sequence[SuchThat]) -> Box:
 
 
 def _same_as_written(written: Sequence[Any], such_that: Sequence[SuchThat] | None) -> tuple[SuchThat, ...]:
-    """Return the constraints of a journal, with functions from ``such_that``; raise ``InvalidArgument`` where these are others."""
+    """Return the constraints of a journal, with functions from ``such_that``.
+
+    Raises ``InvalidArgument`` if the functions have other names.
+    """
     names = [one if isinstance(one, str) else {"function": name_of(one)} for one in such_that or ()]
     if such_that is None and all(isinstance(one, str) for one in written):
         return tuple(written)

@@ -1,4 +1,7 @@
-"""Check of a session by predictions of left-out values and by evidence of mistakes."""
+"""Check of a session's model and of its values.
+
+It predicts left-out values and computes the evidence of mistakes.
+"""
 
 from __future__ import annotations
 
@@ -61,14 +64,17 @@ class ModelCheck:
         return self.table.to_dataframe().dropna(subset="value").reset_index()
 
     def plot(self) -> matplotlib.figure.Figure:
-        """Return a figure of measured against predicted values, and of residuals by ticket."""
+        """Return a figure of measured against predicted values.
+
+        It has the residuals by ticket, too.
+        """
         # Matplotlib is slow to load.
         from jaxbandit.session.figures import check_figure
 
         return check_figure(self.outputs, self.table, self.least_expected)
 
     def rows(self) -> list[list[str]]:
-        """Return a row of text for each output, below a row of headings."""
+        """Return a line of text for each output, below headings."""
         found = [["output", "values", "inside 80%", "inside 95%", "drift, first to last"]]
         for name, (inner, outer) in self.inside.items():
             count = int(np.isfinite(self.table["value"].sel(output=name)).sum())
@@ -83,7 +89,10 @@ class ModelCheck:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """Return the flags as a list, and a table with a row for each output."""
+        """Return the flags as a list, and a table.
+
+        The table has a row for each output.
+        """
         from html import escape
 
         head, *body = self.rows()
@@ -93,7 +102,7 @@ class ModelCheck:
 
 
 class Values(NamedTuple):
-    """Values of one output by ticket, and the points where they were measured."""
+    """Values of one output by ticket, with their points."""
 
     name: str
     tickets: np.ndarray
@@ -146,7 +155,9 @@ def checked_model(state: State) -> ModelCheck:
 
 
 def left_out(shown: Shown, number: int, one: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return means and deviations ``[K, n]`` of every value given all others, and the values ``[n]``, as models see them.
+    """Return leave-one-out means and deviations ``[K, n]``, and values ``[n]``.
+
+    Each prediction of a value is given all others. Values are in the units of the models.
 
     The deviation is that of a value, with its noise (Rasmussen and Williams 2006, eq. 5.12).
     """
@@ -221,7 +232,10 @@ def flagged(state: State, shown: Shown, told: Sequence[Values]) -> tuple[list[st
 
 
 def _candidates(state: State, shown: Shown, number: int, one: Values) -> tuple[list[mistakes.Candidate], float | None, list[Any]]:
-    """Return the models that may have made an output's values, the values' location, and the transforms of values."""
+    """Return an output's candidate models, location and transforms of values.
+
+    A candidate model may have made the values.
+    """
     average, standard = shown.averages[number], shown.standard
     models = [(kernel, float(noise), float(weight)) for (kernel, noise), weight in zip(average.models, average.weights, strict=True)]
     if state.shown is None:
@@ -252,14 +266,20 @@ def _corrected(now: dict[str, Values], which: tuple[str, ...], wrong: np.ndarray
 
 
 def _is_among(one: Values, tickets: np.ndarray) -> bool:
-    """Return whether values of some tickets are within the range of the others, or within another range of it."""
+    """Return whether some tickets' values are within a range.
+
+    The range is of the others, or another one around it.
+    """
     some = np.isin(one.tickets, tickets)
     low, high = np.min(one.values[~some], initial=np.inf), np.max(one.values[~some], initial=-np.inf)
     return bool(np.all(some) or np.all(np.abs(one.values[some] - (low + high) / 2) <= 1.5 * (high - low)))
 
 
 def _of_tickets(tickets: np.ndarray) -> str:
-    """Return which tickets, such as ``"ticket 3"`` or ``"tickets 3 to 7"``."""
+    """Return tickets in words, such as ``"tickets 3 to 7"``.
+
+    One ticket is ``"ticket 3"``.
+    """
     return f"ticket {tickets[0]}" if len(tickets) == 1 else f"tickets {tickets[0]} to {tickets[-1]}"
 
 

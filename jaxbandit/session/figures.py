@@ -114,7 +114,9 @@ def history_figure(outputs: Outputs, history: xr.Dataset) -> Drawing:
 
 
 def check_figure(outputs: Outputs, table: xr.Dataset, marked: Sequence[int]) -> Drawing:
-    """Return a figure of measured against predicted values, and of residuals by ticket, with a row for each output.
+    """Return a figure of measured against predicted values.
+
+    It has the residuals by ticket, too, and a row for each output.
 
     Orange rings show the runs with ``marked`` tickets.
     """
@@ -146,7 +148,7 @@ def check_figure(outputs: Outputs, table: xr.Dataset, marked: Sequence[int]) -> 
 def reason_figure(
     outputs: Outputs, shown: Sequence[tuple[str, Mapping[str, float], Mapping[str, float]]], values: Mapping[str, float]
 ) -> Drawing:
-    """Return a figure of beliefs at some points, with a panel for each output.
+    """Return a figure of beliefs at points, by output.
 
     A point has a name, and means and deviations by output; ``values`` have been told of the first one since.
     """

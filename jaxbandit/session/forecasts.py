@@ -98,7 +98,7 @@ class Forecast:
     objective: str
 
     def bands(self, share: Annotated[float, between(0, 1, host=True)] = 0.8) -> xr.Dataset:
-        """Return the central band of each quantity over the futures, and its median.
+        """Return each quantity's central band over futures, and median.
 
         Args:
           share: probability of the band, in (0, 1).
@@ -111,7 +111,10 @@ class Forecast:
 
     @property
     def recommended(self) -> tuple[str, int]:
-        """Algorithm and runs in flight of the least mean gap at the end."""
+        """Algorithm and runs in flight of the least final gap.
+
+        The gap is the mean over the futures.
+        """
         gap = self._gaps.mean("future")
         at = np.unravel_index(int(np.argmin(gap.values)), gap.shape)
         return str(gap["algorithm"].values[at[0]]), int(gap["in_flight"].values[at[1]])
@@ -206,7 +209,7 @@ class _Start:
     standard: Standard | None = None
 
     def learner(self, algorithm: Algorithm, horizon: int) -> Surrogate:
-        """Return the surrogate by which an algorithm learns."""
+        """Return the surrogate of a learning algorithm."""
         if isinstance(self.model, Surrogate):
             return self.model
         domain = self.problem.domain
@@ -235,7 +238,9 @@ def forecast(
     initial: InitialDesign | None = None,
     key: KeyOrSeed = 0,
 ) -> Forecast:
-    """Forecast what further evaluations bring, by algorithm and number of runs in flight.
+    """Forecast the results of further evaluations.
+
+    The forecast is by algorithm and number of runs in flight.
 
     Of a session futures are drawn from its belief, with hyper-parameters drawn from theirs, and every algorithm goes on in each of them
     from the values that were really measured, with the model of the best fit. Of a problem, or of a surrogate's prior, it starts from an

@@ -153,7 +153,10 @@ def rows_of(
 
 
 def _is_failure(cell: object) -> bool:
-    """Return whether an entry of the column of failures says that a run failed; a blank says that it did not."""
+    """Return whether an entry of the failures' column says so.
+
+    A blank says that the run did not fail.
+    """
     said = str(cell).strip().casefold()
     if is_blank(cell) or said in NO:
         return False

@@ -436,7 +436,10 @@ def _write(connection: sqlite3.Connection, event: Event) -> None:
 
 
 def _raise_version(connection: sqlite3.Connection, events: Sequence[Event]) -> None:
-    """Give a journal the version that further events need, so that no earlier jaxbandit takes them for damage."""
+    """Give a journal the version that further events need.
+
+    Earlier versions of jaxbandit then refuse the journal and do not call it damaged.
+    """
     has_failed = any(event.kind == "failed" or any("failed" in row for row in event.body.get("rows", ())) for event in events)
     [before] = connection.execute("PRAGMA user_version").fetchone()
     connection.execute(f"PRAGMA user_version = {max(before, NEWEST if has_failed else SCHEMA)}")

@@ -205,7 +205,8 @@ class Course:
         self.rounds: list[PendingRound] = []
         self._known: list[Told] = []
         self.readable: Callable[[Place], Place] = tuple
-        self.at_once = False  # whether the values of a round come before the next one
+        # Values of a round come before the next round if this is true.
+        self.at_once = False
         self.learn_under(make, seen)
 
     def learn_under(self, make: Callable[[], Setting], seen: Seeing, *, learns_runs: bool = False) -> None:
@@ -319,7 +320,7 @@ class Course:
         self._play_anew()
 
     def without(self, spots: Sequence[Spot]) -> Course:
-        """Return the course in which some points were never asked for."""
+        """Return the course without the asking of some points."""
         course, numbers = Course(self._make, self._seen), dict[int, int]()
         course.learn_under(self._make, self._seen, learns_runs=self._learns_runs)
         course.readable = self.readable

@@ -45,7 +45,10 @@ def logarithmic(sign: float) -> Transform:
 
 
 def around(kernels: Sequence[Kernel], points: np.ndarray, candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return candidates, of half of the weight, and models that differ from kernels in length-scales and noise."""
+    """Return candidates of half of the weight, and other models.
+
+    The other models differ from kernels in length-scales and noise.
+    """
     grid = list[tuple[Kernel, float]]()
     for kernel in kernels:
         variance = float(np.mean(np.diagonal(covariances(kernel, points))))
@@ -122,7 +125,9 @@ class Column:
         )
 
     def terms(self, squares: np.ndarray) -> np.ndarray:
-        """Return log densities ``[K, ...]`` under every model from squared distances ``[K, ...]``.
+        """Return log densities ``[K, ...]`` under every model.
+
+        The arguments are squared distances ``[K, ...]``.
 
         An unknown scale ``s`` has the density ``1 / s``, or where a unit is known ``s^2`` has an inverse gamma density in that unit.
         """
@@ -135,7 +140,10 @@ class Column:
         return self.constants.reshape(-1, *(1,) * (squares.ndim - 1)) + logs
 
     def seen(self) -> list[tuple[Transform, np.ndarray, np.ndarray, float]]:
-        """Return every transform that is defined, with centred values ``[n]``, squared distances ``[K]`` and the log slope."""
+        """Return every transform that is defined for the values.
+
+        Each has centred values ``[n]``, squared distances ``[K]`` and the log slope.
+        """
         found = []
         for transform in self.transforms:
             counted = transform[0](self.values)
@@ -153,7 +161,9 @@ class Column:
         return float(summed(np.stack([slope + summed(self.terms(squares)) for _, _, squares, slope in seen])) - np.log(len(seen)))
 
     def changed(self, others: np.ndarray) -> np.ndarray:
-        """Return log densities ``[n, n]`` with ``others [n]`` in the place of the values of a block.
+        """Return log densities ``[n, n]`` of blocks with other values.
+
+        ``others [n]`` are in the place of the values of a block.
 
         A block is given by its first and its last number; there is no density where the last is before the first.
         """
@@ -177,7 +187,9 @@ class Column:
         return table
 
     def drift(self) -> tuple[float, float]:
-        """Return evidence of a drift, and the change from the first to the last value.
+        """Return evidence of a drift, and its size.
+
+        The size is the change from the first to the last value.
 
         The change has the deviation of the functions as its prior deviation.
         """
@@ -194,7 +206,10 @@ class Column:
 
 
 class Block(NamedTuple):
-    """Mistaken values of an output, from a first to a last number, with the evidence for such mistakes."""
+    """Mistaken values of an output, with the evidence for them.
+
+    The values are from a first to a last number.
+    """
 
     evidence: float
     first: int
@@ -203,33 +218,42 @@ class Block(NamedTuple):
 
 
 def wrong_unit(column: Column) -> Block:
-    """Return the likeliest values that were told in another unit, or with another sign."""
+    """Return the likeliest values with another unit or sign."""
     first, last = np.indices((len(column.values),) * 2)
     tables = [column.changed(column.values / factor) - (last - first + 1) * np.log(abs(factor)) for factor in FACTORS]
     return _best(np.stack(tables) - np.log(len(FACTORS)), column.healthy())
 
 
 def exchanged(one: Column, other: Column) -> Block:
-    """Return the likeliest rows of two columns, which have the same rows, whose values are exchanged."""
+    """Return the likeliest exchange of values between two columns.
+
+    The columns have the same rows.
+    """
     table = one.changed(other.values) + other.changed(one.values)
     return _best(table[None], one.healthy() + other.healthy())
 
 
 def misstatements(kernel: Kernel, noise: float) -> list[tuple[Kernel, float]]:
-    """Return kernels and noise variances in the place of stated ones, in the order of ``NAMED``."""
+    """Return kernels and noise variances in place of stated ones.
+
+    They are in the order of ``NAMED``.
+    """
     return [(longer(kernel, factor), noise) if name == "length_scale" else (kernel, noise * factor) for name, factor in NAMED]
 
 
 def of_stated(
     points: np.ndarray, values: np.ndarray, kernel: Kernel, noise: float, location: float | None, unit: float | None = None
 ) -> np.ndarray:
-    """Return log densities of values under a stated model, and under those in its place."""
+    """Return log densities under a stated model and its alternatives."""
     models = [(kernel, noise), *misstatements(kernel, noise)]
     return np.asarray([Column.of(points, values, [(*one, 1.0)], location, unit=unit).healthy() for one in models])
 
 
 def misstated(logarithms: np.ndarray) -> tuple[float, str, float]:
-    """Return evidence that a stated model is wrong, by which hyper-parameter, and by which factor, from :func:`of_stated`."""
+    """Return evidence that a stated model is wrong.
+
+    The result has the hyper-parameter and its factor, from the log densities of :func:`of_stated`.
+    """
     evidence = summed(logarithms[1:]) - np.log(len(NAMED)) - logarithms[0]
     return float(evidence), *NAMED[int(np.argmax(logarithms[1:]))]
 
@@ -242,7 +266,10 @@ def summed(logarithms: np.ndarray) -> np.ndarray:
 
 
 def _best(tables: np.ndarray, healthy: float) -> Block:
-    """Return the likeliest block of tables ``[F, n, n]``; half of the prior weight is that of single values."""
+    """Return the likeliest block of tables ``[F, n, n]``.
+
+    Single values have half of the prior weight.
+    """
     size = tables.shape[-1]
     logs = tables + np.where(np.eye(size, dtype=bool), np.log(0.5 / size), np.log(1 / (size * (size - 1))))
     number, first, last = map(int, np.unravel_index(int(np.argmax(logs)), logs.shape))
@@ -250,5 +277,5 @@ def _best(tables: np.ndarray, healthy: float) -> Block:
 
 
 def _cumulated(table: np.ndarray, axis: int) -> np.ndarray:
-    """Return sums of entries along an axis before each place, from 0 entries to all."""
+    """Return cumulative sums along an axis, from 0 entries."""
     return np.insert(np.cumsum(table, axis=axis), 0, 0, axis=axis)

@@ -306,7 +306,9 @@ def deviations_of(outputs: Outputs, space: Space, model: Model, name: str, value
 
 
 def with_runs(outputs: Outputs, first: Model, model: Model, standard: Standard | None, size: int) -> tuple[Model, Standard | None]:
-    """Return a model and its standard with one more output, whether a run gives values.
+    """Return a model and its standard with one more output.
+
+    The output is whether a run gives values.
 
     Its kernel is that of the objective in the ``first`` model, with variance 1, its prior mean is 1, and it is neither standardised nor
     fitted. ``size`` is the number of points.

@@ -66,7 +66,10 @@ Most: TypeAlias = Annotated[int, whole(2, MOST_POINTS)]
 
 @dataclasses.dataclass(frozen=True)
 class Move:
-    """Start of a trial with its ``point``, or end with ``values`` or a failure."""
+    """Start or end of a trial of Optuna.
+
+    A start has a ``point``, an end has ``values`` or a failure.
+    """
 
     number: int
     point: Point | None = None

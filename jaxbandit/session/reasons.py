@@ -1,4 +1,4 @@
-"""Reason for a point that a session asked for, from the beliefs of that time."""
+"""Reason for a session's point, from the beliefs of that time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TERMS = {
 
 @dataclasses.dataclass(frozen=True)
 class PointBelief:
-    """Belief about the outputs at a point when a ticket was asked for.
+    """Belief at a point when a ticket was asked for.
 
     Attributes:
       mean, sd: mean and standard deviation of each output, by name, in its own units.
@@ -77,7 +77,10 @@ class Reason:
     __repr__ = __str__
 
     def plot(self) -> matplotlib.figure.Figure:
-        """Return a figure of the beliefs at the point and at the best known one, by output."""
+        """Return a figure of beliefs at two points, by output.
+
+        They are the ticket's point and the best known point.
+        """
         # Matplotlib is slow to load.
         from jaxbandit.session.figures import reason_figure
 
@@ -86,7 +89,10 @@ class Reason:
 
 
 def reason(specification: Specification, events: Sequence[Event], ticket: Ticket, values: Mapping[str, float]) -> Reason:
-    """Return the reason for the point of a ticket, from the events before it."""
+    """Return the reason for a ticket's point.
+
+    It is from the events before the ticket.
+    """
     if ticket.observed:
         raise SessionError(f"why: ticket {ticket.number} was told without being asked for, so that no rule chose its point")
     state = State(specification)
@@ -142,7 +148,10 @@ def _in_words(point: Mapping[str, float | str]) -> str:
 
 
 def _believed(state: State, place: tuple[float, ...] = ()) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return means and deviations ``[n, M]``, and probabilities of feasibility, by which the algorithm chose."""
+    """Return means and deviations ``[n, M]``, and probabilities of feasibility.
+
+    They are the beliefs of the algorithm's choice.
+    """
     predicted = state.course.predict_at(place) if place else state.course.predict()
     known = slice(1) if place else slice(state.space.size)
     mean, sd = (np.asarray(table, np.float64)[:, known] for table in (predicted.mean, predicted.sd))
@@ -157,7 +166,10 @@ def _at(outputs: Outputs, parts: tuple[Any, ...]) -> PointBelief:
 
 
 def _term(rewards: np.ndarray, sds: np.ndarray, holds: np.ndarray, own: tuple[float, float, float], best: float) -> str:
-    """Return the term that decided: a constraint, the mean or the deviation of the expected improvement."""
+    """Return the term that decided the choice.
+
+    It is a constraint, or the mean or deviation of the expected improvement.
+    """
     # SciPy comes with JAX. It is imported here because start-up should not pay for it.
     from scipy.stats import norm
 
@@ -174,7 +186,9 @@ def _term(rewards: np.ndarray, sds: np.ndarray, holds: np.ndarray, own: tuple[fl
 
 
 def _alone(state: State, own: Spot) -> tuple[Mapping[str, float | str] | None, bool]:
-    """Return the point that would have been asked for without runs under way, and whether it is the ``own`` one.
+    """Return the choice without runs under way.
+
+    The result says whether it is the ``own`` point, too.
 
     It is ``None`` where no run was under way. An algorithm that draws at random may choose another point by chance.
     """

@@ -282,7 +282,10 @@ class State:
             self.course.take_back()
 
     def _learn_runs(self) -> None:
-        """Model from now on whether runs give values, unless the learner cannot have a further output."""
+        """Model from now on whether runs give values.
+
+        Some learners cannot have a further output. They stay as they are.
+        """
         parts = self.specification.with_runs
         if parts is not None and self.modelled is self.specification:
             parts_of = self.specification.first[0], self.model, self.standard
@@ -425,7 +428,10 @@ class State:
         return self._is_box and is_among(self.space.domain, point, self.avoided, SAME)
 
     def has_failed(self, point: Spot) -> bool:
-        """Return whether a run failed or was dropped at (box: near) a point."""
+        """Return whether a run failed or was dropped at a point.
+
+        On a box a point near it counts, too.
+        """
         return is_among(self.space.domain, point, self.failed)
 
     @property
@@ -468,7 +474,10 @@ class State:
 
     @property
     def _repeated(self) -> Place:
-        """A place beside the first point of the initial design that ran, to show noise in place of one beside a point that failed."""
+        """A place beside the first successful point of the design.
+
+        It shows the noise in place of a point beside one that failed.
+        """
         ran = [one for one in self.records.values() if one.state == "complete" and one.ticket.round == 0 and not one.ticket.observed]
         if (within := self.specification.design.repeated_within) is None or not ran:
             return ()
@@ -508,7 +517,10 @@ class State:
 
     @property
     def complete(self) -> int:
-        """Number of complete tickets, and of failed ones if they are modelled; 0 without values."""
+        """Number of complete tickets, and of failed ones if modelled.
+
+        Without values it is 0.
+        """
         return sum(map(self._is_counted, self.records.values())) if any(record.values for record in self.records.values()) else 0
 
     def _is_counted(self, record: Record) -> bool:

@@ -144,7 +144,10 @@ class Shown:
         return rewards, holds
 
     def in_units(self, number: int, means: np.ndarray, deviations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return mean and deviation ``[m]`` of an output in its own units, from those ``[K, m]`` of its averaged models."""
+        """Return mean and deviation ``[m]`` of an output.
+
+        They are in its own units, from the means and deviations ``[K, m]`` of its averaged models.
+        """
         standard, weights, sign = self.standard, self.averages[number].weights, self.outputs.objective.sign
         each, spread = standard.scale[number] * means, standard.scale[number] * deviations
         each, spread = each + standard.location[number], np.maximum(spread, np.finfo(np.float64).tiny)

@@ -279,7 +279,9 @@ class Specification(Described):
 
     @functools.cached_property
     def with_runs(self) -> Specification | None:
-        """The specification with one more output, whether a run gives values; ``None`` where the learner cannot have that.
+        """The specification with one more output, or ``None``.
+
+        The output is whether a run gives values. Some learners cannot have it.
 
         It cannot in journals of version 1, where a model certifies points or all outputs share a kernel, where the learner needs all values
         of a round before the next one, and where arguments hold one entry for each output.

@@ -227,7 +227,9 @@ class Reading:
             return settlement(state.believed, state.space, best, state.unfit, float(within), draws)
 
     def check(self) -> ModelCheck:
-        """Return whether the model predicts what was measured, and which values look mistaken.
+        """Return whether the model predicts the values, and mistakes.
+
+        Mistakes are values that look mistaken.
 
         Every value is predicted from all others by the belief that :meth:`belief` shows. Likely mistakes among the latest 128 values of
         every output are looked for: another unit or sign, exchanged columns, a drift in the order of the tickets, and a stated model that
@@ -241,7 +243,9 @@ class Reading:
             return checked_model(state)
 
     def why(self, ticket: Ticket | int) -> Reason:
-        """Return the reason for a ticket's point, from all that had been told when it was asked for.
+        """Return the reason for a ticket's point.
+
+        It is from all values that had been told when it was asked for.
 
         Beliefs are those by which the algorithm chose. The term is that of the expected improvement, whatever the algorithm.
 

@@ -365,12 +365,17 @@ class Averaged(NamedTuple):
         return np.concatenate(means).reshape(rows), np.sqrt(np.concatenate(variances)).reshape(rows)
 
     def numbers(self, count: int, generator: np.random.Generator) -> np.ndarray:
-        """Return the numbers ``[count]`` of models drawn in proportion to their weights, in order."""
+        """Return numbers ``[count]`` of models, drawn by their weights.
+
+        The numbers are in order.
+        """
         ends = np.append(np.cumsum(self.weights)[:-1], 1.0)
         return np.searchsorted(ends, (np.arange(count) + generator.uniform()) / count)
 
     def draws(self, points: np.ndarray, count: int, seed: int, *, models: int | None = None) -> np.ndarray:
-        """Return ``count`` functions drawn from the posterior, ``[count, m]`` at ``points [m, d]``.
+        """Return ``count`` functions drawn from the posterior, ``[count, m]``.
+
+        Their points are ``points [m, d]``.
 
         Each draw has the hyper-parameters of one model, drawn by weight; at most ``models`` models are drawn.
         """
