@@ -113,7 +113,7 @@ class Cell:
         )
 
     def on(self, device: Device, fused: bool | str, rounds: int) -> Cell:
-        """Return the cell laid out for a device, with a kernel if one suits.
+        """Return the cell for a device, with a kernel if useful.
 
         The trials have ``rounds`` in all.
         """
@@ -272,7 +272,10 @@ def least_refresh(models: Sequence[Surrogate], horizon: int) -> int:
 
 
 def in_force(model: Surrogate, points: int, refresh: int | None = None) -> Surrogate:
-    """Return a model with room for ``points``, rounded up, and with a refresh period."""
+    """Return a model with room for points, and a refresh period.
+
+    The number of ``points`` is rounded up.
+    """
     if isinstance(model, BoxSurrogate):
         model = model.with_room(-(-points // ROOM_STEP) * ROOM_STEP)
     return model if refresh in (None, model.refresh) else replace(model, refresh=refresh)

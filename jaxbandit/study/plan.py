@@ -311,7 +311,10 @@ def counted_before(runs: Sequence[Run]) -> int:
 
 
 def group_runs(study: Study, runs: Sequence[Run], device: Device) -> list[tuple[Cell, dict[int, Run]]]:
-    """Return the cells of a study on a device, with their runs by number."""
+    """Return the cells of a study on a device.
+
+    Each has its runs by number.
+    """
     groups: list[tuple[Cell, list[Variant], dict[int, Run]]] = []
     shared = common_needs(study)
     for number, run in enumerate(runs):
