@@ -1,7 +1,8 @@
-"""Flags and refusals of the baselines."""
+"""Flags and refusals of baselines and of safe sets, what certifies a point, and what a learner may be told of an instance."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -12,12 +13,19 @@ import pytest
 
 import jaxbandit
 from jaxbandit import (
+    Anytime,
     InvalidArgument,
+    Oracle,
+    RandomSearch,
     SafeOpt,
     SgpUcb,
+    StageOpt,
     Status,
+    delays,
     domains,
     estimators,
+    feedback,
+    informed,
     kernels,
     problems,
     replace,
@@ -109,3 +117,157 @@ def test_refused_before_anything_compiles(monkeypatch: pytest.MonkeyPatch) -> No
         conformance.simulate(SafeOpt(threshold=-1.0))
     with pytest.raises(CompiledError):
         conformance.simulate(SafeOpt(seeds=[0, 29], lipschitz=[1.0, 2.0]))
+
+
+KINDS: list[Callable[..., Any]] = [
+    SafeOpt,
+    lambda **given: StageOpt(exploration=20.0, **given),
+    lambda **given: SgpUcb(warm_up=10.0, **given),
+]
+LINE = domains.grid([0.0], [1.0], 60)
+PLACE = np.linspace(0, 1, 60)
+KERNEL = kernels.SquaredExponential(length_scale=0.2)
+
+
+def line(cost: np.ndarray) -> problems.Problem:
+    return problems.from_tables(LINE, np.sin(7 * PLACE), [cost], noise=problems.Gaussian(variance=1e-4))
+
+
+def play(problem: Any, algorithm: Any, *, kernel: Any = KERNEL, prior_mean: Any = 0.0, noise_variance: float = 1e-4, **options: Any) -> Any:
+    model = jaxbandit.surrogate(problem.domain, kernel, noise_variance=noise_variance, prior_mean=prior_mean)
+    return jaxbandit.simulate(problem, algorithm, model, **{"horizon": 40, "trials": 2, "key": 0, "record": "all"} | options)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_seed_that_is_unsafe_is_flagged_and_warned_of(kind: Callable[..., Any]) -> None:
+    problem = line(PLACE - 0.6)
+    with pytest.warns(UserWarning) as said:
+        run = play(problem, kind(seeds=[59]))
+    both = int(Status.SEED_UNSAFE | Status.NO_SAFE_POINT)
+    assert np.all(np.asarray(run.status) & both == both) and np.all(run.indices == 59)
+    words = " ".join(str(one.message) for one in said)
+    assert "a constraint does not hold at a seed" in words and "give seeds that are known to be safe" in words
+    with pytest.warns(UserWarning, match="does not hold at a seed"):  # of two the unsafe one is left
+        run = play(problem, kind(seeds=[59, 6]))
+    assert np.all(np.asarray(run.status) & both == int(Status.SEED_UNSAFE))
+    first = [int(np.flatnonzero(row == 59)[0]) for row in run.indices]
+    for row, at in zip(run.indices, first, strict=True):
+        assert not np.any(row[at + 1 :] == 59) and np.all(PLACE[row[at + 1 :]] < 0.6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_set_that_stands_still_is_flagged_and_one_that_grows_is_not(kind: Callable[..., Any]) -> None:
+    """The margin of the seed is .3 of a prior deviation, and neighbours 1/6 of a length-scale away; then that of .9."""
+    domain = domains.grid([0.0, 0.0], [1.0, 1.0], 30)
+    squares = np.sum((np.asarray(domain.points) - [0.3, 0.4]) ** 2, axis=1)
+    for margin, grows in ((0.25, False), (0.9, True)):
+        problem = problems.from_tables(
+            domain, np.asarray(domain.points)[:, 0], [1.2 * squares - margin], noise=problems.Gaussian(variance=1e-4)
+        )
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            run = play(problem, kind(seeds=[282]), kernel=kernels.SquaredExponential(length_scale=0.25), horizon=60)
+        still = np.asarray(run.status) & int(Status.SAFE_SET_STILL) != 0
+        assert np.all(still != grows) and np.all([(len(set(row)) > 5) == grows for row in run.indices.tolist()])
+        assert [str(one.message).count("smaller cost_width, a longer length-scale") for one in said] == ([] if grows else [1])
+
+
+def test_a_set_that_has_stood_still_for_long_is_flagged_though_measurements_could_change_that() -> None:
+    """Under so much noise a hundred values would certify a neighbour of the seed, and thirty do not."""
+    problem = problems.from_tables(LINE, np.sin(7 * PLACE), [PLACE - 0.3], noise=problems.Gaussian(variance=1.0))
+    for rounds, is_said in ((30, False), (40, True)):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            run = play(problem, SafeOpt(seeds=[16]), noise_variance=1.0, horizon=rounds, trials=[0])
+        assert np.all(run.indices == 16)
+        assert np.all((np.asarray(run.status) & int(Status.SAFE_SET_STILL) != 0) == is_said) and len(said) == is_said
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_point_is_certified_by_values_that_have_arrived_alone(kind: Callable[..., Any]) -> None:
+    """Under hallucination a point without a value has a small deviation, which says nothing of its constraint."""
+    options = {"delay": delays.Constant(rounds=1000), "feedback": feedback.Hallucinate(), "prior_mean": [0.0, -1.0]}
+    run = play(line(PLACE - 0.6), kind(seeds=[6]), horizon=30, **options)
+    assert np.all(run.indices == 6)
+
+
+def test_points_that_are_not_allowed_are_not_certified_and_seeds_are_chosen_all_the_same() -> None:
+    allowed = (PLACE > 0.2) & (PLACE < 0.3)
+    run = play(line(PLACE - 0.6), SafeOpt(seeds=[10], allowed=allowed), kernel=kernels.SquaredExponential(length_scale=0.4))
+    chosen = np.unique(run.indices)
+    assert 10 in chosen and len(chosen) > 3 and np.all(allowed[chosen[chosen != 10]])
+
+
+# What a learner may be told of an instance.
+
+
+def told(algorithm: Any, hook: Any, *, horizon: int = 12, **changes: Any) -> jaxbandit.Trajectory:
+    return conformance.simulate(algorithm, informed=hook, horizon=horizon, block=1, **changes)
+
+
+def from_safe_seeds() -> jaxbandit.Trajectory:
+    return told(Anytime(algorithm=SgpUcb(warm_up=12.0)), informed.SafestSeeds(count=4))
+
+
+def test_the_safest_points() -> None:
+    problem = conformance.study()[0]
+    worst = np.asarray(problem.means)[1:].max(0)
+    np.testing.assert_array_equal(informed.safest(problem, 4), np.argsort(worst)[:4])
+    plain, model = informed.SafestSeeds(count=4)(problem, SafeOpt(), "model")
+    np.testing.assert_array_equal(plain.seeds, np.argsort(worst)[:4])
+    assert model == "model"
+    assert set(np.unique(from_safe_seeds().indices)) == set(np.argsort(worst)[:4])
+
+
+@pytest.mark.full
+def test_the_floor_and_the_ceiling() -> None:
+    problem = conformance.study()[0]
+    feasible = np.flatnonzero(np.all(np.asarray(problem.means)[1:] <= 0, axis=0))
+    best = feasible[np.argmax(np.asarray(problem.means)[0, feasible])]
+    anywhere = told(RandomSearch(), None, horizon=200)
+    counts = np.bincount(np.asarray(anywhere.indices).ravel(), minlength=problem.domain.size)
+    expected = conformance.TRIALS * 200 / problem.domain.size
+    # Chi-square with 29 degrees of freedom: mean 29, variance 58.
+    assert np.sum((counts - expected) ** 2 / expected) < 29 + 5 * np.sqrt(58)
+    assert np.all(np.asarray(anywhere.information_gain) == 0)
+    lucky = jax.device_get(told(RandomSearch(), informed.FeasiblePoints(), horizon=100))
+    assert set(np.unique(lucky.indices)) == set(feasible)
+    assert int(informed.BestPoint()(problem, Oracle(), None)[0].index) == best
+
+
+@pytest.mark.full
+def test_nothing_feasible() -> None:
+    """The feasible points are all points then, and the best point is the least violating one."""
+    problem = conformance.study()[0]
+    hopeless = replace(problem, means=np.concatenate([problem.means[:1], np.asarray(problem.means)[1:] + 9]))
+    with pytest.MonkeyPatch.context() as patch:  # a program of the test above
+        patch.setattr(conformance, "study", lambda: (hopeless, None))
+        lucky = jax.device_get(told(RandomSearch(), informed.FeasiblePoints(), horizon=100))
+    assert len(np.unique(lucky.indices[0, :30])) > 10 and np.all(jaxbandit.metrics.healthy(lucky.status))
+    assert int(informed.BestPoint()(hopeless, Oracle(), None)[0].index) == np.asarray(hopeless.means)[1:].max(0).argmin()
+
+
+def test_equal_hooks_are_one_program() -> None:
+    from_safe_seeds()
+    with conformance.no_new_program():
+        from_safe_seeds()
+    assert informed.SafestSeeds(count=2) != informed.SafestSeeds(count=3)
+
+
+def test_a_value_out_of_range_flags_the_trial() -> None:
+    """What a user's function sets is traced, so that no check can look at it before the trial is played."""
+
+    def less_one(instance: Any, algorithm: Any, surrogate: Any) -> Any:
+        width = jaxbandit.replace(algorithm.estimator, cost_width=algorithm.penalty_growth - 1)
+        return jaxbandit.replace(algorithm, estimator=width), surrogate
+
+    growths = jaxbandit.sweep(jaxbandit.Rpol(), {"penalty_growth": [0.5, 1.0, 1.5]})
+    with pytest.warns(UserWarning, match="gave the algorithm a hyper-parameter outside its range"):
+        run = told(growths, less_one)
+    outside = np.asarray(run.status) & int(jaxbandit.Status.OUT_OF_RANGE) != 0
+    assert outside.all(axis=1).tolist() == outside.any(axis=1).tolist() == [True, True, False]
+
+
+def test_an_oracle_that_nobody_tells() -> None:
+    with pytest.raises(InvalidArgument, match=r"Oracle\.index: nobody told it the optimum"):
+        told(Oracle(), None)

@@ -1,17 +1,34 @@
-"""Baselines in the papers' studies, and the shoot-out: what they are told, where their curves end, the page that is written."""
+"""Experiments by themselves: papers, shoot-out, boxes, sweeps of delays, derivatives and hyper-parameters."""
+
+from __future__ import annotations
 
 import csv
 import dataclasses
+import functools
+import json
+import re
+from pathlib import Path
+from typing import Any
 
 import jax
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import xarray as xr
 
 import jaxbandit
+import jaxbandit as jb
+from experiments import boxes, delay_sweep
 from experiments.__main__ import main, parser
-from experiments.common.experiment import options_from
+from experiments.common.experiment import Experiment, Options, options_from
+from experiments.common.running import pick_run, run_experiment
+from experiments.differentiable import measurements
+from experiments.differentiable.settings import Knots
+from experiments.shi_eryilmaz_2022 import digits, hyperparameters
 from experiments.shi_eryilmaz_2022 import shared as se22
+from experiments.shi_eryilmaz_2022.digits import Trained
+from experiments.shi_eryilmaz_2022.hyperparameters import BUDGET, FIRST, WORKERS, best_feasible, play, played
 from experiments.shootout import arenas, contestants, page, shootout
 from experiments.vakili_2023 import bpe_delays
 from experiments.xu_2023 import config_gp, config_p
@@ -19,8 +36,11 @@ from experiments.xu_2023 import shared as xu
 from experiments.zhou_ji_2022 import shared as zhou_ji
 from experiments.zhou_ji_2022 import zj22
 from jaxbandit import InvalidArgument, domains, kernels, problems
+from jaxbandit.core.status import healthy
+from jaxbandit.gradients import SmoothedLoss, regret
 from jaxbandit.report import tables
-from jaxbandit.study import Run, Study, run_study
+from jaxbandit.study import Run, Study, make_plan, run_study
+from tests.support.toy_losses import SPACING, Follow, toy
 
 
 def small(experiment, **changes):
@@ -248,3 +268,241 @@ def test_ranks_share_and_skip():
         "0.00", "1e-03", "0.12", "-12.3", "1234", "46k", "",
     ]  # fmt: skip
     assert page.markdown_table([["", "a"], ["x", "1"]]) == "|  | a |\n| --- | ---: |\n| x | 1 |"
+
+
+OPTIONS = dataclasses.replace(boxes.EXPERIMENT.quick, trials=3, horizon=2, extra={"algorithms": ("Random",), "problems": ("Gramacy",)})
+
+
+def test_trials_without_a_feasible_point_are_the_worst():
+    values = np.array([[np.nan, 1.0], [np.nan, 2.0], [np.nan, 3.0], [5.0, 5.0]])
+    np.testing.assert_array_equal(boxes.quartiles(values), [[np.nan, 1.0], [np.nan, 2.0], [np.nan, 3.0]])
+    np.testing.assert_array_equal(boxes.quartiles(values[3:]), np.full((3, 2), 5.0))
+
+
+def test_boxes_in_words():
+    words = {name: boxes.described(make()) for name, (make, _) in boxes.PROBLEMS.items()}
+    assert words["Ackley-10"] == "x1 -5 to 10 .. x10 -5 to 10" and words["Gramacy"] == "x1 0 to 1, x2 0 to 1"
+    assert words["pressure vessel"].startswith("shell 1 to 99 (integers), head 1 to 99 (integers), radius 10 to 200")
+
+
+def test_names_are_checked():
+    for what in ("algorithms", "problems"):
+        with pytest.raises(InvalidArgument, match=rf"^--{what}: must be one of .*; got 'nobody'"):
+            boxes.build(dataclasses.replace(OPTIONS, extra=OPTIONS.extra | {what: ["nobody"]}))
+
+
+@pytest.mark.full
+def test_the_table_is_of_the_points_played(tmp_path):
+    dataset = run_study(boxes.build(OPTIONS))
+    (row,) = boxes.rows(dataset)
+    evaluations = boxes.FIRST + OPTIONS.horizon
+    assert row["problem"] == "Gramacy" and row["algorithm"] == "Random" and row["evaluations"] == str(evaluations)
+    values = dataset.observed.values[0]  # [trials, rounds, outputs], without noise, of the rounds after the first points
+    after = dataset.best_feasible_value.values[0]
+    allowed = np.where(np.all(values[..., 1:] <= 0, axis=-1), values[..., 0], -np.inf)
+    before = after[:, boxes.FIRST - 1]
+    best = np.maximum(np.where(np.isnan(before), -np.inf, before), allowed.max(axis=1))
+    assert float(row["best feasible, median"]) == pytest.approx(np.sort(best)[1], rel=1e-5)
+    assert row["feasible found"] == f"{np.mean(np.isfinite(best)):.0%}" and row["trials"] == "3"
+    notes = boxes.notes(dataset)
+    assert notes[0] == "Gramacy: x1 0 to 1, x2 0 to 1; optimum -0.5998 (Gramacy et al. 2016)" and "milliseconds" in notes[1]
+    assert re.search(r"cores: Random \d", notes[1]), notes[1]
+    assert boxes.notes(dataset.assign(playing_seconds=dataset.playing_seconds * np.nan))[1].endswith("unknown of a run that was resumed")
+    boxes.files(dataset, [row])["boxes.md"](tmp_path / "boxes.md")
+    assert (tmp_path / "boxes.md").read_text().count("| Gramacy |") == 1
+    boxes.draw(dataset).savefig(tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+MEANS = (8.0, 0.0, 3.0)
+SMALL = ["--trials", "4", "--horizon", "30", "--points-per-axis", "10", "--means", *map(str, MEANS)]
+
+
+@functools.cache
+def study():
+    options = dataclasses.replace(delay_sweep.EXPERIMENT.quick, trials=4, horizon=30, points_per_axis=10)
+    return delay_sweep.build(dataclasses.replace(options, extra={**options.extra, "means": MEANS}))
+
+
+@functools.cache
+def straight():
+    return run_study(study())
+
+
+@pytest.mark.full
+def test_delay_sweep_runs_delays_together():
+    """As each by itself, as all sweeps over delays are (``engine/test_delayed_feedback.py``)."""
+    assert [len(cell.runs) for cell in make_plan(study()).cells] == [1, 2]  # without delay there is no buffer
+    data = straight()
+    assert (np.diff(data.hard_violation.values, axis=-1) >= 0).all()
+    own = np.arange(1, 31)[:, None]
+    late = data.arrival.values - own
+    assert not late[0].any() and 2 < late[1].mean() < 4 and 6 < late[2].mean() < 10  # 240 Poisson numbers each: 6 standard errors or more
+    assert json.loads(data.attrs["delays"])["E[tau] = 3"]["mean"] == 3.0
+    assert json.loads(data.attrs["feedback"])["E[tau] = 3"]["type"] == "Wait"
+    # The slopes, against least squares in each trial, and what is reported of them.
+    above = (data.positive_regret.values[1:, :, -1] - data.positive_regret.values[0, :, -1]).T.astype(np.float64)
+    want = np.array([np.linalg.lstsq(np.array([[3.0], [8.0]]), trial, rcond=None)[0][0] for trial in above])
+    np.testing.assert_allclose(delay_sweep.slopes(np.array([0.0, 3.0, 8.0]), delay_sweep.excess(data, "positive_regret")), want)
+    half = 1.96 * want.std(ddof=1) / 2
+    assert any(f"{want.mean():.2f} +- {half:.2f}" in note and "R+(T)" in note for note in delay_sweep.notes(data))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["rpol-censored", "gp-ucb-sdf", "gp-ts-sdf"])
+def test_algorithms_that_censor_are_played_without_delay_too(name):
+    extra = {"algorithm": name, "feedback": None, "means": (0.0, 2.0)}
+    options = dataclasses.replace(delay_sweep.EXPERIMENT.quick, trials=2, horizon=3, points_per_axis=10, extra=extra)
+    data = run_study(delay_sweep.build(options))
+    assert data.sizes["algorithm"] == 2 and healthy(data.status.values).all()
+
+
+class Stop(Exception):
+    """An interruption."""
+
+
+@pytest.mark.full
+def test_an_experiment_goes_on(tmp_path, capsys):
+    """After a stop between two cells, to what it would have been, which is shown again; a directory without a run is refused."""
+
+    def report(progress):
+        raise Stop
+
+    with pytest.raises(Stop):
+        run_study(study(), tmp_path, report=report)
+    command = ["delay-sweep", *SMALL, "--out", str(tmp_path), "--resume"]
+    assert main(command) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"figure.png", "results.nc", "results.nc.sha256", "summary.csv"}
+    data = xr.load_dataset(tmp_path / "results.nc", engine="h5netcdf")
+    for name in set(straight().data_vars) - {"run_seconds", "playing_seconds"}:
+        np.testing.assert_array_equal(data[name].values, straight()[name].values, err_msg=name)
+    assert np.isnan(data.playing_seconds.values).tolist() == [True, False, False]  # the first cell was read
+    assert main(command) == 0 and "--force runs again" in capsys.readouterr().out
+    (tmp_path / "results.nc").unlink()
+    assert main(command) == 2
+    assert "holds no run" in capsys.readouterr().err
+
+
+def test_trace_of_a_delay_sweep_names_its_algorithm():
+    args = parser().parse_args(["trace", "delay-sweep", "--algorithm", "config", "--means", "4", "--out", "trace.npz"])
+    study = delay_sweep.build(options_from(args))
+    run = pick_run(study, args.algorithm)
+    assert isinstance(run.algorithm, jaxbandit.Config) and run.delay.mean == 4.0
+
+
+@pytest.mark.parametrize("arguments", [["--algorithm", "nope"], ["--means", "-1"]])
+def test_bad_arguments_of_a_delay_sweep_are_named(arguments, tmp_path, capsys):
+    assert main(["delay-sweep", *arguments, "--out", str(tmp_path / "out")]) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith("error:") and arguments[0] in printed
+
+
+def test_a_schedule_is_linear_in_the_logarithm_of_the_round():
+    width = Knots(values=np.array([1.0, 3.0, 4.0]), horizon=100)
+    found = [float(width(jnp.float32(t), jnp.zeros(2))[0]) for t in (1, 10, 10**1.5, 100, 1000)]
+    np.testing.assert_allclose(found, [1.0, 3.0, 3.5, 4.0, 4.0], rtol=1e-5)
+
+
+def test_errors_of_gradients_fall_as_the_root_of_their_number():
+    gradients = 2 + np.random.default_rng(0).standard_normal((4096, 3))
+    one, four = (measurements._relative_error(gradients, count) for count in (1, 4))
+    np.testing.assert_allclose([one, four], [0.5, 0.25], rtol=0.05)  # sqrt(3) over 2 sqrt(3), in 4,096 and 1,024 groups
+
+
+@pytest.mark.full
+def test_losses_and_random_search_are_those_of_the_trials():
+    problem, model = toy()
+
+    def build(params):
+        return Follow(place=params["x"][0] ** 2 + params["x"][1] ** 2 - 0.5, spread=0.0), model
+
+    loss = SmoothedLoss(problem, build, horizon=2, pairs=4, measure=regret)
+    places = np.array([[0.1, 0.0], [0.3, 0.2], [0.0, 0.0]])
+    found = measurements.losses_of(loss, {"x": jnp.asarray(places)}, 3, jax.random.key(0))
+    np.testing.assert_allclose(found, np.repeat(0.5 + (places**2).sum(axis=1)[:, None], 3, axis=1), atol=SPACING)
+    start = {"x": jnp.asarray([0.4, -0.4])}
+    best = measurements.random_search(loss, (start, build), 240, 3, 3, jax.random.key(0))
+    assert float(jnp.sum(best["x"] ** 2)) < 0.01  # the best of 80 points, whose next has 0.11
+    assert isinstance(build(best)[0], jb.Algorithm)
+
+
+class Recording:
+    """A tuner that notes who is under way, and asks for networks of random widths."""
+
+    def __init__(self) -> None:
+        self.under_way: set[int] = set()
+        self.most, self.order, self.asked = 0, [], 0  # type: ignore[var-annotated]
+        self.rng = np.random.default_rng(0)
+
+    def ask(self) -> tuple[Any, dict[str, float]]:
+        assert self.asked != FIRST or not self.under_way, "the design has ended"
+        self.under_way.add(self.asked)
+        self.most, self.asked = max(self.most, len(self.under_way)), self.asked + 1
+        return self.asked - 1, {"learning rate": 0.01, "weight decay": 0.001, "width": float(self.rng.integers(4, 128))}
+
+    def tell(self, ticket: int, found: Trained) -> None:
+        self.under_way.remove(ticket)
+        self.order.append((ticket, found.work))
+
+
+def test_trainings_come_back_after_as_long_as_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hyperparameters, "train", lambda rate, decay, width, seed: Trained(0.9, 0.9, width / 10, seed))
+    tuner = Recording()
+    found = list(played(tuner, FIRST + 20, seed=7))
+    assert tuner.most == WORKERS and not tuner.under_way and len(found) == FIRST + 20
+    tickets = [ticket for ticket, _ in tuner.order]
+    assert tickets != sorted(tickets) and sorted(tickets) == list(range(FIRST + 20))
+    assert max(tickets[:FIRST]) == FIRST - 1 and [one.epochs for one in found] == [7 + ticket for ticket in tickets]
+
+
+def test_the_best_is_chosen_by_validation_and_judged_by_the_test() -> None:
+    columns = {
+        "accuracy": [0.5, 0.9, 0.7, 0.95, 0.8],
+        "test_accuracy": [0.51, 0.91, 0.71, 0.96, 0.81],
+        "work": np.array([0.5, 2.0, 0.9, 1.1, 0.1]) * BUDGET,
+    }
+    dataset = xr.Dataset({name: (("algorithm", "trial", "training"), np.reshape(column, (1, 1, 5))) for name, column in columns.items()})
+    np.testing.assert_array_equal(best_feasible(dataset)[0, 0], [0.51, 0.51, 0.71, 0.71, 0.81])
+    none = dataset.assign(work=dataset["work"] + 2 * BUDGET)
+    assert np.isnan(best_feasible(none)).all()
+
+
+def test_what_is_no_study_is_written_and_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its dataset has a form of its own, without flags and rounds."""
+    dataset, plays = xr.Dataset({"work": ("training", [1.0, 2.0])}), list[Path]()
+    options = Options(trials=1, horizon=2)
+    experiment = Experiment(
+        module="none",
+        title="No study",
+        defaults=options,
+        quick=options,
+        build=None,
+        play=lambda options, directory: plays.append(directory) or dataset.copy(),
+        rows=lambda dataset: [{"algorithm": "a", "trials": 1}],
+        notes=lambda dataset: [f"work {float(dataset['work'].sum()):g}"],
+        draw=lambda dataset: plt.figure(),
+        position=1,
+    )
+    for force, count, ending in ((False, 1, "written in"), (False, 1, "made 20"), (True, 2, "written in")):
+        run_experiment(experiment, experiment.defaults, tmp_path / "out", force=force)
+        xr.testing.assert_equal(xr.load_dataset(tmp_path / "out" / "results.nc", engine="h5netcdf"), dataset)
+        printed = " ".join(capsys.readouterr().out.split())  # of whatever length its lines are
+        assert len(plays) == count and "- work 3" in printed and f"figure.png: {ending}" in printed
+    with pytest.raises(InvalidArgument, match="not empty"):
+        run_experiment(experiment, dataclasses.replace(experiment.defaults, seed=1), tmp_path / "out", force=False)
+
+
+def test_sessions_of_a_run_that_is_replaced_are_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "sessions" / "old").mkdir(parents=True)
+    monkeypatch.setattr(hyperparameters, "labels", list)
+    play(Options(trials=1, horizon=2), tmp_path)
+    assert not (tmp_path / "sessions").exists()
+
+
+@pytest.mark.full
+def test_a_training_repeats_and_its_cost_is_counted_work() -> None:
+    with jax.numpy_dtype_promotion("standard"):  # as Optax needs it
+        found, again, other, narrow = (digits.train(0.01, 1e-3, *own) for own in ((16, 3), (16, 3), (16, 4), (4, 3)))
+    assert found == again != other
+    assert found.accuracy > 0.9 and found.test_accuracy > 0.85 and narrow.accuracy < found.accuracy
+    assert found.work == pytest.approx(found.epochs * digits.TRAINING * (65 * 16 + 17 * 10) / digits.UNIT)

@@ -1,20 +1,153 @@
-"""A policy that changes one rule of another is that rule."""
+"""Policies of late feedback: arrivals and their order, what the buffer keeps, boxes, and a policy that changes one rule of another."""
 
 from __future__ import annotations
 
+import functools
 import inspect
-from typing import Annotated
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import jaxbandit
-from jaxbandit import Rpol, delays, feedback, fields, problems, simulate, testing
+import jaxbandit as jb
+from jaxbandit import Rpol, delays, domains, feedback, fields, kernels, problems, simulate, testing
 from jaxbandit.core.declare import Array
-from jaxbandit.feedback import Feedback, Wait
+from jaxbandit.feedback import Feedback, Pending, Wait
 from jaxbandit.kernels import SquaredExponential
+from jaxbandit.surrogates import Elsewhere
+from tests.oracles.gaussian_process import Matrix, matern52, mean_and_sd
+from tests.support.delayed_runs import (
+    HORIZON,
+    POLICIES,
+    surrogate,
+)
+
+# Arrivals of one round.
+
+
+def some_feedback(rng: np.random.Generator, capacity: int, outputs: int) -> dict[str, np.ndarray]:
+    """Arrivals of a round in which the point 3 was chosen."""
+    ages = rng.permutation(capacity)
+    return {
+        "indices": np.where(ages == 0, 3, rng.integers(0, 30, capacity)),
+        "values": rng.standard_normal((capacity, outputs)),
+        "ages": ages,
+        "present": rng.random((capacity, outputs)) < 0.6,
+    }
+
+
+@functools.cache
+def learning(policy: str) -> tuple[Any, Any, Any]:
+    """A learner with some history, and its compiled ``learn``."""
+    learner = POLICIES[policy].bind(surrogate(), separate_outputs=True, capacity=40, axis=None)
+    step = jax.jit(learner.learn)
+    posterior, rng = jax.jit(learner.init)(), np.random.default_rng(5)
+    for _ in range(9):
+        posterior = step(posterior, as_feedback(some_feedback(rng, 7, 2)))
+    return learner, step, posterior
+
+
+def as_feedback(given: dict[str, np.ndarray]) -> Feedback:
+    own = int(np.argmin(given["ages"]))
+    return Feedback(
+        index=jnp.int32(3),
+        own_values=jnp.asarray(given["values"][own]),
+        own_present=jnp.asarray(given["present"][own]),
+        indices=jnp.asarray(given["indices"], jnp.int32),
+        values=jnp.asarray(given["values"]),
+        ages=jnp.asarray(given["ages"], jnp.int32),
+        present=jnp.asarray(given["present"]),
+    )
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("policy", POLICIES)
+@settings(max_examples=25)
+@given(seed=st.integers(0, 2**32 - 1), rubbish=st.sampled_from([np.nan, np.inf, 1e30]))
+def test_the_order_of_arrivals_within_a_round_does_not_matter(policy: str, seed: int, rubbish: float) -> None:
+    """Nor do the values of slots that do not arrive, whatever they hold."""
+    rng = np.random.default_rng(seed)
+    with jax.enable_x64(True):
+        learner, step, before = learning(policy)
+        arrivals = some_feedback(rng, 7, 2)
+        order = rng.permutation(7)
+        shuffled = {name: x[order] for name, x in arrivals.items()}
+        shuffled["values"] = np.where(shuffled["present"], shuffled["values"], rubbish)
+        a, b = (learner.predict(step(before, as_feedback(x))) for x in (arrivals, shuffled))
+    np.testing.assert_allclose(a.mean, b.mean, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(a.sd, b.sd, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(a.gain, b.gain, rtol=1e-12)
+
+
+def test_sums_over_arrivals() -> None:
+    present = np.array([[True, False, False], [True, True, False], [False, False, False]])
+    values = np.where(present, np.array([[1.0, np.nan, 9], [-4, 2, 9], [np.nan, 7, 9]]), np.nan)
+    seen = as_feedback({"indices": np.array([3, 1, 2]), "values": values, "ages": np.array([0, 1, 2]), "present": present})
+    np.testing.assert_array_equal(seen.total(), [-3, 2, 0])
+    np.testing.assert_array_equal(seen.map(lambda x: jnp.maximum(x, 0)).total(), [1, 2, 0])
+    np.testing.assert_array_equal(seen.count, [2, 1, 0])
+    np.testing.assert_array_equal(seen.largest(), [1, 2, -np.inf])
+    np.testing.assert_array_equal(seen.map(jnp.negative).largest(), [4, -2, -np.inf])
+    doubled = seen.map(lambda x: 2 * x)
+    np.testing.assert_array_equal(doubled.total(), [-6, 4, 0])
+    np.testing.assert_array_equal(doubled.own_values, 2 * values[0])
+
+
+# The buffer.
+
+
+@functools.partial(jax.jit, static_argnames="capacity")
+def through_the_buffer(due: jax.Array, horizon: jax.Array, *, capacity: int) -> tuple[Pending, Feedback]:
+    """``HORIZON`` rounds; the point of round ``t`` is ``10 t``, its values are ``t`` and ``-t``."""
+
+    def step(pending: Pending, now: tuple[jax.Array, jax.Array]) -> tuple[Pending, Feedback]:
+        t, arrives = now
+        index, own = 10 * t, jnp.stack([t, -t]).astype(jnp.float32)
+        pending = pending.push(t, index, own, arrives, horizon)
+        return pending, pending.arriving(t, index, own, arrives)
+
+    rounds = jnp.arange(1, due.shape[0] + 1, dtype=jnp.int32)
+    return jax.lax.scan(step, Pending.empty(capacity, 2, jnp.float32), (rounds, due))
+
+
+late_by = st.one_of(st.integers(0, 15), st.just(int(delays.NEVER)), st.just(int(delays.LONGEST_DELAY)))
+
+
+@settings(max_examples=60)
+@given(
+    taus=st.lists(st.tuples(late_by, late_by), min_size=HORIZON, max_size=HORIZON),
+    capacity=st.sampled_from([1, 2, 5, HORIZON, HORIZON + 4]),
+    beyond=st.integers(0, 3),
+)
+def test_every_value_arrives_once_or_is_counted_as_lost(taus: list[tuple[int, int]], capacity: int, beyond: int) -> None:
+    rounds, horizon = np.arange(1, HORIZON + 1), HORIZON + beyond  # a horizon may be longer than what is run
+    due = rounds[:, None] + np.array(taus)
+    pending, seen = jax.device_get(through_the_buffer(due.astype(np.int32), np.int32(horizon), capacity=capacity))
+    arrived: dict[tuple[int, int], int] = {}
+    for t in rounds:
+        present, ages, values, points = (x[t - 1] for x in (seen.present, seen.ages, seen.values, seen.indices))
+        for slot, output in np.argwhere(present):
+            s = t - int(ages[slot])
+            assert points[slot] == 10 * s and values[slot, output] == (s if output == 0 else -s)
+            assert (s, int(output)) not in arrived, "once only"
+            arrived[s, int(output)] = int(t)
+        np.testing.assert_array_equal(seen.own_present[t - 1], due[t - 1] == t)
+        assert int(seen.index[t - 1]) == 10 * t and int(seen.own_values[t - 1, 0]) == t
+    lost = [0, 0]
+    for s in rounds:
+        for output in range(2):
+            when = due[s - 1, output]
+            in_time = when <= HORIZON and when < s + capacity  # round s + capacity takes the slot
+            assert arrived.get((s, output)) == (when if in_time else None)
+            lost[output] += bool(s + capacity <= HORIZON and s + capacity <= when <= horizon)
+    np.testing.assert_array_equal(pending.lost, lost)
+    if capacity > max(min(tau, HORIZON) for pair in taus for tau in pair):
+        assert len(arrived) == np.sum(due <= HORIZON) and lost == [0, 0]
 
 
 def is_policy(kind: type) -> bool:
@@ -58,3 +191,143 @@ def test_a_policy_that_takes_in_less_is_one_method() -> None:
     assert np.array_equal(play(Impatient(patience=3), 3), play(Wait(), 3))
     assert np.array_equal(play(Impatient(patience=2), 3), play(Wait(), 7)), "nothing is taken in before the last round"
     assert not np.array_equal(play(Wait(), 3), play(Wait(), 7))
+
+
+ROUNDS, FIRST, CAPACITY, WINDOW, MINIMUM = 9, 2, 6, 3, -1.5
+LENGTH_SCALE, NOISE, MEANS = np.asarray([0.5, 0.3]), 0.02, np.asarray([0.4, -0.3])
+FORMS: dict[str, dict[str, Any]] = {"exact": {}, "features": {"form": "features", "tolerance": 0.9}}  # coarse: two of eight candidates
+BOX_POLICIES = {"wait": feedback.Wait(), "hallucinate": feedback.Hallucinate(), "censor": feedback.Censor(window=WINDOW, minimum=MINIMUM)}
+CASES = [(name, form) for name in BOX_POLICIES for form in FORMS]
+RNG = np.random.default_rng(3)
+POINTS, VALUES = RNG.random((FIRST + ROUNDS, 2)), RNG.standard_normal((FIRST + ROUNDS, 2))
+ELSEWHERE = np.concatenate([RNG.random((4, 2)), POINTS[-1:] + 1e-3])
+DELAYS = np.asarray([[0, 0], [1, 3], [5, 0], [2, 4], [20, 1], [0, 20], [3, 3], [1, 0], [0, 2]])
+DUE = np.arange(1, ROUNDS + 1)[:, None] + DELAYS
+
+
+@functools.cache
+def model(form: str) -> Any:
+    box = domains.box({"a": (0.0, 1.0), "b": (0.0, 1.0)}, candidates=8)
+    kernel = kernels.Matern52(length_scale=LENGTH_SCALE)
+    made = jb.surrogate(box, kernel, noise_variance=NOISE, prior_mean=MEANS, precision="float64", **FORMS[form])
+    return made.with_room(FIRST + ROUNDS + 2)
+
+
+@functools.partial(jax.jit, static_argnames="name")
+def played(name: str, model: Any, points: Any, values: Any, due: Any) -> Any:
+    """What the learner believes at the end, at its pool and elsewhere, with the pool and the draws there."""
+    learner = BOX_POLICIES[name].bind(model, separate_outputs=True, capacity=CAPACITY, axis=None)
+
+    def first(posterior: Any, seen: Any) -> tuple[Any, None]:
+        index, posterior = learner.place(posterior, seen[0])
+        return learner.condition(posterior, index, seen[1]), None
+
+    def one(now: Any, given: Any) -> tuple[Any, None]:
+        (posterior, pending), (t, point, own, arrival) = now, given
+        index, posterior = learner.place(posterior, point)
+        pending = pending.push(t, index, own, arrival, jnp.int32(ROUNDS))
+        return (learner.learn(posterior, pending.arriving(t, index, own, arrival)), pending), None
+
+    start = learner.init()
+    start, _ = jax.lax.scan(first, start, (points[:FIRST], values[:FIRST]))
+    rounds = (jnp.arange(1, ROUNDS + 1, dtype=jnp.int32), points[FIRST:], values[FIRST:], due.astype(jnp.int32))
+    (posterior, _), _ = jax.lax.scan(one, (start, feedback.Pending.empty(CAPACITY, 2, values.dtype)), rounds)
+    _, posterior = learner.place(posterior, jnp.asarray(ELSEWHERE[0]))  # a point under way, in the pool without a value
+    pool, key, scale = learner.pool(posterior), jax.random.key(1), jnp.asarray([1.0, 0.5])
+    there = Elsewhere(surrogate=learner, points=jnp.asarray(ELSEWHERE))
+    draws = learner.draw(posterior, key, scale), Elsewhere(surrogate=learner, points=pool).draw(posterior, key, scale)
+    return pool, learner.predict(posterior), there.predict(posterior), draws
+
+
+def gram_of(form: str, points: Matrix) -> Matrix:
+    if form == "exact":
+        return matern52(points, points, LENGTH_SCALE)
+    pivots = np.asarray(model(form).forms[0].pivots)
+    cross = matern52(points, pivots, LENGTH_SCALE)
+    return cross @ np.linalg.solve(matern52(pivots, pivots, LENGTH_SCALE), cross.T)
+
+
+def expected(name: str, at: Matrix, form: str) -> tuple[Matrix, Matrix]:
+    """Means and deviations ``[2, n]`` at points ``at [n, 2]``, each output by itself from fresh factorisations."""
+    means, deviations = [], []
+    gram, chosen = gram_of(form, np.concatenate([POINTS, at])), np.arange(len(POINTS))
+    left_out = 1 - np.diag(gram)[len(POINTS) :]
+    ages = ROUNDS - np.arange(1, ROUNDS + 1)  # rounds since each choice, at the end
+    for j in range(2):
+        arrives = DELAYS[:, j] <= np.minimum(ages, WINDOW if name == "censor" else CAPACITY - 1)
+        arrived = np.flatnonzero(np.append(np.ones(FIRST, bool), arrives))
+        filled = np.where(np.isin(chosen, arrived), VALUES[:, j], MINIMUM)
+        seen, target = (chosen, filled) if name == "censor" else (arrived, VALUES[arrived, j])
+        mean, sd = mean_and_sd(gram, seen, target, NOISE, MEANS[j])
+        if name == "hallucinate":
+            _, sd = mean_and_sd(gram, chosen, filled, NOISE)
+        means.append(mean[len(POINTS) :])
+        deviations.append(np.sqrt(sd[len(POINTS) :] ** 2 + left_out))
+    return np.stack(means), np.stack(deviations)
+
+
+@pytest.mark.full(but=("hallucinate exact",))
+@pytest.mark.parametrize(("name", "form"), CASES, ids=map(" ".join, CASES))
+def test_beliefs_on_a_box_are_those_of_dense_solves_at_its_pool_and_elsewhere(name: str, form: str) -> None:
+    with jax.enable_x64(True):
+        pool, here, there, draws = jax.tree.map(np.asarray, played(name, model(form).without_kernels(), POINTS, VALUES, DUE))
+    assert np.allclose(pool[8:][: len(POINTS)], POINTS)
+    for at, belief in ((pool, here), (ELSEWHERE, there)):
+        for found, want in zip((belief.mean, belief.sd), expected(name, at, form), strict=True):
+            assert np.allclose(found, want, atol=1e-9), "dense solve"
+        if name == "censor":  # by which its widths are set
+            assert np.allclose(belief.recent, expected(name, POINTS[-WINDOW:], form)[1].sum(1), atol=1e-9)
+    assert np.allclose(*draws, atol=1e-9), "one function for one key"
+    assert draws[0].std() > 0.1
+
+
+MISSING = np.where(np.arange(2 * len(VALUES)).reshape(-1, 2) % 5 == 3, np.nan, VALUES)  # of both outputs, at different points
+
+
+@functools.partial(jax.jit, static_argnames=("name", "at_once"))
+def taught(name: str, at_once: bool, model: Any, points: Any, values: Any, count: Any) -> Any:
+    """What the learner believes of ``count`` values that it takes in at once or one after the other, and once one more has arrived."""
+    learner = BOX_POLICIES[name].bind(model, separate_outputs=True, capacity=CAPACITY, axis=None)
+    indices = model.domain.size + jnp.arange(len(points), dtype=jnp.int32)
+
+    def one(row: Any, posterior: Any) -> Any:
+        index, posterior = learner.place(posterior, points[row])
+        return learner.condition(posterior, index, values[row])
+
+    posterior = learner.conditioned(indices, points, values, count) if at_once else jax.lax.fori_loop(0, count, one, learner.init())
+    index, later = learner.place(posterior, points[0] + 0.1)
+    t, now = jnp.int32(1), jnp.ones(2, jnp.int32)
+    pending = feedback.Pending.empty(CAPACITY, 2, values.dtype).push(t, index, jnp.asarray([1.0, -1.0]), now, jnp.int32(ROUNDS))
+    later = learner.learn(later, pending.arriving(t, index, jnp.asarray([1.0, -1.0]), now))
+    key, scale = jax.random.key(1), jnp.asarray([1.0, 0.5])
+    return [
+        (
+            learner.pool(belief),
+            learner.predict(belief),
+            learner.predict_at(belief, jnp.asarray(ELSEWHERE)),
+            learner.draw(belief, key, scale),
+        )
+        for belief in (posterior, later)
+    ]
+
+
+@pytest.mark.full(but=("hallucinate exact",))
+@pytest.mark.parametrize(("name", "form"), CASES, ids=map(" ".join, CASES))
+def test_many_values_at_once_are_believed_as_one_after_the_other(name: str, form: str) -> None:
+    """Also where some are missing, fewer than there is room for are there, and one more arrives later."""
+    count = len(POINTS) - 1
+    with jax.enable_x64(True):
+        given = model(form).without_kernels(), POINTS, MISSING, np.int32(count)
+        at_once, in_turn = (jax.tree.map(np.asarray, taught(name, how, *given)) for how in (True, False))
+    jax.tree.map(functools.partial(np.testing.assert_allclose, atol=1e-10), at_once, in_turn)
+    if form == "exact":
+        points = np.concatenate([POINTS[:count], ELSEWHERE])
+        gram, told = matern52(points, points, LENGTH_SCALE), MISSING[:count]
+        for j, values in enumerate(told.T):
+            there, filled = np.flatnonzero(~np.isnan(values)), np.nan_to_num(values, nan=MINIMUM)
+            of_mean = there if name != "censor" else np.arange(count)
+            of_sd = there if name == "wait" else np.arange(count)
+            mean, _ = mean_and_sd(gram, of_mean, filled[of_mean], NOISE, MEANS[j], slice(count, None))
+            _, sd = mean_and_sd(gram, of_sd, filled[of_sd], NOISE, MEANS[j], slice(count, None))
+            np.testing.assert_allclose(at_once[0][2].mean[j], mean, atol=1e-9)
+            np.testing.assert_allclose(at_once[0][2].sd[j], sd, atol=1e-9)

@@ -1,4 +1,9 @@
-"""Facts of the fixed problems: CONFIG's P1 to P6, data rate allocation, queueing with full information."""
+"""Fixed problems, the sine and tables, and problems whose runs fail in a region."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +11,10 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import canonicalise, kernels, problems
+import jaxbandit as jb
+from jaxbandit import InvalidArgument, canonicalise, delays, domains, kernels, problems
+from jaxbandit.results import metrics
+from jaxbandit.surrogates import arithmetic
 
 P_FACTS = {
     "P1": (0.287, 0.560),
@@ -154,3 +162,257 @@ def test_full_information_runs_in_simulate():
 
 def test_an_overloaded_queue_is_infeasible():
     assert np.isnan(float(problems.optimum(problems.queueing(5, arrival_rate=11.0)).value))
+
+
+@pytest.mark.parametrize("x64", [False, True])
+@pytest.mark.parametrize(("points", "want"), [(30, -0.4493), (50, -0.3487), (100, -0.2728)])
+def test_sine_optimum_on_grids(points, want, x64):
+    problem = problems.sine(points)
+    with jax.enable_x64(x64):
+        best = problems.optimum(problem)
+        value, index = float(best.value), int(best.index)
+    assert value == pytest.approx(want, abs=5e-5)  # four decimals are published
+    means = problem.means
+    feasible = np.flatnonzero(means[1] <= 0)
+    assert index in feasible
+    assert value == pytest.approx(means[0][feasible].max(), abs=1e-6)  # float32
+
+
+def test_sine_continuum_optimum():
+    assert abs(problems.CONTINUUM_OPTIMUM + 0.25324) < 5e-6
+    np.testing.assert_allclose(problems.CONTINUUM_POINT, (4.7124, 1.2532), atol=5e-5)
+    # A search of the whole square, refined twice around the best feasible point, finds it from below.
+    low, high, best = np.zeros(2), np.full(2, 6.0), None
+    for _ in range(3):
+        x1, x2 = np.meshgrid(*[np.linspace(a, b, 601) for a, b in zip(low, high, strict=True)], indexing="ij")
+        reward = np.where(np.sin(x1) * np.sin(x2) + 0.95 <= 0, -np.sin(x1) - x2, -np.inf)
+        at = np.unravel_index(np.argmax(reward), reward.shape)
+        best, centre, width = reward[at], np.array([x1[at], x2[at]]), 10 * (high - low) / 600
+        low, high = centre - width, centre + width
+    assert best <= problems.CONTINUUM_OPTIMUM + 1e-12
+    # The last grid's spacing is 6 / 600 / 30^2 = 1.1e-5, along which f changes with slope 1.
+    assert best == pytest.approx(problems.CONTINUUM_OPTIMUM, abs=2.5e-5)
+    np.testing.assert_allclose(centre, problems.CONTINUUM_POINT, atol=5e-3)  # f is flat in x1, of second order there
+
+
+def test_sine_feasible_region():
+    with jax.enable_x64(True):
+        fine = problems.optimum(problems.sine(600))
+        coarse = problems.optimum(problems.sine(50))
+    # The boundary's length of 8 leaves 8 / 0.01 of 360,000 cells undecided, half of them wrong by chance: some 0.01%.
+    assert 100 * float(fine.feasible_fraction) == pytest.approx(1.77, abs=0.02)
+    for best in (fine, coarse):
+        assert 0 < float(best.slater_slack) <= 0.05 + 1e-15
+    assert float(fine.slater_slack) == pytest.approx(0.05, abs=1e-4)  # the grid misses the deepest point by half of 0.01
+    assert float(fine.unconstrained_value) == pytest.approx(1.0, abs=1e-4)  # sin x1 = -1 at x2 = 0
+
+
+def test_sine_has_a_trap_in_its_second_island():
+    problem = problems.sine(200)
+    points, (reward, cost) = problem.domain.points, problem.means
+    island = (cost <= 0) & (points[:, 1] > 3)
+    assert np.all(points[island, 0] < 3) and island.sum() > 0
+    # The paper's f = -5.395 at the island's edge x2 = 2 pi - asin(0.95) - ..., that is -1 - (pi + asin 0.95); spacing 0.03.
+    assert reward[island].max() == pytest.approx(-1 - (np.pi + np.arcsin(0.95)), abs=0.03)
+
+
+def test_sine_tables_are_the_formulas():
+    problem = problems.sine(7, noise_variance=[0.01, 0.02])
+    x1, x2 = problem.domain.points[:, 0], problem.domain.points[:, 1]
+    np.testing.assert_allclose(problem.means, [-np.sin(x1) - x2, np.sin(x1) * np.sin(x2) + 0.95], rtol=1e-15, atol=1e-15)
+    assert (problem.outputs, problem.constraints, problem.name) == (2, 1, "sine")
+    np.testing.assert_array_equal(problem.noise.variance, [0.01, 0.02])
+    np.testing.assert_array_equal(problem.domain.points[[0, -1]], [[0.0, 0.0], [6.0, 6.0]])
+
+
+def test_functions_give_the_same_problem_as_tables():
+    domain = domains.grid([0.0, 0.0], [6.0, 6.0], [4, 5])
+    noise = problems.Gaussian(variance=0.3)
+    functions = problems.from_functions(
+        domain,
+        lambda x: -jnp.sin(x[0]) - x[1],
+        [lambda x: jnp.sin(x[0]) * jnp.sin(x[1]) + 0.95, lambda x: jnp.sum(x) - 7.0],
+        noise=noise,
+        name="mine",
+    )
+    x1, x2 = domain.points.T
+    tables = problems.from_tables(domain, -np.sin(x1) - x2, [np.sin(x1) * np.sin(x2) + 0.95, x1 + x2 - 7.0], noise=noise, name="mine")
+    assert functions.means.dtype == tables.means.dtype == np.float64
+    np.testing.assert_allclose(functions.means, tables.means, rtol=1e-14, atol=1e-14)  # sines of two libraries, in float64
+    assert jax.tree.structure(functions) == jax.tree.structure(tables)
+    assert (functions.outputs, functions.name, functions.noise) == (3, "mine", noise)
+
+
+def test_one_constraint_may_be_given_flat():
+    domain = domains.arms(3)
+    flat = problems.from_tables(domain, [1.0, 2.0, 3.0], [0.0, 1.0, -1.0])
+    np.testing.assert_array_equal(flat.means, problems.from_tables(domain, [1.0, 2.0, 3.0], [[0.0, 1.0, -1.0]]).means)
+
+
+def test_optimum_enumerates():
+    problem = problems.from_tables(
+        domains.arms(5), [9.0, 3.0, 5.0, 5.0, 1.0], [[1.0, -1.0, 0.0, -2.0, -9.0], [-1.0, -3.0, -0.5, 0.25, -9.0]]
+    )
+    best = problems.optimum(problem)
+    assert (float(best.value), int(best.index), float(best.unconstrained_value)) == (5.0, 2, 9.0)
+    assert float(best.feasible_fraction) == pytest.approx(3 / 5)
+    assert float(best.slater_slack) == 9.0  # at the last arm, min(9, 9)
+    with_tie = problems.from_tables(domains.arms(3), [2.0, 2.0, 2.0], [1.0, 0.0, -1.0])
+    assert int(problems.optimum(with_tie).index) == 1
+
+
+def test_optimum_without_feasible_points_or_constraints():
+    impossible = problems.optimum(problems.from_tables(domains.arms(2), [1.0, 2.0], [0.5, 0.25]))
+    assert np.isnan(impossible.value) and float(impossible.feasible_fraction) == 0 and float(impossible.slater_slack) == -0.25
+    free = problems.optimum(problems.from_tables(domains.arms(2), [1.0, 2.0], np.zeros((0, 2))))
+    assert float(free.value) == 2.0 and float(free.feasible_fraction) == 1 and float(free.slater_slack) == np.inf
+
+
+def test_optimum_under_vmap_takes_an_instance_per_trial():
+    domain = domains.arms(3)
+    means = jnp.asarray([[[1.0, 2.0, 3.0], [-1.0, -1.0, 1.0]], [[3.0, 2.0, 1.0], [1.0, 1.0, 1.0]]])
+    best = jax.vmap(lambda table: problems.optimum(problems.Problem(domain=domain, means=table)))(means)
+    np.testing.assert_array_equal(best.value, [2.0, np.nan])
+    np.testing.assert_array_equal(best.index[0], 1)
+
+
+def test_observations_are_means_plus_noise():
+    problem = problems.sine(5)
+    drawn = problem.draw(jax.random.key(3))
+    for index in (0, 7, 24):
+        noise = np.asarray(problem.observe(jnp.int32(index), drawn)) - problem.means[:, index].astype(np.float32)
+        np.testing.assert_allclose(noise, drawn, atol=2e-6)  # float32 near 6
+    quiet = jaxbandit.replace(problem, noise=problems.Noiseless())
+    np.testing.assert_array_equal(quiet.observe(jnp.int32(7), quiet.draw(jax.random.key(3))), problem.means[:, 7].astype(np.float32))
+
+
+def test_tables_of_no_constraints():
+    free = problems.from_tables(domains.arms(3), [0.0, 2.0, 1.0], [])
+    assert free.constraints == 0 and np.array_equal(free.means, [[0, 2, 1]])
+    with pytest.raises(InvalidArgument, match=r"constraints: expected shape \[\*, 3\]"):
+        problems.from_tables(domains.arms(3), [0.0, 2.0, 1.0], [[], []])
+
+
+@pytest.mark.parametrize("noise", [problems.Gaussian(variance=0.05), problems.Noiseless()])
+def test_a_model_has_a_kernel_for_each_output_where_several_are_given(noise):
+    problem = problems.from_tables(domains.grid([0.0], [1.0], 5), np.ones(5), [np.ones(5)], noise=noise)
+    both = [kernels.Matern52(length_scale=0.3), 2.0 * kernels.Matern52(length_scale=0.5)]
+    model = problem.model(both)
+    variances = 0.05 * np.ones(2) if np.all(noise.variances(2)) else 1e-6 * np.array([1, 2])
+    np.testing.assert_allclose(model.noise_variance, variances, rtol=1e-6)
+    with arithmetic([model.precision]):
+        np.testing.assert_allclose(model.predict(model.init()).sd[:, 0], np.sqrt([1, 2]), rtol=1e-3)
+
+
+def test_a_problem_whose_means_nobody_knows_says_what_runs_it():
+    @jaxbandit.pytree
+    class Unknown(problems.AbstractProblem):
+        domain: domains.Domain
+        noise: problems.Noise = problems.Gaussian(variance=0.05)
+        name = "unknown"
+        constraints = 0
+
+    with pytest.raises(jaxbandit.InvalidArgument, match=r"Unknown\.means: must be the table .*jaxbandit.optimise or a Session"):
+        Unknown(domain=domains.grid([0.0], [1.0], 5))
+
+
+HORIZON = 14
+KERNEL = kernels.SquaredExponential(length_scale=0.3)
+GRID = domains.grid([0.0, 0.0], [1.0, 1.0], 7)
+BOX = domains.box({"x": (0.0, 1.0), "y": (0.0, 1.0)})
+NOISE: dict[str, Any] = {"noise_variance": 0.01}
+
+
+def crashes(x: Any) -> Any:
+    return x[0] > 0.55
+
+
+def on_grid(there: float) -> problems.Problem:
+    """A problem whose functions have another value in the region."""
+    means = np.stack([np.sin(5 * GRID.points[:, 0]), 0.3 - GRID.points[:, 1]])
+    means[:, np.asarray(GRID.points)[:, 0] > 0.55] += there
+    return problems.from_tables(GRID, means[0], means[1:], **NOISE)
+
+
+def on_box(there: float) -> problems.BoxProblem:
+    """The same on a box."""
+    functions = [lambda x: jnp.sin(5 * x[0]), lambda x: 0.3 - x[1]]
+    moved = [lambda x, own=own: own(x) + jnp.where(crashes(x), there, 0.0) for own in functions]
+    return problems.on_box(BOX, moved[0], moved[1:], best=(1.0, (np.pi / 10, 0.5)), **NOISE)
+
+
+def run(problem: Any, **options: Any) -> jb.Trajectory:
+    model = problem.model(KERNEL, prior_mean=[0.0, 0.0, -1.0], noise_variance=[0.01, 0.01, 0.01])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return jb.simulate(problem, options.pop("algorithm", jb.Cei()), model, horizon=HORIZON, trials=3, key=2, **options)
+
+
+@pytest.mark.parametrize("make", [on_grid, on_box], ids=["grid", "box"])
+@pytest.mark.parametrize("initial", [jb.InitialDesign(), jb.InitialDesign(random=5)], ids=["no design", "design"])
+def test_values_of_failed_runs_have_no_consequence(make: Any, initial: jb.InitialDesign) -> None:
+    """With other values in the region the same points are chosen, of which some fail; each failure is counted."""
+    first, other = (run(problems.with_failures(make(there), crashes), initial=initial) for there in (0.0, -0.7))
+    chosen = first.indices if make is on_grid else first.points
+    assert np.array_equal(chosen, other.indices if make is on_grid else other.points)
+    points = np.asarray(GRID.points)[np.asarray(chosen)] if make is on_grid else np.asarray(chosen)
+    failed = points[..., 0] > 0.55
+    assert failed.any() and not failed.all()
+    assert np.array_equal(np.asarray(first.arrivals)[..., 0] >= delays.NEVER, failed)
+    assert np.array_equal(np.asarray(first.arrivals)[..., 2] < delays.NEVER, np.ones_like(failed))
+    problem = problems.with_failures(make(0.0), crashes)
+    assert np.array_equal(metrics.failures(problem, chosen), np.cumsum(failed, axis=-1))
+    unlike = run(make_plain(make), initial=initial)
+    assert not np.array_equal(chosen, unlike.indices if make is on_grid else unlike.points)
+
+
+def make_plain(make: Any) -> Any:
+    """The problem with failures whose values arrive all the same."""
+    return jb.replace(problems.with_failures(make(-0.7), crashes), delay=delays.NoDelay())
+
+
+def test_failures_are_rarer_where_they_are_learnt() -> None:
+    problem = problems.with_failures(on_grid(0.0), np.asarray(GRID.points)[:, 0] > 0.55)
+    assert np.array_equal(problem.means, problems.with_failures(on_grid(0.0), crashes).means)
+    assert float(problem.optimum().value) == pytest.approx(np.max(np.sin(5 * GRID.points[GRID.points[:, 0] <= 0.55, 0])))
+    learnt = metrics.failures(problem, run(problem).indices)[:, -1]
+    luck = metrics.failures(problem, run(problem, algorithm=jb.RandomSearch()).indices)[:, -1]
+    assert np.mean(learnt) < np.mean(luck)
+
+
+def test_failures_come_with_delays() -> None:
+    late = problems.with_failures(jb.replace(on_grid(0.0), delay=delays.Constant(rounds=2)), crashes)
+    arrivals, failed = np.asarray(run(late).arrivals), None
+    failed = arrivals[..., 0] >= delays.NEVER
+    assert failed.any() and np.array_equal(arrivals[..., 2], np.broadcast_to(np.arange(1, HORIZON + 1) + 2, failed.shape))
+    problem = problems.with_failures(on_grid(0.0), crashes)
+    assert np.asarray(run(problem, delay=delays.Failing(delay=delays.Constant(rounds=1))).arrivals)[0, 0, 2] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((on_grid, True), "region: must be a function of"),
+        ((on_grid, [True, False]), "region"),
+        ((on_grid, np.ones(GRID.size, bool)), "region: must leave points where runs do not fail, got all"),
+        ((on_grid, lambda x: x[9]), "region"),
+        ((on_box, np.ones(3, bool)), "region: must be a function of a point on a box"),
+        ((on_box, lambda x: float(x[0]) > 0.5), "region: must be a function of one point"),
+    ],
+)
+def test_what_is_no_region_is_refused(arguments: Any, words: str) -> None:
+    make, region = arguments
+    with pytest.raises(InvalidArgument, match=rf"^{words}"):
+        problems.with_failures(make(0.0), region)
+
+
+def test_what_does_not_go_with_failures_is_refused() -> None:
+    problem = problems.with_failures(on_grid(0.0), crashes)
+    with pytest.raises(InvalidArgument, match=r"^problem: "):
+        problems.with_failures(problems.sine, crashes)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match=r"^best: is for problems on a box"):
+        problems.with_failures(on_grid(0.0), crashes, best=(1.0, (0.0, 0.0)))
+    with pytest.raises(InvalidArgument, match=r"^delay: runs of this problem may fail; give delays.Failing"):
+        run(problem, delay=delays.NoDelay())
+    with pytest.raises(InvalidArgument, match=r"^problem: must be one of problems.with_failures"):
+        metrics.failures(on_grid(0.0), np.zeros((2,), int))

@@ -1,13 +1,24 @@
-"""Random families: distinct and repeatable under ``vmap``, the right distribution, rejection and its cap, bad inputs."""
+"""Random families of problems, on grids, in the interpolants' plane and on boxes, against NumPy and SciPy."""
 
+from __future__ import annotations
+
+import functools
 from functools import partial
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.optimize import minimize
 
 import jaxbandit
-from jaxbandit import InvalidArgument, canonicalise, domains, kernels, problems, replace
+import jaxbandit as jb
+from jaxbandit import InvalidArgument, canonicalise, delays, domains, kernels, problems, replace
+from jaxbandit.core.keys import Stream, stream_key, trial_key
+from jaxbandit.numerics.ascent import to_edge
+from jaxbandit.problems.drawn import SEARCH
 from jaxbandit.problems.families import gram
 from tests.support.unchecked import changed
 
@@ -209,3 +220,228 @@ def test_instances_drawn_in_one_program_leave_their_domain_as_it_is():
     model = jaxbandit.surrogate(domain, kernel, noise_variance=0.05, precision="float64")
     options = {"horizon": 2, "key": jax.random.key(0), "block": 1, "record": "indices"}
     assert int(np.asarray(jaxbandit.simulate(family, jaxbandit.Rpol(), model, **options).status)[0]) == 0
+
+
+def keys(count, seed=0):
+    return jax.random.split(jax.random.key(seed), count)
+
+
+# -- rkhs_2d --------------------------------------------------------------------------------------------------------------------------
+
+
+def interpolant(points, length, where, weights):
+    """``f`` on ``points [M, 2]``, its values at the centres and its norm, in float64: NumPy's own way, by a Cholesky factor."""
+    gap = points[:, None] - points[None]
+    k = np.exp(-np.sum(gap**2, axis=2) / (2 * length**2))
+    lower = np.linalg.cholesky(k[np.ix_(where, where)])
+    return k[:, where] @ solve_triangular(lower, weights, trans=1, lower=True), lower @ weights, np.linalg.norm(weights)
+
+
+@pytest.mark.parametrize(("variant", "length"), [("f1", 0.8), ("f2", 1.0)])
+def test_a_fixed_function_is_the_interpolant_of_its_draws(variant, length):
+    problem = problems.rkhs_2d(variant, 15, seed=4, centres=60)
+    points = np.asarray(problem.domain.points)
+    np.testing.assert_array_equal(points[[0, -1]], [[0.0, 0.0], [10.0, 10.0]])
+    rng = np.random.default_rng(4)
+    where, weights = rng.choice(225, 60, replace=False), rng.standard_normal(60)
+    values, at_centres, norm = interpolant(points, length, where, weights)
+    assert problem.means.shape == (1, 225) and problem.means.dtype == np.float64
+    np.testing.assert_allclose(problem.means[0], values, atol=1e-8)
+    np.testing.assert_allclose(problem.means[0, where], at_centres, atol=1e-8)
+    assert problem.norm == pytest.approx(norm, rel=1e-10)
+    assert (problem.name, problem.constraints, problem.noise.variance) == (f"rkhs_2d-{variant}", 0, pytest.approx(4e-4))
+    assert problem.delay == delays.Poisson(mean=50.0)
+    problem.validate()
+    assert float(problems.optimum(problem).value) == pytest.approx(values.max(), rel=1e-6)
+
+
+def test_the_norm_is_that_of_the_reproducing_kernel():
+    """The least norm of a function through all values of a small, well-conditioned grid is ``sqrt(f^T K^{-1} f)``."""
+    kernel = kernels.SquaredExponential(length_scale=1.5)
+    problem = problems.rkhs_2d(points_per_axis=6, centres=20, kernel=kernel)
+    gap = problem.domain.points[:, None] - problem.domain.points[None]
+    factor = cho_factor(np.exp(-np.sum(gap**2, axis=2) / 4.5))
+    assert problem.norm == pytest.approx(np.sqrt(problem.means[0] @ cho_solve(factor, problem.means[0])), rel=1e-6)
+
+
+def test_a_fixed_function_is_the_same_in_both_floating_types():
+    small = [problems.rkhs_2d("f2", 10, side=5.0, seed=1, centres=50)]
+    with jax.enable_x64(True):
+        small.append(problems.rkhs_2d("f2", 10, side=5.0, seed=1, centres=50))
+    np.testing.assert_array_equal(small[0].means, small[1].means)
+    other = problems.rkhs_2d("f2", 10, side=5.0, seed=2, centres=50)
+    assert np.abs(other.means - small[0].means).max() > 0.1 and small[0].domain.points.max() == 5
+
+
+def test_the_shift_takes_the_least_value_off_and_nothing_else():
+    plain, shifted = (problems.rkhs_2d(points_per_axis=8, centres=30, shift_to_zero=flag) for flag in (False, True))
+    assert shifted.means.min() == 0 and shifted.norm == plain.norm
+    np.testing.assert_allclose(shifted.means, plain.means - plain.means.min(), atol=1e-12)
+    many = jax.jit(jax.vmap(problems.rkhs_2d_draws(points_per_axis=8, centres=30, shift_to_zero=True).sample))(keys(5))
+    np.testing.assert_array_equal(np.asarray(many.means).min((1, 2)), 0)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("side", "points_per_axis", "centres"), [(10.0, 12, 50), (5.0, 20, 100)])
+def test_instances_against_numpy(side, points_per_axis, centres):
+    """Check it in float32, to its precision, also where the centres' kernel matrix is ill-conditioned."""
+    family = problems.rkhs_2d_draws("f1", points_per_axis, side=side, centres=centres)
+    points = np.asarray(family.domain.points)
+
+    def drawn(key):
+        instance, (where_key, weight_key) = canonicalise(family).sample(key), jax.random.split(key)
+        where = jax.random.choice(where_key, len(points), (centres,), replace=False)
+        return instance.means[0], instance.norm, where, jax.random.normal(weight_key, (centres,), instance.means.dtype)
+
+    for means, norm, where, weights in zip(*map(np.asarray, jax.jit(jax.vmap(drawn))(keys(3))), strict=True):
+        assert len(set(where)) == centres
+        values, _, own_norm = interpolant(points, 0.8, where, weights.astype(np.float64))
+        np.testing.assert_allclose(means, values, atol=1e-5)
+        assert float(norm) == pytest.approx(own_norm, rel=1e-5)
+
+
+@pytest.mark.full
+def test_instances_are_distinct_and_their_squared_norms_chi_squared():
+    family = problems.rkhs_2d_draws("f2", 15)
+    many = jax.jit(jax.vmap(family.sample))(keys(400))
+    means, squares = np.asarray(many.means, np.float64), np.asarray(many.norm, np.float64) ** 2
+    assert means.shape == (400, 1, 225) and np.all(np.isfinite(means)) and len(np.unique(means[:, 0, 7])) == 400
+    assert abs(squares.mean() - 100) < 5 * np.sqrt(200 / 400)
+    assert abs(squares.var() / 200 - 1) < 5 * np.sqrt((2 + 12 / 100) / 400)  # the fourth moment of a chi-squared
+    assert np.all(np.abs(means.mean(0)) < 5 / np.sqrt(400))  # variance at most k(x, x) = 1
+    assert 0.5 < means.var() < 1
+
+
+def test_a_domain_with_fewer_directions_than_centres():
+    family = problems.rkhs_2d_draws("f2", 6, side=0.5, centres=36)
+    instance = jax.jit(family.sample)(jax.random.key(0))
+    assert np.shape(family.root)[1] < 36 and np.all(np.isfinite(instance.means)) and 0 < float(instance.norm) < 9
+
+
+BOX = domains.box({"a": (0.0, 2.0), "b": (-1.0, 1.0)}, candidates=16, starts=2, steps=3)
+FAMILY = problems.gp_draws(domain=BOX, kernel=kernels.Matern52(length_scale=0.3), constraints=2)
+
+
+@functools.cache
+def box_instances() -> Any:
+    """Instances that several tests look at, from one program: of 6 keys, and of the first 3 trials of a run with key 2."""
+
+    @jax.jit
+    def sampled(family: problems.AbstractProblem) -> Any:
+        trials = jax.vmap(lambda trial: stream_key(trial_key(jax.random.key(2), trial), Stream.PROBLEM))(jnp.arange(3))
+        return jax.vmap(family.sample)(jnp.concatenate([jax.random.split(jax.random.key(0), 6), trials]))
+
+    return jax.tree.map(np.asarray, sampled(canonicalise(FAMILY)))
+
+
+def functions(waves: Any, trial: int) -> Any:
+    """The means ``[3, ...]`` of an instance at points of the unit cube, and their gradients at one, in float64."""
+    frequencies, phases, sizes = (np.asarray(part, np.float64)[trial] for part in jax.tree.leaves(waves))
+
+    def turns(unit: np.ndarray) -> np.ndarray:
+        return np.asarray(2 * np.pi * (np.einsum("kfd,...d->k...f", frequencies, unit) + phases.reshape(3, *[1] * (unit.ndim - 1), -1)))
+
+    def values(unit: np.ndarray) -> np.ndarray:
+        return np.asarray(np.einsum("k...f,kf->k...", np.cos(turns(unit)), sizes))
+
+    def slopes(unit: np.ndarray) -> np.ndarray:
+        return np.asarray(-2 * np.pi * np.einsum("kf,kf,kfd->kd", np.sin(turns(unit)), sizes, frequencies))
+
+    return values, slopes
+
+
+def climbed(values: Any, slopes: Any, start: np.ndarray) -> np.ndarray:
+    limits = {"type": "ineq", "fun": lambda x: -values(x)[1:], "jac": lambda x: -slopes(x)[1:]}
+    given = {"jac": lambda x: -slopes(x)[0], "bounds": [(0, 1)] * len(start), "constraints": limits}
+    return np.clip(minimize(lambda x: -values(x)[0], start, **given).x, 0, 1)
+
+
+@pytest.mark.full
+def test_the_best_feasible_point_is_that_of_scipy_from_many_starts() -> None:
+    """Short of it by at most 1e-3, where deviations are 1: 2e-4 is the most of 32 draws, and constraints are to hold by 1e-5.
+
+    Its gradient is below .1 but where a corner of constraints is met to 1e-5 only.
+    """
+    many = jax.tree.map(lambda leaf: leaf[:6], box_instances())
+    for trial in range(6):
+        values, slopes = functions(many.waves, trial)
+        unit = np.random.default_rng(trial).uniform(size=(1000, 2))
+        table = values(unit)
+        order = np.argsort(-(table[0] - 5 * np.sum(np.maximum(table[1:], 0), axis=0)))[:100:10]
+        best, found = jax.tree.map(lambda leaf, trial=trial: leaf[trial].astype(np.float64), many.best), []
+        for start in [*unit[order], np.asarray(BOX.to_unit(best.point))]:
+            reached = values(climbed(values, slopes, start))
+            found += [reached[0]] if np.all(reached[1:] <= 1e-7) else []
+        assert max(found) - 1e-3 < best.value < max(found) + 1e-5
+        at_best = np.asarray(values(np.asarray(BOX.to_unit(best.point))))
+        np.testing.assert_allclose(at_best[0], best.value, atol=1e-5)
+        assert np.all(at_best[1:] <= 1e-6)
+        np.testing.assert_allclose(np.asarray(many.means)[trial], values(np.asarray(BOX.to_unit(BOX.points))), atol=2e-5)
+    assert np.median(many.best.gradient) < 0.05 and np.nanmin(many.best.gap) >= 0
+
+
+def test_points_beyond_two_constraints_reach_their_corner() -> None:
+    """Of edges whose normals are 105 degrees apart, each step to one of which leads away from the other."""
+    turn, corner, away = np.deg2rad(105), np.array([0.4, 0.5]), np.array([[0.05, 0.2], [0.2, 0.05], [0.1, 0.1]])
+    normals = np.array([[1.0, 0.0], [np.cos(turn), np.sin(turn)]])
+    points = corner + away @ np.linalg.inv(normals).T  # beyond the edges by as much
+
+    def worst(x: jax.Array) -> jax.Array:
+        return jnp.max((x - corner[None].astype(np.float32)) @ normals.T.astype(np.float32), axis=1)
+
+    reached = jax.jit(lambda points: to_edge(worst, points, SEARCH.to_corner))(points.astype(np.float32))
+    assert np.all((np.asarray(reached, np.float64) - corner) @ normals.T <= 1e-7)
+    assert np.allclose(reached, corner, atol=1e-4)
+
+
+@pytest.mark.full
+def test_draws_have_the_covariance_of_the_kernel() -> None:
+    """Means of products over 400 draws, within 5 of their standard errors."""
+    # Nobody looks at optima here, nor whether any point is feasible: 192 of 4,112 points, in one attempt.
+    family = jb.replace(FAMILY, looked_at=FAMILY.looked_at[:192], constraint_count=1, attempts=1)
+    draw = jax.jit(lambda keys: jax.vmap(family.sample)(keys).means)
+    reward = np.asarray(draw(jax.random.split(jax.random.key(1), 400)), np.float64)[:, 0]
+    unit = np.asarray(BOX.to_unit(BOX.points))
+    distance = np.sqrt(5 * np.sum((unit[:, None] - unit[None]) ** 2, axis=-1)) / 0.3
+    expected = (1 + distance + distance**2 / 3) * np.exp(-distance)
+    products = reward[:, :, None] * reward[:, None]
+    assert np.all(np.abs(products.mean(0) - expected) < 5 * products.std(0) / np.sqrt(400))
+
+
+@pytest.mark.full
+def test_runs_have_instances_of_their_own_and_the_same_bits_beside_others() -> None:
+    """In whatever company: on a CPU trials on a box are played one after the other, by one program for as many."""
+    options: dict[str, Any] = {"horizon": 4, "key": jax.random.key(2)}
+    model = FAMILY.model(noise_variance=0.01, precision="float32")  # for draws differ between precisions
+    several, others = (jb.simulate(FAMILY, jb.RandomSearch(), model, trials=trials, **options) for trials in (3, [2, 5, 9]))
+    np.testing.assert_array_equal(several.points[2], others.points[0])
+    np.testing.assert_array_equal(several.values[2], others.values[0])
+    assert len(np.unique(np.asarray(several.values)[:, 0, 0])) == 3
+    own, points = jax.tree.map(lambda leaf: leaf[6:], box_instances()), np.asarray(several.points)
+    means = np.stack([functions(own.waves, trial)[0](BOX.to_unit(points[trial])) for trial in range(3)], axis=2)  # [3, 4, 3]
+    np.testing.assert_allclose(several.values, means.T, atol=0.25)  # noise has a deviation of 0.05, functions of 1
+    gaps = own.best.value[:3, None] - means[0].T
+    assert several.summary().rows[0]["R/t"] == pytest.approx(np.mean(gaps), abs=1e-4)
+
+
+def test_an_infeasible_family_and_what_is_refused() -> None:
+    family = problems.gp_draws_infeasible("code", domain=domains.box({"x": (-10.0, 10.0)}, candidates=8))
+    assert isinstance(family, problems.families.BoxDraws) and family.slack == 0.1
+    np.testing.assert_allclose(family.model().kernels[0].kernel.length_scale, [0.05])
+    np.testing.assert_allclose(family.looked_at[family.start], [0.5])
+    curved = domains.box({"x": domains.log(1.0, 2.0)}, candidates=8)
+    for make, words in (
+        (lambda: problems.gp_draws(domain=curved), "kernel: must be given on a box with sides that are not linear"),
+        (lambda: problems.gp_draws(domain=curved, kernel=kernels.RationalQuadratic()), "kernel: RationalQuadratic has no draws on a box"),
+        (lambda: problems.gp_draws(domain=BOX, noise=problems.PerPoint(model=problems.Gaussian())), r"BoxDraws\.noise: PerPoint has a"),
+        (lambda: problems.full_information(FAMILY), r"FullInformation\.domain"),
+    ):
+        with pytest.raises(InvalidArgument, match=f"^{words}"):
+            make()
+
+
+@pytest.mark.full
+def test_infeasible_instances_are_shifted_from_the_least_value_of_the_box() -> None:
+    instance = problems.gp_draws_infeasible(domain=domains.box({"x": (-5.0, 5.0)}, candidates=16)).sample(jax.random.key(0))
+    means = np.asarray(instance.means_of(np.linspace(-5, 5, 5001)[:, None]))
+    assert np.isnan(instance.best.value) and means[1].min() == pytest.approx(0.1, abs=1e-4)

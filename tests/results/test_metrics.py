@@ -1,4 +1,4 @@
-"""Measures of a run against plain loops over rounds."""
+"""Measures of runs against NumPy."""
 
 import itertools
 

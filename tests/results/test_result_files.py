@@ -1,10 +1,11 @@
-"""Results on disk: NetCDF and Zarr hold the same, can be run again and reported on, and are written whole or not at all."""
+"""Files of results: what they hold, on boxes too, and that damaged ones are refused in one line."""
 
 from __future__ import annotations
 
 import functools
 import gc
 import importlib.util
+import json
 import os
 import random
 import shutil
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import jax
 import numpy as np
 import pytest
 import xarray as xr
@@ -21,12 +23,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxbandit
-from jaxbandit import InvalidArgument
+import jaxbandit as jb
+from jaxbandit import InitialDesign, InvalidArgument, RandomSearch
 from jaxbandit.cli import main
+from jaxbandit.report import html
 from jaxbandit.results import files
 from jaxbandit.results.files import seal_of
 from jaxbandit.study import CannotWrite, Model, Study, grid, read_results, rerun, run_study, sweeps_without_effect, write_results
-from tests.support.small_study import ONE_BLOCK, assert_same, one_block, written
+from tests.support import box_runs, synthetic_results
+from tests.support.small_study import ONE_BLOCK, assert_same, in_python, one_block, written
 from tests.support.synthetic_results import results, swept
 
 ONLY_REPORT = ["--report", "--no-figure"]
@@ -267,3 +272,137 @@ def test_a_study_whose_penalty_never_binds_says_so() -> None:
     runs = grid(problems={"safe": problem}, algorithms={"rpol": jaxbandit.Rpol()}, sweeps=sweeps, model=model, horizon=6)
     [line] = sweeps_without_effect(run_study(Study("safe", runs=runs, trials=2, horizon=6, metrics=("regret", "reward"))))
     assert line.startswith("penalty_growth changed no number in any trial of ") and line.endswith("(and of 1 more such groups)")
+
+
+def test_a_run_is_labelled_with_points_and_measured_by_them() -> None:
+    problem, initial = box_runs.valley(), jb.InitialDesign(random=2, counted=True)
+    run = jb.simulate(problem, jb.RandomSearch(), box_runs.model(), horizon=5, key=jax.random.key(3), trials=2, initial=initial)
+    dataset = run.to_xarray(problem)
+    assert dataset.point.dims == ("algorithm", "trial", "round", "coordinate") and dataset.coordinate.values.tolist() == ["dose", "rate"]
+    points = np.concatenate([run.initial_points, run.points], axis=1)
+    np.testing.assert_array_equal(dataset.point.values[0], points)
+    assert "index" not in dataset  # which would number the points of a pool that nobody has
+    reward, cost = box_runs.values(points)
+    best = np.maximum.accumulate(np.where(cost <= 0, reward, -np.inf), axis=1)
+    np.testing.assert_allclose(dataset.best_feasible_value.values[0], np.where(np.isinf(best), np.nan, best), rtol=1e-5)
+    np.testing.assert_allclose(dataset.hard_violation.values[0], np.cumsum(np.maximum(cost, 0), axis=1), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(dataset.regret.values[0], np.cumsum(-0.28125 - reward, axis=1), rtol=1e-4, atol=1e-5)
+    [row] = run.summary(problem).rows
+    assert row["best feasible"] == pytest.approx(best[:, -1].mean() if np.isfinite(best[:, -1]).all() else np.nan, rel=1e-5, nan_ok=True)
+
+    table = run.to_dataframe(problem)
+    last = table[(table["trial"] == 1) & (table["round"] == 5)].iloc[0]
+    np.testing.assert_array_equal([last["point.dose"], last["point.rate"]], points[1, -1])
+
+    again = jb.metrics.curves(problem, run.scored_points)
+    np.testing.assert_allclose(again.best_feasible_value, dataset.best_feasible_value.values[0], rtol=1e-5)
+    for wrong, words in (
+        (np.zeros((3, 4)), r"indices: expected shape \[\.\.\., T, 2\], one point for each round, got shape \[3, 4\]"),
+        (np.zeros(2), r"got shape \[2\]"),
+        (np.full((3, 2), np.nan), "indices: .*NaN"),
+    ):
+        with pytest.raises(InvalidArgument, match=words):
+            jb.metrics.curves(problem, wrong)
+
+
+def test_the_best_feasible_value_on_a_finite_domain_is_undefined_before_a_feasible_point() -> None:
+    problem = jb.problems.from_tables(jb.domains.arms(4), [3.0, 1.0, 2.0, 5.0], [[1.0, -1.0, -1.0, 1.0]])
+    measured = jb.metrics.curves(problem, np.asarray([[0, 1, 2, 1, 3], [0, 3, 0, 0, 2]]))
+    np.testing.assert_array_equal(measured.best_feasible_value, [[np.nan, 1, 2, 2, 2], [np.nan, np.nan, np.nan, np.nan, 2]])
+    with pytest.raises(InvalidArgument, match="indices: must be whole numbers"):
+        jb.metrics.curves(problem, np.zeros((3, 1)))
+
+
+BROKEN: list[Any] = [
+    "",
+    "{",
+    "[]",
+    "{}",
+    "3",
+    "null",
+    '"x"',
+    "[1]",
+    '[["a"]]',
+    '{"a": 1}',
+    "[[0, 0, 0, 0]]",
+    "[[12, 1, 20, 24], [12, 1, 20, 12]]",
+    "[[1, 1]]",
+    3,
+    -1.5,
+    np.arange(3),
+]
+
+
+@functools.cache
+def whole() -> xr.Dataset:
+    """Undamaged results of three runs."""
+    algorithms = {name: RandomSearch() for name in "abc"}
+    return run_study(in_python(algorithms=algorithms, delays=None, initial=InitialDesign(), horizon=3, trials=2))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["table", "fingerprint", "batches"])
+def test_broken_attributes_in_a_rerun(name: str) -> None:
+    for value in [None, *BROKEN]:
+        attributes = {key: held for key, held in whole().attrs.items() if key != name}
+        damaged = whole().copy()
+        damaged.attrs = attributes if value is None else attributes | {name: value}
+        with pytest.raises(InvalidArgument) as caught:
+            rerun(damaged, 0)
+        assert "\n" not in str(caught.value) and str(caught.value).startswith(("results: ", "study: "))
+
+
+@pytest.mark.full
+def test_results_of_another_version_are_said_to_be_so() -> None:
+    old = whole().copy()
+    old.attrs = old.attrs | {"versions": json.dumps({"jaxbandit": "0.0.1"}), "fingerprint": "of old"}
+    with pytest.raises(InvalidArgument, match=r"written by another version of jaxbandit \(0\.0\.1, this is"):
+        rerun(old, 0)
+    old.attrs = old.attrs | {"table": json.dumps(json.loads(old.attrs["table"]) | {"rounds": 3})}
+    with pytest.raises(InvalidArgument, match=r"rounds: unknown field.*another version of jaxbandit \(0\.0\.1"):
+        rerun(old, 0)
+
+
+def good() -> xr.Dataset:
+    return synthetic_results.results(labels=("a", "b"), trials=3, rounds=8)
+
+
+def with_attribute(name: str, value: Any) -> Callable[[xr.Dataset], xr.Dataset]:
+    return lambda dataset: dataset.assign_attrs({name: value})
+
+
+DAMAGE: dict[str, Callable[[xr.Dataset], xr.Dataset]] = {
+    "no rounds": lambda d: d.isel(round=slice(0, 0)),
+    "no trials": lambda d: d.isel(trial=slice(0, 0)),
+    "no status": lambda d: d.drop_vars("status"),
+    "no labels": lambda d: d.drop_vars("algorithm"),
+    "no numbers of rounds": lambda d: d.drop_vars("round"),
+    "equal labels": lambda d: d.assign_coords(algorithm=["a", "a"]),
+    "rounds in words": lambda d: d.assign_coords(round=list("abcdefgh")),
+    "status in words": lambda d: d.assign(status=(("algorithm", "trial"), np.full((2, 3), "ok"))),
+    "status of trials": lambda d: d.assign(status=d.status.isel(algorithm=0, drop=True)),
+    "regret in words": lambda d: d.assign(regret=(("algorithm", "trial", "round"), np.full((2, 3, 8), "x"))),
+    "regret of all runs": lambda d: d.assign(regret=d.regret.isel(algorithm=0, drop=True)),
+    "problem of each trial": lambda d: d.assign_coords(problem=("trial", list("xyz"))),
+    "arrivals without outputs": lambda d: d.assign(arrival=(("algorithm", "trial"), np.ones((2, 3), int))),
+    **{f"counted_before {v!r}": with_attribute("counted_before", v) for v in ("x", [1, 2])},
+    **{f"swept {v!r}": with_attribute("swept", v) for v in ("[", 3)},
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_report_of_damaged_results(damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check that what was damaged is named before anything is drawn."""
+    monkeypatch.setattr(html, "read_results", lambda folder: DAMAGE[damage](good()))
+    with pytest.raises(InvalidArgument) as caught:
+        html.write_report(tmp_path)
+    assert "\n" not in str(caught.value) and str(caught.value).startswith("directory: ")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_was_not_foreseen_in_results_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(html, "read_results", lambda folder: good())
+    monkeypatch.setattr(html, "curve_pictures", lambda dataset: dataset["unheard of"])
+    with pytest.raises(InvalidArgument, match=r"of versions .*0\.1.*, cannot be shown by .* they are damaged or of another version"):
+        html.write_report(tmp_path)

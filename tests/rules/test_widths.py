@@ -1,4 +1,9 @@
-"""Confidence widths against their formulas."""
+"""Confidence widths and bounds against their formulas, and expanders of a safe set by hand."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxbandit
-from jaxbandit import widths
+from jaxbandit import domains, estimators, kernels, replace, safety, widths
 from jaxbandit.rules.estimators import Bounds
+from tests.support import posteriors
 
 SETTINGS = settings(max_examples=30, derandomize=True, database=None)
 GAINS = np.array([0.0, 0.5, 40.0])
@@ -118,3 +124,126 @@ def test_width_of_a_finite_set() -> None:
     t = np.arange(1, 30)
     expected = np.sqrt(2 * np.log(50 * t**2 * np.pi**2 / (6 * 0.1)))
     np.testing.assert_allclose(widths.finite_set(50, 0.1)(jnp.asarray(t), jnp.zeros(29)), expected, rtol=1e-5)
+
+
+# -- bounds --------------------------------------------------------------------------------------------------------------------------
+
+DOMAIN = domains.grid([0.0, 0.0], [2.0, 2.0], [4, 3])
+
+
+@functools.cache
+def belief(constraints, own_kernels=False):
+    """A surrogate, its posterior after three observations, and what that predicts."""
+    scales = [0.5 + j for j in range(1 + constraints)]
+    kernel = [kernels.SquaredExponential(length_scale=s) for s in scales] if own_kernels else kernels.SquaredExponential()
+    model = jaxbandit.surrogate(DOMAIN, kernel, noise_variance=0.1, outputs=1 + constraints, prior_mean=0.25, form="features")
+    posterior = posteriors.start(model)
+    for n, index in enumerate((0, 7, 3)):
+        values = np.arange(1 + constraints, dtype=np.float32) - n
+        posterior = posteriors.condition(model, posterior, np.int32(index), values)
+    return model, posterior, posteriors.predict(model, posterior)
+
+
+@jax.jit
+def estimate(bounds, model, posterior, t, key):
+    return bounds.estimate(model, posterior, t, key)
+
+
+KEY = jax.random.key(0)
+
+
+@pytest.mark.parametrize("own_kernels", [False, True], ids=["one factor", "a factor each"])
+@pytest.mark.parametrize("constraints", [0, 1, 3])
+def test_bounds_are_mean_plus_and_minus_deviations(constraints, own_kernels):
+    model, posterior, now = belief(constraints, own_kernels)
+    mean, sd = np.asarray(now.mean), np.asarray(now.sd)
+    got = estimate(Bounds(reward_width=2.0, cost_width=3.0), model, posterior, np.int32(4), KEY)
+    assert got.reward.shape == (12,) and got.costs.shape == (constraints, 12)
+    assert sd.min() > 0.01 and np.ptp(sd[0]) > 0.1  # the data are visible in the deviations
+    # Up to the fusing of a product and a sum, values of order 3.
+    np.testing.assert_allclose(got.reward, mean[0] + 2 * sd[0], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(got.costs, mean[1:] - 3 * sd[1:], rtol=0, atol=1e-6)
+    np.testing.assert_array_equal(got.widths, [2.0] + [3.0] * constraints)
+
+
+def test_bounds_take_a_width_per_constraint():
+    model, posterior, now = belief(2)
+    mean, sd = np.asarray(now.mean), np.asarray(now.sd)
+    got = estimate(Bounds(reward_width=1.0, cost_width=np.array([0.5, 4.0], np.float32)), model, posterior, np.int32(4), KEY)
+    np.testing.assert_allclose(got.costs[0], mean[1] - np.float32(0.5) * sd[1], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(got.costs[1], mean[2] - np.float32(4) * sd[2], rtol=0, atol=1e-6)
+    np.testing.assert_array_equal(got.widths, [1.0, 0.5, 4.0])
+
+
+def test_bounds_give_each_schedule_the_round_and_the_gain_of_its_own_output():
+    model, posterior, now = belief(2, own_kernels=True)
+    mean, sd, gain = np.asarray(now.mean), np.asarray(now.sd), np.asarray(now.gain)
+    assert len(np.unique(gain)) == 3  # three length-scales, three gains
+    theory = widths.ImprovedGPUCB(norm_bound=0.5, noise_scale=0.2, delta=0.05, union=3.0)
+    got = estimate(Bounds(reward_width=widths.SqrtLog(a=1.0, b=4.0), cost_width=theory), model, posterior, np.int32(9), KEY)
+    want = [np.sqrt(np.log(36)), *(0.5 + 0.2 * np.sqrt(2 * (gain[1:] + 1 + np.log(3 / 0.05))))]
+    np.testing.assert_allclose(got.widths, want, rtol=1e-6)  # float32
+    np.testing.assert_allclose(got.reward, mean[0] + want[0].astype(np.float32) * sd[0], rtol=0, atol=2e-6)
+    for j in (1, 2):
+        np.testing.assert_allclose(got.costs[j - 1], mean[j] - want[j] * sd[j], rtol=0, atol=2e-6)
+
+
+def test_bounds_ignore_the_key():
+    model, posterior, _ = belief(1)
+    one, other = (estimate(Bounds(), model, posterior, np.int32(1), jax.random.key(seed)) for seed in (1, 2))
+    np.testing.assert_array_equal(one.reward, other.reward)
+    np.testing.assert_array_equal(one.costs, other.costs)
+
+
+# Safe sets by hand.
+
+
+@jax.jit
+def before_data(model: jaxbandit.Surrogate) -> tuple[Any, safety.Intervals]:
+    """The posterior and the intervals of round 1."""
+    posterior = model.init()
+    return posterior, safety.intervals(model, posterior, estimators.Bounds(), jnp.int32(1), jax.random.key(0))
+
+
+def test_expansion_without_anything_outside_or_to_examine() -> None:
+    domain = domains.grid([0.0], [1.0], 5)
+    model = jaxbandit.surrogate(domain, kernels.SquaredExponential(length_scale=0.3), noise_variance=0.1, form="features")
+    posterior, known = before_data(model)
+    everything, nothing = np.ones(5, bool), np.zeros(5, bool)
+    for expansion in (safety.Expansion(), safety.Expansion(lipschitz=1.0), safety.Expansion(together=False)):
+        widest = jax.jit(lambda safe, expansion=expansion: expansion.widest(model, posterior, known, safe, safe))
+        assert int(widest(everything)) == int(widest(nothing)) == 5
+
+
+def test_the_widest_of_many_blocks() -> None:
+    """More candidates than a block holds; the first block has no expander."""
+    domain = domains.grid([0.0], [10.0], 201)
+    model = jaxbandit.surrogate(domain, kernels.SquaredExponential(length_scale=0.5), noise_variance=0.1, form="features")
+    posterior, known = jax.device_get(before_data(model))
+    lower = np.full(201, -1.0)
+    lower[150] = -9.0  # only this point, with L = 1, reaches a point outside, 7.5 away
+    mean, sd = known.mean.copy(), known.sd.copy()
+    mean[1], sd[0] = lower + known.widths[1] * sd[1], np.linspace(2, 1, 201)
+    safe = np.ones(201, bool)
+    safe[:3] = False
+    by_hand = replace(known, mean=mean, sd=sd)
+    widest = jax.jit(lambda *sets: safety.Expansion(lipschitz=1.0).widest(model, posterior, jax.tree.map(jnp.asarray, by_hand), *sets))
+    near = safe & (np.asarray(domain.points)[:, 0] - 0.1 <= 1.0)
+    assert int(widest(safe, safe)) == 3 and near[3], "wider, and near enough"
+    assert int(widest(safe, safe & ~near)) == 150
+
+
+def test_an_expander_is_judged_by_the_noise_at_its_own_point() -> None:
+    """Before any data, a point expands under a table of noise as it does under its own entry for all points."""
+    domain = domains.grid([0.0], [2.0], 12)
+    kernel = kernels.SquaredExponential(length_scale=0.4)
+    model = jaxbandit.surrogate(domain, kernel, noise_variance=0.1, form="features")
+    table = np.where(np.arange(12) % 2 == 0, 1e-3, 30.0)[None]
+    posterior, known = jax.device_get(before_data(model))
+    known = replace(known, mean=np.stack([known.mean[0], np.linspace(-2.0, 2.5, 12, dtype=np.float32)]))
+    safe, points = np.arange(12) < 6, np.arange(12)
+    expands = jax.jit(lambda noise: safety.Expansion().expands(replace(model, noise_variance=noise), posterior, known, safe, points))
+    found = np.asarray(expands(table))
+    alone = [np.asarray(expands(np.full(1, value))) for value in (1e-3, 30.0)]
+    np.testing.assert_array_equal(found, np.where(np.arange(12) % 2 == 0, *alone))
+    assert 0 < found.sum() < 12 and np.any(alone[0] != alone[1])

@@ -1,9 +1,11 @@
-"""A session that is told what a simulation observes, when it observes it, makes the choices of that simulation."""
+"""Sessions choose as simulations do, on many points and with fits."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,14 +14,35 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import Anytime, Cbo, Config, InitialDesign, Refitted, Rpol, Se3, delays, domains, feedback, kernels, problems, simulate
+from jaxbandit import (
+    Anytime,
+    Cbo,
+    Config,
+    InitialDesign,
+    Refitted,
+    Rpol,
+    Se3,
+    Unconstrained,
+    delays,
+    domains,
+    feedback,
+    kernels,
+    problems,
+    ranged,
+    simulate,
+    surrogate,
+)
 from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
 from jaxbandit.engine.arguments import Delays
 from jaxbandit.engine.cell import Cell
+from jaxbandit.rules.estimators import Bounds
+from jaxbandit.session import Axis, Model, Session, specification
 from jaxbandit.session.learner import Course
 from jaxbandit.session.specification import UnknownDelay
+from jaxbandit.surrogates.rows import RowCache
 from tests.support import conformance, panel
 from tests.support.algorithms import ALGORITHMS, REPRESENTATIVES, TABLES
+from tests.support.sessions import create, measured
 
 HORIZON, KEY = 12, jax.random.key(5)
 CAPACITY = HORIZON  # as many rounds as values can be late
@@ -195,3 +218,97 @@ def test_a_fit_to_the_initial_design_is_that_of_a_simulation() -> None:
     noise = np.asarray(noise_of(problem, 0, len(points), Stream.DESIGN))
     course.begin([(index, (), dict(enumerate(problem.means[:, index] + own))) for index, own in zip(points, noise, strict=True)])
     assert played_at_once(course, problem, np.asarray(noise_of(problem, 0, HORIZON))) == run.indices[0].tolist()
+
+
+ROUNDS, FIRST, LEARNER_EVERY, WIDTH, SIZE = 12, 8, 4, 3.0, 15
+AXES = {"a": (0.0, 2.0), "b": (-1.0, 3.0)}
+BOX, GRID = domains.box(AXES), domains.grid([0.0, -1.0], [2.0, 3.0], SIZE)
+
+
+def function(x: Any) -> Any:
+    """Values about 70 of a deviation about 1, with one hill, another length-scale along each axis, and a slope."""
+    return 70 + 2.4 * jnp.exp(-3 * (x[0] - 1.3) ** 2 - 0.4 * (x[1] - 0.5) ** 2) + 0.4 * x[0] - 0.2 * x[1]
+
+
+@pytest.mark.full(but=("grid-noisy",))
+@pytest.mark.parametrize("noise", [1e-8, 0.16], ids=["quiet", "noisy"])
+@pytest.mark.parametrize("kind", ["box", "grid"])
+def test_a_session_believes_that_a_trial_chose_best(kind: str, noise: float) -> None:
+    """By the upper bounds of a session that was told all before, no point is better by a fiftieth of the values' deviation.
+
+    Its fit and the trial's search for the maximum of one density by different means, to 1e-3 nats, and features of a grid are not exact.
+    """
+    kernel, box = 1.0 * kernels.SquaredExponential(length_scale=[0.5, 0.5]), kind == "box"
+    if box:
+        problem = problems.on_box(BOX, function, [], noise_variance=noise)
+        model, axes = (
+            surrogate(BOX, kernel, noise_variance=noise, outputs=1, precision="float64"),
+            [Axis.between(name, *ends) for name, ends in AXES.items()],
+        )
+    else:
+        values = np.asarray([function(x) for x in np.asarray(GRID.points)])
+        problem = problems.from_tables(GRID, values, np.zeros((0, GRID.size)), noise=problems.Gaussian(variance=noise))
+        axes = [Axis.between(name, *ends, SIZE) for name, ends in AXES.items()]
+        model = ranged(GRID, kernel, low=0.1, high=4.0, noise_variance=noise, outputs=1, tolerance=1e-6, precision="float64")
+    algorithm, options = Unconstrained(estimator=Bounds(reward_width=WIDTH)), {"horizon": ROUNDS, "key": 3}
+    learner, initial = Refitted(algorithm=algorithm, at_start=True, every=LEARNER_EVERY), InitialDesign(random=FIRST)
+    run = simulate(problem, learner, model, initial=initial, trials=1, **options)
+    chosen = np.concatenate([run.initial_indices[0], run.indices[0]])
+    points = np.concatenate([run.initial_points[0], run.points[0]]) if box else np.asarray(GRID.points)[chosen]
+    seen, worse = np.concatenate([run.initial_values[0], run.values[0]])[:, 0], []
+    own, options = Model(kernel=kernel, noise_variance=noise), options | {"initial": InitialDesign()}
+    with Session.create(None, axes, algorithm, own, objective="maximise y", **options) as session:
+        for number, (point, value) in enumerate(zip(points, seen, strict=True)):
+            place = dict(zip(AXES, point.tolist(), strict=True))
+            if number >= FIRST:
+                if number % LEARNER_EVERY == 0:
+                    session.fit()
+                belief = session.belief(width=WIDTH)["upper"].values[0]
+                if box:
+                    mean, sd, _ = session._believed(tuple(BOX.to_unit(point).tolist()))
+                    bound = float(mean[0, 0] + WIDTH * sd[0, 0])
+                else:
+                    bound = float(belief[chosen[number]])
+                worse.append((float(np.max(belief)) - bound) / float(np.std(seen[:number])))
+            session.observe(place, {"y": float(value)})
+    assert max(worse) < 0.02, worse
+
+
+ROUGH = Model(kernel=kernels.Matern52(length_scale=0.3), noise_variance=0.05)
+
+
+def played(session: Session, count: int) -> list[int]:
+    """The next points of a session of which the first and every second one is told at once, the others never."""
+    tickets = []
+    for _ in range(count):
+        tickets.append(ticket := session.ask())
+        if ticket.number % 2:
+            session.tell(ticket, measured(ticket))
+    return [ticket.index for ticket in tickets]
+
+
+def form_of(session: Session) -> Any:
+    return session._state.course.setting.arena.surrogate.model.forms[0]
+
+
+def test_rows_whose_room_grows_choose_what_features_choose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with create(tmp_path / "features", model=dataclasses.replace(ROUGH, form="features")) as session:
+        wanted = played(session, 12)
+    monkeypatch.setattr(specification, "MANY_POINTS", 0)
+    monkeypatch.setattr(specification, "FIRST_ROOM", 4)
+    with create(tmp_path / "rows", model=ROUGH) as session:
+        assert session._state.room == 4 and isinstance(form_of(session), RowCache)
+        assert played(session, 4) == wanted[:4] and session._state.room == 8
+        leaves = jax.tree.leaves(session._state.course.latest())
+    with Session.open(tmp_path / "rows") as again:  # what is built anew has the same bits
+        for one, other in zip(jax.tree.leaves(again._state.course.latest()), leaves, strict=True):
+            np.testing.assert_array_equal(one, other)
+        assert played(again, 8) == wanted[4:] and again._state.room == 12, "no more than the horizon"
+
+
+def test_a_model_that_is_drawn_from_keeps_its_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(specification, "MANY_POINTS", 0)
+    drawing = jaxbandit.Rpol(estimator=jaxbandit.estimators.Thompson())
+    with create(tmp_path, drawing, model=ROUGH) as session:
+        session.tell(session.ask(), {"loss": 0.1})
+        assert session._state.room == 12 and session.ask().number == 2

@@ -1,13 +1,16 @@
-"""When an experiment is settled: probabilities against dense posteriors, and rules that end sessions."""
+"""When an experiment is settled, forecasts of it, and reasons for points that sessions asked for."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from jaxbandit import optimise
+import jaxbandit as jb
+from jaxbandit import InvalidArgument, forecast, optimise
+from jaxbandit.delays import NoDelay
 from jaxbandit.kernels import Categorical, Matern32, Matern52, OnAxes, Scale
 from jaxbandit.session import Axis, Model, Session, SessionError, Settled
 from jaxbandit.session.settled import POINTS_DRAWN, likely_points
@@ -142,3 +145,259 @@ def test_points_near_a_known_hill_leave_room_for_points_that_nobody_knows() -> N
     assert len(points) <= POINTS_DRAWN and np.count_nonzero(numbers == best) == 1
     assert np.count_nonzero(numbers >= 0) >= POINTS_DRAWN // 2
     assert np.count_nonzero((points[:, 0] > 0.6) & (numbers >= 0)) > 100
+
+
+FORECAST_GRID = np.linspace(0.0, 2.0, 9)
+POINTS = np.stack(np.meshgrid(FORECAST_GRID, FORECAST_GRID, indexing="ij"), axis=-1).reshape(-1, 2)
+TRIALS = 2000
+
+
+def stated(objective: str = "maximise y") -> tuple[Session, np.ndarray, np.ndarray]:
+    """Return a session of a model in the outputs' units that was told twelve points, with these and their values."""
+    rng = np.random.default_rng(3)
+    x = POINTS[rng.choice(len(POINTS), 12, replace=False)]
+    values = np.stack([3 + np.sin(4 * x[:, 0]) + x[:, 1], 0.6 * x.sum(axis=1) - 0.4], axis=1) + 0.1 * rng.standard_normal((12, 2))
+    kernels = [Scale(kernel=Matern52(length_scale=0.3), variance=variance) for variance in (2.0, 0.5)]
+    model = Model(kernel=kernels, noise_variance=[0.02, 0.05], prior_mean=[3.0, 0.1])
+    axes = [Axis("a", 0.5 * FORECAST_GRID), Axis("b", 0.5 * FORECAST_GRID)]
+    session = Session.create(None, axes, model=model, standardise=False, objective=objective, constraints=["cost <= 0.2"], key=0)
+    for place, (y, cost) in zip(x, values, strict=True):
+        session.observe({"a": 0.5 * float(place[0]), "b": 0.5 * float(place[1])}, {"y": float(y), "cost": float(cost)})
+    return session, x, values
+
+
+def dense_draws(x: np.ndarray, values: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return draws ``[count, M]`` of both outputs from dense posteriors, of lengths .3 of the unit square."""
+    rng, draws = np.random.default_rng(5), []
+    for column, variance, noise, mean in zip(values.T, (2.0, 0.5), (0.02, 0.05), (3.0, 0.1), strict=True):
+        along, matrix = variance * matern52(x / 2, POINTS / 2, 0.3), variance * matern52(x / 2, x / 2, 0.3) + noise * np.eye(len(x))
+        centre = mean + along.T @ np.linalg.solve(matrix, column - mean)
+        covariance = variance * matern52(POINTS / 2, POINTS / 2, 0.3) - along.T @ np.linalg.solve(matrix, along)
+        draws.append(rng.multivariate_normal(centre, covariance, count, method="eigh"))
+    return draws[0], draws[1]
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_random_points_bring_what_they_bring_in_dense_posteriors(sign: int) -> None:
+    """Means over 2,000 futures of best value, gap and violations, known points included, against 20,000 dense draws and random points."""
+    session, x, values = stated("maximise y" if sign > 0 else "minimise y")
+    found = forecast(session, 6, [jb.RandomSearch()], trials=TRIALS, key=1).dataset.isel(algorithm=0, in_flight=0)
+    reward, cost = dense_draws(x, values, 20_000)
+    known = [int(np.argmin(np.abs(POINTS - place).sum(axis=1))) for place in x]
+    chosen = np.random.default_rng(7).integers(len(POINTS), size=(20_000, 6))
+    rows = np.arange(20_000)[:, None]
+    for evaluation in (0, 6):
+        seen = np.concatenate([np.broadcast_to(known, (20_000, 12)), chosen[:, :evaluation]], axis=1)
+        best = np.max(np.where(cost[rows, seen] <= 0.2, sign * reward[rows, seen], -np.inf), axis=1)
+        most = np.max(np.where(cost <= 0.2, sign * reward, -np.inf), axis=1)
+        fine = np.isfinite(best)
+        gap = most[fine] - best[fine]
+        own = {name: found[name].isel(evaluation=evaluation).values for name in ("best", "gap", "violating")}
+        violating = np.count_nonzero(cost[rows, chosen[:, :evaluation]] > 0.2, axis=1)
+        assert abs(np.isfinite(own["best"]).mean() - fine.mean()) < 0.02
+        for name, expected in (("best", sign * best[fine]), ("gap", gap), ("violating", violating)):
+            seen_here = own[name][np.isfinite(own[name])]
+            # A problem of 2,000 is drawn twice as often as not at all, so that their mean is as sure as that of half as many.
+            assert abs(seen_here.mean() - expected.mean()) < 4.5 * expected.std() / np.sqrt(TRIALS / 2) + 1e-6, (name, evaluation)
+
+
+def test_algorithms_begin_with_what_was_measured_and_meet_the_same_futures() -> None:
+    session, *_ = stated()
+    both = forecast(session, 3, {"one": jb.Config(), "other": jb.Rpol()}, trials=20, in_flight=(1, 3))
+    alone = forecast(session, 3, [jb.Rpol()], trials=20)
+    np.testing.assert_array_equal(
+        both.dataset["best"].sel(algorithm="other", in_flight=1), alone.dataset["best"].isel(algorithm=0, in_flight=0)
+    )
+    first = both.dataset["best"].isel(evaluation=0)
+    np.testing.assert_array_equal(first.values, np.broadcast_to(first.values[0, 0], first.shape))
+    assert np.any(both.dataset["best"].sel(in_flight=1) != both.dataset["best"].sel(in_flight=3)), "late values change choices"
+    assert (both.dataset["gap"].diff("evaluation").max() <= 0) and (both.dataset["gap"].min() >= 0)
+    name, flight = both.recommended
+    row = both.table.iloc[0]
+    assert (row["algorithm"], row["in flight"], row["more gap"]) == (name, flight, 0)
+    assert name in repr(both) and "<table" in both._repr_html_()
+    assert set(both.bands()["bound"].values) == {"lower", "median", "upper"}
+
+
+def test_given_values_condition_the_model_in_place_of_observed_ones() -> None:
+    """With the values that a problem without noise has, choices are the same; with others the record shows them, and choices differ."""
+    domain = jb.domains.grid([0.0], [1.0], 30)
+    problem = jb.problems.from_tables(domain, np.sin(7 * np.linspace(0, 1, 30)), [np.linspace(-1, 1, 30)], noise=jb.problems.Noiseless())
+    model = jb.surrogate(domain, Matern52(length_scale=0.2), noise_variance=0.01, outputs=2)
+    indices = [3, 17, 29]
+    own = np.asarray(problem.means)[:, indices].T
+    how = {"horizon": 8, "key": 0, "trials": 2}
+    plain = jb.simulate(problem, jb.Config(), model, initial=jb.InitialDesign(indices=indices), **how)
+    given = jb.simulate(problem, jb.Config(), model, initial=jb.InitialDesign(indices=indices, values=own), **how)
+    other = jb.simulate(problem, jb.Config(), model, initial=jb.InitialDesign(indices=indices, values=-own), **how)
+    np.testing.assert_array_equal(plain.indices, given.indices)
+    np.testing.assert_allclose(other.initial_values[0], -own, rtol=1e-6)
+    assert np.any(other.indices[:, 0] != plain.indices[:, 0])
+
+
+def test_problems_and_priors_are_forecast_from_an_initial_design() -> None:
+    domain = jb.domains.grid([0.0], [1.0], 40)
+    kernel = Scale(kernel=Matern52(length_scale=0.2), variance=4.0)
+    prior = jb.surrogate(domain, kernel, noise_variance=0.01, outputs=2)
+    family = jb.problems.gp_draws(domain=domain, kernel=kernel, noise=jb.problems.Gaussian(variance=0.01))
+    of_prior, of_family = (forecast(each, 10, [jb.Config()], trials=400) for each in (prior, family))
+    last = [float(one.dataset["gap"].isel(evaluation=-1).mean()) for one in (of_prior, of_family)]
+    assert last[0] < 0.5 * float(of_prior.dataset["gap"].isel(evaluation=0).mean())
+    # Families draw constraints again until a point is allowed, which one prior draw in a hundred lacks.
+    assert last == pytest.approx([last[0]] * 2, abs=0.25)
+    counts = forecast(prior, 2, [jb.Config()], trials=4, initial=jb.InitialDesign(random=1)).dataset.sizes
+    assert (counts["evaluation"], counts["future"]) == (3, 4)
+
+
+def test_a_fitted_session_is_forecast_in_its_own_units() -> None:
+    session = Session.create(None, [Axis("x", np.linspace(0, 1, 15))], key=0, objective="minimise cost", constraints=["heat >= 300"])
+    for x in np.linspace(0, 1, 15)[::3]:
+        session.observe({"x": float(x)}, {"cost": 1000 + 50 * float(x), "heat": 250 + 120 * float(x)})
+    found = forecast(session, 4, trials=64)
+    assert list(found.dataset["algorithm"].values) == ["Cei", "ConstrainedThompson", "Config", "Rpol"]
+    last = found.dataset["best"].isel(evaluation=-1, in_flight=0).median("future").values
+    # The least allowed cost is that of x = 6 / 14, about 1021.4.
+    assert np.all(np.abs(last - 1021.4) < 4)
+
+
+def test_a_box_is_forecast_at_its_likely_points() -> None:
+    session, rng = Session.create(None, {"x": (0.0, 1.0), "y": (0.0, 2.0)}, key=0, constraints=["cost <= 1"]), np.random.default_rng(0)
+    for x, y in rng.uniform(size=(24, 2)) * [1, 2]:
+        session.observe({"x": float(x), "y": float(y)}, {"reward": -((x - 0.3) ** 2) - (y - 1.0) ** 2, "cost": 2 * x + 0.2 * y})
+    found = forecast(session, 8, [jb.Config()], trials=32).dataset
+    assert float(found["gap"].isel(evaluation=-1).median()) < 0.3 * float(found["gap"].isel(evaluation=0).median())
+    assert abs(float(found["best"].isel(evaluation=-1).median())) < 0.01, "the best allowed value is 0"
+
+
+def test_refused_forecasts_name_the_argument() -> None:
+    session, *_ = stated()
+    empty = Session.create(None, [Axis("x", FORECAST_GRID)], key=0)
+    empty.ask()
+    table = jb.problems.from_tables(jb.domains.grid([0.0], [1.0], 5), np.zeros(5), [np.zeros(5)])
+    with pytest.raises(SessionError, match="forecast: all values of at least one point must be told first"):
+        forecast(empty, 3)
+    for call, words in (
+        (lambda: forecast(session, 3, model=session.model), "model: a session has its own"),
+        (lambda: forecast(session, 3, "Config"), "algorithms: must be a list of algorithms, or a mapping"),
+        (lambda: forecast(session, 3, []), "algorithms: must hold at least one"),
+        (lambda: forecast(session, 3, in_flight=()), "in_flight: must hold at least one"),
+        (lambda: forecast(session, 3, [jb.Config(), jb.Config()]), "algorithms: two are of one class"),
+        (lambda: forecast(table, 3), "model: must be given for a problem that is not drawn from a kernel"),
+        (lambda: forecast(7, 3), "of: must be a Session, a problem or a Surrogate, got 7"),
+        (lambda: jb.InitialDesign(random=2, values=[[1.0]]), "values: must have a row for each of 0 indices"),
+        (
+            lambda: Session.create(None, [Axis("x", FORECAST_GRID)], key=0, initial=jb.InitialDesign(indices=[0], values=[[1.0]])),
+            "initial.values",
+        ),
+    ):
+        with pytest.raises(InvalidArgument, match=words):
+            call()
+
+
+REASON_GRID = [Axis.between("a", 0, 1, 15), Axis.between("b", 0, 10, 15)]
+BOX = [Axis.between("a", 0, 1), Axis.between("b", 0, 10)]
+
+
+def measured(point: Any) -> dict[str, float]:
+    return {"y": 50 + 10 * np.sin(5 * point["a"]) * np.cos(0.3 * point["b"]), "c": np.cos(4 * point["a"] + 0.2 * point["b"])}
+
+
+def begun(axes: Any, count: int, **options: Any) -> Session:
+    """Return a session with ``count`` complete runs."""
+    session = Session.create(None, axes, key=0, objective="maximise y", constraints=["c <= 0.5"], **options)
+    for _ in range(count):
+        ticket = session.ask()
+        session.tell(ticket, measured(ticket.point))
+    return session
+
+
+def test_beliefs_are_those_of_the_values_told_before_the_ticket() -> None:
+    """A dense posterior of a stated model, at the point and at the best known one; later values change nothing."""
+    model = Model(kernel=Scale(kernel=Matern52(length_scale=0.5), variance=2.0), noise_variance=0.1, prior_mean=[50.0, 0.5])
+    with begun(REASON_GRID, 8, model=model, standardise=False) as session:
+        found = session.why(6)
+        history = session.history()
+    x = np.stack([history["a"], history["b"] / 10], axis=1)[:6]
+    before, at = x[:5], x[5:]
+    means = {}
+    for name, prior in (("y", 50.0), ("c", 0.5)):
+        values = history[name].values[:5] - prior
+        inverse = np.linalg.inv(2 * matern52(before, before, 0.5) + 0.1 * np.eye(5))
+        along = 2 * matern52(before, x, 0.5)
+        means[name] = prior + along.T @ inverse @ values
+        sd = np.sqrt(2 - np.sum(along * (inverse @ along), axis=0))
+        assert found.belief is not None and found.best is not None
+        assert found.belief.mean[name] == pytest.approx(means[name][5], rel=1e-3, abs=1e-3)
+        assert found.belief.sd[name] == pytest.approx(sd[5], rel=1e-2)
+    feasible = np.flatnonzero(means["c"][:5] <= 0.5)
+    best = int(feasible[np.argmax(means["y"][feasible])])
+    assert found.best[0] == best + 1 and found.best[1].mean["y"] == pytest.approx(means["y"][best], rel=1e-3)
+    away = np.max(np.abs(before - at), axis=1)
+    order = np.argsort(away, kind="stable")[:3]
+    assert [*found.nearest] == (order + 1).tolist() and [*found.nearest.values()] == pytest.approx(away[order])
+    assert found.values.keys() == {"y", "c"} and found.alone is None
+
+
+@pytest.mark.parametrize("axes", [REASON_GRID, BOX], ids=["grid", "box"])
+def test_the_point_without_runs_under_way_is_what_a_session_without_them_asks_for(axes: Any) -> None:
+    with begun(axes, 9) as session, begun(axes, 9) as other:
+        first, second = session.ask(2)
+        alone = other.ask()
+        assert first.point == alone.point and session.why(first).alone is None
+        found = session.why(second)
+        assert found.alone == pytest.approx(alone.point, abs=1e-3) and second.point != alone.point
+        assert found.term == "under way" and found.text.endswith("would have been asked for.")
+        session.tell(second, measured(second.point))
+        third = session.ask()
+        assert session.why(second).text == found.text, "later values change nothing"
+        other.drop(alone)
+        other.observe(second.point, measured(second.point))
+        assert "Without runs under way" in session.why(third).text
+
+
+def test_points_of_the_initial_design_spread_out() -> None:
+    with begun(BOX, 2) as session:
+        first, second = (session.why(number) for number in (1, 2))
+    assert first.term == second.term == "design"
+    assert first.belief is None and first.best is None and not first.nearest
+    assert first.text.endswith("because it is a point of the initial design, which spreads points out.")
+
+
+def test_the_term_is_that_of_the_expected_improvement() -> None:
+    """One axis, known models: a far point explores, a near one exploits, and a better one that violates is a constraint's."""
+    axes, kernel = [Axis.between("a", 0, 1, 21)], Scale(kernel=Matern52(length_scale=0.3), variance=1.0)
+    options: dict[str, Any] = {
+        "model": Model(kernel=kernel, noise_variance=1e-4),
+        "standardise": False,
+        "key": 0,
+        "objective": "maximise y",
+    }
+    with Session.create(None, axes, **options) as session:
+        session.tell_all({"a": [0.0, 0.05, 0.1], "y": [0.0, 0.0, 0.0]})
+        assert session.why(session.ask()).term == "explore"
+    with Session.create(None, axes, constraints=["c <= 0"], **options) as session:
+        rows = np.linspace(0, 1, 11)
+        session.tell_all({"a": rows, "y": 3 * rows, "c": np.where(rows > 0.55, 2.0, -2.0)})
+        assert session.why(session.ask()).term == "constraint"
+    places, heights = [0.0, 0.1, 0.2, 0.3, 0.4, 0.6, 0.7, 0.8, 0.9, 1.0], [0, 0.1, 0.4, 0.8, 1.1, 1.1, 0.8, 0.4, 0.1, 0]
+    with Session.create(None, axes, **options) as session:
+        session.tell_all({"a": places, "y": heights})
+        assert session.why(session.ask()).term == "exploit"
+
+
+def test_what_has_no_reason_is_refused_in_one_line() -> None:
+    with begun(REASON_GRID, 1) as session:
+        seen = session.observe({"a": 0.5, "b": 5.0}, measured({"a": 0.5, "b": 5.0}))
+        with pytest.raises(SessionError, match=r"^why: ticket 2 was told without being asked for, so that no rule chose its point$"):
+            session.why(seen)
+        with pytest.raises(InvalidArgument, match=r"ticket: must be one that was asked for \(1 to 2\), got 9"):
+            session.why(9)
+
+
+def test_a_reason_has_a_small_figure_and_needs_no_delays() -> None:
+    with begun(BOX, 8, delay=NoDelay()) as session:
+        found = session.why(8)
+    assert found.alone is None and str(found) == repr(found) == found.text
+    figure = found.plot()
+    assert [axis.get_xlabel() for axis in figure.axes] == ["y", "c"]
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["ticket 8", f"best known, ticket {found.best[0]}"]

@@ -1,8 +1,9 @@
-"""Posteriors of every form against the dense NumPy reference, and what a surrogate says and refuses."""
+"""Posteriors against the dense reference: means, variances, covariances, partial outputs, and noise that differs between points."""
 
 from __future__ import annotations
 
 import functools
+import re
 import zlib
 from typing import Any
 
@@ -12,10 +13,11 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import Sweep, domains, kernels, problems
+from jaxbandit import InvalidArgument, Sweep, algorithms, domains, kernels, problems
 from jaxbandit.surrogates import Posterior, Prediction, Surrogate
 from jaxbandit.surrogates.features import square_root_update
 from tests.oracles import gaussian_process as gp
+from tests.support import posteriors
 from tests.support.posteriors import start
 
 KERNELS = {
@@ -433,3 +435,202 @@ def test_features_reproduce_the_kernel_matrix() -> None:
         np.testing.assert_array_equal(built.prior_variance, np.diag(gram))
         np.testing.assert_allclose(built.left_out, residual, atol=1e-12)
         assert np.abs(gram - phi @ phi.T).max() <= 1.001 * residual.max()
+
+
+SIDE, ROUNDS, NOISE = 7, 12, 0.05
+DOMAIN = domains.grid([0.0, 0.0], [1.0, 1.0], SIDE)
+PARTIAL_FORMS = ("features", "product", "rows")
+PARTIAL_TOLERANCE = {"float32": 2e-5, "float64": 1e-11}  # absolute, of covariances below 2; features leave out 1e-6 or 1e-13
+INDICES = np.random.default_rng(3).integers(0, DOMAIN.size, ROUNDS)
+VALUES = np.random.default_rng(4).standard_normal((ROUNDS, 3))
+
+
+def gram(form: str) -> np.ndarray:
+    kernel = gp.squared_exponential if form == "product" else gp.matern52
+    return 1.5 * kernel(DOMAIN.points, DOMAIN.points, 0.4)
+
+
+def surrogate(form: str, noise: list[float]) -> Surrogate:
+    kernel = kernels.SquaredExponential(length_scale=0.4) if form == "product" else kernels.Matern52(length_scale=0.4)
+    return jaxbandit.surrogate(DOMAIN, 1.5 * kernel, noise_variance=noise, outputs=3, form=form, prior_mean=[0.3, 0.0, -0.2])
+
+
+@jax.jit
+def conditioned(model: Surrogate, indices: jax.Array, values: jax.Array, present: jax.Array | None = None) -> Posterior:
+    def step(posterior: Posterior, seen: tuple) -> tuple[Posterior, None]:
+        return model.condition(posterior, *seen), None
+
+    given = (indices, values) if present is None else (indices, values, present)
+    return jax.lax.scan(step, model.init(), given)[0]
+
+
+def covariances(model: Surrogate, posterior: Posterior, some: np.ndarray, more: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+    """Of every output those of ``some`` points with all others, and of the first those of ``more``."""
+
+    @jax.jit
+    def columns(model: Surrogate, posterior: Posterior) -> tuple[list[jax.Array], jax.Array]:
+        return [model.covariance(posterior, k, jnp.asarray(some)) for k in range(3)], model.covariance(posterior, 0, jnp.asarray(more))
+
+    return jax.device_get(columns(model, posterior))
+
+
+@pytest.mark.full(but=("features",))
+@pytest.mark.parametrize("precision", PARTIAL_TOLERANCE)
+@pytest.mark.parametrize("form", PARTIAL_FORMS)
+def test_covariance_columns_are_the_dense_ones(form: str, precision: str) -> None:
+    with jax.enable_x64(precision == "float64"):
+        model = surrogate(form, [NOISE, NOISE, 2 * NOISE])
+        posterior = conditioned(model, jnp.asarray(INDICES, jnp.int32), jnp.asarray(VALUES))
+        some = np.asarray([0, 48, 17, 17, int(INDICES[0])], np.int32)
+        ours, everything = covariances(model, posterior, some, np.arange(DOMAIN.size, dtype=np.int32))
+    for k, noise in enumerate([NOISE, NOISE, 2 * NOISE]):
+        expected = gp.posterior(gram(form), INDICES, VALUES[:, k], noise)[1]
+        assert ours[k].dtype == precision
+        np.testing.assert_allclose(ours[k], expected[np.asarray(some)], rtol=0, atol=PARTIAL_TOLERANCE[precision])
+    np.testing.assert_allclose(everything, everything.T, rtol=0, atol=PARTIAL_TOLERANCE[precision])
+    np.testing.assert_allclose(np.diag(everything), np.asarray(posterior.variance)[0], rtol=0, atol=PARTIAL_TOLERANCE[precision])
+
+
+@pytest.mark.full(but=("product",))
+@pytest.mark.parametrize("form", PARTIAL_FORMS)
+def test_outputs_observed_apart(form: str) -> None:
+    """Each output's posterior is that of its own observations alone; the values of the others may be anything."""
+    present = np.random.default_rng(5).random((ROUNDS, 3)) < 0.5
+    assert np.all(present.sum(0) > 2) and not np.any(present.all(0))
+    with jax.enable_x64(True):
+        shared = surrogate(form, [NOISE, NOISE, NOISE])
+        assert len(shared.forms) == 1
+        model = shared.separate()
+        values = np.where(present, VALUES, np.nan)
+        posterior = conditioned(model, jnp.asarray(INDICES, jnp.int32), jnp.asarray(values), jnp.asarray(present))
+        belief = jax.device_get(posteriors.predict(model, posterior))
+        covariance = covariances(model, posterior, np.asarray([5], np.int32), np.asarray([0], np.int32))[0][2]
+        again = model.separate()
+    assert again.groups == model.groups == (0, 1, 2)
+    for k, prior_mean in enumerate([0.3, 0.0, -0.2]):
+        seen = present[:, k]
+        mean, dense = gp.posterior(gram(form), INDICES[seen], VALUES[seen, k], NOISE, prior_mean)
+        np.testing.assert_allclose(belief.mean[k], mean, rtol=0, atol=1e-10)
+        np.testing.assert_allclose(belief.sd[k], np.sqrt(np.maximum(np.diag(dense), 0)), rtol=0, atol=1e-6)
+        gain = gp.information_gain(gram(form), INDICES[seen], NOISE)
+        np.testing.assert_allclose(np.asarray(posterior.gain)[k], gain, rtol=1e-9)
+        if k == 2:
+            np.testing.assert_allclose(covariance[0], dense[5], rtol=0, atol=1e-10)
+
+
+def test_everything_present_is_an_ordinary_observation() -> None:
+    with jax.enable_x64(True):
+        model = surrogate("features", [NOISE, NOISE, NOISE]).separate()
+        given = (jnp.asarray(INDICES, jnp.int32), jnp.asarray(VALUES))
+        masked = conditioned(model, *given, jnp.ones((ROUNDS, 3), bool))
+        plain = conditioned(model, *given)
+    for a, b in zip(jax.tree.leaves(masked), jax.tree.leaves(plain), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("form", PARTIAL_FORMS)
+def test_what_is_absent_adds_nothing_to_the_gain(form: str) -> None:
+    """To the last bit, also where a noise variance times its inverse is not 1; what is present adds what the dense reference says."""
+    noise = 0.052
+    assert noise * (1 / noise) != 1
+    present = np.zeros((ROUNDS, 3), bool)
+    present[4, 2] = True
+    with jax.enable_x64(True):
+        model = surrogate(form, [noise] * 3).separate()
+        gains = np.asarray(conditioned(model, jnp.asarray(INDICES, jnp.int32), jnp.asarray(VALUES), jnp.asarray(present)).gain)
+    np.testing.assert_array_equal(gains[:2], 0)
+    np.testing.assert_allclose(gains[2], gp.information_gain(gram(form), INDICES[4:5], noise), rtol=1e-9)
+
+
+def test_outputs_that_share_a_factor_go_together() -> None:
+    """One group observed, the other not."""
+    with jax.enable_x64(True):
+        model = surrogate("features", [NOISE, NOISE, 2 * NOISE])
+        assert model.groups == (0, 0, 1)
+        prior, seen = posteriors.start(model), (np.int32(17), np.asarray([1.0, -1.0, 0.5]))
+        both = posteriors.condition(model, prior, *seen, np.asarray([True, True, False]))
+        neither = posteriors.condition(model, prior, *seen, np.asarray([False, False, False]))
+        everything = posteriors.condition(model, prior, *seen)
+    np.testing.assert_allclose(np.asarray(both.shift)[:2], np.asarray(everything.shift)[:2], rtol=1e-12)
+    np.testing.assert_array_equal(np.asarray(both.shift)[2], np.asarray(prior.shift)[2])
+    np.testing.assert_array_equal(neither.shift, prior.shift)
+    gains = np.asarray(both.gain)
+    assert np.all(np.asarray(neither.gain) == 0) and gains[0] > 0 and gains[1] == 0
+
+
+NOISY_ROUNDS = 24
+NOISY_DOMAIN = domains.product([np.linspace(0, 1, 7), np.linspace(-1, 1, 5)])
+POINTS = np.asarray(NOISY_DOMAIN.points)
+PRIOR = np.array([0.5, -1.0])
+# Of the reward a hundred times as large at one end as at the other; of the constraint by point without order.
+TABLE = np.stack([0.01 * 10 ** (2 * POINTS[:, 0]), np.random.default_rng(0).uniform(0.02, 0.5, NOISY_DOMAIN.size)])
+NOISY_TOLERANCE = {"float32": 1e-4, "float64": 1e-11}  # worst seen 1e-5 and 5e-14
+
+
+@jax.jit
+def every_round(model: Surrogate, indices: jax.Array, values: jax.Array) -> Prediction:
+    """The predictions after 1, 2, ... observations."""
+
+    def step(posterior: Any, seen: Any) -> tuple[Any, Prediction]:
+        posterior = model.condition(posterior, *seen)
+        return posterior, model.predict(posterior)
+
+    return jax.lax.scan(step, model.init(), (indices, values))[1]
+
+
+@pytest.mark.parametrize("precision", NOISY_TOLERANCE)
+@pytest.mark.parametrize("form", ["features", "product", "rows"])
+def test_every_form_is_the_dense_posterior_in_every_round(form: str, precision: str) -> None:
+    rng = np.random.default_rng(3)
+    indices, values = rng.integers(NOISY_DOMAIN.size, size=NOISY_ROUNDS), rng.standard_normal((NOISY_ROUNDS, 2))
+    indices[5:9] = indices[4]  # one point five times
+    gram = gp.squared_exponential(POINTS, POINTS, 0.5)
+    with jax.enable_x64(precision == "float64"):
+        kernel = kernels.SquaredExponential(length_scale=0.5)
+        noise = [lambda x: 0.01 * 10 ** (2 * x[0]), TABLE[1]]
+        model = jaxbandit.surrogate(NOISY_DOMAIN, kernel, noise_variance=noise, prior_mean=PRIOR, form=form, horizon=NOISY_ROUNDS)
+        assert model.noise_variance.shape == (2, NOISY_DOMAIN.size) and model.dtype == precision
+        found = every_round(model, jnp.asarray(indices, jnp.int32), jnp.asarray(values, model.dtype))
+    for n in range(1, NOISY_ROUNDS + 1):
+        seen = indices[:n]
+        for j in range(2):
+            mean, sd = gp.mean_and_sd(gram, seen, values[:n, j], TABLE[j][seen], PRIOR[j])
+            gain = gp.information_gain(gram, seen, TABLE[j][seen])
+            close = {"rtol": NOISY_TOLERANCE[precision], "atol": NOISY_TOLERANCE[precision]}
+            np.testing.assert_allclose(found.mean[n - 1, j], mean, err_msg=f"mean of output {j} after {n}", **close)
+            np.testing.assert_allclose(found.sd[n - 1, j], sd, err_msg=f"sd of output {j} after {n}", **close)
+            np.testing.assert_allclose(found.gain[n - 1, j], gain, err_msg=f"gain of output {j} after {n}", **close)
+
+
+def model_with(noise: Any, **options: Any) -> Surrogate:
+    return jaxbandit.surrogate(NOISY_DOMAIN, kernels.SquaredExponential(length_scale=0.5), noise_variance=noise, **options)
+
+
+def test_a_noise_variance_is_a_number_a_table_or_a_function() -> None:
+    assert model_with(0.1).noise_variance.shape == (1,) and not model_with(0.1).noise_differs
+    assert model_with([0.1, 0.2]).noise_variance.shape == (2,)
+    shared = model_with(TABLE[0])  # one table for all outputs: they share a factor
+    assert shared.groups == (0, 0) and shared.noise_variance.shape == (1, NOISY_DOMAIN.size)
+    np.testing.assert_allclose(shared.noise_variance[0], TABLE[0], rtol=1e-6)
+    np.testing.assert_array_equal(shared.noise_variance, model_with(lambda x: 0.01 * 10 ** (2 * x[0])).noise_variance)
+    apart = model_with([0.1, TABLE[1]])
+    assert apart.groups == (0, 1) and np.ptp(np.asarray(apart.noise_variance[0])) == 0
+    assert "0.02" in apart.describe() and "by point" in apart.describe()
+    apart.validate()
+    np.testing.assert_array_equal(shared.separate().noise_at(1, jnp.asarray([3, 1])), shared.noise_variance[0][jnp.asarray([3, 1])])
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "words"),
+    [
+        (algorithms.Bpe(width=algorithms.Elimination()), "Bpe.width"),
+        (algorithms.Refitted(algorithm=jaxbandit.Rpol()), "surrogate.noise_variance: Refitted"),
+    ],
+    ids=lambda item: type(item).__name__,
+)
+def test_algorithms_that_need_one_noise_variance_say_so(algorithm: Any, words: str) -> None:
+    kernel = kernels.SquaredExponential(length_scale=0.5)
+    model = jaxbandit.ranged(NOISY_DOMAIN, kernel, low=0.4, high=0.6, noise_variance=TABLE, tolerance=0.1)
+    problem = problems.from_tables(NOISY_DOMAIN, POINTS[:, 0], POINTS[:, 1])
+    with pytest.raises(InvalidArgument, match=re.escape(words)):
+        jaxbandit.simulate(problem, algorithm, model, horizon=3, trials=1, key=jax.random.key(0))
