@@ -118,16 +118,6 @@ def test_no_derivative_is_nan_at_low_noise(noise: float) -> None:
     assert np.all(np.isfinite(slope(jnp.asarray([noise], jnp.float32), model)))
 
 
-REFUSED = [
-    ([0, 1], np.zeros((3, 2)), r"^indices, values: expected values \[T, 2\]"),
-    ([0, 1], np.zeros((2, 1)), r"^indices, values: "),
-    ([0, 36], np.zeros((2, 2)), r"^indices: .*\[0, 35\]"),
-    ([0, -1], np.zeros((2, 2)), r"^indices: "),
-    ([0.5, 1.0], np.zeros((2, 2)), r"^indices: "),
-    ([0, 1], np.full((2, 2), np.nan), r"^values: "),
-]
-
-
 DOMAIN = domains.grid([0.0, 0.0], [1.5, 1.5], [7, 6])
 LOW, HIGH, NOISE = 0.4, 0.8, 0.05
 SCALE_ROUNDS = 16  # played in 4 times 4, with none left over, whose program is two thirds of the size

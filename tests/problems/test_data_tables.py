@@ -79,32 +79,6 @@ def test_rows_with_blanks_are_dropped_on_demand(blank: Any, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("changes", "options", "words"),
-    [
-        ({"heat": None}, {}, "constraints: there is no column 'heat'; got 'dose', 'yield', 'spread'"),
-        ({}, {"objective": "maximise yeild"}, "objective: there is no column 'yeild', did you mean 'yield'"),
-        ({"yield": [1.0, np.nan, 2.0]}, {}, "columns['yield']: must hold finite numbers, got nan in row 2 of 3"),
-        ({"yield": [1.0, 2.0, None]}, {}, "columns['yield']: must hold finite numbers, got None in row 3"),
-        ({"heat": ["70", "hot", "60"]}, {}, "columns['heat']: must hold finite numbers, got 'hot' in row 2"),
-        ({"dose": ["low", "0.1", "high"]}, {"points": ["dose"]}, "columns['dose']: must hold finite numbers, got 'low' in row 1"),
-        ({"dose": [0.1, 0.2]}, {}, "columns: must all have one length [M]"),
-        ({}, {"points": ["dose"]}, "points: each row must be another point, got dose=0.1 in 2 rows; repeated='average'"),
-        ({}, {"repeated": "mean"}, "repeated: must be"),
-        ({}, {"blanks": "skip"}, "blanks: must be"),
-        ({"yield": [1.0, True, 2.0]}, {}, "columns['yield']: must hold finite numbers, got True in row 2"),
-        ({"dose": [], "yield": [], "heat": [], "spread": []}, {}, "columns: must have at least one row"),
-        ({}, {"points": ["dose", "dose"]}, "points: must be different names"),
-        ({}, {"objective": "yield"}, "objective: must be 'maximise NAME'"),
-        ({}, {"constraints": ["heat < 3"]}, "constraints[0]: must be 'NAME <= NUMBER'"),
-        ({}, {"constraints": ["heat = 3 +- 1"]}, "constraints: an equality is made by problems.with_equalities"),
-    ],
-)
-def test_what_is_wrong_with_a_table_is_named(changes: Any, options: Any, words: str) -> None:
-    with pytest.raises(InvalidArgument, match=re.escape(words)):
-        problems.from_columns(columns(**changes), **GOALS | options)
-
-
-@pytest.mark.parametrize(
     ("content", "words"),
     [
         ("", "must hold a line of names and at least one row, got 0 lines"),

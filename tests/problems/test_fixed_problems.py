@@ -387,32 +387,3 @@ def test_failures_come_with_delays() -> None:
     assert failed.any() and np.array_equal(arrivals[..., 2], np.broadcast_to(np.arange(1, HORIZON + 1) + 2, failed.shape))
     problem = problems.with_failures(on_grid(0.0), crashes)
     assert np.asarray(run(problem, delay=delays.Failing(delay=delays.Constant(rounds=1))).arrivals)[0, 0, 2] == 2
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ((on_grid, True), "region: must be a function of"),
-        ((on_grid, [True, False]), "region"),
-        ((on_grid, np.ones(GRID.size, bool)), "region: must leave points where runs do not fail, got all"),
-        ((on_grid, lambda x: x[9]), "region"),
-        ((on_box, np.ones(3, bool)), "region: must be a function of a point on a box"),
-        ((on_box, lambda x: float(x[0]) > 0.5), "region: must be a function of one point"),
-    ],
-)
-def test_what_is_no_region_is_refused(arguments: Any, words: str) -> None:
-    make, region = arguments
-    with pytest.raises(InvalidArgument, match=rf"^{words}"):
-        problems.with_failures(make(0.0), region)
-
-
-def test_what_does_not_go_with_failures_is_refused() -> None:
-    problem = problems.with_failures(on_grid(0.0), crashes)
-    with pytest.raises(InvalidArgument, match=r"^problem: "):
-        problems.with_failures(problems.sine, crashes)  # type: ignore[arg-type]
-    with pytest.raises(InvalidArgument, match=r"^best: is for problems on a box"):
-        problems.with_failures(on_grid(0.0), crashes, best=(1.0, (0.0, 0.0)))
-    with pytest.raises(InvalidArgument, match=r"^delay: runs of this problem may fail; give delays.Failing"):
-        run(problem, delay=delays.NoDelay())
-    with pytest.raises(InvalidArgument, match=r"^problem: must be one of problems.with_failures"):
-        metrics.failures(on_grid(0.0), np.zeros((2,), int))

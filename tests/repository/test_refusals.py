@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import re
 from typing import Any
 
@@ -25,7 +26,7 @@ CALLS: dict[str, list[str]] = {}
 for _key in json.loads((FOLDER / "refusals.json").read_text()):
     CALLS.setdefault(_key.partition(": ")[0], []).append(_key.partition(": ")[2])
 NAMES: dict[str, Any] = {name: getattr(home, name) for home in (jaxbandit.estimators, session, study, jaxbandit) for name in home.__all__}
-NAMES |= {"jaxbandit": jaxbandit, "jb": jaxbandit, "jax": jax, "jnp": jnp, "np": np, "study": study, "unchecked": unchecked}
+NAMES |= {"jaxbandit": jaxbandit, "jb": jaxbandit, "jax": jax, "jnp": jnp, "math": math, "np": np, "study": study, "unchecked": unchecked}
 DIFFERENT_ELSEWHERE = r" at 0x[0-9a-f]+|(?<=fails with )(\w+):.*|(?<=[ =])\w*Tracer[(<].*|(?<=[ =])Traced<.*"
 
 

@@ -94,22 +94,6 @@ def test_names_that_are_arithmetic_are_told_from_others() -> None:
     assert [name for name in map(str.strip, NAMES.split(";")) if is_arithmetic(name, AXES)] == []
 
 
-@pytest.mark.parametrize(
-    ("goals", "words"),
-    [
-        ({"constraints": ["a + b <= 1"]}, r"^constraints: must name an output .*, got 'a \+ b <= 1'; list only the points"),
-        ({"objective": "maximise a / b"}, "^objective: must name an output that is measured, and computes nothing, got 'maximise a / b'"),
-        ({"constraints": ["cost <= 1", "a <= 0.5"]}, "^constraints: .* and 'a' is an axis, whose ends are its limits"),
-        ({"objective": "minimise b"}, "^objective: .* and 'b' is an axis"),
-    ],
-)
-def test_an_output_whose_name_is_arithmetic_on_axes_is_refused(goals: Any, words: str) -> None:
-    for axes in ([Axis.between(name, 0, 1, 3) for name in "ab"], {"a": (0.0, 1.0), "b": (0.0, 1.0)}):
-        with pytest.raises(InvalidArgument, match=words):
-            Session.create(None, axes, RandomSearch(), Model(), key=0, **goals)
-    Session.create(None, axes, RandomSearch(), Model(), key=0, objective="maximise yield-2", constraints=["CO2 (ppm) <= 400"])
-
-
 def test_a_session_with_two_limits_of_an_output(tmp_path: Path) -> None:
     """It is told once, and everything that shows constraints shows both limits."""
     parts: dict[str, Any] = {"key": 0, "objective": "maximise gain", "constraints": ["pH >= 6", "pH <= 8"], "standardise": False}

@@ -15,7 +15,7 @@ import pytest
 import jaxbandit
 import jaxbandit as jb
 from jaxbandit import InvalidArgument, Oco, domains, kernels, metrics, problems
-from jaxbandit.study import Model, Run, Study, grid, make_plan, rerun, run_study, tune
+from jaxbandit.study import Model, Run, Study, make_plan, rerun, run_study, tune
 from jaxbandit.study.study import from_table
 from tests.oracles import bandit, hyper_parameters, policies
 from tests.oracles import gaussian_process as gp
@@ -126,20 +126,7 @@ def test_fits_are_those_of_the_data_that_results_hold(tmp_path: Path) -> None:
     assert len(set(np.round([before[0], *ends], 3))) >= 4, "fits differ"
 
 
-REFUSED = [
-    (np.ones((3, 5)), {}, r"^model: fit_to: must have 4 columns, 2 coordinates of a point and the values of 2 outputs, got 5"),
-    (np.ones(4), {}, r"^model\.fit_to: must be rows of numbers"),
-    (np.full((3, 4), np.nan), {}, r"^model\.fit_to: "),
-    ("nowhere.csv", {}, r"^model\.fit_to: path: cannot read 'nowhere\.csv'"),
-    (rows(), {"length_scale": 1.0, "length_scale_range": (0.5, 2.0)}, r"^model\.length_scale: is fitted"),
-]
-
-
-@pytest.mark.parametrize(("data", "changes", "message"), REFUSED)
-def test_other_data_are_refused(data: Any, changes: dict[str, Any], message: str) -> None:
-    problems, algorithms = {"sine": {"type": "sine", "points_per_axis": 7}}, {"rpol": jb.Rpol()}
-    with pytest.raises(jb.InvalidArgument, match=message):
-        grid(problems=problems, algorithms=algorithms, model=Model(fit_to=data, **changes), horizon=2)
+SINE: dict[str, Any] = {"sine": {"type": "sine", "points_per_axis": 7}}
 
 
 def test_a_file_with_text_in_it_is_refused(tmp_path: Path) -> None:
