@@ -411,10 +411,3 @@ def test_a_fit_to_the_design_changes_the_model_and_counts_nothing(inner: jb.Algo
         seen = [each.inner.posterior for each in (state, begun)]
         np.testing.assert_array_equal(seen[0].visited, seen[1].visited)
         assert float(seen[0].best) == float(seen[1].best) == 1.0
-
-
-def test_what_it_cannot_work_with_is_refused() -> None:
-    with pytest.raises(jb.InvalidArgument, match=r"^surrogate: Refitted .* jaxbandit\.ranged"):
-        run(Refitted(algorithm=Rpol()), jb.surrogate(refit_problem().domain, KERNEL, noise_variance=0.05), horizon=2)
-    with pytest.raises(jb.InvalidArgument, match=r"^Refitted\.algorithm: Admmbo keeps beliefs of its own"):
-        run(Refitted(algorithm=jb.Admmbo()), horizon=2)

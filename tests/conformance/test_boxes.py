@@ -31,14 +31,6 @@ def run(**changes: Any) -> Any:
     return jb.simulate(**given, key=jax.random.key(0))
 
 
-def test_what_needs_points_refuses_a_box_by_name() -> None:
-    """Where that is traced; ``golden/refusals.json`` has what is refused before."""
-    with pytest.raises(InvalidArgument, match=r"RandomSearch\.allowed"):
-        run(algorithm=jb.RandomSearch(allowed=np.ones(32, bool)))
-    with pytest.raises(InvalidArgument, match=r"surrogate: Refitted .* without form='features'"):
-        run(algorithm=jb.Refitted(algorithm=jb.Rpol()), surrogate=box_runs.model(form="features", tolerance=0.5))
-
-
 WIDTHS = {"estimator.reward_width": [0.5, 2.0]}
 
 

@@ -16,12 +16,10 @@ import pytest
 import jaxbandit
 from jaxbandit import (
     Algorithm,
-    InvalidArgument,
     Status,
     delays,
     domains,
     estimators,
-    informed,
     kernels,
     metrics,
     penalties,
@@ -104,20 +102,6 @@ class Odd(problems.Family):
 
     def sample(self, key: jax.Array) -> Any:
         return self.make()
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: None, "problem: Odd.sample must return a problem of jaxbandit.problems, got None"),
-        (lambda: jaxbandit.replace(PROBLEM, means=jnp.zeros((3, 8))), r"problem: Odd.sample must return .*\[2, 8\].*got float32 \[3, 8\]"),
-        (lambda: jaxbandit.replace(PROBLEM, means=jnp.zeros((2, 8), int)), "problem: Odd.sample must return .* real means .*got int32"),
-        (lambda: 1 / 0, "problem: Odd.sample must return an instance for a key; got one that fails with ZeroDivisionError"),
-    ],
-)
-def test_an_instance_that_is_none_is_refused(make: Callable[[], Any], message: str) -> None:
-    with pytest.raises(InvalidArgument, match=message):
-        simulate(problem=Odd(make=make))
 
 
 # -- delays ----------------------------------------------------------------------------------------------------------------------------
@@ -212,21 +196,6 @@ def test_a_choice_that_is_none_flags_the_trial(own: Own, flag: Status, first: in
     assert np.all(metrics.healthy(run.status)) == (flag == Status.OK)
 
 
-@pytest.mark.parametrize("index", [jnp.float32(3), None, True, "3", jnp.zeros(2, jnp.int32), jnp.asarray(True)])
-def test_a_choice_that_is_no_whole_number_is_refused(index: Any) -> None:
-    with pytest.raises(InvalidArgument, match=r"algorithm: Own.select must choose the number of a point, an int32 \[\], got"):
-        simulate(Own(choose=lambda t: (index, 1.0)))
-
-
-def test_an_algorithm_that_fails_is_named() -> None:
-    with pytest.raises(InvalidArgument, match=r"algorithm: Own.select must return .*fails with ZeroDivisionError"):
-        simulate(Own(choose=lambda t: 1 / 0))
-    with pytest.raises(InvalidArgument, match=r"algorithm: Own.select must return .*fails with TracerBoolConversionError"):
-        simulate(Own(choose=lambda t: (3, 1.0) if t > 2 else (2, 1.0)))
-    with pytest.raises(InvalidArgument, match=r"algorithm: Own.update must return a state like the one it is given"):
-        simulate(Own(choose=lambda t: (jnp.int32(0), 1.0), step=lambda state: (state, 1.0)))
-
-
 def test_a_width_that_becomes_negative_flags_the_trial() -> None:
     falling = widths.Custom(function=lambda t, gain: 3 - t.astype(gain.dtype) + 0 * gain)  # 0 in round 3
     run = simulate(jaxbandit.Rpol(estimator=estimators.Bounds(reward_width=falling)))
@@ -285,20 +254,6 @@ class Steep(kernels.Matern52):
         return 2 * jnp.sqrt(super().__call__(x, y)) - 1
 
 
-@pytest.mark.parametrize(
-    ("told", "message"),
-    [
-        (lambda instance, algorithm, surrogate: None, r"informed: must return \(algorithm, surrogate\), got None"),
-        (lambda instance, algorithm: None, r"informed: must be a function of \(instance, algorithm, surrogate\), got one"),
-        (informed.SafestSeeds(), "informed: tells seeds, which RandomSearch does not take; leave it out"),
-        (lambda *given: 1 / 0, "informed: must be a function of .* fails with ZeroDivisionError"),
-    ],
-)
-def test_what_tells_nothing_is_refused(told: Any, message: str) -> None:
-    with pytest.raises(InvalidArgument, match=message):
-        simulate(informed=told)
-
-
 def test_a_key_of_the_older_form_gives_the_same_run() -> None:
     old = jaxbandit.simulate(PROBLEM, jaxbandit.RandomSearch(), MODEL, horizon=HORIZON, trials=TRIALS, key=jax.random.PRNGKey(0))
     np.testing.assert_array_equal(old.indices, simulate().indices)
@@ -349,37 +304,6 @@ class Hooked(Algorithm):
         return {} if self.shown is None else self.shown()
 
 
-def _fails(*_: Any) -> Any:
-    raise ZeroDivisionError("no")
-
-
-ODD: dict[str, Any] = {"nothing": lambda *_: None, "text": lambda *_: "x", "a complex array": lambda *_: 1j * jnp.ones(2), "fails": _fails}
-DECIDED = [("widths", value) for value in (1.0, "x", None, [1.0, 1.0, 1.0], [1j, 1j])] + [("flags", 1.5), ("flags", "x"), ("draws", "x")]
-
-
-def traced() -> dict[str, tuple[dict[str, Any], str]]:
-    """Options of runs with a user's method that gives something odd, and how the refusal begins."""
-    found: dict[str, tuple[dict[str, Any], str]] = {}
-    for name, own in ODD.items():
-        found[f"noise drawn: {name}"] = {"problem": noisy(Drawing(drawn=own))}, "noise: Drawing.draw"
-        found[f"noise: {name}"] = {"problem": noisy(Drawing(applied=own))}, "noise: Drawing.apply"
-        found[f"psi: {name}"] = {"algorithm": jaxbandit.Se2(psi=Psi(function=own))}, "psi: Psi"
-        found[f"diagnose: {name}"] = {"algorithm": Hooked(shown=own)}, "algorithm: Hooked.diagnose"
-    for name in ("text", "fails"):
-        found[f"init: {name}"] = {"algorithm": Hooked(started=ODD[name])}, "algorithm: Hooked.init"
-    for field, value in DECIDED:
-        found[f"{field} {value}"] = {"algorithm": Hooked(decided={field: value})}, f"algorithm: Hooked.select: {field}"
-    for field, shown in (("multipliers", jnp.ones(3)), ("candidates", jnp.ones(3, bool))):
-        own = {field: shown}
-        found[f"three {field}"] = {"algorithm": Hooked(shown=lambda own=own: own)}, f"algorithm: Hooked.diagnose: {field}"
-    found["noise of three"] = {"problem": noisy(Drawing(drawn=lambda k: jnp.zeros(k + 1)))}, "noise: Drawing.apply"
-    found["noise that outputs share"] = {"problem": noisy(Drawing(drawn=lambda k: jnp.zeros(())))}, "noise: Drawing.apply"
-    found["psi of seven"] = {"algorithm": jaxbandit.Se2(psi=Psi(function=lambda x: jnp.ones(7)))}, "psi: Psi"
-    found["delays in a list"] = {"delay": Waiting(given=lambda k: [1] * k)}, "delay: Waiting.draw"
-    found["delays beyond int32"] = {"delay": Waiting(given=lambda k: np.full(k, 2**33))}, "delay: Waiting.draw"
-    return found
-
-
 @jaxbandit.pytree
 class Waiting(delays.Delay):
     """Delays that are a function of a test."""
@@ -399,17 +323,6 @@ class Waiting(delays.Delay):
 
 def noisy(noise: problems.Noise) -> problems.Problem:
     return jaxbandit.replace(PROBLEM, noise=noise)
-
-
-TRACED = traced()
-
-
-@pytest.mark.parametrize("name", TRACED)
-def test_what_a_users_method_gives_is_refused_where_it_is_traced(name: str) -> None:
-    options, start = TRACED[name]
-    with pytest.raises(InvalidArgument) as caught:
-        simulate(**{"algorithm": jaxbandit.Rpol(), **options})
-    assert str(caught.value).startswith(start), caught.value
 
 
 # -- the initial design ----------------------------------------------------------------------------------------------------------------

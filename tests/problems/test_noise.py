@@ -52,6 +52,17 @@ def test_moments(noise, variance):
         assert abs(np.corrcoef(values.T)[0, 1]) < 5 / np.sqrt(DRAWS)
 
 
+def test_variances_are_said_where_they_are_known():
+    for noise, variances in (
+        (problems.Gaussian(variance=[0.25, 4.0]), [0.25, 4.0]),
+        (problems.Uniform(half_width=[0.3, 3.0]), [0.03, 3.0]),
+        (problems.CentredPoisson(rate=[6.0, 0.5]), [6.0, 0.5]),
+        (problems.Heteroscedastic(variance=[[4.0, 9.0], [0.0, 9.0]]), [6.5, 4.5]),  # means over points
+    ):
+        np.testing.assert_allclose(noise.variances(2), variances)
+    assert problems.StudentT().variances(2) is None
+
+
 def test_uniform_stays_within_its_half_width():
     values = samples(problems.Uniform(half_width=0.2))
     assert 0.199 < np.abs(values).max() <= 0.2 + 1e-7

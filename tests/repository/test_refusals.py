@@ -1,4 +1,4 @@
-"""Bad input raises ``InvalidArgument`` in the words of ``tests/golden/refusals.json``, and nothing compiles before.
+"""Bad input raises ``InvalidArgument`` in the words of ``tests/golden/refusals.json``, and nothing is lowered or compiled before.
 
 A key of that file is a test module and a call in Python; what the call needs beside the names below stands in that module. A new case is a
 new key: ``pytest -n 0 --write-golden tests/repository/test_refusals.py`` writes its message.
@@ -19,6 +19,7 @@ import pytest
 
 import jaxbandit
 from jaxbandit import InvalidArgument, session, study
+from jaxbandit.engine.programs import play_all
 from tests.support.golden import FOLDER
 from tests.support.unchecked import unchecked
 
@@ -43,7 +44,8 @@ def words_of(call: str, names: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("module", sorted(CALLS))
 def test_golden_refusals(module: str, golden: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(*_: Any, **__: Any) -> None:
+    def stop(*given: Any, **static: Any) -> None:
+        play_all.trace(*given, **static)
         raise AssertionError("nothing may compile")
 
     names = NAMES | vars(importlib.import_module(f"tests.{module.replace('/', '.')}"))
