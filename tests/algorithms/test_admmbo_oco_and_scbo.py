@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import jaxbandit
 import jaxbandit as jb
 from jaxbandit import Admmbo, InitialDesign, InvalidArgument, Oco, Status, consensus, delays, domains, kernels, problems, replace
 from jaxbandit.algorithms.base import Arena, Observation
@@ -45,10 +44,10 @@ def problem_of(constraints: int) -> problems.Problem:
 
 
 @functools.cache
-def model_of(constraints: int, precision: str) -> jaxbandit.Surrogate:
+def model_of(constraints: int, precision: str) -> jb.Surrogate:
     with jax.enable_x64(precision == "float64"):
         kernel = kernels.Matern52(length_scale=LENGTH_SCALE * (HIGH - LOW))
-        return jaxbandit.surrogate(problem_of(constraints).domain, kernel, noise_variance=NOISE, outputs=1 + constraints, form="features")
+        return jb.surrogate(problem_of(constraints).domain, kernel, noise_variance=NOISE, outputs=1 + constraints, form="features")
 
 
 def believed(constraints: int) -> bandit.Model:
@@ -62,9 +61,9 @@ def believed(constraints: int) -> bandit.Model:
 
 
 @functools.cache
-def recorded(name: str, constraints: int, precision: str, horizon: int, design: tuple[int, ...] = ()) -> jaxbandit.Trajectory:
+def recorded(name: str, constraints: int, precision: str, horizon: int, design: tuple[int, ...] = ()) -> jb.Trajectory:
     with jax.enable_x64(precision == "float64"):
-        run = jaxbandit.simulate(
+        run = jb.simulate(
             problem_of(constraints),
             ALGORITHMS[name],
             model_of(constraints, precision),
@@ -79,7 +78,7 @@ def recorded(name: str, constraints: int, precision: str, horizon: int, design: 
         return jax.tree.map(np.asarray, run)
 
 
-def record_of(run: jaxbandit.Trajectory, trial: int) -> bandit.Record:
+def record_of(run: jb.Trajectory, trial: int) -> bandit.Record:
     return bandit.Record(
         indices=run.indices[trial],
         values=run.values[trial].astype(np.float64),
@@ -117,9 +116,7 @@ ADMMBO_RUNS = [
 ]
 
 
-def admmbo_replay(
-    name: str, constraints: int, run: jaxbandit.Trajectory, trial: int, **changes: Any
-) -> alternating_directions.AdmmboReplay:
+def admmbo_replay(name: str, constraints: int, run: jb.Trajectory, trial: int, **changes: Any) -> alternating_directions.AdmmboReplay:
     given = (STRICT if name == "admmbo-strict" else THEIRS) | changes
     points = np.asarray(problem_of(constraints).domain.points)
     return alternating_directions.admmbo(believed(constraints), record_of(run, trial), points, **given)
@@ -141,7 +138,7 @@ def test_every_evaluation_of_admmbo(name: str, constraints: int, precision: str,
             assert bool(run.status[trial] & int(Status.STOPPED)) == (len(stopped) > 0)
         neighbour = np.where(run.indices[trial] % SIDE > 0, run.indices[trial] - 1, run.indices[trial] + 1)
         assert np.mean(bandit.score_gaps(expected.scores, neighbour) > TOLERANCE[precision]) > 0.3
-    assert np.all(jaxbandit.metrics.healthy(run.status))
+    assert np.all(jb.metrics.healthy(run.status))
 
 
 @pytest.mark.full
@@ -152,13 +149,13 @@ def test_admmbo_stops_and_repeats_its_answer() -> None:
     for trial, end in enumerate(ends):
         assert len(set(run.indices[trial, end:])) == 1
         assert run.indices[trial, -1] in {*run.indices[trial, :end], *run.initial_indices[trial]}, "a point that was evaluated"
-    assert "stopped by itself" in jaxbandit.explain(int(run.status[0]))
+    assert "stopped by itself" in jb.explain(int(run.status[0]))
     # What is observed once it has stopped teaches nothing, and neither do the functions that a round does not evaluate.
     gains = [gp.information_gain(believed(1).grams[0], seen, NOISE) for seen in own_points(run, 0)]
     np.testing.assert_allclose(run.information_gain[0], gains, rtol=1e-9)
 
 
-def own_points(run: jaxbandit.Trajectory, trial: int) -> list[np.ndarray]:
+def own_points(run: jb.Trajectory, trial: int) -> list[np.ndarray]:
     """The points at which each function was evaluated."""
     functions = run.widths.shape[-1]
     return [np.concatenate([run.initial_indices[trial], run.indices[trial][run.widths[trial, :, k] > 0]]) for k in range(functions)]
@@ -247,12 +244,12 @@ def test_oco_climbs_a_slope() -> None:
     domain = domains.grid([0.0, 0.0], [1.0, 1.0], 41)
     x = np.asarray(domain.points)
     problem = problems.from_tables(domain, x[:, 0] + x[:, 1], x[:, 0] - 0.5, noise=problems.Gaussian(variance=0.0))
-    model = jaxbandit.surrogate(domain, kernels.SquaredExponential(length_scale=1.0), noise_variance=0.01)
+    model = jb.surrogate(domain, kernels.SquaredExponential(length_scale=1.0), noise_variance=0.01)
     options = {"horizon": 600, "trials": 8, "key": jax.random.key(0), "block": 1}
-    run = jaxbandit.simulate(problem, Oco(step=1.5, regulariser=0.0), model, **options)
+    run = jb.simulate(problem, Oco(step=1.5, regulariser=0.0), model, **options)
     late = x[np.asarray(run.indices)[:, 400:]].mean(axis=(0, 1))
     assert abs(late[0] - 0.5) < 0.1 and late[1] > 0.85
-    free = jaxbandit.simulate(replace(problem, means=problem.means - np.array([[0], [9]])), Oco(step=1.5), model, **options)
+    free = jb.simulate(replace(problem, means=problem.means - np.array([[0], [9]])), Oco(step=1.5), model, **options)
     assert x[np.asarray(free.indices)[:, 400:]].mean() > 0.85
 
 
@@ -267,8 +264,8 @@ def test_side_by_side_equals_one_by_one_in_a_sweep(name: str, field: str, horizo
     given = {"horizon": horizon, "key": jax.random.key(4), "record": "audit"}
     own = float(getattr(algorithm, field))
     with jax.enable_x64(True):
-        swept = jaxbandit.sweep(algorithm, {field: [0.9 * own, own]})
-        both = jax.device_get(jaxbandit.simulate(problem_of(2), swept, model_of(2, "float64"), trials=TRIALS, block=1, **given))
+        swept = jb.sweep(algorithm, {field: [0.9 * own, own]})
+        both = jax.device_get(jb.simulate(problem_of(2), swept, model_of(2, "float64"), trials=TRIALS, block=1, **given))
         assert both.indices.shape == (2, TRIALS, horizon)
         alone = jax.tree.map(lambda x: x[1], both)  # the variant that is the algorithm itself
         for a, b in zip(jax.tree.leaves(together), jax.tree.leaves(alone), strict=True):
@@ -276,11 +273,11 @@ def test_side_by_side_equals_one_by_one_in_a_sweep(name: str, field: str, horizo
         np.testing.assert_array_equal(alone.indices, together.indices)
         assert np.all(np.isfinite(together.multipliers)) and np.all(together.failed_round == 0)
         with pytest.raises(InvalidArgument, match="cannot run under delay"):
-            jaxbandit.simulate(problem_of(2), algorithm, model_of(2, "float64"), delay=delays.Constant(rounds=2), **given)
+            jb.simulate(problem_of(2), algorithm, model_of(2, "float64"), delay=delays.Constant(rounds=2), **given)
 
 
 def start_in_three() -> None:
-    jaxbandit.simulate(problem_of(1), Oco(start=[0.5] * 3), model_of(1, "float32"), horizon=2, key=jax.random.key(0))
+    jb.simulate(problem_of(1), Oco(start=[0.5] * 3), model_of(1, "float32"), horizon=2, key=jax.random.key(0))
 
 
 def learnt(algorithm: Any, arena: Arena, seen: list[tuple[int, float, float]]) -> list[Any]:

@@ -12,24 +12,7 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import (
-    Anytime,
-    InvalidArgument,
-    Oracle,
-    RandomSearch,
-    SafeOpt,
-    SgpUcb,
-    StageOpt,
-    Status,
-    delays,
-    domains,
-    estimators,
-    feedback,
-    informed,
-    kernels,
-    problems,
-    replace,
-)
+from jaxbandit import InvalidArgument, delays, domains, estimators, feedback, informed, kernels, problems
 from jaxbandit.engine import simulation
 from tests.support import conformance
 from tests.support.algorithms import BASELINES
@@ -49,34 +32,34 @@ def test_a_safe_set_that_empties_falls_back_to_the_seeds_and_is_flagged() -> Non
     bounds = estimators.Bounds(reward_width=1.0, cost_width=2.0)
     options = {"horizon": 15, "trials": 2, "key": jax.random.key(0), "block": 1}
     for algorithm in (
-        SafeOpt(estimator=bounds, seeds=[2]),
-        SgpUcb(estimator=bounds, seeds=[2], warm_up=0.0),
+        jaxbandit.SafeOpt(estimator=bounds, seeds=[2]),
+        jaxbandit.SgpUcb(estimator=bounds, seeds=[2], warm_up=0.0),
     ):
         run = jax.device_get(jaxbandit.simulate(problem, algorithm, model, **options))
-        assert np.all(np.asarray(run.status) & int(Status.SAFE_SET_EMPTIED) != 0), algorithm.name
+        assert np.all(np.asarray(run.status) & int(jaxbandit.Status.SAFE_SET_EMPTIED) != 0), algorithm.name
         assert np.all(run.indices[:, -3:] == 2) and not np.all(run.indices[:, 0] == 2)
         assert np.all(jaxbandit.metrics.healthy(run.status)), "a note, not a failure"
         assert "fell back to its seed set" in jaxbandit.explain(int(run.status[0]))
-    safe = replace(problem, means=np.stack([np.linspace(0, 1, 12), np.full(12, -4.0)]))
-    calm = jaxbandit.simulate(safe, SafeOpt(estimator=bounds, seeds=[2]), model, **options)
-    assert np.all(np.asarray(calm.status) & int(Status.SAFE_SET_EMPTIED) == 0)
+    safe = jaxbandit.replace(problem, means=np.stack([np.linspace(0, 1, 12), np.full(12, -4.0)]))
+    calm = jaxbandit.simulate(safe, jaxbandit.SafeOpt(estimator=bounds, seeds=[2]), model, **options)
+    assert np.all(np.asarray(calm.status) & int(jaxbandit.Status.SAFE_SET_EMPTIED) == 0)
     # A set that was never more than its seeds has not emptied.
-    doubting = replace(model, prior_mean=np.array([0.0, 4.0]))
-    never = jaxbandit.simulate(problem, SafeOpt(estimator=bounds, seeds=[2]), doubting, **options)
-    assert np.all(np.asarray(never.status) & int(Status.SAFE_SET_EMPTIED) == 0) and np.all(np.asarray(never.indices) == 2)
+    doubting = jaxbandit.replace(model, prior_mean=np.array([0.0, 4.0]))
+    never = jaxbandit.simulate(problem, jaxbandit.SafeOpt(estimator=bounds, seeds=[2]), doubting, **options)
+    assert np.all(np.asarray(never.status) & int(jaxbandit.Status.SAFE_SET_EMPTIED) == 0) and np.all(np.asarray(never.indices) == 2)
 
 
-@pytest.mark.parametrize("build", [SgpUcb, SafeOpt])
+@pytest.mark.parametrize("build", [jaxbandit.SgpUcb, jaxbandit.SafeOpt])
 def test_a_seed_outside_the_domain_is_refused_or_fails_the_trial(build: Callable[..., Any]) -> None:
     """Check that what is told of an instance is found at run time."""
     with pytest.raises(InvalidArgument, match=rf"{build.__name__}\.seeds: must lie in \[0, \d+\]"):
         conformance.simulate(build(seeds=[1, 10_000]), horizon=3, trials=1)
 
     def told(instance: Any, algorithm: Any, surrogate: Any) -> Any:
-        return replace(algorithm, seeds=jnp.asarray([1, 10_000], jnp.int32)), surrogate
+        return jaxbandit.replace(algorithm, seeds=jnp.asarray([1, 10_000], jnp.int32)), surrogate
 
     run = conformance.simulate(build(), horizon=3, trials=1, informed=told, block=1)
-    assert np.all(np.asarray(run.status) & int(Status.NONFINITE_SCORE) != 0) and np.all(run.failed_round == 1)
+    assert np.all(np.asarray(run.status) & int(jaxbandit.Status.NONFINITE_SCORE) != 0) and np.all(run.failed_round == 1)
 
 
 @pytest.mark.full
@@ -92,7 +75,7 @@ def test_nan_feedback_is_flagged_and_chooses_nothing() -> None:
 
     surrogate, seeds = conformance.surrogate().without_kernels(), {"seeds": np.array([0])}  # chosen in round 1 otherwise
     algorithms = {name: BASELINES[name]() for name in ("cei", "constrained-thompson", "safeopt", "stageopt", "sgp-ucb")}
-    algorithms |= {name: replace(algorithms[name], **seeds) for name in ("safeopt", "stageopt", "sgp-ucb")}
+    algorithms |= {name: jaxbandit.replace(algorithms[name], **seeds) for name in ("safeopt", "stageopt", "sgp-ucb")}
     for value, is_nan in ((np.nan, True), (0.0, False)):
         for name, index in chosen(*jaxbandit.canonicalise((algorithms, surrogate)), np.full(1 + CONSTRAINTS, value, np.float32)).items():
             assert (int(index) == surrogate.domain.size) == is_nan and int(index) <= surrogate.domain.size, name
@@ -114,15 +97,15 @@ def test_refused_before_anything_compiles(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(simulation, "play_all", stop)
     with pytest.raises(InvalidArgument, match=r"SafeOpt\.threshold"):
-        conformance.simulate(SafeOpt(threshold=-1.0))
+        conformance.simulate(jaxbandit.SafeOpt(threshold=-1.0))
     with pytest.raises(CompiledError):
-        conformance.simulate(SafeOpt(seeds=[0, 29], lipschitz=[1.0, 2.0]))
+        conformance.simulate(jaxbandit.SafeOpt(seeds=[0, 29], lipschitz=[1.0, 2.0]))
 
 
 KINDS: list[Callable[..., Any]] = [
-    SafeOpt,
-    lambda **given: StageOpt(exploration=20.0, **given),
-    lambda **given: SgpUcb(warm_up=10.0, **given),
+    jaxbandit.SafeOpt,
+    lambda **given: jaxbandit.StageOpt(exploration=20.0, **given),
+    lambda **given: jaxbandit.SgpUcb(warm_up=10.0, **given),
 ]
 LINE = domains.grid([0.0], [1.0], 60)
 PLACE = np.linspace(0, 1, 60)
@@ -143,13 +126,13 @@ def test_a_seed_that_is_unsafe_is_flagged_and_warned_of(kind: Callable[..., Any]
     problem = line(PLACE - 0.6)
     with pytest.warns(UserWarning) as said:
         run = play(problem, kind(seeds=[59]))
-    both = int(Status.SEED_UNSAFE | Status.NO_SAFE_POINT)
+    both = int(jaxbandit.Status.SEED_UNSAFE | jaxbandit.Status.NO_SAFE_POINT)
     assert np.all(np.asarray(run.status) & both == both) and np.all(run.indices == 59)
     words = " ".join(str(one.message) for one in said)
     assert "a constraint does not hold at a seed" in words and "give seeds that are known to be safe" in words
     with pytest.warns(UserWarning, match="does not hold at a seed"):  # of two the unsafe one is left
         run = play(problem, kind(seeds=[59, 6]))
-    assert np.all(np.asarray(run.status) & both == int(Status.SEED_UNSAFE))
+    assert np.all(np.asarray(run.status) & both == int(jaxbandit.Status.SEED_UNSAFE))
     first = [int(np.flatnonzero(row == 59)[0]) for row in run.indices]
     for row, at in zip(run.indices, first, strict=True):
         assert not np.any(row[at + 1 :] == 59) and np.all(PLACE[row[at + 1 :]] < 0.6)
@@ -167,7 +150,7 @@ def test_a_set_that_stands_still_is_flagged_and_one_that_grows_is_not(kind: Call
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             run = play(problem, kind(seeds=[282]), kernel=kernels.SquaredExponential(length_scale=0.25), horizon=60)
-        still = np.asarray(run.status) & int(Status.SAFE_SET_STILL) != 0
+        still = np.asarray(run.status) & int(jaxbandit.Status.SAFE_SET_STILL) != 0
         assert np.all(still != grows) and np.all([(len(set(row)) > 5) == grows for row in run.indices.tolist()])
         assert [str(one.message).count("smaller cost_width, a longer length-scale") for one in said] == ([] if grows else [1])
 
@@ -178,9 +161,9 @@ def test_a_set_that_has_stood_still_for_long_is_flagged_though_measurements_coul
     for rounds, is_said in ((30, False), (40, True)):
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
-            run = play(problem, SafeOpt(seeds=[16]), noise_variance=1.0, horizon=rounds, trials=[0])
+            run = play(problem, jaxbandit.SafeOpt(seeds=[16]), noise_variance=1.0, horizon=rounds, trials=[0])
         assert np.all(run.indices == 16)
-        assert np.all((np.asarray(run.status) & int(Status.SAFE_SET_STILL) != 0) == is_said) and len(said) == is_said
+        assert np.all((np.asarray(run.status) & int(jaxbandit.Status.SAFE_SET_STILL) != 0) == is_said) and len(said) == is_said
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -193,7 +176,7 @@ def test_a_point_is_certified_by_values_that_have_arrived_alone(kind: Callable[.
 
 def test_points_that_are_not_allowed_are_not_certified_and_seeds_are_chosen_all_the_same() -> None:
     allowed = (PLACE > 0.2) & (PLACE < 0.3)
-    run = play(line(PLACE - 0.6), SafeOpt(seeds=[10], allowed=allowed), kernel=kernels.SquaredExponential(length_scale=0.4))
+    run = play(line(PLACE - 0.6), jaxbandit.SafeOpt(seeds=[10], allowed=allowed), kernel=kernels.SquaredExponential(length_scale=0.4))
     chosen = np.unique(run.indices)
     assert 10 in chosen and len(chosen) > 3 and np.all(allowed[chosen[chosen != 10]])
 
@@ -206,14 +189,14 @@ def told(algorithm: Any, hook: Any, *, horizon: int = 12, **changes: Any) -> jax
 
 
 def from_safe_seeds() -> jaxbandit.Trajectory:
-    return told(Anytime(algorithm=SgpUcb(warm_up=12.0)), informed.SafestSeeds(count=4))
+    return told(jaxbandit.Anytime(algorithm=jaxbandit.SgpUcb(warm_up=12.0)), informed.SafestSeeds(count=4))
 
 
 def test_the_safest_points() -> None:
     problem = conformance.study()[0]
     worst = np.asarray(problem.means)[1:].max(0)
     np.testing.assert_array_equal(informed.safest(problem, 4), np.argsort(worst)[:4])
-    plain, model = informed.SafestSeeds(count=4)(problem, SafeOpt(), "model")
+    plain, model = informed.SafestSeeds(count=4)(problem, jaxbandit.SafeOpt(), "model")
     np.testing.assert_array_equal(plain.seeds, np.argsort(worst)[:4])
     assert model == "model"
     assert set(np.unique(from_safe_seeds().indices)) == set(np.argsort(worst)[:4])
@@ -224,27 +207,27 @@ def test_the_floor_and_the_ceiling() -> None:
     problem = conformance.study()[0]
     feasible = np.flatnonzero(np.all(np.asarray(problem.means)[1:] <= 0, axis=0))
     best = feasible[np.argmax(np.asarray(problem.means)[0, feasible])]
-    anywhere = told(RandomSearch(), None, horizon=200)
+    anywhere = told(jaxbandit.RandomSearch(), None, horizon=200)
     counts = np.bincount(np.asarray(anywhere.indices).ravel(), minlength=problem.domain.size)
     expected = conformance.TRIALS * 200 / problem.domain.size
     # Chi-square with 29 degrees of freedom: mean 29, variance 58.
     assert np.sum((counts - expected) ** 2 / expected) < 29 + 5 * np.sqrt(58)
     assert np.all(np.asarray(anywhere.information_gain) == 0)
-    lucky = jax.device_get(told(RandomSearch(), informed.FeasiblePoints(), horizon=100))
+    lucky = jax.device_get(told(jaxbandit.RandomSearch(), informed.FeasiblePoints(), horizon=100))
     assert set(np.unique(lucky.indices)) == set(feasible)
-    assert int(informed.BestPoint()(problem, Oracle(), None)[0].index) == best
+    assert int(informed.BestPoint()(problem, jaxbandit.Oracle(), None)[0].index) == best
 
 
 @pytest.mark.full
 def test_nothing_feasible() -> None:
     """The feasible points are all points then, and the best point is the least violating one."""
     problem = conformance.study()[0]
-    hopeless = replace(problem, means=np.concatenate([problem.means[:1], np.asarray(problem.means)[1:] + 9]))
+    hopeless = jaxbandit.replace(problem, means=np.concatenate([problem.means[:1], np.asarray(problem.means)[1:] + 9]))
     with pytest.MonkeyPatch.context() as patch:  # a program of the test above
         patch.setattr(conformance, "study", lambda: (hopeless, None))
-        lucky = jax.device_get(told(RandomSearch(), informed.FeasiblePoints(), horizon=100))
+        lucky = jax.device_get(told(jaxbandit.RandomSearch(), informed.FeasiblePoints(), horizon=100))
     assert len(np.unique(lucky.indices[0, :30])) > 10 and np.all(jaxbandit.metrics.healthy(lucky.status))
-    assert int(informed.BestPoint()(hopeless, Oracle(), None)[0].index) == np.asarray(hopeless.means)[1:].max(0).argmin()
+    assert int(informed.BestPoint()(hopeless, jaxbandit.Oracle(), None)[0].index) == np.asarray(hopeless.means)[1:].max(0).argmin()
 
 
 def test_equal_hooks_are_one_program() -> None:
@@ -270,4 +253,4 @@ def test_a_value_out_of_range_flags_the_trial() -> None:
 
 def test_an_oracle_that_nobody_tells() -> None:
     with pytest.raises(InvalidArgument, match=r"Oracle\.index: nobody told it the optimum"):
-        told(Oracle(), None)
+        told(jaxbandit.Oracle(), None)

@@ -10,26 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import jaxbandit
 import jaxbandit as jb
-from jaxbandit import (
-    Admmbo,
-    Algorithm,
-    Anytime,
-    Bpe,
-    Cei,
-    PrimalDual,
-    Refitted,
-    Rpol,
-    Se2,
-    Status,
-    domains,
-    feedback,
-    kernels,
-    penalties,
-    problems,
-    replace,
-)
+from jaxbandit import domains, feedback, kernels, penalties, problems
 from jaxbandit.algorithms import Arena, Decision, Observation, Shown, Traits
 from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
 from tests.oracles import gaussian_process as gp
@@ -48,37 +30,37 @@ def problem(shift: float = 0.0) -> problems.Problem:
     return problems.from_tables(domains.product([x]), np.sin(7 * x), costs, noise=noise)
 
 
-def surrogate() -> jaxbandit.Surrogate:
+def surrogate() -> jb.Surrogate:
     kernel = kernels.SquaredExponential(length_scale=LENGTH_SCALE)
-    return jaxbandit.surrogate(problem().domain, kernel, noise_variance=NOISE, outputs=3, form="features")
+    return jb.surrogate(problem().domain, kernel, noise_variance=NOISE, outputs=3, form="features")
 
 
 def simulate(algorithm: Any, of: Any = None, **options: Any) -> Any:
     """A run of one trial in float64."""
     with jax.enable_x64(True):
-        run = jaxbandit.simulate(problem() if of is None else of, algorithm, surrogate(), key=KEY, block=1, **options)
+        run = jb.simulate(problem() if of is None else of, algorithm, surrogate(), key=KEY, block=1, **options)
         return jax.tree.map(lambda x: np.asarray(x)[0], run)
 
 
-def beside(algorithms: dict[str, Algorithm], **options: Any) -> dict[str, Any]:
+def beside(algorithms: dict[str, jb.Algorithm], **options: Any) -> dict[str, Any]:
     """The runs of several algorithms as :func:`simulate` gives them, from one program."""
     with jax.enable_x64(True):
         runs = panel.play(problem(), algorithms, surrogate(), trials=1, key=KEY, **options)
         return {name: jax.tree.map(lambda x: x[0], run) for name, run in runs.items()}
 
 
-def anytime(algorithm: Algorithm, depth: int, **options: Any) -> Algorithm:
-    return algorithm if depth == 0 else anytime(Anytime(algorithm=algorithm, **options), depth - 1, **options)
+def anytime(algorithm: jb.Algorithm, depth: int, **options: Any) -> jb.Algorithm:
+    return algorithm if depth == 0 else anytime(jb.Anytime(algorithm=algorithm, **options), depth - 1, **options)
 
 
 # What a run records of a wrapped algorithm.
 
 HORIZON = 14
-SE2 = Se2(psi=penalties.Exponential(c=0.5), epoch=2, penalty_cap=CAP)
-SHOWN: dict[str, tuple[Algorithm, float, set[str]]] = {
-    "primal-dual": (PrimalDual(initial_multiplier=0.7, step=0.5), 0.0, {"multipliers"}),
-    "bpe": (Bpe(width=0.4), 0.0, {"alive"}),
-    "admmbo": (Admmbo(reward_budget=(1, 1), cost_budget=(1, 1), outer_iterations=1), 0.0, {"flags", "evaluations"}),
+SE2 = jb.Se2(psi=penalties.Exponential(c=0.5), epoch=2, penalty_cap=CAP)
+SHOWN: dict[str, tuple[jb.Algorithm, float, set[str]]] = {
+    "primal-dual": (jb.PrimalDual(initial_multiplier=0.7, step=0.5), 0.0, {"multipliers"}),
+    "bpe": (jb.Bpe(width=0.4), 0.0, {"alive"}),
+    "admmbo": (jb.Admmbo(reward_budget=(1, 1), cost_budget=(1, 1), outer_iterations=1), 0.0, {"flags", "evaluations"}),
     "se2": (SE2, 3.0, {"multipliers", "flags"}),
 }
 
@@ -99,7 +81,7 @@ def test_where_stretches_begin() -> None:
 @functools.partial(jax.jit, static_argnames="keep_data")
 def fresh(algorithm: Any, model: Any, horizon: Any, before: Any, *, keep_data: bool) -> Any:
     state = algorithm.init(Arena(surrogate=model, horizon=horizon))
-    return replace(state, posterior=before.posterior) if keep_data else state
+    return jb.replace(state, posterior=before.posterior) if keep_data else state
 
 
 @jax.jit
@@ -113,7 +95,7 @@ def replay(algorithm: Any, run: Any, depth: int, shown: set[str], *, keep_data: 
     """The wrapped algorithm by itself over each innermost stretch, on what the run saw; its state's own fields are read."""
     found: dict[str, Any] = {"multipliers": [], "flags": 0, "evaluations": 0}
     with jax.enable_x64(True):
-        algorithm, model = jaxbandit.canonicalise((algorithm, surrogate().without_kernels()))
+        algorithm, model = jb.canonicalise((algorithm, surrogate().without_kernels()))
         state: Any = None
         for t in range(1, len(run.indices) + 2):
             length, local = place(t, depth)
@@ -156,9 +138,9 @@ def test_what_is_recorded_is_what_the_wrapped_algorithm_shows(name: str, depth: 
     else:
         assert run.candidates is None and run.candidate_count is None and run.optimum_kept is None
     assert run.evaluations == expected["evaluations"]
-    own = int(Status.PENALTY_CAPPED | Status.STOPPED)
+    own = int(jb.Status.PENALTY_CAPPED | jb.Status.STOPPED)
     assert run.status & own == expected["flags"]
-    assert expected["flags"] == {"se2": int(Status.PENALTY_CAPPED), "admmbo": int(Status.STOPPED)}.get(name, 0)
+    assert expected["flags"] == {"se2": int(jb.Status.PENALTY_CAPPED), "admmbo": int(jb.Status.STOPPED)}.get(name, 0)
     if name == "admmbo":
         assert 3 < run.evaluations < HORIZON, "of all stretches, without the rounds after a stop"
 
@@ -168,7 +150,7 @@ def test_a_flag_of_the_last_round_of_a_stretch_is_recorded() -> None:
     """The second epoch of a stretch of four rounds ends with it; the penalty reaches its cap there, and the stretch is forgotten."""
     assert place(7, 1) == (4, 4) and place(8, 1) == (8, 1)
     run = simulate(anytime(SE2, 1), problem(3.0), horizon=7)
-    assert run.status & int(Status.PENALTY_CAPPED) != 0 and np.all(run.multipliers < CAP)
+    assert run.status & int(jb.Status.PENALTY_CAPPED) != 0 and np.all(run.multipliers < CAP)
     expected = replay(SE2, run, 1, {"multipliers", "flags"}, keep_data=False)
     np.testing.assert_allclose(run.multipliers, expected["multipliers"], rtol=1e-9)
     np.testing.assert_array_equal(run.multipliers[-1], np.ones(2))
@@ -189,9 +171,9 @@ def gains_of(points: np.ndarray) -> np.ndarray:
 def test_kept_data_are_all_that_expected_improvement_goes_by() -> None:
     """It looks at neither the round nor the horizon, so that with its posterior, the points visited and the best value kept it never starts
     again."""
-    cei = Cei(incumbent="observed")
+    cei = jb.Cei(incumbent="observed")
     algorithms = {"alone": cei, "kept": anytime(cei, 2, keep_data=True), "afresh": anytime(cei, 2)}
-    runs = beside(algorithms, horizon=13, initial=jaxbandit.InitialDesign(indices=DESIGN))
+    runs = beside(algorithms, horizon=13, initial=jb.InitialDesign(indices=DESIGN))
     alone, kept, afresh = (runs[name] for name in algorithms)
     np.testing.assert_array_equal(kept.indices, alone.indices)
     np.testing.assert_allclose(kept.information_gain, gains_of(np.concatenate([DESIGN, kept.indices])), rtol=1e-9)
@@ -205,8 +187,8 @@ def test_kept_data_are_all_that_expected_improvement_goes_by() -> None:
 def test_a_wrapper_keeps_the_data_that_the_wrapper_inside_has_left() -> None:
     """At the end of round 7 the inner one has data of that round alone, for it started again after round 6."""
     assert [place(t, 2) for t in (6, 7, 8)] == [(2, 2), (4, 1), (1, 1)]
-    inner = Anytime(algorithm=Cei())
-    runs = beside({"kept": Anytime(algorithm=inner, keep_data=True), "lost": Anytime(algorithm=inner)}, horizon=7)
+    inner = jb.Anytime(algorithm=jb.Cei())
+    runs = beside({"kept": jb.Anytime(algorithm=inner, keep_data=True), "lost": jb.Anytime(algorithm=inner)}, horizon=7)
     np.testing.assert_allclose(runs["kept"].information_gain, gains_of(runs["kept"].indices[6:]), rtol=1e-9)
     np.testing.assert_array_equal(runs["lost"].information_gain, [0.0])
 
@@ -214,7 +196,7 @@ def test_a_wrapper_keeps_the_data_that_the_wrapper_inside_has_left() -> None:
 # Names that a user's own classes may have.
 
 
-@jaxbandit.pytree
+@jb.pytree
 class Revealed:
     """A state whose posterior has another name."""
 
@@ -222,30 +204,30 @@ class Revealed:
     inner: Any  # the posterior
 
 
-@jaxbandit.pytree
-class Cheapest(Algorithm):
+@jb.pytree
+class Cheapest(jb.Algorithm):
     """Choose the point whose constraint is least in the round's sample; ``algorithm`` says in words what it is."""
 
     name = "cheapest"
     traits = Traits(sees_constraints=True)
-    algorithm: str = jaxbandit.static(default="the cheapest")
-    flags: str = jaxbandit.static(default="none")
+    algorithm: str = jb.static(default="the cheapest")
+    flags: str = jb.static(default="none")
 
     def init(self, arena: Arena) -> Revealed:
         return Revealed(seen=jnp.zeros((arena.constraints, arena.size), arena.dtype), inner=arena.surrogate.init())
 
     def reveal(self, arena: Arena, state: Revealed, sample: jax.Array, t: jax.Array) -> Revealed:
-        return replace(state, seen=sample)
+        return jb.replace(state, seen=sample)
 
     def select(self, arena: Arena, state: Revealed, t: jax.Array, key: jax.Array) -> tuple[Decision, Revealed]:
         index = jnp.argmin(state.seen[0]).astype(jnp.int32)
         return Decision(index=index, widths=jnp.zeros((1 + arena.constraints,), arena.dtype)), state
 
     def learn(self, arena: Arena, state: Revealed, observation: Any) -> Revealed:
-        return replace(state, inner=arena.learn(state.inner, observation))
+        return jb.replace(state, inner=arena.learn(state.inner, observation))
 
     def reset(self, arena: Arena, state: Revealed) -> Revealed:
-        return replace(self.init(arena), inner=state.inner)
+        return jb.replace(self.init(arena), inner=state.inner)
 
     def belief(self, state: Revealed) -> Any:
         return state.inner
@@ -259,19 +241,19 @@ def samples_of(instance: Any, key: Any, rounds: Any) -> Any:
 @pytest.mark.full
 @pytest.mark.parametrize("depth", [0, 2])
 def test_a_field_called_algorithm_hides_no_sample_and_a_state_may_have_a_field_called_inner(depth: int) -> None:
-    noisy = replace(problem(), noise=problems.Gaussian(variance=np.array([NOISE, 1.0, 1.0])))
+    noisy = jb.replace(problem(), noise=problems.Gaussian(variance=np.array([NOISE, 1.0, 1.0])))
     shown = problems.full_information(noisy, noise="independent")
-    horizon, design = 6, jaxbandit.InitialDesign(indices=DESIGN)
+    horizon, design = 6, jb.InitialDesign(indices=DESIGN)
     run = simulate(anytime(Cheapest(), depth, keep_data=True), shown, horizon=horizon, initial=design)
     with jax.enable_x64(True):
-        samples = np.asarray(samples_of(jaxbandit.canonicalise(shown), KEY, np.arange(1, horizon + 1, dtype=np.int32)))
+        samples = np.asarray(samples_of(jb.canonicalise(shown), KEY, np.arange(1, horizon + 1, dtype=np.int32)))
     np.testing.assert_array_equal(run.indices, [sample[0].argmin() for sample in samples])
     np.testing.assert_allclose(run.values[:, 1], [sample[0].min() for sample in samples], rtol=1e-12)
     np.testing.assert_allclose(run.information_gain, gains_of(np.concatenate([DESIGN, run.indices])), rtol=1e-9)
     assert run.evaluations is None and run.candidates is None
 
 
-@jaxbandit.pytree
+@jb.pytree
 class Misleading:
     """A state whose fields are called as those of other algorithms are, and mean other things."""
 
@@ -283,8 +265,8 @@ class Misleading:
     flags: Any
 
 
-@jaxbandit.pytree
-class Alternating(Algorithm):
+@jb.pytree
+class Alternating(jb.Algorithm):
     """Choose two points in turn; show as multipliers what the state calls ``inner``, and nothing else of it."""
 
     name = "alternating"
@@ -305,7 +287,7 @@ class Alternating(Algorithm):
         return Decision(index=t % 2, widths=jnp.ones((1 + arena.constraints,), arena.dtype)), state
 
     def update(self, arena: Arena, state: Misleading, observation: Any, t: jax.Array) -> Misleading:
-        return replace(self.learn(arena, state, observation), inner=state.inner + observation.total()[1:])
+        return jb.replace(self.learn(arena, state, observation), inner=state.inner + observation.total()[1:])
 
     def diagnose(self, state: Misleading) -> Shown:
         return {"multipliers": state.inner}
@@ -318,26 +300,26 @@ def test_only_what_is_shown_is_recorded() -> None:
         restarted = place(t + 1, 2)[1] == 1
         sums.append(np.full(2, 0.25) if restarted else sums[-1] + values[1:])
     np.testing.assert_allclose(run.multipliers, sums, rtol=1e-12)
-    assert run.status & ~int(Status.NO_FEASIBLE_POINT) == 0
+    assert run.status & ~int(jb.Status.NO_FEASIBLE_POINT) == 0
     assert run.evaluations is None and run.candidates is None
 
 
 def test_facts_of_an_instance_and_what_is_known_of_delays_reach_the_wrapped_algorithm() -> None:
-    model = jaxbandit.delays.Poisson(mean=5.0)
+    model = jb.delays.Poisson(mean=5.0)
     for depth in (0, 1, 2):
-        told = anytime(Bpe(), depth).with_delays(model, jaxbandit.feedback.Hallucinate()).with_facts(delta=0.2)
+        told = anytime(jb.Bpe(), depth).with_delays(model, jb.feedback.Hallucinate()).with_facts(delta=0.2)
         for _ in range(depth):
-            assert isinstance(told, Anytime)
+            assert isinstance(told, jb.Anytime)
             told = told.algorithm
-        assert isinstance(told, Bpe) and (told.mean_delay, told.delta) == (5.0, 0.2)
-        wrapped = anytime(Bpe(), depth)
-        assert isinstance(wrapped.traits.feedback, jaxbandit.feedback.Hallucinate)
-        assert anytime(Se2(), depth).traits.joint_arrival and not wrapped.traits.joint_arrival
-        assert anytime(jaxbandit.Scgp(), depth).traits.sees_constraints and not wrapped.traits.sees_constraints
+        assert isinstance(told, jb.Bpe) and (told.mean_delay, told.delta) == (5.0, 0.2)
+        wrapped = anytime(jb.Bpe(), depth)
+        assert isinstance(wrapped.traits.feedback, jb.feedback.Hallucinate)
+        assert anytime(jb.Se2(), depth).traits.joint_arrival and not wrapped.traits.joint_arrival
+        assert anytime(jb.Scgp(), depth).traits.sees_constraints and not wrapped.traits.sees_constraints
 
 
 def test_strategies_of_a_wrapped_algorithm_are_swept_by_a_path() -> None:
-    swept = jaxbandit.sweep(anytime(jaxbandit.Rpol(), 2), {"algorithm.algorithm.estimator.reward_width": [0.5, 4.0]})
+    swept = jb.sweep(anytime(jb.Rpol(), 2), {"algorithm.algorithm.estimator.reward_width": [0.5, 4.0]})
     assert [float(one.algorithm.algorithm.estimator.reward_width) for one in swept.unstack()] == [0.5, 4.0]
 
 
@@ -361,12 +343,12 @@ def run(algorithm: jb.Algorithm, model: Any = None, **options: Any) -> jb.Trajec
 
 @pytest.mark.full
 def test_before_the_first_fit_it_is_the_algorithm_and_after_it_another() -> None:
-    fitted = jb.sweep(Refitted(algorithm=Rpol(), first=6, points=8, steps=3), {"span": [30.0, 2.0]})
+    fitted = jb.sweep(jb.Refitted(algorithm=jb.Rpol(), first=6, points=8, steps=3), {"span": [30.0, 2.0]})
     alone = jb.sweep(ranged(), {"length_scale": [1.0, 1.0]})
     design = jb.InitialDesign(random=2)
     with pytest.warns(UserWarning, match="4 of 4 trials: a fit of hyper-parameters ended at an end of their range"):
         at = jax.device_get(run(fitted, initial=design, record="all"))
-    plain = jax.device_get(run(Rpol(), alone, initial=design))
+    plain = jax.device_get(run(jb.Rpol(), alone, initial=design))
     np.testing.assert_array_equal(at.indices[..., :4], plain.indices[..., :4])  # two points of the initial design count
     assert not np.array_equal(at.indices[..., 5:], plain.indices[..., 5:])
     assert not np.any(at.failed_round) and np.all(np.isfinite(at.information_gain))
@@ -374,7 +356,7 @@ def test_before_the_first_fit_it_is_the_algorithm_and_after_it_another() -> None
     assert at.length_scales.shape == (2, 2, 12, 1, 1) and np.all(at.length_scales[:, :, :4] == 1.0)
     assert np.all(at.length_scales[:, :, 4:] != 1.0) and np.all(at.length_scales[:, :, 4:10] == at.length_scales[:, :, 4:5])
     assert np.all(at.length_scales[:, :, -1] == at.fitted_length_scales)  # the next fit follows round 10, another round 22
-    assert np.all(at.fitted_length_scales == 2.0) and np.all(at.status == int(Status.FIT_AT_BOUND)) and not np.any(plain.status)
+    assert np.all(at.fitted_length_scales == 2.0) and np.all(at.status == int(jb.Status.FIT_AT_BOUND)) and not np.any(plain.status)
     assert plain.fitted_length_scales is None
     table = at.to_xarray(refit_problem())
     assert table.fitted_length_scales.dims == ("algorithm", "trial", "group", "axis")
@@ -382,7 +364,7 @@ def test_before_the_first_fit_it_is_the_algorithm_and_after_it_another() -> None
 
 
 def test_it_can_be_wrapped_itself() -> None:
-    algorithm = jb.canonicalise(Anytime(algorithm=Refitted(algorithm=Rpol(), first=2, points=8, steps=2), keep_data=True))
+    algorithm = jb.canonicalise(jb.Anytime(algorithm=jb.Refitted(algorithm=jb.Rpol(), first=2, points=8, steps=2), keep_data=True))
     arena = Arena(surrogate=jb.canonicalise(ranged()), horizon=jnp.int32(5))
     start = jax.eval_shape(algorithm.init, arena)
     seen = Observation(index=jnp.int32(3), values=jnp.zeros(2))
@@ -390,10 +372,10 @@ def test_it_can_be_wrapped_itself() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("inner", "late"), [(Rpol(), True), (Cei(), False)], ids=["rpol late", "cei at once"])
+@pytest.mark.parametrize(("inner", "late"), [(jb.Rpol(), True), (jb.Cei(), False)], ids=["rpol late", "cei at once"])
 def test_a_fit_to_the_design_changes_the_model_and_counts_nothing(inner: jb.Algorithm, late: bool) -> None:
     """The state keeps what the algorithm has counted; hyper-parameters and belief are new, and so they are in a wrapper."""
-    algorithm = jb.canonicalise(Anytime(algorithm=Refitted(algorithm=inner, at_start=True, points=8, steps=2)))
+    algorithm = jb.canonicalise(jb.Anytime(algorithm=jb.Refitted(algorithm=inner, at_start=True, points=8, steps=2)))
     surrogate: Any = jax.jit(lambda model: model.factorised())(jb.canonicalise(ranged().without_kernels()))
     surrogate = feedback.Wait().bind(surrogate, separate_outputs=False, capacity=3, axis=None) if late else surrogate
     arena = Arena(surrogate=surrogate, horizon=jnp.int32(5))
@@ -407,7 +389,7 @@ def test_a_fit_to_the_design_changes_the_model_and_counts_nothing(inner: jb.Algo
     held = [algorithm.algorithm._held(each.inner) for each in (state, begun)]
     np.testing.assert_array_equal(held[0].seen.counts, held[1].seen.counts)
     assert int(held[1].rounds) == 3
-    if isinstance(inner, Cei):
+    if isinstance(inner, jb.Cei):
         seen = [each.inner.posterior for each in (state, begun)]
         np.testing.assert_array_equal(seen[0].visited, seen[1].visited)
         assert float(seen[0].best) == float(seen[1].best) == 1.0

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import jaxbandit
 import jaxbandit as jb
 from jaxbandit import InvalidArgument, Sweep, canonicalise, delays, domains, estimators, kernels, pytree, replace, static, sweep, widths
 from jaxbandit.core.pytree import float_dtype, set_field
@@ -161,21 +160,21 @@ def test_equal_structures_share_one_trace():
     assert len(traces) == 2  # a static field is a new program, so the counter does count
 
 
-@pytest.mark.parametrize("algorithm", [jaxbandit.Rpol(), jaxbandit.Cbo(), jaxbandit.Config()], ids=lambda a: a.name)
+@pytest.mark.parametrize("algorithm", [jb.Rpol(), jb.Cbo(), jb.Config()], ids=lambda a: a.name)
 def test_leaves_of_algorithms_are_numbers_that_can_be_swept(algorithm):
     for leaf in jax.tree.leaves(canonicalise(algorithm)):
         assert leaf.dtype == np.float32 and leaf.shape == ()
 
 
 def test_the_text_of_an_object_is_short_and_says_what_matters():
-    problem = jaxbandit.problems.sine(20)
-    model = jaxbandit.surrogate(problem.domain, jaxbandit.kernels.SquaredExponential(length_scale=1.0), noise_variance=0.05)
+    problem = jb.problems.sine(20)
+    model = jb.surrogate(problem.domain, jb.kernels.SquaredExponential(length_scale=1.0), noise_variance=0.05)
     assert len(repr(model)) < 900 and "points=float32[400, 2]" in repr(model) and "noise_variance=[0.05]" in repr(model)
     assert len(repr(problem)) < 300 and "means=float64[2, 400]" in repr(problem)
-    assert repr(jaxbandit.delays.Poisson(mean=jax.numpy.float32(0.1))) == "Poisson(shared=False, mean=0.1)"
-    assert repr(jaxbandit.InitialDesign(indices=[1, 2])) == "InitialDesign(indices=[1, 2], random=0, counted=False)"
+    assert repr(jb.delays.Poisson(mean=jax.numpy.float32(0.1))) == "Poisson(shared=False, mean=0.1)"
+    assert repr(jb.InitialDesign(indices=[1, 2])) == "InitialDesign(indices=[1, 2], random=0, counted=False)"
     seen = []
-    jax.jit(lambda design: seen.append(repr(design)))(jaxbandit.InitialDesign(indices=np.arange(3)))
+    jax.jit(lambda design: seen.append(repr(design)))(jb.InitialDesign(indices=np.arange(3)))
     assert seen == ["InitialDesign(indices=traced int32[3], random=0, counted=False)"]
 
 
@@ -293,7 +292,7 @@ def test_equal_arrays_of_different_objects_are_held_once():
     variants = [canonicalise(Outer(table=np.arange(4.0), rate=rate)) for rate in (1.0, 2.0)]
     assert variants[0].table is not variants[1].table
     assert held(gather_variants(variants)) == [".inner.width", ".table"]
-    variants[1] = jaxbandit.replace(variants[1], table=np.array([0.0, 1.0, 2.0, 9.0], np.float32))
+    variants[1] = jb.replace(variants[1], table=np.array([0.0, 1.0, 2.0, 9.0], np.float32))
     assert held(gather_variants(variants)) == [".inner.width"]
 
 
@@ -317,7 +316,7 @@ FORMS = {
 def test_a_sweep_of_the_noise_variance_holds_the_features_once(form):
     """All that is as large as the domain is the very array of the model that was swept: there is no copy."""
     domain = domains.grid([0.0, 0.0], [1.0, 1.0], 12)
-    model = canonicalise(jaxbandit.surrogate(domain, FORMS[form], noise_variance=0.1, form=form))
+    model = canonicalise(jb.surrogate(domain, FORMS[form], noise_variance=0.1, form=form))
     swept = sweep(model, {"noise_variance": [[0.01], [0.1], [1.0]]})
     assert [np.shape(many) for many in swept.differing if many is not None] == [(3, 1)]
     large = [leaf for leaf in jax.tree.leaves(model) if np.size(leaf) >= domain.size]
@@ -341,18 +340,18 @@ def test_what_a_compiled_run_is_given_holds_the_features_once(monkeypatch):
 
     monkeypatch.setattr(simulation, "play_all", caught)
     domain = domains.grid([0.0, 0.0], [1.0, 1.0], 12)
-    model = jaxbandit.surrogate(domain, FORMS["features"], noise_variance=0.1, form="features")
-    problem = jaxbandit.problems.from_tables(domain, np.arange(144.0), np.arange(144.0) - 70)
+    model = jb.surrogate(domain, FORMS["features"], noise_variance=0.1, form="features")
+    problem = jb.problems.from_tables(domain, np.arange(144.0), np.arange(144.0) - 70)
     phi = np.shape(model.forms[0].phi)
     cases = {
         "a swept model": {"surrogate": sweep(model, {"noise_variance": [[0.01], [0.1], [1.0]]})},
-        "a swept algorithm": {"algorithm": sweep(jaxbandit.Rpol(), {"initial_penalty": [1.0, 2.0, 3.0]})},
+        "a swept algorithm": {"algorithm": sweep(jb.Rpol(), {"initial_penalty": [1.0, 2.0, 3.0]})},
         "swept delays": {"delay": sweep(delays.Poisson(), {"mean": [1.0, 2.0, 3.0]})},
     }
     for name, given in cases.items():
-        given = {"algorithm": jaxbandit.Rpol(), "surrogate": model} | given
+        given = {"algorithm": jb.Rpol(), "surrogate": model} | given
         with pytest.raises(CaughtError) as error:
-            jaxbandit.simulate(problem, given.pop("algorithm"), given.pop("surrogate"), horizon=4, key=jax.random.key(0), **given)
+            jb.simulate(problem, given.pop("algorithm"), given.pop("surrogate"), horizon=4, key=jax.random.key(0), **given)
         variants = error.value.args[0].variants
         shapes = [np.shape(leaf) for leaf in jax.tree.leaves(variants)]
         assert shapes.count(phi) == 1, name

@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import jaxbandit
 import jaxbandit as jb
 from jaxbandit import InvalidArgument, Status, delays, domains, explain, kernels, problems
 from jaxbandit.core import keys
@@ -114,21 +113,21 @@ def test_a_guess_is_answered_with_what_was_meant(name):
 
 KERNEL = kernels.SquaredExponential()
 NOISY = problems.sine(4, noise_variance=1.0)
-DOOR_MODEL = jaxbandit.surrogate(NOISY.domain, KERNEL, noise_variance=1e-3)
+DOOR_MODEL = jb.surrogate(NOISY.domain, KERNEL, noise_variance=1e-3)
 
 
 def study() -> Study:
-    return Study("noisy", [Run("rpol", NOISY, jaxbandit.Rpol(), DOOR_MODEL)], trials=1, horizon=3)
+    return Study("noisy", [Run("rpol", NOISY, jb.Rpol(), DOOR_MODEL)], trials=1, horizon=3)
 
 
 def told() -> None:
     model = Model(kernel=KERNEL, noise_variance=0.1)
-    with Session.create(None, [Axis.between("x", 0, 1, 5)], jaxbandit.Rpol(), model, key=0, standardise=False) as session:
+    with Session.create(None, [Axis.between("x", 0, 1, 5)], jb.Rpol(), model, key=0, standardise=False) as session:
         session.tell(session.ask(), {"reward": 1e3})
 
 
 CALLS: dict[str, Callable[[], Any]] = {
-    "simulate": lambda: jaxbandit.simulate(NOISY, jaxbandit.Rpol(), DOOR_MODEL, horizon=3, key=0),
+    "simulate": lambda: jb.simulate(NOISY, jb.Rpol(), DOOR_MODEL, horizon=3, key=0),
     "make_plan": lambda: make_plan(study()),
     "told": told,
     "traced": lambda: jax.eval_shape(lambda: warn("from a trace") or np.zeros(1)),

@@ -8,23 +8,7 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import (
-    Cbo,
-    Config,
-    InitialDesign,
-    InvalidArgument,
-    Rpol,
-    Se2,
-    delays,
-    domains,
-    feedback,
-    kernels,
-    metrics,
-    problems,
-    replace,
-    sweep,
-    widths,
-)
+from jaxbandit import InvalidArgument, delays, domains, feedback, kernels, metrics, problems, widths
 from jaxbandit.engine import simulation
 from jaxbandit.rules.estimators import Bounds
 from tests.support import panel
@@ -72,7 +56,7 @@ def build(**changes):
 
 
 def run(constraints=1, **changes):
-    given = {"problem": problem(constraints), "algorithm": Rpol(), "surrogate": model(1 + constraints), "horizon": 3} | changes
+    given = {"problem": problem(constraints), "algorithm": jaxbandit.Rpol(), "surrogate": model(1 + constraints), "horizon": 3} | changes
     given = {"key": jax.random.key(0)} | given
     return jaxbandit.simulate(given.pop("problem"), given.pop("algorithm"), given.pop("surrogate"), **given)
 
@@ -84,11 +68,11 @@ def on(domain, **changes):
 
 
 def with_width(width, **kwargs):
-    return run(algorithm=Rpol(estimator=Bounds(reward_width=width)), **kwargs)
+    return run(algorithm=jaxbandit.Rpol(estimator=Bounds(reward_width=width)), **kwargs)
 
 
 def with_cost_width(width, constraints=1):
-    return run(constraints, algorithm=Rpol(estimator=Bounds(cost_width=width)))
+    return run(constraints, algorithm=jaxbandit.Rpol(estimator=Bounds(cost_width=width)))
 
 
 # (id, call, what the message must start with)
@@ -104,19 +88,22 @@ def table(cases):
 GOOD = [
     ("defaults", run),
     ("no constraints", lambda: run(0)),
-    ("one clip per constraint", lambda: run(2, algorithm=Cbo(cost_clip=np.array([1.0, 2.0]), step_divisor=np.array([1.0, 2.0])))),
-    ("one penalty per constraint", lambda: run(2, algorithm=Rpol(initial_penalty=np.array([1.0, 2.0])))),
+    ("one clip per constraint", lambda: run(2, algorithm=jaxbandit.Cbo(cost_clip=np.array([1.0, 2.0]), step_divisor=np.array([1.0, 2.0])))),
+    ("one penalty per constraint", lambda: run(2, algorithm=jaxbandit.Rpol(initial_penalty=np.array([1.0, 2.0])))),
     ("one width per constraint", lambda: with_cost_width(np.array([1.0, 2.0]), 2)),
     ("wrapped function", lambda: with_width(widths.Custom(function=lambda t, gain: gain + 1))),
-    ("design of every point", lambda: run(initial=InitialDesign(indices=np.arange(9)))),
-    ("random design of every point", lambda: run(initial=InitialDesign(random=9))),
+    ("design of every point", lambda: run(initial=jaxbandit.InitialDesign(indices=np.arange(9)))),
+    ("random design of every point", lambda: run(initial=jaxbandit.InitialDesign(random=9))),
     ("horizon at the cache's capacity", lambda: on(rough(5).domain, surrogate=rough(5), horizon=5)),
     ("trial numbers", lambda: run(trials=[7, 0])),
     (
         "sweep",
-        lambda: run(algorithm=sweep(Rpol(), {"initial_penalty": [1.0, 2.0]}), surrogate=sweep(model(), {"prior_mean": [[0.0, 0.0]] * 2})),
+        lambda: run(
+            algorithm=jaxbandit.sweep(jaxbandit.Rpol(), {"initial_penalty": [1.0, 2.0]}),
+            surrogate=jaxbandit.sweep(model(), {"prior_mean": [[0.0, 0.0]] * 2}),
+        ),
     ),
-    ("noiseless", lambda: run(problem=replace(problem(), noise=problems.Gaussian(variance=0.0)))),
+    ("noiseless", lambda: run(problem=jaxbandit.replace(problem(), noise=problems.Gaussian(variance=0.0)))),
 ]
 
 
@@ -157,10 +144,14 @@ def test_iterators_are_no_numbers(name, kind):
 
 TWO = np.array([1.0, 2.0])
 LISTS = {  # with a twin of arrays: those of an algorithm share a program
-    "cost clip": (Cbo(cost_clip=[1.0, 2.0], step_divisor=TWO), Cbo(cost_clip=TWO, step_divisor=TWO), np.array([4, 5])),
-    "step divisor": (Cbo(cost_clip=TWO, step_divisor=[1.0, 2.0]), Cbo(cost_clip=TWO, step_divisor=TWO), np.array([4, 5])),
-    "penalty": (Rpol(initial_penalty=[1.0, 2.0]), Rpol(initial_penalty=TWO), np.array([4, 5])),
-    "design": (Rpol(initial_penalty=TWO), Rpol(initial_penalty=TWO), [4, 5]),
+    "cost clip": (jaxbandit.Cbo(cost_clip=[1.0, 2.0], step_divisor=TWO), jaxbandit.Cbo(cost_clip=TWO, step_divisor=TWO), np.array([4, 5])),
+    "step divisor": (
+        jaxbandit.Cbo(cost_clip=TWO, step_divisor=[1.0, 2.0]),
+        jaxbandit.Cbo(cost_clip=TWO, step_divisor=TWO),
+        np.array([4, 5]),
+    ),
+    "penalty": (jaxbandit.Rpol(initial_penalty=[1.0, 2.0]), jaxbandit.Rpol(initial_penalty=TWO), np.array([4, 5])),
+    "design": (jaxbandit.Rpol(initial_penalty=TWO), jaxbandit.Rpol(initial_penalty=TWO), [4, 5]),
 }
 
 
@@ -170,9 +161,9 @@ def test_a_list_serves_as_well_as_an_array_or_is_refused(name, monkeypatch):
     """Check that what passes validation does not fail inside the trace."""
     monkeypatch.undo()
     algorithm, twin, design = LISTS[name]
-    wanted = run(2, algorithm=twin, initial=InitialDesign(indices=np.asarray(design)))
+    wanted = run(2, algorithm=twin, initial=jaxbandit.InitialDesign(indices=np.asarray(design)))
     try:
-        result = run(2, algorithm=algorithm, initial=InitialDesign(indices=design))
+        result = run(2, algorithm=algorithm, initial=jaxbandit.InitialDesign(indices=design))
     except InvalidArgument:
         return
     np.testing.assert_array_equal(result.indices, wanted.indices)
@@ -181,7 +172,7 @@ def test_a_list_serves_as_well_as_an_array_or_is_refused(name, monkeypatch):
 @pytest.mark.full
 def test_problems_without_constraints_run(monkeypatch):
     monkeypatch.undo()
-    algorithms = {algorithm.name: algorithm for algorithm in (Rpol(), Cbo(), Config(), Se2())}
+    algorithms = {algorithm.name: algorithm for algorithm in (jaxbandit.Rpol(), jaxbandit.Cbo(), jaxbandit.Config(), jaxbandit.Se2())}
     for name, result in panel.play(problem(0), algorithms, model(1), horizon=3, trials=1, key=jax.random.key(0)).items():
         assert result.indices.shape == (1, 3) and result.multipliers.shape == (1, 4, 0), name
         assert np.all(metrics.healthy(result.status)), name
@@ -194,4 +185,4 @@ LATE = {"delay": delays.Constant(rounds=2)}
 def test_a_censored_width_is_for_censored_feedback(options, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(InvalidArgument, match=r"widths\.Censored"):
-        run(algorithm=Rpol(estimator=Bounds(reward_width=widths.Censored())), **options)
+        run(algorithm=jaxbandit.Rpol(estimator=Bounds(reward_width=widths.Censored())), **options)

@@ -13,22 +13,7 @@ from scipy.optimize import minimize
 from scipy.stats import qmc
 
 import jaxbandit as jb
-from jaxbandit import (
-    Cei,
-    Config,
-    InitialDesign,
-    InvalidArgument,
-    RandomSearch,
-    Refitted,
-    Rpol,
-    Unconstrained,
-    domains,
-    estimators,
-    kernels,
-    problems,
-    simulate,
-    surrogate,
-)
+from jaxbandit import InvalidArgument, domains, estimators, kernels, problems
 from jaxbandit.algorithms.base import Algorithm, Arena, Scored
 from jaxbandit.core.pytree import canonicalise, pytree
 from jaxbandit.numerics.ascent import ascend, to_edge
@@ -53,7 +38,7 @@ def cost(x: jax.Array) -> jax.Array:
 
 
 PROBLEM = problems.on_box(BOX, reward, [cost], noise_variance=NOISE)
-MODEL = surrogate(BOX, kernels.SquaredExponential(length_scale=LENGTH), noise_variance=NOISE, precision="float64")
+MODEL = jb.surrogate(BOX, kernels.SquaredExponential(length_scale=LENGTH), noise_variance=NOISE, precision="float64")
 
 
 def test_the_optimum_is_certified() -> None:
@@ -81,16 +66,16 @@ def beliefs(seen: np.ndarray, values: np.ndarray) -> Callable[[np.ndarray], tupl
 
 def score_of(algorithm: Scored, mean: np.ndarray, sd: np.ndarray, penalty: float) -> np.ndarray:
     lower = mean[1] - BETA * sd
-    if isinstance(algorithm, Config):
+    if isinstance(algorithm, jb.Config):
         return np.where(lower <= 0, mean[0] + BETA * sd, -np.inf)
     return np.asarray(mean[0] + BETA * sd - penalty * np.maximum(lower, 0))
 
 
-@pytest.mark.parametrize("algorithm", [Rpol, pytest.param(Config, marks=pytest.mark.full)])
+@pytest.mark.parametrize("algorithm", [jb.Rpol, pytest.param(jb.Config, marks=pytest.mark.full)])
 def test_every_choice_is_the_best_of_the_box(algorithm: type[Scored]) -> None:
     """In every round the chosen point's score by the reference is that of the best of many points, polished, within a share of 1e-3."""
     bounds = estimators.Bounds(reward_width=BETA, cost_width=BETA)
-    run = simulate(PROBLEM, algorithm(estimator=bounds), MODEL, horizon=ROUNDS, key=jax.random.key(1))
+    run = jb.simulate(PROBLEM, algorithm(estimator=bounds), MODEL, horizon=ROUNDS, key=jax.random.key(1))
     cube = np.asarray(BOX.to_unit(run.points[0]), np.float64)
     values = np.asarray(run.values[0], np.float64)
     rng, rule = np.random.default_rng(0), algorithm(estimator=bounds)
@@ -106,15 +91,15 @@ def test_every_choice_is_the_best_of_the_box(algorithm: type[Scored]) -> None:
         most = max(scores.max(), -polished.fun)
         finite = scores[np.isfinite(scores)]
         mine = float(score_of(rule, *at(cube[t]), penalty)[0])
-        if isinstance(rule, Config) and not np.isfinite(mine):  # at the edge of what can hold, within rounding
+        if isinstance(rule, jb.Config) and not np.isfinite(mine):  # at the edge of what can hold, within rounding
             mine = float(score_of(rule, *(lambda m, s: (m - np.array([[0.0], [1e-4]]), s))(*at(cube[t])), penalty)[0])
         assert mine >= most - 1e-3 * np.ptp(finite), (t, mine, most)
 
 
 def test_trials_by_themselves_and_in_a_batch_are_the_same() -> None:
     """Trial 2 alone chooses bit for bit what it chooses beside others, and a run repeats itself."""
-    start = {"horizon": 5, "key": jax.random.key(2), "initial": InitialDesign(random=3), "record": "indices"}
-    several, alone = (simulate(PROBLEM, Rpol(), MODEL, trials=trials, **start) for trials in (3, [2]))
+    start = {"horizon": 5, "key": jax.random.key(2), "initial": jb.InitialDesign(random=3), "record": "indices"}
+    several, alone = (jb.simulate(PROBLEM, jb.Rpol(), MODEL, trials=trials, **start) for trials in (3, [2]))
     assert np.array_equal(several.points[2], alone.points[0])
     assert len(np.unique(np.asarray(several.initial_points[:, 0, 0]))) == 3  # a design of its own for each
 
@@ -122,25 +107,27 @@ def test_trials_by_themselves_and_in_a_batch_are_the_same() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("algorithm", "precision"),
-    [(Rpol(), "float32"), (Refitted(algorithm=Cei(), every=16), "float64")],
+    [(jb.Rpol(), "float32"), (jb.Refitted(algorithm=jb.Cei(), every=16), "float64")],
     ids=["fixed", "refitted"],
 )
 def test_a_longer_run_begins_with_the_same_bits(algorithm: Algorithm, precision: str) -> None:
     """Whatever room its posteriors have: that for 64 points, all in use at the end, or for 128, as a run of one round more has."""
-    model = surrogate(
+    model = jb.surrogate(
         domains.box(SIDES, candidates=64, steps=3),
         kernels.SquaredExponential(length_scale=LENGTH),
         noise_variance=NOISE,
         precision=precision,
     )
     start = {"key": jax.random.key(2), "trials": 2, "record": "all"}
-    short, long = (jax.tree.map(np.asarray, simulate(PROBLEM, algorithm, model, horizon=points, **start)) for points in (64, 65))
+    short, long = (jax.tree.map(np.asarray, jb.simulate(PROBLEM, algorithm, model, horizon=points, **start)) for points in (64, 65))
     assert np.array_equal(long.points[:, :-1], short.points) and np.array_equal(long.values[:, :-1], short.values)
 
 
 def test_regret_is_against_the_optimum_of_the_box() -> None:
     """Cumulative regret and violation are those of the functions at the points chosen."""
-    run = simulate(PROBLEM, Rpol(), MODEL, horizon=5, key=jax.random.key(2), initial=InitialDesign(random=3), record="indices", trials=3)
+    run = jb.simulate(
+        PROBLEM, jb.Rpol(), MODEL, horizon=5, key=jax.random.key(2), initial=jb.InitialDesign(random=3), record="indices", trials=3
+    )
     points = np.asarray(run.points, np.float64)
     gaps = PROBLEM.best.value - (np.sin(3 * points[..., 0]) + np.cos(4 * points[..., 1]) * points[..., 0])
     row = run.summary(PROBLEM).rows[0]
@@ -154,7 +141,7 @@ def test_the_last_point_of_a_repeated_design_is_nearly_the_first() -> None:
     grid = domains.grid([0.0], [1.0], 50)
     for domain in (box, grid):
         plain, again = (
-            np.asarray(InitialDesign(random=5, repeated_within=each).places(jax.random.key(3), domain)) for each in (None, 1e-4)
+            np.asarray(jb.InitialDesign(random=5, repeated_within=each).places(jax.random.key(3), domain)) for each in (None, 1e-4)
         )
         assert np.array_equal(plain[:4], again[:4]) and not np.allclose(plain[4], plain[0], atol=1e-2)
         if domain is grid:
@@ -164,9 +151,9 @@ def test_the_last_point_of_a_repeated_design_is_nearly_the_first() -> None:
             assert np.all((again >= 0) & (again <= 1))
     for random in (0, 1):
         with pytest.raises(InvalidArgument, match=r"InitialDesign\.repeated_within: needs two random points or more, got"):
-            simulate(PROBLEM, Rpol(), MODEL, horizon=2, initial=InitialDesign(random=random, repeated_within=1e-4))
+            jb.simulate(PROBLEM, jb.Rpol(), MODEL, horizon=2, initial=jb.InitialDesign(random=random, repeated_within=1e-4))
     with pytest.raises(InvalidArgument, match=r"InitialDesign\.repeated_within: must be at most half of a side"):
-        simulate(PROBLEM, Rpol(), MODEL, horizon=2, initial=InitialDesign(random=5, repeated_within=0.6))
+        jb.simulate(PROBLEM, jb.Rpol(), MODEL, horizon=2, initial=jb.InitialDesign(random=5, repeated_within=0.6))
 
 
 def _ripples(points: jax.Array) -> jax.Array:
@@ -199,7 +186,7 @@ def test_ascents_end_at_maxima_and_never_below_their_starts() -> None:
 
 
 @pytree
-class Peaks(Unconstrained):
+class Peaks(jb.Unconstrained):
     """Scores by a broad hill around (0.2, 0.2) and a higher, narrow one around (0.7, 0.7), of which candidates see the foot alone."""
 
     def estimate(self, arena: Arena, state: Any, t: jax.Array, key: jax.Array) -> Estimate:
@@ -210,7 +197,7 @@ class Peaks(Unconstrained):
 
 
 @pytree
-class Ridge(Unconstrained):
+class Ridge(jb.Unconstrained):
     """Scores ``-(a - 2.4)^2 - 25 (x - a / 10)^2`` of a whole number ``a`` and ``x``."""
 
     def estimate(self, arena: Arena, state: Any, t: jax.Array, key: jax.Array) -> Estimate:
@@ -224,7 +211,7 @@ class Ridge(Unconstrained):
 def test_other_axes_are_ascended_again_once_whole_numbers_are_chosen() -> None:
     """The best of the box is at (2, 0.2), of rounded ascents at (2, 0.24)."""
     box = domains.box({"a": domains.integers(1, 4), "x": (0.0, 1.0)}, candidates=4, starts=2)
-    model = surrogate(box, kernels.SquaredExponential(length_scale=LENGTH), noise_variance=NOISE).with_room(1)
+    model = jb.surrogate(box, kernels.SquaredExponential(length_scale=LENGTH), noise_variance=NOISE).with_room(1)
     arena, rule = Arena(surrogate=canonicalise(model.without_kernels()), horizon=jnp.int32(9)), Ridge()
     point = jax.jit(lambda: rule.select(arena, rule.init(arena), jnp.int32(1), jax.random.key(0))[0].point)()
     assert point is not None and box.from_unit(np.asarray(point)) == pytest.approx([2.0, 0.2], abs=1e-3)
@@ -242,7 +229,7 @@ def test_the_whole_numbers_beside_points() -> None:
 def test_ascents_start_away_from_the_trials_own_points_too() -> None:
     """Of which more than there are starts lie on the lower hill, all better than any candidate."""
     box = domains.box({"a": (0.0, 1.0), "b": (0.0, 1.0)}, candidates=4, starts=4)
-    model = surrogate(box, kernels.SquaredExponential(length_scale=LENGTH), noise_variance=NOISE).with_room(9)
+    model = jb.surrogate(box, kernels.SquaredExponential(length_scale=LENGTH), noise_variance=NOISE).with_room(9)
     arena, rule = Arena(surrogate=canonicalise(model.without_kernels()), horizon=jnp.int32(9)), Peaks()
 
     @jax.jit
@@ -352,13 +339,13 @@ def test_points_go_to_just_within_an_edge_from_both_sides_and_stay_where_there_i
 def test_random_search_draws_all_over_the_box() -> None:
     box = domains.box({"a": (0.0, 2.0), "b": domains.integers(1, 3)}, candidates=4)
     problem = problems.on_box(box, lambda x: x[0], [lambda x: x[1] - 2], noise_variance=NOISE, best=(2.0, (2.0, 1.0)))
-    model = surrogate(box, kernels.SquaredExponential(length_scale=LENGTH), noise_variance=NOISE)
+    model = jb.surrogate(box, kernels.SquaredExponential(length_scale=LENGTH), noise_variance=NOISE)
     options = {"horizon": 40, "key": jax.random.key(0), "trials": 2}
-    a, b = np.moveaxis(np.asarray(simulate(problem, RandomSearch(), model, **options).points), -1, 0)
+    a, b = np.moveaxis(np.asarray(jb.simulate(problem, jb.RandomSearch(), model, **options).points), -1, 0)
     assert a.min() >= 0 and 1.8 < a.max() <= 2 and len(np.unique(a)) == a.size
     assert set(np.unique(b)) == {1.0, 2.0, 3.0} and np.abs(np.mean(b) - 2) < 0.3, "2 +- 0.3, 3 standard errors of 80 draws"
     with pytest.raises(InvalidArgument, match=r"RandomSearch.allowed: is a mask of points, which a box has none of"):
-        simulate(problem, RandomSearch(allowed=np.ones(box.size, bool)), model, **options)
+        jb.simulate(problem, jb.RandomSearch(allowed=np.ones(box.size, bool)), model, **options)
 
 
 BEST_NOISE, NOISY, BEST_BETA, FIRST, HORIZON, STARTS = 1e-4, 0.01, 2.0, 12, 31, 128
@@ -416,17 +403,17 @@ def ackley10_of_unit_size() -> BoxProblem:
 
 
 CASES = {
-    "gramacy": (problems.gramacy, 0.3, Rpol),
-    "hartmann6": (problems.hartmann6, 0.5, Rpol),
-    "ackley10": (ackley10_of_unit_size, 0.7, Unconstrained),
+    "gramacy": (problems.gramacy, 0.3, jb.Rpol),
+    "hartmann6": (problems.hartmann6, 0.5, jb.Rpol),
+    "ackley10": (ackley10_of_unit_size, 0.7, jb.Unconstrained),
 }
 
 
-def played(problem: Any, length: float, rule: type[Scored] = Rpol, *, trials: int = 4, first: int = FIRST, **options: Any) -> Any:
+def played(problem: Any, length: float, rule: type[Scored] = jb.Rpol, *, trials: int = 4, first: int = FIRST, **options: Any) -> Any:
     """A run with points at random first, for by the prior all are equally good, of which the first is chosen."""
-    model = surrogate(problem.domain, kernels.SquaredExponential(length_scale=length), outputs=problem.outputs, **options)
-    start = {"key": jax.random.key(1), "initial": InitialDesign(random=first)}
-    return simulate(problem, rule(estimator=BOUNDS), model, horizon=HORIZON, trials=trials, **start)
+    model = jb.surrogate(problem.domain, kernels.SquaredExponential(length_scale=length), outputs=problem.outputs, **options)
+    start = {"key": jax.random.key(1), "initial": jb.InitialDesign(random=first)}
+    return jb.simulate(problem, rule(estimator=BOUNDS), model, horizon=HORIZON, trials=trials, **start)
 
 
 @pytest.mark.full
@@ -448,7 +435,7 @@ def gaps_of(problem: BoxProblem, length: float, rule: type[Scored]) -> np.ndarra
     for trial in range(4):
         for t in range(0, HORIZON, 10):
             seen = FIRST + t
-            penalties = run.multipliers[trial, t] if rule is Rpol else np.zeros(problem.outputs - 1)
+            penalties = run.multipliers[trial, t] if rule is jb.Rpol else np.zeros(problem.outputs - 1)
             score = best_score_of(cube[trial, :seen], values[trial, :seen], length, np.asarray(penalties, float))
             best, extent = best_by_scipy(score, many)
             gaps.append((best - score(cube[trial, seen, None])[0][0]) / extent)

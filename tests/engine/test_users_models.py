@@ -14,18 +14,7 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import (
-    Algorithm,
-    Status,
-    delays,
-    domains,
-    estimators,
-    kernels,
-    metrics,
-    penalties,
-    problems,
-    widths,
-)
+from jaxbandit import delays, domains, estimators, kernels, metrics, penalties, problems, widths
 from jaxbandit.algorithms.base import BeliefState, Decision
 from jaxbandit.engine.trial import advance, begin, prepare
 
@@ -84,7 +73,7 @@ def test_a_hole_that_no_trial_visits_flags_the_trial_and_is_left_out_of_means(va
     whole = np.all(np.isfinite(means), axis=(1, 2))
     assert 0 < whole.sum() < TRIALS, "some instances have a hole and some have none"
     np.testing.assert_array_equal(metrics.healthy(run.status), whole)
-    np.testing.assert_array_equal(run.status & Status.NONFINITE_TRUTH != 0, ~whole)
+    np.testing.assert_array_equal(run.status & jaxbandit.Status.NONFINITE_TRUTH != 0, ~whole)
     assert "NaN or infinite at some point" in jaxbandit.explain(int(run.status[~whole][0]))
 
     for n in np.flatnonzero(whole):
@@ -136,7 +125,7 @@ def test_a_negative_delay_flags_its_trial(shown: Any) -> None:
     rounds = np.arange(1, HORIZON + 1)[:, None]
     early = np.any(run.arrivals < rounds[None], axis=2)  # [trials, T]
     assert 0 < early.any(axis=1).sum() < TRIALS
-    np.testing.assert_array_equal(run.status & Status.NEGATIVE_DELAY != 0, early.any(axis=1))
+    np.testing.assert_array_equal(run.status & jaxbandit.Status.NEGATIVE_DELAY != 0, early.any(axis=1))
     np.testing.assert_array_equal(run.failed_round, np.where(early.any(axis=1), early.argmax(axis=1) + 1, 0))
     assert not np.any(metrics.healthy(run.status) & early.any(axis=1))
 
@@ -177,33 +166,33 @@ class Told(Own):
 @pytest.mark.parametrize(
     ("own", "flag", "first"),
     [
-        (Told(points=np.full(HORIZON, -1)), Status.NO_SUCH_POINT, 1),
-        (Told(points=np.array([2, 2, 2, 99, 2, 2])), Status.NO_SUCH_POINT, 4),
-        (Told(points=np.full(HORIZON, DOMAIN.size)), Status.NONFINITE_SCORE, 1),
-        (Told(sizes=np.full(HORIZON, -1.0)), Status.NEGATIVE_WIDTH, 1),
-        (Told(sizes=np.array([1.0, 1.0, np.nan, 1.0, 1.0, 1.0])), Status.NEGATIVE_WIDTH, 3),
-        (Own(choose=lambda t: (3, 0.0)), Status.OK, 0),
+        (Told(points=np.full(HORIZON, -1)), jaxbandit.Status.NO_SUCH_POINT, 1),
+        (Told(points=np.array([2, 2, 2, 99, 2, 2])), jaxbandit.Status.NO_SUCH_POINT, 4),
+        (Told(points=np.full(HORIZON, DOMAIN.size)), jaxbandit.Status.NONFINITE_SCORE, 1),
+        (Told(sizes=np.full(HORIZON, -1.0)), jaxbandit.Status.NEGATIVE_WIDTH, 1),
+        (Told(sizes=np.array([1.0, 1.0, np.nan, 1.0, 1.0, 1.0])), jaxbandit.Status.NEGATIVE_WIDTH, 3),
+        (Own(choose=lambda t: (3, 0.0)), jaxbandit.Status.OK, 0),
     ],
 )
 @pytest.mark.parametrize("wrap", [lambda own: own, lambda own: jaxbandit.Anytime(algorithm=own)], ids=["alone", "anytime"])
-def test_a_choice_that_is_none_flags_the_trial(own: Own, flag: Status, first: int, wrap: Callable[[Any], Any]) -> None:
+def test_a_choice_that_is_none_flags_the_trial(own: Own, flag: jaxbandit.Status, first: int, wrap: Callable[[Any], Any]) -> None:
     own = wrap(own)
     if first > 1 and isinstance(own, jaxbandit.Anytime):
         return  # whose stretches count rounds from 1 again
     run = jax.tree.map(np.asarray, simulate(own))
     assert np.all(run.status == int(flag)) and np.all(run.failed_round == first)
     assert np.all((run.indices >= 0) & (run.indices < DOMAIN.size))
-    assert np.all(metrics.healthy(run.status)) == (flag == Status.OK)
+    assert np.all(metrics.healthy(run.status)) == (flag == jaxbandit.Status.OK)
 
 
 def test_a_width_that_becomes_negative_flags_the_trial() -> None:
     falling = widths.Custom(function=lambda t, gain: 3 - t.astype(gain.dtype) + 0 * gain)  # 0 in round 3
     run = simulate(jaxbandit.Rpol(estimator=estimators.Bounds(reward_width=falling)))
-    assert np.all(np.asarray(run.status) & Status.NEGATIVE_WIDTH != 0) and np.all(np.asarray(run.failed_round) == 4)
+    assert np.all(np.asarray(run.status) & jaxbandit.Status.NEGATIVE_WIDTH != 0) and np.all(np.asarray(run.failed_round) == 4)
 
 
 @jaxbandit.pytree
-class Remembers(Algorithm):
+class Remembers(jaxbandit.Algorithm):
     """An algorithm with a best value so far, minus infinity at first, and a number that ``step`` gives in round ``t``."""
 
     step: Any = jaxbandit.static()
@@ -230,7 +219,9 @@ STEPS = {"late": (lambda t: jnp.where(t == 4, jnp.nan, 1), 4), "early": (lambda 
 @pytest.mark.parametrize(("step", "first"), STEPS.values(), ids=STEPS)
 def test_a_state_that_is_not_finite_flags_the_trial(step: Any, first: int) -> None:
     run = simulate(Remembers(step=step))
-    assert np.all(np.asarray(run.status) == (int(Status.NONFINITE_STATE) if first else 0)) and np.all(np.asarray(run.failed_round) == first)
+    assert np.all(np.asarray(run.status) == (int(jaxbandit.Status.NONFINITE_STATE) if first else 0)) and np.all(
+        np.asarray(run.failed_round) == first
+    )
 
 
 # -- kernels and what a learner is told ------------------------------------------------------------------------------------------------
@@ -287,7 +278,7 @@ class Psi(penalties.Penalty):
 
 
 @jaxbandit.pytree
-class Hooked(Algorithm):
+class Hooked(jaxbandit.Algorithm):
     """An algorithm whose hooks are functions of a test."""
 
     started: Any = jaxbandit.static(default=None)
@@ -335,7 +326,7 @@ class Digits:
 
 
 @jaxbandit.pytree
-class Remembering(Algorithm):
+class Remembering(jaxbandit.Algorithm):
     """Notes the points that it learns of, in their order, as digits of a multiplier."""
 
     name = "remembering"
@@ -367,7 +358,7 @@ def test_a_copy_of_an_algorithm_compiles_the_same_program(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "users_rpol", module)
     spec.loader.exec_module(module)
 
-    def program(algorithm: Algorithm) -> str:
+    def program(algorithm: jaxbandit.Algorithm) -> str:
         def trial(key: jax.Array) -> Any:
             setting = prepare(PROBLEM, (algorithm, MODEL, None), key, horizon=HORIZON)
             return advance(setting, begin(setting, jaxbandit.InitialDesign())[0], 1, HORIZON, record="all")

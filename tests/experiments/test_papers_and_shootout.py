@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 import xarray as xr
 
-import jaxbandit
 import jaxbandit as jb
 from experiments import boxes, delay_sweep
 from experiments.__main__ import main, parser
@@ -60,7 +59,7 @@ def test_baselines_of_config_are_told_what_the_scripts_tell():
     with pytest.raises(InvalidArgument, match=r"^--algorithms: must be one of CONFIG, CEI, .*; got 'nobody'"):
         config_gp.build(dataclasses.replace(whole, extra={"algorithms": ["CEI", "nobody"]}))
     assert set(code) - set(ours) == {"EPBO-0.2", "EPBO-3"} and set(ours) - set(code) == {"EPBO-20"}
-    assert ours["SafeOpt"].informed == jaxbandit.informed.SafestSeeds() and ours["CEI"].informed is None
+    assert ours["SafeOpt"].informed == jb.informed.SafestSeeds() and ours["CEI"].informed is None
     assert code["Primal-dual"].informed is None and code["CEI"].informed is xu.prior_mean_at_start
     assert code["SafeOpt"].informed is None and not np.any(code["SafeOpt"].model.prior_mean)
     noisier = config_gp.build(dataclasses.replace(whole, parameters="code", extra=xu.ALL | {"noise": 1e-4})).runs[0].model
@@ -126,9 +125,9 @@ def stopped():
     x = np.asarray(domain.points)
     problem = problems.from_tables(domain, x.sum(axis=1), x[:, 0] - 0.5, noise=problems.Gaussian(variance=0.01))
     kernel = kernels.SquaredExponential(length_scale=0.5)
-    surrogate = jaxbandit.surrogate(domain, kernel, noise_variance=0.01, form="features")
-    short = jaxbandit.Admmbo(reward_budget=(2, 1), cost_budget=(3, 1), outer_iterations=2)
-    runs = [Run(a.name, problem, a, surrogate) for a in (short, jaxbandit.RandomSearch())]
+    surrogate = jb.surrogate(domain, kernel, noise_variance=0.01, form="features")
+    short = jb.Admmbo(reward_budget=(2, 1), cost_budget=(3, 1), outer_iterations=2)
+    runs = [Run(a.name, problem, a, surrogate) for a in (short, jb.RandomSearch())]
     return run_study(Study(name="s", runs=runs, horizon=12, trials=3, parameters={"set": "recommended"}).keeping_everything())
 
 
@@ -136,7 +135,7 @@ def stopped():
 def test_results_say_when_an_algorithm_stopped(stopped):
     ends = stopped.evaluations.values
     assert ends[0].max() <= 7 and ends[0].min() >= 5 and (ends[1] == 12).all()
-    assert (stopped.status.values[0] & int(jaxbandit.Status.STOPPED)).all()
+    assert (stopped.status.values[0] & int(jb.Status.STOPPED)).all()
     indices = stopped["index"].values[0]
     assert all((trial[end:] == trial[end]).all() for trial, end in zip(indices, ends[0], strict=True))
 
@@ -215,7 +214,7 @@ def test_tabulated_instances_are_those_of_the_family():
     options = dataclasses.replace(shootout.EXPERIMENT.quick, trials=3, seed=5)
     arena = arenas.PROBLEMS["RKHS"](10)
     tables = arena.tabulated(options).problem
-    study = Study(name="s", runs=[Run("oracle", arena.problem, jaxbandit.Oracle(), arena.model(1))], horizon=1, trials=3, seed=5)
+    study = Study(name="s", runs=[Run("oracle", arena.problem, jb.Oracle(), arena.model(1))], horizon=1, trials=3, seed=5)
     np.testing.assert_allclose(study.instances(tables).means, study.instances(arena.problem).means, rtol=1e-4, atol=1e-5)
     assert np.isnan(jax.jit(tables.sample)(jax.random.key(99)).means).all()
 
@@ -224,7 +223,7 @@ def test_tabulated_instances_are_those_of_the_family():
 def test_features_of_zeros_change_nothing():
     arena = arenas.PROBLEMS["GP draws"](10)
     padded = arena.model(20)
-    bare = jaxbandit.surrogate(arena.problem.domain, arena.kernel, noise_variance=arena.noise_variance, form="features")
+    bare = jb.surrogate(arena.problem.domain, arena.kernel, noise_variance=arena.noise_variance, form="features")
     assert padded.forms[0].rank == 32 > bare.forms[0].rank
 
     @jax.jit
@@ -255,9 +254,9 @@ def test_shootout_names_what_it_does_not_know(arguments, words, tmp_path, capsys
 
 def test_every_algorithm_has_a_place_in_the_shootout():
     """All that the library has, but wrappers; a new one must be entered, or said here to be left out."""
-    classes = [getattr(jaxbandit.algorithms, name) for name in jaxbandit.algorithms.__all__]
-    known = {cls for cls in classes if isinstance(cls, type) and issubclass(cls, jaxbandit.Algorithm) and cls.name}
-    known -= {jaxbandit.Anytime, jaxbandit.Refitted}
+    classes = [getattr(jb.algorithms, name) for name in jb.algorithms.__all__]
+    known = {cls for cls in classes if isinstance(cls, type) and issubclass(cls, jb.Algorithm) and cls.name}
+    known -= {jb.Anytime, jb.Refitted}
     assert {type(who.algorithm) for who in contestants.contestants().values()} == known
 
 
@@ -387,7 +386,7 @@ def test_trace_of_a_delay_sweep_names_its_algorithm():
     args = parser().parse_args(["trace", "delay-sweep", "--algorithm", "config", "--means", "4", "--out", "trace.npz"])
     study = delay_sweep.build(options_from(args))
     run = pick_run(study, args.algorithm)
-    assert isinstance(run.algorithm, jaxbandit.Config) and run.delay.mean == 4.0
+    assert isinstance(run.algorithm, jb.Config) and run.delay.mean == 4.0
 
 
 @pytest.mark.parametrize("arguments", [["--algorithm", "nope"], ["--means", "-1"]])

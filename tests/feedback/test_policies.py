@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import jaxbandit
 import jaxbandit as jb
 from jaxbandit import Rpol, delays, domains, feedback, fields, kernels, problems, simulate, testing
 from jaxbandit.core.declare import Array
@@ -155,7 +154,7 @@ def is_policy(kind: type) -> bool:
     return issubclass(kind, feedback.Policy) and not inspect.isabstract(kind)
 
 
-@jaxbandit.pytree
+@jb.pytree
 class Impatient(Wait):
     """Take in no value that is more than ``patience`` rounds late."""
 
@@ -181,7 +180,7 @@ def test_a_policy_of_a_user_keeps_its_promises_as_late_as_it_is_patient() -> Non
 @pytest.mark.full
 def test_a_policy_that_takes_in_less_is_one_method() -> None:
     problem = problems.sine(6)
-    model = jaxbandit.surrogate(problem.domain, SquaredExponential(length_scale=1.0), noise_variance=0.05)
+    model = jb.surrogate(problem.domain, SquaredExponential(length_scale=1.0), noise_variance=0.05)
 
     def play(policy: Wait, delay: int) -> np.ndarray:
         late = delays.Constant(rounds=delay)

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import jaxbandit
 import jaxbandit as jb
 from jaxbandit import InvalidArgument, canonicalise, delays, domains, kernels, problems
 from jaxbandit.results import metrics
@@ -151,13 +150,13 @@ def test_observation_agrees_with_the_sample(noise, inner):
 def test_full_information_runs_in_simulate():
     options = {"horizon": 4, "trials": 2, "key": jax.random.key(0), "block": 1}
     problem = problems.full_information(problems.rkhs_1d_binding(12), noise="independent")
-    model = jaxbandit.surrogate(problem.domain, kernels.SquaredExponential(length_scale=0.2), noise_variance=0.01)
-    run = jaxbandit.simulate(problem, jaxbandit.RandomSearch(), model, **options)
+    model = jb.surrogate(problem.domain, kernels.SquaredExponential(length_scale=0.2), noise_variance=0.01)
+    run = jb.simulate(problem, jb.RandomSearch(), model, **options)
     assert np.all(np.isfinite(run.values))
     queue = problems.queueing(4)
-    model = jaxbandit.surrogate(queue.domain, kernels.SquaredExponential(length_scale=0.5), noise_variance=0.01)
-    run = jaxbandit.simulate(queue, jaxbandit.RandomSearch(), model, **options)
-    assert np.all(np.isfinite(jaxbandit.metrics.curves(queue, run.indices).hard_violation))
+    model = jb.surrogate(queue.domain, kernels.SquaredExponential(length_scale=0.5), noise_variance=0.01)
+    run = jb.simulate(queue, jb.RandomSearch(), model, **options)
+    assert np.all(np.isfinite(jb.metrics.curves(queue, run.indices).hard_violation))
 
 
 def test_an_overloaded_queue_is_infeasible():
@@ -282,7 +281,7 @@ def test_observations_are_means_plus_noise():
     for index in (0, 7, 24):
         noise = np.asarray(problem.observe(jnp.int32(index), drawn)) - problem.means[:, index].astype(np.float32)
         np.testing.assert_allclose(noise, drawn, atol=2e-6)  # float32 near 6
-    quiet = jaxbandit.replace(problem, noise=problems.Noiseless())
+    quiet = jb.replace(problem, noise=problems.Noiseless())
     np.testing.assert_array_equal(quiet.observe(jnp.int32(7), quiet.draw(jax.random.key(3))), problem.means[:, 7].astype(np.float32))
 
 
@@ -305,14 +304,14 @@ def test_a_model_has_a_kernel_for_each_output_where_several_are_given(noise):
 
 
 def test_a_problem_whose_means_nobody_knows_says_what_runs_it():
-    @jaxbandit.pytree
+    @jb.pytree
     class Unknown(problems.AbstractProblem):
         domain: domains.Domain
         noise: problems.Noise = problems.Gaussian(variance=0.05)
         name = "unknown"
         constraints = 0
 
-    with pytest.raises(jaxbandit.InvalidArgument, match=r"Unknown\.means: must be the table .*jaxbandit.optimise or a Session"):
+    with pytest.raises(jb.InvalidArgument, match=r"Unknown\.means: must be the table .*jaxbandit.optimise or a Session"):
         Unknown(domain=domains.grid([0.0], [1.0], 5))
 
 

@@ -13,7 +13,6 @@ import pytest
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.optimize import minimize
 
-import jaxbandit
 import jaxbandit as jb
 from jaxbandit import InvalidArgument, canonicalise, delays, domains, kernels, problems, replace
 from jaxbandit.core.keys import Stream, stream_key, trial_key
@@ -101,8 +100,8 @@ def test_instances_are_distinct_repeatable_the_same_alone_and_feasible_as_declar
 def test_instances_run_in_simulate():
     family = problems.gp_draws(domain=domains.grid([-2.0], [2.0], 15))
     kernel = 2.0 * kernels.SquaredExponential.from_bandwidth(1.0)
-    model = jaxbandit.surrogate(family.domain, kernel, noise_variance=0.0025)
-    run = jaxbandit.simulate(family, jaxbandit.Config(), model, horizon=5, trials=3, key=jax.random.key(0), block=1)
+    model = jb.surrogate(family.domain, kernel, noise_variance=0.0025)
+    run = jb.simulate(family, jb.Config(), model, horizon=5, trials=3, key=jax.random.key(0), block=1)
     assert np.asarray(run.values).shape == (3, 5, 2) and np.all(np.isfinite(run.values))
 
 
@@ -217,9 +216,9 @@ def test_instances_drawn_in_one_program_leave_their_domain_as_it_is():
     family = problems.gp_draws(domain=domain, kernel=kernel, noise=problems.Gaussian(variance=0.05))
     draw = jax.jit(lambda keys: jax.vmap(family.sample)(keys).means)  # the copy lives as long as the program
     assert draw(jax.random.split(jax.random.key(0), 3)).shape == (3, 2, 81)
-    model = jaxbandit.surrogate(domain, kernel, noise_variance=0.05, precision="float64")
+    model = jb.surrogate(domain, kernel, noise_variance=0.05, precision="float64")
     options = {"horizon": 2, "key": jax.random.key(0), "block": 1, "record": "indices"}
-    assert int(np.asarray(jaxbandit.simulate(family, jaxbandit.Rpol(), model, **options).status)[0]) == 0
+    assert int(np.asarray(jb.simulate(family, jb.Rpol(), model, **options).status)[0]) == 0
 
 
 def keys(count, seed=0):

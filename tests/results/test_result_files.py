@@ -22,7 +22,6 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import jaxbandit
 import jaxbandit as jb
 from jaxbandit import InitialDesign, InvalidArgument, RandomSearch
 from jaxbandit.cli import main
@@ -265,11 +264,11 @@ def test_swept_values_that_change_nothing_are_named() -> None:
 
 def test_a_study_whose_penalty_never_binds_says_so() -> None:
     """No point violates, so that the growth of a penalty sets nothing; the width of the bounds does."""
-    domain = jaxbandit.domains.grid([0.0], [1.0], 9)
-    problem = jaxbandit.problems.from_tables(domain, np.sin(9 * domain.points[:, 0]), np.full(9, -9.0), noise_variance=0.1)
+    domain = jb.domains.grid([0.0], [1.0], 9)
+    problem = jb.problems.from_tables(domain, np.sin(9 * domain.points[:, 0]), np.full(9, -9.0), noise_variance=0.1)
     sweeps = {"rpol": {"penalty_growth": [0.5, 1.0], "estimator.reward_width": [0.1, 9.0]}}
-    model = Model(kernel=jaxbandit.kernels.SquaredExponential(length_scale=0.3), noise_variance=0.1, prior_mean=(0.0, -9.0))
-    runs = grid(problems={"safe": problem}, algorithms={"rpol": jaxbandit.Rpol()}, sweeps=sweeps, model=model, horizon=6)
+    model = Model(kernel=jb.kernels.SquaredExponential(length_scale=0.3), noise_variance=0.1, prior_mean=(0.0, -9.0))
+    runs = grid(problems={"safe": problem}, algorithms={"rpol": jb.Rpol()}, sweeps=sweeps, model=model, horizon=6)
     [line] = sweeps_without_effect(run_study(Study("safe", runs=runs, trials=2, horizon=6, metrics=("regret", "reward"))))
     assert line.startswith("penalty_growth changed no number in any trial of ") and line.endswith("(and of 1 more such groups)")
 

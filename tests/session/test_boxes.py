@@ -14,20 +14,8 @@ import pytest
 from scipy.optimize import minimize
 from scipy.stats import norm
 
-from jaxbandit import (
-    Cei,
-    InitialDesign,
-    InvalidArgument,
-    Refitted,
-    Rpol,
-    SafeOpt,
-    Unconstrained,
-    delays,
-    domains,
-    kernels,
-    problems,
-    simulate,
-)
+import jaxbandit as jb
+from jaxbandit import InvalidArgument, delays, domains, kernels, problems
 from jaxbandit.algorithms import Algorithm
 from jaxbandit.algorithms.base import Arena, Decision
 from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
@@ -89,7 +77,7 @@ def points_of(session: Session) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("form", "algorithm"),
-    [pytest.param("auto", Rpol(), id="auto"), pytest.param("features", Unconstrained(), id="features", marks=pytest.mark.full)],
+    [pytest.param("auto", jb.Rpol(), id="auto"), pytest.param("features", jb.Unconstrained(), id="features", marks=pytest.mark.full)],
 )
 def test_choices_are_those_of_a_simulation(form: str, algorithm: Any, tmp_path: Path) -> None:
     """With the key, the model and the values of a simulation on the same box, told before the next round; and when it is opened again.
@@ -97,7 +85,7 @@ def test_choices_are_those_of_a_simulation(form: str, algorithm: Any, tmp_path: 
     To 1e-3 sides, three times what float32 resolves of where a maximum lies (the root of its rounding error): points of sessions have six
     digits, and programs of their own; from there on both learn from points that far apart. Seen: 1.4e-4 and 3.8e-4 sides.
     """
-    design = InitialDesign(random=FIRST)
+    design = jb.InitialDesign(random=FIRST)
     model = dataclasses.replace(MODEL, form=form)
     session = Session.create(tmp_path, AXES, algorithm, model, delay=delays.NoDelay(), initial=design, **OPTIONS)
     first, later = map(np.asarray, noises())
@@ -111,7 +99,7 @@ def test_choices_are_those_of_a_simulation(form: str, algorithm: Any, tmp_path: 
             ticket = again.ask()
             again.tell(ticket, told(ticket.point, later[ticket.round - 1]))
         chosen = points_of(again)
-    run = simulate(PROBLEM, algorithm, model.of(BOX, 2, HORIZON, "model"), horizon=HORIZON, key=KEY, initial=design, record="indices")
+    run = jb.simulate(PROBLEM, algorithm, model.of(BOX, 2, HORIZON, "model"), horizon=HORIZON, key=KEY, initial=design, record="indices")
     played = np.concatenate([np.asarray(run.initial_points), np.asarray(run.points)], axis=1)[0]
     np.testing.assert_allclose(BOX.to_unit(chosen), BOX.to_unit(np.asarray(played, np.float64)), rtol=0, atol=1e-3)
 
@@ -143,7 +131,7 @@ class MostSeen(Algorithm[MostSeenState]):
         return MostSeenState(posterior=posterior, most=jnp.maximum(state.most, arena.surrogate.predict(posterior).mean[0].max()))
 
 
-@pytest.mark.parametrize("algorithm", [Cei(), pytest.param(MostSeen(), marks=pytest.mark.full)], ids=["Cei", "one that reads"])
+@pytest.mark.parametrize("algorithm", [jb.Cei(), pytest.param(MostSeen(), marks=pytest.mark.full)], ids=["Cei", "one that reads"])
 def test_many_rows_are_believed_as_a_dense_posterior_believes_them(algorithm: Any, tmp_path: Path) -> None:
     """More than are learnt one after the other, some without a value; and another one that is told later."""
     rng, count = np.random.default_rng(0), MANY + 6
@@ -152,7 +140,7 @@ def test_many_rows_are_believed_as_a_dense_posterior_believes_them(algorithm: An
     table["heat"] = np.where(np.arange(count) % 7 == 5, np.nan, rng.normal(size=count))
     with Session.create(tmp_path, AXES, algorithm, FITTED, history=table, **OPTIONS) as session:
         state = session._state.course.latest().state
-        if isinstance(algorithm, Cei):
+        if isinstance(algorithm, jb.Cei):
             assert np.flatnonzero(state.posterior.visited).tolist() == list(range(BOX.size, BOX.size + count))
         else:
             gram = matern52(unit, unit, LENGTHS[0])
@@ -171,7 +159,7 @@ def test_many_rows_are_believed_as_a_dense_posterior_believes_them(algorithm: An
 
 def test_points_of_no_grid_are_believed_where_they_are(tmp_path: Path) -> None:
     """What is told of any point of the box moves the belief there, under its own number; beyond the box nothing is told."""
-    with Session.create(tmp_path, AXES, Rpol(), MODEL, **OPTIONS) as session:
+    with Session.create(tmp_path, AXES, jb.Rpol(), MODEL, **OPTIONS) as session:
         place = {"dose": 0.7310, "rate": 3.21e-3}
         ticket = session.observe(place, {"yield": 2.0, "heat": -1.0})
         assert (ticket.point, ticket.distance, ticket.observed) == (pytest.approx(place), 0.0, True)
@@ -185,9 +173,9 @@ def test_points_of_no_grid_are_believed_where_they_are(tmp_path: Path) -> None:
             with pytest.raises(InvalidArgument, match=r"dose|rate|point"):
                 session.observe(wrong, {"yield": 1.0})
     with pytest.raises(InvalidArgument, match=r"step.*continuous"):
-        Session.create(tmp_path / "mixed", [*AXES, Axis("step", (1, 2, 4))], Rpol(), MODEL, **OPTIONS)
+        Session.create(tmp_path / "mixed", [*AXES, Axis("step", (1, 2, 4))], jb.Rpol(), MODEL, **OPTIONS)
     with pytest.raises(InvalidArgument, match=r"algorithm: SafeOpt chooses among the points of a grid"):
-        Session.create(tmp_path / "sets", AXES, SafeOpt(count=2), MODEL, **OPTIONS)
+        Session.create(tmp_path / "sets", AXES, jb.SafeOpt(count=2), MODEL, **OPTIONS)
 
 
 @pytest.mark.full
@@ -197,7 +185,7 @@ def test_the_recommended_point_is_the_best_of_the_box() -> None:
     Shares of 1e-3 are where six digits of a point lie, and 1e-5 within the edge of what is feasible.
     """
     unit, values = np.random.default_rng(3).uniform(size=(9, 2)), []
-    with Session.create(None, AXES, Rpol(), FITTED, **LONG) as session:
+    with Session.create(None, AXES, jb.Rpol(), FITTED, **LONG) as session:
         for place in unit:
             point = dict(zip(("dose", "rate"), BOX.from_unit(place).tolist(), strict=True))
             values.append(told(point))
@@ -230,8 +218,8 @@ def test_the_recommended_point_is_the_best_of_the_box() -> None:
 @pytest.mark.full
 def test_a_learner_that_fits_its_own_model_recommends_by_that() -> None:
     """The best point is where the sine is 1."""
-    learner = Refitted(algorithm=Unconstrained(), every=4)
-    options = OPTIONS | {"delay": delays.NoDelay(), "initial": InitialDesign(random=FIRST), "constraints": []}
+    learner = jb.Refitted(algorithm=jb.Unconstrained(), every=4)
+    options = OPTIONS | {"delay": delays.NoDelay(), "initial": jb.InitialDesign(random=FIRST), "constraints": []}
     with Session.create(None, domains.box({"dose": (0.0, 2.0)}, candidates=16), learner, MODEL, **options) as session:
         for _ in range(FIRST + 4):
             ticket = session.ask()
@@ -244,7 +232,7 @@ def test_a_learner_that_fits_its_own_model_recommends_by_that() -> None:
 def test_no_point_under_way_is_asked_for_again(tmp_path: Path) -> None:
     """Of a learner that takes no notice of what is under way: it would repeat itself; and when the session is opened again."""
 
-    rule = Unconstrained(estimator=Bounds(reward_width=2.0, cost_width=2.0))
+    rule = jb.Unconstrained(estimator=Bounds(reward_width=2.0, cost_width=2.0))
 
     def begun(directory: Path | None) -> Session:
         session = Session.create(directory, AXES, rule, MODEL, feedback=Wait(), **OPTIONS | {"constraints": []})
@@ -268,7 +256,7 @@ def test_a_session_that_is_opened_again_chooses_as_if_it_had_not_been_closed(tmp
     """With late values, an observation in between, which has a number between those of two rounds, and a correction: bit for bit."""
 
     def play(directory: Path, *, close: bool) -> np.ndarray:
-        session = Session.create(directory, AXES, Rpol(), FITTED, **LONG)
+        session = Session.create(directory, AXES, jb.Rpol(), FITTED, **LONG)
         waiting = []
         for number in range(5):
             waiting.append(session.ask())
@@ -295,7 +283,7 @@ def test_a_session_without_a_model_finds_the_best_point(tmp_path: Path) -> None:
 
     RPOL comes to the edge of what is allowed from either side; of the points measured the best of those allowed is recommended.
     """
-    with Session.create(tmp_path, AXES, Rpol(), **LONG | {"standardise": True}) as session:
+    with Session.create(tmp_path, AXES, jb.Rpol(), **LONG | {"standardise": True}) as session:
         session.observe({"dose": 0.4, "rate": 5e-4}, told({"dose": 0.4, "rate": 5e-4}))
         for _ in range(7):
             tickets = session.ask(3)
@@ -316,7 +304,7 @@ def test_a_table_of_a_session_can_be_told_and_looked_at(tmp_path: Path) -> None:
         names = [axis.name for axis in axes]
         # Programs of two axes are those of other tests, and of three of one posterior.
         model, options = (FITTED, LONG) if axes is AXES else (MODEL, OPTIONS | {"delay": delays.NoDelay()})
-        with Session.create(tmp_path / str(len(axes)), axes, Rpol(), model, **options) as session:
+        with Session.create(tmp_path / str(len(axes)), axes, jb.Rpol(), model, **options) as session:
             for share in (0.2, 0.5, 0.7):
                 session.observe(
                     {axis.name: axis.values[0] + share * (axis.values[1] - axis.values[0]) for axis in axes},
@@ -327,7 +315,7 @@ def test_a_table_of_a_session_can_be_told_and_looked_at(tmp_path: Path) -> None:
             table = session.history().to_dataframe().reset_index()
             assert len(axes) == 1 or session.plot().axes
         with Session.create(
-            tmp_path / f"again {len(axes)}", axes, Rpol(), model, history=table[[*names, "yield", "heat"]], **options
+            tmp_path / f"again {len(axes)}", axes, jb.Rpol(), model, history=table[[*names, "yield", "heat"]], **options
         ) as other:
             assert np.allclose(other.history()["dose"].values, table["dose"].values)
             ticket = session.told

@@ -12,7 +12,6 @@ import jax
 import numpy as np
 import pytest
 
-import jaxbandit
 import jaxbandit as jb
 from jaxbandit import InvalidArgument, Oco, domains, kernels, metrics, problems
 from jaxbandit.study import Model, Run, Study, make_plan, rerun, run_study, tune
@@ -181,7 +180,7 @@ CURVES = jax.jit(metrics.curves)
 
 
 def study(problem: Any) -> tuple[Study, Run]:
-    surrogate = jaxbandit.surrogate(problem.domain, KERNEL, noise_variance=0.01, form="features")
+    surrogate = jb.surrogate(problem.domain, KERNEL, noise_variance=0.01, form="features")
     run = Run("OCO", problem, Oco(), surrogate)
     return Study(name="tuning", runs=(run,), horizon=TUNER_HORIZON, trials=3, seed=4), run
 
@@ -200,7 +199,7 @@ def test_it_picks_what_separate_runs_find_best() -> None:
     assert [row.values for row in table] == [{"step": s, "regulariser": r} for s in VALUES["step"] for r in VALUES["regulariser"]]
     separate = []
     for row in table:
-        played = jaxbandit.simulate(run.problem, Oco(**row.values), run.model, horizon=TUNER_HORIZON, trials=4, key=jax.random.key(5))
+        played = jb.simulate(run.problem, Oco(**row.values), run.model, horizon=TUNER_HORIZON, trials=4, key=jax.random.key(5))
         curves = CURVES(run.problem, played.indices)
         separate.append(float(np.mean(curves.positive_regret[:, -1] + curves.hard_violation[:, -1])))
     np.testing.assert_allclose([row.loss for row in table], separate, rtol=1e-4)
@@ -217,8 +216,8 @@ def test_random_families_are_tuned_on_instances_of_their_own() -> None:
     tuned, run = study(problems.rkhs_1d_binding(20))
     values = {"step": [0.1, 1.0]}
     table = tune(tuned, run, values, trials=3).candidates
-    both = jaxbandit.sweep(Oco(), values)  # together, by the tuner's program
-    played = jaxbandit.simulate(run.problem, both, run.model, horizon=TUNER_HORIZON, trials=3, key=jax.random.key(5)).variant(1)
+    both = jb.sweep(Oco(), values)  # together, by the tuner's program
+    played = jb.simulate(run.problem, both, run.model, horizon=TUNER_HORIZON, trials=3, key=jax.random.key(5)).variant(1)
     instances = dataclasses.replace(tuned, seed=5).instances(run.problem)
     curves = jax.jit(jax.vmap(metrics.curves))(instances, played.indices)
     np.testing.assert_allclose(table[1].loss, np.mean(curves.positive_regret[:, -1] + curves.hard_violation[:, -1]), rtol=1e-4)

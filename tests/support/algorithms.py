@@ -9,28 +9,7 @@ from typing import Any
 import numpy as np
 
 import jaxbandit
-from jaxbandit import (
-    Anytime,
-    Bpe,
-    Cbo,
-    Cei,
-    Config,
-    ConstrainedThompson,
-    Epbo,
-    Oracle,
-    PrimalDual,
-    RandomSearch,
-    Rpol,
-    SafeOpt,
-    Scgp,
-    Se2,
-    Se3,
-    SgpUcb,
-    StageOpt,
-    Unconstrained,
-    estimators,
-    penalties,
-)
+from jaxbandit import estimators, penalties
 from jaxbandit.algorithms.safe_sets import Safe
 
 # With their usual strategy and settings.
@@ -55,42 +34,42 @@ TRUNCATED = estimators.Randomised(distribution=estimators.DiscreteGaussian(point
 
 # Clips are roomy, as above, so that scores seldom tie; combinations of outputs are drawn in Se2 and Se3.
 VARIANTS: dict[str, Callable[[], Any]] = {
-    "unconstrained-thompson": lambda: Unconstrained(estimator=THOMPSON),
-    "unconstrained-randomised": lambda: Unconstrained(estimator=RANDOMISED),
-    "rpol-randomised": lambda: Rpol(estimator=TRUNCATED),
-    "cbo-thompson": lambda: Cbo(estimator=THOMPSON, reward_clip=4.0),
-    "cbo-uniform": lambda: Cbo(estimator=UNIFORM, reward_clip=8.0, cost_clip=8.0),
-    "epbo-thompson": lambda: Epbo(estimator=THOMPSON),
-    "config-randomised": lambda: Config(estimator=RANDOMISED),
-    "scgp-2-thompson": lambda: Scgp(estimator=THOMPSON, reward_clip=6.0, schedule=2),
-    "se2-polynomial-restart": lambda: Se2(psi=penalties.Polynomial(c=0.5), epoch=3, restart=True),
-    "se2-thompson": lambda: Se2(estimator=THOMPSON, epoch=2),
-    "se3-randomised": lambda: Se3(estimator=RANDOMISED, epoch=3),
-    "bpe": lambda: Bpe(width=0.5),
-    "bpe-code": lambda: Bpe(lengths="code", ties="random"),
-    "anytime-cbo-keep": lambda: Anytime(algorithm=Cbo(reward_clip=4.0), keep_data=True),
-    "se3-no-restart": lambda: Se3(epoch=3),
-    "anytime-se3-keep": lambda: Anytime(algorithm=Se3(epoch=3), keep_data=True),
+    "unconstrained-thompson": lambda: jaxbandit.Unconstrained(estimator=THOMPSON),
+    "unconstrained-randomised": lambda: jaxbandit.Unconstrained(estimator=RANDOMISED),
+    "rpol-randomised": lambda: jaxbandit.Rpol(estimator=TRUNCATED),
+    "cbo-thompson": lambda: jaxbandit.Cbo(estimator=THOMPSON, reward_clip=4.0),
+    "cbo-uniform": lambda: jaxbandit.Cbo(estimator=UNIFORM, reward_clip=8.0, cost_clip=8.0),
+    "epbo-thompson": lambda: jaxbandit.Epbo(estimator=THOMPSON),
+    "config-randomised": lambda: jaxbandit.Config(estimator=RANDOMISED),
+    "scgp-2-thompson": lambda: jaxbandit.Scgp(estimator=THOMPSON, reward_clip=6.0, schedule=2),
+    "se2-polynomial-restart": lambda: jaxbandit.Se2(psi=penalties.Polynomial(c=0.5), epoch=3, restart=True),
+    "se2-thompson": lambda: jaxbandit.Se2(estimator=THOMPSON, epoch=2),
+    "se3-randomised": lambda: jaxbandit.Se3(estimator=RANDOMISED, epoch=3),
+    "bpe": lambda: jaxbandit.Bpe(width=0.5),
+    "bpe-code": lambda: jaxbandit.Bpe(lengths="code", ties="random"),
+    "anytime-cbo-keep": lambda: jaxbandit.Anytime(algorithm=jaxbandit.Cbo(reward_clip=4.0), keep_data=True),
+    "se3-no-restart": lambda: jaxbandit.Se3(epoch=3),
+    "anytime-se3-keep": lambda: jaxbandit.Anytime(algorithm=jaxbandit.Se3(epoch=3), keep_data=True),
 }
 
 # Baselines: with safe sets, expected improvement, dual variables alone, or without learning.
 BASELINES: dict[str, Callable[[], Any]] = {
-    "primal-dual": PrimalDual,
-    "cei": Cei,
-    "cei-observed": lambda: Cei(incumbent="observed", improvement=0.1),
-    "cei-augmented": lambda: Cei(augmented=True),
-    "constrained-thompson": ConstrainedThompson,
-    "safeopt": lambda: SafeOpt(estimator=estimators.Bounds(reward_width=1.0, cost_width=0.5), count=3),
-    "safeopt-lipschitz": lambda: SafeOpt(seeds=np.array([3, 7]), lipschitz=2.0),
-    "stageopt": lambda: StageOpt(estimator=estimators.Bounds(reward_width=1.0, cost_width=0.5), count=3, exploration=5.0),
-    "sgp-ucb": lambda: SgpUcb(estimator=estimators.Bounds(reward_width=1.0, cost_width=0.5), count=3, warm_up=4.0),
-    "random-search": RandomSearch,
-    "oracle": lambda: Oracle(index=7),
+    "primal-dual": jaxbandit.PrimalDual,
+    "cei": jaxbandit.Cei,
+    "cei-observed": lambda: jaxbandit.Cei(incumbent="observed", improvement=0.1),
+    "cei-augmented": lambda: jaxbandit.Cei(augmented=True),
+    "constrained-thompson": jaxbandit.ConstrainedThompson,
+    "safeopt": lambda: jaxbandit.SafeOpt(estimator=estimators.Bounds(reward_width=1.0, cost_width=0.5), count=3),
+    "safeopt-lipschitz": lambda: jaxbandit.SafeOpt(seeds=np.array([3, 7]), lipschitz=2.0),
+    "stageopt": lambda: jaxbandit.StageOpt(estimator=estimators.Bounds(reward_width=1.0, cost_width=0.5), count=3, exploration=5.0),
+    "sgp-ucb": lambda: jaxbandit.SgpUcb(estimator=estimators.Bounds(reward_width=1.0, cost_width=0.5), count=3, warm_up=4.0),
+    "random-search": jaxbandit.RandomSearch,
+    "oracle": lambda: jaxbandit.Oracle(index=7),
 }
 
 # Algorithms that take a model of ``jaxbandit.ranged``.
 ON_RANGED_MODELS: dict[str, Callable[[], Any]] = {
-    "refitted-rpol": lambda: jaxbandit.Refitted(algorithm=Rpol(), first=4, points=9, steps=4),
+    "refitted-rpol": lambda: jaxbandit.Refitted(algorithm=jaxbandit.Rpol(), first=4, points=9, steps=4),
 }
 
 # Algorithms that are compared with their references in files of their own.

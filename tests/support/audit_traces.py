@@ -13,31 +13,7 @@ import jax
 import numpy as np
 
 import jaxbandit
-from jaxbandit import (
-    Admmbo,
-    Anytime,
-    Cbo,
-    Cei,
-    Config,
-    ConstrainedThompson,
-    Epbo,
-    Oco,
-    PrimalDual,
-    Rpol,
-    SafeOpt,
-    Scgp,
-    Se2,
-    Se3,
-    SgpUcb,
-    StageOpt,
-    Unconstrained,
-    consensus,
-    domains,
-    estimators,
-    kernels,
-    penalties,
-    problems,
-)
+from jaxbandit import consensus, domains, estimators, kernels, penalties, problems
 from jaxbandit.rules.widths import ImprovedGPUCB
 from jaxbandit.study import Run, Study, audit
 from tests.oracles import bandit, policies, ucb_policies
@@ -57,40 +33,40 @@ RANDOMISED = estimators.Randomised(reward_width=1.5, cost_width=0.7, distributio
 CLIPS = {"reward_clip": 2.0, "cost_clip": np.array([1.5, 1.0]), "dual_cap": 4.0}
 
 ALGORITHMS: dict[str, Any] = {
-    "igp_ucb": Unconstrained(estimator=THEORETICAL),
-    "gp_ts": Unconstrained(estimator=THOMPSON),
-    "randgp_ucb": Unconstrained(estimator=RANDOMISED),
-    "rpol": Rpol(estimator=THEORETICAL, penalty_growth=0.5),
-    "rpol_ts": Rpol(estimator=THOMPSON, initial_penalty=2.0),
-    "cbo_ucb": Cbo(estimator=BOUNDS, **CLIPS),
-    "cbo_ts": Cbo(estimator=THOMPSON, reward_clip=2.0, cost_clip=1.5, dual_cap=4.0),
-    "cbo_rand": Cbo(estimator=RANDOMISED, reward_clip=2.0, dual_cap=4.0, step_divisor=3.0),
-    "config": Config(estimator=BOUNDS),
-    "epbo": Epbo(estimator=BOUNDS, penalty=np.array([0.5, 3.0])),
-    "scgp_1": Scgp(estimator=THEORETICAL, reward_clip=1.5, slater=0.4),
-    "scgp_2": Scgp(estimator=BOUNDS, reward_clip=1.5, slater=0.8, schedule=2),
-    "se2": Se2(estimator=BOUNDS, psi=penalties.Exponential(c=0.6), epoch=5),
-    "se2_ts": Se2(estimator=THOMPSON, psi=penalties.Polynomial(c=0.5, n=1.5), epoch=5),
-    "se3": Se3(estimator=THEORETICAL, step=1.5, epoch=5, restart=True),
-    "se3_rand": Se3(estimator=RANDOMISED, step=1.5, epoch=5),
-    "anytime_cbo": Anytime(algorithm=Cbo(estimator=BOUNDS, **CLIPS)),
-    "anytime_keep": Anytime(algorithm=Cbo(estimator=BOUNDS, **CLIPS), keep_data=True),
+    "igp_ucb": jaxbandit.Unconstrained(estimator=THEORETICAL),
+    "gp_ts": jaxbandit.Unconstrained(estimator=THOMPSON),
+    "randgp_ucb": jaxbandit.Unconstrained(estimator=RANDOMISED),
+    "rpol": jaxbandit.Rpol(estimator=THEORETICAL, penalty_growth=0.5),
+    "rpol_ts": jaxbandit.Rpol(estimator=THOMPSON, initial_penalty=2.0),
+    "cbo_ucb": jaxbandit.Cbo(estimator=BOUNDS, **CLIPS),
+    "cbo_ts": jaxbandit.Cbo(estimator=THOMPSON, reward_clip=2.0, cost_clip=1.5, dual_cap=4.0),
+    "cbo_rand": jaxbandit.Cbo(estimator=RANDOMISED, reward_clip=2.0, dual_cap=4.0, step_divisor=3.0),
+    "config": jaxbandit.Config(estimator=BOUNDS),
+    "epbo": jaxbandit.Epbo(estimator=BOUNDS, penalty=np.array([0.5, 3.0])),
+    "scgp_1": jaxbandit.Scgp(estimator=THEORETICAL, reward_clip=1.5, slater=0.4),
+    "scgp_2": jaxbandit.Scgp(estimator=BOUNDS, reward_clip=1.5, slater=0.8, schedule=2),
+    "se2": jaxbandit.Se2(estimator=BOUNDS, psi=penalties.Exponential(c=0.6), epoch=5),
+    "se2_ts": jaxbandit.Se2(estimator=THOMPSON, psi=penalties.Polynomial(c=0.5, n=1.5), epoch=5),
+    "se3": jaxbandit.Se3(estimator=THEORETICAL, step=1.5, epoch=5, restart=True),
+    "se3_rand": jaxbandit.Se3(estimator=RANDOMISED, step=1.5, epoch=5),
+    "anytime_cbo": jaxbandit.Anytime(algorithm=jaxbandit.Cbo(estimator=BOUNDS, **CLIPS)),
+    "anytime_keep": jaxbandit.Anytime(algorithm=jaxbandit.Cbo(estimator=BOUNDS, **CLIPS), keep_data=True),
 }
 
 SEEDS = [24, 17]
 BASELINES: dict[str, Any] = {
-    "primal_dual": PrimalDual(estimator=BOUNDS, step=0.5, initial_multiplier=[0.5, 2.0]),
-    "cei": Cei(improvement=0.05),
-    "cei_observed": Cei(incumbent="observed"),
-    "constrained_ts": ConstrainedThompson(estimator=THOMPSON),
-    "safeopt": SafeOpt(estimator=BOUNDS, seeds=SEEDS),
-    "safeopt_lipschitz": SafeOpt(estimator=BOUNDS, seeds=SEEDS, lipschitz=[3.0, 4.0]),
-    "stageopt": StageOpt(estimator=BOUNDS, count=2, exploration=11.0, together=False),
-    "sgp_ucb": SgpUcb(estimator=BOUNDS, seeds=SEEDS, warm_up=5.0),
-    "admmbo": Admmbo(
+    "primal_dual": jaxbandit.PrimalDual(estimator=BOUNDS, step=0.5, initial_multiplier=[0.5, 2.0]),
+    "cei": jaxbandit.Cei(improvement=0.05),
+    "cei_observed": jaxbandit.Cei(incumbent="observed"),
+    "constrained_ts": jaxbandit.ConstrainedThompson(estimator=THOMPSON),
+    "safeopt": jaxbandit.SafeOpt(estimator=BOUNDS, seeds=SEEDS),
+    "safeopt_lipschitz": jaxbandit.SafeOpt(estimator=BOUNDS, seeds=SEEDS, lipschitz=[3.0, 4.0]),
+    "stageopt": jaxbandit.StageOpt(estimator=BOUNDS, count=2, exploration=11.0, together=False),
+    "sgp_ucb": jaxbandit.SgpUcb(estimator=BOUNDS, seeds=SEEDS, warm_up=5.0),
+    "admmbo": jaxbandit.Admmbo(
         penalty=0.5, agreement=consensus.Agreement(absolute=0.1), reward_budget=(4, 2), cost_budget=(4, 2), outer_iterations=3
     ),
-    "oco": Oco(step=0.5, perturbation=0.2),
+    "oco": jaxbandit.Oco(step=0.5, perturbation=0.2),
 }
 OWN = frozenset(ALGORITHMS)  # baselines share programs among themselves
 ALGORITHMS |= BASELINES
