@@ -14,24 +14,7 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import (
-    Anytime,
-    Cbo,
-    Config,
-    InitialDesign,
-    Refitted,
-    Rpol,
-    Se3,
-    Unconstrained,
-    delays,
-    domains,
-    feedback,
-    kernels,
-    problems,
-    ranged,
-    simulate,
-    surrogate,
-)
+from jaxbandit import delays, domains, feedback, kernels, problems
 from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
 from jaxbandit.engine.arguments import Delays
 from jaxbandit.engine.cell import Cell
@@ -95,7 +78,7 @@ def course_of(problem: Any, algorithm: Any, model: Any, horizon: int, *, policy:
     late = None
     if policy is not None:
         late = Delays(model=UnknownDelay(), policy=policy, capacity=CAPACITY)
-    cell = Cell.of(problem, [(algorithm, model, late)], InitialDesign(), horizon=horizon, room=horizon, block=1)
+    cell = Cell.of(problem, [(algorithm, model, late)], jaxbandit.InitialDesign(), horizon=horizon, room=horizon, block=1)
     return Course(lambda: jax.jit(Cell.setting)(cell, KEY, np.asarray([0, trial, 1], np.int32)))
 
 
@@ -174,7 +157,10 @@ def test_every_algorithm_chooses_as_in_a_simulation(group: str, policy: str) -> 
     assert len({tuple(points) for points in expected.values()}) > len(expected) // 2, "algorithms do differ"
 
 
-TIED = {"rpol": [Rpol()], "others": [Config(), Se3(epoch=3, restart=True), Anytime(algorithm=Cbo(reward_clip=4.0))]}
+TIED = {
+    "rpol": [jaxbandit.Rpol()],
+    "others": [jaxbandit.Config(), jaxbandit.Se3(epoch=3, restart=True), jaxbandit.Anytime(algorithm=jaxbandit.Cbo(reward_clip=4.0))],
+}
 
 
 @pytest.mark.full(but=("rpol",))
@@ -206,12 +192,12 @@ def test_golden_choices_of_rows(golden: Any) -> None:
 @pytest.mark.full
 def test_a_fit_to_the_initial_design_is_that_of_a_simulation() -> None:
     """There is one fit, before round 1."""
-    x, domain, initial = np.linspace(0, 1, 30), domains.grid([0.0], [1.0], 30), InitialDesign(random=8)
+    x, domain, initial = np.linspace(0, 1, 30), domains.grid([0.0], [1.0], 30), jaxbandit.InitialDesign(random=8)
     problem = problems.from_tables(domain, np.sin(9 * x), np.cos(7 * x)[None], noise=problems.Gaussian(variance=0.05))
-    algorithm = Refitted(algorithm=Rpol(), at_start=True, first=64, points=9, steps=4)
+    algorithm = jaxbandit.Refitted(algorithm=jaxbandit.Rpol(), at_start=True, first=64, points=9, steps=4)
     kernel = kernels.SquaredExponential(length_scale=0.3)
     model = jaxbandit.ranged(domain, kernel, low=0.1, high=0.6, noise_variance=0.05, outputs=2)
-    run = jax.tree.map(np.asarray, simulate(problem, algorithm, model, block=1, initial=initial, **options()))
+    run = jax.tree.map(np.asarray, jaxbandit.simulate(problem, algorithm, model, block=1, initial=initial, **options()))
     assert 0.11 < run.fitted_length_scales.item() < 0.29, "neither at an end of the range nor as it was"
     course = course_of(problem, algorithm, model, HORIZON)
     points = run.initial_indices[0].tolist()
@@ -242,21 +228,21 @@ def test_a_session_believes_that_a_trial_chose_best(kind: str, noise: float) -> 
     if box:
         problem = problems.on_box(BOX, function, [], noise_variance=noise)
         model, axes = (
-            surrogate(BOX, kernel, noise_variance=noise, outputs=1, precision="float64"),
+            jaxbandit.surrogate(BOX, kernel, noise_variance=noise, outputs=1, precision="float64"),
             [Axis.between(name, *ends) for name, ends in AXES.items()],
         )
     else:
         values = np.asarray([function(x) for x in np.asarray(GRID.points)])
         problem = problems.from_tables(GRID, values, np.zeros((0, GRID.size)), noise=problems.Gaussian(variance=noise))
         axes = [Axis.between(name, *ends, SIZE) for name, ends in AXES.items()]
-        model = ranged(GRID, kernel, low=0.1, high=4.0, noise_variance=noise, outputs=1, tolerance=1e-6, precision="float64")
-    algorithm, options = Unconstrained(estimator=Bounds(reward_width=WIDTH)), {"horizon": ROUNDS, "key": 3}
-    learner, initial = Refitted(algorithm=algorithm, at_start=True, every=LEARNER_EVERY), InitialDesign(random=FIRST)
-    run = simulate(problem, learner, model, initial=initial, trials=1, **options)
+        model = jaxbandit.ranged(GRID, kernel, low=0.1, high=4.0, noise_variance=noise, outputs=1, tolerance=1e-6, precision="float64")
+    algorithm, options = jaxbandit.Unconstrained(estimator=Bounds(reward_width=WIDTH)), {"horizon": ROUNDS, "key": 3}
+    learner, initial = jaxbandit.Refitted(algorithm=algorithm, at_start=True, every=LEARNER_EVERY), jaxbandit.InitialDesign(random=FIRST)
+    run = jaxbandit.simulate(problem, learner, model, initial=initial, trials=1, **options)
     chosen = np.concatenate([run.initial_indices[0], run.indices[0]])
     points = np.concatenate([run.initial_points[0], run.points[0]]) if box else np.asarray(GRID.points)[chosen]
     seen, worse = np.concatenate([run.initial_values[0], run.values[0]])[:, 0], []
-    own, options = Model(kernel=kernel, noise_variance=noise), options | {"initial": InitialDesign()}
+    own, options = Model(kernel=kernel, noise_variance=noise), options | {"initial": jaxbandit.InitialDesign()}
     with Session.create(None, axes, algorithm, own, objective="maximise y", **options) as session:
         for number, (point, value) in enumerate(zip(points, seen, strict=True)):
             place = dict(zip(AXES, point.tolist(), strict=True))
