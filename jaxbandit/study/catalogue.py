@@ -71,8 +71,8 @@ def catalogue(place: str) -> str:
 
 def described(name: str, maker: Maker) -> str:
     """Return a summary line and the fields of a class or function."""
-    summary = " ".join((inspect.getdoc(maker) or "").split("\n\n")[0].split())
-    lines = [f"{name}: {_plain(re.split(r'(?<=[a-z0-9)`])(?<!et al)(?<!sec)(?<!Thm)[.](?: |$)', summary)[0])}"]
+    summary = (inspect.getdoc(maker) or "").partition("\n")[0]
+    lines = [f"{name}: {_plain(summary).rstrip('.')}"]
     allowed = {parameter.name: parameter.allowed for parameter in parameters(maker) if parameter.check is not anything}
     roles = {parameter.name: parameter.roles for parameter in parameters(maker)}
     words, defaults = words_of_fields(maker), _given(maker)
