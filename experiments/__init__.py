@@ -1,1 +1,4 @@
-"""The studies of the papers: a package for each paper, a module for each study, which says what is claimed, what we get, and why."""
+"""The studies of the papers.
+
+There is a package for each paper and a module for each study. The module says what is claimed, what we get, and why.
+"""

@@ -1,4 +1,7 @@
-"""The command line: ``python -m experiments list | NAME | all | trace NAME | bench | texts``."""
+"""The command line of the experiments.
+
+It is ``python -m experiments list | NAME | all | trace NAME | bench | texts``.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ WORKERS = "let workers of Dask play: local for some of this machine, or the addr
 
 
 def _refilled(paragraph: str) -> str:
-    """Return a paragraph or a list in lines of the terminal's length; tables, whose lines are indented further, stay as they are."""
+    """Return a paragraph or list in lines of the terminal's length.
+
+    Tables have lines that are indented further. They stay as they are.
+    """
     if re.search(r"^ {3}", paragraph, re.MULTILINE):
         return paragraph
     lines = re.sub(r"\n(?!- |\d\.)\s*", " ", paragraph).split("\n")
@@ -31,7 +37,10 @@ def _refilled(paragraph: str) -> str:
 
 
 def parser(*, quick: bool = False) -> argparse.ArgumentParser:
-    """Return the parser of all commands; with the experiments' reduced sizes as defaults if ``quick``."""
+    """Return the parser of all commands.
+
+    With ``quick`` the defaults are the experiments' reduced sizes.
+    """
     experiments = find_experiments()
     top = Parser(prog="python -m experiments", description="The studies of the papers, from parameters to figure.")
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
@@ -99,7 +108,10 @@ def _add_cache(parser: argparse.ArgumentParser) -> None:
 
 
 def run_all(args: argparse.Namespace, executor: Client | None) -> None:
-    """Run every experiment whose results are missing, one after the other, each into its own directory, and print all tables."""
+    """Run every experiment whose results are missing, and print all tables.
+
+    Each runs into its own directory, one after the other.
+    """
     for name, experiment in find_experiments().items():
         options = (experiment.reduced() if args.quick else experiment).defaults
         out = args.out / name
@@ -110,7 +122,10 @@ def run_all(args: argparse.Namespace, executor: Client | None) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; returns the exit status, 2 for bad arguments, 1 for what cannot be written or fit memory, 3 for lost workers."""
+    """Run one command and return the exit status.
+
+    The status is 2 for bad arguments, 1 for output that cannot be written or fit memory, 3 for lost workers.
+    """
     go_on = "a study goes on by the same command with --resume, all by the same command"
     return ended(lambda: _command(argv), go_on=go_on, less="ask for less", further={WorkersLost: 3, BatchFailed: 3})
 

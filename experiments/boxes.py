@@ -1,4 +1,6 @@
-"""Constrained benchmarks on continuous boxes with hyper-parameters fitted as the data come in: best feasible value and violation.
+"""Constrained benchmarks on continuous boxes.
+
+Hyper-parameters are fitted as the data come in. The measures are the best feasible value and the violation.
 
 Measured 2026-11-26 by ``python -m experiments boxes --algorithms CEI`` and the same of SCBO, RPOL, CONFIG and Thompson, that is Thompson
 sampling (30 trials each, seed 0, models refitted every fourth round): medians of rewards after 50 and 100 evaluations, quartiles after 100,
@@ -162,7 +164,10 @@ def build(options: Options) -> Study:
 
 
 def runs(problems: Sequence[str], algorithms: Sequence[str]) -> list[Run]:
-    """Return a run of each algorithm on each problem, with a model of each problem that knows nothing of it."""
+    """Return a run of each algorithm on each problem.
+
+    The model of a problem knows nothing of it.
+    """
     first, made = jb.InitialDesign(random=FIRST, counted=True), []
     for name in problems:
         problem = PROBLEMS[name][0]()
@@ -182,13 +187,19 @@ def described(problem: BoxProblem) -> str:
 
 
 def quartiles(values: np.ndarray) -> np.ndarray:
-    """Return lower quartile, median and upper quartile ``[3, ...]`` over trials, of which those without a feasible point are the worst."""
+    """Return lower quartile, median and upper quartile ``[3, ...]`` over trials.
+
+    Trials without a feasible point are the worst.
+    """
     found = np.quantile(np.where(np.isnan(values), -np.inf, values), [0.25, 0.5, 0.75], axis=0, method="lower")
     return np.where(np.isinf(found), np.nan, found)
 
 
 def rows(dataset: Any) -> list[dict[str, str]]:
-    """Return a row for each problem, algorithm and number of evaluations that the table looks at."""
+    """Return a row for each problem, algorithm and number of evaluations.
+
+    The numbers are those of the table.
+    """
     made, counts = [], elapsed(dataset)
     marks = [mark for mark in MARKS if counts[0] <= mark < counts[-1]] + [int(counts[-1])]
     for label in dataset.algorithm.values:
@@ -214,7 +225,7 @@ def rows(dataset: Any) -> list[dict[str, str]]:
 
 
 def notes(dataset: Any) -> list[str]:
-    """Return the box of each problem, what is known of its best point, and the time that was taken."""
+    """Return the boxes, the best known values, and the time taken."""
     names = dict.fromkeys(str(label).split(": ")[0] for label in dataset.algorithm.values)
     lines = [f"{name}: {described(PROBLEMS[name][0]())}; {PROBLEMS[name][1]}" for name in names]
     seconds = dataset.playing_seconds.values / (dataset.sizes["trial"] * int(dataset["round"][-1]))
@@ -233,7 +244,10 @@ def files(dataset: Any, rows: Sequence[dict[str, str]]) -> Mapping[str, Callable
 
 
 def draw(dataset: Any) -> Any:
-    """Draw how far the best feasible value is from the best known, medians with quartiles, and violating evaluations, by problem."""
+    """Draw the gap to the best known value, and violations.
+
+    Gaps are medians with quartiles. Each problem has a panel.
+    """
     counts = elapsed(dataset)
 
     def panel(ax: Any, problem: str, measure: str) -> None:

@@ -1,4 +1,4 @@
-"""How often the check of a session flags a mistake, and how often it raises a false alarm.
+"""How often a session's check flags a mistake or a false alarm.
 
 Every trial is a session of an objective and a constraint on two axes, drawn from a Gaussian process with a Matern-5/2 kernel. Their
 length-scales are 0.2 to 0.5 of an axis, their noise has 0.05 to 0.2 of their deviation, and both have units and locations of their own.
@@ -104,7 +104,10 @@ def play(options: Options, directory: Path) -> xr.Dataset:
 
 
 def shares(dataset: Any) -> np.ndarray:
-    """Return the shares ``[mistake, 3]`` of sessions that were flagged, with the ends of their 95% intervals."""
+    """Return the shares ``[mistake, 3]`` of sessions that were flagged.
+
+    The other two are the ends of their 95% intervals.
+    """
     tests = [binomtest(int(which.sum()), which.size) for which in dataset["flagged"].values]
     return np.asarray([[test.statistic, *test.proportion_ci(method="wilson")] for test in tests])
 

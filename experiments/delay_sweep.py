@@ -1,4 +1,6 @@
-"""The cost of delay: regret and violation above those without delay, against the mean delay, for any algorithm.
+"""The cost of delay, for any algorithm.
+
+It is regret and violation above those without delay, against the mean delay.
 
 RPOL's Theorem 6 lets censored feedback add a term of order ``m gamma_T`` for a window of m rounds, and BPE-Delay's (Vakili et al. 2023,
 Theorem 6.1) a term of order ``E[tau]``: costs that grow in proportion to the delay, whatever the horizon. No paper draws this figure.
@@ -77,13 +79,19 @@ UNCONSTRAINED: dict[str, tuple[Any, str | None]] = {
 
 
 def _at_once(algorithm: Any) -> Any:
-    """Return what an algorithm that censors is without delay: its widths are those to which censoring adds."""
+    """Return a censoring algorithm as it is without delay.
+
+    Its widths are those to which censoring adds.
+    """
     bases = {name: width.base for name, width in vars(algorithm.estimator).items() if isinstance(width, Censored)}
     return jb.replace(algorithm, estimator=jb.replace(algorithm.estimator, **bases))
 
 
 def names() -> list[str]:
-    """Return the names that ``--algorithm`` takes: the names above, and those of other algorithms, run with their defaults."""
+    """Return the names that ``--algorithm`` takes.
+
+    They are the names above, and those of other algorithms, run with their defaults.
+    """
     return [
         *CONSTRAINED,
         *UNCONSTRAINED,
@@ -92,7 +100,10 @@ def names() -> list[str]:
 
 
 def _others() -> dict[str, jb.Algorithm]:
-    """Return the library's algorithms that can run under delay, by their names; the oracle, which is told the answer, is left out."""
+    """Return the library's algorithms that can run under delay.
+
+    They are by name. The oracle is left out, because it is told the answer.
+    """
     kinds = [kind for kind in with_defaults() if kind not in (jb.Oracle, jb.Unconstrained)]
     return {algorithm.name: algorithm for algorithm in (kind() for kind in kinds) if not algorithm.traits.needs_feedback_at_once}
 
@@ -153,13 +164,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def excess(dataset: Any, name: str) -> np.ndarray:
-    """Return a measure at the end above that of the least mean delay, ``[trials, means - 1]``, in trials that failed for no mean."""
+    """Return a measure's excess over the least mean delay.
+
+    It is ``[trials, means - 1]`` at the end, in trials that failed for no mean.
+    """
     final = paired_final_values(dataset, name)
     return (final[1:] - final[0]).T
 
 
 def slopes(means: np.ndarray, excess: np.ndarray) -> np.ndarray:
-    """Return the slopes ``[trials]`` of lines through the reference, fitted to ``excess [trials, n]`` at ``means [n + 1]``.
+    """Return the slopes ``[trials]`` of lines through the reference.
+
+    They are fitted to ``excess [trials, n]`` at ``means [n + 1]``.
 
     Trials are independent, the points of a trial are not: so the interval of the slope comes from its spread over trials.
     """
@@ -168,7 +184,10 @@ def slopes(means: np.ndarray, excess: np.ndarray) -> np.ndarray:
 
 
 def measures(dataset: Any) -> dict[str, str]:
-    """Return the measures that are shown: regret, or where constraints make regret of either sign, positive regret and violation."""
+    """Return the measures that are shown.
+
+    They are regret, or with constraints positive regret and violation, because regret then has either sign.
+    """
     constrained = dataset.sizes["output"] > 1
     return {name: words for name, words in MEASURES.items() if (name != "regret") == constrained}
 
@@ -200,7 +219,10 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any) -> Any:
-    """Draw the measures above the reference against the mean delay, with the fitted line."""
+    """Draw the measures above the reference, with the fitted line.
+
+    They are against the mean delay.
+    """
     known = json.loads(dataset.attrs["parameters"])
     means = np.array(known["means"])
 
@@ -217,7 +239,10 @@ def draw(dataset: Any) -> Any:
 
 
 def line_through_reference(ax: Any, x: np.ndarray, above: np.ndarray, slope: float, half: float) -> None:
-    """Draw what trials are ``above [trials, n]`` a reference at ``x[0]``, at ``x[1:]``, and a line through it with its 95% half-width."""
+    """Draw trials ``above [trials, n]`` a reference, and a line.
+
+    The reference is at ``x[0]`` and the trials at ``x[1:]``. The line has its 95% half-width.
+    """
     ax.axhline(0, color="0.4", linewidth=0.8)
     if np.isfinite(slope):
         label = f"slope {slope:.2f}" + (f" ± {half:.2f}" if np.isfinite(half) else "")

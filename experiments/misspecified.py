@@ -1,4 +1,6 @@
-"""The cost of not knowing the kernel: RPOL, CBO and CONFIG with the right length-scale, with wrong ones, and with fitted ones.
+"""The cost of not knowing the kernel.
+
+RPOL, CBO and CONFIG play with the right length-scale, with wrong ones, and with fitted ones.
 
 Reward and constraint are drawn from a Gaussian process with length-scale 1 on [0, 6]^2; the learners' models have it, half of it, or twice
 as much, or start from one of the wrong ones and fit length-scale, variance and noise variance by maximum posterior after 8, 16, 32, ...
@@ -50,7 +52,10 @@ MEASURED = (("positive_regret", "positive regret $R^+(t)$"), ("hard_violation", 
 
 
 def algorithms() -> dict[str, jb.Algorithm]:
-    """Return the algorithms by their labels, with the widths of the other experiments."""
+    """Return the algorithms by their labels.
+
+    They have the widths of the other experiments.
+    """
     bounds = Bounds(reward_width=3.0, cost_width=3.0)
     return {
         "RPOL-UCB": jb.Rpol(estimator=bounds),
@@ -60,7 +65,10 @@ def algorithms() -> dict[str, jb.Algorithm]:
 
 
 def build(options: Options) -> Study:
-    """Return the study of every algorithm with every model on functions drawn from a Gaussian process."""
+    """Return the study of every algorithm with every model.
+
+    The functions are drawn from a Gaussian process.
+    """
     factor = options.extra["factor"]
     checks.within("--factor", factor, 1.0, 4.0)
     domain = jb.domains.grid([0.0, 0.0], [SIDE, SIDE], options.points_per_axis)
@@ -100,7 +108,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def notes(dataset: Any) -> list[str]:
-    """Return for every algorithm the paired difference of each model to the right one."""
+    """Return each algorithm's paired differences from the right model."""
     known = json.loads(dataset.attrs["parameters"])
     lines = [
         f"length-scale {LENGTH_SCALE:g}; too short and too long by a factor of {known['factor']:g}; +-: half of a 95% interval over trials",

@@ -1,4 +1,6 @@
-"""Numbers that texts state beside those that runs print: ``python -m experiments texts``, before a release.
+"""Numbers of texts beside those that runs print.
+
+Run ``python -m experiments texts`` before a release.
 
 The table ``texts.toml`` says, for a notebook or a command, where a text states its numbers and where the run prints them.
 """
@@ -28,14 +30,20 @@ COLUMNS = "1000"  # letters in a line: a row of a table is one line
 
 @dataclasses.dataclass(frozen=True)
 class Stated:
-    """Numbers that a text states: each ``{name}`` in ``says`` is the number at ``{name}`` in what a run ``prints``, ``{_}`` any number."""
+    """Numbers that a text states, and that a run prints.
+
+    Each ``{name}`` in ``says`` is the number at ``{name}`` in what a run ``prints``. ``{_}`` is any number.
+    """
 
     file: str
     says: str
     prints: str
 
     def wrong(self, output: str) -> list[str]:
-        """Return a line for each number that the text states otherwise than the output of its run, or for what one of them lacks."""
+        """Return a line for each number that the text states otherwise.
+
+        Another line says what the text or the output of its run lacks.
+        """
         try:
             stated = found_by(self.says, text_of(ROOT / self.file), self.file)
             printed = found_by(self.prints, output, "the output")
@@ -49,7 +57,10 @@ class Stated:
 
 
 def agree(stated: str, printed: str) -> bool:
-    """Return whether a printed number lies within the stated interval; without one within the printed one, without any in the rounding."""
+    """Return whether a printed number agrees with the stated one.
+
+    It must lie within the stated interval, else within the printed interval, else within the rounding.
+    """
     (value, half), (other, room) = parts(stated), parts(printed)
     mantissa, _, power = value.partition("e")
     digits = max(len(number.partition(".")[2]) for number in (mantissa, half))
@@ -57,13 +68,19 @@ def agree(stated: str, printed: str) -> bool:
 
 
 def parts(number: str) -> tuple[str, str]:
-    """Return a number and its half-width, which can be empty, as plain digits."""
+    """Return a number and its half-width as plain digits.
+
+    The half-width can be empty.
+    """
     value, _, half = number.replace(",", "").replace("±", "+-").partition("+-")
     return value.strip(), half.strip()
 
 
 def found_by(pattern: str, text: str, where: str) -> dict[str, str]:
-    """Return the numbers at the places of a pattern in a text by name; ``...`` is any text, and all white space is alike."""
+    """Return the numbers of a pattern in a text, by name.
+
+    ``...`` is any text, and all white space is alike.
+    """
     plain = re.escape(" ".join(pattern.split())).replace(re.escape(" ... "), ".*?").replace(re.escape("{_}"), VALUE + HALF)
     named = re.sub(r"\\{(\w+)\\}", lambda place: f"(?P<{place[1]}>{VALUE}{HALF})", plain)
     match = re.search(named, " ".join(text.split()))
@@ -73,7 +90,10 @@ def found_by(pattern: str, text: str, where: str) -> dict[str, str]:
 
 
 def text_of(path: Path) -> str:
-    """Return the text of a file; of a notebook that of its cells of text."""
+    """Return the text of a file.
+
+    The text of a notebook is that of its cells of text.
+    """
     if path.suffix != ".ipynb":
         return path.read_text(encoding="utf-8")
     return "\n".join(cell.source for cell in cells_of(path) if cell.cell_type == "markdown")
@@ -87,7 +107,7 @@ def cells_of(path: Path) -> list[Any]:
 
 
 def printed_by(cell: Any) -> str:
-    """Return the text that a cell of a notebook has put out, figures aside."""
+    """Return the text that a notebook's cell printed, without figures."""
     shown = [(out.get("text", ""), out.get("data", {})) for out in cell.get("outputs", [])]
     return "\n".join(text or ("" if "image/png" in data else data.get("text/plain", "")) for text, data in shown)
 
@@ -98,7 +118,10 @@ def outputs_of(cells: Sequence[Any]) -> str:
 
 
 def stale(stored: Sequence[Any], executed: Sequence[Any]) -> Iterator[str]:
-    """Yield the first line that differs of each cell whose stored text another run does not print; the tag ``varies`` is for times."""
+    """Yield the first line that differs, for each such cell.
+
+    Another run does not print the stored text. The tag ``varies`` is for times.
+    """
     for number, (old, new) in enumerate(zip(stored, executed, strict=True)):
         if "varies" in old.metadata.get("tags", []):
             continue
@@ -113,7 +136,10 @@ def stale(stored: Sequence[Any], executed: Sequence[Any]) -> Iterator[str]:
 
 
 def statements() -> dict[str, list[Stated]]:
-    """Return what texts state by the notebook or the command whose run prints it, with all notebooks and experiments."""
+    """Return the texts' statements, by the run that prints them.
+
+    A run is a notebook or a command. All notebooks and experiments are included.
+    """
     runs: dict[str, list[Stated]] = {path.name: [] for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
     runs |= {name: [] for name in find_experiments()}
     for run, table in tomllib.loads(TABLE.read_text(encoding="utf-8")).items():
@@ -122,7 +148,10 @@ def statements() -> dict[str, list[Stated]]:
 
 
 def executed(path: Path, *, write: bool) -> list[Any]:
-    """Return the cells of a notebook after a run, in place of the stored ones if ``write``."""
+    """Return the cells of a notebook after a run.
+
+    With ``write`` they replace the stored cells.
+    """
     import nbformat
     from nbclient import NotebookClient
 
@@ -136,7 +165,10 @@ def executed(path: Path, *, write: bool) -> list[Any]:
 
 
 def look(run: str, stated: Sequence[Stated], out: Path, *, force: bool, write: bool) -> list[str]:
-    """Run a notebook or a command, and return a line for everything that its texts or its stored outputs state otherwise."""
+    """Run a notebook or command, and return lines of differences.
+
+    A difference is between its output and its texts or stored outputs.
+    """
     if run.endswith(".ipynb"):
         path = ROOT / "notebooks" / run
         stored, cells = cells_of(path), executed(path, write=write)
@@ -148,7 +180,10 @@ def look(run: str, stated: Sequence[Stated], out: Path, *, force: bool, write: b
 
 
 def compare(names: Sequence[str], out: Path, *, force: bool, write: bool) -> int:
-    """Run all notebooks and experiments, or those of some names, print what disagrees, and return 1 if anything does, else 0."""
+    """Run all or some notebooks and experiments, and print differences.
+
+    Return 1 if anything differs, else 0.
+    """
     runs, wrong = statements(), 0
     for name in names:
         checks.one_of("NAME", name, tuple(dict.fromkeys(run.split()[0] for run in runs)))

@@ -173,7 +173,8 @@ def experiments() -> str:
     parts: dict[str, list[str]] = {}
     for experiment in find_experiments().values():
         first, _, rest = experiment.text.partition("\n")
-        paper = inspect.getdoc(sys.modules[experiment.module.rpartition(".")[0]]).partition("\n")[0].rstrip(".")
+        package = inspect.getdoc(sys.modules[experiment.module.rpartition(".")[0]])
+        paper = ", ".join(part.rstrip(".") for part in package.split("\n\n"))
         heading = paper if re.search(r"\(\d{4}\)", paper) else OTHERS
         full, shown = experiment.defaults, eval(options_of(experiment), {"EXPERIMENT": experiment, "replace": dataclasses.replace})
         fewer = [chosen(name, shown.extra[name], every) for name, every in full.extra.items() if shown.extra[name] != every]

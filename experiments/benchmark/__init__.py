@@ -1,4 +1,6 @@
-"""Speed and memory of the engine, beside XLA's own matrix product and beside what people use now: ``python -m experiments bench``.
+"""Speed and memory of the engine, beside its alternatives.
+
+These are XLA's own matrix product and the libraries that people use now. The command is ``python -m experiments bench``.
 
 Everything is measured in one run, because only ratios taken side by side mean much. Every measurement has a process of its own, on
 one CPU core and one thread (on an accelerator: not pinned), so that no library profits from what another has loaded. A peer's

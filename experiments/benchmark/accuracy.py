@@ -1,4 +1,7 @@
-"""Accuracy of beliefs at several noise levels, beside a dense float64 solve, and the arithmetic that each level takes."""
+"""Accuracy of beliefs at several noise levels.
+
+It is measured beside a dense float64 solve, with the arithmetic that each level takes.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ TRIALS = 10  # side by side, for the time of a round
 
 
 def measure_accuracy(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return errors of the mean and the deviation at every point after ``spec["horizon"]`` rounds, by noise variance.
+    """Return errors of mean and deviation, by noise variance.
+
+    They are at every point after ``spec["horizon"]`` rounds.
 
     Points are chosen as after a while of any algorithm: most of them among the best. ``mean_error`` is in posterior deviations,
     ``sd_error`` relative; both are the largest over the grid of ``spec["points_per_axis"]`` points on an axis.
@@ -57,7 +62,10 @@ def _mostly_good(function: np.ndarray, rounds: int, rng: np.random.Generator) ->
 
 
 def _dense(matrix: np.ndarray, indices: np.ndarray, values: np.ndarray, noise: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and deviation ``[M]`` by a Cholesky factor of the distinct points, whose repeats are averaged."""
+    """Return mean and deviation ``[M]`` by a Cholesky factor.
+
+    The factor is of the distinct points. Repeats are averaged.
+    """
     count = np.bincount(indices, minlength=len(matrix))
     seen = np.flatnonzero(count)
     average = np.bincount(indices, values, len(matrix))[seen] / count[seen]
@@ -67,7 +75,10 @@ def _dense(matrix: np.ndarray, indices: np.ndarray, values: np.ndarray, noise: f
 
 
 def _played(model: Surrogate, indices: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return mean and deviation ``[M]`` after all observations, and the seconds of a program that plays them in several trials."""
+    """Return mean and deviation ``[M]`` after all observations, and seconds.
+
+    The seconds are of a program that plays the observations in several trials.
+    """
 
     def after(model: Surrogate, indices: jax.Array, values: jax.Array) -> tuple[jax.Array, jax.Array]:
         def observe(posterior: Posterior, seen: tuple[jax.Array, jax.Array]) -> tuple[Posterior, None]:

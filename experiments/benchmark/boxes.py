@@ -1,4 +1,7 @@
-"""The time of a round on a continuous box, Hartmann-6 where ``|x| <= 1``, beside BoTorch on the same problem and number of evaluations."""
+"""The time of a round on a continuous box.
+
+The problem is Hartmann-6 where ``|x| <= 1``. BoTorch plays the same problem with the same number of evaluations.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,9 @@ CANDIDATES = 2000  # of its SCBO
 
 
 def measure_boxes(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return microseconds a trial-round of constrained EI with fixed kernels and with fits and of SCBO with fits, and of BoTorch's.
+    """Return microseconds a trial-round of constrained EI, SCBO and BoTorch.
+
+    Constrained EI has fixed kernels and fits, SCBO has fits.
 
     ``best`` are medians over trials of the best feasible value after as many evaluations as a trial of BoTorch has.
     """
@@ -58,13 +63,19 @@ def _ours(learner: jb.Algorithm, spec: dict[str, Any]) -> tuple[float, float | N
 
 
 def _median_of_best(values: np.ndarray) -> float | None:
-    """Return the median over trials of the best feasible value of ``values [1 + m, trials, n]``; none where half of them have none."""
+    """Return the median over trials of the best feasible value.
+
+    Values are ``[1 + m, trials, n]``. The result is ``None`` if half of the trials have no feasible value.
+    """
     median = float(np.median(np.max(np.where(np.all(values[1:] <= 0, axis=0), values[0], -np.inf), axis=1)))
     return median if np.isfinite(median) else None
 
 
 def _botorch(propose: Callable[[Any, Any], Any], spec: dict[str, Any]) -> tuple[float, float | None]:
-    """Return microseconds a round of trials one after the other, and the median of their best feasible values."""
+    """Return microseconds a round, and the median best feasible value.
+
+    Trials run one after the other.
+    """
     import torch
     from botorch.test_functions.synthetic import ConstrainedHartmann
     from botorch.utils.sampling import draw_sobol_samples
@@ -116,7 +127,10 @@ def _log_cei() -> Callable[[Any, Any], Any]:
 
 @dataclasses.dataclass
 class _TrustRegion:
-    """SCBO as BoTorch's tutorial "Scalable constrained Bayesian optimization" has it, a point at a time."""
+    """SCBO from BoTorch's tutorial, a point at a time.
+
+    The tutorial is "Scalable constrained Bayesian optimization".
+    """
 
     length: float = 0.8
     best: tuple[float, float] | None = None  # the least violation so far, and minus the largest reward with that

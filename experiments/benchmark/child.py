@@ -1,4 +1,6 @@
-"""One measurement of the benchmark in a process of its own: ``python -m experiments.benchmark.child SPEC`` prints one line of JSON.
+"""One measurement of the benchmark in a process of its own.
+
+``python -m experiments.benchmark.child SPEC`` prints one line of JSON.
 
 ``SPEC`` is JSON: ``task`` names the measurement as a module and its function, ``cores`` how many CPU cores it may use (absent: all), and
 the rest is the task's. Imports neither NumPy nor JAX, whose thread pools are sized when they start.

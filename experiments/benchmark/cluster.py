@@ -1,4 +1,7 @@
-"""Measurements of a cluster of Dask: what handing out a task costs, and workers of one core each beside one process on all cores."""
+"""Measurements of a cluster of Dask.
+
+They are the cost of handing out a task, and workers of one core each beside one process on all cores.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,9 @@ class Nothing:
 
 
 def measure_cluster(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return times of tasks without work, and of a study by workers and by this process, on a cluster of this machine or another.
+    """Return times of empty tasks and of a study.
+
+    The study runs by workers and by this process, on a cluster of this machine or another.
 
     ``spec`` holds ``tasks``, ``points_per_axis``, ``trials``, ``horizon``, ``repeats`` and ``dask``, the cluster. Times of the study are
     whole runs whose programs are compiled, planning and gathering included, the best of the repeats.

@@ -1,4 +1,7 @@
-"""The command ``bench``: its options, the sizes that it measures, and what it prints and writes."""
+"""The command ``bench``, its options and its output.
+
+It has the sizes that are measured, too.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +91,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, print the table and write the file; return the exit status, 1 when a measurement failed, 2 without an accelerator.
+    """Measure, print the table, write the file, and return the status.
+
+    The status is 1 when a measurement failed, 2 without an accelerator.
 
     Raises:
       InvalidArgument: before anything runs, on options that exclude each other, or a file that may not be replaced.
@@ -119,7 +124,10 @@ def _write(figures: dict[str, Any], path: Path | None) -> None:
 
 
 def _sizes(args: argparse.Namespace) -> Sizes:
-    """Return the sizes of all measurements that the options ask for; raises ``InvalidArgument`` on two that exclude each other."""
+    """Return the sizes of all measurements, from the options.
+
+    Raises ``InvalidArgument`` for two options that exclude each other.
+    """
     if args.full and args.quick:
         raise InvalidArgument("--full: everything at full size, but --quick asks for small sizes; give one of them")
     sizes = FULL if args.full else QUICK if args.quick else USUAL

@@ -1,4 +1,7 @@
-"""Time and memory of Algorithm 3 in the experiment ``data-rate``: a rough kernel on a grid of four dimensions, by the row cache."""
+"""Time and memory of Algorithm 3 in the experiment ``data-rate``.
+
+It has a rough kernel on a grid of four dimensions, by the row cache.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ from experiments.shi_eryilmaz_2022.data_rate import COST_HALF_WIDTH
 
 
 def measure_data_rate(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return its figures; ``spec`` holds ``points_per_axis``, ``trials``, ``horizon`` and ``repeats``."""
+    """Return the figures of Algorithm 3.
+
+    ``spec`` holds ``points_per_axis``, ``trials``, ``horizon`` and ``repeats``.
+    """
     start, rounds = time.perf_counter(), spec["trials"] * spec["horizon"]
     problem = jb.problems.data_rate(spec["points_per_axis"], noise_variance=shared.NOISE_VARIANCE, cost_half_width=COST_HALF_WIDTH)
     model = shared.model(problem, spec["horizon"], form="rows")

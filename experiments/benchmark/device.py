@@ -1,4 +1,6 @@
-"""The benchmark of an accelerator: ``python -m experiments bench --device``, part by part within nine minutes.
+"""The benchmark of an accelerator, part by part.
+
+The command is ``python -m experiments bench --device``. It takes at most nine minutes.
 
 Every part runs in a process of its own with a time limit; one that fails or takes too long keeps what it measured before, and the next one
 begins.
@@ -37,7 +39,10 @@ REHEARSAL, FULL = ({name: size[n] for name, size in SIZES.items()} for n in rang
 
 
 class Part(NamedTuple):
-    """One part: the function of ``device_parts`` that measures it, its time limit in seconds, and flags for XLA."""
+    """One part of the benchmark of an accelerator.
+
+    It has the function of ``device_parts`` that measures it, its time limit in seconds, and flags for XLA.
+    """
 
     task: str
     limit: float
@@ -62,7 +67,9 @@ class NoAccelerator(RuntimeError):
 
 
 def measure_device(rehearsal: bool, written: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """Measure every part and return the figures by part; ``written`` is called with those so far after each.
+    """Measure every part and return the figures by part.
+
+    ``written`` is called with the figures so far after each part.
 
     Raises:
       NoAccelerator: when there is none and this is no rehearsal.
@@ -84,7 +91,10 @@ def measure_device(rehearsal: bool, written: Callable[[dict[str, Any]], None]) -
 
 
 def _played(part: Part, sizes: dict[str, Any], limit: float, rehearsal: bool) -> dict[str, Any]:
-    """Return the figures of one part from a process of its own, or the reason why there are none."""
+    """Return one part's figures from a process of its own.
+
+    A part that fails gives the reason.
+    """
     environment = os.environ | {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {part.flags}".strip()}
     environment |= {"JAX_PLATFORMS": "cpu"} if rehearsal else {}
     try:
@@ -99,7 +109,7 @@ def _played(part: Part, sizes: dict[str, Any], limit: float, rehearsal: bool) ->
 
 
 def _last_of(printed: str) -> dict[str, Any]:
-    """Return the figures of the last whole line of those that a part has printed."""
+    """Return the figures of a part's last whole line."""
     lines = [line for line in printed.split("\n")[:-1] if line.startswith("{")]
     figures: dict[str, Any] = json.loads(lines[-1]) if lines else {}
     return figures

@@ -1,4 +1,7 @@
-"""Measurements on an accelerator: each function named in ``bench --device`` gives the figures of one part, one after the other."""
+"""Measurements on an accelerator.
+
+Each function named in ``bench --device`` gives the figures of one part, one after the other.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ Figures: TypeAlias = Iterator[tuple[str, Any]]  # each with its name, as soon as
 
 
 def part(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return the figures of the part that ``spec`` names, and print those so far after each: a part may run out of time."""
+    """Return the figures of the part that ``spec`` names.
+
+    The figures so far are printed after each, because a part may run out of time.
+    """
     found: dict[str, Any] = {}
     for name, figure in globals()[spec["part"]](spec):
         found[name] = figure
@@ -32,7 +38,10 @@ def part(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def limits(sizes: dict[str, Any]) -> Figures:
-    """Give the limits of the machine: speed of a copy, of products in both precisions, and the cost of a launch inside a scan."""
+    """Give the limits of the machine.
+
+    They are the speed of a copy and of products in both precisions, and the cost of a launch inside a scan.
+    """
     device = jax.devices()[0]
     yield from {"device": device.device_kind, "platform": device.platform, "jax": jax.__version__}.items()
     yield "copy_gb_per_s", _copied(sizes) / 1e9
@@ -57,12 +66,17 @@ def limits(sizes: dict[str, Any]) -> Figures:
 
 
 def _copied(sizes: dict[str, Any]) -> float:
-    """Return the bytes per second of a copy, both those read and those written."""
+    """Return the bytes per second of a copy.
+
+    Bytes that are read and bytes that are written count.
+    """
     return BYTES_PER_PASS * float(sizes["copied"]) / _seconds(jax.jit(lambda x: x * 1.0001 + 1), jnp.ones((sizes["copied"],)))
 
 
 def choices(sizes: dict[str, Any]) -> Figures:
-    """Give how far the score of chosen points is below the best under a dense float64 reference, and how many equal those of a CPU.
+    """Give the quality of choices under a dense float64 reference.
+
+    It is how far scores are below the best, and how many choices equal those of a CPU.
 
     The largest gap over all rounds of RPOL-UCB, in posterior deviations of the prior; by XLA in two forms, and by a kernel for all rounds.
     A first round in which scores tie may differ.
@@ -80,7 +94,10 @@ def choices(sizes: dict[str, Any]) -> Figures:
 
 
 def _largest_gap(problem: Any, run: jaxbandit.Trajectory, trial: int) -> float:
-    """Return the largest difference, over the rounds of a trial, between the best score and that of the point chosen (RPOL, eq. 7)."""
+    """Return a trial's largest shortfall of a score (RPOL, eq. 7).
+
+    A shortfall is the best score less that of the chosen point.
+    """
     points = np.asarray(problem.domain.points, np.float64)
     matrix = np.exp(-0.5 * np.sum((points[:, None] - points[None]) ** 2, axis=-1) / LENGTH_SCALE**2)
     indices, values, multipliers = (np.asarray(x, np.float64)[trial] for x in (run.indices, run.values, run.multipliers))
@@ -98,7 +115,10 @@ def _largest_gap(problem: Any, run: jaxbandit.Trajectory, trial: int) -> float:
 
 
 def speed(sizes: dict[str, Any]) -> Figures:
-    """Give times by form and number of trials, beside what reading and writing a trial's state takes at the speed of a copy."""
+    """Give times by form and number of trials.
+
+    Beside them is the time that a copy of a trial's state takes.
+    """
     problem, copied = _problem(sizes), _copied(sizes)
     for form in ("product", "features", "rows"):
         model = _model(problem, form)
@@ -109,7 +129,10 @@ def speed(sizes: dict[str, Any]) -> Figures:
 
 
 def late(sizes: dict[str, Any]) -> Figures:
-    """Give times under Poisson delays of mean 15 by feedback policy, and without delay."""
+    """Give times by feedback policy, and without delay.
+
+    Delays are Poisson with mean 15.
+    """
     problem = _problem(sizes)
     model, trials = _model(problem, "product"), sizes["trials"][1]
     policies: dict[str, Any] = {"none": None, "wait": feedback.Wait(), "hallucinate": feedback.Hallucinate(), "censor": feedback.Censor()}
@@ -119,7 +142,9 @@ def late(sizes: dict[str, Any]) -> Figures:
 
 
 def fused_rounds(sizes: dict[str, Any]) -> Figures:
-    """Give how many choices of a kernel for all rounds are those of XLA, and the times of both.
+    """Give the times of kernels for all rounds and of XLA.
+
+    With them comes the number of equal choices.
 
     What a compiler refuses says why. On a CPU kernels are interpreted.
     """
@@ -139,7 +164,10 @@ def fused_rounds(sizes: dict[str, Any]) -> Figures:
 
 
 def boxes(sizes: dict[str, Any]) -> Figures:
-    """Give times on a box: constrained EI on Hartmann-6, with a kernel that is given and with one that is fitted every fourth round."""
+    """Give times of constrained EI on Hartmann-6, on a box.
+
+    The kernel is given, or fitted every fourth round.
+    """
     problem = jaxbandit.problems.hartmann6()
     model = jaxbandit.surrogate(problem.domain, kernels.Matern52(length_scale=0.5), noise_variance=1e-4, outputs=2)
     played = {"given": jaxbandit.Cei(), "fitted": jaxbandit.Refitted(algorithm=jaxbandit.Cei(), at_start=True, every=4)}
@@ -151,7 +179,10 @@ def boxes(sizes: dict[str, Any]) -> Figures:
 
 
 def _tried(measure: Callable[[], Any]) -> Any:
-    """Return what a function measures, or the reason why it cannot: a compiler's refusal is a result."""
+    """Return a function's result, or the reason why it failed.
+
+    A compiler's refusal is a result.
+    """
     try:
         return measure()
     except Exception as error:
@@ -159,7 +190,10 @@ def _tried(measure: Callable[[], Any]) -> Any:
 
 
 def _same_choices(sizes: dict[str, Any], problem: Any, algorithm: Any, model: jaxbandit.Surrogate) -> float:
-    """Return the share of rounds in which a kernel and XLA choose one point; after a first difference trials go their own ways."""
+    """Return the share of rounds with equal choices.
+
+    They are those of a kernel and of XLA. After a first difference trials go their own ways.
+    """
     options = {"horizon": sizes["choice_rounds"], "trials": 4, "key": jax.random.key(0), "devices": jax.devices()[:1], "record": "indices"}
     by_xla, by_kernel = (
         np.asarray(jaxbandit.simulate(problem, algorithm, model, **options, fused=fused).indices) for fused in (False, True)
@@ -168,7 +202,10 @@ def _same_choices(sizes: dict[str, Any], problem: Any, algorithm: Any, model: ja
 
 
 def algorithms(sizes: dict[str, Any]) -> Figures:
-    """Give times of algorithms that score, search or loop in different ways; one that fails says why."""
+    """Give times of algorithms that score, search or loop differently.
+
+    An algorithm that fails gives the reason.
+    """
     problem = _problem(sizes)
     played = {
         "Rpol": jaxbandit.Rpol(),
@@ -195,7 +232,10 @@ def _model(problem: Any, form: str) -> jaxbandit.Surrogate:
 
 
 def _timed(sizes: dict[str, Any], problem: Any, algorithm: Any, model: jaxbandit.Surrogate, trials: int, **options: Any) -> dict[str, Any]:
-    """Return compile seconds, and microseconds per trial-round and per round of all trials, on the first device."""
+    """Return compile seconds, and microseconds per trial-round and per round.
+
+    A round is of all trials. The device is the first one.
+    """
     horizon = max(1, min(sizes["horizon"], sizes["trial_rounds"] // trials))
 
     def play() -> Any:

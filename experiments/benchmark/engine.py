@@ -1,4 +1,7 @@
-"""Measurements of the engine: every surrogate form beside XLA's own matrix product of the same size."""
+"""Measurements of every surrogate form of the engine.
+
+Beside them is XLA's own matrix product of the same size.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,9 @@ ROWS_TRIALS = 10  # `rows` runs trials one by one, so more would take longer and
 
 
 def measure_engine(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return times of every form and of the bare GEMM at each number of trials, compile times and peak memory.
+    """Return times of every form and of the bare GEMM.
+
+    They are at each number of trials, with compile times and peak memory.
 
     ``spec`` holds ``points_per_axis``, ``counts`` (numbers of trials, the last the largest), ``horizon``, ``short_horizon`` and
     ``repeats``. Times are the best of the repeats, in microseconds per trial-round.
@@ -81,7 +86,10 @@ def measure_engine(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def measure_devices(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return microseconds per trial-round of the feature forms, with trials shared between ``spec["devices"]`` CPU devices."""
+    """Return microseconds per trial-round of the feature forms.
+
+    Trials are shared between ``spec["devices"]`` CPU devices.
+    """
     jax.config.update("jax_num_cpu_devices", spec["devices"])
     problem, horizon, count = jaxbandit.problems.sine(spec["points_per_axis"]), spec["horizon"], spec["counts"][-1]
     runs = {form: _run(problem, _model(problem, form, horizon), count, horizon, spec["devices"]) for form in FORMS[:2]}
@@ -120,7 +128,10 @@ def _ranged(problem: Any, horizon: int) -> jaxbandit.Surrogate:
 
 
 def _run(problem: Any, model: Any, trials: int, horizon: int, devices: int = 1) -> Callable[[], Any]:
-    """Return a function that makes a whole call of ``simulate``, as a user does: its checks and transfers count."""
+    """Return a function that makes a whole call of ``simulate``.
+
+    It includes the checks and transfers of a user's call.
+    """
     key = jax.random.key(0)
     return lambda: jaxbandit.simulate(
         problem, jaxbandit.Rpol(), model, horizon=horizon, trials=trials, key=key, record="indices", devices=jax.devices()[:devices]
@@ -128,7 +139,10 @@ def _run(problem: Any, model: Any, trials: int, horizon: int, devices: int = 1) 
 
 
 def _gemm(model: Any, trials: int, horizon: int) -> Callable[[], Any]:
-    """Return a function that multiplies ``[trials, r] x [r, M]`` ``horizon`` times in one program; feedback keeps every product alive."""
+    """Return a function that repeats a matrix product in one program.
+
+    It multiplies ``[trials, r] x [r, M]`` ``horizon`` times. Feedback keeps every product alive.
+    """
     table = jnp.asarray(np.ascontiguousarray(np.asarray(model.forms[0].phi).T))  # [r, M]
     rank, start = table.shape[0], jnp.ones((trials, table.shape[0]), table.dtype)
 
@@ -140,7 +154,9 @@ def _gemm(model: Any, trials: int, horizon: int) -> Callable[[], Any]:
 
 
 def interleaved(runs: Mapping[str, Callable[[], Any]], repeats: int) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the best time of each run after its first call, and the time of that first call, in seconds.
+    """Return each run's best time, and its first, in seconds.
+
+    The best time is of the calls after the first.
 
     The runs take turns, so that a change in the machine's speed meets all of them.
     """
@@ -167,6 +183,9 @@ def _per_trial_round(seconds: float, trials: int, horizon: int) -> float:
 
 
 def _violation(problem: Any, model: Any, trials: int, horizon: int) -> float:
-    """Return the mean positive part of the constraint at the chosen points: equal figures show that all play the same game."""
+    """Return the mean positive part of the constraint, where chosen.
+
+    Equal figures show that all runs play the same game.
+    """
     indices = np.asarray(_run(problem, model, trials, horizon)().indices)
     return float(np.maximum(np.asarray(problem.means)[1][indices], 0).mean())

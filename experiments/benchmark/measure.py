@@ -1,4 +1,7 @@
-"""All measurements of the benchmark, each in a process of its own, one after the other, and the figures that they come to."""
+"""All measurements of the benchmark, and their figures.
+
+Each runs in a process of its own, one after the other.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,9 @@ class ChildFailed(RuntimeError):
 
 
 def measure(sizes: dict[str, dict[str, Any]], *, peers: bool = True) -> dict[str, Any]:
-    """Measure everything and return all figures, as they are written to the file.
+    """Measure everything and return all figures.
+
+    They are those of the file.
 
     Args:
       sizes: what each measurement is given, by its name, see ``command.SIZES``.
@@ -72,7 +77,10 @@ def measure(sizes: dict[str, dict[str, Any]], *, peers: bool = True) -> dict[str
 
 
 def engine_figures(settings: dict[str, Any], engine: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings, and times, ratios to the bare product, memory and violation of every form of the surrogate."""
+    """Return the settings, and the figures of every form.
+
+    They are times, ratios to the bare product, memory and violation.
+    """
     most, long, short = (str(x) for x in (settings["counts"][-1], settings["horizon"], settings["short_horizon"]))
     times = {name.replace("features", "feature"): by_count[most] for name, by_count in engine["us"].items()}
     own = {form: {short: engine["short_us"][form], long: engine["us"][form][most]} for form in ("features", "product")}
@@ -88,14 +96,19 @@ def engine_figures(settings: dict[str, Any], engine: dict[str, Any]) -> dict[str
 
 
 def device_figures(devices: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the times on one and on two devices with their ratios; null where only one was measured."""
+    """Return the times on one and two devices, with ratios.
+
+    A ratio is null if only one was measured.
+    """
     names = {"two_device_speedup": "features", "two_device_speedup_product": "product"}
     speedups = {name: None if devices is None else devices["1"][form] / devices["2"][form] for name, form in names.items()}
     return {"devices": devices, **speedups}
 
 
 def peer_figures(name: str, peer: dict[str, Any], own: dict[str, dict[str, float]]) -> dict[str, Any]:
-    """Return a peer's times and its ratios to the engine, with the number of rounds in each key.
+    """Return a peer's times and its ratios to the engine.
+
+    Each key has the number of rounds.
 
     ``over_feature`` is to the feature form in the faster of its two versions, as users get it; ``over_dense`` and ``over_product`` are
     to each version.
@@ -110,7 +123,9 @@ def peer_figures(name: str, peer: dict[str, Any], own: dict[str, dict[str, float
 
 
 def _two_devices(settings: dict[str, Any], engine: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """Return the best times of the feature forms on one core with one device, and on two cores with a device each.
+    """Return the best times of the feature forms.
+
+    They are on one core with one device, and on two cores with a device each.
 
     Where they take one turn only, those on one core are the ``engine``'s.
     """
@@ -127,7 +142,10 @@ def _two_devices(settings: dict[str, Any], engine: dict[str, Any]) -> dict[str, 
 
 
 def _peer(name: str, settings: dict[str, Any], pinned: bool) -> dict[str, Any]:
-    """Return a peer's figures, or ``{"note": why there are none}``; no peer stops the others."""
+    """Return a peer's figures, or a note why it has none.
+
+    The note is ``{"note": reason}``. No peer stops the others.
+    """
     progress(f"  {name}, one trial of {settings['horizon']} rounds")
     spec = {"task": "peers.measure_peer", "peer": name, "marks": [settings["short_horizon"], settings["horizon"]]}
     try:
@@ -150,7 +168,10 @@ def run_child(spec: dict[str, Any], *, pinned: bool, cores: int = 1) -> dict[str
 
 
 def start_child(spec: dict[str, Any], environment: dict[str, str], **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run the process of a measurement; a compilation cache on disk would hide its compile times."""
+    """Run the process of a measurement.
+
+    It has no compilation cache on disk, because that would hide compile times.
+    """
     command = [sys.executable, "-W", "ignore", "-m", "experiments.benchmark.child", json.dumps(spec)]
     environment = environment | {"JAX_ENABLE_COMPILATION_CACHE": "false"}
     root = Path(__file__).resolve().parents[2]
@@ -158,7 +179,10 @@ def start_child(spec: dict[str, Any], environment: dict[str, str], **options: An
 
 
 def end_with_parent() -> None:
-    """Ask the operating system to kill this process when its parent ends, however it ends; for ``preexec_fn``, and on Linux only."""
+    """Ask the system to kill this process with its parent.
+
+    It is for ``preexec_fn``, and on Linux only.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
 

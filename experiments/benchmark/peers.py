@@ -1,4 +1,6 @@
-"""The loops that the benchmark compares with: one trial of RPOL-UCB in Python, the posterior refitted every round by a library.
+"""The loops that the benchmark compares with.
+
+Each is one trial of RPOL-UCB in Python. A library refits the posterior every round.
 
 Hyper-parameters are fixed, so that no time goes into fitting them. ``sklearn`` is the loop that people write, one regressor for each
 function; ``sklearn-joint`` is the fastest way to say it in that library, one fit for both outputs, which share kernel and noise here.
@@ -21,7 +23,9 @@ Posterior = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.
 
 
 def measure_peer(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return the mean microseconds per round up to each of ``spec["marks"]`` in one trial, best of ``spec["plays"]``.
+    """Return the mean microseconds per round of one trial.
+
+    They are up to each of ``spec["marks"]``, the best of ``spec["plays"]``.
 
     The algorithm does not know its horizon, so the first 200 rounds of a run of 500 are a run of 200. A library that is not
     installed gives ``{"missing": its name}``.
@@ -42,7 +46,10 @@ def measure_peer(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def play(posterior: Posterior, grid: np.ndarray, marks: list[int]) -> tuple[dict[str, float], float]:
-    """Play one trial of RPOL-UCB on ``sine``; return microseconds per round up to each of ``marks``, and the mean violation."""
+    """Play one trial of RPOL-UCB on ``sine``.
+
+    Return microseconds per round up to each of ``marks``, and the mean violation.
+    """
     x1, x2 = grid.T
     means = np.stack([-np.sin(x1) - x2, np.sin(x1) * np.sin(x2) + 0.95])  # [2, M]
     horizon = max(marks)
@@ -62,7 +69,10 @@ def play(posterior: Posterior, grid: np.ndarray, marks: list[int]) -> tuple[dict
 
 
 def _dense(grid: np.ndarray, dtype: Any) -> Posterior:
-    """Return a posterior by a Cholesky factor of ``K + lambda I`` from scratch; the kernel matrix of the whole grid is made once."""
+    """Return a posterior by a Cholesky factor from scratch.
+
+    The factor is of ``K + lambda I``. The kernel matrix of the whole grid is made once.
+    """
     from scipy.linalg import solve_triangular
 
     squared = np.sum((grid[:, None, :] - grid[None, :, :]) ** 2, axis=-1)
@@ -79,7 +89,10 @@ def _dense(grid: np.ndarray, dtype: Any) -> Posterior:
 
 
 def _sklearn(grid: np.ndarray, together: bool) -> Posterior:
-    """Return a posterior by scikit-learn, from one fit of both functions or one of each."""
+    """Return a posterior by scikit-learn.
+
+    Both functions have one fit, or one each.
+    """
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import RBF
 

@@ -1,4 +1,7 @@
-"""The time that a real experiment waits for its session: a question and its answer, and opening it again, beside Optuna's TPE and Ax."""
+"""The time that a real experiment waits for its session.
+
+It is that of a question and its answer, and of opening the session again, beside Optuna's TPE and Ax.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ AX_WARM_UP = 6  # of Ax: five points of a design, which cost nothing, and the fi
 
 
 def measure_session(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return milliseconds of ``ask`` and ``tell`` together, and seconds to open a session of ``spec["tickets"]`` tickets."""
+    """Return the times of questions, answers and opening a session.
+
+    They are milliseconds of ``ask`` and ``tell`` together, and seconds to open a session of ``spec["tickets"]`` tickets.
+    """
     side, tickets = spec["points_per_axis"], spec["tickets"]
     domain = jb.domains.grid([0.0, 0.0], [6.0, 6.0], side)
     model = Model(kernel=jb.kernels.SquaredExponential(length_scale=1.0), noise_variance=0.05)
@@ -51,7 +57,10 @@ def measure_session(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _timed(pair: Callable[[], None], tickets: int, warm_up: int = WARM_UP) -> dict[str, Any]:
-    """Return median and largest wall time and the mean CPU time of ``pair``, in milliseconds, after a few that warm up."""
+    """Return wall and CPU times of ``pair``, in milliseconds.
+
+    They are the median and largest wall time and the mean CPU time, after a few calls that warm up.
+    """
     walls, first = [], min(warm_up, tickets - 1)
     for number in range(tickets):
         if number == first:
@@ -68,7 +77,10 @@ def _timed(pair: Callable[[], None], tickets: int, warm_up: int = WARM_UP) -> di
 
 
 def _optuna(side: int, tickets: int) -> dict[str, Any]:
-    """Measure a question and an answer of Optuna's TPE with a constraint, in memory, without a journal."""
+    """Measure a question and an answer of Optuna's TPE.
+
+    It has a constraint and is in memory, without a journal.
+    """
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -85,7 +97,10 @@ def _optuna(side: int, tickets: int) -> dict[str, Any]:
 
 
 def _ax(side: int, trials: int) -> dict[str, Any]:
-    """Measure ``trials`` questions and answers of Ax's model (BoTorch) with a constraint, in memory, after its design."""
+    """Measure ``trials`` questions and answers of Ax's model.
+
+    The model is BoTorch's, with a constraint, in memory, after its design.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of packages that Ax loads, on one another
         from ax.api.client import Client

@@ -1,4 +1,7 @@
-"""Measurements of studies: sweeps beside single values, many trials beside few, and the cost of progress and checkpoints."""
+"""Measurements of studies.
+
+They are sweeps beside single values, many trials beside few, and the cost of progress and checkpoints.
+"""
 
 from __future__ import annotations
 
@@ -67,12 +70,18 @@ def _measured(spec: dict[str, Any], out: Path) -> dict[str, Any]:
 
 
 def one_value(spec: dict[str, Any], trials: int) -> Study:
-    """Return a study of RPOL-UCB with one width, on ``sine`` of ``spec["points_per_axis"]`` and over ``spec["horizon"]`` rounds."""
+    """Return a study of RPOL-UCB with one width, on ``sine``.
+
+    It has ``spec["points_per_axis"]`` points per axis and ``spec["horizon"]`` rounds.
+    """
     return _study(spec, trials, "sweep", 1)
 
 
 def _study(spec: dict[str, Any], trials: int, sweep: str, count: int) -> Study:
-    """Return a study of so many values of what the sweep varies; one is the middle."""
+    """Return a study of this number of swept values.
+
+    One value is the middle.
+    """
     path, least, most = SWEPT[sweep]
     values = [(least + most) / 2] if count == 1 else np.linspace(least, most, count).tolist()
     return Study(
@@ -98,7 +107,9 @@ def _us(study: Study, memory: str) -> float:
 
 
 def _overhead(study: Study, out: Path, repeats: int) -> dict[str, Any]:
-    """Return the seconds of a study as it runs by default, with progress and checkpoints, beside the same in one piece without any.
+    """Return the seconds of a study with and without parts.
+
+    By default it has progress and checkpoints. The other runs in one piece.
 
     The first run of each compiles and is not timed.
     """

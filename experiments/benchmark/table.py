@@ -1,4 +1,7 @@
-"""Figures as text: a line for each number by its key, and a table where the same keys come again and again."""
+"""Figures as text, a line for each number by key.
+
+Keys that come again and again have a table.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ SIZES = ("points_per_axis", "points", "counts", "trials", "horizon", "short_hori
 
 
 def table(figures: dict[str, Any]) -> str:
-    """Return every figure of a run; what the keys mean is said in the docstring of :mod:`experiments.benchmark`."""
+    """Return every figure of a run as text.
+
+    The docstring of :mod:`experiments.benchmark` explains the keys.
+    """
     parts = {name: value for name, value in figures.items() if isinstance(value, dict) and name not in ABOUT}
     numbers = {name: value for name, value in figures.items() if name not in {*parts, *ABOUT, *SIZES}}
     about = {name: figures[name] for name in ABOUT if name in figures}
@@ -24,7 +30,10 @@ def sections(parts: dict[str, dict[str, Any]]) -> str:
 
 
 def _lines(figures: dict[str, Any]) -> list[str]:
-    """Return a line for each figure, and a table for a mapping of mappings with the same keys."""
+    """Return a line for each figure.
+
+    A mapping of mappings with the same keys is a table.
+    """
     lines = []
     for name, value in figures.items():
         rows = list(value.values()) if isinstance(value, dict) else []

@@ -1,4 +1,7 @@
-"""Worth and cost of gradients of simulated studies, and of fits of hyper-parameters."""
+"""Worth and cost of gradients of simulated studies, and of fits.
+
+The fits are of hyper-parameters.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,10 @@ def measure_tuning(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _against_the_mean(loss: SmoothedLoss, start: Any, keys: int) -> dict[str, Any]:
-    """Return the mean cosine of gradients to the mean of all others, and how often their 95% intervals hold the mean of the others."""
+    """Return the mean cosine of gradients to all others' mean.
+
+    With it comes how often their 95% intervals hold that mean.
+    """
     found = [loss.estimate(start, jax.random.key(number)) for number in range(keys)]
     each, halves = (np.stack([ravel_pytree(getattr(one, name))[0] for one in found]).astype(float) for name in ("gradient", "half_width"))
     others = (each.sum(axis=0)[None] - each) / max(keys - 1, 1)
@@ -56,7 +62,10 @@ def _against_the_mean(loss: SmoothedLoss, start: Any, keys: int) -> dict[str, An
 
 
 def _cost(problem: Any, setting: Setting, horizon: int, repeats: int) -> dict[str, Any]:
-    """Return the time of value and gradient beside that of as many trials alone, and the working memory by number of rounds."""
+    """Return the time of value and gradient, and its memory.
+
+    Beside the time is that of as many trials alone. The memory is by number of rounds.
+    """
     start, build = setting
     loss = SmoothedLoss(problem, build, horizon=horizon, pairs=PAIRS)
     key, numbers = jax.random.key(0), jnp.tile(jnp.arange(PAIRS, dtype=jnp.int32), 2)
@@ -74,7 +83,10 @@ def _cost(problem: Any, setting: Setting, horizon: int, repeats: int) -> dict[st
 
 
 def _fits(count: int, points: int, precision: str, repeats: int) -> float:
-    """Return the seconds of fits of three hyper-parameters to data sets drawn from Gaussian processes."""
+    """Return the seconds of fits of three hyper-parameters.
+
+    The data sets are drawn from Gaussian processes.
+    """
     rng = np.random.default_rng(0)
     places, values = rng.uniform(0, 3, (count, points, 2)), np.empty((count, points))
     for number, x in enumerate(places):
@@ -86,7 +98,10 @@ def _fits(count: int, points: int, precision: str, repeats: int) -> float:
 
 
 def _evidence(points: int, repeats: int) -> float:
-    """Return the microseconds of one log evidence with its gradient in two hyper-parameters, inside a compiled loop, in float64."""
+    """Return the microseconds of one log evidence with its gradient.
+
+    The gradient is in two hyper-parameters, inside a compiled loop, in float64.
+    """
     with jax.enable_x64(True):
         rng, times = np.random.default_rng(0), 100
         x, y = jnp.asarray(rng.uniform(0, 3, (points, 2))), jnp.asarray(rng.standard_normal(points))
@@ -102,7 +117,10 @@ def _evidence(points: int, repeats: int) -> float:
 
 
 def _refits(problem: Any, horizon: int, repeats: int) -> dict[str, Any]:
-    """Return microseconds per trial-round on a ranged model, without fits and with fits at doubling times."""
+    """Return microseconds per trial-round on a ranged model.
+
+    There are no fits, or fits at doubling times.
+    """
     kernel = jb.kernels.SquaredExponential(length_scale=1.0)
     low, high = LENGTH_SCALES
     model = jb.ranged(problem.domain, kernel, low=low, high=high, noise_variance=0.05, horizon=horizon)

@@ -1,1 +1,4 @@
-"""Everything that experiments share: what an experiment is, its options, how it is found, run and traced."""
+"""Code that experiments share.
+
+It is the class of an experiment, its options, and how it is found, run and traced.
+"""

@@ -1,4 +1,7 @@
-"""Experiments as values: what one is, its options on the command line, the study of its runs, and how all of them are found."""
+"""Experiments as values.
+
+An experiment has options on the command line and a study of its runs. All experiments are found here.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,10 @@ MAX_SEED = 2**63 - 1
 
 
 def with_defaults() -> list[type[Algorithm]]:
-    """Return the library's algorithms whose fields all have defaults: all but wrappers of others."""
+    """Return the library's algorithms whose fields all have defaults.
+
+    They are all but wrappers of others.
+    """
     return [kind for kind in ALGORITHMS.values() if all(f.default is not dataclasses.MISSING for f in dataclasses.fields(kind))]  # type: ignore[arg-type]
 
 
@@ -89,7 +95,10 @@ class Experiment:
         return sys.modules[self.module].__doc__ or ""
 
     def study(self, options: Options) -> Study:
-        """Return the study of some options; raises ``InvalidArgument`` for an experiment that is none."""
+        """Return the study of some options.
+
+        Raises ``InvalidArgument`` for an experiment that is no study.
+        """
         if self.build is None:
             raise InvalidArgument(f"experiment: {self.name} is no study of simulated trials, so that it has no traces")
         return self.build(options)
@@ -101,7 +110,9 @@ class Experiment:
 
 @functools.cache
 def find_experiments() -> dict[str, Experiment]:
-    """Return all experiments by name, in the order of their ``position``, those of equal position by name.
+    """Return all experiments by name, in the order of ``position``.
+
+    Experiments of equal position are in the order of their names.
 
     Modules are imported here, which can start a JAX device, so call :func:`jaxbandit.study.use_all_cores` before.
     """
@@ -110,13 +121,19 @@ def find_experiments() -> dict[str, Experiment]:
 
 
 def module_names() -> list[str]:
-    """Return the names of all modules that may define an experiment: all but ``__main__`` modules, which run something when imported."""
+    """Return the names of all modules that may define an experiment.
+
+    Modules named ``__main__`` are left out, because they run something when imported.
+    """
     modules = pkgutil.walk_packages(experiments.__path__, f"{experiments.__name__}.")
     return [module.name for module in modules if not module.name.endswith(".__main__")]
 
 
 def study(name: str, runs: Iterable[Run], options: Options, recorded: Mapping[str, Any]) -> Study:
-    """Return the study of an experiment's runs, which keeps everything; ``recorded`` goes into the results' attributes."""
+    """Return the study of an experiment's runs.
+
+    It keeps everything. ``recorded`` goes into the results' attributes.
+    """
     return Study(
         name=name,
         runs=tuple(runs),
@@ -128,13 +145,16 @@ def study(name: str, runs: Iterable[Run], options: Options, recorded: Mapping[st
 
 
 def no_code_note(dataset: Any) -> list[str]:
-    """Return a note for a run of the ``code`` set where it is the paper's."""
+    """Return a note if the ``code`` set is the paper's."""
     known = json.loads(dataset.attrs["parameters"])
     return ["no code was published with this paper: --parameters code runs the paper's set"] if known["set"] == "code" else []
 
 
 def spelling(known: Iterable[str]) -> Callable[[str], str]:
-    """Return a function that gives the known name of an algorithm for any spelling of it: ``rpol``, ``Rpol`` or ``RPOL-UCB``."""
+    """Return a function from any spelling of an algorithm to its name.
+
+    Spellings are such as ``rpol``, ``Rpol`` or ``RPOL-UCB``.
+    """
     alike = [(name, *kind.also_called()) for name, kind in ALGORITHMS.items()]
     return lambda name: checks.spelled(name, tuple(known), alike)
 
@@ -157,7 +177,10 @@ def add_options(parser: argparse.ArgumentParser, of: Experiment) -> None:
 
 
 def options_from(args: argparse.Namespace) -> Options:
-    """Return the options as parsed; raises ``InvalidArgument`` on numbers out of range."""
+    """Return the options as parsed.
+
+    Raises ``InvalidArgument`` on numbers out of range.
+    """
     checks.integer("--trials", args.trials, least=1, most=MAX_TRIALS)
     checks.integer("--horizon", args.horizon, least=1, most=NEVER - 1)
     if args.option_defaults.points_per_axis:

@@ -1,4 +1,7 @@
-"""Running an experiment: its dataset, tables, figure and further files in one directory, or one trial as an audit trace."""
+"""Running an experiment.
+
+Its dataset, tables, figure and further files go into one directory. One trial can be written as an audit trace.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,10 @@ if TYPE_CHECKING:
 
 
 def progress(line: str) -> None:
-    """Print one line of progress, on standard error so that tables can be piped."""
+    """Print one line of progress, on standard error.
+
+    Tables can then be piped.
+    """
     print(line, file=sys.stderr, flush=True)
 
 
@@ -59,7 +65,9 @@ def run_experiment(
     executor: Client | None = None,
     own: Sequence[str] = (),
 ) -> None:
-    """Run an experiment, write ``results.nc``, ``summary.csv``, ``figure.png`` and its further files to ``out``, and print the table.
+    """Run an experiment, write its files to ``out``, and print its table.
+
+    The files are ``results.nc``, ``summary.csv``, ``figure.png`` and further ones.
 
     The ``figure`` is of that format and style; in the style of papers its headline is printed as a caption.
     Workers of the executor, if one is given, play the study; an experiment that is no study plays by itself. Algorithms of a user's
@@ -108,7 +116,10 @@ def run_experiment(
 
 
 def _write(experiment: Experiment, dataset: Any, out: Path, kind: str, look: str) -> list[str]:
-    """Write all files of an experiment but its results; return the paths of all."""
+    """Write all files of an experiment but its results.
+
+    Return the paths of all.
+    """
     from jaxbandit.report import plots, style  # matplotlib is slow to import: not for --help
 
     def draw(path: Path) -> None:
@@ -143,7 +154,10 @@ def _show(experiment: Experiment, options: Options, dataset: Any, files: list[st
 
 
 def with_algorithms(study: Study, algorithms: Sequence[Algorithm]) -> Study:
-    """Return a study whose further runs play ``algorithms`` on each of its problems, with the model and all else of the first run there."""
+    """Return a study that plays ``algorithms`` on each problem, too.
+
+    The further runs have the model and all else of the first run there.
+    """
     first = {(run.problem_label, run.delay_label): run for run in reversed(study.named_runs())}
     (problems, delays), runs = map(set, zip(*first, strict=True)), list(study.runs)
     for algorithm in algorithms:
@@ -156,7 +170,10 @@ def with_algorithms(study: Study, algorithms: Sequence[Algorithm]) -> Study:
 
 
 def _studied(study: Study, held: HeldDirectory, resume: bool, executor: Client | None) -> Any:
-    """Return the dataset of a study that is run in a directory, by workers if there are any."""
+    """Return the dataset of a study that runs in a directory.
+
+    Workers run it if there are any.
+    """
     for line in dict.fromkeys(run.model.describe() for run in study.runs):
         progress("surrogate: " + line.replace("\n", "; "))
     with Reporter() as (report, note):
@@ -167,7 +184,9 @@ def _studied(study: Study, held: HeldDirectory, resume: bool, executor: Client |
 
 
 def write_trace(experiment: Experiment, options: Options, algorithm: str, trial: int, out: Path, *, force: bool) -> None:
-    """Write the audit arrays of one trial of one algorithm to the file ``out``.
+    """Write one trial's audit arrays to the file ``out``.
+
+    The trial is of one algorithm.
 
     Raises:
       InvalidArgument: when ``out`` does not end in ``.npz`` or is there and ``force`` is off, or for an unknown algorithm or trial.
@@ -182,7 +201,10 @@ def write_trace(experiment: Experiment, options: Options, algorithm: str, trial:
 
 
 def pick_run(study: Study, name: str) -> Run:
-    """Return the run of that algorithm's name, or of that label in lower case with hyphens; raises ``InvalidArgument`` unless it is one."""
+    """Return the run of an algorithm's name or a label.
+
+    The label is in lower case with hyphens. Raises ``InvalidArgument`` unless one run has it.
+    """
     labels = [re.sub("[^a-z0-9]+", "-", run.label.lower()).strip("-") for run in study.runs]
     names = [run.name_in_traces.replace("_", "-") for run in study.runs]
     known = [own if names.count(own) == 1 else label for own, label in zip(names, labels, strict=True)]

@@ -1,4 +1,6 @@
-"""The engine chooses the default of ``jb.optimise``: rules, priors and schedules of fits on functions drawn from Gaussian processes.
+"""The choice of the default of ``jb.optimise``.
+
+Rules, priors and schedules of fits are compared on functions drawn from Gaussian processes.
 
 Every trial draws a function and its constraints of its own, in each setting with another kernel, from the squared exponential to
 Matern-1/2, in 1 to 20 axes, with 0 to 3 constraints. Candidates are ranked within each trial by the best value that they evaluated where
@@ -67,7 +69,9 @@ CANDIDATES: dict[str, jb.Algorithm] = {
 
 @jb.pytree
 class Free(Family):
-    """The functions of a family of draws on a box, without their constraints.
+    """The functions of a family of draws, without constraints.
+
+    They are on a box.
 
     Attributes:
       base: the family.
@@ -87,7 +91,10 @@ class Free(Family):
         return 0
 
     def sample(self, key: jax.Array) -> Any:
-        """Return the instance that belongs to ``key``, whose best point is that of before: nothing here goes by it."""
+        """Return the instance of ``key``, with the earlier best point.
+
+        No result depends on the best point.
+        """
         drawn: Any = self.base.sample(key)
         waves = jax.tree.map(lambda part: part[:1], drawn.waves)
         return jb.replace(drawn, waves=waves, shifts=drawn.shifts[:0], means=drawn.means[:1])
@@ -95,7 +102,10 @@ class Free(Family):
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """Functions drawn with a kernel, which sees the unit cube, on a box, a number of constraints, and a budget of evaluations."""
+    """Functions drawn with a kernel on a box.
+
+    The kernel sees the unit cube. There are a number of constraints and a budget of evaluations.
+    """
 
     axes: Mapping[str, Any]
     kernel: jb.kernels.Kernel
@@ -103,7 +113,10 @@ class Setting:
     budget: int
 
     def family(self, noise: float) -> Family:
-        """Return the family of functions of this setting, with noise of that standard deviation."""
+        """Return the setting's family of functions, with noise.
+
+        ``noise`` is the standard deviation.
+        """
         box, known = jb.domains.box(self.axes), Gaussian.from_sd(noise)
         drawn = jb.problems.gp_draws(domain=box, kernel=self.kernel, noise=known, constraints=max(1, self.constraints))
         return drawn if self.constraints else Free(base=drawn, domain=box, noise=known)
@@ -127,7 +140,10 @@ SETTINGS = {
 
 
 def played(setting: Setting, noise: float, candidate: str, options: Options) -> dict[str, Any]:
-    """Return the best feasible values ``[trials]`` of a candidate, null where there is none, and the CPU seconds of all trials."""
+    """Return the best feasible values ``[trials]`` of a candidate, and time.
+
+    A value is null if there is none. The time is CPU seconds of all trials.
+    """
     family, begun = setting.family(noise), time.process_time()
     first = min(2 * (family.domain.dimension + 1), budget_of(setting, options) - 1)
     model = jb.surrogate(family.domain, jb.kernels.Matern52(length_scale=0.5), noise_variance=1e-4, outputs=family.outputs)
@@ -154,7 +170,10 @@ def budget_of(setting: Setting, options: Options) -> int:
 
 
 def play(options: Options, directory: Path) -> xr.Dataset:
-    """Play all candidates in all settings, but those that the file of runs has; return the best feasible values."""
+    """Play the missing candidates, and return the best feasible values.
+
+    The file of runs has the others. Candidates play in all settings.
+    """
     extra, made = options.extra, []
     for what, known in NAMES.items():
         for name in extra[what]:
@@ -180,7 +199,9 @@ def play(options: Options, directory: Path) -> xr.Dataset:
 
 
 def ranks(dataset: Any) -> np.ndarray:
-    """Return ranks ``[pair, candidate, trial]`` from 1, the best, of each trial's values in steps of ``ALIKE``: equal ones share a rank.
+    """Return ranks ``[pair, candidate, trial]`` of each trial's values.
+
+    Rank 1 is the best. Values are in steps of ``ALIKE``, and equal values share a rank.
 
     A trial without a feasible point is the last.
     """
@@ -188,7 +209,7 @@ def ranks(dataset: Any) -> np.ndarray:
 
 
 def groups(dataset: Any) -> dict[str, np.ndarray]:
-    """Return which pairs ``[pair]`` of settings and noises belong together, by words."""
+    """Return pairs ``[pair]`` of settings and noises, grouped by words."""
     noise, settings = dataset["noise"].values, [SETTINGS[str(name)] for name in dataset["setting"].values]
     dimension, limits = np.array([len(each.axes) for each in settings]), np.array([each.constraints for each in settings])
     found = {f"noise {name}": noise == name for name in NOISES}
@@ -197,7 +218,10 @@ def groups(dataset: Any) -> dict[str, np.ndarray]:
 
 
 def rows(dataset: Any) -> list[dict[str, str]]:
-    """Return a row for each candidate: its mean rank, how much that is above the default's, with the 95% interval, and those of groups."""
+    """Return a row for each candidate with its mean rank.
+
+    The row has the difference from the default with the 95% interval, and the ranks in groups.
+    """
     names, all_ranks = list(dataset["candidate"].values), ranks(dataset)
     reference, made = names.index(DEFAULT) if DEFAULT in names else 0, []
     for number, name in enumerate(names):
@@ -223,7 +247,10 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any) -> Any:
-    """Draw the mean ranks of all candidates, over all functions and in groups."""
+    """Draw the mean ranks of all candidates.
+
+    They are over all functions and in groups.
+    """
     names, all_ranks = [str(name) for name in dataset["candidate"].values], ranks(dataset)
     parts = {"all": np.ones(len(all_ranks), bool)} | groups(dataset)
     figure, axes = figure_of(1, 1, (7.5, 1.5 + 0.35 * len(names)), title=EXPERIMENT.title)
@@ -245,7 +272,10 @@ def files(dataset: Any, rows: Sequence[dict[str, str]]) -> Mapping[str, Callable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that choose candidates, settings and noises, and say where runs are kept."""
+    """Add the options that choose candidates, settings and noises.
+
+    Another option says where runs are kept.
+    """
     for what, known in NAMES.items():
         words = f"some of {'; '.join(known)} (default: all)"
         parser.add_argument(f"--{what}", type=spelling(known), nargs="+", default=known, metavar="NAME", help=words)

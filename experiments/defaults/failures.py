@@ -1,4 +1,6 @@
-"""Runs that fail: ``jb.optimise`` on a function that crashes in a region, told the failures, beside a session that drops these runs.
+"""``jb.optimise`` on functions that crash in a region.
+
+It is told the failures, and plays beside a session that drops these runs.
 
 The function is ``f = x + exp(-((x - .5)^2 + (y - .5)^2) / .05)`` on the unit square with the constraint ``.3 - y <= 0``, without noise. A
 run crashes in one of these regions:
@@ -61,14 +63,17 @@ def value(x: float, y: float) -> float:
 
 
 def best_of(region: str) -> float:
-    """Return the best feasible value on a fine grid where runs do not crash; the best point may lie between."""
+    """Return the best feasible value where runs do not crash.
+
+    It is on a fine grid, so the best point may lie between.
+    """
     steps = np.linspace(0, 1, 401).tolist()
     crashes = REGIONS["none" if region == "random" else region]
     return max(value(x, y) for x in steps for y in steps if y >= 0.3 and not crashes(x, y, 0))
 
 
 def played(region: str, player: str, evaluations: int, seed: int) -> dict[str, Any]:
-    """Return the number of crashes and the best feasible value of a search."""
+    """Return a search's number of crashes and best feasible value."""
     crashes, count, best = REGIONS[region], 0, -math.inf
 
     def run(x: float, y: float) -> dict[str, float] | None:
@@ -96,7 +101,10 @@ def played(region: str, player: str, evaluations: int, seed: int) -> dict[str, A
 
 
 def play(options: Options, directory: Path) -> xr.Dataset:
-    """Play all searches that the file of runs lacks, and return crashes and gaps by region, player and seed."""
+    """Play the missing searches, and return crashes and gaps.
+
+    They are by region, player and seed. The file of runs has the other searches.
+    """
     regions, players = tuple(options.extra["regions"]), tuple(options.extra["players"])
     for region in regions:
         checks.one_of("--regions", region, tuple(REGIONS))
@@ -156,7 +164,10 @@ def draw(dataset: Any) -> Any:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that choose regions and players, and say where runs are kept."""
+    """Add the options that choose regions and players.
+
+    Another option says where runs are kept.
+    """
     regions: Sequence[str] = parser.get_default("option_defaults").extra["regions"]
     parser.add_argument("--regions", nargs="+", default=regions, metavar="NAME", help=f"some of {', '.join(REGIONS)} (default: all)")
     players = parser.get_default("option_defaults").extra["players"]

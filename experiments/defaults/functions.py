@@ -1,4 +1,7 @@
-"""Standard functions to be minimised on a box: those that ``rivals`` plays, and others that are kept apart to confirm its result once."""
+"""Standard functions to minimise on a box.
+
+``rivals`` plays some of them. Others are kept apart to confirm its result once.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,9 @@ DEPTHS = np.array([0.1, 0.2, 0.2, 0.4, 0.4, 0.6, 0.3, 0.7, 0.5, 0.5])
 
 @dataclasses.dataclass(frozen=True)
 class Function:
-    """A function to be minimised on a box, with constraints that hold where their values are ``<= 0``.
+    """A function to minimise on a box, with constraints.
+
+    A constraint holds where its value is ``<= 0``.
 
     Attributes:
       name: how tables call it.
@@ -51,13 +56,19 @@ class Function:
 
     @functools.cached_property
     def spread(self) -> tuple[float, float]:
-        """Range, from the least value known, and standard deviation of the objective over the box."""
+        """Range and standard deviation of the objective over the box.
+
+        The range begins at the least value known.
+        """
         looked_at = np.asarray(self.box.sobol(LOOKED_AT, 0).points, np.float64)
         seen = np.array([self.values(point)[0] for point in looked_at])
         return float(seen.max() - self.least), float(seen.std())
 
     def with_noise(self, share: float) -> Function:
-        """Return the function with noise of that share of its standard deviation over the box."""
+        """Return the function with noise.
+
+        The noise is a share of the function's standard deviation over the box.
+        """
         return dataclasses.replace(self, noise=share * self.spread[1])
 
 
@@ -147,7 +158,10 @@ def _powell(x: np.ndarray) -> float:
 
 
 def _cosines(x: np.ndarray) -> float:
-    """Return the cosine mixture, whose least value in ``d`` axes is ``-d / 10``."""
+    """Return the cosine mixture, with least value ``-d / 10``.
+
+    It has ``d`` axes.
+    """
     return np.sum(x**2) - 0.1 * np.sum(np.cos(5 * np.pi * x))
 
 
@@ -193,7 +207,10 @@ def standard() -> tuple[Function, ...]:
 
 @functools.cache
 def held_out() -> tuple[Function, ...]:
-    """Return functions by which nothing was chosen, to confirm a result once."""
+    """Return functions that no choice was based on.
+
+    They confirm a result once.
+    """
     return (
         _plain("six-hump camel", _camel, [(-3, 3), (-2, 2)], -1.031628453489877),
         _plain("Goldstein-Price", _goldstein_price, [(-2, 2)] * 2, 3.0),

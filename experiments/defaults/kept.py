@@ -1,4 +1,7 @@
-"""Runs that are kept in a file of JSON lines as soon as they have ended, so that a later command plays only those that it lacks."""
+"""Runs that are kept in a file of JSON lines.
+
+Each is written as soon as it has ended, so that a later command plays only the missing runs.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ from jaxbandit import InvalidArgument
 
 
 class Kept:
-    """Outcomes of runs by what they are of, a tuple of numbers and texts; without a file they are kept in memory."""
+    """Outcomes of runs, by a tuple of numbers and texts.
+
+    Without a file they are in memory.
+    """
 
     def __init__(self, file: str | None) -> None:
         self._file = None if file is None else Path(file)
@@ -26,7 +32,10 @@ class Kept:
                 raise InvalidArgument(f"--runs: {file} has a line that is no run; name another file, or remove that line") from error
 
     def outcome(self, of: tuple[Any, ...], play: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Return the outcome of a run that is kept, or play it, keep it, and say so."""
+        """Return a kept outcome, or play the run and keep it.
+
+        A line of progress says so.
+        """
         if of not in self._found:
             self._found[of] = play()
             progress(f"{', '.join(map(str, of))}: {', '.join(f'{name} {value}' for name, value in self._found[of].items())}"[:200])

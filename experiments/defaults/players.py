@@ -1,4 +1,7 @@
-"""Those that ``rivals`` compares: ``jb.optimise`` as it comes, samplers of Optuna, log-EI of BoTorch, and random points."""
+"""The players that ``rivals`` compares.
+
+They are ``jb.optimise`` with its defaults, samplers of Optuna, log-EI of BoTorch, and random points.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,10 @@ def by_jaxbandit(function: Function, evaluate: Callable[[np.ndarray], np.ndarray
 
 
 def by_optuna(kind: str) -> Player:
-    """Return the player of one of Optuna's samplers with its defaults, which recommends the best trial."""
+    """Return the player of one of Optuna's samplers.
+
+    It has the sampler's defaults, and recommends the best trial.
+    """
 
     def play(function: Function, evaluate: Callable[[np.ndarray], np.ndarray], evaluations: int, seed: int) -> np.ndarray | None:
         optuna = importlib.import_module("optuna")
@@ -54,7 +60,9 @@ def by_optuna(kind: str) -> Player:
 
 
 def by_botorch(function: Function, evaluate: Callable[[np.ndarray], np.ndarray], evaluations: int, seed: int) -> np.ndarray:
-    """Play BoTorch's ``SingleTaskGP`` with log-EI, or with noise ``qLogNoisyExpectedImprovement``, after ``2 (d + 1)`` Sobol points.
+    """Play BoTorch's ``SingleTaskGP`` with log-EI.
+
+    With noise it is ``qLogNoisyExpectedImprovement``. ``2 (d + 1)`` Sobol points come first.
 
     It recommends the point of the best posterior mean among those evaluated.
     """

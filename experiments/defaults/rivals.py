@@ -1,4 +1,6 @@
-"""``jb.optimise`` with its defaults beside Optuna's and BoTorch's samplers and random points, on standard functions.
+"""``jb.optimise`` beside Optuna's and BoTorch's samplers and random points.
+
+All have their defaults, on standard functions.
 
 Every player evaluates each function equally often, its first points included, from the same seeds. Without noise a run is judged by the
 best point that it evaluated, with noise by the true value of the point that it recommends in the end, as gaps to the least value known.
@@ -45,7 +47,10 @@ MEASURES = ("best", "recommended", "cpu")
 
 
 def chosen(names: Sequence[str], noise: float) -> list[Function]:
-    """Return the functions of some lists or names, those without noise with noise of that share of their standard deviation."""
+    """Return the functions of some lists or names, with noise.
+
+    Noise is a share of the standard deviation, for functions without noise of their own.
+    """
     known = {function.name: [function] for make in LISTS.values() for function in make()} | {name: list(LISTS[name]()) for name in LISTS}
     for name in names:
         checks.one_of("--functions", name, tuple(known))
@@ -54,7 +59,10 @@ def chosen(names: Sequence[str], noise: float) -> list[Function]:
 
 
 def played(function: Function, player: str, evaluations: int, seed: int) -> dict[str, Any]:
-    """Return the outcome of one run: gaps of the best point evaluated and of the one recommended, and CPU seconds, or its error."""
+    """Return the outcome of one run, or its error.
+
+    The outcome is the gaps of the best evaluated and the recommended point, and CPU seconds.
+    """
     true: list[np.ndarray] = []
     rng = np.random.default_rng([seed, 2])
 
@@ -77,7 +85,10 @@ def played(function: Function, player: str, evaluations: int, seed: int) -> dict
 
 
 def play(options: Options, directory: Path) -> xr.Dataset:
-    """Play all runs but those that the file of runs has; return gaps and CPU seconds by function, player and seed."""
+    """Play the missing runs, and return gaps and CPU seconds.
+
+    They are by function, player and seed. The file of runs has the others.
+    """
     extra = options.extra
     checks.within("--noise", extra["noise"], 0.0, 10.0, open_low=False)
     functions, players = chosen(extra["functions"], extra["noise"]), tuple(extra["players"])
@@ -116,7 +127,10 @@ def _versions(players: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def judged(dataset: Any) -> np.ndarray:
-    """Return the median gaps ``[function, player]`` of the best point evaluated, with noise of the point recommended; failed runs apart."""
+    """Return the median gaps ``[function, player]``, failed runs apart.
+
+    They are of the best point evaluated, with noise of the point recommended.
+    """
     gaps = np.where((dataset["noise"].values > 0)[:, None, None], dataset["recommended"].values, dataset["best"].values)
     with warnings.catch_warnings():
         # Of players all of whose runs have failed.
@@ -125,7 +139,10 @@ def judged(dataset: Any) -> np.ndarray:
 
 
 def ratios(dataset: Any) -> np.ndarray:
-    """Return the ratios ``[function]`` of ``jb.optimise``'s median gap to the best peer's, each at least ``LEAST`` of the range."""
+    """Return the ratios ``[function]`` of our median gap to the best peer's.
+
+    Ours is ``jb.optimise``. Each gap is at least ``LEAST`` of the range.
+    """
     players = list(dataset["player"].values)
     peers = [number for number, player in enumerate(players) if player not in (OURS, RANDOM)]
     gaps = np.maximum(judged(dataset), LEAST * dataset["range"].values[:, None])
@@ -137,7 +154,10 @@ def ratios(dataset: Any) -> np.ndarray:
 
 
 def rows(dataset: Any) -> list[dict[str, str]]:
-    """Return a row for each function: the median gap of each player, and the ratio to the best peer's."""
+    """Return a row for each function, with gaps and ratio.
+
+    Gaps are the medians of each player. The ratio is to the best peer's.
+    """
     made = []
     for name, dimension, gaps, ratio in zip(
         dataset["function"].values, dataset["dimension"].values, judged(dataset), ratios(dataset), strict=True
@@ -148,7 +168,10 @@ def rows(dataset: Any) -> list[dict[str, str]]:
 
 
 def notes(dataset: Any) -> list[str]:
-    """Return what the gaps are, where ``jb.optimise`` is behind, and what a run costs."""
+    """Return notes on the gaps and on the cost of runs.
+
+    They say where ``jb.optimise`` is behind.
+    """
     players, count = list(dataset["player"].values), dataset.sizes["seed"]
     seconds = dataset["cpu"].median(["function", "seed"]).values
     lines = [
@@ -176,7 +199,10 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any) -> Any:
-    """Draw every player's median gap on each function, as a share of the function's range."""
+    """Draw every player's median gap on each function.
+
+    It is a share of the function's range.
+    """
     names, shares = dataset["function"].values, judged(dataset) / dataset["range"].values[:, None]
     figure, axes = figure_of(1, 1, (7.0, 1.5 + 0.32 * len(names)), title=EXPERIMENT.title)
     axis = axes[0][0]
@@ -197,7 +223,10 @@ def files(dataset: Any, rows: Sequence[dict[str, str]]) -> Mapping[str, Callable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that choose functions and players, and say where runs are kept."""
+    """Add the options that choose functions and players.
+
+    Another option says where runs are kept.
+    """
     extra = parser.get_default("option_defaults").extra
     parser.add_argument("--seeds", dest="trials", type=int, default=argparse.SUPPRESS, metavar="N", help="the same as --trials")
     words = "the same as --horizon: of each run, its first points included"

@@ -1,4 +1,4 @@
-"""Probabilities that an experiment is settled, said by ``Session.settled``, beside how often it was.
+"""Probabilities of ``Session.settled``, beside how often they came true.
 
 An objective and a constraint of sd 1 are drawn from one of four kernels on the unit square: squared-exponential, Matern-5/2, Matern-3/2
 with length-scales from .15 to .4 for each axis, and Matern-5/2 with one for both. The limit of the constraint is .3 below its mean.
@@ -53,7 +53,10 @@ def drawn(rng: np.random.Generator, freedom: float, is_isotropic: bool) -> Drawn
 
 
 def best_of(space: str, rng: np.random.Generator, objective: Drawn, constraint: Drawn) -> float:
-    """Return the best allowed value, NaN where fewer than a twentieth of the points are allowed."""
+    """Return the best allowed value.
+
+    It is NaN if fewer than a twentieth of the points are allowed.
+    """
     levels = LEVELS if space == "grid" else np.linspace(0, 1, 161)
     points = np.stack(np.meshgrid(levels, levels, indexing="ij"), axis=-1).reshape(-1, 2)
     values, costs = objective(points), constraint(points)
@@ -67,7 +70,10 @@ def best_of(space: str, rng: np.random.Generator, objective: Drawn, constraint: 
 
 
 def played(space: str, evaluations: int, seed: int) -> dict[str, Any]:
-    """Return the probabilities that a session says, and whether its point was so good, after every fifth evaluation."""
+    """Return a session's probabilities, and whether they came true.
+
+    They are after every fifth evaluation.
+    """
     rng = np.random.default_rng(seed)
     kernel = KERNELS[seed % len(KERNELS)]
     objective, constraint = drawn(rng, *kernel), drawn(rng, *kernel)
@@ -96,7 +102,10 @@ def played(space: str, evaluations: int, seed: int) -> dict[str, Any]:
 
 
 def play(options: Options, directory: Path) -> xr.Dataset:
-    """Play all sessions that the file of runs lacks; return said and true by space, seed and number of evaluations."""
+    """Play the missing sessions, and return said and true.
+
+    They are by space, seed and number of evaluations. The file of runs has the other sessions.
+    """
     spaces, kept = tuple(options.extra["spaces"]), Kept(options.extra["runs"])
     for space in spaces:
         checks.one_of("--spaces", space, SPACES)

@@ -1,4 +1,6 @@
-"""Hyper-parameters of RPOL tuned by derivatives of simulated studies: what they cost and what they are worth.
+"""Hyper-parameters of RPOL tuned by derivatives of simulated studies.
+
+It measures what they cost and what they are worth.
 
 An algorithm on a grid chooses by a maximum, so its regret is piecewise constant in every hyper-parameter and has no useful derivative.
 ``jaxbandit.gradients.SmoothedLoss`` has that of the loss averaged over small steps, from pairs of trials on common random numbers. The
@@ -45,7 +47,10 @@ QUICK = {"steps": 12, "pairs": 32, "validate": 32, "batches": 8, "widths": 16, "
 
 
 def build(options: Options) -> Study:
-    """Return the study of the paper's, the descended and the searched setting on held-out trials, with all that was measured beside it."""
+    """Return the study of three settings on held-out trials.
+
+    They are the paper's, the descended and the searched one, with all further measurements.
+    """
     effort = options.extra
     grid, horizon, steps = options.points_per_axis, options.horizon, effort["steps"]
     keys = [jax.random.fold_in(jax.random.key(options.seed), 1 + purpose) for purpose in range(4)]
@@ -159,7 +164,10 @@ def _failure(ax: Any, measured: dict[str, Any]) -> None:
 
 
 def _few_ticks(axis: Any) -> None:
-    """Label 1, 2 and 5 of each decade of the logarithmic axis of losses, in plain numbers."""
+    """Label 1, 2 and 5 of each decade in plain numbers.
+
+    The axis of losses is logarithmic.
+    """
     from matplotlib.ticker import LogLocator, NullLocator
 
     axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -168,7 +176,10 @@ def _few_ticks(axis: Any) -> None:
 
 
 def _legend_above(axis: Any, share: float, **options: Any) -> None:
-    """Add a legend at the top, in room that is made for it: this share of what the axis spans so far."""
+    """Add a legend at the top, with room for it.
+
+    The room is this share of the axis so far.
+    """
     low, high = axis.get_ylim()
     axis.set_ylim(low, high * (high / low) ** share if axis.get_yscale() == "log" else high + share * (high - low))
     axis.legend(loc="upper right", **options)

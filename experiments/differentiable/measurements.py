@@ -1,4 +1,7 @@
-"""Measurements beside the study: the jump of the loss, errors of gradients, random search, and a descent that fails."""
+"""Measurements beside the study.
+
+They are the jump of the loss, errors of gradients, random search, and a descent that fails.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ REACH = float(np.log(10.0))  # of random search, as of the screening of a descen
 
 
 def losses_of(loss: SmoothedLoss, points: Any, trials: int, key: Any) -> np.ndarray:
-    """Return the losses ``[C, trials]`` of parameters with leading axes ``[C]``, all on the same trials; infinite where one failed."""
+    """Return the losses ``[C, trials]`` of parameters with leading axes ``[C]``.
+
+    All are on the same trials. A loss is infinite if its trial failed.
+    """
     count = len(jax.tree.leaves(points)[0])
     owners, numbers = np.repeat(np.arange(count), trials), np.tile(np.arange(trials, dtype=np.int32), count)
     room, found = 2 * loss.pairs, []
@@ -36,7 +42,10 @@ def losses_of(loss: SmoothedLoss, points: Any, trials: int, key: Any) -> np.ndar
 
 
 def jump(problem: Any, model: Any, horizon: int, trials: int, key: Any) -> dict[str, Any]:
-    """Return the mean loss at widths about the paper's, from the first round on and after five random points."""
+    """Return the mean loss at widths about the paper's.
+
+    It is from the first round on, and after five random points.
+    """
 
     def build(width: Any) -> tuple[jb.Algorithm, Any]:
         return jb.Rpol(estimator=jb.estimators.Bounds(reward_width=width, cost_width=width)), model
@@ -50,7 +59,9 @@ def jump(problem: Any, model: Any, horizon: int, trials: int, key: Any) -> dict[
 
 
 def errors_of_gradients(problem: Any, setting: Setting, horizon: int, batches: int, key: Any) -> dict[str, Any]:
-    """Return the relative error of gradients of four hyper-parameters against the number of trials, by method.
+    """Return the relative error of gradients, by method.
+
+    They are of four hyper-parameters, against the number of trials.
 
     Each method's errors are about its own mean over all batches of 64 trials, for each smooths the loss in its own way.
     """
@@ -94,13 +105,19 @@ def errors_of_gradients(problem: Any, setting: Setting, horizon: int, batches: i
 
 
 def _relative_error(gradients: np.ndarray, count: int) -> float:
-    """Return the root mean square error of means of ``count`` of the ``gradients [B, d]``, relative to the mean of all."""
+    """Return the root mean square error of means of gradients.
+
+    Each is of ``count`` of ``gradients [B, d]``, relative to the mean of all.
+    """
     groups = gradients[: len(gradients) // count * count].reshape(-1, count, gradients.shape[1]).mean(axis=1)
     return float(np.sqrt(np.sum(groups.var(axis=0, ddof=1))) / np.linalg.norm(gradients.mean(axis=0)))
 
 
 def random_search(loss: SmoothedLoss, setting: Setting, trials: int, each: int, seed: int, key: Any) -> Any:
-    """Return the best of as many random points as ``trials`` allow with ``each`` trials for every point; the start is one of them."""
+    """Return the best of random points within ``trials``.
+
+    Each point has ``each`` trials. The start is one of the points.
+    """
     flat, rebuild = ravel_pytree(setting[0])
     away = np.random.default_rng(seed).uniform(-REACH, REACH, (max(1, trials // each) - 1, len(flat)))
     points = np.concatenate([np.asarray(flat)[None], np.asarray(flat)[None] + away.astype(flat.dtype)])
@@ -108,7 +125,9 @@ def random_search(loss: SmoothedLoss, setting: Setting, trials: int, each: int, 
 
 
 def failing_descent(points_per_axis: int, horizon: int, steps: int, validate: int, held_out: int, key: Any) -> dict[str, Any]:
-    """Return what a rash descent of seven hyper-parameters over more rounds ends in, and what screening and validation make of it.
+    """Return the end of a rash descent, and its validation.
+
+    It has seven hyper-parameters and more rounds. Screening is measured, too.
 
     Few trials get stuck in the trap of this problem, for hundreds of rounds, and few gradients see them: steps that are large for their
     trials lead there.

@@ -1,4 +1,7 @@
-"""RPOL with few and with many hyper-parameters, as parameters on a logarithmic scale and what builds an algorithm and a model of them."""
+"""RPOL with few and with many hyper-parameters.
+
+They are parameters on a logarithmic scale. Functions build an algorithm and a model of them.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ Setting = tuple[dict[str, Any], Callable[[Any], tuple[jb.Algorithm, Any]]]
 
 @jb.pytree
 class Knots(Width):
-    """Width that is linear in the logarithm of the round between knots, which are equally spaced there from round 1 to ``horizon``."""
+    """Width that is linear in the round's logarithm between knots.
+
+    The knots are equally spaced there from round 1 to ``horizon``.
+    """
 
     values: Annotated[Any, jb.fields.positive, jb.fields.vector("one width per knot")]
     horizon: Annotated[int, jb.fields.whole(1)] = jb.static()
@@ -45,13 +51,19 @@ def sine(points_per_axis: int, horizon: int) -> tuple[Any, Any]:
 
 
 def four(model: Any) -> Setting:
-    """Return RPOL's four hyper-parameters at the paper's values: two widths, the growth of the penalty and its first value."""
+    """Return RPOL's four hyper-parameters at the paper's values.
+
+    They are two widths, the growth of the penalty and its first value.
+    """
     algorithm = jb.Rpol(estimator=Bounds(reward_width=WIDTH, cost_width=WIDTH))
     return logarithms(algorithm, model, "estimator.reward_width", "estimator.cost_width", "penalty_growth", "initial_penalty")
 
 
 def seven(model: Any) -> Setting:
-    """Return these, the model's noise variance, and the prior means of both outputs, which are no logarithms."""
+    """Return these and the model's three parameters.
+
+    They are the noise variance, and the prior means of both outputs, with no logarithm.
+    """
     algorithm = jb.Rpol(estimator=Bounds(reward_width=WIDTH, cost_width=WIDTH))
     paths = ("estimator.reward_width", "estimator.cost_width", "penalty_growth", "initial_penalty", "model.noise_variance")
     params, build = logarithms(algorithm, model, *paths)
@@ -64,7 +76,10 @@ def seven(model: Any) -> Setting:
 
 
 def sixteen(model: Any, horizon: int) -> Setting:
-    """Return two schedules of seven widths each, the growth of the penalty and its first value: sixteen numbers."""
+    """Return sixteen numbers, with two schedules of seven widths.
+
+    The others are the growth of the penalty and its first value.
+    """
     schedules = [Knots(values=np.full(KNOTS, WIDTH), horizon=horizon) for _ in range(2)]
     algorithm = jb.Rpol(estimator=Bounds(reward_width=schedules[0], cost_width=schedules[1]))
     paths = ("estimator.reward_width.values", "estimator.cost_width.values", "penalty_growth", "initial_penalty")

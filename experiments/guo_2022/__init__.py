@@ -1,1 +1,4 @@
-"""Guo, Zhu and Liu (2022), *Rectified Pessimistic-Optimistic Learning for Stochastic Continuum-armed Bandit with Constraints*: RPOL."""
+"""Guo, Zhu and Liu (2022): RPOL.
+
+*Rectified Pessimistic-Optimistic Learning for Stochastic Continuum-armed Bandit with Constraints*.
+"""

@@ -1,4 +1,6 @@
-"""RPOL-UCB against CBO-UCB and CONFIG on the problem with a small feasible region (Guo, Zhu and Liu 2022, Figure 1).
+"""RPOL-UCB against CBO-UCB and CONFIG on a small feasible region.
+
+It is Figure 1 of Guo, Zhu and Liu (2022).
 
 The paper: average regret ``R(t)/t`` and violation ``V(t)/t`` over 100 trials on ``sine``; RPOL-UCB best in both.
 
@@ -37,7 +39,10 @@ LENGTH_SCALE = 1.0
 
 
 def build(options: Options) -> Study:
-    """Return the study of the three algorithms on ``sine``, which share one surrogate."""
+    """Return the study of the three algorithms on ``sine``.
+
+    They share one surrogate.
+    """
     problem = jb.problems.sine(options.points_per_axis, noise_variance=NOISE_VARIANCE)
     kernel = jb.kernels.SquaredExponential(length_scale=LENGTH_SCALE)
     literal = options.parameters != "recommended"
@@ -60,7 +65,7 @@ def build(options: Options) -> Study:
 
 
 def notes(dataset: Any) -> list[str]:
-    """Return the optimum that regret is measured against, and how to read its sign."""
+    """Return the optimum of regret, and how to read its sign."""
     optimum, feasible, slack = (float(dataset[name][0, 0]) for name in ("optimum", "feasible_fraction", "slater_slack"))
     if optimum != optimum:
         lines = ["no grid point is feasible, so regret is undefined; choose another grid resolution"]
@@ -74,7 +79,10 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any) -> Any:
-    """Draw average regret, positive regret and violation, as in the paper's Figure 1."""
+    """Draw average regret, positive regret and violation.
+
+    It is the paper's Figure 1.
+    """
     figure, axes = plots.figure_of(1, len(plots.PANELS), (4.2, 3.6), title="Small feasible region: 95% bands over trials")
     plots.curves(dataset, axes=axes)
     return figure

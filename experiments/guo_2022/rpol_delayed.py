@@ -1,4 +1,6 @@
-"""RPOL-CensoredUCB against RPOL-UCB, CONFIG and CBO-UCB when feedback is late (Guo, Zhu and Liu 2022, Figure 2).
+"""RPOL-CensoredUCB against RPOL-UCB, CONFIG and CBO-UCB under delay.
+
+It is Figure 2 of Guo, Zhu and Liu (2022).
 
 The paper: average regret ``R(t)/t`` and violation ``V(t)/t`` over 100 trials on ``sine``, rewards and costs late by independent
 Poisson(15) numbers of rounds; RPOL-CensoredUCB best in both, then RPOL-UCB.
@@ -49,7 +51,10 @@ NORMS = (16.0, 4.9)  # RKHS norms of functions within 1.4e-4 of f and 4e-5 of g,
 
 
 def build(options: Options) -> Study:
-    """Return the study of the four algorithms on ``sine_delayed``, which share one surrogate."""
+    """Return the study of the four algorithms on ``sine_delayed``.
+
+    They share one surrogate.
+    """
     problem = jb.problems.sine_delayed(options.points_per_axis, noise_variance=NOISE_VARIANCE)
     kernel = jb.kernels.SquaredExponential(length_scale=LENGTH_SCALE)
     literal = options.parameters != "recommended"
@@ -64,7 +69,10 @@ def build(options: Options) -> Study:
         return Bounds(reward_width=reward, cost_width=cost)
 
     def censored(norm: float) -> Censored:
-        """Return the width ``v_t`` of sec. 5, with ``B_r = B_f + R sqrt(2 ln T)``."""
+        """Return the width ``v_t`` of sec. 5.
+
+        Its ``B_r`` is ``B_f + R sqrt(2 ln T)``.
+        """
         if not literal:
             return Censored(base=3.0, feedback_bound=1.0, scale=0.01)
         bound = norm + scale * math.sqrt(2 * math.log(options.horizon))
@@ -83,7 +91,10 @@ def build(options: Options) -> Study:
 
 
 def notes(dataset: Any) -> list[str]:
-    """Return what became of the feedback, and the differences between algorithms, paired by trial."""
+    """Return notes on the feedback and on paired differences.
+
+    The differences are between algorithms, by trial.
+    """
     first, *others = (str(label) for label in dataset.algorithm.values)
     window = json.loads(dataset.attrs["feedback"])[first]["window"]
     counts = jb.metrics.delay_counts(
@@ -106,7 +117,10 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any) -> Any:
-    """Draw average regret, positive regret and violation, as in the paper's Figure 2."""
+    """Draw average regret, positive regret and violation.
+
+    It is the paper's Figure 2.
+    """
     figure, axes = plots.figure_of(
         1, len(plots.PANELS), (4.2, 3.6), title="Small feasible region, feedback late by Poisson(15) rounds: 95% bands over trials"
     )

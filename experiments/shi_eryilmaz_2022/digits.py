@@ -1,4 +1,6 @@
-"""A small network on handwritten digits, whose accuracy and cost of training depend on three hyper-parameters and on chance.
+"""A small network on handwritten digits.
+
+Its accuracy and cost of training depend on three hyper-parameters and on chance.
 
 The data are those that scikit-learn ships (1,797 images of 8 x 8 pixels). A network with one hidden layer is trained by AdamW until its
 accuracy on a validation set has not risen for some epochs. Cost is counted work, the examples seen times the number of parameters, so
@@ -42,7 +44,10 @@ class Data(NamedTuple):
 
 @functools.cache
 def load() -> Data:
-    """Return the digits, in an order that is always the same; raises ``InvalidArgument`` without scikit-learn, which ships them."""
+    """Return the digits, in an order that is always the same.
+
+    Raises ``InvalidArgument`` without scikit-learn, because that package ships them.
+    """
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
@@ -56,7 +61,10 @@ def load() -> Data:
 
 
 def train(learning_rate: float, weight_decay: float, width: int, seed: int) -> Trained:
-    """Return the network of ``width`` hidden units, trained from random weights on a random order of the examples."""
+    """Return the trained network of ``width`` hidden units.
+
+    It begins with random weights and a random order of the examples.
+    """
     numbers = (jnp.float32(learning_rate), jnp.float32(weight_decay), jnp.int32(width))
     accuracy, test_accuracy, epochs = (np.asarray(part).item() for part in _train(load(), *numbers, jax.random.key(seed)))
     parameters = (PIXELS + 1) * width + (width + 1) * CLASSES
@@ -65,7 +73,10 @@ def train(learning_rate: float, weight_decay: float, width: int, seed: int) -> T
 
 @jax.jit
 def _train(data: Data, learning_rate: Any, weight_decay: Any, width: Any, key: Any) -> tuple[Any, Any, Any]:
-    """Return accuracies and the number of epochs; units beyond ``width`` are switched off, so that all widths share one program."""
+    """Return accuracies and the number of epochs.
+
+    Units beyond ``width`` are switched off, so that all widths share one program.
+    """
     first, second, order = jax.random.split(key, 3)
     used = (jnp.arange(LARGEST_WIDTH) < width).astype(jnp.float32)
     weights = {

@@ -1,4 +1,6 @@
-"""Hyper-parameters of a network, tuned while the mean cost of a training stays within a budget (Shi and Eryilmaz 2022, sec. 3).
+"""Hyper-parameters of a network, tuned within a budget.
+
+The mean cost of a training stays within the budget (Shi and Eryilmaz 2022, sec. 3).
 
 The paper names this use and does not run it. Here it is run on a real model, a small network on handwritten digits: each choice of
 learning rate, weight decay and width has a random accuracy and a random cost, the work until early stopping. Four trainings are under way
@@ -74,7 +76,10 @@ class BySession:
 
 
 class ByOptuna:
-    """A tuner that runs Optuna's TPE, with its own treatment of constraints, on the same grid; it starts with the same points."""
+    """A tuner that runs Optuna's TPE on the same grid.
+
+    It has TPE's own treatment of constraints, and starts with the same points.
+    """
 
     def __init__(self, seed: int, first: list[dict[str, float]]) -> None:
         import optuna
@@ -103,7 +108,9 @@ ALGORITHMS: dict[str, jb.Algorithm] = {
 
 
 def played(tuner: Tuner, tickets: int, seed: int) -> Iterator[Trained]:
-    """Yield the result of every training in the order in which they end, with ``WORKERS`` of them under way.
+    """Yield every training's result in the order of their ends.
+
+    ``WORKERS`` trainings run at a time.
 
     The first ones are a design, after whose end all workers are free. A training takes as long as its work.
     """
@@ -121,7 +128,10 @@ def played(tuner: Tuner, tickets: int, seed: int) -> Iterator[Trained]:
 
 
 def tuner_of(label: str, options: Options, directory: Path, trial: int) -> Tuner:
-    """Return the tuner of a trial; all of them start with the same points."""
+    """Return the tuner of a trial.
+
+    All tuners start with the same points.
+    """
     place, key = (
         directory / "sessions" / f"{label.replace(' ', '-').lower()}-{trial}",
         jax.random.fold_in(jax.random.key(options.seed), trial),
@@ -133,12 +143,17 @@ def tuner_of(label: str, options: Options, directory: Path, trial: int) -> Tuner
 
 
 def labels() -> list[str]:
-    """Return the names of all tuners; Optuna's where it is installed."""
+    """Return the names of all tuners.
+
+    Optuna's is among them if it is installed.
+    """
     return [*ALGORITHMS, *([OPTUNA] if importlib.util.find_spec("optuna") else [])]
 
 
 def play(options: Options, directory: Path) -> xr.Dataset:
-    """Tune in all trials by each tuner; returns what every training gave, in the order in which they ended.
+    """Tune in all trials by each tuner.
+
+    Return the result of every training, in the order of their ends.
 
     Sessions that an earlier run has left in the directory, which is then to be replaced, are removed.
     """
@@ -166,7 +181,10 @@ def play(options: Options, directory: Path) -> xr.Dataset:
 
 
 def best_feasible(dataset: xr.Dataset) -> xr.DataArray:
-    """Return the test accuracy of the best network so far whose training kept to the budget; NaN before there is one."""
+    """Return the best feasible network's test accuracy so far.
+
+    Its training kept to the budget. The accuracy is NaN before there is one.
+    """
     accuracy = dataset["accuracy"].where(dataset["work"] <= BUDGET, -np.inf).values
     best = np.maximum.accumulate(accuracy, axis=-1)
     risen = np.concatenate([np.isfinite(accuracy[..., :1]), accuracy[..., 1:] > best[..., :-1]], axis=-1)
@@ -206,7 +224,10 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any) -> Any:
-    """Draw the test accuracy of the best feasible network and the cumulative violation of the budget, by trainings that ended."""
+    """Draw test accuracy and cumulative violation by trainings that ended.
+
+    The accuracy is that of the best feasible network. The violation is of the budget.
+    """
     panels = (("best", "test accuracy, best in budget"), ("violation", "cumulative excess work"))
     lowest = 1.0
     figure, axes = figure_of(1, len(panels), (5.0, 4.0), title=EXPERIMENT.title)

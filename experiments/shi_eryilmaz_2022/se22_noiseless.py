@@ -1,4 +1,6 @@
-"""GP-UCB with noiseless constraints on the small feasible region (Shi and Eryilmaz 2022, App. E.1.1, Figures 2 and 3).
+"""GP-UCB with noiseless constraints on the small feasible region.
+
+It is Figures 2 and 3 of Shi and Eryilmaz (2022, App. E.1.1).
 
 The paper: box plots over 100 runs of average regret and violation (CV) of its Algorithm 2, both falling towards 0; ADMMBO, which stops
 by itself after some 90 rounds, and bandit OCO, "almost linear after few iterations", are worse.
@@ -39,7 +41,10 @@ PENALTIES = {"Alg. 2, exp(x)": Exponential(c=1.0), "Alg. 2, (x + 1)^2": Polynomi
 
 
 def build(options: Options) -> Study:
-    """Return the study of Algorithm 2 with both penalty functions, ADMMBO and OCO on ``sine``, its constraint seen without noise."""
+    """Return the study of Algorithm 2, ADMMBO and OCO on ``sine``.
+
+    Algorithm 2 has both penalty functions. Constraints are seen without noise.
+    """
     problem = jb.problems.sine(options.points_per_axis, noise_variance=[shared.NOISE_VARIANCE, 0.0])
     model = shared.model(problem, options.horizon)
     restart = shared.restarts(options)
@@ -48,7 +53,10 @@ def build(options: Options) -> Study:
 
 
 def draw(dataset: Any) -> Any:
-    """Draw box plots of average regret and violation, as in the paper's Figure 2."""
+    """Draw box plots of average regret and violation.
+
+    They are the paper's Figure 2.
+    """
     return shared.boxes(dataset, title="Small feasible region, constraint without noise", panels=[shared.REGRET, shared.VIOLATION])
 
 

@@ -1,4 +1,6 @@
-"""GP-UCB with noisy constraints on the small feasible region (Shi and Eryilmaz 2022, App. E.1.2, Figures 4 and 5).
+"""GP-UCB with noisy constraints on the small feasible region.
+
+It is Figures 4 and 5 of Shi and Eryilmaz (2022, App. E.1.2).
 
 The paper: box plots over 100 runs of average regret and violation (CV) of its Algorithm 3, sublinear; CV converges more slowly than
 Algorithm 2's without noise. ADMMBO, which stops by itself after some 90 rounds, and bandit OCO reduce either much less.
@@ -29,7 +31,10 @@ from jaxbandit.study import Run, Study
 
 
 def build(options: Options) -> Study:
-    """Return the study of Algorithm 3, ADMMBO and OCO under noisy constraints, and of Algorithm 2 on the problem without that noise."""
+    """Return the study of Algorithms 2 and 3, ADMMBO and OCO.
+
+    Constraints are noisy, but for Algorithm 2.
+    """
     noisy = jb.problems.sine(options.points_per_axis, noise_variance=shared.NOISE_VARIANCE)
     noiseless = jb.problems.sine(options.points_per_axis, noise_variance=[shared.NOISE_VARIANCE, 0.0])
     model = shared.model(noisy, options.horizon)
@@ -42,7 +47,10 @@ def build(options: Options) -> Study:
 
 
 def draw(dataset: Any) -> Any:
-    """Draw box plots of average regret and violation, as in the paper's Figure 4."""
+    """Draw box plots of average regret and violation.
+
+    They are the paper's Figure 4.
+    """
     return shared.boxes(dataset, title="Small feasible region, constraint with noise", panels=[shared.REGRET, shared.VIOLATION])
 
 

@@ -1,4 +1,6 @@
-"""The number against the length of epochs of GP-UCB with noiseless constraints (Shi and Eryilmaz 2022, App. E.1.1, Figure 1).
+"""The number and the length of epochs of GP-UCB.
+
+Constraints are noiseless. It is Figure 1 of Shi and Eryilmaz (2022, App. E.1.1).
 
 The paper: mean regret and violation (CV) for five pairs of L and S; for three of them more frequent updates of the multiplier trade
 regret for violation.
@@ -28,7 +30,10 @@ EPOCHS = (10, 20, 35, 70)
 
 
 def build(options: Options) -> Study:
-    """Return the study of Algorithm 2 with epochs of several lengths, the number of rounds fixed."""
+    """Return the study of Algorithm 2 with epochs of several lengths.
+
+    The number of rounds is fixed.
+    """
     problem = jb.problems.sine(options.points_per_axis, noise_variance=[shared.NOISE_VARIANCE, 0.0])
     model = shared.model(problem, options.horizon)
     restart = shared.restarts(options)
@@ -38,7 +43,10 @@ def build(options: Options) -> Study:
 
 
 def draw(dataset: Any) -> Any:
-    """Draw average regret against average violation at the end, as in the paper's Figure 1, and the same with positive regret."""
+    """Draw average regret against average violation at the end.
+
+    It is the paper's Figure 1, and the same with positive regret.
+    """
     panels = [("regret", "average regret $R(T)/T$"), ("positive_regret", "average positive regret $R^+(T)/T$")]
     violation = ("soft_violation", "average violation $V(T)/T$")
     drawers = [partial(plots.trade_off, results=dataset, x=violation, y=panel, joined=True) for panel in panels]

@@ -1,4 +1,7 @@
-"""Shared by the experiments of Shi and Eryilmaz (2022): kernel, surrogate, baselines, the measure of violation, box plots over time."""
+"""Shared by the experiments of Shi and Eryilmaz (2022).
+
+It has the kernel, surrogate, baselines, measure of violation, and box plots over time.
+"""
 
 from __future__ import annotations
 
@@ -36,17 +39,25 @@ UTILITY = ("reward", "average utility")
 
 
 def model(problem: Any, horizon: int, form: str = "auto") -> jb.Surrogate:
-    """Return the surrogate of all their experiments: Matern-5/2, lambda equal to the noise variance, room for ADMMBO's first points."""
+    """Return the surrogate of all their experiments.
+
+    The kernel is Matern-5/2, lambda equals the noise variance, and there is room for ADMMBO's first points.
+    """
     return jb.surrogate(problem.domain, KERNEL, noise_variance=NOISE_VARIANCE, horizon=horizon + ADMMBO_START, form=form)
 
 
 def restarts(options: Options) -> bool:
-    """Say whether every epoch forgets the data of earlier ones, as the paper's text has it."""
+    """Return whether every epoch forgets the data of earlier epochs.
+
+    The paper's text says so.
+    """
     return options.parameters != "recommended"
 
 
 def with_baselines(study: Study, admmbo: jb.Admmbo = ADMMBO, *, suffix: str = "", problem: Any = None) -> Study:
-    """Return the study with ADMMBO and bandit OCO added, on the first run's problem unless another one is given.
+    """Return the study with ADMMBO and bandit OCO added.
+
+    They are on the first run's problem unless another one is given.
 
     OCO has the best step of a grid, by regret and violation on trials of their own.
     """
@@ -72,13 +83,19 @@ def tuning_notes(dataset: Any) -> list[str]:
 
 
 def evaluations(dataset: Any, label: str) -> np.ndarray:
-    """Return the numbers of rounds ``[trials]`` until an algorithm stopped by itself, all of them if it did not."""
+    """Return the rounds ``[trials]`` until an algorithm stopped by itself.
+
+    They are all rounds if it did not stop.
+    """
     rounds = np.full(dataset.sizes["trial"], dataset.sizes["round"])
     return dataset.evaluations.sel(algorithm=label).values if "evaluations" in dataset else rounds
 
 
 def until_stopped(dataset: Any) -> Any:
-    """Return the dataset with every trial's averages over time held from where its algorithm stopped by itself."""
+    """Return the dataset with averages constant after each stop.
+
+    A stop is where a trial's algorithm stopped by itself.
+    """
     if "evaluations" not in dataset:
         return dataset
     elapsed = np.arange(1, dataset.sizes["round"] + 1)
@@ -93,7 +110,10 @@ def until_stopped(dataset: Any) -> Any:
 
 
 def violation_notes(dataset: Any) -> list[str]:
-    """Return ``V(t)/t`` at the rounds that the experiments' docstrings quote, or where the algorithm stopped."""
+    """Return ``V(t)/t`` at the rounds that the docstrings quote.
+
+    An algorithm that stopped has its value there.
+    """
     rounds = [t for t in (20, 100, 350) if t <= dataset.sizes["round"]] or [dataset.sizes["round"]]
     lines = ["the paper's V(t) is ||(sum over rounds of g)^+||, the column 'soft V/t'; 'V/t' sums the positive parts"]
     held = until_stopped(dataset)
@@ -117,7 +137,9 @@ def violation_notes(dataset: Any) -> list[str]:
 
 
 def boxes(dataset: Any, *, title: str, panels: Sequence[tuple[str, str]]) -> Any:
-    """Draw a row per algorithm, a panel per measure: box plots over trials every 20 rounds, as in the paper's appendix; then all means.
+    """Draw box plots over trials every 20 rounds, then all means.
+
+    There is a row for each algorithm and a panel for each measure, as in the paper's appendix.
 
     Box plots of a measure have one scale.
 
@@ -148,7 +170,10 @@ def boxes(dataset: Any, *, title: str, panels: Sequence[tuple[str, str]]) -> Any
 
 
 def means(ax: Any, dataset: Any, name: str, ylabel: str) -> None:
-    """Draw means of averages over time of all algorithms, as in the paper's Figures 3, 5, 7 and 9; a cross where one has stopped."""
+    """Draw means of averages over time of all algorithms.
+
+    They are the paper's Figures 3, 5, 7 and 9. A cross marks a stop.
+    """
     held, rounds = until_stopped(dataset), dataset.sizes["round"]
     elapsed = np.arange(1, rounds + 1)
     for number, label in enumerate(map(str, dataset.algorithm.values)):

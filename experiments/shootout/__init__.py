@@ -1,1 +1,4 @@
-"""The shoot-out: every algorithm on every problem that it fits. No paper draws this table."""
+"""The shoot-out of every algorithm on every problem that fits.
+
+No paper draws this table.
+"""

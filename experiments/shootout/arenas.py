@@ -1,4 +1,7 @@
-"""The problems of the shoot-out, each with the model that all algorithms have of it and its kind."""
+"""The problems of the shoot-out, with their models and kinds.
+
+All algorithms have the same model of a problem.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,9 @@ LEAST_RANK = 32  # of the features: one number for all problems on the interval
 
 @jb.pytree
 class Instances(Family):
-    """The instances that a family gives to the trials of a study, as tables: all families are then one compiled program.
+    """The instances of a family for a study's trials, as tables.
+
+    All families are then one compiled program.
 
     Attributes:
       domain, noise, delay: the family's.
@@ -54,7 +59,10 @@ class Instances(Family):
 
     @staticmethod
     def of(family: Family, options: Options) -> Instances:
-        """Return the instances that a family gives to a study with these options."""
+        """Return the instances that a family gives to a study.
+
+        ``options`` has the study's sizes.
+        """
 
         @jax.jit
         def tables(root: jax.Array) -> dict[str, Any]:
@@ -66,13 +74,16 @@ class Instances(Family):
 
 
 def _bits(key: jax.Array) -> jax.Array:
-    """Return the data of a key as signed integers, as the library holds integers."""
+    """Return the data of a key as signed integers.
+
+    The library stores signed integers.
+    """
     return jax.lax.bitcast_convert_type(jax.random.key_data(key), jnp.int32)
 
 
 @dataclasses.dataclass(frozen=True)
 class Arena:
-    """A problem, the model that all algorithms have of it, and its kind.
+    """A problem, its kind, and all algorithms' model of it.
 
     ``kind``: ``"box"``; ``"arms"``, where points have no distance; ``"revealed"``, whose constraints are seen before the choice;
     ``"late"``; or ``"late, free"``, without constraints. ``shifted`` is the problem for those who take missing rewards for 0.
@@ -86,7 +97,9 @@ class Arena:
     shifted: Any = None
 
     def model(self, horizon: int) -> jb.Surrogate:
-        """Return a model with one factor for all outputs, which some algorithms need, and with joint draws, which others need.
+        """Return a model with one factor and joint draws.
+
+        Some algorithms need one factor for all outputs, and others need joint draws.
 
         Features of zeros, which change nothing, fill its rank up to a power of two: equal shapes are one compiled program.
         """
@@ -103,7 +116,10 @@ class Arena:
         return jb.replace(surrogate, forms=(jb.replace(form, phi=np.pad(form.phi, ((0, 0), (0, missing)))),))
 
     def tabulated(self, options: Options) -> Arena:
-        """Return the same without what makes programs differ, but not problems: the name, and how a family draws its instances."""
+        """Return the same problem without its name and its sampling.
+
+        These make programs differ, but not problems.
+        """
 
         def plain(problem: Any) -> Any:
             return Instances.of(problem, options) if problem.is_random else problem
@@ -114,7 +130,10 @@ class Arena:
 
 
 def artificial(name: str, points: int) -> Arena:
-    """Return one of P1 to P6, reward and constraint in standard deviations, with the length-scale of its authors' scripts."""
+    """Return one of P1 to P6, in standard deviations.
+
+    Reward and constraint are scaled. The length-scale is that of the authors' scripts.
+    """
     problem = jb.problems.artificial(name, points, standardised=True, noise_variance=NOISE_VARIANCE)
     reward, constraint = np.asarray(problem.means)
     problem = jb.replace(problem, means=np.stack([reward, constraint / constraint.std()]))
@@ -128,7 +147,10 @@ def arms(name: str, data: Callable[..., Any]) -> Arena:
 
 
 def draws(points: int) -> Arena:
-    """Return interpolants whose rewards come late, and the same functions with minimum 0."""
+    """Return interpolants whose rewards come late.
+
+    They are the same functions with minimum 0.
+    """
     noise, delay = jb.problems.Gaussian.from_sd(0.02), Poisson(mean=MEAN_DELAY)
     either = [jb.problems.rkhs_2d_draws("f1", points, noise=noise, delay=delay, shift_to_zero=shift) for shift in (False, True)]
     return Arena("interpolants, late", either[0], SquaredExponential(length_scale=0.8), 0.02**2, "late, free", either[1])

@@ -1,4 +1,7 @@
-"""The algorithms of the shoot-out, the kinds of problems that each fits, and the runs of all pairs that fit."""
+"""The algorithms of the shoot-out, and their runs.
+
+Each fits some kinds of problems. The runs are of all pairs that fit.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ WIDTH_OF_DRAWS = 6.0  # of unconstrained learners on interpolants of norm 10, as
 
 @dataclasses.dataclass(frozen=True)
 class Contestant:
-    """An algorithm, the facts of an instance that it is told, its policy while feedback is late, and the kinds of problems that it fits."""
+    """An algorithm with its facts, policy and kinds of problems.
+
+    Facts are those of an instance. The policy is for late feedback.
+    """
 
     algorithm: Any
     kinds: tuple[str, ...]
@@ -33,7 +39,10 @@ class Contestant:
 
 
 def safe_point_of_instance(instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any]:
-    """Tell an algorithm with a safe set one safe point, not the safest: on some problems that is the best."""
+    """Give an algorithm with a safe set one safe point.
+
+    It is not the safest, because on some problems that is the best.
+    """
     return jb.replace(algorithm, seeds=shared.typical_safe_point(instance)[None]), surrogate
 
 
@@ -46,7 +55,10 @@ def _bounds(width: Any) -> Bounds:
 
 
 def contestants() -> dict[str, Contestant]:
-    """Return those below, and every other algorithm of the library with its defaults, where its declared roles let it run."""
+    """Return all contestants.
+
+    They are those below, and every other algorithm of the library with its defaults, if its declared roles let it run.
+    """
     own = _own_entries()
     known = {type(who.algorithm) for who in own.values()}
     others = {kind.title: kind() for kind in with_defaults() if kind not in known}
@@ -54,14 +66,20 @@ def contestants() -> dict[str, Contestant]:
 
 
 def kinds_for(algorithm: jb.Algorithm) -> tuple[str, ...]:
-    """Return the kinds of problems that fit an algorithm, by the roles that it declares."""
+    """Return the kinds of problems that fit an algorithm.
+
+    They follow from the roles that it declares.
+    """
     if algorithm.traits.sees_constraints:
         return ("revealed",)
     return tuple(kind for kind in BANDIT if kind != "late" or not algorithm.traits.needs_feedback_at_once)
 
 
 def _own_entries() -> dict[str, Contestant]:
-    """Return the contestants with settings or kinds of problems of their own, with width 3 where there is one."""
+    """Return the contestants with settings or kinds of their own.
+
+    Their width is 3 if they have one.
+    """
 
     def cautious(algorithm: Any) -> Contestant:
         return Contestant(algorithm, BANDIT, safe_point_of_instance)
@@ -103,7 +121,10 @@ def _own_entries() -> dict[str, Contestant]:
 
 
 def runs(options: Options) -> Iterator[Run]:
-    """Return the runs of every chosen algorithm on every chosen problem that it fits."""
+    """Return the runs of every chosen algorithm on every problem.
+
+    The algorithm must fit the problem.
+    """
     everybody = {name: who for name, who in contestants().items() if name in options.extra["algorithms"]}
     for name in options.extra["problems"]:
         arena = PROBLEMS[name](options.points_per_axis).tabulated(options)

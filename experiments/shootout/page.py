@@ -1,4 +1,7 @@
-"""Tables of algorithms against problems on one page, as heat maps and as Markdown."""
+"""Tables of algorithms against problems on one page.
+
+They are heat maps and Markdown.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ ALPHA = 0.6
 
 
 def ranks(table: np.ndarray) -> np.ndarray:
-    """Return the rank of each number within its column, from 0 (least) to 1 (greatest), ties sharing a rank; NaN where there is none."""
+    """Return the rank of each number within its column.
+
+    Ranks are from 0 (least) to 1 (greatest). Ties share a rank, and NaN stays.
+    """
     shown = [[float(f"{value:.3g}") if np.isfinite(value) else np.nan for value in row] for row in table]  # what prints alike is a tie
     order = pd.DataFrame(shown).rank()
     return ((order - 1) / (order.count() - 1).clip(lower=1)).to_numpy()
@@ -35,7 +41,10 @@ def short(value: float) -> str:
 
 
 def markdown_table(lines: Sequence[Sequence[str]]) -> str:
-    """Format lines of cells as a Markdown table; the first line is its head, all columns but the first are right-aligned."""
+    """Format lines of cells as a Markdown table.
+
+    The first line is its head. All columns but the first are right-aligned.
+    """
     head, *body = lines
     rule = ["---", *["---:"] * (len(head) - 1)]
     return "\n".join("| " + " | ".join(line) + " |" for line in (head, rule, *body))
@@ -44,7 +53,9 @@ def markdown_table(lines: Sequence[Sequence[str]]) -> str:
 def heat_maps(
     title: str, panels: Sequence[tuple[str, np.ndarray]], rows: Sequence[str], columns: Sequence[str], *, across: int = 2
 ) -> Figure:
-    """Return a figure with a panel for each heading and table ``[rows, columns]``, coloured by rank within the column: blue is least.
+    """Return a figure with a panel for each heading and table.
+
+    Tables are ``[rows, columns]``, coloured by rank within the column. Blue is least.
 
     Cells that are NaN, pairs that were not run, stay empty.
     """

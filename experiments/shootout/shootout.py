@@ -1,4 +1,6 @@
-"""Every algorithm on every problem that it fits, on the same random numbers: one page of numbers (``shootout.md``).
+"""Every algorithm on every problem that it fits.
+
+They have the same random numbers. The result is one page of numbers, ``shootout.md``.
 
 No paper draws this table. It says which algorithm is for which problem, and catches an algorithm that has stopped working.
 
@@ -67,7 +69,7 @@ OF_VIOLATION = ("V/t", "soft V/t", "N")
 
 
 def build(options: Options) -> Study:
-    """Return the study of all pairs that fit, among the algorithms and problems chosen."""
+    """Return the study of all chosen pairs that fit."""
     for what, known in NAMES.items():
         for name in options.extra[what]:
             checks.one_of(f"--{what}", name, known)
@@ -79,7 +81,10 @@ def build(options: Options) -> Study:
 
 
 def page_rows(dataset: Any, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the table's rows with problem and algorithm apart, time without compilation, and no violation where there is no constraint."""
+    """Return the table's rows with problem and algorithm apart.
+
+    The time is without compilation. A problem without constraints has no violation.
+    """
     result = []
     for row, seconds, slack in zip(rows, dataset.playing_seconds.values, dataset.slater_slack.values[:, 0], strict=True):
         problem, algorithm = row["algorithm"].split(": ")
@@ -92,7 +97,10 @@ def page_rows(dataset: Any, rows: Sequence[dict[str, Any]]) -> list[dict[str, An
 
 
 def crossed(rows: Sequence[dict[str, Any]], name: str) -> tuple[list[str], list[str], np.ndarray]:
-    """Return algorithms, problems, and one measure of each pair ``[algorithms, problems]``, NaN where it was not run."""
+    """Return algorithms, problems, and one measure of each pair.
+
+    It is ``[algorithms, problems]``, NaN for a pair that did not run.
+    """
     algorithms = [name for name in NAMES["algorithms"] if any(row["algorithm"] == name for row in rows)]
     problems = [name for name in NAMES["problems"] if any(row["problem"] == name for row in rows)]
     table = np.full((len(algorithms), len(problems)), np.nan)
@@ -111,7 +119,10 @@ def files(dataset: Any, rows: Sequence[dict[str, Any]]) -> Mapping[str, Callable
 
 
 def markdown(dataset: Any, page: Sequence[dict[str, Any]]) -> str:
-    """Return the page: a table for each measure, the least number of a column in bold, floor and ceiling aside."""
+    """Return the page, a table for each measure.
+
+    The least number of a column is bold, floor and ceiling aside.
+    """
     lines = ["# Shoot-out", "", f"`{dataset.attrs.get('command', '')}`", ""]
     lines += [f"Means over {dataset.sizes['trial']} trials of {dataset.sizes['round']} rounds; less is better everywhere.", ""]
     lines += [*(f"- {note}" for note in notes(dataset)), "", "![the same numbers but times, coloured by rank](figure.png)", ""]
@@ -126,7 +137,7 @@ def markdown(dataset: Any, page: Sequence[dict[str, Any]]) -> str:
 
 
 def notes(dataset: Any) -> list[str]:
-    """Return how the numbers are to be read, and which trials failed."""
+    """Return how to read the numbers, and the failed trials."""
     failed = [str(label) for label in dataset.algorithm.values if not healthy(dataset.sel(algorithm=label)).all()]
     lines = [
         "the same noise and instances for every algorithm of a problem; widths are 3 and not tuned, OCO's step is 1",
@@ -138,7 +149,10 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any) -> Any:
-    """Draw all measures but the times, which are of a machine, as heat maps."""
+    """Draw all measures but the times as heat maps.
+
+    Times depend on the machine.
+    """
     page = page_rows(dataset, tables.summary_rows(dataset))
     crosses = {words: crossed(page, name) for name, words in MEASURES.items() if name != SPEED}
     algorithms, problems, _ = next(iter(crosses.values()))

@@ -1,4 +1,6 @@
-"""BPE-Delay and GP-UCB-SDF under Poisson delays of mean 0, 25 and 50 (Vakili et al. 2023, Figures 3 and 4).
+"""BPE-Delay and GP-UCB-SDF under Poisson delays.
+
+The means are 0, 25 and 50. It is Figures 3 and 4 of Vakili et al. (2023).
 
 The paper: the excess regret of BPE-Delay is linear in the mean delay; GP-UCB-SDF's jumps with moderate delay.
 
@@ -30,12 +32,18 @@ def build(options: Options) -> Study:
 
 
 def notes(dataset: Any) -> list[str]:
-    """Return stages, eliminations, and what each delay costs each algorithm, paired by trial."""
+    """Return stages, eliminations, and the cost of each delay.
+
+    The cost is by algorithm, paired by trial.
+    """
     return shared.notes(dataset, [((algorithm, mean), (algorithm, MEANS[0])) for algorithm in ALGORITHMS for mean in MEANS[1:]])
 
 
 def draw(dataset: Any) -> Any:
-    """Draw cumulative regret, BPE-Delay above as in the paper's Figure 3, GP-UCB-SDF below as in its Figure 4."""
+    """Draw cumulative regret of BPE-Delay above that of GP-UCB-SDF.
+
+    They are the paper's Figures 3 and 4.
+    """
     rows = [{f"{algorithm}, E[τ] = {mean:g}": (algorithm, mean) for mean in MEANS} for algorithm in ALGORITHMS]
     return shared.draw(dataset, title="Poisson delays of three means: means with 95% intervals, medians thin", rows=rows)
 

@@ -1,4 +1,6 @@
-"""BPE-Delay against BPE, which does not know of the delays, under Poisson delays (Vakili et al. 2023, Figure 5).
+"""BPE-Delay against BPE under Poisson delays.
+
+BPE does not know of the delays. It is Figure 5 of Vakili et al. (2023).
 
 The paper: BPE-Delay has less regret in a delayed setting.
 
@@ -38,7 +40,10 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any) -> Any:
-    """Draw cumulative regret, as in the paper's Figure 5, one row of panels per delay."""
+    """Draw cumulative regret, one row of panels per delay.
+
+    It is the paper's Figure 5.
+    """
     rows = [{f"{algorithm}, E[τ] = {mean:g}": (algorithm, mean) for algorithm in ALGORITHMS} for mean in MEANS]
     return shared.draw(dataset, title="BPE that does and does not know of the delays: means with 95% intervals, medians thin", rows=rows)
 

@@ -1,4 +1,7 @@
-"""Shared by the three experiments on BPE-Delay: functions, algorithms, parameter sets, notes and figure."""
+"""Shared by the three experiments on BPE-Delay.
+
+It has functions, algorithms, parameter sets, notes and figure.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,10 @@ XI, B = 9.0, 1.0  # the delays' sub-exponential parameters, as the paper gives t
 
 
 def build(name: str, options: Options, lines: Iterable[tuple[str, float]]) -> Study:
-    """Return the study of ``lines``, pairs of an algorithm and a mean delay, on functions like ``f1`` and ``f2``, new in every trial."""
+    """Return the study of ``lines`` on functions like ``f1`` and ``f2``.
+
+    A line is a pair of an algorithm and a mean delay. Functions are new in every trial.
+    """
     lines, runs = tuple(lines), []
     for function in RKHS_2D_LENGTH_SCALES:
         noise = jb.problems.Gaussian.from_sd(NOISE_SD)
@@ -65,7 +71,10 @@ def label(function: str, algorithm: str, mean: float) -> str:
 
 
 def _bpe(options: Options, algorithm: str, mean: float) -> jb.Bpe:
-    """Return BPE-Delay or BPE under delays of some mean; without delay both are BPE, but the published code waits all the same."""
+    """Return BPE-Delay or BPE under delays of some mean.
+
+    Without delay both are BPE, but the published code waits all the same.
+    """
     code = options.parameters == "code"
     aware = algorithm == "BPE-Delay" and (mean > 0 or code)
     width: Any = 2.0
@@ -80,7 +89,10 @@ def _bpe(options: Options, algorithm: str, mean: float) -> jb.Bpe:
 
 
 def _sdf(options: Options, mean: float) -> jb.Unconstrained:
-    """Return GP-UCB-SDF, under ``paper`` with the literal width of Verma et al. (2022)."""
+    """Return GP-UCB-SDF.
+
+    Under ``paper`` it has the literal width of Verma et al. (2022).
+    """
     width: Any = {"recommended": 6.0, "code": math.sqrt(6)}.get(options.parameters)
     if width is None:
         bound = NORM + NOISE_SD * math.sqrt(2 * math.log(options.horizon))
@@ -90,7 +102,10 @@ def _sdf(options: Options, mean: float) -> jb.Unconstrained:
 
 
 def notes(dataset: Any, pairs: Iterable[tuple[tuple[str, float], tuple[str, float]]]) -> list[str]:
-    """Return lengths of stages, eliminated maximisers, and paired differences of regret between the lines of ``pairs``."""
+    """Return lengths of stages, eliminated maximisers, and paired differences.
+
+    The differences are of regret between the lines of ``pairs``.
+    """
     lines = stage_notes(dataset) + elimination_notes(dataset)
     for other, reference in pairs:
         parts = []
@@ -105,7 +120,10 @@ def notes(dataset: Any, pairs: Iterable[tuple[tuple[str, float], tuple[str, floa
 
 
 def stage_notes(dataset: Any) -> list[str]:
-    """Return the rounds of each stage of BPE, the last cut to the horizon."""
+    """Return the rounds of each stage of BPE.
+
+    The last stage ends at the horizon.
+    """
     known = json.loads(dataset.attrs["parameters"])
     options = Options(trials=1, horizon=dataset.sizes["round"], seed=0, parameters=known["set"])
     plans = {}
@@ -120,7 +138,10 @@ def stage_notes(dataset: Any) -> list[str]:
 
 
 def elimination_notes(dataset: Any) -> list[str]:
-    """Return the number of trials in which the true maximiser was struck out, and how many points were left."""
+    """Return the number of trials that eliminated the true maximiser.
+
+    With it comes the number of points that were left.
+    """
     written = []
     for name in dataset.algorithm.values:
         part = dataset.sel(algorithm=name)
@@ -132,7 +153,10 @@ def elimination_notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any, *, title: str, rows: Sequence[Mapping[str, tuple[str, float]]]) -> Any:
-    """Draw cumulative regret on ``f1`` and ``f2`` side by side, one row of panels for each mapping of legends to lines."""
+    """Draw cumulative regret on ``f1`` and ``f2`` side by side.
+
+    There is a row of panels for each mapping of legends to lines.
+    """
     panels = [
         [
             partial(

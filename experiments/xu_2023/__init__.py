@@ -1,1 +1,4 @@
-"""Xu, Jiang, Svetozarevic and Jones (2023), *Constrained Efficient Global Optimization of Expensive Black-box Functions*: CONFIG."""
+"""Xu, Jiang, Svetozarevic and Jones (2023): CONFIG.
+
+*Constrained Efficient Global Optimization of Expensive Black-box Functions*.
+"""

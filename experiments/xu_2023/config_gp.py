@@ -1,4 +1,6 @@
-"""CONFIG on functions drawn from a Gaussian process (Xu, Jiang, Svetozarevic and Jones 2023, section 6.1, Figures 2 and 3).
+"""CONFIG on functions drawn from a Gaussian process.
+
+It is Figures 2 and 3 of Xu, Jiang, Svetozarevic and Jones (2023, section 6.1).
 
 The paper: cumulative regret, cumulative violation and the best point so far over 48 instances. CONFIG stops accumulating both, as
 constrained EI does; EPBO goes on violating when its penalty is too small; primal-dual has competitive regret but "almost linear"
@@ -68,13 +70,19 @@ NOISE = {"noise": shared.LEAST_NOISE}
 
 
 def build(options: Options) -> Study:
-    """Return the study of CONFIG and its baselines on functions drawn from a Gaussian process, another instance in every trial."""
+    """Return the study of CONFIG and its baselines on drawn functions.
+
+    They are from a Gaussian process, another instance in every trial.
+    """
     checks.within("--noise", options.extra.get("noise", shared.LEAST_NOISE), 1e-14, 1.0)
     return shared.on_draws("config-gp", jb.problems.gp_draws, options)
 
 
 def notes(dataset: Any) -> list[str]:
-    """Return cumulative regret and violation with their spread, and the number of instances without a feasible point."""
+    """Return cumulative regret and violation with their spread.
+
+    The number of instances without a feasible point comes with them.
+    """
     lines = []
     for label in dataset.algorithm.values:
         regret, violation = (final_values(dataset.sel(algorithm=label), name) for name in ("regret", "hard_violation"))
@@ -89,7 +97,10 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any) -> Any:
-    """Draw cumulative regret and violation, and the best point so far, as in the paper's Figures 2 and 3."""
+    """Draw cumulative regret and violation, and the best point so far.
+
+    They are the paper's Figures 2 and 3.
+    """
     measures = {"regret": "cumulative regret $R(t)$", "hard_violation": "cumulative violation $V(t)$"}
     among = [str(label) for label in dataset.algorithm.values]
     rows: list[list[partial[Any]]] = []
@@ -102,7 +113,10 @@ def draw(dataset: Any) -> Any:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that choose algorithms, and the noise variance that the model has under ``code``."""
+    """Add the options that choose algorithms and the noise variance.
+
+    The noise variance is that of the model under ``code``.
+    """
     shared.add_algorithms(parser)
     words = "noise variance of the model under code, of the functions' variance (default %(default)s)"
     parser.add_argument("--noise", type=float, default=NOISE["noise"], metavar="X", help=words)

@@ -1,4 +1,6 @@
-"""CONFIG on the artificial problems P1 to P6 (Xu, Jiang, Svetozarevic and Jones 2023, section 6.2, Figure 4).
+"""CONFIG on the artificial problems P1 to P6.
+
+It is Figure 4 of Xu, Jiang, Svetozarevic and Jones (2023, section 6.2).
 
 The paper: constrained regret, the least suboptimality plus violation so far, on Branin and a modified Branin under three constraints.
 CONFIG is best or near best everywhere; SafeOpt, from a feasible start, beats it on P3 and P4.
@@ -63,7 +65,7 @@ CODE_GRID = 20  # points per axis of the scripts' grid for variances and the fir
 
 
 def build(options: Options) -> Study:
-    """Return the study of CONFIG and its baselines on each of the problems."""
+    """Return the study of CONFIG and its baselines on each problem."""
     chosen = options.extra.get("problem", "all")
     runs: list[Run] = []
     for name in jb.problems.ARTIFICIAL if chosen == "all" else (chosen,):
@@ -73,7 +75,10 @@ def build(options: Options) -> Study:
 
 
 def fitted_runs(name: str, options: Options) -> list[Run]:
-    """Return the runs on one problem with kernels fitted to random points, in units of standard deviations but for the paper's own set."""
+    """Return the runs on one problem with fitted kernels.
+
+    They are fitted to random points, in standard deviations but for the paper's own set.
+    """
     scaled = options.parameters != "paper"
     problem = jb.problems.artificial(name, options.points_per_axis, standardised=scaled, noise_variance=shared.NOISE_VARIANCE)
     if scaled:  # the constraint by its scale only, which leaves the feasible set as it is
@@ -120,7 +125,7 @@ def code_runs(name: str, options: Options) -> list[Run]:
 
 
 def notes(dataset: Any) -> list[str]:
-    """Return for each problem the best point found by each algorithm, in order."""
+    """Return each algorithm's best point for each problem, in order."""
     lines = []
     for name, labels in by_problem(dataset).items():
         found = {short: final_values(dataset.sel(algorithm=label), "best_constrained_regret") for short, label in labels.items()}
@@ -141,7 +146,10 @@ def by_problem(dataset: Any) -> dict[str, dict[str, str]]:
 
 
 def draw(dataset: Any) -> Any:
-    """Draw the best point so far on every problem, as in the paper's Figure 4."""
+    """Draw the best point so far on every problem.
+
+    It is the paper's Figure 4.
+    """
     panels: dict[str, list[Any]] = {}
     for name, labels in by_problem(dataset).items():
         for words, lines in shared.panels(list(labels)).items():

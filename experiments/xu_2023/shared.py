@@ -1,4 +1,7 @@
-"""Shared by the experiments of Xu et al. (2023, CONFIG): the algorithms, and the two settings of the Gaussian-process draws."""
+"""Shared by the experiments of Xu et al. (2023, CONFIG).
+
+It has the algorithms, and the two settings of the Gaussian-process draws.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,9 @@ def is_code(options: Options) -> bool:
 
 
 def algorithms(options: Options, *, seeds: Any = None, draws: bool = True) -> list[tuple[str, Any]]:
-    """Return CONFIG, the paper's baselines and others, all of width 3; with the scripts' SafeOpt and penalties under ``code``.
+    """Return CONFIG, the paper's baselines and others, of width 3.
+
+    Under ``code`` they include the scripts' SafeOpt and penalties.
 
     ``seeds`` are SafeOpt's; ``draws`` says whether the surrogate has the joint draws that Thompson sampling needs.
     """
@@ -65,7 +70,7 @@ def algorithms(options: Options, *, seeds: Any = None, draws: bool = True) -> li
 
 
 def chosen(options: Options, known: Iterable[tuple[str, T]]) -> list[tuple[str, T]]:
-    """Return the algorithms that the options name, all of those known unless they name some."""
+    """Return the algorithms that the options name, by default all."""
     found = dict(known)
     names = [spelling(found)(name) for name in options.extra.get("algorithms") or found]
     for name in names:
@@ -79,7 +84,9 @@ def add_algorithms(parser: argparse.ArgumentParser) -> None:
 
 
 def fitted_kernel(problem: Any, output: int, seed: int, length_scale: Any, draws: tuple[int, ...] = ()) -> Kernel:
-    """Return a squared exponential by maximum likelihood, from a length-scale on, on noisy values at random points.
+    """Return a squared exponential by maximum likelihood.
+
+    The search begins at a length-scale, on noisy values at random points.
 
     The points are the same for all problems; ``draws`` is the shape of other noise that is drawn beside that of the output.
     """
@@ -93,7 +100,10 @@ def fitted_kernel(problem: Any, output: int, seed: int, length_scale: Any, draws
 
 
 def panels(labels: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return the lines of two panels, few enough to be readable: the paper's algorithms, and the others with CONFIG for comparison."""
+    """Return the lines of two panels, few enough to be readable.
+
+    They are the paper's algorithms, and the others with CONFIG for comparison.
+    """
     return {
         "the paper's algorithms": {label: label for label in labels if label not in NOT_THE_PAPERS},
         "others beside CONFIG": {label: label for label in labels if label in ("CONFIG", *NOT_THE_PAPERS)},
@@ -101,13 +111,19 @@ def panels(labels: Sequence[str]) -> dict[str, dict[str, str]]:
 
 
 def drawn_from(options: Options) -> Kernel:
-    """Return the kernel ``2 exp(-d^2)`` as the paper writes it, or ``2 exp(-d^2 / 2)`` as its scripts have it."""
+    """Return the kernel ``2 exp(-d^2)`` of the paper.
+
+    Its scripts have ``2 exp(-d^2 / 2)``.
+    """
     unit = SquaredExponential(length_scale=1.0) if is_code(options) else SquaredExponential.from_bandwidth(1.0)
     return Scale(kernel=unit, variance=VARIANCE)
 
 
 def interval(options: Options) -> Any:
-    """Return the domain ``[-5, 5]``, or ``[-10, 10]`` with the scripts' 100 points unless another number than the default was asked for."""
+    """Return the domain ``[-5, 5]``, or the scripts' ``[-10, 10]``.
+
+    The scripts have 100 points, unless another number than the default was asked for.
+    """
     count = options.points_per_axis
     if is_code(options):
         return jb.domains.grid([-10.0], [10.0], CODE_POINTS if count == RECOMMENDED_POINTS else count)
@@ -120,12 +136,18 @@ def noise_of_model(options: Options) -> float:
 
 
 def start(family: Any) -> jb.InitialDesign:
-    """Return the scripts' first point, the one nearest to 0, which counts as a round; no design for a family without one."""
+    """Return the scripts' first point, the one nearest to 0.
+
+    It counts as a round. A family without this point has no design.
+    """
     return jb.InitialDesign() if family.start is None else jb.InitialDesign(indices=np.asarray([family.start]), counted=True)
 
 
 def prior_mean_at_start(instance: Any, algorithm: Any, surrogate: jb.Surrogate) -> tuple[Any, jb.Surrogate]:
-    """Tell the surrogate the scripts' prior means: the values at the point nearest to 0."""
+    """Give the surrogate the scripts' prior means.
+
+    They are the values at the point nearest to 0.
+    """
     nearest = jnp.argmin(jnp.sum(jnp.square(instance.domain.points), axis=1))
     return algorithm, jb.replace(surrogate, prior_mean=instance.means[:, nearest])
 
@@ -141,7 +163,10 @@ def told(options: Options, algorithm: Any) -> jb.Informed | None:
 
 
 def on_draws(name: str, family: Callable[..., Any], options: Options, *, only: str | None = None) -> Study:
-    """Return the study of all algorithms, or that of one label, on functions drawn from a Gaussian process, new ones in every trial."""
+    """Return the study of algorithms on drawn functions.
+
+    It is of all algorithms or of one label. Functions are from a Gaussian process, new ones in every trial.
+    """
     code, kernel = is_code(options), drawn_from(options)
     problem = family("code" if code else "recommended", domain=interval(options), kernel=kernel)
     model = jb.surrogate(problem.domain, kernel, noise_variance=noise_of_model(options), horizon=options.horizon + 1)
@@ -154,12 +179,15 @@ def on_draws(name: str, family: Callable[..., Any], options: Options, *, only: s
 
 
 def no_paper_set(dataset: Any, what: str) -> list[str]:
-    """Return a note for a run of the ``paper`` set where it is the recommended one."""
+    """Return a note if the ``paper`` set is the recommended one."""
     return [f"--parameters paper runs the recommended set: {what}"] if '"paper"' in dataset.attrs["parameters"] else []
 
 
 def best_so_far(ax: Any, dataset: Any, lines: Mapping[str, str], heading: str, among: Sequence[str]) -> None:
-    """Draw the paper's constrained regret on one axis, logarithmic down to a thousandth and linear below; ``among`` all of its lines."""
+    """Draw the paper's constrained regret on one axis.
+
+    It is logarithmic down to a thousandth and linear below. ``among`` has all of its lines.
+    """
     words = "least suboptimality + violation"
     plots.cumulative(dataset, "best_constrained_regret", lines, heading=heading, ylabel=words, log="y", among=list(among), ax=ax)
     ax.set_yscale("symlog", linthresh=1e-3)

@@ -1,1 +1,4 @@
-"""Zhou and Ji (2022), *On Kernelized Multi-Armed Bandits with Constraints*: CBO-UCB, CBO-TS, CBO-Rand and SCGP-UCB."""
+"""Zhou and Ji (2022): CBO-UCB, CBO-TS, CBO-Rand and SCGP-UCB.
+
+*On Kernelized Multi-Armed Bandits with Constraints*.
+"""

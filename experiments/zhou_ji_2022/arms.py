@@ -1,4 +1,7 @@
-"""Shared by the two data sets of Zhou and Ji (2022): readings in units of ``B``, one figure, notes on where the numbers come from."""
+"""Shared by the two data sets of Zhou and Ji (2022).
+
+Readings are in units of ``B``. It has one figure, and notes on where the numbers come from.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ Load = Callable[..., ArmsData]
 
 
 def build(name: str, load: Load, width: float, options: Options) -> Study:
-    """Return the study of the three algorithms on the arms of a data set, ``width`` being the recommended one.
+    """Return the study of the three algorithms on a data set's arms.
+
+    ``width`` is the recommended one.
 
     Readings are divided by ``B``: the same problem, in numbers that single precision likes.
     """
@@ -39,7 +44,10 @@ def build(name: str, load: Load, width: float, options: Options) -> Study:
 
 
 def facts(data: ArmsData, bound: float) -> dict[str, Any]:
-    """Return the source of the numbers, their own units, and how well the kernel fits them."""
+    """Return the source of the numbers, their units and fit.
+
+    The fit is how well the kernel describes them.
+    """
     gram, mean = np.asarray(data.gram), np.asarray(data.problem.means)[0]
     return {
         "source": data.source,
@@ -67,7 +75,10 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any, *, name: str) -> Any:
-    """Draw cumulative regret and violation as in the paper's figures, and the distribution of ``N``; ``name`` says what the arms are."""
+    """Draw cumulative regret and violation, and the distribution of ``N``.
+
+    They are as in the paper's figures. ``name`` says what the arms are.
+    """
     lines = {str(label): str(label) for label in dataset.algorithm.values}
     curve = partial(plots.cumulative, results=dataset, lines=lines)
     row = [
@@ -105,7 +116,10 @@ def experiment(
     variable: str,
     what: str,
 ) -> Experiment:
-    """Return the experiment on one data set: ``width`` is the recommended one, ``arms`` says what they are, ``what`` what the file is."""
+    """Return the experiment on one data set.
+
+    ``width`` is the recommended one, ``arms`` says what they are, ``what`` what the file is.
+    """
     return Experiment(
         module=module,
         title=title,

@@ -1,4 +1,6 @@
-"""SCGP-UCB, which sees a noisy sample of the whole constraint before it chooses (Zhou and Ji 2022, sec. 4, Algorithm 2, Theorem 4).
+"""SCGP-UCB, with a noisy sample of the whole constraint.
+
+It sees the sample before it chooses (Zhou and Ji 2022, sec. 4, Algorithm 2, Theorem 4).
 
 The paper gives no experiment, only bounds: expected *soft* violation is 0 after O(1 / delta^4) rounds, under both choices of eps_t
 and V_t (cases i and ii of Theorem 4, here case 1 and case 2). We run both on random functions with a constraint that binds, and on
@@ -44,14 +46,20 @@ RECOMMENDED_WIDTH = 1.0
 
 
 def bounds_of_instance(instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any]:
-    """Tell SCGP an instance's ``B = max |f|`` and its Slater constant, at most 1 as in the paper."""
+    """Give SCGP an instance's ``B = max |f|`` and Slater constant.
+
+    The constant is at most 1, as in the paper.
+    """
     slack = jnp.max(jnp.min(-jnp.asarray(instance.means)[1:], axis=0))
     bound = jnp.max(jnp.abs(instance.means[0]))
     return jb.replace(algorithm, reward_clip=bound, slater=jnp.minimum(slack, 1)), surrogate
 
 
 def bounds_and_width_of_instance(instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any]:
-    """Tell SCGP an instance's ``B`` and Slater constant, and ``B`` to its theory width."""
+    """Give SCGP an instance's ``B`` and Slater constant.
+
+    Its theory width gets ``B``, too.
+    """
     algorithm, surrogate = bounds_of_instance(instance, algorithm, surrogate)
     told = algorithm.estimator
     told = jb.replace(told, reward_width=jb.replace(told.reward_width, norm_bound=algorithm.reward_clip))
@@ -59,7 +67,10 @@ def bounds_and_width_of_instance(instance: Any, algorithm: Any, surrogate: Any) 
 
 
 def build(options: Options) -> Study:
-    """Return the study of both schedules on random functions with a binding constraint and on the queues."""
+    """Return the study of both schedules.
+
+    The problems are random functions with a binding constraint, and the queues.
+    """
     problems = {
         "rkhs": jb.problems.full_information(jb.problems.rkhs_1d_binding(options.points_per_axis)),
         "queueing": jb.problems.queueing(QUEUEING_AXIS),
@@ -79,13 +90,19 @@ def build(options: Options) -> Study:
 
 
 def last_violating_round(soft_violation: np.ndarray) -> np.ndarray:
-    """Return for each trial of ``[trials, rounds]`` the last round after which the sum of costs was above 0; 0 where it never was."""
+    """Return each trial's last round with a positive sum of costs.
+
+    Costs are ``[trials, rounds]``. The round is 0 if the sum was never positive.
+    """
     above = soft_violation > 0
     return np.where(above.any(axis=1), above.shape[1] - np.argmax(above[:, ::-1], axis=1), 0)
 
 
 def notes(dataset: Any) -> list[str]:
-    """Return when the sum of costs is back at zero for good, and that single rounds do violate."""
+    """Return when the sum of costs is zero for good.
+
+    It notes that single rounds do violate.
+    """
     lines = []
     for label in dataset.algorithm.values:
         part = dataset.sel(algorithm=label)
@@ -104,7 +121,10 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any) -> Any:
-    """Draw soft and hard violation over time, side by side, for both schedules on both problems."""
+    """Draw soft and hard violation over time, side by side.
+
+    Both schedules play on both problems.
+    """
     rows = []
     for name, title in (("rkhs", "binding RKHS functions"), ("queueing", "queueing")):
         lines = {f"case {schedule}": f"case {schedule}, {name}" for schedule in (1, 2)}

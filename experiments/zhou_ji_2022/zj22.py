@@ -1,4 +1,6 @@
-"""CBO-UCB, CBO-TS, CBO-Rand, StageOpt and SGP-UCB on random functions of an RKHS (Zhou and Ji 2022, Figure 1a and App. F.1).
+"""CBO, StageOpt and SGP-UCB on random functions of an RKHS.
+
+CBO is CBO-UCB, CBO-TS and CBO-Rand. It is Figure 1a of Zhou and Ji (2022, App. F.1).
 
 The constraint is ``g = -f + h``: the best point is also the safest.
 
@@ -58,7 +60,10 @@ def chosen_thresholds(options: Options) -> list[tuple[float, str]]:
 
 
 def build(options: Options) -> Study:
-    """Return the study of CBO and the algorithms with safe sets at each threshold; the functions ``f`` of a trial are the same at both."""
+    """Return the study of CBO and safe algorithms, by threshold.
+
+    The functions ``f`` of a trial are the same at both.
+    """
     kernel = jb.kernels.SquaredExponential(length_scale=LENGTH_SCALE)
     literal = options.parameters != "recommended"
     width = shared.theory_width(NOISE_SD) if literal else RECOMMENDED_WIDTH
@@ -73,7 +78,10 @@ def build(options: Options) -> Study:
 
 
 def notes(dataset: Any) -> list[str]:
-    """Return the distribution of ``N``, and of regret, whose mean a few trials make."""
+    """Return the distributions of ``N`` and of regret.
+
+    A few trials make the mean of regret.
+    """
     lines = [shared.soft_violation_note(dataset), *shared.spread_of_counts(dataset)]
     for label in dataset.algorithm.values:
         regret = final_values(dataset.sel(algorithm=label), "regret")
@@ -85,7 +93,10 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any) -> Any:
-    """Draw cumulative regret as in the paper's Figure 1(a), and the distribution of ``N``, for each threshold."""
+    """Draw cumulative regret and the distribution of ``N``.
+
+    They are as in the paper's Figure 1(a), for each threshold.
+    """
     rows = []
     for _, label in THRESHOLDS.values():
         lines = {str(name).split(",")[0]: str(name) for name in dataset.algorithm.values if str(name).endswith(label)}

@@ -1,4 +1,6 @@
-"""CBO-UCB, CBO-TS and CBO-Rand on 41 light sensors, ``g = -f + h`` with h = B/2 (Zhou and Ji 2022, Figures 1b, 1c and App. F.1).
+"""CBO-UCB, CBO-TS and CBO-Rand on 41 light sensors.
+
+The constraint is ``g = -f + h`` with h = B/2. It is Figures 1b and 1c of Zhou and Ji (2022, App. F.1).
 
 The paper: regret and violation over T = 1,000 rounds, 50 trials; CBO-Rand best of the three in regret, CBO-TS worse than CBO-UCB.
 N = 0 for CBO-UCB, 38 on average for CBO-Rand. Soft violation 0.

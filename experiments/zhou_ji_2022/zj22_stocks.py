@@ -1,4 +1,6 @@
-"""CBO-UCB, CBO-TS and CBO-Rand on 29 stocks with heavy-tailed noise, ``g = -f + 100`` (Zhou and Ji 2022, Figure 2 and App. F.2).
+"""CBO-UCB, CBO-TS and CBO-Rand on 29 stocks with heavy-tailed noise.
+
+The constraint is ``g = -f + 100``. It is Figure 2 of Zhou and Ji (2022, App. F.2).
 
 The paper: regret and violation over T = 10,000 rounds, 50 trials; the three sublinear. N = 47 for CBO-UCB, 21 for CBO-Rand.
 

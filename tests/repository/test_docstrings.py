@@ -12,7 +12,7 @@ import jaxbandit
 from tests.support.parsed import tree_of
 
 ROOT = Path(jaxbandit.__file__).parent
-FILES = sorted(ROOT.rglob("*.py"))
+FILES = [path for place in ("jaxbandit", "experiments") for path in sorted((ROOT.parent / place).rglob("*.py"))]
 # Words that open a fragment, such as "Of the study" or "As `observe`".
 FRAGMENTS = {"And", "As", "By", "For", "From", "In", "Of", "On", "What", "Where", "Whether", "Which", "With"}
 # A comment may begin with "On a box", because the rest is a sentence.
