@@ -115,7 +115,8 @@ def run_all(args: argparse.Namespace, executor: Client | None) -> None:
     for name, experiment in find_experiments().items():
         options = (experiment.reduced() if args.quick else experiment).defaults
         out = args.out / name
-        anew = experiment.play is not None and not (out / "results.nc").exists()  # it cannot be resumed
+        # An experiment that is no study cannot be resumed.
+        anew = experiment.play is not None and not (out / "results.nc").exists()
         resume = interrupted(out) and not args.force
         run_experiment(experiment, options, out, (args.format, args.style), force=args.force or anew, resume=resume, executor=executor)
         print()
@@ -160,7 +161,8 @@ def _command(argv: list[str] | None) -> int:
 
 
 if __name__ == "__main__":
-    use_all_cores()  # before an experiment is imported, which may start a device
+    # An experiment may start a device when it is imported, so this comes before.
+    use_all_cores()
     if "--quick" in sys.argv:
         compile_quickly()
     sys.exit(main())

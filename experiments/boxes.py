@@ -149,10 +149,14 @@ LEARNERS: dict[str, jb.Algorithm] = {
 }
 RANDOM = "Random"
 NAMES = {"algorithms": (*LEARNERS, RANDOM), "problems": tuple(PROBLEMS)}
-FIRST = 12  # points before round 1
-EVERY = 4  # rounds between fits
-LEAST_GAP = 1e-6  # that is drawn, in units of the best value
-MARKS = (25, 50, 100, 200)  # evaluations at which the table looks
+# Number of points before round 1.
+FIRST = 12
+# Number of rounds between fits.
+EVERY = 4
+# Least gap that is drawn, in units of the best value.
+LEAST_GAP = 1e-6
+# Numbers of evaluations in the table.
+MARKS = (25, 50, 100, 200)
 
 
 def build(options: Options) -> Study:
@@ -231,7 +235,8 @@ def notes(dataset: Any) -> list[str]:
     seconds = dataset.playing_seconds.values / (dataset.sizes["trial"] * int(dataset["round"][-1]))
     speeds: dict[str, list[float]] = {name: [] for name in NAMES["algorithms"]}
     for label, speed in zip(dataset.algorithm.values, seconds, strict=True):
-        if np.isfinite(speed):  # unknown of what an earlier process has played
+        # The speed of a run that an earlier process has played is unknown.
+        if np.isfinite(speed):
             speeds[str(label).split(": ")[1]].append(1e3 * float(speed))
     words = ", ".join(f"{name} {min(each):.2g} to {max(each):.2g}" for name, each in speeds.items() if each)
     return [*lines, f"milliseconds a trial-round, all trials together on all cores: {words or 'unknown of a run that was resumed'}"]

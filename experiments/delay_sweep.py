@@ -52,7 +52,8 @@ from jaxbandit.study import Policy, Run, Study
 
 MEANS = (0.0, 5.0, 10.0, 20.0, 30.0, 50.0)
 POLICIES = ("wait", "hallucinate", "censor")
-NOISE_SD, F1_LENGTH_SCALE = 0.02, 0.8  # of the reward without constraints
+# Noise and length-scale of the reward without constraints.
+NOISE_SD, F1_LENGTH_SCALE = 0.02, 0.8
 MEASURES = {"regret": "R(T)", "positive_regret": "R+(T)", "hard_violation": "V(T)"}
 
 

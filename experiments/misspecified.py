@@ -43,7 +43,8 @@ from jaxbandit.rules.estimators import Bounds
 from jaxbandit.study import Run, Study
 
 LENGTH_SCALE, NOISE_VARIANCE, SIDE = 1.0, 0.05, 6.0
-FIRST = 5  # random points before round 1
+# Number of random points before round 1.
+FIRST = 5
 MODELS = ("right", "too short", "too long", "fitted, from too short", "fitted, from too long")
 MEASURES = {"positive_regret": "R+(T)", "hard_violation": "V(T)"}
 
@@ -78,7 +79,8 @@ def build(options: Options) -> Study:
     model = jb.ranged(
         domain, kernel, low=ends["too short"], high=ends["too long"], noise_variance=NOISE_VARIANCE, horizon=options.horizon + FIRST
     )
-    apart = model.separate()  # a fit for the reward, and one for the constraint
+    # There is a fit for the reward, and one for the constraint.
+    apart = model.separate()
     runs = []
     played = tuple(options.extra["algorithms"])
     for name in played:
@@ -134,7 +136,8 @@ def draw(dataset: Any) -> Any:
     def panel(ax: Any, name: str, measure: str, words: str) -> None:
         lines = {words: f"{name}, {words}" for words in MODELS}
         plots.cumulative(dataset, measure, lines, heading=name, ylabel=words, ax=ax)
-        ax.get_legend().remove()  # one for all panels stands below them
+        # One legend for all panels stands below them.
+        ax.get_legend().remove()
 
     panels = [partial(panel, measure=measure, words=words) for measure, words in MEASURED]
     rows = (

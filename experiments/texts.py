@@ -25,7 +25,8 @@ from jaxbandit import InvalidArgument, checks
 ROOT = Path(__file__).parents[1]
 TABLE = Path(__file__).with_suffix(".toml")
 VALUE, HALF = r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?", r"(?: ?(?:\+-|±) ?\d[\d,]*(?:\.\d+)?)?"
-COLUMNS = "1000"  # letters in a line: a row of a table is one line
+# Number of letters in a line. A row of a table is one line.
+COLUMNS = "1000"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,7 +18,8 @@ from jaxbandit import kernels
 from jaxbandit.surrogates import Posterior, Surrogate, arithmetic
 
 NOISE_VARIANCES = (0.05, 2.5e-3, 1e-4, 1e-6)
-TRIALS = 10  # side by side, for the time of a round
+# Trials side by side, for the time of a round.
+TRIALS = 10
 
 
 def measure_accuracy(spec: dict[str, Any]) -> dict[str, Any]:

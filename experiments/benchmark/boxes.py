@@ -19,9 +19,12 @@ import numpy as np
 
 import jaxbandit as jb
 
-FIRST = 12  # points of the initial design, which count as evaluations
-RESTARTS, RAW = 8, 512  # of BoTorch's maximiser
-CANDIDATES = 2000  # of its SCBO
+# Points of the initial design. They count as evaluations.
+FIRST = 12
+# Settings of BoTorch's maximiser.
+RESTARTS, RAW = 8, 512
+# Number of candidates of BoTorch's SCBO.
+CANDIDATES = 2000
 
 
 def measure_boxes(spec: dict[str, Any]) -> dict[str, Any]:
@@ -51,7 +54,8 @@ def _ours(learner: jb.Algorithm, spec: dict[str, Any]) -> tuple[float, float | N
     problem = jb.problems.hartmann6()
     model = jb.surrogate(problem.domain, jb.kernels.Matern52(length_scale=0.5), noise_variance=1e-4, outputs=2)
     first, seconds = jb.InitialDesign(random=FIRST, counted=True), []
-    for _ in range(2):  # the first compiles
+    # The first run compiles.
+    for _ in range(2):
         started = time.perf_counter()
         run = jb.simulate(
             problem, learner, model, horizon=spec["horizon"], trials=spec["trials"], key=jax.random.key(0), initial=first, record="indices"
@@ -85,7 +89,8 @@ def _botorch(propose: Callable[[Any, Any], Any], spec: dict[str, Any]) -> tuple[
     def outputs(x: Any) -> Any:
         return torch.stack([problem(x), -problem.evaluate_slack(x)[:, 0]], dim=-1)
 
-    warnings.simplefilter("ignore")  # of fits that are tried again
+    # BoTorch warns of fits that are tried again.
+    warnings.simplefilter("ignore")
     seconds, values = 0.0, []
     for seed in range(spec["rival_trials"]):
         torch.manual_seed(seed)
@@ -133,7 +138,8 @@ class _TrustRegion:
     """
 
     length: float = 0.8
-    best: tuple[float, float] | None = None  # the least violation so far, and minus the largest reward with that
+    # Take the least violation so far, and minus the largest reward with it.
+    best: tuple[float, float] | None = None
     successes: int = 0
     failures: int = 0
 

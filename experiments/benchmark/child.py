@@ -16,12 +16,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-CAN_PIN = hasattr(os, "sched_setaffinity")  # macOS and Windows have no such call
+# MacOS and Windows have no such call.
+CAN_PIN = hasattr(os, "sched_setaffinity")
 
 
 def measure(spec: dict[str, Any]) -> dict[str, Any]:
     """Run the measurement that ``spec`` names and return its figures."""
-    if "cores" in spec and CAN_PIN:  # the last ones: the first core is where a system puts its own work
+    # Use the last cores, because a system puts its own work on the first.
+    if "cores" in spec and CAN_PIN:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-spec["cores"] :])
     module, name = spec["task"].split(".")
     figures: dict[str, Any] = getattr(importlib.import_module(f"experiments.benchmark.{module}"), name)(spec)
@@ -43,5 +45,6 @@ def cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
-if __name__ == "__main__":  # not so in workers, which load this file again
+# Workers load this file again, and must not run this.
+if __name__ == "__main__":
     print("\n" + json.dumps(measure(json.loads(sys.argv[1]))))

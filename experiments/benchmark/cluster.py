@@ -14,7 +14,8 @@ from experiments.benchmark.engine import peak_memory_mb
 from experiments.benchmark.study import one_value
 from jaxbandit.study import connected, run_study, spread, use_all_cores
 
-WARMING = 200  # tasks before any is timed
+# Number of tasks before any is timed.
+WARMING = 200
 
 
 class Nothing:
@@ -44,7 +45,8 @@ def measure_cluster(spec: dict[str, Any]) -> dict[str, Any]:
             pass
         idle, grown, workers = time.perf_counter() - start, peak_memory_mb() - before, len(client.nthreads())
         best = {"here_s": np.inf, "workers_s": np.inf}
-        for turn in range(1 + spec["repeats"]):  # the first compiles
+        # The first run compiles.
+        for turn in range(1 + spec["repeats"]):
             for name, executor in (("here_s", None), ("workers_s", client)):
                 start = time.perf_counter()
                 run_study(study, executor=executor)

@@ -63,11 +63,14 @@ SIZES: dict[str, dict[str, tuple[Any, Any, Any]]] = {
     "tuning": {
         "points_per_axis": (5, 10, 20),
         "horizon": (5, 30, 100),
-        "keys": (2, 8, 200),  # gradients whose accuracy is measured
+        # Number of gradients whose accuracy is measured.
+        "keys": (2, 8, 200),
         "wide_keys": (0, 0, 16),
-        "refits": (False, False, True),  # half a minute to compile
+        # It takes half a minute to compile.
+        "refits": (False, False, True),
         "fits": (4, 100, 1000),
-        "precisions": ([], [], ["float32", "float64"]),  # of fits, which take a quarter of a minute to compile in each
+        # Precisions of fits, which take a quarter of a minute to compile in each.
+        "precisions": ([], [], ["float32", "float64"]),
         "fit_points": (6, 20, 50),
         "repeats": (1, 1, 3),
     },

@@ -23,7 +23,8 @@ from experiments.benchmark.table import sections
 from experiments.common.running import progress
 
 SECONDS_IN_ALL = 530.0
-SIZES: dict[str, tuple[Any, Any]] = {  # of a rehearsal, and in full
+# Sizes of a rehearsal, and in full.
+SIZES: dict[str, tuple[Any, Any]] = {
     "points_per_axis": (8, 50),
     "horizon": (10, 1000),
     "trials": ([1, 4], [1, 100, 1000, 10_000]),
@@ -79,7 +80,8 @@ def measure_device(rehearsal: bool, written: Callable[[dict[str, Any]], None]) -
     for name, part in PARTS.items():
         left = SECONDS_IN_ALL - (time.monotonic() - started)
         if part.flags and rehearsal:
-            continue  # flags of the GPU compiler
+            # Flags of the GPU compiler.
+            continue
         progress(f"  {name}")
         begun = time.monotonic()
         found[name] = _played(part, sizes, min(part.limit, left), rehearsal) if left > 0 else {"error": "no time left"}

@@ -20,9 +20,11 @@ from jaxbandit import delays, feedback, kernels
 
 WIDTH = 3.0
 REPEATS = 3
-BYTES_PER_PASS = 8  # of one float32 that is read and written
+# One float32 is read and written.
+BYTES_PER_PASS = 8
 
-Figures: TypeAlias = Iterator[tuple[str, Any]]  # each with its name, as soon as it is measured
+# Each figure comes with its name as soon as it is measured.
+Figures: TypeAlias = Iterator[tuple[str, Any]]
 
 
 def part(spec: dict[str, Any]) -> dict[str, Any]:
@@ -56,7 +58,8 @@ def limits(sizes: dict[str, Any]) -> Figures:
     def rounds(x: jax.Array, launches: int) -> jax.Array:
         def one(carry: jax.Array, _: None) -> tuple[jax.Array, None]:
             for _launch in range(launches):
-                carry = jnp.matmul(turn, carry, precision="highest")  # which XLA does not join to the next one
+                # XLA does not join this product to the next one.
+                carry = jnp.matmul(turn, carry, precision="highest")
             return carry, None
 
         return jax.lax.scan(one, x, None, length=1000)[0]
@@ -102,7 +105,8 @@ def _largest_gap(problem: Any, run: jaxbandit.Trajectory, trial: int) -> float:
     matrix = np.exp(-0.5 * np.sum((points[:, None] - points[None]) ** 2, axis=-1) / LENGTH_SCALE**2)
     indices, values, multipliers = (np.asarray(x, np.float64)[trial] for x in (run.indices, run.values, run.multipliers))
     indices = indices.astype(int)
-    rows, weights = np.zeros((0, len(points))), np.zeros((0, 2))  # of a Cholesky factor, and of the values in its terms
+    # Rows of a Cholesky factor, and of the values in its terms.
+    rows, weights = np.zeros((0, len(points))), np.zeros((0, 2))
     worst = 0.0
     for t, index in enumerate(indices):
         mean, sd = weights.T @ rows, np.sqrt(np.maximum(1 - np.sum(rows**2, axis=0), 0))
@@ -122,7 +126,8 @@ def speed(sizes: dict[str, Any]) -> Figures:
     problem, copied = _problem(sizes), _copied(sizes)
     for form in ("product", "features", "rows"):
         model = _model(problem, form)
-        state = 4 * (model.forms[0].rank ** 2 + 3 * problem.domain.size)  # the root, two means and a variance
+        # The state has the root, two means and a variance.
+        state = 4 * (model.forms[0].rank ** 2 + 3 * problem.domain.size)
         for trials in sizes["trials"][: 2 if form == "rows" else None]:
             timed = _timed(sizes, problem, jaxbandit.Rpol(), model, trials)
             yield f"{form}, {trials} trials", timed | {"memory_floor_us": 2 * state / copied * 1e6}
@@ -149,7 +154,8 @@ def fused_rounds(sizes: dict[str, Any]) -> Figures:
     What a compiler refuses says why. On a CPU kernels are interpreted.
     """
     problem = _problem(sizes)
-    model, sizes = _model(problem, "product"), sizes | {"trial_rounds": sizes["trial_rounds"] // 3}  # a kernel may be slow
+    # A kernel may be slow, so it plays fewer rounds.
+    model, sizes = _model(problem, "product"), sizes | {"trial_rounds": sizes["trial_rounds"] // 3}
     played = {"Rpol": jaxbandit.Rpol(), "Cbo": jaxbandit.Cbo(reward_clip=4.0), "Config": jaxbandit.Config(), "Se3": jaxbandit.Se3()}
     for name, algorithm in list(played.items())[: sizes["fused_algorithms"]]:
         yield f"{name}, same choices", _tried(partial(_same_choices, sizes, problem, algorithm, model))

@@ -22,10 +22,14 @@ from jaxbandit import kernels
 NOISE_VARIANCE = 0.05
 LENGTH_SCALE = 1.0
 FORMS = ("features", "product", "rows")
-SELDOM = 4  # `rows` takes many times as long as the others: it is run in every fourth turn only
-RANGE = (0.7, 1.4)  # of length-scales, in which a model of `ranged` plays beside the product form at the middle
-RANGED_VALUES = 10  # length-scales that one program tries
-ROWS_TRIALS = 10  # `rows` runs trials one by one, so more would take longer and say the same
+# The form `rows` takes many times as long as the others, so it runs in every fourth turn only.
+SELDOM = 4
+# Range of length-scales of a model of `ranged`. It plays beside the product form at the middle of the range.
+RANGE = (0.7, 1.4)
+# Length-scales that one program tries.
+RANGED_VALUES = 10
+# The form `rows` runs trials one by one, so more trials would take longer and say the same.
+ROWS_TRIALS = 10
 
 
 def measure_engine(spec: dict[str, Any]) -> dict[str, Any]:
@@ -105,7 +109,7 @@ def describe_machine(spec: dict[str, Any]) -> dict[str, Any]:
 
 def peak_memory_mb() -> float:
     """Return the most memory that this process has held, in MB."""
-    # ru_maxrss would be the usual source, but Linux carries it over from the parent process across fork and exec.
+    # The usual source would be ru_maxrss, but Linux carries it over from the parent process across fork and exec.
     status = Path("/proc/self/status")
     if status.exists():
         return next(float(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM")) * 1024 / 1e6

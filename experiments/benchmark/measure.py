@@ -160,7 +160,8 @@ def run_child(spec: dict[str, Any], *, pinned: bool, cores: int = 1) -> dict[str
     """Run a measurement in its own process and return what it prints."""
     environment = {name: value for name, value in os.environ.items() if name not in DROPPED}
     if pinned:
-        spec, environment = spec | {"cores": cores}, environment | SINGLE_THREAD  # JAX has threads of its own, one per core
+        # JAX has threads of its own, one per core.
+        spec, environment = spec | {"cores": cores}, environment | SINGLE_THREAD
     child = start_child(spec, environment, stdout=subprocess.PIPE)
     if child.returncode != 0:
         raise ChildFailed(f"the process that measures {spec.get('peer', spec['task'])!r} ended with status {child.returncode}")
@@ -184,7 +185,8 @@ def end_with_parent() -> None:
     It is for ``preexec_fn``, and on Linux only.
     """
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
+        # The number 1 is PR_SET_PDEATHSIG.
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 def figures_of(child: subprocess.CompletedProcess[str]) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 NOISE_VARIANCE = 0.05
-WIDTH = 3.0  # beta
+# The width is the paper's beta.
+WIDTH = 3.0
 
 # From the points [t, 2], their indices [t] and values [t, 2] to the mean [2, M] and standard deviation [M] on the grid.
 Posterior = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -38,7 +39,8 @@ def measure_peer(spec: dict[str, Any]) -> dict[str, Any]:
         posterior = build(grid)
         # What a library loads or compiles on first use is not a round's work.
         posterior(grid[:2], np.arange(2), np.zeros((2, 2)))
-    except ImportError:  # importlib's PackageNotFoundError is one too
+    # The PackageNotFoundError of importlib is one, too.
+    except ImportError:
         return {"missing": package}
     plays = [play(posterior, grid, spec["marks"]) for _ in range(spec["plays"])]
     us = {str(mark): min(times[str(mark)] for times, _ in plays) for mark in spec["marks"]}

@@ -20,8 +20,10 @@ import numpy as np
 import jaxbandit as jb
 from jaxbandit.session import Model, Session
 
-WARM_UP = 2  # questions before the clock starts: the first ones compile
-AX_WARM_UP = 6  # of Ax: five points of a design, which cost nothing, and the first fit
+# Number of questions before the clock starts, because the first ones compile.
+WARM_UP = 2
+# Number of questions to Ax before the clock starts. Five points of a design cost nothing, and the first fit follows.
+AX_WARM_UP = 6
 
 
 def measure_session(spec: dict[str, Any]) -> dict[str, Any]:
@@ -102,11 +104,13 @@ def _ax(side: int, trials: int) -> dict[str, Any]:
     The model is BoTorch's, with a constraint, in memory, after its design.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of packages that Ax loads, on one another
+        # Packages that Ax loads warn of one another.
+        warnings.simplefilter("ignore")
         from ax.api.client import Client
         from ax.api.configs import RangeParameterConfig
 
-    logging.getLogger("ax.api.client").setLevel(logging.WARNING)  # which has a level of its own, and tells every trial
+    # Ax has a level of its own, and logs every trial.
+    logging.getLogger("ax.api.client").setLevel(logging.WARNING)
     client, rng = Client(random_seed=0), np.random.default_rng(0)
     client.configure_experiment([RangeParameterConfig(name=name, bounds=(0, side - 1), parameter_type="int") for name in ("x", "y")])
     client.configure_optimization(objective="reward", outcome_constraints=["cost <= 0"])
@@ -119,5 +123,6 @@ def _ax(side: int, trials: int) -> dict[str, Any]:
         client.complete_trial(number, raw_data=told)
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of fits that were tried again
+        # BoTorch warns of fits that were tried again.
+        warnings.simplefilter("ignore")
         return _timed(pair, AX_WARM_UP + trials, AX_WARM_UP)

@@ -21,7 +21,8 @@ from jaxbandit.study import Keep, Model, Reporter, Study, grid, make_plan, run_s
 
 # Paths that are swept, by the sweep's name: a hyper-parameter of the algorithm and one of the model, with the least and the greatest value.
 SWEPT = {"sweep": ("estimator.reward_width", 1.0, 4.0), "model_sweep": ("model.noise_variance", NOISE_VARIANCE / 2, NOISE_VARIANCE * 2)}
-MODEL_SWEEP_LIMIT = 1.1  # how many times as long as a sweep of the algorithm one of the model may take per trial-round
+# Largest ratio of the time per trial-round of a sweep of the model to one of the algorithm.
+MODEL_SWEEP_LIMIT = 1.1
 
 
 def measure_study(spec: dict[str, Any]) -> dict[str, Any]:
@@ -33,7 +34,8 @@ def measure_study(spec: dict[str, Any]) -> dict[str, Any]:
     ratio of whole runs, whose programs come from a cache.
     """
     use_all_cores()
-    with tempfile.TemporaryDirectory() as folder:  # compilation is not measured here, so every program is made once
+    # Compilation is not measured here, so every program is made once.
+    with tempfile.TemporaryDirectory() as folder:
         jax.config.update("jax_enable_compilation_cache", True)
         jax.config.update("jax_compilation_cache_dir", str(Path(folder) / "programs"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
@@ -49,7 +51,8 @@ def _measured(spec: dict[str, Any], out: Path) -> dict[str, Any]:
     }
     plan, limit = make_plan(studies["sweep"]), f"{spec['memory_gib']}GiB"
     us = dict.fromkeys(studies, np.inf)
-    for _ in range(spec["repeats"]):  # in turns, so that a change in the machine's speed meets all of them
+    # Run in turns, so that a change in the machine's speed meets all of them.
+    for _ in range(spec["repeats"]):
         for name, study in studies.items():
             us[name] = min(us[name], _us(study, limit))
     many, long = studies["many"], dataclasses.replace(studies["single"], trials=spec["few"], horizon=spec["long"])

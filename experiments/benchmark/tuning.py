@@ -19,8 +19,10 @@ from experiments.differentiable.settings import Setting, four, sine, sixteen
 from jaxbandit.gradients import SmoothedLoss
 from jaxbandit.surrogates import fit_many, log_evidence
 
-PAIRS, WIDE_PAIRS, STEP = 32, 512, 0.3  # 64 trials of a gradient for up to eight parameters, 1,024 for sixteen
-LENGTH_SCALES = (0.7, 1.4)  # range of the ranged model
+# A gradient has 64 trials for up to eight parameters, and 1,024 for sixteen.
+PAIRS, WIDE_PAIRS, STEP = 32, 512, 0.3
+# Least and largest length-scale of the ranged model.
+LENGTH_SCALES = (0.7, 1.4)
 
 
 def measure_tuning(spec: dict[str, Any]) -> dict[str, Any]:

@@ -173,7 +173,8 @@ def add_options(parser: argparse.ArgumentParser, of: Experiment) -> None:
     parser.set_defaults(option_defaults=defaults)
     if of.add_arguments is not None:
         of.add_arguments(parser)
-        parser.set_defaults(**defaults.extra)  # those of the reduced size where it is asked for
+        # The values are those of the reduced size if it is asked for.
+        parser.set_defaults(**defaults.extra)
 
 
 def options_from(args: argparse.Namespace) -> Options:

@@ -108,10 +108,12 @@ def run_experiment(
         dataset = dataset.assign_attrs(attributes)
         if experiment.play is None:
             write_results(dataset, out / "results.nc")
-        else:  # a dataset of its own form, which is no study's results
+        # An experiment that is no study has a dataset of its own form.
+        else:
             write_whole(out / "results.nc", lambda path: dataset.to_netcdf(path, engine="h5netcdf"))
         files = _write(experiment, dataset, out, *figure)
-        forget(held)  # only now: until here a run that is cut off can be resumed
+        # Forget only now, because until here a run that is cut off can be resumed.
+        forget(held)
         _show(experiment, options, dataset, files, f"written in {time.perf_counter() - started:.1f} s")
 
 
@@ -120,7 +122,8 @@ def _write(experiment: Experiment, dataset: Any, out: Path, kind: str, look: str
 
     Return the paths of all.
     """
-    from jaxbandit.report import plots, style  # matplotlib is slow to import: not for --help
+    # Matplotlib is slow to import, so --help does without it.
+    from jaxbandit.report import plots, style
 
     def draw(path: Path) -> None:
         with style(look):

@@ -43,8 +43,10 @@ from jaxbandit.report.plots import COLOURS, figure_of
 from jaxbandit.report.statistics import half_width
 from jaxbandit.surrogates import LogNormal, Prior
 
-ALIKE = 1e-3  # standard deviations of a function, in steps of which values count
-NOISES = {"none": 0.0, "small": 0.1, "large": 0.5}  # standard deviations; the functions' own is 1
+# Values count in steps of this share of a function's standard deviation.
+ALIKE = 1e-3
+# Standard deviations of noise. The functions' own is 1.
+NOISES = {"none": 0.0, "small": 0.1, "large": 0.5}
 DEFAULT = "augmented CEI, fit every 4"
 
 
@@ -127,7 +129,8 @@ def _unit(dimension: int) -> dict[str, Any]:
 
 
 MIXED = _unit(2) | {"rate": jb.domains.log(1e-4, 1.0), "count": jb.domains.integers(1, 12)}
-FEW = tuple(0.5 if axis % 4 == 0 else 4.0 for axis in range(20))  # length-scales of 20 axes, five of which matter
+# Length-scales of 20 axes, five of which matter.
+FEW = tuple(0.5 if axis % 4 == 0 else 4.0 for axis in range(20))
 SETTINGS = {
     "1 axis": Setting(_unit(1), jb.kernels.SquaredExponential(length_scale=0.1), 0, 20),
     "2 axes, 1 constraint": Setting(_unit(2), jb.kernels.Matern52(length_scale=0.3), 1, 40),

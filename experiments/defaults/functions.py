@@ -17,7 +17,8 @@ import jaxbandit as jb
 from experiments.boxes import PROBLEMS
 from jaxbandit.domains import Box
 
-LOOKED_AT = 4096  # Sobol points by which a function's range and standard deviation over its box are estimated
+# Number of Sobol points for the range and standard deviation of a function over its box.
+LOOKED_AT = 4096
 WEIGHTS = np.array([1.0, 1.2, 3.0, 3.2])
 SHARP_3, SITES_3 = (
     np.array([[3, 10, 30], [0.1, 10, 35]] * 2),
@@ -26,7 +27,8 @@ SHARP_3, SITES_3 = (
 SHARP_6 = np.array([[10, 3, 17, 3.5, 1.7, 8], [0.05, 10, 17, 0.1, 8, 14], [3, 3.5, 1.7, 10, 17, 8], [17, 8, 0.05, 10, 0.1, 14]])
 SITES_6 = [[1312, 1696, 5569, 124, 8283, 5886], [2329, 4135, 8307, 3736, 1004, 9991]]
 SITES_6 += [[2348, 1451, 3522, 2883, 3047, 6650], [4047, 8828, 8732, 5743, 1091, 381]]
-ACTIVE = [1, 4, 7, 11, 14, 18]  # axes of 20 on which the function of 20 axes depends
+# Axes of 20 on which the function of 20 axes depends.
+ACTIVE = [1, 4, 7, 11, 14, 18]
 WELLS = np.array([[4, 4, 4, 4], [1, 1, 1, 1], [8, 8, 8, 8], [6, 6, 6, 6], [3, 7, 3, 7], [2, 9, 2, 9], [5, 5, 3, 3], [8, 1, 8, 1]], float)
 WELLS = np.concatenate([WELLS, [[6, 2, 6, 2], [7, 3.6, 7, 3.6]]])
 DEPTHS = np.array([0.1, 0.2, 0.2, 0.4, 0.4, 0.6, 0.3, 0.7, 0.5, 0.5])

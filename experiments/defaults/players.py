@@ -15,7 +15,8 @@ from experiments.defaults.functions import Function
 from jaxbandit import InvalidArgument
 from jaxbandit.session import optimise
 
-RESTARTS, RAW = 8, 512  # of BoTorch's search for the best of its rule
+# Settings of BoTorch's search for the best of its rule.
+RESTARTS, RAW = 8, 512
 # From a function, its noisy values [1 + m] at a point [d] in the units of the axes, a number of evaluations and a seed, to the point that
 # is recommended. Where there are constraints a player may recommend none.
 Player: TypeAlias = Callable[[Function, Callable[[np.ndarray], np.ndarray], int, int], np.ndarray | None]

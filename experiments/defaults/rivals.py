@@ -40,9 +40,12 @@ from jaxbandit import checks
 from jaxbandit.report.plots import COLOURS, figure_of, legend_below
 
 OURS, RANDOM = "jaxbandit", "random"
-BEHIND = 1.2  # times the best peer's median gap, from which on a function counts as lost
-NEAR = 1e-3  # of a function's range: gaps below count as none lost
-LEAST = 1e-6  # of a function's range, below which gaps count as equal in ratios
+# A function counts as lost from this multiple of the best peer's median gap on.
+BEHIND = 1.2
+# Gaps below this share of a function's range count as not lost.
+NEAR = 1e-3
+# Gaps below this share of a function's range count as equal in ratios.
+LEAST = 1e-6
 MEASURES = ("best", "recommended", "cpu")
 
 

@@ -37,12 +37,17 @@ from jaxbandit.report.plots import COLOURS, DASHES
 from jaxbandit.report.statistics import half_width
 from jaxbandit.study import Run, Study
 
-JUMP, ERRORS, TUNING, FAILURE = range(4)  # purposes of random numbers
-PER_POINT = 64  # trials of a point of random search
-RATE = 0.2  # of Adam at the first step
-LONGER = 3  # how many times the rounds of the descent that fails
+# Each purpose has random numbers of its own.
+JUMP, ERRORS, TUNING, FAILURE = range(4)
+# Number of trials of a point of random search.
+PER_POINT = 64
+# Learning rate of Adam at the first step.
+RATE = 0.2
+# The descent that fails has this multiple of the rounds.
+LONGER = 3
 EFFORT = {"steps": 50, "pairs": 64, "validate": 112, "batches": 64, "widths": 512}
-EFFORT |= {"failing": 50, "failing_steps": 24, "failing_validate": 128}  # the descent that fails: points per axis, steps, trials
+# Points per axis, steps and trials of the descent that fails.
+EFFORT |= {"failing": 50, "failing_steps": 24, "failing_validate": 128}
 QUICK = {"steps": 12, "pairs": 32, "validate": 32, "batches": 8, "widths": 16, "failing": 10, "failing_steps": 2, "failing_validate": 16}
 
 

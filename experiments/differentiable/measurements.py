@@ -19,10 +19,14 @@ from experiments.differentiable.settings import Setting, seven, sine
 from jaxbandit.gradients import SmoothedLoss, descend
 from jaxbandit.report.statistics import half_width
 
-NEAR = np.round(np.linspace(2.7, 3.3, 13), 3)  # widths about the paper's, which is one of them to the last bit
-RASH = 0.4  # first step of the descent that fails
-PAIRS, STEP = 32, 0.2  # of the comparison of gradients
-REACH = float(np.log(10.0))  # of random search, as of the screening of a descent
+# Widths about the paper's. One of them equals the paper's to the last bit.
+NEAR = np.round(np.linspace(2.7, 3.3, 13), 3)
+# First step of the descent that fails.
+RASH = 0.4
+# Pairs of trials and step of Adam in the comparison of gradients.
+PAIRS, STEP = 32, 0.2
+# Range of random search in logarithms, as of the screening of a descent.
+REACH = float(np.log(10.0))
 
 
 def losses_of(loss: SmoothedLoss, points: Any, trials: int, key: Any) -> np.ndarray:
@@ -34,7 +38,8 @@ def losses_of(loss: SmoothedLoss, points: Any, trials: int, key: Any) -> np.ndar
     owners, numbers = np.repeat(np.arange(count), trials), np.tile(np.arange(trials, dtype=np.int32), count)
     room, found = 2 * loss.pairs, []
     for first in range(0, len(owners), room):
-        part = np.resize(np.arange(first, min(first + room, len(owners))), room)  # whole batches, so that one program runs them
+        # Batches are whole, so that one program runs them.
+        part = np.resize(np.arange(first, min(first + room, len(owners))), room)
         own = jax.tree.map(lambda leaf, part=part: np.asarray(leaf)[owners[part]], points)
         played, _, _, healthy = loss.measured(own, jnp.asarray(numbers[part]), key)
         found.append(np.where(healthy, np.asarray(played, np.float64), np.inf)[: len(owners) - first])

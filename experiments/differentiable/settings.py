@@ -18,8 +18,10 @@ from jaxbandit.gradients import logarithms
 from jaxbandit.rules.estimators import Bounds
 from jaxbandit.rules.widths import Width
 
-KNOTS = 7  # of each schedule
-WIDTH = 3.0  # of the paper's Figure 1
+# Number of knots of each schedule.
+KNOTS = 7
+# Width of the paper's Figure 1.
+WIDTH = 3.0
 Setting = tuple[dict[str, Any], Callable[[Any], tuple[jb.Algorithm, Any]]]
 
 

@@ -47,7 +47,8 @@ from jaxbandit.rules.widths import Censored, ImprovedGPUCB
 from jaxbandit.study import Run, Study
 
 WINDOW = 30
-NORMS = (16.0, 4.9)  # RKHS norms of functions within 1.4e-4 of f and 4e-5 of g, root mean squares on 40x40 points
+# RKHS norms of functions within 1.4e-4 of f and 4e-5 of g, root mean squares on 40x40 points.
+NORMS = (16.0, 4.9)
 
 
 def build(options: Options) -> Study:

@@ -20,17 +20,21 @@ import optax
 from jaxbandit import InvalidArgument
 
 PIXELS, CLASSES, LARGEST_WIDTH = 64, 10, 128
-TRAINING, VALIDATION, BATCH = 640, 400, 64  # examples; the rest are for the test
+# Number of examples. The others are for the test.
+TRAINING, VALIDATION, BATCH = 640, 400, 64
 MOST_EPOCHS, PATIENCE = 40, 3
-UNIT = 1e7  # examples times parameters in a unit of work
+# A unit of work is this number of examples times parameters.
+UNIT = 1e7
 
 
 class Trained(NamedTuple):
     """A network after its training."""
 
-    accuracy: float  # on the validation set
+    # The accuracy is on the validation set.
+    accuracy: float
     test_accuracy: float
-    work: float  # in units of UNIT
+    # Work is in units of UNIT.
+    work: float
     epochs: int
 
 

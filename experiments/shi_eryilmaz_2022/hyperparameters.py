@@ -138,7 +138,8 @@ def tuner_of(label: str, options: Options, directory: Path, trial: int) -> Tuner
     )
     goals: dict[str, Any] = {"objective": "maximise accuracy", "constraints": [f"work <= {BUDGET}"]}
     how: dict[str, Any] = {"feedback": jb.feedback.Hallucinate(), "initial": jb.InitialDesign(random=FIRST), "horizon": options.horizon}
-    how |= {"standardise": False}  # for the model is in the outputs' units
+    # The model is in the outputs' units.
+    how |= {"standardise": False}
     return BySession(Session.create(place, AXES, ALGORITHMS[label], MODEL, key=key, **goals, **how))
 
 
@@ -246,7 +247,8 @@ def draw(dataset: Any) -> Any:
         axis.axvline(FIRST, color="0.6", linewidth=1, label="end of the common random points")
         axis.set(xlabel="trainings that have ended", ylabel=label)
         axis.xaxis.get_major_locator().set_params(integer=True)
-    axes[0][0].set_ylim(lowest - 0.02, 1.0)  # from what the design had found by its end; before, it is worse
+    # Show the accuracies from the end of the design on, because earlier ones are worse.
+    axes[0][0].set_ylim(lowest - 0.02, 1.0)
     legend_below(figure)
     return figure
 

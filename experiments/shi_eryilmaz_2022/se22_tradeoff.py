@@ -58,7 +58,8 @@ EXPERIMENT = Experiment(
     title="GP-UCB with noiseless constraints: number against length of epochs (SE22, Figure 1)",
     position=52,
     defaults=shared.FULL,
-    quick=dataclasses.replace(shared.QUICK, horizon=140),  # whole epochs of every length
+    # Epochs of every length are whole.
+    quick=dataclasses.replace(shared.QUICK, horizon=140),
     build=build,
     notes=shared.violation_notes,
     draw=draw,

@@ -23,15 +23,20 @@ from jaxbandit.study import Run, Study, tune
 KERNEL = jb.kernels.Matern52(length_scale=1.0)
 NOISE_VARIANCE = 0.01
 EPOCH = 20
-STEP = 0.5  # mu of Algorithm 3
+# The step is mu of Algorithm 3.
+STEP = 0.5
 FULL = Options(trials=100, horizon=350, points_per_axis=30)
 QUICK = Options(trials=10, horizon=100, points_per_axis=20)
-BOXES_EVERY = 20  # rounds between two box plots of the paper
-BOXES_EVERY_IF_STOPPED = 5  # and for the algorithm that stops by itself
-OCO_STEPS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)  # "set to achieve the best performance"
+# Number of rounds between two box plots of the paper.
+BOXES_EVERY = 20
+# Number of rounds between two box plots of the algorithm that stops by itself.
+BOXES_EVERY_IF_STOPPED = 5
+# The paper says "set to achieve the best performance".
+OCO_STEPS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 # Distances in units of the domain [0, 6]^2, as in the authors' code: x and z agree sooner than in the unit box.
 ADMMBO = jb.Admmbo(side=6.0)
-ADMMBO_START = 2  # points before its first round, in its authors' code
+# Points before its first round, in its authors' code.
+ADMMBO_START = 2
 
 VIOLATION = ("soft_violation", "average violation $V(t)/t$")
 REGRET = ("regret", "average regret $R(t)/t$")
@@ -159,7 +164,8 @@ def boxes(dataset: Any, *, title: str, panels: Sequence[tuple[str, str]]) -> Any
     words = f"{title}\n(boxes: trials, orange: medians, blue: means; below: means of all, cross: all have stopped)"
     figure = plots.compose(words, rows, size=(4.6, 2.5))
     grid = np.asarray(figure.axes, object).reshape(len(rows), len(panels))
-    for column in grid[:-1].T:  # of one measure, to be compared
+    # Axes of one measure have one scale, to be compared.
+    for column in grid[:-1].T:
         low, high = zip(*(axis.get_ylim() for axis in column), strict=True)
         for axis in column:
             axis.set(xlim=(0, dataset.sizes["round"] + 0.4 * BOXES_EVERY), ylim=(min(low), max(high)))

@@ -21,10 +21,13 @@ from jaxbandit.kernels import Kernel, Matern52, Scale, SquaredExponential
 from jaxbandit.problems import Family, Noise
 
 MEAN_DELAY = 15.0
-NOISE_VARIANCE = 0.0025  # of problems scaled to unit variance
-START = 2  # points before ADMMBO's first round
+# Noise variance of problems scaled to unit variance.
+NOISE_VARIANCE = 0.0025
+# Number of points before ADMMBO's first round.
+START = 2
 INTERVAL_POINTS = 100
-LEAST_RANK = 32  # of the features: one number for all problems on the interval
+# Least rank of the features, so that all problems on the interval share one.
+LEAST_RANK = 32
 
 
 @jb.pytree

@@ -20,8 +20,10 @@ from jaxbandit.rules.estimators import Bounds, Randomised, Thompson
 from jaxbandit.rules.widths import Censored
 from jaxbandit.study import Run
 
-WINDOW = 30  # of what censors
-WIDTH_OF_DRAWS = 6.0  # of unconstrained learners on interpolants of norm 10, as in ``delay-sweep``
+# Window of algorithms that censor.
+WINDOW = 30
+# Width of unconstrained learners on interpolants of norm 10, as in ``delay-sweep``.
+WIDTH_OF_DRAWS = 6.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +48,8 @@ def safe_point_of_instance(instance: Any, algorithm: Any, surrogate: Any) -> tup
     return jb.replace(algorithm, seeds=shared.typical_safe_point(instance)[None]), surrogate
 
 
-BANDIT = ("box", "arms", "late")  # feedback on the point chosen, on all outputs
+# Feedback is on the point chosen, on all outputs.
+BANDIT = ("box", "arms", "late")
 EVERYWHERE = (*BANDIT, "revealed", "late, free")
 
 

@@ -25,7 +25,8 @@ def ranks(table: np.ndarray) -> np.ndarray:
 
     Ranks are from 0 (least) to 1 (greatest). Ties share a rank, and NaN stays.
     """
-    shown = [[float(f"{value:.3g}") if np.isfinite(value) else np.nan for value in row] for row in table]  # what prints alike is a tie
+    # Numbers that print alike are a tie.
+    shown = [[float(f"{value:.3g}") if np.isfinite(value) else np.nan for value in row] for row in table]
     order = pd.DataFrame(shown).rank()
     return ((order - 1) / (order.count() - 1).clip(lower=1)).to_numpy()
 

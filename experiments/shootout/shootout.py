@@ -54,7 +54,8 @@ from jaxbandit.report.statistics import healthy
 from jaxbandit.study import Study
 
 NAMES = {"algorithms": tuple(contestants.contestants()), "problems": tuple(arenas.PROBLEMS)}
-SPEED = "us per trial-round"  # in seconds they would all be 0.0000
+# Times in seconds would all be 0.0000.
+SPEED = "us per trial-round"
 MEASURES = {
     "R/t": "regret per round, R/t",
     "R+/t": "positive regret per round, R+/t",
@@ -64,7 +65,8 @@ MEASURES = {
     "best R+V": "best constrained regret",
     SPEED: "microseconds per trial and round",
 }
-LABELS = ("algorithm", "base", "problem", "delay")  # of rows
+# Labels of rows.
+LABELS = ("algorithm", "base", "problem", "delay")
 OF_VIOLATION = ("V/t", "soft V/t", "N")
 
 

@@ -27,10 +27,13 @@ from jaxbandit.study import Run, Study
 
 FULL = Options(trials=40, horizon=1000, points_per_axis=50)
 QUICK = Options(trials=4, horizon=200, points_per_axis=12)
-ALGORITHMS = {"BPE-Delay": "bpe_delay", "BPE": "bpe", "GP-UCB-SDF": "gp_ucb_sdf"}  # and their names in audit traces
+# The values are their names in audit traces.
+ALGORITHMS = {"BPE-Delay": "bpe_delay", "BPE": "bpe", "GP-UCB-SDF": "gp_ucb_sdf"}
 NOISE_SD = 0.02
-NORM = 11.0  # of the functions in their RKHS: 10 on average
-XI, B = 9.0, 1.0  # the delays' sub-exponential parameters, as the paper gives them
+# Norm of the functions in their RKHS, 10 on average.
+NORM = 11.0
+# The delays' sub-exponential parameters, as the paper gives them.
+XI, B = 9.0, 1.0
 
 
 def build(name: str, options: Options, lines: Iterable[tuple[str, float]]) -> Study:

@@ -61,8 +61,10 @@ from jaxbandit.study import Run, Study
 
 # Where the search of hyper-parameters starts: a fifth of the range of gain and set-point, in their units, and of the switching time.
 LENGTH_SCALES = (1.0, 1.5, 1.5)
-REWARD_CLIP, COST_CLIP = 4.0, 5.0  # B and G of CBO: beyond the functions' largest values
-PAPERS = ("CONFIG", "CEI", "SafeOpt", "Primal-dual", "EPBO-20")  # what the paper compares
+# B and G of CBO are beyond the functions' largest values.
+REWARD_CLIP, COST_CLIP = 4.0, 5.0
+# The paper compares these algorithms.
+PAPERS = ("CONFIG", "CEI", "SafeOpt", "Primal-dual", "EPBO-20")
 OTHERS = ("CONFIG", "EPBO-1", "RPOL", "CBO-UCB", "Thompson", "Random")
 
 

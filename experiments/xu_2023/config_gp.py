@@ -105,7 +105,8 @@ def draw(dataset: Any) -> Any:
     among = [str(label) for label in dataset.algorithm.values]
     rows: list[list[partial[Any]]] = []
     for heading, lines in shared.panels(among).items():
-        learners = {label: line for label, line in lines.items() if label != "Random"}  # beside it all others would be flat
+        # Beside it all other lines would be flat.
+        learners = {label: line for label, line in lines.items() if label != "Random"}
         curve = partial(plots.cumulative, results=dataset, lines=learners, heading=heading, among=among)
         best = partial(shared.best_so_far, dataset=dataset, lines=lines, heading=heading, among=among)
         rows.append([*(partial(curve, name=name, ylabel=words) for name, words in measures.items()), best])

@@ -61,7 +61,8 @@ from jaxbandit.report.statistics import final_values
 from jaxbandit.study import Run, Study
 
 CODE_LENGTH_SCALE = 3.0
-CODE_GRID = 20  # points per axis of the scripts' grid for variances and the first point
+# Points per axis of the scripts' grid for variances and the first point.
+CODE_GRID = 20
 
 
 def build(options: Options) -> Study:
@@ -81,12 +82,14 @@ def fitted_runs(name: str, options: Options) -> list[Run]:
     """
     scaled = options.parameters != "paper"
     problem = jb.problems.artificial(name, options.points_per_axis, standardised=scaled, noise_variance=shared.NOISE_VARIANCE)
-    if scaled:  # the constraint by its scale only, which leaves the feasible set as it is
+    # Divide the constraint by its scale only, because this leaves the feasible set as it is.
+    if scaled:
         reward, constraint = np.asarray(problem.means)
         problem = jb.replace(problem, means=np.stack([reward, constraint / constraint.std()]))
     kernels = tuple(shared.fitted_kernel(problem, output, options.seed, 3.0) for output in range(2))
     model = partial(jb.surrogate, problem.domain, kernels, noise_variance=shared.NOISE_VARIANCE, horizon=options.horizon + 1)
-    cheapest, drawing = model(), model(form="product")  # the cheapest may be rows, which have no joint draws for Thompson sampling
+    # The cheapest form may be rows, without joint draws for Thompson sampling.
+    cheapest, drawing = model(), model(form="product")
     safest = [int(np.argmin(problem.means[1]))]
     known = jb.InitialDesign(indices=np.asarray(safest), counted=True)
     random = jb.InitialDesign(random=1, counted=True)
@@ -114,7 +117,8 @@ def code_runs(name: str, options: Options) -> list[Run]:
         noise_variance=list(shared.LEAST_NOISE * variances),
         prior_mean=list(np.asarray(problem.means)[:, first]),
         horizon=options.horizon + 1,
-        form="rows",  # which has no joint draws: no Thompson sampling here
+        # This form has no joint draws, so Thompson sampling is left out.
+        form="rows",
     )
     ignorant = jb.replace(told, prior_mean=np.zeros_like(told.prior_mean))
     design = jb.InitialDesign(indices=np.asarray([first]), counted=True)

@@ -22,14 +22,18 @@ from jaxbandit.rules.estimators import Bounds
 from jaxbandit.study import Run, Study
 from jaxbandit.surrogates import fit
 
-NOISE_VARIANCE = 0.05**2  # of the model, and of the observations where they are noisy
-VARIANCE = 2.0  # of the kernel that the functions are drawn from
+# Noise variance of the model, and of noisy observations.
+NOISE_VARIANCE = 0.05**2
+# Variance of the kernel that the functions are drawn from.
+VARIANCE = 2.0
 RECOMMENDED_POINTS, CODE_POINTS = 201, 100
 # The authors' scripts have no noise: the least regulariser, relative to the prior variance, that single precision resolves.
 LEAST_NOISE = 1e-6
-PENALTIES = (1.0, 20.0)  # rho of EPBO: too small, and large enough
+# Values of rho of EPBO, one too small and one large enough.
+PENALTIES = (1.0, 20.0)
 CODE_PENALTIES = (0.2, 1.0, 3.0)
-SAMPLE = 30  # points per function for the hyper-parameters
+# Number of points per function for the hyper-parameters.
+SAMPLE = 30
 # How far their search may go. A bowl is a parabola, whose likelihood only grows with length-scale and variance, until single precision
 # cannot tell the variance from the noise.
 SPAN = 100.0
@@ -37,7 +41,8 @@ NOT_THE_PAPERS = ("CEI (observed)", "RPOL", "Thompson", "Random")
 # At reduced size compiling takes the time, of a program for each algorithm: a few will do.
 FEWER = {"algorithms": ("CONFIG", "CEI", "SafeOpt", "Primal-dual", "RPOL")}
 
-ALL: dict[str, Any] = {"algorithms": ()}  # naming none means all algorithms
+# All algorithms play unless the options name some.
+ALL: dict[str, Any] = {"algorithms": ()}
 
 T = TypeVar("T")
 
@@ -191,5 +196,6 @@ def best_so_far(ax: Any, dataset: Any, lines: Mapping[str, str], heading: str, a
     words = "least suboptimality + violation"
     plots.cumulative(dataset, "best_constrained_regret", lines, heading=heading, ylabel=words, log="y", among=list(among), ax=ax)
     ax.set_yscale("symlog", linthresh=1e-3)
-    ax.set_ylim(0, 20 * ax.get_ylim()[1])  # room for the legend
+    # Leave room for the legend.
+    ax.set_ylim(0, 20 * ax.get_ylim()[1])
     ax.legend(loc="upper right", ncols=2, fontsize=8)

@@ -91,7 +91,8 @@ def draw(dataset: Any, *, name: str) -> Any:
     title = f"{subject}: mean with 95% error bars (thin: median); N in every trial, diamonds: means"
     figure: Any = plots.compose(title, [row], size=(4.2, 3.6))
     for axis in figure.axes[:2]:
-        axis.get_legend().remove()  # one for both stands below them
+        # One legend for both panels stands below them.
+        axis.get_legend().remove()
     plots.legend_below(figure)
     return figure
 

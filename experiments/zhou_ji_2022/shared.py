@@ -18,9 +18,12 @@ from jaxbandit.rules.estimators import Bounds, Randomised, Thompson
 from jaxbandit.rules.widths import ImprovedGPUCB, finite_set
 from jaxbandit.study import Run
 
-FAILURE_PROBABILITY = 0.1  # alpha; the paper gives none
-SAFE_WIDTH = 2.0  # of the algorithms with safe sets
-EXPLORATION = 50.0  # rounds of StageOpt's first stage, and of SGP-UCB's warm-up
+# The probability is alpha. The paper gives no number.
+FAILURE_PROBABILITY = 0.1
+# Width of the algorithms with safe sets.
+SAFE_WIDTH = 2.0
+# Rounds of StageOpt's first stage, and of SGP-UCB's warm-up.
+EXPLORATION = 50.0
 STRATEGIES = {"CBO-UCB": Bounds, "CBO-TS": Thompson, "CBO-Rand": Randomised}
 
 
