@@ -128,7 +128,7 @@ from jaxbandit.report.statistics import elapsed, healthy_values
 from jaxbandit.rules.estimators import Bounds
 from jaxbandit.study import Run, Study
 
-# Of each problem: the best point that others publish.
+# The best point of each problem that others publish.
 PROBLEMS: dict[str, tuple[Callable[[], BoxProblem], str]] = {
     "Gramacy": (jb.problems.gramacy, "optimum -0.5998 (Gramacy et al. 2016)"),
     "Hartmann-6": (jb.problems.hartmann6, "optimum 3.32237"),

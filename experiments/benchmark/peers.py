@@ -37,7 +37,7 @@ def measure_peer(spec: dict[str, Any]) -> dict[str, Any]:
     try:
         version = importlib.metadata.version(package)
         posterior = build(grid)
-        # What a library loads or compiles on first use is not a round's work.
+        # Loading and compiling on first use is not the work of a round.
         posterior(grid[:2], np.arange(2), np.zeros((2, 2)))
     # The PackageNotFoundError of importlib is one, too.
     except ImportError:

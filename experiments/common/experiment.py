@@ -23,7 +23,7 @@ from jaxbandit.report.tables import summary_rows
 from jaxbandit.study import Run, Study
 
 PARAMETER_SETS = ("recommended", "paper", "code")
-# What no study takes is refused before any problem is made.
+# Larger numbers are refused before any problem is made.
 MAX_TRIALS = 2**31 - 1
 MAX_SEED = 2**63 - 1
 

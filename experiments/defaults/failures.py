@@ -42,7 +42,7 @@ from jaxbandit.session import Session, optimise
 
 AXES = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
 GOALS: dict[str, Any] = {"objective": "maximise f", "constraints": ["g <= 0"]}
-# Whether a run crashes at a point, given a seed.
+# Each function says if a run crashes at a point, given a seed.
 REGIONS: dict[str, Callable[[float, float, int], bool]] = {
     "none": lambda x, y, seed: False,
     "wall": lambda x, y, seed: x > 0.55,

@@ -136,7 +136,7 @@ def judged(dataset: Any) -> np.ndarray:
     """
     gaps = np.where((dataset["noise"].values > 0)[:, None, None], dataset["recommended"].values, dataset["best"].values)
     with warnings.catch_warnings():
-        # Of players all of whose runs have failed.
+        # NumPy warns of players without a run that succeeded.
         warnings.simplefilter("ignore", RuntimeWarning)
         return np.asarray(np.nanmedian(gaps, axis=2))
 
