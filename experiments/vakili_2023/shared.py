@@ -44,7 +44,7 @@ def build(name: str, options: Options, lines: Iterable[tuple[str, float]]) -> St
     lines, runs = tuple(lines), []
     for function in RKHS_2D_LENGTH_SCALES:
         noise = jb.problems.Gaussian.from_sd(NOISE_SD)
-        # An algorithm that censors reads 0 for missing feedback, so 0 must be the least value: it runs on f - min f, whose regret is that of f.
+        # An algorithm that censors reads 0 for missing feedback, so 0 must be the least value. It runs on f - min f, with the regret of f.
         kinds = {
             shifted: jb.problems.rkhs_2d_draws(function, options.points_per_axis, noise=noise, delay=NoDelay(), shift_to_zero=shifted)
             for shifted in (False, True)
