@@ -121,6 +121,7 @@ def play(problem: Any, algorithm: Any, *, kernel: Any = KERNEL, prior_mean: Any 
     return jaxbandit.simulate(problem, algorithm, model, **{"horizon": 40, "trials": 2, "key": 0, "record": "all"} | options)
 
 
+@pytest.mark.full(but=("SafeOpt",))
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_seed_that_is_unsafe_is_flagged_and_warned_of(kind: Callable[..., Any]) -> None:
     problem = line(PLACE - 0.6)
@@ -138,6 +139,7 @@ def test_a_seed_that_is_unsafe_is_flagged_and_warned_of(kind: Callable[..., Any]
         assert not np.any(row[at + 1 :] == 59) and np.all(PLACE[row[at + 1 :]] < 0.6)
 
 
+@pytest.mark.full(but=("SafeOpt",))
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_set_that_stands_still_is_flagged_and_one_that_grows_is_not(kind: Callable[..., Any]) -> None:
     """The margin of the seed is .3 of a prior deviation, and neighbours 1/6 of a length-scale away; then that of .9."""
@@ -166,6 +168,7 @@ def test_a_set_that_has_stood_still_for_long_is_flagged_though_measurements_coul
         assert np.all((np.asarray(run.status) & int(jaxbandit.Status.SAFE_SET_STILL) != 0) == is_said) and len(said) == is_said
 
 
+@pytest.mark.full(but=("SafeOpt",))
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_point_is_certified_by_values_that_have_arrived_alone(kind: Callable[..., Any]) -> None:
     """Under hallucination a point without a value has a small deviation, which says nothing of its constraint."""

@@ -347,6 +347,7 @@ def run(problem: Any, **options: Any) -> jb.Trajectory:
         return jb.simulate(problem, options.pop("algorithm", jb.Cei()), model, horizon=HORIZON, trials=3, key=2, **options)
 
 
+@pytest.mark.full(but=("design",))
 @pytest.mark.parametrize("make", [on_grid, on_box], ids=["grid", "box"])
 @pytest.mark.parametrize("initial", [jb.InitialDesign(), jb.InitialDesign(random=5)], ids=["no design", "design"])
 def test_values_of_failed_runs_have_no_consequence(make: Any, initial: jb.InitialDesign) -> None:

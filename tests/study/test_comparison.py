@@ -113,13 +113,6 @@ def test_equal_problems_have_one_name() -> None:
     assert [len(cell.runs) for cell in make_plan(study).cells] == [1] * 5  # another design, another problem, another structure
 
 
-def test_lines_that_differ_in_numbers_share_a_cell() -> None:
-    sine = problems.sine(7)
-    runs = tuple(run_of(f"penalty {p:g}", jaxbandit.Epbo(penalty=p), sine) for p in (1.0, 5.0))
-    study = dataclasses.replace(mixed(), runs=tuple(dataclasses.replace(run, model=runs[0].model) for run in runs))
-    assert [len(cell.runs) for cell in make_plan(study).cells] == [2]
-
-
 @pytest.mark.full
 def test_seconds_of_every_line_and_what_is_said_of_the_study() -> None:
     data = results()
