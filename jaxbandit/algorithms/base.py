@@ -119,9 +119,9 @@ class Observation:
 
 
 Seen: TypeAlias = Observation | Feedback
-"""Values that came in at the end of a round: those of the point chosen in it, or under delay those that arrived."""
+"""Values at the end of a round. They are of its chosen point, or under delay all values that arrived."""
 Shown: TypeAlias = Mapping[str, Array]
-"""Quantities of an algorithm's state that a run records, by name, see :meth:`Algorithm.diagnose`."""
+"""Quantities of an algorithm's state that a run records, by name. See :meth:`Algorithm.diagnose`."""
 
 
 @pytree

@@ -36,7 +36,7 @@ Plain: TypeAlias = "bool | int | float | str | Sequence[Plain] | Mapping[str, Pl
 """Values that JSON and TOML have."""
 
 Table: TypeAlias = Annotated[Mapping[str, Any], Words("a table of one")]
-"""An object as a study file has it: its type and fields, ``{"type": "sine", "points_per_axis": 50}``."""
+"""An object as in a study file, such as ``{"type": "sine", "points_per_axis": 50}``."""
 
 M = TypeVar("M", bound=Maker)
 T = TypeVar("T")

@@ -43,13 +43,13 @@ Key: TypeAlias = Annotated[jax.Array, fields.key]
 """A PRNG key of ``jax.random.key``, shape ``[]``."""
 
 KeyOrSeed: TypeAlias = Annotated[jax.Array | int, fields.key]
-"""A PRNG key, or its seed, from which :func:`checked` makes it; of functions that users call, and call only."""
+"""A PRNG key, or its seed. :func:`checked` makes the key from the seed. Only functions that users call have it."""
 
 Device: TypeAlias = Any
-"""A ``jax.Device``, of which jaxlib tells type checkers nothing."""
+"""A ``jax.Device``. Type checkers know nothing of jaxlib's class."""
 
 FilePath: TypeAlias = Annotated[str | Path, fields.path]
-"""Where a file or a directory is, or is to be."""
+"""Path of a file or a directory. It need not exist yet."""
 
 Scalar: TypeAlias = float | jax.Array
 """One number: a Python or NumPy float, an int, or an array of shape ``[]``."""
@@ -61,7 +61,7 @@ PerOutput: TypeAlias = Annotated[float | Sequence[float] | np.ndarray | jax.Arra
 """One number for all outputs, or one for each, reward first: shape ``[]`` or ``[1 + m]``."""
 
 PerFunction: TypeAlias = Annotated[float | Sequence[float] | np.ndarray | jax.Array, fields.per_function]
-"""One number for all functions that an object serves, or one for each: shape ``[]`` or ``[n]``."""
+"""One number for all functions of an object, or one for each: shape ``[]`` or ``[n]``."""
 
 PerAxis: TypeAlias = Annotated[float | Sequence[float] | np.ndarray | jax.Array, fields.per_axis]
 """One number for all axes of the inputs, or one for each: shape ``[]`` or ``[d]``."""
@@ -70,7 +70,7 @@ Indices: TypeAlias = Sequence[int] | np.ndarray | jax.Array
 """Numbers of points of a domain, counted from 0: shape ``[n]``."""
 
 Numbers: TypeAlias = numpy.typing.ArrayLike
-"""Whatever ``numpy.asarray`` turns into an array on the host: a number, an array, or a sequence of such. Not for traced values."""
+"""A number, an array, or a sequence of them. ``numpy.asarray`` makes it an array on the host, so traced values are excluded."""
 
 Table: TypeAlias = np.ndarray | jax.Array
 """An array of values given by the user or made on the host (NumPy) and used inside compiled programs (JAX)."""

@@ -62,7 +62,7 @@ __dir__ = __all__.copy
 #: The largest whole number that the engine counts with.
 INT32_MAX = 2**31 - 1
 MOST_ROUNDS = 2**24
-"""The most rounds of a trial: measures count rounds in floating point, and float32 counts to here."""
+"""Largest number of rounds of a trial. Measures count rounds in floating point, and float32 counts to here."""
 
 
 class Described:
@@ -323,7 +323,7 @@ nonnegative_numbers = _numbers("numbers >= 0", NONNEGATIVE)
 positive_numbers = _numbers("numbers > 0", POSITIVE)
 integers = _numbers("whole numbers", whole=True)
 coordinates = _numbers("numbers [..., d]").of(of_points)
-"""Points ``[..., d]`` that methods of boxes and of problems on boxes take: any numbers, but as many as there are axes."""
+"""Points ``[..., d]`` as arguments of boxes and of problems on boxes. They may be any numbers, one for each axis."""
 
 
 def between(low: float, high: float, *, open_low: bool = True, open_high: bool = False, host: bool = False) -> Check:
@@ -397,7 +397,7 @@ def _verify_mask(name: str, value: Any, place: Place) -> None:
 _counted = partial(checks.nonnegative, remedy="points are counted from 0")
 point = _of_the_domain(_without_fraction("the number of a point", NONNEGATIVE, "the number of a point"))
 index = _of_the_domain(_numbers("the number of a point, or an array of such", test=_counted, whole=True))
-"""Numbers of points that methods of objects on a domain take, one ``[]`` or several ``[n]``: integers, not floats such as 3.0."""
+"""Numbers of points as arguments of objects on a domain, one ``[]`` or several ``[n]``. They are integers, not floats such as 3.0."""
 points = _of_the_domain(_numbers("a list of numbers of points", test=_counted, whole=True), lists=True)
 mask = Check("a list of true and false, one for each point", _is_list, _verify_mask)
 booleans = Check("true and false", _are_booleans, lambda name, value, place: (place.shape or any_shape).check(name, value, place))
@@ -475,9 +475,9 @@ key = Check(
     lambda name, value, place: check_seed(name, value) if _is_seed(value) else None,
     convert=lambda value: _key_of(value) if _is_seed(value) else value,
 )
-"""A key of ``jax.random.key``, one in the older form of ``jax.random.PRNGKey``, or the seed of one."""
+"""A key of ``jax.random.key`` or ``jax.random.PRNGKey``, or the seed of a key."""
 path = Check("text that is not empty, or a path", _is_path)
-"""Text, or a ``Path``; the rest shows when it is opened."""
+"""Text, or a ``Path``. Other faults show when the file is opened."""
 
 
 def whole(least: int, most: int = INT32_MAX) -> Check:

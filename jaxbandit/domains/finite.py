@@ -24,7 +24,7 @@ from jaxbandit.domains.regions import Constraints, SuchThat, mask_of
 __all__ = ["MOST_POINTS", "Domain", "arms", "grid", "mixed", "points", "product", "sobol", "tabulate"]
 
 MOST_POINTS = 10**7
-"""The most points of a domain: beyond, the posterior of a single trial would take gigabytes."""
+"""Largest number of points of a domain. With more the posterior of a single trial would take gigabytes."""
 COORDINATES, AXIS = matrix("one row per point, one column per axis"), vector("one number per point of the axis")
 
 

@@ -20,7 +20,7 @@ CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 # Linux allows a process 65,530 maps of memory; a program on a box has up to 2,000.
 MAPS, MOST_MAPS = Path("/proc/self/maps"), 32_000
 MADE = set[Hashable]()
-"""The ingredients of programs that were compiled for calls to come, which JAX has until it forgets them."""
+"""Identities of programs that were compiled for later calls. JAX keeps the programs until it clears its caches."""
 _compiled = threading.Event()
 
 

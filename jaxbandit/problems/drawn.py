@@ -23,7 +23,7 @@ from jaxbandit.problems.boxes import BASIN_DISTANCE, Certificate, OnBox
 from jaxbandit.problems.noise import Gaussian, Noise
 
 Waves: TypeAlias = Callable[[Array], Array]
-"""Functions of points ``[n, d]`` of the unit cube, a pytree; several are stacked along the first axes of its arrays."""
+"""Functions of points ``[n, d]`` of the unit cube, as a pytree. Several functions are stacked along the first axes of its arrays."""
 
 
 @dataclasses.dataclass(frozen=True)

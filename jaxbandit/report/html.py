@@ -67,10 +67,10 @@ T = TypeVar("T")
 Panels: TypeAlias = Sequence[tuple[str, str]]  # [panels] measure and label
 
 Section: TypeAlias = Mapping[str, object] | Sequence[object] | str
-"""Contents of a section, as its part of the template takes them; a section without any is left out."""
+"""Contents of a section for its part of the template. A section without contents is left out."""
 
 Cell: TypeAlias = str | Mapping[str, object]
-"""A cell of a table: text, or a mapping of text, the tag that it stands in, an interval and asides below it."""
+"""A cell of a table. It is text, or a mapping of text, its tag, an interval and asides below."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -39,7 +39,7 @@ GIVEN = Check(
     "what simulate returns, a mapping from labels to such, or a dataset of results", lambda value: isinstance(value, Trajectory | Mapping)
 )
 Given: TypeAlias = Annotated[Trajectory | Mapping[str, Trajectory] | xr.Dataset, GIVEN]
-"""A trajectory from ``simulate``, a mapping from labels to such, or a study's dataset."""
+"""A trajectory from ``simulate``, a mapping from labels to trajectories, or a study's dataset."""
 
 T = TypeVar("T")
 Seed: TypeAlias = Annotated[int, whole(0, 2**63 - 1)]

@@ -59,7 +59,7 @@ WORDS = {
 }
 
 Summarised: TypeAlias = Given | RunSummary | Sequence[Mapping[str, Any]]
-"""Results as plots take them, or a summary of them: that of a run, or the rows of one."""
+"""Results as for plots, or their summary, of a run or in rows."""
 
 ROW = summary_row("", {}, 0, np.zeros(0, np.int32), np.zeros(0, np.int32)).keys()
 

@@ -33,7 +33,7 @@ PAGE = "report.html"
 SECONDS = 5
 SHARE = 0.1
 Said: TypeAlias = Mapping[str, Any]
-"""Parsed JSON: what a run has said of itself, or of one of the runs of its study."""
+"""Parsed JSON of the progress of a run, or of one of the runs of a study."""
 
 UNITS = (("days", 86400), ("hours", 3600), ("minutes", 60))
 

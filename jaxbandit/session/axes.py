@@ -28,7 +28,7 @@ from jaxbandit.domains.finite import as_texts, distinct_labels, part_of
 from jaxbandit.domains.regions import EACH, SuchThat, mask_of
 
 Place: TypeAlias = tuple[float, ...]
-"""A point of the unit cube of a box; nothing on a finite domain, whose points numbers stand for."""
+"""A point of the unit cube of a box. It is empty on a finite domain, because numbers stand for its points."""
 SCALES = ("linear", "logarithmic", "categorical")
 POSITIVE = "a logarithmic scale has positive values only"
 # A point is on the grid within this share of an axis.

@@ -40,7 +40,7 @@ MOST_FITTED = 256
 RUNS_NOISE = 0.01
 DEFAULT_ALGORITHM: Algorithm = Cei(augmented=True)
 Values: TypeAlias = Sequence[tuple[int, Mapping[str, float]]]
-"""Points by number, with the values told there by the names of outputs."""
+"""Points by number, with the values there by the names of outputs."""
 
 
 def default_model(domain: Domain, algorithm: Algorithm) -> Model:

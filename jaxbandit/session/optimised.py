@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Outcome: TypeAlias = float | Mapping[str, float | None] | None
-"""Value of the objective, values of all outputs by name, or ``None`` of what an evaluation that failed lacks."""
+"""Value of the objective, or values of all outputs by name. ``None`` stands for values that a failed evaluation lacks."""
 EXCEPTION = Check("a class of exceptions such as MemoryError", lambda kind: isinstance(kind, type) and issubclass(kind, Exception))
 FUNCTION = Check("a function of a point's coordinates by name", lambda value: callable(value) and not isinstance(value, type))
 

@@ -61,7 +61,7 @@ SearchSpace: TypeAlias = dict[str, BaseDistribution]
 Point: TypeAlias = int | Place
 """A point of a grid by its number, or of a box by its place."""
 Most: TypeAlias = Annotated[int, whole(2, MOST_POINTS)]
-"""Most points of an axis."""
+"""Largest number of points of an axis."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -50,7 +50,7 @@ LOCK, RECORD, PROGRESS, PARTS, AT_WORK = "run.lock", "study.json", "progress.jso
 SEAL = "seal"
 
 Record: TypeAlias = dict[str, Any]
-"""What ``study.json`` holds: ``identity`` and ``batches``, as JSON has them."""
+"""Contents of ``study.json``: ``identity`` and ``batches`` in JSON."""
 
 
 class CheckpointMismatch(InvalidArgument):

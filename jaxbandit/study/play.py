@@ -247,7 +247,7 @@ def _collected(kept: Sequence[Arrays], ended: Mapping[str, ArrayLike], count: in
 
 
 Call: TypeAlias = tuple[Any, tuple[Any, ...], Mapping[str, Any]]
-"""A jitted function, its arguments, and those that are static."""
+"""A jitted function, its arguments, and its static arguments."""
 
 # Each compilation needs memory. On two cores four programs wait, so that no core is idle while the longest compiles.
 MAX_COMPILED_TOGETHER = 6

@@ -200,6 +200,14 @@ def test_the_script_that_ci_checks_the_types_of_runs(printed):
     assert "RPOL" in printed["script"].text
 
 
+def test_paths_in_the_guide_exist():
+    guide = (ROOT / ".github" / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    paths = [
+        path for path in re.findall(r"`((?:jaxbandit|tests|notebooks|experiments|\.github|\.ci)/[^`\s]+)`", guide) if "NAME" not in path
+    ]
+    assert len(paths) > 30 and [path for path in paths if not (ROOT / path).exists()] == []
+
+
 def test_every_notebook_is_run_and_linked():
     assert {path.stem for path in NOTEBOOKS} == set(REDUCED)
     readme = README.read_text(encoding="utf-8")
