@@ -8,12 +8,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import ndtri
 
 from jaxbandit.algorithms.base import Observation, Seen
 from jaxbandit.core.declare import Array
@@ -24,8 +26,9 @@ from jaxbandit.engine.learner import choose_point, faults, flags_raised, goes_by
 from jaxbandit.engine.trial import Setting, Surprises
 from jaxbandit.feedback import DelayedSurrogate, Pending
 from jaxbandit.feedback.learner import BESIDE
+from jaxbandit.numerics.improvement import log_feasibility
+from jaxbandit.rules.scores import Score, best_of_box
 from jaxbandit.session.axes import Place
-from jaxbandit.session.best import believed_at, best_place
 from jaxbandit.surrogates import Prediction, arithmetic
 from jaxbandit.surrogates.boxes.pool import with_next
 from jaxbandit.surrogates.boxes.posterior import Noting
@@ -162,9 +165,51 @@ def _end(setting: Setting, carry: LearnerState, t: Array, index: Array, values: 
 
 
 @jax.jit
-def _predict(setting: Setting, state: object) -> Prediction:
-    """Return mean and deviation ``[k, M]`` given all arrived values."""
-    return setting.algorithm.reading(setting.arena).surrogate.arrived(setting.algorithm.belief(state))
+def _predict(setting: Setting, state: object, place: Array | None = None) -> Prediction:
+    """Return mean and deviation ``[k, M]`` given all arrived values, or ``[k, 1]`` at a ``place [d]``."""
+    surrogate, belief = setting.algorithm.reading(setting.arena).surrogate, setting.algorithm.belief(state)
+    return surrogate.arrived(belief) if place is None else surrogate.arrived_at(belief, place[None])
+
+
+@jax.jit
+def _best(setting: Setting, state: object, level: Array) -> Array:
+    """Return the place ``[d]`` of a box with the best mean among feasible ones.
+
+    A place counts as feasible if the logarithm of its probability of feasibility is at least ``level``. If no place is feasible, return the
+    one that is most likely to be feasible.
+    """
+    surrogate, belief = setting.algorithm.reading(setting.arena).surrogate, setting.algorithm.belief(state)
+    assert isinstance(surrogate.domain, Box)
+    # XLA would compile this quantile once for each loop of the ascents.
+    required = _quantile(level)
+
+    def score(believed: Prediction) -> Score:
+        costs, sd = believed.mean[1:], believed.sd[1:]
+        logarithm = log_feasibility(costs, sd)
+        lacks = logarithm < level
+        # The excess counts standard deviations and scales them by the largest, so that for one constraint it is as smooth as the mean.
+        excess = (required - _quantile(logarithm)) * jnp.max(sd, axis=0, initial=0)
+        fine = jnp.where(lacks, -jnp.inf, believed.mean[0])
+        return Score(fine, flags=((lacks, Status.OK),), otherwise=logarithm, limited=(believed.mean[0], excess[None]))
+
+    points, best, _ = best_of_box(
+        surrogate.domain,
+        surrogate.pool(belief),
+        score(surrogate.arrived(belief)),
+        lambda points: (score(surrogate.arrived_at(belief, points)), None),
+    )
+    return points[best]
+
+
+def _quantile(logarithm: Array) -> Array:
+    """Return the standard normal quantile of a probability from its logarithm, approximately below exp(-30)."""
+    small = -30.0
+    inner = jnp.clip(logarithm, small, -float(jnp.finfo(logarithm.dtype).eps))
+    still = jax.lax.stop_gradient(inner)
+    exact = ndtri(jnp.exp(still))
+    # The slope is the probability divided by the normal density. Derivatives of JAX's polynomials would take long to compile.
+    slope = jnp.exp(still + jnp.square(exact) / 2 + math.log(2 * math.pi) / 2)
+    return exact + slope * (inner - still) + math.sqrt(-2 * small) - jnp.sqrt(-2 * jnp.minimum(logarithm, small))
 
 
 @dataclasses.dataclass
@@ -405,23 +450,18 @@ class Course:
         before, after = graph.invars[-len(leaves) :], graph.outvars[-len(leaves) :]
         return any(x is not y for x, y, leaf in zip(before, after, leaves, strict=True) if id(leaf) not in placed)
 
-    def predict(self) -> Prediction:
-        """Return mean and deviation ``[k, M]`` given all arrived values."""
-        state = self.latest().state
+    def predict(self, place: Place = ()) -> Prediction:
+        """Return mean and deviation ``[k, M]`` given all arrived values, or ``[k, 1]`` at a place."""
+        at = np.asarray(place, self.setting.arena.dtype) if place else None
         with self._arithmetic():
-            return jax.tree.map(np.asarray, _predict(self.setting, state))
+            return jax.tree.map(np.asarray, _predict(self.setting, self.latest().state, at))
 
-    def best(self, probability: float) -> np.ndarray:
-        """Return the best point ``[d]`` of the unit cube of a box."""
-        belief = self.setting.algorithm.belief(self.latest().state)
+    def best(self, probability: float) -> Place:
+        """Return the place of the best mean among those feasible with a probability."""
+        dtype = self.setting.arena.dtype
+        level = np.log(np.maximum(np.asarray(probability, dtype), np.finfo(dtype).tiny))
         with self._arithmetic():
-            return np.asarray(best_place(self.setting, belief, np.asarray(probability, self.setting.arena.dtype)), np.float64)
-
-    def predict_at(self, place: Place) -> Prediction:
-        """Return mean and deviation ``[k, 1]`` at a place."""
-        belief = self.setting.algorithm.belief(self.latest().state)
-        with self._arithmetic():
-            return jax.tree.map(np.asarray, believed_at(self.setting, belief, np.asarray(place, self.setting.arena.dtype)))
+            return tuple(np.asarray(_best(self.setting, self.latest().state, level), np.float64).tolist())
 
     def _arithmetic(self) -> contextlib.AbstractContextManager[bool]:
         """Return the context for the precision of the model."""

@@ -148,11 +148,8 @@ def _in_words(point: Mapping[str, float | str]) -> str:
 
 
 def _believed(state: State, place: tuple[float, ...] = ()) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return means and deviations ``[n, M]``, and probabilities of feasibility.
-
-    They are the beliefs of the algorithm's choice.
-    """
-    predicted = state.course.predict_at(place) if place else state.course.predict()
+    """Return means and deviations ``[n, M]``, and probabilities of feasibility, by which the algorithm chose."""
+    predicted = state.course.predict(place)
     known = slice(1) if place else slice(state.space.size)
     mean, sd = (np.asarray(table, np.float64)[:, known] for table in (predicted.mean, predicted.sd))
     mean, sd = state.modelled.outputs.outward(mean, sd, state.standard)

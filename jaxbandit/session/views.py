@@ -155,7 +155,7 @@ class Reading:
                 points = state.space.modelled
                 mean, sd, feasible = shown.at(np.asarray([place]) if place else points if at is None else points[at])
                 return mean[: len(names)], sd[: len(names)], feasible
-            predicted = state.course.predict_at(place) if place else state.course.predict()
+            predicted = state.course.predict(place)
             # The model of a box may have free places, too.
             standard, known = state.standard, slice(1) if place else np.arange(state.space.size) if at is None else at
         mean, sd = (np.asarray(table, np.float64)[:, known] for table in (predicted.mean, predicted.sd))
@@ -187,7 +187,7 @@ class Reading:
             space, known, sign = state.space, self._best_known(probability, anywhere=anywhere), self.specification.outputs.objective.sign
             if not anywhere or not isinstance(space.domain, Box):
                 return known
-            place = space.readable(state.course.best(probability).tolist())
+            place = space.readable(state.course.best(probability))
             if state.has_failed((space.size, place)):
                 return known
             found = self._recommended(None, space.point_at(place), self._believed(place), 0, probability)
