@@ -44,11 +44,6 @@ def labelled(name: str, unit: str | None) -> str:
     return f"{name} ({unit})" if unit else name
 
 
-def check_unit(where: str, unit: object) -> None:
-    """Raise ``InvalidArgument`` unless a unit is printable text."""
-    label(where, unit)
-
-
 def _rounded(value: float, largest: float) -> float:
     """Return a number rounded to 14 digits of ``largest``."""
     # The sum turns -0.0 into 0.0.
@@ -125,7 +120,7 @@ class Axis:
             words = "of two numbers, the ends of a scale, or None"
             raise InvalidArgument(f"Axis.continuous: must be True {words}, got {short(self.continuous)} of {short(self.values)}")
         if self.unit is not None:
-            check_unit("Axis.unit", self.unit)
+            label("Axis.unit", self.unit)
         given: Any = self.values
 
         def refused(words: str) -> InvalidArgument:

@@ -66,9 +66,13 @@ class HistoryRow:
         return {"index": self.index, "point": dict(self.point), "values": dict(self.values), **failed}
 
 
-def observed(ticket: int, rows: Sequence[HistoryRow]) -> dict[str, object]:
-    """Return the body of an event ``"observed"`` with tickets from ``ticket`` on."""
-    return {"ticket": ticket, "rows": [row.table() for row in rows]}
+def observed(ticket: int, rows: Sequence[HistoryRow], size: int) -> dict[str, Any]:
+    """Return the body of an event ``"observed"`` with tickets from ``ticket`` on.
+
+    Points of a box have the numbers from ``size`` on.
+    """
+    numbered = [dataclasses.replace(row, index=size + place) if row.index < 0 else row for place, row in enumerate(rows)]
+    return {"ticket": ticket, "rows": [row.table() for row in numbered]}
 
 
 def rows_of(

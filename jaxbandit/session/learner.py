@@ -290,29 +290,20 @@ class Course:
         failed: Sequence[Spot] = (),
         index: int | None = None,
         allowed: np.ndarray | None = None,
+        before: LearnerState | None = None,
     ) -> Selection:
         """Return the choice of the next round for :meth:`asked`.
 
         If the algorithm finds such a point, it has not ``failed`` and is not ``under_way``. On a box the point gets the number ``index``
-        and a ``readable`` place. Points ``allowed [M]`` may be certified.
+        and a ``readable`` place. Points ``allowed [M]`` may be certified. A rerun gives the state ``before`` its round.
         """
-        with self._arithmetic():
-            return self._choice(self.latest(), len(self.rounds) + 1, under_way, failed, index, allowed)
-
-    def _choice(
-        self,
-        carry: LearnerState,
-        t: int,
-        under_way: Sequence[Spot],
-        failed: Sequence[Spot],
-        index: int | None,
-        allowed: np.ndarray | None,
-    ) -> Selection:
         setting, domain = self.setting, self.setting.arena.domain
+        carry, t = (self.latest(), len(self.rounds) + 1) if before is None else (before, self._played + 1)
 
         def attempt(*more: object) -> Selection:
             own = None if index is None else np.int32(index)
-            chosen, place, after = _choose(setting, carry.far, np.int32(t), own, allowed, carry.state, *more)
+            with self._arithmetic():
+                chosen, place, after = _choose(setting, carry.far, np.int32(t), own, allowed, carry.state, *more)
             point, status = np.asarray(chosen).tolist()
             there = () if place is None else tuple(np.asarray(place, np.float64).tolist())
             return Selection(point, self.readable(there) if there and _is_made(status) else there, Status(status), after)
@@ -425,8 +416,7 @@ class Course:
             carry = carry._replace(state=self._after)
         elif self.choosing_matters:
             index = ended.index if ended.place else None
-            chosen = self._choice(carry, self._played + 1, ended.under_way, ended.failed, index, ended.allowed)
-            carry = carry._replace(state=chosen.after)
+            carry = carry._replace(state=self.choose(ended.under_way, ended.failed, index, ended.allowed, carry).after)
         room = 1 if carry.pending is None else len(carry.pending.values)
         values = np.full((room, arena.surrogate.outputs), np.nan, arena.dtype)
         for (number, output), value in ended.arrivals.items():

@@ -139,17 +139,9 @@ def best_of_fits(outputs: Outputs, space: Space, model: Model, standard: Standar
     """Return the fit of :func:`fitted`, without its warning."""
     unknown = Standard(tuple(float(name == RUNS) for name in outputs.names), (1.0,) * len(outputs.names))
     before = dataclasses.replace(standard or unknown, bend=None)
-    plain = _fitted(outputs, space, model, standard, standard_of(outputs, told, before), told, shared=shared)
-    found = (
-        [plain]
-        if (bend := _bend(outputs, told)) is None or shared
-        else [
-            plain,
-            _fitted(
-                outputs, space, model, standard, standard_of(outputs, told, dataclasses.replace(before, bend=bend)), told, shared=shared
-            ),
-        ]
-    )
+    bend = None if shared else _bend(outputs, told)
+    standards = [standard_of(outputs, told, one) for one in (before, *([dataclasses.replace(before, bend=bend)] if bend else []))]
+    found = [_fitted(outputs, space, model, standard, one, told, shared=shared) for one in standards]
     return max(found, key=lambda one: one.evidence)
 
 

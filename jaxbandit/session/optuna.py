@@ -264,7 +264,7 @@ class Sampler(BaseSampler):
         for move in moves[len(made) :]:
             if move.values is None:
                 ticket = session._ask(move.point)
-                made.append(dataclasses.replace(move, point=session._state.place_of(ticket.index) or ticket.index))
+                made.append(dataclasses.replace(move, point=session._state.records[ticket.number].place or ticket.index))
                 continue
             number = 1 + [one.number for one in made if one.values is None].index(move.number)
             is_whole = len(move.values) == len(parts.outputs.names)

@@ -18,9 +18,9 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.doors import either
-from jaxbandit.core.fields import scalar
+from jaxbandit.core.fields import label, scalar
 from jaxbandit.problems.data import Constraint, Objective
-from jaxbandit.session.axes import check_unit, labelled
+from jaxbandit.session.axes import labelled
 
 # Operators as people write them, and as Python does.
 OPERATORS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "^": "**", "²": "**2", "³": "**3"})
@@ -120,7 +120,7 @@ class Outputs:
             if name not in held.names:
                 known = f"known are {', '.join(held.names)}; an axis has its own, {either('Axis(..., unit=)', 'unit in its table')}"
                 raise InvalidArgument(f"units: there is no output {short(name)}; {known}")
-            check_unit(either(f"units[{name!r}]", f"units.{name}"), unit)
+            label(either(f"units[{name!r}]", f"units.{name}"), unit)
         return dataclasses.replace(held, unit_of=dict(units or {}))
 
     @functools.cached_property
@@ -191,15 +191,21 @@ class Outputs:
 
     def probability_of_feasibility(self, mean: np.ndarray, sd: np.ndarray) -> np.ndarray:
         """Return the probability ``[M]`` of feasibility from independent normal beliefs ``[n, M]``."""
-        # Start-up should not pay for this import.
-        from scipy.special import ndtr
-
         probability = np.ones(mean.shape[1:])
-        for constraint, centre, scale in zip(self.constraints, mean[1:], np.maximum(sd[1:], np.finfo(np.float64).tiny), strict=True):
-            bounds = dict(constraint.sides)
-            low, high = -bounds.get(-1, np.inf), bounds.get(1, np.inf)
-            probability *= ndtr((high - centre) / scale) - ndtr((low - centre) / scale)
+        for constraint, centre, scale in zip(self.constraints, mean[1:], sd[1:], strict=True):
+            probability *= probability_of(constraint, centre, scale)
         return probability
+
+
+def probability_of(constraint: Constraint, mean: np.ndarray, sd: np.ndarray) -> np.ndarray:
+    """Return the probability that a constraint holds, from normal beliefs of any shape."""
+    # SciPy comes with JAX. It is imported here because start-up should not pay for it.
+    from scipy.special import ndtr
+
+    bounds, sd = dict(constraint.sides), np.maximum(sd, np.finfo(np.float64).tiny)
+    low, high = -bounds.get(-1, np.inf), bounds.get(1, np.inf)
+    probability: np.ndarray = ndtr((high - mean) / sd) - ndtr((low - mean) / sd)
+    return probability
 
 
 def is_arithmetic(name: str, axes: Sequence[str]) -> bool:

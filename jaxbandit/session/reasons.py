@@ -202,7 +202,7 @@ def _alone(state: State, own: Spot) -> tuple[Mapping[str, float | str] | None, b
 
 def _nearest(state: State, here: np.ndarray) -> dict[int, float]:
     """Return the nearest earlier runs, by ticket, with their distances."""
-    runs = {number: one.ticket.index for number, one in state.records.items() if not one.dropped}
+    runs = {number: one.ticket.index for number, one in state.records.items() if one.over != "dropped"}
     away = np.max(np.abs(state.space.modelled[[*runs.values()]] - here) / sides_of(state.space.domain), axis=1, initial=0)
     order = np.argsort(away, kind="stable")[:NEAREST]
     return {[*runs][at]: float(away[at]) for at in order.tolist()}

@@ -83,22 +83,31 @@ class Ticket:
 
 @dataclasses.dataclass
 class Record:
-    """A ticket and its values, with empty ``asked_at`` for observed points."""
+    """A ticket and its values, with empty ``asked_at`` for observed points.
+
+    Attributes:
+      outputs: number of the session's outputs.
+      place: on a box the ticket's place in the unit cube.
+      over: ``"dropped"``, ``"failed"`` or ``"retry"`` for a run that ended without all values, else empty.
+    """
 
     ticket: Ticket
     asked_at: str
     outputs: int
+    place: Place = ()
     values: dict[str, float] = dataclasses.field(default_factory=dict)
     told_at: str = ""
-    dropped: bool = False
-    failed: str = ""
+    over: str = ""
 
     @property
     def state(self) -> str:
-        """``"dropped"``, ``"failed"``, ``"retry"``, ``"complete"``, ``"partial"`` or ``"pending"``."""
-        if self.dropped or self.failed:
-            return self.failed or "dropped"
-        return "complete" if len(self.values) == self.outputs else "partial" if self.values else "pending"
+        """:attr:`over`, or else ``"complete"``, ``"partial"`` or ``"pending"``."""
+        return self.over or ("complete" if len(self.values) == self.outputs else "partial" if self.values else "pending")
+
+    @property
+    def spot(self) -> Spot:
+        """The ticket's point by number and place."""
+        return self.ticket.index, self.place
 
 
 class State:
@@ -175,7 +184,7 @@ class State:
                 record = self.record(body["ticket"])
                 if record.state not in ("pending", "partial"):
                     raise InvalidArgument(f"ticket: must be one that could be dropped, got {record.ticket.number}, which is {record.state}")
-                record.dropped = True
+                record.over = "dropped"
                 if record.ticket.round == 0:
                     self._begin()
                 if self.specification.at_once and record.ticket.round == len(self.course.rounds) > 0:
@@ -200,7 +209,7 @@ class State:
         whole(0, 2 * max(Status) - 1)("status", body["status"])
         number, index = body["ticket"], body["index"]
         ticket = Ticket(number, body["round"], index, self.space.point(index), Status(body["status"]))
-        self.records[number] = Record(ticket, event.at, len(self.specification.outputs.names))
+        self.records[number] = Record(ticket, event.at, len(self.specification.outputs.names), place)
         if ticket.round:
             self.course.asked(index, after, avoided, failed, place, allowed)
         else:
@@ -219,9 +228,10 @@ class State:
             self.design = ()
         for number, row in enumerate(rows, start=len(self.records) + 1):
             index, values = row["index"], row["values"] and told_values(outputs, row["values"])
+            place: Place = ()
             if self._is_box:
                 _check_equal("index", index, self.space.size)
-                self._owned(self.space.place(row["point"]))
+                place = self._owned(self.space.place(row["point"]))
             whole(0, self.space.size - 1)("index", index)
             distance = 0.0 if self._is_box else self.space.distance(row["point"], index)
             ticket = Ticket(number, 0, index, self.space.point(index), observed=True, distance=distance)
@@ -230,7 +240,7 @@ class State:
             if failed and values:
                 raise InvalidArgument(f"values: must be none of a run that failed, got {short(values)}")
             at = event.at if values or failed else ""
-            self.records[number] = Record(ticket, "", len(outputs.names), dict(values), at, failed=failed)
+            self.records[number] = Record(ticket, "", len(outputs.names), place, dict(values), at, failed)
             if failed:
                 self._learn_runs()
         if self.room != room:
@@ -239,15 +249,15 @@ class State:
 
     def _tell(self, record: Record, event: Event) -> None:
         outputs, values, is_correction = self.specification.outputs, event.body["values"], event.kind == "corrected"
-        is_over, had_failed = record.dropped or bool(record.failed), record.failed == "failed"
+        had_failed = record.over == "failed"
         # Without values the event only undoes a drop or a failure.
-        if values or is_correction or not is_over:
+        if values or is_correction or not record.over:
             values = told_values(outputs, values)
         for name in values:
             if (name in record.values) != is_correction:
                 been = "was" if name in record.values else "had not been"
                 raise InvalidArgument(f"values: {name} of ticket {record.ticket.number} {been} told before")
-        record.dropped, record.failed, record.told_at = False, "", event.at
+        record.over, record.told_at = "", event.at
         record.values |= values
         if record.ticket.round == 0:
             self._begin()
@@ -265,10 +275,10 @@ class State:
     def _fail(self, record: Record, event: Event) -> None:
         retry = event.body["retry"]
         boolean("retry", retry)
-        failed, before, number = "retry" if retry else "failed", record.failed, record.ticket.round
+        failed, before, number = "retry" if retry else "failed", record.over, record.ticket.round
         if record.state in ("complete", failed):
             raise InvalidArgument(f"ticket: must be one that could fail, got {record.ticket.number}, which is {record.state}")
-        record.dropped, record.failed, record.told_at = False, failed, event.at
+        record.over, record.told_at = failed, event.at
         if not retry:
             self._learn_runs()
         is_learnt = not retry and self.modelled.learns_runs
@@ -324,16 +334,12 @@ class State:
         """Pass the learner the points (with delays also pending) before round 1."""
         parts, told = self.specification, list[Told]()
         for record in self.records.values():
-            is_whole, has_failed = record.state == "complete", record.failed == "failed" and self.modelled.learns_runs
+            is_whole, has_failed = record.state == "complete", record.over == "failed" and self.modelled.learns_runs
             if record.ticket.round == 0 and (is_whole or has_failed or not parts.at_once):
                 values = parts.outputs.inward(record.values if is_whole or not parts.together else {})
                 ran = {RAN: 1.0 if has_failed else -1.0} if is_whole or has_failed else {}
-                told.append((record.ticket.index, self.place_of(record.ticket.index), values | ran))
+                told.append((*record.spot, values | ran))
         self.course.begin(told)
-
-    def place_of(self, index: int) -> Place:
-        """Return the place of point ``index``, empty on a finite domain."""
-        return self.space.own[index - self.space.domain.size] if self._is_box else ()
 
     def learn_anew(self) -> None:
         """Make the learner rerun all rounds under the current model."""
@@ -376,7 +382,7 @@ class State:
         The list is empty for journals of version 1, whose sessions ignored these points.
         """
         waiting = [one for one in self.records.values() if one.state == "pending" or (one.state == "partial" and not one.ticket.observed)]
-        return self._spots(waiting) if self.specification.schema > 1 else []
+        return [one.spot for one in waiting] if self.specification.schema > 1 else []
 
     @property
     def avoided(self) -> list[Spot]:
@@ -387,24 +393,23 @@ class State:
         complete = [one for one in self.records.values() if one.state == "complete"]
         if not is_quiet(self.specification.model, self.model):
             # On a box a repeated point has two numbers.
-            where = [(self.place_of(one.ticket.index) or one.ticket.index, *one.values.values()) for one in complete]
+            where = [(one.place or one.ticket.index, *one.values.values()) for one in complete]
             seen = collections.Counter(where if self.specification.schema > 1 else [])
             complete = [one for one, it in zip(complete, where, strict=True) if seen[it] > 1]
-        return [*self.under_way, *self._spots(complete)]
+        return [*self.under_way, *(one.spot for one in complete)]
 
     @property
     def failed(self) -> list[Spot]:
         """Points of failed and dropped runs, empty for journals of version 1."""
-        over = [one for one in self.records.values() if one.state in ("dropped", "failed")]
-        return self._spots(over) if self.specification.schema > 1 else []
+        over = [one.spot for one in self.records.values() if one.over in ("dropped", "failed")]
+        return over if self.specification.schema > 1 else []
 
     @property
     def to_retry(self) -> Spot | None:
         """The first point to retry that has no later ticket."""
-        places = [(one, self.place_of(one.ticket.index) or one.ticket.index) for one in self.records.values()]
-        last = {place: one for one, place in places}
-        again = [one for one, place in places if one.failed == "retry" and last[place] is one]
-        return None if self.specification.is_guarded else next(iter(self._spots(again)), None)
+        last = {one.place or one.ticket.index: one for one in self.records.values()}
+        again = [one.spot for one in self.records.values() if one.over == "retry" and last[one.place or one.ticket.index] is one]
+        return None if self.specification.is_guarded or not again else again[0]
 
     @property
     def allowed(self) -> np.ndarray | None:
@@ -481,12 +486,9 @@ class State:
         ran = [one for one in self.records.values() if one.state == "complete" and one.ticket.round == 0 and not one.ticket.observed]
         if (within := self.specification.design.repeated_within) is None or not ran:
             return ()
-        box, place = cast(Box, self.space.domain), np.asarray(self.place_of(ran[0].ticket.index))
+        box, place = cast(Box, self.space.domain), np.asarray(ran[0].place)
         beside = np.asarray(box.snapped(np.where(place < 0.5, place + within, place - within)), np.float64)
         return self.course.readable(beside.tolist())
-
-    def _spots(self, records: Sequence[Record]) -> list[Spot]:
-        return [(record.ticket.index, self.place_of(record.ticket.index)) for record in records]
 
     def due(self, *, asking: bool) -> bool | None:
         """Return True for a due fit, False for due standardisation, else ``None``.
@@ -501,7 +503,7 @@ class State:
             return True if complete and not self.unmeasured and parts.model is None and not self.fitted_at else None
         if parts.fit_every is not None and asking and complete >= self.fitted_at + parts.fit_every:
             return True
-        over = len([one for one in self.records.values() if one.dropped or (one.failed and not self._is_counted(one))])
+        over = len([one for one in self.records.values() if one.over and not self._is_counted(one)])
         first = 1 if asking or self.course.rounds else len(self.design) - over
         by_default = parts.standardise and parts.model is None and parts.fit_every is None
         if by_default and complete >= max(1, first) and (not self.fitted_at or is_fit_due(complete, self.fitted_at)):
@@ -524,7 +526,7 @@ class State:
         return sum(map(self._is_counted, self.records.values())) if any(record.values for record in self.records.values()) else 0
 
     def _is_counted(self, record: Record) -> bool:
-        return record.state == "complete" or (record.failed == "failed" and self.modelled.learns_runs)
+        return record.state == "complete" or (record.over == "failed" and self.modelled.learns_runs)
 
     def record(self, ticket: Ticket | int) -> Record:
         """Return a ticket's record, or raise ``InvalidArgument`` if it is unknown."""

@@ -21,7 +21,7 @@ from jaxbandit.core.doors import either, setting, warn
 from jaxbandit.core.fields import boolean, nonnegative_numbers, of_class, scalar, whole
 from jaxbandit.core.status import Status, explain, flags_in_words, healthy
 from jaxbandit.delays import Delay
-from jaxbandit.domains import Box, Domain
+from jaxbandit.domains import Domain
 from jaxbandit.domains.regions import Constraints, SuchThat
 from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.learner import UNLIKELY
@@ -172,14 +172,11 @@ class Session(Reading):
         # A ticket in these rows belongs to another session.
         rows = [] if history is None else rows_of(history, specification, ignore, outside)
         check_placed(rows, specification.space, off_grid, "history")
-        further = [("observed", observed(1, rows))] if rows else []
+        further = [("observed", observed(1, rows, specification.space.size))] if rows else []
         if specification.is_guarded:
             specification = seeded_by(specification, rows)
         if specification.initial is None and 0 < specification.design.count <= sum(row.is_whole(specification.outputs) for row in rows):
             specification = dataclasses.replace(specification, initial=InitialDesign())
-        if isinstance(specification.space.domain, Box):
-            rows = [dataclasses.replace(row, index=specification.space.size + place) for place, row in enumerate(rows)]
-            further = [("observed", observed(1, rows))] if rows else []
         setting = specification.setting
         # Raise the algorithm's errors before the journal is written.
         jax.eval_shape(Course(lambda: setting).start)
@@ -407,22 +404,21 @@ class Session(Reading):
 
     def _check_told(self, record: Record, given: Mapping[str, float], correct: bool) -> None:
         """Raise ``SessionError`` if :meth:`tell` must not store these values."""
-        changed = {name: value for name, value in given.items() if record.values.get(name, value) != value}
-        number, been = record.ticket.number, "was dropped" if record.dropped else "was told that its run failed"
-        self._check_repeated(record)
         correcting = either("tell(..., correct=True)", "session tell with --correct")
-        if (record.dropped or record.failed) and not correct:
-            raise SessionError(f"ticket {number}: {been}; {correcting} takes that back")
+        self._check_over(record, correct, correcting)
+        changed = {name: value for name, value in given.items() if record.values.get(name, value) != value}
         if changed and not correct:
             before = {name: record.values[name] for name in changed}
-            raise SessionError(f"ticket {number}: was told {short(before)}, got {short(changed)}; {correcting} replaces it")
+            raise SessionError(f"ticket {record.ticket.number}: was told {short(before)}, got {short(changed)}; {correcting} replaces it")
 
-    def _check_repeated(self, record: Record) -> None:
-        """Raise ``SessionError`` where the round of a ticket was repeated."""
-        is_learnt = record.failed == "failed" and self._state.modelled.learns_runs
-        if (record.dropped or record.failed) and not is_learnt and self.specification.at_once:
-            been = "was dropped" if record.dropped else "was told that its run failed"
-            raise SessionError(f"ticket {record.ticket.number}: {been}, and its round repeated; its values cannot be used any more")
+    def _check_over(self, record: Record, correct: bool, correcting: str) -> None:
+        """Raise ``SessionError`` where a run is over, unless that may be corrected and is."""
+        number, been = record.ticket.number, "was dropped" if record.over == "dropped" else "was told that its run failed"
+        is_learnt = record.over == "failed" and self._state.modelled.learns_runs
+        if record.over and not is_learnt and self.specification.at_once:
+            raise SessionError(f"ticket {number}: {been}, and its round repeated; its values cannot be used any more")
+        if record.over and not correct:
+            raise SessionError(f"ticket {number}: {been}; {correcting} takes that back")
 
     def _check_failed(self, record: Record, retry: bool, correct: bool) -> None:
         """Raise ``SessionError`` where a run cannot have failed, see :meth:`tell`."""
@@ -431,11 +427,7 @@ class Session(Reading):
             raise SessionError(f"ticket {number}: cannot have failed, all its values have been told")
         if before == ("retry" if retry else "failed"):
             raise SessionError(f"ticket {number}: was told before that its run failed")
-        self._check_repeated(record)
-        if before not in ("pending", "partial") and not correct:
-            been = "was dropped" if record.dropped else "was told that its run failed"
-            correcting = either("tell(..., correct=True)", "session fail with --correct")
-            raise SessionError(f"ticket {number}: {been}; {correcting} takes that back")
+        self._check_over(record, correct, either("tell(..., correct=True)", "session fail with --correct"))
 
     def _fail(self, record: Record, retry: bool = False) -> None:
         """Let a run fail that can have failed."""
@@ -451,7 +443,7 @@ class Session(Reading):
         number, new = record.ticket.number, {name: value for name, value in given.items() if name not in record.values}
         changed = {name: value for name, value in given.items() if record.values.get(name, value) != value}
         self._keep_up()
-        if new or record.dropped or record.failed:
+        if new or record.over:
             self._warn_of_units(record.ticket.index, new)
             self._happen("told", {"ticket": number, "values": new})
         if changed:
@@ -525,31 +517,28 @@ class Session(Reading):
             for record, values in mine:
                 self._check_told(record, values, correct)
             failed = {row.ticket: self._state.record(row.ticket) for row in rows if row.failed and row.ticket is not None}
-            failed = {number: record for number, record in failed.items() if record.failed != "failed"}
+            failed = {number: record for number, record in failed.items() if record.over != "failed"}
             for record in failed.values():
                 self._check_failed(record, False, correct)
-            others = self._observed_all([row for row in rows if row.ticket is None], off_grid)
+            others = [row for row in rows if row.ticket is None]
+            check_placed(others, self.specification.space, off_grid, "history")
+            before = [row.table() for row in others]
+            for event in self._journal.events if others else ():
+                if event.kind == "observed" and event.body["rows"] == before:
+                    first, last = event.body["ticket"], event.body["ticket"] + len(before) - 1
+                    which = f"tickets {first} to {last}" if last > first else f"ticket {first}"
+                    raise SessionError(f"history: these rows were told before, as {which}")
+            further = self._observed(others) if others else ()
             for record, values in mine:
                 self._tell(record, values)
             for record in failed.values():
                 self._fail(record)
-            return (*(record.ticket for record, _ in mine), *(record.ticket for record in failed.values()), *others)
-
-    def _observed_all(self, rows: Sequence[HistoryRow], off_grid: str) -> tuple[Ticket, ...]:
-        check_placed(rows, self.specification.space, off_grid, "history")
-        told = [row.table() for row in rows]
-        for event in self._journal.events if rows else ():
-            if event.kind == "observed" and event.body["rows"] == told:
-                first, last = event.body["ticket"], event.body["ticket"] + len(told) - 1
-                which = f"tickets {first} to {last}" if last > first else f"ticket {first}"
-                raise SessionError(f"history: these rows were told before, as {which}")
-        return self._observed(rows) if rows else ()
+            return (*(record.ticket for record, _ in mine), *(record.ticket for record in failed.values()), *further)
 
     def _observed(self, rows: Sequence[HistoryRow]) -> tuple[Ticket, ...]:
         self._keep_up()
-        number, size = len(self._state.records) + 1, self._state.space.size
-        rows = [dataclasses.replace(row, index=size + place) if row.index < 0 else row for place, row in enumerate(rows)]
-        body, parts = observed(number, rows), self.specification
+        number, parts = len(self._state.records) + 1, self.specification
+        body = observed(number, rows, self._state.space.size)
         if (
             number == 1
             and 0 < parts.design.count <= sum(row.is_whole(parts.outputs) for row in rows)
@@ -558,7 +547,7 @@ class Session(Reading):
         ):
             body |= {"initial": 0}
         self._happen("observed", body)
-        self._warn_of_units(rows[0].index, rows[0].values)
+        self._warn_of_units(self._state.records[number].ticket.index, rows[0].values)
         self._keep_up()
         return tuple(self._state.records[number + place].ticket for place in range(len(rows)))
 
@@ -575,10 +564,10 @@ class Session(Reading):
         """
         with self._claimed():
             record = self._state.record(ticket)
-            if record.state == "complete" or record.failed:
-                why = "it was told that its run failed" if record.failed else "all its values have been told"
+            if record.state in ("complete", "failed", "retry"):
+                why = "it was told that its run failed" if record.over else "all its values have been told"
                 raise SessionError(f"ticket {record.ticket.number}: cannot be dropped, {why}")
-            if not record.dropped:
+            if not record.over:
                 self._happen("dropped", {"ticket": record.ticket.number})
 
     def fit(self) -> Model:

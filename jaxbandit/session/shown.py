@@ -14,7 +14,7 @@ from jaxbandit.domains import Box
 from jaxbandit.kernels import Kernel, Matern32, Matern52
 from jaxbandit.session.axes import Space
 from jaxbandit.session.models import MOST_FITTED, Values, best_of_fits, for_each, prior_of, sides_of, standardised
-from jaxbandit.session.quantities import RUNS, Outputs, Standard
+from jaxbandit.session.quantities import RUNS, Outputs, Standard, probability_of
 from jaxbandit.study.runs import Model
 from jaxbandit.surrogates.evidence.density import MEAN, NOISE, NOISES
 from jaxbandit.surrogates.evidence.host import DRAWS, Averaged, averaged, evidence_of_noise
@@ -161,9 +161,6 @@ class Shown:
 
     def _each(self, points: np.ndarray) -> Believed:
         """Return means, deviations ``[n, M]`` and constraints' probabilities ``[n - 1, M]``."""
-        # SciPy comes with JAX. It is imported here because start-up should not pay for it.
-        from scipy.special import ndtr
-
         outputs, standard = self.outputs, self.standard
         means, deviations, holds = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
         for number, average in enumerate(self.averages):
@@ -171,10 +168,8 @@ class Shown:
             mean, sd = self.in_units(number, each, spread)
             if number:
                 each = standard.scale[number] * each + standard.location[number]
-                spread = np.maximum(standard.scale[number] * spread, np.finfo(np.float64).tiny)
-                bounds = dict(outputs.constraints[number - 1].sides)
-                low, high = -bounds.get(-1, np.inf), bounds.get(1, np.inf)
-                holds.append(np.clip(average.weights @ (ndtr((high - each) / spread) - ndtr((low - each) / spread)), 0, 1))
+                likely = probability_of(outputs.constraints[number - 1], each, standard.scale[number] * spread)
+                holds.append(np.clip(average.weights @ likely, 0, 1))
             means.append(mean)
             deviations.append(sd)
         return np.stack(means), np.stack(deviations), np.reshape(holds, (len(means) - 1, len(points)))

@@ -196,7 +196,7 @@ class Reading:
                 reward = sign * next(iter(one.mean.values()))
                 return (True, reward, 0.0) if one.feasible else (False, one.probability_of_feasibility, reward)
 
-            return found if worth(found) > worth(known) else known
+            return max(known, found, key=worth)
 
     @checked
     def settled(
@@ -322,7 +322,7 @@ class Reading:
         columns = {"ticket": np.asarray([row.ticket.number for row in rows], np.int64)}
         columns |= {name: column[points] for name, column in space.columns.items()} | values
         # An early journal may have an output of that name.
-        failed = {} if FAILURE in columns else {FAILURE: np.asarray([row.failed == "failed" for row in rows], bool)}
+        failed = {} if FAILURE in columns else {FAILURE: np.asarray([row.over == "failed" for row in rows], bool)}
         columns |= failed
         return columns | {
             "state": np.asarray([row.state for row in rows], dtype="U8"),

@@ -215,6 +215,49 @@ def test_the_recommended_point_is_the_best_of_the_box() -> None:
         assert session.plot().axes
 
 
+@pytest.mark.parametrize("seed", [7, 8])
+def test_the_point_believed_best_is_that_of_a_dense_search(seed: int) -> None:
+    """Two constraints hold together with a probability; no measured point is better, and SciPy climbs from the best points of a grid."""
+    lengths, bounds, unit = (
+        np.asarray([[0.3, 0.4], [0.6, 0.5], [0.4, 0.7]]),
+        np.asarray([0.0, 0.3]),
+        domains.box({"a": (0, 1), "b": (0, 1)}),
+    )
+    model = Model(kernel=[1.0 * kernels.Matern52(length_scale=one) for one in lengths.tolist()], noise_variance=1e-4, precision="float64")
+    rng = np.random.default_rng(seed)
+    places = rng.uniform(size=(8, 2))
+    tables = [matern52(places, places, one) + 1e-4 * np.eye(8) for one in lengths]
+    values = np.stack([np.linalg.cholesky(table) @ rng.standard_normal(8) for table in tables])
+    means = np.append(0, bounds)[:, None]
+    weights = [np.linalg.solve(table, own) for table, own in zip(tables, values - means, strict=True)]
+
+    def at(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        cross = [matern52(np.atleast_2d(points), places, one) for one in lengths]
+        mean = np.stack([centre + own @ weight for centre, own, weight in zip(means, cross, weights, strict=True)])
+        varied = [1 - np.sum(own.T * np.linalg.solve(table, own.T), axis=0) for own, table in zip(cross, tables, strict=True)]
+        return mean[0], np.sum(norm.logcdf((bounds[:, None] - mean[1:]) / np.sqrt(varied[1:])), axis=0)
+
+    options = {"key": seed, "constraints": ["u <= 0", "v <= 0.3"], "standardise": False, "horizon": 48}
+    grid = np.stack(np.meshgrid(*[np.linspace(0, 1, 101)] * 2), axis=-1).reshape(-1, 2)
+    with Session.create(None, unit, jb.Rpol(), model, **options) as session:
+        for place, told_there in zip(places.tolist(), values.T.tolist(), strict=True):
+            session.observe(dict(zip("ab", place, strict=True)), dict(zip(("reward", "u", "v"), told_there, strict=True)))
+        for probability in (0.5, 0.9):
+            level = np.log(probability)
+            mean, holds = at(grid)
+            starts = grid[np.argsort(-np.where(holds >= level, mean, -np.inf))[:5]]
+            limit = {"type": "ineq", "fun": lambda x, level=level: at(x)[1][0] - level}
+            tight: Any = {"bounds": [(0, 1)] * 2, "constraints": limit, "options": {"ftol": 1e-12}}
+            solved = [minimize(lambda x: -at(x)[0][0], x, **tight) for x in starts]
+            dense = max([*mean[holds >= level], *(-one.fun for one in solved if limit["fun"](one.x) > -1e-6)])
+            found, known = session.recommend(probability, anywhere=True), session.recommend(probability)
+            assert found.feasible and found.mean["reward"] >= known.mean["reward"]
+            assert dense - 2e-3 < found.mean["reward"] < dense + 1e-4
+            [mean], [holds] = at(np.asarray([found.point["a"], found.point["b"]], np.float64))
+            assert found.mean["reward"] == pytest.approx(mean, abs=1e-6)
+            assert found.probability_of_feasibility == pytest.approx(np.exp(holds), abs=1e-6)
+
+
 @pytest.mark.full
 def test_a_learner_that_fits_its_own_model_recommends_by_that() -> None:
     """The best point is where the sine is 1."""

@@ -413,7 +413,7 @@ def test_no_failed_point_of_a_grid_is_asked_for_again(algorithm: Any, delay: Any
             ticket = session.ask()
             assert tuple(ticket.point.values()) not in points_of(session)[:7]
             session.tell(ticket, reward=1.0)
-        failed = {record.ticket.index for record in session._state.records.values() if record.dropped}
+        failed = {record.ticket.index for record in session._state.records.values() if record.over == "dropped"}
         assert session.recommend().index not in failed and session.recommend(anywhere=True).index not in failed
 
 
