@@ -214,12 +214,15 @@ def _quantile(logarithm: Array) -> Array:
 
 @dataclasses.dataclass
 class PendingRound:
-    """Point of a round, arguments of its choice, and its arrivals."""
+    """Point of a round, arguments of its choice, and its arrivals.
 
-    index: int
+    If the algorithm finds such a point, it has not ``failed`` and is not ``under_way``. Points ``allowed [M]`` may be certified.
+    """
+
+    index: int = 0
     place: Place = ()
-    under_way: tuple[Spot, ...] = ()
-    failed: tuple[Spot, ...] = ()
+    under_way: Sequence[Spot] = ()
+    failed: Sequence[Spot] = ()
     allowed: np.ndarray | None = None  # [M], None for all
     # Values by round and output.
     arrivals: dict[tuple[int, int], float] = dataclasses.field(default_factory=dict)
@@ -284,36 +287,28 @@ class Course:
             self._known = known
             self._play_anew()
 
-    def choose(
-        self,
-        under_way: Sequence[Spot] = (),
-        failed: Sequence[Spot] = (),
-        index: int | None = None,
-        allowed: np.ndarray | None = None,
-        before: LearnerState | None = None,
-    ) -> Selection:
+    def choose(self, asked: PendingRound, before: LearnerState | None = None) -> Selection:
         """Return the choice of the next round for :meth:`asked`.
 
-        If the algorithm finds such a point, it has not ``failed`` and is not ``under_way``. On a box the point gets the number ``index``
-        and a ``readable`` place. Points ``allowed [M]`` may be certified. A rerun gives the state ``before`` its round.
+        On a box the point gets the number ``asked.index`` and a ``readable`` place. A rerun gives the state ``before`` its round.
         """
         setting, domain = self.setting, self.setting.arena.domain
         carry, t = (self.latest(), len(self.rounds) + 1) if before is None else (before, self._played + 1)
+        own = np.int32(asked.index) if isinstance(domain, Box) else None
 
         def attempt(*more: object) -> Selection:
-            own = None if index is None else np.int32(index)
             with self._arithmetic():
-                chosen, place, after = _choose(setting, carry.far, np.int32(t), own, allowed, carry.state, *more)
+                chosen, place, after = _choose(setting, carry.far, np.int32(t), own, asked.allowed, carry.state, *more)
             point, status = np.asarray(chosen).tolist()
             there = () if place is None else tuple(np.asarray(place, np.float64).tolist())
             return Selection(point, self.readable(there) if there and _is_made(status) else there, Status(status), after)
 
         def repeats(chosen: Selection) -> tuple[bool, bool]:
             is_late = isinstance(setting.arena.surrogate, DelayedSurrogate)
-            return is_among(domain, chosen[:2], failed), is_late and is_among(domain, chosen[:2], under_way, SAME)
+            return is_among(domain, chosen[:2], asked.failed), is_late and is_among(domain, chosen[:2], asked.under_way, SAME)
 
         best = first = attempt()
-        mask = np.isin(np.arange(setting.arena.size), [number for number, _ in (*under_way, *failed)])
+        mask = np.isin(np.arange(setting.arena.size), [number for number, _ in (*asked.under_way, *asked.failed)])
         for number in range(1, ATTEMPTS + 1):
             if not any(repeats(best)):
                 break
@@ -323,19 +318,11 @@ class Course:
                 best = other._replace(status=first.status)
         return best
 
-    def asked(
-        self,
-        index: int,
-        after: object = None,
-        under_way: Sequence[Spot] = (),
-        failed: Sequence[Spot] = (),
-        place: Place = (),
-        allowed: np.ndarray | None = None,
-    ) -> None:
+    def asked(self, begun: PendingRound, after: object = None) -> None:
         """Begin the next round, with the state ``after`` :meth:`choose` if just made."""
         if after is not None:
             self._carry, self._played = self._now, len(self.rounds)
-        self.rounds.append(PendingRound(index, place, tuple(under_way), tuple(failed), allowed))
+        self.rounds.append(begun)
         self._after, self._now = after, None
 
     def tell(self, number: int, values: Mapping[int, float]) -> None:
@@ -364,7 +351,7 @@ class Course:
         for number, one in enumerate(self.rounds, start=1):
             if (one.index, one.place) not in spots:
                 numbers[number] = len(numbers) + 1
-                course.asked(one.index, None, one.under_way, one.failed, one.place, one.allowed)
+                course.asked(dataclasses.replace(one, arrivals={}))
             for (of, output), value in one.arrivals.items():
                 if of in numbers:
                     course.tell(numbers[of], {output: value})
@@ -415,8 +402,7 @@ class Course:
         if self._after is not None:
             carry = carry._replace(state=self._after)
         elif self.choosing_matters:
-            index = ended.index if ended.place else None
-            carry = carry._replace(state=self.choose(ended.under_way, ended.failed, index, ended.allowed, carry).after)
+            carry = carry._replace(state=self.choose(ended, carry).after)
         room = 1 if carry.pending is None else len(carry.pending.values)
         values = np.full((room, arena.surrogate.outputs), np.nan, arena.dtype)
         for (number, output), value in ended.arrivals.items():

@@ -64,10 +64,6 @@ class Standard:
             checks.positive("bend", unit)
             object.__setattr__(self, "bend", (float(knee), float(unit)))
 
-    def table(self) -> dict[str, list[float]]:
-        """Return the standard as plain values."""
-        return {"location": list(self.location), "scale": list(self.scale)} | ({"bend": list(self.bend)} if self.bend else {})
-
     def said_of(self, sign: int) -> str:
         """Return the bend of an objective with ``sign`` in words."""
         if self.bend is None:
@@ -97,6 +93,14 @@ class Standard:
         # By rounding or smoothness a belief may lie below all bent values: clip it.
         below = np.clip((knee - bent) / unit, 0, DEEPEST * (1 - 1e-6))
         return np.where(below > 0, knee - unit * DEEPEST * below / (DEEPEST - below), bent)
+
+    def straightened_belief(self, mean: np.ndarray, sd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return mean and deviation of rewards from those of bent ones."""
+        if self.bend is None:
+            return mean, sd
+        # The bend makes both sides of a deviation unequal, so take half of their distance.
+        high, centre, low = (self.straightened(mean + side * sd) for side in (1, 0, -1))
+        return centre, (high - low) / 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,10 +185,8 @@ class Outputs:
         """Convert mean and deviation ``[1 + m, M]`` to outputs' ``[n, M]``."""
         shift, scale = self.units(standard)
         mean, sd = mean * scale[:, None] + shift[:, None], sd * scale[:, None]
-        # The bend makes both sides of a deviation unequal, so take half of their distance.
-        if standard is not None and standard.bend is not None:
-            high, centre, low = (standard.straightened(mean[0] + sign * sd[0]) for sign in (1, 0, -1))
-            mean, sd = np.concatenate([centre[None], mean[1:]]), np.concatenate([(high - low)[None] / 2, sd[1:]])
+        if standard is not None:
+            mean[0], sd[0] = standard.straightened_belief(mean[0], sd[0])
         rows = [next(row for row, (other, *_) in enumerate(self.functions) if other == name) for name in self.names]
         units = [(mean[row], *self.functions[row][1:]) for row in rows]
         return np.stack([sign * (values + bound) for values, sign, bound in units]), sd[rows]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxbandit.core.status import healthy
-from jaxbandit.domains import Box
 from jaxbandit.session.journal import Event, SessionError
 from jaxbandit.session.learner import Spot, is_among
 from jaxbandit.session.models import sides_of
@@ -107,9 +106,9 @@ def reason(specification: Specification, events: Sequence[Event], ticket: Ticket
     belief = best = alone = None
     term, said, is_same = "design", list[str](), True
     if told and (state.standard is not None or not specification.standardise):
-        mean, sd, holds = _believed(state)
+        mean, sd, holds = state.predicted()
         own = (
-            tuple(part[..., -1] for part in _believed(state, place))
+            tuple(part[..., -1] for part in state.predicted(place))
             if place
             else tuple(part[..., ticket.index] for part in (mean, sd, holds))
         )
@@ -145,15 +144,6 @@ def reason(specification: Specification, events: Sequence[Event], ticket: Ticket
 
 def _in_words(point: Mapping[str, float | str]) -> str:
     return ", ".join(f"{name} = {readable(value)}" for name, value in point.items())
-
-
-def _believed(state: State, place: tuple[float, ...] = ()) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return means and deviations ``[n, M]``, and probabilities of feasibility, by which the algorithm chose."""
-    predicted = state.course.predict(place)
-    known = slice(1) if place else slice(state.space.size)
-    mean, sd = (np.asarray(table, np.float64)[:, known] for table in (predicted.mean, predicted.sd))
-    mean, sd = state.modelled.outputs.outward(mean, sd, state.standard)
-    return mean, sd, state.modelled.outputs.probability_of_feasibility(mean, sd)
 
 
 def _at(outputs: Outputs, parts: tuple[Any, ...]) -> PointBelief:
@@ -192,8 +182,9 @@ def _alone(state: State, own: Spot) -> tuple[Mapping[str, float | str] | None, b
     waiting, space = state.under_way, state.space
     if not waiting:
         return None, True
-    avoided, number = [one for one in state.avoided if one not in waiting], space.size if isinstance(space.domain, Box) else None
-    chosen = state.course.without(waiting).choose(avoided, state.failed, number, state.allowed)
+    asked = state.round_at(space.size)
+    asked = dataclasses.replace(asked, under_way=[one for one in asked.under_way if one not in waiting])
+    chosen = state.course.without(waiting).choose(asked)
     if not healthy(np.asarray(int(chosen.status))):
         return None, True
     point = space.point_at(chosen.place) if chosen.place else space.point(chosen.point)

@@ -22,11 +22,11 @@ from jaxbandit.host.files import reason_of
 from jaxbandit.session.axes import ON_GRID, Place
 from jaxbandit.session.guarantee import held_points, within_steps
 from jaxbandit.session.journal import JOURNAL, DamagedSession, Event, Journal, SessionError
-from jaxbandit.session.learner import RAN, SAME, Course, Spot, Told, is_among, room_for
+from jaxbandit.session.learner import RAN, SAME, Course, PendingRound, Spot, Told, is_among, room_for
 from jaxbandit.session.models import Values, is_fit_due, is_quiet, with_runs
 from jaxbandit.session.quantities import RUNS, Standard, told_values
 from jaxbandit.session.settled import Settlement
-from jaxbandit.session.shown import Shown
+from jaxbandit.session.shown import Believed, Shown
 from jaxbandit.session.specification import Specification
 from jaxbandit.study.runs import Model
 
@@ -197,7 +197,7 @@ class State:
 
     def _ask(self, event: Event, after: object) -> None:
         body, self.settlement = event.body, None
-        avoided, failed, allowed, room = self.avoided, self.failed, self.allowed, self.room
+        asked, room = self.round_at(), self.room
         expected = self.next()
         if expected["round"] == 0 and self.has_failed(spot_of(expected)):
             # Another point replaces a failed point of the initial design.
@@ -211,7 +211,7 @@ class State:
         ticket = Ticket(number, body["round"], index, self.space.point(index), Status(body["status"]))
         self.records[number] = Record(ticket, event.at, len(self.specification.outputs.names), place)
         if ticket.round:
-            self.course.asked(index, after, avoided, failed, place, allowed)
+            self.course.asked(dataclasses.replace(asked, index=index, place=place), after)
         else:
             self._begin()
         if self.room != room:
@@ -363,6 +363,23 @@ class State:
         """Beliefs :attr:`shown`, or else those of the given model."""
         return self.shown or Shown.stated(self.modelled.outputs, self.space, self.model, self.standard, self.told)
 
+    def belief_at(self, place: Place = (), *, at: np.ndarray | slice = slice(None)) -> Believed:
+        """Return shown beliefs about the outputs at all points, at a ``place``, or at numbers ``at``."""
+        count, points = len(self.specification.outputs.names), self.space.modelled
+        if self.shown is None:
+            mean, sd, feasible = (part[..., at] for part in self.predicted(place))
+        else:
+            mean, sd, feasible = self.shown.at(np.asarray([place]) if place else points[at])
+        return mean[:count], sd[:count], feasible
+
+    def predicted(self, place: Place = ()) -> Believed:
+        """Return the learner's beliefs at all points, or at a ``place``."""
+        predicted, outputs = self.course.predict(place), self.modelled.outputs
+        # The model of a box may have free places, too.
+        mean, sd = (np.asarray(table, np.float64)[:, : 1 if place else self.space.size] for table in (predicted.mean, predicted.sd))
+        mean, sd = outputs.outward(mean, sd, self.standard)
+        return mean, sd, outputs.probability_of_feasibility(mean, sd)
+
     @property
     def told(self) -> Values:
         """Points by number, with their values, and whether runs there failed."""
@@ -427,6 +444,10 @@ class State:
             reached = reached | within_steps(self.space, steps, index)
         self._reached = frozenset(held), reached
         return reached
+
+    def round_at(self, index: int = 0) -> PendingRound:
+        """Return the next round at a point, with the points that it avoids."""
+        return PendingRound(index, (), self.avoided, self.failed, self.allowed)
 
     def shows_nothing(self, point: Spot) -> bool:
         """Return whether :attr:`avoided` has the point of a box after rounding."""

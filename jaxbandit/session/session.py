@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxbandit.algorithms import Algorithm
 from jaxbandit.core.checks import InvalidArgument, check_not_forked, short
-from jaxbandit.core.codec import digest
+from jaxbandit.core.codec import digest, to_fields
 from jaxbandit.core.declare import FilePath, checked
 from jaxbandit.core.doors import either, setting, warn
 from jaxbandit.core.fields import boolean, nonnegative_numbers, of_class, scalar, whole
@@ -313,7 +313,7 @@ class Session(Reading):
             if point is None and (again := state.to_retry) is not None:
                 point = again[1] or again[0]
             elif point is None:
-                chosen = state.course.choose(state.avoided, state.failed, body.get("index"), state.allowed)
+                chosen = state.course.choose(state.round_at(body.get("index", 0)))
                 status, after = chosen.status, chosen.after
                 point = chosen.place or chosen.point
             if not healthy(np.asarray(int(status))):
@@ -605,14 +605,14 @@ class Session(Reading):
             body |= {"model": fitted_in_units(*given, told).table()}
         elif parts.is_guarded:
             model, standard = fitted_once(parts, told)
-            body |= {"model": model.table(), **standard.table()}
+            body |= {"model": model.table(), **to_fields(standard, "standard")}
         elif refit or state.standard is None:
             model, standard = fitted(*given, state.standard, told, shared=parts.algorithm.traits.joint_arrival)
-            body |= {"model": model.table(), **standard.table(), "learner": LEARNER}
+            body |= {"model": model.table(), **to_fields(standard, "standard"), "learner": LEARNER}
             if not state.fitted_at:
                 warn_of_constraints_that_held(parts.outputs, told)
         else:
-            body |= standard_of(state.modelled.outputs, told, state.standard).table()
+            body |= to_fields(standard_of(state.modelled.outputs, told, state.standard), "standard")
         has_changed = state.fitted_at and body.get("learner", state.learner) != state.learner
         self._happen("fitted", body)
         state.learn_anew()

@@ -153,10 +153,9 @@ class Shown:
         each, spread = each + standard.location[number], np.maximum(spread, np.finfo(np.float64).tiny)
         mean = weights @ each
         sd = np.sqrt(weights @ (np.square(spread) + np.square(each - mean)))
-        # The bend makes both sides of a deviation unequal, so take half of their distance.
-        if number == 0 and standard.bend is not None:
-            above, mean, below = (sign * standard.straightened(sign * mean + side * sd) for side in (1, 0, -1))
-            sd = np.abs(above - below) / 2
+        if number == 0:
+            reward, sd = standard.straightened_belief(sign * mean, sd)
+            mean = sign * reward
         return mean, sd
 
     def _each(self, points: np.ndarray) -> Believed:

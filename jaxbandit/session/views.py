@@ -19,7 +19,6 @@ from jaxbandit.core.text import html_fields
 from jaxbandit.domains import Box
 from jaxbandit.domains.regions import given_in
 from jaxbandit.host.files import prepare_file, write_whole
-from jaxbandit.session.axes import Place
 from jaxbandit.session.checks import ModelCheck, checked_model
 from jaxbandit.session.history import FAILURE
 from jaxbandit.session.journal import Event, Journal, SessionError
@@ -137,7 +136,7 @@ class Reading:
         import xarray as xr
 
         with self._current() as state:
-            space, outputs, (mean, sd, feasible) = state.space, self.specification.outputs, self._believed()
+            space, outputs, (mean, sd, feasible) = state.space, self.specification.outputs, state.belief_at()
         tables = {"mean": mean, "sd": sd, "lower": mean - float(width) * sd, "upper": mean + float(width) * sd}
         belief = xr.Dataset(
             {name: (("output", "point"), table) for name, table in tables.items()} | {"probability_of_feasibility": ("point", feasible)},
@@ -146,21 +145,6 @@ class Reading:
             attrs={"width": float(width)},
         )
         return self._with_units(belief)
-
-    def _believed(self, place: Place = (), *, at: np.ndarray | None = None) -> Believed:
-        """Return beliefs at all points, at a ``place``, or at numbers ``at``."""
-        with self._current() as state:
-            outputs, names = state.modelled.outputs, self.specification.outputs.names
-            if (shown := state.shown) is not None:
-                points = state.space.modelled
-                mean, sd, feasible = shown.at(np.asarray([place]) if place else points if at is None else points[at])
-                return mean[: len(names)], sd[: len(names)], feasible
-            predicted = state.course.predict(place)
-            # The model of a box may have free places, too.
-            standard, known = state.standard, slice(1) if place else np.arange(state.space.size) if at is None else at
-        mean, sd = (np.asarray(table, np.float64)[:, known] for table in (predicted.mean, predicted.sd))
-        mean, sd = outputs.outward(mean, sd, standard)
-        return mean[: len(names)], sd[: len(names)], outputs.probability_of_feasibility(mean, sd)
 
     @checked
     def recommend(self, probability: Probability = 0.5, *, anywhere: bool = False) -> Recommendation:
@@ -190,7 +174,7 @@ class Reading:
             place = space.readable(state.course.best(probability))
             if state.has_failed((space.size, place)):
                 return known
-            found = self._recommended(None, space.point_at(place), self._believed(place), 0, probability)
+            found = self._recommended(None, space.point_at(place), state.belief_at(place), 0, probability)
 
             def worth(one: Recommendation) -> tuple[bool, float, float]:
                 reward = sign * next(iter(one.mean.values()))
@@ -269,7 +253,7 @@ class Reading:
                 words = "every point has failed" if anywhere else "no point has been measured yet; tell some values, or say anywhere=True"
                 raise SessionError(f"recommend: {words}")
             indices = np.flatnonzero(allowed)
-            mean, sd, feasible = self._believed(at=indices)
+            mean, sd, feasible = state.belief_at(at=indices)
             reward, excess = self.specification.outputs.objective.sign * mean[0], np.zeros(len(indices))
             if state.shown is not None and not anywhere:
                 reward, feasible, excess = state.shown.measured(indices)

@@ -20,7 +20,7 @@ from jaxbandit.engine.arguments import Delays
 from jaxbandit.engine.cell import Cell
 from jaxbandit.rules.estimators import Bounds
 from jaxbandit.session import Axis, Model, Session, specification
-from jaxbandit.session.learner import Course
+from jaxbandit.session.learner import Course, PendingRound
 from jaxbandit.session.specification import UnknownDelay
 from jaxbandit.surrogates.rows import RowCache
 from tests.support import conformance, panel
@@ -84,9 +84,9 @@ def course_of(problem: Any, algorithm: Any, model: Any, horizon: int, *, policy:
 
 def asked(course: Course) -> int:
     """The point of the next round, which begins."""
-    chosen = course.choose()
+    chosen = course.choose(PendingRound())
     point = chosen.point
-    course.asked(point, chosen.after)
+    course.asked(PendingRound(point), chosen.after)
     return point
 
 
@@ -251,7 +251,7 @@ def test_a_session_believes_that_a_trial_chose_best(kind: str, noise: float) -> 
                     session.fit()
                 belief = session.belief(width=WIDTH)["upper"].values[0]
                 if box:
-                    mean, sd, _ = session._believed(tuple(BOX.to_unit(point).tolist()))
+                    mean, sd, _ = session._state.belief_at(tuple(BOX.to_unit(point).tolist()))
                     bound = float(mean[0, 0] + WIDTH * sd[0, 0])
                 else:
                     bound = float(belief[chosen[number]])
