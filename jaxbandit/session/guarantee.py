@@ -16,12 +16,11 @@ import numpy as np
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.doors import either, warn
 from jaxbandit.engine import InitialDesign
-from jaxbandit.engine.learner import UNLIKELY
 from jaxbandit.kernels import Kernel
 from jaxbandit.session.axes import ON_GRID, Space
 from jaxbandit.session.history import HistoryRow
 from jaxbandit.session.journal import SessionError
-from jaxbandit.session.models import LENGTH, Values, default_model, deviations_of, sides_of
+from jaxbandit.session.models import LENGTH, Values, default_model, sides_of, unlikely
 from jaxbandit.session.quantities import Outputs, Standard
 from jaxbandit.session.specification import SEEDS, Specification
 from jaxbandit.study.runs import Model
@@ -91,12 +90,12 @@ def check_prior(specification: Specification, values: Mapping[str, float], index
     outputs, model = specification.outputs, specification.model
     if model is None:
         return
-    for name in outputs.names[1:]:
-        if name in values and (away := deviations_of(outputs, specification.space, model, name, values[name], index)) > UNLIKELY:
-            raise SessionError(
-                f"{what}: {name} = {values[name]:g} is {away:.3g} prior deviations from the prior mean, so the model would certify what is"
-                " not safe; begin a session with one whose prior_mean and variance of the constraints are in their own units"
-            )
+    limited = {name: values[name] for name in outputs.names[1:] if name in values}
+    for name, away in unlikely(outputs, specification.space, model, limited, index).items():
+        raise SessionError(
+            f"{what}: {name} = {values[name]:g} is {away:.3g} prior deviations from the prior mean, so the model would certify what is"
+            " not safe; begin a session with one whose prior_mean and variance of the constraints are in their own units"
+        )
 
 
 def fitted_once(specification: Specification, told: Values) -> tuple[Model, Standard]:

@@ -19,6 +19,7 @@ from jaxbandit.core.doors import warn
 from jaxbandit.core.pytree import replace
 from jaxbandit.domains import Box, Domain
 from jaxbandit.engine import InitialDesign
+from jaxbandit.engine.learner import UNLIKELY
 from jaxbandit.kernels import Categorical, Kernel, Matern52, OnAxes, Scale
 from jaxbandit.rules.estimators import Thompson
 from jaxbandit.session.axes import Space
@@ -290,11 +291,13 @@ def for_each(name: str, model: Model, outputs: Outputs, standard: Standard | Non
     return list(value)
 
 
-def deviations_of(outputs: Outputs, space: Space, model: Model, name: str, value: float, index: int) -> float:
-    """Return prior deviations of a value from an unstandardised model's prior mean."""
-    fields, number = ("prior_mean", "kernel", "noise_variance"), outputs.names.index(name)
-    mean, kernel, noise = (for_each(field, model, outputs, None)[number] for field in fields)
-    return float(abs(value - mean) / np.sqrt(float(kernel.diag(space.modelled[[index]])[0]) + float(np.max(noise))))
+def unlikely(outputs: Outputs, space: Space, model: Model, values: Mapping[str, float], index: int) -> dict[str, float]:
+    """Return the prior deviations, by name, of values that are unlikely under an unstandardised model."""
+    fields, away = ("prior_mean", "kernel", "noise_variance"), dict[str, float]()
+    for name, value in values.items():
+        mean, kernel, noise = (for_each(field, model, outputs, None)[outputs.names.index(name)] for field in fields)
+        away[name] = float(abs(value - mean) / np.sqrt(float(kernel.diag(space.modelled[[index]])[0]) + float(np.max(noise))))
+    return {name: size for name, size in away.items() if size > UNLIKELY}
 
 
 def with_runs(outputs: Outputs, first: Model, model: Model, standard: Standard | None, size: int) -> tuple[Model, Standard | None]:

@@ -47,10 +47,7 @@ STANDARD = {"location", "scale"}
 # Version of the learner, written with each fit. The first, up to jaxbandit 0.4, wrote no version.
 LEARNER = 2
 REPLACED = {"initial"}
-ROW = {"index", "point", "values"}
-FAILING = {"failed"}
 FREE = "a run that did end after all is told as a correction, which frees its point"
-PLACE = {"place"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,7 +147,7 @@ class State:
 
     def enter(self, event: Event, after: object = None) -> None:
         """Apply an event, with the algorithm's state ``after`` its choice if known."""
-        body, keys = event.body, BODIES[event.kind] | (PLACE if self._is_box and event.kind == "asked" else set())
+        body, keys = event.body, BODIES[event.kind] | ({"place"} if self._is_box and event.kind == "asked" else set())
         if event.kind == "observed":
             keys = keys | (body.keys() & REPLACED)
         if event.kind == "fitted":
@@ -219,9 +216,9 @@ class State:
 
     def _observe(self, event: Event) -> None:
         outputs, room = self.specification.outputs, self.room
-        rows = event.body["rows"]
-        if not isinstance(rows, list) or any(not isinstance(row, dict) or row.keys() - FAILING != ROW for row in rows):
-            raise InvalidArgument(f"rows: must be a list of tables of {', '.join(sorted(ROW))}, got {short(rows)}")
+        rows, entries = event.body["rows"], ("index", "point", "values")
+        if not isinstance(rows, list) or any(not isinstance(row, dict) or row.keys() - {"failed"} != {*entries} for row in rows):
+            raise InvalidArgument(f"rows: must be a list of tables of {', '.join(entries)}, got {short(rows)}")
         _check_equal("ticket", event.body["ticket"], len(self.records) + 1)
         if event.body.keys() & REPLACED:
             _check_equal("initial", event.body["initial"], 0)

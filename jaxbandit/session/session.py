@@ -24,7 +24,6 @@ from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain
 from jaxbandit.domains.regions import Constraints, SuchThat
 from jaxbandit.engine import InitialDesign
-from jaxbandit.engine.learner import UNLIKELY
 from jaxbandit.feedback import Policy
 from jaxbandit.host.cache import enable_unless_chosen
 from jaxbandit.host.memory import bound_programs
@@ -33,7 +32,7 @@ from jaxbandit.session.guarantee import check_prior, fitted_once, seeded_by
 from jaxbandit.session.history import History, HistoryRow, Names, OffGrid, OutsideOf, check_placed, observed, rows_of
 from jaxbandit.session.journal import WAIT, Body, DamagedSession, SessionError, Unwritten, create_journal, open_journal
 from jaxbandit.session.learner import Course
-from jaxbandit.session.models import deviations_of, fitted, fitted_in_units, standard_of, warn_of_constraints_that_held
+from jaxbandit.session.models import fitted, fitted_in_units, standard_of, unlikely, warn_of_constraints_that_held
 from jaxbandit.session.quantities import told_values
 from jaxbandit.session.replay import LEARNER, Record, State, Ticket, spot_of
 from jaxbandit.session.settled import Settled
@@ -338,11 +337,10 @@ class Session(Reading):
         state, parts = self._state, self.specification
         if not parts.is_guarded:
             return
-        if parts.model is not None:
-            told = [(one.ticket.index, tuple(one.values.items())) for one in state.records.values()]
-            for index, values in {*told} - self._vetted:
-                check_prior(parts, dict(values), index, "ask")
-            self._vetted.update(told)
+        told = [(one.ticket.index, tuple(one.values.items())) for one in state.records.values()]
+        for index, values in {*told} - self._vetted:
+            check_prior(parts, dict(values), index, "ask")
+        self._vetted.update(told)
         if parts.model is not None or state.fitted_at:
             return
         name = type(parts.algorithm).__name__
@@ -632,14 +630,13 @@ class Session(Reading):
         if state.standard is not None:
             return
         seen = {name for other in state.records.values() for name in other.values}
-        for name in new.keys() - seen:
-            away = deviations_of(state.modelled.outputs, state.space, state.model, name, new[name], index)
-            if away > UNLIKELY:
-                remedy = f"leave the model out, or say {setting('standardise', True)} with one of standardised outputs"
-                if self.specification.is_guarded:
-                    remedy = "begin another session with a model whose prior_mean and variance are in the outputs' units"
-                words = f"is {away:.3g} prior deviations from the prior mean of a model in the outputs' units; {remedy}"
-                warn(f"tell: {name} = {new[name]:g} {words}")
+        first = {name: value for name, value in new.items() if name not in seen}
+        for name, away in unlikely(state.modelled.outputs, state.space, state.model, first, index).items():
+            remedy = f"leave the model out, or say {setting('standardise', True)} with one of standardised outputs"
+            if self.specification.is_guarded:
+                remedy = "begin another session with a model whose prior_mean and variance are in the outputs' units"
+            words = f"is {away:.3g} prior deviations from the prior mean of a model in the outputs' units; {remedy}"
+            warn(f"tell: {name} = {new[name]:g} {words}")
 
     @contextlib.contextmanager
     def _claimed(self) -> Iterator[State]:

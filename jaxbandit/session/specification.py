@@ -39,7 +39,6 @@ from jaxbandit.session.quantities import RUNS, Outputs, Standard
 from jaxbandit.study.runs import Model
 from jaxbandit.surrogates import arithmetic
 
-EACH_TEXT = each(text)
 SEEDS = functools.partial(either, "seeds=[{...}]", "seeds = [{...}]")
 # The features of a domain with more points take too long for a command.
 MANY_POINTS = 4096
@@ -488,6 +487,6 @@ def read_toml(path: FilePath) -> Specification:
             raise InvalidArgument("axis: there is none; add a table [axis.NAME]")
         seed = table.get("seed", 0)
         whole(0, 2**32 - 1)("seed", seed)
-        EACH_TEXT("such_that", such_that := table.get("such_that", []))
+        each(text)("such_that", such_that := table.get("such_that", []))
         space = Space.of([Axis.read(name, axis, f"axis.{name}") for name, axis in table["axis"].items()], such_that)
         return Specification._read(table, space, jax.random.key(seed))
