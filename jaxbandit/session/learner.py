@@ -166,14 +166,17 @@ def _end(setting: Setting, carry: LearnerState, t: Array, index: Array, values: 
 
 @jax.jit
 def _predict(setting: Setting, state: object, place: Array | None = None) -> Prediction:
-    """Return mean and deviation ``[k, M]`` given all arrived values, or ``[k, 1]`` at a ``place [d]``."""
+    """Return mean and deviation ``[k, M]`` given all arrived values.
+
+    They are ``[k, 1]`` at a ``place [d]``.
+    """
     surrogate, belief = setting.algorithm.reading(setting.arena).surrogate, setting.algorithm.belief(state)
     return surrogate.arrived(belief) if place is None else surrogate.arrived_at(belief, place[None])
 
 
 @jax.jit
 def _best(setting: Setting, state: object, level: Array) -> Array:
-    """Return the place ``[d]`` of a box with the best mean among feasible ones.
+    """Return the feasible place ``[d]`` of a box with the best mean.
 
     A place counts as feasible if the logarithm of its probability of feasibility is at least ``level``. If no place is feasible, return the
     one that is most likely to be feasible.
@@ -202,7 +205,10 @@ def _best(setting: Setting, state: object, level: Array) -> Array:
 
 
 def _quantile(logarithm: Array) -> Array:
-    """Return the standard normal quantile of a probability from its logarithm, approximately below exp(-30)."""
+    """Return the standard normal quantile of a probability's logarithm.
+
+    It is approximate for probabilities below exp(-30).
+    """
     small = -30.0
     inner = jnp.clip(logarithm, small, -float(jnp.finfo(logarithm.dtype).eps))
     still = jax.lax.stop_gradient(inner)
@@ -427,13 +433,13 @@ class Course:
         return any(x is not y for x, y, leaf in zip(before, after, leaves, strict=True) if id(leaf) not in placed)
 
     def predict(self, place: Place = ()) -> Prediction:
-        """Return mean and deviation ``[k, M]`` given all arrived values, or ``[k, 1]`` at a place."""
+        """Return mean and deviation ``[k, M]``, or ``[k, 1]`` at a place."""
         at = np.asarray(place, self.setting.arena.dtype) if place else None
         with self._arithmetic():
             return jax.tree.map(np.asarray, _predict(self.setting, self.latest().state, at))
 
     def best(self, probability: float) -> Place:
-        """Return the place of the best mean among those feasible with a probability."""
+        """Return the place of best mean that is feasible with a probability."""
         dtype = self.setting.arena.dtype
         level = np.log(np.maximum(np.asarray(probability, dtype), np.finfo(dtype).tiny))
         with self._arithmetic():

@@ -292,7 +292,7 @@ def for_each(name: str, model: Model, outputs: Outputs, standard: Standard | Non
 
 
 def unlikely(outputs: Outputs, space: Space, model: Model, values: Mapping[str, float], index: int) -> dict[str, float]:
-    """Return the prior deviations, by name, of values that are unlikely under an unstandardised model."""
+    """Return unlikely values' prior deviations by name, under an unstandardised model."""
     fields, away = ("prior_mean", "kernel", "noise_variance"), dict[str, float]()
     for name, value in values.items():
         mean, kernel, noise = (for_each(field, model, outputs, None)[outputs.names.index(name)] for field in fields)

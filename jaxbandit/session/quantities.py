@@ -200,7 +200,7 @@ class Outputs:
 
 
 def probability_of(constraint: Constraint, mean: np.ndarray, sd: np.ndarray) -> np.ndarray:
-    """Return the probability that a constraint holds, from normal beliefs of any shape."""
+    """Return the probability that a constraint holds, from normal beliefs."""
     # SciPy comes with JAX. It is imported here because start-up should not pay for it.
     from scipy.special import ndtr
 

@@ -361,7 +361,7 @@ class State:
         return self.shown or Shown.stated(self.modelled.outputs, self.space, self.model, self.standard, self.told)
 
     def belief_at(self, place: Place = (), *, at: np.ndarray | slice = slice(None)) -> Believed:
-        """Return shown beliefs about the outputs at all points, at a ``place``, or at numbers ``at``."""
+        """Return shown beliefs at points ``at``, or at a ``place``."""
         count, points = len(self.specification.outputs.names), self.space.modelled
         if self.shown is None:
             mean, sd, feasible = (part[..., at] for part in self.predicted(place))
@@ -443,7 +443,7 @@ class State:
         return reached
 
     def round_at(self, index: int = 0) -> PendingRound:
-        """Return the next round at a point, with the points that it avoids."""
+        """Return the next round, with the points that it avoids."""
         return PendingRound(index, (), self.avoided, self.failed, self.allowed)
 
     def shows_nothing(self, point: Spot) -> bool:

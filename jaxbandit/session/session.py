@@ -410,7 +410,7 @@ class Session(Reading):
             raise SessionError(f"ticket {record.ticket.number}: was told {short(before)}, got {short(changed)}; {correcting} replaces it")
 
     def _check_over(self, record: Record, correct: bool, correcting: str) -> None:
-        """Raise ``SessionError`` where a run is over, unless that may be corrected and is."""
+        """Raise ``SessionError`` if a run is over, unless ``correct`` undoes that."""
         number, been = record.ticket.number, "was dropped" if record.over == "dropped" else "was told that its run failed"
         is_learnt = record.over == "failed" and self._state.modelled.learns_runs
         if record.over and not is_learnt and self.specification.at_once:
