@@ -446,10 +446,6 @@ class State:
         """Return the next round, with the points that it avoids."""
         return PendingRound(index, (), self.avoided, self.failed, self.allowed)
 
-    def shows_nothing(self, point: Spot) -> bool:
-        """Return whether :attr:`avoided` has the point of a box after rounding."""
-        return self._is_box and is_among(self.space.domain, point, self.avoided, SAME)
-
     def has_failed(self, point: Spot) -> bool:
         """Return whether a run failed or was dropped at a point.
 
@@ -470,12 +466,16 @@ class State:
             unfit |= ~domain.holds(self.space.modelled)
         return unfit
 
-    def not_failed(self, point: Spot) -> Spot:
-        """Return the nearest point without a dropped run, if possible not :attr:`avoided`.
+    def not_failed(self, point: Spot, number: int) -> Spot:
+        """Return the nearest point without a dropped run for round ``number``.
 
+        If possible it is not :attr:`avoided`. A point of a box counts as avoided after rounding, but one of the initial design stays.
         Raises ``SessionError`` if no point is left, or the algorithm certifies points, because the result would not be certified.
         """
         domain, failed, avoided = self.space.domain, self.failed, self.avoided
+        is_avoided = number > 0 and self._is_box and is_among(domain, point, avoided, SAME)
+        if not is_avoided and not self.has_failed(point):
+            return point
         if self._is_box and self.modelled.learns_runs and self.left_of_design == 1 and (repeated := self._repeated):
             return domain.size, repeated
         if self.specification.algorithm.traits.certifies:

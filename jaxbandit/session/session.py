@@ -321,8 +321,8 @@ class Session(Reading):
                 [line] = flags_in_words(np.asarray(int(Status.NO_SAFE_POINT)))
                 raise SessionError(f"ask: {line.partition(': ')[2]}; nothing has happened")
             body |= {"place": list(point)} if isinstance(point, tuple) else {"index": point}
-        if is_ours and (state.has_failed(spot := spot_of(body)) or (body["round"] and state.shows_nothing(spot))):
-            index, place = state.not_failed(spot)
+        if is_ours:
+            index, place = state.not_failed(spot_of(body), body["round"])
             body |= {"place": list(place)} if place else {"index": index}
         self._happen("asked", body | {"status": int(status)}, after)
         for line in flags_in_words(np.asarray(int(status & ~before & WARNED_OF))):
