@@ -100,8 +100,6 @@ def reason(specification: Specification, events: Sequence[Event], ticket: Ticket
             place = tuple(event.body.get("place", ()))
             break
         state.enter(event)
-        if event.kind == "fitted":
-            state.learn_anew()
     outputs, told = specification.outputs, {n: one.ticket.index for n, one in state.records.items() if one.values}
     belief = best = alone = None
     term, said, is_same = "design", list[str](), True

@@ -135,15 +135,12 @@ class State:
 
     def follow(self, journal: Journal) -> None:
         """Apply a journal's new events, or raise ``DamagedSession`` for invalid events."""
-        newer = journal.events[self.entered :]
-        for event in newer:
+        for event in journal.events[self.entered :]:
             try:
                 self.enter(event)
             except (InvalidArgument, RecursionError) as error:
                 where = f"event {event.number} of {journal.directory / JOURNAL}, {event.kind!r},"
                 raise DamagedSession(f"directory: {where} does not fit its session: {reason_of(error)}") from error
-        if any(event.kind == "fitted" for event in newer):
-            self.learn_anew()
 
     def enter(self, event: Event, after: object = None) -> None:
         """Apply an event, with the algorithm's state ``after`` its choice if known."""
@@ -174,6 +171,7 @@ class State:
                     checks.shape("location", self.standard.location, (len(self.modelled.outputs.names),))
                     checks.shape("scale", self.standard.scale, (len(self.modelled.outputs.names),))
                     self.standardised_at = self.complete
+                self.learn_anew()
             case "settled":
                 _check_equal("ticket", body["ticket"], len(self.records))
                 self.settlement = Settlement(**{name: body[name] for name in ("probability", "gain", "within")})

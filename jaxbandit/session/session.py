@@ -613,7 +613,6 @@ class Session(Reading):
             body |= to_fields(standard_of(state.modelled.outputs, told, state.standard), "standard")
         has_changed = state.fitted_at and body.get("learner", state.learner) != state.learner
         self._happen("fitted", body)
-        state.learn_anew()
         if has_changed:
             warn(f"fit: {self._change_of_learner()}; all points and values stay as they are")
         return self.model
