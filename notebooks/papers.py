@@ -21,7 +21,7 @@ from experiments.common.experiment import Experiment, Options, find_experiments
 from jaxbandit.algorithms.safe_sets import Safe
 from jaxbandit.core.codec import words_of_fields
 from jaxbandit.core.declare import Role, parameters
-from jaxbandit.results.citations import entries, in_words
+from jaxbandit.results.citations import entries, papers_in_words
 
 LOGGER = logging.getLogger(__name__)
 ROOT = Path(__file__).parents[1]
@@ -88,7 +88,7 @@ def algorithm_page(kind: type, beside: str) -> str:
         problem = "functions of {py:func}`~jaxbandit.problems.gp_draws` (30 x 30 points, length-scale 0.25)"
     return f"""# {kind.title}
 
-{{py:class}}`jb.{name} <jaxbandit.algorithms.{name}>`{": " * bool(kind.papers)}{in_words(kind.papers)}
+{{py:class}}`jb.{name} <jaxbandit.algorithms.{name}>`{": " * bool(kind.papers)}{papers_in_words(kind.papers)}
 
 ```{{eval-rst}}
 .. currentmodule:: jaxbandit.algorithms
@@ -130,7 +130,7 @@ def bibliography() -> str:
             {kind.__name__: kind for kind in kinds if key in vars(kind).get("papers", {})}.values(), key=lambda kind: kind.__name__
         )
         named = ", ".join(f"{{py:class}}`~{kind.__module__}.{kind.__name__}`" for kind in users)
-        lines.append(f"- {in_words({key: ''})}. {named}")
+        lines.append(f"- {papers_in_words({key: ''})}. {named}")
     return "\n".join(lines) + "\n\n## As BibTeX\n\n" + bibtex(entries())
 
 
@@ -206,7 +206,7 @@ def _compose(app: Sphinx, name: str, source: list[str]) -> None:
     if folder == "algorithms" and last in KINDS:
         source[0] = algorithm_page(KINDS[last], source[0])
     elif name == "algorithms/index":
-        rows = [f"| [{kind.title}]({short}.md) | `{kind.__name__}` | {in_words(kind.papers)} |" for short, kind in KINDS.items()]
+        rows = [f"| [{kind.title}]({short}.md) | `{kind.__name__}` | {papers_in_words(kind.papers)} |" for short, kind in KINDS.items()]
         source[0] = source[0].replace("ALGORITHMS", "\n".join(["| Algorithm | Class | Paper |", "| --- | --- | --- |", *rows]))
     elif name in ("bibliography", "pages/figures"):
         source[0] += "\n" + (bibliography() if name == "bibliography" else experiments())

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from jaxbandit._version import __version__
-from jaxbandit.cli.sessions import FIGURE_FORMATS, STYLE, STYLES, add_session_commands, session
+from jaxbandit.cli.sessions import FIGURE_FORMATS, add_session_commands, add_style, session
 from jaxbandit.cli.stubs import STUBS, write_stubs
 from jaxbandit.core.checks import InvalidArgument, did_you_mean
 from jaxbandit.core.codec import Named
@@ -23,7 +23,7 @@ from jaxbandit.core.doors import Parser
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.text import filled
 from jaxbandit.host.cache import enable_cache
-from jaxbandit.host.executors import WORKERS, WorkersLost, connected
+from jaxbandit.host.executors import WorkersLost, connected
 from jaxbandit.host.files import ended
 from jaxbandit.host.user_code import load
 from jaxbandit.session import CannotRecord
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from jaxbandit.study import Plan
 
 FORMATS = {"nc": "results.nc", "zarr": "results.zarr"}
-FIGURE = "curves"
-MEMORY_OF_COMPILER = "some 220 MiB of the process, 100 MiB of the compiler and 10 to 25 MiB for each program, as measured on CPUs"
-OWN = "a file of your own classes, which the study names; its code is run"
 EXAMPLE = Path(__file__).parents[1] / "examples" / "study.toml"
 
 
@@ -48,15 +45,16 @@ def parser() -> Parser:
     top.add_argument("--version", action="version", version=f"jaxbandit {__version__}, JAX {jax.__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def command(handler: Callable[[argparse.Namespace], None], words: str, **options: Any) -> argparse.ArgumentParser:
-        added = commands.add_parser(handler.__name__, help=words, **options)
-        if handler in (run, rerun, cite):
-            added.add_argument("--with", dest="own", metavar="FILE.py", action="append", default=[], help=OWN)
+    def command(name: str, handler: Callable[[argparse.Namespace], None], words: str, **options: Any) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=words, **options)
+        if name in ("run", "rerun", "cite"):
+            words = "a file of your own classes, which the study names; its code is run"
+            added.add_argument("--with", dest="own", metavar="FILE.py", action="append", default=[], help=words)
         added.set_defaults(handler=handler)
         return added
 
     example = {"epilog": EXAMPLE.read_text(encoding="utf-8"), "formatter_class": argparse.RawDescriptionHelpFormatter}
-    running = command(run, "run a study", description="Run the study of a TOML file.", **example)
+    running = command("run", run_file, "run a study", description="Run the study of a TOML file.", **example)
     add = running.add_argument
     add("study", type=Path, metavar="STUDY.toml")
     add("--out", type=Path, metavar="DIR", help="where to write (default results/NAME)")
@@ -70,34 +68,37 @@ def parser() -> Parser:
     )
     add("--segment", type=int, metavar="N", help="rounds between two checkpoints (default some seconds' worth)")
     add("--checkpoint-share", type=float, default=0.04, metavar="X", help="share of time for checkpoints (default %(default)s)")
-    add("--no-figure", action="store_true", help=f"draw no figure of the averages (default DIR/{FIGURE}.png)")
+    add("--no-figure", action="store_true", help="draw no figure of the averages (default DIR/curves.png)")
     add("--report", action="store_true", help="write the report, too (DIR/report.html, as the command report does)")
     add("--watch", action="store_true", help="keep a page of the study (DIR/report.html) while it runs; its report at the end")
     words = "of results, NetCDF or Zarr (default nc), or, given again, of the figure (default png)"
     add("--format", choices=[*FORMATS, *FIGURE_FORMATS], action="append", default=[], help=words)
-    add("--style", choices=STYLES, default="screen", help=STYLE)
+    add_style(running)
     add("--precision", choices=PRECISIONS, default="auto", help="auto: float64 where float32 would not do (the default)")
     add("--cache", type=Path, metavar="DIR", help="where compiled programs are kept (default ~/.cache/jaxbandit)")
     add("--no-cache", action="store_true", help="keep no compiled programs")
-    add("--dask", dest="executor", metavar="WHERE", help=WORKERS)
-    again = command(rerun, "play one trial of a study again, from its results")
+    words = "let workers of Dask play: local for some of this machine, or the address or the scheduler file of a cluster"
+    add("--dask", dest="executor", metavar="WHERE", help=words)
+    again = command("rerun", rerun_trial, "play one trial of a study again, from its results")
     again.add_argument("results", type=Path, metavar="RESULTS")
     again.add_argument("--trial", type=int, required=True, metavar="I", help="number of the trial, from 0")
     again.add_argument("--run", dest="label", metavar="LABEL", help="which run of the results, by its label (default the first)")
     again.add_argument("--out", type=Path, metavar="FILE", help="where to write the trial's rounds, as NetCDF")
     again.add_argument("--force", action="store_true", help="replace a file that is there")
-    reported = command(report, "write a self-contained HTML report of the results in a directory")
+    reported = command("report", write_study_report, "write a self-contained HTML report of the results in a directory")
     reported.add_argument("directory", type=Path, metavar="DIR")
     reported.add_argument("--out", type=Path, metavar="FILE", help="where to write (default DIR/report.html)")
-    watching = command(watch, "keep a page of a study (DIR/report.html) while it runs elsewhere; its report at the end")
+    watching = command("watch", watch_study, "keep a page of a study (DIR/report.html) while it runs elsewhere; its report at the end")
     watching.add_argument("directory", type=Path, metavar="DIR")
-    cited = command(cite, "BibTeX of what a study uses: its algorithms' papers, and jaxbandit")
+    cited = command("cite", print_citations, "BibTeX of what a study uses: its algorithms' papers, and jaxbandit")
     cited.add_argument("file", type=Path, metavar="FILE", help="a study file (STUDY.toml) or results")
-    add_session_commands(command(session, "a real experiment: ask for points, tell what was measured"))
-    added = command(new, "stubs of an addition to the library", description="Write the stubs of an addition into the checkout here.")
+    add_session_commands(command("session", session, "a real experiment: ask for points, tell what was measured"))
+    words = "stubs of an addition to the library"
+    added = command("new", write_addition, words, description="Write the stubs of an addition into the checkout here.")
     added.add_argument("kind", choices=STUBS, metavar="KIND", help=", ".join(STUBS))
     added.add_argument("name", metavar="NAME", help="such as Matern72 of a kernel, or two_valleys of a problem")
-    named = command(names, "what a study file can name at a place", description="List what a study file can name, with fields.")
+    words = "what a study file can name at a place"
+    named = command("names", print_names, words, description="List what a study file can name, with fields.")
     named.add_argument("kind", nargs="?", metavar="PLACE", help="such as algorithm, problem, kernel or noise (default: list the places)")
     named.add_argument("name", nargs="?", metavar="NAME", help="only this one")
     return top
@@ -123,7 +124,7 @@ def main(argv: list[str] | None = None) -> int:
     )
 
 
-def run(args: argparse.Namespace) -> None:
+def run_file(args: argparse.Namespace) -> None:
     """Run the study of a TOML file: the command ``run``."""
     from jaxbandit.results.files import drop_results
     from jaxbandit.study import Reporter, forget, from_toml, hold_directory, made_before, make_plan, run_study, use_all_cores
@@ -187,7 +188,7 @@ def show(dataset: xr.Dataset, path: Path, args: argparse.Namespace, words: str) 
     files, kind = [str(path), "summary.csv"], chosen("--format", args.format, FIGURE_FORMATS)
     with style(args.style):
         for number, picture in enumerate([] if args.no_figure else curve_pictures(dataset), start=1):
-            files.append(f"{FIGURE}.{kind}" if number == 1 else f"{FIGURE}-{number}.{kind}")
+            files.append(f"curves.{kind}" if number == 1 else f"curves-{number}.{kind}")
             if args.style == "paper":
                 print(f"{files[-1]}: {caption_of(picture.figure) or picture.caption}")
             write_whole(folder / files[-1], partial(write_figure, picture.figure, kind=kind))
@@ -224,14 +225,14 @@ def dry_run(plan: Plan) -> str:
         size, run = f"{cell.count} x {cell.size:,} trials in {cell.batch_bytes / 2**20:,.0f} MiB", next(iter(cell.runs.values()))
         lines += [f"cell {cell.number + 1}: {cell.title}", f"  {size}, {parts}, about {seconds:,.0f} s"]
         lines += [f"  {line}" for line in (*run.model.describe().splitlines(), f"choices: {study.describe_choices(run)}")]
-    lines.append(f"beside the memory above: {MEMORY_OF_COMPILER}")
+    of_compiler = "some 220 MiB of the process, 100 MiB of the compiler and 10 to 25 MiB for each program, as measured on CPUs"
+    lines.append(f"beside the memory above: {of_compiler}")
     return "\n".join([*lines, f"about {total:,.0f} s in all, to an order of magnitude"])
 
 
-def rerun(args: argparse.Namespace) -> None:
+def rerun_trial(args: argparse.Namespace) -> None:
     """Run one trial again and compare its bits: the command ``rerun``."""
-    from jaxbandit.study import prepare_file, read_results, write_results
-    from jaxbandit.study import rerun as play
+    from jaxbandit.study import prepare_file, read_results, rerun, write_results
 
     with read_results(args.results, load=False) as dataset:
         if args.out is not None:
@@ -239,7 +240,7 @@ def rerun(args: argparse.Namespace) -> None:
         enable_cache()
         asked = dataset.attrs.get("jax_enable_x64", str(dataset.attrs.get("precision") == "float64"))
         jax.config.update("jax_enable_x64", asked == "True")
-        again = play(dataset, args.trial, label=args.label)
+        again = rerun(dataset, args.trial, label=args.label)
         label = str(again.algorithm.values[0])
         print(f"{label}, trial {args.trial}: {again.sizes['played']} rounds")
         stored = dataset.sel(algorithm=label, trial=args.trial)
@@ -254,41 +255,41 @@ def rerun(args: argparse.Namespace) -> None:
         print(f"wrote {args.out}")
 
 
-def report(args: argparse.Namespace) -> None:
+def write_study_report(args: argparse.Namespace) -> None:
     """Write the report of a study: the command ``report``."""
     from jaxbandit.report.html import write_report
 
     print(f"wrote {write_report(args.directory, args.out)}")
 
 
-def watch(args: argparse.Namespace) -> None:
+def watch_study(args: argparse.Namespace) -> None:
     """Show a study while it runs: the command ``watch``."""
-    from jaxbandit.report.watching import watch as follow
+    from jaxbandit.report.watching import watch
 
     # Ctrl-C is how a user stops watching.
     with contextlib.suppress(KeyboardInterrupt):
-        follow(args.directory, say=partial(print, flush=True))
+        watch(args.directory, say=partial(print, flush=True))
 
 
-def cite(args: argparse.Namespace) -> None:
+def print_citations(args: argparse.Namespace) -> None:
     """Print BibTeX for what a study uses: the command ``cite``."""
-    from jaxbandit.results.citations import cite as bibtex
+    from jaxbandit.results.citations import cite
     from jaxbandit.study import from_toml, read_results
     from jaxbandit.study.trial import study_of
 
     if args.file.suffix == ".toml":
-        print(bibtex(from_toml(args.file)))
+        print(cite(from_toml(args.file)))
     else:
         with read_results(args.file, load=False) as dataset:
-            print(bibtex(study_of(dataset)))
+            print(cite(study_of(dataset)))
 
 
-def new(args: argparse.Namespace) -> None:
+def write_addition(args: argparse.Namespace) -> None:
     """Write the stubs of an addition: the command ``new``."""
     print(write_stubs(args.kind, args.name, Path.cwd()))
 
 
-def names(args: argparse.Namespace) -> None:
+def print_names(args: argparse.Namespace) -> None:
     """Print what a study file can name: the command ``names``."""
     from jaxbandit.study.catalogue import catalogue, described, places
 

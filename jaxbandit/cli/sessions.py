@@ -23,21 +23,21 @@ from jaxbandit.core.doors import decimal
 from jaxbandit.core.status import explain
 from jaxbandit.core.text import aligned
 from jaxbandit.host.files import prepare_file, write_whole
-from jaxbandit.session import ModelCheck, Reason, Session, Settled, Settlement, Specification, Ticket, forecast, read_toml
+from jaxbandit.session import ModelCheck, Reason, Session, Settled, Settlement, Ticket, forecast, read_toml
 from jaxbandit.session.history import FAILURE
 from jaxbandit.session.journal import WAIT, salvage_journal
 from jaxbandit.session.quantities import STATES, counts_of, readable
 
 EXPERIMENT = Path(__file__).parents[1] / "examples" / "experiment.toml"
 FIGURE_FORMATS = ("png", "pdf", "svg")
-STYLES = ("screen", "paper")
-STYLE = "paper: for a column of a page, in 8 pt (default %(default)s)"
-READING = ("status", "list", "history", "recommend", "forecast", "check", "why", "plot", "export")
-INNER = ("index", "round", "fingerprint")
-WORDS = STATES | {"asked_at": "asked (UTC)", "told_at": "told (UTC)", "best_so_far": "best so far", "sd": "standard deviation"}
-WORDS |= {"expected_gain": "expected gain of a further run"}
-WORDS |= {"probability_of_feasibility": "chance that all constraints hold"}
-Said: TypeAlias = dict[str, object]
+Reply: TypeAlias = dict[str, object]
+"""Answer of a command, plain values by name."""
+
+
+def add_style(parser: argparse.ArgumentParser) -> None:
+    """Add the option for the style of figures."""
+    words = "paper: for a column of a page, in 8 pt (default %(default)s)"
+    parser.add_argument("--style", choices=("screen", "paper"), default="screen", help=words)
 
 
 def add_session_commands(parser: argparse.ArgumentParser) -> None:
@@ -113,7 +113,7 @@ def add_session_commands(parser: argparse.ArgumentParser) -> None:
         added.add_argument("--out", type=Path, metavar="FILE", help=f"default DIR/{file}")
         for drawing in (added, ahead) if name == "plot" else ():
             drawing.add_argument("--format", choices=FIGURE_FORMATS, help="of the figure (default as FILE ends, or png)")
-            drawing.add_argument("--style", choices=STYLES, default="screen", help=STYLE)
+            add_style(drawing)
     added.add_argument("--optuna", metavar="STORAGE", help="write the tickets as trials of Optuna, to a journal FILE or a database's URL")
     command("salvage", "go on with the events before the damage to a journal; its files are kept beside it")
     command("watch", "keep the report (DIR/report.html) up to date while the session goes on")
@@ -141,7 +141,7 @@ def given_once(words: str, values: Sequence[float]) -> float:
 
 def session(args: argparse.Namespace) -> None:
     """Run a command on a session: the commands ``session ...``."""
-    said: Said | str
+    said: Reply | str
     labels: Mapping[str, str] = {}
     match args.session_command:
         case "new" if args.example:
@@ -173,8 +173,10 @@ def session(args: argparse.Namespace) -> None:
                 watch_session(args.directory, say=partial(print, flush=True))
             return
         case _:
-            with Session.open(args.directory, read_only=args.session_command in READING, wait=args.wait) as session:
-                said, labels = answer(session, args), labels_of(session.specification)
+            reading = ("status", "list", "history", "recommend", "forecast", "check", "why", "plot", "export")
+            with Session.open(args.directory, read_only=args.session_command in reading, wait=args.wait) as session:
+                said, space, outputs = answer(session, args), session.specification.space, session.specification.outputs
+                labels = {name: space.label(name) for name in space.names} | {name: outputs.label(name) for name in outputs.names}
     print(said if isinstance(said, str) else json.dumps(said, ensure_ascii=False) if args.json else in_lines(said, labels))
 
 
@@ -183,13 +185,7 @@ def how_of(args: argparse.Namespace) -> dict[str, Any]:
     return {name: getattr(args, name) for name in ("off_grid", "outside", "ignore")}
 
 
-def labels_of(specification: Specification) -> dict[str, str]:
-    """Return axes and outputs with their units, by name."""
-    space, outputs = specification.space, specification.outputs
-    return {name: space.label(name) for name in space.names} | {name: outputs.label(name) for name in outputs.names}
-
-
-def answer(session: Session, args: argparse.Namespace) -> Said | str:
+def answer(session: Session, args: argparse.Namespace) -> Reply | str:
     """Return the result of a command on an open session."""
     match args.session_command:
         case "ask":
@@ -227,11 +223,12 @@ def answer(session: Session, args: argparse.Namespace) -> Said | str:
             return {"session": str(args.directory), "tickets": len(history["state"]), **numbers, **summary}
         case "list":
             names = ("ticket", "state", *session.specification.space.names, *session.specification.outputs.names)
-            return {"tickets": rows_of(session.columns(), [*names, "asked_at", "told_at"])}
+            return {"tickets": ticket_rows(session.columns(), [*names, "asked_at", "told_at"])}
         case "history":
             return history_of(session, args)
         case "plot":
-            return plotted(session, args)
+            path = args.directory / f"belief.{args.format or 'png'}" if args.out is None else args.out
+            return drawn(partial(session.plot, feasibility=bool(session.specification.outputs.constraints)), path, args)
         case "recommend":
             return dataclasses.asdict(session.recommend(args.probability, anywhere=args.anywhere))
         case "forecast":
@@ -255,17 +252,17 @@ def answer(session: Session, args: argparse.Namespace) -> Said | str:
             return {"wrote": args.optuna, "study": study.study_name, "trials": len(study.trials)}
 
 
-def forecast_of(session: Session, args: argparse.Namespace) -> Said:
+def forecast_of(session: Session, args: argparse.Namespace) -> Reply:
     """Return a forecast's table, and the file of its figure."""
     found = forecast(session, args.evaluations, in_flight=args.in_flight, trials=args.trials)
-    said: Said = {
+    said: Reply = {
         "forecast": found.table.to_dict("records"),
         "recommended": dict(zip(("algorithm", "in flight"), found.recommended, strict=True)),
     }
     return said if args.out is None else said | drawn(found.plot, args.out, args)
 
 
-def history_of(session: Session, args: argparse.Namespace) -> Said:
+def history_of(session: Session, args: argparse.Namespace) -> Reply:
     """Return measurements by ticket, or write all tickets as CSV."""
     history, outputs = session.columns(), session.specification.outputs
     failed = [FAILURE] if "failed" in history["state"] else []
@@ -273,8 +270,9 @@ def history_of(session: Session, args: argparse.Namespace) -> Said:
     measured += ["best_so_far", *(f"violation of {c.name}" for c in outputs.constraints)]
     if args.out is None:
         is_told = np.isfinite([history[name] for name in outputs.names]).any(axis=0)
-        return {"measured": rows_of({name: column[is_told] for name, column in history.items()}, ["ticket", *measured])}
-    path, rows = prepare_file(args.out, force=args.force), rows_of(history, names := ["ticket", "state", *measured, "asked_at", "told_at"])
+        return {"measured": ticket_rows({name: column[is_told] for name, column in history.items()}, ["ticket", *measured])}
+    names = ["ticket", "state", *measured, "asked_at", "told_at"]
+    path, rows = prepare_file(args.out, force=args.force), ticket_rows(history, names)
 
     def write(temporary: Path) -> None:
         with temporary.open("w", encoding="utf-8", newline="") as file:
@@ -286,7 +284,7 @@ def history_of(session: Session, args: argparse.Namespace) -> Said:
     return {"wrote": str(path), "tickets": len(rows)}
 
 
-def rows_of(history: Mapping[str, np.ndarray], names: Sequence[str]) -> list[Said]:
+def ticket_rows(history: Mapping[str, np.ndarray], names: Sequence[str]) -> list[Reply]:
     """Return columns as a row for each ticket, ``None`` where empty."""
     columns = [history[name] for name in names]
     columns = [(column.astype("datetime64[s]") if column.dtype.kind == "M" else column).tolist() for column in columns]
@@ -297,16 +295,7 @@ def rows_of(history: Mapping[str, np.ndarray], names: Sequence[str]) -> list[Sai
     return [dict(zip(names, map(plain, row), strict=True)) for row in zip(*columns, strict=True)]
 
 
-def plotted(session: Session, args: argparse.Namespace) -> Said:
-    """Draw the belief into a file and return its path.
-
-    In the style of papers the result has the caption, too.
-    """
-    path = args.directory / f"belief.{args.format or 'png'}" if args.out is None else args.out
-    return drawn(partial(session.plot, feasibility=bool(session.specification.outputs.constraints)), path, args)
-
-
-def drawn(draw: Callable[[], Any], path: Path, args: argparse.Namespace) -> Said:
+def drawn(draw: Callable[[], Any], path: Path, args: argparse.Namespace) -> Reply:
     """Write a figure into a file and return its path.
 
     In the style of papers the result has the caption, too.
@@ -327,7 +316,7 @@ def drawn(draw: Callable[[], Any], path: Path, args: argparse.Namespace) -> Said
     return {"wrote": str(path), **caption}
 
 
-def described_check(found: ModelCheck) -> Said:
+def described_check(found: ModelCheck) -> Reply:
     """Return the check of a session as plain values."""
     rows = [
         {"output": name, "values": int(found.table["value"].sel(output=name).count()), "inside 80%": inner, "inside 95%": outer}
@@ -337,28 +326,37 @@ def described_check(found: ModelCheck) -> Said:
     return {"mistakes": list(found.flags), "outputs": rows, "least expected tickets": list(found.least_expected)}
 
 
-def described_reason(reason: Reason) -> Said:
+def described_reason(reason: Reason) -> Reply:
     """Return the reason for a ticket's point as plain values."""
-    said: Said = {"ticket": reason.ticket, "term": reason.term, "text": reason.text, "nearest": dict(reason.nearest)}
+    said: Reply = {"ticket": reason.ticket, "term": reason.term, "text": reason.text, "nearest": dict(reason.nearest)}
     said |= {"belief": reason.belief and dataclasses.asdict(reason.belief), "best_ticket": reason.best and reason.best[0]}
     return said | {"without_runs_under_way": reason.alone}
 
 
-def described_settlement(found: Settlement | None) -> Said:
+def described_settlement(found: Settlement | None) -> Reply:
     """Return how sure a session is of its recommendation, as plain values."""
     return {} if found is None else {"settled": {"within": found.within, "probability": found.probability, "expected_gain": found.gain}}
 
 
-def described_ticket(ticket: Ticket) -> Said:
+def described_ticket(ticket: Ticket) -> Reply:
     """Return a ticket as plain values."""
     said = {"ticket": ticket.number} | {name: getattr(ticket, name) for name in ("round", "index", "point")}
     return said | ({"note": explain(int(ticket.status))} if ticket.status else {})
 
 
-def in_lines(said: Said, labels: Mapping[str, str], indent: str = "") -> str:
+def in_lines(said: Reply, labels: Mapping[str, str], indent: str = "") -> str:
     """Return plain values as lines of text, with names on the left."""
-    known = WORDS | dict(labels)
-    shown = {known.get(name, name): value for name, value in said.items() if name not in INNER}
+    known = {
+        **STATES,
+        "asked_at": "asked (UTC)",
+        "told_at": "told (UTC)",
+        "best_so_far": "best so far",
+        "sd": "standard deviation",
+        "expected_gain": "expected gain of a further run",
+        "probability_of_feasibility": "chance that all constraints hold",
+        **labels,
+    }
+    shown = {known.get(name, name): value for name, value in said.items() if name not in ("index", "round", "fingerprint")}
     width, lines = max(map(len, shown), default=0), list[str]()
     for name, value in shown.items():
         if isinstance(value, list) and value and all(isinstance(item, dict) and not isinstance(item.get("point"), dict) for item in value):

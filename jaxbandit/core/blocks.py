@@ -10,10 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, PartitionSpec
 
-from jaxbandit.core.declare import Device
+from jaxbandit.core.declare import Device, T
 
 S = TypeVar("S")
-T = TypeVar("T")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 

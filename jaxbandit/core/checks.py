@@ -30,7 +30,8 @@ class InvalidArgument(ValueError):
     """Error of an unusable value, with argument, value and remedy in brief."""
 
     def __init__(self, message: str) -> None:
-        begin, end = MOST_LETTERS
+        # A long message keeps these letters at its begin and at its end.
+        begin, end = 700, 200
         super().__init__(message if len(message) <= begin + end else f"{message[:begin]} ... {message[-end:]}")
 
 
@@ -63,10 +64,6 @@ def check_not_forked() -> None:
         )
 
 
-# Letters of a long message that are kept, at its begin and at its end.
-MOST_LETTERS = 700, 200
-
-
 @contextlib.contextmanager
 def blaming(words: str) -> Iterator[None]:
     """Turn a user function's errors inside the block into ``InvalidArgument``."""
@@ -87,9 +84,6 @@ def naming(where: str) -> Iterator[None]:
         yield
     except InvalidArgument as error:
         raise InvalidArgument(f"{where}: {error}") from error
-
-
-LONGEST_RANGE = 10**7
 
 
 def float_dtype() -> np.dtype:
@@ -117,21 +111,18 @@ def is_real(dtype: Any) -> bool:
     return any(jax.dtypes.issubdtype(dtype, kind) for kind in (np.floating, np.integer))
 
 
-# NumPy's arrays have at most this number of axes.
-MOST_LEVELS = 32
-
-
-def is_sequence_of_numbers(value: object, levels: int = MOST_LEVELS) -> bool:
+def is_sequence_of_numbers(value: object, levels: int = 32) -> bool:
     """Return whether ``value`` is a nested list or tuple of plain numbers.
 
-    It counts as an array. A list or tuple of other items, such as arrays or delay models, is structure of a pytree.
+    It counts as an array, which in NumPy has at most 32 axes. A list or tuple of other items, such as arrays or delay models, is structure
+    of a pytree.
     """
     if not isinstance(value, list | tuple) or not value or levels == 0:
         return False
     return all(isinstance(v, int | float | np.number) or is_sequence_of_numbers(v, levels - 1) for v in value)
 
 
-def is_shallow(value: object, levels: int = MOST_LEVELS) -> bool:
+def is_shallow(value: object, levels: int = 32) -> bool:
     """Return whether lists, tuples and mappings nest in at most ``levels``."""
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
     return levels > 0 and all(is_shallow(part, levels - 1) for part in inside)
@@ -164,8 +155,8 @@ def numbers(name: str, value: object) -> np.ndarray:
 
 def short_enough(name: str, value: object) -> None:
     """Raise ``InvalidArgument`` on a range too long to be written out."""
-    if isinstance(value, range) and value[LONGEST_RANGE:]:
-        raise InvalidArgument(f"{name}: must be at most {LONGEST_RANGE:,} numbers, got {short(value)}")
+    if isinstance(value, range) and value[10**7 :]:
+        raise InvalidArgument(f"{name}: must be at most 10,000,000 numbers, got {short(value)}")
 
 
 def short(value: object) -> str:
@@ -174,20 +165,18 @@ def short(value: object) -> str:
         return f"the class {value.__name__}; make an instance, {value.__name__}(...)"
     if isinstance(value, np.ndarray):
         value = value.tolist() if value.size <= 1000 else value.ravel()[:60].tolist()
+    brief = reprlib.Repr()
+    brief.maxtuple = brief.maxlist = brief.maxdict = brief.maxset = brief.maxfrozenset = 60
+    brief.maxstring = brief.maxother = brief.maxlong = 240
     try:
         text = in_file(value) or (
-            _BRIEF.repr(value) if isinstance(value, list | tuple | dict | set | frozenset | str | bytes) else repr(value)
+            brief.repr(value) if isinstance(value, list | tuple | dict | set | frozenset | str | bytes) else repr(value)
         )
     except Exception:
         # An integer may have more digits than Python prints, and a user's own __repr__ may fail.
         text = f"<{type(value).__name__} that cannot be printed>"
     text = re.sub(r" at 0x[0-9a-f]+", "", text)
     return text if len(text) <= 120 else text[:117] + "..."
-
-
-_BRIEF = reprlib.Repr()
-_BRIEF.maxtuple = _BRIEF.maxlist = _BRIEF.maxdict = _BRIEF.maxset = _BRIEF.maxfrozenset = 60
-_BRIEF.maxstring = _BRIEF.maxother = _BRIEF.maxlong = 240
 
 
 class Interval(NamedTuple):
@@ -209,8 +198,10 @@ class Interval(NamedTuple):
         """Raise unless all numbers are finite and in the interval, or traced."""
         if is_traced(value):
             return
-        given, (words, usual) = numbers(name, value), IN_WORDS.get(self, (f"lie in {self}", ""))
-        remedy = remedy or usual
+        given, words = numbers(name, value), f"lie in {self}"
+        if self in (FINITE, POSITIVE, NONNEGATIVE):
+            sign = "" if self == FINITE else " > 0" if self.open_low else " >= 0"
+            words, remedy = f"be{sign or ' finite'}", remedy or (f"give a number{sign}" if sign else "give finite numbers")
         if bad := int(np.count_nonzero(~np.isfinite(given))):
             remedy = remedy or "give finite numbers"
             raise InvalidArgument(f"{name}: {bad} of {given.size} values are NaN or infinite, got {short(value)}; {remedy}")
@@ -220,11 +211,6 @@ class Interval(NamedTuple):
 
 FINITE, POSITIVE, NONNEGATIVE = Interval(), Interval(0.0), Interval(0.0, open_low=False)
 finite, positive, nonnegative = FINITE.check, POSITIVE.check, NONNEGATIVE.check
-IN_WORDS = {
-    FINITE: ("be finite", "give finite numbers"),
-    POSITIVE: ("be > 0", "give a number > 0"),
-    NONNEGATIVE: ("be >= 0", "give a number >= 0"),
-}
 
 
 def within(name: str, value: object, low: float, high: float, *, open_low: bool = True, open_high: bool = False) -> None:

@@ -26,7 +26,7 @@ import jax
 import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument, check_known, did_you_mean, leaves, short, spelled
-from jaxbandit.core.declare import Declared, Parameter, Role, parameters
+from jaxbandit.core.declare import Declared, Parameter, Role, T, parameters
 from jaxbandit.core.declare import Maker as Maker
 from jaxbandit.core.doors import option_of
 from jaxbandit.core.fields import Words
@@ -35,17 +35,10 @@ from jaxbandit.core.provenance import remember
 Plain: TypeAlias = "bool | int | float | str | Sequence[Plain] | Mapping[str, Plain] | None"
 """Values that JSON and TOML have."""
 
-Table: TypeAlias = Annotated[Mapping[str, Any], Words("a table of one")]
+ObjectTable: TypeAlias = Annotated[Mapping[str, Any], Words("a table of one")]
 """An object as in a study file, such as ``{"type": "sine", "points_per_axis": 50}``."""
 
 M = TypeVar("M", bound=Maker)
-T = TypeVar("T")
-
-# In a list of a docstring: names, a colon, and words that may continue in lines with a deeper indent.
-FIELD = re.compile(r"^  (\w+(?:, \w+)*): (.+(?:\n    .*)*)", re.MULTILINE)
-PACKAGE = __name__.partition(".")[0]
-# Larger arrays are described by their shape, because tables belong in the data and not in an attribute.
-MAX_NUMBERS_DESCRIBED = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,12 +96,12 @@ def reads_files(maker: M) -> M:
     return nameable(maker)
 
 
-def says_all(table: Table) -> bool:
+def says_all(table: ObjectTable) -> bool:
     """Return whether a table describes all that its object depends on."""
     return table.get("type") not in _READERS
 
 
-def origin_of(item: object) -> Table | None:
+def origin_of(item: object) -> ObjectTable | None:
     """Return the table or call that made an object, if known."""
     return item.made_from if isinstance(item, Role) else None
 
@@ -130,8 +123,10 @@ class Named(dict[str, T]):
 def words_of_fields(maker: Maker) -> dict[str, str]:
     """Return docstrings' words on each argument or field, with bases."""
     found: dict[str, str] = {}
+    # A list of a docstring has names, a colon, and words that may continue in lines with a deeper indent.
+    field = re.compile(r"^  (\w+(?:, \w+)*): (.+(?:\n    .*)*)", re.MULTILINE)
     for item in reversed(maker.__mro__) if isinstance(maker, type) else [maker]:
-        for names, words in FIELD.findall(inspect.cleandoc(item.__doc__ or "")):
+        for names, words in field.findall(inspect.cleandoc(item.__doc__ or "")):
             found |= dict.fromkeys(names.split(", "), " ".join(words.split()))
     return found
 
@@ -164,7 +159,7 @@ def _returned(maker: Maker) -> type:
 
 def _name(maker: Maker) -> str:
     """Return the name of a class or function in tables."""
-    return maker.__name__ if maker.__module__.partition(".")[0] == PACKAGE else f"{maker.__module__}:{maker.__name__}"
+    return maker.__name__ if maker.__module__.startswith("jaxbandit.") else f"{maker.__module__}:{maker.__name__}"
 
 
 def name_of(item: object) -> str:
@@ -200,17 +195,18 @@ def _fields(item: object) -> Iterator[tuple[str, Any]] | None:
     return None
 
 
-def describe(item: object) -> Any:
+def readable_plain(item: object) -> Any:
     """Return an item for people to read, large arrays as their shapes."""
     if item is None or isinstance(item, bool | str | int | float):
         return item
     if (held := _fields(item)) is not None:
-        return ({} if isinstance(item, Mapping) else {"type": type(item).__name__}) | {name: describe(value) for name, value in held}
+        return ({} if isinstance(item, Mapping) else {"type": type(item).__name__}) | {name: readable_plain(value) for name, value in held}
     if isinstance(item, tuple | list):
-        return [describe(value) for value in item]
+        return [readable_plain(value) for value in item]
     if isinstance(item, np.ndarray | np.generic | jax.Array):
         array = np.asarray(item)
-        return array.tolist() if array.size <= MAX_NUMBERS_DESCRIBED else f"array {list(array.shape)} {array.dtype}"
+        # Tables belong in the data and not in an attribute.
+        return array.tolist() if array.size <= 64 else f"array {list(array.shape)} {array.dtype}"
     return name_of(item) if callable(item) else repr(item)
 
 
@@ -285,9 +281,9 @@ def digest(plain: Plain) -> str:
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
-def in_words(item: object) -> str:
+def few_words(item: object) -> str:
     """Return a dataclass in a few words, such as ``Poisson(mean 15)``."""
-    described = describe(item) if dataclasses.is_dataclass(item) else {}
+    described = readable_plain(item) if dataclasses.is_dataclass(item) else {}
     numbers = [f"{name} {value:g}" for name, value in described.items() if isinstance(value, int | float) and not isinstance(value, bool)]
     return type(item).__name__ + (f"({', '.join(numbers)})" if numbers else "")
 
@@ -308,8 +304,8 @@ def from_plain(role: type[Role] | Sequence[type[Role]], table: object, where: st
     if "type" not in values:
         raise InvalidArgument(f'{where}: the table has no type; say which {word}, as in type = "{next(iter(makers(*roles)))}"')
     maker = _look_up(word, roles, values.pop("type"), where)
-    fields = check_fields(maker, values, where, f"{maker.__name__} takes")
-    arguments = {name: _value(name, fields[name].roles, fields[name].static, value, f"{where}.{name}") for name, value in values.items()}
+    fields = known_fields(maker, values, where, f"{maker.__name__} takes")
+    arguments = {name: _value_of(name, fields[name].roles, fields[name].static, value, f"{where}.{name}") for name, value in values.items()}
     try:
         made = maker(**arguments)
         return remember(made, made_from={**table, "type": _name(maker)}) if isinstance(made, Role) else made
@@ -322,17 +318,17 @@ def from_plain(role: type[Role] | Sequence[type[Role]], table: object, where: st
 def from_fields(kind: type[T], table: object, where: str) -> T:
     """Return the ``kind`` whose fields are in a table, or raise ``InvalidArgument``."""
     values = dict(check_table(table, where))
-    fields = check_fields(kind, values, where, f"{where} takes")
+    fields = known_fields(kind, values, where, f"{where} takes")
     for name, value in values.items():
         if issubclass(kind, Declared) and isinstance(value, list):
-            values[name] = _value(name, (), fields[name].static, value, f"{where}.{name}")
+            values[name] = _value_of(name, (), fields[name].static, value, f"{where}.{name}")
     try:
         return kind(**values)
     except TypeError as error:
         raise InvalidArgument(f"{where}: {lacking(kind, values) or error}") from error
 
 
-def lacking(maker: Maker, given: Table) -> str:
+def lacking(maker: Maker, given: ObjectTable) -> str:
     """Return in words the required arguments that a table lacks, if any."""
     needed = [name for name, one in inspect.signature(maker).parameters.items() if one.default is one.empty and one.kind != one.VAR_KEYWORD]
     missing = [name for name in needed if name not in given]
@@ -341,17 +337,17 @@ def lacking(maker: Maker, given: Table) -> str:
 
 def from_value(value: object, where: str) -> Any:
     """Return a field's value, with tables as objects and lists as arrays."""
-    return _value("value", (Role,), False, list(value) if isinstance(value, tuple) else value, where)
+    return _value_of("value", (Role,), False, list(value) if isinstance(value, tuple) else value, where)
 
 
-def check_table(table: object, where: str) -> Table:
+def check_table(table: object, where: str) -> ObjectTable:
     """Return a table, and raise ``InvalidArgument`` on any other value."""
     if not isinstance(table, Mapping):
         raise InvalidArgument(f"{where}: expected a table, got {short(table)}")
     return table
 
 
-def check_fields(maker: Maker, table: Table, where: str, words: str) -> dict[str, Parameter]:
+def known_fields(maker: Maker, table: ObjectTable, where: str, words: str) -> dict[str, Parameter]:
     """Return a maker's fields by name, or refuse others in the table."""
     fields = {parameter.name: parameter for parameter in parameters(maker)}
     for name in table:
@@ -378,7 +374,7 @@ def _look_up(word: str, roles: tuple[type[Role], ...], name: object, where: str)
     raise InvalidArgument(f"{words}{did_you_mean(name, known)}; known are {', '.join(known)}{own}")
 
 
-def _value(word: str, roles: Sequence[type[Role]], is_static: bool, value: object, where: str) -> Any:
+def _value_of(word: str, roles: Sequence[type[Role]], is_static: bool, value: object, where: str) -> Any:
     """Return the value of one field, with tables of roles as objects.
 
     Lists of numbers become arrays, or tuples if the field is static. Any other table or list stays as it is, for the field's own check.
@@ -390,7 +386,7 @@ def _value(word: str, roles: Sequence[type[Role]], is_static: bool, value: objec
     tables = any(isinstance(item, Mapping) for item in value)
     if is_static or tables:
         places = [f"{where}[{number}]" if tables else where for number in range(len(value))]
-        return tuple(_value(word, roles, is_static, item, place) for item, place in zip(value, places, strict=True))
+        return tuple(_value_of(word, roles, is_static, item, place) for item, place in zip(value, places, strict=True))
     try:
         array = np.asarray(value)
     except ValueError:

@@ -145,7 +145,7 @@ class Declared(Role):
         name = type(self).__name__ if name is None else name
         if jax.tree_util.all_leaves([self]):
             raise InvalidArgument(f"{name}: the class {type(self).__name__} is not a pytree; decorate it with jaxbandit.pytree")
-        for parameter, value in _held(self):
+        for parameter, value in _fields_of(self):
             place = Place(parameter.shape, outputs, points, axes)
             parameter.check(f"{name}.{parameter.name}", value, place)
             if parameter.check is anything and isinstance(value, Declared):
@@ -186,8 +186,13 @@ def _parameters(maker: Maker) -> tuple[Parameter, ...]:
     """Return the fields of a dataclass, or the arguments of a function."""
     if isinstance(maker, type):
         hints = {name: hint for base in reversed(maker.__mro__) for name, hint in _annotations(base).items()}
-        declared = dataclasses.fields(maker) if dataclasses.is_dataclass(maker) else ()
-        return tuple(_of_field(field, hints[field.name], issubclass(maker, Declared)) for field in declared)
+        # A declared class has the shape of a field beside its check, others have it within.
+        found, beside = [], issubclass(maker, Declared)
+        for field in dataclasses.fields(maker) if dataclasses.is_dataclass(maker) else ():
+            static, facts = bool(field.metadata.get("static")), _facts(hints[field.name])
+            check, shape = _check_of(hints[field.name], shaped=not beside, static=static), _last(facts, Shape) if beside else None
+            found.append(Parameter(field.name, check, static, shape, _last(facts, Letter), _above(facts)))
+        return tuple(found)
     hints, arguments = _annotations(maker), inspect.signature(maker).parameters.values()
     return tuple(
         Parameter(one.name, _check_of(hints.get(one.name)), above=_above(_facts(hints.get(one.name))))
@@ -218,13 +223,6 @@ def _annotations(item: Maker) -> dict[str, Hint]:
     return hints
 
 
-def _of_field(field: dataclasses.Field[object], hint: Hint, beside: bool) -> Parameter:
-    """Return a field's declaration, with the shape ``beside`` the check or within."""
-    static, facts = bool(field.metadata.get("static")), _facts(hint)
-    check = _check_of(hint, shaped=not beside, static=static)
-    return Parameter(field.name, check, static, _last(facts, Shape) if beside else None, _last(facts, Letter), _above(facts))
-
-
 def _above(facts: Sequence[object]) -> tuple[Above, ...]:
     return tuple(fact for fact in facts if isinstance(fact, Above))
 
@@ -237,15 +235,15 @@ def _facts(hint: Hint) -> tuple[object, ...]:
     """Return the facts of an annotation, the outermost last."""
     if _origin(hint) is Annotated:
         return (*_facts(hint.__origin__), *hint.__metadata__)
-    return tuple(fact for member in typing.get_args(hint) for fact in _facts(member)) if _origin(hint) in UNIONS else ()
+    return tuple(fact for member in typing.get_args(hint) for fact in _facts(member)) if _is_union(hint) else ()
 
 
 def _origin(hint: Hint) -> object:
     return typing.get_origin(hint)
 
 
-UNIONS = (typing.Union, types.UnionType)
-PLAIN: dict[object, Check] = {bool: fields.boolean, int: fields.whole_number, str: fields.text, type(None): fields.nothing}
+def _is_union(hint: Hint) -> bool:
+    return _origin(hint) in (typing.Union, types.UnionType)
 
 
 def _check_of(hint: Hint, facts: tuple[object, ...] = (), *, shaped: bool = True, static: bool = False) -> Check:
@@ -259,7 +257,7 @@ def _check_of(hint: Hint, facts: tuple[object, ...] = (), *, shaped: bool = True
         facts, shape = (*facts, *hint.__metadata__), _last(hint.__metadata__, Shape)
         check = _last(hint.__metadata__, Check) or inner(arguments[0], facts, shaped=shaped)
         return check if check is anything or shape is None or not shaped else check.of(shape)
-    if origin in UNIONS:
+    if _is_union(hint):
         members = [inner(member, facts, shaped=shaped) for member in arguments]
         return anything if anything in members else functools.reduce(Check.__or__, members)
     if origin is Literal:
@@ -274,8 +272,9 @@ def _check_of(hint: Hint, facts: tuple[object, ...] = (), *, shaped: bool = True
         return fields.mapping(check, words or f"a mapping from labels to items, each {check.allowed}", least=least)
     is_role = isinstance(origin, type) and issubclass(origin, Described)
     kind = origin if is_role or (words and origin is not None) else hint.__bound__ if isinstance(hint, TypeVar) else hint
-    if kind in PLAIN:
-        return PLAIN[kind]
+    plain: dict[object, Check] = {bool: fields.boolean, int: fields.whole_number, str: fields.text, type(None): fields.nothing}
+    if kind in plain:
+        return plain[kind]
     if not isinstance(kind, type) or isinstance(kind, types.GenericAlias) or not (words or issubclass(kind, Described)):
         return anything
     check = fields.of_class(kind, words)
@@ -286,14 +285,14 @@ def _validate(name: str, value: Declared, place: Place) -> None:
     value.validate(name, *place.inside[1:])
 
 
-def _held(item: object) -> Iterator[tuple[Parameter, object]]:
+def _fields_of(item: object) -> Iterator[tuple[Parameter, object]]:
     """Return the fields of a dataclass with their values, else nothing."""
     return ((parameter, getattr(item, parameter.name)) for parameter in parameters(type(item)))
 
 
 def check_fields(item: object, name: str = "") -> None:
     """Raise ``InvalidArgument`` on a field that its annotation does not allow."""
-    for parameter, value in _held(item):
+    for parameter, value in _fields_of(item):
         parameter.check(f"{name}.{parameter.name}".removeprefix("."), value)
     _check_order(type(item), vars(item), f"{name}.".removeprefix("."))
 
@@ -314,7 +313,7 @@ def _check_order(maker: Maker, values: Mapping[str, Any], prefix: str = "") -> N
 def in_range(item: object) -> jax.Array | bool:
     """Return whether all traced numbers of the object lie in range, ``[]``."""
     inside: jax.Array | bool = True
-    for parameter, value in _held(item):
+    for parameter, value in _fields_of(item):
         if isinstance(value, Role):
             inside &= in_range(value)
         elif parameter.check.interval is not None and is_traced(value):
@@ -330,7 +329,7 @@ def symbols(item: Declared) -> dict[str, object]:
     its class in lower case.
     """
     letters: dict[str, object] = {}
-    for parameter, value in _held(item):
+    for parameter, value in _fields_of(item):
         if parameter.symbol is not None:
             plain = value if value is None or isinstance(value, str) else np.asarray(value).tolist()
             letters[parameter.symbol] = type(value).__name__.lower() if isinstance(value, Declared) else plain

@@ -27,9 +27,6 @@ import numpy as np
 # The running command's options by the names of arguments, ``None`` without a command.
 _OPTIONS: ContextVar[dict[str, str] | None] = ContextVar("options", default=None)
 
-# Files of the package, and of the modules that call it back.
-INSIDE = (f"{Path(__file__).parents[1]}{os.sep}", f"{Path(jax.__file__).parent}{os.sep}", contextlib.__file__)
-
 TRUTH = re.compile(r"\b(?:True|False)\b")
 
 
@@ -40,7 +37,7 @@ class Parser(argparse.ArgumentParser):
         self.spelled: dict[str, str] = {}
         super().__init__(*args, **kwargs)
         self.register("type", float, decimal)
-        self.register("type", int, whole_number)
+        self.register("type", int, whole_decimal)
 
     def add_argument(self, *names: str, **kwargs: Any) -> argparse.Action:
         """Add an argument and remember its option."""
@@ -82,8 +79,10 @@ def _in_one_line(words: str) -> str:
 def warn(words: str, kind: type[Warning] = UserWarning) -> None:
     """Warn at the line outside this package, however deep the call."""
     frame, level = inspect.currentframe(), 1
+    # These are files of the package, and of the modules that call it back.
+    inside = (f"{Path(__file__).parents[1]}{os.sep}", f"{Path(jax.__file__).parent}{os.sep}", contextlib.__file__)
     # Code that dataclasses write has no file of its own, unlike the module of its frame.
-    while frame is not None and str(frame.f_globals.get("__file__")).startswith(INSIDE):
+    while frame is not None and str(frame.f_globals.get("__file__")).startswith(inside):
         frame, level = frame.f_back, level + 1
     warnings.warn(words, kind, stacklevel=level)
 
@@ -169,7 +168,7 @@ def decimal(text: str) -> float:
     return value
 
 
-def whole_number(text: str) -> int:
+def whole_decimal(text: str) -> int:
     """Return a command's word as a whole number, or raise ``ArgumentTypeError``."""
     if not re.fullmatch(r"\s*[-+]?[0-9]+\s*", text):
         raise argparse.ArgumentTypeError(f"must be a whole number, got {text!r}")

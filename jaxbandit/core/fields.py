@@ -24,39 +24,14 @@ from jaxbandit.core import checks
 from jaxbandit.core.checks import FINITE, NONNEGATIVE, POSITIVE, Interval, InvalidArgument, float_dtype, short
 from jaxbandit.core.doors import allowed_in_file
 
-__all__ = ["INT32_MAX", "MOST_ROUNDS", "Above", "AtLeast", "Check", "Described", "From", "Letter", "Place", "Words", "anything"]
-__all__ += ["between", "finite", "nonnegative", "point", "positive", "whole_numbers"]
-__all__ += ["booleans", "finite_numbers", "floating_type", "index", "integers", "integers_from", "key", "mask", "nonnegative_numbers"]
-__all__ += ["coordinates", "numbers", "numbers_from", "points", "positive_numbers"]
-__all__ += [
-    "boolean",
-    "check_call",
-    "choice",
-    "each",
-    "function",
-    "how_many_points",
-    "label",
-    "mapping",
-    "nothing",
-    "of_class",
-    "path",
-    "text",
-    "whole",
-]
-__all__ += [
-    "Shape",
-    "any_shape",
-    "each_axis",
-    "each_output",
-    "exactly",
-    "leading",
-    "matrix",
-    "of_points",
-    "one_function",
-    "per_axis",
-    "per_constraint",
-]
-__all__ += ["per_function", "per_output", "per_output_of_two", "scalar", "table_of_points", "unknown", "vector"]
+__all__ = [
+    "INT32_MAX", "MOST_ROUNDS", "Above", "AtLeast", "Check", "Described", "From", "Letter", "Place", "Shape", "Words", "any_shape",
+    "anything", "between", "boolean", "booleans", "check_call", "choice", "coordinates", "each", "each_axis", "each_output", "exactly",
+    "finite", "finite_numbers", "floating_type", "function", "how_many_points", "index", "integers", "integers_from", "key", "label",
+    "leading", "mapping", "mask", "matrix", "nonnegative", "nonnegative_numbers", "nothing", "numbers", "numbers_from", "of_class",
+    "of_points", "one_function", "path", "per_axis", "per_constraint", "per_function", "per_output", "per_output_of_two", "point", "points",
+    "positive", "positive_numbers", "scalar", "table_of_points", "text", "unknown", "vector", "whole", "whole_numbers",
+]  # fmt: skip
 __dir__ = __all__.copy
 
 #: The largest whole number that the engine counts with.
@@ -556,13 +531,9 @@ def mapping(check: Check, words: str, *, least: int = 0) -> Check:
     return Check(words, takes, verify)
 
 
-MOST_TRIALS = 2**31 - 1
-TRIALS_IN_WORDS = f"a whole number of trials from 1 to {MOST_TRIALS}, or a list of their numbers, each from 0 to {MOST_TRIALS}"
-
-
 def _are_trials(value: object) -> bool:
     if isinstance(value, int | np.integer):
-        return not isinstance(value, bool) and bool(1 <= value <= MOST_TRIALS)
+        return not isinstance(value, bool) and bool(1 <= value <= INT32_MAX)
     if isinstance(value, np.ndarray | jax.Array):
         return bool(value.ndim == 1 and jax.dtypes.issubdtype(value.dtype, np.integer))
     return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray)
@@ -574,12 +545,13 @@ def _check_trials(name: str, value: Any, place: Place) -> None:
     if isinstance(value, range):
         value = [value[0], value[-1]] if value else []
     for number in np.asarray(value).tolist() if isinstance(value, np.ndarray | jax.Array) else value:
-        checks.integer(f"{name}: the number of a trial", number, least=0, most=MOST_TRIALS)
+        checks.integer(f"{name}: the number of a trial", number, least=0, most=INT32_MAX)
     if not len(value):
-        raise InvalidArgument(f"{name}: the list of trial numbers is empty; must be {TRIALS_IN_WORDS}, got []")
+        raise InvalidArgument(f"{name}: the list of trial numbers is empty; must be {TRIALS.allowed}, got []")
 
 
-TRIALS = Check(TRIALS_IN_WORDS, _are_trials, _check_trials)
-
+TRIALS = Check(
+    f"a whole number of trials from 1 to {INT32_MAX}, or a list of their numbers, each from 0 to {INT32_MAX}", _are_trials, _check_trials
+)
 Trials: TypeAlias = Annotated[int | Sequence[int], TRIALS]
 Rounds: TypeAlias = Annotated[int, whole(1, MOST_ROUNDS)]

@@ -6,10 +6,6 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-# Letters of a beginning that counts as a hint, and the least share of letters that a misspelt name has in common with the known name.
-SHORTEST = 4
-NEAR = 0.7
-
 # Names elsewhere, in lower case, and their names here. The first known one counts.
 ALIASES = {
     "alpha": ("noise_variance",),
@@ -106,9 +102,10 @@ def did_you_mean(name: str, known: Iterable[str], places: Mapping[str, str] | No
     shown = dict(places or {}) | {other: other for other in known}
     lowered = {other.lower(): other for other in shown}
     found = [other for other in ALIASES.get(name.lower(), ()) if other in shown]
-    found += [lowered[near] for near in difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=NEAR)]
-    # The beginning of a name, such as "length" for "length_scale", shares few letters with it.
-    found += [lowered[other] for other in lowered if len(name) >= SHORTEST and other.startswith(f"{name.lower()}_")]
+    # A misspelt name shares at least seven letters of ten with the known name.
+    found += [lowered[near] for near in difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.7)]
+    # The beginning of a name, such as "length" for "length_scale", shares fewer letters with it, but counts if it has four.
+    found += [lowered[other] for other in lowered if len(name) >= 4 and other.startswith(f"{name.lower()}_")]
     return f", did you mean {shown[found[0]]!r}?" if found else ""
 
 

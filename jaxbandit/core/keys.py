@@ -30,8 +30,7 @@ class Stream(enum.IntEnum):
     DESIGN = 4
 
 
-Number: TypeAlias = Annotated[Array | int, integers_from(0, 2**31 - 1), scalar]
-STREAM = of_class(Stream, "a Stream, one of " + ", ".join(stream.name for stream in Stream)) | whole(0, len(Stream) - 1)
+NonnegativeInt: TypeAlias = Annotated[Array | int, integers_from(0, 2**31 - 1), scalar]
 
 
 @checked
@@ -53,7 +52,7 @@ def threefry(given: Key) -> Key:
 
 
 @checked
-def trial_key(root: Key, trial: Number) -> Key:
+def trial_key(root: Key, trial: NonnegativeInt) -> Key:
     """Return a trial's key, the same however many trials run beside it."""
     return jax.random.fold_in(root, trial)
 
@@ -67,12 +66,14 @@ def pair_key(root: Key, pair: Array | np.ndarray, common: bool) -> Key:
 
 
 @checked
-def stream_key(trial: Key, stream: Annotated[Stream, STREAM]) -> Key:
+def stream_key(
+    trial: Key, stream: Annotated[Stream, of_class(Stream, f"a Stream, one of {', '.join(Stream.__members__)}") | whole(0, len(Stream) - 1)]
+) -> Key:
     """Return the key of one purpose within a trial."""
     return jax.random.fold_in(trial, int(stream))
 
 
 @checked
-def round_key(stream: Key, t: Number) -> Key:
+def round_key(stream: Key, t: NonnegativeInt) -> Key:
     """Return the key of round ``t`` (counted from 1) within a stream."""
     return jax.random.fold_in(stream, t)

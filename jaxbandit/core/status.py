@@ -10,7 +10,7 @@ import numpy as np
 from jaxbandit.core.declare import Array
 from jaxbandit.core.fields import integers_from, whole
 
-__all__ = ["FAILED", "MESSAGES", "REMEDIES", "Status", "explain", "flags_in_words", "healthy"]
+__all__ = ["FAILED", "MESSAGES", "REMEDIES", "Status", "explain", "healthy"]
 __dir__ = __all__.copy
 
 
@@ -100,7 +100,7 @@ REMEDIES = {
 }
 
 
-STATUS, BITS = integers_from(0, 2 * max(Status) - 1), whole(0, 2 * max(Status) - 1)
+STATUS = integers_from(0, 2 * max(Status) - 1)
 
 
 @overload
@@ -117,11 +117,11 @@ def healthy(status: np.ndarray | Array) -> np.ndarray | Array:
 
 def explain(bits: int) -> str:
     """Return the messages of a trial's flags, or ``"ok"`` without flags."""
-    BITS("bits", bits)
+    whole(0, 2 * max(Status) - 1)("bits", bits)
     return "; ".join(text for flag, text in MESSAGES.items() if bits & flag) or "ok"
 
 
-def flags_in_words(status: np.ndarray | Array) -> list[str]:
+def status_in_words(status: np.ndarray | Array) -> list[str]:
     """Return a line per flag with its count, message and remedy."""
     STATUS("status", status)
     bits = np.asarray(status, np.int64)

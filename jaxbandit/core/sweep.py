@@ -19,8 +19,6 @@ from jaxbandit.core.provenance import remember
 from jaxbandit.core.pytree import canonicalise, pytree, set_field, static
 from jaxbandit.core.text import in_brief
 
-MOST_VARIANTS = 10**6
-
 
 @pytree
 class Sweep(Described):
@@ -108,8 +106,8 @@ def combinations(values: Mapping[str, Sequence[object]], *, zipped: bool, where:
     if zipped and len(set(lengths.values())) > 1:
         raise InvalidArgument(f"{where}: zipped lists of values have one length, got {lengths}")
     count = 1 if zipped else math.prod(lengths.values())
-    if count > MOST_VARIANTS:
-        raise InvalidArgument(f"{where}: must be at most {MOST_VARIANTS:,} combinations of values, got {count:,} of {lengths}")
+    if count > 10**6:
+        raise InvalidArgument(f"{where}: must be at most 1,000,000 combinations of values, got {count:,} of {lengths}")
     rows = zip(*values.values(), strict=True) if zipped and values else itertools.product(*values.values())
     return [dict(zip(values, row, strict=True)) for row in rows]
 
@@ -128,17 +126,17 @@ def gather_variants(trees: Sequence[object], where: str = "sweep") -> Sweep:
         shapes = sorted({np.shape(leaf) for leaf in leaves})
         if len(shapes) > 1:
             raise InvalidArgument(f"{where}: values of one field must have one shape, got {shapes}")
-        same = all(leaf is leaves[0] or np.array_equal(_plain(leaf), _plain(leaves[0])) for leaf in leaves[1:])
+        same = all(leaf is leaves[0] or np.array_equal(_numbers_of(leaf), _numbers_of(leaves[0])) for leaf in leaves[1:])
         shared.append(leaves[0] if same else None)
         # Leaves stay on the host, where a run picks variants one by one; NumPy cannot store keys.
-        differing.append(None if same else jnp.stack(leaves) if any(map(_is_key, leaves)) else np.stack(list(map(np.asarray, leaves))))
+        differing.append(None if same else jnp.stack(leaves) if any(map(_is_prng_key, leaves)) else np.stack(list(map(np.asarray, leaves))))
     return Sweep(shared=tuple(shared), differing=tuple(differing), structure=structure, size=len(trees))
 
 
-def _is_key(leaf: object) -> bool:
+def _is_prng_key(leaf: object) -> bool:
     return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def _plain(leaf: Any) -> np.ndarray:
+def _numbers_of(leaf: Any) -> np.ndarray:
     """Return the numbers of a leaf, also of a PRNG key."""
-    return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+    return np.asarray(jax.random.key_data(leaf) if _is_prng_key(leaf) else leaf)

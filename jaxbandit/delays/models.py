@@ -29,8 +29,8 @@ LONGEST_DELAY = NEVER // 2
 POISSON_MEAN = between(0, LONGEST_DELAY / 2, open_low=False)
 ROUNDS = whole_numbers(0, LONGEST_DELAY, "rounds")
 
-Outputs: TypeAlias = Annotated[int, whole(1, 1000)]
-Probability: TypeAlias = Annotated[float, between(0, 1, open_high=True, host=True)]
+OutputCount: TypeAlias = Annotated[int, whole(1, 1000)]
+QuantileLevel: TypeAlias = Annotated[float, between(0, 1, open_high=True, host=True)]
 # A delay's pair (xi, b) in rounds, if it has one.
 SubExponential: TypeAlias = tuple[Scalar, Scalar] | None
 
@@ -61,10 +61,10 @@ class Delay(Declared, abc.ABC):
         return False
 
     @abc.abstractmethod
-    def draw(self, key: Key, outputs: Outputs) -> Array:
+    def draw(self, key: Key, outputs: OutputCount) -> Array:
         """Return delays ``[outputs]`` of one round, int32, ``NEVER`` for lost values."""
 
-    def draw_in_round(self, key: Key, outputs: Outputs, t: Array) -> Array:
+    def draw_in_round(self, key: Key, outputs: OutputCount, t: Array) -> Array:
         """Return the delays ``[outputs]`` of round ``t >= 1``.
 
         By default every round has the same distribution.
@@ -72,7 +72,7 @@ class Delay(Declared, abc.ABC):
         return self.draw(key, outputs)
 
     @abc.abstractmethod
-    def quantile(self, q: Probability) -> int:
+    def quantile(self, q: QuantileLevel) -> int:
         """Return the smallest ``n`` with ``P(tau <= n) >= q``, without losses.
 
         A model with stacked leaves, as in a sweep, returns the largest quantile. The computation is on the host, in float64.
@@ -91,11 +91,11 @@ class NoDelay(Delay):
     joint = True
 
     @checked
-    def draw(self, key: Key, outputs: Outputs) -> Array:
+    def draw(self, key: Key, outputs: OutputCount) -> Array:
         return jnp.zeros((outputs,), jnp.int32)
 
     @checked
-    def quantile(self, q: Probability) -> int:
+    def quantile(self, q: QuantileLevel) -> int:
         return 0
 
 
@@ -124,21 +124,21 @@ class Batches(Delay):
         return _hoeffding(self.size - 1)
 
     @checked
-    def draw(self, key: Key, outputs: Outputs) -> Array:
+    def draw(self, key: Key, outputs: OutputCount) -> Array:
         return jnp.broadcast_to(jax.random.randint(key, (), 0, jnp.asarray(self.size).astype(jnp.int32)), (outputs,))
 
-    def draw_in_round(self, key: Key, outputs: Outputs, t: Array) -> Array:
+    def draw_in_round(self, key: Key, outputs: OutputCount, t: Array) -> Array:
         size = jnp.asarray(self.size).astype(jnp.int32)
         return jnp.broadcast_to(size - 1 - (t - 1) % size, (outputs,))
 
     @checked
-    def quantile(self, q: Probability) -> int:
+    def quantile(self, q: QuantileLevel) -> int:
         # The probability q is exact to one epsilon.
         return max(math.ceil((q - float(np.finfo(np.float64).eps)) * float(np.max(np.asarray(self.size)))) - 1, 0)
 
 
 @pytree
-class Model(Delay):
+class DistributionModel(Delay):
     """Abstract base of models with a distribution.
 
     A subclass defines ``mean``, ``_sample``, ``_exceeds`` and perhaps ``_tail``. ``mean`` and ``sub_exponential`` are the values before the
@@ -177,12 +177,12 @@ class Model(Delay):
         return self._tail() if self.xi is None or self.b is None else (self.xi, self.b)
 
     @checked
-    def draw(self, key: Key, outputs: Outputs) -> Array:
+    def draw(self, key: Key, outputs: OutputCount) -> Array:
         raw = jnp.clip(self._sample(key, 1 if self.shared else outputs), 0, LONGEST_DELAY).astype(jnp.int32)
         return jnp.broadcast_to(jnp.minimum(raw, LONGEST_DELAY if self.maximum is None else self.maximum), (outputs,))
 
     @checked
-    def quantile(self, q: Probability) -> int:
+    def quantile(self, q: QuantileLevel) -> int:
         # Use the upper tail, because P(tau <= n) may round to 1. The probability q is exact to one epsilon.
         rest, top = 1 - q + float(np.finfo(np.float64).eps), LONGEST_DELAY if self.maximum is None else self.maximum
         low, high = -1, 0
@@ -199,7 +199,7 @@ class Model(Delay):
 
 
 @pytree
-class Constant(Model):
+class Constant(DistributionModel):
     """Constant delay of ``rounds``, a whole number >= 0."""
 
     rounds: Annotated[Scalar, ROUNDS] = 1
@@ -219,7 +219,7 @@ class Constant(Model):
 
 
 @pytree
-class Poisson(Model):
+class Poisson(DistributionModel):
     """Poisson delays with a ``mean >= 0`` in rounds.
 
     ``log E exp(h (tau - mean)) = mean (e^h - 1 - h)``, and ``(e^h - 1 - h) / h^2`` increases in ``h``. So for ``|h| <= 1 / b = 1`` the
@@ -242,7 +242,7 @@ class Poisson(Model):
 
 
 @pytree
-class Geometric(Model):
+class Geometric(DistributionModel):
     """Number of failures before a success, with a ``mean >= 0``.
 
     ``P(tau > n) = (mean / (1 + mean))^(n + 1)``. The function ``L(h) = log E exp(h (tau - mean))`` has ``L'' = mean (1 + mean) e^h / (1 +
@@ -268,7 +268,7 @@ class Geometric(Model):
 
 
 @pytree
-class Uniform(Model):
+class Uniform(DistributionModel):
     """Uniform whole numbers from ``low`` to ``high``, ends included."""
 
     low: Annotated[Scalar, ROUNDS] = 0
@@ -291,7 +291,7 @@ class Uniform(Model):
 
 
 @pytree
-class LogNormal(Model):
+class LogNormal(DistributionModel):
     """Integer part of ``median exp(sigma Z)`` with standard normal ``Z``.
 
     ``median > 0`` is in rounds and ``sigma > 0``. The delays are not sub-exponential.
@@ -322,7 +322,7 @@ class LogNormal(Model):
 
 
 @pytree
-class Pareto(Model):
+class Pareto(DistributionModel):
     """Integer part of ``X`` with ``P(X > x) = (scale / x)^shape``.
 
     The delays are not sub-exponential. In float32 a draw is at most ``scale 2^(23 / shape)``, exceeded with probability 1e-7.
@@ -353,7 +353,7 @@ class Pareto(Model):
 
 
 @pytree
-class Empirical(Model):
+class Empirical(DistributionModel):
     """Delays resampled from ``values [n]``, whole numbers >= 0 of rounds."""
 
     values: Annotated[Table | list[int], ROUNDS, vector("one number per observed delay")]
@@ -391,10 +391,10 @@ class Composed(Delay):
         """Return delays ``[outputs]``, given a function that draws a part's."""
 
     @checked
-    def draw(self, key: Key, outputs: Outputs) -> Array:
+    def draw(self, key: Key, outputs: OutputCount) -> Array:
         return self._draw(key, outputs, lambda part, key, outputs: part.draw(key, outputs))
 
-    def draw_in_round(self, key: Key, outputs: Outputs, t: Array) -> Array:
+    def draw_in_round(self, key: Key, outputs: OutputCount, t: Array) -> Array:
         return self._draw(key, outputs, lambda part, key, outputs: part.draw_in_round(key, outputs, t))
 
 
@@ -430,7 +430,7 @@ class Lossy(Composed):
         return jnp.where(lost, NEVER, draw(self.delay, delay_key, outputs))
 
     @checked
-    def quantile(self, q: Probability) -> int:
+    def quantile(self, q: QuantileLevel) -> int:
         return self.delay.quantile(q)
 
 
@@ -463,7 +463,7 @@ class Mirrored(Composed):
         return self.delay.joint
 
     @checked
-    def quantile(self, q: Probability) -> int:
+    def quantile(self, q: QuantileLevel) -> int:
         return self.delay.quantile(q)
 
     def _check(self, name: str, outputs: int | None) -> None:
@@ -494,7 +494,7 @@ class Failing(Composed):
         return jnp.append(drawn, jnp.max(drawn))
 
     @checked
-    def quantile(self, q: Probability) -> int:
+    def quantile(self, q: QuantileLevel) -> int:
         return self.delay.quantile(q)
 
     def arriving(self, due: Array, values: Array) -> Array:
@@ -523,12 +523,12 @@ class PerOutput(Composed):
 
     @property
     def mean(self) -> Scalar:
-        return _largest([delay.mean for delay in self.delays])
+        return _largest_of([delay.mean for delay in self.delays])
 
     @property
     def sub_exponential(self) -> SubExponential:
         pairs = [pair for delay in self.delays if (pair := delay.sub_exponential) is not None]
-        return None if len(pairs) < len(self.delays) else (_largest([xi for xi, _ in pairs]), _largest([b for _, b in pairs]))
+        return None if len(pairs) < len(self.delays) else (_largest_of([xi for xi, _ in pairs]), _largest_of([b for _, b in pairs]))
 
     def _draw(self, key: Key, outputs: int, draw: Callable[[Delay, Key, int], Array]) -> Array:
         check_count("PerOutput.delays", self.delays, outputs)
@@ -536,7 +536,7 @@ class PerOutput(Composed):
         return jnp.concatenate([draw(delay, keys[number], 1) for number, delay in enumerate(self.delays)])
 
     @checked
-    def quantile(self, q: Probability) -> int:
+    def quantile(self, q: QuantileLevel) -> int:
         return max(delay.quantile(q) for delay in self.delays)
 
     def _check(self, name: str, outputs: int | None) -> None:
@@ -544,14 +544,14 @@ class PerOutput(Composed):
 
 
 @one_program
-def _largest(values: list[Scalar]) -> Array:
+def _largest_of(values: list[Scalar]) -> Array:
     return jnp.max(jnp.stack([jnp.asarray(value, float_dtype()) for value in values]))
 
 
 def unproven(delay: Delay) -> list[Delay]:
     """Return a user's models inside ``delay``, whose draws may be invalid."""
     inside = jax.tree.leaves(delay, is_leaf=lambda part: isinstance(part, Delay) and not isinstance(part, Composed))
-    return [part for part in inside if isinstance(part, Delay) and not isinstance(part, Model | NoDelay | Batches)]
+    return [part for part in inside if isinstance(part, Delay) and not isinstance(part, DistributionModel | NoDelay | Batches)]
 
 
 def check_count(name: str, models: Sequence[object], outputs: int | None) -> None:

@@ -23,30 +23,13 @@ from jaxbandit.domains.regions import DEEPER_SINGLE, Constraints, Limit, Region,
 
 __all__ = ["Box", "box", "integers", "log"]
 
-# Beyond FEW_AXES a third of the candidates moves to the faces, by this power of the distances from the centre in half sides.
+# On boxes of more than three axes a third of the candidates moves to the faces, by this power of the distances from the centre in half
+# sides.
 OUTWARDS = 1 / 8
-FEW_AXES = 3
-# Number of candidates for each axis and each pair of axes, at least and at most.
-PER_AXIS, PER_PAIR, LEAST, MOST = 512, 82, 1024, 8192
-FEWEST_STARTS = 6
-# Candidates of a part of a box are points of a longer Sobol sequence, or else ends of at most this number of random walks for each.
-OVERSAMPLED, WALKS = 8, 8
-# Each point of a design on a part of a box is the best of this number of candidates.
-FEW_DRAWN = 16
-# A coordinate within this share of the side of a face counts as on it.
-CLOSE_TO_FACE = 1e-9
 # A candidate is on top of a hill of the score if no candidate among this number of nearest neighbours has a better score.
 NEIGHBOURS = 6
-# Largest number of axes of whole numbers for which all combinations beside a point are scored.
-MOST_CORNERS = 4
 
-WHOLE = whole(-(2**31), 2**31 - 1)
-WHOLE_ENDS = whole_numbers(-(2**31), 2**31 - 1, "an axis")
-# Points computed in float32 may lie outside by this share of a side and of its largest end.
-ROUNDING = 1e-6
-# Float32 and float64 represent multiples of 1 / EXACT of a side exactly.
-EXACT = 2.0**16
-
+Int32: TypeAlias = Annotated[int, whole(-(2**31), 2**31 - 1)]
 
 Points: TypeAlias = Annotated[Any, coordinates]
 """Points ``[..., d]`` of a box, of NumPy or JAX, or as lists."""
@@ -72,7 +55,8 @@ class Side(Role):
 
     def __post_init__(self) -> None:
         check_fields(self, "Side")
-        ends, check = {"low": self.low, "high": self.high}, {"log": positive, "integers": WHOLE_ENDS}.get(self.scale, finite)
+        checks_of_ends = {"log": positive, "integers": whole_numbers(-(2**31), 2**31 - 1, "an axis")}
+        ends, check = {"low": self.low, "high": self.high}, checks_of_ends.get(self.scale, finite)
         for name, end in ends.items():
             check(f"Side.{name}", end)
             object.__setattr__(self, name, float(end))
@@ -84,9 +68,9 @@ class Side(Role):
 
         The shares of whole numbers are the middles of equal parts, up to rounding.
         """
-        # Kernels test categories for equality, so their shares are the same in every precision and program.
+        # Kernels test categories for equality, so their shares are multiples of 2^-16, exact in every precision and program.
         if self.labels:
-            middles = np.floor((np.arange(len(self.labels)) + 0.5) / len(self.labels) * EXACT) / EXACT
+            middles = np.floor((np.arange(len(self.labels)) + 0.5) / len(self.labels) * 2.0**16) / 2.0**16
             number = value.astype(np.int32)
             if isinstance(number, np.ndarray) and np.any((number < 0) | (number >= len(middles))):
                 raise checks.InvalidArgument(
@@ -122,7 +106,7 @@ def log(low: Annotated[float, positive], high: Annotated[float, positive, Above(
 
 @nameable
 @checked
-def integers(low: Annotated[int, WHOLE], high: Annotated[int, WHOLE, Above("low")]) -> Side:
+def integers(low: Int32, high: Annotated[Int32, Above("low")]) -> Side:
     """Make a side of a box of whole numbers, ``low .. high``."""
     return Side(low=float(low), high=float(high), scale="integers")
 
@@ -144,7 +128,7 @@ class Box(Domain):
     described: ClassVar[str] = "a box, jaxbandit.domains.box(...)"
     neighbours: Annotated[np.ndarray | Array, integers_from(0, MOST_POINTS), exactly(None, None)] = dataclasses.field(repr=False)
     sides: tuple[Side, ...] = static()
-    starts: Annotated[int, whole(1)] = static(default=FEWEST_STARTS)
+    starts: Annotated[int, whole(1)] = static(default=6)
     steps: Annotated[int, whole(0, 10_000)] = static(default=24)
 
     def __post_init__(self) -> None:
@@ -192,7 +176,8 @@ class Box(Domain):
             with np.errstate(all="ignore"):
                 change = np.log if side.scale == "log" else np.asarray
                 low, high, at = change(side.low), change(side.high), change(column)
-                beyond = 0 if side.scale == "integers" else ROUNDING * (high - low + max(abs(low), abs(high)))
+                # Points computed in float32 may lie outside by a millionth of a side and of its largest end.
+                beyond = 0 if side.scale == "integers" else 1e-6 * (high - low + max(abs(low), abs(high)))
                 held = (at >= low - beyond) & (at <= high + beyond) & ((side.scale != "integers") | (at % 1 == 0))
             if not np.all(held):
                 kind = "a whole number" if side.scale == "integers" else "a number"
@@ -212,12 +197,12 @@ class Box(Domain):
     def corners(self, points: Array) -> Array:
         """Return corners ``[n, c, d]`` of whole numbers beside ``points [n, d]``.
 
-        Up to ``MOST_CORNERS`` axes give all combinations. More axes give the nearest corner and its neighbours along each axis.
+        Up to four axes give all combinations. More axes give the nearest corner and its neighbours along each axis.
         """
         axes, kind = np.asarray(self.counted), points.dtype
         levels = np.asarray([self.sides[axis].high - self.sides[axis].low + 1 for axis in axes], kind)[None, None]
         places = points[:, None, axes] * levels
-        if len(axes) <= MOST_CORNERS:
+        if len(axes) <= 4:
             numbers = jnp.floor(places - 0.5) + np.asarray(list(itertools.product((0, 1), repeat=len(axes))), kind)[None]
         else:
             one_by_one = np.concatenate([np.zeros((1, len(axes)), kind), np.eye(len(axes), dtype=kind)])[None]
@@ -316,7 +301,8 @@ class PartOfBox(Box):
         The point is in the unit cube, and also on the faces and edges that are ``near``.
         """
         if near:
-            point = np.where(np.abs(point - 0.5) > 0.5 - CLOSE_TO_FACE, np.round(point), point)
+            # A coordinate within a billionth of the side of a face counts as on it.
+            point = np.where(np.abs(point - 0.5) > 0.5 - 1e-9, np.round(point), point)
         return self.region.balanced(point, near)
 
     def is_inside(self, point: np.ndarray) -> bool:
@@ -331,10 +317,10 @@ class PartOfBox(Box):
     def design(self, key: Key, count: int, dtype: np.dtype) -> Array:
         """Return candidates ``[count, d]`` in the cube, far apart.
 
-        Each is the furthest of a few points from the candidates before it.
+        Each is the furthest of 16 random points from the candidates before it.
         """
         own = jnp.asarray(self.unit, dtype)
-        drawn = own[jax.random.randint(key, (count, FEW_DRAWN), 0, self.size)]
+        drawn = own[jax.random.randint(key, (count, 16), 0, self.size)]
 
         def add(number: Array, chosen: Array) -> Array:
             apart = jnp.sum(jnp.square(drawn[number][:, None] - chosen[None]), axis=-1)
@@ -391,7 +377,8 @@ def inside(box: PartOfBox, count: int, seed: Sequence[int]) -> np.ndarray:
 
     Raises ``InvalidArgument`` if they cannot be found.
 
-    They are points of a Sobol sequence where enough of it is inside, else ends of random walks. Some points repeat where only few exist.
+    They are points of a Sobol sequence eight times as long where enough of it is inside, else ends of eight random walks for each at most.
+    Some points repeat where only few exist.
     """
     region, dimension = box.region, box.dimension
     rng, found = np.random.default_rng(list(seed)), np.zeros((0, dimension))
@@ -400,10 +387,10 @@ def inside(box: PartOfBox, count: int, seed: Sequence[int]) -> np.ndarray:
         moved = region.onto(Box.snapped(box, points), deeper=DEEPER_SINGLE)
         return moved[box.holds(moved)]
 
-    spread_out = Box.snapped(box, sobol_points(dimension, OVERSAMPLED * count, seed))
+    spread_out = Box.snapped(box, sobol_points(dimension, 8 * count, seed))
     spread_out = spread_out[box.holds(spread_out)]
     if len(spread_out) < count and region.rows:
-        for _ in range(WALKS):
+        for _ in range(8):
             found = np.concatenate([found, kept(region.walked(count, rng))])
             if len(found) >= count:
                 break
@@ -411,7 +398,7 @@ def inside(box: PartOfBox, count: int, seed: Sequence[int]) -> np.ndarray:
     if not len(points):
         raise checks.InvalidArgument(f"such_that: excludes all points that were tried, got {given_in(region.given)}")
     points = np.resize(points, (count, dimension))
-    if dimension > FEW_AXES and not region.others:
+    if dimension > 3 and not region.others:
         outwards = points[count - count // 3 :]
         points[count - count // 3 :] = np.where(box.holds(moved := region.outwards(outwards, OUTWARDS))[:, None], moved, outwards)
     return points
@@ -477,12 +464,12 @@ def box(
     check_names("axes", axes)
     sides = [_side_of(f"axes[{name!r}]", item) for name, item in axes.items()]
     if candidates is None:
-        candidates = min(max(PER_AXIS * len(sides), PER_PAIR * len(sides) ** 2, LEAST), MOST)
+        candidates = min(max(512 * len(sides), 82 * len(sides) ** 2, 1024), 8192)
     unit = np.asarray(sobol([0.0] * len(sides), [1.0] * len(sides), candidates, key).points)
     labels = tuple(side.labels for side in sides)
     nowhere, named = np.zeros((1, len(sides))), labels if any(labels) else ()
     # Scores are often best on faces and in corners of a box. With many axes few points lie near these.
-    if len(sides) > FEW_AXES:
+    if len(sides) > 3:
         away = 2 * unit - 1
         moved = (np.arange(candidates) >= candidates - candidates // 3)[:, None] & np.asarray([not texts for texts in labels])[None]
         unit = np.where(moved, 0.5 + 0.5 * np.sign(away) * np.abs(away) ** OUTWARDS, unit)
@@ -496,7 +483,7 @@ def box(
         names=tuple(axes),
         categories=named,
         sides=tuple(sides),
-        starts=min(max(FEWEST_STARTS, len(sides)) if starts is None else starts, candidates),
+        starts=min(max(6, len(sides)) if starts is None else starts, candidates),
         steps=steps,
     )
     if not such_that:

@@ -24,17 +24,14 @@ from jaxbandit.core.fields import Check, each
 from jaxbandit.core.hints import did_you_mean
 
 SuchThat: TypeAlias = str | Callable[..., Any]
-ONE = Check(
-    "text such as 'a + b <= 1', or a function of coordinates by name that is <= 0 where points are allowed",
-    lambda value: isinstance(value, str) or (callable(value) and not isinstance(value, type)),
+EACH = each(
+    Check(
+        "text such as 'a + b <= 1', or a function of coordinates by name that is <= 0 where points are allowed",
+        lambda value: isinstance(value, str) or (callable(value) and not isinstance(value, type)),
+    )
 )
-EACH = each(ONE)
 Constraints: TypeAlias = Annotated[Sequence[SuchThat], EACH]
 """Constraints on coordinates, texts or functions."""
-
-NUMBER, RELATION = re.compile(r"(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"), re.compile(r"<=|>=|==?")
-# On grids a constraint holds within this share of the sizes of its terms.
-ON_GRID = 1e-9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +62,7 @@ class Limit:
         if self.function is None:
             return points @ numpy_of(points).asarray(self.factors, points.dtype) - self.bound
         if not isinstance(points, np.ndarray):
-            return _values_of(self.function, self.names, points)
+            return _function_values(self.function, self.names, points)
         with jax.enable_x64(True):
             return np.asarray(_evaluated(self.function, self.names)(points))
 
@@ -75,7 +72,8 @@ class Limit:
         The points are of a finite domain.
         """
         excess: np.ndarray = self.excess(points)
-        near = ON_GRID * (np.abs(points) @ np.abs(self.factors) + abs(self.bound)) if self.factors else 0.0
+        # On grids a constraint holds within a billionth of the sizes of its terms.
+        near = 1e-9 * (np.abs(points) @ np.abs(self.factors) + abs(self.bound)) if self.factors else 0.0
         return np.abs(excess) <= near if self.is_equality else excess <= near
 
     def check(self) -> None:
@@ -85,14 +83,14 @@ class Limit:
         words = f"{self.where}: must be a function of {', '.join(self.names)}, or of some of them, by name that JAX can trace"
         with jax.enable_x64(True), checks.blaming(words):
             made = jax.eval_shape(
-                lambda x: _values_of(self.function, self.names, x), jax.ShapeDtypeStruct((1, len(self.names)), np.float64)
+                lambda x: _function_values(self.function, self.names, x), jax.ShapeDtypeStruct((1, len(self.names)), np.float64)
             )
         if made.shape != (1,) or not checks.is_real(made.dtype):
             words = "must return one number, <= 0 where points are allowed"
             raise checks.InvalidArgument(f"{self.where}: {words}, got {made.dtype} {list(made.shape[1:])}")
 
 
-def _values_of(function: Any, names: Sequence[str], points: Any) -> Any:
+def _function_values(function: Any, names: Sequence[str], points: Any) -> Any:
     """Return the values ``[n]`` of a function of coordinates by name."""
     taken = inspect.signature(function).parameters.values()
     every = any(one.kind == one.VAR_KEYWORD for one in taken)
@@ -102,7 +100,7 @@ def _values_of(function: Any, names: Sequence[str], points: Any) -> Any:
 
 @functools.cache
 def _evaluated(function: Any, names: tuple[str, ...]) -> Any:
-    return jax.jit(functools.partial(_values_of, function, names))
+    return jax.jit(functools.partial(_function_values, function, names))
 
 
 def limits_of(such_that: Sequence[SuchThat], names: Sequence[str]) -> list[Limit]:
@@ -131,7 +129,7 @@ class _Reader:
     def constraints(self) -> list[tuple[tuple[float, ...], float, bool]]:
         """Return factors, bound and whether it is an equality, of each relation."""
         sides, relations = [self.sum()], list[str]()
-        while relation := self.taken(RELATION):
+        while relation := self.taken(re.compile(r"<=|>=|==?")):
             relations.append(relation)
             sides.append(self.sum())
         if self.rest or not relations:
@@ -182,7 +180,7 @@ class _Reader:
             if re.match(re.escape(name) + (r"(?!\w)" if name[-1:].isalnum() else ""), self.rest):
                 self.rest, found[axis], self.is_about_axes = self.rest[len(name) :].lstrip(), 1.0, True
                 return found
-        if number := self.taken(NUMBER):
+        if number := self.taken(re.compile(r"(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")):
             found[-1] = float(number)
             return found
         if word := re.match(r"[^\W\d]\w*", self.rest):
@@ -241,13 +239,8 @@ def given_in(such_that: Sequence[SuchThat]) -> str:
     return ", ".join(repr(one) if isinstance(one, str) else name_of(one) for one in such_that)
 
 
-# Points of this share of the sides from an edge count as inside, in float64 and in float32. Searches go a little further inside.
-CLOSE, CLOSE_SINGLE = 1e-11, -1e-6
-DEEPER, DEEPER_SINGLE = 1e-10, 4e-6
-# Number of sweeps over several constraints in a projection.
-SWEEPS = 24
-# Steps of a random walk for each axis.
-WALK = 12
+# Points of this share of the sides from an edge count as inside, in float64. Searches in float32 go a little further inside.
+CLOSE, DEEPER_SINGLE = 1e-11, 4e-6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -285,7 +278,8 @@ class Region:
         allowed = module.ones(len(points), bool)
         for row, bound, is_equal, is_coarse in zip(self.rows, self.bounds, self.equal, self.coarse, strict=True):
             excess = self._sums(points, row) - bound
-            near = CLOSE if is_double else CLOSE_SINGLE
+            # In float32 points count as inside from a millionth of the sides within the edge on.
+            near = CLOSE if is_double else -1e-6
             allowed &= module.abs(excess) <= 2 * abs(near) if is_equal else excess <= (abs(near) if is_coarse else near)
         for limit in self.others:
             allowed &= limit.excess(values) <= 0
@@ -315,7 +309,8 @@ class Region:
             price = module.where(module.any(row != 0), module.where(equal[number], price, module.maximum(price, 0)), 0)
             return module.where(own, price[:, None], prices)
 
-        prices, visits = module.zeros((len(points), len(rows)), kind), len(rows) * (SWEEPS if len(rows) > 1 else 1)
+        # Several constraints take 24 sweeps.
+        prices, visits = module.zeros((len(points), len(rows)), kind), len(rows) * (24 if len(rows) > 1 else 1)
         if visits == 1:
             prices = visit(0, prices)
         elif module is np:
@@ -339,7 +334,7 @@ class Region:
         rows = np.concatenate([rows[~equal], sides, -sides])
         bounds = np.concatenate([bounds[~equal], np.ones(dimension), np.zeros(dimension)])
         points = np.repeat(np.asarray(self.middle)[None], count, axis=0)
-        for _ in range(WALK * dimension):
+        for _ in range(12 * dimension):
             way = rng.standard_normal((count, len(along))) @ along
             speed, room = way @ rows.T, np.maximum(bounds[None] - points @ rows.T, 0)
             with np.errstate(divide="ignore", invalid="ignore"):
@@ -416,7 +411,7 @@ class Region:
     def _depths(self, kind: np.dtype, deeper: float | None = None) -> np.ndarray:
         """Return the bounds ``[m]`` of searches, a little inside."""
         if deeper is None:
-            deeper = DEEPER if kind == np.float64 else DEEPER_SINGLE
+            deeper = 1e-10 if kind == np.float64 else DEEPER_SINGLE
         return np.asarray(self.bounds) - np.where(np.asarray(self.equal) | np.asarray(self.coarse), 0, deeper)
 
     def _sums(self, points: Any, row: Sequence[float] | np.ndarray) -> Any:

@@ -24,7 +24,7 @@ from jaxbandit.engine.arguments import INFORMED, Delays, plan_delays
 from jaxbandit.engine.trial import Informed, InitialDesign, Setting, prepare
 from jaxbandit.feedback import Policy
 from jaxbandit.fused.cells import Unsupported
-from jaxbandit.fused.plan import MEASURED, WORTHWHILE_TRIAL_ROUNDS, FusedKernel, plan_of
+from jaxbandit.fused.plan import FAST_DEVICES, WORTHWHILE_TRIAL_ROUNDS, FusedKernel, plan_of
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.problems.base import without_name
 from jaxbandit.results.dataset import output_names
@@ -134,8 +134,8 @@ class Cell:
         """Return the kernel for all rounds, or the reason for XLA."""
         if fused is False:
             return f"as {setting('fused', False)} asks"
-        if fused == "auto" and not device.device_kind.startswith(MEASURED):
-            only = f"takes a kernel only on devices on which it was measured to be faster: {', '.join(MEASURED)}"
+        if fused == "auto" and not device.device_kind.startswith(FAST_DEVICES):
+            only = f"takes a kernel only on devices on which it was measured to be faster: {', '.join(FAST_DEVICES)}"
             return f"because {setting('fused', 'auto')} {only}"
         if fused == "auto" and rounds < WORTHWHILE_TRIAL_ROUNDS:
             pays = f"takes a kernel from {WORTHWHILE_TRIAL_ROUNDS:,} trial-rounds on, for which compiling it pays; these are {rounds:,}"

@@ -21,7 +21,7 @@ from jaxbandit.core.fields import Rounds, Trials, choice, of_class, whole
 from jaxbandit.core.keys import typed
 from jaxbandit.core.provenance import remember
 from jaxbandit.core.pytree import float_dtype, replace
-from jaxbandit.core.status import Status, flags_in_words
+from jaxbandit.core.status import Status, status_in_words
 from jaxbandit.core.sweep import Sweep
 from jaxbandit.delays import Delay
 from jaxbandit.engine.arguments import DIFFERENT_DEVICES, Telling
@@ -221,7 +221,7 @@ def _warn_of_flags(status: jax.Array, lost: jax.Array | None, capacity: int) -> 
     if checks.is_traced(status) or not status.is_fully_addressable:
         return
     bits = np.asarray(status)
-    for line in flags_in_words(bits & ~int(Status.FEEDBACK_LOST)):
+    for line in status_in_words(bits & ~int(Status.FEEDBACK_LOST)):
         warn(f"simulate: {line}")
-    for line in flags_in_words(bits & int(Status.FEEDBACK_LOST)):
+    for line in status_in_words(bits & int(Status.FEEDBACK_LOST)):
         warn(f"simulate: {np.sum(np.asarray(lost))} values were lost by a buffer of {capacity} rounds; {line}")

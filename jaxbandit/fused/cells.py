@@ -27,7 +27,7 @@ Ref: TypeAlias = Any
 """Memory that a kernel reads and writes, of Pallas."""
 Cells: TypeAlias = np.ndarray
 """Array of objects whose entries are values."""
-Function: TypeAlias = Callable[..., Value]
+Operation: TypeAlias = Callable[..., Value]
 
 
 class Unsupported(Exception):
@@ -53,7 +53,7 @@ class Rows:
         """Return the numbers of the points as a row."""
         return jax.lax.broadcasted_iota(jnp.int32, self.shape, 0).astype(np.float32)
 
-    def reduce(self, function: Function, x: Value) -> Value:
+    def reduce(self, function: Operation, x: Value) -> Value:
         """Return a reduction of a row over the points."""
         return function(self.full(x), axis=0, keepdims=True)
 
@@ -102,7 +102,7 @@ def _power(x: Value, y: int) -> Value:
 
 
 # Functions of entries. If they differ between kernels, they are methods of ``Rows``.
-ELEMENTWISE: dict[str, Function] = {
+ELEMENTWISE: dict[str, Operation] = {
     **{name: getattr(operator, name) for name in ("add", "sub", "mul", "neg", "eq", "ne", "lt", "le", "gt", "ge")},
     **{name: getattr(jnp, name) for name in ("abs", "ceil", "exp", "floor", "log", "sign", "square", "tanh")},
     **dict.fromkeys(("copy", "optimization_barrier", "reshard", "stop_gradient"), lambda x: x),
@@ -120,7 +120,7 @@ ELEMENTWISE: dict[str, Function] = {
     "rem": jnp.fmod,
 }
 # Reductions, each with its result for an empty array.
-REDUCTIONS: dict[str, tuple[Function, float]] = {
+REDUCTIONS: dict[str, tuple[Operation, float]] = {
     "reduce_max": (jnp.maximum, -np.inf),
     "reduce_min": (jnp.minimum, np.inf),
     "reduce_sum": (operator.add, 0),
@@ -188,7 +188,7 @@ def _computed(equation: core.JaxprEqn, inputs: list[Cells], rows: Rows) -> list[
         return np.split(inputs[0], np.cumsum(params["sizes"])[:-1], params["axis"])
     if name == "transpose":
         return [inputs[0].transpose(params["permutation"])]
-    of_kernel: dict[str, Function] = {
+    of_kernel: dict[str, Operation] = {
         "sqrt": rows.sqrt,
         "select_n": lambda condition, no, yes: rows.select(condition, yes, no),
         "integer_pow": lambda x: _power(x, params["y"]),
@@ -210,6 +210,6 @@ def called_by(equation: core.JaxprEqn) -> core.ClosedJaxpr:
     return called if isinstance(called, core.ClosedJaxpr) else core.ClosedJaxpr(called, ())
 
 
-def _reduced(function: Function, of_empty: float, cells: Cells, axis: int) -> Cells:
+def _reduced(function: Operation, of_empty: float, cells: Cells, axis: int) -> Cells:
     reduced = np.full((*cells.shape[:axis], *cells.shape[axis + 1 :]), np.float32(of_empty), object)
     return np.frompyfunc(function, 2, 1).reduce(cells, axis, out=reduced) if cells.shape[axis] else reduced

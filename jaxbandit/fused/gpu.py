@@ -18,8 +18,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from jaxbandit.core.declare import Array
-from jaxbandit.fused.cells import Function, Ref, Rows, Unsupported, Value, as_numbers
-from jaxbandit.fused.plan import Form, FusedKernel, KernelInputs, Moment, RoundParts
+from jaxbandit.fused.cells import Operation, Ref, Rows, Unsupported, Value, as_numbers
+from jaxbandit.fused.plan import FusedKernel, KernelInputs, Moment, RootForm, RoundParts
 from jaxbandit.surrogates.features import ProductFeatures
 
 # The smallest tile has 16 rows and 32 columns.
@@ -103,7 +103,7 @@ class TiledRows(Rows):
     def points(self) -> Value:
         return self.numbers
 
-    def reduce(self, function: Function, x: Value) -> Value:
+    def reduce(self, function: Operation, x: Value) -> Value:
         # Mosaic GPU: "Multi-axis reductions not supported".
         return function(function(self.cast(self.full(x)), axis=1), axis=0)
 
@@ -201,7 +201,7 @@ def along_two_axes(form: ProductFeatures, cut: Cut, counts: np.ndarray) -> Featu
     return FeatureExpansion([a1, a2, is_kept, starts.astype(np.int32)], (high, cut.shape[1]), high, run, order)
 
 
-def run(plan: FusedKernel, parts: RoundParts, form: Form, size: int, given: KernelInputs) -> tuple[Array, Array, Array, Array]:
+def run(plan: FusedKernel, parts: RoundParts, form: RootForm, size: int, given: KernelInputs) -> tuple[Array, Array, Array, Array]:
     """Return records ``[B, T, w]`` and, after all rounds, roots, means, variances."""
     trials, rounds, outputs = given.noise.shape
     rank, more = up(form.rank, TILE_COLUMNS), up(form.rank, TILE_COLUMNS) - form.rank
@@ -224,7 +224,7 @@ def run(plan: FusedKernel, parts: RoundParts, form: Form, size: int, given: Kern
     arguments = (given.numbers, phi, given.means, given.noise, cut.repeats.astype(np.float32), np.zeros(TILE_ROWS, np.float32), *states)
     results = [jax.ShapeDtypeStruct(shape, np.float32) for shape in ((trials, rounds, parts.width), *(x.shape for x in states))]
     scratch = [plgpu.SMEM(shape, np.float32) for shape in shapes]
-    body = _body(parts, cut, expansion, rank, rounds, plan.interpret)
+    body = _block_kernel(parts, cut, expansion, rank, rounds, plan.interpret)
     if plan.interpret:
         kernel = pl.pallas_call(
             lambda *refs: body(pl.program_id(0), *refs), grid=(trials,), out_shape=results, scratch_shapes=scratch, interpret=True
@@ -244,7 +244,7 @@ def run(plan: FusedKernel, parts: RoundParts, form: Form, size: int, given: Kern
     return record, root, shift[..., *at], variance[..., *at]
 
 
-def _body(parts: RoundParts, cut: Cut, expansion: FeatureExpansion, rank: int, rounds: int, interpret: bool) -> Callable[..., None]:
+def _block_kernel(parts: RoundParts, cut: Cut, expansion: FeatureExpansion, rank: int, rounds: int, interpret: bool) -> Callable[..., None]:
     """Return the kernel: the rounds of one trial."""
     outputs = range(parts.outputs)
 
@@ -271,7 +271,7 @@ def _body(parts: RoundParts, cut: Cut, expansion: FeatureExpansion, rank: int, r
             seen = [shift[j, high, wide] for j in outputs]
             values = [means[truth, j, point] + noise[trial, n, j] for j in outputs]
             widths, learnt, leaves = parts.learnt(rows, now._replace(means=seen, variance=variance[high, wide]), point, values)
-            s = _potter(rows, phi, point, lam, root, u, rank)
+            s = _potter_in_block(rows, phi, point, lam, root, u, rank)
             column = expansion.run(rows, tables, table, u)
             precision = 1 / s
             variance[...] = rows.load(variance) - column * column * precision
@@ -294,7 +294,7 @@ def _body(parts: RoundParts, cut: Cut, expansion: FeatureExpansion, rank: int, r
     return kernel
 
 
-def _potter(rows: TiledRows, phi: Ref, point: Value, lam: Value, root: Ref, u: Ref, rank: int) -> Value:
+def _potter_in_block(rows: TiledRows, phi: Ref, point: Value, lam: Value, root: Ref, u: Ref, rank: int) -> Value:
     """Apply Potter's update to ``root``, store ``u``, and return ``s``."""
     shape = (CHUNK_ROWS, rank)
     total = rows.zeros(shape)

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 S = TypeVar("S")
 """State of an algorithm."""
-Form: TypeAlias = Any
+RootForm: TypeAlias = Any
 """Form of the posterior with a root of the covariance of the weights of features."""
 # On these devices a kernel was measured to be faster.
-MEASURED = ("NVIDIA H100",)
+FAST_DEVICES = ("NVIDIA H100",)
 # In 20 million trial-rounds a kernel gains the time that it takes longer to compile.
 WORTHWHILE_TRIAL_ROUNDS = 20_000_000
 
@@ -120,13 +120,13 @@ class Moment(NamedTuple):
     constants: Sequence[Value]
 
 
-class Numbers(NamedTuple):
+class FlatNumbers(NamedTuple):
     """Arrays of known shapes and types as numbers one after the other."""
 
     avals: tuple[jax.ShapeDtypeStruct, ...]
 
     @classmethod
-    def of(cls, leaves: Sequence[Array]) -> Numbers:
+    def of(cls, leaves: Sequence[Array]) -> FlatNumbers:
         return cls(tuple(jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves))
 
     @property
@@ -159,7 +159,7 @@ def _typed(x: Value, dtype: np.dtype) -> Value:
 
 
 class RoundParts(NamedTuple):
-    """Parts of a round, traced at one point by :func:`parts_of`.
+    """Parts of a round, traced at one point by :func:`round_parts`.
 
     The masks of a score raise ``flags``; ``leaves`` are of the state, without its posterior, and ``constants`` of the algorithm.
     """
@@ -167,8 +167,8 @@ class RoundParts(NamedTuple):
     choose: core.ClosedJaxpr
     learn: core.ClosedJaxpr
     flags: tuple[int, ...]
-    leaves: Numbers
-    constants: Numbers
+    leaves: FlatNumbers
+    constants: FlatNumbers
     outputs: int
 
     @property
@@ -209,7 +209,7 @@ class RoundParts(NamedTuple):
         return [*belief, boxed([now.t], ()), no_key, *self.leaves.boxes(leaves), *self.constants.boxes(now.constants)]
 
 
-def parts_of(algorithm: Scored[S], arena: Arena, state: S, points: int = 1) -> RoundParts:
+def round_parts(algorithm: Scored[S], arena: Arena, state: S, points: int = 1) -> RoundParts:
     """Return the parts of a round, traced at one point or more.
 
     The algorithm, the arena's numbers and the state may be tracers.
@@ -218,7 +218,7 @@ def parts_of(algorithm: Scored[S], arena: Arena, state: S, points: int = 1) -> R
     if any(jnp.shape(leaf)[-1:] == (arena.size,) for leaf in leaves_of_state):
         raise Unsupported("its state holds a number for every point")
     constants, structure = jax.tree.flatten((algorithm, arena.horizon, jnp.asarray(model.prior_mean, arena.dtype)))
-    leaves, numbers = Numbers.of(leaves_of_state), Numbers.of(constants)
+    leaves, numbers = FlatNumbers.of(leaves_of_state), FlatNumbers.of(constants)
     # Each number of an algorithm and its state is a scalar of the kernel.
     if leaves.size + numbers.size > (most := 256):
         raise Unsupported(f"it holds {leaves.size + numbers.size:,} numbers beside what is believed, and a kernel takes {most}")
@@ -296,7 +296,7 @@ def play(
     # Other algorithms have no kernel.
     assert isinstance(algorithm, Scored)
     (before, others, joined), model = parted(state), arena.surrogate.model
-    parts, [form] = parts_of(algorithm, arena, state), model.forms
+    parts, [form] = round_parts(algorithm, arena, state), model.forms
     constants = jax.tree.leaves((algorithm, arena.horizon, model.prior_mean))
     flat = [first, model.noise_variance, before.gain, *others, *constants]
     numbers = jnp.concatenate([jnp.ravel(jnp.asarray(x)).astype(np.float32) for x in flat])
@@ -305,7 +305,7 @@ def play(
     run = importlib.import_module(f"jaxbandit.fused.{plan.platform}").run
 
     @custom_vmap
-    def kernel(form: Form, given: KernelInputs) -> list[Array]:
+    def kernel(form: RootForm, given: KernelInputs) -> list[Array]:
         return jax.tree.map(lambda x: x[0], run(plan, parts, form, arena.size, jax.tree.map(lambda x: x[None], given)))
 
     @kernel.def_vmap
@@ -371,19 +371,19 @@ def plan_of(
     if problem is not None:
         jax.eval_shape(lambda key: _check_noise(problem.sample(key)), jax.random.key(0))
     plan = FusedKernel({"cpu": "tpu", "cuda": "gpu"}.get(platform, platform), platform == "cpu", counts)
-    _try_out.eval_shape(plan, *canonicalise((algorithm, surrogate.without_kernels())))
+    _trace_one_round.eval_shape(plan, *canonicalise((algorithm, surrogate.without_kernels())))
     return plan
 
 
 # Under jit JAX stores each trace.
 @partial(jax.jit, static_argnames="plan")
-def _try_out(plan: FusedKernel, algorithm: Scored, model: Surrogate) -> int:
+def _trace_one_round(plan: FusedKernel, algorithm: Scored, model: Surrogate) -> int:
     """Trace a kernel of one round, or raise :class:`Unsupported`."""
     arena = Arena(surrogate=model, horizon=jnp.int32(1))
     state = algorithm.init(arena)
     # No other axis has this length.
     points = 7919
-    many = parts_of(algorithm, arena, state, points=points)
+    many = round_parts(algorithm, arena, state, points=points)
     _check_equations(many.choose, points)
     _check_equations(many.learn, None)
     play(plan, algorithm, arena, state, jnp.zeros((model.outputs, arena.size)), jnp.zeros((1, model.outputs)), 1)

@@ -17,7 +17,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from jaxbandit.core.declare import Array
 from jaxbandit.fused.cells import Ref, Rows, Unsupported, Value
-from jaxbandit.fused.plan import Form, FusedKernel, KernelInputs, Moment, RoundParts
+from jaxbandit.fused.plan import FusedKernel, KernelInputs, Moment, RootForm, RoundParts
 from jaxbandit.surrogates.features import HIGHEST_PRECISION
 
 LANES = 128
@@ -27,7 +27,7 @@ PART_ROUNDS = 128
 VMEM_BYTES = 110 * 2**20
 
 
-def run(plan: FusedKernel, parts: RoundParts, form: Form, size: int, given: KernelInputs) -> tuple[Array, Array, Array, Array]:
+def run(plan: FusedKernel, parts: RoundParts, form: RootForm, size: int, given: KernelInputs) -> tuple[Array, Array, Array, Array]:
     """Return records ``[B, T, w]`` and, after all rounds, roots, means, variances."""
     trials, rounds, outputs = given.noise.shape
     # Vector registers have 8 sublanes.
@@ -62,7 +62,7 @@ def run(plan: FusedKernel, parts: RoundParts, form: Form, size: int, given: Kern
         if taken > VMEM_BYTES:
             raise Unsupported(f"{LANES} trials take {taken:,} bytes of the memory beside a core, of which a kernel has {VMEM_BYTES:,}")
     record, *after = pl.pallas_call(
-        _body(parts, size, rounds, part, rank, lanes),
+        _lane_kernel(parts, size, rounds, part, rank, lanes),
         grid=((trials + beyond) // lanes, len(noise) // part),
         in_specs=[
             *(all_of(phi.shape), (all_of if shared else of_lanes)(means.shape), of_part(outputs)),
@@ -82,7 +82,7 @@ def run(plan: FusedKernel, parts: RoundParts, form: Form, size: int, given: Kern
     return record, root[:, : form.rank, : form.rank], shift, variance
 
 
-def _body(parts: RoundParts, size: int, rounds: int, part: int, rank: int, lanes: int) -> Callable[..., None]:
+def _lane_kernel(parts: RoundParts, size: int, rounds: int, part: int, rank: int, lanes: int) -> Callable[..., None]:
     """Return the kernel: the rounds of a trial in every lane."""
     rows = Rows(size=size, shape=(size, lanes))
     outputs = range(parts.outputs)
@@ -117,7 +117,7 @@ def _body(parts: RoundParts, size: int, rounds: int, part: int, rank: int, lanes
             seen = [at_point(shift[j]) for j in outputs]
             values = [at_point(means[j]) + noise[n, j : j + 1, :] for j in outputs]
             widths, learnt, leaves = parts.learnt(rows, now._replace(means=seen, variance=at_point(variance[...])), point, values)
-            s = _potter(phi, is_point, lam, root, u, rank, lanes)
+            s = _potter_in_lanes(phi, is_point, lam, root, u, rank, lanes)
             # HIGHEST: a TPU multiplies float32 in bfloat16 by default.
             column = jax.lax.dot_general(
                 phi[...], u[...], (((1,), (0,)), ((), ())), precision=HIGHEST_PRECISION, preferred_element_type=np.float32
@@ -140,7 +140,7 @@ def _body(parts: RoundParts, size: int, rounds: int, part: int, rank: int, lanes
     return kernel
 
 
-def _potter(phi: Ref, is_point: Value, lam: Value, root: Ref, u: Ref, rank: int, lanes: int) -> Value:
+def _potter_in_lanes(phi: Ref, is_point: Value, lam: Value, root: Ref, u: Ref, rank: int, lanes: int) -> Value:
     """Apply Potter's update to ``root``, store ``u``, and return ``s [1, 128]``.
 
     The root is ``[r, r, 128]``. ``u [r, 128]`` stores the features of the trials' points first. No operation mixes lanes.

@@ -23,18 +23,13 @@ from jaxbandit.core.declare import FilePath, checked
 from jaxbandit.host.files import reason_of
 
 LOGGER = logging.getLogger("jaxbandit")
-PROCESSORS = Path("/proc/cpuinfo")
-VECTORS = ("amx", "asimd", "avx", "fma", "sse", "sve")
-# Bytes of a directory's programs, and the longest time that a process takes to write a program with its time of use.
+# Bytes of a directory's programs.
 MAX_SIZE = 2**29
-SECONDS_TO_WRITE = 60.0
-MOST_LINKS = 40
 # This object stands for the usual directory, wherever a user has it.
-USUAL = Path("~", ".cache", "jaxbandit")
-WIDEST = ("avx512f", "avx2", "avx", "sve2", "sve", "asimd")
+USUAL_DIRECTORY = Path("~", ".cache", "jaxbandit")
 
 
-class Choice:
+class CacheChoice:
     """Record of whether this process has chosen where it keeps programs."""
 
     made = False
@@ -42,12 +37,12 @@ class Choice:
 
 def enable_unless_chosen() -> None:
     """Keep compiled programs in the usual directory, unless another was chosen."""
-    if not Choice.made and not jax.config.values["jax_compilation_cache_dir"]:
+    if not CacheChoice.made and not jax.config.values["jax_compilation_cache_dir"]:
         enable_cache()
 
 
 @checked
-def enable_cache(directory: FilePath | None = USUAL) -> Path | None:
+def enable_cache(directory: FilePath | None = USUAL_DIRECTORY) -> Path | None:
     """Keep compiled programs on disk from now on, and return the directory.
 
     Sessions, :func:`~jaxbandit.optimise`, the Optuna sampler and the commands ``python -m jaxbandit`` and ``python -m experiments`` call
@@ -70,11 +65,11 @@ def enable_cache(directory: FilePath | None = USUAL) -> Path | None:
     Raises:
       InvalidArgument: when ``directory`` was given, is no directory and cannot be made.
     """
-    Choice.made = True
+    CacheChoice.made = True
     if directory is None:
         _use(None)
         return None
-    given, chosen = None if directory is USUAL else directory, jax.config.values["jax_compilation_cache_dir"]
+    given, chosen = None if directory is USUAL_DIRECTORY else directory, jax.config.values["jax_compilation_cache_dir"]
     of_jax = given is None and bool(chosen)
     if of_jax and "://" in chosen:
         return Path(chosen)
@@ -129,7 +124,8 @@ def _remove_cut_off(directory: Path) -> None:
     for entry in directory.glob("*-cache"):
         # Another process may remove the program at the same time.
         with contextlib.suppress(FileNotFoundError):
-            is_new = entry.stat().st_mtime > time.time() - SECONDS_TO_WRITE
+            # A process takes less than a minute to write a program with its time of use.
+            is_new = entry.stat().st_mtime > time.time() - 60
             if not (is_new or entry.with_name(f"{entry.name.removesuffix('cache')}atime").exists()):
                 entry.unlink()
 
@@ -149,7 +145,7 @@ def _way_to(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
         yield place / part, status
         if not stat.S_ISLNK(status.st_mode):
             place = place / part
-        elif (links := links + 1) > MOST_LINKS:
+        elif (links := links + 1) > 40:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         else:
             target = (place / part).readlink()
@@ -194,12 +190,13 @@ def _distrusted_within(directory: Path) -> str:
 
 def processor() -> str:
     """Return a short name of the processor and its vector instructions."""
-    vectors = sorted(word for word in _instructions().split() if word.startswith(VECTORS))
-    widest = next((word for word in WIDEST if word in vectors), "")
+    vectors = sorted(word for word in _instructions().split() if word.startswith(("amx", "asimd", "avx", "fma", "sse", "sve")))
+    widest = next((word for word in ("avx512f", "avx2", "avx", "sve2", "sve", "asimd") if word in vectors), "")
     return f"{platform.machine()} {widest} {hashlib.sha256(' '.join(vectors).encode()).hexdigest()[:6]}".replace("  ", " ")
 
 
 def _instructions() -> str:
     """Return the names of the processor's instructions, as Linux lists them."""
-    known = PROCESSORS.read_text(encoding="utf-8", errors="replace").splitlines() if PROCESSORS.exists() else []
+    listed = Path("/proc/cpuinfo")
+    known = listed.read_text(encoding="utf-8", errors="replace").splitlines() if listed.exists() else []
     return next((line for line in known if line.startswith(("flags", "Features"))), platform.processor())

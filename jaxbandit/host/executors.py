@@ -42,16 +42,11 @@ from jaxbandit.host.user_code import run_all
 if TYPE_CHECKING:
     from distributed import Client
 
-WORKS_KEPT = 4
 PROCESS = os.getpid()
 
-# Results depend on these settings of JAX. A worker runs a task under the settings of the process that submitted the task.
-SETTINGS = ("jax_enable_x64", "jax_default_matmul_precision", "jax_default_prng_impl", "jax_threefry_partitionable")
-
 VERSIONS = {"jaxbandit": __version__, "jax": jax.__version__, "jaxlib": jaxlib.__version__}
-VERSIONS_AND_DEVICE = (*VERSIONS, "device")
 
-Work: TypeAlias = Callable[[Any], Any]
+TaskFunction: TypeAlias = Callable[[Any], Any]
 
 
 class DaskClient(Protocol):
@@ -65,7 +60,14 @@ class DaskClient(Protocol):
         """Submit a task."""
 
 
-AnyExecutor: TypeAlias = Executor | DaskClient
+def _is_executor(value: object) -> bool:
+    dask = sys.modules.get("distributed")
+    return isinstance(value, Executor) or (dask is not None and isinstance(value, dask.Client))
+
+
+AnyExecutor: TypeAlias = Annotated[
+    Executor | DaskClient, Check("an executor of concurrent.futures, or a client of Dask, distributed.Client", _is_executor)
+]
 
 
 def surroundings() -> dict[str, str]:
@@ -94,12 +96,9 @@ class Answer:
     error: str = ""
 
 
-# Tasks wait at each worker, so that no worker is idle. A pool does not give its number of workers, and a cluster's number changes. A result
-# that takes longer than SECONDS_TO_SEND counts as lost with its worker.
-ATTEMPTS = 3
-TASKS_PER_WORKER = 3
-TASKS_IN_A_POOL = 256
+MAX_ATTEMPTS = 3
 SECONDS_BETWEEN_COUNTS = 5.0
+# A result that takes longer counts as lost with its worker.
 SECONDS_TO_SEND = 30.0
 
 
@@ -115,7 +114,7 @@ class TaskFailed(RuntimeError):
     """Error of task ``index`` in its last attempt, with the ``reason``."""
 
     def __init__(self, index: int, reason: str) -> None:
-        super().__init__(f"task {index + 1} failed {ATTEMPTS} times: {reason}")
+        super().__init__(f"task {index + 1} failed {MAX_ATTEMPTS} times: {reason}")
         self.index, self.reason = index, reason
 
 
@@ -129,7 +128,8 @@ class _Pool:
         return self.executor.submit(perform, task, self.work)
 
     def room(self) -> int:
-        return TASKS_IN_A_POOL
+        # A pool does not give its number of workers.
+        return 256
 
     def gone(self) -> str:
         return ""
@@ -158,7 +158,8 @@ class _Cluster:
             with contextlib.suppress(Exception):
                 self.count = len(self.client.nthreads())
             self.counted = time.monotonic()
-        return TASKS_PER_WORKER * self.count
+        # Tasks wait at each worker, so that no worker is idle.
+        return 3 * self.count
 
     def gone(self) -> str:
         return "" if self.client.status in ("running", "connecting") else "the scheduler has gone"
@@ -175,18 +176,10 @@ def _outcome(future: Future[Answer]) -> Answer | Exception:
         return error
 
 
-def _is_executor(value: object) -> bool:
-    dask = sys.modules.get("distributed")
-    return isinstance(value, Executor) or (dask is not None and isinstance(value, dask.Client))
-
-
-EXECUTOR = Check("an executor of concurrent.futures, or a client of Dask, distributed.Client", _is_executor)
-
-
 @checked
 def spread(
-    executor: Annotated[AnyExecutor, EXECUTOR],
-    work: Annotated[Work, function("(argument)")],
+    executor: AnyExecutor,
+    work: Annotated[TaskFunction, function("(argument)")],
     arguments: Sequence[Any],
     *,
     wanted: Annotated[Mapping[str, str], Words("a mapping from names to text")] | None = None,
@@ -204,13 +197,15 @@ def spread(
       note: called with a line of text on every event.
 
     Raises:
-      TaskFailed: when a task has failed ``ATTEMPTS`` times, after the answers of all others that were under way.
+      TaskFailed: when a task has failed ``MAX_ATTEMPTS`` times, after the answers of all others that were under way.
       WorkerMismatch: when a worker's results would differ from the others'.
       WorkersLost: when the executor takes no more tasks.
     """
     sent = pickled(work)
     front = _Pool(executor, sent) if isinstance(executor, Executor) else _Cluster(executor, sent)
-    agreed, settings = dict(VERSIONS if wanted is None else wanted), {name: getattr(jax.config, name) for name in SETTINGS}
+    # Results depend on these settings of JAX. A worker runs a task under the settings of this process.
+    names = ("jax_enable_x64", "jax_default_matmul_precision", "jax_default_prng_impl", "jax_threefry_partitionable")
+    agreed, settings = dict(VERSIONS if wanted is None else wanted), {name: getattr(jax.config, name) for name in names}
     left, attempts = deque(range(len(arguments))), Counter[int]()
     under_way: dict[Future[Answer], int] = {}
     ended = queue.SimpleQueue[Future[Answer]]()
@@ -250,7 +245,7 @@ def spread(
                 raise WorkersLost(front.gone() or f"the pool of processes is broken: {reason_of(outcome)}")
             reason = outcome.error if isinstance(outcome, Answer) else reason_of(outcome)
             attempts[index] += 1
-            if attempts[index] >= ATTEMPTS:
+            if attempts[index] >= MAX_ATTEMPTS:
                 failed = TaskFailed(index, reason)
             else:
                 note(f"task {index + 1} is given out again: {reason}")
@@ -269,7 +264,7 @@ def _differs(here: Mapping[str, str], wanted: Mapping[str, str]) -> str:
     return next((f"its results would differ: it has {what} {here[what]} instead of {value}" for what, value in unlike), "")
 
 
-def pickled(work: Work) -> bytes:
+def pickled(work: TaskFunction) -> bytes:
     """Return a function pickled with all classes of pytrees within.
 
     With ``cloudpickle`` the classes of scripts and notebooks are sent by their contents, as in Dask, and workers have to register them.
@@ -302,15 +297,15 @@ def _sent(work: bytes) -> bytes:
 _AT_WORK = threading.Lock()
 
 
-@functools.lru_cache(WORKS_KEPT)
-def _loaded(work: bytes) -> Work:
+@functools.lru_cache(4)
+def _loaded(work: bytes) -> TaskFunction:
     """Return the unpickled work, with its files run and its pytrees registered."""
     sources, inner = pickle.loads(work)
     run_all(sources)
     loaded, classes = pickle.loads(inner)
     for kind in classes:
         register(kind)
-    return cast(Work, loaded)
+    return cast(TaskFunction, loaded)
 
 
 def perform(task: Task, work: bytes) -> Answer:
@@ -337,7 +332,6 @@ def perform(task: Task, work: bytes) -> Answer:
 # Clusters of Dask, as the command line names them.
 
 LOCAL = "local"
-WORKERS = "let workers of Dask play: local for some of this machine, or the address or the scheduler file of a cluster"
 SECONDS_TO_ANSWER = 30.0
 
 

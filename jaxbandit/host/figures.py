@@ -52,44 +52,26 @@ STYLE: Any = {
 }
 #: The resolution of figures in files, in dots per inch.
 DPI = 160
-# New figures are as wide as a column of a page, panels side by side as two columns.
-PAPER: Any = STYLE | {
-    "figure.figsize": (3.35, 2.6),
-    "font.size": 8,
-    "axes.labelsize": "medium",
-    "axes.titlesize": "medium",
-    "axes.linewidth": 0.6,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "lines.linewidth": 1.0,
-    "lines.markersize": 4,
-    "legend.fontsize": "small",
-    "savefig.dpi": 300,
-    "pdf.fonttype": 42,
-}
-STYLES = {"screen": STYLE, "paper": PAPER}
-# An inch has LETTERS_OF_AN_INCH over the size of letters in points. Headings of more letters than LONG_HEADING move to the caption.
+# An inch has this number of letters over their size in points.
 LETTERS_OF_AN_INCH = 125
-MOST_LABELS = 15
-LONGEST_LABEL = 16
-MOST_LAYOUTS = 2
-LONG_HEADING = 24
 #: Colour map of heat maps; its lightness increases for colour-blind people and in grey print, too.
 SHADES = "cividis"
-Count: TypeAlias = Annotated[int, whole(1, 1000)]
-PANEL = (4.6, 3.5)
-LETTERS = 28
+PanelCount: TypeAlias = Annotated[int, whole(1, 1000)]
+PANEL = (4.6, 3.5)  # [2] inches
 # One of matplotlib's Axes, an array of them, an empty figure, or None for new axes.
 GivenAxes: TypeAlias = Any
-Shown: TypeAlias = Annotated[Figure, of_class(Figure, "matplotlib's Figure")]
+AnyFigure: TypeAlias = Annotated[Figure, of_class(Figure, "matplotlib's Figure")]
 Size: TypeAlias = Annotated[tuple[float, float], each(between(0, 1000, host=True).of(scalar), length=2)]
-DRAWN = each(each(of_class(Callable, "a function of an argument ax"), least=1), least=1)  # type: ignore[arg-type]
+PanelRows: TypeAlias = Annotated[
+    Sequence[Sequence[Callable[..., Any]]],
+    each(each(of_class(Callable, "a function of an argument ax"), least=1), least=1),
+]
+"""Functions of an argument ``ax`` that draw a panel each, by row."""
 STAR: Any = {"linestyle": "none", "markersize": 12, "markerfacecolor": COLOURS[1], "markeredgecolor": "white", "markeredgewidth": 0.8}
 
 BLUE, ORANGE, GREEN = COLOURS[:3]
 DOT: Any = {"marker": "o", "linestyle": "none", "markersize": 4.5, "markerfacecolor": "white", "markeredgecolor": "black"}
 CROSS: Any = {"marker": "x", "linestyle": "none", "markersize": 5.5, "markeredgewidth": 1.6, "markeredgecolor": COLOURS[3]}
-OUTLINED = [withStroke(linewidth=2.6, foreground="black")]
 
 
 def _broken(label: Text, along: str, room: float) -> bool:
@@ -111,7 +93,7 @@ class WholeLabels(ConstrainedLayoutEngine):
     def execute(self, fig: Figure) -> None:
         """Lay out the figure, and break long labels in files."""
         super().execute(fig)
-        for _ in range(MOST_LAYOUTS if fig.canvas.is_saving() else 0):
+        for _ in range(2 if fig.canvas.is_saving() else 0):
             wide = [_broken(axis.xaxis.label, "width", axis.bbox.width) for axis in fig.axes]
             high = [_broken(axis.yaxis.label, "height", axis.bbox.height) for axis in fig.axes]
             if not any(wide + high):
@@ -168,7 +150,22 @@ def style(name: Literal["paper", "screen"] = "paper") -> AbstractContextManager[
     Args:
       name: ``"paper"``: as wide as a column (two, where panels stand side by side), 8 pt, thin lines, 300 dpi; or ``"screen"``.
     """
-    return styled(STYLES[name])
+    # New figures are as wide as a column of a page, panels side by side as two columns.
+    paper = {
+        "figure.figsize": (3.35, 2.6),
+        "font.size": 8,
+        "axes.labelsize": "medium",
+        "axes.titlesize": "medium",
+        "axes.linewidth": 0.6,
+        "xtick.major.width": 0.6,
+        "ytick.major.width": 0.6,
+        "lines.linewidth": 1.0,
+        "lines.markersize": 4,
+        "legend.fontsize": "small",
+        "savefig.dpi": 300,
+        "pdf.fonttype": 42,
+    }
+    return styled(STYLE | paper if name == "paper" else STYLE)
 
 
 def pen(factor: float = 1.0) -> float:
@@ -177,12 +174,13 @@ def pen(factor: float = 1.0) -> float:
 
 
 @checked
-def caption_of(figure: Shown) -> str:
+def caption_of(figure: AnyFigure) -> str:
     """Take the headline and long headings off a figure, as a caption."""
     said = [figure.get_suptitle()]
     figure.suptitle("")
     headed = [axis for axis in figure.axes if axis.get_title()]
-    long = any(len(axis.get_title()) > LONG_HEADING for axis in headed)
+    # Headings of more than 24 letters move to the caption.
+    long = any(len(axis.get_title()) > 24 for axis in headed)
     for letter, axis in zip(itertools.cycle(string.ascii_lowercase), headed if long else (), strict=False):
         said.append(f"({letter}) {axis.get_title()}")
         axis.set_title(f"({letter})")
@@ -190,7 +188,7 @@ def caption_of(figure: Shown) -> str:
 
 
 @checked
-def write_figure(figure: Shown, path: FilePath, kind: str) -> None:
+def write_figure(figure: AnyFigure, path: FilePath, kind: str) -> None:
     """Write a figure to a file of a ``kind``, such as ``"pdf"``."""
     one_of("kind", kind, figure.canvas.get_supported_filetypes())
     dpi = DPI if _untouched("savefig.dpi") else SETTINGS["savefig.dpi"]
@@ -205,7 +203,7 @@ def one_axis(ax: Axes | None, size: tuple[float, float] = PANEL) -> Axes:
 
 
 @checked
-def grid_of_axes(axes: GivenAxes, rows: Count, columns: Count, size: Size = PANEL) -> np.ndarray:
+def grid_of_axes(axes: GivenAxes, rows: PanelCount, columns: PanelCount, size: Size = PANEL) -> np.ndarray:
     """Return axes ``[rows, columns]``: given, in an empty figure, or pyplot's.
 
     Raises:
@@ -225,7 +223,9 @@ def grid_of_axes(axes: GivenAxes, rows: Count, columns: Count, size: Size = PANE
 
 
 @checked
-def figure_of(rows: Count, columns: Count, size: Size = PANEL, *, title: str = "", one_scale: bool = False) -> tuple[Drawing, np.ndarray]:
+def figure_of(
+    rows: PanelCount, columns: PanelCount, size: Size = PANEL, *, title: str = "", one_scale: bool = False
+) -> tuple[Drawing, np.ndarray]:
     """Return a figure for a file and its axes ``[rows, columns]``.
 
     Each panel has ``size`` inches. With ``one_scale`` the panels of a row share their vertical scale.
@@ -251,9 +251,7 @@ def _panels(figure: Figure, rows: int, columns: int, size: tuple[float, float], 
 
 
 @checked
-def compose(
-    title: str, rows: Annotated[Sequence[Sequence[Callable[..., Any]]], DRAWN], *, size: Size = PANEL, one_scale: bool = False
-) -> Drawing:
+def compose(title: str, rows: PanelRows, *, size: Size = PANEL, one_scale: bool = False) -> Drawing:
     """Return a figure of several panels for a file.
 
     Each function in ``rows`` draws a panel of ``size`` inches on the ``ax`` that it is given. With ``one_scale`` the panels of a row share
@@ -272,7 +270,7 @@ def compose(
 
 
 @checked
-def legend_below(figure: Shown) -> None:
+def legend_below(figure: AnyFigure) -> None:
     """Add a legend below the panels, with each line and mark once."""
     if shown := _labelled(figure.axes):
         across = int(LETTERS_OF_AN_INCH * figure.get_figwidth() / float(SETTINGS["font.size"]) / (max(map(len, shown)) + 7))
@@ -295,9 +293,9 @@ def _labelled(axes: Sequence[Axes]) -> dict[str, Any]:
 
 
 def shortened(labels: Sequence[str]) -> list[str]:
-    """Return labels that fit beside an axis, without their ends or beginnings."""
-    first = [label if len(label) <= LONGEST_LABEL else f"{label[: LONGEST_LABEL - 1]}…" for label in labels]
-    last = [label if len(label) <= LONGEST_LABEL else f"…{label[1 - LONGEST_LABEL :]}" for label in labels]
+    """Return labels of at most 16 letters, without their ends or beginnings."""
+    first = [label if len(label) <= 16 else f"{label[:15]}…" for label in labels]
+    last = [label if len(label) <= 16 else f"…{label[-15:]}" for label in labels]
     return first if len(set(first)) == len(labels) else last
 
 
@@ -339,7 +337,8 @@ class Ground:
                 ticks.set_minor_formatter(NullFormatter())
             if self.domain.is_categorical(number):
                 labels = [plain(label) for label in shortened(self.domain.categories[number])]
-                step = -(-len(labels) // MOST_LABELS)
+                # An axis has room for 15 labels.
+                step = -(-len(labels) // 15)
                 turned: Any = {"rotation": 30, "ha": "right"} if len(labels) <= 8 else {"rotation": 90}
                 turned = turned if letter == "x" and sum(map(len, labels)) > 24 else {}
                 ticks.set_ticks(range(0, len(labels), step), labels[::step], **turned)
@@ -359,7 +358,8 @@ def logarithmic_ticks(values: np.ndarray) -> np.ndarray:
     for ticks in (values, steps[0], np.asarray(MaxNLocator(5, steps=[1, 2, 5, 10]).tick_values(low, high)), *steps[1:]):
         inside = ticks[(ticks > low * (1 - 1e-9)) & (ticks < high * (1 + 1e-9))]
         gaps = np.diff(np.log(inside)) / np.log(high / low)
-        if len(inside) > 1 and gaps.min() * LETTERS > 1 + max(len(f"{tick:g}") for tick in inside):
+        # An axis has room for 28 letters.
+        if len(inside) > 1 and gaps.min() * 28 > 1 + max(len(f"{tick:g}") for tick in inside):
             return inside
     return values[[0, -1]]
 
@@ -430,7 +430,7 @@ def outline(
         table = table.repeat(2, axis=0).repeat(2, axis=1)
     if crossed:
         shown = axis.contour(x, y, np.ma.masked_invalid(table), levels=crossed, colors="white", linewidths=1.2, linestyles=dash)
-        shown.set(path_effects=OUTLINED)
+        shown.set(path_effects=[withStroke(linewidth=2.6, foreground="black")])
 
 
 def thumbnail(values: np.ndarray, feasible: np.ndarray, best: tuple[int, int] | None) -> bytes:

@@ -122,7 +122,7 @@ def drop(path: Path) -> None:
         raise CannotWrite(path, error) from error
 
 
-def replace(temporary: Path, path: Path) -> None:
+def move_over(temporary: Path, path: Path) -> None:
     """Rename a file or directory over another, durably in a power cut."""
     os.replace(temporary, path)
     with contextlib.suppress(OSError):
@@ -152,7 +152,7 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
             os.fsync(file)
         # Only the owner can read the files of mkstemp.
         os.chmod(temporary, 0o644)
-        replace(temporary, path)
+        move_over(temporary, path)
     except OSError as error:
         raise CannotWrite(path, error) from error
     finally:

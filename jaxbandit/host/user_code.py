@@ -26,7 +26,7 @@ def load(given: str) -> tuple[ModuleType, str]:
     if not path.endswith(".py") or not Path(path).stem.isidentifier():
         raise InvalidArgument(f"with: must be a file of Python, such as mine.py, or a name in it, mine.py:FixedPenalty, got {given!r}")
     try:
-        module = run(Source(path, Path(path).read_bytes()))
+        module = run_source(Source(path, Path(path).read_bytes()))
     except OSError as error:
         raise InvalidArgument(f"with: cannot read {path}: {reason_of(error)}") from error
     if name and name not in vars(module):
@@ -34,7 +34,7 @@ def load(given: str) -> tuple[ModuleType, str]:
     return module, name
 
 
-def run(source: Source) -> ModuleType:
+def run_source(source: Source) -> ModuleType:
     """Run a file's text as a module, once, and return the module."""
     name, known = source.module, LOADED.get(source.module)
     if known is not None and known.text == source.text:
@@ -59,4 +59,4 @@ def run(source: Source) -> ModuleType:
 def run_all(sources: Iterable[Source]) -> None:
     """Run files that another process has run."""
     for source in sources:
-        run(source)
+        run_source(source)

@@ -22,19 +22,17 @@ __all__ = ["Kernel", "Product", "Scale", "Sum", "check_covariance", "same"]
 
 # The number of axes is limited, because ``along_axes`` makes a kernel for each axis.
 Axes: TypeAlias = Annotated[int, whole(1, 100_000)]
-# Number of points of a domain at which a user's kernel is checked.
-LOOKED_AT = 100
-POINTS = finite_numbers.of(exactly(None, None, words="one row per point, one column per axis"))
 
 
 def on_points(method: Callable[..., Array]) -> Callable[..., Array]:
     """Return a kernel's method with a check of its points ``[n, d]``."""
+    check_points = finite_numbers.of(exactly(None, None, words="one row per point, one column per axis"))
 
     @functools.wraps(method)
     def checked(self: Kernel, x: ArrayLike, y: ArrayLike | None = None) -> Array:
         name, points = type(self).__name__, {"x": x} if y is None else {"x": x, "y": y}
         for letter, given in points.items():
-            POINTS(f"{name}: {letter}", given)
+            check_points(f"{name}: {letter}", given)
         axes = [np.shape(given)[1] for given in points.values()]
         if axes[0] != axes[-1]:
             raise checks.InvalidArgument(f"{name}: y: must have as many axes as x, {axes[0]}, got {axes[1]}")
@@ -180,19 +178,20 @@ def same(a: Kernel, b: Kernel) -> bool:
 def covariances_with(kernel: Kernel, points: Table, point: Table) -> tuple[np.ndarray, np.ndarray]:
     """Return the covariances ``[M]`` with ``point [d]``, and the prior variances ``[M]``."""
     with jax.enable_x64(True):
-        column, variances = _evaluated(canonicalise(kernel), *(as_argument(np.asarray(x, np.float64)) for x in (points, point[None, :])))
+        arrays = (as_argument(np.asarray(x, np.float64)) for x in (points, point[None, :]))
+        column, variances = _matrix_and_diagonal(canonicalise(kernel), *arrays)
         return np.asarray(column, np.float64)[:, 0], np.asarray(variances, np.float64)
 
 
-def covariances(kernels: Sequence[Kernel], x: Sequence[Table], y: Sequence[Table]) -> list[np.ndarray]:
+def covariance_matrices(kernels: Sequence[Kernel], x: Sequence[Table], y: Sequence[Table]) -> list[np.ndarray]:
     """Return each kernel's covariances between its points in ``x`` and ``y``."""
     with jax.enable_x64(True):
         given = [[as_argument(np.asarray(points, np.float64)) for points in side] for side in (x, y)]
-        return [np.asarray(matrix, np.float64) for matrix in _covariances(tuple(map(canonicalise, kernels)), *given)]
+        return [np.asarray(matrix, np.float64) for matrix in _covariance_program(tuple(map(canonicalise, kernels)), *given)]
 
 
 @jax.jit
-def _covariances(kernels: tuple[Kernel, ...], x: list[Array], y: list[Array]) -> list[Array]:
+def _covariance_program(kernels: tuple[Kernel, ...], x: list[Array], y: list[Array]) -> list[Array]:
     return [kernel(points, others) for kernel, points, others in zip(kernels, x, y, strict=True)]
 
 
@@ -202,14 +201,14 @@ def check_covariance(
 ) -> None:
     """Raise ``InvalidArgument`` unless ``kernel`` gives covariances at some of ``points``.
 
-    It calls a user's kernel in float64, and checks that its matrix is finite, symmetric and positive semi-definite.
+    It calls a user's kernel in float64 at up to 100 points, and checks that its matrix is finite, symmetric and positive semi-definite.
     """
     if all(part.proved for part in [kernel, *all_parts(kernel)]):
         return
     table = np.asarray(points, np.float64)
-    table = table[np.linspace(0, len(table) - 1, min(len(table), LOOKED_AT)).astype(int)]
+    table = table[np.linspace(0, len(table) - 1, min(len(table), 100)).astype(int)]
     with checks.blaming(f"{name}: must give covariances [n, p] of points [n, d] and [p, d]"), jax.enable_x64(True):
-        matrix, diagonal = map(np.asarray, _evaluated(kernel, table, table))
+        matrix, diagonal = map(np.asarray, _matrix_and_diagonal(kernel, table, table))
     size, kind = len(table), type(kernel).__name__
     for part, want in ((matrix, (size, size)), (diagonal, (size,))):
         if part.shape != want or part.dtype.kind != "f":
@@ -221,7 +220,7 @@ def check_covariance(
 
 
 @jax.jit
-def _evaluated(kernel: Kernel, points: Array, others: Array) -> tuple[Array, Array]:
+def _matrix_and_diagonal(kernel: Kernel, points: Array, others: Array) -> tuple[Array, Array]:
     return kernel(points, others), kernel.diag(points)
 
 

@@ -27,7 +27,6 @@ __all__ = [
 
 # Accelerators round the factors of a product by default.
 matmul = functools.partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
-SQRT3, SQRT5 = math.sqrt(3.0), math.sqrt(5.0)
 
 
 class Unit(Kernel, abc.ABC):
@@ -46,10 +45,6 @@ class Separable(Unit):
         held = {parameter.name: getattr(self, parameter.name) for parameter in parameters(type(self))}
         several = {name: value for name, value in held.items() if np.ndim(value) > 0}
         return tuple(replace(self, **{name: value[axis] for name, value in several.items()}) for axis in range(dimension))
-
-
-# Largest number of axes over which distances are summed one axis after the other.
-FEW = 16
 
 
 @pytree
@@ -77,18 +72,18 @@ class Stationary(Unit):
 def squared_distances(x: Array, y: Array, scale: Array) -> Array:
     """Return ``|(x - y) / scale|^2``, with derivatives by matrix products.
 
-    The values are from differences, because the expanded square loses digits for near points. With few axes the sum is one axis after the
-    other, because a sum over axes inside a loop over pairs keeps CPUs from computing several exponentials at once.
+    The values are from differences, because the expanded square loses digits for near points. With up to 16 axes the sum is one axis after
+    the other, because a sum over axes inside a loop over pairs keeps CPUs from computing several exponentials at once.
     """
     axes = x.shape[1]
-    if axes > FEW:
+    if axes > 16:
         difference = (x[:, None, :] - y[None, :, :]) / scale[None, None]
         return jnp.sum(difference * difference, axis=-1)
     differences = [(x[:, axis, None] - y[None, :, axis]) / scale[axis] for axis in range(axes)]
     return functools.reduce(jnp.add, [difference * difference for difference in differences])
 
 
-def _moved(primals: tuple[Array, Array, Array], tangents: tuple[Any, Any, Any]) -> tuple[Array, Array]:
+def _distances_jvp(primals: tuple[Array, Array, Array], tangents: tuple[Any, Any, Any]) -> tuple[Array, Array]:
     """Return squared distances and their derivative, by products about ``y[0]``."""
     (x, y, scale), (dx, dy, dscale) = primals, tangents
     squared, origin = squared_distances(x, y, scale), y[:1]
@@ -109,7 +104,7 @@ def _of_pairs(moves: Array, near: Array, far: Array) -> Array:
     return 2 * matmul(jnp.concatenate([along, moves], axis=1), jnp.concatenate([jnp.ones_like(far[:, :1]), -far], axis=1).T)
 
 
-squared_distances.defjvp(_moved, symbolic_zeros=True)
+squared_distances.defjvp(_distances_jvp, symbolic_zeros=True)
 
 
 def distance(squared: Array) -> Array:
@@ -158,7 +153,7 @@ class Matern32(Stationary, proved=True):
     spectrum: ClassVar[float | None] = 3
 
     def _at(self, squared: Array) -> Array:
-        r = SQRT3 * distance(squared)
+        r = math.sqrt(3.0) * distance(squared)
         return (1 + r) * jnp.exp(-r)
 
 
@@ -172,7 +167,7 @@ class Matern52(Stationary, proved=True):
     spectrum: ClassVar[float | None] = 5
 
     def _at(self, squared: Array) -> Array:
-        r = SQRT5 * distance(squared)
+        r = math.sqrt(5.0) * distance(squared)
         return (1 + r + r * r / 3) * jnp.exp(-r)
 
 

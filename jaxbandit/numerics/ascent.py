@@ -114,30 +114,24 @@ def ascend(
         return (onto(place + STEP.probe * along / length) - place) * (length / STEP.probe)
 
     def proposed(now: Climb) -> Array:
-        if onto is not None:
-            return projected(now)
-        fixed = held(now.place, now.gradient)
-        slope = jnp.where(fixed, 0, now.gradient)
-        along = jnp.where(fixed, 0, jnp.sum(now.inverse * slope[:, None, :], axis=-1))
+        if onto is None:
+            fixed = held(now.place, now.gradient)
+            slope = jnp.where(fixed, 0, now.gradient)
+            along = jnp.where(fixed, 0, jnp.sum(now.inverse * slope[:, None, :], axis=-1))
+        else:
+            slope = inside(now.place, now.gradient)
+            along = inside(now.place, jnp.sum(now.inverse * slope[:, None, :], axis=-1))
         along = jnp.where(jnp.sum(along * slope, axis=-1, keepdims=True) > 0, along, slope)
         length = jnp.sqrt(jnp.sum(along * along, axis=-1))
         whole = jnp.minimum(1, STEP.longest / jnp.maximum(length, jnp.finfo(length.dtype).tiny))
-        return jnp.clip(now.place + (now.share * whole)[:, None] * along, 0, 1)
-
-    def projected(now: Climb) -> Array:
-        assert onto is not None
-        slope = inside(now.place, now.gradient)
-        along = inside(now.place, jnp.sum(now.inverse * slope[:, None, :], axis=-1))
-        along = jnp.where(jnp.sum(along * slope, axis=-1, keepdims=True) > 0, along, slope)
-        length = jnp.sqrt(jnp.sum(along * along, axis=-1))
-        whole = jnp.minimum(1, STEP.longest / jnp.maximum(length, jnp.finfo(length.dtype).tiny))
-        return onto(now.place + (now.share * whole)[:, None] * along)
+        moved = now.place + (now.share * whole)[:, None] * along
+        return jnp.clip(moved, 0, 1) if onto is None else onto(moved)
 
     def step(before: tuple[Climb, Array], fresh: Array | bool) -> tuple[tuple[Climb, Array], None]:
         now, place = before
         value, gradient = evaluate(place)
         better = value > now.value
-        learnt = _corrected(now.inverse, place - now.place, now.gradient - gradient, better)
+        learnt = _bfgs_inverse(now.inverse, place - now.place, now.gradient - gradient, better)
         keep = better[:, None]
         after = Climb(
             place=jnp.where(keep, place, now.place),
@@ -217,7 +211,7 @@ def to_edge(cost: Callable[[Array], Array], points: Array, steps: int = 3) -> Ar
     return moved
 
 
-def _corrected(inverse: Array, moved: Array, turned: Array, better: Array) -> Array:
+def _bfgs_inverse(inverse: Array, moved: Array, turned: Array, better: Array) -> Array:
     """Return BFGS's inverse Hessians ``[n, d, d]`` after steps ``moved [n, d]``.
 
     The steps changed the negative gradients by ``turned [n, d]``. Where a step was ``better [n]`` and the score is not concave along it,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Concatenate, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Concatenate, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.blocks import one_program
-from jaxbandit.core.declare import Array, Key, Numbers, OnDomain, PerOutput, Scalar, Table, check_fields, checked, parameters
+from jaxbandit.core.declare import Array, Key, Numbers, OnDomain, P, PerOutput, Scalar, T, Table, check_fields, checked, parameters
 from jaxbandit.core.fields import Check, Place, exactly, finite, finite_numbers, label, nonnegative, nothing, of_class, per_output, whole
 from jaxbandit.core.pytree import as_argument, float_dtype, pytree, replace, static
 from jaxbandit.core.text import fields_in_brief, html_fields
@@ -21,8 +21,8 @@ from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Box, Domain
 from jaxbandit.domains.finite import in_words, tables
 from jaxbandit.kernels import Kernel
-from jaxbandit.kernels.base import covariances
-from jaxbandit.problems.noise import DRAWN, Drawn, Gaussian, Index, Noise, is_real
+from jaxbandit.kernels.base import covariance_matrices
+from jaxbandit.problems.noise import DRAWN, Drawn, Gaussian, Index, Noise, is_number_or_key
 from jaxbandit.surrogates import Surrogate, surrogate
 
 __all__ = ["AbstractProblem", "Family", "Optimum", "Problem", "best_mixed_policy", "from_functions", "from_tables", "optimum"]
@@ -116,7 +116,7 @@ class AbstractProblem(OnDomain):
         where = f"noise: {type(self.noise).__name__}.apply must return a real number for each of the {self.outputs} outputs"
         with checks.blaming(f"{where}, and JAX must be able to trace it"):
             noise = jnp.asarray(self.noise.apply(drawn, index))
-        if noise.shape != (self.outputs,) or not is_real(noise.dtype):
+        if noise.shape != (self.outputs,) or not is_number_or_key(noise.dtype):
             raise checks.InvalidArgument(f"{where}, got {noise.dtype} {list(noise.shape)}")
         return jnp.asarray(self.means)[:, index] + noise
 
@@ -145,7 +145,7 @@ class AbstractProblem(OnDomain):
             if not np.all(variances):
                 each_kernel = [kernel] if isinstance(kernel, Kernel) else list(kernel)
                 first = [self.domain.points[:1]] * len(each_kernel)
-                priors = np.reshape(covariances(each_kernel, first, first), -1)
+                priors = np.reshape(covariance_matrices(each_kernel, first, first), -1)
                 variances = np.maximum(variances, 1e-6 * priors)
             each = np.asarray(variances).tolist()
             options["noise_variance"] = each[0] if len(set(each)) == 1 else each
@@ -206,12 +206,10 @@ class AbstractProblem(OnDomain):
 Seed: TypeAlias = Annotated[int, whole(0, 2**63 - 1)]
 """Seed of NumPy's generator."""
 
-P = TypeVar("P", bound=AbstractProblem)
-A = ParamSpec("A")
-T = TypeVar("T")
+SomeProblem = TypeVar("SomeProblem", bound=AbstractProblem)
 
 
-def without_name(problem: P) -> P:
+def without_name(problem: SomeProblem) -> SomeProblem:
     """Return a problem with the common label of compiled programs.
 
     A wrapper has the common label inside, too.
@@ -324,14 +322,14 @@ Instance: TypeAlias = Annotated[
 """Problem with tables of means."""
 
 
-def as_exact_as_tables(function: Callable[Concatenate[AbstractProblem, A], T]) -> Callable[Concatenate[AbstractProblem, A], T]:
+def as_exact_as_tables(function: Callable[Concatenate[AbstractProblem, P], T]) -> Callable[Concatenate[AbstractProblem, P], T]:
     """Let a function compute in float64 if an instance's tables are.
 
     It then returns NumPy's arrays, as the tables are NumPy's.
     """
 
     @functools.wraps(function)
-    def computed(problem: AbstractProblem, *args: A.args, **kwargs: A.kwargs) -> T:
+    def computed(problem: AbstractProblem, *args: P.args, **kwargs: P.kwargs) -> T:
         exact = isinstance(problem.means, np.ndarray) and problem.means.dtype == np.float64
         # JAX traces the number 0 inside of jit.
         if not exact or float_dtype() == np.float64 or checks.is_traced((args, kwargs, jnp.asarray(np.int32(0)))):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
 
 import jax
@@ -36,16 +36,14 @@ from jaxbandit.domains import Box, Domain
 from jaxbandit.domains.boxes import PartOfBox
 from jaxbandit.domains.finite import tables
 from jaxbandit.problems.base import AbstractProblem, Optimum, noise_of
-from jaxbandit.problems.noise import OF_A_POINT, Drawn, Gaussian, Noise
+from jaxbandit.problems.noise import OF_A_POINT, Drawn, Function, Gaussian, Noise
 
 __all__ = ["BoxProblem", "Certificate", "on_box"]
 
 Walls: TypeAlias = list[tuple[np.ndarray, float]]
 """Rows ``[d]`` and bounds of the edges of a part of the unit cube."""
-Function: TypeAlias = Callable[[Array], Array | float]
-"""Function of one point ``x [d]`` in the units of the axes."""
-Point: TypeAlias = Annotated[Array, numbers, each_axis]  # [d]
-Number: TypeAlias = Annotated[Scalar, numbers, scalar]
+PointOfBox: TypeAlias = Annotated[Array, numbers, each_axis]  # [d]
+NumberOrNan: TypeAlias = Annotated[Scalar, numbers, scalar]
 """Number ``[]``, NaN if it is not known."""
 
 
@@ -73,10 +71,10 @@ class Certificate:
       gap: ``[]`` reward by which the best point of another basin falls short; NaN for a given value or a single basin.
     """
 
-    value: Number
+    value: NumberOrNan
     point: Annotated[Table, numbers, vector("one coordinate for each axis")]
-    gradient: Number = float("nan")
-    gap: Number = float("nan")
+    gradient: NumberOrNan = float("nan")
+    gap: NumberOrNan = float("nan")
 
     def __post_init__(self) -> None:
         check_fields(self, "Certificate")
@@ -115,7 +113,7 @@ class OnBox(AbstractProblem):
                 raise checks.InvalidArgument(f"{type(self).__name__}.domain: {words}; turn on jax_enable_x64, or change the unit")
 
     @abc.abstractmethod
-    def values(self, point: Point) -> Array:
+    def values(self, point: PointOfBox) -> Array:
         """Return the mean values ``[1 + m]`` at a point ``[d]``.
 
         The point is in the units of the axes.
@@ -136,7 +134,7 @@ class OnBox(AbstractProblem):
         return jnp.moveaxis(flat.reshape(*points.shape[:-1], self.outputs), -1, 0)
 
     @checked
-    def observe(self, index: Point, drawn: Drawn) -> Array:
+    def observe(self, index: PointOfBox, drawn: Drawn) -> Array:
         """Return the noisy values ``[1 + m]`` at a point.
 
         Here ``index`` is a point ``[d]`` of the unit cube, and ``drawn`` the round's randomness.
@@ -194,7 +192,7 @@ class BoxProblem(OnBox):
             )
 
     @checked
-    def values(self, point: Point) -> Array:
+    def values(self, point: PointOfBox) -> Array:
         point = jnp.asarray(point, jnp.asarray(self.means).dtype)
         return jnp.stack([jnp.asarray(function(point), point.dtype) for function in self.functions])
 

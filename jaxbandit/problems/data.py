@@ -186,7 +186,7 @@ def from_columns(
       InvalidArgument: on a column that is missing, on texts and on NaN or infinite numbers where numbers are expected (by column and row),
         on columns of different lengths, on points that are repeated, and on goals that cannot be read.
     """
-    table = table_of("columns", columns)
+    table = columns_of_one_length("columns", columns)
     goal = Objective.read(objective)
     bounds = [Constraint.read(bound, f"constraints[{number}]") for number, bound in enumerate(constraints)]
     if any(bound.relation == "=" for bound in bounds):
@@ -208,7 +208,7 @@ def from_columns(
     return from_tables(domain, means[0], np.reshape(means[1:], (-1, domain.size)), noise=noise, delay=delay, name=name)
 
 
-def table_of(argument: str, columns: Columns) -> dict[str, list[object]]:
+def columns_of_one_length(argument: str, columns: Columns) -> dict[str, list[object]]:
     """Return columns of Python's values, all of one length.
 
     Raises ``InvalidArgument`` on columns of different lengths or without rows.

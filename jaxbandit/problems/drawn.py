@@ -27,7 +27,7 @@ Waves: TypeAlias = Callable[[Array], Array]
 
 
 @dataclasses.dataclass(frozen=True)
-class Search:
+class OptimumSearch:
     """Numbers of the search for the best feasible point.
 
     Attributes:
@@ -55,7 +55,7 @@ class Search:
     margin: float = 1e-5
 
 
-SEARCH = Search()
+SEARCH = OptimumSearch()
 
 
 @pytree

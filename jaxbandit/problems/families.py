@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -19,15 +19,15 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.blocks import one_program
 from jaxbandit.core.codec import nameable
-from jaxbandit.core.declare import Array, Key, Scalar, Table, checked
+from jaxbandit.core.declare import Array, Key, Scalar, T, Table, checked
 from jaxbandit.core.fields import choice, finite, finite_numbers, matrix, nothing, positive, whole
 from jaxbandit.core.provenance import remember
 from jaxbandit.core.pytree import float_dtype, pytree, replace, static
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Box, Domain, grid
 from jaxbandit.kernels import Kernel, Scale, SquaredExponential, check_covariance
-from jaxbandit.kernels.base import covariances
-from jaxbandit.problems.base import AbstractProblem, Family, Problem
+from jaxbandit.kernels.base import covariance_matrices
+from jaxbandit.problems.base import Family, Problem
 from jaxbandit.problems.boxes import check_noise
 from jaxbandit.problems.drawn import BoxDraw, Waves, instance, search_points, values_of
 from jaxbandit.problems.noise import Gaussian, Noise, Noiseless
@@ -35,9 +35,8 @@ from jaxbandit.surrogates.boxes.pool import prior_draw
 
 __all__ = ["gp_draws", "gp_draws_infeasible"]
 
-T = TypeVar("T")
 ConstraintCount: TypeAlias = Annotated[int, whole(1, 1000)]
-Count: TypeAlias = Annotated[int, whole(1, 10**6)]
+DrawCount: TypeAlias = Annotated[int, whole(1, 10**6)]
 """Number of centres of a function, or of draws of an instance."""
 Root: TypeAlias = Annotated[Table, finite_numbers, matrix("one row per point of the domain")]
 """Square root of the kernel matrix, or the kernel matrix itself."""
@@ -47,7 +46,7 @@ def gram(kernel: Kernel, domain: Domain) -> np.ndarray:
     """Return the kernel matrix ``[M, M]`` of the domain, in float64."""
     kernel.check_axes(domain.dimension)
     check_covariance("kernel", kernel, domain.points)
-    (covariance,) = covariances([kernel], [domain.points], [domain.points])
+    (covariance,) = covariance_matrices([kernel], [domain.points], [domain.points])
     checks.finite("kernel", covariance, remedy="its values on the domain overflow; change its hyper-parameters")
     return (covariance + covariance.T) / 2
 
@@ -108,18 +107,7 @@ class Draws(Family):
     def instance(self, means: Table, norm: Scalar | None = None) -> Problem:
         """Return the family's problem of the tables ``means [1 + m, M]``."""
         problem = Problem(domain=self.domain, means=means, noise=self.noise, delay=self.delay, norm=norm, name=self.name)
-        return drawing(problem, self.drawn_from)
-
-
-P = TypeVar("P", bound=AbstractProblem)
-
-
-def drawing(problem: P, kernel: Kernel | None) -> P:
-    """Return a problem with the kernel of its functions.
-
-    A changed copy of it does not have the kernel.
-    """
-    return remember(problem, drawn_from=kernel)
+        return remember(problem, drawn_from=self.drawn_from)
 
 
 @pytree
@@ -140,7 +128,7 @@ class FeasibleDraws(Draws):
     slack: Annotated[Scalar, positive] | None = None
     start: int | None = static(default=None)
     constraint_count: ConstraintCount = static(default=1)
-    attempts: Count = static(default=100)
+    attempts: DrawCount = static(default=100)
 
     @property
     def constraints(self) -> int:
@@ -203,7 +191,7 @@ class BoxDraws(FeasibleDraws):
 
     @checked
     def sample(self, key: Key) -> BoxDraw:
-        return drawing(self._sampled(key), self.kernel)
+        return remember(self._sampled(key), drawn_from=self.kernel)
 
     @one_program
     def _sampled(self, key: Key) -> BoxDraw:
@@ -230,7 +218,7 @@ def gp_draws(
     kernel: Kernel | None = None,
     noise: Noise | None = None,
     constraints: ConstraintCount = 1,
-    attempts: Count = 100,
+    attempts: DrawCount = 100,
 ) -> FeasibleDraws:
     """Make a family of feasible instances drawn from a GP.
 
@@ -282,7 +270,7 @@ def gp_draws(
         looked_at = search_points(domain, [] if start is None else [start])
         return BoxDraws(kernel=kernel, looked_at=looked_at, start=None if start is None else len(looked_at) - 1, **shared)
     family = GpDraws(root=principal_root(kernel, domain), start=None if start is None else domain.nearest(start), **shared)
-    return drawing(family, kernel)
+    return remember(family, drawn_from=kernel)
 
 
 @nameable
@@ -308,4 +296,4 @@ def gp_draws_infeasible(
     """
     base = gp_draws(variant, domain=domain, kernel=kernel, noise=noise, constraints=constraints, attempts=attempts)
     shifted = replace(base, slack=slack, name=base.name.replace("gp_draws", "gp_draws_infeasible"))
-    return shifted if isinstance(base, BoxDraws) else drawing(shifted, base.drawn_from)
+    return shifted if isinstance(base, BoxDraws) else remember(shifted, drawn_from=base.drawn_from)

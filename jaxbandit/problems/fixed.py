@@ -30,7 +30,7 @@ __all__ = ["ARTIFICIAL", "CONTINUUM_OPTIMUM", "CONTINUUM_POINT", "NAIVE_CONTROLL
 __all__ += ["building_day", "data_rate", "queueing", "sine", "sine_delayed"]
 
 Resolution: TypeAlias = Annotated[int, fields.whole(2)]
-NoiseVariance: TypeAlias = Annotated[OneOrEach, fields.nonnegative, fields.per_output_of_two]
+VarianceOfTwo: TypeAlias = Annotated[OneOrEach, fields.nonnegative, fields.per_output_of_two]
 
 #: The optimum of :func:`sine` over the whole square: x1 = 3 pi / 2, where sin x1 = -1 and the constraint reads sin x2 >= 0.95.
 CONTINUUM_POINT = (1.5 * math.pi, math.asin(0.95))
@@ -40,7 +40,7 @@ CONTINUUM_OPTIMUM = 1.0 - math.asin(0.95)
 
 @nameable
 @checked
-def sine(points_per_axis: Resolution = 50, *, noise_variance: NoiseVariance = 0.05) -> Problem:
+def sine(points_per_axis: Resolution = 50, *, noise_variance: VarianceOfTwo = 0.05) -> Problem:
     """Make the sine problem, with two small feasible islands.
 
     It is ``f = -sin x1 - x2``, ``g = sin x1 sin x2 + 0.95`` on ``[0, 6]^2``, and 1.77% of the square is feasible: the small-feasible-region
@@ -63,7 +63,7 @@ def sine(points_per_axis: Resolution = 50, *, noise_variance: NoiseVariance = 0.
 def sine_delayed(
     points_per_axis: Resolution = 50,
     *,
-    noise_variance: NoiseVariance = 0.05,
+    noise_variance: VarianceOfTwo = 0.05,
     mean_delay: Annotated[Scalar, POISSON_MEAN] = 15.0,
 ) -> Problem:
     """Make :func:`sine` with delayed feedback (RPOL, sec. 6).
@@ -86,10 +86,6 @@ def _bowl(x1: np.ndarray, x2: np.ndarray) -> np.ndarray:
     return ((x1 + 3) ** 2 + (x2 + 3) ** 2 - 100) / 2
 
 
-def _modified_branin(x1: np.ndarray, x2: np.ndarray) -> np.ndarray:
-    return _branin(x1, x2) + 20 * x1 - 30 * x2
-
-
 #: Names of the problems of :func:`artificial`.
 ARTIFICIAL = tuple(f"P{n}" for n in range(1, 7))
 
@@ -101,7 +97,7 @@ def artificial(
     points_per_axis: Resolution = 100,
     *,
     standardised: bool = True,
-    noise_variance: NoiseVariance = 0.0025,
+    noise_variance: VarianceOfTwo = 0.0025,
 ) -> Problem:
     """Make one of CONFIG's ``P1`` to ``P6`` on ``[-10, 10]^2``.
 
@@ -122,10 +118,11 @@ def artificial(
     # (10, 10). The values of the sine are all of [-1, 1].
     bounds = [(lambda x1, x2: np.sin((x1**2 + x2**2) / 10), -0.5), (lambda x1, x2: -_bowl(x1, x2), -76.75), (_bowl, -7.75)]
     of_constraint, of_objective = divmod(ARTIFICIAL.index(name), 2)
-    objective, (constraint, level) = (_branin, _modified_branin)[of_objective], bounds[of_constraint]
+    constraint, level = bounds[of_constraint]
     domain = grid([-10.0, -10.0], [10.0, 10.0], points_per_axis)
     x1, x2 = np.asarray(domain.points).T
-    reward = -objective(x1, x2)
+    # The second objective of each pair is the modified Branin.
+    reward = -(_branin(x1, x2) + 20 * x1 - 30 * x2 if of_objective else _branin(x1, x2))
     if standardised:
         reward = (reward - reward.mean()) / reward.std()
     return from_tables(domain, reward, constraint(x1, x2) - level, noise=Gaussian(variance=noise_variance), name=name)
@@ -199,10 +196,9 @@ def queueing(
 
 # The rest tunes a building's heating controller (Xu et al. 2023, CONFIG, sec. 6.3), on a small differentiable thermal model.
 
-HOURS_OF_A_DAY = 24.0
 #: A choice of :func:`building` that ignores energy: full gain, a set-point a little above the comfortable 21 deg C, an early switch.
 NAIVE_CONTROLLER = (5.0, 21.5, 2.0)
-Hour: TypeAlias = Annotated[Scalar, fields.between(0, HOURS_OF_A_DAY, open_low=False)]
+Hour: TypeAlias = Annotated[Scalar, fields.between(0, 24.0, open_low=False)]
 Minutes: TypeAlias = Annotated[int, fields.choice(1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60)]
 """Minutes that divide an hour."""
 
@@ -259,7 +255,7 @@ class Zone(Declared):
 
     def outdoor_temperature(self, hour: Array) -> Array:
         """Return the outdoor temperature ``T_o`` in deg C at ``hour [...]``."""
-        return self.outdoor_mean + self.outdoor_swing * jnp.cos(2 * jnp.pi * (hour - 15.0) / HOURS_OF_A_DAY)
+        return self.outdoor_mean + self.outdoor_swing * jnp.cos(2 * jnp.pi * (hour - 15.0) / 24.0)
 
     def solar_gain(self, hour: Array) -> Array:
         """Return the solar gain ``A I`` in kW at ``hour [...]``."""
@@ -309,7 +305,7 @@ def building_day(
 def _day(controller: ArrayLike | Sequence[float], zone: Zone, minutes: int) -> BuildingDay:
     gain, day_set_point, switch = jnp.asarray(controller, float)
     step = minutes / 60.0
-    time = jnp.arange(round(HOURS_OF_A_DAY / step), dtype=float) * step
+    time = jnp.arange(round(24 / step), dtype=float) * step
 
     def share_after(hour: Scalar) -> Array:
         """Return the share ``[n]`` of each step after the hour."""
@@ -350,7 +346,7 @@ def building(
     threshold: Annotated[float, fields.positive] = 0.75,
     minutes: Minutes = 5,
     standardised: bool = True,
-    noise_variance: NoiseVariance = 0.0025,
+    noise_variance: VarianceOfTwo = 0.0025,
 ) -> Problem:
     """Make the problem of least heating energy at enough comfort.
 

@@ -20,7 +20,7 @@ from jaxbandit.core import checks, declare, fields
 from jaxbandit.core.declare import Array, Declared, Key, Table, checked
 from jaxbandit.core.keys import threefry
 from jaxbandit.core.pytree import pytree, static
-from jaxbandit.delays.models import Outputs, check_count, single_outputs
+from jaxbandit.delays.models import OutputCount, check_count, single_outputs
 from jaxbandit.domains import Domain, tabulate
 from jaxbandit.domains.finite import tables
 
@@ -30,14 +30,14 @@ __all__ = [
 ]  # fmt: skip
 
 
-def is_real(dtype: DTypeLike) -> bool:
+def is_number_or_key(dtype: DTypeLike) -> bool:
     """Return whether a type is one of real numbers or of keys."""
     return jnp.issubdtype(dtype, jax.dtypes.prng_key) or jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)
 
 
 def _are_arrays(value: object) -> bool:
     leaves = checks.leaves(value) if checks.is_shallow(value) else []
-    return bool(leaves) and all(isinstance(leaf, np.ndarray | jax.Array) and is_real(leaf.dtype) for leaf in leaves)
+    return bool(leaves) and all(isinstance(leaf, np.ndarray | jax.Array) and is_number_or_key(leaf.dtype) for leaf in leaves)
 
 
 DRAWN = fields.Check("what draw(...) returns, arrays", _are_arrays)
@@ -46,7 +46,7 @@ OF_A_POINT = fields.function("(x [d])")
 Drawn: TypeAlias = Annotated[Any, DRAWN]
 """Randomness of one round, in a structure that each model chooses."""
 Function: TypeAlias = Callable[[Array], ArrayLike]
-"""Function of one point ``x [d]``."""
+"""Function of one point ``x [d]`` in the units of the axes."""
 FloatingType: TypeAlias = Annotated[DTypeLike, fields.floating_type]
 """Type of the numbers drawn."""
 Index: TypeAlias = Annotated[Array, fields.index, fields.scalar]
@@ -65,7 +65,7 @@ class Noise(Declared, abc.ABC):
     by_point: ClassVar[bool] = False
 
     @abc.abstractmethod
-    def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Drawn:
+    def draw(self, key: Key, outputs: OutputCount, dtype: FloatingType) -> Drawn:
         """Return a round's randomness for ``outputs`` functions, before a point is chosen."""
 
     def apply(self, drawn: Drawn, index: Array) -> Array:
@@ -81,7 +81,7 @@ class Noise(Declared, abc.ABC):
         return None
 
 
-def _each(value: declare.PerOutput, outputs: int) -> np.ndarray:
+def _broadcast_to_outputs(value: declare.PerOutput, outputs: int) -> np.ndarray:
     return np.broadcast_to(np.asarray(value, np.float64), (outputs,))
 
 
@@ -105,11 +105,11 @@ class Gaussian(Noise):
         return cls(variance=np.square(np.asarray(sd, np.float64)))
 
     @checked
-    def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Array:
+    def draw(self, key: Key, outputs: OutputCount, dtype: FloatingType) -> Array:
         return jnp.sqrt(jnp.asarray(self.variance, dtype)) * jax.random.normal(key, (outputs,), dtype)
 
     def variances(self, outputs: int) -> np.ndarray | None:
-        return _each(self.variance, outputs)
+        return _broadcast_to_outputs(self.variance, outputs)
 
 
 @pytree
@@ -117,7 +117,7 @@ class Noiseless(Noise):
     """No noise: observations are the mean values."""
 
     @checked
-    def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Array:
+    def draw(self, key: Key, outputs: OutputCount, dtype: FloatingType) -> Array:
         return jnp.zeros((outputs,), dtype)
 
     def variances(self, outputs: int) -> np.ndarray | None:
@@ -134,11 +134,11 @@ class Uniform(Noise):
     half_width: Annotated[declare.PerOutput, fields.nonnegative] = 1.0
 
     @checked
-    def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Array:
+    def draw(self, key: Key, outputs: OutputCount, dtype: FloatingType) -> Array:
         return jnp.asarray(self.half_width, dtype) * jax.random.uniform(key, (outputs,), dtype, -1, 1)
 
     def variances(self, outputs: int) -> np.ndarray | None:
-        return np.square(_each(self.half_width, outputs)) / 3
+        return np.square(_broadcast_to_outputs(self.half_width, outputs)) / 3
 
 
 @pytree
@@ -153,7 +153,7 @@ class StudentT(Noise):
     scale: Annotated[declare.PerOutput, fields.nonnegative] = 1.0
 
     @checked
-    def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Array:
+    def draw(self, key: Key, outputs: OutputCount, dtype: FloatingType) -> Array:
         return jnp.asarray(self.scale, dtype) * jax.random.t(key, jnp.asarray(self.df, dtype), (outputs,), dtype)
 
 
@@ -167,12 +167,12 @@ class CentredPoisson(Noise):
     rate: Annotated[declare.PerOutput, fields.between(0, 1e9, open_low=False)] = 1.0
 
     @checked
-    def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Array:
+    def draw(self, key: Key, outputs: OutputCount, dtype: FloatingType) -> Array:
         rate = jnp.broadcast_to(jnp.asarray(self.rate, dtype), (outputs,))
         return jax.random.poisson(threefry(key), rate, (outputs,)).astype(dtype) - rate
 
     def variances(self, outputs: int) -> np.ndarray | None:
-        return _each(self.rate, outputs)
+        return _broadcast_to_outputs(self.rate, outputs)
 
 
 def _one_per_point(words: str, *dimensions: int) -> fields.Shape:
@@ -198,7 +198,7 @@ class Residuals(Noise):
     weights: Annotated[declare.PerOutput, fields.finite] = 1.0
 
     @checked
-    def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> tuple[Array, Array]:
+    def draw(self, key: Key, outputs: OutputCount, dtype: FloatingType) -> tuple[Array, Array]:
         """Return row numbers ``[k]`` and weights ``[k]``, whatever the point."""
         rows = jax.random.randint(key, (1,), 0, np.shape(self.table)[0])
         return jnp.broadcast_to(rows, (outputs,)), jnp.broadcast_to(jnp.asarray(self.weights, dtype), (outputs,))
@@ -208,7 +208,7 @@ class Residuals(Noise):
         return weights * jnp.asarray(self.table)[rows, index].astype(weights.dtype)
 
     def variances(self, outputs: int) -> np.ndarray | None:
-        return np.square(_each(self.weights, outputs)) * np.asarray(self.table).var(axis=0).mean()
+        return np.square(_broadcast_to_outputs(self.weights, outputs)) * np.asarray(self.table).var(axis=0).mean()
 
 
 @pytree
@@ -221,7 +221,7 @@ class PerOutput(Noise):
     models: Annotated[Sequence[Noise], fields.one_function]
 
     @checked
-    def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> tuple[Drawn, ...]:
+    def draw(self, key: Key, outputs: OutputCount, dtype: FloatingType) -> tuple[Drawn, ...]:
         keys = jax.random.split(key, len(self.models))
         return tuple(model.draw(keys[number], 1, dtype) for number, model in enumerate(self.models))
 
@@ -249,7 +249,7 @@ class PerPoint(Noise):
     model: Noise = Gaussian()
 
     @checked
-    def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> tuple[Array, Array]:
+    def draw(self, key: Key, outputs: OutputCount, dtype: FloatingType) -> tuple[Array, Array]:
         """Return the round's key, and zeros ``[k]`` that carry shape and type."""
         return key, jnp.zeros((outputs,), dtype)
 
@@ -299,7 +299,7 @@ class Heteroscedastic(Noise):
         return cls(variance=table, model=model)
 
     @checked
-    def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Drawn:
+    def draw(self, key: Key, outputs: OutputCount, dtype: FloatingType) -> Drawn:
         return self.model.draw(key, outputs, dtype)
 
     def apply(self, drawn: Drawn, index: Array) -> Array:
@@ -328,7 +328,7 @@ class Further(Noise):
     model: Annotated[Noise, fields.unknown] = Gaussian()
 
     @checked
-    def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Drawn:
+    def draw(self, key: Key, outputs: OutputCount, dtype: FloatingType) -> Drawn:
         return self.model.draw(key, outputs - 1, dtype)
 
     def apply(self, drawn: Drawn, index: Array) -> Array:
@@ -357,7 +357,7 @@ class Mirrored(Noise):
     doubled: tuple[Annotated[int, fields.whole(0)], ...] = static(default=())
 
     @checked
-    def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Drawn:
+    def draw(self, key: Key, outputs: OutputCount, dtype: FloatingType) -> Drawn:
         return self.model.draw(key, outputs - len(self.doubled), dtype)
 
     def apply(self, drawn: Drawn, index: Array) -> Array:

@@ -15,13 +15,14 @@ from jaxbandit.core import checks
 from jaxbandit.core.codec import nameable
 from jaxbandit.core.declare import Array, Key, Scalar, Table, checked
 from jaxbandit.core.fields import between, choice, positive, whole
+from jaxbandit.core.provenance import remember
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, replace, static
 from jaxbandit.delays import Delay, Poisson
 from jaxbandit.domains import grid
 from jaxbandit.host.memory import check_fits
 from jaxbandit.kernels import Kernel, SquaredExponential
 from jaxbandit.problems.base import Problem, Seed
-from jaxbandit.problems.families import Count, Draws, Root, drawing, gram, reject, square_root, times
+from jaxbandit.problems.families import DrawCount, Draws, Root, gram, reject, square_root, times
 from jaxbandit.problems.noise import Gaussian, Noise
 
 __all__ = ["RKHS_2D_LENGTH_SCALES", "rkhs_1d", "rkhs_1d_binding", "rkhs_2d", "rkhs_2d_draws"]
@@ -31,7 +32,7 @@ RKHS_2D_LENGTH_SCALES = {"f1": 0.8, "f2": 1.0}
 
 Share: TypeAlias = Annotated[Scalar, between(0, 1)]
 # A kernel matrix of all pairs limits the numbers of points on an interval and of points on each axis of a square.
-Points: TypeAlias = Annotated[int, whole(2, 20_000)]
+PointCount: TypeAlias = Annotated[int, whole(2, 20_000)]
 PointsPerAxis: TypeAlias = Annotated[int, whole(2, 140)]
 
 
@@ -58,8 +59,8 @@ class RkhsThreshold(Draws):
     """
 
     matrix: Root
-    centres: Count = static(default=100)
-    attempts: Count = static(default=100)
+    centres: DrawCount = static(default=100)
+    attempts: DrawCount = static(default=100)
     threshold: Share = 0.5
     least_peak: Share = 0.52
     bound: Literal["norm", "max"] = static(default="norm")
@@ -85,8 +86,8 @@ class RkhsBinding(Draws):
     """
 
     matrix: Root
-    centres: Count = static(default=100)
-    attempts: Count = static(default=100)
+    centres: DrawCount = static(default=100)
+    attempts: DrawCount = static(default=100)
     least_slack: Annotated[Scalar, between(0, 1, open_low=False)] = 0.25
 
     @checked
@@ -107,15 +108,15 @@ class RkhsBinding(Draws):
 @nameable
 @checked
 def rkhs_1d(
-    points_per_axis: Points = 100,
+    points_per_axis: PointCount = 100,
     *,
     threshold: Share = 0.5,
     bound: Literal["norm", "max"] = "norm",
     least_peak: Share = 0.52,
     noise: Noise | None = None,
     kernel: Kernel | None = None,
-    centres: Count = 100,
-    attempts: Count = 100,
+    centres: DrawCount = 100,
+    attempts: DrawCount = 100,
 ) -> RkhsThreshold:
     """Make the family of random ``f`` in an RKHS, at least ``h``.
 
@@ -137,19 +138,19 @@ def rkhs_1d(
     """
     kernel = SquaredExponential(length_scale=0.2) if kernel is None else kernel
     given = _on_interval(points_per_axis, noise, kernel) | {"centres": centres, "attempts": attempts, "name": "rkhs_1d"}
-    return drawing(RkhsThreshold(**given, threshold=threshold, least_peak=least_peak, bound=bound), kernel)
+    return remember(RkhsThreshold(**given, threshold=threshold, least_peak=least_peak, bound=bound), drawn_from=kernel)
 
 
 @nameable
 @checked
 def rkhs_1d_binding(
-    points_per_axis: Points = 100,
+    points_per_axis: PointCount = 100,
     *,
     least_slack: Annotated[Scalar, between(0, 1, open_low=False)] = 0.25,
     noise: Noise | None = None,
     kernel: Kernel | None = None,
-    centres: Count = 100,
-    attempts: Count = 100,
+    centres: DrawCount = 100,
+    attempts: DrawCount = 100,
 ) -> RkhsBinding:
     """Make a family as :func:`rkhs_1d`, with an independent, binding constraint.
 
@@ -162,7 +163,8 @@ def rkhs_1d_binding(
     """
     kernel = SquaredExponential(length_scale=0.2) if kernel is None else kernel
     given = _on_interval(points_per_axis, noise, kernel)
-    return drawing(RkhsBinding(**given, least_slack=least_slack, centres=centres, attempts=attempts, name="rkhs_1d_binding"), kernel)
+    family = RkhsBinding(**given, least_slack=least_slack, centres=centres, attempts=attempts, name="rkhs_1d_binding")
+    return remember(family, drawn_from=kernel)
 
 
 def _on_interval(points_per_axis: int, noise: Noise | None, kernel: Kernel) -> dict[str, Any]:
@@ -275,7 +277,7 @@ def rkhs_2d_draws(
         shift_to_zero=shift_to_zero,
         name=f"rkhs_2d_draws-{variant}",
     )
-    return drawing(family, kernel)
+    return remember(family, drawn_from=kernel)
 
 
 @nameable
@@ -294,4 +296,4 @@ def rkhs_2d(
       **options: ``side``, ``kernel``, ``noise``, ``delay``, ``centres`` and ``shift_to_zero``, as for :func:`rkhs_2d_draws`.
     """
     family = rkhs_2d_draws(variant, points_per_axis, **options)
-    return drawing(replace(family, name=f"rkhs_2d-{variant}").fixed(seed), family.drawn_from)
+    return remember(replace(family, name=f"rkhs_2d-{variant}").fixed(seed), drawn_from=family.drawn_from)

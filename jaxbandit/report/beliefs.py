@@ -34,13 +34,10 @@ if TYPE_CHECKING:
     from matplotlib.animation import FuncAnimation
 
 # An acquisition to map: takes the posterior of one round, the round's multipliers [m] and its number; returns the score [M].
-Score: TypeAlias = Annotated[Callable[[Prediction, np.ndarray, int], Array], function("(belief, multipliers, t)")]
+Acquisition: TypeAlias = Annotated[Callable[[Prediction, np.ndarray, int], Array], function("(belief, multipliers, t)")]
 
-Positive: TypeAlias = Annotated[float, positive, scalar]
+BandWidth: TypeAlias = Annotated[float, positive, scalar]
 RoundNumbers: TypeAlias = Annotated[Sequence[int], integers_from(0, MOST_ROUNDS), vector("the numbers of rounds")]
-
-
-SHOWN_ON_LINE, SHOWN_ON_AXIS = 201, 61  # [2] points of a box
 
 
 @checked
@@ -121,7 +118,7 @@ def _replayed(surrogate: Surrogate, places: Array, values: Array, due: Array, ro
 @checked
 def penalised_bounds(
     reward_width: Annotated[float, nonnegative, scalar], cost_width: Annotated[float, nonnegative, scalar], *, rectified: bool = True
-) -> Score:
+) -> Acquisition:
     """Return RPOL-UCB's score ``UCB_f - sum_j Q_j LCB_{g_j}^+``, or CBO-UCB's unless ``rectified``."""
 
     def score(belief: Prediction, multipliers: np.ndarray, t: int) -> Array:
@@ -180,9 +177,9 @@ def posterior_curves(
     trajectory: Trajectory,
     rounds: RoundNumbers,
     *,
-    width: Positive = 2.0,
+    width: BandWidth = 2.0,
     problem: Instance | None = None,
-    score: Score | None = None,
+    score: Acquisition | None = None,
     axes: figures.GivenAxes = None,
 ) -> np.ndarray:
     """Draw curves of one trial's posterior on a line after chosen rounds.
@@ -219,7 +216,7 @@ def posterior_maps(
     rounds: RoundNumbers,
     *,
     problem: Instance | None = None,
-    score: Score | None = None,
+    score: Acquisition | None = None,
     axes: figures.GivenAxes = None,
 ) -> np.ndarray:
     """Draw maps of one trial's posterior on a plane after chosen rounds.
@@ -252,9 +249,9 @@ def posterior_animation(
     rounds: RoundNumbers,
     *,
     title: str = "",
-    width: Positive = 2.0,
+    width: BandWidth = 2.0,
     problem: Instance | None = None,
-    score: Score | None = None,
+    score: Acquisition | None = None,
 ) -> FuncAnimation:
     """Return an animation of ``posterior_maps`` or, on a line, ``posterior_curves``.
 
@@ -290,7 +287,7 @@ def posterior_animation(
 @figures.styled()
 @checked
 def safe_set(
-    surrogate: Surrogate, trajectory: Trajectory, *, problem: Instance | None = None, width: Positive = 3.0, ax: Axes | None = None
+    surrogate: Surrogate, trajectory: Trajectory, *, problem: Instance | None = None, width: BandWidth = 3.0, ax: Axes | None = None
 ) -> Axes:
     """Draw when each point was first certified safe, and the tried points.
 
@@ -360,7 +357,7 @@ class _Shown:
         trajectory: Trajectory,
         rounds: Sequence[int],
         problem: AbstractProblem | None,
-        score: Score | None,
+        score: Acquisition | None,
         width: float = 2.0,
     ) -> None:
         self.ground, self.on_line, self.width = _ground(surrogate.domain), surrogate.domain.dimension == 1, width
@@ -460,7 +457,7 @@ def _ground(domain: Domain) -> figures.Ground:
     if not isinstance(domain, Box):
         return figures.Ground.of(domain)
     with jax.enable_x64(True):
-        shares = jnp.linspace(0, 1, SHOWN_ON_LINE if domain.dimension == 1 else SHOWN_ON_AXIS)
+        shares = jnp.linspace(0, 1, 201 if domain.dimension == 1 else 61)
         fine = replace(
             product([np.unique(side.from_unit(shares)) for side in domain.sides]), names=domain.names, categories=domain.categories
         )

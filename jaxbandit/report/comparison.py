@@ -18,7 +18,7 @@ from jaxbandit.core.declare import KeyOrSeed, checked
 from jaxbandit.core.text import aligned, html_table
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.report import statistics
-from jaxbandit.report.tables import PANELS, WORDS, decimals, summary_rows
+from jaxbandit.report.tables import AXIS_LABELS, PANELS, decimals, summary_rows
 from jaxbandit.results.summary import RunSummary
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["Comparison", "compare"]
 __dir__ = __all__.copy
 
-MOST_EACH_WITH_EACH = 7
-HEADS = ("measure", "difference", "mean", "95% interval", "p (Holm)")
 LEGEND = (
     "Differences of measures divided by the number of rounds, trial by trial; the interval, by the bootstrap, is of one pair alone; p, by"
     " Student's paired t test, is corrected for the number of pairs by Holm; * below 0.05; ! where the interval says otherwise of 0: go"
@@ -62,7 +60,7 @@ class Comparison:
         :func:`~jaxbandit.report.statistics.paired_differences`. Up to seven runs are compared each with each, more with the first.
         """
         labels, columns = self.results.algorithm.values.tolist(), ["mean", "low", "high", "p", "count"]
-        firsts = labels if len(labels) <= MOST_EACH_WITH_EACH else labels[:1]
+        firsts = labels if len(labels) <= 7 else labels[:1]
         chosen = [(a, b) for b, a in itertools.combinations(labels, 2) if b in firsts]
         tables = [pd.DataFrame(columns=["measure", "algorithm", "versus", *columns, "holm"])]
         for measure in self.measures:
@@ -80,19 +78,21 @@ class Comparison:
         from jaxbandit.report.plots import curves
 
         figure, words = Drawing(layout=WholeLabels()), dict(PANELS)
-        curves(self.results, measures=[(name, words.get(name, f"{WORDS.get(name, name)} / t")) for name in self.measures], axes=figure)
+        curves(
+            self.results, measures=[(name, words.get(name, f"{AXIS_LABELS.get(name, name)} / t")) for name in self.measures], axes=figure
+        )
         return figure
 
     def _cells(self) -> list[list[str]]:
-        body = []
+        cells = [["measure", "difference", "mean", "95% interval", "p (Holm)"]]
         for row in self.differences.to_dict("records"):
             digits = decimals((row["high"] - row["low"]) / 2)
             mean, low, high = (f"{row[name]:z,.{digits}f}" for name in ("mean", "low", "high"))
             p = "< 0.0001" if row["holm"] < 1e-4 else f"{row['holm']:.2g}".replace("nan", "undefined")
             pair, leaves_out_0 = f"{row['algorithm']} - {row['versus']}", not row["low"] <= 0 <= row["high"]
             marks = "*" * (row["holm"] < 0.05) + "!" * (leaves_out_0 != (row["holm"] < 0.05) and math.isfinite(row["holm"]))
-            body.append([row["measure"].replace("_", " "), pair, mean, f"[{low}, {high}]", p + marks])
-        return [list(HEADS), *body]
+            cells.append([row["measure"].replace("_", " "), pair, mean, f"[{low}, {high}]", p + marks])
+        return cells
 
     def __repr__(self) -> str:
         cells = self._cells()
@@ -107,7 +107,7 @@ class Comparison:
 
 @checked
 def compare(
-    results: statistics.Given,
+    results: statistics.AnyResults,
     problem: AbstractProblem | None = None,
     *,
     measures: Sequence[str] = (),

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from pprint import pformat
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import jinja2
 import matplotlib
@@ -23,7 +23,7 @@ from PIL import Image
 
 import jaxbandit
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.declare import FilePath, checked
+from jaxbandit.core.declare import FilePath, T, checked
 from jaxbandit.host.figures import COLOURS, DPI, Drawing, WholeLabels, compose, figure_of, plain
 from jaxbandit.host.files import prepare_file, reason_of, write_whole
 from jaxbandit.report import statistics
@@ -37,39 +37,17 @@ from jaxbandit.results.summary import groups_of, legend_of, measures_shown, note
 __all__ = ["render", "write_report"]
 __dir__ = __all__.copy
 
-SEED = 0
-RESAMPLES = 2000
-LEVEL = 0.05
-# Most algorithms compared each with each, lines in a panel, box plots in a row, points of a line, and figures of one kind.
-MOST_COLUMNS = 7
-MOST_LINES = len(COLOURS)
-MOST_BOXES = 3
-MOST_POINTS = 200
-MOST_FIGURES = 4
-# Box plots in a panel, most algorithms in a heat map of wins, panels in a row, and letters in a line above a panel.
-BOXES = 10
-MOST_RIVALS = 24
-ACROSS = 3
-HEADING = 42
-# Most bytes of a figure as SVG, and most pixels across and colours of a PNG.
-MOST_BYTES = 150_000
-MOST_PIXELS, SHADES_OF_PICTURES = 2400, 128
+# Bytes of a figure as SVG, beyond which it becomes a PNG.
+MAX_SVG_BYTES = 150_000
 
 MEASURES = (("regret", "regret R"), ("positive_regret", "positive regret R+"), ("hard_violation", "violation V"))
-CUMULATIVE = (*MEASURES, ("soft_violation", "soft violation"), ("strong_regret", "strong regret"))
-NEEDED = ("algorithm", "trial", "round", "status", "declared_round")
-SHOWN_ELSEWHERE = ("command", "study")
 
-# Text drawn as outlines looks the same everywhere. The fixed salt makes reports of equal results equal files.
-SVG: Any = {"svg.fonttype": "path", "svg.hashsalt": "jaxbandit", "path.simplify_threshold": 0.5}
-
-T = TypeVar("T")
 Panels: TypeAlias = Sequence[tuple[str, str]]  # [panels] measure and label
 
 Section: TypeAlias = Mapping[str, object] | Sequence[object] | str
 """Contents of a section for its part of the template. A section without contents is left out."""
 
-Cell: TypeAlias = str | Mapping[str, object]
+TableCell: TypeAlias = str | Mapping[str, object]
 """A cell of a table. It is text, or a mapping of text, its tag, an interval and asides below."""
 
 
@@ -99,7 +77,8 @@ def write_report(directory: FilePath | Results, out: FilePath | None = None) -> 
     if not folder.is_dir():
         raise InvalidArgument(f"directory: {folder} is no directory; give one that a study wrote its results to")
     dataset = directory if isinstance(directory, xr.Dataset) else read_results(folder)
-    if missing := [name for name in NEEDED if name not in dataset.variables or not dataset[name].size]:
+    needed = ("algorithm", "trial", "round", "status", "declared_round")
+    if missing := [name for name in needed if name not in dataset.variables or not dataset[name].size]:
         raise InvalidArgument(f"directory: {folder} holds no results of a study: {', '.join(missing)} missing")
     RESULTS("directory", dataset)
     path = prepare_file(folder / "report.html" if out is None else out, force=True)
@@ -116,22 +95,22 @@ def write_report(directory: FilePath | Results, out: FilePath | None = None) -> 
 
 def render(dataset: xr.Dataset, *, name: str) -> str:
     """Return a dataset's report as HTML, with ``name`` as default title."""
-    attributes = {name: _parsed(value) for name, value in dataset.attrs.items()}
+    attributes = {name: _json_value(value) for name, value in dataset.attrs.items()}
     sizes = dataset.sizes
     facts = f"{sizes['algorithm']} runs of {sizes['trial']} trials, {int(dataset['round'][-1]):,} rounds"
     facts += "".join(f"{words}{attributes[key]}" for key, words in (("seed", ", seed "), ("created", "; made ")) if key in attributes)
     delays = compose("", [[partial(delay_histogram, dataset)]], size=(7.0, 3.6)) if "arrival" in dataset else None
     sections: dict[str, Section] = {
-        "summary": _summary(dataset),
+        "summary": _summary_section(dataset),
         "flags": flags_in_words(dataset) or [f"None of the {dataset.status.size:,} trials was flagged."],
         "curves": curve_pictures(dataset),
         "boxes": _box_pictures(dataset),
         "sweep": _sweep_pictures(dataset),
         "delays": [Picture("Delays of the values that arrived within the run.", delays)] if delays else [],
-        "differences": _differences(dataset),
+        "differences": _difference_section(dataset),
         "wins": _win_pictures(dataset),
-        "growth": _growth(dataset),
-        "parameters": _parameters(attributes),
+        "growth": _growth_section(dataset),
+        "parameters": _parameter_section(attributes),
     }
     return page(
         "study",
@@ -147,16 +126,19 @@ def render(dataset: xr.Dataset, *, name: str) -> str:
 def page(kind: str, sections: Mapping[str, Section], **head: object) -> str:
     """Return the page of a ``kind`` ("study", "watched", "session") without empty sections."""
     shown = {name: content for name, content in sections.items() if content}
-    return _ENVIRONMENT.get_template("page.html.j2").render(kind=kind, sections=shown, **head)
+    loader = jinja2.PackageLoader("jaxbandit.report", "")
+    environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["address"] = address_of
+    return environment.get_template("page.html.j2").render(kind=kind, sections=shown, **head)
 
 
 # Tables.
 
 
-def _summary(dataset: xr.Dataset) -> Section:
+def _summary_section(dataset: xr.Dataset) -> Section:
     found = summary_rows(dataset)
     shown = measures_shown(found)
-    rows: list[list[Cell]] = []
+    rows: list[list[TableCell]] = []
     for heading, members in groups_of(found).items():
         rows += [[{"text": heading, "tag": "i"}, *[""] * (len(shown) + 1)]] if heading else []
         for label, row in members:
@@ -174,14 +156,15 @@ def _measures(dataset: xr.Dataset, known: Panels = PANELS) -> Panels:
     return [(name, words) for name, words in known if name in dataset and np.isfinite(dataset[name].values).any()]
 
 
-def _differences(dataset: xr.Dataset) -> Section:
-    tables: list[tuple[str, list[str], list[list[Cell]]]] = []
+def _difference_section(dataset: xr.Dataset) -> Section:
+    tables: list[tuple[str, list[str], list[list[TableCell]]]] = []
+    seed, resamples = 0, 2000
     for labels, note in _groups(dataset):
-        part = _named(dataset.sel(algorithm=labels), note)
+        part = _without_problem(dataset.sel(algorithm=labels), note)
         names, measures = part.algorithm.values.tolist(), _measures(part, MEASURES) if len(labels) > 1 else []
-        pairs = [statistics.paired_differences(part, name, seed=SEED, averaged=True, resamples=RESAMPLES) for name, _ in measures]
-        # Compare few algorithms each with each, a table for each measure, and many with the first, a column for each measure.
-        if len(names) <= MOST_COLUMNS:
+        pairs = [statistics.paired_differences(part, name, seed=seed, averaged=True, resamples=resamples) for name, _ in measures]
+        # Compare up to seven algorithms each with each, a table for each measure, and more with the first, a column for each measure.
+        if len(names) <= 7:
             for (_, words), every in zip(measures, pairs, strict=True):
                 shown = [(r, c) for r in range(len(names)) for c in range(r + 1, len(names))]
                 found = dict(zip(shown, _column(every, shown), strict=True))
@@ -191,16 +174,16 @@ def _differences(dataset: xr.Dataset) -> Section:
             columns = [_column(every, [(r, 0) for r in range(1, len(names))]) for every in pairs]
             body = [list(row) for row in zip(names[1:], *columns, strict=True)]
             tables.append((note.removeprefix(", "), [f"row minus {names[0]}", *(words for _, words in measures)], body))
-    return {"tables": tables, "resamples": f"{RESAMPLES:,}", "seed": SEED} if tables else {}
+    return {"tables": tables, "resamples": f"{resamples:,}", "seed": seed} if tables else {}
 
 
-def _column(pairs: xr.Dataset, shown: Sequence[tuple[int, int]]) -> list[Cell]:
+def _column(pairs: xr.Dataset, shown: Sequence[tuple[int, int]]) -> list[TableCell]:
     """Return the cells of ``shown`` pairs, with p-values by Holm's correction."""
     corrected = statistics.holm([pairs.p.values[pair] for pair in shown])
     return [_difference(pairs.isel(algorithm=r, versus=c), p) for (r, c), p in zip(shown, corrected, strict=True)]
 
 
-def _difference(pair: xr.Dataset, corrected: float) -> Cell:
+def _difference(pair: xr.Dataset, corrected: float) -> TableCell:
     mean, low, high = (float(pair[name]) for name in ("mean", "low", "high"))
     if not np.isfinite(mean):
         return "undefined" if int(pair["count"]) else "no common trial"
@@ -210,15 +193,15 @@ def _difference(pair: xr.Dataset, corrected: float) -> Cell:
     p, holms = ("< 0.0001" if value < 1e-4 else f"{value:.2g}" for value in (float(pair.p), corrected))
     return {
         "text": f"{mean:z,.{digits}f}",
-        "tag": "b" if corrected <= LEVEL else "",
+        "tag": "b" if corrected <= 0.05 else "",
         "interval": f"[{low:z,.{digits}f}, {high:z,.{digits}f}]",
         "asides": [f"p {p}, Holm {holms}"],
     }
 
 
-def _growth(dataset: xr.Dataset) -> Section:
-    measures = _measures(dataset, CUMULATIVE)
-    fits = [statistics.growth_exponent(dataset, name, seed=SEED, resamples=RESAMPLES) for name, _ in measures]
+def _growth_section(dataset: xr.Dataset) -> Section:
+    measures = _measures(dataset, (*MEASURES, ("soft_violation", "soft violation"), ("strong_regret", "strong regret")))
+    fits = [statistics.growth_exponent(dataset, name, seed=0, resamples=2000) for name, _ in measures]
     if not fits:
         return {}
     return {
@@ -228,21 +211,22 @@ def _growth(dataset: xr.Dataset) -> Section:
     }
 
 
-def _exponent(fit: xr.Dataset) -> Cell:
+def _exponent(fit: xr.Dataset) -> TableCell:
     exponent, low, high = (float(fit[key]) for key in ("exponent", "low", "high"))
     text = f"{exponent:.2f}" if np.isfinite(exponent) else "undefined"
     return {"text": text + (f" [{low:.2f}, {high:.2f}]" if np.isfinite(low) else ""), "asides": [str(fit.reason.values)]}
 
 
-def _parameters(attributes: Mapping[str, object]) -> Section:
-    values = {name: value for name, value in attributes.items() if name not in SHOWN_ELSEWHERE}
+def _parameter_section(attributes: Mapping[str, object]) -> Section:
+    # The head of the page shows the other two.
+    values = {name: value for name, value in attributes.items() if name not in ("command", "study")}
     shown = partial(pformat, width=120, compact=True, sort_dicts=False)
     nested = [(name, shown(value)) for name, value in values.items() if isinstance(value, dict | list)]
     single = [[{"text": name, "tag": "code"}, str(value)] for name, value in values.items() if not isinstance(value, dict | list)]
     return {"single": single, "nested": nested} if values else {}
 
 
-def _parsed(value: object) -> object:
+def _json_value(value: object) -> object:
     """Return an attribute as Python values, parsed if it is JSON."""
     try:
         return json.loads(value) if isinstance(value, str) and value[:1] in ("{", "[") else value
@@ -254,34 +238,35 @@ def _parsed(value: object) -> object:
 
 
 def curve_pictures(dataset: xr.Dataset) -> list[Picture]:
-    """Draw averages over rounds with 95% bands, ``MOST_LINES`` algorithms a figure."""
+    """Draw averages over rounds with 95% bands, an algorithm for each colour."""
     panels, few, places = _measures(dataset), _thinned(dataset), dataset.indexes["algorithm"]
     means = [statistics.over_trials(few, name, averaged=True).assign_coords(round=statistics.elapsed(few)) for name, _ in panels]
-    parts = [(places.get_indexer(labels), note) for labels, note in parts_of(_groups(dataset), MOST_LINES)]
+    parts = [(places.get_indexer(labels), note) for labels, note in figure_parts(_groups(dataset), len(COLOURS))]
     return mean_pictures(parts, panels, means, "Averages over rounds, means over trials with 95% confidence bands")
 
 
 def mean_pictures(parts: Sequence[tuple[Sequence[int], str]], panels: Panels, means: Sequence[xr.Dataset], caption: str) -> list[Picture]:
-    """Draw a picture for each part, with a panel for each mean."""
-    pictures, across = [], min(len(panels), ACROSS)
+    """Draw a picture for each part, three panels of means a row."""
+    pictures, across = [], min(len(panels), 3)
     for numbers, note in parts if panels else ():
         figure, axes = figure_of(-(-len(panels) // across), across, (4.2, 3.6))
         for axis in axes.flat[len(panels) :]:
             axis.remove()
-        shown = [_named(_thinned(mean.isel(algorithm=list(numbers))), note) for mean in means]
+        shown = [_without_problem(_thinned(mean.isel(algorithm=list(numbers))), note) for mean in means]
         mean_curves(axes.flat[: len(panels)], shown[0]["round"].values, panels, shown)
         pictures.append(Picture(f"{caption}{note}.", figure))
     return pictures
 
 
 def _box_pictures(dataset: xr.Dataset) -> list[Picture]:
-    """Draw box plots over the rounds, algorithms across and measures downwards."""
-    box = partial(boxes_over_time, every=max(1, int(statistics.elapsed(dataset)[-1]) // BOXES))
+    """Draw box plots at ten rounds, three algorithms across and measures downwards."""
+    box = partial(boxes_over_time, every=max(1, int(statistics.elapsed(dataset)[-1]) // 10))
     caption = "Spread over trials: boxes hold the middle half of the trials, orange lines are medians, blue lines means"
     pictures, panels = [], _measures(dataset)
-    for labels, note in parts_of(_groups(dataset), MOST_BOXES) if panels else ():
-        names = _named(dataset.sel(algorithm=labels), note).algorithm.values
-        columns = [(dataset.sel(algorithm=label), textwrap.fill(plain(name), HEADING)) for label, name in zip(labels, names, strict=True)]
+    for labels, note in figure_parts(_groups(dataset), 3) if panels else ():
+        names = _without_problem(dataset.sel(algorithm=labels), note).algorithm.values
+        # A panel has room for 42 letters in a line above it.
+        columns = [(dataset.sel(algorithm=label), textwrap.fill(plain(name), 42)) for label, name in zip(labels, names, strict=True)]
         rows = [
             [partial(box, part, name, heading="" if number else heading, ylabel=words) for part, heading in columns]
             for number, (name, words) in enumerate(panels)
@@ -302,36 +287,37 @@ def _sweep_pictures(dataset: xr.Dataset) -> list[Picture]:
 
 
 def _win_pictures(dataset: xr.Dataset) -> list[Picture]:
-    """Draw shares of trials won among 2 to ``MOST_RIVALS`` algorithms."""
+    """Draw shares of trials won among 2 to 24 algorithms."""
     pictures = []
     for labels, note in _groups(dataset):
-        part, side = _named(dataset.sel(algorithm=labels), note), 2.9 + 0.32 * len(labels)
-        if 2 <= len(labels) <= MOST_RIVALS and (panels := _measures(part)):
+        part, side = _without_problem(dataset.sel(algorithm=labels), note), 2.9 + 0.32 * len(labels)
+        if 2 <= len(labels) <= 24 and (panels := _measures(part)):
             row = [partial(win_map, statistics.win_matrix(part, name), heading=words) for name, words in panels]
             pictures.append(Picture(f"Share of trials that the row wins{note}.", compose("", [row], size=(side + 0.8, side))))
     return pictures
 
 
 def _thinned(dataset: xr.Dataset) -> xr.Dataset:
-    """Return the dataset at up to ``MOST_POINTS`` rounds, including the last."""
+    """Return the dataset at up to 200 rounds, including the last."""
     count = dataset.sizes["round"]
-    return dataset.isel(round=np.unique(np.linspace(0, count - 1, min(count, MOST_POINTS)).round().astype(int)))
+    return dataset.isel(round=np.unique(np.linspace(0, count - 1, min(count, 200)).round().astype(int)))
 
 
-def parts_of(groups: Sequence[tuple[Sequence[T], str]], most: int) -> list[tuple[list[T], str]]:
-    """Return the members and note of at most ``MOST_FIGURES`` figures."""
+def figure_parts(groups: Sequence[tuple[Sequence[T], str]], most: int) -> list[tuple[list[T], str]]:
+    """Return the members, up to ``most``, and notes of four figures."""
+    figures = 4
     counts = [-(-len(members) // most) for members, _ in groups]
     chunks = [[(list(members[n::count]), note) for n in range(count)] for (members, note), count in zip(groups, counts, strict=True)]
     rounds = itertools.zip_longest(*chunks)
     # The first figures of all groups come before any second figure.
     parts = [part for each in rounds for part in each if part is not None]
-    if hidden := sum(len(members) for members, _ in parts[MOST_FIGURES:]):
-        members, note = parts[MOST_FIGURES - 1]
-        parts[MOST_FIGURES - 1] = members, f"{note}; {hidden:,} more runs are in the tables only"
-    return parts[:MOST_FIGURES]
+    if hidden := sum(len(members) for members, _ in parts[figures:]):
+        members, note = parts[figures - 1]
+        parts[figures - 1] = members, f"{note}; {hidden:,} more runs are in the tables only"
+    return parts[:figures]
 
 
-def _named(part: xr.Dataset, note: str) -> xr.Dataset:
+def _without_problem(part: xr.Dataset, note: str) -> xr.Dataset:
     """Return runs with labels that leave out the problem in their ``note``."""
     start, _, problem = note.split(";")[0].partition(", problem ")
     on = "" if start or not problem else f" on {problem}"
@@ -348,17 +334,14 @@ def _groups(dataset: xr.Dataset) -> list[tuple[list[str], str]]:
 def address_of(picture: Picture) -> str:
     """Return a figure as data URL, a small SVG or a PNG."""
     buffer, kind = io.BytesIO(), "svg+xml"
-    with matplotlib.rc_context(SVG):
+    # Text drawn as outlines looks the same everywhere. The fixed salt makes reports of equal results equal files.
+    settings: Any = {"svg.fonttype": "path", "svg.hashsalt": "jaxbandit", "path.simplify_threshold": 0.5}
+    with matplotlib.rc_context(settings):
         picture.figure.savefig(buffer, format="svg", metadata={"Date": None})
-    if buffer.tell() > MOST_BYTES:
+    if buffer.tell() > MAX_SVG_BYTES:
         figure, kind, painted = picture.figure, "png", io.BytesIO()
-        figure.savefig(painted, format="png", dpi=min(DPI, MOST_PIXELS / figure.get_figwidth()))
+        # A PNG has at most 2400 pixels across, and 128 colours.
+        figure.savefig(painted, format="png", dpi=min(DPI, 2400 / figure.get_figwidth()))
         buffer = io.BytesIO()
-        Image.open(painted).convert("RGB").quantize(SHADES_OF_PICTURES, Image.Quantize.FASTOCTREE).save(buffer, "png", optimize=True)
+        Image.open(painted).convert("RGB").quantize(128, Image.Quantize.FASTOCTREE).save(buffer, "png", optimize=True)
     return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
-
-
-_ENVIRONMENT = jinja2.Environment(
-    loader=jinja2.PackageLoader("jaxbandit.report", ""), autoescape=True, trim_blocks=True, lstrip_blocks=True, cache_size=1
-)
-_ENVIRONMENT.filters["address"] = address_of

@@ -53,7 +53,7 @@ from jaxbandit.report.beliefs import (
     safe_set,
 )
 from jaxbandit.report.sweeps import sweep, win_map
-from jaxbandit.report.tables import PANELS, WORDS
+from jaxbandit.report.tables import AXIS_LABELS, PANELS
 from jaxbandit.results.dataset import OneResult
 
 __all__ = [
@@ -64,20 +64,13 @@ __all__ = [
 ]  # fmt: skip
 __dir__ = __all__.copy
 
-# The distribution's scale is linear up to FEW, and beyond if values span less than the factor WIDE. A legend inside a panel has at most
-# IN_A_PANEL letters per inch of the panel's width.
-FEW = 10
-MARKS = 8
-WIDE = 20
-MOST_BINS = 40
-IN_A_PANEL = 14
 Lines: TypeAlias = Annotated[Mapping[str, str], Words("a mapping from legend labels to labels of algorithms in the results"), AtLeast(1)]
 
 
 @styled()
 @checked
 def curves(
-    results: statistics.Given,
+    results: statistics.AnyResults,
     problem: AbstractProblem | None = None,
     *,
     measures: Annotated[Sequence[tuple[str, str]], AtLeast(1)] = PANELS,
@@ -125,7 +118,8 @@ def mean_curves(axes: np.ndarray, rounds: np.ndarray, measures: Sequence[tuple[s
             axis.axhline(0, color="0.4", linewidth=pen(0.5))
     figure, (_, labels) = axes[-1].figure, axes[-1].get_legend_handles_labels()
     fits_below = isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine) and set(figure.axes) == set(axes)
-    if fits_below and len("".join(labels)) > IN_A_PANEL * figure.get_figwidth() / len(axes):
+    # A legend inside a panel has at most 14 letters per inch of the panel's width.
+    if fits_below and len("".join(labels)) > 14 * figure.get_figwidth() / len(axes):
         legend_below(figure)
     else:
         axes[-1].legend(loc="best")
@@ -134,7 +128,7 @@ def mean_curves(axes: np.ndarray, rounds: np.ndarray, measures: Sequence[tuple[s
 @styled()
 @checked
 def cumulative(
-    results: statistics.Given,
+    results: statistics.AnyResults,
     name: str,
     lines: Lines | None = None,
     *,
@@ -172,15 +166,15 @@ def cumulative(
     lines = _lines(dataset, lines)
     order = [*(() if among is None else among), *lines]
     rounds = statistics.elapsed(dataset)
-    last = int(rounds[-1])
+    last, bars = int(rounds[-1]), 8
     for number, (label, algorithm) in enumerate(lines.items()):
         values = statistics.healthy_values(dataset.sel(algorithm=algorithm), name)
         if not len(values) or not np.isfinite(values).any():
             axis.plot([], [], label=f"{label} (undefined)")
             continue
         # Shift the error bars of different lines against each other, so that they do not overlap.
-        offset = (number + 1) / (len(lines) + 1) / MARKS
-        places = np.linspace(0, 1, MARKS, endpoint=False) + offset
+        offset = (number + 1) / (len(lines) + 1) / bars
+        places = np.linspace(0, 1, bars, endpoint=False) + offset
         at = np.unique(np.searchsorted(rounds, (last**places if "x" in log else places * last).astype(int).clip(min(2, last), last)))
         mean, half = values.mean(axis=0), statistics.half_width(values[:, at])
         style = look(order.index(label))
@@ -215,13 +209,13 @@ def _lines(dataset: xr.Dataset, lines: Mapping[str, str] | None) -> Mapping[str,
 
 def _words(name: str, given: str | None) -> str:
     """Return ``given``, or the axis label of a measure."""
-    return WORDS.get(name, plain(name)) if given is None else given
+    return AXIS_LABELS.get(name, plain(name)) if given is None else given
 
 
 @styled()
 @checked
 def distribution(
-    results: statistics.Given,
+    results: statistics.AnyResults,
     name: str,
     lines: Lines | None = None,
     *,
@@ -251,8 +245,8 @@ def distribution(
         jitter = np.linspace(-0.22, 0.22, len(final)) if len(final) > 1 else np.zeros(1)
         axis.plot(number + jitter, final, ".", color=colour, markersize=4, alpha=0.6)
         axis.plot(number, final.mean(), "D", color=colour, markeredgecolor="white", markersize=7)
-    if not FEW < least < top < WIDE * least:
-        axis.set_yscale("symlog", linthresh=FEW)
+    if not 10 < least < top < 20 * least:
+        axis.set_yscale("symlog", linthresh=10)
         axis.set_yticks([0, 2, 4, 6, 8, *(digit * 10**power for power in range(1, 6) for digit in (1, 2, 5))], minor=False)
         axis.yaxis.set_minor_locator(NullLocator())
         axis.set_ylim(-0.4, 1.15 * max(top, 1.0))
@@ -296,7 +290,7 @@ def boxes_over_time(
 @styled()
 @checked
 def trade_off(
-    results: statistics.Given,
+    results: statistics.AnyResults,
     x: tuple[str, str] = PANELS[2],
     y: tuple[str, str] = PANELS[1],
     *,
@@ -336,7 +330,7 @@ def trade_off(
 @styled()
 @checked
 def rounds_of_declaration(
-    results: statistics.Given,
+    results: statistics.AnyResults,
     *,
     problem: AbstractProblem | None = None,
     key: KeyOrSeed | None = None,
@@ -369,7 +363,7 @@ def rounds_of_declaration(
 @styled()
 @checked
 def multiplier_paths(
-    multipliers: Annotated[Trajectory | Mapping[str, Trajectory] | Numbers, statistics.GIVEN | numbers] | None,
+    multipliers: Annotated[Trajectory | Mapping[str, Trajectory] | Numbers, statistics.ANY_RESULTS | numbers] | None,
     *,
     heading: str = "",
     ylabel: str = "multiplier in force",
@@ -389,7 +383,7 @@ def multiplier_paths(
     Raises:
       InvalidArgument: on another shape, such as the multipliers of a sweep or of a run that recorded indices only.
     """
-    runs = statistics.runs_of(multipliers)
+    runs = statistics.trajectories_of(multipliers)
     given = {"": multipliers} if runs is None else {label if len(runs) > 1 else "": run.multipliers for label, run in runs.items()}
     ends = [None] * len(given) if runs is None else [np.reshape(run.status, -1) for run in runs.values()]
     axis, number, last = one_axis(ax), 0, 2
@@ -416,7 +410,7 @@ def multiplier_paths(
 @styled()
 @checked
 def delay_histogram(
-    results: statistics.Given,
+    results: statistics.AnyResults,
     problem: AbstractProblem | None = None,
     *,
     key: KeyOrSeed | None = None,
@@ -455,7 +449,8 @@ def delay_histogram(
             note += f" ({never.mean():.1%} never arrive)" if never.any() else ""
             lines.append((f"{model or 'none'}, {output}", note, (arrived - played)[~pending]))
     most = max((int(delays.max()) for *_, delays in lines if len(delays)), default=0)
-    axis, width = one_axis(ax, (7.0, 3.6)), max(1, -(-(most + 1) // MOST_BINS))
+    # There are at most 40 bins.
+    axis, width = one_axis(ax, (7.0, 3.6)), max(1, -(-(most + 1) // 40))
     edges = np.arange(0, most + width + 1, width) - 0.5
     for number, (words, note, delays) in enumerate(lines):
         share = np.histogram(delays, edges)[0] / max(len(delays), 1)

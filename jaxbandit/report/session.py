@@ -35,13 +35,13 @@ def write_session_report(directory: str | Path, out: str | Path | None = None, *
       SessionError: when there is no session, or its journal cannot be read.
     """
     with Session.open(directory, read_only=True) as session:
-        text = render(session, reload=reload)
+        text = session_page(session, reload=reload)
     path = prepare_file(Path(directory) / "report.html" if out is None else out, force=True)
     write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
     return path
 
 
-def render(session: Session, *, reload: int | None = None) -> str:
+def session_page(session: Session, *, reload: int | None = None) -> str:
     """Return the report of a session as HTML."""
     history, parts, told = session.history(), session.specification, session.told
     outputs, space, names, states = parts.outputs, parts.space, parts.space.names, history["state"].values
@@ -56,7 +56,7 @@ def render(session: Session, *, reload: int | None = None) -> str:
     heads = [*map(space.label, names), *map(outputs.label, outputs.names)]
     raised = [int(event.body.get("status", 0)) for event in session.events]
     sections: dict[str, Section] = {
-        **(_learnt(session, history) if any(told.values()) else {}),
+        **(_belief_sections(session, history) if any(told.values()) else {}),
         "pending": {"heads": ["ticket", *map(space.label, names), "told"], "rows": waiting},
         "tickets": {
             "heads": ["ticket", "state", *heads],
@@ -79,7 +79,7 @@ def render(session: Session, *, reload: int | None = None) -> str:
     return page("session", sections, title=title, subtitle="session", facts=facts, findings=findings, reload=reload)
 
 
-def _learnt(session: Session, history: xr.Dataset) -> dict[str, Section]:
+def _belief_sections(session: Session, history: xr.Dataset) -> dict[str, Section]:
     """Return the sections that need a value: recommendation, history, beliefs."""
     outputs, space, best = session.specification.outputs, session.specification.space, session.recommend()
     kinds = {1: "Posterior means with bands of two standard deviations", 2: "Posterior means and standard deviations"}
@@ -101,11 +101,11 @@ def _learnt(session: Session, history: xr.Dataset) -> dict[str, Section]:
             "violations": [[outputs.label(c.name), readable(float(history[f"violation of {c.name}"][-1]))] for c in outputs.constraints],
         },
         "belief": [Picture(shown, session.plot(feasibility=bool(outputs.constraints)))],
-        "check": _checked(session),
+        "check": _check_section(session),
     }
 
 
-def _checked(session: Session) -> Section:
+def _check_section(session: Session) -> Section:
     """Return the check of a session, or why there is none."""
     try:
         found = session.check()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, TypeAlias, TypeVar
+from typing import Annotated, TypeAlias
 
 import numpy as np
 import xarray as xr
@@ -18,13 +18,14 @@ from scipy.special import stdtr
 
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.declare import KeyOrSeed, checked
+from jaxbandit.core.declare import KeyOrSeed, T, checked
 from jaxbandit.core.fields import Check, numbers, whole
 from jaxbandit.core.status import healthy as healthy_trials
 from jaxbandit.engine import Trajectory
 from jaxbandit.host.memory import check_fits
 from jaxbandit.numerics.intervals import half_width, standard_deviation
 from jaxbandit.problems import AbstractProblem
+from jaxbandit.problems.base import Seed
 from jaxbandit.results.dataset import ONE, RESULTS, OneResult, Results
 from jaxbandit.results.summary import results_of
 
@@ -35,25 +36,18 @@ __all__ = [
 __dir__ = __all__.copy
 
 
-GIVEN = Check(
+ANY_RESULTS = Check(
     "what simulate returns, a mapping from labels to such, or a dataset of results", lambda value: isinstance(value, Trajectory | Mapping)
 )
-Given: TypeAlias = Annotated[Trajectory | Mapping[str, Trajectory] | xr.Dataset, GIVEN]
+AnyResults: TypeAlias = Annotated[Trajectory | Mapping[str, Trajectory] | xr.Dataset, ANY_RESULTS]
 """A trajectory from ``simulate``, a mapping from labels to trajectories, or a study's dataset."""
 
-T = TypeVar("T")
-Seed: TypeAlias = Annotated[int, whole(0, 2**63 - 1)]
 Resamples: TypeAlias = Annotated[int, whole(1, 10**6)]
 
-ENDS = (0.025, 0.975)  # [2] quantiles
-# A growth exponent is fitted after this share of the rounds, to so many rounds equally spaced in log t.
-START = 0.25
-MARKS = 64
-LEAST_MARKS = 3
 PAIRS = ("algorithm", "versus")
 
 
-def runs_of(results: object) -> dict[str, Trajectory] | None:
+def trajectories_of(results: object) -> dict[str, Trajectory] | None:
     """Return runs by their labels, or None if ``results`` are not runs."""
     if isinstance(results, Trajectory):
         return {results.label: results}
@@ -64,9 +58,9 @@ def runs_of(results: object) -> dict[str, Trajectory] | None:
     return None
 
 
-def results_at_hand(results: Given, problem: AbstractProblem | None = None, *, key: KeyOrSeed | None = None) -> xr.Dataset:
+def results_at_hand(results: AnyResults, problem: AbstractProblem | None = None, *, key: KeyOrSeed | None = None) -> xr.Dataset:
     """Return a dataset of results, computing it from trajectories."""
-    runs = runs_of(results)
+    runs = trajectories_of(results)
     if runs is None:
         if isinstance(results, xr.Dataset) and "algorithm" not in results.dims and "trial" in results.dims:
             ONE("results", results)
@@ -181,7 +175,7 @@ def paired_differences(dataset: Results, measure: str, *, seed: Seed, averaged: 
     mean, low, high, p = np.full((4, *shape), np.nan)
     count, undefined, comparable = np.zeros(shape, int), np.zeros(shape, int), np.zeros(shape, bool)
     weights = functools.cache(lambda trials: resampling(trials, resamples, seed))
-    for a, b, differences in _pairs(dataset, measure, averaged):
+    for a, b, differences in _differences_of_pairs(dataset, measure, averaged):
         comparable[a, b] = comparable[b, a] = True
         count[a, b] = count[b, a] = n = len(differences)
         undefined[a, b] = undefined[b, a] = np.count_nonzero(np.isnan(differences))
@@ -190,7 +184,7 @@ def paired_differences(dataset: Results, measure: str, *, seed: Seed, averaged: 
             # Subtract from 0 to avoid -0.0.
             mean[b, a] = 0 - mean[a, b]
         if n > 1 and not undefined[a, b]:
-            low[a, b], high[a, b] = np.quantile(weights(n) @ differences, ENDS)
+            low[a, b], high[a, b] = np.quantile(weights(n) @ differences, (0.025, 0.975))
             low[b, a], high[b, a] = 0 - high[a, b], 0 - low[a, b]
             error = standard_deviation(differences) / np.sqrt(n)
             p[a, b] = p[b, a] = 2 * stdtr(n - 1, -abs(mean[a, b] / error)) if error else mean[a, b] == 0
@@ -198,7 +192,7 @@ def paired_differences(dataset: Results, measure: str, *, seed: Seed, averaged: 
     return xr.Dataset({name: (PAIRS, table) for name, table in tables.items()}, coords=dict.fromkeys(PAIRS, dataset.algorithm.values))
 
 
-def _pairs(dataset: xr.Dataset, measure: str, averaged: bool = False) -> Iterator[tuple[int, int, np.ndarray]]:
+def _differences_of_pairs(dataset: xr.Dataset, measure: str, averaged: bool = False) -> Iterator[tuple[int, int, np.ndarray]]:
     """Yield pairs of algorithms on one problem with their differences."""
     check_measure("measure", dataset, measure)
     final, ok, keys = dataset[measure].isel(round=-1).transpose("algorithm", "trial").values, healthy(dataset), _problem_keys(dataset)
@@ -240,7 +234,7 @@ def win_matrix(dataset: Results, measure: str) -> xr.DataArray:
       InvalidArgument: when the dataset has no such measure.
     """
     share = np.full((dataset.sizes["algorithm"],) * 2, np.nan)
-    for a, b, differences in _pairs(dataset, measure):
+    for a, b, differences in _differences_of_pairs(dataset, measure):
         if len(differences):
             share[a, b] = np.mean((1 - np.sign(differences)) / 2)
             share[b, a] = 1 - share[a, b]
@@ -268,15 +262,16 @@ def growth_exponent(dataset: Results, measure: str, *, seed: Seed, resamples: Re
       InvalidArgument: when the dataset has no such measure, or an argument is out of range.
     """
     t = elapsed(dataset)
-    first = int(np.searchsorted(t, max(START * t[-1], 1)))
-    wanted = np.geomspace(max(t[first], 1), t[-1], MARKS)
+    first = int(np.searchsorted(t, max(0.25 * t[-1], 1)))
+    # The fit is to 64 rounds, equally spaced in log t.
+    wanted = np.geomspace(max(t[first], 1), t[-1], 64)
     above = np.searchsorted(t, wanted).clip(first, len(t) - 1)
     below = (above - 1).clip(first)
     at = np.unique(np.where(wanted - t[below] < t[above] - wanted, below, above))
     log_t = np.log(t[at])
     parts = [healthy_values(dataset.isel(algorithm=a), measure)[:, at] for a in range(dataset.sizes["algorithm"])]
     weights = {count: resampling(count, resamples, seed) for count in {len(part) for part in parts}}
-    fits = [(*_growth(log_t, part, weights[len(part)]), len(part)) for part in parts]
+    fits = [(*_fitted_growth(log_t, part, weights[len(part)]), len(part)) for part in parts]
     exponent, low, high, reason, count = zip(*fits, strict=True)
     columns = {"exponent": exponent, "low": low, "high": high, "count": count, "reason": np.asarray(reason, object)}
     return xr.Dataset(
@@ -333,7 +328,7 @@ def _problem_keys(dataset: xr.Dataset) -> list[str]:
     return [""] * dataset.sizes["algorithm"]
 
 
-def _growth(log_t: np.ndarray, trials: np.ndarray, weights: np.ndarray) -> tuple[float, float, float, str]:
+def _fitted_growth(log_t: np.ndarray, trials: np.ndarray, weights: np.ndarray) -> tuple[float, float, float, str]:
     """Return exponent, interval and reason from ``trials [count, marks]``."""
     exponent = low = high = float("nan")
     centred = log_t - log_t.mean()
@@ -342,8 +337,8 @@ def _growth(log_t: np.ndarray, trials: np.ndarray, weights: np.ndarray) -> tuple
         reason = "no trial without failure"
     elif bad := np.isnan(trials).any(axis=1).sum():
         reason = f"undefined in {bad} of {len(trials)} trials"
-    elif len(log_t) < LEAST_MARKS:
-        reason = f"only {len(log_t)} rounds to fit to, at least {LEAST_MARKS} are needed"
+    elif len(log_t) < 3:
+        reason = f"only {len(log_t)} rounds to fit to, at least 3 are needed"
     elif not ((mean := trials.mean(axis=0)) > 0).all():
         reason = f"the mean is not positive (first seen at round {np.rint(np.exp(log_t[np.argmin(mean > 0)])):.0f})"
     else:
@@ -354,5 +349,5 @@ def _growth(log_t: np.ndarray, trials: np.ndarray, weights: np.ndarray) -> tuple
             reason = f"no interval: the mean is not positive in {bad / len(resampled):.1%} of the resamples"
         else:
             reason = ""
-            low, high = np.quantile(np.log(resampled) @ slope, ENDS).tolist()
+            low, high = np.quantile(np.log(resampled) @ slope, (0.025, 0.975)).tolist()
     return exponent, low, high, reason

@@ -21,10 +21,6 @@ from jaxbandit.report.statistics import grouped, over_trials
 from jaxbandit.report.tables import PANELS
 from jaxbandit.results.dataset import Results
 
-# Positive values have a logarithmic scale from the factor WIDE on. Up to FEW cells along an axis have labels, and numbers inside.
-WIDE = 20.0
-FEW = 12
-
 
 def swept_parameters(dataset: xr.Dataset) -> list[str]:
     """Return the paths of swept hyper-parameters, such as ``estimator.reward_width``."""
@@ -116,7 +112,8 @@ def sweep(
                 ends = over_trials(part, name, averaged=True).isel(round=-1, algorithm=order)
                 marked: Any = {"marker": "o", "markersize": 4, "capsize": 3, "label": plain(family) or None}
                 axis.errorbar(part[x].values[order], ends["mean"].values, (ends.high - ends["mean"]).values, **look(number), **marked)
-            if np.nanmin(dataset[x].values) > 0 and np.nanmax(dataset[x].values) / np.nanmin(dataset[x].values) >= WIDE:
+            # Positive values that span a factor of 20 have a logarithmic scale.
+            if np.nanmin(dataset[x].values) > 0 and np.nanmax(dataset[x].values) / np.nanmin(dataset[x].values) >= 20:
                 axis.set_xscale("log")
             axis.set(xlabel=plain(" and ".join([x, *swept_together(dataset, x)])), ylabel=label)
             if axis.get_legend_handles_labels()[1]:
@@ -162,14 +159,15 @@ def _shade_cells(
     axis: Axes, table: np.ndarray, columns: Sequence[str], rows: Sequence[str], *, label: str, limits: tuple[float, float]
 ) -> None:
     """Draw a table as shaded cells from the bottom up, NaN hatched."""
-    low, high = limits
+    # Up to 12 cells along an axis have labels, and numbers inside.
+    (low, high), labelled = limits, 12
     axis.set_facecolor("0.92")
     image = axis.pcolormesh(np.ma.masked_invalid(table), cmap=SHADES, vmin=low, vmax=high, edgecolors="white", linewidth=0.6)
     axis.grid(False)
     axis.figure.colorbar(image, ax=axis, label=label, shrink=0.9)
     # Decimals follow from this map alone, because the values of another problem's map may be far larger.
     largest = np.max(np.abs(table[np.isfinite(table)]), initial=1e-6)
-    written, decimals = max(table.shape) <= FEW, int(np.clip(2 - np.floor(np.log10(largest)), 0, 6))
+    written, decimals = max(table.shape) <= labelled, int(np.clip(2 - np.floor(np.log10(largest)), 0, 6))
     for (r, c), value in np.ndenumerate(table):
         if not np.isfinite(value):
             axis.add_patch(Rectangle((c, r), 1, 1, facecolor="0.92", edgecolor="0.7", hatch="///", linewidth=0))
@@ -178,5 +176,5 @@ def _shade_cells(
             centred: Any = {"ha": "center", "va": "center", "fontsize": "small", "color": "white" if dark else "black"}
             axis.text(c + 0.5, r + 0.5, f"{value:.{decimals}f}", **centred)
     for names, set_ticks in ((columns, axis.set_xticks), (rows, axis.set_yticks)):
-        step = -(-len(names) // FEW)
+        step = -(-len(names) // labelled)
         set_ticks(np.arange(0, len(names), step) + 0.5, list(names)[::step])

@@ -15,24 +15,12 @@ from jaxbandit.core.declare import KeyOrSeed
 from jaxbandit.core.fields import whole
 from jaxbandit.core.text import aligned, filled
 from jaxbandit.problems import AbstractProblem
-from jaxbandit.report.statistics import Given, elapsed, results_at_hand
+from jaxbandit.report.statistics import AnyResults, elapsed, results_at_hand
 from jaxbandit.results.dataset import LABELS, to_dataframe
 from jaxbandit.results.summary import COLUMNS, RunSummary, measures_shown, note_of, summary_row, summary_text
 
 __all__ = ["COLUMNS", "aligned", "filled", "latex_table", "summary_rows", "text_table", "to_dataframe", "write_csv"]
 __dir__ = __all__.copy
-
-# The measures' headings as LaTeX formulas.
-FORMULAS = {
-    "R/t": "$R/t$",
-    "R+/t": "$R^+/t$",
-    "V/t": "$V/t$",
-    "soft V/t": "$V_{\\mathrm{soft}}/t$",
-    "N": "$N$",
-    "best R+V": "$\\min(R^+ + V)$",
-    "best feasible": "best feasible $f$",
-    "strong R/t": "$R_{\\mathrm{strong}}/t$",
-}
 
 # LaTeX needs these characters escaped.
 ESCAPES = str.maketrans({letter: f"\\{letter}" for letter in "&%$#_{}"} | {"~": r"\textasciitilde ", "^": r"\textasciicircum "})
@@ -46,7 +34,7 @@ PANELS = (
 )
 
 # Axis labels of cumulative measures.
-WORDS = {
+AXIS_LABELS = {
     "regret": "regret $R(t)$",
     "positive_regret": "positive regret $R^+(t)$",
     "hard_violation": "violation $V(t)$",
@@ -58,10 +46,8 @@ WORDS = {
     "best_feasible_value": "best feasible value so far",
 }
 
-Summarised: TypeAlias = Given | RunSummary | Sequence[Mapping[str, Any]]
+Summarised: TypeAlias = AnyResults | RunSummary | Sequence[Mapping[str, Any]]
 """Results as for plots, or their summary, of a run or in rows."""
-
-ROW = summary_row("", {}, 0, np.zeros(0, np.int32), np.zeros(0, np.int32)).keys()
 
 
 def summary_rows(results: Summarised, problem: AbstractProblem | None = None, *, key: KeyOrSeed | None = None) -> list[dict[str, Any]]:
@@ -75,13 +61,14 @@ def summary_rows(results: Summarised, problem: AbstractProblem | None = None, *,
       InvalidArgument: on other results, or when the problem or the key is missing.
     """
     given = results.rows if isinstance(results, RunSummary) else results
-    if isinstance(given, list | tuple) and given and all(isinstance(row, Mapping) and row.keys() >= ROW for row in given):
+    needed = summary_row("", {}, 0, np.zeros(0, np.int32), np.zeros(0, np.int32)).keys()
+    if isinstance(given, list | tuple) and given and all(isinstance(row, Mapping) and row.keys() >= needed for row in given):
         return [dict(row) for row in given]
     dataset = results_at_hand(given, problem, key=key)  # type: ignore[arg-type]
     rows = []
     for label in dataset.algorithm.values:
         part = dataset.sel(algorithm=label)
-        last = {name: part[name].isel(round=-1).values for _, name, _ in COLUMNS if name in part}
+        last = {column.measure: part[column.measure].isel(round=-1).values for column in COLUMNS if column.measure in part}
         row = summary_row(str(label), last, elapsed(part)[-1], part.status.values, part.declared_round.values)
         row |= {name: str(part[name].item()) for name in LABELS if name in part.coords}
         row |= {name: float(part[name]) for name in json.loads(dataset.attrs.get("swept", "[]")) if name in part.coords}
@@ -152,7 +139,8 @@ def latex_table(
       InvalidArgument: on unknown measures, or where :func:`summary_rows` raises it.
     """
     rows = summary_rows(results, problem, key=key)
-    named = {word: heading for heading, name, _ in COLUMNS for word in (heading, name)}
+    named = {word: column.heading for column in COLUMNS for word in (column.heading, column.measure)}
+    formulas = {column.heading: column.formula for column in COLUMNS}
     for number, measure in enumerate(measures):
         one_of(f"measures[{number}]", measure, named)
     shown = [named[measure] for measure in measures] or measures_shown(rows)
@@ -171,12 +159,12 @@ def latex_table(
         head, lines = ["algorithm", *map(_escaped, problems)], list[list[str]]()
         members = [(row["algorithm"].replace(f" on {row['problem']}", "", 1), str(row["problem"]), row) for row in rows]
         for heading in shown:
-            lines.append([f"\\multicolumn{{{len(head)}}}{{l}}{{{FORMULAS.get(heading, heading)}}}"])
+            lines.append([f"\\multicolumn{{{len(head)}}}{{l}}{{{formulas[heading]}}}"])
             cells = {(name, place): cell(row, heading) + failed(row) for name, place, row in members}
             names = dict.fromkeys(name for name, _, _ in members)
             lines += [[_escaped(name), *(cells.get((name, place), "--") for place in problems)] for name in names]
     else:
-        head = ["algorithm", *(FORMULAS.get(heading, heading) for heading in shown), *([] if measures else ["declared"])]
+        head = ["algorithm", *(formulas[heading] for heading in shown), *([] if measures else ["declared"])]
         lines = [
             [_escaped(row["algorithm"] + failed(row)), *(cell(row, heading) for heading in shown)]
             + ([] if measures else [f"{row['declared infeasible']}/{row['trials']}"])

@@ -15,12 +15,13 @@ import xarray as xr
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import FilePath, checked
 from jaxbandit.core.fields import between, function
+from jaxbandit.host.figures import COLOURS
 from jaxbandit.host.files import CannotWrite, reason_of, write_whole
 from jaxbandit.numerics.intervals import NORMAL_95
-from jaxbandit.report.html import MOST_LINES, Section, mean_pictures, page, parts_of, write_report
+from jaxbandit.report.html import Section, figure_parts, mean_pictures, page, write_report
 from jaxbandit.report.session import write_session_report
 from jaxbandit.report.statistics import grouped
-from jaxbandit.report.tables import COLUMNS, PANELS, WORDS, with_half
+from jaxbandit.report.tables import AXIS_LABELS, COLUMNS, PANELS, with_half
 from jaxbandit.session.journal import open_journal
 from jaxbandit.study.files import PROGRESS, RECORD, is_held
 from jaxbandit.study.progress import Progress
@@ -28,36 +29,32 @@ from jaxbandit.study.progress import Progress
 __all__ = ["page_so_far", "watch", "watch_session", "watched"]
 __dir__ = __all__.copy
 
-PAGE = "report.html"
-# Seconds until a run is read and its page is reloaded again, and the largest share of a run's time for writing pages.
-SECONDS = 5
-SHARE = 0.1
-Said: TypeAlias = Mapping[str, Any]
+# Seconds until a run is read and its page is reloaded again.
+RELOAD_SECONDS = 5
+ParsedJson: TypeAlias = Mapping[str, Any]
 """Parsed JSON of the progress of a run, or of one of the runs of a study."""
 
-UNITS = (("days", 86400), ("hours", 3600), ("minutes", 60))
 
-
-def page_so_far(found: Said, *, cut_off: bool = False) -> str:
+def page_so_far(found: ParsedJson, *, cut_off: bool = False) -> str:
     """Return a running study's progress, curves and runs as HTML.
 
     ``found`` is the parsed ``progress.json``; anything else raises ``InvalidArgument``. With ``cut_off`` no process continues the run.
     """
     try:
-        return _page(found, cut_off)
+        return _study_page(found, cut_off)
     except (KeyError, ValueError, TypeError, IndexError, ArithmeticError) as error:
         raise InvalidArgument(f"{PROGRESS}: it is damaged, or of another version of jaxbandit ({reason_of(error)})") from error
 
 
-def _page(state: Said, cut_off: bool) -> str:
+def _study_page(state: ParsedJson, cut_off: bool) -> str:
     runs, rate, left = state["runs"], state.get("rate"), None if cut_off else state["left"]
     begun, waiting = [run for run in runs if run["trials"]], [str(run["label"]) for run in runs if not run["trials"]]
     failed, finished = sum(run["failed"] for run in runs), sum(run["trials"] for run in runs)
-    columns = [column for column in COLUMNS if any(column[1] in run["mean"] for run in begun)]
-    means = [_means(state, begun, measure, averaged) for _, measure, averaged in columns]
+    columns = [column for column in COLUMNS if any(column.measure in run["mean"] for run in begun)]
+    means = [_mean_curves(state, begun, column.measure, column.averaged) for column in columns]
     problems = grouped(str(run.get("problem", "")) for run in begun)
-    parts = parts_of([(numbers, f", problem {name}" if len(problems) > 1 else "") for name, numbers in problems.items()], MOST_LINES)
-    panels = [(name, dict(PANELS).get(name, heading if averaged else WORDS[name])) for heading, name, averaged in columns]
+    parts = figure_parts([(numbers, f", problem {name}" if len(problems) > 1 else "") for name, numbers in problems.items()], len(COLOURS))
+    panels = [(name, dict(PANELS).get(name, heading if averaged else AXIS_LABELS[name])) for heading, name, averaged, *_ in columns]
     rows = [
         [
             run["label"],
@@ -72,10 +69,11 @@ def _page(state: Said, cut_off: bool) -> str:
     progress = f"{share:.0%} done"
     # The time left is stated in the largest unit that makes it 2 or more.
     if left is not None and 0 < left < np.inf:
-        progress += next((f", {left / size:.0f} {unit} left" for unit, size in UNITS if left >= 2 * size), f", {np.ceil(left):.0f} s left")
+        units = (("days", 86400), ("hours", 3600), ("minutes", 60))
+        progress += next((f", {left / size:.0f} {unit} left" for unit, size in units if left >= 2 * size), f", {np.ceil(left):.0f} s left")
     sections: dict[str, Section] = {
         "so-far": mean_pictures(parts, panels, means, "Means over finished trials with 95% confidence bands"),
-        "runs": {"heads": ["run", "finished", "failed", *(heading for heading, _, _ in columns)], "rows": rows} if rows else {},
+        "runs": {"heads": ["run", "finished", "failed", *(column.heading for column in columns)], "rows": rows} if rows else {},
         "waiting": f"Runs without a finished trial, {len(waiting):,} of {len(runs):,}: {', '.join(waiting)}." if waiting else "",
     }
     return page(
@@ -83,7 +81,7 @@ def _page(state: Said, cut_off: bool) -> str:
         sections,
         title=str(state["study"]),
         subtitle=f"{share:.0%}",
-        reload=SECONDS,
+        reload=RELOAD_SECONDS,
         facts=f"runs: {len(runs):,}, trials of each: {state['trials']:,}, rounds: {state['horizon']:,}",
         share=share,
         progress=progress,
@@ -99,7 +97,7 @@ def _page(state: Said, cut_off: bool) -> str:
     )
 
 
-def _means(state: Said, begun: list[Said], measure: str, averaged: bool) -> xr.Dataset:
+def _mean_curves(state: ParsedJson, begun: list[ParsedJson], measure: str, averaged: bool) -> xr.Dataset:
     """Return ``mean``, ``low`` and ``high`` of a measure ``[algorithm, round]``, perhaps averaged."""
     elapsed = np.asarray(state["rounds"], np.int64) + int(state.get("counted_before", 0))
     unknown = np.full(len(elapsed), np.nan)
@@ -118,7 +116,7 @@ class _PageOfRun:
     """Page in a run's directory, rewritten whenever the run's state changes."""
 
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
-        self.path, self.source, self.say = folder / PAGE, folder / PROGRESS, say
+        self.path, self.source, self.say = folder / "report.html", folder / PROGRESS, say
         # The page's state: its time, and whether the run was cut off.
         self.shown: tuple[float, bool] | None = None
         self.announced = False
@@ -138,14 +136,14 @@ class _PageOfRun:
         write_whole(self.path, lambda temporary: temporary.write_bytes(page))
         if not self.announced:
             self.announced = True
-            self.say(f"the study while it runs: {self.path}; a browser that shows it loads it again every {SECONDS} s")
+            self.say(f"the study while it runs: {self.path}; a browser that shows it loads it again every {RELOAD_SECONDS} s")
 
 
 @checked
 def watch(
     directory: FilePath,
     *,
-    seconds: Annotated[float, between(0, 3600, host=True)] = SECONDS,
+    seconds: Annotated[float, between(0, 3600, host=True)] = RELOAD_SECONDS,
     say: Annotated[Callable[[str], None], function("(line)")] = print,
 ) -> Path:
     """Rewrite ``report.html`` of a run until it ends in its report.
@@ -186,7 +184,7 @@ def watch(
 def watch_session(
     directory: FilePath,
     *,
-    seconds: Annotated[float, between(0, 3600, host=True)] = SECONDS,
+    seconds: Annotated[float, between(0, 3600, host=True)] = RELOAD_SECONDS,
     say: Annotated[Callable[[str], None], function("(line)")] = print,
 ) -> None:
     """Rewrite ``report.html`` of a session after each event, until it is interrupted.
@@ -205,9 +203,9 @@ def watch_session(
         journal = open_journal(folder, read_only=True)
         journal.close()
         if shown < len(journal.events):
-            path = write_session_report(folder, reload=SECONDS)
+            path = write_session_report(folder, reload=RELOAD_SECONDS)
             if not shown:
-                say(f"the session while it goes on: {path}; a browser that shows it loads it again every {SECONDS} s")
+                say(f"the session while it goes on: {path}; a browser that shows it loads it again every {RELOAD_SECONDS} s")
             shown = len(journal.events)
         time.sleep(seconds)
 
@@ -216,7 +214,7 @@ def watch_session(
 def watched(directory: Path, report: Callable[[Progress], None], say: Callable[[str], None]) -> Iterator[Callable[[Progress], None]]:
     """Yield a function that reports progress and rewrites the page.
 
-    Rewriting takes at most ``SHARE`` of the run's time. ``say`` receives the error of a page that cannot be written, and the run goes on.
+    Rewriting takes at most a tenth of the run's time. ``say`` receives the error of a page that cannot be written, and the run goes on.
     """
     page, due = _PageOfRun(directory, say), 0.0
 
@@ -227,7 +225,7 @@ def watched(directory: Path, report: Callable[[Progress], None], say: Callable[[
             page.rewrite(cut_off=cut_off)
         except CannotWrite as error:
             say(str(error))
-        due = time.monotonic() + max(SECONDS, (time.monotonic() - start) / SHARE)
+        due = time.monotonic() + max(RELOAD_SECONDS, (time.monotonic() - start) / 0.1)
 
     def told(progress: Progress) -> None:
         report(progress)

@@ -26,12 +26,12 @@ def entries() -> Mapping[str, str]:
     return {re.split("[{,]", entry)[1]: entry.strip() for entry in re.split(r"\n(?=@)", text)}
 
 
-def in_words(papers: Mapping[str, str]) -> str:
+def papers_in_words(papers: Mapping[str, str]) -> str:
     """Return papers in words, ``"Lu, Paulson (2022), *No-regret ...*"``, with their parts."""
-    return "; ".join(", ".join(filter(None, [_named(entries()[key]), part])) for key, part in papers.items())
+    return "; ".join(", ".join(filter(None, [_authors_and_title(entries()[key]), part])) for key, part in papers.items())
 
 
-def _named(entry: str) -> str:
+def _authors_and_title(entry: str) -> str:
     fields = dict(re.findall(r"^  (\w+) = {+(.*?)}+,$", entry, re.MULTILINE))
     families = [author.partition(",")[0] for author in fields["author"].split(" and ")]
     authors = ", ".join(families) if len(families) < 5 else f"{families[0]} et al."

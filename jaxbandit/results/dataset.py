@@ -20,8 +20,7 @@ from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import Check, Place
 from jaxbandit.core.pytree import float_dtype
-from jaxbandit.core.status import Status
-from jaxbandit.core.status import flags_in_words as status_in_words
+from jaxbandit.core.status import Status, status_in_words
 from jaxbandit.delays import NEVER
 from jaxbandit.domains import Box
 from jaxbandit.problems import AbstractProblem
@@ -49,7 +48,7 @@ SOURCES = {
     "arrival": "seen_arrivals",
 }
 # A swept field with one of these names of results, as `index` of the oracle, is called `algorithm.index` there.
-TAKEN = frozenset({*SOURCES, *TRIAL, *SECONDS, *LABELS, "round", "played", "output", "coordinate"})
+RESERVED_NAMES = frozenset({*SOURCES, *TRIAL, *SECONDS, *LABELS, "round", "played", "output", "coordinate"})
 
 Arrays: TypeAlias = Mapping[str, np.ndarray]
 """Arrays of a batch by name, each with an entry for every trial along the first axis."""
@@ -241,7 +240,7 @@ def output_names(outputs: int) -> list[str]:
 
 def coordinate_of(path: str) -> str:
     """Return the name that a swept field has in the results."""
-    return f"algorithm.{path}" if path in TAKEN else path
+    return f"algorithm.{path}" if path in RESERVED_NAMES else path
 
 
 def value_words(values: Mapping[str, object]) -> list[str]:

@@ -24,7 +24,7 @@ import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import FilePath, checked
-from jaxbandit.host.files import CannotWrite, drop, reason_of, refuse_device, replace, write_whole
+from jaxbandit.host.files import CannotWrite, drop, move_over, reason_of, refuse_device, write_whole
 from jaxbandit.results.dataset import Piece, Results, Variable
 
 # The functions that read and write load these, because a session imports this module and need not wait for them.
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     import h5netcdf
     import xarray as xr
 
-LOGGER = logging.getLogger("jaxbandit")
 COMPRESSION_LEVEL = 4
 # The library compresses and reads a chunk of 1 MiB at a time.
 CHUNK_BYTES = 2**20
@@ -103,7 +102,7 @@ def write_results(dataset: Results, path: FilePath) -> None:
 
     They are written whole or not at all. Raises ``CannotWrite``, or ``InvalidArgument`` if Zarr is not installed.
     """
-    _write(Path(path), dataset.nbytes, lambda temporary: save(dataset, temporary))
+    _write_sealed(Path(path), dataset.nbytes, lambda temporary: save(dataset, temporary))
 
 
 def stream_results(head: xr.Dataset, variables: Mapping[str, Variable], pieces: Iterable[Piece], path: Path) -> None:
@@ -140,7 +139,7 @@ def stream_results(head: xr.Dataset, variables: Mapping[str, Variable], pieces: 
         for name, run, trials, values in pieces:
             arrays[name][run, trials] = values
 
-    _write(path, head.nbytes + sum(math.prod(one.shape) * one.dtype.itemsize for one in variables.values()), write)
+    _write_sealed(path, head.nbytes + sum(math.prod(one.shape) * one.dtype.itemsize for one in variables.values()), write)
 
 
 def check_results(head: xr.Dataset, path: Path) -> None:
@@ -195,7 +194,7 @@ def _check_room(directory: Path, size: int) -> None:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
 
 
-def _write(path: Path, size: int, write: Callable[[Path], object]) -> None:
+def _write_sealed(path: Path, size: int, write: Callable[[Path], object]) -> None:
     """Let ``write`` store ``size`` bytes, rename its file and seal it."""
 
     def written(temporary: Path) -> None:
@@ -216,7 +215,7 @@ def _write(path: Path, size: int, write: Callable[[Path], object]) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
         write(temporary)
         drop_results(path)
-        replace(temporary, path)
+        move_over(temporary, path)
         _seal(path)
     except OSError as error:
         raise CannotWrite(path, error) from error
@@ -270,7 +269,8 @@ def _seal(path: Path) -> None:
 def _check_seal(path: Path) -> None:
     """Raise ``InvalidArgument`` on altered results, warn of results without seal."""
     if not seal_of(path).exists():
-        LOGGER.warning(f"{path} has no {seal_of(path).name} beside it: numbers that were changed since it was written are not noticed")
+        words = f"{path} has no {seal_of(path).name} beside it: numbers that were changed since it was written are not noticed"
+        logging.getLogger("jaxbandit").warning(words)
         return
     text = seal_of(path).read_text(encoding="utf-8", errors="replace")
     sealed = {name.partition("/")[2] or ".": checksum for checksum, _, name in (line.partition("  ") for line in text.splitlines())}

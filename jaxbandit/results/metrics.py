@@ -52,10 +52,6 @@ class Curves(Described):
     strong_regret: Array | None = None  # [..., T] sum E_pi f - f(x_s)
 
 
-ARRIVALS = integers_from(1, 2**31 - 1)
-INDICES = integers_from(0, MOST_POINTS)
-
-
 @checked
 @as_exact_as_tables
 def curves(
@@ -73,7 +69,7 @@ def curves(
       mixed_value: reward of the best mixed policy (:func:`~jaxbandit.problems.best_mixed_policy`), for strong regret.
     """
     on_box, each = isinstance(problem.domain, Box), [problem.domain.dimension] if isinstance(problem.domain, Box) else []
-    (finite_numbers if on_box else INDICES)("indices", indices)
+    (finite_numbers if on_box else integers_from(0, MOST_POINTS))("indices", indices)
     shape, expected = np.shape(indices), f"[..., T{''.join(f', {d}' for d in each)}]"
     if len(shape) <= len(each) or [*shape[len(shape) - len(each) :]] != each:
         raise InvalidArgument(f"indices: expected shape {expected}, one point for each round, got shape {list(shape)}: {short(indices)}")
@@ -180,7 +176,7 @@ class DelayCounts:
 
 @checked
 def delay_counts(
-    arrivals: Annotated[ArrayLike, ARRIVALS],
+    arrivals: Annotated[ArrayLike, integers_from(1, 2**31 - 1)],
     *,
     window: Annotated[Scalar, nonnegative] | None = None,
     lost: Annotated[ArrayLike, integers_from(0, 2**31 - 1)] | None = None,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.declare import T
 from jaxbandit.numerics.intervals import NORMAL_95
-
-T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 from jaxbandit.algorithms import Algorithm
 from jaxbandit.core.blocks import equal_blocks, map_blocks
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.codec import describe, in_words
+from jaxbandit.core.codec import few_words, readable_plain
 from jaxbandit.core.declare import Array, KeyOrSeed
 from jaxbandit.core.keys import Stream, pair_key, stream_key, typed
 from jaxbandit.core.pytree import canonicalise
@@ -39,16 +39,35 @@ if TYPE_CHECKING:
 # Strong regret is left out, because it takes a linear programme for each instance.
 MEASURED = tuple(name for name in METRICS if name != "strong_regret")
 
-#: Columns of a table: heading, measure, and true if it is divided by the number of rounds.
+
+class MeasureColumn(NamedTuple):
+    """Column of a table for a measure, perhaps ``averaged`` over rounds."""
+
+    heading: str
+    measure: str
+    averaged: bool
+    formula: str
+    legend: str
+
+
+#: Columns of a table of measures.
 COLUMNS = (
-    ("R/t", "regret", True),
-    ("R+/t", "positive_regret", True),
-    ("V/t", "hard_violation", True),
-    ("soft V/t", "soft_violation", True),
-    ("N", "violating_rounds", False),
-    ("best R+V", "best_constrained_regret", False),
-    ("best feasible", "best_feasible_value", False),
-    ("strong R/t", "strong_regret", True),
+    MeasureColumn("R/t", "regret", True, "$R/t$", "R regret"),
+    MeasureColumn("R+/t", "positive_regret", True, "$R^+/t$", "R+ positive regret"),
+    MeasureColumn("V/t", "hard_violation", True, "$V/t$", "V violation"),
+    MeasureColumn("soft V/t", "soft_violation", True, "$V_{\\mathrm{soft}}/t$", "soft V violation of the sums over rounds"),
+    MeasureColumn("N", "violating_rounds", False, "$N$", "N violating rounds"),
+    MeasureColumn(
+        "best R+V",
+        "best_constrained_regret",
+        False,
+        "$\\min(R^+ + V)$",
+        "best R+V the least sum of positive regret and violation in a round",
+    ),
+    MeasureColumn(
+        "best feasible", "best_feasible_value", False, "best feasible $f$", "best feasible the largest reward at a feasible point"
+    ),
+    MeasureColumn("strong R/t", "strong_regret", True, "$R_{\\mathrm{strong}}/t$", "strong R regret against the best mixed policy"),
 )
 
 
@@ -168,7 +187,7 @@ def results_of(
     rows, late = list[ResultRow](), dict[str, Delay]()
     for label, run in runs.items():
         of_run = delay or (run.made.delay if run.made else problem.delay)
-        words = unknown if isinstance(of_run, NoDelay) else in_words(of_run)
+        words = unknown if isinstance(of_run, NoDelay) else few_words(of_run)
         cell = [ResultRow(name, label, str(problem.name), words, values) for name, values in variants_named(label, run, swept)]
         rows += cell
         late |= {row.label: of_run for row in cell}
@@ -190,8 +209,8 @@ def results_of(
         "study": "",
         # Without its table no study can run again.
         "table": "",
-        "problems": json.dumps({str(problem.name): describe(problem)}),
-        "delays": json.dumps({label: describe(each) for label, each in late.items()}),
+        "problems": json.dumps({str(problem.name): readable_plain(problem)}),
+        "delays": json.dumps({label: readable_plain(each) for label, each in late.items()}),
         "precision": first.precision,
     }
     sizes = [len(run.arrays["end_status"]) for run in runs.values()]
@@ -305,7 +324,7 @@ def summary_row(label: str, last: Mapping[str, np.ndarray], elapsed: int, status
     """
     ok, declarations = healthy(status), declared[declared > 0]
     row: dict[str, Any] = {"algorithm": label, "trials": len(ok), "failed": int((~ok).sum())}
-    for heading, name, averaged in COLUMNS:
+    for heading, name, averaged, *_ in COLUMNS:
         final = last[name][ok].astype(np.float64) / (elapsed if averaged else 1) if name in last else np.zeros(0)
         if name == "best_feasible_value":
             # Leave out trials that were never at a feasible point.
@@ -345,26 +364,17 @@ def summary_of(
 
 def measures_shown(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the headings of the measures that some row has."""
-    return [heading for heading, _, _ in COLUMNS if any(np.isfinite(row[heading]) for row in rows)]
+    return [column.heading for column in COLUMNS if any(np.isfinite(row[column.heading]) for row in rows)]
 
 
 def legend_of(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the legend of the numbers and letters of a table."""
-    letters = {
-        "R/t": "R regret",
-        "R+/t": "R+ positive regret",
-        "V/t": "V violation",
-        "soft V/t": "soft V violation of the sums over rounds",
-        "N": "N violating rounds",
-        "best R+V": "best R+V the least sum of positive regret and violation in a round",
-        "best feasible": "best feasible the largest reward at a feasible point",
-        "strong R/t": "strong R regret against the best mixed policy",
-    }
     shown = measures_shown(rows)
+    legends = [column.legend for column in COLUMNS if column.heading in shown]
     few = any(note_of(row, heading) for row in rows for heading in shown)
     return (
         "Means over trials after the last round with half-widths of 95% intervals; /t: divided by the number of rounds. "
-        f"{', '.join([*map(letters.__getitem__, shown), 'declared: trials that declared the instance infeasible'])}"
+        f"{', '.join([*legends, 'declared: trials that declared the instance infeasible'])}"
         f"{'; (3/10): over the 3 of 10 trials that ever were at a feasible point' if few else ''}."
     )
 

@@ -116,7 +116,7 @@ class Trajectory(Described):
             raise InvalidArgument(f"number: the run is one trial, it has no axis of {axis}")
         if number >= leading[0]:
             raise InvalidArgument(f"number: the run has {axis} 0 to {leading[0] - 1}, got {checks.short(number)}")
-        entry: Trajectory = _at(self, number)
+        entry: Trajectory = _entry_of_tree(self, number)
         return entry if self.made is None else remember(entry, made=self.made.entry(axis, number))
 
     @checked
@@ -196,4 +196,4 @@ class Trajectory(Described):
         return RunArrays(arrays=shaped, variants=shape[0], trials=shape[1], precision=precision, made=self.made)
 
 
-_at = jax.jit(lambda run, number: jax.tree.map(lambda x: x[number], run))
+_entry_of_tree = jax.jit(lambda run, number: jax.tree.map(lambda x: x[number], run))

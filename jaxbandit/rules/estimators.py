@@ -129,10 +129,6 @@ class Thompson(Strategy):
         return Estimate(reward=score, costs=mean[1:], widths=beta, draws=score[None])
 
 
-# Every round tabulates the values of a discrete distribution, so their number is limited.
-MOST_POINTS = 10**6
-
-
 class Distribution(Declared, abc.ABC):
     """Abstract base of distributions of the factor ``Z / beta`` of :class:`Randomised`."""
 
@@ -159,10 +155,10 @@ class DiscreteUniform(Distribution):
     See Zhou and Ji (2022, App. D.4).
 
     Attributes:
-      points: number of values, from 2 to ``MOST_POINTS``.
+      points: number of values, from 2 to a million, because every round tabulates them.
     """
 
-    points: Annotated[int, whole(2, MOST_POINTS)] = static(default=20)
+    points: Annotated[int, whole(2, 10**6)] = static(default=20)
 
     def sample(self, key: Key, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         return jax.random.randint(key, shape, 0, self.points).astype(dtype) * (2.0 / (self.points - 1))
@@ -178,13 +174,13 @@ class DiscreteGaussian(Distribution):
       low: the least value, less than ``high``.
       high: the largest value, > 0, because without a positive value the estimate would never be optimistic.
       sd: standard deviation > 0 before the cut.
-      points: number of values, from 2 to ``MOST_POINTS``.
+      points: number of values, from 2 to a million, because every round tabulates them.
     """
 
     low: Annotated[Scalar, finite] = 0.0
     high: Annotated[Scalar, positive] = 2.0
     sd: Annotated[Scalar, positive] = 1.0
-    points: Annotated[int, whole(2, MOST_POINTS)] = static(default=20)
+    points: Annotated[int, whole(2, 10**6)] = static(default=20)
 
     def sample(self, key: Key, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         share = jnp.arange(self.points, dtype=dtype) * (1.0 / (self.points - 1))

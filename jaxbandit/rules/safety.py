@@ -17,9 +17,6 @@ from jaxbandit.surrogates import AbstractSurrogate, Prediction
 __all__ = ["Expansion", "Intervals", "intervals", "maximisers"]
 __dir__ = __all__.copy
 
-# Number of candidates examined at once, by a product [32, r] x [r, M]. It is small enough for the search to stop early.
-BLOCK = 32
-
 
 @pytree
 class Intervals:
@@ -97,7 +94,8 @@ class Expansion(Declared):
         The search examines blocks of ``candidates [M]``, widest first, and stops at the first block with an expander.
         """
         size = safe.shape[0]
-        block = min(BLOCK, size)
+        # A product [32, r] x [r, M] examines 32 candidates at once, few enough for the search to stop early.
+        block = min(32, size)
         left = jnp.where(candidates, known.size, -jnp.inf)
 
         def more(carry: tuple[Array, Array]) -> Array:

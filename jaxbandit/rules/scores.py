@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.core.declare import Array
+from jaxbandit.core.declare import Array, T
 from jaxbandit.core.status import Status
 from jaxbandit.domains import Box
 from jaxbandit.domains.boxes import PartOfBox
 from jaxbandit.numerics.ascent import Climb, ascend, to_edge
 from jaxbandit.numerics.ties import everywhere, first, largest, pick
 from jaxbandit.rules.estimators import Estimate
-
-T = TypeVar("T")
-
-# After this number of steps of all ascents only the best ones go on, as many as a box has starts. In float32 these steps take a tenth of a
-# round less, and constrained EI with fits loses on the welded beam (128 trials, lower quartile after 100 evaluations -1.766 for -1.727):
-# beliefs there need float64.
-FIRST_STEPS = 6
 
 
 class Score(NamedTuple):
@@ -144,7 +137,10 @@ def best_of_box(box: Box, pool: Array, score: Score, look: Callable[[Array], tup
     heights = score.softened(prices).in_force(raised)
     starts = jnp.concatenate([hilltops(heights[: box.size], box.neighbours, box.brief), own_starts(heights, pool, box)])
     onto = box.onto if isinstance(box, PartOfBox) else None
-    ended = ascend(climbed, pool[starts], box.steps, first=FIRST_STEPS, best=box.starts, onto=onto)
+    # After six steps of all ascents only the best ones go on, as many as a box has starts. In float32 these steps take a tenth of a round
+    # less, and constrained EI with fits loses on the welded beam (128 trials, lower quartile after 100 evaluations -1.766 for -1.727):
+    # beliefs there need float64.
+    ended = ascend(climbed, pool[starts], box.steps, first=6, best=box.starts, onto=onto)
     if box.counted:
         ended = _at_whole_numbers(box, climbed, ended.place)
     ends = ended.place
@@ -166,8 +162,10 @@ def _along_edge(box: Box, climbed: Callable[[Array, Array], Array], scores: Call
     eq. 17.38). Costs raised by this distance have their best point on the edge. Sides of whole numbers stay.
     """
     beyond = scores(ended.place).past_edge(prices)
-    along = ascend(lambda points: climbed(_held(box, points), beyond), ended.place, 8, inverse=ended.inverse, onto=_beside(box)).place
-    return jnp.concatenate([along, to_edge(lambda points: scores(_held(box, points)).largest_cost(prices), along)])
+    along = ascend(
+        lambda points: climbed(_without_counted(box, points), beyond), ended.place, 8, inverse=ended.inverse, onto=_beside(box)
+    ).place
+    return jnp.concatenate([along, to_edge(lambda points: scores(_without_counted(box, points)).largest_cost(prices), along)])
 
 
 def _at_whole_numbers(box: Box, climbed: Callable[[Array], Array], ends: Array) -> Climb:
@@ -176,7 +174,7 @@ def _at_whole_numbers(box: Box, climbed: Callable[[Array], Array], ends: Array) 
     levels = climbed(corners.reshape(-1, box.dimension)).reshape(corners.shape[:2])
     _, kept = jax.lax.top_k(jnp.where(jnp.isnan(levels), -jnp.inf, levels), min(2, levels.shape[1]))
     begun = jnp.take_along_axis(corners, kept[:, :, None], axis=1).reshape(-1, box.dimension)
-    return ascend(lambda points: climbed(_held(box, points)), begun, box.steps, onto=_beside(box))
+    return ascend(lambda points: climbed(_without_counted(box, points)), begun, box.steps, onto=_beside(box))
 
 
 def _beside(box: Box) -> Callable[[Array], Array] | None:
@@ -184,7 +182,7 @@ def _beside(box: Box) -> Callable[[Array], Array] | None:
     return box.beside if isinstance(box, PartOfBox) else None
 
 
-def _held(box: Box, points: Array) -> Array:
+def _without_counted(box: Box, points: Array) -> Array:
     """Return the points without derivatives along sides of whole numbers."""
     still = np.isin(np.arange(box.dimension), box.counted)
     return jnp.where(still[None], jax.lax.stop_gradient(points), points)
@@ -197,7 +195,7 @@ def own_starts(heights: Array, pool: Array, box: Box) -> Array:
     placed = jnp.any(own != pool[jnp.arange(len(own)) % box.size], axis=1)
     known = jnp.where(placed, heights[box.size :], -jnp.inf)
     known = jnp.pad(known, (0, max(box.starts - len(own), 0)), constant_values=-jnp.inf)
-    best = spread(known, box.starts)
+    best = best_of_strides(known, box.starts)
     return jnp.where(known[best] > -jnp.inf, box.size + best, jnp.arange(box.starts))
 
 
@@ -207,17 +205,17 @@ def hilltops(values: Array, neighbours: Array | np.ndarray, count: int) -> Array
     ``neighbours`` are ``[M, n]``. The search looks at eight spread points for each hilltop. If it finds too few hilltops, some of these
     points fill up the rest and may repeat others.
     """
-    few = spread(values, 8 * count)
+    few = best_of_strides(values, 8 * count)
     known = jnp.where(jnp.isnan(values), -jnp.inf, values)
     heights = known[few]
     top = jnp.all(known[jnp.asarray(neighbours)[few]] <= heights[:, None], axis=1)
     # On CPUs XLA's top_k is twenty times as fast in float32. The distances to the largest value keep their order in it.
     below = jnp.where(top & (heights > -jnp.inf), heights - jnp.max(heights), -jnp.inf).astype(np.float32)
     highest, best = jax.lax.top_k(below, min(count, len(few)))
-    return jnp.where(highest > -jnp.inf, few[best], few[spread(heights, count)])
+    return jnp.where(highest > -jnp.inf, few[best], few[best_of_strides(heights, count)])
 
 
-def spread(values: Array, count: int) -> Array:
+def best_of_strides(values: Array, count: int) -> Array:
     """Return the index of the best value in each of ``count`` strides.
 
     Points of a Sobol sequence that are chosen like this lie apart.

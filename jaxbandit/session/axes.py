@@ -16,7 +16,7 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, check_known, did_you_mean, short
-from jaxbandit.core.codec import Table, from_fields, from_plain, name_of, origin_of, to_fields, to_plain
+from jaxbandit.core.codec import ObjectTable, from_fields, from_plain, name_of, origin_of, to_fields, to_plain
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import Above, anything, finite, label, scalar, whole
 from jaxbandit.core.pytree import replace
@@ -197,7 +197,7 @@ class Axis:
         return cls(name=name, values=tuple(values), scale=scale, unit=unit)
 
     @classmethod
-    def read(cls, name: str, table: Table, where: str) -> Self:
+    def read(cls, name: str, table: ObjectTable, where: str) -> Self:
         """Return the axis of a table with values, categories or ends."""
         if not isinstance(table, Mapping):
             raise InvalidArgument(f"{where}: must be a table, got {short(table)}")
@@ -451,7 +451,7 @@ class Space:
         return held | {name: value for name in ("names", "categories") if (value := getattr(domain, name))} | beside
 
     @classmethod
-    def from_table(cls, table: Table, such_that: Sequence[SuchThat] | None = None) -> Space:
+    def from_table(cls, table: ObjectTable, such_that: Sequence[SuchThat] | None = None) -> Space:
         """Return the space that :meth:`table` describes.
 
         The table has the names of functions. ``such_that`` has the functions.

@@ -14,7 +14,7 @@ from jaxbandit.core.checks import InvalidArgument, naming, short
 from jaxbandit.core.doors import either, warn
 from jaxbandit.core.fields import Check, choice, each, of_class, text
 from jaxbandit.domains import Box
-from jaxbandit.problems.data import Columns, advice_on, are_columns, columns_of, is_blank, number_of, table_of
+from jaxbandit.problems.data import Columns, advice_on, are_columns, columns_of, columns_of_one_length, is_blank, number_of
 from jaxbandit.session.axes import LARGEST_TOLD, ON_GRID, Outside, Space
 from jaxbandit.session.quantities import Outputs, readable, told_values
 from jaxbandit.session.specification import TAKEN, Specification
@@ -93,7 +93,7 @@ def rows_of(
       InvalidArgument: if a file cannot be read, columns are missing or unknown (and not to ``ignore``), or a row has an unusable entry.
     """
     space, outputs = space or specification.space, specification.outputs
-    table = table_of("history", columns_of(history, None, "history") if isinstance(history, str | Path) else history)
+    table = columns_of_one_length("history", columns_of(history, None, "history") if isinstance(history, str | Path) else history)
     known = [*space.names, *outputs.names]
     table = named_as({name: {name, space.label(name), outputs.label(name)} for name in known}, table)
     numbers = table.get("ticket") if tickets is not None and "ticket" not in ignore else None

@@ -27,7 +27,7 @@ from filelock import FileLock, Timeout
 
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.doors import either
-from jaxbandit.host.files import reason_of, replace
+from jaxbandit.host.files import move_over, reason_of
 
 JOURNAL, LOCK, HEAD = "session.sqlite", "session.lock", "session.head"
 # Version of new journals. Journals of version 1 keep theirs until an event of `ADDED` is appended.
@@ -248,7 +248,7 @@ def _write_all(path: Path, events: Sequence[Event]) -> None:
                     _write(connection, event)
             # The head of an earlier, removed session may be left.
             path.with_suffix(HEAD_SUFFIX).unlink(missing_ok=True)
-            replace(Path(folder) / JOURNAL, path)
+            move_over(Path(folder) / JOURNAL, path)
     except (sqlite3.Error, OSError) as error:
         raise CannotRecord(f"cannot write {path}: {error}; there is no session") from error
     _write_head(path, events[-1])

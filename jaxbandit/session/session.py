@@ -19,7 +19,7 @@ from jaxbandit.core.codec import digest, to_fields
 from jaxbandit.core.declare import FilePath, checked
 from jaxbandit.core.doors import either, setting, warn
 from jaxbandit.core.fields import boolean, nonnegative_numbers, of_class, scalar, whole
-from jaxbandit.core.status import Status, explain, flags_in_words, healthy
+from jaxbandit.core.status import Status, explain, healthy, status_in_words
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain
 from jaxbandit.domains.regions import Constraints, SuchThat
@@ -318,14 +318,14 @@ class Session(Reading):
             if not healthy(np.asarray(int(status))):
                 raise SessionError(f"ask: the algorithm cannot choose: {explain(int(status))}; nothing has happened")
             if self.specification.is_guarded and status & Status.NO_SAFE_POINT:
-                [line] = flags_in_words(np.asarray(int(Status.NO_SAFE_POINT)))
+                [line] = status_in_words(np.asarray(int(Status.NO_SAFE_POINT)))
                 raise SessionError(f"ask: {line.partition(': ')[2]}; nothing has happened")
             body |= {"place": list(point)} if isinstance(point, tuple) else {"index": point}
         if is_ours:
             index, place = state.not_failed(spot_of(body), body["round"])
             body |= {"place": list(place)} if place else {"index": index}
         self._happen("asked", body | {"status": int(status)}, after)
-        for line in flags_in_words(np.asarray(int(status & ~before & WARNED_OF))):
+        for line in status_in_words(np.asarray(int(status & ~before & WARNED_OF))):
             warn(f"ask: {line.partition(': ')[2]}")
         if status & Status.DECLARED_INFEASIBLE:
             words = f"ask: {explain(int(Status.DECLARED_INFEASIBLE))} (ticket {body['ticket']})"

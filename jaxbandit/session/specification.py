@@ -15,7 +15,7 @@ import numpy as np
 from jaxbandit.algorithms import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, check_known, naming, short
-from jaxbandit.core.codec import Plain, Table, digest, exact, from_fields, from_plain, name_of, to_plain, word_of
+from jaxbandit.core.codec import ObjectTable, Plain, digest, exact, from_fields, from_plain, name_of, to_plain, word_of
 from jaxbandit.core.declare import Array, FilePath, Key, KeyOrSeed, check_fields, checked
 from jaxbandit.core.doors import either, setting
 from jaxbandit.core.fields import Described, Rounds, Words, each, label, scalar, text, whole
@@ -322,7 +322,7 @@ class Specification(Described):
     @checked
     def from_table(
         cls,
-        table: Annotated[Table, Words("a table that Specification.table() has written")],
+        table: Annotated[ObjectTable, Words("a table that Specification.table() has written")],
         algorithm: Algorithm | None = None,
         such_that: Constraints | None = None,
     ) -> Specification:
@@ -345,7 +345,7 @@ class Specification(Described):
         return cls._read(given, space, key, schema=schema, is_guarded=is_guarded)
 
     @classmethod
-    def _read(cls, table: Table, space: Space, key: KeyOrSeed, **version: Any) -> Specification:
+    def _read(cls, table: ObjectTable, space: Space, key: KeyOrSeed, **version: Any) -> Specification:
         """Return the specification of a space, a key and a table."""
         given = {name: table[name] for name in WORDS if name in table and name not in ("domain", "key", "such_that")}
         for name, kind in (("model", Model), ("initial", InitialDesign)):

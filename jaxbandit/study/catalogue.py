@@ -72,21 +72,21 @@ def catalogue(place: str) -> str:
 def described(name: str, maker: Maker) -> str:
     """Return a summary line and the fields of a class or function."""
     summary = (inspect.getdoc(maker) or "").partition("\n")[0]
-    lines = [f"{name}: {_plain(summary).rstrip('.')}"]
+    lines = [f"{name}: {_without_markup(summary).rstrip('.')}"]
     allowed = {parameter.name: parameter.allowed for parameter in parameters(maker) if parameter.check is not anything}
     roles = {parameter.name: parameter.roles for parameter in parameters(maker)}
     words, defaults = words_of_fields(maker), _given(maker)
     for field in roles:
         tables = [name for role in roles.get(field, ()) for name, kind in makers(role).items() if not _needs_code(kind)]
         ruled = allowed.get(field, "")
-        says = [_plain(words.get(field, "")).rstrip(".;") or ruled, f"a table of {', '.join(tables)}" if tables else ruled]
+        says = [_without_markup(words.get(field, "")).rstrip(".;") or ruled, f"a table of {', '.join(tables)}" if tables else ruled]
         text = "; ".join(part for part in dict.fromkeys(says) if part)
         lines.append(f"  {field}" + ("  (required)" if defaults[field] is inspect.Parameter.empty else f" = {_shown(defaults[field])}"))
         lines += [6 * " " + text] if text else []
     return "\n".join(filled(line, indent="      ") for line in lines)
 
 
-def _plain(text: str) -> str:
+def _without_markup(text: str) -> str:
     """Return words of a docstring without markup."""
     text = re.sub(r":\w+:`~?(?:[^`<]*\.)?([^`<]*)`", r"\1", text)
     return re.sub(r":math:`([^`]*)`", r"\1", text).replace("``", "").replace("\\", "")

@@ -36,20 +36,10 @@ from jaxbandit.host.files import CannotWrite, ExistingOutput, drop, prepare_dire
 
 # Raise this version of the files whenever the code cannot resume earlier checkpoints.
 LAYOUT = 9
-WORDS = {
-    "layout": "another layout of checkpoints",
-    "jaxbandit": "another version of jaxbandit",
-    "jax": "another version of JAX",
-    "jaxlib": "another version of jaxlib",
-    "precision": "another precision",
-    "device": "another kind of device",
-    # The study stands last, because precision and versions change its fingerprint.
-    "study": "another study",
-}
-LOCK, RECORD, PROGRESS, PARTS, AT_WORK = "run.lock", "study.json", "progress.json", "parts", "at-work.npz"
+RUN_LOCK, RECORD, PROGRESS, PARTS_FOLDER, AT_WORK = "run.lock", "study.json", "progress.json", "parts", "at-work.npz"
 SEAL = "seal"
 
-Record: TypeAlias = dict[str, Any]
+StoredRun: TypeAlias = dict[str, Any]
 """Contents of ``study.json``: ``identity`` and ``batches`` in JSON."""
 
 
@@ -72,7 +62,7 @@ class HeldDirectory:
         if self.lock.is_locked:
             # Removal precedes the release, so that a waiting process notices that its file is another one.
             with contextlib.suppress(OSError):
-                (self.path / LOCK).unlink()
+                (self.path / RUN_LOCK).unlink()
             self.lock.release(force=True)
 
     def __enter__(self) -> HeldDirectory:
@@ -90,11 +80,11 @@ def hold_directory(path: FilePath, *, force: bool = False) -> HeldDirectory:
     directory (the message names a run to resume), and ``InvalidArgument`` when it cannot be made or written to.
     """
     directory = prepare_directory(path, force=True)
-    held = HeldDirectory(directory, _lock_of(directory / LOCK))
+    held = HeldDirectory(directory, _file_lock(directory / RUN_LOCK))
     try:
         held.lock.acquire()
     except Timeout as error:
-        holder = (directory / LOCK).read_text(encoding="utf-8", errors="replace") or "another process"
+        holder = (directory / RUN_LOCK).read_text(encoding="utf-8", errors="replace") or "another process"
         raise DirectoryInUse(f"out: {directory} is in use by {holder}; wait for its end, end it, or choose another directory") from error
     except OSError as error:
         raise InvalidArgument(f"out: {directory} is not writable: {reason_of(error)}") from error
@@ -107,7 +97,7 @@ def hold_directory(path: FilePath, *, force: bool = False) -> HeldDirectory:
         prepare_directory(directory, force=force, besides="*.lock")
         # On a full disk the lock works all the same, and a message cannot name its holder.
         with contextlib.suppress(OSError):
-            (directory / LOCK).write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
+            (directory / RUN_LOCK).write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
     except BaseException:
         held.release()
         raise
@@ -123,18 +113,18 @@ def is_held(path: str | Path) -> bool:
     """Return whether a process has locked a directory."""
     # On a file system without locks a killed process seems to have locked it.
     with contextlib.suppress(Timeout, OSError):
-        if (Path(path) / LOCK).is_file():
-            _lock_of(Path(path) / LOCK).acquire().lock.release()
+        if (Path(path) / RUN_LOCK).is_file():
+            _file_lock(Path(path) / RUN_LOCK).acquire().lock.release()
         return False
     return True
 
 
-def _lock_of(path: Path) -> FileLock:
+def _file_lock(path: Path) -> FileLock:
     """Return the lock of a file, for any thread to release."""
     return FileLock(path, timeout=0, mode=0o644, thread_local=False)
 
 
-def identity(fingerprint: str, around: Mapping[str, str] | None = None) -> Record:
+def identity(fingerprint: str, around: Mapping[str, str] | None = None) -> StoredRun:
     """Return the facts that must be equal to resume a run exactly."""
     return {"layout": LAYOUT, "study": fingerprint, "precision": str(float_dtype()), **(surroundings() if around is None else around)}
 
@@ -147,20 +137,20 @@ class Files:
     note: Callable[[str], object] = str
     run: str = ""
 
-    def start(self, record: Record) -> None:
+    def start(self, record: StoredRun) -> None:
         """Clear earlier files and write the record, or raise ``CannotWrite``."""
         self.clear()
         self._begin(record)
         write_json(self.directory / RECORD, {**record, SEAL: self.run})
 
-    def _begin(self, record: Record) -> None:
+    def _begin(self, record: StoredRun) -> None:
         try:
-            (self.directory / PARTS).mkdir(parents=True, exist_ok=True)
+            (self.directory / PARTS_FOLDER).mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise CannotWrite(self.directory / PARTS, error) from error
+            raise CannotWrite(self.directory / PARTS_FOLDER, error) from error
         self.run = digest(record)
 
-    def record(self) -> Record:
+    def record(self) -> StoredRun:
         """Return the record of the start, or raise ``CheckpointMismatch``."""
         path = self.directory / RECORD
         try:
@@ -171,11 +161,21 @@ class Files:
             raise CheckpointMismatch(f"resume: {self.directory} holds no run that can go on ({path.name}: {reason_of(error)})") from error
         return record
 
-    def resume(self, expected: Mapping[str, object]) -> Record:
+    def resume(self, expected: Mapping[str, object]) -> StoredRun:
         """Resume the recorded run and return its record."""
         record = self.record()
         found, seal = record["identity"], record.pop(SEAL, None)
-        for name, words in WORDS.items():
+        differences = {
+            "layout": "another layout of checkpoints",
+            "jaxbandit": "another version of jaxbandit",
+            "jax": "another version of JAX",
+            "jaxlib": "another version of jaxlib",
+            "precision": "another precision",
+            "device": "another kind of device",
+            # The study stands last, because precision and versions change its fingerprint.
+            "study": "another study",
+        }
+        for name, words in differences.items():
             if found.get(name) != expected[name]:
                 raise CheckpointMismatch(
                     f"resume: {self.directory} holds a run of {words} ({short(found.get(name))}, now {expected[name]}); run without"
@@ -229,7 +229,7 @@ class Files:
     def clear(self) -> None:
         """Drop all files of the run, half-written files too, or raise ``CannotWrite``."""
         half_written = (".results.zarr", ".at-work-*.npz", ".study-*.json", ".progress-*.json", ".results-*.nc")
-        for name in (RECORD, PROGRESS, PARTS, AT_WORK, *half_written):
+        for name in (RECORD, PROGRESS, PARTS_FOLDER, AT_WORK, *half_written):
             for file in self.directory.glob(name):
                 drop(file)
 

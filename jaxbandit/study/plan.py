@@ -22,7 +22,7 @@ from jaxbandit.engine.arguments import DIFFERENT_DEVICES
 from jaxbandit.engine.cell import Cell, Variant
 from jaxbandit.engine.simulation import COPIES_OF_CARRY, carried_bytes
 from jaxbandit.host.memory import device_memory, host_memory, in_units, tree_bytes
-from jaxbandit.study.files import PARTS
+from jaxbandit.study.files import PARTS_FOLDER
 from jaxbandit.study.runs import Run
 from jaxbandit.study.study import Study, cell_of, common_needs, in_its_arithmetic
 
@@ -164,7 +164,7 @@ class Batch:
     @property
     def file(self) -> str:
         """Name of the batch's file in the directory of a run."""
-        return f"{PARTS}/{self.cell.number}-{self.number}.npz"
+        return f"{PARTS_FOLDER}/{self.cell.number}-{self.number}.npz"
 
     @property
     def pairs(self) -> np.ndarray:

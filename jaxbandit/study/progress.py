@@ -18,12 +18,6 @@ from jaxbandit.results.dataset import Arrays
 from jaxbandit.study.files import PROGRESS, write_json
 from jaxbandit.study.plan import Batch, Plan
 
-SECONDS_BETWEEN_LINES = 2.0
-LEAST_SECONDS_BETWEEN_WRITES = 1.0
-SHARE_OF_WRITES = 0.02
-LEAST_SECONDS = 1e-9
-MOST_MEANS = 3
-
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
@@ -51,8 +45,8 @@ class Progress:
     def __str__(self) -> str:
         """Return a line such as ``[1/3] rpol: round 9: 2 trial-rounds/s, ...``."""
         batch = f", batch {self.batch + 1:,} of {self.batches:,}" if self.batches > 1 else ""
-        means = ", ".join(f"{label} {value:.4g}" for label, value in list(self.lines.items())[:MOST_MEANS])
-        means += f" and {len(self.lines) - MOST_MEANS} more" if len(self.lines) > MOST_MEANS else ""
+        means = ", ".join(f"{label} {value:.4g}" for label, value in list(self.lines.items())[:3])
+        means += f" and {len(self.lines) - 3} more" if len(self.lines) > 3 else ""
         return (
             f"[{self.cell + 1}/{self.cells}] {self.title}: round {self.round:,}{batch}: {self.rate:,.0f} trial-rounds/s,"
             f" {self.left:,.0f} s left; mean {self.metric.replace('_', ' ')}: {means}"
@@ -87,7 +81,7 @@ class Reporter:
     def _report(self, progress: Progress) -> None:
         self.bar.update(self.task, completed=progress.done, total=progress.work, description=str(progress))
         now = time.perf_counter()
-        if progress.last or (not self.console.is_terminal and now - self.said >= SECONDS_BETWEEN_LINES):
+        if progress.last or (not self.console.is_terminal and now - self.said >= 2):
             self._note(str(progress))
             self.said = now
 
@@ -121,7 +115,7 @@ class SoFar:
             self.skipped += new
             return
         seconds, owners = time.perf_counter() - self.started, batch.rows[:, 0]
-        rate = (self.done - self.skipped) / max(seconds - self.compiling(), LEAST_SECONDS)
+        rate = (self.done - self.skipped) / max(seconds - self.compiling(), 1e-9)
         self.latest = Progress(
             title=cell.title,
             cell=cell.number,
@@ -162,13 +156,16 @@ class SoFar:
         self.played(batch, self.plan.study.horizon, None if before else arrays[first][:, -1])
 
     def write(self, *, now: bool = True) -> None:
-        """Write ``progress.json`` if a write is due or must be ``now``."""
+        """Write ``progress.json`` if a write is due or must be ``now``.
+
+        A second passes between two writes, and more if they would take over 2% of the time.
+        """
         start = time.monotonic()
         if self.directory is not None and (now or start >= self.due):
             with contextlib.suppress(CannotWrite):
                 write_json(self.directory / PROGRESS, self._table())
             end = time.monotonic()
-            self.due = end if now else end + max(LEAST_SECONDS_BETWEEN_WRITES, (end - start) / SHARE_OF_WRITES)
+            self.due = end if now else end + max(1.0, (end - start) / 0.02)
 
     def _table(self) -> dict[str, object]:
         """Return the plain values of ``progress.json``, with deviations between trials."""

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.codec import describe
+from jaxbandit.core.codec import readable_plain
 from jaxbandit.core.declare import Device, FilePath, checked
 from jaxbandit.core.fields import Words, between, function, of_class
 from jaxbandit.core.fields import path as path_check
 from jaxbandit.core.pytree import float_dtype
-from jaxbandit.host.executors import EXECUTOR, VERSIONS_AND_DEVICE, AnyExecutor, TaskFailed, WorkersLost, spread
+from jaxbandit.host.executors import VERSIONS, AnyExecutor, TaskFailed, WorkersLost, spread
 from jaxbandit.host.progress import shown
 from jaxbandit.results.dataset import SECONDS, Arrays, Contents, ResultRow, assembled, header
 from jaxbandit.results.files import check_results, open_results, read_results, stream_results
@@ -69,7 +69,7 @@ def run_study(
     segment: Segment | None = None,
     devices: Sequence[Device] | None = None,
     checkpoint_share: Annotated[float, between(0, 1, host=True)] = CHECKPOINT_SHARE,
-    executor: Annotated[AnyExecutor, EXECUTOR] | None = None,
+    executor: AnyExecutor | None = None,
     report: Annotated[Callable[[Progress], None], function("(progress)")] = _unsaid,
     note: Annotated[Callable[[str], None], function("(line)")] = _unsaid,
 ) -> xr.Dataset:
@@ -155,13 +155,13 @@ class Store:
             except TaskFailed as error:
                 raise InvalidArgument(f"executor: a worker cannot plan the study: {error.reason}") from error
             plan, around = plan.with_layout(answer.result), answer.surroundings
-        with contextlib.nullcontext() if directory is None else _held(directory) as path:
+        with contextlib.nullcontext() if directory is None else _locked(directory) as path:
             files = None if path is None else Files(path, options.note)
             if files is not None and options.resume:
                 # The workers' surroundings are compared in their tasks.
                 if by_workers:
                     known = files.record()["identity"]
-                    around = {name: str(known.get(name)) for name in VERSIONS_AND_DEVICE}
+                    around = {name: str(known.get(name)) for name in (*VERSIONS, "device")}
                 plan = plan.with_layout(files.resume(identity(plan.study.fingerprint(), around))["batches"])
             elif files is not None:
                 files.start({"identity": identity(plan.study.fingerprint(), around), "batches": plan.layout})
@@ -323,22 +323,22 @@ def attributes(plan: Plan) -> dict[str, object]:
         "table": table,
         "seed": study.seed,
         "parameters": json.dumps(dict(study.recorded)),
-        "problems": json.dumps({run.problem_label: describe(run.problem) for run in runs}),
-        "initial_designs": json.dumps({run.label: describe(run.initial) for run in runs}),
-        "algorithms": json.dumps({run.label: {"alg": run.name_in_traces, **describe(run.algorithm)} for run in runs}),
-        "delays": json.dumps({run.label: describe(run.delay_in_force) for run in runs}),
-        "feedback": json.dumps({run.label: describe(run.policy_in_force) for run in runs}),
-        "kernels": json.dumps({run.label: [describe(kernel) for kernel in run.model.kernels_in_force] for run in runs}),
+        "problems": json.dumps({run.problem_label: readable_plain(run.problem) for run in runs}),
+        "initial_designs": json.dumps({run.label: readable_plain(run.initial) for run in runs}),
+        "algorithms": json.dumps({run.label: {"alg": run.name_in_traces, **readable_plain(run.algorithm)} for run in runs}),
+        "delays": json.dumps({run.label: readable_plain(run.delay_in_force) for run in runs}),
+        "feedback": json.dumps({run.label: readable_plain(run.policy_in_force) for run in runs}),
+        "kernels": json.dumps({run.label: [readable_plain(kernel) for kernel in run.model.kernels_in_force] for run in runs}),
         "surrogates": json.dumps({run.label: run.model.describe() for run in runs}),
         "choices": json.dumps({run.label: study.describe_choices(run) for run in runs}),
-        "noise_variance_of_model": json.dumps({run.label: describe(run.model.noise_variance) for run in runs}),
+        "noise_variance_of_model": json.dumps({run.label: readable_plain(run.model.noise_variance) for run in runs}),
         "precision": str(float_dtype()),
         "devices": json.dumps([str(device) for device in plan.devices]),
     }
 
 
 @contextlib.contextmanager
-def _held(directory: Directory) -> Iterator[Path]:
+def _locked(directory: Directory) -> Iterator[Path]:
     """Lock a directory, unless the caller has locked it."""
     with contextlib.nullcontext(directory) if isinstance(directory, HeldDirectory) else hold_directory(directory, force=True) as held:
         yield held.path
@@ -347,7 +347,7 @@ def _held(directory: Directory) -> Iterator[Path]:
 @checked
 def forget(directory: Directory) -> None:
     """Drop checkpoints and batches of a finished run, or raise ``DirectoryInUse``."""
-    with _held(directory) as path:
+    with _locked(directory) as path:
         Files(path).clear()
 
 

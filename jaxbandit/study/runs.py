@@ -14,7 +14,7 @@ import numpy as np
 from jaxbandit.algorithms import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.codec import Table, as_given, digest, from_plain, from_value, origin_of, stable, to_fields
+from jaxbandit.core.codec import ObjectTable, as_given, digest, from_plain, from_value, origin_of, stable, to_fields
 from jaxbandit.core.declare import PerAxis, PerOutput, check_fields, checked
 from jaxbandit.core.fields import (
     AtLeast,
@@ -46,9 +46,7 @@ from jaxbandit.surrogates import PRECISIONS, Surrogate, ranged, surrogate
 from jaxbandit.surrogates.choose import FORM_NAMES, VARIANCE_IN_FILES
 from jaxbandit.surrogates.evidence.ranges import with_length_scale
 
-LONGEST_LABEL = 1000
-MODEL = "model."
-Values: TypeAlias = Annotated[Mapping[str, Sequence[object]], Words("a mapping from fields to values")]
+SweptValues: TypeAlias = Annotated[Mapping[str, Sequence[object]], Words("a mapping from fields to values")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +67,7 @@ class Model:
         :class:`~jaxbandit.Refitted` fits each trial to its own values.
     """
 
-    kernel: Kernel | Table | Annotated[Sequence[Kernel | Table], AtLeast(1)] = dataclasses.field(
+    kernel: Kernel | ObjectTable | Annotated[Sequence[Kernel | ObjectTable], AtLeast(1)] = dataclasses.field(
         default_factory=lambda: {"type": "SquaredExponential"}
     )
     noise_variance: Annotated[PerOutput | Sequence[Any], VARIANCE_IN_FILES] = 0.05
@@ -102,8 +100,10 @@ class Model:
             object.__setattr__(self, "fit_to", rows)
 
     @staticmethod
-    def behind(built: Surrogate) -> Model:
+    def behind(built: Model | Surrogate) -> Model:
         """Return the model of an unchanged surrogate, or raise ``InvalidArgument``."""
+        if isinstance(built, Model):
+            return built
         asked = origin_of(built)
         if asked is None:
             raise InvalidArgument("model: a surrogate that was changed since it was built cannot be written as a table")
@@ -240,8 +240,8 @@ def check_label(name: str, value: object, *, empty: bool = False) -> None:
     """Raise ``InvalidArgument`` unless files and terminals can show a label."""
     if not isinstance(value, str) or not (value.strip() or empty):
         raise InvalidArgument(f"{name}: expected text{'' if empty else ' that is not empty'}, got {short(value)}")
-    if len(value) > LONGEST_LABEL:
-        raise InvalidArgument(f"{name}: at most {LONGEST_LABEL} characters are allowed, got {len(value)}: {short(value)}")
+    if len(value) > 1000:
+        raise InvalidArgument(f"{name}: at most 1000 characters are allowed, got {len(value)}: {short(value)}")
     if any(ord(letter) < 32 or 0x7F <= ord(letter) < 0xA0 or 0xD800 <= ord(letter) < 0xE000 for letter in value):
         raise InvalidArgument(
             f"{name}: control characters, such as line ends and NUL, and halves of surrogate pairs are not allowed, got {short(value)}"
@@ -279,8 +279,8 @@ class Learner:
         algorithm = self.algorithm
         for path, value in sweep.items():
             place = f"{where}.sweep.{path}"
-            if path.startswith(MODEL):
-                model = set_field(model, path.removeprefix(MODEL), value, place)
+            if path.startswith("model."):
+                model = set_field(model, path.removeprefix("model."), value, place)
             else:
                 algorithm = set_field(algorithm, path, value, place)
         return algorithm, model
@@ -294,7 +294,7 @@ class Row:
     problem: str
     algorithm: str
     delay: str
-    sweep: Table = dataclasses.field(default_factory=dict)
+    sweep: ObjectTable = dataclasses.field(default_factory=dict)
     trace_name: str | None = None
 
 
@@ -322,16 +322,16 @@ class Origin:
 @checked
 def grid(
     *,
-    problems: Mapping[str, AbstractProblem | Table],
-    algorithms: Mapping[str, Algorithm | Table],
+    problems: Mapping[str, AbstractProblem | ObjectTable],
+    algorithms: Mapping[str, Algorithm | ObjectTable],
     horizon: Rounds,
-    delays: Mapping[str, Delay | Table] | None = None,
+    delays: Mapping[str, Delay | ObjectTable] | None = None,
     model: GridModel = Model(),
-    sweeps: Mapping[str, Values] | None = None,
+    sweeps: Mapping[str, SweptValues] | None = None,
     zipped: Sequence[str] | Annotated[Set[str], Words("a set of labels")] = (),
     models: Mapping[str, GridModel] | None = None,
-    feedback: Mapping[str, Policy | Table] | None = None,
-    informed: Mapping[str, Facts | Table] | None = None,
+    feedback: Mapping[str, Policy | ObjectTable] | None = None,
+    informed: Mapping[str, Facts | ObjectTable] | None = None,
     initial: InitialDesign = InitialDesign(),
 ) -> list[Run]:
     """Return the runs of all problems x algorithms x delays x hyper-parameters.
@@ -364,7 +364,7 @@ def grid(
             checks.one_of(name, label, (*algorithms, *(problems if name == "models" else ())))
     if both := algorithms.keys() & problems.keys() & (models or {}).keys():
         raise InvalidArgument(f"models: {short(min(both))} is a problem and an algorithm; call one of them by another label")
-    built = {label: _behind(item) for label, item in (models or {}).items()}
+    built = {label: Model.behind(item) for label, item in (models or {}).items()}
     own["model"] = {label: item for label, item in built.items() if label in algorithms}
     learners = {
         label: Learner.of(label, item, {"zipped": label in zipped, **{name: (items or {}).get(label) for name, items in own.items()}})
@@ -372,14 +372,10 @@ def grid(
     }
     of_problems = {label: item for label, item in built.items() if label in problems}
     late = {"none": NoDelay()} if delays is None else delays
-    return runs_of(problems, late, learners, _behind(model), initial, horizon, models=of_problems)
+    return grid_runs(problems, late, learners, Model.behind(model), initial, horizon, models=of_problems)
 
 
-def _behind(model: Model | Surrogate) -> Model:
-    return model if isinstance(model, Model) else Model.behind(model)
-
-
-def rows_of(problems: Sequence[str], learners: Mapping[str, Learner], delays: Sequence[str]) -> list[Row]:
+def grid_rows(problems: Sequence[str], learners: Mapping[str, Learner], delays: Sequence[str]) -> list[Row]:
     """Return every combination, with labels ``rpol reward_width=2 on sine delay poisson``."""
     # Labels have no commas, because commas separate columns.
     rows, seen = [], dict[str, int]()
@@ -396,9 +392,9 @@ def rows_of(problems: Sequence[str], learners: Mapping[str, Learner], delays: Se
     return rows
 
 
-def runs_of(
-    given_problems: Mapping[str, AbstractProblem | Table],
-    given_delays: Mapping[str, Delay | Table],
+def grid_runs(
+    given_problems: Mapping[str, AbstractProblem | ObjectTable],
+    given_delays: Mapping[str, Delay | ObjectTable],
     learners: Mapping[str, Learner],
     common_model: Model,
     initial: InitialDesign,
@@ -418,7 +414,7 @@ def runs_of(
     revealed: dict[str, AbstractProblem] = {}
     surrogates: dict[tuple[str, bool, str], Surrogate] = {}
     runs = []
-    for row in rows_of(list(problems), learners, list(delays)) if rows is None else rows:
+    for row in grid_rows(list(problems), learners, list(delays)) if rows is None else rows:
         where, learner, problem = f"algorithm.{row.algorithm}", learners[row.algorithm], problems[row.problem]
         swept = {path: from_value(value, f"{where}.sweep.{path}") for path, value in row.sweep.items()}
         own = (models or {}).get(row.problem)
@@ -454,7 +450,7 @@ def named_by_files(problem: AbstractProblem) -> AbstractProblem:
     return problem.problem if isinstance(problem, FullInformation) else problem
 
 
-def table_of(runs: Sequence[Run], horizon: int) -> dict[str, object]:
+def runs_table(runs: Sequence[Run], horizon: int) -> dict[str, object]:
     """Return labelled runs as tables, one by one unless a grid."""
     sections: dict[str, dict[str, Mapping[str, Any]]] = {"problem": {}, "delay": {}, "algorithm": {}}
     learners: dict[str, Learner] = {}
@@ -482,6 +478,6 @@ def table_of(runs: Sequence[Run], horizon: int) -> dict[str, object]:
     if any(to_fields(run.initial, "initial") != initial for run in runs):
         raise InvalidArgument("runs: a table has one initial design for all of them, and they have several")
     learners = {label: dataclasses.replace(item, sweep=sections["algorithm"][label].get("sweep")) for label, item in learners.items()}
-    every = rows_of(list(sections["problem"]), learners, list(sections["delay"]))
+    every = grid_rows(list(sections["problem"]), learners, list(sections["delay"]))
     written, combined = ([to_fields(row, "run") for row in each] for each in (rows, every))
     return {"initial": initial, "model": model, **sections} | ({"run": written} if written != combined else {})

@@ -17,7 +17,19 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, check_known, did_you_mean, naming, short
-from jaxbandit.core.codec import Plain, Table, as_given, check_table, digest, from_fields, in_words, origin_of, says_all, stable, to_fields
+from jaxbandit.core.codec import (
+    ObjectTable,
+    Plain,
+    as_given,
+    check_table,
+    digest,
+    few_words,
+    from_fields,
+    origin_of,
+    says_all,
+    stable,
+    to_fields,
+)
 from jaxbandit.core.declare import Array, Device, FilePath, Key, check_fields, checked, parameters
 from jaxbandit.core.doors import setting
 from jaxbandit.core.fields import INT32_MAX, MOST_ROUNDS, Check, Described, Rounds, boolean, check_seed, of_class, whole
@@ -32,7 +44,7 @@ from jaxbandit.engine.cell import Cell, least_refresh
 from jaxbandit.host.files import toml_table
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.results.dataset import METRICS
-from jaxbandit.study.runs import Learner, Model, Row, Run, check_label, named_by_files, runs_of, table_of
+from jaxbandit.study.runs import Learner, Model, Row, Run, check_label, grid_runs, named_by_files, runs_table
 from jaxbandit.surrogates import RangedSurrogate, Surrogate, arithmetic
 
 DEFAULT_METRICS = tuple(name for name in METRICS if name not in ("reward", "best_feasible_value", "strong_regret"))
@@ -161,7 +173,7 @@ class Study(Described):
     trajectories: bool = False
     common_random_numbers: bool = True
     fused: Literal["auto", True, False] = "auto"
-    parameters: Annotated[Table | None, _by(_check_parameters)] = None
+    parameters: Annotated[ObjectTable | None, _by(_check_parameters)] = None
 
     def __post_init__(self) -> None:
         for name in ("runs", "metrics"):
@@ -185,7 +197,7 @@ class Study(Described):
         return dataclasses.replace(self, metrics=metrics, keep=Keep(every=1), trajectories=True)
 
     @property
-    def recorded(self) -> Table:
+    def recorded(self) -> ObjectTable:
         """Parameters of the study in its results, as JSON values."""
         return {"common_random_numbers": self.common_random_numbers} if self.parameters is None else self.parameters
 
@@ -206,7 +218,7 @@ class Study(Described):
         """Return the runs with all labels, and one object for equal problems."""
         problems = _named([run.problem for run in self.runs], [run.problem_label for run in self.runs], lambda problem: str(problem.name))
         delays = [run.delay_in_force for run in self.runs]
-        late = _named(delays, [run.delay_label for run in self.runs], lambda delay: "" if isinstance(delay, NoDelay) else in_words(delay))
+        late = _named(delays, [run.delay_label for run in self.runs], lambda delay: "" if isinstance(delay, NoDelay) else few_words(delay))
         return tuple(
             dataclasses.replace(
                 run,
@@ -239,7 +251,7 @@ class Study(Described):
 
     def table(self) -> dict[str, object]:
         """Return the study as a table, or raise ``InvalidArgument`` if none exists."""
-        runs = table_of(self.named_runs(), self.horizon)
+        runs = runs_table(self.named_runs(), self.horizon)
         plain = {name: getattr(self, name) for name in PLAIN}
         recorded = {} if self.parameters is None else {"parameters": dict(self.parameters)}
         return {**plain, "metrics": list(self.metrics), "keep": to_fields(self.keep, "keep"), **recorded, **runs}
@@ -368,7 +380,7 @@ def from_toml(path: FilePath, *, precision: str | None = None) -> Study:
         return from_table({"name": Path(path).stem} | table, precision=precision)
 
 
-def from_table(table: Table, *, precision: str | None = None) -> Study:
+def from_table(table: ObjectTable, *, precision: str | None = None) -> Study:
     """Return the study of a table, or raise ``InvalidArgument``."""
 
     def model_of(table: object, where: str) -> Model:
@@ -403,11 +415,11 @@ def from_table(table: Table, *, precision: str | None = None) -> Study:
     delays, horizon = table.get("delay", {"none": {"type": "NoDelay"}}), table.get("horizon", Study.horizon)
     of_problems = {label: model_of(item["model"], f"problem.{label}.model") for label, item in table["problem"].items() if "model" in item}
     problems = {label: {name: value for name, value in item.items() if name != "model"} for label, item in table["problem"].items()}
-    runs = runs_of(problems, delays, learners, model, initial, horizon, rows, of_problems)
+    runs = grid_runs(problems, delays, learners, model, initial, horizon, rows, of_problems)
     return Study(runs=runs, keep=keep, **given)
 
 
-def _learner(table: Table, label: str, model_of: Callable[[object, str], Model]) -> Learner:
+def _learner(table: ObjectTable, label: str, model_of: Callable[[object, str], Model]) -> Learner:
     """Return the learner of an algorithm's table."""
     where, held = f"algorithm.{label}", {name: table[name] for name in OF_ALGORITHM if name in table}
     for name in held.keys() - {"zipped"}:

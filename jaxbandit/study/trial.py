@@ -17,7 +17,7 @@ import jaxbandit
 from jaxbandit import kernels
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.codec import describe
+from jaxbandit.core.codec import readable_plain
 from jaxbandit.core.declare import checked, symbols
 from jaxbandit.core.fields import whole
 from jaxbandit.core.pytree import canonicalise
@@ -193,14 +193,14 @@ def _meta(study: Study, run: Run, trial: int) -> dict[str, object]:
         "lam_g": _one_or_list(noise[1:].tolist()),
         "prior_mean": np.asarray(model.prior_mean).tolist(),
         "T": study.horizon,
-        "delay": describe(delay),
+        "delay": readable_plain(delay),
         "feedback": policy.name,
         **symbols(policy),
         **algorithm.symbols_in_force(study.horizon),
     }
-    named = {"alg": run.name_in_traces, "params": params, "algorithm": describe(algorithm)}
+    named = {"alg": run.name_in_traces, "params": params, "algorithm": readable_plain(algorithm)}
     if isinstance(box := run.problem.domain, Box):
-        sides = {name: describe(side) for name, side in zip(box.names, box.sides, strict=True)}
+        sides = {name: readable_plain(side) for name, side in zip(box.names, box.sides, strict=True)}
         named |= {"box": {"sides": sides, "starts": box.starts, "steps": box.steps}}
     return {**named, "study": study.name, "seed": study.seed, "trial": trial}
 
@@ -232,7 +232,7 @@ def _recorded(value: object) -> object:
         return [_recorded(part) for part in value]
     if isinstance(value, np.ndarray | jax.Array):
         return np.asarray(value).tolist()
-    return kernel_record(value) if isinstance(value, kernels.Kernel) else describe(value)
+    return kernel_record(value) if isinstance(value, kernels.Kernel) else readable_plain(value)
 
 
 def _one_or_list(values: Sequence[object]) -> object:

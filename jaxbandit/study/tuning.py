@@ -16,7 +16,7 @@ from jaxbandit.core.fields import function, whole
 from jaxbandit.core.sweep import combinations, sweep
 from jaxbandit.results.metrics import Curves, curves, healthy
 from jaxbandit.results.search import Candidate, Tuned
-from jaxbandit.study.runs import Run, Values
+from jaxbandit.study.runs import Run, SweptValues
 from jaxbandit.study.study import Study, in_its_arithmetic
 
 Measure: TypeAlias = Annotated[Callable[[Curves], jax.Array], function("(curves)")]
@@ -33,7 +33,7 @@ def regret_and_violation(measures: Curves) -> jax.Array:
 def tune(
     study: Study,
     run: Run,
-    values: Values,
+    values: SweptValues,
     *,
     trials: Annotated[int, whole(1)] = 20,
     measure: Measure = regret_and_violation,

@@ -32,7 +32,7 @@ from jaxbandit.core.pytree import pytree
 from jaxbandit.domains import Domain
 from jaxbandit.host.memory import check_fits, host_memory
 from jaxbandit.kernels import Kernel
-from jaxbandit.kernels.base import covariances, covariances_with
+from jaxbandit.kernels.base import covariance_matrices, covariances_with
 
 # Accelerators round the factors of a float32 product to about 10 bits by default, too few for a posterior after many rounds.
 HIGHEST_PRECISION = jax.lax.Precision.HIGHEST
@@ -391,7 +391,7 @@ def product_features(kernel: Kernel, domain: Domain, tolerance: float, most: int
         return None
     points = [np.asarray(axis)[:, None] for axis in domain.axes]
     axes = []
-    for matrix in covariances(parts, points, points):
+    for matrix in covariance_matrices(parts, points, points):
         values, vectors = (part[..., ::-1] for part in np.linalg.eigh(matrix))
         # Float64 resolves no smaller eigenvalues.
         resolved = values > 1e-15 * values[0]

@@ -17,11 +17,7 @@ from jaxbandit.core.pytree import canonicalise
 from jaxbandit.kernels import SquaredExponential
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.surrogates import Surrogate, ranged, surrogate
-from jaxbandit.testing.common import made, require, survives
-
-ADDRESS = re.compile(r" at 0x[0-9a-f]+")
-# More than two traces find a method whose program changes seldom, as by a count divided by 3.
-TRACES = 4
+from jaxbandit.testing.common import ensure, made, survives
 
 
 def check_algorithm(
@@ -70,10 +66,11 @@ def _check_round(name: str, algorithm: Algorithm, model: Surrogate, precision: s
 
     def after(method: str, function: Callable[..., Any], *given: Any) -> Any:
         """Return the types of a method's result, and require one program."""
-        traced = [_program(function, algorithm, arena, *given) for _ in range(TRACES)]
+        # More than two traces find a method whose program changes seldom, as by a count divided by 3.
+        traced = [_program(function, algorithm, arena, *given) for _ in range(4)]
         words = "must be a pure function, but gives another program each time that it is traced"
         way = "keep what changes in the state, not in Python's variables, and draw random numbers by the key"
-        require(len({program for program, _ in traced}) == 1, name, f"{method} {words}; {way}")
+        ensure(len({program for program, _ in traced}) == 1, name, f"{method} {words}; {way}")
         return traced[0][1]
 
     def state_after(method: str, function: Callable[..., Any], *given: Any) -> Any:
@@ -92,27 +89,25 @@ def _check_round(name: str, algorithm: Algorithm, model: Surrogate, precision: s
     shown = after("diagnose", lambda own, arena, s: dict(own.diagnose(s)), state)
     for leaf in jax.tree.leaves(state):
         if jnp.issubdtype(leaf.dtype, jnp.floating):
-            require(leaf.dtype == precision, name, f"init must give a state of {precision}, got {leaf.dtype}")
-        require(not leaf.weak_type, name, "init must give arrays of a type of their own: give jnp.zeros a dtype")
+            ensure(leaf.dtype == precision, name, f"init must give a state of {precision}, got {leaf.dtype}")
+        ensure(not leaf.weak_type, name, "init must give arrays of a type of their own: give jnp.zeros a dtype")
     for method, other in states[1:]:
         structure: Any = jax.tree.structure(state)
         same = structure == jax.tree.structure(other)
-        require(same, name, f"{method} must keep the structure of the state, {structure}")
+        ensure(same, name, f"{method} must keep the structure of the state, {structure}")
         pairs = zip(jax.tree_util.tree_leaves_with_path(other), jax.tree.leaves(state), strict=True)
         for (path, leaf), start in pairs:
             words = f"{method} must keep the type of state{jax.tree_util.keystr(path)}, {start.dtype} {list(start.shape)}"
-            require((leaf.shape, leaf.dtype) == (start.shape, start.dtype), name, f"{words}, got {leaf.dtype} {list(leaf.shape)}")
+            ensure((leaf.shape, leaf.dtype) == (start.shape, start.dtype), name, f"{words}, got {leaf.dtype} {list(leaf.shape)}")
     promised = (("index", decision.index, (), "integer"), ("widths", decision.widths, (outputs,), precision))
     for field, leaf, shape, kind in promised:
         right = leaf.shape == shape and kind in (str(leaf.dtype), "integer" if jnp.issubdtype(leaf.dtype, jnp.integer) else "")
-        require(right, name, f"select must give {field} as {kind} {list(shape)}, got {leaf.dtype} {list(leaf.shape)}")
+        ensure(right, name, f"select must give {field} as {kind} {list(shape)}, got {leaf.dtype} {list(leaf.shape)}")
     multipliers = shown.get("multipliers", jax.ShapeDtypeStruct((outputs - 1,), precision))
     right = (multipliers.shape, multipliers.dtype) == ((outputs - 1,), precision)
-    require(right, name, f"diagnose must give multipliers as {precision} [{outputs - 1}], got {multipliers}")
+    ensure(right, name, f"diagnose must give multipliers as {precision} [{outputs - 1}], got {multipliers}")
     for flags in (decision.flags, shown.get("flags", jnp.int32(0))):
-        require(
-            jnp.shape(flags) == () and jnp.issubdtype(jnp.result_type(flags), jnp.integer), name, f"flags must be int32 [], got {flags}"
-        )
+        ensure(jnp.shape(flags) == () and jnp.issubdtype(jnp.result_type(flags), jnp.integer), name, f"flags must be int32 [], got {flags}")
 
 
 def _program(function: Callable[..., Any], *given: Any) -> tuple[tuple[str, tuple[bytes, ...]], Any]:
@@ -120,7 +115,7 @@ def _program(function: Callable[..., Any], *given: Any) -> tuple[tuple[str, tupl
     # JAX caches the trace of a function. Therefore each call traces a new function.
     made, shapes = jax.make_jaxpr(lambda *given: function(*given), return_shape=True)(*given)
     constants = [x for x in made.consts if not is_traced(x) and not jnp.issubdtype(x.dtype, jax.dtypes.extended)]
-    return (ADDRESS.sub("", str(made.jaxpr)), tuple(np.asarray(value).tobytes() for value in constants)), shapes
+    return (re.sub(r" at 0x[0-9a-f]+", "", str(made.jaxpr)), tuple(np.asarray(value).tobytes() for value in constants)), shapes
 
 
 def _check_run(name: str, algorithm: Algorithm, model: Surrogate, rounds: int) -> None:
@@ -135,5 +130,5 @@ def _check_run(name: str, algorithm: Algorithm, model: Surrogate, rounds: int) -
     if algorithm.traits.sees_constraints:
         problem = problems.full_information(problem)
     run, again = (simulate(problem, algorithm, model, horizon=rounds, trials=2, key=0, block=1) for _ in range(2))
-    require(bool(np.all(healthy(run.status))), name, f"must play {rounds} rounds without a fault, flags {np.asarray(run.status)}")
-    require(np.array_equal(run.indices, again.indices), name, f"must choose the same for the same key: {run.indices}, {again.indices}")
+    ensure(bool(np.all(healthy(run.status))), name, f"must play {rounds} rounds without a fault, flags {np.asarray(run.status)}")
+    ensure(np.array_equal(run.indices, again.indices), name, f"must choose the same for the same key: {run.indices}, {again.indices}")

@@ -16,7 +16,7 @@ from jaxbandit.core.declare import Array
 from jaxbandit.core.pytree import canonicalise
 from jaxbandit.kernels import Kernel
 from jaxbandit.kernels.functions import Stationary
-from jaxbandit.testing.common import made, near, require, survives
+from jaxbandit.testing.common import ensure, made, near, survives
 
 
 def check_kernel(
@@ -49,7 +49,7 @@ def check_kernel(
         for x in sets:
             half, axes = x[: 1 + len(x) // 2], x.shape[1]
             parts = kernel.along_axes(axes)
-            require(parts is None or len(parts) == axes, name, f"along_axes({axes}) must give {axes} kernels, or None, got {parts!r}")
+            ensure(parts is None or len(parts) == axes, name, f"along_axes({axes}) must give {axes} kernels, or None, got {parts!r}")
 
             @jax.jit
             def evaluated(own: Kernel, parts: Sequence[Kernel] | None, x: Array, half: Array) -> Any:
@@ -57,26 +57,26 @@ def check_kernel(
                 return own(x, x), own(half, x), own.diag(x), product
 
             matrix, rows, diagonal, product = jax.tree.map(np.asarray, evaluated(whole, canonicalise(parts), x, half))
-            require(
+            ensure(
                 matrix.shape == (len(x),) * 2 and matrix.dtype == np.float64,
                 name,
                 f"must give float64 {[len(x)] * 2}, got {matrix.dtype} {list(matrix.shape)}",
             )
-            require(bool(np.all(np.isfinite(matrix))), name, "must give finite covariances")
+            ensure(bool(np.all(np.isfinite(matrix))), name, "must give finite covariances")
             size = float(np.abs(matrix).max())
             near(name, "is symmetric", matrix, matrix.T, 1e-13 * size)
             near(name, "gives the same rows for fewer points", rows, matrix[: len(half)], 1e-12 * size)
             near(name, "diag is the diagonal", diagonal, np.diagonal(matrix), 1e-12 * size)
             least = float(np.linalg.eigvalsh((matrix + matrix.T) / 2)[0])
             # Every entry has rounding errors, and an eigenvalue changes at most by their sum over a row.
-            require(least >= -1e-13 * size * len(x), name, f"must be positive semi-definite, got a least eigenvalue of {least:.3g}")
+            ensure(least >= -1e-13 * size * len(x), name, f"must be positive semi-definite, got a least eigenvalue of {least:.3g}")
             if product is not None:
                 near(name, "is the product of along_axes", matrix, np.prod(product, axis=0), 1e-12 * size)
             if formula is not None:
                 near(name, "is its formula", matrix, formula(x, x), 1e-11 * max(size, 1))
         _check_gradients(name, whole, sets[-1])
     one, x = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), whole), np.asarray(sets[-1], np.float32)
-    require(jax.eval_shape(one, x, x).dtype == np.float32, name, "must give float32 covariances of float32 points")
+    ensure(jax.eval_shape(one, x, x).dtype == np.float32, name, "must give float32 covariances of float32 points")
     return kernel
 
 
@@ -90,7 +90,7 @@ def _points_of(kernel: Kernel) -> list[np.ndarray]:
         with contextlib.suppress(InvalidArgument):
             kernel.check_axes(points.shape[1])
             found.append(points)
-    require(bool(found), type(kernel).__name__, "takes neither one axis nor two; give points [n, d]")
+    ensure(bool(found), type(kernel).__name__, "takes neither one axis nor two; give points [n, d]")
     return found
 
 
@@ -139,7 +139,7 @@ def _check_gradients(name: str, kernel: Kernel, x: np.ndarray) -> None:
 
     (by_leaf, by_point), at_itself, leaf_expected, point_expected = jax.tree.map(np.asarray, slopes(ours, x, y))
     finite = all(np.all(np.isfinite(part)) for part in jax.tree.leaves((by_leaf, by_point, at_itself)))
-    require(finite, name, "must have finite gradients, also where points are equal")
+    ensure(finite, name, "must have finite gradients, also where points are equal")
     for number, (leaf, slope, expected) in enumerate(zip(ours, by_leaf, leaf_expected, strict=True)):
         tolerance = 1e-6 * (1 + float(np.abs(weights).sum()) + abs(expected))
         near(name, f"gradient by hyper-parameter {number}, times its value", np.sum(slope * leaf), expected, tolerance)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxbandit.testing.common import require
+from jaxbandit.testing.common import ensure
 
 
 def check_plot(plot: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -37,13 +37,13 @@ def check_plot(plot: Callable[..., Any], *args: Any, **options: Any) -> Any:
         figures = (
             [drawn] if isinstance(drawn, Figure) else [axis.figure for axis in np.ravel(np.asarray(drawn, object)) if axis is not None]
         )
-        require(bool(figures), name, f"must return a figure or Axes, got {drawn!r}")
+        ensure(bool(figures), name, f"must return a figure or Axes, got {drawn!r}")
         figures[0].canvas.draw()
         written = sorted(os.listdir(folder))
-    require(not written, name, f"must write no file, wrote {', '.join(written)}")
-    require(dict(mpl.rcParams) == settings, name, "must leave matplotlib's settings as they were")
+    ensure(not written, name, f"must write no file, wrote {', '.join(written)}")
+    ensure(dict(mpl.rcParams) == settings, name, "must leave matplotlib's settings as they were")
     axes = [axis for figure in dict.fromkeys(figures) for axis in figure.axes if axis.has_data() and axis.axison]
-    require(bool(axes), name, "must draw data on Axes with visible axes")
+    ensure(bool(axes), name, "must draw data on Axes with visible axes")
     for number, axis in enumerate(axes):
         # Panels of a row may share the label of the y axis, and panels of a column the label of the x axis.
         beside = [(other, other.get_subplotspec()) for other in axes if other.figure is axis.figure]
@@ -58,10 +58,10 @@ def check_plot(plot: Callable[..., Any], *args: Any, **options: Any) -> Any:
             # Ticks with words, such as names of algorithms, need no label. A colour bar has its label on the side of its ticks.
             has_words = isinstance(own.get_major_formatter(), FixedFormatter | FuncFormatter | StrCategoryFormatter)
             labelled = any(labels) or has_words or not own.get_majorticklocs().size or axis.get_label() == "<colorbar>"
-            require(labelled, name, f"must label the {side} axis of panel {number}, titled {axis.get_title()!r}")
+            ensure(labelled, name, f"must label the {side} axis of panel {number}, titled {axis.get_title()!r}")
     if "ax" in inspect.signature(plot).parameters and options.get("ax") is None:
         figure, axis = plt.subplots()
         again = plot(*args, **options | {"ax": axis})
-        require(again is axis and axis.has_data(), name, "must draw on the Axes that it is given, and return them")
+        ensure(again is axis and axis.has_data(), name, "must draw on the Axes that it is given, and return them")
         plt.close(figure)
     return drawn

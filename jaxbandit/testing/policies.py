@@ -15,7 +15,7 @@ from jaxbandit.core.pytree import canonicalise
 from jaxbandit.feedback import DelayedSurrogate, Pending, Policy, Wait
 from jaxbandit.kernels import SquaredExponential
 from jaxbandit.surrogates import Surrogate, surrogate
-from jaxbandit.testing.common import made, near, require, survives
+from jaxbandit.testing.common import ensure, made, near, survives
 
 
 def check_policy(policy: Policy | Callable[[], Policy], *, late: int = 1, equals_wait: bool = True) -> Policy:
@@ -62,7 +62,7 @@ def check_policy(policy: Policy | Callable[[], Policy], *, late: int = 1, equals
                 for t in range(before, rounds + 1):
                     moved = second[t, output, chosen[0]] - first[t, output, chosen[0]]
                     words_of = f"output {output} raised by 1 that arrives {words} must raise its mean after round {t}"
-                    require(bool(moved > 1e-3), name, f"learns what arrives: a value of {words_of}, got a change of {moved:.3g}")
+                    ensure(bool(moved > 1e-3), name, f"learns what arrives: a value of {words_of}, got a change of {moved:.3g}")
                     rest = np.delete(second[t] - first[t], output, axis=0)
                     near(name, f"keeps outputs apart: mean after round {t}, value {words}", rest, 0 * rest, 1e-9)
         never = np.where(np.arange(2) == 1, 10**6, delayed)

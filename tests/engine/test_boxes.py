@@ -19,7 +19,7 @@ from jaxbandit.core.pytree import canonicalise, pytree
 from jaxbandit.numerics.ascent import ascend, to_edge
 from jaxbandit.problems import BoxProblem
 from jaxbandit.rules.estimators import Estimate
-from jaxbandit.rules.scores import Score, best_of_box, hilltops, spread
+from jaxbandit.rules.scores import Score, best_of_box, best_of_strides, hilltops
 from jaxbandit.surrogates import Elsewhere
 from tests.oracles.gaussian_process import squared_exponential
 
@@ -249,8 +249,8 @@ def test_starts_are_the_best_of_every_so_many() -> None:
     values = np.random.default_rng(0).standard_normal(50).astype(np.float32)
     values[3] = np.nan
     expected = [max((n for n in range(start, 50, 7) if n != 3), key=lambda n: values[n]) for start in range(7)]
-    assert jax.jit(lambda v: spread(v, 7))(values).tolist() == expected
-    assert jax.jit(lambda v: spread(v, 80))(values).tolist() == list(range(50))
+    assert jax.jit(lambda v: best_of_strides(v, 7))(values).tolist() == expected
+    assert jax.jit(lambda v: best_of_strides(v, 80))(values).tolist() == list(range(50))
 
 
 def test_choices_on_the_edge_are_the_best_of_it() -> None:
@@ -322,7 +322,7 @@ def test_ascents_start_on_hilltops() -> None:
     chosen = jax.jit(hilltops, static_argnums=2)
     wide, narrow = np.argmin(from_tops, axis=0).tolist()
     assert {wide, narrow} <= set(np.asarray(chosen(heights, box.neighbours, box.brief)).tolist())
-    assert narrow not in jax.jit(spread, static_argnums=1)(heights, box.brief).tolist()
+    assert narrow not in jax.jit(best_of_strides, static_argnums=1)(heights, box.brief).tolist()
     noise = np.where(random.uniform(size=512) < 0.5, np.nan, random.standard_normal(512)).astype(np.float32)
     known = np.where(np.isnan(noise), -np.inf, noise)
     expected = [n for n in np.argsort(-known) if np.all(known[box.neighbours[n]] <= known[n])]

@@ -14,7 +14,7 @@ import pytest
 
 import jaxbandit
 from jaxbandit import InitialDesign, InvalidArgument, Status, delays, informed, kernels, metrics, problems
-from jaxbandit.core.status import MESSAGES, REMEDIES, flags_in_words
+from jaxbandit.core.status import MESSAGES, REMEDIES, status_in_words
 from jaxbandit.session import Axis
 from jaxbandit.study import Model, Run, Study, from_toml, make_plan, run_study
 from jaxbandit.study import flags_in_words as results_in_words
@@ -137,13 +137,13 @@ def test_transformations_and_lost_feedback() -> None:
 def test_lines_of_flags() -> None:
     assert set(REMEDIES) == set(MESSAGES) and len(set(REMEDIES.values())) == len(REMEDIES)
     both = int(Status.NONFINITE_SCORE | Status.STOPPED)
-    lines = flags_in_words(np.array([[0, both], [both, int(Status.STOPPED)]]))
+    lines = status_in_words(np.array([[0, both], [both, int(Status.STOPPED)]]))
     assert [line.split(" (")[0] for line in lines] == [
         f"2 of 4 trials: {MESSAGES[Status.NONFINITE_SCORE]}",
         f"3 of 4 trials: {MESSAGES[Status.STOPPED]}",
     ]
-    assert flags_in_words(np.zeros(3, np.int32)) == []
-    assert flags_in_words(np.array([both]))[0].startswith("1 of 1 trial: ")
+    assert status_in_words(np.zeros(3, np.int32)) == []
+    assert status_in_words(np.array([both]))[0].startswith("1 of 1 trial: ")
     dataset = results(labels=["a", "b", "c", "d", "e"], trials=2, rounds=3)
     dataset["status"] = dataset.status + int(Status.STOPPED) * (dataset.algorithm != "b")
     [line] = results_in_words(dataset)  # the same in four of the five

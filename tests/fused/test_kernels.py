@@ -216,7 +216,7 @@ def test_runs_that_no_kernel_plays_are_refused_by_name() -> None:
 
 def test_a_trial_that_a_block_of_a_gpu_cannot_hold() -> None:
     """The figure is that of the shared memory, which the compiler would refuse otherwise."""
-    plan._try_out.clear_cache()  # a trace that an earlier test needed would do
+    plan._trace_one_round.clear_cache()  # a trace that an earlier test needed would do
     with (
         mock.patch.object(gpu, "SHARED_BYTES", 40_000),
         pytest.raises(jaxbandit.InvalidArgument, match=r"takes \d{2},\d{3} bytes of shared memory, of which a block has 40,000"),

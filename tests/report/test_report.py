@@ -22,7 +22,7 @@ from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.status import Status
 from jaxbandit.host import figures
 from jaxbandit.report import plots, sweeps, tables
-from jaxbandit.report.html import curve_pictures, parts_of, write_report
+from jaxbandit.report.html import curve_pictures, figure_parts, write_report
 from jaxbandit.report.plots import penalised_bounds, posterior_after, posterior_animation, posterior_maps
 from jaxbandit.report.statistics import over_trials, paired_differences, win_matrix
 from jaxbandit.results.files import save
@@ -86,7 +86,7 @@ def full_report(tmp_path_factory):
     dataset.attrs["command"] = "python -m jaxbandit run 'a & b' <study.json>"
     folder = saved(dataset, tmp_path_factory.mktemp("report"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jaxbandit.report.html.MOST_BYTES", 120_000)  # less than one figure, the boxes of three algorithms, takes
+        patch.setattr("jaxbandit.report.html.MAX_SVG_BYTES", 120_000)  # less than one figure, the boxes of three algorithms, takes
         path = write_report(folder)
     assert path == folder / "report.html" and not [file for file in folder.iterdir() if file.name.startswith(".")]
     return dataset, *read(path)
@@ -179,7 +179,7 @@ def test_many_algorithms_get_few_figures():
     dataset = results(0, labels=[f"a{n}" for n in range(50)], trials=2, rounds=4)
     *_, last = curve_pictures(dataset)
     assert last.caption.endswith(f"; {50 - (7 + 7 + 6 + 6)} more runs are in the tables only.")  # 8 parts, of which 4 are shown
-    assert parts_of([([1, 2, 3], ", one"), ([4], ", two")], 2) == [([1, 3], ", one"), ([4], ", two"), ([2], ", one")]
+    assert figure_parts([([1, 2, 3], ", one"), ([4], ", two")], 2) == [([1, 3], ", one"), ([4], ", two"), ([2], ", one")]
     few = results(0, labels=[f"a{n}" for n in range(8)], trials=2, rounds=4)
     assert len(curve_pictures(few)) == 2 and "more runs" not in curve_pictures(few)[-1].caption
 

@@ -14,7 +14,7 @@ from experiments.common.experiment import spelling
 from jaxbandit.algorithms import ALGORITHMS
 from jaxbandit.core.codec import to_plain
 from jaxbandit.core.declare import Role
-from jaxbandit.results.citations import cite, entries, in_words
+from jaxbandit.results.citations import cite, entries, papers_in_words
 from jaxbandit.study import Run, Study
 from tests.support.algorithms import ALGORITHMS as CONFORMING
 from tests.support.paths import ROOT
@@ -64,8 +64,8 @@ def test_golden_rows_of_the_readme(golden) -> None:
     readme = ROOT / "README.md"
     lacking = []
     for name, kind in ALGORITHMS.items():
-        found = (kind.title in made[0] and f"`{name}(" in made[1] and in_words(kind.papers) in made[2] for made in readme_rows())
-        lacking += [] if any(found) else [f"| {kind.title} | `{name}()` | {in_words(kind.papers)} |"]
+        found = (kind.title in made[0] and f"`{name}(" in made[1] and papers_in_words(kind.papers) in made[2] for made in readme_rows())
+        lacking += [] if any(found) else [f"| {kind.title} | `{name}()` | {papers_in_words(kind.papers)} |"]
         assert kind.title and bool(kind.papers) == (name not in WITHOUT_A_PAPER)
     if golden("readme").write and lacking:
         readme.write_text(readme.read_text(encoding="utf-8").replace(AFTER_ROWS, "\n".join(["", *lacking]) + AFTER_ROWS), encoding="utf-8")

@@ -18,7 +18,7 @@ from matplotlib.contour import ContourSet
 import jaxbandit
 from jaxbandit import InvalidArgument, RandomSearch, delays, domains, kernels
 from jaxbandit.host.figures import Ground, figure_of, logarithmic_ticks
-from jaxbandit.report.session import render
+from jaxbandit.report.session import session_page
 from jaxbandit.session import Model, Session
 from jaxbandit.session.axes import Axis, Space
 from jaxbandit.session.figures import NEAR, SLICE, belief_figure, nearness
@@ -220,7 +220,7 @@ def test_a_session_with_an_axis_of_categories(tmp_path: Path) -> None:
         assert session.belief()["metal"].values.tolist() == ["Pd", "Ni"] * 3
         panel = session.plot().axes[0]
         assert [label.get_text() for label in panel.get_yticklabels()] == ["Pd", "Ni"]
-        assert f"<td>{ticket.point['metal']}</td>" in render(session)
+        assert f"<td>{ticket.point['metal']}</td>" in session_page(session)
     with Session.open(tmp_path / "s", read_only=True) as again:
         assert again.history()["metal"].values.tolist() == [ticket.point["metal"]]
 

@@ -22,7 +22,7 @@ import numpy as np
 import xarray as xr
 
 from jaxbandit.cli import main
-from jaxbandit.study.files import AT_WORK, LOCK
+from jaxbandit.study.files import AT_WORK, RUN_LOCK
 
 ONE_CELL = """
 trials = 12
@@ -121,7 +121,7 @@ def kill_and_compare(kills: int, horizon: int, seed: int, report: object = print
         seconds = float(xr.load_dataset(base / "whole" / "results.nc", engine="h5netcdf").playing_seconds.max())
         for number in range(kills):
             after, out = rng.uniform(0.0, 1.0) * seconds, f"run{number}"
-            since = base / out / (LOCK if number % 5 == 4 else AT_WORK)  # when it has its directory, or its first checkpoint
+            since = base / out / (RUN_LOCK if number % 5 == 4 else AT_WORK)  # when it has its directory, or its first checkpoint
             while not killed(command(base, out), since, after):
                 after *= 0.8
                 subprocess.run(["rm", "-r", str(base / out)], check=True)

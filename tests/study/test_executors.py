@@ -35,7 +35,7 @@ from jaxbandit import InvalidArgument
 from jaxbandit.cli import main
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.host import executors
-from jaxbandit.host.executors import ATTEMPTS, Answer, Task, TaskFailed, perform, spread
+from jaxbandit.host.executors import MAX_ATTEMPTS, Answer, Task, TaskFailed, perform, spread
 from jaxbandit.results import files
 from jaxbandit.study import (
     BatchFailed,
@@ -152,7 +152,7 @@ def odd_fails(number: int) -> int:
 FAULTS = ["", "lost", "done and lost", "done twice", "said twice"]
 
 
-@given(st.integers(0, 40), st.integers(0, 2**32), st.lists(st.lists(st.sampled_from(FAULTS), max_size=ATTEMPTS - 1), max_size=40))
+@given(st.integers(0, 40), st.integers(0, 2**32), st.lists(st.lists(st.sampled_from(FAULTS), max_size=MAX_ATTEMPTS - 1), max_size=40))
 def test_each_task_is_answered_once_whatever_an_executor_does(count: int, seed: int, faults: list[list[str]]) -> None:
     """Tasks are lost less often than they are attempted."""
 
@@ -238,7 +238,7 @@ def stop_after(reports: int) -> Callable[[Any], None]:
 def test_a_study_on_a_faulty_executor_has_the_same_bits() -> None:
     faults = itertools.cycle(["", "lost", "said twice", "done and lost", "done twice"])
     reports: list[Any] = []
-    with Faulty(lambda task, before: next(faults) if before < ATTEMPTS - 1 else "", seed=3) as executor:
+    with Faulty(lambda task, before: next(faults) if before < MAX_ATTEMPTS - 1 else "", seed=3) as executor:
         found = run_study(one_cell_in_python(), executor=executor, report=reports.append)
     assert len(json.loads(found.attrs["batches"])) == 1 and json.loads(found.attrs["batches"])[0][1] == len(reports) > 1
     assert_same(found, alone())

@@ -72,7 +72,7 @@ def test_memory_that_is_exhausted_is_one_line(error: Exception, monkeypatch: Any
     def names(args: Any) -> None:
         raise error
 
-    monkeypatch.setattr(cli, "names", names)
+    monkeypatch.setattr(cli, "print_names", names)
     assert main(["names", "delay"]) == 1
     said = capsys.readouterr().err
     assert said.startswith("error: memory does not suffice (") and said.count("\n") == 1
@@ -99,7 +99,7 @@ def test_letters_that_the_terminal_lacks(monkeypatch: Any) -> None:
     def names(args: Any) -> None:
         print("λ = 1")
 
-    monkeypatch.setattr(cli, "names", names)
+    monkeypatch.setattr(cli, "print_names", names)
     assert main(["names", "delay"]) == 0 and buffer.getvalue() == b"\\u03bb = 1\n"
 
 

@@ -18,7 +18,7 @@ from jax.experimental.compilation_cache import compilation_cache
 import jaxbandit
 from jaxbandit import InvalidArgument
 from jaxbandit.engine.programs import play_all
-from jaxbandit.host.cache import USUAL, Choice
+from jaxbandit.host.cache import USUAL_DIRECTORY, CacheChoice
 from jaxbandit.study import Progress, Study, make_plan, run_study
 from tests.support.counted import COMPILED, FOUND, Counted
 from tests.support.small_study import one_cell_in_python
@@ -121,7 +121,7 @@ def test_sessions_keep_their_programs_unless_somebody_has_chosen(
     cache: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(Choice, "made", False)
+    monkeypatch.setattr(CacheChoice, "made", False)
     jax.config.update("jax_compilation_cache_dir", str(tmp_path / "own"))
     assert directory_of_a_session() == str(tmp_path / "own") and not (tmp_path / "home").exists(), "JAX was told"
     jax.config.update("jax_compilation_cache_dir", None)
@@ -132,7 +132,7 @@ def test_sessions_keep_their_programs_unless_somebody_has_chosen(
     assert jaxbandit.enable_cache(None) is None and directory_of_a_session() is None, "turned off for good"
     caplog.clear()
     (tmp_path / "home").chmod(0o777)
-    monkeypatch.setattr(Choice, "made", False)
+    monkeypatch.setattr(CacheChoice, "made", False)
     assert directory_of_a_session() is None and "can be written to by others" in caplog.text, "the search goes on without"
 
 
@@ -172,7 +172,7 @@ def test_programs_that_others_may_have_planted_are_not_used(
         place.chmod(0o755)
     assert jaxbandit.enable_cache(own.parent) == own
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    is_refused(USUAL, f"{own} belongs to another user", caplog)  # where JAX was told to keep them
+    is_refused(USUAL_DIRECTORY, f"{own} belongs to another user", caplog)  # where JAX was told to keep them
     is_refused(own.parent, f"{own.parent} belongs to another user", caplog)
 
 
@@ -199,7 +199,7 @@ def test_no_directory_is_used_in_whose_place_others_can_put_theirs(cache: None, 
             place.chmod(mode)
             is_refused(base, f"{place} can be written to by others", caplog)
             jax.config.update("jax_compilation_cache_dir", str(own))
-            is_refused(USUAL, f"{place} can be written to by others", caplog)
+            is_refused(USUAL_DIRECTORY, f"{place} can be written to by others", caplog)
         place.chmod(0o1777)
         assert jaxbandit.enable_cache(base) == own, "nobody else can rename what lies in a sticky directory"
         place.chmod(before)

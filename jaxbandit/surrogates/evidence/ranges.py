@@ -30,7 +30,7 @@ from jaxbandit.core.pytree import float_dtype, pytree, replace, static
 from jaxbandit.domains import Box, Domain
 from jaxbandit.host.memory import check_fits
 from jaxbandit.kernels import Kernel, OnAxes, Scale, same
-from jaxbandit.kernels.base import covariances, parts
+from jaxbandit.kernels.base import covariance_matrices, parts
 from jaxbandit.surrogates import precision as rules
 from jaxbandit.surrogates.choose import DATA, VARIANCE, OutputKernels, Variance, one_per_output
 from jaxbandit.surrogates.features import HIGHEST_PRECISION, ProductFeatures, contract, kept_products, outer, pivots, prior_variance
@@ -216,7 +216,7 @@ def _features_on_pivots(part: Callable[[float], Kernel], points: np.ndarray, low
     _, chosen, _ = pivots(part(low), points, SHARE_OF_PIVOTS * max(tolerance, min_jitter), len(points), check)
 
     def nystroem(length_scale: float) -> tuple[np.ndarray, np.ndarray]:
-        (matrix,) = covariances([part(length_scale)], [points], [points[chosen]])  # [n, q]
+        (matrix,) = covariance_matrices([part(length_scale)], [points], [points[chosen]])  # [n, q]
         # The jitter is a thousandth of the tolerance, or the least share of the prior variance that a factorisation needs.
         jitter = max(1e-3 * tolerance, min_jitter)
         while jitter < 1:
