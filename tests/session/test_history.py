@@ -128,6 +128,16 @@ def test_a_table_is_a_frame_or_columns_or_a_file(tmp_path: Path) -> None:
         assert session.observe(point(1)).number == 6 and session.history()["state"].values[-1] == "pending"
 
 
+def test_rows_on_a_box_are_told_once(tmp_path: Path) -> None:
+    rows = {"x": [0.25, 0.5], "reward": [1.0, 2.0]}
+    with Session.create(tmp_path, {"x": (0.0, 1.0)}, key=0, history=rows) as session:
+        session.tell_all({"x": [0.75], "reward": [3.0]})
+        for again, which in ((rows, "tickets 1 to 2"), ({"x": [0.75], "reward": [3.0]}, "ticket 3")):
+            with pytest.raises(SessionError, match=f"history: these rows were told before, as {which}"):
+                session.tell_all(again)
+        assert [ticket.number for ticket in session.tell_all({"x": [0.75], "reward": [3.5]})] == [4]
+
+
 def test_a_table_fills_the_blanks_of_tickets(tmp_path: Path) -> None:
     """As the session's own table, once somebody has filled it, or as that of a laboratory, which knows tickets alone."""
     with create(tmp_path / "s", history=table()) as session:
