@@ -16,12 +16,12 @@ from jaxbandit.cli.stubs import STUBS
 from tests.support.paths import ROOT
 
 NAMES = {
-    "algorithm": "Greedy",
-    "kernel": "Matern72",
-    "problem": "bottleneck",
-    "policy": "Impatient",
-    "plot": "final",
-    "experiment": "valleys",
+    "algorithm": "NewRule",
+    "kernel": "NewKernel",
+    "problem": "new_problem",
+    "policy": "NewPolicy",
+    "plot": "new_plot",
+    "experiment": "new_study",
 }
 # Code in place of each NotImplementedError, by the start of its words.
 FILLED = {
@@ -30,14 +30,14 @@ FILLED = {
     "    return unconstrained(model, record, strategy='bounds').scores",
     "fill in the covariance": "s = math.sqrt(7) * distance(squared)\n        return (1 + s + 2 * s**2 / 5 + s**3 / 15) * jnp.exp(-s)",
     "fill in from_tables": "domain = grid([0.0], [6.0], points_per_axis)\n    x = np.asarray(domain.points)[:, 0]\n    return from_tables("
-    "domain, np.exp(-((x - 5) ** 2)), np.cos(x) - 0.9, noise=Gaussian(variance=noise_variance), name='bottleneck')",
+    "domain, np.exp(-((x - 5) ** 2)), np.cos(x) - 0.9, noise=Gaussian(variance=noise_variance), name='new_problem')",
     "fill in booleans": "return super().taken(feedback, chosen) & (feedback.ages <= 3)[:, None]",
     "fill in lines": "drawn = statistics.results_at_hand(results, problem)['regret'].isel(round=-1)\n    axis = one_axis(ax, (5.0, 3.6))\n"
     "    axis.plot(drawn.values.ravel())\n    axis.set(xlabel='trial', ylabel='regret')\n    return axis",
     "runs: list[Run] = []": "from jaxbandit import Rpol, kernels, problems, surrogate\n    problem = problems.sine(9)\n"
     "    runs = [Run('a', problem, Rpol(), surrogate(problem.domain, kernels.Matern52(), noise_variance=0.1))]",
-    "fill in its value": "assert problems.bottleneck(601).optimum().value == pytest.approx(1)",
-    "fill in the difference": "testing.check_policy(feedback.Impatient, late=3)",
+    "fill in its value": "assert problems.new_problem(601).optimum().value == pytest.approx(1)",
+    "fill in the difference": "testing.check_policy(feedback.NewPolicy, late=3)",
 }
 CHECKED = """
 import sys
@@ -47,20 +47,21 @@ import numpy as np
 import jaxbandit as jb
 from experiments.common.experiment import find_experiments
 from jaxbandit import testing
-assert Path(jb.__file__).is_relative_to(Path.cwd()) and jb.ALGORITHMS["greedy"] is jb.Greedy
+assert Path(jb.__file__).is_relative_to(Path.cwd()) and jb.ALGORITHMS["newrule"] is jb.NewRule
 def matern72(x, y):
     s = np.sqrt(7 * np.sum((x[:, None] - y[None]) ** 2, axis=-1))
     return (1 + s + 2 * s**2 / 5 + s**3 / 15) * np.exp(-s)
 checks = {
-    "algorithm": lambda: testing.check_algorithm(jb.Greedy, rounds=2, precision="float32"),
-    "kernel": lambda: testing.check_kernel(jb.kernels.Matern72, formula=matern72),
-    "problem": lambda: testing.check_problem(jb.problems.bottleneck, draws=400),
-    "policy": lambda: testing.check_policy(jb.feedback.Impatient, late=3),
-    "plot": lambda: testing.check_plot(jb.report.plots.final, jb.simulate(problem, jb.Rpol(), model, horizon=2, trials=2, key=0), problem),
-    "experiment": lambda: find_experiments()["valleys"].build(find_experiments()["valleys"].quick),
+    "algorithm": lambda: testing.check_algorithm(jb.NewRule, rounds=2, precision="float32"),
+    "kernel": lambda: testing.check_kernel(jb.kernels.NewKernel, formula=matern72),
+    "problem": lambda: testing.check_problem(jb.problems.new_problem, draws=400),
+    "policy": lambda: testing.check_policy(jb.feedback.NewPolicy, late=3),
+    "plot": lambda: testing.check_plot(jb.report.plots.new_plot, run(), problem),
+    "experiment": lambda: find_experiments()["new-study"].build(find_experiments()["new-study"].quick),
 }
-problem = jb.problems.sine(4)
+problem = jb.problems.sine(20)
 model = jb.surrogate(problem.domain, jb.kernels.Matern52(), noise_variance=0.1)
+run = lambda: jb.simulate(problem, jb.Rpol(), model, horizon=2, trials=2, key=0)
 for kind in sys.argv[1:]:
     try:
         checks[kind]()
@@ -97,7 +98,7 @@ def test_a_stub_of_each_kind_is_good_python(checkout: Path) -> None:
     in_checkout(checkout, "-m", "ruff", "check", ".")
     in_checkout(checkout, "-m", "ruff", "format", "--check", ".")
     registry = (checkout / "jaxbandit/algorithms/registry.py").read_text(encoding="utf-8")
-    assert registry.index("Epbo") > registry.index("greedy import Greedy as Greedy\n") > registry.index("duals")
+    assert registry.index("oco import") > registry.index("newrule import NewRule as NewRule\n") > registry.index("duals")
 
 
 def test_files_of_an_addition_are_at_most_those_of_the_guide() -> None:
@@ -118,7 +119,7 @@ def test_stubs_fail_the_checks_of_their_kind_until_they_are_filled_in(checkout: 
             text = re.sub(rf'(raise NotImplementedError\(")?{re.escape(words)}.*', lambda found, code=code: code, text)
         path.write_text(text, encoding="utf-8")
     assert in_checkout(checkout, str(script), *NAMES).split() == [word for kind in NAMES for word in (kind, "passes")]
-    played = in_checkout(checkout, "-m", "pytest", "-n", "0", "tests/algorithms/test_references.py", "-k", "greedy")
+    played = in_checkout(checkout, "-m", "pytest", "-n", "0", "tests/algorithms/test_references.py", "-k", "newrule")
     assert "." in played.split()[0]
 
 
