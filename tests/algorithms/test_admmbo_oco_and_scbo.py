@@ -1,7 +1,5 @@
 """ADMMBO, online convex optimisation and SCBO against their papers' rules, and joint draws on boxes."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 
@@ -109,11 +107,7 @@ ALGORITHMS["admmbo-strict"] = replace(
     ALGORITHMS["admmbo"], agreement=consensus.Agreement(absolute=1e-6, relative=1e-6, relaxation=1.0), outer_iterations=4
 )
 # In float32 rounding may decide which evaluated point is a step's best, after which the runs part: only the first steps are compared.
-ADMMBO_RUNS = [
-    ("admmbo", 1, "float64", 50, (3, 60)),
-    ("admmbo-strict", 2, "float64", 60, ()),
-    ("admmbo", 1, "float32", 9, (3, 60)),
-]
+ADMMBO_RUNS = [("admmbo", 1, "float64", 50, (3, 60)), ("admmbo-strict", 2, "float64", 60, ()), ("admmbo", 1, "float32", 9, (3, 60))]
 
 
 def admmbo_replay(name: str, constraints: int, run: jb.Trajectory, trial: int, **changes: Any) -> alternating_directions.AdmmboReplay:

@@ -1,7 +1,5 @@
 """Flags and refusals of baselines and of safe sets, what certifies a point, and what a learner may be told of an instance."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -31,10 +29,7 @@ def test_a_safe_set_that_empties_falls_back_to_the_seeds_and_is_flagged() -> Non
     )
     bounds = estimators.Bounds(reward_width=1.0, cost_width=2.0)
     options = {"horizon": 15, "trials": 2, "key": jax.random.key(0), "block": 1}
-    for algorithm in (
-        jaxbandit.SafeOpt(estimator=bounds, seeds=[2]),
-        jaxbandit.SgpUcb(estimator=bounds, seeds=[2], warm_up=0.0),
-    ):
+    for algorithm in (jaxbandit.SafeOpt(estimator=bounds, seeds=[2]), jaxbandit.SgpUcb(estimator=bounds, seeds=[2], warm_up=0.0)):
         run = jax.device_get(jaxbandit.simulate(problem, algorithm, model, **options))
         assert np.all(np.asarray(run.status) & int(jaxbandit.Status.SAFE_SET_EMPTIED) != 0), algorithm.name
         assert np.all(run.indices[:, -3:] == 2) and not np.all(run.indices[:, 0] == 2)

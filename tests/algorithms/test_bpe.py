@@ -1,7 +1,5 @@
 """BPE and BPE-Delay: lengths of stages, every choice and elimination against dense NumPy, widths, refusals."""
 
-from __future__ import annotations
-
 import functools
 import json
 import math

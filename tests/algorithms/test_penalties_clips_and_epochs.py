@@ -1,7 +1,5 @@
 """Flags and refusals of the algorithms with penalties, clips, epochs and schedules."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -154,10 +152,7 @@ def test_config_declares_and_goes_on_at_the_least_violation(kind: str) -> None:
     after = 0
     for b in range(TRIALS):
         record = bandit.Record(
-            indices=run.indices[b],
-            values=run.values[b],
-            initial_indices=np.zeros(0, int),
-            initial_values=np.zeros((0, 3)),
+            indices=run.indices[b], values=run.values[b], initial_indices=np.zeros(0, int), initial_values=np.zeros((0, 3))
         )
         worst = ucb_policies.config(believed, record).worst
         infeasible = worst.min(1) > 0

@@ -1,7 +1,5 @@
 """Steps of algorithms against the scores of their references: ``scores(model, record)`` of ``tests/oracles/NAME.py``."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Algorithms that wrap others: stretches of Anytime and fits of Refitted."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

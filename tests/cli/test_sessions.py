@@ -1,7 +1,5 @@
 """Sessions on the command line, from an experiment file to a report."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

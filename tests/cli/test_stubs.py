@@ -1,7 +1,5 @@
 """Stubs of additions: ``python -m jaxbandit new KIND NAME`` in a checkout, before and after they are filled in."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

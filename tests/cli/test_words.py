@@ -1,7 +1,5 @@
 """Commands speak of options, files and commands: no word of Python, no line of its source; and numbers as people write them."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Programs as accelerators want them, found on a CPU: JAX lowers for GPU and TPU without one, and reads its own programs."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterator
@@ -20,11 +18,7 @@ from tests.support import panel
 from tests.support.algorithms import ALGORITHMS, DEFAULTS, ON_RANGED_MODELS, REGISTERED, SEPARATE, TABLES
 
 PLATFORMS = ("cuda", "tpu")
-POLICIES = {
-    "wait": feedback.Wait(),
-    "hallucinate": feedback.Hallucinate(),
-    "censor": feedback.Censor(window=3, minimum=-1.0),
-}
+POLICIES = {"wait": feedback.Wait(), "hallucinate": feedback.Hallucinate(), "censor": feedback.Censor(window=3, minimum=-1.0)}
 FORMS = {
     "features": kernels.SquaredExponential(length_scale=0.3),
     "product": kernels.SquaredExponential(length_scale=0.3),

@@ -1,7 +1,5 @@
 """What every algorithm owes the engine, as far as its types tell; ``ALGORITHMS`` of ``tests.support.algorithms`` has a row for each."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Every algorithm on boxes: runs, beliefs, and bad input."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

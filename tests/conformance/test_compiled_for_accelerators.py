@@ -1,7 +1,5 @@
 """Whole runs compiled for an H100 and a TPU v5e by the vendors' compilers, without a device: 100 trials side by side on 2,500 points."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

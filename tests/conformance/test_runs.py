@@ -1,7 +1,5 @@
 """What runs promise: of four algorithms that stand for all, one promise at a time; of every other, in settings that are dealt."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import json

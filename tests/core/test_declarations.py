@@ -1,7 +1,5 @@
 """Declared fields: the golden file of all of them, every kind of check, paths, tracers, letters and what a study file can set."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal
@@ -12,19 +10,7 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import (
-    InvalidArgument,
-    consensus,
-    delays,
-    estimators,
-    feedback,
-    gradients,
-    informed,
-    kernels,
-    penalties,
-    problems,
-    widths,
-)
+from jaxbandit import InvalidArgument, consensus, delays, estimators, feedback, gradients, informed, kernels, penalties, problems, widths
 from jaxbandit.algorithms import Elimination
 from jaxbandit.core import checks, fields
 from jaxbandit.core.codec import makers

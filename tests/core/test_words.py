@@ -1,7 +1,5 @@
 """Words, warnings and flags: names that are meant, lines that warnings come from, status flags, keys and functions of platforms."""
 
-from __future__ import annotations
-
 import functools
 import re
 import warnings

@@ -1,7 +1,5 @@
 """Domains: what they contain, in which order, their labels, their regions, and the forms that models get on them."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Simulations on boxes and parts of boxes, beside the best that SciPy finds in float64."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -106,9 +104,7 @@ def test_trials_by_themselves_and_in_a_batch_are_the_same() -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("algorithm", "precision"),
-    [(jb.Rpol(), "float32"), (jb.Refitted(algorithm=jb.Cei(), every=16), "float64")],
-    ids=["fixed", "refitted"],
+    ("algorithm", "precision"), [(jb.Rpol(), "float32"), (jb.Refitted(algorithm=jb.Cei(), every=16), "float64")], ids=["fixed", "refitted"]
 )
 def test_a_longer_run_begins_with_the_same_bits(algorithm: Algorithm, precision: str) -> None:
     """Whatever room its posteriors have: that for 64 points, all in use at the end, or for 128, as a run of one round more has."""

@@ -1,7 +1,5 @@
 """Runs with delayed feedback: choices, zero delay, full buffers, invariances, feedback that is not finite."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Posteriors and choices under delayed feedback against the dense NumPy reference, round by round."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

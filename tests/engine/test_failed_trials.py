@@ -1,7 +1,5 @@
 """Trials that go wrong are flagged, and spoil nothing else."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

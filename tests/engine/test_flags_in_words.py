@@ -1,7 +1,5 @@
 """Nothing wrong in silence: algorithms that lack what their guarantee needs do not start, and flags of trials are warned of in words."""
 
-from __future__ import annotations
-
 import functools
 import warnings
 from collections.abc import Callable

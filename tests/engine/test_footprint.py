@@ -1,7 +1,5 @@
 """Memory of trials, and the blocks and parts that accelerators get by it."""
 
-from __future__ import annotations
-
 from collections import namedtuple
 from collections.abc import Callable, Iterator
 from typing import Any

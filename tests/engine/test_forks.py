@@ -1,7 +1,5 @@
 """A process that was forked from one that had used JAX is refused in words; else its computations would wait for ever."""
 
-from __future__ import annotations
-
 import functools
 import multiprocessing
 import os

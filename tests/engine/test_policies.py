@@ -1,7 +1,5 @@
 """Every round of every algorithm and strategy against the dense NumPy replays of ``oracles.policies``."""
 
-from __future__ import annotations
-
 import functools
 import zlib
 from collections.abc import Callable
@@ -128,10 +126,7 @@ CASES: dict[str, Case] = {
         2, lambda s: Scgp(estimator=s, reward_clip=1.5, slater=0.4, schedule=2), scgp("thompson", 2), "thompson", problem="shared"
     ),
     "se2-exp": Case(
-        1,
-        lambda s: Se2(estimator=s, psi=EXP, epoch=7),
-        epochs(policies.se2, psi=PSI_EXP, restart=False, **FLAT),
-        problem="noiseless",
+        1, lambda s: Se2(estimator=s, psi=EXP, epoch=7), epochs(policies.se2, psi=PSI_EXP, restart=False, **FLAT), problem="noiseless"
     ),
     "se2-exp-restart": Case(
         2,
@@ -188,12 +183,7 @@ CASES: dict[str, Case] = {
     "epbo-ts": Case(
         2, lambda s: Epbo(estimator=s, penalty=3.0), replayed(policies.epbo, strategy="thompson", penalty=np.full(2, 3.0)), "thompson"
     ),
-    "anytime-cbo": Case(
-        1,
-        lambda s: Anytime(algorithm=Cbo(estimator=s, **CLIPS)),
-        doubled("bounds", keep_data=False),
-        improved=True,
-    ),
+    "anytime-cbo": Case(1, lambda s: Anytime(algorithm=Cbo(estimator=s, **CLIPS)), doubled("bounds", keep_data=False), improved=True),
     "anytime-cbo-keep": Case(2, lambda s: Anytime(algorithm=Cbo(estimator=s, **CLIPS), keep_data=True), doubled("bounds", keep_data=True)),
     "anytime-cbo-ts": Case(
         2,
@@ -415,10 +405,7 @@ def test_config_with_several_constraints() -> None:
     active = np.zeros(3)
     for b in range(TRIALS):
         record = bandit.Record(
-            indices=run.indices[b],
-            values=run.values[b],
-            initial_indices=np.zeros(0, int),
-            initial_values=np.zeros((0, 4)),
+            indices=run.indices[b], values=run.values[b], initial_indices=np.zeros(0, int), initial_values=np.zeros((0, 4))
         )
         expected = ucb_policies.config(model, record)
         assert ucb_policies.config_faults(expected, record.indices, int(run.declared_round[b]), TOLERANCE["float64"]) == []
@@ -449,10 +436,7 @@ WRONG: dict[str, tuple[str, Callable[..., bandit.Replay]]] = {
         lambda m, r, draws, samples: policies.cbo(m, r, strategy="thompson", draws=draws, **(THEIRS | {"reward_bound": 99.0})),
     ),
     "other schedule": ("scgp-2", scgp("bounds", 1)),
-    "mean in place of sample": (
-        "scgp-2",
-        lambda m, r, draws, samples: scgp("bounds", 2)(m, r, draws, 0 * samples + samples.mean(0)),
-    ),
+    "mean in place of sample": ("scgp-2", lambda m, r, draws, samples: scgp("bounds", 2)(m, r, draws, 0 * samples + samples.mean(0))),
     "re-use": ("se2-exp-restart", epochs(policies.se2, psi=PSI_EXP, restart=False, width=theory)),
     "no re-use": ("se2-exp", epochs(policies.se2, psi=PSI_EXP, restart=True, **FLAT)),
     "other psi": ("se2-poly", epochs(policies.se2, psi=policies.polynomial(0.5, 1.3), restart=False, width=theory)),

@@ -1,7 +1,5 @@
 """Every round of the methods with safe sets, expected improvement or a dual variable against dense NumPy replays."""
 
-from __future__ import annotations
-
 import functools
 import zlib
 from collections.abc import Callable

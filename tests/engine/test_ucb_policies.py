@@ -1,7 +1,5 @@
 """Every round of RPOL, CBO and CONFIG against the dense NumPy reference: scores, multipliers, widths, declarations."""
 
-from __future__ import annotations
-
 import functools
 import zlib
 from collections.abc import Callable
@@ -50,10 +48,7 @@ def records(run: jaxbandit.Trajectory) -> list[bandit.Record]:
     indices, values, initial, before = (np.asarray(x) for x in fields)
     return [
         bandit.Record(
-            indices=indices[b],
-            values=values[b].astype(np.float64),
-            initial_indices=initial[b],
-            initial_values=before[b].astype(np.float64),
+            indices=indices[b], values=values[b].astype(np.float64), initial_indices=initial[b], initial_values=before[b].astype(np.float64)
         )
         for b in range(len(indices))
     ]

@@ -1,7 +1,5 @@
 """Faults of users' own models inside a run: refused where one look before the run shows it, flagged where only running does."""
 
-from __future__ import annotations
-
 import importlib.util
 import inspect
 import sys

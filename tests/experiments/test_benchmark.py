@@ -1,7 +1,5 @@
 """The benchmark: its file, its plan and its rehearsal of accelerators on the CPU."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import re

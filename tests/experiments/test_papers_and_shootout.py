@@ -1,7 +1,5 @@
 """Experiments by themselves: papers, shoot-out, boxes, sweeps of delays, derivatives and hyper-parameters."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import functools

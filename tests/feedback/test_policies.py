@@ -1,7 +1,5 @@
 """Policies of late feedback: arrivals and their order, what the buffer keeps, boxes, and a policy that changes one rule of another."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from typing import Annotated, Any
@@ -20,11 +18,7 @@ from jaxbandit.feedback import Feedback, Pending, Wait
 from jaxbandit.kernels import SquaredExponential
 from jaxbandit.surrogates import Elsewhere
 from tests.oracles.gaussian_process import Matrix, matern52, mean_and_sd
-from tests.support.delayed_runs import (
-    HORIZON,
-    POLICIES,
-    surrogate,
-)
+from tests.support.delayed_runs import HORIZON, POLICIES, surrogate
 
 # Arrivals of one round.
 

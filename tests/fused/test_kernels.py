@@ -1,7 +1,5 @@
 """Kernels that play all rounds choose as XLA does, under JAX's interpreter, and lower for GPUs and TPUs; no device is needed."""
 
-from __future__ import annotations
-
 import functools
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Replayed beliefs and their derivatives, exact ones in the length-scale among them, and smoothed ones of simulated studies."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 
@@ -51,8 +49,7 @@ def dense(noises: np.ndarray, means: np.ndarray, rounds: int) -> tuple[np.ndarra
 
 @pytest.mark.full(but=("features",))
 @pytest.mark.parametrize(
-    ("form", "precision", "rounds"),
-    [("features", "float64", ROUNDS), ("product", "float32", FEW), ("rows", "float64", FEW)],
+    ("form", "precision", "rounds"), [("features", "float64", ROUNDS), ("product", "float32", FEW), ("rows", "float64", FEW)]
 )
 def test_values_and_derivatives_are_those_of_a_dense_solve(form: str, precision: str, rounds: int) -> None:
     indices, values = observations(rounds)

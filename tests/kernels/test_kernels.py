@@ -51,10 +51,7 @@ PAIRS = {
 PERIODIC = {
     "periodic": (kernels.Periodic(length_scale=0.75, period=1.5), oracle.ExpSineSquared(0.75, 1.5)),
     "periodic-long": (kernels.Periodic(length_scale=2.0, period=8.0), oracle.ExpSineSquared(2.0, 8.0)),
-    "periodic-locally": (
-        kernels.Periodic(period=1.5) * SE(length_scale=2.0),
-        oracle.ExpSineSquared(1.0, 1.5) * RBF(2.0),
-    ),
+    "periodic-locally": (kernels.Periodic(period=1.5) * SE(length_scale=2.0), oracle.ExpSineSquared(1.0, 1.5) * RBF(2.0)),
 }
 ALL = {**{name: ours for name, (ours, _) in (PAIRS | PERIODIC).items()}, "white": kernels.White(variance=0.5)}
 ALL |= {"categorical": kernels.Categorical(length_scale=ARD), "on-axes": kernels.OnAxes(kernel=SE(length_scale=0.75), axes=(1,))}

@@ -1,7 +1,5 @@
 """Points whose scores rounding cannot tell apart are ties, of which the first is chosen, in every form and precision."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

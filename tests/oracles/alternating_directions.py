@@ -1,7 +1,5 @@
 """Replays of ADMMBO."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

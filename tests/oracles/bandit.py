@@ -4,8 +4,6 @@ A replay takes what a run recorded (chosen points and observed values) and works
 every round, so that rounding, which may break ties either way, is the only difference allowed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

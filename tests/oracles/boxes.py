@@ -1,7 +1,5 @@
 """Points scaled to a box."""
 
-from __future__ import annotations
-
 from tests.oracles.gaussian_process import Matrix
 
 # Methods that evaluate pairs of points, or functions apart.

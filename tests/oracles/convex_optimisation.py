@@ -1,7 +1,5 @@
 """Replays of two-point bandit online convex optimisation."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,16 +17,7 @@ class OcoReplay:
     multipliers: Matrix  # [T + 1, m]
 
 
-def oco(
-    record: Record,
-    directions: Matrix,
-    first_centre: Matrix,
-    *,
-    eta: float,
-    kappa: float,
-    delta: float,
-    shrink: float,
-) -> OcoReplay:
+def oco(record: Record, directions: Matrix, first_centre: Matrix, *, eta: float, kappa: float, delta: float, shrink: float) -> OcoReplay:
     """Two-point bandit OCO (Cao and Liu 2018) from the drawn ``directions [T, d]`` and the first centre."""
     x, d = np.array(first_centre, float), directions.shape[1]
     dual = np.zeros(record.values.shape[1] - 1)

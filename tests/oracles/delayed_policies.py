@@ -4,8 +4,6 @@ Written from the papers; every posterior is a fresh dense solve on the points th
 round ``s`` arrives at the end of round ``s + tau_s``, so that the choice of round ``t`` rests on what has ``s + tau_s <= t - 1``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -151,14 +149,7 @@ def config(model: Model, late: Late, policy: Policy) -> ConfigReplay:
 
 
 def cbo(
-    model: Model,
-    late: Late,
-    policy: Policy,
-    *,
-    reward_clip: float,
-    cost_clip: float,
-    dual_cap: float,
-    doubling: bool = False,
+    model: Model, late: Late, policy: Policy, *, reward_clip: float, cost_clip: float, dual_cap: float, doubling: bool = False
 ) -> Replay:
     """CBO; with ``doubling`` afresh, on the data of its stretch alone, in rounds 1, 2, 4, 8, ..., each stretch as long as its start."""
     total = len(late.record.indices)

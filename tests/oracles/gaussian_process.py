@@ -3,8 +3,6 @@
 Every posterior is a fresh Cholesky factorisation of ``K_XX + lam I`` on all data so far.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from scipy import linalg
 

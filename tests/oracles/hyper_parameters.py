@@ -1,7 +1,5 @@
 """Maximum-posterior hyper-parameters of a squared exponential kernel, or another, in float64 NumPy, on all data one by one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

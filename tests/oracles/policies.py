@@ -5,8 +5,6 @@ what the papers say they are, runs of their own: each is cut out of the record a
 and Eryilmaz are regressed as the one scalar function that their inner learner sees.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -131,15 +129,7 @@ def epbo(model: Model, record: Record, *, strategy: str, penalty: Matrix, draws:
 
 
 def scgp(
-    model: Model,
-    record: Record,
-    *,
-    strategy: str,
-    samples: Matrix,
-    bound: float,
-    slater: float,
-    schedule: int,
-    draws: Matrix | None = None,
+    model: Model, record: Record, *, strategy: str, samples: Matrix, bound: float, slater: float, schedule: int, draws: Matrix | None = None
 ) -> Replay:
     """SCGP-UCB (Zhou and Ji 2022, Algorithm 2) given the constraint functions ``samples [T, m, M]`` shown before each choice."""
     queue = np.zeros(len(model.grams) - 1)
@@ -277,10 +267,7 @@ def anytime(inner: Callable[..., Replay], model: Model, record: Record, *, keep_
         seen_values = np.concatenate([record.initial_values, record.values[:begin]])
         kept = len(seen_indices) if keep_data or begin == 0 else 0
         stretch = Record(
-            indices=record.indices[here],
-            values=record.values[here],
-            initial_indices=seen_indices[:kept],
-            initial_values=seen_values[:kept],
+            indices=record.indices[here], values=record.values[here], initial_indices=seen_indices[:kept], initial_values=seen_values[:kept]
         )
         parts.append(inner(model, stretch, draws=None if draws is None else draws[here], horizon=length))
         begin += length

@@ -3,8 +3,6 @@
 What the paper calls a round is a *stage* here; a round is one choice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ A choice from a set has no score to compare where rounding may move a point into
 sets, one of the points that are surely in and one of those that may be.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

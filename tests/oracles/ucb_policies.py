@@ -1,7 +1,5 @@
 """Replays of RPOL, CBO and CONFIG by their confidence bounds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -83,9 +81,7 @@ def config(model: Model, record: Record) -> ConfigReplay:
     """CONFIG (Xu et al. 2023, Algorithm 1)."""
     rounds = list(bounds(model, record))
     return ConfigReplay(
-        ucb=np.stack([b.ucb for b in rounds]),
-        worst=np.stack([b.lcb.max(0) for b in rounds]),
-        widths=np.stack([b.width for b in rounds]),
+        ucb=np.stack([b.ucb for b in rounds]), worst=np.stack([b.lcb.max(0) for b in rounds]), widths=np.stack([b.width for b in rounds])
     )
 
 

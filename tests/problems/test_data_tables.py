@@ -1,7 +1,5 @@
 """Problems from tables of arms: what they hold, and what is refused by the name of its column."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Fixed problems, the sine and tables, and problems whose runs fail in a region."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Random families of problems, on grids, in the interpolants' plane and on boxes, against NumPy and SciPy."""
 
-from __future__ import annotations
-
 import functools
 from functools import partial
 from typing import Any

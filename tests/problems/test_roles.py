@@ -1,7 +1,5 @@
 """Roles of problems: users' own problems and functions, promises of every problem, and default delays through wrappers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Pages of studies that run: what a run has said is on them, labels are text, and a directory is followed until it has results."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

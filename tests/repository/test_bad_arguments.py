@@ -4,8 +4,6 @@ The cases are made from the declarations beside fields and arguments, so that a 
 without a line here. A public function without declarations has to be listed, with the reason.
 """
 
-from __future__ import annotations
-
 import datetime
 import importlib
 import inspect
@@ -62,10 +60,7 @@ MODULES = [
 
 # Public functions that declare nothing, and why.
 UNDECLARED = {
-    **dict.fromkeys(
-        ("intervals", "maximisers"),
-        "parts of algorithms, which call them with traced arrays",
-    ),
+    **dict.fromkeys(("intervals", "maximisers"), "parts of algorithms, which call them with traced arrays"),
     "with_noise": "a part of strategies, which call it with widths that have been checked",
     **dict.fromkeys(("canonicalise", "replace", "sweep"), "check what they are given themselves, for it depends on the object"),
     **dict.fromkeys(("pytree", "static"), "declare fields and classes"),

@@ -4,8 +4,6 @@ A key of that file is a test module and a call in Python; what the call needs be
 new key: ``pytest -n 0 --write-golden tests/repository/test_refusals.py`` writes its message.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import math

@@ -1,7 +1,5 @@
 """One registry of algorithms: all that lists algorithms agrees with it, and every algorithm in it says what tables and papers call it."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -1,7 +1,5 @@
 """Files of results: what they hold, on boxes too, and that damaged ones are refused in one line."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import importlib.util
@@ -57,18 +55,7 @@ def test_a_study_in_zarr_from_the_command_line(tmp_path: Path, capsys: Any) -> N
     out = tmp_path / "out"
     assert (
         main(
-            [
-                "run",
-                str(written(tmp_path, ONE_BLOCK)),
-                "--out",
-                str(out),
-                "--no-cache",
-                "--segment",
-                "5",
-                "--format",
-                "zarr",
-                *ONLY_REPORT,
-            ]
+            ["run", str(written(tmp_path, ONE_BLOCK)), "--out", str(out), "--no-cache", "--segment", "5", "--format", "zarr", *ONLY_REPORT]
         )
         == 0
     )

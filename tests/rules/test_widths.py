@@ -1,7 +1,5 @@
 """Confidence widths and bounds against their formulas, and expanders of a safe set by hand."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

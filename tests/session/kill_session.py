@@ -3,8 +3,6 @@
 python tests/session/kill_session.py --kills 50
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io

@@ -1,7 +1,5 @@
 """Sessions on continuous boxes: choices of a simulation, points off any grid, reopening, corrections, and what is under way."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path

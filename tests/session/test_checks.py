@@ -1,7 +1,5 @@
 """Checks of sessions: predictions of left-out values and evidence of mistakes against dense formulas, and every alarm."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sessions of algorithms that certify points: no unsafe one is asked for, and what would void that is refused."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from pathlib import Path

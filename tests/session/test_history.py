@@ -1,7 +1,5 @@
 """What was measured before a session or beside it: told by points, as tables, off the grid, with blanks, corrected and opened again."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Journals: what they hold, what an earlier version wrote, damage, and kills."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

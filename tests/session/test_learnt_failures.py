@@ -1,7 +1,5 @@
 """Runs that failed: their points are neither asked for nor recommended, and where failures are learnt."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import itertools

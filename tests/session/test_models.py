@@ -1,7 +1,5 @@
 """Models of sessions: their kernels, categories and fits."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """optimise, and constraints on coordinates in sessions and one-call searches."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from pathlib import Path

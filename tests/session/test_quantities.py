@@ -1,7 +1,5 @@
 """Quantities of sessions, and figures of them."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path

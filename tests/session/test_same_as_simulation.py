@@ -1,7 +1,5 @@
 """Sessions choose as simulations do, on many points and with fits."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools

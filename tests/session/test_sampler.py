@@ -1,7 +1,5 @@
 """Optuna's studies by the algorithms of this library: workers with a sampler each, and constraints where Optuna has them."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -528,13 +526,7 @@ def test_a_session_becomes_a_study(tmp_path: Path, capsys: Any) -> None:
     axes = [Axis("rate", (0.01, 0.1, 1.0), "logarithmic"), Axis("width", (2, 4, 8)), Axis.of_categories("kind", ["a", "b"])]
     constraints = ["work <= 3", "pH = 7 +- 0.5"]
     with Session.create(
-        tmp_path / "tuning",
-        axes,
-        jaxbandit.RandomSearch(),
-        None,
-        key=jax.random.key(0),
-        objective="minimise loss",
-        constraints=constraints,
+        tmp_path / "tuning", axes, jaxbandit.RandomSearch(), None, key=jax.random.key(0), objective="minimise loss", constraints=constraints
     ) as session:
         tickets = [session.ask() for _ in range(4)]
         session.tell(1, {"loss": 0.5, "work": 2.5, "pH": 7.25})

@@ -1,7 +1,5 @@
 """Sessions as a user drives them: values late, in parts, out of order, corrected and dropped; closed and opened again."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import inspect

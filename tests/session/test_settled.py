@@ -1,7 +1,5 @@
 """When an experiment is settled, forecasts of it, and reasons for points that sessions asked for."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

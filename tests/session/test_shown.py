@@ -1,7 +1,5 @@
 """What sessions show: beliefs of all that was told, averaged over hyper-parameters, and recommendations by them."""
 
-from __future__ import annotations
-
 import itertools
 import warnings
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Moments of exploration strategies and of observation noise."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

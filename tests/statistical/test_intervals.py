@@ -3,8 +3,6 @@
 Neither kernel nor noise is told. With ``-s`` the rows of the page's table are printed.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from typing import Any

@@ -4,8 +4,6 @@
 table of the page is printed.
 """
 
-from __future__ import annotations
-
 import warnings
 
 import jax

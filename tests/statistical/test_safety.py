@@ -1,7 +1,5 @@
 """Methods with a safe set: how often they leave the truly safe points, and SafeOpt beside the ``safeopt`` package."""
 
-from __future__ import annotations
-
 import collections
 import functools
 from typing import Any

@@ -3,8 +3,6 @@
 python tests/study/kill_study.py --kills 20
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io

@@ -1,7 +1,5 @@
 """Audit traces: every choice of a trial follows from the arrays of its file alone, by the dense references."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Callable

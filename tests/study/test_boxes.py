@@ -1,7 +1,5 @@
 """Studies on a box: files and objects, the same bits as alone, after a kill and on workers, and what the results hold."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from concurrent.futures import ThreadPoolExecutor

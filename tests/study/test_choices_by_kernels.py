@@ -1,7 +1,5 @@
 """Studies whose rounds kernels play where they can; what a kernel computes is tested in ``tests/fused/test_kernels.py``."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Studies of runs written by hand: what simulate gives, own problems and designs, facts, seconds, progress."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import io

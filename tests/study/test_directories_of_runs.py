@@ -1,7 +1,5 @@
 """A directory belongs to one run, and what lies in it is taken for what it is: files of other runs, altered and broken ones are not."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

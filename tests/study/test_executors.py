@@ -37,17 +37,7 @@ from jaxbandit.core.pytree import float_dtype
 from jaxbandit.host import executors
 from jaxbandit.host.executors import MAX_ATTEMPTS, Answer, Task, TaskFailed, perform, spread
 from jaxbandit.results import files
-from jaxbandit.study import (
-    BatchFailed,
-    CheckpointMismatch,
-    Study,
-    WorkerMismatch,
-    WorkersLost,
-    connected,
-    from_toml,
-    make_plan,
-    run_study,
-)
+from jaxbandit.study import BatchFailed, CheckpointMismatch, Study, WorkerMismatch, WorkersLost, connected, from_toml, make_plan, run_study
 from jaxbandit.study import plan as planning
 from jaxbandit.study.play import Player
 from tests.support.paths import ROOT

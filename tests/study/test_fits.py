@@ -1,7 +1,5 @@
 """Studies of models that are fitted, of precision and of tuning."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import tomllib

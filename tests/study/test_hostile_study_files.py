@@ -1,7 +1,5 @@
 """Study files with something wrong in them: a generator of mistakes, each of which is refused by its key in one line, or works."""
 
-from __future__ import annotations
-
 import copy
 import datetime
 import tomllib

@@ -1,7 +1,5 @@
 """Limits of memory, disk and output, and what a run leaves when something takes it."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """Tables of study files: names, fields, fingerprints, and all of it written again."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import sys

@@ -1,7 +1,5 @@
 """Classes of a user's own in studies and study files."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import json

@@ -1,7 +1,5 @@
 """Runs and grids: dotted paths, labels, tables, fingerprints, and models that remember their kernels."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """Fast second runs: programs are kept in the process and on disk, and a study that is run again compiles nothing."""
 
-from __future__ import annotations
-
 import logging
 import os
 import subprocess

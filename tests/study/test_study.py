@@ -1,7 +1,5 @@
 """Studies: from tables and back, cells, batches, thinning, interruption, other numbers of devices, refusals."""
 
-from __future__ import annotations
-
 import functools
 import json
 import re

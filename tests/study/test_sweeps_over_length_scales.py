@@ -1,7 +1,5 @@
 """Studies that sweep the length-scale of their models: one build and one program, in files and in Python."""
 
-from __future__ import annotations
-
 import functools
 import json
 import tomllib

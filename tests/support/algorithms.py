@@ -1,7 +1,5 @@
 """The algorithms that the conformance tests go through, by name: one row covers a new one."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -69,7 +67,7 @@ BASELINES: dict[str, Callable[[], Any]] = {
 
 # Algorithms that take a model of ``jaxbandit.ranged``.
 ON_RANGED_MODELS: dict[str, Callable[[], Any]] = {
-    "refitted-rpol": lambda: jaxbandit.Refitted(algorithm=jaxbandit.Rpol(), first=4, points=9, steps=4),
+    "refitted-rpol": lambda: jaxbandit.Refitted(algorithm=jaxbandit.Rpol(), first=4, points=9, steps=4)
 }
 
 # Algorithms that are compared with their references in files of their own.

@@ -1,7 +1,5 @@
 """Traces of one small study for every algorithm, and what follows from their arrays alone."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json

@@ -1,7 +1,5 @@
 """A small box with a problem on it, which study files can name, and short runs there."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax.numpy as jnp

@@ -4,8 +4,6 @@
 compilers are told by the environment that there is no device.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """Runs of algorithms by name, on one small problem, and what is asked of all of them."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Iterable, Iterator

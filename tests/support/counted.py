@@ -1,7 +1,5 @@
 """Counts of what JAX does while a test looks: programs compiled, and programs found on the disk."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -1,7 +1,5 @@
 """Declared classes and public names of the package, with which tests of declarations, of refusals and of golden files begin."""
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import functools

@@ -1,7 +1,5 @@
 """Runs of one small problem with late feedback, which several tests look at."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

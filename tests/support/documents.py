@@ -4,8 +4,6 @@ A program is a list of cells, as a notebook has them; Python blocks of a Markdow
 an empty directory of its own. Run as a script it is that process.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import os

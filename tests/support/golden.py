@@ -3,8 +3,6 @@
 ``pytest -n 0 -m "full or not full" --write-golden -k golden`` writes them anew; the change then shows in them.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

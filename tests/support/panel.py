@@ -1,7 +1,5 @@
 """Several algorithms in one compiled program: the learner takes most of the time to compile, and they share it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -5,8 +5,6 @@ and with constrained EI, whether one run is under way or four: ``best_allowed`` 
 in_flight)``. Of the 40 runs with four under way 15.5 were not allowed with RPOL, and 8.2 with constrained EI (2026-11-23).
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is wrong with the refusal of a value: it has to be typed, at once, and to name the argument and the value."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sessions of one small problem, and the values that simulations of it observe."""
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path
 from typing import Any

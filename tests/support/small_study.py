@@ -1,7 +1,5 @@
 """One small study, in TOML and in Python, and its results."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from pathlib import Path

@@ -4,8 +4,6 @@ A program of one algorithm so is a sixth of a trial's, and what fails in it is t
 ``tests.oracles.gaussian_process``, whatever JAX makes of them elsewhere. Keys and noise are those of :func:`jaxbandit.simulate`.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """What study files can name."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from jaxbandit.core.codec import Maker, from_plain, makers, word_of

@@ -1,7 +1,5 @@
 """Objects as JAX may rebuild them, with anything in their fields: what the checks of a whole object are tried on."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

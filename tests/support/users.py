@@ -1,7 +1,5 @@
 """Users of the operating system whom permissions bind, whoever runs the tests."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

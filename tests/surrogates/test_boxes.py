@@ -1,7 +1,5 @@
 """Models of boxes: exact forms and features against dense solves in NumPy."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """Fits of hyper-parameters by the evidence, by themselves and while models are built."""
 
-from __future__ import annotations
-
 import faulthandler
 import functools
 from typing import Any

@@ -1,7 +1,5 @@
 """Posteriors against the dense reference: means, variances, covariances, partial outputs, and noise that differs between points."""
 
-from __future__ import annotations
-
 import functools
 import re
 import zlib
@@ -177,9 +175,7 @@ def test_aggregated_data_give_the_same_posterior() -> None:
     gram = gp.matern52(points, points, 0.3)
     indices, values = data("aggregated", 8, 50, 1)
     for whole, brief in zip(
-        gp.mean_and_sd(gram, indices, values[:, 0], 0.3),
-        gp.mean_and_sd(gram, *gp.aggregated(indices, values[:, 0], 0.3)),
-        strict=True,
+        gp.mean_and_sd(gram, indices, values[:, 0], 0.3), gp.mean_and_sd(gram, *gp.aggregated(indices, values[:, 0], 0.3)), strict=True
     ):
         np.testing.assert_allclose(brief, whole, atol=1e-12)
 

@@ -1,7 +1,5 @@
 """Precision of models and ranks of their factorisations."""
 
-from __future__ import annotations
-
 import dataclasses
 import warnings
 from typing import Any

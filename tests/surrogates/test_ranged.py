@@ -1,7 +1,5 @@
 """Models with a traced length-scale: features against the dense kernel and its derivative, posteriors, and one program for all values."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 
@@ -139,11 +137,7 @@ def test_a_posterior_is_that_of_a_dense_solve_whether_features_are_computed_once
     np.testing.assert_allclose(once[0].sd[1], sd, atol=5e-4)
 
 
-KERNELS = {
-    squared_exponential: kernels.SquaredExponential,
-    matern32: kernels.Matern32,
-    matern52: kernels.Matern52,
-}
+KERNELS = {squared_exponential: kernels.SquaredExponential, matern32: kernels.Matern32, matern52: kernels.Matern52}
 
 
 def sampled(seed: int) -> tuple[Any, domains.Domain, float, float, float]:

@@ -1,7 +1,5 @@
 """Models that fit their hyper-parameters on the way, on grids and boxes."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from typing import Any

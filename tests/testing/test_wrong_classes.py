@@ -1,7 +1,5 @@
 """Classes that break one promise of their role each, and one that keeps all: the checks of ``jaxbandit.testing`` tell them apart."""
 
-from __future__ import annotations
-
 import math
 import random
 from pathlib import Path
