@@ -211,6 +211,7 @@ def test_several_mistakes_are_flagged_one_by_one() -> None:
     assert [flag.split(" seem")[0] for flag in sorted(found.flags)] == ["cost of ticket 21", "yield and cost of ticket 8"]
 
 
+@pytest.mark.full(but=("True",))
 @pytest.mark.parametrize(("length", "noise", "words"), [(1.2, 0.01, "shorter length-scales"), (0.4, 1e-3, "more noise")])
 @pytest.mark.parametrize("standardise", [True, False])
 def test_a_stated_model_that_does_not_fit_is_flagged(length: float, noise: float, words: str, standardise: bool) -> None:

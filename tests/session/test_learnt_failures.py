@@ -98,6 +98,7 @@ def version(directory: Path) -> int:
     return int(number)
 
 
+@pytest.mark.full(but=("cei0",))
 @pytest.mark.parametrize("algorithm", [Cei(), Cei(incumbent="observed"), ConstrainedThompson(), RandomSearch()], ids=lambda one: one.name)
 @pytest.mark.parametrize("delay", [None, delays.NoDelay()], ids=["late", "at once"])
 def test_no_point_whose_run_failed_is_asked_for_again(algorithm: Any, delay: Any) -> None:
@@ -149,6 +150,7 @@ def test_an_accident_teaches_nothing() -> None:
         assert session.belief().equals(other.belief())
 
 
+@pytest.mark.full(but=("late",))
 @pytest.mark.parametrize("delay", [None, delays.NoDelay()], ids=["late", "at once"])
 def test_a_failure_that_was_none_is_taken_back(delay: Any) -> None:
     """The session then believes what it would had it been told the values in the first place."""
@@ -283,6 +285,7 @@ def test_what_the_function_of_a_search_says_of_failures() -> None:
     assert "evaluations: 6, 4 failed" in repr(found)
 
 
+@pytest.mark.full(but=("SafeOpt",))
 @pytest.mark.parametrize("algorithm", [SafeOpt(seeds=[4]), Se2()], ids=["SafeOpt", "Se2"])
 def test_a_rule_that_cannot_learn_failures_says_so_once_and_asks_for_no_point_again(algorithm: Any) -> None:
     with Session.create(None, GRID, algorithm, constraints=["cost <= 1"], **STATED) as session:
@@ -398,7 +401,10 @@ def points_of(session: Session) -> list[tuple[Any, ...]]:
     return [tuple(record.ticket.point.values()) for record in session._state.records.values()]
 
 
-@pytest.mark.parametrize(("algorithm", "delay"), [(Cei(), None), (Cei(), delays.NoDelay()), (RandomSearch(), None)])
+@pytest.mark.full(but=("late",))
+@pytest.mark.parametrize(
+    ("algorithm", "delay"), [(Cei(), None), (Cei(), delays.NoDelay()), (RandomSearch(), None)], ids=["late", "at once", "random"]
+)
 def test_no_failed_point_of_a_grid_is_asked_for_again(algorithm: Any, delay: Any, tmp_path: Path) -> None:
     """Opened again the session goes on so, and what is told may be asked for again."""
     parts: dict[str, Any] = {"key": 3, "delay": delay, "model": Model(), "standardise": False}
@@ -415,6 +421,7 @@ def test_no_failed_point_of_a_grid_is_asked_for_again(algorithm: Any, delay: Any
         assert session.recommend().index not in failed and session.recommend(anywhere=True).index not in failed
 
 
+@pytest.mark.full(but=("mixed",))
 @pytest.mark.parametrize(("case", "delay"), [("mixed", None), ("whole", None), ("whole", delays.NoDelay())])
 def test_no_failed_point_of_a_box_is_asked_for_again(case: str, delay: Any, tmp_path: Path) -> None:
     """Points are the same within a thousandth of the sides of numbers; whole numbers and categories are the same or not."""

@@ -64,6 +64,7 @@ def test_without_a_model_one_is_fitted_from_the_initial_design_on(tmp_path: Path
         assert again.ask().round == 8
 
 
+@pytest.mark.full(but=("millionths",))
 @pytest.mark.parametrize(("unit", "offset"), [(1e-6, 0.0), (-1e6, 1e7)], ids=["millionths", "millions below an offset"])
 def test_choices_do_not_depend_on_units(unit: float, offset: float, tmp_path: Path) -> None:
     goal = f"{'maximise' if unit > 0 else 'minimise'} yield"

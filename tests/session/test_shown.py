@@ -86,6 +86,7 @@ def minimised(name: str) -> tuple[Callable[[np.ndarray], float], float, float, i
     return lambda x: float(np.sum(np.floor(3 * x))) + float(x[0] > 0.37), 0.0, 1.0, 3
 
 
+@pytest.mark.full(but=("michalewicz",))
 @pytest.mark.parametrize("limit", [None, 1.2], ids=["no constraint", "a constraint"])
 @pytest.mark.parametrize("name", ["michalewicz", "styblinski", "rastrigin", "steps"])
 def test_without_noise_the_best_value_measured_is_recommended(name: str, limit: float | None) -> None:
