@@ -6,29 +6,31 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, TypeAlias
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.algorithms.base import Algorithm
+from jaxbandit.algorithms.base import Algorithm, Arena
 from jaxbandit.core import checks
 from jaxbandit.core.blocks import axis_of
 from jaxbandit.core.declare import Array, Declared, Device
 from jaxbandit.core.doors import setting, warn
 from jaxbandit.core.fields import nothing, of_class
-from jaxbandit.core.keys import pair_key
+from jaxbandit.core.keys import Stream, pair_key, stream_key
 from jaxbandit.core.provenance import remember
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, replace, signature, static
 from jaxbandit.core.sweep import Sweep, gather_variants
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Box
+from jaxbandit.engine import learner
 from jaxbandit.engine.arguments import INFORMED, Delays, plan_delays
-from jaxbandit.engine.trial import Informed, InitialDesign, Setting, prepare
+from jaxbandit.engine.trial import Informed, InitialDesign, Setting
 from jaxbandit.feedback import Policy
 from jaxbandit.fused.cells import Unsupported
 from jaxbandit.fused.plan import FAST_DEVICES, WORTHWHILE_TRIAL_ROUNDS, FusedKernel, plan_of
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.problems.base import without_name
 from jaxbandit.results.dataset import output_names
-from jaxbandit.surrogates import BoxSurrogate, Surrogate
+from jaxbandit.surrogates import AbstractSurrogate, BoxSurrogate, Surrogate
 from jaxbandit.surrogates.boxes.pool import ROOM_STEP
 from jaxbandit.surrogates.rows import RowCache
 
@@ -169,14 +171,40 @@ class Cell:
 
     def setting(self, key: Array, pair: Array | np.ndarray) -> Setting:
         """Return the setting of a pair ``[3]``: variant, trial, run from 1."""
-        return prepare(
-            self.problem,
-            self.variants.pick(pair[0]),
-            pair_key(key, pair, self.common),
-            horizon=self.horizon,
-            informed=self.informed,
-            axis=axis_of(self.block),
+        return self.setting_of(self.variants.pick(pair[0]), pair_key(key, pair, self.common))
+
+    def setting_of(self, variant: Variant, key: Array, *, unchecked: bool = False) -> Setting:
+        """Return the setting of a variant in the trial of a key."""
+        algorithm, surrogate, delays = variant
+        with learner.blaming(self.problem, "problem: {name}.sample must return an instance for a key"):
+            instance = self.problem.sample(stream_key(key, Stream.PROBLEM))
+        learner.check_instance(instance, self.problem)
+        if self.informed is not None:
+            with checks.blaming("informed: must be a function of (instance, algorithm, surrogate) that JAX can trace"):
+                told = self.informed(instance, algorithm, surrogate)
+            match told:
+                case (Algorithm() as algorithm, Surrogate() as surrogate):
+                    pass
+                case _:
+                    raise checks.InvalidArgument(f"informed: must return (algorithm, surrogate), got {checks.short(told)}")
+        # The surrogate factorises once, before the rounds, because a length-scale may be traced.
+        surrogate = surrogate.factorised()
+        bound: AbstractSurrogate = surrogate
+        joint = False
+        if delays is not None:
+            joint = surrogate.outputs == 1 or algorithm.traits.joint_arrival
+            separate = not (joint or delays.model.joint)
+            axis = axis_of(self.block)
+            bound = delays.policy.bind(surrogate, separate_outputs=separate, capacity=delays.capacity, axis=axis)
+        return Setting(
+            instance=instance,
+            algorithm=algorithm,
+            arena=Arena(surrogate=bound, horizon=jnp.asarray(np.int32(self.horizon))),
+            key=key,
+            delays=delays,
+            joint_arrival=joint,
             kernel=self.kernel,
+            unchecked=unchecked or self.informed is not None,
         )
 
 

@@ -136,16 +136,21 @@ def surprises_at(model: Surrogate, index: Array, values: Array) -> tuple[Array, 
     return square == square, square > UNLIKELY**2 * variance, square > IMPOSSIBLE**2 * variance
 
 
-def goes_by_prior(algorithm: Algorithm, model: Surrogate) -> bool:
-    """Return whether beliefs use the model's own prior mean and variance."""
-    return algorithm.traits.learns and not (algorithm.traits.standardises and isinstance(model, BoxSurrogate))
+def far_from_prior(algorithm: Algorithm, model: Surrogate, counts: tuple[Array, Array, Array]) -> dict[Status, Array]:
+    """Return whether all values of an output are unlikely, or several impossible.
 
-
-def is_far(counts: tuple[Array, Array, Array]) -> Array:
-    """Return whether all values of an output are unlikely, or several impossible."""
+    There is no such flag where beliefs do not use the model's own prior mean and variance.
+    """
+    if not algorithm.traits.learns or (algorithm.traits.standardises and isinstance(model, BoxSurrogate)):
+        return {}
     seen, unlikely, impossible = counts
     far: Array = (((unlikely == seen) & (seen >= A_FEW)) | ((impossible >= A_FEW) & (impossible > seen // 100))).any()
-    return far
+    return {Status.FAR_FROM_PRIOR: far}
+
+
+def with_flags(status: Array, raised: Mapping[Status, Array]) -> Array:
+    """Return int32 flags ``[]`` together with those that are ``raised``."""
+    return functools.reduce(jnp.bitwise_or, [is_so.astype(jnp.int32) * int(bit) for bit, is_so in raised.items()], status)
 
 
 def blaming(item: object, words: str) -> contextlib.AbstractContextManager[None]:

@@ -14,14 +14,13 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from jaxbandit.algorithms.base import Algorithm
-from jaxbandit.core.blocks import axis_of, equal_blocks, least_block, map_blocks
+from jaxbandit.core.blocks import equal_blocks, least_block, map_blocks
 from jaxbandit.core.checks import InvalidArgument, blaming
 from jaxbandit.core.declare import Array
 from jaxbandit.core.keys import trial_key
-from jaxbandit.engine.arguments import Delays
+from jaxbandit.core.pytree import replace
 from jaxbandit.engine.cell import Cell, in_force
-from jaxbandit.engine.trial import Informed, InitialDesign, Record, TrialState, advance, begin, conclude, multipliers_of, prepare
-from jaxbandit.problems import AbstractProblem
+from jaxbandit.engine.trial import Record, TrialState, advance, begin, conclude, multipliers_of
 from jaxbandit.results.metrics import Curves, curves, healthy
 from jaxbandit.surrogates import Surrogate
 
@@ -104,52 +103,42 @@ def play_all(
     return map_blocks(one, (cell, key), pairs, block=cell.block, mesh=mesh, count=count)
 
 
-@partial(jax.jit, static_argnames=("build", "measure", "horizon", "block", "informed"))
+@partial(jax.jit, static_argnames=("build", "measure"))
 def measure_each(
-    game: tuple[AbstractProblem, InitialDesign, Delays | None],
+    cell: Cell,
     trials: tuple[Any, Array],
     key: Array,
     *,
     build: Callable[[Any], tuple[Algorithm, Surrogate]],
     measure: Callable[[Curves], Array],
-    horizon: int,
-    block: int,
-    informed: Informed | None,
 ) -> tuple[Array, Array, Array]:
     """Run trials with hyper-parameters of their own and return measures ``[P]``.
 
-    ``trials`` has a pytree of parameters with leading axes ``[P]``, for ``build``, and trial numbers ``[P]``. The other two results are
-    fingerprints ``[P]`` of the points that trials chose, equal when all points are, and whether each trial is healthy.
+    ``trials`` has a pytree of parameters with leading axes ``[P]``, for ``build``, and trial numbers ``[P]``. The variant of ``cell`` is
+    only its delays. The other two results are fingerprints ``[P]`` of the points that trials chose, equal when all points are, and whether
+    each trial is healthy.
     """
     count = trials[1].shape[0]
-    blocks, block = equal_blocks(count, block, 1, least_block(block))
+    blocks, block = equal_blocks(count, cell.block, 1, least_block(cell.block))
     padded = jax.tree.map(lambda x: jnp.concatenate([x, jnp.repeat(x[-1:], blocks * block - count, axis=0)]), trials)
 
-    def one(shared: tuple[AbstractProblem, InitialDesign, Delays | None, Array], item: tuple[Any, Array]) -> tuple[Array, Array, Array]:
-        problem, initial, delays, key = shared
+    def one(shared: tuple[Cell, Array], item: tuple[Any, Array]) -> tuple[Array, Array, Array]:
+        (cell, key), delays = shared, shared[0].variants.pick(0)
         with blaming("build: must make an algorithm and a surrogate of traced parameters"):
             algorithm, surrogate = build(item[0])
-        surrogate = in_force(surrogate, horizon + initial.count)
         if delays is not None:
             algorithm = algorithm.with_delays(delays.model, delays.policy)
-        setting = prepare(
-            problem,
-            (algorithm, surrogate, delays),
-            trial_key(key, item[1]),
-            horizon=horizon,
-            informed=informed,
-            axis=axis_of(block),
-            unchecked=True,
-        )
-        trial, before = begin(setting, initial)
-        trial, seen = advance(setting, trial, 1, horizon, record="indices")
+        surrogate = in_force(surrogate, cell.horizon + cell.initial.count)
+        setting = cell.setting_of((algorithm, surrogate, delays), trial_key(key, item[1]), unchecked=True)
+        trial, before = begin(setting, cell.initial)
+        trial, seen = advance(setting, trial, 1, cell.horizon, record="indices")
         name = "points" if "points" in seen else "indices"
-        places = jnp.concatenate([before[f"initial_{name}"], seen[name]]) if initial.counted else seen[name]
+        places = jnp.concatenate([before[f"initial_{name}"], seen[name]]) if cell.initial.counted else seen[name]
         words = jax.lax.bitcast_convert_type(places, jnp.uint32)
         weights = 2 * jax.random.bits(jax.random.key(0), words.shape, jnp.uint32) + 1
         status: Array = conclude(setting, trial)["status"]
         return measure(curves(setting.instance, places)), jnp.sum(weights * words), healthy(status)
 
-    played: tuple[Array, Array, Array] = map_blocks(one, (*game, key), padded, block=block, mesh=None)
+    played: tuple[Array, Array, Array] = map_blocks(one, (replace(cell, block=block), key), padded, block=block, mesh=None)
     first: tuple[Array, Array, Array] = jax.tree.map(lambda x: x[:count], played)
     return first

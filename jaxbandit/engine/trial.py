@@ -24,7 +24,7 @@ from jaxbandit.engine.arguments import Delays
 from jaxbandit.feedback import Feedback, Pending
 from jaxbandit.fused.plan import FusedKernel, play
 from jaxbandit.problems import AbstractProblem, optimum
-from jaxbandit.surrogates import AbstractSurrogate, Surrogate
+from jaxbandit.surrogates import Surrogate
 
 
 class Informed(Protocol):
@@ -130,50 +130,6 @@ class TrialState:
     surprises: Surprises  # [k] int32: all, unlikely, impossible
 
 
-def prepare(
-    problem: AbstractProblem,
-    variant: tuple[Algorithm, Surrogate, Delays | None],
-    key: Array,
-    *,
-    horizon: int,
-    informed: Informed | None = None,
-    axis: str | None = None,
-    kernel: FusedKernel | None = None,
-    unchecked: bool = False,
-) -> Setting:
-    """Return the setting of a trial within the batch ``axis``."""
-    algorithm, surrogate, delays = variant
-    with learner.blaming(problem, "problem: {name}.sample must return an instance for a key"):
-        instance = problem.sample(stream_key(key, Stream.PROBLEM))
-    learner.check_instance(instance, problem)
-    if informed is not None:
-        with checks.blaming("informed: must be a function of (instance, algorithm, surrogate) that JAX can trace"):
-            told = informed(instance, algorithm, surrogate)
-        match told:
-            case (Algorithm() as algorithm, Surrogate() as surrogate):
-                pass
-            case _:
-                raise checks.InvalidArgument(f"informed: must return (algorithm, surrogate), got {checks.short(told)}")
-    # The surrogate factorises once, before the rounds, because a length-scale may be traced.
-    surrogate = surrogate.factorised()
-    bound: AbstractSurrogate = surrogate
-    joint = False
-    if delays is not None:
-        joint = surrogate.outputs == 1 or algorithm.traits.joint_arrival
-        separate = not (joint or delays.model.joint)
-        bound = delays.policy.bind(surrogate, separate_outputs=separate, capacity=delays.capacity, axis=axis)
-    return Setting(
-        instance=instance,
-        algorithm=algorithm,
-        arena=Arena(surrogate=bound, horizon=jnp.asarray(np.int32(horizon))),
-        key=key,
-        delays=delays,
-        joint_arrival=joint,
-        kernel=kernel,
-        unchecked=unchecked or informed is not None,
-    )
-
-
 def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Record]:
     """Return the state before round 1, and the initial design."""
     instance, algorithm, arena = setting.instance, setting.algorithm, setting.arena
@@ -208,18 +164,17 @@ def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Record]
         places = points if box is None else jnp.zeros((0, box.dimension), dtype)
         far = (jnp.zeros(values.shape, bool),) * 3
     means = jnp.asarray(instance.means)
-    unless = {
-        Status.NO_FEASIBLE_POINT: instance.has_feasible_point(),
-        Status.NONFINITE_FEEDBACK: jnp.all(jnp.isfinite(values)),
-        Status.NONFINITE_TRUTH: jnp.all(jnp.isfinite(means)),
+    raised = {
+        Status.NO_FEASIBLE_POINT: ~instance.has_feasible_point(),
+        Status.NONFINITE_FEEDBACK: ~jnp.all(jnp.isfinite(values)),
+        Status.NONFINITE_TRUTH: ~jnp.all(jnp.isfinite(means)),
     }
     if setting.unchecked:
-        unless[Status.OUT_OF_RANGE] = jnp.asarray(in_range(algorithm))
-    status = functools.reduce(jnp.bitwise_or, [jnp.where(is_so, 0, int(bit)) for bit, is_so in unless.items()])
+        raised[Status.OUT_OF_RANGE] = ~jnp.asarray(in_range(algorithm))
     started = TrialState(
         state=state,
         pending=None if setting.delays is None else Pending.empty(setting.delays.capacity, arena.surrogate.outputs, dtype),
-        status=status.astype(jnp.int32),
+        status=learner.with_flags(jnp.int32(0), raised),
         failed_round=jnp.int32(0),
         declared_round=jnp.int32(0),
         surprises=jax.tree.map(lambda which: jnp.sum(which, axis=0, dtype=jnp.int32), far),
@@ -301,64 +256,67 @@ class Round:
         failures = learner.faults(self.setting.arena, choice, state, self.infinite, others, before=~healthy(status))
         failed = functools.reduce(jnp.logical_or, failures.values())
         flags = learner.flags_raised(self.setting.algorithm, choice.decision, state)
-        raised = [is_so.astype(jnp.int32) * int(bit) for bit, is_so in failures.items()]
-        return functools.reduce(jnp.bitwise_or, raised, status | flags), failed, (flags & int(Status.DECLARED_INFEASIBLE)) != 0
+        return learner.with_flags(status | flags, failures), failed, (flags & int(Status.DECLARED_INFEASIBLE)) != 0
+
+    def play(self, trial: TrialState, given: Given) -> tuple[TrialState, Record]:
+        """Run rounds one after the other, and return state and records."""
+        with learner.blaming(self.setting.algorithm, "algorithm: {name}.update must return a state like the one it is given"):
+            after, seen = jax.lax.scan(self, trial, given)
+        return after, seen
+
+
+class FusedRound(Round):
+    """A round that a kernel runs together with all others."""
+
+    def play(self, trial: TrialState, given: Given) -> tuple[TrialState, Record]:
+        """Run rounds by a kernel, and compute everything else at once."""
+        setting, instance, algorithm, arena = self.setting, self.setting.instance, self.setting.algorithm, self.setting.arena
+        assert setting.kernel is not None
+        # Kernels require noise that is the same at every point.
+        noise = jax.vmap(lambda drawn: instance.noise.apply(drawn, jnp.int32(0)))(given.noise)
+        played = play(setting.kernel, algorithm, arena, trial.state, jnp.asarray(instance.means), noise, given.number[0])
+
+        def of_round(before: Any, after: Any, index: Array, bits: Array, widths: Array, given: Given) -> Any:
+            point = jnp.minimum(index, arena.size - 1)
+            values = instance.observe(point, given.noise)
+            choice = learner.Choice(point, Decision(index=index, widths=widths, flags=bits), after)
+            far, seen = learner.surprises_at(arena.surrogate.model, point, values), self.record(self.shown(before), choice, values)
+            return self.flags(jnp.int32(0), after, choice, values, given), far, seen
+
+        of_rounds = jax.vmap(of_round)(played.before, played.after, played.indices, played.bits, played.widths, given)
+        (status, failed, infeasible), far, seen = of_rounds
+
+        later = given.number > jnp.where(jnp.any(failed), given.number[jnp.argmax(failed)], given.number[-1])
+        status = jnp.where(later | ~healthy(trial.status), status & ~learner.SYMPTOMS, status)
+
+        def first(before: Array, of_rounds: Array) -> Array:
+            number = given.number[jnp.argmax(of_rounds)]
+            return jnp.where((before == 0) & jnp.any(of_rounds), number, before)
+
+        return TrialState(
+            state=played.last,
+            pending=None,
+            status=trial.status | jnp.bitwise_or.reduce(status),
+            failed_round=first(trial.failed_round, failed),
+            declared_round=first(trial.declared_round, infeasible),
+            surprises=jax.tree.map(lambda count, which: count + jnp.sum(which, axis=0, dtype=jnp.int32), trial.surprises, far),
+        ), seen
 
 
 def advance(setting: Setting, trial: TrialState, first: Array | int, count: int, *, record: str) -> tuple[TrialState, Record]:
     """Run ``count`` rounds and return state and records ``[count, ...]``."""
     numbers = jnp.asarray(first, jnp.int32) + jnp.arange(count, dtype=jnp.int32)
-    one_round = Round(setting, record)
+    rounds = (Round if setting.kernel is None else FusedRound)(setting, record)
     due = early = None
     if setting.delays is not None:
         key = stream_key(setting.key, Stream.DELAY)
         due, early = setting.delays.draw(key, numbers, setting.arena.surrogate.outputs, joint=setting.joint_arrival)
     keys = jax.vmap(learner.policy_key, (None, 0))(setting.key, numbers)
     noise = jax.vmap(lambda t: setting.instance.draw(round_key(stream_key(setting.key, Stream.NOISE), t)))(numbers)
-    given = Given(numbers, keys, noise, due, early)
-    if setting.kernel is not None:
-        return _played_by_kernel(setting.kernel, setting, trial, given, one_round)
-    with learner.blaming(setting.algorithm, "algorithm: {name}.update must return a state like the one it is given"):
-        trial, seen = jax.lax.scan(one_round, trial, given)
+    trial, seen = rounds.play(trial, Given(numbers, keys, noise, due, early))
     if due is None or record == "indices":
         return trial, seen
-    return trial, seen | {"arrivals": jax.vmap(one_round.arrivals)(due, seen["values"])}
-
-
-def _played_by_kernel(
-    kernel: FusedKernel, setting: Setting, trial: TrialState, given: Given, one_round: Round
-) -> tuple[TrialState, Record]:
-    """Run the rounds by a kernel, and compute everything else at once."""
-    instance, algorithm, arena = setting.instance, setting.algorithm, setting.arena
-    # Kernels require noise that is the same at every point.
-    noise = jax.vmap(lambda drawn: instance.noise.apply(drawn, jnp.int32(0)))(given.noise)
-    played = play(kernel, algorithm, arena, trial.state, jnp.asarray(instance.means), noise, given.number[0])
-
-    def of_round(before: Any, after: Any, index: Array, bits: Array, widths: Array, given: Given) -> Any:
-        point = jnp.minimum(index, arena.size - 1)
-        values = instance.observe(point, given.noise)
-        choice = learner.Choice(point, Decision(index=index, widths=widths, flags=bits), after)
-        far, seen = learner.surprises_at(arena.surrogate.model, point, values), one_round.record(one_round.shown(before), choice, values)
-        return one_round.flags(jnp.int32(0), after, choice, values, given), far, seen
-
-    of_rounds = jax.vmap(of_round)(played.before, played.after, played.indices, played.bits, played.widths, given)
-    (status, failed, infeasible), far, seen = of_rounds
-
-    later = given.number > jnp.where(jnp.any(failed), given.number[jnp.argmax(failed)], given.number[-1])
-    status = jnp.where(later | ~healthy(trial.status), status & ~learner.SYMPTOMS, status)
-
-    def first(before: Array, of_rounds: Array) -> Array:
-        number = given.number[jnp.argmax(of_rounds)]
-        return jnp.where((before == 0) & jnp.any(of_rounds), number, before)
-
-    return TrialState(
-        state=played.last,
-        pending=None,
-        status=trial.status | jnp.bitwise_or.reduce(status),
-        failed_round=first(trial.failed_round, failed),
-        declared_round=first(trial.declared_round, infeasible),
-        surprises=jax.tree.map(lambda count, which: count + jnp.sum(which, axis=0, dtype=jnp.int32), trial.surprises, far),
-    ), seen
+    return trial, seen | {"arrivals": jax.vmap(rounds.arrivals)(due, seen["values"])}
 
 
 EVERY_ROUND = ("indices", "points", "values", "multipliers", "widths", "length_scales")
@@ -373,14 +331,13 @@ SHOWN = ("multipliers", "flags", "length_scales", "candidates", "evaluations")
 
 def conclude(setting: Setting, trial: TrialState, *, whole: bool = False) -> Record:
     """Return a trial's final quantities, with large arrays if ``whole``."""
-    lost, status = None if trial.pending is None else trial.pending.lost, trial.status
-    if learner.goes_by_prior(setting.algorithm, setting.arena.surrogate.model):
-        status = status | jnp.where(learner.is_far(trial.surprises), int(Status.FAR_FROM_PRIOR), 0)
+    lost = None if trial.pending is None else trial.pending.lost
+    raised = learner.far_from_prior(setting.algorithm, setting.arena.surrogate.model, trial.surprises)
     if lost is not None:
-        status = status | jnp.where(jnp.any(lost > 0), int(Status.FEEDBACK_LOST), 0)
+        raised[Status.FEEDBACK_LOST] = jnp.any(lost > 0)
     shown = setting.algorithm.diagnose(trial.state)
     ended = {
-        "status": status,
+        "status": learner.with_flags(trial.status, raised),
         "failed_round": trial.failed_round,
         "declared_round": trial.declared_round,
         "information_gain": setting.arena.surrogate.gain(setting.algorithm.belief(trial.state)),

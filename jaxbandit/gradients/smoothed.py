@@ -24,10 +24,11 @@ from jaxbandit.core.declare import Array, Declared, Key, KeyOrSeed, Scalar, chec
 from jaxbandit.core.fields import Described, Rounds, between, finite, function, integers_from, nonnegative, numbers, vector, whole
 from jaxbandit.core.keys import typed
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, static
+from jaxbandit.core.sweep import gather_variants
 from jaxbandit.delays import Delay
 from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.arguments import Telling, plan_delays
-from jaxbandit.engine.cell import check_run
+from jaxbandit.engine.cell import Cell, check_run
 from jaxbandit.engine.programs import measure_each
 from jaxbandit.feedback import Policy
 from jaxbandit.problems import AbstractProblem
@@ -264,10 +265,11 @@ class SmoothedLoss(Described):
             require(model.precision)
         with arithmetic([] if traced else [model.precision]):
             measure = cast(Loss, self.measure.parts if isinstance(self.measure, SubjectTo) else self.measure)
-            how = {"build": self.build, "measure": measure, "horizon": self.horizon, "informed": self.informed}
-            game = canonicalise((self.problem, self.initial, delays))
+            problem, initial, late = canonicalise((self.problem, self.initial, delays))
+            how: Any = {"horizon": self.horizon, "block": self.block or model.trials_per_block, "informed": self.informed}
+            cell = Cell(problem=problem, variants=gather_variants([late]), initial=initial, **how)
             places = jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), points)
-            parts, chosen, healthy = measure_each(game, (places, trials), key, block=self.block or model.trials_per_block, **how)
+            parts, chosen, healthy = measure_each(cell, (places, trials), key, build=self.build, measure=measure)
         parts = parts.astype(outside)
         return self.measure.combined(parts) if isinstance(self.measure, SubjectTo) else parts, parts, chosen, healthy
 

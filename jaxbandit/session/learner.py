@@ -22,7 +22,7 @@ from jaxbandit.core.declare import Array
 from jaxbandit.core.pytree import replace
 from jaxbandit.core.status import Status, healthy
 from jaxbandit.domains import Box, Domain
-from jaxbandit.engine.learner import choose_point, faults, flags_raised, goes_by_prior, is_far, may_be_infinite, policy_key, surprises_at
+from jaxbandit.engine import learner
 from jaxbandit.engine.trial import Setting, Surprises
 from jaxbandit.feedback import DelayedSurrogate, Pending
 from jaxbandit.feedback.learner import BESIDE
@@ -101,7 +101,7 @@ def _placed(setting: Setting, state: Any, index: Array, place: Array) -> object:
 
 def _far(setting: Setting, indices: Array, values: Array) -> Surprises:
     """Count the unlikely among ``values [n, k]``, with NaN for missing values."""
-    each = jax.vmap(functools.partial(surprises_at, setting.arena.surrogate.model))(indices, values)
+    each = jax.vmap(functools.partial(learner.surprises_at, setting.arena.surrogate.model))(indices, values)
     counts: Surprises = jax.tree.map(lambda which: jnp.sum(which, axis=0, dtype=jnp.int32), each)
     return counts
 
@@ -122,7 +122,7 @@ def _choose(
     The choice is point and status, ``[2]`` (int32), and on a box the place ``[d]`` of point ``index``. Each ``attempt`` has its own random
     numbers; with delayed feedback, points ``under_way [M]`` look worst in it. Points ``allowed [M]`` (default: all) may be certified.
     """
-    algorithm, arena, key = setting.algorithm, setting.arena, policy_key(setting.key, t)
+    algorithm, arena, key = setting.algorithm, setting.arena, learner.policy_key(setting.key, t)
     if allowed is not None:
         algorithm = algorithm.with_facts(allowed=allowed)
     if index is not None:
@@ -131,14 +131,11 @@ def _choose(
         key = jax.random.fold_in(key, attempt)
         if isinstance(arena.surrogate, DelayedSurrogate):
             arena = replace(arena, surrogate=replace(arena.surrogate, under_way=under_way))
-    choice = choose_point(algorithm, arena, state, t, key)
-    raised = faults(arena, choice, choice.state, may_be_infinite(algorithm.init(arena)))
-    if goes_by_prior(algorithm, arena.surrogate.model):
-        raised |= {Status.FAR_FROM_PRIOR: is_far(far)}
-    status = flags_raised(algorithm, choice.decision, choice.state)
-    for flag, is_raised in raised.items():
-        status = status | jnp.where(is_raised, int(flag), 0)
-    return jnp.stack([choice.point, status.astype(jnp.int32)]), choice.decision.point, choice.state
+    choice = learner.choose_point(algorithm, arena, state, t, key)
+    raised = learner.faults(arena, choice, choice.state, learner.may_be_infinite(algorithm.init(arena)))
+    raised |= learner.far_from_prior(algorithm, arena.surrogate.model, far)
+    status = learner.with_flags(learner.flags_raised(algorithm, choice.decision, choice.state), raised)
+    return jnp.stack([choice.point, status]), choice.decision.point, choice.state
 
 
 @jax.jit

@@ -14,7 +14,8 @@ import pytest
 import jaxbandit
 from jaxbandit import delays, domains, estimators, kernels, metrics, penalties, problems, widths
 from jaxbandit.algorithms.base import BeliefState, Decision
-from jaxbandit.engine.trial import advance, begin, prepare
+from jaxbandit.engine.cell import Cell
+from jaxbandit.engine.trial import advance, begin
 
 DOMAIN = domains.grid([0.0], [1.0], 8)
 X = np.asarray(DOMAIN.points)[:, 0]
@@ -357,9 +358,12 @@ def test_a_copy_of_an_algorithm_compiles_the_same_program(monkeypatch: pytest.Mo
     spec.loader.exec_module(module)
 
     def program(algorithm: jaxbandit.Algorithm) -> str:
+        initial = jaxbandit.InitialDesign()
+        cell = Cell.of(PROBLEM, [(algorithm, MODEL, None)], initial, horizon=HORIZON, room=HORIZON, block=1)
+
         def trial(key: jax.Array) -> Any:
-            setting = prepare(PROBLEM, (algorithm, MODEL, None), key, horizon=HORIZON)
-            return advance(setting, begin(setting, jaxbandit.InitialDesign())[0], 1, HORIZON, record="all")
+            setting = cell.setting(key, np.asarray([0, 0, 1], np.int32))
+            return advance(setting, begin(setting, cell.initial)[0], 1, HORIZON, record="all")
 
         return str(jax.make_jaxpr(trial)(KEY))
 
