@@ -278,6 +278,10 @@ class Algorithm(Declared, abc.ABC, Generic[S]):
             raise InvalidArgument(f"{type(self).__name__}: needs the feedback of a round before the next one; it cannot run under delay")
         return self
 
+    def with_runs(self, constraints: int) -> Self:
+        """Return the algorithm for a session with one more constraint, that runs give values, after ``constraints`` others."""
+        return self
+
     def with_facts(self, **facts: object) -> Self:
         """Return the algorithm with fields set to facts of :mod:`jaxbandit.informed`.
 

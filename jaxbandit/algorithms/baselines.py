@@ -7,10 +7,11 @@ from typing import Annotated, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Scored, Seen, Traits, posterior_of
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.declare import Array, Key, Scalar
+from jaxbandit.core.declare import Array, Key, PerConstraint, Scalar
 from jaxbandit.core.fields import Letter, mask, nonnegative, point
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.domains import Box
@@ -19,6 +20,9 @@ from jaxbandit.numerics.improvement import log_expected_improvement, log_feasibi
 from jaxbandit.numerics.ties import draw_uniformly
 from jaxbandit.rules.estimators import Estimate, Strategy, Thompson
 from jaxbandit.rules.scores import Score
+
+# Exponent of the probability that a run gives values. A crash costs an evaluation, so a point counts half where this probability is .93.
+CAUTION = 10.0
 
 
 @pytree
@@ -56,6 +60,8 @@ class Cei(Scored[CeiState]):
       augmented: whether to multiply the improvement by ``1 - tau / sqrt(sigma_f^2 + tau^2)``, with the noise variance ``tau^2`` of the
         reward (Huang et al. 2006), so that the search leaves a point that was measured often although it looks best. Without noise it
         changes nothing.
+      caution: exponents >= 0 of the probabilities that the constraints hold, one number or ``[m]``; default 1. Larger exponents keep the
+        search away from points where a constraint may not hold.
     """
 
     name: ClassVar[str] = "cei"
@@ -64,6 +70,7 @@ class Cei(Scored[CeiState]):
     improvement: Annotated[Scalar, nonnegative, Letter("xi")] = 0.0
     incumbent: Annotated[Literal["mean", "observed"], Letter("incumbent")] = static(default="mean")
     augmented: Annotated[bool, Letter("augmented")] = static(default=False)
+    caution: Annotated[PerConstraint, nonnegative] | None = None
 
     @property
     def traits(self) -> Traits:
@@ -93,7 +100,16 @@ class Cei(Scored[CeiState]):
         gain = log_expected_improvement(estimate.reward, sd[0], jnp.where(exists, best, 0) + self.improvement)
         if estimate.noise is not None:
             gain = gain + log_share_of_signal(sd[0], estimate.noise)
-        return Score(log_feasibility(estimate.costs, sd[1:]) + jnp.where(exists, gain, 0))
+        if self.caution is None:
+            feasible = log_feasibility(estimate.costs, sd[1:])
+        else:
+            each = jax.vmap(log_feasibility)(estimate.costs[:, None], sd[1:, None])
+            feasible = jnp.sum(jnp.reshape(jnp.asarray(self.caution), (-1, 1)) * each, axis=0)
+        return Score(feasible + jnp.where(exists, gain, 0))
+
+    def with_runs(self, constraints: int) -> Cei:
+        given = np.broadcast_to(1.0 if self.caution is None else np.asarray(self.caution), constraints)
+        return replace(self, caution=np.append(given, CAUTION))
 
     def learn(self, arena: Arena, state: CeiState, observation: Seen) -> CeiState:
         """Condition the posterior and update the visited points and the best reward."""

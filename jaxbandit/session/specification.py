@@ -289,7 +289,8 @@ class Specification(Described):
             return None
         late = {"delay": None, "feedback": Wait()} if self.at_once else {"delay": self.delay and Failing(delay=self.delay)}
         try:
-            parts = dataclasses.replace(self, outputs=self.outputs.with_runs(), learns_runs=True, **late)
+            algorithm = self.algorithm.with_runs(len(self.outputs.functions) - 1)
+            parts = dataclasses.replace(self, outputs=self.outputs.with_runs(), algorithm=algorithm, learns_runs=True, **late)
             cell = parts._cell_with(*with_runs(self.outputs, self.first[0], *self.first, self.space.domain.size), self.room())
 
             def begun(pair: Array) -> object:

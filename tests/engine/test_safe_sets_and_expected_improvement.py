@@ -59,6 +59,7 @@ CASES: dict[str, Case] = {
     "cei": Case(lambda b, m: Cei(), {"incumbent": "mean"}, TWO),
     "cei-design": Case(lambda b, m: Cei(improvement=0.1), {"incumbent": "mean", "improvement": 0.1}, BY_ROWS, DESIGN),
     "cei-augmented": Case(lambda b, m: Cei(augmented=True), {"incumbent": "mean", "augmented": True}, TWO),
+    "cei-cautious": Case(lambda b, m: Cei(caution=(0.5, 4.0)), {"incumbent": "mean", "caution": (0.5, 4.0)}, TWO),
     "cei-observed": Case(lambda b, m: Cei(incumbent="observed"), {"incumbent": "observed"}, BY_ROWS, DESIGN),
     "constrained-thompson": Case(
         lambda b, m: ConstrainedThompson(estimator=estimators.Thompson(reward_width=1.5, cost_width=0.7)), {}, TWO
@@ -219,6 +220,7 @@ WRONG: dict[str, tuple[str, dict[str, Any]]] = {
     "dual from zero": ("primal-dual", {"first": 0.0}),
     "observed incumbent": ("cei", {"incumbent": "observed"}),
     "incumbent by mean": ("cei-observed", {"incumbent": "mean"}),
+    "caution for both alike": ("cei-cautious", {"caution": 4.0}),
     "no improvement asked": ("cei-design", {"improvement": 0.0}),
     "no Lipschitz constant": ("safeopt-lipschitz", {"lipschitz": None}),
     "a Lipschitz constant": ("safeopt", {"lipschitz": np.array([9.0, 9.0])}),

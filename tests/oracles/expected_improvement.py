@@ -1,5 +1,6 @@
 """Replays of constrained expected improvement."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,9 +36,19 @@ class CeiReplay:
 
 
 def cei(
-    model: Model, record: Record, *, incumbent: str, improvement: float = 0.0, augmented: bool = False, tolerance: float = 0.0
+    model: Model,
+    record: Record,
+    *,
+    incumbent: str,
+    improvement: float = 0.0,
+    augmented: bool = False,
+    caution: Sequence[float] | float = 1.0,
+    tolerance: float = 0.0,
 ) -> CeiReplay:
-    """Constrained EI with ``f+`` by posterior mean at queried points, or by noisy observation; augmented as Huang et al. (2006) do."""
+    """Constrained EI with ``f+`` by posterior mean at queried points, or by noisy observation; augmented as Huang et al. (2006) do.
+
+    Probabilities of feasibility have the exponents ``caution``.
+    """
     chosen = np.concatenate([record.initial_indices, record.indices])
     values = np.concatenate([record.initial_values, record.values])
     scores, feasible, doubtful = [], [], []
@@ -50,7 +61,7 @@ def cei(
         fine = np.all(costs <= 0, axis=1)
         doubtful.append(incumbent == "mean" and bool(np.any(np.abs(costs.max(1, initial=-np.inf)) <= tolerance)))
         feasible.append(bool(fine.any()))
-        score = log_ndtr(-b.mean[1:] / b.sd[1:]).sum(0)
+        score = (np.reshape(caution, (-1, 1)) * log_ndtr(-b.mean[1:] / b.sd[1:])).sum(0)
         if fine.any():
             score = score + log_expected_improvement(b.mean[0], b.sd[0], rewards[fine].max() + improvement)
             if augmented:
