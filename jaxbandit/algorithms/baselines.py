@@ -21,8 +21,8 @@ from jaxbandit.numerics.ties import draw_uniformly
 from jaxbandit.rules.estimators import Estimate, Strategy, Thompson
 from jaxbandit.rules.scores import Score
 
-# Exponent of the probability that a run gives values. A crash costs an evaluation, so a point counts half where this probability is .93.
-CAUTION = 10.0
+# Exponent of the probability that a run gives values, of which a fit of few failures is too sure.
+CAUTION = 30.0
 
 
 @pytree

@@ -25,6 +25,8 @@ FACTORS = (10.0, 100.0, 1000.0, 0.1, 0.01, 0.001, -1.0)
 LENGTHS, SHARES = (1 / 3, 1.0, 3.0), (1e-4, 1e-2, 0.1, 0.5)
 # A stated model may be wrong by one of these factors.
 NAMED = (("length_scale", 1 / 3), ("length_scale", 3.0), ("noise_variance", 0.1), ("noise_variance", 10.0), ("noise_variance", 100.0))
+# Where the unit of values is known, the square of their scale has an inverse gamma density of this shape.
+SHAPE = 4.0
 # The noise variance is at least this share of the variance, because of rounding.
 LEAST = 1e-6
 
@@ -120,23 +122,23 @@ class Column:
                 constant -= np.linalg.slogdet(basis.T @ along)[1] / 2
             inverses.append((inverse + inverse.T) / 2)
             constants.append(constant)
-        return cls(
-            values, np.stack(inverses), np.asarray(constants), np.asarray(variances), location, len(points) - basis.shape[1], transforms
-        )
+        freedom = len(points) - basis.shape[1]
+        return cls(values, np.stack(inverses), np.asarray(constants), np.asarray(variances), location, freedom, transforms, unit)
 
     def terms(self, squares: np.ndarray) -> np.ndarray:
         """Return log densities ``[K, ...]`` under every model.
 
         The arguments are squared distances ``[K, ...]``.
 
-        An unknown scale ``s`` has the density ``1 / s``, or where a unit is known ``s^2`` has an inverse gamma density in that unit.
+        An unknown scale ``s`` has the density ``1 / s``. Where a unit is known, ``s^2`` has an inverse gamma density with the scale
+        ``SHAPE unit^2``.
         """
         if self.location is not None:
             logs = -squares / 2
         elif self.unit is None:
             logs = -self.freedom / 2 * np.log(squares)
         else:
-            logs = -(self.freedom / 2 + 1) * np.log1p(squares / (2 * self.unit**2))
+            logs = -(self.freedom / 2 + SHAPE) * np.log1p(squares / (2 * SHAPE * self.unit**2))
         return self.constants.reshape(-1, *(1,) * (squares.ndim - 1)) + logs
 
     def seen(self) -> list[tuple[Transform, np.ndarray, np.ndarray, float]]:

@@ -24,6 +24,7 @@ from jaxbandit.kernels import Categorical, Kernel, Matern52, OnAxes, Scale
 from jaxbandit.rules.estimators import Thompson
 from jaxbandit.session.axes import Space
 from jaxbandit.session.journal import SessionError
+from jaxbandit.session.mistakes import longer
 from jaxbandit.session.quantities import RUNS, Outputs, Standard
 from jaxbandit.study.runs import Model
 from jaxbandit.surrogates import Prior
@@ -37,8 +38,8 @@ LENGTH = 0.5
 QUIET = 5e-7
 # A fit looks at this number of values of an output at most, evenly spaced in their order, because the cost grows with its third power.
 MOST_FITTED = 256
-# Noise variance of the output that says whether runs give values.
-RUNS_NOISE = 0.01
+# Noise variance of the output that says whether runs give values, and its length-scales as a share of the objective's.
+RUNS_NOISE, RUNS_LENGTHS = 0.01, 0.6
 DEFAULT_ALGORITHM: Algorithm = Cei(augmented=True)
 Values: TypeAlias = Sequence[tuple[int, Mapping[str, float]]]
 """Points by number, with the values there by the names of outputs."""
@@ -305,11 +306,11 @@ def with_runs(outputs: Outputs, first: Model, model: Model, standard: Standard |
 
     The output is whether a run gives values.
 
-    Its kernel is that of the objective in the ``first`` model, with variance 1, its prior mean is 1, and it is neither standardised nor
-    fitted. ``size`` is the number of points.
+    Its kernel is that of the objective in the ``first`` model, with variance 1 and shorter length-scales, because regions where runs fail
+    have sharp borders. Its prior mean is 1, and it is neither standardised nor fitted. ``size`` is the number of points.
     """
     means, kernels = (for_each(name, model, outputs, standard) for name in ("prior_mean", "kernel"))
-    kernel, noise = for_each("kernel", first, outputs, standard)[0], np.asarray(model.noise_variance, np.float64)
+    kernel, noise = longer(for_each("kernel", first, outputs, standard)[0], RUNS_LENGTHS), np.asarray(model.noise_variance, np.float64)
     if noise.shape == (size,) and size != len(outputs.names):
         # A table over the points belongs to all outputs.
         noise = np.broadcast_to(noise, (len(outputs.names), size))

@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 
 from jaxbandit.kernels import Matern32, Matern52, Scale
 from jaxbandit.session import Axis, Model, Session, SessionError
-from jaxbandit.session.mistakes import FACTORS, NAMED, PLAIN, Column, exchanged, logarithmic, misstated, of_stated, wrong_unit
+from jaxbandit.session.mistakes import FACTORS, NAMED, PLAIN, SHAPE, Column, exchanged, logarithmic, misstated, of_stated, wrong_unit
 from tests.oracles.gaussian_process import matern32, matern52
 
 AXES = [Axis.between("a", 0, 1), Axis.between("b", 0, 10)]
@@ -170,6 +170,22 @@ def test_evidence_of_a_wrong_model_is_that_of_other_length_scales_and_noise() ->
     evidence, part, factor = misstated(of_stated(points, values, Matern52(length_scale=0.5), 0.01, 0.0))
     assert evidence == pytest.approx(logsumexp(list(others.values())) - np.log(len(others)) - density(0.5, 0.01), abs=1e-8)
     assert (part, factor) == max(others, key=lambda name: others[name])
+
+
+def test_evidence_of_a_wrong_model_counts_the_likely_scales_of_values_in_a_unit() -> None:
+    """The scale is integrated out by hand, from the density of contrasts, which no location changes."""
+    points, values, unit = np.linspace(0, 1, 6)[:, None], np.asarray([3.0, 2.0, 3.2, 1.9, 3.1, 2.2]), 0.4
+    contrasts = np.linalg.svd(np.ones((6, 1)))[0][:, 1:]
+    seen, squares = contrasts.T @ values, np.exp(np.linspace(-12, 12, 20001))
+
+    def density(length: float, noise: float) -> float:
+        matrix = contrasts.T @ (matern52(points, points, length) + noise * np.eye(6)) @ contrasts
+        each = -seen @ np.linalg.solve(matrix, seen) / (2 * squares) - 2.5 * np.log(squares) - np.linalg.slogdet(matrix)[1] / 2
+        return float(logsumexp(each + stats.invgamma.logpdf(squares, SHAPE, scale=SHAPE * unit**2) + np.log(squares)))
+
+    others = [density(0.5 * f, 0.01) if part == "length_scale" else density(0.5, 0.01 * f) for part, f in NAMED]
+    logs = of_stated(points, values, Matern52(length_scale=0.5), 0.01, None, unit)
+    assert logs[1:] - logs[0] == pytest.approx(np.asarray(others) - density(0.5, 0.01), abs=1e-6)
 
 
 def multiplied(output: int, rows: slice, factor: float) -> Callable[[np.ndarray, np.ndarray], Values]:

@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.special import ndtr
+from scipy.special import log_ndtr, ndtr
 
 from jaxbandit import Cei, ConstrainedThompson, InitialDesign, RandomSearch, SafeOpt, Se2, delays, domains, kernels, optimise
 from jaxbandit.cli import main
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.session import Axis, Model, Session, SessionError
 from jaxbandit.session.journal import JOURNAL, DamagedSession, open_journal
+from tests.oracles.expected_improvement import log_expected_improvement
 
 GRID = [Axis.between("x", 0, 1, 6), Axis("n", (1, 2, 4, 5))]
 BOX = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
@@ -37,9 +38,39 @@ def told(session: Session, values: list[float | None]) -> None:
             session.tell(ticket, reward=value)
 
 
+def believed(points: np.ndarray, known: np.ndarray, values: np.ndarray, mean: float, length: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and deviation at all points of a process with a squared-exponential kernel of variance 1."""
+    matrix = np.exp(-np.sum((points[:, None] - points[None]) ** 2, axis=2) / (2 * length**2))
+    solved = np.linalg.solve(matrix[np.ix_(known, known)] + 0.01 * np.eye(len(known)), matrix[known])
+    return mean + solved.T @ (values - mean), np.sqrt(1 - np.sum(matrix[known] * solved, axis=0))
+
+
+@pytest.mark.parametrize("delay", [None, delays.NoDelay()])
+def test_expected_improvement_counts_with_a_power_of_the_probability_that_a_run_gives_values(delay: Any) -> None:
+    """Constraints keep their exponents, here 2."""
+    goals: dict[str, Any] = {"objective": "maximise y", "constraints": ["c <= 0.2"]}
+    with Session.create(None, GRID, Cei(caution=2.0), delay=delay, **goals, **STATED) as session:
+        for values in ({"y": 0.5, "c": 0.1}, {"y": 1.0, "c": 0.3}, None, {"y": 0.7, "c": 0.0}, None):
+            ticket = session.ask()
+            session.tell(ticket, values, failed=values is None)
+        points, columns = session.specification.space.modelled, session.columns()
+        chosen = session.ask().index
+    seen, ran = columns["index"], ~columns["failed"]
+    reward, cost = (believed(points, seen[ran], columns[name][ran] - mean, 0.0, 0.4) for name, mean in (("y", 0.0), ("c", 0.2)))
+    runs = believed(points, seen, np.where(ran, 1.0, -1.0), 1.0, 0.24)
+    holds = [index for index in seen if cost[0][index] <= 0 and runs[0][index] >= 0]
+    score = 2 * log_ndtr(-cost[0] / cost[1]) + log_expected_improvement(*reward, np.max(reward[0][holds]))
+    cautious = score + 30 * log_ndtr(runs[0] / runs[1])
+    cautious[seen[~ran]] = -np.inf
+    assert chosen == np.argmax(cautious) != np.argmax(score + log_ndtr(runs[0] / runs[1]))
+
+
 @pytest.mark.parametrize("delay", [None, delays.NoDelay()])
 def test_the_probability_that_a_run_gives_values_is_that_of_a_process_by_hand(delay: Any) -> None:
-    """It has mean 1, noise variance 0.01 and the objective's kernel; the beliefs of the outputs are those from their own values alone."""
+    """It has mean 1, noise variance 0.01 and the objective's kernel with shorter length-scales.
+
+    The beliefs of the outputs are those from their own values alone.
+    """
     with Session.create(None, GRID, Cei(), delay=delay, **STATED) as session:
         told(session, [0.5, 1.0, -0.3])
         before = session.belief()
@@ -52,15 +83,9 @@ def test_the_probability_that_a_run_gives_values_is_that_of_a_process_by_hand(de
         columns["state"].tolist() == [*3 * ["complete"], "failed", "complete", "failed"]
         and columns["failed"].tolist() == (ran < 0).tolist()
     )
-    matrix = np.exp(-np.sum((points[:, None] - points[None]) ** 2, axis=2) / (2 * 0.4**2))
-
-    def believed(known: np.ndarray, values: np.ndarray, mean: float) -> tuple[np.ndarray, np.ndarray]:
-        solved = np.linalg.solve(matrix[np.ix_(known, known)] + 0.01 * np.eye(len(known)), matrix[known])
-        return mean + solved.T @ (values - mean), np.sqrt(1 - np.sum(matrix[known] * solved, axis=0))
-
-    mean, sd = believed(seen, ran, 1.0)
+    mean, sd = believed(points, seen, ran, 1.0, 0.24)
     assert np.allclose(after["probability_of_feasibility"], ndtr(mean / sd), atol=2e-3)
-    mean, sd = believed(seen[ran > 0], columns["reward"][ran > 0], 0.0)
+    mean, sd = believed(points, seen[ran > 0], columns["reward"][ran > 0], 0.0, 0.4)
     assert np.allclose(after["mean"].values[0], mean, atol=2e-3) and np.allclose(after["sd"].values[0], sd, atol=2e-3)
     assert after["output"].values.tolist() == ["reward"]
 
