@@ -218,7 +218,7 @@ def flagged(state: State, shown: Shown, told: Sequence[Values]) -> tuple[list[st
         if is_stated:
             kernel, noise, _ = models[0]
             # Standardised values have about the variance of the model.
-            unit = None if state.standard is None else shown.standard.scale[names.index(name)]
+            unit = None if state.standard is None else float(np.std(one.values)) or 1.0
             stated[name,] = mistakes.of_stated(points, one.values, kernel, noise, location, unit)
     if len(stated) > 1:
         # All outputs may have the same mistake.

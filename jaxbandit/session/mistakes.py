@@ -26,7 +26,7 @@ LENGTHS, SHARES = (1 / 3, 1.0, 3.0), (1e-4, 1e-2, 0.1, 0.5)
 # A stated model may be wrong by one of these factors.
 NAMED = (("length_scale", 1 / 3), ("length_scale", 3.0), ("noise_variance", 0.1), ("noise_variance", 10.0), ("noise_variance", 100.0))
 # Where the unit of values is known, the square of their scale has an inverse gamma density of this shape.
-SHAPE = 4.0
+SHAPE = 3.0
 # The noise variance is at least this share of the variance, because of rounding.
 LEAST = 1e-6
 
