@@ -279,7 +279,10 @@ class Algorithm(Declared, abc.ABC, Generic[S]):
         return self
 
     def with_runs(self, constraints: int) -> Self:
-        """Return the algorithm for a session with one more constraint, that runs give values, after ``constraints`` others."""
+        """Return the algorithm with one more constraint: runs give values.
+
+        It is the last, after ``constraints`` others. By default the algorithm stays as it is.
+        """
         return self
 
     def with_facts(self, **facts: object) -> Self:
