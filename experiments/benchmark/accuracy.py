@@ -85,7 +85,7 @@ def _played(model: Surrogate, indices: np.ndarray, values: np.ndarray) -> tuple[
         def observe(posterior: Posterior, seen: tuple[jax.Array, jax.Array]) -> tuple[Posterior, None]:
             return model.condition(posterior, seen[0], seen[1][None]), None
 
-        belief = model.predict(jax.lax.scan(observe, model.init(), (indices, values))[0])
+        belief = model.belief(jax.lax.scan(observe, model.init(), (indices, values))[0])
         return belief.mean[0], belief.sd[0]
 
     with arithmetic([model.precision]):

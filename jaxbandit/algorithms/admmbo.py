@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, TypeAlias
 import jax
 import jax.numpy as jnp
 
-from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Seen, Traits, posterior_of
+from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Seen, Traits
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import Array, Key, Scalar
 from jaxbandit.core.fields import MOST_ROUNDS, Letter, nonnegative, positive, whole
@@ -18,24 +18,17 @@ from jaxbandit.core.status import Status
 from jaxbandit.numerics.improvement import log_expected_improvement, log_feasibility
 from jaxbandit.numerics.ties import pick, restricted_to, unit_box
 from jaxbandit.rules.consensus import Agreement, Consensus
-from jaxbandit.surrogates import Posterior
+from jaxbandit.surrogates import Belief, Posterior
 
 Evaluations: TypeAlias = Annotated[int, whole(1, MOST_ROUNDS)]
-
-
-@pytree
-class SeparateBeliefs:
-    """Beliefs about functions that are evaluated one at a time."""
-
-    belief: Posterior
-    visited: Array  # [1 + m, M]
 
 
 @pytree
 class AdmmboState(BeliefState):
     """State of ADMMBO, with stage 0 the x-step and ``j`` z-step ``j``."""
 
-    posterior: SeparateBeliefs
+    posterior: Posterior
+    visited: Array  # [1 + m, M]
     variables: Consensus
     stage: Array  # [] int32
     left: Array  # [] int32 evaluations of stage
@@ -96,7 +89,8 @@ class Admmbo(Algorithm[AdmmboState]):
         corner, rho = jnp.full((domain.dimension,), self.side, arena.dtype), jnp.asarray(self.penalty, arena.dtype)
         nowhere = jnp.zeros((1 + arena.constraints, domain.size), bool)
         return AdmmboState(
-            posterior=SeparateBeliefs(belief=arena.surrogate.model.separate().init(), visited=nowhere),
+            posterior=arena.surrogate.model.separate().init(),
+            visited=nowhere,
             variables=Consensus.start(corner, arena.constraints, rho),
             stage=zero,
             left=jnp.int32(self.reward_budget[0]),
@@ -106,9 +100,9 @@ class Admmbo(Algorithm[AdmmboState]):
         )
 
     def select(self, arena: Arena, state: AdmmboState, t: Array, key: Key) -> tuple[Decision, AdmmboState]:
-        known, running = state.posterior, state.flags == 0
-        belief = arena.surrogate.model.separate().predict(known.belief)
-        mean, sd, visited = belief.mean[state.stage], belief.sd[state.stage], known.visited[state.stage]
+        running = state.flags == 0
+        belief = self.belief(arena, state)
+        mean, sd, visited = belief.mean[state.stage], belief.sd[state.stage], state.visited[state.stage]
         value = self._value(arena, state)
         best = jnp.max(jnp.where(visited, value, -jnp.inf))
         optimality = jnp.where(jnp.any(visited), log_expected_improvement(value, sd, best), value)
@@ -120,7 +114,7 @@ class Admmbo(Algorithm[AdmmboState]):
         feasibility = jnp.where(jnp.max(promise) <= 0, q, promise)
 
         score = jnp.where(state.stage == 0, optimality, feasibility)
-        index = pick(jnp.where(running, score, self._answer(belief.mean, known.visited)))
+        index = pick(jnp.where(running, score, self._answer(belief.mean, state.visited)))
         evaluated = (jnp.arange(1 + arena.constraints, dtype=jnp.int32) == state.stage) & running
         return Decision(index=index, widths=evaluated.astype(mean.dtype)), state
 
@@ -128,27 +122,28 @@ class Admmbo(Algorithm[AdmmboState]):
         running = state.flags == 0
         present = (jnp.arange(1 + arena.constraints, dtype=jnp.int32) == state.stage) & running
         state = replace(
-            state,
-            posterior=self._condition(arena, state.posterior, observation, present),
+            self._conditioned(arena, state, observation, present),
             left=state.left - 1,
             evaluations=state.evaluations + running.astype(jnp.int32),
         )
-        after, before = (replace(each, posterior=None) for each in (self._next_stage(arena, state), state))
+        after, before = (replace(each, posterior=None, visited=None) for each in (self._next_stage(arena, state), state))
         moved: AdmmboState = jax.tree.map(partial(jnp.where, running & (state.left == 0)), after, before)
-        return replace(moved, posterior=state.posterior)
+        return replace(moved, posterior=state.posterior, visited=state.visited)
 
     def learn(self, arena: Arena, state: AdmmboState, observation: Seen) -> AdmmboState:
         """Condition on all functions at a point of an initial design."""
-        everything = jnp.ones((1 + arena.constraints,), bool)
-        return replace(state, posterior=self._condition(arena, state.posterior, observation, everything))
+        return self._conditioned(arena, state, observation, jnp.ones((1 + arena.constraints,), bool))
 
-    def belief(self, state: AdmmboState) -> Posterior:
-        known: SeparateBeliefs = posterior_of(state)
-        return known.belief
+    def belief(self, arena: Arena, state: AdmmboState) -> Belief:
+        """Return the belief of a model with a factor for each output."""
+        return arena.surrogate.model.separate().belief(state.posterior)
 
-    def _condition(self, arena: Arena, posterior: SeparateBeliefs, observation: Seen, present: Array) -> SeparateBeliefs:
-        belief = arena.surrogate.model.separate().condition(posterior.belief, observation.index, observation.values, present)
-        return SeparateBeliefs(belief=belief, visited=posterior.visited.at[:, observation.index].max(present))
+    def reset(self, arena: Arena, state: AdmmboState) -> AdmmboState:
+        return replace(super().reset(arena, state), visited=state.visited)
+
+    def _conditioned(self, arena: Arena, state: AdmmboState, observation: Seen, present: Array) -> AdmmboState:
+        posterior = arena.surrogate.model.separate().condition(state.posterior, observation.index, observation.values, present)
+        return replace(state, posterior=posterior, visited=state.visited.at[:, observation.index].max(present))
 
     def _grid(self, arena: Arena) -> Array:
         return self.side * unit_box(arena.surrogate.domain.points)  # [M, d]
@@ -161,14 +156,14 @@ class Admmbo(Algorithm[AdmmboState]):
 
     def _value(self, arena: Arena, state: AdmmboState) -> Array:
         """Return the posterior mean of the stage's objective: ``-h_j`` in z-steps."""
-        mean = arena.surrogate.model.separate().predict(state.posterior.belief).mean[state.stage]
+        mean = self.belief(arena, state).mean[state.stage]
         infeasible = jnp.where(jnp.isnan(mean), mean, (mean > 0).astype(mean.dtype))
         return jnp.where(state.stage == 0, mean, -infeasible) - self._pull(arena, state)
 
     def _next_stage(self, arena: Arena, state: AdmmboState) -> AdmmboState:
         """Return the state after a stage's last evaluation."""
         grid, m = self._grid(arena), arena.constraints
-        index = pick(restricted_to(state.posterior.visited[state.stage], self._value(arena, state)))
+        index = pick(restricted_to(state.visited[state.stage], self._value(arena, state)))
         best = grid[jnp.minimum(index, grid.shape[0] - 1)]
         x_step, z_step = replace(state.variables, x=best), state.variables.with_z(best, state.stage - 1)
         variables = jax.tree.map(partial(jnp.where, state.stage == 0), x_step, z_step)

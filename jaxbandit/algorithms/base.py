@@ -16,11 +16,11 @@ from jaxbandit.core.declare import Array, Declared, Indices, Key, check_fields, 
 from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Box, Domain
-from jaxbandit.feedback import Feedback, Policy, Wait
+from jaxbandit.feedback import DelayedSurrogate, Feedback, Policy, Wait
 from jaxbandit.rules.estimators import Estimate, Strategy
 from jaxbandit.rules.scores import Score, best_of_box
-from jaxbandit.surrogates import AbstractSurrogate, Elsewhere
-from jaxbandit.surrogates.posterior import Belief
+from jaxbandit.surrogates import AbstractSurrogate, Belief, BoxSurrogate
+from jaxbandit.surrogates.posterior import AnyPosterior
 
 # The default is the state of an annotation ``Algorithm``. Python's own type variables have defaults from 3.13 on.
 if TYPE_CHECKING:
@@ -38,10 +38,12 @@ class Arena:
     Attributes:
       surrogate: the GP model. Under delay it is a :class:`~jaxbandit.feedback.DelayedSurrogate`, which has the same interface.
       horizon: number of rounds ``T``. It is a leaf, so that a wrapper can run an algorithm over stretches of growing length.
+      points: ``[n, d]`` points of the unit cube of a box that beliefs are about, instead of the points of the posterior.
     """
 
     surrogate: AbstractSurrogate
     horizon: Array
+    points: Array | None = None
 
     @property
     def constraints(self) -> int:
@@ -56,19 +58,24 @@ class Arena:
 
     @property
     def size(self) -> int:
-        """Number of points ``M``, on a box the posterior's."""
-        return self.surrogate.size
+        """Number of points ``M`` of beliefs, on a box the posterior's."""
+        return self.surrogate.size if self.points is None else len(self.points)
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Floating type of beliefs and states."""
         return self.surrogate.dtype
 
-    def learn(self, posterior: Belief, observation: Seen) -> Belief:
+    def belief(self, state: object) -> Belief:
+        """Return the belief of a state's posterior, about every output at every point."""
+        belief = self.surrogate.belief(posterior_of(state))
+        return belief if self.points is None else belief.at(self.points)
+
+    def learn(self, posterior: AnyPosterior, observation: Seen) -> AnyPosterior:
         """Return the posterior conditioned on ``observation``."""
         if isinstance(observation, Observation):
             return self.surrogate.condition(posterior, observation.index, observation.values)
-        return self.surrogate.learn(posterior, observation)
+        return cast(DelayedSurrogate, self.surrogate).learn(posterior, observation)
 
 
 @pytree
@@ -242,18 +249,18 @@ class Algorithm(Declared, abc.ABC, Generic[S]):
         """Return the state before round 1, with the posterior of ``state``."""
         return replace(self.init(arena), posterior=posterior_of(state))
 
-    def belief(self, state: S) -> object:
-        """Return the posterior of ``arena.surrogate`` in ``state``."""
+    def posterior(self, state: S) -> AnyPosterior:
+        """Return the posterior of the surrogate in ``state``."""
         return posterior_of(state)
 
-    def reading(self, arena: Arena) -> Arena:
-        """Return the arena whose surrogate reads the posteriors of :meth:`belief`."""
-        return arena
+    def belief(self, arena: Arena, state: S) -> Belief:
+        """Return the belief of the posterior in ``state``."""
+        return arena.surrogate.belief(self.posterior(state))
 
     def place(self, arena: Arena, state: S, point: Array) -> tuple[Array, S]:
         """Return the index of a box's point, and the state with it."""
-        held = self.belief(state)
-        index, placed = arena.surrogate.place(held, point)
+        held = self.posterior(state)
+        index, placed = cast(BoxSurrogate, arena.surrogate).place(held, point)
         after: S = jax.tree.map(lambda part: placed if part is held else part, state, is_leaf=lambda part: part is held)
         return index, after
 
@@ -330,7 +337,7 @@ class Scored(Algorithm[S]):
 
     def estimate(self, arena: Arena, state: S, t: Array, key: Key) -> Estimate:
         """Return the estimates of round ``t``, by default the strategy's."""
-        return self.estimator.estimate(arena.surrogate, posterior_of(state), t, key)
+        return self.estimator.estimate(arena.belief(state), t, key)
 
     def shared(self, state: S, estimate: Estimate) -> S:
         """Return the state with quantities that this round's scores share.
@@ -359,14 +366,13 @@ class Scored(Algorithm[S]):
 
     def _refined(self, arena: Arena, state: S, ready: S, t: Array, key: Key, score: Score, found: Decision) -> tuple[Decision, S]:
         """Return the decision for the ascents' best point, and its state."""
-        box, surrogate = cast(Box, arena.surrogate.domain), arena.surrogate
+        box = cast(Box, arena.surrogate.domain)
 
         def look(points: Array) -> tuple[Score, Estimate]:
-            there = replace(arena, surrogate=Elsewhere(surrogate=surrogate, points=points))
-            estimate = self.estimate(there, state, t, key)
+            estimate = self.estimate(replace(arena, points=points), state, t, key)
             return self.score(ready, estimate), estimate
 
-        points, best, estimate = best_of_box(box, surrogate.pool(self.belief(state)), score, look)
+        points, best, estimate = best_of_box(box, arena.belief(state).pool, score, look)
         index, placed = self.place(arena, state, points[best])
         # The index M marks a NaN score.
         index = jnp.where(found.index == arena.size, found.index, index)

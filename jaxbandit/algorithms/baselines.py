@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Scored, Seen, Traits, posterior_of
+from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Scored, Seen, Traits
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import Array, Key, PerConstraint, Scalar
 from jaxbandit.core.fields import Letter, mask, nonnegative, point
@@ -26,19 +26,11 @@ CAUTION = 30.0
 
 
 @pytree
-class Experience:
-    """Posterior and data of expected improvement."""
-
-    belief: object
-    visited: Array  # [M]
-    best: Array  # [] feasible reward, or -inf
-
-
-@pytree
 class CeiState(BeliefState):
     """State of constrained EI."""
 
-    posterior: Experience
+    visited: Array  # [M]
+    best: Array  # [] feasible reward, or -inf
 
 
 @pytree
@@ -78,24 +70,24 @@ class Cei(Scored[CeiState]):
 
     def init(self, arena: Arena) -> CeiState:
         nowhere, nothing = jnp.zeros((arena.size,), bool), jnp.asarray(-jnp.inf, arena.dtype)
-        return CeiState(posterior=Experience(belief=arena.surrogate.init(), visited=nowhere, best=nothing))
+        return CeiState(posterior=arena.surrogate.init(), visited=nowhere, best=nothing)
 
     def estimate(self, arena: Arena, state: CeiState, t: Array, key: Key) -> Estimate:
-        held = self.belief(state)
-        belief, noise = arena.surrogate.predict(held), arena.surrogate.reward_noise(held) if self.augmented else None
+        belief = arena.belief(state)
+        noise = belief.noise if self.augmented else None
         return Estimate(reward=belief.mean[0], costs=belief.mean[1:], widths=jnp.zeros_like(belief.gain), sd=belief.sd, noise=noise)
 
     def shared(self, state: CeiState, estimate: Estimate) -> CeiState:
         """Return the state with the round's incumbent ``f+``."""
         if self.incumbent == "observed":
             return state
-        eligible = state.posterior.visited & jnp.all(estimate.costs <= 0, axis=0)
+        eligible = state.visited & jnp.all(estimate.costs <= 0, axis=0)
         best = jnp.max(jnp.where(eligible, estimate.reward, -jnp.inf))
-        return CeiState(posterior=replace(state.posterior, best=best))
+        return replace(state, best=best)
 
     def score(self, state: CeiState, estimate: Estimate) -> Score:
         assert estimate.sd is not None
-        best, sd = state.posterior.best, estimate.sd
+        best, sd = state.best, estimate.sd
         exists = best > -jnp.inf
         gain = log_expected_improvement(estimate.reward, sd[0], jnp.where(exists, best, 0) + self.improvement)
         if estimate.noise is not None:
@@ -119,17 +111,14 @@ class Cei(Scored[CeiState]):
             is_feasible = jnp.all(values[1:] <= 0) & ~jnp.isnan(values[0])
             return jnp.full_like(values, jnp.where(is_feasible, values[0], -jnp.inf))
 
-        known = state.posterior
-        after = Experience(
-            belief=arena.learn(known.belief, observation),
-            visited=known.visited.at[observation.index].set(True),
-            best=jnp.maximum(known.best, observation.map(feasible_reward).largest()[0]),
+        return CeiState(
+            posterior=arena.learn(state.posterior, observation),
+            visited=state.visited.at[observation.index].set(True),
+            best=jnp.maximum(state.best, observation.map(feasible_reward).largest()[0]),
         )
-        return CeiState(posterior=after)
 
-    def belief(self, state: CeiState) -> object:
-        known: Experience = posterior_of(state)
-        return known.belief
+    def reset(self, arena: Arena, state: CeiState) -> CeiState:
+        return replace(super().reset(arena, state), visited=state.visited, best=state.best)
 
 
 @pytree

@@ -133,7 +133,7 @@ class Bpe(Algorithm[BpeState]):
         )
 
     def select(self, arena: Arena, state: BpeState, t: Array, key: Key) -> tuple[Decision, BpeState]:
-        belief = arena.surrogate.predict(state.posterior)
+        belief = arena.belief(state)
         score = jnp.where(state.candidates, belief.sd[0], -jnp.inf)
         if self.ties == "random":
             score = jnp.where(nearly_best(score), jax.random.uniform(key, score.shape, score.dtype), -1)
@@ -147,7 +147,7 @@ class Bpe(Algorithm[BpeState]):
 
     def _eliminate(self, arena: Arena, state: BpeState) -> BpeState:
         """Return the state of the next stage: fewer points, no data."""
-        belief = arena.surrogate.arrived(state.posterior)
+        belief = arena.belief(state).arrived
         beta, bound_slack, deviation_slack = self._width(arena, state)
         width = bound_slack + beta * (belief.sd[0] + deviation_slack)
         best = jnp.max(jnp.where(state.candidates, belief.mean[0] - width, -jnp.inf))

@@ -162,7 +162,7 @@ class Scgp(Algorithm[ScgpState]):
         return replace(state, sample=sample)
 
     def select(self, arena: Arena, state: ScgpState, t: Array, key: Key) -> tuple[Decision, ScgpState]:
-        estimate = self.estimator.estimate(arena.surrogate, state.posterior, t, key)
+        estimate = self.estimator.estimate(arena.belief(state), t, key)
         bound = jnp.asarray(self.reward_clip)
         reward = jnp.clip(estimate.reward, -bound, bound)
         everywhere = (jnp.min(estimate.reward) >= bound) | (jnp.max(estimate.reward) <= -bound)

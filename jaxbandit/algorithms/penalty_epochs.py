@@ -53,7 +53,7 @@ class EpochState(DualState):
     def estimate(self, arena: Arena, strategy: Strategy, t: Array, key: Key) -> Estimate:
         """Return the estimate of ``f - sum_j kappa_j h_j``."""
         weights = jnp.append(jnp.ones((1,), self.multipliers.dtype), -self.multipliers)
-        return strategy.combination(arena.surrogate, self.posterior, weights, t, key)
+        return strategy.combination(arena.belief(self), weights, t, key)
 
 
 @pytree

@@ -19,6 +19,7 @@ from jaxbandit.core.status import Status
 from jaxbandit.numerics.ties import draw_uniformly, pick, restricted_to, tie_share
 from jaxbandit.rules.estimators import Bounds
 from jaxbandit.rules.safety import Expansion, Intervals, intervals, maximisers
+from jaxbandit.surrogates import Belief
 
 at_least_one = vector("the number of a point each")
 # After this number of measurements of a seed, more measurements would change little.
@@ -79,11 +80,12 @@ class Safe(Algorithm[SafeState]):
         return SafeState(posterior=arena.surrogate.init(), seeds=mask, certified=jnp.asarray(False), still=jnp.int32(0))
 
     @abc.abstractmethod
-    def choose(self, arena: Arena, state: SafeState, known: Intervals, safe: Array, t: Array, key: Key) -> Array:
+    def choose(self, arena: Arena, state: SafeState, belief: Belief, known: Intervals, safe: Array, t: Array, key: Key) -> Array:
         """Return the index of a point of the safe set ``safe [M]``."""
 
     def select(self, arena: Arena, state: SafeState, t: Array, key: Key) -> tuple[Decision, SafeState]:
-        known = intervals(arena.surrogate, state.posterior, self.estimator, t, key)
+        belief = arena.belief(state)
+        known = intervals(arena.surrogate.model, belief, self.estimator, t, key)
         seeds, certified = state.seeds, known.worst <= 0
         if self.allowed is not None:
             certified = certified & jnp.asarray(self.allowed)
@@ -103,13 +105,13 @@ class Safe(Algorithm[SafeState]):
         own = self.count or 0 if self.seeds is None else len(jnp.asarray(self.seeds))
         if 0 < own <= MOST_EXAMINED:
             places = jax.lax.top_k(trusted.astype(known.sd.dtype), min(own, arena.size))[1]
-            expands = Expansion(often=OFTEN).expands(arena.surrogate, state.posterior, known, certified | trusted, places)
+            expands = Expansion(often=OFTEN).expands(arena.surrogate.model, belief, known, certified | trusted, places)
             could_leave = jnp.any(expands & trusted[places])
         raised[Status.SAFE_SET_STILL] = is_at_seeds & (~could_leave | (still > PATIENCE))
         trusted = jnp.where(raised[Status.NO_SAFE_POINT], seeds, trusted)
         safe = certified | trusted
         flags = sum((jnp.where(is_raised, int(flag), 0) for flag, is_raised in raised.items()), jnp.int32(0))
-        index = self.choose(arena, replace(state, seeds=trusted), known, safe, t, key)
+        index = self.choose(arena, replace(state, seeds=trusted), belief, known, safe, t, key)
         after = replace(state, seeds=seeds, certified=state.certified | some, still=still)
         return Decision(index=index, widths=known.widths, flags=flags), after
 
@@ -154,13 +156,13 @@ class SafeOpt(Safe):
     threshold: Annotated[Scalar, nonnegative, Letter("threshold")] = 0.0
     together: Annotated[bool, Letter("together")] = static(default=True)
 
-    def choose(self, arena: Arena, state: SafeState, known: Intervals, safe: Array, t: Array, key: Key) -> Array:
+    def choose(self, arena: Arena, state: SafeState, belief: Belief, known: Intervals, safe: Array, t: Array, key: Key) -> Array:
         promising = maximisers(known, safe)
         # Only an expander whose interval is wider than every maximiser's can be chosen.
         wider = known.size * (1 - tie_share(known.size.dtype)) > jnp.max(jnp.where(promising, known.size, -jnp.inf))
         candidates = safe & wider & jnp.any(known.sd > self.threshold, axis=0)
         expansion = Expansion(lipschitz=self.lipschitz, together=self.together)
-        widest = expansion.widest(arena.surrogate, state.posterior, known, safe, candidates)
+        widest = expansion.widest(arena.surrogate.model, belief, known, safe, candidates)
         chosen = promising | (jnp.arange(arena.size, dtype=jnp.int32) == widest)
         return pick(restricted_to(chosen, known.size))
 
@@ -189,11 +191,11 @@ class StageOpt(Safe):
     exploration: Annotated[Scalar, nonnegative, Letter("T0")] = 50.0
     together: Annotated[bool, Letter("together")] = static(default=True)
 
-    def choose(self, arena: Arena, state: SafeState, known: Intervals, safe: Array, t: Array, key: Key) -> Array:
+    def choose(self, arena: Arena, state: SafeState, belief: Belief, known: Intervals, safe: Array, t: Array, key: Key) -> Array:
         exploring = jnp.asarray(t, known.sd.dtype) <= self.exploration
         expansion = Expansion(lipschitz=self.lipschitz, together=self.together)
         # The second stage has no candidates to examine, so it costs no matrix product.
-        widest = expansion.widest(arena.surrogate, state.posterior, known, safe, safe & exploring)
+        widest = expansion.widest(arena.surrogate.model, belief, known, safe, safe & exploring)
         expander = jnp.arange(arena.size, dtype=jnp.int32) == widest
         allowed = jnp.where(jnp.any(expander), expander, maximisers(known, safe))
         return pick(jnp.where(exploring, restricted_to(allowed, known.size), restricted_to(safe, known.upper[0])))
@@ -217,7 +219,7 @@ class SgpUcb(Safe):
     papers: ClassVar[Mapping[str, str]] = {"amani2020": ""}
     warm_up: Annotated[Scalar, nonnegative, Letter("T'")] = 50.0
 
-    def choose(self, arena: Arena, state: SafeState, known: Intervals, safe: Array, t: Array, key: Key) -> Array:
+    def choose(self, arena: Arena, state: SafeState, belief: Belief, known: Intervals, safe: Array, t: Array, key: Key) -> Array:
         warming = jnp.asarray(t, known.sd.dtype) <= self.warm_up
         # If all seeds have proved unsafe, draw from the certified points.
         seeds = jnp.where(jnp.any(state.seeds), state.seeds, safe)

@@ -18,7 +18,7 @@ from jaxbandit.domains.finite import sobol_points
 from jaxbandit.numerics.ties import unit_box
 from jaxbandit.rules.estimators import Strategy, Thompson
 from jaxbandit.rules.scores import Score
-from jaxbandit.surrogates import Elsewhere
+from jaxbandit.surrogates import Belief
 
 # Mean number of coordinates of the best point that a candidate changes, in higher dimensions.
 PERTURBED = 20
@@ -86,31 +86,30 @@ class Scbo(Algorithm[ScboState]):
         )
 
     def select(self, arena: Arena, state: ScboState, t: Array, key: Key) -> tuple[Decision, ScboState]:
-        domain, surrogate = arena.surrogate.domain, arena.surrogate
+        domain, belief = arena.surrogate.domain, arena.belief(state)
         among, drawing = jax.random.split(key)
-        state = self.moved(arena, state)
+        state = self.moved(arena, state, belief)
         box = domain if isinstance(domain, Box) else None
-        pool = unit_box(domain.points) if box is None else surrogate.pool(state.posterior)
+        pool = unit_box(domain.points) if box is None else belief.pool
         known = state.best < arena.size
         middle = jnp.where(known, pool[jnp.minimum(state.best, arena.size - 1)], 0.5)
         half = jnp.where(known, state.length, 1) / 2
         if box is None:
             inside = jnp.all(jnp.abs(pool - middle[None]) <= half, axis=-1)
-            drawn = self.estimator.estimate(surrogate, state.posterior, t, drawing)
+            drawn = self.estimator.estimate(belief, t, drawing)
             index, _ = Score.of_draw(drawn, inside).choose()
             return Decision(index=index, widths=drawn.widths, draws=drawn.draws), state
         low, high = jnp.clip(middle - half, 0, 1), jnp.clip(middle + half, 0, 1)
         points = cast(Array, box.snapped(candidates(among, middle, low, high)))
-        drawn = self.estimator.estimate(Elsewhere(surrogate=surrogate, points=points), state.posterior, t, drawing)
+        drawn = self.estimator.estimate(belief.at(points), t, drawing)
         chosen, _ = Score.of_draw(drawn).choose()
         point = points[jnp.minimum(chosen, len(points) - 1)]
         index, state = self.place(arena, state, point)
         index = jnp.where(chosen < len(points), index, arena.size)
         return Decision(index=index, widths=drawn.widths, draws=drawn.draws, point=point), state
 
-    def moved(self, arena: Arena, state: ScboState) -> ScboState:
-        """Return the state with the trust region of the current posterior."""
-        belief = arena.surrogate.predict(state.posterior)
+    def moved(self, arena: Arena, state: ScboState, belief: Belief) -> ScboState:
+        """Return the state with the trust region of the current belief."""
         violation = jnp.sum(jnp.maximum(belief.mean[1:], 0), axis=0)
         feasible = state.visited & (violation <= 0)
         value = jnp.where(jnp.any(feasible), jnp.where(feasible, belief.mean[0], -jnp.inf), jnp.where(state.visited, -violation, -jnp.inf))

@@ -18,9 +18,19 @@ from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.delays import Delay
 from jaxbandit.feedback import DelayedSurrogate, Policy, Wait
 from jaxbandit.feedback.learner import LatePosterior
-from jaxbandit.surrogates import AbstractSurrogate, BoxSurrogate, Prior, RangedSurrogate, RefittedBox, RefittedPosterior, RefittedSurrogate
+from jaxbandit.surrogates import (
+    AbstractSurrogate,
+    Belief,
+    BoxSurrogate,
+    Prior,
+    RangedSurrogate,
+    RefittedBox,
+    RefittedPosterior,
+    RefittedSurrogate,
+)
 from jaxbandit.surrogates.boxes.pool import Pool
 from jaxbandit.surrogates.evidence.density import LEARNING
+from jaxbandit.surrogates.posterior import AnyPosterior
 
 
 class Wrapper(Algorithm[S]):
@@ -35,9 +45,6 @@ class Wrapper(Algorithm[S]):
     @property
     def on_boxes(self) -> bool:
         return self.algorithm.on_boxes
-
-    def reading(self, arena: Arena) -> Arena:
-        return self.algorithm.reading(arena)
 
     def with_delays(self, delay: Delay, policy: Policy) -> Self:
         return replace(self, algorithm=self.algorithm.with_delays(delay, policy))
@@ -107,8 +114,11 @@ class Anytime(Wrapper[AnytimeState]):
         first = self.algorithm.reset(replace(arena, horizon=jnp.int32(1)), state.inner)
         return AnytimeState(inner=first, flags=jnp.int32(0), evaluations=jnp.int32(0))
 
-    def belief(self, state: AnytimeState) -> object:
-        return self.algorithm.belief(posterior_of(state, "inner"))
+    def posterior(self, state: AnytimeState) -> AnyPosterior:
+        return self.algorithm.posterior(posterior_of(state, "inner"))
+
+    def belief(self, arena: Arena, state: AnytimeState) -> Belief:
+        return self.algorithm.belief(arena, state.inner)
 
     def diagnose(self, state: AnytimeState) -> Shown:
         shown = self.algorithm.diagnose(state.inner)
@@ -225,16 +235,16 @@ class Refitted(Wrapper[S]):
     def place(self, arena: Arena, state: S, point: Array) -> tuple[Array, S]:
         return self.algorithm.place(self._fitting(arena), state, point)
 
-    def reading(self, arena: Arena) -> Arena:
-        return self.algorithm.reading(self._fitting(arena, fits=False))
+    def posterior(self, state: S) -> AnyPosterior:
+        return self.algorithm.posterior(state)
 
-    def belief(self, state: S) -> object:
-        return self.algorithm.belief(state)
+    def belief(self, arena: Arena, state: S) -> Belief:
+        return self.algorithm.belief(self._fitting(arena, fits=False), state)
 
     def _held(self, state: S) -> Any:
         """Return the posterior of the fitted model in ``state``."""
-        belief = self.algorithm.belief(state)
-        return belief.belief if isinstance(belief, LatePosterior) else belief
+        posterior = self.posterior(state)
+        return posterior.belief if isinstance(posterior, LatePosterior) else posterior
 
     def diagnose(self, state: S) -> Shown:
         shown, held = self.algorithm.diagnose(state), self._held(state)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Observation
+from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Observation, posterior_of
 from jaxbandit.core import checks
 from jaxbandit.core.declare import Array, Declared, Key, Table, checked, in_range
 from jaxbandit.core.fields import finite_numbers, how_many_points, points, positive, whole
@@ -340,7 +340,7 @@ def conclude(setting: Setting, trial: TrialState, *, whole: bool = False) -> Rec
         "status": learner.with_flags(trial.status, raised),
         "failed_round": trial.failed_round,
         "declared_round": trial.declared_round,
-        "information_gain": setting.arena.surrogate.gain(setting.algorithm.belief(trial.state)),
+        "information_gain": posterior_of(setting.algorithm.posterior(trial.state), "gain"),
         "lost": lost,
         "evaluations": shown.get("evaluations"),
         "fitted_length_scales": shown.get("length_scales"),

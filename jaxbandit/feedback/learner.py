@@ -14,8 +14,9 @@ from jaxbandit.core.declare import Array, Declared, Key, checked
 from jaxbandit.core.fields import MOST_ROUNDS, whole
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.domains import Box, Domain
-from jaxbandit.surrogates import AbstractSurrogate, BoxSurrogate, Posterior, Prediction, Surrogate
-from jaxbandit.surrogates.posterior import Belief
+from jaxbandit.surrogates import AbstractSurrogate, Belief, BoxSurrogate, Posterior, Prediction, Surrogate
+from jaxbandit.surrogates.boxes.posterior import in_turn
+from jaxbandit.surrogates.posterior import AnyPosterior
 
 __all__ = ["DelayedSurrogate", "Feedback", "Pending", "Policy"]
 
@@ -127,6 +128,11 @@ class LatePosterior:
     belief: Posterior
     chosen: Array  # [] int32 points since prior
 
+    @property
+    def gain(self) -> Array:
+        """Information gain ``[G]`` of the belief."""
+        return self.belief.gain
+
 
 class Policy(Declared, abc.ABC):
     """Abstract base of rules for beliefs while feedback is pending.
@@ -149,20 +155,20 @@ class Policy(Declared, abc.ABC):
         return DelayedSurrogate(chosen=surrogate, arrivals=arrivals, policy=self, capacity=capacity, axis=axis)
 
     @abc.abstractmethod
-    def init(self, learner: DelayedSurrogate) -> Belief:
+    def init(self, learner: DelayedSurrogate) -> AnyPosterior:
         """Return the posterior before any observation."""
 
     @abc.abstractmethod
-    def condition(self, learner: DelayedSurrogate, posterior: Belief, index: Array, values: Array) -> Belief:
+    def condition(self, learner: DelayedSurrogate, posterior: AnyPosterior, index: Array, values: Array) -> AnyPosterior:
         """Return the posterior conditioned on a point's values, NaN if missing."""
 
     @abc.abstractmethod
-    def learn(self, learner: DelayedSurrogate, posterior: Belief, feedback: Feedback) -> Belief:
+    def learn(self, learner: DelayedSurrogate, posterior: AnyPosterior, feedback: Feedback) -> AnyPosterior:
         """Return the posterior at the end of a round."""
 
-    def conditioned(self, learner: DelayedSurrogate, indices: Array, places: Array, values: Array, count: Array) -> Belief:
+    def conditioned(self, learner: DelayedSurrogate, indices: Array, places: Array, values: Array, count: Array) -> AnyPosterior:
         """Return the posterior conditioned on many values on a box's exact model."""
-        return AbstractSurrogate.conditioned(learner, indices, places, values, count)
+        return in_turn(learner, indices, places, values, count)
 
     def taken(self, feedback: Feedback, chosen: Array) -> Array:
         """Return the mask ``[C, k]`` of values to condition on.
@@ -175,30 +181,14 @@ class Policy(Declared, abc.ABC):
         """Return the model of the algorithms' posterior, by default ``chosen``."""
         return learner.chosen
 
-    def predict(self, learner: DelayedSurrogate, posterior: Belief) -> Prediction:
-        """Return the prediction for algorithms."""
-        return self.model_of(learner).predict(posterior.belief)
+    def belief(self, learner: DelayedSurrogate, posterior: AnyPosterior) -> Belief:
+        """Return the belief for algorithms."""
+        return self.model_of(learner).belief(posterior.belief)
 
-    def predict_at(self, learner: DelayedSurrogate, posterior: Belief, points: Array) -> Prediction:
-        """Return the prediction at points ``[n, d]`` of a box's unit cube."""
-        return self.model_of(learner).predict_at(posterior.belief, points)
-
-    def draw_at(self, learner: DelayedSurrogate, posterior: Belief, key: Key, scale: Array, points: Array) -> Array:
-        """Return draws ``[k, n]`` at points ``[n, d]`` of the unit cube."""
-        return self.model_of(learner).draw_at(posterior.belief, key, scale, points)
-
-    def place(self, learner: DelayedSurrogate, posterior: Belief, point: Array) -> tuple[Array, Belief]:
+    def place(self, learner: DelayedSurrogate, posterior: AnyPosterior, point: Array) -> tuple[Array, AnyPosterior]:
         """Return the index of ``point [d]``, and the posterior with it."""
-        index, belief = self.model_of(learner).place(posterior.belief, point)
+        index, belief = cast(BoxSurrogate, self.model_of(learner)).place(posterior.belief, point)
         return index, replace(posterior, belief=belief)
-
-    def arrived(self, learner: DelayedSurrogate, posterior: Belief) -> Prediction:
-        """Return the prediction from arrived values alone."""
-        return self.predict(learner, posterior)
-
-    def arrived_at(self, learner: DelayedSurrogate, posterior: Belief, points: Array) -> Prediction:
-        """Return the prediction from arrived values at points of the unit cube."""
-        return self.predict_at(learner, posterior, points)
 
 
 @pytree
@@ -237,67 +227,58 @@ class DelayedSurrogate(AbstractSurrogate):
         """Number of points ``M`` of a prediction."""
         return self.chosen.size
 
-    def init(self) -> Belief:
+    def init(self) -> AnyPosterior:
         return self.policy.init(self)
 
-    def condition(self, posterior: Belief, index: Array, values: Array) -> Belief:
+    def condition(self, posterior: AnyPosterior, index: Array, values: Array) -> AnyPosterior:
         return self.policy.condition(self, posterior, index, values)
 
-    def conditioned(self, indices: Array, places: Array, values: Array, count: Array) -> Belief:
+    def conditioned(self, indices: Array, places: Array, values: Array, count: Array) -> AnyPosterior:
+        """Return the posterior of :func:`in_turn`, up to rounding."""
         if isinstance(self.arrivals, BoxSurrogate) and self.arrivals.is_exact:
             return self.policy.conditioned(self, indices, places, values, count)
-        return super().conditioned(indices, places, values, count)
+        return in_turn(self, indices, places, values, count)
 
-    def learn(self, posterior: Belief, feedback: Feedback) -> Belief:
+    def learn(self, posterior: AnyPosterior, feedback: Feedback) -> AnyPosterior:
         """Return the posterior at the end of a round with ``feedback``."""
         return self.policy.learn(self, posterior, feedback)
 
-    def predict(self, posterior: Belief) -> Prediction:
-        return self._shunning(self.policy.predict(self, posterior), self.under_way)
+    def belief(self, posterior: AnyPosterior) -> Belief:
+        belief = self.policy.belief(self, posterior)
+        return belief if self.under_way is None else Shunning.of(belief, self.under_way)
 
-    def arrived(self, posterior: Belief) -> Prediction:
-        return self.policy.arrived(self, posterior)
-
-    def arrived_at(self, posterior: Belief, points: Array) -> Prediction:
-        return self.policy.arrived_at(self, posterior, points)
-
-    def gain(self, posterior: LatePosterior) -> Array:
-        return posterior.belief.gain
-
-    def reward_noise(self, posterior: LatePosterior) -> Array:
-        return self.policy.model_of(self).reward_noise(posterior.belief)
-
-    def draw(self, posterior: Belief, key: Key, scale: Array) -> Array:
-        drawn = self.policy.model_of(self).draw(posterior.belief, key, scale)
-        return drawn if self.under_way is None else _shunned(drawn, self.under_way)
-
-    def covariance(self, posterior: Belief, output: int, indices: Array) -> Array:
-        return self.policy.model_of(self).covariance(posterior.belief, output, indices)
-
-    def predict_at(self, posterior: Belief, points: Array) -> Prediction:
-        return self._shunning(self.policy.predict_at(self, posterior, points), self._beside(posterior, points))
-
-    def draw_at(self, posterior: Belief, key: Key, scale: Array, points: Array) -> Array:
-        drawn, beside = self.policy.draw_at(self, posterior, key, scale, points), self._beside(posterior, points)
-        return drawn if beside is None else _shunned(drawn, beside)
-
-    def _shunning(self, belief: Prediction, under_way: Array | None) -> Prediction:
-        if under_way is None:
-            return belief
-        return replace(belief, mean=_shunned(belief.mean, under_way), sd=jnp.where(under_way[None], 0, belief.sd))
-
-    def _beside(self, posterior: Belief, points: Array) -> Array | None:
-        """Return the mask ``[n]`` of points beside a point under way."""
-        if self.under_way is None:
-            return None
-        near = cast(Box, self.domain).are_near(self.pool(posterior)[None], points, BESIDE)
-        return jnp.any(near & self.under_way[None], axis=1)
-
-    def place(self, posterior: Belief, point: Array) -> tuple[Array, Belief]:
+    def place(self, posterior: AnyPosterior, point: Array) -> tuple[Array, AnyPosterior]:
+        """Return the index of ``point [d]`` of a box, and the posterior with it."""
         return self.policy.place(self, posterior, point)
 
-    def pool(self, posterior: Belief) -> Array:
-        return self.policy.model_of(self).pool(posterior.belief)
+
+@pytree
+class Shunning(Belief):
+    """Belief in which points under way look worst to an algorithm."""
+
+    seen: Belief
+    under_way: Array  # [M]
+    beside: Array  # [M] or [n]
+
+    @classmethod
+    def of(cls, seen: Belief, under_way: Array) -> Shunning:
+        """Return the belief with points ``under_way [M]``, and points beside them on a box."""
+        beside = under_way
+        if seen.points is not None:
+            near = cast(Box, seen.domain).are_near(seen.pool[None], seen.points, BESIDE)
+            beside = jnp.any(near & under_way[None], axis=1)
+        worst = {"mean": _shunned(seen.mean, beside), "sd": jnp.where(beside[None], 0, seen.sd)}
+        return seen.extended(cls, **worst, seen=seen, under_way=under_way, beside=beside)
+
+    @property
+    def arrived(self) -> Prediction:
+        return self.seen.arrived
+
+    def at(self, points: Array) -> Shunning:
+        return Shunning.of(self.seen.at(points), self.under_way)
+
+    def draw(self, key: Key, scale: Array) -> Array:
+        return _shunned(self.seen.draw(key, scale), self.beside)
 
 
 def _shunned(values: Array, under_way: Array) -> Array:

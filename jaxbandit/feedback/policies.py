@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, cast
+from typing import Annotated, ClassVar, Self, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +12,7 @@ from jaxbandit.core.declare import Array, Key, PerOutput
 from jaxbandit.core.fields import MOST_ROUNDS, Letter, finite, whole
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.feedback.learner import DelayedSurrogate, Feedback, LatePosterior, Policy, fold_arrivals
-from jaxbandit.surrogates import BoxSurrogate, Posterior, Prediction, Surrogate
+from jaxbandit.surrogates import Belief, BoxSurrogate, Posterior, Prediction, Surrogate
 from jaxbandit.surrogates.posterior import Arrived, deviation
 
 __all__ = ["Censor", "Hallucinate", "Wait"]
@@ -34,7 +34,7 @@ class Wait(Policy):
         return replace(posterior, belief=learner.arrivals.condition(posterior.belief, index, values, ~jnp.isnan(values)))
 
     def conditioned(self, learner: DelayedSurrogate, indices: Array, places: Array, values: Array, count: Array) -> LatePosterior:
-        return LatePosterior(belief=learner.arrivals.conditioned(indices, places, values, count), chosen=jnp.int32(0))
+        return LatePosterior(belief=cast(BoxSurrogate, learner.arrivals).conditioned(indices, places, values, count), chosen=jnp.int32(0))
 
     def learn(self, learner: DelayedSurrogate, posterior: LatePosterior, feedback: Feedback) -> LatePosterior:
         chosen = posterior.chosen + 1
@@ -55,6 +55,36 @@ class HallucinatePosterior(LatePosterior):
 
     factors: tuple[object, ...]
     weights: tuple[Array, ...]  # [r]
+
+
+@pytree
+class HallucinateBelief(Belief):
+    """Mean of arrived values, with the deviation of all chosen points.
+
+    On a box the weights of the chosen points' posterior stay 0. Its means are the prior's, and ``moments`` has the means of the arrived
+    values less the prior means ``[k, n]``, and their variances ``[G, n]``.
+    """
+
+    arrivals: Surrogate
+    factors: tuple[object, ...]
+    weights: tuple[Array, ...]  # [r]
+    moments: tuple[Array, Array] | None = None
+
+    @property
+    def arrived(self) -> Prediction:
+        # On a finite domain this costs O(M r^2).
+        variance = self.arrivals.spread(self.factors) if self.moments is None else self.moments[1]
+        return replace(self.prediction, sd=deviation(variance)[np.asarray(self.arrivals.groups)])
+
+    def at(self, points: Array) -> Self:
+        # The reverse order would change rounding, because XLA fuses the sums in the order of their traces.
+        there = super().at(points)
+        moments = cast(BoxSurrogate, self.arrivals).moments(self.factors, jnp.stack(self.weights), points)
+        return replace(there, mean=there.mean + moments[0], moments=moments)
+
+    def draw(self, key: Key, scale: Array) -> Array:
+        drawn = super().draw(key, scale)
+        return drawn if self.moments is None else drawn + self.moments[0]
 
 
 @pytree
@@ -80,8 +110,8 @@ class Hallucinate(Policy):
         return _moved(learner, posterior.belief, index, arrived, posterior.chosen)
 
     def conditioned(self, learner: DelayedSurrogate, indices: Array, places: Array, values: Array, count: Array) -> HallucinatePosterior:
-        arrived = learner.arrivals.conditioned(indices, places, values, count)
-        chosen = learner.chosen.conditioned(indices, places, jnp.zeros_like(values), count)
+        arrived = cast(BoxSurrogate, learner.arrivals).conditioned(indices, places, values, count)
+        chosen = cast(BoxSurrogate, learner.chosen).conditioned(indices, places, jnp.zeros_like(values), count)
         assert arrived.weights is not None and chosen.weights is not None
         belief = replace(chosen, shift=arrived.shift, weights=jnp.zeros_like(chosen.weights))
         return HallucinatePosterior(belief=belief, factors=arrived.factors, weights=tuple(arrived.weights), chosen=jnp.int32(0))
@@ -91,43 +121,24 @@ class Hallucinate(Policy):
         arrived = fold_arrivals(learner.arrivals.arrive, before, feedback, self.taken(feedback, chosen), learner.axis)
         return _moved(learner, posterior.belief, feedback.index, arrived, chosen)
 
-    def arrived(self, learner: DelayedSurrogate, posterior: HallucinatePosterior) -> Prediction:
-        """Return the prediction of arrived values, at a cost of ``O(M r^2)``.
-
-        The gain is of all chosen points.
-        """
-        sd = deviation(learner.arrivals.spread(posterior.factors))[np.asarray(learner.arrivals.groups)]
-        return replace(self.predict(learner, posterior), sd=sd)
-
-    # On a box the weights of the chosen points' model stay 0. Its means are the prior's, and predictions add the means of arrived values.
-
-    def predict_at(self, learner: DelayedSurrogate, posterior: HallucinatePosterior, points: Array) -> Prediction:
-        belief = super().predict_at(learner, posterior, points)
-        return replace(belief, mean=belief.mean + _moments(learner, posterior, points)[0])
-
-    def arrived_at(self, learner: DelayedSurrogate, posterior: HallucinatePosterior, points: Array) -> Prediction:
-        sd = deviation(_moments(learner, posterior, points)[1])[np.asarray(learner.arrivals.groups)]
-        return replace(self.predict_at(learner, posterior, points), sd=sd)
-
-    def draw_at(self, learner: DelayedSurrogate, posterior: HallucinatePosterior, key: Key, scale: Array, points: Array) -> Array:
-        return super().draw_at(learner, posterior, key, scale, points) + _moments(learner, posterior, points)[0]
+    def belief(self, learner: DelayedSurrogate, posterior: HallucinatePosterior) -> Belief:
+        late = {"arrivals": learner.arrivals, "factors": posterior.factors, "weights": posterior.weights}
+        return super().belief(learner, posterior).extended(HallucinateBelief, **late)
 
     def place(self, learner: DelayedSurrogate, posterior: HallucinatePosterior, point: Array) -> tuple[Array, HallucinatePosterior]:
-        index, belief = learner.chosen.place(posterior.belief, point)
-        pairs = zip(learner.arrivals.forms_in_force, posterior.factors, strict=True)
-        shift = belief.shift.at[:, index].set(_moments(learner, posterior, point[None])[0][:, 0])
+        arrivals = cast(BoxSurrogate, learner.arrivals)
+        index, belief = cast(BoxSurrogate, learner.chosen).place(posterior.belief, point)
+        pairs = zip(arrivals.forms_in_force, posterior.factors, strict=True)
+        moments = arrivals.moments(posterior.factors, jnp.stack(posterior.weights), point[None])
+        shift = belief.shift.at[:, index].set(moments[0][:, 0])
         factors = tuple(form.place(factor, point)[0] for form, factor in pairs)
         return index, replace(posterior, belief=replace(belief, shift=shift), factors=factors)
 
 
-def _moments(learner: DelayedSurrogate, posterior: HallucinatePosterior, points: Array) -> tuple[Array, Array]:
-    """Return means less prior means, and variances, of arrived values at points."""
-    return cast(BoxSurrogate, learner.arrivals).moments(posterior.factors, jnp.stack(posterior.weights), points)
-
-
 def _moved(learner: DelayedSurrogate, belief: Posterior, index: Array, arrived: Arrived, chosen: Array) -> HallucinatePosterior:
     """Return the posterior after a choice, with the mean of arrived values."""
-    belief, (factors, weights) = learner.chosen.condition_variance(belief, index), arrived
+    factors, weights = arrived
+    belief = learner.chosen.refreshed(learner.chosen.absorb(belief, index)[0])
     belief = replace(belief, shift=learner.arrivals.expand(factors, weights))
     return HallucinatePosterior(belief=belief, factors=factors, weights=weights, chosen=chosen)
 
@@ -179,7 +190,7 @@ class Censor(Policy):
 
     def conditioned(self, learner: DelayedSurrogate, indices: Array, places: Array, values: Array, count: Array) -> CensorPosterior:
         known = jnp.where(jnp.isnan(values), jnp.asarray(self.minimum, values.dtype), values)
-        return replace(self.init(learner), belief=learner.chosen.conditioned(indices, places, known, count))
+        return replace(self.init(learner), belief=cast(BoxSurrogate, learner.chosen).conditioned(indices, places, known, count))
 
     def learn(self, learner: DelayedSurrogate, posterior: CensorPosterior, feedback: Feedback) -> CensorPosterior:
         model, chosen, still_open = learner.chosen, posterior.chosen + 1, self._open(learner)
@@ -209,15 +220,12 @@ class Censor(Policy):
             effects = tuple(jnp.concatenate([old[1:], new]) for old, new in zip(effects, newest, strict=True))
         return CensorPosterior(belief=model.refreshed(belief), recent=recent, effects=effects, chosen=chosen)
 
-    def predict(self, learner: DelayedSurrogate, posterior: CensorPosterior) -> Prediction:
-        """Return the prediction, with ``recent``, the last ``w`` points' summed deviations."""
-        belief = super().predict(learner, posterior)
+    def belief(self, learner: DelayedSurrogate, posterior: CensorPosterior) -> Belief:
+        """Return the belief, with ``recent``, the last ``w`` points' summed deviations."""
+        belief = super().belief(learner, posterior)
         size = learner.size
         deviations = belief.sd[:, jnp.minimum(posterior.recent, size - 1)]
         return replace(belief, recent=jnp.sum(jnp.where(posterior.recent < size, deviations, 0), axis=1))
-
-    def predict_at(self, learner: DelayedSurrogate, posterior: CensorPosterior, points: Array) -> Prediction:
-        return replace(super().predict_at(learner, posterior, points), recent=self.predict(learner, posterior).recent)
 
     def _open(self, learner: DelayedSurrogate) -> int:
         """Return the number of last points that may still receive a value."""

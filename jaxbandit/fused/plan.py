@@ -24,7 +24,7 @@ from jaxbandit.domains import Domain
 from jaxbandit.feedback import Policy
 from jaxbandit.fused.cells import CALLS, Cells, Rows, Unsupported, Value, boxed, called_by, compute
 from jaxbandit.problems import AbstractProblem, FullInformation, Problem
-from jaxbandit.surrogates import AbstractSurrogate, BoxSurrogate, Posterior, Prediction, RangedSurrogate, Surrogate
+from jaxbandit.surrogates import AbstractSurrogate, Belief, BoxSurrogate, Posterior, RangedSurrogate, Surrogate
 from jaxbandit.surrogates.features import ProductFeatures, SquareRoot
 from jaxbandit.surrogates.posterior import deviation
 
@@ -80,15 +80,20 @@ class OnePoint(AbstractSurrogate):
     def condition(self, posterior: Posterior, index: Array, values: Array) -> Posterior:
         return replace(posterior, shift=values[:, None])
 
-    def predict(self, posterior: Posterior) -> Prediction:
+    def belief(self, posterior: Posterior) -> Belief:
+        mean = self.prior_mean[:, None] + posterior.shift
         sd = jnp.broadcast_to(deviation(posterior.variance), posterior.shift.shape)
-        gain = jnp.broadcast_to(posterior.gain, (self.outputs,))
-        return Prediction(mean=self.prior_mean[:, None] + posterior.shift, sd=sd, gain=gain)
+        return PointBelief(mean=mean, sd=sd, gain=jnp.broadcast_to(posterior.gain, (self.outputs,)), model=self.base, posterior=posterior)
 
     def init(self) -> Posterior:
         raise Unsupported("it forgets what it has learnt")
 
-    def draw(self, posterior: Posterior, key: Array, scale: Array) -> Array:
+
+@pytree
+class PointBelief(Belief):
+    """Belief about a single point."""
+
+    def draw(self, key: Array, scale: Array) -> Array:
         raise Unsupported("it draws functions, whose values at all points are drawn together")
 
 

@@ -87,7 +87,7 @@ def replay(
 
     def observe(posterior: Posterior, seen: tuple[Array, Array]) -> tuple[Posterior, tuple[Array, Array, Array]]:
         index, value = seen
-        before = model.predict(posterior)
+        before = model.belief(posterior)
         mean, sd = before.mean[:, index], before.sd[:, index]
         after, steps = model.absorb(posterior, index)
         # The precision is 1 / (lambda + sd^2), without the rounding of sd.
@@ -108,5 +108,5 @@ def replay(
     beliefs = jax.tree.map(lambda x: x.reshape(covered, *x.shape[2:]), beliefs)
     posterior, rest = stretch(posterior, (points[covered:], values[covered:]))
     mean, sd, density = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), beliefs, rest)
-    belief = model.predict(posterior)
+    belief = model.belief(posterior).prediction
     return Replay(mean=mean, sd=sd, log_density=density, log_evidence=jnp.sum(density, axis=0), belief=belief)

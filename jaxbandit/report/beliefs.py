@@ -107,10 +107,11 @@ def _replayed(surrogate: Surrogate, places: Array, values: Array, due: Array, ro
             index, value, when = seen
             return surrogate.condition(posterior, index, value, when <= last), None
 
-        last_belief, _ = jax.lax.scan(observe, prior, (indices, values, due))
-        if where is None or not isinstance(surrogate, BoxSurrogate):
-            return surrogate.predict(last_belief)
-        return surrogate.predict_at(last_belief, cast(Box, surrogate.domain).to_unit(jnp.asarray(where, surrogate.dtype)))
+        last_posterior, _ = jax.lax.scan(observe, prior, (indices, values, due))
+        belief = surrogate.belief(last_posterior)
+        if where is not None:
+            belief = belief.at(cast(Box, surrogate.domain).to_unit(jnp.asarray(where, surrogate.dtype)))
+        return belief.prediction
 
     return jax.lax.map(after, rounds)
 

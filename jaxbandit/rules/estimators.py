@@ -21,7 +21,7 @@ from jaxbandit.core.hints import missing
 from jaxbandit.core.pytree import float_dtype, pytree, static
 from jaxbandit.rules import widths
 from jaxbandit.rules.widths import WidthLike
-from jaxbandit.surrogates import AbstractSurrogate, Prediction
+from jaxbandit.surrogates import Belief
 
 __all__ = ["Bounds", "DiscreteGaussian", "DiscreteUniform", "Distribution", "Estimate", "Gaussian", "Randomised", "Strategy", "Thompson"]
 __dir__ = __all__.copy
@@ -58,15 +58,15 @@ class Strategy(Declared, abc.ABC):
     cost_width: WidthLike
 
     @abc.abstractmethod
-    def estimate(self, surrogate: AbstractSurrogate, posterior: object, t: Array, key: Key) -> Estimate:
+    def estimate(self, belief: Belief, t: Array, key: Key) -> Estimate:
         """Return estimates of every output at every point in round ``t``."""
 
     @abc.abstractmethod
-    def combination(self, surrogate: AbstractSurrogate, posterior: object, weights: Array, t: Array, key: Key) -> Estimate:
+    def combination(self, belief: Belief, weights: Array, t: Array, key: Key) -> Estimate:
         """Return the estimate of ``sum_k weights[k] output_k`` with the reward's width."""
 
 
-def _betas(strategy: Strategy, t: Array, belief: Prediction) -> Array:
+def _betas(strategy: Strategy, t: Array, belief: Belief) -> Array:
     """Return the widths ``[1 + m]`` of the reward and the constraints."""
     schedules = ((strategy.reward_width, slice(0, 1)), (strategy.cost_width, slice(1, None)))
     recent = [None if belief.recent is None else belief.recent[part] for _, part in schedules]
@@ -87,8 +87,7 @@ class Bounds(Strategy):
     reward_width: Annotated[WidthLike, one_function] = 3.0
     cost_width: Annotated[WidthLike, per_constraint] = 3.0
 
-    def estimate(self, surrogate: AbstractSurrogate, posterior: object, t: Array, key: Key) -> Estimate:
-        belief = surrogate.predict(posterior)
+    def estimate(self, belief: Belief, t: Array, key: Key) -> Estimate:
         beta = _betas(self, t, belief)
         return Estimate(
             reward=belief.mean[0] + beta[0] * belief.sd[0],
@@ -96,8 +95,7 @@ class Bounds(Strategy):
             widths=beta,
         )
 
-    def combination(self, surrogate: AbstractSurrogate, posterior: object, weights: Array, t: Array, key: Key) -> Estimate:
-        belief = surrogate.predict(posterior)
+    def combination(self, belief: Belief, weights: Array, t: Array, key: Key) -> Estimate:
         beta = _betas(self, t, belief)
         score = jnp.sum(weights[:, None] * belief.mean, axis=0) + beta[0] * belief.sd[0]
         return Estimate(reward=score, costs=belief.mean[1:], widths=beta)
@@ -117,15 +115,14 @@ class Thompson(Strategy):
     reward_width: Annotated[WidthLike, one_function] = 1.0
     cost_width: Annotated[WidthLike, per_constraint] = 1.0
 
-    def estimate(self, surrogate: AbstractSurrogate, posterior: object, t: Array, key: Key) -> Estimate:
-        beta = _betas(self, t, surrogate.predict(posterior))
-        draws = surrogate.draw(posterior, key, beta)
+    def estimate(self, belief: Belief, t: Array, key: Key) -> Estimate:
+        beta = _betas(self, t, belief)
+        draws = belief.draw(key, beta)
         return Estimate(reward=draws[0], costs=draws[1:], widths=beta, draws=draws)
 
-    def combination(self, surrogate: AbstractSurrogate, posterior: object, weights: Array, t: Array, key: Key) -> Estimate:
-        belief = surrogate.predict(posterior)
+    def combination(self, belief: Belief, weights: Array, t: Array, key: Key) -> Estimate:
         mean, beta = belief.mean, _betas(self, t, belief)
-        score = jnp.sum(weights[:, None] * mean, axis=0) + (surrogate.draw(posterior, key, beta)[0] - mean[0])
+        score = jnp.sum(weights[:, None] * mean, axis=0) + (belief.draw(key, beta)[0] - mean[0])
         return Estimate(reward=score, costs=mean[1:], widths=beta, draws=score[None])
 
 
@@ -213,16 +210,14 @@ class Randomised(Strategy):
     cost_width: Annotated[WidthLike, per_constraint] = 1.0
     distribution: Distribution = Gaussian()
 
-    def estimate(self, surrogate: AbstractSurrogate, posterior: object, t: Array, key: Key) -> Estimate:
-        belief = surrogate.predict(posterior)
+    def estimate(self, belief: Belief, t: Array, key: Key) -> Estimate:
         beta = _betas(self, t, belief)
         z = beta * self.distribution.sample(key, beta.shape, beta.dtype)
         draws = jnp.append(z[:1], -z[1:])
         values = belief.mean + draws[:, None] * belief.sd
         return Estimate(reward=values[0], costs=values[1:], widths=beta, draws=draws)
 
-    def combination(self, surrogate: AbstractSurrogate, posterior: object, weights: Array, t: Array, key: Key) -> Estimate:
-        belief = surrogate.predict(posterior)
+    def combination(self, belief: Belief, weights: Array, t: Array, key: Key) -> Estimate:
         beta = _betas(self, t, belief)
         z = beta[0] * self.distribution.sample(key, (), beta.dtype)
         score = jnp.sum(weights[:, None] * belief.mean, axis=0) + z * belief.sd[0]

@@ -12,7 +12,7 @@ from jaxbandit.core.fields import positive, whole
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.numerics.ties import nearly_best, restricted_to
 from jaxbandit.rules.estimators import Bounds
-from jaxbandit.surrogates import AbstractSurrogate, Prediction
+from jaxbandit.surrogates import Belief, Prediction, Surrogate
 
 __all__ = ["Expansion", "Intervals", "intervals", "maximisers"]
 __dir__ = __all__.copy
@@ -54,12 +54,11 @@ class Intervals:
         return jnp.max(2 * (self.widths / self.prior_sd)[:, None] * self.sd, axis=0)
 
 
-def intervals(surrogate: AbstractSurrogate, posterior: object, estimator: Bounds, t: Array, key: Key) -> Intervals:
-    """Return the intervals of round ``t``."""
-    belief, arrived, model = surrogate.predict(posterior), surrogate.arrived(posterior), surrogate.model
+def intervals(model: Surrogate, belief: Belief, estimator: Bounds, t: Array, key: Key) -> Intervals:
+    """Return the intervals of round ``t``, in units of the prior of ``model``."""
     prior = jnp.stack([jnp.max(jnp.asarray(model.forms[g].prior_variance)) for g in model.groups])
-    widths = estimator.estimate(surrogate, posterior, t, key).widths
-    return Intervals(mean=belief.mean, sd=belief.sd, widths=widths, prior_sd=jnp.sqrt(prior), arrived=arrived)
+    widths = estimator.estimate(belief, t, key).widths
+    return Intervals(mean=belief.mean, sd=belief.sd, widths=widths, prior_sd=jnp.sqrt(prior), arrived=belief.arrived)
 
 
 def maximisers(known: Intervals, safe: Array) -> Array:
@@ -88,7 +87,7 @@ class Expansion(Declared):
     together: bool = static(default=True)
     often: Annotated[int, whole(1)] = static(default=1)
 
-    def widest(self, surrogate: AbstractSurrogate, posterior: object, known: Intervals, safe: Array, candidates: Array) -> Array:
+    def widest(self, model: Surrogate, belief: Belief, known: Intervals, safe: Array, candidates: Array) -> Array:
         """Return the index of the candidate expander of largest ``known.size``, else ``M``.
 
         The search examines blocks of ``candidates [M]``, widest first, and stops at the first block with an expander.
@@ -107,31 +106,30 @@ class Expansion(Declared):
             level = jnp.where(nearly_best(left), jnp.max(left), left)
             # A full sort would take fifty times as long.
             widest, points = jax.lax.top_k(level, block)
-            good = self.expands(surrogate, posterior, known, safe, points) & (widest > -jnp.inf)
+            good = self.expands(model, belief, known, safe, points) & (widest > -jnp.inf)
             tied = good & nearly_best(jnp.where(good, widest, -jnp.inf))
             return left.at[points].set(-jnp.inf), jnp.min(jnp.where(tied, points.astype(jnp.int32), size))
 
         return jax.lax.while_loop(more, examine, (left, jnp.int32(size)))[1]
 
-    def expands(self, surrogate: AbstractSurrogate, posterior: object, known: Intervals, safe: Array, points: Array) -> Array:
+    def expands(self, model: Surrogate, belief: Belief, known: Intervals, safe: Array, points: Array) -> Array:
         """Return the mask ``[n]`` of expanders among the safe ``points [n]``."""
         if known.mean.shape[0] == 1:
             return jnp.zeros(points.shape, bool)
         if self.lipschitz is not None:
             slack = -known.lower[1:, points] / jnp.broadcast_to(jnp.asarray(self.lipschitz), (known.mean.shape[0] - 1,))[:, None]
-            table = jnp.asarray(surrogate.domain.points)
+            table = jnp.asarray(model.domain.points)
             squares = sum(jnp.square(table[points, a][:, None] - table[:, a][None, :]) for a in range(table.shape[1]))
             # The distance to the nearest point outside is infinite if all points are safe.
             outside = jnp.sqrt(jnp.min(jnp.where(safe[None, :], jnp.inf, squares), axis=-1))
             return outside <= jnp.min(slack, axis=0)
-        model = surrogate.model
         columns: dict[int, Array] = {}
         reached = []
         for j, group in enumerate(model.groups):
             if j == 0:
                 continue
             if group not in columns:
-                columns[group] = surrogate.covariance(posterior, j, points)  # [n, M]
+                columns[group] = belief.covariance(j, points)  # [n, M]
             s = jnp.square(known.sd[j, points]) + model.noise_at(group, points) / self.often
             # Test UCB' = mu' + beta sd' <= 0 in squares, without roots of [n, M] numbers.
             room = (known.widths[j] * known.sd[j, points] / s)[:, None] * columns[group] - known.mean[j][None, :]

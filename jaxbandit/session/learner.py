@@ -85,7 +85,7 @@ def _start(setting: Setting, indices: Array, values: Array, count: Array, places
     if len(indices):
         state = jax.lax.fori_loop(0, count, learn, state)
         if noting is not None:
-            notes: Any = algorithm.belief(state)
+            notes = algorithm.posterior(state)
             belief = noting.read(notes)
             state = jax.tree.map(lambda part: belief if part is notes else part, state, is_leaf=lambda part: part is notes)
         state = algorithm.begin(setting.arena, state)
@@ -167,8 +167,8 @@ def _predict(setting: Setting, state: object, place: Array | None = None) -> Pre
 
     They are ``[k, 1]`` at a ``place [d]``.
     """
-    surrogate, belief = setting.algorithm.reading(setting.arena).surrogate, setting.algorithm.belief(state)
-    return surrogate.arrived(belief) if place is None else surrogate.arrived_at(belief, place[None])
+    belief = setting.algorithm.belief(setting.arena, state)
+    return belief.arrived if place is None else belief.at(place[None]).arrived
 
 
 @jax.jit
@@ -178,8 +178,8 @@ def _best(setting: Setting, state: object, level: Array) -> Array:
     A place counts as feasible if the logarithm of its probability of feasibility is at least ``level``. If no place is feasible, return the
     one that is most likely to be feasible.
     """
-    surrogate, belief = setting.algorithm.reading(setting.arena).surrogate, setting.algorithm.belief(state)
-    assert isinstance(surrogate.domain, Box)
+    belief = setting.algorithm.belief(setting.arena, state)
+    assert isinstance(belief.domain, Box)
     # XLA would compile this quantile once for each loop of the ascents.
     required = _quantile(level)
 
@@ -193,10 +193,7 @@ def _best(setting: Setting, state: object, level: Array) -> Array:
         return Score(fine, flags=((lacks, Status.OK),), otherwise=logarithm, limited=(believed.mean[0], excess[None]))
 
     points, best, _ = best_of_box(
-        surrogate.domain,
-        surrogate.pool(belief),
-        score(surrogate.arrived(belief)),
-        lambda points: (score(surrogate.arrived_at(belief, points)), None),
+        belief.domain, belief.pool, score(belief.arrived), lambda points: (score(belief.at(points).arrived), None)
     )
     return points[best]
 
@@ -423,7 +420,7 @@ class Course:
         # A choice has the same arguments, so JAX traces it once.
         with self._arithmetic():
             graph = _choose.trace(self.setting, far, np.int32(1), np.int32(0) if is_box else None, None, state).jaxpr.jaxpr
-        leaves, held = jax.tree.leaves(state), self.setting.algorithm.belief(state)
+        leaves, held = jax.tree.leaves(state), self.setting.algorithm.posterior(state)
         # On a box the end of a round stores the place in the belief, so this change does not matter.
         placed = {id(leaf) for leaf in jax.tree.leaves(held)} if is_box else set()
         before, after = graph.invars[-len(leaves) :], graph.outvars[-len(leaves) :]

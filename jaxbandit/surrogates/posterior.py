@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Self, TypeAlias, cast
+from typing import Annotated, Any, ClassVar, Self, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -19,17 +20,16 @@ from jaxbandit.core.text import fields_in_brief, html_fields
 from jaxbandit.domains import Box, Domain
 from jaxbandit.domains.finite import in_words
 from jaxbandit.kernels import Kernel
-from jaxbandit.surrogates.boxes.pool import with_next
 from jaxbandit.surrogates.features import Form
 from jaxbandit.surrogates.precision import Need, in_step, least_variances, needed, require
 
-__all__ = ["AbstractSurrogate", "Posterior", "Prediction", "Step", "Surrogate"]
+__all__ = ["AbstractSurrogate", "Belief", "Posterior", "Prediction", "Step", "Surrogate"]
 
+B = TypeVar("B", bound="Belief")
 # A posterior is a pytree that only its surrogate looks into.
-Belief: TypeAlias = Any
-# Methods take the number of a point, or of a point for each output; values; whether outputs were observed; factors of standard
+AnyPosterior: TypeAlias = Any
+# Methods take the number of a point, or one for each output; values; whether outputs were observed; factors of standard
 # deviations; and the numbers of several points.
-PointIndex: TypeAlias = Annotated[jax.Array, fields.index, fields.scalar]  # []
 OutputPoints: TypeAlias = Annotated[jax.Array, fields.index, fields.per_output]  # [] or [k]
 OutputValues: TypeAlias = Annotated[jax.Array, fields.finite_numbers, fields.each_output]  # [k]
 Present: TypeAlias = Annotated[jax.Array, fields.booleans, fields.each_output]  # [k]
@@ -41,14 +41,8 @@ Arrived: TypeAlias = tuple[tuple[Any, ...], tuple[jax.Array, ...]]
 WholeNumber: TypeAlias = Annotated[int, whole(0)]
 
 
-class HasGain(Described):
-    """Base of posteriors whose ``gain`` any surrogate can read, whoever made them."""
-
-    described: ClassVar[str] = "a posterior of this surrogate, such as surrogate.init()"
-
-
 @pytree
-class Posterior(HasGain):
+class Posterior(Described):
     """Posterior of ``k`` outputs in ``G`` groups that share a factor each.
 
     Attributes:
@@ -60,6 +54,7 @@ class Posterior(HasGain):
       weights: ``[k, r]`` weights of ``shift`` in the form's basis; ``None`` if no method reads the posterior off the domain.
     """
 
+    described: ClassVar[str] = "a posterior of this surrogate, such as surrogate.init()"
     factors: tuple[Any, ...]
     shift: Array  # [k, M]
     variance: Array  # [G, M]
@@ -100,7 +95,7 @@ column_of = by_platform(lambda table, index: table[:, index], tpu=_column_by_sum
 class Prediction(Described):
     """Mean and deviation of every output at every point, and information gain."""
 
-    described: ClassVar[str] = "what a model predicts, surrogate.predict(posterior)"
+    described: ClassVar[str] = "what a model predicts, surrogate.belief(posterior)"
     mean: Array  # [k, M]
     sd: Array  # [k, M]
     gain: Array  # [k]
@@ -108,7 +103,93 @@ class Prediction(Described):
     recent: Array | None = None  # [k]
 
 
-class AbstractSurrogate(OnDomain):
+@pytree
+class Belief(Prediction, OnDomain):
+    """Prediction with the posterior that it comes from.
+
+    It has the same methods for values at once and late values, fitted models and models of boxes.
+
+    Attributes:
+      model: the Gaussian-process model of the posterior, with fitted hyper-parameters if there are any.
+      posterior: the posterior of ``model``.
+      points: ``[n, d]`` points of the unit cube of a box that the belief is about, instead of the points of the posterior.
+    """
+
+    model: Surrogate
+    posterior: Posterior
+    points: Array | None = None
+
+    @property
+    def domain(self) -> Domain:
+        """The domain of the model."""
+        return self.model.domain
+
+    @property
+    def outputs(self) -> int:
+        """Number of modelled functions."""
+        return self.model.outputs
+
+    @property
+    def box(self) -> Any:
+        """The model, if it is the model of a box."""
+        if not isinstance(self.model.domain, Box):
+            raise checks.InvalidArgument("belief: is about the points of a finite domain alone; a box has beliefs at any of its points")
+        return self.model
+
+    @property
+    def pool(self) -> Array:
+        """Points ``[M, d]`` of the unit cube of a box that the posterior stores."""
+        pool: Array = self.box.pool(self.posterior)
+        return pool
+
+    @property
+    def noise(self) -> Array:
+        """Noise variance of the reward, ``[]``, or by point ``[M]``."""
+        return jnp.asarray(self.model.noise_variance)[self.model.groups[0]]
+
+    @property
+    def prediction(self) -> Prediction:
+        """The numbers alone."""
+        return Prediction(mean=self.mean, sd=self.sd, gain=self.gain, recent=self.recent)
+
+    @property
+    def arrived(self) -> Prediction:
+        """Prediction from arrived values alone, with the gain of all chosen points."""
+        return self.prediction
+
+    def extended(self, kind: type[B], **more: Any) -> B:
+        """Return the belief as a belief of a subclass, with ``more`` fields."""
+        return kind(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Belief)} | more)
+
+    def at(self, points: Array) -> Self:
+        """Return the belief about ``points [n, d]`` of the unit cube of a box."""
+        there = self.box.predict_at(self.posterior, points)
+        return replace(self, mean=there.mean, sd=there.sd, points=points)
+
+    @checked
+    def draw(self, key: Key, scale: DrawScale) -> Array:
+        """Sample ``[k, M]`` jointly at all points from ``GP(mean, scale^2 covariance)``.
+
+        Outputs are independent; ``scale`` is ``[k]``. On a box a key samples the same functions at any points.
+
+        Raises:
+          InvalidArgument: when the form of the posterior has no joint draws (``rows``).
+        """
+        if self.points is not None:
+            drawn: Array = self.box.draw_at(self.posterior, key, scale, self.points)
+            return drawn
+        return self.mean + jnp.asarray(scale)[:, None] * self.model.deviations(self.posterior, jax.random.split(key, self.outputs))
+
+    @checked
+    def covariance(self, output: WholeNumber, indices: PointIndices) -> Array:
+        """Return an output's covariance ``[n, M]`` of ``indices [n]`` with every point."""
+        checks.integer("output", output, least=0, most=self.outputs - 1)
+        form, state = self.model.of_group(self.posterior, self.model.groups[output])
+        covariances: Array = form.covariance(state, jnp.asarray(indices))
+        return covariances
+
+
+class AbstractSurrogate(OnDomain, abc.ABC):
     """Abstract model of the reward and the constraints.
 
     It models ``k = 1 + m`` outputs on ``M`` points. A :class:`~jaxbandit.Surrogate` conditions on every observation in its own round. A
@@ -122,9 +203,9 @@ class AbstractSurrogate(OnDomain):
     described: ClassVar[str] = "a surrogate, jaxbandit.surrogate(...)"
 
     @property
+    @abc.abstractmethod
     def model(self) -> Surrogate:
         """The Gaussian-process model: domain, factorised kernels, noise variances and prior means."""
-        raise TypeError(f"{type(self).__name__} must define model")
 
     @property
     def outputs(self) -> int:
@@ -141,88 +222,22 @@ class AbstractSurrogate(OnDomain):
         """Floating type of beliefs."""
         return np.dtype(jnp.result_type(self.model.noise_variance))
 
-    def init(self) -> Belief:
-        """Return the prior, the posterior before any observation."""
-        raise TypeError(f"{type(self).__name__} must define init")
-
-    def condition(self, posterior: Belief, index: Array, values: Array) -> Belief:
-        """Return the posterior given ``values [k]`` observed at grid ``index []``."""
-        raise TypeError(f"{type(self).__name__} must define condition")
-
-    def learn(self, posterior: Belief, feedback: Any) -> Belief:
-        """Return the posterior after a round's late feedback, under a feedback policy."""
-        raise TypeError(f"{type(self).__name__} takes in observations at once; feedback.Wait().bind(...) gives one for late feedback")
-
-    def predict(self, posterior: Belief) -> Prediction:
-        """Return mean and deviation ``[k, M]`` and the information gain ``[k]``."""
-        raise TypeError(f"{type(self).__name__} must define predict")
-
-    def arrived(self, posterior: Belief) -> Prediction:
-        """Return the prediction from arrived values alone, by default :meth:`predict`."""
-        return self.predict(posterior)
-
-    def gain(self, posterior: Belief) -> Array:
-        """Return the realised information gain ``[G]`` of each group of outputs."""
-        raise TypeError(f"{type(self).__name__} must define gain")
-
-    def reward_noise(self, posterior: Belief) -> Array:
-        """Return the reward's noise variance, ``[]``, or by point ``[M]``."""
-        model = self.model
-        return jnp.asarray(model.noise_variance)[model.groups[0]]
-
-    def draw(self, posterior: Belief, key: Array, scale: Array) -> Array:
-        """Sample ``[k, M]`` jointly at all points from ``GP(mean, scale^2 covariance)``.
-
-        Outputs are independent; ``scale`` is ``[k]``.
-
-        Raises:
-          InvalidArgument: when the form of the posterior has no joint draws (``rows``).
-        """
-        raise TypeError(f"{type(self).__name__} must define draw")
-
-    def covariance(self, posterior: Belief, output: int, indices: Array) -> Array:
-        """Return an output's covariance ``[n, M]`` of ``indices [n]`` with every point."""
-        raise TypeError(f"{type(self).__name__} must define covariance")
-
     @property
     def size(self) -> int:
         """Number of points ``M`` of a prediction."""
         return int(self.domain.size)
 
-    # Only models of boxes have the methods below. They predict at any point of the unit cube, and a trial adds points of its own.
+    @abc.abstractmethod
+    def init(self) -> AnyPosterior:
+        """Return the prior, the posterior before any observation."""
 
-    def predict_at(self, posterior: Belief, points: Array) -> Prediction:
-        """Predict ``[k, n]`` at ``points [n, d]`` of the unit cube."""
-        raise TypeError(f"{type(self).__name__} is known at the points of its domain alone")
+    @abc.abstractmethod
+    def condition(self, posterior: AnyPosterior, index: Array, values: Array) -> AnyPosterior:
+        """Return the posterior given ``values [k]`` observed at grid ``index []``."""
 
-    def arrived_at(self, posterior: Belief, points: Array) -> Prediction:
-        """Predict from arrived values alone at ``points [n, d]`` of the cube."""
-        return self.predict_at(posterior, points)
-
-    def draw_at(self, posterior: Belief, key: Key, scale: Array, points: Array) -> Array:
-        """Sample :meth:`draw`'s functions for ``key`` at ``points [n, d]``, as ``[k, n]``."""
-        raise TypeError(f"{type(self).__name__} is known at the points of its domain alone")
-
-    def place(self, posterior: Belief, point: Array) -> tuple[Array, Belief]:
-        """Return the index ``[]`` of an added ``point [d]``, and the posterior."""
-        raise TypeError(f"{type(self).__name__} is known at the points of its domain alone")
-
-    def pool(self, posterior: Belief) -> Array:
-        """Return the points ``[M, d]`` of the unit cube, by index."""
-        raise TypeError(f"{type(self).__name__} is known at the points of its domain alone")
-
-    def conditioned(self, indices: Array, places: Array, values: Array, count: Array) -> Belief:
-        """Return the posterior given the first ``count []`` of ``values [n, k]``.
-
-        They were observed at points ``places [n, d]`` with ``indices [n]``; NaN stands for a missing value. The result equals that of
-        :meth:`place` and :meth:`condition` called for one point after the other, up to rounding.
-        """
-
-        def take(row: Array, posterior: Belief) -> Belief:
-            posterior = self.place(with_next(posterior, indices[row] - self.domain.size), places[row])[1]
-            return self.condition(posterior, indices[row], values[row])
-
-        return jax.lax.fori_loop(0, count, take, self.init())
+    @abc.abstractmethod
+    def belief(self, posterior: AnyPosterior) -> Belief:
+        """Return the belief of a posterior, with mean and deviation ``[k, M]``."""
 
 
 def _name_of(output: int) -> str:
@@ -345,26 +360,15 @@ class Surrogate(AbstractSurrogate):
         seen = column_of(posterior.shift, jnp.asarray(index)) if jnp.ndim(index) == 0 else posterior.shift[jnp.arange(self.outputs), index]
         innovation = (values - jnp.asarray(self.prior_mean, values.dtype) - seen) * self.by_output([step.precision for step in steps])
         columns = self.by_output([step.column for step in steps])
-        return replace(
-            posterior, shift=posterior.shift + columns * innovation[:, None], weights=self._reweighted(posterior, steps, innovation)
-        )
-
-    def _reweighted(self, posterior: Posterior, steps: list[Step], innovation: Array) -> Array | None:
-        if posterior.weights is None:
-            return None
-        return posterior.weights + self.by_output([step.weights for step in steps]) * innovation[:, None]
-
-    @checked
-    def condition_variance(self, posterior: Posterior, index: PointIndex) -> Posterior:
-        """Update all but the mean by an observation at ``index []``."""
-        return self.refreshed(self.absorb(posterior, index)[0])
+        weights = posterior.weights
+        if weights is not None:
+            weights = weights + self.by_output([step.weights for step in steps]) * innovation[:, None]
+        return replace(posterior, shift=posterior.shift + columns * innovation[:, None], weights=weights)
 
     @checked
     def absorb(self, posterior: Posterior, index: OutputPoints, present: Present | None = None) -> tuple[Posterior, list[Step]]:
         """Update all but the mean, and return the steps for :meth:`moved`."""
-        return self._absorbed(posterior, jnp.asarray(index), None if present is None else jnp.asarray(present))
-
-    def _absorbed(self, posterior: Posterior, index: Array, present: Array | None) -> tuple[Posterior, list[Step]]:
+        index, present = jnp.asarray(index), None if present is None else jnp.asarray(present)
         factors, variances, gains, steps = [], [], [], []
         for g, form in enumerate(self.forms_in_force):
             first = self.groups.index(g)
@@ -455,37 +459,19 @@ class Surrogate(AbstractSurrogate):
 
     @checked
     @one_program
-    def predict(self, posterior: Posterior) -> Prediction:
-        sd = deviation(posterior.variance)
-        gain = posterior.gain[jnp.asarray(self.groups)]
-        return Prediction(mean=self._mean(posterior), sd=self._of_outputs(sd), gain=gain)
+    def belief(self, posterior: Posterior) -> Belief:
+        mean = jnp.asarray(self.prior_mean, posterior.shift.dtype)[:, None] + posterior.shift
+        sd = self._of_outputs(deviation(posterior.variance))
+        return Belief(mean=mean, sd=sd, gain=posterior.gain[jnp.asarray(self.groups)], model=self, posterior=posterior)
 
-    @checked
-    def gain(self, posterior: HasGain) -> Array:
-        return cast(Posterior, posterior).gain
-
-    @checked
-    @one_program
-    def draw(self, posterior: Posterior, key: Key, scale: DrawScale) -> Array:
-        return self._mean(posterior) + jnp.asarray(scale)[:, None] * self._deviations(posterior, jax.random.split(key, self.outputs))
-
-    def _deviations(self, posterior: Posterior, keys: Key) -> Array:
+    def deviations(self, posterior: Posterior, keys: Key) -> Array:
         """Sample ``[k, M]`` from the posteriors less their means."""
         forms = self.forms_in_force
         return jnp.stack([forms[g].draw(posterior.factors[g], keys[j]) for j, g in enumerate(self.groups)])
 
-    @checked
-    def covariance(self, posterior: Posterior, output: WholeNumber, indices: PointIndices) -> Array:
-        checks.integer("output", output, least=0, most=self.outputs - 1)
-        form, state = self._of_group(posterior, self.groups[output])
-        covariances: Array = form.covariance(state, jnp.asarray(indices))
-        return covariances
-
-    def _of_group(self, posterior: Posterior, group: int) -> tuple[Form[Any], Any]:
+    def of_group(self, posterior: Posterior, group: int) -> tuple[Form[Any], Any]:
+        """Return the form and the factor of a group of outputs."""
         return self.forms_in_force[group], posterior.factors[group]
-
-    def _mean(self, posterior: Posterior) -> Array:
-        return jnp.asarray(self.prior_mean, posterior.shift.dtype)[:, None] + posterior.shift
 
     def by_output(self, parts: Sequence[Array]) -> Array:
         """Return ``[k, ...]`` from an array per form, broadcast if shared."""

@@ -101,5 +101,5 @@ def _player(model: Surrogate, chosen: np.ndarray, capacity: int) -> Callable[...
 
 
 def _belief(learner: DelayedSurrogate, posterior: Any) -> tuple[Array, Array]:
-    belief = learner.predict(posterior)
+    belief = learner.belief(posterior)
     return belief.mean, belief.sd

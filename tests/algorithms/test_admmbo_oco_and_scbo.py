@@ -15,7 +15,6 @@ from jaxbandit.algorithms.scbo import candidates
 from jaxbandit.core.pytree import canonicalise
 from jaxbandit.domains import grid
 from jaxbandit.kernels import SquaredExponential
-from jaxbandit.surrogates import Elsewhere
 from tests.oracles import alternating_directions, bandit, boxes, convex_optimisation
 from tests.oracles import gaussian_process as gp
 from tests.support import box_runs
@@ -279,7 +278,8 @@ def learnt(algorithm: Any, arena: Arena, seen: list[tuple[int, float, float]]) -
 
     @jax.jit
     def step(state: Any, index: Any, values: Any) -> Any:
-        return algorithm.moved(arena, algorithm.learn(arena, state, Observation(index=index, values=values)))
+        state = algorithm.learn(arena, state, Observation(index=index, values=values))
+        return algorithm.moved(arena, state, arena.belief(state))
 
     states = [canonicalise(algorithm.init(arena))]
     for index, reward, cost in seen:
@@ -340,8 +340,8 @@ def test_draws_on_a_box_have_the_mean_and_covariance_of_the_dense_posterior() ->
         model, posterior, indices = canonicalise(surrogate.without_kernels()).holding(jnp.asarray(surrogate.domain.from_unit(seen)))
         for n in range(5):
             posterior = model.condition(posterior, indices[n], jnp.asarray(values[n], model.dtype))
-        there = Elsewhere(surrogate=model, points=jnp.asarray(at, model.dtype))
-        return jax.vmap(lambda key: there.draw(posterior, key, scale))(keys)
+        there = model.belief(posterior).at(jnp.asarray(at, model.dtype))
+        return jax.vmap(lambda key: there.draw(key, scale))(keys)
 
     drawn = np.asarray(drawn_by(jax.random.split(jax.random.key(0), draws)), np.float64)
 

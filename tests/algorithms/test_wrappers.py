@@ -227,7 +227,7 @@ class Cheapest(jb.Algorithm):
     def reset(self, arena: Arena, state: Revealed) -> Revealed:
         return jb.replace(self.init(arena), inner=state.inner)
 
-    def belief(self, state: Revealed) -> Any:
+    def posterior(self, state: Revealed) -> Any:
         return state.inner
 
 

@@ -131,7 +131,7 @@ def seen(model: Any, indices: Any, values: Any) -> Any:
     def step(posterior: Any, now: Any) -> Any:
         return model.condition(posterior, *now), None
 
-    return model.predict(jax.lax.scan(step, model.init(), (indices, values[:, None]))[0])
+    return model.belief(jax.lax.scan(step, model.init(), (indices, values[:, None]))[0]).prediction
 
 
 def dense(name: str) -> np.ndarray:

@@ -18,7 +18,6 @@ from jaxbandit.numerics.ascent import ascend, to_edge
 from jaxbandit.problems import BoxProblem
 from jaxbandit.rules.estimators import Estimate
 from jaxbandit.rules.scores import Score, best_of_box, best_of_strides, hilltops
-from jaxbandit.surrogates import Elsewhere
 from tests.oracles.gaussian_process import squared_exponential
 
 NOISE, LENGTH, ROUNDS = 1e-2, 0.3, 16
@@ -186,7 +185,7 @@ class Peaks(jb.Unconstrained):
     """Scores by a broad hill around (0.2, 0.2) and a higher, narrow one around (0.7, 0.7), of which candidates see the foot alone."""
 
     def estimate(self, arena: Arena, state: Any, t: jax.Array, key: jax.Array) -> Estimate:
-        points = arena.surrogate.points if isinstance(arena.surrogate, Elsewhere) else arena.surrogate.pool(self.belief(state))
+        points = arena.belief(state).pool if arena.points is None else arena.points
         low, high = (jnp.sum((points - centre) ** 2, axis=1) for centre in (0.2, 0.7))
         reward = jnp.exp(-4 * low) + 3 * jnp.exp(-30 * high)
         return Estimate(reward=reward, costs=jnp.zeros((1, len(points))), widths=jnp.zeros((2,)))
@@ -197,7 +196,7 @@ class Ridge(jb.Unconstrained):
     """Scores ``-(a - 2.4)^2 - 25 (x - a / 10)^2`` of a whole number ``a`` and ``x``."""
 
     def estimate(self, arena: Arena, state: Any, t: jax.Array, key: jax.Array) -> Estimate:
-        points = arena.surrogate.points if isinstance(arena.surrogate, Elsewhere) else arena.surrogate.pool(self.belief(state))
+        points = arena.belief(state).pool if arena.points is None else arena.points
         a, x = 4 * points[:, 0] + 0.5, points[:, 1]
         return Estimate(
             reward=-jnp.square(a - 2.4) - 25 * jnp.square(x - a / 10), costs=jnp.zeros((1, len(points))), widths=jnp.zeros((2,))

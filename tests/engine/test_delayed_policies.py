@@ -57,7 +57,8 @@ def history(
     outputs = surrogate.outputs
 
     def seen(posterior: Any) -> dict[str, Any]:
-        belief, arrived = learner.predict(posterior), learner.arrived(posterior)
+        belief = learner.belief(posterior)
+        arrived = belief.arrived
         recent = jnp.zeros_like(belief.gain) if belief.recent is None else belief.recent
         return {"mean": belief.mean, "sd": belief.sd, "gain": belief.gain, "recent": recent, "arrived": (arrived.mean, arrived.sd)}
 
@@ -75,7 +76,7 @@ def history(
         rounds = jnp.arange(1, indices.shape[0] + 1, dtype=jnp.int32)
         (posterior, _), after = jax.lax.scan(step, (start, empty), (rounds, indices, values, due))
         everywhere = jnp.arange(surrogate.domain.size, dtype=jnp.int32)
-        covariance = jnp.stack([learner.covariance(posterior, j, everywhere) for j in range(outputs)])
+        covariance = jnp.stack([learner.belief(posterior).covariance(j, everywhere) for j in range(outputs)])
         before = jax.tree.map(lambda x, y: jnp.concatenate([x[None], y]), seen(start), after)
         return before, covariance
 

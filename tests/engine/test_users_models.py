@@ -199,7 +199,7 @@ class Remembers(jaxbandit.Algorithm):
     def init(self, arena: Any) -> Any:
         return {"posterior": arena.surrogate.init(), "best": -jnp.inf, "own": jnp.float32(0)}
 
-    def belief(self, state: Any) -> Any:
+    def posterior(self, state: Any) -> Any:
         return state["posterior"]
 
     def select(self, arena: Any, state: Any, t: jax.Array, key: jax.Array) -> Any:

@@ -229,7 +229,7 @@ def test_features_of_zeros_change_nothing():
         posterior = model.init()
         for index, value in ((3, 1.0), (50, -0.5), (4, 0.8)):
             posterior = model.condition(posterior, jax.numpy.int32(index), jax.numpy.full((2,), value))
-        return model.predict(posterior)
+        return model.belief(posterior).prediction
 
     posteriors = belief(padded), belief(bare)
     np.testing.assert_allclose(posteriors[0].mean, posteriors[1].mean, atol=1e-4)

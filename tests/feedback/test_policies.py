@@ -16,7 +16,6 @@ from jaxbandit import Rpol, delays, domains, feedback, fields, kernels, problems
 from jaxbandit.core.declare import Array
 from jaxbandit.feedback import Feedback, Pending, Wait
 from jaxbandit.kernels import SquaredExponential
-from jaxbandit.surrogates import Elsewhere
 from tests.oracles.gaussian_process import Matrix, matern52, mean_and_sd
 from tests.support.delayed_runs import HORIZON, POLICIES, surrogate
 
@@ -71,7 +70,7 @@ def test_the_order_of_arrivals_within_a_round_does_not_matter(policy: str, seed:
         order = rng.permutation(7)
         shuffled = {name: x[order] for name, x in arrivals.items()}
         shuffled["values"] = np.where(shuffled["present"], shuffled["values"], rubbish)
-        a, b = (learner.predict(step(before, as_feedback(x))) for x in (arrivals, shuffled))
+        a, b = (learner.belief(step(before, as_feedback(x))).prediction for x in (arrivals, shuffled))
     np.testing.assert_allclose(a.mean, b.mean, rtol=0, atol=1e-11)
     np.testing.assert_allclose(a.sd, b.sd, rtol=0, atol=1e-11)
     np.testing.assert_allclose(a.gain, b.gain, rtol=1e-12)
@@ -226,10 +225,9 @@ def played(name: str, model: Any, points: Any, values: Any, due: Any) -> Any:
     rounds = (jnp.arange(1, ROUNDS + 1, dtype=jnp.int32), points[FIRST:], values[FIRST:], due.astype(jnp.int32))
     (posterior, _), _ = jax.lax.scan(one, (start, feedback.Pending.empty(CAPACITY, 2, values.dtype)), rounds)
     _, posterior = learner.place(posterior, jnp.asarray(ELSEWHERE[0]))  # a point under way, in the pool without a value
-    pool, key, scale = learner.pool(posterior), jax.random.key(1), jnp.asarray([1.0, 0.5])
-    there = Elsewhere(surrogate=learner, points=jnp.asarray(ELSEWHERE))
-    draws = learner.draw(posterior, key, scale), Elsewhere(surrogate=learner, points=pool).draw(posterior, key, scale)
-    return pool, learner.predict(posterior), there.predict(posterior), draws
+    belief, key, scale = learner.belief(posterior), jax.random.key(1), jnp.asarray([1.0, 0.5])
+    draws = belief.draw(key, scale), belief.at(belief.pool).draw(key, scale)
+    return belief.pool, belief.prediction, belief.at(jnp.asarray(ELSEWHERE)).prediction, draws
 
 
 def gram_of(form: str, points: Matrix) -> Matrix:
@@ -295,12 +293,12 @@ def taught(name: str, at_once: bool, model: Any, points: Any, values: Any, count
     key, scale = jax.random.key(1), jnp.asarray([1.0, 0.5])
     return [
         (
-            learner.pool(belief),
-            learner.predict(belief),
-            learner.predict_at(belief, jnp.asarray(ELSEWHERE)),
-            learner.draw(belief, key, scale),
+            belief.pool,
+            belief.prediction,
+            belief.at(jnp.asarray(ELSEWHERE)).prediction,
+            belief.draw(key, scale),
         )
-        for belief in (posterior, later)
+        for belief in map(learner.belief, (posterior, later))
     ]
 
 

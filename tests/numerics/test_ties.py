@@ -90,9 +90,9 @@ def test_expanders_of_equal_width_but_for_rounding() -> None:
 
     @jax.jit
     def widest(key: jax.Array) -> jax.Array:
-        posterior = model.init()
-        known = safety.intervals(model, posterior, Bounds(), jnp.int32(1), key)
+        belief = model.belief(model.init())
+        known = safety.intervals(model, belief, Bounds(), jnp.int32(1), key)
         known = replace(known, sd=known.sd.at[:, 60].multiply(1 + 2e-7), mean=known.mean.at[1].set(jnp.where(safe, -30.0, 3.0)))
-        return safety.Expansion(lipschitz=1.0).widest(model, posterior, known, safe, safe)
+        return safety.Expansion(lipschitz=1.0).widest(model, belief, known, safe, safe)
 
     assert int(widest(jax.random.key(0))) == 0

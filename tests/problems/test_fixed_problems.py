@@ -298,7 +298,7 @@ def test_a_model_has_a_kernel_for_each_output_where_several_are_given(noise):
     variances = 0.05 * np.ones(2) if np.all(noise.variances(2)) else 1e-6 * np.array([1, 2])
     np.testing.assert_allclose(model.noise_variance, variances, rtol=1e-6)
     with arithmetic([model.precision]):
-        np.testing.assert_allclose(model.predict(model.init()).sd[:, 0], np.sqrt([1, 2]), rtol=1e-3)
+        np.testing.assert_allclose(model.belief(model.init()).sd[:, 0], np.sqrt([1, 2]), rtol=1e-3)
 
 
 def test_a_problem_whose_means_nobody_knows_says_what_runs_it():

@@ -219,6 +219,7 @@ def test_a_number_that_is_to_be_above_another_is_refused_by_both_names() -> None
 ARMS = jaxbandit.domains.arms(3)
 MODEL = jaxbandit.surrogate(ARMS, kernels.White(), noise_variance=0.1)
 POSTERIOR = MODEL.init()
+BELIEF = MODEL.belief(POSTERIOR)
 PROBLEM = problems.from_tables(ARMS, [0.0, 1.0, 2.0], [0.0, 0.0, 0.0])
 COUNTS: dict[str, tuple[Any, str]] = {  # functions of a number that an array or a loop would be as long as, and the argument
     "a policy's buffer": (lambda n: jaxbandit.feedback.Wait().bind(MODEL, separate_outputs=False, capacity=n, axis=None), "capacity"),

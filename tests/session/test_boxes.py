@@ -126,7 +126,7 @@ class MostSeen(Algorithm[MostSeenState]):
 
     def learn(self, arena: Arena, state: MostSeenState, observation: Any) -> MostSeenState:
         posterior = arena.learn(state.posterior, observation)
-        return MostSeenState(posterior=posterior, most=jnp.maximum(state.most, arena.surrogate.predict(posterior).mean[0].max()))
+        return MostSeenState(posterior=posterior, most=jnp.maximum(state.most, arena.surrogate.belief(posterior).mean[0].max()))
 
 
 @pytest.mark.parametrize("algorithm", [jb.Cei(), pytest.param(MostSeen(), marks=pytest.mark.full)], ids=["Cei", "one that reads"])
@@ -139,7 +139,7 @@ def test_many_rows_are_believed_as_a_dense_posterior_believes_them(algorithm: An
     with Session.create(tmp_path, AXES, algorithm, FITTED, history=table, **OPTIONS) as session:
         state = session._state.course.latest().state
         if isinstance(algorithm, jb.Cei):
-            assert np.flatnonzero(state.posterior.visited).tolist() == list(range(BOX.size, BOX.size + count))
+            assert np.flatnonzero(state.visited).tolist() == list(range(BOX.size, BOX.size + count))
         else:
             gram = matern52(unit, unit, LENGTHS[0])
             means = [mean_and_sd(gram, np.arange(n), table["yield"][:n], 0.01)[0] for n in (1, 2, count)]

@@ -70,9 +70,9 @@ def drawn(strategy: Any, form: str = "features", *, separate: bool = False, weig
         strategy = jaxbandit.canonicalise(strategy)
         keys = jax.random.split(jax.random.key(seed), DRAWS)
         if weights is None:
-            estimate = jax.jit(jax.vmap(lambda key: strategy.estimate(model, posterior, ROUND, key)))(keys)
+            estimate = jax.jit(jax.vmap(lambda key: strategy.estimate(model.belief(posterior), ROUND, key)))(keys)
         else:
-            estimate = jax.jit(jax.vmap(lambda key: strategy.combination(model, posterior, jnp.asarray(weights), ROUND, key)))(keys)
+            estimate = jax.jit(jax.vmap(lambda key: strategy.combination(model.belief(posterior), jnp.asarray(weights), ROUND, key)))(keys)
     return jax.tree.map(np.asarray, estimate)
 
 

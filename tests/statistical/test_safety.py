@@ -127,10 +127,10 @@ def test_expanders_of_2500_points() -> None:
     @jax.jit
     def widest(worse: jax.Array) -> jax.Array:
         """The widest expander where the means of the constraint are ``worse [M]`` than those believed."""
-        posterior = model.condition(model.init(), jnp.int32(1275), jnp.asarray([0.0, -3.0]))
-        known = safety.intervals(model, posterior, estimators.Bounds(), jnp.int32(1), jax.random.key(0))
+        belief = model.belief(model.condition(model.init(), jnp.int32(1275), jnp.asarray([0.0, -3.0])))
+        known = safety.intervals(model, belief, estimators.Bounds(), jnp.int32(1), jax.random.key(0))
         known = replace(known, mean=known.mean.at[1].add(worse))
-        return safety.Expansion().widest(model, posterior, known, jnp.asarray(safe), jnp.ones(2500, bool))
+        return safety.Expansion().widest(model, belief, known, jnp.asarray(safe), jnp.ones(2500, bool))
 
     assert int(widest(np.where(safe, 0, np.float32(100)))) == 2500 and int(widest(np.zeros(2500, np.float32))) < 2500
 

@@ -9,12 +9,12 @@ import numpy as np
 
 import jaxbandit
 from jaxbandit.algorithms import Arena, Decision, Shown, Traits
-from jaxbandit.algorithms.baselines import Experience
 from jaxbandit.algorithms.wrappers import AnytimeState
 from jaxbandit.core.sweep import Sweep, gather_variants
 from jaxbandit.engine.trial import multipliers_of
 from jaxbandit.feedback import Policy, Wait
 from jaxbandit.feedback.learner import LatePosterior
+from jaxbandit.surrogates import Belief
 
 
 class Asked(Exception):
@@ -47,11 +47,9 @@ class OneOfState:
 
 
 def with_posterior(state: Any, posterior: Any) -> Any:
-    """The state with its posterior replaced, inside a wrapper's and beside what constrained EI remembers, too."""
+    """The state with its posterior replaced, inside a wrapper's, too."""
     if isinstance(state, AnytimeState):
         return jaxbandit.replace(state, inner=with_posterior(state.inner, posterior))
-    if isinstance(state.posterior, Experience):
-        return jaxbandit.replace(state, posterior=jaxbandit.replace(state.posterior, belief=posterior))
     return jaxbandit.replace(state, posterior=posterior)
 
 
@@ -64,6 +62,16 @@ def selected(which: Any, options: list[Any]) -> Any:
 @jaxbandit.pytree
 class LateParts(LatePosterior):
     parts: tuple[Any, ...]  # the posteriors of all policies; the belief is that of the one
+
+
+@jaxbandit.pytree
+class OneBeliefOf(Belief):
+    beliefs: tuple[Any, ...]
+    which: Any
+
+    @property
+    def arrived(self) -> Any:
+        return selected(self.which, [jaxbandit.replace(belief.arrived, recent=None) for belief in self.beliefs])
 
 
 @jaxbandit.pytree
@@ -90,9 +98,9 @@ class OnePolicyOf(Policy):
     def learn(self, learner: Any, posterior: LateParts, feedback: Any) -> LateParts:
         return self._joined([policy.learn(learner, part, feedback) for policy, part in zip(self.policies, posterior.parts, strict=True)])
 
-    def arrived(self, learner: Any, posterior: LateParts) -> Any:
-        beliefs = [policy.arrived(learner, part) for policy, part in zip(self.policies, posterior.parts, strict=True)]
-        return selected(self.which, [jaxbandit.replace(belief, recent=None) for belief in beliefs])
+    def belief(self, learner: Any, posterior: LateParts) -> Belief:
+        beliefs = tuple(policy.belief(learner, part) for policy, part in zip(self.policies, posterior.parts, strict=True))
+        return super().belief(learner, posterior).extended(OneBeliefOf, beliefs=beliefs, which=self.which)
 
 
 @jaxbandit.pytree
@@ -124,7 +132,7 @@ class OneOf(jaxbandit.Algorithm):
         pairs = list(zip(self.algorithms, parts, strict=True))
         return OneOfState(
             parts=tuple(with_posterior(part, None) for part in parts),
-            posterior=self._of([own.belief(part) for own, part in pairs]),
+            posterior=self._of([own.posterior(part) for own, part in pairs]),
             multipliers=self._of([multipliers_of(own, part, arena) for own, part in pairs]),
         )
 

@@ -17,7 +17,7 @@ from jaxbandit.algorithms import Arena, Observation
 from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
 from jaxbandit.engine.learner import choose_point, faults, flags_raised, may_be_infinite, policy_key
 from jaxbandit.engine.trial import multipliers_of
-from jaxbandit.surrogates.posterior import AbstractSurrogate, HasGain, Prediction
+from jaxbandit.surrogates.posterior import AbstractSurrogate, Belief
 from tests.oracles import bandit
 from tests.oracles import gaussian_process as gp
 
@@ -26,7 +26,7 @@ MODELS: list[bandit.Model] = []  # of the reference, whose matrices programs nee
 
 
 @jaxbandit.pytree
-class Remembered(HasGain):
+class Remembered:
     """All observations so far."""
 
     indices: jax.Array  # [n]
@@ -59,22 +59,12 @@ class DenseReference(AbstractSurrogate):
         place = posterior.count
         return Remembered(indices=posterior.indices.at[place].set(index), values=posterior.values.at[place].set(values), count=place + 1)
 
-    def predict(self, posterior: Remembered) -> Prediction:
+    def belief(self, posterior: Remembered) -> DenseBelief:
         shape = self.outputs, self.domain.size
-        mean, sd, gained = self._worked_out(_beliefs, [shape, shape, shape[:1]], posterior)
-        return Prediction(mean=mean, sd=sd, gain=gained)
+        mean, sd, gained = self.worked_out(_beliefs, [shape, shape, shape[:1]], posterior)
+        return DenseBelief(mean=mean, sd=sd, gain=gained, model=self.own, posterior=posterior, reference=self)
 
-    def gain(self, posterior: Remembered) -> jax.Array:
-        return self.predict(posterior).gain[np.unique(self.own.groups, return_index=True)[1]]
-
-    def draw(self, posterior: Remembered, key: jax.Array, scale: jax.Array) -> jax.Array:
-        shape = self.outputs, self.domain.size
-        return self._worked_out(_drawn, [shape], posterior, jax.random.normal(key, shape), scale)[0]
-
-    def covariance(self, posterior: Remembered, output: int, indices: jax.Array) -> jax.Array:
-        return self._worked_out(functools.partial(_covariance, output), [(self.domain.size,) * 2], posterior)[0][indices]
-
-    def _worked_out(self, function: Any, shapes: list[tuple[int, ...]], posterior: Remembered, *given: Any) -> list[jax.Array]:
+    def worked_out(self, function: Any, shapes: list[tuple[int, ...]], posterior: Remembered, *given: Any) -> list[jax.Array]:
         """The arrays ``function`` gives, of some ``shapes``, for the observations so far.
 
         Floats go both ways as bits: a callback runs in a thread in which 64 bits are not switched on, where JAX makes them float32. Arrays
@@ -84,6 +74,21 @@ class DenseReference(AbstractSurrogate):
         made = [jax.ShapeDtypeStruct((*shape, 2), "uint32") for shape in shapes]
         found = jax.pure_callback(functools.partial(_in_bits, function), made, self.number, posterior.indices, posterior.count, *bits)
         return [jax.lax.bitcast_convert_type(x, jnp.float64) for x in found]
+
+
+@jaxbandit.pytree
+class DenseBelief(Belief):
+    """Belief of the reference, whose draws and covariances NumPy works out, too."""
+
+    posterior: Any
+    reference: DenseReference
+
+    def draw(self, key: jax.Array, scale: jax.Array) -> jax.Array:
+        return self.reference.worked_out(_drawn, [self.mean.shape], self.posterior, jax.random.normal(key, self.mean.shape), scale)[0]
+
+    def covariance(self, output: int, indices: jax.Array) -> jax.Array:
+        shape = (self.domain.size,) * 2
+        return self.reference.worked_out(functools.partial(_covariance, output), [shape], self.posterior)[0][indices]
 
 
 def _in_bits(function: Any, number: Any, indices: Any, count: Any, *bits: Any) -> list[np.ndarray]:
@@ -148,6 +153,7 @@ def _trial(problem: Any, algorithm: Any, arena: Arena, rounds: jax.Array, drawn:
         flags = flags_raised(algorithm, decision, now)
         return now, (index, observed, multipliers, decision.widths, decision.draws, flags, failed)
 
+    first_of_groups = np.unique(arena.surrogate.model.groups, return_index=True)[1]
     state, (indices, observed, multipliers, widths, draws, flags, failed) = jax.lax.scan(one_round, state, (rounds, keys, noise))
     infeasible = (flags & int(jaxbandit.Status.DECLARED_INFEASIBLE)) != 0
     return {
@@ -159,7 +165,7 @@ def _trial(problem: Any, algorithm: Any, arena: Arena, rounds: jax.Array, drawn:
         "status": jax.lax.reduce(flags, jnp.int32(0), jax.lax.bitwise_or, (0,)),
         "failed_round": jnp.where(failed.any(), jnp.argmax(failed) + 1, 0),
         "declared_round": jnp.where(infeasible.any(), jnp.argmax(infeasible) + 1, 0),
-        "information_gain": arena.surrogate.gain(algorithm.belief(state)),
+        "information_gain": algorithm.belief(arena, state).gain[first_of_groups],
         "initial_indices": design,
         "initial_values": values,
     }

@@ -31,7 +31,7 @@ def data(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return seen, rng.standard_normal((SEEN, 2)) + 1.0, rng.uniform(size=(ELSEWHERE, DIMENSION))
 
 
-predicted = jax.jit(lambda model, belief, points: (model.predict_at(belief, points), model.predict(belief)))
+predicted = jax.jit(lambda model, belief, points: (model.predict_at(belief, points), model.belief(belief).prediction))
 
 
 @jax.jit
@@ -211,9 +211,9 @@ def feature_taught(model: BoxSurrogate, points: jax.Array, values: jax.Array, el
 
     belief = jax.lax.scan(one, model.init(), (points, values))[0]
     pool, key, scale = model.pool(belief), jax.random.key(0), jnp.asarray([1.0, 0.5], points.dtype)
-    draws = model.draw(belief, key, scale), model.draw_at(belief, key, scale, pool)
+    draws = model.belief(belief).draw(key, scale), model.draw_at(belief, key, scale, pool)
     some = jax.vmap(lambda key: model.draw_at(belief, key, scale, elsewhere[:3]))(jax.random.split(key, 2000))
-    return pool, model.predict(belief), model.predict_at(belief, elsewhere), draws, some
+    return pool, model.belief(belief).prediction, model.predict_at(belief, elsewhere), draws, some
 
 
 def by_weights(output: int, pivots: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

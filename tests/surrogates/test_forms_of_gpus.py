@@ -46,7 +46,7 @@ def test_features_and_columns_are_read_alike() -> None:
 @jax.jit
 def believed(model: jaxbandit.Surrogate, indices: jax.Array, values: jax.Array) -> Prediction:
     step = lambda state, seen: (model.condition(state, *seen), None)  # noqa: E731
-    return model.predict(jax.lax.scan(step, model.init(), (indices, values))[0])
+    return model.belief(jax.lax.scan(step, model.init(), (indices, values))[0]).prediction
 
 
 def test_rows_in_one_block_are_the_dense_posterior() -> None:

@@ -61,7 +61,7 @@ def learned(
         return model.condition(posterior, indices[i], values[i])
 
     posterior = jax.lax.fori_loop(0, count, step, model.init() if before is None else before)
-    return posterior, model.predict(posterior)
+    return posterior, model.belief(posterior).prediction
 
 
 def learn(model: Surrogate, indices: np.ndarray, values: np.ndarray, before: Posterior | None = None) -> tuple[Posterior, Prediction]:
@@ -260,7 +260,7 @@ def test_joint_draws_have_the_posterior_mean_and_covariance(form: str) -> None:
 def test_row_cache_has_no_joint_draws() -> None:
     model = jaxbandit.surrogate(LINE, kernels.Matern52(), noise_variance=0.1, form="rows")
     with pytest.raises(jaxbandit.InvalidArgument, match="form='features'"):
-        jax.eval_shape(lambda: model.draw(model.init(), jax.random.key(0), jnp.ones(2)))
+        jax.eval_shape(lambda: model.belief(model.init()).draw(jax.random.key(0), jnp.ones(2)))
 
 
 @pytest.mark.parametrize("form", ["features", "product"])
@@ -370,7 +370,7 @@ def test_gradients_with_respect_to_the_noise_variance(form: str) -> None:
 
         def ours(noise: jax.Array) -> jax.Array:
             swapped = jaxbandit.replace(model, noise_variance=noise[None])
-            belief = swapped.predict(differentiable(swapped, indices, values))
+            belief = swapped.belief(differentiable(swapped, indices, values)).prediction
             return jnp.sum(a * belief.mean + b * belief.sd) + belief.gain[0]
 
         both = jax.jit(jax.value_and_grad(ours))
@@ -391,7 +391,7 @@ def test_gradients_with_respect_to_the_prior_mean_and_the_values() -> None:
 
         def mean_at(prior: jax.Array, seen: jax.Array) -> jax.Array:
             swapped = jaxbandit.replace(model, prior_mean=prior[None])
-            return swapped.predict(differentiable(swapped, indices, seen)).mean[0, 4]
+            return swapped.belief(differentiable(swapped, indices, seen)).mean[0, 4]
 
         by_prior, by_values = jax.jit(jax.grad(mean_at, (0, 1)))(0.2, values)
     by_values, points = np.asarray(by_values), np.asarray(LINE.points)
@@ -465,7 +465,8 @@ def covariances(model: Surrogate, posterior: Posterior, some: np.ndarray, more: 
 
     @jax.jit
     def columns(model: Surrogate, posterior: Posterior) -> tuple[list[jax.Array], jax.Array]:
-        return [model.covariance(posterior, k, jnp.asarray(some)) for k in range(3)], model.covariance(posterior, 0, jnp.asarray(more))
+        belief = model.belief(posterior)
+        return [belief.covariance(k, jnp.asarray(some)) for k in range(3)], belief.covariance(0, jnp.asarray(more))
 
     return jax.device_get(columns(model, posterior))
 
@@ -569,7 +570,7 @@ def every_round(model: Surrogate, indices: jax.Array, values: jax.Array) -> Pred
 
     def step(posterior: Any, seen: Any) -> tuple[Any, Prediction]:
         posterior = model.condition(posterior, *seen)
-        return posterior, model.predict(posterior)
+        return posterior, model.belief(posterior).prediction
 
     return jax.lax.scan(step, model.init(), (indices, values))[1]
 

@@ -62,7 +62,7 @@ def learned(model: Surrogate, indices: jax.Array, values: jax.Array) -> tuple[ja
     def observe(posterior: jaxbandit.surrogates.Posterior, seen: tuple[jax.Array, jax.Array]) -> tuple[object, None]:
         return model.condition(posterior, seen[0], seen[1][None]), None
 
-    belief = model.predict(jax.lax.scan(observe, model.init(), (indices, values))[0])
+    belief = model.belief(jax.lax.scan(observe, model.init(), (indices, values))[0]).prediction
     return belief.mean[0], belief.sd[0]
 
 

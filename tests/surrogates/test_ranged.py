@@ -127,7 +127,7 @@ def test_a_posterior_is_that_of_a_dense_solve_whether_features_are_computed_once
         for index, value in zip(indices[:3], values[:3], strict=True):
             posterior = used.condition(posterior, jnp.int32(index), jnp.asarray(value, jnp.float32))
         key, scale = jax.random.key(0), jnp.ones(2)
-        return used.predict(posterior), used.draw(posterior, key, scale), used.covariance(posterior, 0, jnp.asarray([3]))
+        return (belief := used.belief(posterior)).prediction, belief.draw(key, scale), belief.covariance(0, jnp.asarray([3]))
 
     once, anew = jax.jit(lambda: (learn(model.factorised()), learn(model)))()
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), once, anew)
@@ -184,7 +184,7 @@ def learned(phi: jax.Array, indices: jax.Array, values: jax.Array, noise: jax.Ar
     def observe(known: Any, seen: Any) -> tuple[Any, None]:
         return model.condition(known, seen[0], seen[1][None]), None
 
-    found = model.predict(jax.lax.scan(observe, model.init(), (indices, values))[0])
+    found = model.belief(jax.lax.scan(observe, model.init(), (indices, values))[0]).prediction
     return found.mean[0], found.sd[0]
 
 

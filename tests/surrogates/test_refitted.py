@@ -71,7 +71,7 @@ def play(model: RefittedSurrogate, indices: Any, values: Any) -> tuple[RefittedP
     before, _ = jax.lax.scan(one, model.init(), jax.tree.map(lambda x: x[:FITTED], given))
     fitted = model.fitted(before)
     last, _ = jax.lax.scan(one, fitted, jax.tree.map(lambda x: x[FITTED:], given))
-    return fitted, last, [model.predict(fitted), model.predict(last)]
+    return fitted, last, [model.belief(fitted).prediction, model.belief(last).prediction]
 
 
 @pytest.mark.full(but=("one fit, a scale an axis",))
@@ -179,7 +179,7 @@ def test_a_fit_looks_at_the_points_visited_most_and_can_leave_the_noise_alone() 
                 return own.observe(posterior, index, value, jnp.broadcast_to(present, (2,))), None
 
             posterior = own.fitted(jax.lax.scan(one, own.init(), (chosen, seen, here))[0])
-            return posterior, own.predict(posterior).mean
+            return posterior, own.belief(posterior).mean
 
         found, means = jax.tree.map(np.asarray, jax.jit(lambda both: jax.lax.map(fit, both))(jnp.asarray([False, True])))
     np.testing.assert_allclose(found.hyper_parameters.noise_variance, NOISE, rtol=1e-12)
@@ -244,7 +244,7 @@ def test_a_fit_has_the_largest_posterior_and_the_belief_is_that_of_a_dense_solve
         def play(*given: Any) -> Any:
             before, _ = jax.lax.scan(one, model.init(), jax.tree.map(lambda x: x[:BOX_FITTED], given))
             last, _ = jax.lax.scan(one, model.fitted(before), jax.tree.map(lambda x: x[BOX_FITTED:], given))
-            return last, model.pool(last), model.predict(last), model.predict_at(last, jnp.asarray(ELSEWHERE))
+            return last, (belief := model.belief(last)).pool, belief.prediction, belief.at(jnp.asarray(ELSEWHERE)).prediction
 
         last, pool, here, there = jax.tree.map(np.asarray, jax.jit(play)(PLACES, np.where(SEEN, VALUES, np.nan), SEEN))
     found = last.hyper_parameters

@@ -16,12 +16,24 @@ from jaxbandit.core.fields import each_axis, numbers, table_of_points
 from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.domains import Box
 from jaxbandit.surrogates.alike import Alike, alike, in_order, members, of, side_by_side
-from jaxbandit.surrogates.boxes.pool import Pool, PoolState, added
+from jaxbandit.surrogates.boxes.pool import Pool, PoolState, added, with_next
 from jaxbandit.surrogates.features import Form, prior_variance
-from jaxbandit.surrogates.posterior import AbstractSurrogate, Arrived, Belief, Posterior, Prediction, Step, Surrogate, deviation
+from jaxbandit.surrogates.posterior import (
+    AbstractSurrogate,
+    AnyPosterior,
+    Arrived,
+    Belief,
+    OutputPoints,
+    Posterior,
+    Prediction,
+    Present,
+    Step,
+    Surrogate,
+    deviation,
+)
 from jaxbandit.surrogates.precision import require
 
-__all__ = ["BoxSurrogate", "Elsewhere", "Noting"]
+__all__ = ["BoxSurrogate", "Noting"]
 
 At: TypeAlias = Annotated[Array, numbers, table_of_points]
 """Points ``[n, d]``."""
@@ -104,7 +116,9 @@ class BoxSurrogate(Surrogate):
             weights=jnp.zeros((self.outputs, self.forms[0].rank), self.dtype),
         )
 
-    def _absorbed(self, posterior: Posterior, index: Array, present: Array | None) -> tuple[Posterior, list[Step]]:
+    @checked
+    def absorb(self, posterior: Posterior, index: OutputPoints, present: Present | None = None) -> tuple[Posterior, list[Step]]:
+        index, present = jnp.asarray(index), None if present is None else jnp.asarray(present)
         factors, steps, more = [], [], []
         for form, factor in self._pairs(posterior.factors):
             own = index if jnp.ndim(index) == 0 else index[form.first]
@@ -119,8 +133,9 @@ class BoxSurrogate(Surrogate):
         return replace(posterior, factors=tuple(factors), variance=variance, gain=posterior.gain + self._joined(more)), steps
 
     def conditioned(self, indices: Array, places: Array, values: Array, count: Array) -> Posterior:
+        """Return the posterior of :func:`in_turn`, up to rounding."""
         if not self.is_exact:
-            return cast(Posterior, super().conditioned(indices, places, values, count))
+            return cast(Posterior, in_turn(self, indices, places, values, count))
         first, is_row = self.init(), jnp.arange(len(indices), dtype=jnp.int32) < count
         at, placed = jnp.where(is_row, indices, self.size), indices[count - 1] - self.domain.size + 1
         seen = (is_row[:, None] & ~jnp.isnan(values)).T
@@ -206,6 +221,7 @@ class BoxSurrogate(Surrogate):
 
     @checked
     def predict_at(self, posterior: Posterior, points: At) -> Prediction:
+        """Predict ``[k, n]`` at ``points [n, d]`` of the unit cube."""
         shifts, variances = self.moments(posterior.factors, _weights_of(posterior), jnp.asarray(points))
         mean = jnp.asarray(self.prior_mean, shifts.dtype)[:, None] + shifts
         return Prediction(mean=mean, sd=self._of_outputs(deviation(variances)), gain=posterior.gain[jnp.asarray(self.groups)])
@@ -232,6 +248,7 @@ class BoxSurrogate(Surrogate):
 
     @checked
     def draw_at(self, posterior: Posterior, key: Key, scale: Array, points: At) -> Array:
+        """Sample :meth:`Belief.draw`'s functions for ``key`` at ``points [n, d]``, as ``[k, n]``."""
         keys, weights = jax.random.split(key, self.outputs), _weights_of(posterior)
 
         def one(form: Any, state: Any, key: Key, weights: Array, size: Array) -> Array:
@@ -241,15 +258,16 @@ class BoxSurrogate(Surrogate):
         size = jnp.broadcast_to(jnp.asarray(scale, weights.dtype), (self.outputs,))
         return jnp.asarray(self.prior_mean, weights.dtype)[:, None] + self.each_output(one, posterior.factors, keys, weights, size)
 
-    def _deviations(self, posterior: Posterior, keys: Key) -> Array:
+    def deviations(self, posterior: Posterior, keys: Key) -> Array:
         return self.each_output(lambda form, state, key: form.draw(state, key), posterior.factors, keys)
 
-    def _of_group(self, posterior: Posterior, group: int) -> tuple[Form[Any], Any]:
+    def of_group(self, posterior: Posterior, group: int) -> tuple[Form[Any], Any]:
         batch = next(n for n, those in enumerate(self._batches) if group in those)
         return self.forms_in_force[batch].of_group(group, posterior.factors[batch])
 
     @checked
     def place(self, posterior: Posterior, point: Annotated[Array, numbers, each_axis]) -> tuple[Array, Posterior]:
+        """Return the index ``[]`` of an added ``point [d]``, and the posterior."""
         point = jnp.asarray(point)
         placed = [form.place(factor, point) for form, factor in self._pairs(posterior.factors)]
         index = placed[0][1]
@@ -262,6 +280,7 @@ class BoxSurrogate(Surrogate):
         )
 
     def pool(self, posterior: Posterior) -> Array:
+        """Return the points ``[M, d]`` of the unit cube, by index."""
         points: Array = posterior.factors[0].points
         return points
 
@@ -272,35 +291,18 @@ def _weights_of(posterior: Posterior) -> Array:
     return posterior.weights
 
 
-@pytree
-class Elsewhere(AbstractSurrogate):
-    """Model of a box that predicts and samples at ``points`` alone."""
+def in_turn(learner: Any, indices: Array, places: Array, values: Array, count: Array) -> AnyPosterior:
+    """Return the posterior given the first ``count []`` of ``values [n, k]``.
 
-    surrogate: AbstractSurrogate
-    points: Array  # [n, d]
+    They were observed at points ``places [n, d]`` with ``indices [n]``; NaN stands for a missing value. The model of a box, delayed or not,
+    adds the points and conditions on the values one after the other.
+    """
 
-    @property
-    def model(self) -> Surrogate:
-        return self.surrogate.model
+    def take(row: Array, posterior: AnyPosterior) -> AnyPosterior:
+        posterior = learner.place(with_next(posterior, indices[row] - learner.domain.size), places[row])[1]
+        return learner.condition(posterior, indices[row], values[row])
 
-    @property
-    def domain(self) -> Box:
-        """The box."""
-        return cast(Box, self.surrogate.domain)
-
-    @property
-    def size(self) -> int:
-        """Number of points ``n``."""
-        return int(np.shape(self.points)[0])
-
-    def predict(self, posterior: Belief) -> Prediction:
-        return self.surrogate.predict_at(posterior, self.points)
-
-    def reward_noise(self, posterior: Belief) -> Array:
-        return self.surrogate.reward_noise(posterior)
-
-    def draw(self, posterior: Belief, key: Key, scale: Array) -> Array:
-        return self.surrogate.draw_at(posterior, key, scale, self.points)
+    return jax.lax.fori_loop(0, count, take, learner.init())
 
 
 @pytree
@@ -342,27 +344,9 @@ class Noting(AbstractSurrogate):
         indices = posterior.indices.at[count].set(index)
         return Notes(indices=indices, values=posterior.values.at[count].set(values), count=count + 1)
 
-    def read(self, posterior: Notes) -> Belief:
+    def read(self, posterior: Notes) -> AnyPosterior:
         """Return the posterior given the notes."""
-        return self.surrogate.conditioned(posterior.indices, self.places, posterior.values, posterior.count)
+        return cast(BoxSurrogate, self.surrogate).conditioned(posterior.indices, self.places, posterior.values, posterior.count)
 
-    def predict(self, posterior: Notes) -> Prediction:
-        return self.surrogate.predict(self.read(posterior))
-
-    def gain(self, posterior: Notes) -> Array:
-        return self.surrogate.gain(self.read(posterior))
-
-    def draw(self, posterior: Notes, key: Key, scale: Array) -> Array:
-        return self.surrogate.draw(self.read(posterior), key, scale)
-
-    def covariance(self, posterior: Notes, output: int, indices: Array) -> Array:
-        return self.surrogate.covariance(self.read(posterior), output, indices)
-
-    def predict_at(self, posterior: Notes, points: Array) -> Prediction:
-        return self.surrogate.predict_at(self.read(posterior), points)
-
-    def draw_at(self, posterior: Notes, key: Key, scale: Array, points: Array) -> Array:
-        return self.surrogate.draw_at(self.read(posterior), key, scale, points)
-
-    def pool(self, posterior: Notes) -> Array:
-        return self.surrogate.pool(self.read(posterior))
+    def belief(self, posterior: Notes) -> Belief:
+        return self.surrogate.belief(self.read(posterior))

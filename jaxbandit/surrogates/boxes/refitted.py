@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxbandit.core.blocks import one_program
-from jaxbandit.core.declare import Array, Key
+from jaxbandit.core.declare import Array
 from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.core.status import Status
 from jaxbandit.domains import Domain
@@ -21,7 +21,6 @@ from jaxbandit.surrogates.evidence.density import MEAN, SIDES, Collapsed
 from jaxbandit.surrogates.evidence.fitting import AT_BOUND
 from jaxbandit.surrogates.evidence.ranges import length_scales, with_length_scale
 from jaxbandit.surrogates.evidence.refitted import HyperParameters, Refits, RefittedPosterior, hyper_parameters_of
-from jaxbandit.surrogates.posterior import Prediction
 
 __all__ = ["RefittedBox"]
 
@@ -153,18 +152,10 @@ class RefittedBox(Refits):
         found = hyper_parameters_of(self.best(kernel, noise_variance, data, 1.0, {}))
         return found, jnp.any(found.length_scale <= SIDES[0] * math.exp(AT_BOUND))
 
-    def predict_at(self, posterior: BoxPosterior, points: Array) -> Prediction:
-        return self.in_force(posterior).predict_at(posterior.belief, points)
-
-    def draw_at(self, posterior: BoxPosterior, key: Key, scale: Array, points: Array) -> Array:
-        return self.in_force(posterior).draw_at(posterior.belief, key, scale, points)
-
     def place(self, posterior: BoxPosterior, point: Array) -> tuple[Array, BoxPosterior]:
+        """Return the index of ``point [d]``, and the posterior with it."""
         index, belief = self.in_force(posterior).place(posterior.belief, point)
         return index, replace(posterior, belief=belief)
-
-    def pool(self, posterior: BoxPosterior) -> Array:
-        return self.box.pool(posterior.belief)
 
 
 def _unscaled(kernel: Kernel) -> tuple[Kernel, Any]:

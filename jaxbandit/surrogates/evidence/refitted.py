@@ -6,15 +6,17 @@ change, the program computes the features anew and conditions the posterior on e
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core.blocks import one_program
-from jaxbandit.core.declare import Array, Key, Scalar, Table, checked
+from jaxbandit.core.declare import Array, Scalar, Table, checked
+from jaxbandit.core.fields import Described
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.status import Status
 from jaxbandit.domains import Domain
@@ -22,7 +24,7 @@ from jaxbandit.kernels import Scale
 from jaxbandit.surrogates.evidence.density import MEAN, NOISE, Collapsed, Prior, learned
 from jaxbandit.surrogates.evidence.fitting import Bounds, Fit, Search, maximise, paths
 from jaxbandit.surrogates.evidence.ranges import NystroemFeatures, RangedSurrogate, length_scales, with_length_scale
-from jaxbandit.surrogates.posterior import AbstractSurrogate, HasGain, Posterior, Prediction, Surrogate
+from jaxbandit.surrogates.posterior import AbstractSurrogate, Belief, Posterior, Surrogate
 from jaxbandit.surrogates.precision import in_step
 
 __all__ = ["RefittedPosterior", "RefittedSurrogate"]
@@ -59,12 +61,13 @@ class DataSummary:
 
 
 @pytree
-class RefittedPosterior(HasGain):
+class RefittedPosterior(Described):
     """Belief under fitted hyper-parameters.
 
     The number of ``rounds``, points of the initial design included, is the same for every trial of a batch.
     """
 
+    described: ClassVar[str] = Posterior.described
     belief: Posterior
     hyper_parameters: HyperParameters
     prior_mean: Array  # [k]
@@ -90,8 +93,6 @@ class RangedPosterior(RefittedPosterior):
 class Refits(AbstractSurrogate):
     """Abstract model that refits length-scale, variance and noise variance.
 
-    A subclass defines :meth:`in_force`, :meth:`observe` and :meth:`fitted`.
-
     Attributes:
       prior, span, every, first, points, steps, fit_noise: fields of :class:`jaxbandit.Refitted`.
       fits: whether fits follow rounds; without fits a program that only conditions on data is smaller.
@@ -106,17 +107,17 @@ class Refits(AbstractSurrogate):
     fit_noise: bool = static()
     fits: bool = static(default=True)
 
+    @abc.abstractmethod
     def in_force(self, posterior: Any) -> Surrogate:
         """Return the model with the hyper-parameters of the posterior."""
-        raise TypeError(f"{type(self).__name__} must define in_force")
 
+    @abc.abstractmethod
     def observe(self, posterior: Any, index: Array, values: Array, present: Array | None = None) -> Any:
         """Condition without :meth:`refreshed`, to be called after the round's last value."""
-        raise TypeError(f"{type(self).__name__} must define observe")
 
+    @abc.abstractmethod
     def fitted(self, posterior: Any) -> Any:
         """Fit the hyper-parameters to all values, and condition anew."""
-        raise TypeError(f"{type(self).__name__} must define fitted")
 
     def condition(self, posterior: P, index: Array, values: Array, present: Array | None = None) -> P:
         after: P = self.observe(posterior, index, values, present)
@@ -157,21 +158,8 @@ class Refits(AbstractSurrogate):
         times = rounds // self.first
         return (rounds % self.first == 0) & (times > 0) & ((times & (times - 1)) == 0)
 
-    def predict(self, posterior: RefittedPosterior) -> Prediction:
-        return self.in_force(posterior).predict(posterior.belief)
-
-    @checked
-    def gain(self, posterior: HasGain) -> Array:
-        return cast(RefittedPosterior, posterior).gain
-
-    def reward_noise(self, posterior: RefittedPosterior) -> Array:
-        return self.in_force(posterior).reward_noise(posterior.belief)
-
-    def draw(self, posterior: RefittedPosterior, key: Key, scale: Array) -> Array:
-        return self.in_force(posterior).draw(posterior.belief, key, scale)
-
-    def covariance(self, posterior: RefittedPosterior, output: int, indices: Array) -> Array:
-        return self.in_force(posterior).covariance(posterior.belief, output, indices)
+    def belief(self, posterior: RefittedPosterior) -> Belief:
+        return self.in_force(posterior).belief(posterior.belief)
 
 
 @pytree
