@@ -322,3 +322,33 @@ def test_many_values_at_once_are_believed_as_one_after_the_other(name: str, form
             _, sd = mean_and_sd(gram, of_sd, filled[of_sd], NOISE, MEANS[j], slice(count, None))
             np.testing.assert_allclose(at_once[0][2].mean[j], mean, atol=1e-9)
             np.testing.assert_allclose(at_once[0][2].sd[j], sd, atol=1e-9)
+
+
+# One belief.
+
+
+def test_every_learner_gives_an_algorithm_the_same_class_of_belief() -> None:
+    """Of values at once and late, under refits, inside wrappers, and of models of boxes, which alone have beliefs at other points."""
+    domain = domains.product([np.linspace(0.0, 1.0, 6), np.linspace(0.0, 1.0, 5)])
+    ranged = jb.ranged(domain, SquaredExponential(length_scale=0.3), low=0.2, high=0.6, noise_variance=0.05).separate()
+    box = model("exact").with_room(16).without_kernels()
+    for own_model in (ranged, box):
+        late = [policy.bind(own_model, separate_outputs=False, capacity=3, axis=None) for policy in POLICIES.values()]
+        for learner, algorithm in [
+            *((learner, Rpol()) for learner in (own_model, *late)),
+            *((own_model, one) for one in (jb.Refitted(algorithm=Rpol()), jb.Anytime(algorithm=jb.Cei()))),
+        ]:
+
+            def seen(arena: Any, algorithm: Any = algorithm, own_model: Any = own_model) -> Any:
+                belief = algorithm.belief(arena, algorithm.init(arena))
+                there = belief.at(jnp.zeros((4, 2))) if own_model is box else belief
+                drawn, column = belief.draw(jax.random.key(0), jnp.ones(2)), belief.covariance(0, jnp.arange(3))
+                assert isinstance(belief, jb.surrogates.Belief) and isinstance(belief.model, type(own_model))
+                return belief.mean, belief.sd, drawn, column, belief.gain, there.mean, there.sd
+
+            with jax.enable_x64(True):
+                arena = jb.canonicalise(jb.algorithms.Arena(surrogate=learner, horizon=jnp.int32(9)))
+                shapes = [found.shape for found in jax.eval_shape(seen, arena)]
+            size = own_model.size
+            assert shapes[:5] == [(2, size), (2, size), (2, size), (3, size), (2,)]
+            assert shapes[5:] == [(2, 4 if own_model is box else size)] * 2
