@@ -61,30 +61,32 @@ class HallucinatePosterior(LatePosterior):
 class HallucinateBelief(Belief):
     """Mean of arrived values, with the deviation of all chosen points.
 
-    On a box the weights of the chosen points' posterior stay 0. Its means are the prior's, and ``moments`` has the means of the arrived
-    values less the prior means ``[k, n]``, and their variances ``[G, n]``.
+    On a box the weights of the chosen points' posterior stay 0. Its means are the prior's, and the means of arrived values are added.
     """
 
     arrivals: Surrogate
     factors: tuple[object, ...]
     weights: tuple[Array, ...]  # [r]
-    moments: tuple[Array, Array] | None = None
+
+    def _moments(self, points: Array) -> tuple[Array, Array]:
+        """Return means less prior means, and variances, of arrived values at points."""
+        return cast(BoxSurrogate, self.arrivals).moments(self.factors, jnp.stack(self.weights), points)
 
     @property
     def arrived(self) -> Prediction:
         # On a finite domain this costs O(M r^2).
-        variance = self.arrivals.spread(self.factors) if self.moments is None else self.moments[1]
+        variance = self.arrivals.spread(self.factors) if self.points is None else self._moments(self.points)[1]
         return replace(self.prediction, sd=deviation(variance)[np.asarray(self.arrivals.groups)])
 
+    # XLA rounds by the order of traces, so that the means of arrived values are traced last.
+
     def at(self, points: Array) -> Self:
-        # The reverse order would change rounding, because XLA fuses the sums in the order of their traces.
         there = super().at(points)
-        moments = cast(BoxSurrogate, self.arrivals).moments(self.factors, jnp.stack(self.weights), points)
-        return replace(there, mean=there.mean + moments[0], moments=moments)
+        return replace(there, mean=there.mean + self._moments(points)[0])
 
     def draw(self, key: Key, scale: Array) -> Array:
         drawn = super().draw(key, scale)
-        return drawn if self.moments is None else drawn + self.moments[0]
+        return drawn if self.points is None else drawn + self._moments(self.points)[0]
 
 
 @pytree
