@@ -67,7 +67,7 @@ class Arena:
         return self.surrogate.dtype
 
     def belief(self, state: object) -> Belief:
-        """Return the belief of a state's posterior, about every output at every point."""
+        """Return the belief of a state's posterior at every point."""
         belief = self.surrogate.belief(posterior_of(state))
         return belief if self.points is None else belief.at(self.points)
 

@@ -248,13 +248,13 @@ class DelayedSurrogate(AbstractSurrogate):
         return belief if self.under_way is None else Shunning.of(belief, self.under_way)
 
     def place(self, posterior: AnyPosterior, point: Array) -> tuple[Array, AnyPosterior]:
-        """Return the index of ``point [d]`` of a box, and the posterior with it."""
+        """Return the index of ``point [d]``, and the posterior with it."""
         return self.policy.place(self, posterior, point)
 
 
 @pytree
 class Shunning(Belief):
-    """Belief in which points under way look worst to an algorithm."""
+    """Belief that makes points under way look worst to an algorithm."""
 
     seen: Belief
     under_way: Array  # [M]
@@ -262,7 +262,7 @@ class Shunning(Belief):
 
     @classmethod
     def of(cls, seen: Belief, under_way: Array) -> Shunning:
-        """Return the belief with points ``under_way [M]``, and points beside them on a box."""
+        """Return the belief that shuns ``under_way [M]`` and points beside these."""
         beside = under_way
         if seen.points is not None:
             near = cast(Box, seen.domain).are_near(seen.pool[None], seen.points, BESIDE)

@@ -55,7 +55,7 @@ class Intervals:
 
 
 def intervals(model: Surrogate, belief: Belief, estimator: Bounds, t: Array, key: Key) -> Intervals:
-    """Return the intervals of round ``t``, in units of the prior of ``model``."""
+    """Return the intervals of round ``t``, given the unfitted ``model``."""
     prior = jnp.stack([jnp.max(jnp.asarray(model.forms[g].prior_variance)) for g in model.groups])
     widths = estimator.estimate(belief, t, key).widths
     return Intervals(mean=belief.mean, sd=belief.sd, widths=widths, prior_sd=jnp.sqrt(prior), arrived=belief.arrived)

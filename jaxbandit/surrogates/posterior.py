@@ -138,7 +138,7 @@ class Belief(Prediction, OnDomain):
 
     @property
     def pool(self) -> Array:
-        """Points ``[M, d]`` of the unit cube of a box that the posterior stores."""
+        """Points ``[M, d]`` of a box's posterior, in the unit cube."""
         pool: Array = self.box.pool(self.posterior)
         return pool
 
@@ -162,7 +162,7 @@ class Belief(Prediction, OnDomain):
         return kind(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Belief)} | more)
 
     def at(self, points: Array) -> Self:
-        """Return the belief about ``points [n, d]`` of the unit cube of a box."""
+        """Return the belief about ``points [n, d]`` of a box's unit cube."""
         there = self.box.predict_at(self.posterior, points)
         return replace(self, mean=there.mean, sd=there.sd, points=points)
 

@@ -59,7 +59,7 @@ class DenseReference(AbstractSurrogate):
         place = posterior.count
         return Remembered(indices=posterior.indices.at[place].set(index), values=posterior.values.at[place].set(values), count=place + 1)
 
-    def belief(self, posterior: Remembered) -> DenseBelief:
+    def belief(self, posterior: Remembered) -> "DenseBelief":
         shape = self.outputs, self.domain.size
         mean, sd, gained = self.worked_out(_beliefs, [shape, shape, shape[:1]], posterior)
         return DenseBelief(mean=mean, sd=sd, gain=gained, model=self.own, posterior=posterior, reference=self)
