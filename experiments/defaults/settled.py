@@ -39,10 +39,12 @@ ALL: dict[str, Any] = {"spaces": SPACES, "runs": None}
 Drawn = Callable[[np.ndarray], np.ndarray]
 
 
-def drawn(rng: np.random.Generator, freedom: float, is_isotropic: bool) -> Drawn:
-    """Return a function of points ``[n, 2]``, a sum of random cosines."""
+def drawn(
+    rng: np.random.Generator, freedom: float, is_isotropic: bool, dimension: int = 2, ends: tuple[float, float] = (0.15, 0.4)
+) -> Drawn:
+    """Return a function of points ``[n, d]``, a sum of random cosines, with length-scales between the ``ends``."""
     count = 1500
-    frequencies, lengths = rng.standard_normal((count, 2)), rng.uniform(0.15, 0.4, 2)
+    frequencies, lengths = rng.standard_normal((count, dimension)), rng.uniform(*ends, dimension)
     if is_isotropic:
         lengths[:] = lengths[0]
     if np.isfinite(freedom):

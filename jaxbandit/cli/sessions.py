@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.checks import InvalidArgument, integer
 from jaxbandit.core.codec import digest
 from jaxbandit.core.doors import decimal
 from jaxbandit.core.status import explain
@@ -111,6 +111,9 @@ def add_session_commands(parser: argparse.ArgumentParser) -> None:
     ):
         added = command(name, words)
         added.add_argument("--out", type=Path, metavar="FILE", help=f"default DIR/{file}")
+        if name == "report":
+            words = "forecast N further evaluations in it, too, which takes a minute"
+            added.add_argument("--forecast", type=int, metavar="N", help=words)
         for drawing in (added, ahead) if name == "plot" else ():
             drawing.add_argument("--format", choices=FIGURE_FORMATS, help="of the figure (default as FILE ends, or png)")
             add_style(drawing)
@@ -164,7 +167,9 @@ def session(args: argparse.Namespace) -> None:
         case "report":
             from jaxbandit.report.session import write_session_report
 
-            said = {"wrote": str(write_session_report(args.directory, args.out))}
+            if args.forecast is not None:
+                integer("--forecast", args.forecast, least=1, most=10_000)
+            said = {"wrote": str(write_session_report(args.directory, args.out, evaluations=args.forecast))}
         case "watch":
             from jaxbandit.report.watching import watch_session
 
@@ -256,6 +261,7 @@ def forecast_of(session: Session, args: argparse.Namespace) -> Reply:
     """Return a forecast's table, and the file of its figure."""
     found = forecast(session, args.evaluations, in_flight=args.in_flight, trials=args.trials)
     said: Reply = {
+        "in words": found.said,
         "forecast": found.table.to_dict("records"),
         "recommended": dict(zip(("algorithm", "in flight"), found.recommended, strict=True)),
     }

@@ -11,7 +11,7 @@ from jaxbandit.core.status import MESSAGES
 from jaxbandit.host.files import prepare_file, write_whole
 from jaxbandit.report.html import Picture, Section, page
 from jaxbandit.report.tables import with_half
-from jaxbandit.session import Session, SessionError
+from jaxbandit.session import Session, SessionError, forecast
 from jaxbandit.session.checks import NO_MISTAKE
 from jaxbandit.session.figures import history_figure, nearness
 from jaxbandit.session.quantities import STATES, counts_of, readable
@@ -23,25 +23,29 @@ __all__ = ["write_session_report"]
 __dir__ = __all__.copy
 
 
-def write_session_report(directory: str | Path, out: str | Path | None = None, *, reload: int | None = None) -> Path:
+def write_session_report(
+    directory: str | Path, out: str | Path | None = None, *, reload: int | None = None, evaluations: int | None = None
+) -> Path:
     """Write the report of a session, and return its path.
 
     Args:
       directory: directory of the session's journal.
       out: path of the report, which is overwritten; default ``report.html`` in ``directory``.
       reload: seconds after which a browser loads the page again; default never.
+      evaluations: number of further evaluations that the report forecasts, see :func:`jaxbandit.forecast`; default no forecast, because it
+        takes a minute.
 
     Raises:
       SessionError: when there is no session, or its journal cannot be read.
     """
     with Session.open(directory, read_only=True) as session:
-        text = session_page(session, reload=reload)
+        text = session_page(session, reload=reload, evaluations=evaluations)
     path = prepare_file(Path(directory) / "report.html" if out is None else out, force=True)
     write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
     return path
 
 
-def session_page(session: Session, *, reload: int | None = None) -> str:
+def session_page(session: Session, *, reload: int | None = None, evaluations: int | None = None) -> str:
     """Return the report of a session as HTML."""
     history, parts, told = session.history(), session.specification, session.told
     outputs, space, names, states = parts.outputs, parts.space, parts.space.names, history["state"].values
@@ -57,6 +61,7 @@ def session_page(session: Session, *, reload: int | None = None) -> str:
     raised = [int(event.body.get("status", 0)) for event in session.events]
     sections: dict[str, Section] = {
         **(_belief_sections(session, history) if any(told.values()) else {}),
+        **({} if evaluations is None else {"forecast": _forecast_section(session, evaluations)}),
         "pending": {"heads": ["ticket", *map(space.label, names), "told"], "rows": waiting},
         "tickets": {
             "heads": ["ticket", "state", *heads],
@@ -103,6 +108,14 @@ def _belief_sections(session: Session, history: xr.Dataset) -> dict[str, Section
         "belief": [Picture(shown, session.plot(feasibility=bool(outputs.constraints)))],
         "check": _check_section(session),
     }
+
+
+def _forecast_section(session: Session, evaluations: int) -> Section:
+    """Return the forecast of a session."""
+    found = forecast(session, evaluations)
+    count = found.dataset.sizes["future"]
+    caption = f"Medians of {count} futures that are drawn from the belief, with the 80% band of the recommended run."
+    return {"said": [found.said], "rows": found.rows(), "pictures": [Picture(caption, found.plot())]}
 
 
 def _check_section(session: Session) -> Section:

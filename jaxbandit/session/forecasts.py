@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import cycle, product
+from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.algorithms import Algorithm, Config, ConstrainedThompson, Rpol
-from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.declare import Array, Key, KeyOrSeed, Table, checked
-from jaxbandit.core.fields import Check, between, each, whole
+from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.codec import in_words
+from jaxbandit.core.declare import Array, Key, KeyOrSeed, Scalar, Table, checked
+from jaxbandit.core.fields import Check, between, each, positive, scalar, whole
 from jaxbandit.core.keys import typed
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.text import html_table
-from jaxbandit.delays import Constant, Delay, NoDelay
+from jaxbandit.delays import Delay, NoDelay
+from jaxbandit.delays.models import Outputs as Count
+from jaxbandit.delays.models import Probability, SubExponential
 from jaxbandit.domains import Box, Domain
 from jaxbandit.engine import InitialDesign, simulate
 from jaxbandit.feedback import Hallucinate
@@ -27,7 +31,7 @@ from jaxbandit.problems.base import Family
 from jaxbandit.problems.families import square_root
 from jaxbandit.problems.noise import Gaussian, Noise
 from jaxbandit.session.journal import SessionError
-from jaxbandit.session.models import DEFAULT_ALGORITHM, default_model, expanded, spread_out
+from jaxbandit.session.models import DEFAULT_ALGORITHM, default_model, draws, expanded, spread_out
 from jaxbandit.session.quantities import Outputs, Standard, readable
 from jaxbandit.session.session import Session
 from jaxbandit.session.settled import likely_points
@@ -43,17 +47,59 @@ if TYPE_CHECKING:
 MODELS = 8
 # A joint draw at more points than this takes minutes.
 MOST_POINTS = 10_000
-# On a box this number of points lie everywhere, beside those that are likely to be the best.
-SPREAD = 512
+# A box or a larger grid stands for the points that are likely to be the best, and for this number of points everywhere.
+SPREAD, MOST_OF_GRID = 256, 1280
+# Features of algorithms that draw jointly leave out the noise's share of the prior variance, between these, because their cost grows with
+# their square.
+LEFT_OUT = 1e-3, 1e-2
 OF = Check("a Session, a problem or a Surrogate", lambda value: isinstance(value, Session | AbstractProblem | Surrogate))
-ALGORITHMS = Check(
-    "a list of algorithms, or a mapping from names to algorithms",
-    lambda value: (
-        isinstance(value, Mapping | list | tuple)
-        and all(isinstance(one, Algorithm) for one in (value.values() if isinstance(value, Mapping) else value))
-    ),
-)
 Algorithms: TypeAlias = Mapping[str, Algorithm] | Sequence[Algorithm]
+Delays: TypeAlias = Mapping[str, Delay] | Sequence[Delay]
+T = TypeVar("T")
+
+
+def listed(words: str, kind: type) -> Check:
+    """Return the check of a list, or a mapping from names, of one kind."""
+
+    def holds(value: object) -> bool:
+        items = value.values() if isinstance(value, Mapping) else value
+        return isinstance(items, Iterable) and not isinstance(items, str) and all(isinstance(one, kind) for one in items)
+
+    return Check(f"a list of {words}, or a mapping from names to {words}", holds)
+
+
+@pytree
+class Later(Delay):
+    """Delay model, and the rounds that a run takes.
+
+    Attributes:
+      delay: the model.
+      rounds: number of rounds that it is longer.
+    """
+
+    in_files = False
+    delay: Delay
+    rounds: int = static()
+
+    @property
+    def mean(self) -> Scalar:
+        return self.delay.mean + self.rounds
+
+    @property
+    def sub_exponential(self) -> SubExponential:
+        return self.delay.sub_exponential
+
+    @property
+    def joint(self) -> bool:
+        return self.delay.joint
+
+    @checked
+    def draw(self, key: Key, outputs: Count) -> Array:
+        return self.delay.draw(key, outputs) + self.rounds
+
+    @checked
+    def quantile(self, q: Probability) -> int:
+        return self.delay.quantile(q) + self.rounds
 
 
 @pytree
@@ -88,9 +134,9 @@ class Forecast:
     It shows itself as a table.
 
     Attributes:
-      dataset: three quantities over ``algorithm``, ``in_flight``, ``future`` and ``evaluation``, which is 0 for what is known now. They are
-        ``best``, the objective's true value at the best allowed point measured, NaN while there is none; ``gap``, from there to the best
-        allowed point of all; and ``violating``, the number of further evaluations that violate a constraint.
+      dataset: three quantities over ``algorithm``, ``in_flight``, ``delay``, ``future`` and ``evaluation``, which is 0 for what is known
+        now. They are ``best``, the objective's true value at the best allowed point measured, NaN while there is none; ``gap``, from there
+        to the best allowed point of all; and ``violating``, the number of further evaluations that violate a constraint.
       objective: name of the objective.
     """
 
@@ -109,51 +155,93 @@ class Forecast:
         found = self.dataset.quantile([(1 - share) / 2, 0.5, (1 + share) / 2], "future")
         return found.rename(quantile="bound").assign_coords(bound=["lower", "median", "upper"])
 
+    @checked
+    def until(self, within: Annotated[float, positive, scalar]) -> xr.DataArray:
+        """Return the number of further evaluations until a point is good enough.
+
+        Args:
+          within: largest loss of the objective that does not matter, > 0, in the objective's units.
+
+        Returns:
+          Numbers over ``algorithm``, ``in_flight``, ``delay`` and ``future``: the first evaluation after which the best allowed point
+          measured loses at most ``within`` against the best allowed point of all, infinity without such an evaluation.
+        """
+        good = self.dataset["gap"] <= within
+        return good.argmax("evaluation").where(good.any("evaluation"), np.inf).rename("until")
+
     @property
     def recommended(self) -> tuple[str, int]:
         """Algorithm and runs in flight of the least final gap.
 
-        The gap is the mean over the futures.
+        The gap is the mean over delays and futures.
         """
-        gap = self._gaps.mean("future")
+        gap = self._gaps.mean(("delay", "future"))
         at = np.unravel_index(int(np.argmin(gap.values)), gap.shape)
         return str(gap["algorithm"].values[at[0]]), int(gap["in_flight"].values[at[1]])
 
     @property
     def table(self) -> pd.DataFrame:
-        """Rows of algorithms and numbers in flight, the recommended one first.
+        """Rows of algorithms, numbers in flight and delays, the recommended one first.
 
         The columns are the 10%, 50% and 90% quantiles of the best value after the last evaluation, the mean gap, how much larger it is than
-        that of the recommended row with the standard error of the difference, the mean number of violating evaluations, and the share of
-        futures in which an allowed point is known.
+        that of the recommended row of the same delay with the standard error of the difference, the mean number of violating evaluations,
+        and the share of futures in which an allowed point is known.
         """
         import pandas as pd
 
         name, flight = self.recommended
-        gaps = self._gaps
-        least, rows = gaps.sel(algorithm=name, in_flight=flight).values, list[dict[str, object]]()
-        for algorithm, number in ((a, q) for a in gaps["algorithm"].values for q in gaps["in_flight"].values):
-            held = self.dataset.sel(algorithm=algorithm, in_flight=number).isel(evaluation=-1)
-            gap, best = gaps.sel(algorithm=algorithm, in_flight=number).values, held["best"].values
-            known = best[np.isfinite(best)]
-            quantiles = np.quantile(known, [0.1, 0.5, 0.9]) if known.size else [np.nan] * 3
-            more = gap - least
-            rows.append(
-                {"algorithm": str(algorithm), "in flight": int(number)}
-                | {f"{self.objective} {share}": value for share, value in zip(("10%", "50%", "90%"), quantiles, strict=True)}
-                | {"gap": float(gap.mean()), "more gap": float(more.mean()), "+-": float(more.std() / np.sqrt(len(more)))}
-                | {"violating": float(held["violating"].mean()), "allowed known": float(np.isfinite(best).mean())}
-            )
-        return pd.DataFrame(sorted(rows, key=lambda row: row["more gap"]))  # type: ignore[arg-type, return-value]
+        gaps, rows, several = self._gaps, list[dict[str, object]](), self.dataset.sizes["delay"] > 1
+        for number, delay in enumerate(gaps["delay"].values):
+            least = gaps.sel(algorithm=name, in_flight=flight, delay=delay).values
+            part = list[dict[str, object]]()
+            for run, held in self._runs(number):
+                gap, best = gaps.sel(algorithm=run[0], in_flight=run[1], delay=delay).values, held["best"].isel(evaluation=-1).values
+                known = best[np.isfinite(best)]
+                quantiles = np.quantile(known, [0.1, 0.5, 0.9]) if known.size else [np.nan] * 3
+                more = gap - least
+                part.append(
+                    {"algorithm": run[0], "in flight": run[1]}
+                    | ({"delay": str(delay)} if several else {})
+                    | {f"{self.objective} {share}": value for share, value in zip(("10%", "50%", "90%"), quantiles, strict=True)}
+                    | {"gap": float(gap.mean()), "more gap": float(more.mean()), "+-": float(more.std() / np.sqrt(len(more)))}
+                    | {"violating": float(held["violating"].isel(evaluation=-1).mean()), "allowed known": float(np.isfinite(best).mean())}
+                )
+            rows += sorted(part, key=lambda row: row["more gap"])  # type: ignore[arg-type, return-value]
+        return pd.DataFrame(rows)
+
+    @property
+    def said(self) -> str:
+        """Recommendation in a sentence, with its standard error."""
+        (name, flight), last = self.recommended, int(self.dataset["evaluation"][-1])
+        at_once = f" with {flight} in flight" if self.dataset.sizes["in_flight"] > 1 else ""
+        gaps = self._gaps.mean("delay")
+        least = gaps.sel(algorithm=name, in_flight=flight)
+        words = f"{name}{at_once} is recommended: after {last} further evaluations its best allowed {self.objective} is"
+        words += f" {readable(float(least.mean()))} from the best one in the mean of {least.size} futures"
+        others = gaps.stack(run=("algorithm", "in_flight")).transpose("run", "future")
+        more = others.values - least.values
+        nearest = [at for at in np.argsort(more.mean(axis=1)) if tuple(others["run"].values[at]) != (name, flight)][:1]
+        for at in nearest:
+            other, number = others["run"].values[at]
+            of = f"{other} with {number} in flight" if at_once else other
+            error = float(more[at].std() / np.sqrt(least.size))
+            words += f"; that of {of}, the next, is {readable(float(more[at].mean()))} +- {readable(error)} further"
+        return words + "."
 
     @property
     def _gaps(self) -> xr.DataArray:
-        """Gaps ``[algorithm, in_flight, future]`` at the end.
+        """Gaps ``[algorithm, in_flight, delay, future]`` at the end.
 
         Where no allowed point is known the gap is the largest of all.
         """
         gap = self.dataset["gap"].isel(evaluation=-1)
         return gap.fillna(float(self.dataset["gap"].max().fillna(0.0)))
+
+    def _runs(self, delay: int, of: xr.Dataset | None = None) -> list[tuple[tuple[str, int], xr.Dataset]]:
+        """Return each algorithm and number in flight, with its part of the dataset."""
+        held = (self.dataset if of is None else of).isel(delay=delay)
+        runs = product(held["algorithm"].values.tolist(), held["in_flight"].values.tolist())
+        return [((name, flight), held.sel(algorithm=name, in_flight=flight)) for name, flight in runs]
 
     def plot(self, share: Annotated[float, between(0, 1, host=True)] = 0.8) -> matplotlib.figure.Figure:
         """Draw all medians over evaluations, and the recommended run's bands.
@@ -168,37 +256,39 @@ class Forecast:
             figure, [axes] = figure_of(
                 1, 2, (3.6, 2.8), title=f"Medians of {count} futures, and the {share:.0%} band of {self.recommended[0]}"
             )
-            chosen = self.recommended
-            runs = [(a, q) for a in bands["algorithm"].values for q in bands["in_flight"].values]
-            for number, (algorithm, flight) in enumerate(runs):
-                held, colour = bands.sel(algorithm=algorithm, in_flight=flight), COLOURS[number % len(COLOURS)]
-                label = f"{algorithm}, {flight} in flight" if bands.sizes["in_flight"] > 1 else str(algorithm)
-                for axis, name in zip(axes, ("best", "violating"), strict=True):
-                    low, middle, high = (held[name].sel(bound=bound).values for bound in ("lower", "median", "upper"))
-                    is_recommended = (algorithm, flight) == chosen
-                    if is_recommended:
-                        axis.fill_between(bands["evaluation"].values, low, high, color=colour, alpha=0.2, linewidth=0)
-                    axis.plot(bands["evaluation"].values, middle, color=colour, linewidth=2 if is_recommended else 1, label=label)
+            # Colours are those of algorithms and numbers in flight, and dashes those of delays.
+            for (delay, words), dash in zip(enumerate(bands["delay"].values), cycle(("-", "--", ":", "-.")), strict=False):
+                for place, (run, held) in enumerate(self._runs(delay, bands)):
+                    colour, is_recommended = COLOURS[place % len(COLOURS)], run == self.recommended
+                    label = f"{run[0]}, {run[1]} in flight" if bands.sizes["in_flight"] > 1 else run[0]
+                    label += f", {words}" if bands.sizes["delay"] > 1 else ""
+                    for axis, name in zip(axes, ("best", "violating"), strict=True):
+                        low, middle, high = (held[name].sel(bound=bound).values for bound in ("lower", "median", "upper"))
+                        if is_recommended and not delay:
+                            axis.fill_between(bands["evaluation"].values, low, high, color=colour, alpha=0.2, linewidth=0)
+                        width = 2 if is_recommended else 1
+                        axis.plot(bands["evaluation"].values, middle, color=colour, linestyle=dash, linewidth=width, label=label)
             axes[0].set(xlabel="further evaluations", ylabel=plain(f"best allowed {self.objective}"))
             axes[1].set(xlabel="further evaluations", ylabel="evaluations that violate")
             legend_below(figure)
         return figure
 
-    def _rows(self) -> list[list[str]]:
+    def rows(self) -> list[list[str]]:
+        """Return the table as texts, its head first."""
         table = self.table
         return [list(map(str, table.columns)), *([readable(cell) for cell in row] for row in table.itertuples(index=False))]
 
     def __repr__(self) -> str:
         from jaxbandit.core.text import aligned
 
-        return aligned(self._rows(), width=120)
+        return aligned(self.rows(), width=120)
 
     def _repr_html_(self) -> str:
-        return html_table(self._rows()[0], self._rows()[1:])
+        return html_table(self.rows()[0], self.rows()[1:])
 
 
 @dataclasses.dataclass(frozen=True)
-class _Start:
+class Start:
     """Start of a forecast: problems, known values and their model."""
 
     problem: AbstractProblem
@@ -213,8 +303,11 @@ class _Start:
         if isinstance(self.model, Surrogate):
             return self.model
         domain = self.problem.domain
-        chosen = self.model.form != "auto"
-        model = self.model if chosen else dataclasses.replace(self.model, form=default_model(domain, algorithm).form)
+        model = self.model
+        if model.form == "auto":
+            left_out = float(np.clip(np.min(model.noise_variance), *LEFT_OUT))
+            tolerance = left_out if draws(algorithm) and model.tolerance is None else model.tolerance
+            model = dataclasses.replace(model, form=default_model(domain, algorithm).form, tolerance=tolerance)
         return model.of(domain, self.problem.outputs, horizon + self.initial.count, "model")
 
     def in_units(self, values: np.ndarray) -> np.ndarray:
@@ -230,9 +323,10 @@ class _Start:
 def forecast(
     of: Annotated[Session | AbstractProblem | Surrogate, OF],
     evaluations: Annotated[int, whole(1, 10_000)],
-    algorithms: Annotated[Algorithms, ALGORITHMS] | None = None,
+    algorithms: Annotated[Algorithms, listed("algorithms", Algorithm)] | None = None,
     *,
     in_flight: Annotated[Sequence[int], each(whole(1, 1000))] = (1,),
+    delays: Annotated[Delays, listed("delays", Delay)] | None = None,
     trials: Annotated[int, whole(2, 10**6)] = 500,
     model: Model | Surrogate | None = None,
     initial: InitialDesign | None = None,
@@ -240,19 +334,23 @@ def forecast(
 ) -> Forecast:
     """Forecast the results of further evaluations.
 
-    The forecast is by algorithm and number of runs in flight.
+    The forecast is by algorithm, number of runs in flight and delay.
 
     Of a session futures are drawn from its belief, with hyper-parameters drawn from theirs, and every algorithm goes on in each of them
     from the values that were really measured, with the model of the best fit. Of a problem, or of a surrogate's prior, it starts from an
     initial design. All algorithms meet the same futures, so that differences between them are paired. A forecast is right as far as the
-    model is: it knows nothing of functions that are not like draws of its kernels. A box stands for some of its points: all that were
-    measured, those that are most likely to be the best, and some everywhere.
+    model is: it knows nothing of functions that are not like draws of its kernels, and nothing of runs that fail. A session's box, or its
+    grid of more than 1,280 points, stands for some of its points: all that were measured, those that are most likely to be the best, and
+    some everywhere.
 
     Args:
       of: a session that has been told some values, a problem or a family of problems, or a surrogate, whose prior is drawn from.
       evaluations: number of further evaluations.
       algorithms: by name, or a list; default the session's own, constrained Thompson sampling, CONFIG and RPOL.
-      in_flight: numbers of runs under way at once, each of which is forecast; the values of a run arrive that many runs later.
+      in_flight: numbers of runs under way at once, each of which is forecast; the values of a run arrive one round later for each
+        further run.
+      delays: by name, or a list, the delays that are forecast, as for :func:`~jaxbandit.simulate`, in rounds beside those of the runs in
+        flight; default the problem's own, which a session does not have.
       trials: number of futures.
       model: the model by which algorithms learn about a problem; default the kernel that its functions are drawn from.
       initial: the initial design on a problem or of a surrogate; default that of sessions.
@@ -268,37 +366,65 @@ def forecast(
     if isinstance(of, Session) and (model is not None or initial is not None):
         name = "model" if model is not None else "initial"
         raise InvalidArgument(f"{name}: a session has its own, and forecasts begin with what it was told; leave it out")
-    begun = _of_session(of, trials) if isinstance(of, Session) else _of_problem(of, model, initial, trials, typed(key))
-    named = _named(algorithms, begun.algorithm)
-    if not named or not in_flight:
-        raise InvalidArgument(
-            f"{'in_flight' if named else 'algorithms'}: must hold at least one, got {short(in_flight if named else algorithms)}"
-        )
-    columns = [[_one(begun, algorithm, evaluations, number, trials, typed(key)) for number in in_flight] for algorithm in named.values()]
+    begun = begun_by(of, trials) if isinstance(of, Session) else _of_problem(of, model, initial, trials, typed(key))
+    return played(begun, evaluations, algorithms, in_flight=in_flight, delays=delays, trials=trials, key=typed(key))
+
+
+def played(
+    begun: Start,
+    evaluations: int,
+    algorithms: Algorithms | None,
+    *,
+    in_flight: Sequence[int],
+    trials: int,
+    key: Key,
+    delays: Delays | None = None,
+) -> Forecast:
+    """Return the outcome of all algorithms on the problems of a start."""
+    own = {type(one).__name__: one for one in (begun.algorithm, ConstrainedThompson(), Config(), Rpol())}
+    named = _named("algorithms", own | {type(begun.algorithm).__name__: begun.algorithm} if algorithms is None else algorithms, _class_name)
+    late = _named("delays", [begun.problem.delay] if delays is None else delays, _words)
+    for name, given in (("algorithms", named), ("in_flight", in_flight), ("delays", late)):
+        if not given:
+            raise InvalidArgument(f"{name}: must hold at least one, got none")
+    runs = [
+        [[_one(begun, algorithm, evaluations, number, delay, trials, key) for delay in late.values()] for number in in_flight]
+        for algorithm in named.values()
+    ]
     import xarray as xr
 
-    dims, first = ("algorithm", "in_flight", "future", "evaluation"), columns[0][0]
+    dims = ("algorithm", "in_flight", "delay", "future", "evaluation")
     dataset = xr.Dataset(
-        {name: (dims, np.asarray([[column[name] for column in row] for row in columns])) for name in first},
-        coords={"algorithm": list(named), "in_flight": list(in_flight), "evaluation": np.arange(evaluations + 1)},
+        {name: (dims, np.asarray([[[run[name] for run in row] for row in each] for each in runs])) for name in runs[0][0][0]},
+        coords={"algorithm": list(named), "in_flight": list(in_flight), "delay": list(late), "evaluation": np.arange(evaluations + 1)},
     )
     return Forecast(dataset, "reward" if begun.outputs is None else begun.outputs.label(begun.outputs.objective.name))
 
 
-def _named(algorithms: Algorithms | None, own: Algorithm) -> dict[str, Algorithm]:
-    """Return algorithms by name."""
-    if isinstance(algorithms, Mapping):
-        return dict(algorithms)
-    listed = [own, ConstrainedThompson(), Config(), Rpol()] if algorithms is None else list(algorithms)
-    named = {type(one).__name__: one for one in reversed(listed)}
-    if algorithms is not None and len(named) < len(listed):
-        raise InvalidArgument("algorithms: two are of one class; give a mapping from names to algorithms")
-    return dict(reversed(named.items()))
+def _class_name(algorithm: Algorithm) -> str:
+    return type(algorithm).__name__
 
 
-def _one(begun: _Start, algorithm: Algorithm, evaluations: int, in_flight: int, trials: int, key: Key) -> dict[str, np.ndarray]:
+def _words(delay: Delay) -> str:
+    return "none" if isinstance(delay, NoDelay) else in_words(delay)
+
+
+def _named(argument: str, items: Mapping[str, T] | Sequence[T], words: Callable[[T], str]) -> dict[str, T]:
+    """Return items by name, by default the words of each."""
+    if isinstance(items, Mapping):
+        return dict(items)
+    named = {words(item): item for item in items}
+    if len(named) < len(items):
+        raise InvalidArgument(f"{argument}: two have one name; give a mapping from names to {argument}")
+    return named
+
+
+def _one(
+    begun: Start, algorithm: Algorithm, evaluations: int, in_flight: int, delay: Delay, trials: int, key: Key
+) -> dict[str, np.ndarray]:
     """Return the quantities ``[trials, evaluations + 1]`` of one run."""
-    late = {"delay": Constant(rounds=in_flight - 1), "feedback": Hallucinate()} if in_flight > 1 else {"delay": NoDelay()}
+    delay = Later(delay=delay, rounds=in_flight - 1) if in_flight > 1 else delay
+    feedback = None if isinstance(delay, NoDelay) else Hallucinate()
     with warnings.catch_warnings():
         # Some futures have no allowed point, and the results say so.
         warnings.simplefilter("ignore", UserWarning)
@@ -310,7 +436,8 @@ def _one(begun: _Start, algorithm: Algorithm, evaluations: int, in_flight: int, 
             key=key,
             trials=trials,
             initial=replace(begun.initial, counted=True),
-            **late,
+            delay=delay,
+            feedback=feedback,
         )
         dataset = run.to_xarray().isel(algorithm=0)
     after = dataset.sel(round=slice(0, None)) if begun.initial.count else dataset.pad(round=(1, 0))
@@ -324,7 +451,7 @@ def _one(begun: _Start, algorithm: Algorithm, evaluations: int, in_flight: int, 
     }
 
 
-def _of_session(session: Session, trials: int) -> _Start:
+def begun_by(session: Session, trials: int) -> Start:
     """Return the futures of a session, and all values that it knows."""
     parts, outputs = session.specification, session.specification.outputs
     with session._current() as state:
@@ -334,14 +461,14 @@ def _of_session(session: Session, trials: int) -> _Start:
         shown, space = state.believed, state.space
         standard, indices = state.standard if state.shown is None else shown.standard, [index for index, _ in measured]
         domain = space.domain
-        if isinstance(domain, Box):
+        if isinstance(domain, Box) or domain.size > MOST_OF_GRID:
             best = session._best_known().index
             assert best is not None
-            likely, _ = likely_points(shown, space, best, state.unfit, 128)
-            spread = space.modelled[: min(SPREAD, domain.size)]
-            domain = Domain(points=np.concatenate([space.modelled[indices], likely, spread]))
-            indices = [*range(len(indices))]
-    domain = _drawable(domain)
+            likely, numbers = likely_points(shown, space, best, state.unfit, 128)
+            spread = np.random.default_rng(0).permutation(np.flatnonzero(~state.unfit[: domain.size]))[:SPREAD]
+            kept = np.unique(np.concatenate([indices, numbers[numbers >= 0], spread]))
+            domain = Domain(points=np.concatenate([space.modelled[kept], likely[numbers < 0]]))
+            indices = np.searchsorted(kept, indices).tolist()
     shift, scale = outputs.units(standard)
     drawn = [
         average.draws(np.asarray(domain.points, np.float64), trials, number, models=MODELS) for number, average in enumerate(shown.averages)
@@ -355,7 +482,7 @@ def _of_session(session: Session, trials: int) -> _Start:
     model = expanded(dataclasses.replace(shown.model, form=form), outputs, domain.size, standard)
     noise = np.asarray(model.noise_variance, np.float64)
     own = [[outputs.seen(standard, row, value) for row, value in outputs.inward(values).items()] for _, values in measured]
-    return _Start(
+    return Start(
         problem=Futures(
             domain=domain, tables=tables, noise=Gaussian(variance=float(np.mean(noise)) if noise.shape == (domain.size,) else noise)
         ),
@@ -369,19 +496,19 @@ def _of_session(session: Session, trials: int) -> _Start:
 
 def _of_problem(
     problem: AbstractProblem | Surrogate, model: Model | Surrogate | None, initial: InitialDesign | None, trials: int, key: Key
-) -> _Start:
+) -> Start:
     """Return a problem, or the futures of a surrogate's prior."""
     initial = spread_out(problem.domain, key) if initial is None else initial
     if isinstance(problem, Surrogate):
         if model is not None:
             raise InvalidArgument("model: a surrogate is its own model; leave it out")
-        return _Start(problem=_prior_futures(problem, trials), initial=initial, model=problem, algorithm=DEFAULT_ALGORITHM)
+        return Start(problem=_prior_futures(problem, trials), initial=initial, model=problem, algorithm=DEFAULT_ALGORITHM)
     if model is None:
         if problem.drawn_from is None:
             raise InvalidArgument("model: must be given for a problem that is not drawn from a kernel, such as Model(kernel=...), got None")
         noise = problem.noise.variances(problem.outputs)
         model = Model(kernel=problem.drawn_from, noise_variance=1e-4 if noise is None else np.maximum(noise, 1e-6).tolist())
-    return _Start(problem=problem, initial=initial, model=model, algorithm=DEFAULT_ALGORITHM)
+    return Start(problem=problem, initial=initial, model=model, algorithm=DEFAULT_ALGORITHM)
 
 
 def _prior_futures(surrogate: Surrogate, trials: int) -> Futures:

@@ -274,6 +274,15 @@ def test_a_forecast_is_printed_and_drawn(tmp_path: Path, capsys: pytest.CaptureF
         (name, flight) for name in ("Cei", "ConstrainedThompson", "Config", "Rpol") for flight in (1, 2)
     }
     assert said["recommended"]["algorithm"] == said["forecast"][0]["algorithm"] and Path(said["wrote"]).stat().st_size > 5000
+    assert said["in words"].startswith(f"{said['recommended']['algorithm']} with ")
+    assert main(["session", "report", str(tmp_path / "plant"), "--forecast", "0"]) == 2
+    assert "--forecast: must be a whole number >= 1, got 0" in capsys.readouterr().err
+    assert main(["session", "report", str(tmp_path / "plant"), "--forecast", "2"]) == 0
+    page = (tmp_path / "plant" / "report.html").read_text()
+    section = page[page.index('<section id="forecast">') :].split("</section>")[0]
+    assert "is recommended: after 2 further evaluations" in section and section.count("<img") == 1 and section.count("<tr>") == 5
+    assert main(["session", "report", str(tmp_path / "plant")]) == 0
+    assert "further evaluations" not in (tmp_path / "plant" / "report.html").read_text()
     assert main(["session", "status", str(tmp_path / "plant"), "--within", "0.5"]) == 0 and "probability" in capsys.readouterr().out
     assert main(["session", "ask", str(tmp_path / "plant"), "--within", "0.5"]) == 0 and "settled" in capsys.readouterr().out
 
