@@ -14,15 +14,14 @@ import numpy as np
 
 from jaxbandit.algorithms import Algorithm, Config, ConstrainedThompson, Rpol
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.codec import in_words
+from jaxbandit.core.codec import few_words
 from jaxbandit.core.declare import Array, Key, KeyOrSeed, Scalar, Table, checked
 from jaxbandit.core.fields import Check, between, each, positive, scalar, whole
 from jaxbandit.core.keys import typed
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.text import html_table
 from jaxbandit.delays import Delay, NoDelay
-from jaxbandit.delays.models import Outputs as Count
-from jaxbandit.delays.models import Probability, SubExponential
+from jaxbandit.delays.models import OutputCount, QuantileLevel, SubExponential
 from jaxbandit.domains import Box, Domain
 from jaxbandit.engine import InitialDesign, simulate
 from jaxbandit.feedback import Hallucinate
@@ -94,11 +93,11 @@ class Later(Delay):
         return self.delay.joint
 
     @checked
-    def draw(self, key: Key, outputs: Count) -> Array:
+    def draw(self, key: Key, outputs: OutputCount) -> Array:
         return self.delay.draw(key, outputs) + self.rounds
 
     @checked
-    def quantile(self, q: Probability) -> int:
+    def quantile(self, q: QuantileLevel) -> int:
         return self.delay.quantile(q) + self.rounds
 
 
@@ -406,7 +405,7 @@ def _class_name(algorithm: Algorithm) -> str:
 
 
 def _words(delay: Delay) -> str:
-    return "none" if isinstance(delay, NoDelay) else in_words(delay)
+    return "none" if isinstance(delay, NoDelay) else few_words(delay)
 
 
 def _named(argument: str, items: Mapping[str, T] | Sequence[T], words: Callable[[T], str]) -> dict[str, T]:

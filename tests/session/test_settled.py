@@ -5,12 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xarray as xr
 
 import jaxbandit as jb
 from jaxbandit import InvalidArgument, forecast, optimise
 from jaxbandit.delays import NoDelay
 from jaxbandit.kernels import Categorical, Matern32, Matern52, OnAxes, Scale
-from jaxbandit.session import Axis, Model, Session, SessionError, Settled
+from jaxbandit.session import Axis, Forecast, Model, Session, SessionError, Settled, forecasts
 from jaxbandit.session.settled import POINTS_DRAWN, likely_points
 from jaxbandit.surrogates.evidence.host import averaged
 from tests.oracles.gaussian_process import matern32, matern52
@@ -179,7 +180,7 @@ def dense_draws(x: np.ndarray, values: np.ndarray, count: int) -> tuple[np.ndarr
 def test_random_points_bring_what_they_bring_in_dense_posteriors(sign: int) -> None:
     """Means over 2,000 futures of best value, gap and violations, known points included, against 20,000 dense draws and random points."""
     session, x, values = stated("maximise y" if sign > 0 else "minimise y")
-    found = forecast(session, 6, [jb.RandomSearch()], trials=TRIALS, key=1).dataset.isel(algorithm=0, in_flight=0)
+    found = forecast(session, 6, [jb.RandomSearch()], trials=TRIALS, key=1).dataset.isel(algorithm=0, in_flight=0, delay=0)
     reward, cost = dense_draws(x, values, 20_000)
     known = [int(np.argmin(np.abs(POINTS - place).sum(axis=1))) for place in x]
     chosen = np.random.default_rng(7).integers(len(POINTS), size=(20_000, 6))
@@ -207,7 +208,7 @@ def test_algorithms_begin_with_what_was_measured_and_meet_the_same_futures() -> 
         both.dataset["best"].sel(algorithm="other", in_flight=1), alone.dataset["best"].isel(algorithm=0, in_flight=0)
     )
     first = both.dataset["best"].isel(evaluation=0)
-    np.testing.assert_array_equal(first.values, np.broadcast_to(first.values[0, 0], first.shape))
+    np.testing.assert_array_equal(first.values, np.broadcast_to(first.values[0, 0, 0], first.shape))
     assert np.any(both.dataset["best"].sel(in_flight=1) != both.dataset["best"].sel(in_flight=3)), "late values change choices"
     assert (both.dataset["gap"].diff("evaluation").max() <= 0) and (both.dataset["gap"].min() >= 0)
     name, flight = both.recommended
@@ -215,6 +216,64 @@ def test_algorithms_begin_with_what_was_measured_and_meet_the_same_futures() -> 
     assert (row["algorithm"], row["in flight"], row["more gap"]) == (name, flight, 0)
     assert name in repr(both) and "<table" in both._repr_html_()
     assert set(both.bands()["bound"].values) == {"lower", "median", "upper"}
+
+
+def test_delays_come_beside_the_runs_in_flight() -> None:
+    """Four runs in flight are a delay of three rounds, and two in flight beside two rounds are, too."""
+    session, *_ = stated()
+    flown = forecast(session, 4, [jb.Config()], in_flight=(1, 4), trials=16)
+    late = forecast(session, 4, [jb.Config()], delays={"soon": jb.delays.NoDelay(), "late": jb.delays.Constant(rounds=3)}, trials=16)
+    both = forecast(session, 4, [jb.Config()], in_flight=(2,), delays=[jb.delays.Constant(rounds=2)], trials=16)
+    assert list(flown.dataset["delay"].values) == ["none"] and list(both.dataset["delay"].values) == ["Constant(rounds 2)"]
+    for name in ("best", "gap", "violating"):
+        alike = [flown.dataset[name].values[0, 1, 0], late.dataset[name].values[0, 0, 1], both.dataset[name].values[0, 0, 0]]
+        np.testing.assert_array_equal(alike[0], alike[1])
+        np.testing.assert_array_equal(alike[0], alike[2])
+        np.testing.assert_array_equal(flown.dataset[name].values[0, 0, 0], late.dataset[name].values[0, 0, 0])
+    assert late.recommended == ("Config", 1) and list(late.table["delay"]) == ["soon", "late"]
+    assert "delay" not in flown.table.columns
+    # A reward that comes a round before the cost, and values that are lost, come later, too.
+    apart = jb.delays.Lossy(delay=jb.delays.PerOutput(delays=(jb.delays.NoDelay(), jb.delays.Constant(rounds=1))), never=0.5)
+    assert forecast(session, 3, [jb.Config()], in_flight=(2,), delays={"apart": apart}, trials=4).dataset["gap"].shape == (1, 1, 1, 4, 4)
+
+
+def made(gaps: list[list[list[float]]]) -> Forecast:
+    """Return a forecast of gaps ``[algorithm, future, evaluation]``."""
+    gap = np.asarray(gaps)[:, None, None]
+    dims = ("algorithm", "in_flight", "delay", "future", "evaluation")
+    coords = {"algorithm": ["one", "other"], "in_flight": [1], "delay": ["none"], "evaluation": np.arange(gap.shape[-1])}
+    return Forecast(xr.Dataset({"best": (dims, -gap), "gap": (dims, gap), "violating": (dims, 0 * gap)}, coords=coords), "y")
+
+
+def test_a_forecast_says_when_a_point_is_good_enough_and_what_to_take() -> None:
+    found = made([[[3, 2, 1], [np.nan, 2, 0]], [[3, 0.5, 0.5], [4, 4, 3]]])
+    np.testing.assert_array_equal(found.until(1.0).values[:, 0, 0], [[2, 2], [1, np.inf]])
+    np.testing.assert_array_equal(found.until(2).values[:, 0, 0], [[1, 1], [1, np.inf]])
+    assert found.recommended == ("one", 1)
+    # Differences are -0.5 and 3, of mean 1.25 and deviation 1.75.
+    words = "one is recommended: after 2 further evaluations its best allowed y is 0.5 from the best one in the mean of 2 futures;"
+    assert found.said == f"{words} that of other, the next, is 1.25 +- 1.23744 further."
+    with pytest.raises(InvalidArgument, match="within: must be a number > 0, got 0"):
+        found.until(0)
+
+
+def test_a_large_grid_stands_for_its_likely_points() -> None:
+    """Points that were measured are among them, and where the objective is best; algorithms that draw have few features."""
+    axes, rng = [Axis.between(name, 0, 1, 50) for name in "xy"], np.random.default_rng(0)
+    session = Session.create(None, axes, key=0, objective="maximise f", constraints=["c <= 1"], initial=jb.InitialDesign(random=12))
+    for ticket in session.ask(12):
+        x, y = (float(ticket.point[name]) for name in "xy")
+        noise = 0.1 * rng.standard_normal(2)
+        session.tell(ticket, {"f": -4 * (x - 0.5) ** 2 - 4 * (y - 0.5) ** 2 + noise[0], "c": 2 * x + noise[1]})
+    begun, points = forecasts.begun_by(session, 8), session.specification.space.modelled
+    held = np.asarray(begun.problem.domain.points, np.float64)
+    assert 600 < len(held) <= 12 + POINTS_DRAWN + forecasts.SPREAD and len(np.unique(held, axis=0)) == len(held)
+    told = [record.ticket.index for record in session._state.records.values()]
+    np.testing.assert_array_equal(held[np.asarray(begun.initial.indices)], points[told])
+    best = np.array([0.5, 0.5]) * np.ptp(points, axis=0) + points.min(axis=0)
+    near = np.flatnonzero(np.max(np.abs(points - best) / np.ptp(points, axis=0), axis=1) < 0.05)
+    assert np.isin(near, [np.argmin(np.abs(points - place).sum(axis=1)) for place in held]).all()
+    assert max(form.rank for form in begun.learner(jb.ConstrainedThompson(), 8).forms) < 400
 
 
 def test_given_values_condition_the_model_in_place_of_observed_ones() -> None:
@@ -253,7 +312,7 @@ def test_a_fitted_session_is_forecast_in_its_own_units() -> None:
         session.observe({"x": float(x)}, {"cost": 1000 + 50 * float(x), "heat": 250 + 120 * float(x)})
     found = forecast(session, 4, trials=64)
     assert list(found.dataset["algorithm"].values) == ["Cei", "ConstrainedThompson", "Config", "Rpol"]
-    last = found.dataset["best"].isel(evaluation=-1, in_flight=0).median("future").values
+    last = found.dataset["best"].isel(evaluation=-1, in_flight=0, delay=0).median("future").values
     # The least allowed cost is that of x = 6 / 14, about 1021.4.
     assert np.all(np.abs(last - 1021.4) < 4)
 
@@ -279,7 +338,13 @@ def test_refused_forecasts_name_the_argument() -> None:
         (lambda: forecast(session, 3, "Config"), "algorithms: must be a list of algorithms, or a mapping"),
         (lambda: forecast(session, 3, []), "algorithms: must hold at least one"),
         (lambda: forecast(session, 3, in_flight=()), "in_flight: must hold at least one"),
-        (lambda: forecast(session, 3, [jb.Config(), jb.Config()]), "algorithms: two are of one class"),
+        (lambda: forecast(session, 3, delays=[]), "delays: must hold at least one, got none"),
+        (lambda: forecast(session, 3, delays=jb.delays.Poisson()), "delays: must be a list of delays, or a mapping from names to delays"),
+        (lambda: forecast(session, 3, delays=[3]), "delays: must be a list of delays, or a mapping"),
+        (
+            lambda: forecast(session, 3, [jb.Config(), jb.Config()]),
+            "algorithms: two have one name; give a mapping from names to algorithms",
+        ),
         (lambda: forecast(table, 3), "model: must be given for a problem that is not drawn from a kernel"),
         (lambda: forecast(7, 3), "of: must be a Session, a problem or a Surrogate, got 7"),
         (lambda: jb.InitialDesign(random=2, values=[[1.0]]), "values: must have a row for each of 0 indices"),
