@@ -58,7 +58,7 @@ T = TypeVar("T")
 
 
 def listed(words: str, kind: type) -> Check:
-    """Return the check of a list, or a mapping from names, of one kind."""
+    """Return the check of lists and mappings of one kind."""
 
     def holds(value: object) -> bool:
         items = value.values() if isinstance(value, Mapping) else value
@@ -237,7 +237,7 @@ class Forecast:
         return gap.fillna(float(self.dataset["gap"].max().fillna(0.0)))
 
     def _runs(self, delay: int, of: xr.Dataset | None = None) -> list[tuple[tuple[str, int], xr.Dataset]]:
-        """Return each algorithm and number in flight, with its part of the dataset."""
+        """Return each algorithm and number in flight, with its data."""
         held = (self.dataset if of is None else of).isel(delay=delay)
         runs = product(held["algorithm"].values.tolist(), held["in_flight"].values.tolist())
         return [((name, flight), held.sel(algorithm=name, in_flight=flight)) for name, flight in runs]

@@ -265,15 +265,15 @@ def test_a_large_grid_stands_for_its_likely_points() -> None:
         x, y = (float(ticket.point[name]) for name in "xy")
         noise = 0.1 * rng.standard_normal(2)
         session.tell(ticket, {"f": -4 * (x - 0.5) ** 2 - 4 * (y - 0.5) ** 2 + noise[0], "c": 2 * x + noise[1]})
-    begun, points = forecasts.begun_by(session, 8), session.specification.space.modelled
-    held = np.asarray(begun.problem.domain.points, np.float64)
+    start, points = forecasts.begun_by(session, 8), session.specification.space.modelled
+    held = np.asarray(start.problem.domain.points, np.float64)
     assert 600 < len(held) <= 12 + POINTS_DRAWN + forecasts.SPREAD and len(np.unique(held, axis=0)) == len(held)
     told = [record.ticket.index for record in session._state.records.values()]
-    np.testing.assert_array_equal(held[np.asarray(begun.initial.indices)], points[told])
+    np.testing.assert_array_equal(held[np.asarray(start.initial.indices)], points[told])
     best = np.array([0.5, 0.5]) * np.ptp(points, axis=0) + points.min(axis=0)
     near = np.flatnonzero(np.max(np.abs(points - best) / np.ptp(points, axis=0), axis=1) < 0.05)
     assert np.isin(near, [np.argmin(np.abs(points - place).sum(axis=1)) for place in held]).all()
-    assert max(form.rank for form in begun.learner(jb.ConstrainedThompson(), 8).forms) < 400
+    assert max(form.rank for form in start.learner(jb.ConstrainedThompson(), 8).forms) < 400
 
 
 def test_given_values_condition_the_model_in_place_of_observed_ones() -> None:
