@@ -300,7 +300,7 @@ EXPERIMENT = Experiment(
     title="Forecasts from ten points, beside what came true",
     position=99,
     defaults=Options(trials=100, horizon=20, extra=ALL),
-    quick=Options(trials=1, horizon=3, extra=ALL | {"parts": ("bands", "choice"), "spaces": ("grid",)}),
+    quick=Options(trials=1, horizon=3, extra=ALL | {"parts": ("bands",), "spaces": ("grid",)}),
     build=None,
     play=play,
     rows=rows,

@@ -55,7 +55,7 @@ PRINTED = {
     "howto/my_run_crashed": rf"^{RECOMMENDED}x': ",
     "howto/own_algorithm": r"(?s)\ngreedy .*\nRPOL-UCB .*hard violation +RPOL-UCB - greedy ",
     "howto/plant_csv": rf"incomplete runs: \[8\]\ntry Ticket\(number=9, .*\n{RECOMMENDED}temperature': ",
-    "howto/simulate_first": r"(?s)^algorithm +in flight +product 10%.*\('\w+', 1\)\n.*Config +4 .*\[\[",
+    "howto/simulate_first": r"(?s)^algorithm +in flight +product 10%.*is recommended: after \d+ .*Config +4 .*\[\[",
     "howto/sweep_table": r"\\begin\{table\}.*\\end\{table\}",
     "howto/ten_parameters": r"^Optimised\(evaluations: 4; .*\nOptimised\(evaluations: 4, 1 failed; ",
 }
