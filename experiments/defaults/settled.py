@@ -42,7 +42,10 @@ Drawn = Callable[[np.ndarray], np.ndarray]
 def drawn(
     rng: np.random.Generator, freedom: float, is_isotropic: bool, dimension: int = 2, ends: tuple[float, float] = (0.15, 0.4)
 ) -> Drawn:
-    """Return a function of points ``[n, d]``, a sum of random cosines, with length-scales between the ``ends``."""
+    """Return a function of points ``[n, d]``, a sum of random cosines.
+
+    Its length-scales lie between the ``ends``.
+    """
     count = 1500
     frequencies, lengths = rng.standard_normal((count, dimension)), rng.uniform(*ends, dimension)
     if is_isotropic:

@@ -16,7 +16,7 @@ from jaxbandit.algorithms import Algorithm, Config, ConstrainedThompson, Rpol
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.codec import few_words
 from jaxbandit.core.declare import Array, Key, KeyOrSeed, Scalar, Table, checked
-from jaxbandit.core.fields import Check, between, each, positive, scalar, whole
+from jaxbandit.core.fields import Check, between, each, positive, scalar, unknown, whole
 from jaxbandit.core.keys import typed
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.text import html_table
@@ -77,8 +77,8 @@ class Later(Delay):
     """
 
     in_files = False
-    delay: Delay
-    rounds: int = static()
+    delay: Annotated[Delay, unknown] = NoDelay()
+    rounds: Annotated[int, whole(0)] = static(default=0)
 
     @property
     def mean(self) -> Scalar:
