@@ -35,7 +35,7 @@ from experiments.defaults.kept import Kept, add_runs
 from experiments.defaults.settled import KERNELS, drawn
 from jaxbandit import checks
 from jaxbandit.report.plots import COLOURS, figure_of, legend_below
-from jaxbandit.session import Axis, Session
+from jaxbandit.session import Axis, Session, forecast
 
 PARTS = ("bands", "time")
 SPACES = {"grid": 2, "box": 3}
@@ -84,7 +84,7 @@ def bands_of(space: str, evaluations: int, seed: int) -> dict[str, Any]:
         return np.asarray(values(np.asarray([list(point.values())]))[:, 0])
 
     with told(axes_of(space), at, LIMIT, NOISE, rng, seed) as session:
-        found = jb.forecast(session, evaluations, [session.specification.algorithm], trials=FUTURES, key=seed)
+        found = forecast(session, evaluations, [session.specification.algorithm], trials=FUTURES, key=seed)
         for _ in range(evaluations):
             ticket = session.ask()
             session.tell(ticket, dict(zip("fc", at(ticket.point) + NOISE * rng.standard_normal(2), strict=True)))
@@ -97,7 +97,7 @@ def bands_of(space: str, evaluations: int, seed: int) -> dict[str, Any]:
 
 
 def place(drawn: np.ndarray, true: float) -> list[float]:
-    """Return the shares of ``drawn [N]`` below and up to the true value."""
+    """Return the shares of ``drawn [N]`` below, and up to, a value."""
     return [float(np.mean(drawn < true - 1e-5)), float(np.mean(drawn <= true + 1e-5))]
 
 
@@ -108,7 +108,7 @@ def seconds(seed: int) -> dict[str, Any]:
     with told(axes, lambda point: values(np.asarray([list(point.values())]))[:, 0], LIMIT, NOISE, rng, seed) as session:
         for _ in range(2):
             begun = time.process_time()
-            jb.forecast(session, 30, ALGORITHMS, trials=1000)
+            forecast(session, 30, ALGORITHMS, trials=1000)
     return {"seconds": time.process_time() - begun}
 
 
