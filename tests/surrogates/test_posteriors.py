@@ -238,7 +238,8 @@ def test_joint_draws_have_the_posterior_mean_and_covariance(form: str) -> None:
 
         def drawn() -> jax.Array:
             keys = jax.random.split(jax.random.key(0), draws)
-            return jax.vmap(model.draw, (None, 0, None))(differentiable(model, indices, values), keys, jnp.asarray(scale))
+            belief = model.belief(differentiable(model, indices, values))
+            return jax.vmap(lambda key: belief.draw(key, jnp.asarray(scale)))(keys)
 
         sample = np.asarray(jax.jit(drawn)())  # [n, 2, M]
     gram = gp.squared_exponential(points, points, 0.5)
