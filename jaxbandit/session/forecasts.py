@@ -216,7 +216,7 @@ class Forecast:
         gaps = self._gaps.mean("delay")
         least = gaps.sel(algorithm=name, in_flight=flight)
         words = f"{name}{at_once} is recommended: after {last} further evaluations its best allowed {self.objective} is"
-        words += f" {readable(float(least.mean()))} from the best one in the mean of {least.size} futures"
+        words += f" {float(least.mean()):.3g} from the best one in the mean of {least.size} futures"
         others = gaps.stack(run=("algorithm", "in_flight")).transpose("run", "future")
         more = others.values - least.values
         nearest = [at for at in np.argsort(more.mean(axis=1)) if tuple(others["run"].values[at]) != (name, flight)][:1]
@@ -224,7 +224,7 @@ class Forecast:
             other, number = others["run"].values[at]
             of = f"{other} with {number} in flight" if at_once else other
             error = float(more[at].std() / np.sqrt(least.size))
-            words += f"; that of {of}, the next, is {readable(float(more[at].mean()))} +- {readable(error)} further"
+            words += f"; that of {of}, the next, is {float(more[at].mean()):.3g} +- {error:.2g} further"
         return words + "."
 
     @property

@@ -252,7 +252,7 @@ def test_a_forecast_says_when_a_point_is_good_enough_and_what_to_take() -> None:
     assert found.recommended == ("one", 1)
     # Differences are -0.5 and 3, of mean 1.25 and deviation 1.75.
     words = "one is recommended: after 2 further evaluations its best allowed y is 0.5 from the best one in the mean of 2 futures;"
-    assert found.said == f"{words} that of other, the next, is 1.25 +- 1.23744 further."
+    assert found.said == f"{words} that of other, the next, is 1.25 +- 1.2 further."
     with pytest.raises(InvalidArgument, match="within: must be > 0, got 0"):
         found.until(0)
 
