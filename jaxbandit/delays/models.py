@@ -104,7 +104,7 @@ class Batches(Delay):
     """Batches of rounds, with all values after the batch's last round.
 
     The values of rounds ``k size + 1`` to ``(k + 1) size`` arrive at the end of round ``(k + 1) size``. The policy
-    :class:`feedback.Hallucinate <jaxbandit.feedback.Hallucinate>` is then GP-BUCB (Desautels, Krause and Burdick 2014). :meth:`draw` has
+    :class:`feedback.Hallucinate <jaxbandit.feedback.Hallucinate>` is then GP-BUCB (Desautels, Krause and Burdick 2014). ``draw`` has
     the delay of a random place in a batch.
 
     Attributes:

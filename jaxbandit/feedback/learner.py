@@ -234,7 +234,7 @@ class DelayedSurrogate(AbstractSurrogate):
         return self.policy.condition(self, posterior, index, values)
 
     def conditioned(self, indices: Array, places: Array, values: Array, count: Array) -> AnyPosterior:
-        """Return the posterior of :func:`in_turn`, up to rounding."""
+        """Return the posterior of ``in_turn``, up to rounding."""
         if isinstance(self.arrivals, BoxSurrogate) and self.arrivals.is_exact:
             return self.policy.conditioned(self, indices, places, values, count)
         return in_turn(self, indices, places, values, count)

@@ -133,7 +133,7 @@ class BoxSurrogate(Surrogate):
         return replace(posterior, factors=tuple(factors), variance=variance, gain=posterior.gain + self._joined(more)), steps
 
     def conditioned(self, indices: Array, places: Array, values: Array, count: Array) -> Posterior:
-        """Return the posterior of :func:`in_turn`, up to rounding."""
+        """Return the posterior of ``in_turn``, up to rounding."""
         if not self.is_exact:
             return cast(Posterior, in_turn(self, indices, places, values, count))
         first, is_row = self.init(), jnp.arange(len(indices), dtype=jnp.int32) < count
