@@ -9,8 +9,10 @@ lie across the end of a band, their part inside it counts.
 ``time``: 1,000 futures of five algorithms, 30 evaluations each on 50 x 50 points, in seconds of CPU time, after a forecast has compiled
 them.
 
-``--trials`` are truths in each space, ``--horizon`` the further evaluations. Measured 2026-11-28 by ``python -m experiments
-forecasts --parts bands time --spaces grid --trials 32``; the table is on the page "Simulate before you run".
+``--trials`` are truths in each space, ``--horizon`` the further evaluations.
+
+Measured 2026-11-28 by ``python -m experiments forecasts --parts bands time --spaces grid --trials 32``; the table is on the page
+"Simulate before you run".
 
 ``--runs FILE`` keeps each truth as soon as it has ended. ``--parameters`` and ``--points-per-axis`` have no effect.
 """
