@@ -79,7 +79,8 @@ def test_where_stretches_begin() -> None:
 @functools.partial(jax.jit, static_argnames="keep_data")
 def fresh(algorithm: Any, model: Any, horizon: Any, before: Any, *, keep_data: bool) -> Any:
     state = algorithm.init(Arena(surrogate=model, horizon=horizon))
-    return jb.replace(state, posterior=before.posterior) if keep_data else state
+    data = [name for name in ("posterior", "visited") if keep_data and hasattr(state, name)]
+    return jb.replace(state, **{name: getattr(before, name) for name in data})
 
 
 @jax.jit
@@ -388,6 +389,6 @@ def test_a_fit_to_the_design_changes_the_model_and_counts_nothing(inner: jb.Algo
     np.testing.assert_array_equal(held[0].seen.counts, held[1].seen.counts)
     assert int(held[1].rounds) == 3
     if isinstance(inner, jb.Cei):
-        seen = [each.inner.posterior for each in (state, begun)]
+        seen = [each.inner for each in (state, begun)]
         np.testing.assert_array_equal(seen[0].visited, seen[1].visited)
         assert float(seen[0].best) == float(seen[1].best) == 1.0
