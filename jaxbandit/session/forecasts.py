@@ -21,7 +21,7 @@ from jaxbandit.core.keys import typed
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.text import html_table
 from jaxbandit.delays import Delay, NoDelay
-from jaxbandit.delays.models import OutputCount, QuantileLevel, SubExponential
+from jaxbandit.delays.models import Composed, QuantileLevel, SubExponential
 from jaxbandit.domains import Box, Domain
 from jaxbandit.engine import InitialDesign, simulate
 from jaxbandit.feedback import Hallucinate
@@ -68,7 +68,7 @@ def listed(words: str, kind: type) -> Check:
 
 
 @pytree
-class Later(Delay):
+class Later(Composed):
     """Delay model, and the rounds that a run takes.
 
     Attributes:
@@ -92,9 +92,8 @@ class Later(Delay):
     def joint(self) -> bool:
         return self.delay.joint
 
-    @checked
-    def draw(self, key: Key, outputs: OutputCount) -> Array:
-        return self.delay.draw(key, outputs) + self.rounds
+    def _draw(self, key: Key, outputs: int, draw: Callable[[Delay, Key, int], Array]) -> Array:
+        return draw(self.delay, key, outputs) + self.rounds
 
     @checked
     def quantile(self, q: QuantileLevel) -> int:

@@ -3,13 +3,15 @@
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
 
 import jaxbandit as jb
 from jaxbandit import InvalidArgument, forecast, optimise
-from jaxbandit.delays import NoDelay
+from jaxbandit.delays import Batches, NoDelay
 from jaxbandit.kernels import Categorical, Matern32, Matern52, OnAxes, Scale
 from jaxbandit.session import Axis, Forecast, Model, Session, SessionError, Settled, forecasts
 from jaxbandit.session.settled import POINTS_DRAWN, likely_points
@@ -464,3 +466,10 @@ def test_a_reason_has_a_small_figure_and_needs_no_delays() -> None:
     figure = found.plot()
     assert [axis.get_xlabel() for axis in figure.axes] == ["y", "c"]
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["ticket 8", f"best known, ticket {found.best[0]}"]
+
+
+def test_runs_in_flight_of_a_forecast_keep_batches() -> None:
+    """A batch ends at the same round, and its runs take three rounds more."""
+    model = forecasts.Later(delay=Batches(size=4), rounds=3)
+    drawn = [model.draw_in_round(jax.random.key(0), 2, jnp.int32(t)).tolist() for t in (1, 2, 4, 5)]
+    assert drawn == [[6, 6], [5, 5], [3, 3], [6, 6]]
