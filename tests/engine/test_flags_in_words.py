@@ -176,11 +176,15 @@ def test_values_that_the_model_calls_impossible_are_flagged_and_warned_of(name: 
         assert not any(np.any(np.asarray(run.status) & FAR) for run in few)
 
 
-@pytest.mark.full
-def test_values_count_once_they_arrive_and_those_of_an_initial_design_too() -> None:
-    options = LONG | {"capacity": 5}  # of both delays, which share a program
+def test_values_count_once_they_arrive_by_the_last_round() -> None:
+    # Both delays share a program.
+    options = LONG | {"capacity": 5}
     late = {delay: simulate(jaxbandit.Rpol(), shifted(8.0), delay=delays.Constant(rounds=delay), **options).status for delay in (3, 4)}
     assert np.all(np.asarray(late[3]) == FAR) and not np.any(np.asarray(late[4])), "five values arrive, and four"
+
+
+@pytest.mark.full
+def test_values_of_an_initial_design_count() -> None:
     begun = simulate(jaxbandit.Rpol(), shifted(8.0), horizon=4, initial=InitialDesign(random=2))
     assert np.all(np.asarray(begun.status) == FAR)
 

@@ -222,6 +222,20 @@ def test_a_trial_that_a_block_of_a_gpu_cannot_hold() -> None:
         played(jaxbandit.Rpol(), "gpu")
 
 
+def test_masks_and_whole_numbers_of_a_state_pass_through_the_numbers_of_a_kernel() -> None:
+    arrays = [np.asarray([True, False]), np.asarray([[7], [-3]], np.int32), np.float32(0.25)]
+    numbers = plan.FlatNumbers.of(arrays)
+    table = jnp.asarray([1, 0, 7, -3, 0.25], np.float32)
+    cells = numbers.boxes(table)
+    flat = numbers.flat(cells)
+    # Values that a kernel has compared are masks already.
+    assert [bool(x) for x in numbers.flat([np.asarray([jnp.asarray(True), jnp.asarray(False)], object), *cells[1:]])[:2]] == [True, False]
+    assert [x.dtype for x in flat] == [bool, bool, np.int32, np.int32, np.float32] and [float(x) for x in flat] == table.tolist()
+    for own, back in zip(arrays, numbers.arrays(jnp.stack([table, table])), strict=True):
+        assert own.dtype == back.dtype
+        np.testing.assert_array_equal(back, np.stack([own, own]))
+
+
 @jaxbandit.pytree
 class Mine(Scored):
     """A user's algorithm, whose score says how much better a point is than the others."""

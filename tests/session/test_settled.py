@@ -308,6 +308,15 @@ def test_problems_and_priors_are_forecast_from_an_initial_design() -> None:
     assert (counts["evaluation"], counts["future"]) == (3, 4)
 
 
+@pytest.mark.parametrize("count", [0, 2])
+def test_only_further_evaluations_are_counted_as_violations(count: int) -> None:
+    domain = jb.domains.grid([0.0], [1.0], 5)
+    problem = jb.problems.from_tables(domain, np.zeros(5), [np.ones(5)])
+    model = jb.surrogate(domain, Matern52(length_scale=0.2), noise_variance=0.01, outputs=2)
+    found = forecast(problem, 3, [jb.RandomSearch()], trials=2, model=model, initial=jb.InitialDesign(random=count)).dataset
+    np.testing.assert_array_equal(found["violating"].values[0, 0, 0], [[0, 1, 2, 3]] * 2)
+
+
 def test_a_fitted_session_is_forecast_in_its_own_units() -> None:
     session = Session.create(None, [Axis("x", np.linspace(0, 1, 15))], key=0, objective="minimise cost", constraints=["heat >= 300"])
     for x in np.linspace(0, 1, 15)[::3]:

@@ -62,6 +62,13 @@ def test_the_fingerprint_tells_studies_apart(changes: dict[str, Any]) -> None:
     assert in_python().fingerprint() == in_python().fingerprint()
 
 
+def test_arrays_without_axes_have_the_fingerprint_of_their_number() -> None:
+    def fingerprint(growth: Any) -> str:
+        return in_python(algorithms={"rpol": jaxbandit.Rpol(penalty_growth=growth)}).fingerprint()
+
+    assert fingerprint(np.asarray(0.25)) == fingerprint(jax.numpy.asarray(0.25)) == fingerprint(0.25) != fingerprint(np.asarray(0.75))
+
+
 def test_lines_that_differ_in_numbers_share_a_cell() -> None:
     study = in_python(delays={"a": Poisson(mean=1.0), "b": Poisson(mean=4.0)})
     plan = make_plan(study)
