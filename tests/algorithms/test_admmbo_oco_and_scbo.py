@@ -1,4 +1,4 @@
-"""ADMMBO, online convex optimisation and SCBO against their papers' rules, and joint draws on boxes."""
+"""ADMMBO, online convex optimisation and SCBO against their papers."""
 
 import functools
 from typing import Any
@@ -26,9 +26,9 @@ LOW, HIGH = np.array([-1.0, 2.0]), np.array([3.0, 3.0])
 
 @functools.cache
 def problem_of(constraints: int) -> problems.Problem:
-    """Smooth functions on a box whose axes differ in length; a third of the points satisfies each constraint.
+    """Smooth functions on a box whose axes differ in length.
 
-    The grid has no symmetry, for distances on it must not tie.
+    A third of the points satisfies each constraint. The grid has no symmetry, because distances on it must not tie.
     """
     rng = np.random.default_rng(constraints)
     shares = np.linspace(0, 1, SIDE) + np.pad(rng.uniform(-0.05, 0.05, (2, SIDE - 2)), ((0, 0), (1, 1)))
@@ -69,7 +69,8 @@ def recorded(name: str, constraints: int, precision: str, horizon: int, design: 
             key=jax.random.key(4),
             record="audit",
             initial=InitialDesign(indices=np.array(design)) if design else None,
-            block=TRIALS if constraints == 2 else 1,  # those of two are compared with trials one by one
+            # Runs of two constraints are compared with trials run alone.
+            block=TRIALS if constraints == 2 else 1,
         )
         assert run.values.dtype == precision
         return jax.tree.map(np.asarray, run)
@@ -127,7 +128,8 @@ def test_every_evaluation_of_admmbo(name: str, constraints: int, precision: str,
         np.testing.assert_array_equal(run.widths[trial], shown)
         stopped = np.flatnonzero(expected.evaluated < 0)
         assert run.evaluations[trial] == (int(stopped[0]) if len(stopped) else horizon)
-        if precision == "float64":  # the short run may stop after its last round
+        # The short run may stop after its last round.
+        if precision == "float64":
             assert bool(run.status[trial] & int(Status.STOPPED)) == (len(stopped) > 0)
         neighbour = np.where(run.indices[trial] % SIDE > 0, run.indices[trial] - 1, run.indices[trial] + 1)
         assert np.mean(bandit.score_gaps(expected.scores, neighbour) > TOLERANCE[precision]) > 0.3
@@ -143,13 +145,13 @@ def test_admmbo_stops_and_repeats_its_answer() -> None:
         assert len(set(run.indices[trial, end:])) == 1
         assert run.indices[trial, -1] in {*run.indices[trial, :end], *run.initial_indices[trial]}, "a point that was evaluated"
     assert "stopped by itself" in jb.explain(int(run.status[0]))
-    # What is observed once it has stopped teaches nothing, and neither do the functions that a round does not evaluate.
+    # After the algorithm has stopped, observed values change nothing. Functions that a round does not evaluate change nothing either.
     gains = [gp.information_gain(believed(1).grams[0], seen, NOISE) for seen in own_points(run, 0)]
     np.testing.assert_allclose(run.information_gain[0], gains, rtol=1e-9)
 
 
 def own_points(run: jb.Trajectory, trial: int) -> list[np.ndarray]:
-    """The points at which each function was evaluated."""
+    """Return the evaluated points of each function."""
     functions = run.widths.shape[-1]
     return [np.concatenate([run.initial_indices[trial], run.indices[trial][run.widths[trial, :, k] > 0]]) for k in range(functions)]
 
@@ -233,7 +235,7 @@ def test_every_round_of_oco(name: str, constraints: int, precision: str) -> None
 
 @pytest.mark.full
 def test_oco_climbs_a_slope() -> None:
-    """Check that on linear functions without noise two-point gradients are right on average: it reaches the constrained optimum's edge."""
+    """Two-point gradients of linear functions are right on average."""
     domain = domains.grid([0.0, 0.0], [1.0, 1.0], 41)
     x = np.asarray(domain.points)
     problem = problems.from_tables(domain, x[:, 0] + x[:, 1], x[:, 0] - 0.5, noise=problems.Gaussian(variance=0.0))
@@ -246,7 +248,7 @@ def test_oco_climbs_a_slope() -> None:
     assert x[np.asarray(free.indices)[:, 400:]].mean() > 0.85
 
 
-# What they owe the engine.
+# Promises to the engine.
 
 
 @pytest.mark.full
@@ -260,7 +262,8 @@ def test_side_by_side_equals_one_by_one_in_a_sweep(name: str, field: str, horizo
         swept = jb.sweep(algorithm, {field: [0.9 * own, own]})
         both = jax.device_get(jb.simulate(problem_of(2), swept, model_of(2, "float64"), trials=TRIALS, block=1, **given))
         assert both.indices.shape == (2, TRIALS, horizon)
-        alone = jax.tree.map(lambda x: x[1], both)  # the variant that is the algorithm itself
+        # One variant is the algorithm itself.
+        alone = jax.tree.map(lambda x: x[1], both)
         for a, b in zip(jax.tree.leaves(together), jax.tree.leaves(alone), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
         np.testing.assert_array_equal(alone.indices, together.indices)
@@ -274,7 +277,7 @@ def start_in_three() -> None:
 
 
 def learnt(algorithm: Any, arena: Arena, seen: list[tuple[int, float, float]]) -> list[Any]:
-    """States after each value, with the trust region that the next round has."""
+    """Return states after each value, with the next trust region."""
 
     @jax.jit
     def step(state: Any, index: Any, values: Any) -> Any:
@@ -288,16 +291,23 @@ def learnt(algorithm: Any, arena: Arena, seen: list[tuple[int, float, float]]) -
 
 
 def test_the_trust_region_doubles_and_halves_as_in_the_paper() -> None:
-    """Length .8 in [2^-7, 1.6]; 3 better points in a row double it, d that are none halve it (Eriksson and Poloczek 2021, sec. 3)."""
-    domain = grid([0.0, 0.0], [1.0, 1.0], 5)  # 25 points, nearly independent
+    """Three successes double the length, and d failures halve it.
+
+    Eriksson and Poloczek 2021, sec. 3: the length begins at 0.8 and lies in [2^-7, 1.6].
+    """
+    # The 25 points are nearly independent.
+    domain = grid([0.0, 0.0], [1.0, 1.0], 5)
     model = jb.surrogate(domain, SquaredExponential(length_scale=0.05), noise_variance=1e-4)
     arena = Arena(surrogate=canonicalise(model.without_kernels()), horizon=jnp.int32(40))
-    violating = [(0, 0.9, 3.0), (1, 0.0, 2.0), (2, 0.0, 1.0)]  # less violation is better, whatever the reward
+    # Less violation is better, whatever the reward.
+    violating = [(0, 0.9, 3.0), (1, 0.0, 2.0), (2, 0.0, 1.0)]
     feasible = [(3, -1.0, -1.0), (4, 0.0, -1.0), (5, 0.5, -1.0), (6, 0.6, -1.0)]
     worse = [(n, 0.1, -1.0) for n in range(7, 25)]
     states = learnt(jb.Scbo(), arena, [*violating, *feasible, *worse])
-    lengths, expected = [float(state.length) for state in states], [0.8] * 3 + [1.6] * 4  # the first point is no success
-    expected += [*(1.6 / 2 ** (n // 2) for n in range(1, 16)), 0.8, 0.8, 0.4]  # which begins anew below 2^-7
+    # The first point is no success.
+    lengths, expected = [float(state.length) for state in states], [0.8] * 3 + [1.6] * 4
+    # The length begins anew below 2^-7.
+    expected += [*(1.6 / 2 ** (n // 2) for n in range(1, 16)), 0.8, 0.8, 0.4]
     assert lengths == pytest.approx(expected)
     assert [int(state.best) for state in states] == [0, 1, 2, 3, 4, 5, 6, *[6] * 18]
 
@@ -329,7 +339,7 @@ def test_candidates_beyond_twenty_axes_change_twenty_coordinates() -> None:
 
 @pytest.mark.full
 def test_draws_on_a_box_have_the_mean_and_covariance_of_the_dense_posterior() -> None:
-    """Within 5 standard errors of 4,000 draws, and what 256 features leave out, which their mean over draws does not have."""
+    """Tolerances are 5 standard errors and the share of omitted features."""
     draws, rng = 4000, np.random.default_rng(0)
     seen, values, at = rng.random((5, 2)), rng.standard_normal((5, 2)), rng.random((6, 2))
     surrogate = box_runs.model()
@@ -356,7 +366,8 @@ def test_draws_on_a_box_have_the_mean_and_covariance_of_the_dense_posterior() ->
         np.testing.assert_array_less(np.abs(mean - gain @ values[:, j]), 5 * sizes / np.sqrt(draws))
         error = np.abs(np.cov(drawn[:, j].T) / size**2 - covariance)
         np.testing.assert_array_less(error, 5 * np.outer(sd, sd) * np.sqrt(2.5 / draws) + 1e-6)
-    assert abs(np.mean((drawn[:, 0] - drawn[:, 0].mean(0)) * (drawn[:, 1] - drawn[:, 1].mean(0)))) < 0.05  # outputs are drawn apart
+    # Outputs are drawn independently.
+    assert abs(np.mean((drawn[:, 0] - drawn[:, 0].mean(0)) * (drawn[:, 1] - drawn[:, 1].mean(0)))) < 0.05
 
 
 def test_random_search_is_uniform_on_a_box() -> None:

@@ -1,4 +1,4 @@
-"""Flags and refusals of baselines and of safe sets, what certifies a point, and what a learner may be told of an instance."""
+"""Flags and refusals of baselines and safe sets."""
 
 import warnings
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from tests.support.conformance import CONSTRAINTS
 
 @pytest.mark.full
 def test_a_safe_set_that_empties_falls_back_to_the_seeds_and_is_flagged() -> None:
-    """The model believes at first that every point is safe; data say that none is."""
+    """The prior believes every point safe, and the data none of them."""
     domain = domains.grid([0.0], [1.0], 12)
     problem = problems.from_tables(domain, np.linspace(0, 1, 12), np.full(12, 2.0), noise=problems.Gaussian(variance=1e-4))
     model = jaxbandit.surrogate(
@@ -46,7 +46,7 @@ def test_a_safe_set_that_empties_falls_back_to_the_seeds_and_is_flagged() -> Non
 
 @pytest.mark.parametrize("build", [jaxbandit.SgpUcb, jaxbandit.SafeOpt])
 def test_a_seed_outside_the_domain_is_refused_or_fails_the_trial(build: Callable[..., Any]) -> None:
-    """Check that what is told of an instance is found at run time."""
+    """An instance's seeds are checked at run time."""
     with pytest.raises(InvalidArgument, match=rf"{build.__name__}\.seeds: must lie in \[0, \d+\]"):
         conformance.simulate(build(seeds=[1, 10_000]), horizon=3, trials=1)
 
@@ -59,8 +59,6 @@ def test_a_seed_outside_the_domain_is_refused_or_fails_the_trial(build: Callable
 
 @pytest.mark.full
 def test_nan_feedback_is_flagged_and_chooses_nothing() -> None:
-    """Once the posterior is NaN so is every score; it is not taken for a small one."""
-
     @jax.jit
     def chosen(algorithms: dict[str, Any], surrogate: jaxbandit.Surrogate, values: jax.Array) -> dict[str, jax.Array]:
         arena = jaxbandit.algorithms.Arena(surrogate=surrogate, horizon=jnp.int32(3))
@@ -68,7 +66,8 @@ def test_nan_feedback_is_flagged_and_chooses_nothing() -> None:
         states = {name: own.update(arena, own.init(arena), seen, jnp.int32(1)) for name, own in algorithms.items()}
         return {name: own.select(arena, states[name], jnp.int32(9), jax.random.key(0))[0].index for name, own in algorithms.items()}
 
-    surrogate, seeds = conformance.surrogate().without_kernels(), {"seeds": np.array([0])}  # chosen in round 1 otherwise
+    # Otherwise round 1 would choose it.
+    surrogate, seeds = conformance.surrogate().without_kernels(), {"seeds": np.array([0])}
     algorithms = {name: BASELINES[name]() for name in ("cei", "constrained-thompson", "safeopt", "stageopt", "sgp-ucb")}
     algorithms |= {name: jaxbandit.replace(algorithms[name], **seeds) for name in ("safeopt", "stageopt", "sgp-ucb")}
     for value, is_nan in ((np.nan, True), (0.0, False)):
@@ -126,7 +125,8 @@ def test_a_seed_that_is_unsafe_is_flagged_and_warned_of(kind: Callable[..., Any]
     assert np.all(np.asarray(run.status) & both == both) and np.all(run.indices == 59)
     words = " ".join(str(one.message) for one in said)
     assert "a constraint does not hold at a seed" in words and "give seeds that are known to be safe" in words
-    with pytest.warns(UserWarning, match="does not hold at a seed"):  # of two the unsafe one is left
+    # The unsafe seed is dropped.
+    with pytest.warns(UserWarning, match="does not hold at a seed"):
         run = play(problem, kind(seeds=[59, 6]))
     assert np.all(np.asarray(run.status) & both == int(jaxbandit.Status.SEED_UNSAFE))
     first = [int(np.flatnonzero(row == 59)[0]) for row in run.indices]
@@ -137,7 +137,10 @@ def test_a_seed_that_is_unsafe_is_flagged_and_warned_of(kind: Callable[..., Any]
 @pytest.mark.full(but=("SafeOpt",))
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_set_that_stands_still_is_flagged_and_one_that_grows_is_not(kind: Callable[..., Any]) -> None:
-    """The margin of the seed is .3 of a prior deviation, and neighbours 1/6 of a length-scale away; then that of .9."""
+    """Neighbours lie 1/6 of a length-scale away.
+
+    The seed's margin is 0.3 prior deviations, and then 0.9.
+    """
     domain = domains.grid([0.0, 0.0], [1.0, 1.0], 30)
     squares = np.sum((np.asarray(domain.points) - [0.3, 0.4]) ** 2, axis=1)
     for margin, grows in ((0.25, False), (0.9, True)):
@@ -153,7 +156,7 @@ def test_a_set_that_stands_still_is_flagged_and_one_that_grows_is_not(kind: Call
 
 
 def test_a_set_that_has_stood_still_for_long_is_flagged_though_measurements_could_change_that() -> None:
-    """Under so much noise a hundred values would certify a neighbour of the seed, and thirty do not."""
+    """A hundred values would certify a neighbour, and thirty do not."""
     problem = problems.from_tables(LINE, np.sin(7 * PLACE), [PLACE - 0.3], noise=problems.Gaussian(variance=1.0))
     for rounds, is_said in ((30, False), (40, True)):
         with warnings.catch_warnings(record=True) as said:
@@ -166,7 +169,7 @@ def test_a_set_that_has_stood_still_for_long_is_flagged_though_measurements_coul
 @pytest.mark.full(but=("SafeOpt",))
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_point_is_certified_by_values_that_have_arrived_alone(kind: Callable[..., Any]) -> None:
-    """Under hallucination a point without a value has a small deviation, which says nothing of its constraint."""
+    """Hallucinated values shrink deviations and say nothing of constraints."""
     options = {"delay": delays.Constant(rounds=1000), "feedback": feedback.Hallucinate(), "prior_mean": [0.0, -1.0]}
     run = play(line(PLACE - 0.6), kind(seeds=[6]), horizon=30, **options)
     assert np.all(run.indices == 6)
@@ -179,7 +182,7 @@ def test_points_that_are_not_allowed_are_not_certified_and_seeds_are_chosen_all_
     assert 10 in chosen and len(chosen) > 3 and np.all(allowed[chosen[chosen != 10]])
 
 
-# What a learner may be told of an instance.
+# Facts of an instance.
 
 
 def told(algorithm: Any, hook: Any, *, horizon: int = 12, **changes: Any) -> jaxbandit.Trajectory:
@@ -218,10 +221,11 @@ def test_the_floor_and_the_ceiling() -> None:
 
 @pytest.mark.full
 def test_nothing_feasible() -> None:
-    """The feasible points are all points then, and the best point is the least violating one."""
+    """All points then count as feasible, and the optimum violates least."""
     problem = conformance.study()[0]
     hopeless = jaxbandit.replace(problem, means=np.concatenate([problem.means[:1], np.asarray(problem.means)[1:] + 9]))
-    with pytest.MonkeyPatch.context() as patch:  # a program of the test above
+    # The test above has compiled the program.
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(conformance, "study", lambda: (hopeless, None))
         lucky = jax.device_get(told(jaxbandit.RandomSearch(), informed.FeasiblePoints(), horizon=100))
     assert len(np.unique(lucky.indices[0, :30])) > 10 and np.all(jaxbandit.metrics.healthy(lucky.status))
@@ -236,8 +240,6 @@ def test_equal_hooks_are_one_program() -> None:
 
 
 def test_a_value_out_of_range_flags_the_trial() -> None:
-    """What a user's function sets is traced, so that no check can look at it before the trial is played."""
-
     def less_one(instance: Any, algorithm: Any, surrogate: Any) -> Any:
         width = jaxbandit.replace(algorithm.estimator, cost_width=algorithm.penalty_growth - 1)
         return jaxbandit.replace(algorithm, estimator=width), surrogate

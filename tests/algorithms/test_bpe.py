@@ -1,4 +1,4 @@
-"""BPE and BPE-Delay: lengths of stages, every choice and elimination against dense NumPy, widths, refusals."""
+"""BPE and BPE-Delay against dense NumPy."""
 
 import functools
 import json
@@ -21,11 +21,13 @@ from tests.oracles import gaussian_process as gp
 from tests.oracles import pure_exploration
 
 HORIZON, TRIALS, NOISE = 60, 3, 0.05
-MANY = 12  # trials of the run that several tests look at
+# Trials of the run that several tests share.
+MANY = 12
 TOLERANCE = {"float32": 1e-3, "float64": 1e-8}
 KERNEL = kernels.SquaredExponential(length_scale=0.35)
 PAIR = {"xi": 1.0, "b": 0.2}
-LATE = delays.Poisson(mean=4.0, **PAIR)  # u_T = 4 + 3: some feedback of a stage comes in the next one
+# The wait u_T is 4 + 3, so some feedback of a stage comes in the next one.
+LATE = delays.Poisson(mean=4.0, **PAIR)
 
 
 # Lengths of stages.
@@ -38,7 +40,7 @@ def four_arms() -> jaxbandit.Surrogate:
 
 @jax.jit
 def every_round(algorithm: Bpe, surrogate: jaxbandit.Surrogate, horizon: jax.Array) -> Any:
-    """Stage, ``q_r`` and end of the stage after each of 1,000 rounds, and how many stages there are said to be."""
+    """Return stage, ``q_r`` and end of stage by round, and stages."""
     arena = Arena(surrogate=surrogate, horizon=horizon)
 
     def one(state: Any, t: jax.Array) -> tuple[Any, Any]:
@@ -51,7 +53,7 @@ def every_round(algorithm: Bpe, surrogate: jaxbandit.Surrogate, horizon: jax.Arr
 
 
 def played_stages(algorithm: Bpe, horizon: int) -> list[tuple[float, int]]:
-    """``q_r`` and the length, not cut, of every stage of an algorithm with given parameters."""
+    """Return ``q_r`` and the uncut length of every stage."""
     count, seen = every_round(jaxbandit.canonicalise(algorithm), four_arms(), np.int32(horizon))
     stage, q, end = (np.asarray(x)[:horizon] for x in seen)
     first = np.unique(stage, return_index=True)[1]
@@ -63,7 +65,8 @@ def test_lengths_of_the_papers_experiment() -> None:
     late = Bpe(mean_delay=50.0, xi=9.0, b=1.0, delta=0.1)
     got = played_stages(late, 1000)
     assert [q for q, _ in got] == [32, 179, 424, 652]
-    assert [length for _, length in got] == [103, 250, 495, 723]  # the last is cut to 152 by the horizon
+    # The horizon cuts the last stage to 152 rounds.
+    assert [length for _, length in got] == [103, 250, 495, 723]
     assert 1000 - (103 + 250 + 495) == 152
     assert [length for length, _ in late.stage_lengths(1000)] == [103, 250, 495, 152]
     assert Bpe().stage_lengths(100) == [(10, 10.0), (32, 32.0), (57, 57.0), (1, 76.0)]
@@ -76,7 +79,8 @@ def test_lengths_of_the_papers_experiment() -> None:
 def test_lengths_of_the_published_code(mean: float, lengths: list[int]) -> None:
     got = played_stages(Bpe(mean_delay=mean, xi=9.0, b=1.0, delta=0.01, lengths="code"), 1000)
     assert got == list(zip([32, 179, 424, 652], lengths, strict=True))
-    for (q, length), played in zip(got, np.cumsum([0, *lengths]), strict=False):  # by hand, in float64
+    # Recompute the length in float64.
+    for (q, length), played in zip(got, np.cumsum([0, *lengths]), strict=False):
         assert length == int(q + min(np.sqrt(162 * np.log(150 * (played + q))), 2 * np.log(150 * (played + q))) + mean)
 
 
@@ -87,7 +91,8 @@ def test_no_wait_without_delay_or_unaware_of_it(algorithm: Bpe) -> None:
 
 @pytest.mark.parametrize("horizon", [1, 2, 7, 256, 300])
 def test_lengths_of_other_horizons(horizon: int) -> None:
-    for mean, xi, b in ((0.0, 0.0, 0.0), (3.0, 1.0, 0.2), (5.5, 0.4, 9.0)):  # either branch of psi
+    # The cases reach both branches of psi.
+    for mean, xi, b in ((0.0, 0.0, 0.0), (3.0, 1.0, 0.2), (5.5, 0.4, 9.0)):
         got = played_stages(Bpe(mean_delay=mean, xi=xi, b=b, delta=0.3), horizon)
         expected = pure_exploration.stages(horizon, pure_exploration.wait(horizon, 0.3, mean, xi, b))
         assert [q for q, _ in got] == [s.q for s in expected]
@@ -110,7 +115,7 @@ def test_what_a_delay_model_tells() -> None:
 
 @functools.cache
 def setting() -> tuple[domains.Domain, np.ndarray, np.ndarray]:
-    """Points without symmetry, so that deviations seldom tie, their Gram matrix, and a reward."""
+    """Return points without symmetry, their Gram matrix, and a reward."""
     rng = np.random.default_rng(7)
     domain = domains.product([np.sort(rng.random(8)), np.sort(rng.random(7))])
     points = np.asarray(domain.points, np.float64)
@@ -134,7 +139,7 @@ def run(algorithm: Any, form: str | jaxbandit.Surrogate = "features", delay: Any
 
 @jaxbandit.pytree
 class Shown(Bpe):
-    """BPE that shows what it goes by: the points alive, as the draws of an audit."""
+    """BPE that shows the candidates as its draws."""
 
     def select(self, arena: Arena, state: Any, t: jax.Array, key: jax.Array) -> Any:
         decision, state = Bpe.select(self, arena, state, t, key)
@@ -160,7 +165,7 @@ def constant(beta: float) -> pure_exploration.Width:
 
 @functools.cache
 def shown(delay: Any = LATE, *, form: str = "features", precision: str = "float64", trials: int = TRIALS, **options: Any) -> Any:
-    """The trials of a run of width 1, with the points alive before each round ``[trials, T, M]``."""
+    """Return trials of width 1, with candidates by round ``[trials, T, M]``."""
     with jax.enable_x64(precision == "float64"):
         record = jax.tree.map(np.asarray, run(Shown(width=1.0, **options), form, delay, trials=trials, record="audit"))
     assert not np.any(record.status)
@@ -171,7 +176,7 @@ def shown(delay: Any = LATE, *, form: str = "features", precision: str = "float6
 
 
 def late() -> Any:
-    """The run with features that several tests look at; others run its program on other data."""
+    """Return the run with features that several tests share."""
     return shown(LATE, trials=MANY)
 
 
@@ -185,13 +190,13 @@ def check(delay: Any = LATE, *, precision: str = "float64", **options: Any) -> N
 @pytest.mark.full(but=("features",))
 @pytest.mark.parametrize("form", ["features", "rows"])
 def test_every_choice_and_elimination(form: str) -> None:
-    """Late; at once with the theory's bounds, below."""
+    """Feedback is late here, and comes at once below."""
     check(form=form, trials=MANY if form == "features" else TRIALS)
 
 
 @pytest.mark.full
 def test_bpe_under_delay_unaware_of_it() -> None:
-    """Short stages, of which much feedback comes too late, by a delay without a mean; in single precision."""
+    """Stages are short, so much feedback comes too late."""
     delay = delays.Pareto(shape=0.9, maximum=500)
     options = {"aware": False, "precision": "float32", "ties": "random"}
     check(delay, **options)
@@ -201,14 +206,15 @@ def test_bpe_under_delay_unaware_of_it() -> None:
 
 
 def test_the_check_sees_another_algorithm() -> None:
-    """Bounds from all feedback, deviations over stages, another width, another wait: none of them explains the runs."""
+    """Other bounds, deviations, widths or waits explain no run."""
     gram, plan = setting()[1], plan_of(Bpe(), LATE)
 
     def explains(stages: Any, width: float, **options: Any) -> bool:
         found = [pure_exploration.faults(gram, NOISE, trial, stages, constant(width), alive, 1e-8, **options) for trial, alive in runs]
         return not any(found)
 
-    _, runs = late()  # of which some tell any two of these apart
+    # Some of these runs tell any two rules apart.
+    _, runs = late()
     assert explains(plan, 1.0)
     assert not explains(plan, 1.0, use_all=True)
     assert not explains(plan, 1.5)
@@ -258,7 +264,7 @@ def test_theory_widths(continuous: bool) -> None:
 
 
 def test_largest_prior_variance_and_noise_in_the_continuous_width() -> None:
-    """``max(sigma, k_max)``, from either side; ``q = 1`` is the least."""
+    """The least ``q`` is 1."""
     domain, _, _ = setting()
     for variance, scale in ((3.0, 0.04), (0.5, 2.0)):
         model = jaxbandit.surrogate(domain, variance * KERNEL, noise_variance=NOISE, outputs=1, form="features")
@@ -268,7 +274,7 @@ def test_largest_prior_variance_and_noise_in_the_continuous_width() -> None:
 
 
 def test_the_papers_numbers() -> None:
-    """``C = 10``, ``sigma^2 = lambda``, 2,500 points, four stages: 16 or so, where experiments take 2."""
+    """There are four stages, 2,500 points and ``sigma^2 = lambda``."""
     beta, _, _ = pure_exploration.finite_width(10.0, 0.02, 4e-4, 0.1, 2500)(4, 32)
     assert beta == pytest.approx(10 + math.sqrt(2 * math.log(4 * 4 * 2500 / 0.1)))
     assert 15 < beta < 17
@@ -276,7 +282,7 @@ def test_the_papers_numbers() -> None:
 
 @pytest.mark.full
 def test_elimination_by_the_theorys_bounds() -> None:
-    """Parameters too small for the theory, and a reward of a range so wide that something is struck out; widths as recorded."""
+    """The reward's range is wide, so points are eliminated."""
     domain, gram, reward = setting()
     wide = problems.from_tables(domain, 2 * reward, np.zeros((0, domain.size)), noise=problems.Gaussian(variance=NOISE))
     expected = pure_exploration.continuous_width(0.05, 0.002, NOISE, 0.3, 2, 1.0)
@@ -292,7 +298,7 @@ def test_elimination_by_the_theorys_bounds() -> None:
 
 
 def check_widths(record: Any, gram: np.ndarray, noise: float, plan: list[pure_exploration.Stage], width: Any, tolerance: float) -> None:
-    """Every choice and set of a run that strikes something out, and the widths that it records."""
+    """Check every choice, set and recorded width of an eliminating run."""
     assert np.any(record.draws[:, -1].sum(axis=1) < len(gram))
     for stage in plan:
         betas = record.widths[:, stage.first - 1 : stage.last, 0]
@@ -303,7 +309,7 @@ def check_widths(record: Any, gram: np.ndarray, noise: float, plan: list[pure_ex
 
 @pytest.mark.full
 def test_the_theorys_width_seldom_strikes_out_the_maximiser() -> None:
-    """At most ``delta`` of the trials; a width far too narrow does so in more."""
+    """At most ``delta`` of the trials lose it, and under narrow widths more."""
     trials, delta, noise = 100, 0.1, 0.04
     family = problems.rkhs_2d_draws("f1", 8, side=2.0, centres=20, noise=problems.Gaussian(variance=noise), delay=LATE)
     model = jaxbandit.surrogate(family.domain, kernels.SquaredExponential(length_scale=0.8), noise_variance=noise, outputs=1)
@@ -329,7 +335,7 @@ def test_the_theorys_width_seldom_strikes_out_the_maximiser() -> None:
     assert narrow > delta and few < left
 
 
-# What every algorithm owes the engine, beyond ``tests/conformance``.
+# Promises to the engine beyond ``tests/conformance``.
 
 
 @pytest.mark.full
@@ -364,12 +370,13 @@ def test_new_values_do_not_compile_again_under_delay() -> None:
 
 @pytest.mark.full
 def test_under_the_doubling_trick() -> None:
-    """Stretches of 1, 2, 4, ... rounds, each with BPE's own stages for that horizon and what is known of the delays."""
+    """Stretches of 1, 2, 4, ... rounds have their own stages."""
     record = run(Anytime(algorithm=Bpe(width=1.0)), trials=2)
     assert not np.any(record.status)
     _, gram, _ = setting()
     for trial in trials_of(record):
-        for start in (1, 2, 4, 8, 16):  # within the first stage of a stretch no point is struck out
+        # The first stage of a stretch eliminates no point.
+        for start in (1, 2, 4, 8, 16):
             stage = plan_of(Bpe(), LATE, start)[0]
             for t in range(start, start + stage.last):
                 chosen = trial.indices[start - 1 : t - 1]

@@ -23,7 +23,7 @@ CAP = 1e6
 
 @functools.cache
 def problem(shift: float = 0.0, *, constraints: int = 2, noiseless: bool = True) -> problems.Problem:
-    """A wave on a line; all constraints lie between ``shift - 1`` and ``shift + 1``."""
+    """Return a wave with constraints within 1 of ``shift``."""
     x = np.sort(np.random.default_rng(6).random(SIZE))
     costs = np.stack([np.cos(5 * x + j) for j in range(constraints)]) + shift
     variance = np.array([NOISE] + [0.0 if noiseless else NOISE] * constraints)
@@ -70,7 +70,7 @@ def test_an_overflow_of_psi_stops_at_the_cap_and_is_flagged(psi: Any, precision:
 
 
 def by_exponentials(of: problems.Problem, c: float, **options: Any) -> jaxbandit.Trajectory:
-    """By a program of the test above."""
+    """Run a program of the test above."""
     with jax.enable_x64(True):
         return simulate(of, Se2(psi=penalties.Exponential(c=c), epoch=EPOCH, **options))
 
@@ -85,9 +85,10 @@ def test_moderate_penalties_are_not_flagged() -> None:
 
 
 def test_a_capped_psi_of_one_observation_is_flagged() -> None:
-    """``penalty_cap`` is the "largest kappa and psi; reaching it flags the trial": also where the averages of epochs are negative."""
+    """Averages of epochs may be negative, and the cap still counts."""
     means = np.array(problem(3.0).means)
-    means[1:, 1:] = -30.0  # but at the point that is chosen first
+    # Only the point chosen first differs.
+    means[1:, 1:] = -30.0
     run = by_exponentials(jaxbandit.replace(problem(3.0), means=means), 1000.0)
     np.testing.assert_array_equal(run.multipliers, np.ones((TRIALS, HORIZON + 1, 2)))
     assert_finite(run)
@@ -95,7 +96,7 @@ def test_a_capped_psi_of_one_observation_is_flagged() -> None:
 
 
 def test_a_cap_reached_in_the_last_round_is_flagged() -> None:
-    """Two epochs at violations of 2 to 4: ``psi`` stays below the cap, the second ``kappa`` does not. One of earlier rounds: see above."""
+    """Only the second epoch's ``kappa`` reaches the cap."""
     run = by_exponentials(problem(3.0), 0.5, penalty_cap=7.5)
     assert np.all(run.multipliers[:, EPOCH : 2 * EPOCH] < 7.5) and np.all(run.multipliers[:, 2 * EPOCH :] == 7.5)
     assert np.all(flagged(run, Status.PENALTY_CAPPED))
@@ -106,7 +107,7 @@ def test_a_cap_reached_in_the_last_round_is_flagged() -> None:
 
 @functools.cache
 def clipped() -> dict[str, dict[str, jaxbandit.Trajectory]]:
-    """Runs whose clip cuts every point, on either side, or none, by one program of three algorithms; constraints may be seen."""
+    """Return runs whose clip cuts no side, either or both sides."""
     plain = problem(-0.5, noiseless=False)
     # Before any data every UCB is 3, every width being 3 and every deviation 1.
     cases = {"above": (2.9, {}), "below": (1.0, {"prior_mean": [-9.0, 0.0, 0.0]}), "roomy": (3.1, {})}
@@ -135,7 +136,7 @@ def test_a_clip_that_cuts_every_point_is_flagged(name: str) -> None:
 
 @pytest.mark.parametrize("kind", ["one", "together"])
 def test_config_declares_and_goes_on_at_the_least_violation(kind: str) -> None:
-    """One constraint that holds nowhere, or two that hold somewhere but never together (Algorithm 1, line 4)."""
+    """Constraints hold nowhere alone, or nowhere together (Algorithm 1, line 4)."""
     x = np.sort(np.random.default_rng(7).random(SIZE))
     costs = {"one": np.stack([x - 2.0, np.cos(5 * x) + 2.5]), "together": np.stack([1.5 - 3 * x, 3 * x - 0.5])}[kind]
     assert np.all(costs.max(0) > 0)
@@ -159,7 +160,7 @@ def test_config_declares_and_goes_on_at_the_least_violation(kind: str) -> None:
         assert infeasible.any(), "the case must be declared"
         assert int(run.declared_round[b]) == infeasible.argmax() + 1
         chosen = worst[np.arange(horizon), record.indices]
-        # float64: lower bounds agree to 1e-9 here, so that a better point would be better by more only if it is another.
+        # In float64 lower bounds agree to 1e-9, so a larger gap is another point.
         assert np.all(chosen[infeasible] <= worst[infeasible].min(1) + 1e-8)
         after += np.sum(infeasible & (worst.argmin(1) != ucb_policies.config(believed, record).ucb.argmax(1)))
     assert after > 0, "the least violation is not merely the best reward"
@@ -224,7 +225,8 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
         for algorithm in (Se2, Se3)
     },
     "Se2 inside Anytime": (lambda: on_plain(Anytime(algorithm=Se2()), kernel=[SE, M12, SE]), f"surrogate: se2 {ONE_KERNEL}"),
-    "cap of 1": (lambda: on_plain(Se2(penalty_cap=1.0)), "Se2.penalty_cap: must lie in (1, inf)"),  # kappa starts there
+    # The factor kappa starts there.
+    "cap of 1": (lambda: on_plain(Se2(penalty_cap=1.0)), "Se2.penalty_cap: must lie in (1, inf)"),
     "infinite cap": (lambda: on_plain(Se2(penalty_cap=np.inf)), "Se2.penalty_cap: 1 of 1 values are NaN or infinite"),
     "flat psi": (lambda: on_plain(Se2(psi=penalties.Exponential(c=0.0))), "Exponential.c: must be > 0"),
     "decreasing psi": (lambda: on_plain(Se2(psi=penalties.Polynomial(c=-1.0))), "Polynomial.c: must be > 0"),

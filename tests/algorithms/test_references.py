@@ -1,4 +1,4 @@
-"""Steps of algorithms against the scores of their references: ``scores(model, record)`` of ``tests/oracles/NAME.py``."""
+"""Steps of algorithms against ``scores(model, record)`` of ``tests/oracles/NAME.py``."""
 
 import functools
 import importlib
@@ -28,7 +28,7 @@ REFERENCES |= {
 
 
 def gaps(name: str, scores: Scores) -> np.ndarray:
-    """Return how far each choice of two trials falls short of the best score, relative to it, ``[2, T]``."""
+    """Return the relative loss of each choice of two trials, ``[2, T]``."""
     domain = domains.grid([0.0, 0.0], [1.0, 1.0], SIDE)
     points, rng = np.asarray(domain.points), np.random.default_rng(5)
     gram = gp.matern52(points, points, LENGTH_SCALE)

@@ -16,12 +16,13 @@ from tests.oracles import gaussian_process as gp
 from tests.support import panel
 
 KEY, SIZE, NOISE, LENGTH_SCALE = jax.random.key(4), 24, 0.05, 0.3
-CAP = 7.5  # of a penalty, which costs of 2 to 4 reach at the end of a second epoch
+# Costs of 2 to 4 reach it at the end of a second epoch.
+CAP = 7.5
 
 
 @functools.cache
 def problem(shift: float = 0.0) -> problems.Problem:
-    """A wave on a line; both constraints lie between ``shift - 1`` and ``shift + 1``."""
+    """Return a wave with constraints within 1 of ``shift``."""
     x = np.sort(np.random.default_rng(6).random(SIZE))
     costs = np.stack([np.cos(5 * x + j) for j in range(2)]) + shift
     noise = problems.Gaussian(variance=np.array([NOISE, 0.0, 0.0]))
@@ -51,7 +52,7 @@ def anytime(algorithm: jb.Algorithm, depth: int, **options: Any) -> jb.Algorithm
     return algorithm if depth == 0 else anytime(jb.Anytime(algorithm=algorithm, **options), depth - 1, **options)
 
 
-# What a run records of a wrapped algorithm.
+# Records of wrapped algorithms.
 
 HORIZON = 14
 SE2 = jb.Se2(psi=penalties.Exponential(c=0.5), epoch=2, penalty_cap=CAP)
@@ -64,7 +65,7 @@ SHOWN: dict[str, tuple[jb.Algorithm, float, set[str]]] = {
 
 
 def place(t: int, depth: int) -> tuple[int, int]:
-    """The length of the innermost stretch that round ``t`` lies in, and the round's number there from 1."""
+    """Return length of round ``t``'s innermost stretch, and its number there."""
     for _ in range(depth):
         length = 1 << (t.bit_length() - 1)
         t = t - length + 1
@@ -91,7 +92,7 @@ def play(algorithm: Any, model: Any, horizon: Any, state: Any, t: Any, index: An
 
 
 def replay(algorithm: Any, run: Any, depth: int, shown: set[str], *, keep_data: bool) -> dict[str, Any]:
-    """The wrapped algorithm by itself over each innermost stretch, on what the run saw; its state's own fields are read."""
+    """Run the wrapped algorithm by itself over each innermost stretch."""
     found: dict[str, Any] = {"multipliers": [], "flags": 0, "evaluations": 0}
     with jax.enable_x64(True):
         algorithm, model = jb.canonicalise((algorithm, surrogate().without_kernels()))
@@ -115,7 +116,7 @@ def replay(algorithm: Any, run: Any, depth: int, shown: set[str], *, keep_data: 
     return found
 
 
-# What a wrapper shows around another is made of what that one shows; SE2 in one wrapper is the next test's.
+# A wrapper shows the diagnostics of the algorithm inside. The next test has SE2 in one wrapper.
 @pytest.mark.full(but=("bpe",))
 @pytest.mark.parametrize(
     ("name", "depth", "keep_data"),
@@ -146,7 +147,7 @@ def test_what_is_recorded_is_what_the_wrapped_algorithm_shows(name: str, depth: 
 
 @pytest.mark.full
 def test_a_flag_of_the_last_round_of_a_stretch_is_recorded() -> None:
-    """The second epoch of a stretch of four rounds ends with it; the penalty reaches its cap there, and the stretch is forgotten."""
+    """The second epoch ends with the stretch, and reaches the cap."""
     assert place(7, 1) == (4, 4) and place(8, 1) == (8, 1)
     run = simulate(anytime(SE2, 1), problem(3.0), horizon=7)
     assert run.status & int(jb.Status.PENALTY_CAPPED) != 0 and np.all(run.multipliers < CAP)
@@ -168,8 +169,7 @@ def gains_of(points: np.ndarray) -> np.ndarray:
 
 @pytest.mark.full
 def test_kept_data_are_all_that_expected_improvement_goes_by() -> None:
-    """It looks at neither the round nor the horizon, so that with its posterior, the points visited and the best value kept it never starts
-    again."""
+    """The algorithm does not use the round or the horizon."""
     cei = jb.Cei(incumbent="observed")
     algorithms = {"alone": cei, "kept": anytime(cei, 2, keep_data=True), "afresh": anytime(cei, 2)}
     runs = beside(algorithms, horizon=13, initial=jb.InitialDesign(indices=DESIGN))
@@ -177,14 +177,15 @@ def test_kept_data_are_all_that_expected_improvement_goes_by() -> None:
     np.testing.assert_array_equal(kept.indices, alone.indices)
     np.testing.assert_allclose(kept.information_gain, gains_of(np.concatenate([DESIGN, kept.indices])), rtol=1e-9)
     assert not np.array_equal(afresh.indices, alone.indices), "the data matter"
-    begun = 15 - place(14, 2)[1]  # the first round of the innermost stretch that round 14 continues
+    # The innermost stretch of round 14 begins there.
+    begun = 15 - place(14, 2)[1]
     assert begun == 11
     np.testing.assert_allclose(afresh.information_gain, gains_of(afresh.indices[begun - 1 :]), rtol=1e-9)
 
 
 @pytest.mark.full
 def test_a_wrapper_keeps_the_data_that_the_wrapper_inside_has_left() -> None:
-    """At the end of round 7 the inner one has data of that round alone, for it started again after round 6."""
+    """The inner wrapper started again after round 6."""
     assert [place(t, 2) for t in (6, 7, 8)] == [(2, 2), (4, 1), (1, 1)]
     inner = jb.Anytime(algorithm=jb.Cei())
     runs = beside({"kept": jb.Anytime(algorithm=inner, keep_data=True), "lost": jb.Anytime(algorithm=inner)}, horizon=7)
@@ -200,12 +201,13 @@ class Revealed:
     """A state whose posterior has another name."""
 
     seen: Any  # [m, M] the constraints of the round
-    inner: Any  # the posterior
+    # The state inside is the posterior.
+    inner: Any
 
 
 @jb.pytree
 class Cheapest(jb.Algorithm):
-    """Choose the point whose constraint is least in the round's sample; ``algorithm`` says in words what it is."""
+    """Choose the point of least constraint in the round's sample."""
 
     name = "cheapest"
     traits = Traits(sees_constraints=True)
@@ -254,7 +256,7 @@ def test_a_field_called_algorithm_hides_no_sample_and_a_state_may_have_a_field_c
 
 @jb.pytree
 class Misleading:
-    """A state whose fields are called as those of other algorithms are, and mean other things."""
+    """State whose field names mean something else in other algorithms."""
 
     posterior: Any
     inner: Any
@@ -266,7 +268,7 @@ class Misleading:
 
 @jb.pytree
 class Alternating(jb.Algorithm):
-    """Choose two points in turn; show as multipliers what the state calls ``inner``, and nothing else of it."""
+    """Choose two points in turn, and show ``inner`` as multipliers."""
 
     name = "alternating"
     start: Any = 0.25
@@ -348,13 +350,15 @@ def test_before_the_first_fit_it_is_the_algorithm_and_after_it_another() -> None
     with pytest.warns(UserWarning, match="4 of 4 trials: a fit of hyper-parameters ended at an end of their range"):
         at = jax.device_get(run(fitted, initial=design, record="all"))
     plain = jax.device_get(run(jb.Rpol(), alone, initial=design))
-    np.testing.assert_array_equal(at.indices[..., :4], plain.indices[..., :4])  # two points of the initial design count
+    # Two points of the initial design count.
+    np.testing.assert_array_equal(at.indices[..., :4], plain.indices[..., :4])
     assert not np.array_equal(at.indices[..., 5:], plain.indices[..., 5:])
     assert not np.any(at.failed_round) and np.all(np.isfinite(at.information_gain))
     assert not np.array_equal(at.information_gain[0], at.information_gain[1]), "the span bounds the fit"
     assert at.length_scales.shape == (2, 2, 12, 1, 1) and np.all(at.length_scales[:, :, :4] == 1.0)
     assert np.all(at.length_scales[:, :, 4:] != 1.0) and np.all(at.length_scales[:, :, 4:10] == at.length_scales[:, :, 4:5])
-    assert np.all(at.length_scales[:, :, -1] == at.fitted_length_scales)  # the next fit follows round 10, another round 22
+    # The next fits follow rounds 10 and 22.
+    assert np.all(at.length_scales[:, :, -1] == at.fitted_length_scales)
     assert np.all(at.fitted_length_scales == 2.0) and np.all(at.status == int(jb.Status.FIT_AT_BOUND)) and not np.any(plain.status)
     assert plain.fitted_length_scales is None
     table = at.to_xarray(refit_problem())
@@ -373,7 +377,7 @@ def test_it_can_be_wrapped_itself() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize(("inner", "late"), [(jb.Rpol(), True), (jb.Cei(), False)], ids=["rpol late", "cei at once"])
 def test_a_fit_to_the_design_changes_the_model_and_counts_nothing(inner: jb.Algorithm, late: bool) -> None:
-    """The state keeps what the algorithm has counted; hyper-parameters and belief are new, and so they are in a wrapper."""
+    """Hyper-parameters and belief are new, also within a wrapper."""
     algorithm = jb.canonicalise(jb.Anytime(algorithm=jb.Refitted(algorithm=inner, at_start=True, points=8, steps=2)))
     surrogate: Any = jax.jit(lambda model: model.factorised())(jb.canonicalise(ranged().without_kernels()))
     surrogate = feedback.Wait().bind(surrogate, separate_outputs=False, capacity=3, axis=None) if late else surrogate

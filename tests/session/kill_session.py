@@ -1,6 +1,6 @@
-"""Kill a process that drives a session hard, at random moments, and go on: nothing it was told is lost, and it chooses the same points.
+"""Kill processes that drive a session, and go on without any loss.
 
-python tests/session/kill_session.py --kills 50
+Run it by ``python tests/session/kill_session.py --kills 50``.
 """
 
 import argparse
@@ -23,13 +23,15 @@ import jaxbandit as jb
 from jaxbandit.session import Model, Session, SessionError
 from jaxbandit.session.journal import open_journal
 
-WARM = 12  # things done by a process that has compiled its programs by then
+# By then a process has compiled its programs.
+WARM = 12
 
 
 def drive(directory: Path, last: int, events: float = float("inf")) -> None:
-    """Go on with a session until ``last`` tickets are told, or so many ``events`` have happened, and say what is done once it is.
+    """Drive a session until ``last`` tickets are told, or ``events`` have happened.
 
-    What is done next follows from what has happened, so that a session which goes on does what an unbroken one would have done.
+    The next step follows from the events, so that a session that is opened again does the same as an unbroken one. Every step is
+    printed.
     """
     try:
         session = Session.open(directory)
@@ -56,7 +58,7 @@ def drive(directory: Path, last: int, events: float = float("inf")) -> None:
 
 
 def killed(directory: Path, last: int, after: float) -> list[str]:
-    """Return what a process said before it was killed, ``after`` so many seconds of work at full speed."""
+    """Return the output of a process killed after ``after`` seconds of work."""
     keep = {"JAX_COMPILATION_CACHE_DIR": str(directory.parent / "compiled"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     command = [sys.executable, __file__, "--drive", str(directory), "--tickets", str(last)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=keep | os.environ) as process:
@@ -88,9 +90,9 @@ def lost(said: list[str], events: list[str]) -> list[str]:
 
 
 def kill_and_compare(kills: int, last: int, seconds: float, seed: int, report: Callable[[str], object] = print, begun: int = 0) -> int:
-    """How much went wrong: events that are lost, and sessions that did not go on as the unbroken one.
+    """Return the numbers of lost events and of sessions that diverged.
 
-    Of the one that is killed so many events have happened by then, ``begun``; by default the first process creates it.
+    ``begun`` events have happened when a process is killed; by default the first process creates the session.
     """
     rng, wrong = random.Random(seed), 0
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Sessions on continuous boxes: choices of a simulation, points off any grid, reopening, corrections, and what is under way."""
+"""Sessions on continuous boxes."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -63,7 +63,7 @@ def told(point: Mapping[str, Any], noise: np.ndarray | float = 0.0) -> dict[str,
 
 @jax.jit
 def noises() -> tuple[jax.Array, jax.Array]:
-    """The noise ``[n, 2]`` of trial 0 of a simulation in its initial design and in its rounds."""
+    """Return a simulation's noise ``[n, 2]`` in its design and its rounds."""
     keys = (stream_key(trial_key(KEY, 0), stream) for stream in (Stream.DESIGN, Stream.NOISE))
     return tuple(jax.vmap(lambda t, key=key: PROBLEM.draw(round_key(key, t)))(1 + jnp.arange(HORIZON)) for key in keys)
 
@@ -78,10 +78,10 @@ def points_of(session: Session) -> np.ndarray:
     [pytest.param("auto", jb.Rpol(), id="auto"), pytest.param("features", jb.Unconstrained(), id="features", marks=pytest.mark.full)],
 )
 def test_choices_are_those_of_a_simulation(form: str, algorithm: Any, tmp_path: Path) -> None:
-    """With the key, the model and the values of a simulation on the same box, told before the next round; and when it is opened again.
+    """Points are those of a simulation with the same key and values.
 
-    To 1e-3 sides, three times what float32 resolves of where a maximum lies (the root of its rounding error): points of sessions have six
-    digits, and programs of their own; from there on both learn from points that far apart. Seen: 1.4e-4 and 3.8e-4 sides.
+    They agree to 1e-3 sides, three times the error of a maximum in float32, because points of sessions have six digits. Seen: 1.4e-4
+    and 3.8e-4 sides.
     """
     design = jb.InitialDesign(random=FIRST)
     model = dataclasses.replace(MODEL, form=form)
@@ -104,7 +104,7 @@ def test_choices_are_those_of_a_simulation(form: str, algorithm: Any, tmp_path: 
 
 @pytree
 class MostSeenState:
-    """A posterior, and the largest mean of the reward that the learner believed after any value."""
+    """State with the largest mean of the reward after any value."""
 
     posterior: Any
     most: jax.Array
@@ -131,7 +131,7 @@ class MostSeen(Algorithm[MostSeenState]):
 
 @pytest.mark.parametrize("algorithm", [jb.Cei(), pytest.param(MostSeen(), marks=pytest.mark.full)], ids=["Cei", "one that reads"])
 def test_many_rows_are_believed_as_a_dense_posterior_believes_them(algorithm: Any, tmp_path: Path) -> None:
-    """More than are learnt one after the other, some without a value; and another one that is told later."""
+    """The rows include some without a value and one told later."""
     rng, count = np.random.default_rng(0), MANY + 6
     unit = rng.random((count, 2))
     table = {"dose": 0.1 + 1.9 * unit[:, 0], "rate": 10 ** (-4 + 3 * unit[:, 1]), "yield": rng.normal(size=count)}
@@ -156,14 +156,14 @@ def test_many_rows_are_believed_as_a_dense_posterior_believes_them(algorithm: An
 
 
 def test_points_of_no_grid_are_believed_where_they_are(tmp_path: Path) -> None:
-    """What is told of any point of the box moves the belief there, under its own number; beyond the box nothing is told."""
     with Session.create(tmp_path, AXES, jb.Rpol(), MODEL, **OPTIONS) as session:
         place = {"dose": 0.7310, "rate": 3.21e-3}
         ticket = session.observe(place, {"yield": 2.0, "heat": -1.0})
         assert (ticket.point, ticket.distance, ticket.observed) == (pytest.approx(place), 0.0, True)
         belief = session.belief()
         assert belief.sizes["point"] == BOX.size + 1 == ticket.index + 1
-        mean, sd = 2.0 / 1.01, np.sqrt(1 - 1 / 1.01)  # one value under noise 0.01, about a prior mean of 0 and a variance of 1
+        # One value has noise variance 0.01, prior mean 0 and prior variance 1.
+        mean, sd = 2.0 / 1.01, np.sqrt(1 - 1 / 1.01)
         assert float(belief["mean"].sel(output="yield")[ticket.index]) == pytest.approx(mean, abs=1e-4)
         assert float(belief["sd"].sel(output="yield")[ticket.index]) == pytest.approx(sd, abs=1e-4)
         assert session.recommend().index == ticket.index
@@ -178,9 +178,9 @@ def test_points_of_no_grid_are_believed_where_they_are(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_the_recommended_point_is_the_best_of_the_box() -> None:
-    """Against a dense posterior, of which SciPy finds the best mean where the constraint holds with a probability; one run is under way.
+    """SciPy finds the best mean of a dense posterior under the constraint.
 
-    Shares of 1e-3 are where six digits of a point lie, and 1e-5 within the edge of what is feasible.
+    The tolerances are the six digits of a point (1e-3) and the edge of the feasible set (1e-5). One run is under way.
     """
     unit, values = np.random.default_rng(3).uniform(size=(9, 2)), []
     with Session.create(None, AXES, jb.Rpol(), FITTED, **LONG) as session:
@@ -215,7 +215,6 @@ def test_the_recommended_point_is_the_best_of_the_box() -> None:
 
 @pytest.mark.parametrize("seed", [7, 8])
 def test_the_point_believed_best_is_that_of_a_dense_search(seed: int) -> None:
-    """Two constraints hold together with a probability; no measured point is better, and SciPy climbs from the best points of a grid."""
     lengths, bounds, unit = (
         np.asarray([[0.3, 0.4], [0.6, 0.5], [0.4, 0.7]]),
         np.asarray([0.0, 0.3]),
@@ -271,7 +270,7 @@ def test_a_learner_that_fits_its_own_model_recommends_by_that() -> None:
 
 @pytest.mark.full
 def test_no_point_under_way_is_asked_for_again(tmp_path: Path) -> None:
-    """Of a learner that takes no notice of what is under way: it would repeat itself; and when the session is opened again."""
+    """The learner ignores points under way, so it would repeat itself."""
 
     rule = jb.Unconstrained(estimator=Bounds(reward_width=2.0, cost_width=2.0))
 
@@ -284,7 +283,8 @@ def test_no_point_under_way_is_asked_for_again(tmp_path: Path) -> None:
         session.ask(3)
         asked = BOX.to_unit(points_of(session)[1:])
     apart = np.max(np.abs(asked[:, None] - asked[None]), axis=-1)[np.triu_indices(3, 1)]
-    assert np.all(apart > 9e-4), apart  # what lies within 1e-3 is shunned, but for six digits
+    # The learner avoids points within 1e-3, up to the rounding to six digits.
+    assert np.all(apart > 9e-4), apart
     with begun(tmp_path) as other:
         other.ask(2)
     with Session.open(tmp_path) as again:
@@ -294,7 +294,7 @@ def test_no_point_under_way_is_asked_for_again(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_a_session_that_is_opened_again_chooses_as_if_it_had_not_been_closed(tmp_path: Path) -> None:
-    """With late values, an observation in between, which has a number between those of two rounds, and a correction: bit for bit."""
+    """Late values, an observation between rounds and a correction change no bit."""
 
     def play(directory: Path, *, close: bool) -> np.ndarray:
         session = Session.create(directory, AXES, jb.Rpol(), FITTED, **LONG)
@@ -320,10 +320,7 @@ def test_a_session_that_is_opened_again_chooses_as_if_it_had_not_been_closed(tmp
 
 @pytest.mark.full
 def test_a_session_without_a_model_finds_the_best_point(tmp_path: Path) -> None:
-    """Fitted from six Sobol points on, beside one of before, with three runs under way, none of which repeats another.
-
-    RPOL comes to the edge of what is allowed from either side; of the points measured the best of those allowed is recommended.
-    """
+    """Three runs are under way, and none repeats another."""
     with Session.create(tmp_path, AXES, jb.Rpol(), **LONG | {"standardise": True}) as session:
         session.observe({"dose": 0.4, "rate": 5e-4}, told({"dose": 0.4, "rate": 5e-4}))
         for _ in range(7):
@@ -339,7 +336,6 @@ def test_a_session_without_a_model_finds_the_best_point(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_a_table_of_a_session_can_be_told_and_looked_at(tmp_path: Path) -> None:
-    """The history of one session is another's, by its points; figures of two and three axes are drawn, a test above draws one of one."""
     more = [*AXES, Axis.between("time", 1.0, 5.0)]
     for axes in (AXES[:1], AXES, more):
         names = [axis.name for axis in axes]
@@ -364,7 +360,6 @@ def test_a_table_of_a_session_can_be_told_and_looked_at(tmp_path: Path) -> None:
 
 
 def test_whole_numbers_beside_continuous_axes() -> None:
-    """They are a side of the box; an axis that leaves some out is none."""
     space = Space.of([AXES[0], Axis.between("layers", 1, 5, 5)])
     assert isinstance(space.domain, domains.Box) and space.domain.sides[1] == domains.integers(1, 5)
     assert space.point_at(space.place({"dose": 0.5, "layers": 4})) == {"dose": 0.5, "layers": 4}

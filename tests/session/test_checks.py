@@ -1,4 +1,4 @@
-"""Checks of sessions: predictions of left-out values and evidence of mistakes against dense formulas, and every alarm."""
+"""Checks of sessions against dense formulas, and every alarm."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ Values = tuple[np.ndarray, np.ndarray]
 
 
 def session_of(change: Callable[[np.ndarray, np.ndarray], Values] = lambda y, g: (y, g), *, count: int = 30, **options: Any) -> Session:
-    """Return a session of a smooth yield around 50 and a smooth cost around 0, after a change of their values."""
+    """Return a session of a smooth yield and cost, after a change."""
     rng = np.random.default_rng(0)
     x = stats.qmc.Sobol(2, seed=1).random(32)[:count]
     y = 50 + 10 * np.sin(5 * x[:, 0]) * np.cos(3 * x[:, 1]) + 0.3 * rng.standard_normal(count)
@@ -31,7 +31,10 @@ def session_of(change: Callable[[np.ndarray, np.ndarray], Values] = lambda y, g:
 
 
 def test_left_out_values_are_predicted_as_by_a_refit_to_the_others() -> None:
-    """Dense posteriors of every model in the average, weighed; the third run is told twice, and one value of it is left out at a time."""
+    """Dense posteriors of all models are averaged.
+
+    The third run is told twice, and one of its values is left out at a time.
+    """
     with Session.create(None, AXES[:1], key=0, objective="minimise loss", constraints=["cost >= 0"]) as session:
         x = np.asarray([0.0, 0.2, 0.35, 0.35, 0.5, 0.7, 0.9, 1.0])
         loss, cost = np.sin(6 * x) + np.asarray([0, 0.1, -0.2, 0.2, 0, 0.1, -0.1, 0]), 3 - x**2
@@ -69,7 +72,7 @@ def test_left_out_values_are_predicted_as_by_a_refit_to_the_others() -> None:
 
 
 def column_of(values: np.ndarray, location: float | None, transforms: Any = (PLAIN,)) -> tuple[Column, list[np.ndarray]]:
-    """Return a column with two models, whose weights are 1 / 4 and 3 / 4, and the covariances of its values."""
+    """Return a column with two weighted models, and its covariances."""
     points = np.linspace(0, 1, len(values))[:, None]
     models = [(Scale(kernel=Matern52(length_scale=0.4), variance=2.0), 0.1, 0.25), (Matern32(length_scale=0.8), 0.02, 0.75)]
     dense = [2 * matern52(points, points, 0.4) + 0.1 * np.eye(len(points)), matern32(points, points, 0.8) + 0.02 * np.eye(len(points))]
@@ -173,7 +176,7 @@ def test_evidence_of_a_wrong_model_is_that_of_other_length_scales_and_noise() ->
 
 
 def test_evidence_of_a_wrong_model_counts_the_likely_scales_of_values_in_a_unit() -> None:
-    """The scale is integrated out by hand, from the density of contrasts, which no location changes."""
+    """Integrate the scale by hand, from the density of contrasts."""
     points, values, unit = np.linspace(0, 1, 6)[:, None], np.asarray([3.0, 2.0, 3.2, 1.9, 3.1, 2.2]), 0.4
     contrasts = np.linalg.svd(np.ones((6, 1)))[0][:, 1:]
     seen, squares = contrasts.T @ values, np.exp(np.linspace(-12, 12, 20001))
@@ -247,7 +250,7 @@ def test_a_stated_model_that_does_not_fit_is_flagged(length: float, noise: float
 
 
 def test_nothing_is_flagged_in_most_sessions_without_mistakes() -> None:
-    """A false alarm in 5% of the sessions would be 5 or more of 20 in one test of 400."""
+    """Five of 20 alarms have probability 0.25% at a rate of 5%."""
     alarms = 0
     for seed in range(20):
         rng = np.random.default_rng(seed)

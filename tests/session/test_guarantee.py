@@ -1,4 +1,4 @@
-"""Sessions of algorithms that certify points: no unsafe one is asked for, and what would void that is refused."""
+"""Sessions of algorithms that certify points."""
 
 import warnings
 from collections.abc import Callable
@@ -41,7 +41,7 @@ def create(algorithm: Any = None, model: Any = None, **options: Any) -> Session:
 
 
 def told(session: Session, rounds: int) -> list[jb.session.Ticket]:
-    """The tickets of so many points, each told before the next is asked for."""
+    """Return tickets that were told one after the other."""
     tickets = []
     for _ in range(rounds):
         tickets.append(session.ask())
@@ -243,7 +243,7 @@ OLD: dict[str, Any] = {
 
 
 def test_a_journal_of_before_keeps_what_it_meant(tmp_path: Path) -> None:
-    """Its first event is one that an earlier version wrote: it begins elsewhere than at its seeds, and fits again and again."""
+    """An earlier version's session does not begin at its seeds."""
     specification = Specification.from_table(OLD)
     assert not specification.is_guarded and specification.standardise is True and specification.table() == OLD
     with warnings.catch_warnings():

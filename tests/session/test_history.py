@@ -1,4 +1,4 @@
-"""What was measured before a session or beside it: told by points, as tables, off the grid, with blanks, corrected and opened again."""
+"""Values that were measured before a session or beside it."""
 
 import contextlib
 from pathlib import Path
@@ -34,14 +34,14 @@ def point(index: int) -> dict[str, float]:
 
 
 def table() -> pandas.DataFrame:
-    """Three runs, of which the second lacks a purity."""
+    """Return three runs, the second without a purity."""
     rows = [point(3) | VALUES, point(9) | VALUES | {"purity": np.nan, "loss": 0.4}, point(3) | VALUES | {"loss": -0.2}]
     return pandas.DataFrame(rows)
 
 
 @given(index=st.integers(0, SPACE.domain.size - 1), heat=st.floats(-0.49, 0.49), dose=st.floats(-0.49, 0.49))
 def test_the_nearest_point_is_that_of_each_axis(index: int, heat: float, dose: float) -> None:
-    """Half a step away it is another one; distances are shares of an axis, of a logarithmic one on its scale."""
+    """Distances are shares of an axis, on its scale."""
     there: Any = SPACE.point(index)
     moved = there | {"heat": there["heat"] + 5 * heat, "dose": there["dose"] * 10**dose}
     assert SPACE.nearest(there) == SPACE.nearest(moved) == index
@@ -61,7 +61,7 @@ def test_the_nearest_of_bare_points() -> None:
 
 
 def test_it_is_believed_as_an_initial_design_would_be(tmp_path: Path) -> None:
-    """The same bits whether a table tells it at the beginning, or points one by one beside the rounds; and when it is opened again."""
+    """Neither the order of telling nor opening again changes a bit."""
     own = table().drop(index=1)
     design = jaxbandit.InitialDesign(indices=np.asarray([3, 3]))
     with (
@@ -95,7 +95,7 @@ LATENESS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("case", LATENESS)
 def test_blanks_stay_open(case: str, tmp_path: Path) -> None:
-    """What is there counts at once where values come in parts, else when the rest is told."""
+    """Values count at once if they come in parts, and otherwise together."""
     options, late, rows = LATENESS[case], case != "at once", table()
     with create(tmp_path / "s", history=rows, **options) as session:
         assert session.history()["state"].values.tolist() == ["complete", "partial", "complete"]
@@ -137,7 +137,7 @@ def test_rows_on_a_box_are_told_once(tmp_path: Path) -> None:
 
 
 def test_a_table_fills_the_blanks_of_tickets(tmp_path: Path) -> None:
-    """As the session's own table, once somebody has filled it, or as that of a laboratory, which knows tickets alone."""
+    """Tables come from the session, or from a laboratory's list of tickets."""
     with create(tmp_path / "s", history=table()) as session:
         asked = session.ask()
         own = session.history().to_dataframe().reset_index()
@@ -176,7 +176,7 @@ def test_a_table_that_cannot_be_used_is_refused_whole(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_enough_of_it_takes_the_place_of_the_default_design(tmp_path: Path) -> None:
-    """A session without a model has a design of 2 (d + 1) = 8 points; from 8 rows on it is fitted to them at once."""
+    """The design has 8 points, so 8 rows are fitted at once."""
     rng, indices = np.random.default_rng(0), [0, 7, 15, 23, 38, 44, 59, 77]
     rows = [SPACE.point(index) | {"yield": 60 + SPACE.point(index)["heat"] / 4 + rng.normal()} for index in indices]  # type: ignore[operator]
     with on_axes(tmp_path / "few", history=pandas.DataFrame(rows[:7])) as session:
@@ -189,7 +189,8 @@ def test_enough_of_it_takes_the_place_of_the_default_design(tmp_path: Path) -> N
     with Session.open(tmp_path / "enough", read_only=True) as session:
         assert session.belief().equals(again)
     on_axes(tmp_path / "later").close()
-    with Session.open(tmp_path / "later") as session:  # a journal, which holds the design as if it were given
+    # The journal holds the design as if it were given.
+    with Session.open(tmp_path / "later") as session:
         session.tell_all(pandas.DataFrame(rows))
         assert [event.kind for event in session.events] == ["created", "observed", "fitted"]
         np.testing.assert_allclose(session.belief()["mean"], again["mean"], rtol=1e-5)
@@ -219,7 +220,6 @@ def on_axes(directory: Path, **options: Any) -> Session:
 
 
 def test_points_off_the_grid_are_refused_or_rounded_as_asked(tmp_path: Path) -> None:
-    """With the distance, and never from beyond an axis."""
     where: Any = {"heat": 52, "dose": 1.0, "metal": "Ni"}
     words = r"it lies off the grid, by up to 0.033 of an axis \(heat=52 for 50\)"
     with on_axes(tmp_path / "s") as session:

@@ -76,7 +76,7 @@ def test_events_come_back_as_they_were_written(journal: Journal) -> None:
 
 
 def test_it_is_on_the_disk_when_append_returns(journal: Journal) -> None:
-    """A process that only reads sees it at once, while another holds the session; and SQLite syncs every commit."""
+    """A reader sees an event at once, and SQLite syncs every commit."""
     reader = open_journal(journal.directory, read_only=True)
     with journal.claim():
         journal.append("dropped", {"ticket": 1})
@@ -145,7 +145,6 @@ def test_a_damaged_file_is_refused(journal: Journal) -> None:
 
 
 def test_there_is_one_writer_at_a_time(journal: Journal) -> None:
-    """Each sees what the others have written; who waits too long is told."""
     impatient, patient = (open_journal(journal.directory, wait=wait) for wait in (0.0, 10.0))
     holds, done = threading.Event(), threading.Event()
 
@@ -184,7 +183,6 @@ def test_what_others_have_damaged_is_noticed_by_those_who_have_it_open(journal: 
 
 @pytest.mark.parametrize("kind", ["nfs4", "cifs", "lustre", "fuse.sshfs", "9p", "ext4"])
 def test_a_network_file_system_is_refused_by_name(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its name is that of the file system mounted nearest above the directory; what is there can be read."""
     place = tmp_path / "a share" / "session"
     create_journal(place, SPECIFICATION).close()
     mounts = tmp_path / "mounts"
@@ -220,7 +218,8 @@ def test_a_session_is_not_begun_twice(journal: Journal, tmp_path: Path) -> None:
 def test_a_journal_where_nothing_can_be_written_is_read(journal: Journal) -> None:
     path, events = journal.directory / JOURNAL, list(journal.events)
     log, shared = (path.with_name(path.name + end) for end in ("-wal", "-shm"))
-    with read_only(path, log, shared) as directory:  # as a process that was killed leaves them
+    # The files are those of a process that was killed.
+    with read_only(path, log, shared) as directory:
         reader = open_journal(directory, read_only=True)
         assert reader.events == events
         reader.close()
@@ -238,7 +237,7 @@ def test_a_journal_where_nothing_can_be_written_is_read(journal: Journal) -> Non
 
 
 def test_a_disk_that_is_full_leaves_no_half_of_a_journal(tmp_path: Path) -> None:
-    """Whatever fits: less than a page, the file without its tables, or all but the last page."""
+    """The disk has room for no page up to all but one."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     refused = 0
     for size in range(1024, 64 * 1024, 2048):
@@ -252,7 +251,8 @@ def test_a_disk_that_is_full_leaves_no_half_of_a_journal(tmp_path: Path) -> None
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
         if refused and not (directory / JOURNAL).exists():
-            create_journal(directory, SPECIFICATION).close()  # there is room again
+            # There is room again.
+            create_journal(directory, SPECIFICATION).close()
         open_journal(directory).close()
     assert 3 <= refused < 32
 
@@ -266,7 +266,8 @@ def test_a_new_name_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_an_event_that_cannot_be_written_has_not_happened(journal: Journal) -> None:
-    journal._connection.execute("PRAGMA max_page_count = 1")  # as a full disk
+    # SQLite treats this as a full disk.
+    journal._connection.execute("PRAGMA max_page_count = 1")
     before = list(journal.events)
     with pytest.raises(CannotRecord, match="the event has not happened"), journal.claim():
         for _ in range(100):
@@ -283,7 +284,7 @@ AXES = [Axis.between("dose", 0.1, 10.0, 6, "logarithmic"), Axis.between("heat", 
 
 
 def played(directory: Path) -> Session:
-    """A session without a model: values told before, whole, in parts and out of order; runs dropped, corrected and under way."""
+    """Return a session with values early, late, partial, corrected and under way."""
     goals = {"objective": "maximise yield", "constraints": ["cost <= 1.5"], "units": {"yield": "%"}}
     session = Session.create(directory, AXES, Rpol(), key=jax.random.key(3), horizon=12, **goals)
     session.observe({"dose": 0.1, "heat": 20.0}, {"yield": 48.0, "cost": 0.4})
@@ -298,7 +299,7 @@ def played(directory: Path) -> Session:
 
 
 def said(session: Session) -> dict[str, Any]:
-    """What a user sees of it."""
+    """Return everything that a user sees of a session."""
     return {
         "told": session.told,
         "pending": [[ticket.number, dict(ticket.point)] for ticket in session.pending],
@@ -310,7 +311,8 @@ def said(session: Session) -> dict[str, Any]:
 @pytest.mark.parametrize("schema", range(1, SCHEMA + 1))
 def test_golden_journal(schema: int, tmp_path: Path, golden: Any) -> None:
     journal = golden("journal")
-    if journal.write and schema == SCHEMA:  # nobody writes those of earlier versions any more
+    # Nobody writes journals of earlier versions any more.
+    if journal.write and schema == SCHEMA:
         played(tmp_path / "made").close()
         connection = sqlite3.connect(tmp_path / "made" / JOURNAL)
         journal.check(f"schema {schema}", list(connection.iterdump()))
@@ -326,7 +328,7 @@ def test_golden_journal(schema: int, tmp_path: Path, golden: Any) -> None:
 
 
 def test_a_journal_of_an_earlier_learner_says_once_from_where_on_it_changed(tmp_path: Path, golden: Any, capsys: Any) -> None:
-    """In a warning at the first fit, and in what a user looks at from then on; points and values stay as they were."""
+    """A warning at the first fit and every later look say it."""
     connection = sqlite3.connect(tmp_path / JOURNAL, isolation_level=None)
     connection.executescript("\n".join(golden("journal").values()["schema 2"]))
     connection.executescript(f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {SCHEMA};")
@@ -368,7 +370,7 @@ BODY = {"ticket": 1, "values": {"yield": 0.1 + 0.2}}
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files of a session as a process that was killed leaves them: some events are in the write-ahead log alone."""
+    """Return a killed process's files, with events in the write-ahead log."""
     live, left = tmp_path_factory.mktemp("live"), tmp_path_factory.mktemp("left") / "session"
     with contextlib.closing(create_journal(live, {"horizon": 12})) as journal:
         filled(journal, EVENTS - 1)
@@ -395,7 +397,7 @@ def filled(journal: object, count: int) -> None:
 
 
 def damages(seed: int, count: int, files: list[Path]) -> Iterator[tuple[str, Callable[[Path], object]]]:
-    """Yield damages at random of what a disk, a careless copy or a broken tool does, each with its words."""
+    """Yield random damages by disks, careless copies or broken tools, with words."""
     draw = random.Random(seed)
     for _ in range(count):
         file = draw.choice(files)
@@ -447,7 +449,6 @@ def test_no_damage_at_random_loses_an_event_without_a_word(state: str, tmp_path:
 
 @pytest.mark.parametrize("state", ["killed", "closed"])
 def test_an_older_copy_is_noticed(state: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """Of the journal alone, by whoever opens it and by whoever has it open; a whole older session is none of this."""
     folder = shutil.copytree(request.getfixturevalue(state), tmp_path / "session")
     older = shutil.copytree(folder, tmp_path / "older")
     with contextlib.closing(open_journal(folder)) as journal:
@@ -565,7 +566,7 @@ journal.close()
 
 @pytest.mark.parametrize("kind", NAMES)
 def test_a_session_reached_by_two_paths_has_one_writer(kind: str, tmp_path: Path) -> None:
-    """Two processes open it and ask at once, each by a path of its own: no ticket is given out twice, and both see all of them."""
+    """Two processes ask at once, each by its own path."""
     folder, other = tmp_path / "session", tmp_path / "other"
     create_journal(folder, {"horizon": 12}).close()
     NAMES[kind](folder, other)

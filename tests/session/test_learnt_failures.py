@@ -1,4 +1,4 @@
-"""Runs that failed: their points are neither asked for nor recommended, and where failures are learnt."""
+"""Runs that failed, and learnt failures."""
 
 import csv
 import dataclasses
@@ -29,7 +29,7 @@ STATED: dict[str, Any] = {"key": 3, "model": MODEL, "standardise": False}
 
 
 def told(session: Session, values: list[float | None]) -> None:
-    """Ask for points one after another, and tell the values there, ``None`` of a run that fails."""
+    """Tell the values of points asked for, ``None`` for failed runs."""
     for value in values:
         ticket = session.ask()
         if value is None:
@@ -39,7 +39,6 @@ def told(session: Session, values: list[float | None]) -> None:
 
 
 def believed(points: np.ndarray, known: np.ndarray, values: np.ndarray, mean: float, length: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and deviation at all points of a process with a squared-exponential kernel of variance 1."""
     matrix = np.exp(-np.sum((points[:, None] - points[None]) ** 2, axis=2) / (2 * length**2))
     solved = np.linalg.solve(matrix[np.ix_(known, known)] + 0.01 * np.eye(len(known)), matrix[known])
     return mean + solved.T @ (values - mean), np.sqrt(1 - np.sum(matrix[known] * solved, axis=0))
@@ -67,10 +66,7 @@ def test_expected_improvement_counts_with_a_power_of_the_probability_that_a_run_
 
 @pytest.mark.parametrize("delay", [None, delays.NoDelay()])
 def test_the_probability_that_a_run_gives_values_is_that_of_a_process_by_hand(delay: Any) -> None:
-    """It has mean 1, noise variance 0.01 and the objective's kernel with shorter length-scales.
-
-    The beliefs of the outputs are those from their own values alone.
-    """
+    """The process has mean 1, noise 0.01 and shorter length-scales."""
     with Session.create(None, GRID, Cei(), delay=delay, **STATED) as session:
         told(session, [0.5, 1.0, -0.3])
         before = session.belief()
@@ -92,7 +88,6 @@ def test_the_probability_that_a_run_gives_values_is_that_of_a_process_by_hand(de
 
 @pytest.mark.parametrize("domain", [GRID, BOX], ids=["grid", "box"])
 def test_journals_replay_failures_to_the_same_bits(domain: Any, tmp_path: Path) -> None:
-    """Also with runs under way, with values in parts, out of order, and after fits; and they are of the next version."""
     with Session.create(tmp_path / "s", domain, key=2, constraints=["cost <= 1"]) as session:
         tickets = session.ask(8)
         for ticket in tickets[:4]:
@@ -127,7 +122,6 @@ def version(directory: Path) -> int:
 @pytest.mark.parametrize("algorithm", [Cei(), Cei(incumbent="observed"), ConstrainedThompson(), RandomSearch()], ids=lambda one: one.name)
 @pytest.mark.parametrize("delay", [None, delays.NoDelay()], ids=["late", "at once"])
 def test_no_point_whose_run_failed_is_asked_for_again(algorithm: Any, delay: Any) -> None:
-    """A point that failed by accident is asked for once more, and then no more often than others."""
     model = dataclasses.replace(MODEL, form="features")
     with Session.create(None, GRID, algorithm, delay=delay, **STATED | {"model": model}) as session:
         tickets = []
@@ -178,7 +172,6 @@ def test_an_accident_teaches_nothing() -> None:
 @pytest.mark.full(but=("late",))
 @pytest.mark.parametrize("delay", [None, delays.NoDelay()], ids=["late", "at once"])
 def test_a_failure_that_was_none_is_taken_back(delay: Any) -> None:
-    """The session then believes what it would had it been told the values in the first place."""
     with (
         Session.create(None, GRID, Cei(), delay=delay, **STATED) as session,
         Session.create(None, GRID, Cei(), delay=delay, **STATED) as other,
@@ -252,7 +245,6 @@ def test_a_failure_that_does_not_follow_on_the_journal_is_damage(kind: str, body
 
 
 def test_a_table_says_which_runs_failed(tmp_path: Path) -> None:
-    """In a column that may be blank, of runs that were asked for and of others; a session's own table can be told to another one."""
     with Session.create(None, GRID, Cei(), constraints=["cost <= 1"], **STATED) as session:
         session.ask(2)
         table = {"ticket": [1, 2, ""], "x": ["", "", 0.4], "n": ["", "", 2], "reward": [1.0, "", ""], "cost": [0.5, "", ""]}
@@ -279,7 +271,6 @@ def test_a_table_says_which_runs_failed(tmp_path: Path) -> None:
 
 
 def test_outputs_of_any_name_are_those_of_the_user() -> None:
-    """One that is named as the column of failures keeps its own column."""
     with Session.create(None, GRID, Cei(), objective="maximise failed", constraints=["runs >= 0"], **STATED) as session:
         session.ask(2)
         session.tell(1, {"failed": 3.0, "runs": 0.5})
@@ -317,7 +308,7 @@ def test_a_rule_that_cannot_learn_failures_says_so_once_and_asks_for_no_point_ag
         session.tell(session.ask(), {"reward": 1.0, "cost": 0.0})
         model, before = session.model, session.belief()
         with warnings.catch_warnings():
-            # Of the safe set of SafeOpt, which stands still.
+            # SafeOpt's safe set stands still.
             warnings.simplefilter("ignore")
             first, second = session.ask(), session.ask()
         with pytest.warns(UserWarning, match=rf"^tell: with {type(algorithm).__name__} this session learns nothing from runs that fail"):
@@ -330,7 +321,7 @@ def test_a_rule_that_cannot_learn_failures_says_so_once_and_asks_for_no_point_ag
 
 
 def test_failures_of_an_initial_design_count_for_the_first_fit() -> None:
-    """A search whose first runs all fail goes on until one gives values; noise is then shown beside one that did."""
+    """Noise is then shown at a run that gave values."""
     with Session.create(None, BOX, key=0) as session:
         tickets = [session.ask() for _ in range(5)]
         for ticket in tickets[:3]:
@@ -431,7 +422,6 @@ def points_of(session: Session) -> list[tuple[Any, ...]]:
     ("algorithm", "delay"), [(Cei(), None), (Cei(), delays.NoDelay()), (RandomSearch(), None)], ids=["late", "at once", "random"]
 )
 def test_no_failed_point_of_a_grid_is_asked_for_again(algorithm: Any, delay: Any, tmp_path: Path) -> None:
-    """Opened again the session goes on so, and what is told may be asked for again."""
     parts: dict[str, Any] = {"key": 3, "delay": delay, "model": Model(), "standardise": False}
     with Session.create(tmp_path / "s", FAILED_GRID, algorithm, **parts) as session:
         for _ in range(7):
@@ -449,7 +439,7 @@ def test_no_failed_point_of_a_grid_is_asked_for_again(algorithm: Any, delay: Any
 @pytest.mark.full(but=("mixed",))
 @pytest.mark.parametrize(("case", "delay"), [("mixed", None), ("whole", None), ("whole", delays.NoDelay())])
 def test_no_failed_point_of_a_box_is_asked_for_again(case: str, delay: Any, tmp_path: Path) -> None:
-    """Points are the same within a thousandth of the sides of numbers; whole numbers and categories are the same or not."""
+    """Numbers must be a thousandth apart, and whole numbers must differ."""
     with Session.create(tmp_path / "s", BOXES[case], Cei(), key=1, delay=delay) as session:
         count = 6 if case == "whole" else 10
         for _ in range(count):
@@ -484,7 +474,6 @@ def test_nothing_is_left_where_every_point_has_failed(tmp_path: Path) -> None:
 
 
 def test_a_failed_point_of_the_initial_design_is_not_asked_for_twice(tmp_path: Path) -> None:
-    """Another point stands for one that the design holds twice; journals in which it was asked for again still open."""
     parts: dict[str, Any] = {"key": 0, "model": Model(), "initial": InitialDesign(indices=[4, 4, 0, 4])}
     with Session.create(tmp_path / "s", FAILED_GRID, Cei(), **parts) as session:
         first = session.ask()

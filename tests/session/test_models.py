@@ -37,7 +37,6 @@ def create(directory: Path, *model: Model, **options: Any) -> Session:
 
 
 def step(session: Session, unit: float = 1.0, offset: float = 0.0) -> int:
-    """Ask for a point and tell its values, the yield in another unit."""
     ticket = session.ask()
     session.tell(ticket, {"yield": unit * yielded(ticket.point) + offset, "cost": float(ticket.point["dose"])})
     return ticket.index
@@ -74,10 +73,11 @@ def test_choices_do_not_depend_on_units(unit: float, offset: float, tmp_path: Pa
 
 
 def test_a_belief_is_where_values_were_measured_in_both_modes(tmp_path: Path) -> None:
-    """A model of length-scale 0.3 and noise 0.01 about 0 believed 38 where a yield of 54 was measured."""
+    """A wrong model believed 38 where a yield of 54 was measured."""
     for standardise in (True, False):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of values far from the prior
+            # The values are far from the prior.
+            warnings.simplefilter("ignore")
             with create(tmp_path / str(standardise), GUESS, standardise=standardise) as session:
                 indices = [step(session) for _ in range(5)]
                 session.fit()
@@ -111,7 +111,7 @@ def test_a_number_fitted_to_its_bound_is_said(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_penalties_are_bent_and_smooth_values_are_not() -> None:
-    """One value of -1e6 among values within 2 of each other; the evidence decides, with the derivative of the bend counted."""
+    """One value is -1e6, and the others differ by at most 2."""
     outputs, domain = Outputs.read("maximise y", ()), domains.grid([0.0, 0.0], [1.0, 1.0], 5)
     points = np.asarray(domain.points, np.float64)
     smooth = -np.sum(np.square(points - 0.8), axis=1)
@@ -161,7 +161,7 @@ def test_designs_are_spread_out_and_drawn_by_the_key() -> None:
 
 
 def test_no_point_under_way_is_asked_for_again(tmp_path: Path) -> None:
-    """Not even where noise is large and one point is by far the best, nor by an algorithm that draws at random."""
+    """Noise is large and one point is by far the best."""
     for algorithm, policy in ((jaxbandit.Cei(), None), (jaxbandit.RandomSearch(), feedback.Wait())):
         with create(tmp_path / algorithm.name, NOISY, algorithm=algorithm, standardise=False, feedback=policy) as session:
             for ticket in session.ask(3):
@@ -209,9 +209,9 @@ def test_what_hallucinates_and_what_cannot(tmp_path: Path) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize(("algorithm", "seed"), [(jaxbandit.Rpol(), 0), (jaxbandit.Cei(), 3)], ids=["rpol", "cei"])
 def test_a_plant_in_percent(algorithm: Any, seed: int, tmp_path: Path) -> None:
-    """30 runs, four of them under way, find nearly the best allowed yield; how it was with 20 keys stands in ``tests.support.plant``.
+    """Thirty runs, four under way, find nearly the best allowed yield.
 
-    With the seed 0 a fit asks for float64, with 3 none does.
+    ``tests.support.plant`` has the results of 20 keys. A fit of seed 0 asks for float64, and one of seed 3 does not.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -222,7 +222,6 @@ def test_a_plant_in_percent(algorithm: Any, seed: int, tmp_path: Path) -> None:
 
 
 def test_a_fit_that_a_process_did_not_come_to_is_made_up_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that ends between a value and the fit that follows leaves a session which goes on as if it had not."""
     with create(tmp_path / "whole", GUESS) as whole, create(tmp_path / "broken", GUESS) as broken:
         step(whole)
         with monkeypatch.context() as patch:
@@ -233,7 +232,8 @@ def test_a_fit_that_a_process_did_not_come_to_is_made_up_for(tmp_path: Path, mon
         assert [event.body for event in again.events[1:]] == [event.body for event in whole.events[1:]]
 
 
-AT_ONCE: dict[str, Any] = {"key": jax.random.key(4), "delay": delays.NoDelay()}  # of one posterior, whose programs are half the size
+# One posterior needs programs of half the size.
+AT_ONCE: dict[str, Any] = {"key": jax.random.key(4), "delay": delays.NoDelay()}
 
 
 CHOICES: list[Any] = [(False, True), (True, False), (0, True), np.array([False, True]), [None, 1], [1, 2, 4], [True]]
@@ -267,7 +267,6 @@ def test_categories_need_no_kernel(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_categories_beside_continuous_axes(tmp_path: Path) -> None:
-    """The category that serves best is found, and points say their labels; a label that is none is refused."""
     axes = [Axis.between("dose", 0.1, 2.0, unit="mg"), Axis.of_categories("catalyst", ["none", "nickel", "palladium"])]
     gains = {"none": 0.0, "nickel": 0.5, "palladium": 1.0}
     with Session.create(tmp_path, axes, jaxbandit.Rpol(), objective="maximise yield", **AT_ONCE) as session:

@@ -26,7 +26,8 @@ def outcome(x: float, kind: float) -> dict[str, float] | None:
 
 def test_a_search_is_one_call() -> None:
     CALLS.clear()
-    found = optimise(outcome, DOMAIN, 8, **OPTIONS, key=3)  # random search chooses a point that is under way, or failed, as others
+    # Random search may repeat a point that is under way or failed.
+    found = optimise(outcome, DOMAIN, 8, **OPTIONS, key=3)
     assert found.points == CALLS and len(CALLS) == 8
     measured = [(at["x"], at["kind"]) for at in CALLS if (at["x"], at["kind"]) != (0.0, 0.0)]
     best = min((p for p in measured if p[0] <= 1), key=lambda p: (p[0] - 1) ** 2 + p[1])
@@ -37,7 +38,8 @@ def test_a_search_is_one_call() -> None:
     failed = 8 - len(measured)
     assert int(table["loss"].isna().sum()) == failed == len([state for state in found.session.columns()["state"] if state == "failed"]) > 0
     assert f"evaluations: 8, {failed} failed; best: x=" in repr(found) and "<th" in found._repr_html_()
-    again = optimise(outcome, DOMAIN, 8, **OPTIONS, key=jax.random.key(3))  # a seed is its key
+    # A seed is the same as its key.
+    again = optimise(outcome, DOMAIN, 8, **OPTIONS, key=jax.random.key(3))
     assert again.points == found.points
 
 
@@ -54,7 +56,6 @@ def test_what_is_wrong_with_a_function_is_said() -> None:
 
 
 def test_values_that_a_failed_evaluation_has_are_learnt() -> None:
-    """The finite ones are told, the run counts as failed, and its point is neither the best nor recommended."""
     lacks: Any = itertools.cycle([float("nan"), None, float("inf")])
 
     def crashes(x: float, kind: float) -> dict[str, float | None]:
@@ -87,7 +88,7 @@ def test_a_search_on_a_disk_goes_on(tmp_path: Path) -> None:
 
 
 def test_what_ends_a_search_loses_no_value(tmp_path: Path) -> None:
-    """Ctrl-C returns what there is, and an exception has it; the point that was interrupted is called first in the next search."""
+    """A search that goes on calls the interrupted point first."""
 
     def ended(error: type[BaseException], after: int) -> Any:
         calls = itertools.count(1)
@@ -155,7 +156,7 @@ def product_of(a, b):
 
 
 def excess(point):
-    """By how much a point of the mixture breaks a constraint."""
+    """Return the excess of a mixture's point over each constraint."""
     return max(abs(sum(point.values()) - 1), point["a"] - 2 * point["b"], *(-value for value in point.values()))
 
 

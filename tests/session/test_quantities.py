@@ -57,7 +57,7 @@ def test_beliefs_are_turned_back() -> None:
 
 
 def test_the_probability_of_feasibility_is_that_of_draws() -> None:
-    """From a million draws a probability is known to 5 standard errors, 0.0025."""
+    """The standard error of a million draws is at most 0.0005."""
     mean, sd = np.array([[0.0], [2.0], [1.0], [7.1]]), np.array([[1.0], [0.5], [0.1], [0.15]])
     draws = mean + sd * np.random.default_rng(0).normal(size=(4, 1_000_000))
     holds = np.all([constraint.violation(row) == 0 for constraint, row in zip(OUTPUTS.constraints, draws[1:], strict=True)], axis=0)
@@ -66,7 +66,6 @@ def test_the_probability_of_feasibility_is_that_of_draws() -> None:
 
 
 def test_two_limits_of_an_output_are_one_constraint() -> None:
-    """Its sides are the bounds that were given, to the bit, and texts lead back to it."""
     outputs = Outputs.read("maximise gain", ["pH <= 8.3", "cost <= 2", "pH >= 6.1"])
     limits, cost = outputs.constraints
     assert outputs.names == ("gain", "pH", "cost") and limits.sides == ((1, 8.3), (-1, -6.1)) and str(cost) == "cost <= 2"
@@ -140,7 +139,6 @@ def test_axes_are_scaled() -> None:
 
 @given(low=st.integers(-50, 50), steps=st.integers(1, 60), decimals=st.integers(0, 6), step=st.integers(1, 9))
 def test_evenly_spaced_values_are_the_decimals_that_a_user_writes(low: int, steps: int, decimals: int, step: int) -> None:
-    """As 0.3 for the fourth of 11 from 0 to 1, and integers between integers."""
     wanted = [(low + step * n) / 10**decimals for n in range(steps + 1)]
     assert [repr(value) for value in Axis.between("x", wanted[0], wanted[-1], steps + 1).values] == list(map(repr, wanted))
     whole = Axis.between("x", low, low + step * steps, steps + 1).values
@@ -161,7 +159,6 @@ def test_points_have_the_numbers_of_their_axes() -> None:
 
 
 def test_units_are_said_with_names(tmp_path: Path) -> None:
-    """In labels, tables and the journal; a file has them, too."""
     heat = Axis.between("heat", 20, 80, 4, unit="°C")
     assert heat.label == "heat (°C)" and repr(heat) == "Axis('heat': 20, 40, 60, 80 °C; linear)"
     assert Axis.read("heat", {"low": 20, "high": 80, "points": 4, "unit": "°C"}, "axis.heat") == heat
@@ -202,7 +199,6 @@ def test_axes_of_categories_are_told_by_their_labels() -> None:
 
 
 def test_a_session_with_an_axis_of_categories(tmp_path: Path) -> None:
-    """Points are told by their labels, tables and figures hold these, and opening the session again changes nothing."""
     kernel = {"type": "OnAxes", "axes": [0], "kernel": {"type": "SquaredExponential", "length_scale": 0.5}}
     both = {"type": "Product", "left": kernel, "right": {"type": "OnAxes", "axes": [1], "kernel": {"type": "Categorical"}}}
     axes = [Axis("dose", (1, 2, 4)), Axis.of_categories("metal", ["Pd", "Ni"])]
@@ -233,7 +229,7 @@ def test_domains_are_spaces(domain: Any) -> None:
 
 
 def test_maps_show_bounds_and_the_probability_of_feasibility() -> None:
-    """Draw a plane with a logarithmic axis, from beliefs that no learner has made."""
+    """Beliefs are given by hand."""
     space = Space.of([Axis.between("dose", 1, 5, 9), Axis("rate", (0.001, 0.01, 0.1), "logarithmic")])
     outputs = Outputs.read("maximise yield", ("cost <= 1.2",))
     mean = np.stack([np.sin(space.columns["dose"]), space.columns["dose"] / 3])
@@ -251,14 +247,14 @@ def test_maps_show_bounds_and_the_probability_of_feasibility() -> None:
     assert all((axis.get_xlabel(), axis.get_ylabel(), axis.get_yscale()) == ("dose", "rate", "log") for axis in maps.values())
     assert maps["probability of feasibility"].collections[0].get_clim() == (0.0, 1.0)
     (edge,) = (found for found in maps["cost: posterior mean"].collections if isinstance(found, ContourSet))
-    np.testing.assert_allclose(edge.get_paths()[0].vertices[:, 0], 3.6)  # where dose / 3 = 1.2
+    # There dose / 3 = 1.2.
+    np.testing.assert_allclose(edge.get_paths()[0].vertices[:, 0], 3.6)
     assert not any(isinstance(found, ContourSet) for found in maps["yield: posterior mean"].collections)
     said = [text.get_text() for text in figure.legends[0].get_texts()]
     assert said == ["measured", "recommended", "mean at the bounds of cost"]
 
 
 def test_standardised_functions_keep_their_bounds_and_are_turned_back() -> None:
-    """The objective is shifted and scaled, constraints are scaled alone: what is at its bound stays at 0."""
     standard = Standard(location=(50.0, 3.0, 0.8, 6.9), scale=(10.0, 2.0, 0.1, 0.3))
     shift, scale = OUTPUTS.units(standard)
     at_bound = OUTPUTS.inward({"loss": 70.0, **{one.name: one.sides[0][0] * one.sides[0][1] for one in OUTPUTS.constraints}})
@@ -270,7 +266,7 @@ def test_standardised_functions_keep_their_bounds_and_are_turned_back() -> None:
 
 
 def test_a_bend_keeps_the_order_and_is_undone() -> None:
-    """Above the knee values are as they are; far below they are at most four units beneath it, and the slope is that of differences."""
+    """Values above the knee stay, and those far below lose four units."""
     bent = Standard(location=(0.0,), scale=(1.0,), bend=(2.0, 0.5))
     rewards = np.concatenate([-np.logspace(6, -2, 40), np.linspace(0.0, 4.0, 41)])
     counted = bent.bent(rewards)
@@ -304,7 +300,7 @@ SCALES = {
 
 @pytest.mark.parametrize("case", SCALES)
 def test_ticks_of_logarithmic_axes_can_be_read(case: str) -> None:
-    """Their labels do not meet in the smallest panel, and nothing is written between them."""
+    """Labels of the smallest panel neither meet nor stand between ticks."""
     values, ticks = SCALES[case]
     np.testing.assert_allclose(logarithmic_ticks(values), ticks)
     space = Space.of([Axis("rate", tuple(values.tolist()), "logarithmic")])
@@ -338,7 +334,7 @@ def test_logarithmic_axes_are_drawn_so(axes: Any) -> None:
 
 
 def test_slices_show_what_was_measured_near_them(tmp_path: Path) -> None:
-    """Points whose other coordinates are within a fifth of the axes' ranges, on the model's scales, and of the same category."""
+    """Other coordinates differ by at most a fifth of the axes' ranges."""
     axes = [Axis.between("heat", 0, 100, 21, unit="K"), Axis.between("rate", 0.01, 1.0, 21, "logarithmic")]
     axes += [Axis.of_categories("metal", ["Pd", "Ni"])]
     options: Any = {"key": jax.random.key(0), "objective": "maximise yield", "units": {"yield": "%"}}

@@ -26,7 +26,8 @@ from tests.support.algorithms import ALGORITHMS, REPRESENTATIVES, TABLES
 from tests.support.sessions import create, measured
 
 HORIZON, KEY = 12, jax.random.key(5)
-CAPACITY = HORIZON  # as many rounds as values can be late
+# Values can be late by any number of rounds.
+CAPACITY = HORIZON
 LATE = delays.Geometric(mean=1.5)
 POLICIES: dict[str, Any] = {
     "wait": feedback.Wait(),
@@ -61,7 +62,7 @@ def noise_of(problem: Any, trial: int, horizon: int, stream: Stream = Stream.NOI
 
 @functools.cache
 def observed() -> tuple[Any, Any]:
-    """The noise of every round of trial 0, and the rounds at whose ends the values arrive, separately."""
+    """Return noise and rounds of arrival of trial 0."""
 
     @functools.partial(jax.jit, static_argnames="joint")
     def due(joint: bool) -> jax.Array:
@@ -72,7 +73,7 @@ def observed() -> tuple[Any, Any]:
 
 
 def course_of(problem: Any, algorithm: Any, model: Any, horizon: int, *, policy: Any = None, trial: int = 0) -> Course:
-    """The learner of a session with the random numbers of a trial, under delays of which it knows nothing."""
+    """Return a session's learner with the random numbers of a trial."""
     late = None
     if policy is not None:
         late = Delays(model=UnknownDelay(), policy=policy, capacity=CAPACITY)
@@ -81,7 +82,7 @@ def course_of(problem: Any, algorithm: Any, model: Any, horizon: int, *, policy:
 
 
 def asked(course: Course) -> int:
-    """The point of the next round, which begins."""
+    """Begin a round and return its point."""
     chosen = course.choose(PendingRound())
     point = chosen.point
     course.asked(PendingRound(point), chosen.after)
@@ -89,7 +90,7 @@ def asked(course: Course) -> int:
 
 
 def played_at_once(course: Course, problem: Any, noise: np.ndarray) -> list[int]:
-    """The points of a course that is told the values of every round with this noise before the next one."""
+    """Return points of a learner that is told every value at once."""
     chosen: list[int] = []
     for t, own in enumerate(noise, start=1):
         chosen.append(asked(course))
@@ -98,7 +99,7 @@ def played_at_once(course: Course, problem: Any, noise: np.ndarray) -> list[int]
 
 
 def session(algorithm: Any, policy: str) -> list[int]:
-    """The points of a session that is told the simulation's noise, with the simulation's delays."""
+    """Return points of a session under the simulation's noise and delays."""
     means, own = np.asarray(conformance.study()[0].means, np.float32), POLICIES.get(policy)
     model = conformance.surrogate(form="product" if own is None else "features")
     course = course_of(conformance.study()[0], algorithm, model, HORIZON, policy=own)
@@ -107,7 +108,8 @@ def session(algorithm: Any, policy: str) -> list[int]:
     chosen = []
     for t in range(1, HORIZON + 1):
         chosen.append(asked(course))
-        for earlier in range(t, 0, -1):  # the latest first, as a user may
+        # A user may tell the latest value first.
+        for earlier in range(t, 0, -1):
             values = means[:, chosen[earlier - 1]] + noise[earlier - 1]
             arrive = {j: values[j] for j in range(3) if due[earlier - 1, j] == t}
             course.tell(earlier, arrive)
@@ -116,7 +118,7 @@ def session(algorithm: Any, policy: str) -> list[int]:
 
 @functools.cache
 def at_once(form: str) -> dict[str, np.ndarray]:
-    """The points of the algorithms that are played with a form of the posterior when values come at once."""
+    """Return points of the algorithms of one form, without delays."""
     algorithms = {name: ALGORITHMS[name]() for name in AT_ONCE[form]}
     runs = panel.play(conformance.study()[0], algorithms, conformance.surrogate(form=form), block=1, **options())
     return {name: run.indices[0] for name, run in runs.items()}
@@ -124,7 +126,7 @@ def at_once(form: str) -> dict[str, np.ndarray]:
 
 @functools.cache
 def late(group: str, policies: tuple[str, ...]) -> dict[str, dict[str, np.ndarray]]:
-    """The points of a group's algorithms by policy, from one program of all."""
+    """Return points of a group by policy, from one program."""
     algorithms, own = {name: ALGORITHMS[name]() for name in GROUPS[group]}, tuple(POLICIES[name] for name in policies)
     model, delays = conformance.surrogate(form="features"), {"delay": LATE, "capacity": CAPACITY, "policies": own}
     runs = panel.play(conformance.study()[0], algorithms, model, **options(), **delays)
@@ -142,7 +144,7 @@ def simulated(group: str, policy: str) -> dict[str, np.ndarray]:
 
 @functools.cache
 def members(group: str) -> dict[str, Any]:
-    """The algorithms of a group, each in a panel of all, so that they share their programs."""
+    """Return a group's algorithms in a panel that shares its programs."""
     algorithms = tuple(ALGORITHMS[name]() for name in GROUPS[group])
     return {name: panel.OneOf(algorithms=algorithms, which=float(number)) for number, name in enumerate(GROUPS[group])}
 
@@ -164,7 +166,7 @@ TIED = {
 @pytest.mark.full(but=("rpol",))
 @pytest.mark.parametrize("group", TIED)
 def test_points_that_tie_are_chosen_as_in_a_simulation(group: str) -> None:
-    """On a grid most of whose points are far from all data, from no design on; the session compiles its rounds by themselves."""
+    """Most points of the grid are far from all data."""
     rounds, trials, algorithms, problem = 14, 3, TIED[group], problems.sine(20)
     model = jaxbandit.surrogate(problem.domain, kernels.SquaredExponential(length_scale=1.0), noise_variance=0.05)
     block = trials * len(algorithms)
@@ -210,7 +212,7 @@ BOX, GRID = domains.box(AXES), domains.grid([0.0, -1.0], [2.0, 3.0], SIZE)
 
 
 def function(x: Any) -> Any:
-    """Values about 70 of a deviation about 1, with one hill, another length-scale along each axis, and a slope."""
+    """Return values near 70 with one hill, a slope and two length-scales."""
     return 70 + 2.4 * jnp.exp(-3 * (x[0] - 1.3) ** 2 - 0.4 * (x[1] - 0.5) ** 2) + 0.4 * x[0] - 0.2 * x[1]
 
 
@@ -218,9 +220,9 @@ def function(x: Any) -> Any:
 @pytest.mark.parametrize("noise", [1e-8, 0.16], ids=["quiet", "noisy"])
 @pytest.mark.parametrize("kind", ["box", "grid"])
 def test_a_session_believes_that_a_trial_chose_best(kind: str, noise: float) -> None:
-    """By the upper bounds of a session that was told all before, no point is better by a fiftieth of the values' deviation.
+    """No upper bound exceeds that of the choice by over 2%.
 
-    Its fit and the trial's search for the maximum of one density by different means, to 1e-3 nats, and features of a grid are not exact.
+    The session's fit and the trial's search maximise one density differently, to 1e-3 nats, and features of a grid are approximate.
     """
     kernel, box = 1.0 * kernels.SquaredExponential(length_scale=[0.5, 0.5]), kind == "box"
     if box:
@@ -262,7 +264,7 @@ ROUGH = Model(kernel=kernels.Matern52(length_scale=0.3), noise_variance=0.05)
 
 
 def played(session: Session, count: int) -> list[int]:
-    """The next points of a session of which the first and every second one is told at once, the others never."""
+    """Return the next points of a session that knows half the values."""
     tickets = []
     for _ in range(count):
         tickets.append(ticket := session.ask())
@@ -284,7 +286,8 @@ def test_rows_whose_room_grows_choose_what_features_choose(tmp_path: Path, monke
         assert session._state.room == 4 and isinstance(form_of(session), RowCache)
         assert played(session, 4) == wanted[:4] and session._state.room == 8
         leaves = jax.tree.leaves(session._state.course.latest())
-    with Session.open(tmp_path / "rows") as again:  # what is built anew has the same bits
+    # Opening it again gives the same bits.
+    with Session.open(tmp_path / "rows") as again:
         for one, other in zip(jax.tree.leaves(again._state.course.latest()), leaves, strict=True):
             np.testing.assert_array_equal(one, other)
         assert played(again, 8) == wanted[4:] and again._state.room == 12, "no more than the horizon"

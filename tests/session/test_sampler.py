@@ -1,4 +1,4 @@
-"""Optuna's studies by the algorithms of this library: workers with a sampler each, and constraints where Optuna has them."""
+"""Optuna's studies by the algorithms of this library."""
 
 import json
 import math
@@ -108,7 +108,6 @@ WHOLE: dict[str, tuple[dict[str, Any], list[list[Any]] | None]] = {
 
 @pytest.mark.parametrize("case", WHOLE)
 def test_every_value_of_whole_numbers_can_be_chosen(case: str) -> None:
-    """On a grid that holds them all, or on a box, on which every value has a place of its own."""
     space, grid = WHOLE[case]
     axes = _axes(space, None, continuous=True)
     assert (grid is None) == _is_box(space)
@@ -160,7 +159,7 @@ def test_ranges_of_any_size_have_their_ends_and_values_between(case: str, contin
 
 
 def test_no_point_of_few_whole_numbers_on_a_logarithmic_scale_is_asked_for_a_third_time() -> None:
-    """Of equal values a second one tells that there is no noise; a point that a choice is rounded to has no others beside it."""
+    """A second equal value shows that there is no noise."""
 
     def objective(trial: Any) -> float:
         return -abs(trial.suggest_int("n", 1, 12, log=True) - 7) - abs(trial.suggest_int("m", 1, 3000, log=True) - 3)
@@ -189,7 +188,7 @@ study.optimize(objective, n_trials=8 - len(study.trials))
 
 
 def test_a_study_whose_process_is_killed_goes_on(tmp_path: Path) -> None:
-    """The killed trial stays under way and its point is not chosen again; all other trials are those of a study that nobody killed."""
+    """The killed trial stays under way and is not chosen again."""
     environment = {**os.environ, "PYTHONPATH": str(Path(jaxbandit.__file__).parents[1])}
 
     def play(name: str, killed_at: int) -> int:
@@ -241,7 +240,7 @@ def test_infinite_values_count_as_the_worst_or_best_that_is_finite() -> None:
 
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
 def test_a_worthless_trial_teaches(direction: str) -> None:
-    """Its value is minus, or plus, infinity; whoever meets the study chooses as who has followed it."""
+    """Its value is infinite, and any worker learns it alike."""
     sign = 1 if direction == "maximize" else -1
 
     def objective(trial: Any) -> float:
@@ -263,7 +262,7 @@ def test_a_worthless_trial_teaches(direction: str) -> None:
 
 
 def test_points_of_trials_whose_workers_were_killed_are_not_repeated() -> None:
-    """One is killed before it says its point, one after; both first are under way, then failed. The initial design goes on beside them."""
+    """One worker is killed before it has a point, and one after."""
     run = study(sampler(model=None, constraints=None))
     run.optimize(train, n_trials=2)
     silent, told = run.ask(), run.ask()
@@ -279,7 +278,6 @@ def test_points_of_trials_whose_workers_were_killed_are_not_repeated() -> None:
 
 
 def test_trials_that_fail_before_any_ends_are_no_reason_to_draw() -> None:
-    """The parameters are known by those that failed, so that no point of theirs is chosen again."""
     run = optuna.create_study(direction="maximize", sampler=sampler(jaxbandit.RandomSearch(), constraints=None, points=None))
 
     def fails(trial: Any) -> float:
@@ -295,7 +293,6 @@ def test_trials_that_fail_before_any_ends_are_no_reason_to_draw() -> None:
 @pytest.mark.full(but=("grid",))
 @pytest.mark.parametrize("space", ["grid", "box"])
 def test_choices_follow_from_the_trials_alone(space: str) -> None:
-    """A worker that has followed all of a study chooses as one that meets it, trial by trial; constraints are where Optuna looks."""
     options = {} if space == "grid" else {"points": None}
     whole, broken = study(sampler(**options)), study(sampler(**options))
     whole.optimize(train, n_trials=12)
@@ -314,8 +311,6 @@ def test_choices_follow_from_the_trials_alone(space: str) -> None:
 
 
 def test_the_initial_design_of_a_box_is_in_the_steps_of_parameters() -> None:
-    """A session goes on from trial to trial, for trials say what it has asked for; but for the first, which is drawn before it begins."""
-
     def objective(trial: Any) -> float:
         return float(trial.suggest_float("rate", 1e-4, 1e-1, log=True) + trial.suggest_int("width", 4, 128, log=True))
 
@@ -369,7 +364,7 @@ def test_places_of_a_box_are_in_the_steps_of_parameters(case: str) -> None:
 
 
 def test_trials_under_way_count_also_those_that_have_not_said_their_point() -> None:
-    """A worker makes the choices of those before, which theirs are making, and none is made twice whoever is first."""
+    """Every choice is made once, whoever makes it first."""
 
     def played(order: list[int]) -> tuple[Any, list[int]]:
         run = study(sampler())
@@ -389,7 +384,7 @@ def test_trials_under_way_count_also_those_that_have_not_said_their_point() -> N
 
 
 def test_without_a_model_the_first_trials_are_the_initial_design() -> None:
-    """The first one is drawn before anything is known of the parameters, and one that is enqueued takes the place of a point."""
+    """An enqueued trial takes the place of a point."""
     run = study(sampler(model=None))
     run.enqueue_trial({"rate": 0.1, "width": 5})
     run.optimize(train, n_trials=2)
@@ -406,7 +401,6 @@ def test_without_a_model_the_first_trials_are_the_initial_design() -> None:
 
 
 def test_trials_that_fail_are_pruned_or_enqueued() -> None:
-    """A failed trial's point is not tried at once again; constraints of a pruned one are learnt; a point that is enqueued counts."""
     run = study(sampler())
     run.enqueue_trial({"rate": 0.0123, "width": 4})
     run.optimize(train, n_trials=3)
@@ -437,7 +431,7 @@ def test_parameters_under_a_condition_are_drawn_by_themselves() -> None:
 
 
 def test_trials_of_other_parameters_do_not_count() -> None:
-    """Those that fail at what somebody has enqueued, or whose range was another then."""
+    """Their parameters are others, or had another range."""
     run = study(sampler())
     run.optimize(train, n_trials=2)
     run.enqueue_trial({"rate": "fast", "width": 1})
@@ -473,7 +467,7 @@ def test_constraints_by_a_function_or_as_trials_set_them(case: str) -> None:
 
 
 def test_optuna_keeps_constraint_values_where_the_sampler_stores_them() -> None:
-    """Names of Optuna's own are behind this one function: a version of Optuna that changes them fails here."""
+    """A version of Optuna that changes these private names fails here."""
     run = optuna.create_study()
     trial = run.ask()
     as_optuna_keeps([1.5, -2.0], run, trial)

@@ -1,4 +1,4 @@
-"""Sessions as a user drives them: values late, in parts, out of order, corrected and dropped; closed and opened again."""
+"""Sessions as a user drives them."""
 
 import contextlib
 import dataclasses
@@ -31,7 +31,10 @@ LATE = delays.Geometric(mean=1.5)
 
 
 def played(session: Session, due: Any = None) -> list[int]:
-    """The points of all rounds of a session that is told what a simulation observes; ``due [T, 3]`` says at which rounds' ends."""
+    """Return all points of a session told a simulation's values.
+
+    ``due [T, 3]`` are the rounds at whose ends the values arrive.
+    """
     tickets, names = [session.ask() for _ in range(session.specification.design.count)], session.specification.outputs.names
     for ticket in reversed(tickets):
         session.tell(ticket, measured(ticket))
@@ -53,7 +56,8 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "no model, values at once": (jaxbandit.Oco(), None, {}),
 }
 
-CHOOSING_MATTERS = {"no model, values at once"}  # OCO draws a direction, which its update needs; the others keep their states
+# OCO's update needs the direction it drew, and the others keep their states.
+CHOOSING_MATTERS = {"no model, values at once"}
 
 
 @pytest.mark.full
@@ -79,7 +83,7 @@ def test_a_session_chooses_as_a_simulation_with_its_key(case: str, tmp_path: Pat
 
 @pytest.fixture
 def session(tmp_path: Path) -> Any:
-    """A session in its fourth round: one ticket complete, one in part, two without values."""
+    """Return a session with tickets complete, partial and without values."""
     with create(tmp_path / "session") as made:
         for ticket in [made.ask() for _ in range(3)]:
             values = measured(ticket)
@@ -98,7 +102,7 @@ def reopened(session: Session) -> Session:
 
 
 def after(session: Session, count: int = 3) -> list[int]:
-    """The next points of a session that is told the rest of what a simulation observes."""
+    """Return the next points once the rest is told."""
     found = []
     for _ in range(count):
         for ticket in session.pending:
@@ -123,7 +127,6 @@ def test_values_come_in_parts_and_tickets_say_where_they_stand(session: Session)
 
 
 def test_two_who_have_it_open_at_once_go_on_as_one_would(session: Session, tmp_path: Path) -> None:
-    """Each call sees what the other has done: asked, told, dropped, corrected and fitted."""
     session.close()
     shutil.copytree(session.directory, tmp_path / "copy")
     alone, pair = Session.open(tmp_path / "copy"), [Session.open(session.directory) for _ in range(2)]
@@ -167,7 +170,7 @@ for line in sys.stdin:
 
 @pytest.mark.full
 def test_two_processes_take_turns(tmp_path: Path) -> None:
-    """One of them is killed while the session is its own: it holds nothing then."""
+    """One of them is killed while it holds the session."""
 
     def tell(session: Session, ticket: Any) -> None:
         session.tell(ticket, {"loss": 0.1 * ticket.number, "cost": 0.1, "purity": 0.6})
@@ -266,12 +269,14 @@ def test_a_dropped_run_is_one_whose_values_never_come(session: Session) -> None:
     session.tell(3, reward=0.1, correct=True)
     assert session.history()["state"].values[2] == "partial" and expected >= 0
     session.drop(3)
-    session.tell(3, reward=0.1, correct=True)  # the same value, which takes back that it was dropped
+    # The same value takes back that the ticket was dropped.
+    session.tell(3, reward=0.1, correct=True)
     assert session.history()["state"].values[2] == "partial"
 
 
 def test_opened_again_it_goes_on_with_the_same_bits(session: Session) -> None:
-    session.tell(3, {"cost": measured(session.pending[1])["cost"]})  # which arrives at the end of the round that is open
+    # The value arrives at the end of the open round.
+    session.tell(3, {"cost": measured(session.pending[1])["cost"]})
     belief, events = session.belief(), session.events
     again = reopened(session)
     assert again.events == events and again.belief().equals(belief)
@@ -321,7 +326,6 @@ def test_events_that_do_not_fit_the_session_are_refused_by_number(session: Sessi
 
 
 def test_values_before_the_next_round(tmp_path: Path) -> None:
-    """With ``NoDelay`` a round that is dropped is repeated, and the next one waits for all values."""
     with create(tmp_path, delay=delays.NoDelay()) as session:
         first = session.ask()
         session.tell(first, reward=0.3)
@@ -374,7 +378,7 @@ def test_declared_infeasibility_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("algorithm", [jaxbandit.Rpol(), jaxbandit.RandomSearch()], ids=["rpol", "random search"])
 def test_belief_and_recommendation_are_those_of_a_dense_posterior(algorithm: Any, tmp_path: Path) -> None:
-    """Check them in their own units: a loss to minimise, a cost of at most 0.2, a purity of at least 0.5, from what has arrived."""
+    """The loss is minimised, under an upper and a lower limit."""
     session = create(tmp_path, algorithm)
     for _ in range(4):
         session.ask()
@@ -420,8 +424,6 @@ def test_history_is_one_table(session: Session) -> None:
 
 @jaxbandit.pytree
 class Mine(jaxbandit.Algorithm):
-    """A user's own algorithm, which measures one point again and again."""
-
     name = "mine"
     index: Any = 3
 
@@ -442,7 +444,7 @@ def test_an_algorithm_of_a_users_own_is_looked_up_in_its_module(tmp_path: Path) 
 
 
 def test_an_algorithm_that_nobody_can_import_has_to_be_brought_along(tmp_path: Path) -> None:
-    """As one of a notebook; earlier versions wrote the fingerprint of every algorithm of a user's own."""
+    """Earlier versions wrote the fingerprint of every user's algorithm."""
 
     @jaxbandit.pytree
     class Local(Mine):
@@ -457,7 +459,8 @@ def test_an_algorithm_that_nobody_can_import_has_to_be_brought_along(tmp_path: P
         Session.open(tmp_path, algorithm=Local(index=4))
     with Session.open(tmp_path, algorithm=Local()) as again:
         assert again.ask().number == 2
-    assert earlier["algorithm"]["fingerprint"].startswith("be3f6ef7c33dff92")  # what it has always been
+    # The fingerprint never changes.
+    assert earlier["algorithm"]["fingerprint"].startswith("be3f6ef7c33dff92")
     assert Specification.from_table(earlier, Mine()).algorithm == Mine()
     with pytest.raises(InvalidArgument, match="pass the same object"):
         Specification.from_table(earlier)
@@ -479,7 +482,7 @@ SCALED = jaxbandit.kernels.Scale(kernel=jaxbandit.kernels.SquaredExponential(len
 
 @pytest.mark.full
 def test_a_fit_is_an_event_and_beliefs_are_made_anew(tmp_path: Path) -> None:
-    """After 4 complete tickets, at the next question: by maximum posterior, which a session that is opened again keeps."""
+    """A fit follows 4 complete tickets, at the next question."""
     model = jaxbandit.session.Model(kernel=SCALED, noise_variance=0.05, form="features")
     with create(tmp_path / "fitted", model=model, fit_every=4, delay=delays.NoDelay()) as session:
         for _ in range(4):
@@ -525,7 +528,6 @@ def test_a_fit_is_an_event_and_beliefs_are_made_anew(tmp_path: Path) -> None:
 
 
 def test_a_fit_leads_where_its_model_would_have_led(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With another noise variance the arrays of the learner have the same shapes, and other values."""
     louder = dataclasses.replace(MODEL, noise_variance=0.5)
     unknown = Standard(location=(0.0, 0.2, 0.5), scale=(1.0, 1.0, 1.0))
     monkeypatch.setattr("jaxbandit.session.session.fitted", lambda *given, **options: (louder, unknown))

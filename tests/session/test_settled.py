@@ -1,4 +1,4 @@
-"""When an experiment is settled, forecasts of it, and reasons for points that sessions asked for."""
+"""Settlement of experiments, forecasts, and reasons for points."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ GRID = np.linspace(0.0, 1.0, 12)
 
 
 def test_functions_are_drawn_from_the_posterior_of_every_model() -> None:
-    """Mean and covariance of 40,000 draws against dense formulas, of two kernels with the weights 3 / 4 and 1 / 4."""
+    """Compare 40,000 draws with dense formulas for two kernels of different weights."""
     rng = np.random.default_rng(1)
     x, at, noise, count = rng.uniform(size=(8, 2)), rng.uniform(size=(10, 2)), 0.05, 40_000
     values = np.sin(4 * x[:, 0]) + x[:, 1]
@@ -46,7 +46,7 @@ def test_functions_are_drawn_from_the_posterior_of_every_model() -> None:
 
 
 def dense_settlement(points: np.ndarray, x: np.ndarray, values: np.ndarray, within: float) -> tuple[float, float]:
-    """Return probability and expected gain of the best point measured, by 20,000 draws of two dense posteriors."""
+    """Return probability and expected gain by 20,000 draws of dense posteriors."""
     rng, draws = np.random.default_rng(5), []
     for column, variance, noise, mean in zip(values.T, (1.0, 0.5), (0.02, 0.05), (0.3, 0.1), strict=True):
         along, matrix = variance * matern52(x, points, 0.3), variance * matern52(x, x, 0.3) + noise * np.eye(len(x))
@@ -80,7 +80,7 @@ def test_probability_and_gain_are_those_of_dense_posteriors(within: float) -> No
 
 
 def hill(x: float, y: float) -> dict[str, float]:
-    """Return a reward with its best allowed value, -.02, at (.2, .5), where its constraint is active."""
+    """Return a reward with its best allowed value, -0.02, at (0.2, 0.5)."""
     return {"reward": -((x - 0.3) ** 2) - (y - 0.6) ** 2, "cost": x + y - 0.7}
 
 
@@ -136,7 +136,7 @@ def test_categories_and_values_in_parts_are_settled_too() -> None:
 
 
 def test_points_near_a_known_hill_leave_room_for_points_that_nobody_knows() -> None:
-    """Of 20 runs on the left half of a box, the right half must stay among the points at which functions are drawn."""
+    """All 20 runs are on the left half of a box."""
     session, rng = Session.create(None, {"x": (0.0, 1.0), "y": (0.0, 1.0)}, key=0), np.random.default_rng(3)
     for x, y in rng.uniform(size=(20, 2)) * [0.5, 1.0]:
         session.observe({"x": float(x), "y": float(y)}, {"reward": float(np.exp(-20 * ((x - 0.2) ** 2 + (y - 0.5) ** 2)))})
@@ -154,7 +154,7 @@ TRIALS = 2000
 
 
 def stated(objective: str = "maximise y") -> tuple[Session, np.ndarray, np.ndarray]:
-    """Return a session of a model in the outputs' units that was told twelve points, with these and their values."""
+    """Return a session that was told twelve points, with points and values."""
     rng = np.random.default_rng(3)
     x = POINTS[rng.choice(len(POINTS), 12, replace=False)]
     values = np.stack([3 + np.sin(4 * x[:, 0]) + x[:, 1], 0.6 * x.sum(axis=1) - 0.4], axis=1) + 0.1 * rng.standard_normal((12, 2))
@@ -168,7 +168,7 @@ def stated(objective: str = "maximise y") -> tuple[Session, np.ndarray, np.ndarr
 
 
 def dense_draws(x: np.ndarray, values: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return draws ``[count, M]`` of both outputs from dense posteriors, of lengths .3 of the unit square."""
+    """Return draws ``[count, M]`` of both outputs from dense posteriors."""
     rng, draws = np.random.default_rng(5), []
     for column, variance, noise, mean in zip(values.T, (2.0, 0.5), (0.02, 0.05), (3.0, 0.1), strict=True):
         along, matrix = variance * matern52(x / 2, POINTS / 2, 0.3), variance * matern52(x / 2, x / 2, 0.3) + noise * np.eye(len(x))
@@ -180,7 +180,7 @@ def dense_draws(x: np.ndarray, values: np.ndarray, count: int) -> tuple[np.ndarr
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_random_points_bring_what_they_bring_in_dense_posteriors(sign: int) -> None:
-    """Means over 2,000 futures of best value, gap and violations, known points included, against 20,000 dense draws and random points."""
+    """Means over 2,000 futures are those of 20,000 dense draws."""
     session, x, values = stated("maximise y" if sign > 0 else "minimise y")
     found = forecast(session, 6, [jb.RandomSearch()], trials=TRIALS, key=1).dataset.isel(algorithm=0, in_flight=0, delay=0)
     reward, cost = dense_draws(x, values, 20_000)
@@ -221,7 +221,7 @@ def test_algorithms_begin_with_what_was_measured_and_meet_the_same_futures() -> 
 
 
 def test_delays_come_beside_the_runs_in_flight() -> None:
-    """Four runs in flight are a delay of three rounds, and two in flight beside two rounds are, too."""
+    """Four runs in flight are a delay of three rounds."""
     session, *_ = stated()
     flown = forecast(session, 4, [jb.Config()], in_flight=(1, 4), trials=16)
     late = forecast(session, 4, [jb.Config()], delays={"soon": jb.delays.NoDelay(), "late": jb.delays.Constant(rounds=3)}, trials=16)
@@ -260,7 +260,6 @@ def test_a_forecast_says_when_a_point_is_good_enough_and_what_to_take() -> None:
 
 
 def test_a_large_grid_stands_for_its_likely_points() -> None:
-    """Points that were measured are among them, and where the objective is best; algorithms that draw have few features."""
     axes, rng = [Axis.between(name, 0, 1, 50) for name in "xy"], np.random.default_rng(0)
     session = Session.create(None, axes, key=0, objective="maximise f", constraints=["c <= 1"], initial=jb.InitialDesign(random=12))
     for ticket in session.ask(12):
@@ -279,7 +278,6 @@ def test_a_large_grid_stands_for_its_likely_points() -> None:
 
 
 def test_given_values_condition_the_model_in_place_of_observed_ones() -> None:
-    """With the values that a problem without noise has, choices are the same; with others the record shows them, and choices differ."""
     domain = jb.domains.grid([0.0], [1.0], 30)
     problem = jb.problems.from_tables(domain, np.sin(7 * np.linspace(0, 1, 30)), [np.linspace(-1, 1, 30)], noise=jb.problems.Noiseless())
     model = jb.surrogate(domain, Matern52(length_scale=0.2), noise_variance=0.01, outputs=2)
@@ -377,7 +375,7 @@ def measured(point: Any) -> dict[str, float]:
 
 
 def begun(axes: Any, count: int, **options: Any) -> Session:
-    """Return a session with ``count`` complete runs."""
+    """Later values change nothing."""
     session = Session.create(None, axes, key=0, objective="maximise y", constraints=["c <= 0.5"], **options)
     for _ in range(count):
         ticket = session.ask()
@@ -386,7 +384,7 @@ def begun(axes: Any, count: int, **options: Any) -> Session:
 
 
 def test_beliefs_are_those_of_the_values_told_before_the_ticket() -> None:
-    """A dense posterior of a stated model, at the point and at the best known one; later values change nothing."""
+    """Later values change nothing."""
     model = Model(kernel=Scale(kernel=Matern52(length_scale=0.5), variance=2.0), noise_variance=0.1, prior_mean=[50.0, 0.5])
     with begun(REASON_GRID, 8, model=model, standardise=False) as session:
         found = session.why(6)
@@ -438,7 +436,7 @@ def test_points_of_the_initial_design_spread_out() -> None:
 
 
 def test_the_term_is_that_of_the_expected_improvement() -> None:
-    """One axis, known models: a far point explores, a near one exploits, and a better one that violates is a constraint's."""
+    """Far points explore, near ones exploit, and violations belong to constraints."""
     axes, kernel = [Axis.between("a", 0, 1, 21)], Scale(kernel=Matern52(length_scale=0.3), variance=1.0)
     options: dict[str, Any] = {
         "model": Model(kernel=kernel, noise_variance=1e-4),
@@ -478,7 +476,6 @@ def test_a_reason_has_a_small_figure_and_needs_no_delays() -> None:
 
 
 def test_runs_in_flight_of_a_forecast_keep_batches() -> None:
-    """A batch ends at the same round, and its runs take three rounds more."""
     model = forecasts.Later(delay=Batches(size=4), rounds=3)
     drawn = [model.draw_in_round(jax.random.key(0), 2, jnp.int32(t)).tolist() for t in (1, 2, 4, 5)]
     assert drawn == [[6, 6], [5, 5], [3, 3], [6, 6]]

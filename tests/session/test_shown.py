@@ -1,4 +1,4 @@
-"""What sessions show: beliefs of all that was told, averaged over hyper-parameters, and recommendations by them."""
+"""Beliefs that sessions show, and recommendations by them."""
 
 import itertools
 import warnings
@@ -25,7 +25,7 @@ PRIOR = LEARNING.__class__(
 
 
 def test_averaged_beliefs_are_those_of_a_sum_over_all_hyper_parameters() -> None:
-    """Against a dense posterior at 30 x 24 x 24 places of length-scale, variance and noise, of two forms of the kernel."""
+    """Sum over 17,280 hyper-parameters and two forms of the kernel."""
     rng = np.random.default_rng(4)
     x, at = rng.uniform(size=(9, 1)), np.linspace(-0.2, 1.2, 15)[:, None]
     values = np.sin(5 * x[:, 0]) + 0.1 * rng.standard_normal(9)
@@ -76,7 +76,7 @@ def test_noise_is_told_from_roughness_where_neighbours_differ() -> None:
 
 
 def minimised(name: str) -> tuple[Callable[[np.ndarray], float], float, float, int]:
-    """A function that a Gaussian process describes badly, the ends of its axes, and their number."""
+    """Return a function that a Gaussian process describes badly."""
     if name == "michalewicz":
         return lambda x: float(-np.sum(np.sin(x) * np.sin(np.arange(1, 6) * x**2 / np.pi) ** 20)), 0.0, np.pi, 5
     if name == "styblinski":
@@ -90,7 +90,7 @@ def minimised(name: str) -> tuple[Callable[[np.ndarray], float], float, float, i
 @pytest.mark.parametrize("limit", [None, 1.2], ids=["no constraint", "a constraint"])
 @pytest.mark.parametrize("name", ["michalewicz", "styblinski", "rastrigin", "steps"])
 def test_without_noise_the_best_value_measured_is_recommended(name: str, limit: float | None) -> None:
-    """A fit takes what it does not understand for noise, and its mean was best at points that were measured to be worse."""
+    """A fit may take structure for noise."""
     function, low, high, dimension = minimised(name)
     axes = {f"x{axis}": (low, high) for axis in range(dimension)}
     for key in range(3):
@@ -110,7 +110,7 @@ def test_without_noise_the_best_value_measured_is_recommended(name: str, limit: 
 
 
 def test_under_noise_a_lucky_value_is_not_recommended() -> None:
-    """Values at a point that was measured again differ, so means count; ``optimise`` and its session name the same point."""
+    """A repeated measurement differs, so means count."""
     rng = np.random.default_rng(2)
 
     def yielded(dose: float) -> float:
@@ -128,7 +128,7 @@ def test_under_noise_a_lucky_value_is_not_recommended() -> None:
 
 
 def test_a_repeated_first_point_shows_noise() -> None:
-    """On a box the last point of the initial design is nearly the first one; two values that noise makes alike are one case in ten."""
+    """One case in ten has two values that noise makes alike."""
     shown = []
     for key in range(4):
         rng = np.random.default_rng(key)
@@ -142,7 +142,7 @@ def test_a_repeated_first_point_shows_noise() -> None:
 
 
 def test_ripples_are_not_taken_for_noise() -> None:
-    """Points near the best of Ackley's function differ as if by noise; the repeated point says that there is none."""
+    """The repeated point shows that there is no noise."""
 
     def ackley(**point: float) -> float:
         x = np.asarray([*point.values()])
@@ -155,7 +155,7 @@ def test_ripples_are_not_taken_for_noise() -> None:
 
 
 def test_what_is_shown_is_of_all_that_was_told() -> None:
-    """A session that has not fitted for three values, one of a run that lacks another output, shows what one does that knew all before."""
+    """Three values are told after the last fit."""
     axes, goals = [Axis.between("a", 0, 1, 8), Axis.between("b", 0, 1, 8)], {"objective": "maximise y", "constraints": ["g <= 1"]}
 
     def told(point: Any) -> dict[str, float]:
@@ -178,7 +178,8 @@ def test_what_is_shown_is_of_all_that_was_told() -> None:
 def test_showing_changes_no_choice_and_is_the_same_again() -> None:
     axes = {"a": (0.0, 1.0)}
     with warnings.catch_warnings(), Session.create(None, axes, key=5) as shown, Session.create(None, axes, key=5) as asked:
-        warnings.simplefilter("error")  # as of a fit that nobody has asked for
+        # The fit was not asked for.
+        warnings.simplefilter("error")
         for _ in range(9):
             ticket, other = shown.ask(), asked.ask()
             assert ticket.point == other.point
@@ -188,7 +189,6 @@ def test_showing_changes_no_choice_and_is_the_same_again() -> None:
 
 
 def test_outputs_of_which_nothing_was_told_are_as_before() -> None:
-    """Nor do equal values, of which a fit learns nothing, keep anything from being shown."""
     goals: dict[str, Any] = {"objective": "maximise y", "constraints": ["g <= 0.3", "h <= 5"]}
     with Session.create(None, [Axis.between("a", 0, 1, 6)], key=0, **goals) as session:
         first, second = session.ask(2)
@@ -203,7 +203,6 @@ def test_outputs_of_which_nothing_was_told_are_as_before() -> None:
 
 
 def test_the_best_evaluation_is_one_that_has_ended() -> None:
-    """A run of which one value is there may be recommended, but it is none of the evaluations."""
     rng = np.random.default_rng(3)
 
     def outcome(dose: float) -> dict[str, float]:

@@ -1,6 +1,6 @@
-"""Kill a running study at random moments, resume it, and compare with an uninterrupted run bit for bit.
+"""Kill and resume a study, and compare it with an uninterrupted run.
 
-python tests/study/kill_study.py --kills 20
+Run it by ``python tests/study/kill_study.py --kills 20``.
 """
 
 import argparse
@@ -57,8 +57,9 @@ cost_clip = 2.0
 
 
 def command(base: Path, out: str, *options: str) -> list[str]:
-    """A run in parts of a few rounds, in two batches of each cell, with a checkpoint after each part, and classes of files in ``base``."""
-    cache = os.environ.get("JAX_COMPILATION_CACHE_DIR", str(base / "cache"))  # that of the tests, when it is one of them
+    """Return a run with two batches a cell and many checkpoints."""
+    # The tests' cache may be one of the system's.
+    cache = os.environ.get("JAX_COMPILATION_CACHE_DIR", str(base / "cache"))
     fixed = ["--no-figure", "--segment", "10", "--checkpoint-share", "1", "--cache", cache, "--memory", "6MiB"]
     own = [word for path in base.glob("*.py") for word in ("--with", str(path))]
     return ["run", str(base / "study.toml"), "--out", str(base / out), *fixed, *own, *options]
@@ -72,7 +73,7 @@ def done(arguments: list[str]) -> tuple[int, str, str]:
 
 
 def differences(base: Path, out: str) -> list[str]:
-    """Variables of a run that differ from the uninterrupted one's in any bit."""
+    """Return the variables that differ from the uninterrupted run in any bit."""
     whole, resumed = (xr.load_dataset(base / name / "results.nc", engine="h5netcdf") for name in ("whole", out))
     assert list(whole.data_vars) == list(resumed.data_vars)
     timed = ("run_seconds", "playing_seconds")
@@ -80,7 +81,10 @@ def differences(base: Path, out: str) -> list[str]:
 
 
 def killed(arguments: list[str], since: Path, after: float) -> bool:
-    """Whether the process was still running when it was killed, ``after`` so many seconds from when a file of it was there."""
+    """Return whether a process killed after ``after`` seconds was still running.
+
+    The seconds count from the first time that a file of its run is there.
+    """
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen([sys.executable, "-m", "jaxbandit", *arguments], cwd=Path(__file__).parents[2], **quiet)
     while not since.exists() and process.poll() is None:
@@ -95,7 +99,7 @@ def killed(arguments: list[str], since: Path, after: float) -> bool:
 
 
 def resume(base: Path, out: str) -> str:
-    """Go on to the end; returns what the run said of where it was."""
+    """Run to the end, and return the progress that it printed first."""
     status, printed, said = done(command(base, out, "--resume"))
     if "--force runs again" in printed:
         return "after the results were written"
@@ -107,7 +111,10 @@ def resume(base: Path, out: str) -> str:
 
 
 def kill_and_compare(kills: int, horizon: int, seed: int, report: object = print, study: str = TWO_CELLS, own: str = "") -> int:
-    """How many of the resumed runs differ from the uninterrupted one, 0 if all is well; ``own`` is the text of a file of classes."""
+    """Return the number of resumed runs that differ from the uninterrupted one.
+
+    ``own`` is the text of a file of classes.
+    """
     rng, wrong = random.Random(seed), 0
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder)
@@ -119,7 +126,8 @@ def kill_and_compare(kills: int, horizon: int, seed: int, report: object = print
         seconds = float(xr.load_dataset(base / "whole" / "results.nc", engine="h5netcdf").playing_seconds.max())
         for number in range(kills):
             after, out = rng.uniform(0.0, 1.0) * seconds, f"run{number}"
-            since = base / out / (RUN_LOCK if number % 5 == 4 else AT_WORK)  # when it has its directory, or its first checkpoint
+            # The run then has its directory, or its first checkpoint.
+            since = base / out / (RUN_LOCK if number % 5 == 4 else AT_WORK)
             while not killed(command(base, out), since, after):
                 after *= 0.8
                 subprocess.run(["rm", "-r", str(base / out)], check=True)

@@ -1,4 +1,4 @@
-"""Audit traces: every choice of a trial follows from the arrays of its file alone, by the dense references."""
+"""Audit traces, checked by dense references from their files alone."""
 
 import dataclasses
 import json
@@ -40,7 +40,7 @@ from tests.support.audit_traces import (
     width_of,
 )
 
-pytestmark = pytest.mark.full  # whole runs of every algorithm
+pytestmark = pytest.mark.full
 
 
 @pytest.mark.parametrize("name", ["rpol", "cbo_ts"])
@@ -53,14 +53,13 @@ def test_every_choice_follows_from_the_arrays(name: str, tmp_path: Path) -> None
     assert gaps.max() <= TOLERANCE, f"round {gaps.argmax() + 1}: short of the best by {gaps.max():.3g}"
     error = (np.abs(arrays["multipliers"] - expected.multipliers) / np.maximum(1, np.abs(expected.multipliers))).max(1)
     assert error.max() <= TOLERANCE, f"round {error.argmax() + 1}: multipliers off by {error.max():.3g}"
-    # And not from just any arrays.
+    # Other arrays do not satisfy the check.
     neighbour = np.where(record.indices % SIDE > 0, record.indices - 1, record.indices + 1)
     assert np.mean(bandit.score_gaps(expected.scores, neighbour) > TOLERANCE) > 0.5
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_golden_traces(name: str, golden: Any) -> None:
-    """The arrays of a trace, what it says of itself, and, on the JAX that they were written with, the choices."""
     check_golden_trace(golden("traces"), name)
 
 
@@ -118,12 +117,13 @@ def test_the_arrays_are_as_documented(name: str) -> None:
     assert all(value.dtype != object for value in arrays.values()), "loads without pickle"
 
 
-TOGETHER = ("cbo_ts", "rpol")  # with an initial design from one program
+# With an initial design they share one program.
+TOGETHER = ("cbo_ts", "rpol")
 
 
 @pytest.mark.parametrize("name", TOGETHER)
 def test_one_constraint_and_an_initial_design(name: str, tmp_path: Path) -> None:
-    """With one constraint its arrays lose the axis; points observed before round 1 are part of the trace."""
+    """Arrays then lose the axis of constraints."""
     study, run = comparison(name, outputs=2, initial=jaxbandit.InitialDesign(random=4))
     together = played(TOGETHER, outputs=2, design=4)
     arrays = through_a_file(audit(sharing(study, together), run, trial=2), tmp_path)
@@ -167,9 +167,10 @@ def test_the_check_sees_a_forged_trace(tmp_path: Path) -> None:
     assert bandit.score_gaps(replayed({**ucb, "rewards": rewards}).scores, ucb["indices"]).max() > TOLERANCE
 
 
-# -- delayed feedback ----------------------------------------------------------------------------------------------------------------
+# Delayed feedback.
 
-LATE: dict[str, dict[str, Any]] = {  # in each, some values arrive in their own round, some late, some beyond the window or never
+# In each case some values come at once, late, and never.
+LATE: dict[str, dict[str, Any]] = {
     "wait": {"delay": delays.Lossy(delay=delays.Poisson(mean=2.0), never=0.2), "feedback": None},
     "hallucinate": {"delay": delays.Geometric(mean=3.0), "feedback": feedback.Hallucinate()},
     "censor": {"delay": delays.PerOutput(delays=(delays.Poisson(mean=4.0),) * 3), "feedback": feedback.Censor(window=4, minimum=-0.7)},
@@ -189,14 +190,15 @@ def late_trace(policy: str) -> dict[str, np.ndarray]:
 
 
 def late_rpol(arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Scores and penalties of RPOL under delay, and the deviations ``[T, k]`` at the last ``m`` points, summed, from the arrays."""
+    """Return RPOL's scores and penalties under delay, and summed deviations ``[T, k]``."""
     params = json.loads(str(arrays["meta"]))["params"]
     model, record = model_and_record(arrays)
     horizon, outputs = record.values.shape
     arrival = np.concatenate([arrays["arr_r"][:, None], arrays["arr_c"].reshape(horizon, -1)], axis=1)
     assert arrival.shape == (horizon, outputs) and np.all(arrival >= np.arange(1, horizon + 1)[:, None])
     own = np.arange(1, horizon + 1)[:, None]
-    design = len(record.initial_indices)  # whose values are there before round 1
+    # The values of the design are there before round 1.
+    design = len(record.initial_indices)
     points, rows = np.append(record.initial_indices, record.indices), np.concatenate([record.initial_values, record.values])
     in_time = np.concatenate([np.ones((design, outputs), bool), arrival - own <= params.get("m", np.inf)])
     arrival = np.concatenate([np.zeros((design, outputs)), arrival])
@@ -231,7 +233,7 @@ def check_late_trace(arrays: dict[str, np.ndarray]) -> None:
     gaps = bandit.score_gaps(scores, arrays["indices"])
     assert gaps.max() <= TOLERANCE, f"round {gaps.argmax() + 1}: short of the best by {gaps.max():.3g}"
     np.testing.assert_allclose(arrays["multipliers"], penalties, rtol=TOLERANCE, atol=TOLERANCE)
-    # And not from other arrivals.
+    # Other arrivals do not satisfy the check.
     early, _, _ = late_rpol({**arrays, "arr_r": np.arange(1, len(gaps) + 1)})
     assert bandit.score_gaps(early, arrays["indices"]).max() > TOLERANCE
 
@@ -269,7 +271,8 @@ def test_trace_of_the_delayed_study(tmp_path: Path) -> None:
     meta = json.loads(str(arrays["meta"]))
     assert meta["alg"] == "rpol_censored" and arrays["arr_c"].shape == (50,)
     assert meta["params"]["delay"]["mean"] == 15.0 and (meta["params"]["feedback"], meta["params"]["m"]) == ("censor", 30)
-    assert np.any(arrays["arr_r"] != arrays["arr_c"])  # rewards and costs are late by delays of their own
+    # Rewards and costs have different delays.
+    assert np.any(arrays["arr_r"] != arrays["arr_c"])
     check_late_trace(arrays)
     _, _, recent = late_rpol(arrays)
     np.testing.assert_allclose(arrays["beta_f_t"], 3 + 0.01 * recent[:, 0], rtol=TOLERANCE)
@@ -284,8 +287,6 @@ def test_there_is_no_such_trial() -> None:
 
 @jaxbandit.pytree
 class Cauchy(kernels.Kernel):
-    """A user's kernel of one length-scale, which may hold another kernel and a function."""
-
     length_scale: Annotated[Any, positive, per_axis] = 1.0
     inner: kernels.Kernel | None = None
     of: Any = jaxbandit.static(default=np.square)
@@ -296,7 +297,6 @@ class Cauchy(kernels.Kernel):
 
 
 def test_a_users_kernel_is_audited_without_a_table_of_kernels() -> None:
-    """By the name of its class and its fields; other kernels by the names of the format."""
     problem = problems.sine(3)
     inner = kernels.SquaredExponential(length_scale=np.array([1.0, 2.0]))
     kernel = 2.0 * Cauchy(length_scale=0.5, inner=inner)
@@ -304,7 +304,8 @@ def test_a_users_kernel_is_audited_without_a_table_of_kernels() -> None:
     run = Run("mine", problem, jaxbandit.RandomSearch(), model, trace_name="mine")
     study = Study("own", runs=(run,), trials=1, horizon=2)
     arrays = audit(study, run, 0)
-    assert np.all(arrays["beta_f_t"] == 0) and not {"draw_f", "length_scales"} & set(arrays)  # of random search
+    # Random search has no widths and no draws.
+    assert np.all(arrays["beta_f_t"] == 0) and not {"draw_f", "length_scales"} & set(arrays)
     params = json.loads(str(arrays["meta"]))["params"]
     inside = {"name": "se", "var": 1.0, "u": [1.0, 2.0]}
     assert params["kernel"] == {"name": "cauchy", "var": 2.0, "u": 0.5, "inner": inside, "of": "numpy.square"}
@@ -319,7 +320,6 @@ def test_length_scales_that_are_fitted_on_the_way_are_in_the_trace() -> None:
 
 
 def test_what_a_study_tells_of_an_instance_is_in_the_trace() -> None:
-    """Seeds, points and bounds that only the trial knows, by the hook that told them."""
     study, run = comparison("sgp_ucb")
     told = dataclasses.replace(run, algorithm=SgpUcb(estimator=BOUNDS, warm_up=50.0), informed=informed.SafestSeeds(count=3))
     arrays = audit(dataclasses.replace(study, runs=(told,)), told, trial=2)

@@ -1,4 +1,4 @@
-"""Studies on a box: files and objects, the same bits as alone, after a kill and on workers, and what the results hold."""
+"""Studies on boxes."""
 
 import dataclasses
 import json
@@ -24,7 +24,7 @@ def straight() -> xr.Dataset:
 
 
 def longer() -> Study:
-    """The study with three rounds more; single trials of it, recorded for an audit, are of one program."""
+    """Return the study with three rounds more."""
     return dataclasses.replace(box_runs.study(horizon=9), name="longer")
 
 
@@ -43,7 +43,7 @@ def test_a_study_file_names_a_problem_on_a_box_with_its_sides(tmp_path: Path) ->
 
 @pytest.mark.full
 def test_a_trial_is_the_same_in_a_study_and_by_simulate(straight: xr.Dataset) -> None:
-    """And its rounds are the first ones of a longer run."""
+    """Its rounds are the first ones of a longer run."""
     study = longer()
     alone = study.trajectory(study.runs[1], trials=[2], record="audit")
     # Alone, a GPU adds in another order.
@@ -51,12 +51,12 @@ def test_a_trial_is_the_same_in_a_study_and_by_simulate(straight: xr.Dataset) ->
     measured = jb.metrics.curves(study.runs[1].problem, alone.scored_points).best_feasible_value[0]
     np.testing.assert_allclose(straight.best_feasible_value.values[1, 2], measured[:6], rtol=1e-5)
     assert straight.coordinate.values.tolist() == ["dose", "rate"] and "index" not in straight
-    assert not np.array_equal(straight.point.values[0], straight.point.values[1])  # the swept width matters
+    assert not np.array_equal(straight.point.values[0], straight.point.values[1])
 
 
 @pytest.mark.full
 def test_a_study_file_asks_for_features_of_a_box(tmp_path: Path) -> None:
-    """Whose only trial is the same when it is played again, of what the results hold, by the program of before."""
+    """Playing the trial again uses the program of before."""
     text = box_runs.TOML.replace("[model]", '[model]\nform = "features"\ntolerance = 0.5').replace("[1.0, 2.0]", "[2.0]")
     (tmp_path / "box.toml").write_text(text.replace("trials = 3", "trials = 1").replace("initial = {random = 3}\n", ""))
     study = from_toml(tmp_path / "box.toml")
@@ -117,7 +117,7 @@ def test_workers_play_a_study_on_a_box_with_the_same_bits_and_its_points_come_ba
 
 @pytest.mark.full
 def test_a_trace_has_the_points_and_all_that_a_round_was_computed_from_and_later_rounds_change_no_bit(straight: xr.Dataset) -> None:
-    """As long as the room is the same."""
+    """The number of points stays the same."""
     study = longer()
     assert {planned.cell.variants.pick(0)[1].room for each in (box_runs.study(), study) for planned in make_plan(each).cells} == {64}
     trace = audit(study, study.runs[0], 1)
@@ -140,4 +140,5 @@ def test_cells_on_a_box_and_on_a_grid_are_one_dataset(straight: xr.Dataset) -> N
     line, valley = dataset.sel(algorithm=dataset.problem == "line"), dataset.sel(algorithm=dataset.problem == "valley")
     np.testing.assert_allclose(line.point.values[..., 0], np.linspace(0, 1, 5)[line["index"].values.astype(int)])
     assert np.isnan(line.point.values[..., 1]).all()
-    np.testing.assert_array_equal(valley.point.values, straight.point.values)  # whose programs these are
+    # They share programs with the run above.
+    np.testing.assert_array_equal(valley.point.values, straight.point.values)

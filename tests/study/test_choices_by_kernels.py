@@ -1,4 +1,4 @@
-"""Studies whose rounds kernels play where they can; what a kernel computes is tested in ``tests/fused/test_kernels.py``."""
+"""Studies whose rounds kernels play where they can."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -58,7 +58,7 @@ def test_xla_plays_unless_it_is_asked_not_to() -> None:
 
 
 def kernel_of(fused: Any, algorithm: Any, rounds: int, device: Any) -> FusedKernel | str:
-    """The kernel of a cell of one run, or the reason why it has none."""
+    """Return the kernel of a cell of one run, or its refusal."""
     run = study().runs[0]
     given: Any = {"horizon": 3, "feedback": None, "informed": None}
     cell = Cell.ready(run.problem, [(algorithm, run.model, run.problem.delay)], InitialDesign(), **given).on(device, fused, rounds)

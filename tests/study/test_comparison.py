@@ -1,4 +1,4 @@
-"""Studies of runs written by hand: what simulate gives, own problems and designs, facts, seconds, progress."""
+"""Studies of runs written by hand."""
 
 import dataclasses
 import functools
@@ -44,7 +44,8 @@ def mixed() -> Study:
     same = dataclasses.replace(sine)
     other = dataclasses.replace(sine, noise=problems.Gaussian(variance=0.01))
     runs = (
-        run_of("a", jaxbandit.RandomSearch(), sine),  # by the program of the last
+        # It shares the program of the last run.
+        run_of("a", jaxbandit.RandomSearch(), sine),
         run_of("late", jaxbandit.Rpol(), same, delay=Poisson(mean=2.0), feedback=Censor(window=3, minimum=-1.0), initial=GIVEN),
         run_of("bpe", jaxbandit.Bpe(aware=False), free),
         run_of("quiet", jaxbandit.RandomSearch(), other),
@@ -59,7 +60,6 @@ def results() -> xr.Dataset:
 
 @functools.cache
 def alone(label: str) -> jaxbandit.Trajectory:
-    """What ``simulate`` gives."""
     return mixed().trajectory(next(run for run in mixed().runs if run.label == label))
 
 
@@ -70,9 +70,10 @@ def thinned() -> xr.Dataset:
 
 @pytest.mark.full
 def test_it_is_what_simulate_gives() -> None:
-    """The same points and values, bit for bit, and the curves of them to the rounding of sums."""
+    """Curves agree to the rounding of sums."""
     data, study = results(), mixed()
-    for run in study.runs[1:3]:  # test_executors.py has one at once
+    # The file test_executors.py compares another run.
+    for run in study.runs[1:3]:
         own, played = data.sel(algorithm=run.label), alone(run.label)
         outputs = run.problem.outputs
         np.testing.assert_array_equal(own["index"].values, played.scored_indices)
@@ -108,7 +109,8 @@ def test_equal_problems_have_one_name() -> None:
     assert [run.problem_label for run in runs] == ["sine", "sine", "sine", "user", "sine 2"]
     assert others[0].problem is not first.problem and runs[0].problem is runs[1].problem is runs[2].problem
     assert [run.delay_label for run in runs] == ["", "", "Poisson(mean 2)", "", ""]
-    assert [len(cell.runs) for cell in make_plan(study).cells] == [1] * 5  # another design, another problem, another structure
+    # Designs, problems and structures differ.
+    assert [len(cell.runs) for cell in make_plan(study).cells] == [1] * 5
 
 
 @pytest.mark.full
@@ -130,10 +132,11 @@ def test_seconds_of_playing_are_without_those_of_the_best_mixed_policy(monkeypat
 
 @pytest.mark.full
 def test_strong_regret_where_nothing_is_feasible() -> None:
-    """No point is feasible but, in expectation, no mixture either: NaN; where regret alone is undefined it is a number."""
+    """No mixture is feasible either, so it is NaN."""
     domain = domains.grid([0.0], [1.0], 9)
     reward = np.linspace(-1.0, 1.0, 9)
-    costs = np.stack([np.where(np.arange(9) % 2, -1.0, 1.0), np.where(np.arange(9) % 2, 1.0, -1.0)])  # each point violates one
+    # Each point violates one constraint.
+    costs = np.stack([np.where(np.arange(9) % 2, -1.0, 1.0), np.where(np.arange(9) % 2, 1.0, -1.0)])
     problem = problems.from_tables(domain, reward, costs)
     runs = (run_of("r", jaxbandit.RandomSearch(), problem, initial=InitialDesign()),)
     data = run_study(Study(name="none", runs=runs, horizon=8, trials=2).keeping_everything())
@@ -149,7 +152,8 @@ def test_parts_give_what_one_program_does() -> None:
     """To the rounding of sums, thinned or not."""
     study = mixed()
     assert all(rounds == HORIZON and count == 1 for _, count, rounds, _ in make_plan(study).layout)
-    some = dataclasses.replace(study, runs=study.runs[1:3])  # delays after a given design, and one that eliminates
+    # One run has delays after a given design, and the other eliminates points.
+    some = dataclasses.replace(study, runs=study.runs[1:3])
     parts, same = run_study(some, segment=5), results().sel(algorithm=[run.label for run in some.runs])
     assert set(parts.data_vars) == set(same.data_vars)
     for name in set(parts.data_vars) - {"run_seconds", "playing_seconds"}:
@@ -181,7 +185,7 @@ def test_parts_are_equal_where_they_can_be(horizon: int, parts: int, rounds: int
 
 @pytest.mark.usefixtures("on_cpu")
 def test_long_runs_are_heard_of() -> None:
-    """Many trials make many batches; one block of a very long run is cut into parts."""
+    """Many trials make many batches, and a long block is cut."""
     runs = grid(problems={"sine": problems.sine(50)}, algorithms={"rpol": jaxbandit.Rpol()}, horizon=1000)
     study = Study(name="long", runs=runs, trials=50_000)
     ((many_size, many_count, many_rounds, _),) = make_plan(study).layout
@@ -199,7 +203,7 @@ def function(number: int) -> Callable[[Array], Array]:
 
 
 def made(notes: list[str], *functions: Callable[[Array], Array]) -> float:
-    """Compile functions together and return the value of the first one, which must not compile it again."""
+    """Compile functions together, and return the value of the first."""
     calls: list[Any] = [(each, (np.float32(1),), {}) for each in functions]
     compile_together(calls[0], lambda: calls, notes.append)
     with Counted() as events:
@@ -254,7 +258,6 @@ FIRST = Progress(
 
 
 def test_progress_in_plain_lines(capsys: Any) -> None:
-    """Now and then, and when a cell is done, with labels as they are."""
     with Reporter() as (report, note):
         report(FIRST)
         note("[bold] stays")

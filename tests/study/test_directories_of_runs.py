@@ -1,4 +1,4 @@
-"""A directory belongs to one run, and what lies in it is taken for what it is: files of other runs, altered and broken ones are not."""
+"""Directories belong to one run, whatever other files lie there."""
 
 import json
 import os
@@ -69,7 +69,7 @@ def test_a_dead_holder_holds_nothing_and_a_living_one_keeps_all_out(tmp_path: Pa
     hold_directory(out).release()
 
 
-# What lies in it.
+# Files in a directory.
 
 RECORD: dict[str, Any] = {"identity": identity("study"), "batches": [[4, 2, 10, 4]]}
 PART = {"regret": np.arange(12, dtype=np.float32).reshape(3, 4), "end_status": np.zeros(3, np.int32), "empty": np.zeros((3, 0), np.float32)}
@@ -124,7 +124,7 @@ def test_a_part_that_does_not_fit_is_dropped_and_said_so_in_a_line(damage: Calla
 
 
 def test_every_byte_of_a_part_counts(tmp_path: Path) -> None:
-    """A bit turned anywhere is noticed or, in what the archive says beside the arrays, changes nothing."""
+    """A turned bit is noticed, or changes nothing in the archive's head."""
     store = Files(tmp_path)
     store.start(RECORD)
     store.write("parts/0-0.npz", PART)
@@ -182,7 +182,7 @@ def test_a_run_with_damaged_files_goes_on_to_the_same_bits(tmp_path: Path) -> No
 
 
 def altered(path: Path, change: Callable[[dict[str, np.ndarray]], object], files: Files | None) -> None:
-    """Change the arrays of a file, and seal it anew as the run does, or leave the seal as it was."""
+    """Change a file's arrays, with a new seal or the old one."""
     with np.load(path) as held:
         arrays = dict(held)
     seal = arrays.pop("seal")
@@ -211,7 +211,7 @@ CHANGES: dict[str, Callable[[dict[str, np.ndarray]], object]] = {
 
 @pytest.fixture(scope="module")
 def interrupted_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of a run all of whose batches are finished, and whose results are not kept; and a checkpoint of its last batch."""
+    """Return a run with all batches and no results, and a checkpoint."""
     folder = tmp_path_factory.mktemp("run")
     run_study(one_block_in_python(), folder, segment=5, checkpoint_share=1.0)
     assert (folder / "at-work.npz").exists()

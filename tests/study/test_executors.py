@@ -1,4 +1,4 @@
-"""Studies whose batches are tasks of an executor: of one that loses, repeats and delays them, of processes, and of clusters of Dask."""
+"""Studies whose batches are tasks of an executor."""
 
 from __future__ import annotations
 
@@ -49,12 +49,13 @@ FORK = multiprocessing.get_context("fork")
 
 
 class Faulty(Executor):
-    """Does tasks in a thread, in any order; ``fault`` says of each task, and how often it was given before, what happens to it."""
+    """Executor of threads whose tasks meet a ``fault`` by their attempt."""
 
     def __init__(self, fault: Callable[[Task, int], str] = lambda task, before: "", seed: int = 0) -> None:
         self.fault, self.random, self.given = fault, random.Random(seed), {}
         self.waiting: list[tuple[Twice, Task]] = []
-        self.again: list[Twice] = []  # what is said at once, and after another task
+        # These tasks are answered twice.
+        self.again: list[Twice] = []
         self.some, self.ended = threading.Condition(), False
         self.thread = threading.Thread(target=self.work, daemon=True)
         self.thread.start()
@@ -157,7 +158,7 @@ def test_each_task_is_answered_once_whatever_an_executor_does(count: int, seed: 
 
 @pytest.mark.parametrize("lost", [True, False])
 def test_a_task_that_fails_in_every_attempt(lost: bool) -> None:
-    """All others that are under way are answered; the message says which it was, and why."""
+    """Other tasks are answered, and the message says the reason."""
     found, said = [], []
     with Faulty(lambda task, before: "lost" if lost and task.argument % 2 else "") as executor, pytest.raises(TaskFailed) as failed:
         for number, answer in spread(executor, squared if lost else odd_fails, range(6), note=said.append):
@@ -224,7 +225,8 @@ def stop_after(reports: int) -> Callable[[Any], None]:
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("on_cpu", "small_tasks")  # where a study has several batches
+# A study then has several batches.
+@pytest.mark.usefixtures("on_cpu", "small_tasks")
 def test_a_study_on_a_faulty_executor_has_the_same_bits() -> None:
     faults = itertools.cycle(["", "lost", "said twice", "done and lost", "done twice"])
     reports: list[Any] = []
@@ -238,7 +240,7 @@ def test_a_study_on_a_faulty_executor_has_the_same_bits() -> None:
 
 @pytest.mark.full
 def test_the_study_alone_is_what_simulate_gives() -> None:
-    """Both lines of a sweep, to the rounding of sums; ``test_comparison.py`` has runs written by hand, of which one is late."""
+    """The file ``test_comparison.py`` compares runs written by hand."""
     study, measured = one_cell_in_python(), jax.jit(jaxbandit.metrics.curves)
     for run in study.runs:
         played = jaxbandit.simulate(
@@ -251,7 +253,6 @@ def test_the_study_alone_is_what_simulate_gives() -> None:
 
 
 def test_all_parts_of_a_study_are_sent_to_workers() -> None:
-    """Those with a part that no other study has here, such as a delay, too."""
     study = in_python()
     assert executors._loaded(executors.pickled(study.fingerprint))() == study.fingerprint()
 
@@ -265,7 +266,7 @@ def test_no_worker_can_plan_a_study(tmp_path: Path) -> None:
 @pytest.mark.full
 @pytest.mark.usefixtures("small_tasks")
 def test_the_scheduler_goes(tmp_path: Path) -> None:
-    """That of a cluster of threads; a pool goes on, and what is finished is there for whoever watches."""
+    """A pool continues, and finished batches can be watched."""
     from distributed import Client, LocalCluster
 
     options: dict[str, Any] = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": "127.0.0.1:0"}
@@ -279,7 +280,7 @@ def test_the_scheduler_goes(tmp_path: Path) -> None:
 
 
 class Rewriting(ThreadPoolExecutor):
-    """Workers of which some say something else, or were told something else."""
+    """Executor whose workers answer or are asked something else."""
 
     def __init__(self, answer: Callable[[Answer], Answer] = lambda own: own, task: Callable[[Task], Task] = lambda own: own) -> None:
         super().__init__(1)
@@ -300,7 +301,7 @@ def now_and_then(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 @pytest.mark.parametrize("name", ["jaxbandit", "jax", "jaxlib", "device"])
 def test_a_worker_of_another_version_or_kind_of_device_is_refused(name: str) -> None:
-    """The client looks at answers, and a worker at what it is told of the others."""
+    """The client checks answers, and a worker checks its orders."""
     for executor, words in (
         (Rewriting(answer=now_and_then(of_another(name, "0.0"))), f"its results would differ: it has {name} 0.0"),
         (Rewriting(task=lambda task: dataclasses.replace(task, wanted=task.wanted | {name: "0.0"})), f"it has {name} .* instead of 0.0"),
@@ -331,7 +332,7 @@ def second_lost(task: Task, before: int) -> str:
 @pytest.mark.full
 @pytest.mark.usefixtures("small_tasks")
 def test_a_batch_that_fails_every_time_is_named_and_the_others_are_kept(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
-    """By the command line, whose table is that of a run in one process afterwards."""
+    """Afterwards the command's table is that of one process."""
     command = ["run", str(written(tmp_path, ONE_CELL)), "--no-cache", "--no-figure", "--out"]
     with Faulty(second_lost) as executor, monkeypatch.context() as patch:
         patch.setattr("jaxbandit.cli.connected", lambda where: contextlib.nullcontext(executor))
@@ -371,11 +372,12 @@ def with_mixed() -> tuple[Study, xr.Dataset]:
 @pytest.mark.usefixtures("small_tasks")
 @pytest.mark.parametrize(("trials", "begun", "resumed"), [(1, 1, 0), (3, 1, 1), (5, 0, 1), (100, 1, 1)])
 def test_batches_that_workers_write_are_gathered(trials: int, begun: int, resumed: int, tmp_path: Path, monkeypatch: Any) -> None:
-    """Chunks of so many trials, which batches do not divide; by workers or in this process, and resumed in the middle."""
+    """Batches do not divide the chunks, and the run is resumed."""
     study, whole = with_mixed()
     monkeypatch.setattr(files, "CHUNK_BYTES", trials * 22 * 4)
     (cell,), file = make_plan(study, streamed=True).cells, tmp_path / "results.zarr"
-    memory = cell.shared_bytes + study.runs[0].model.trials_per_block * cell.trial_bytes  # for some batches in this process, too
+    # Then this process has several batches, too.
+    memory = cell.shared_bytes + study.runs[0].model.trials_per_block * cell.trial_bytes
     run: Callable[..., xr.Dataset] = functools.partial(run_study, study, tmp_path, results=file, memory=memory)
     with ThreadPoolExecutor(1) as pool:
         executor = {0: None, 1: pool}
@@ -395,7 +397,7 @@ def test_batches_that_workers_write_are_gathered(trials: int, begun: int, resume
 @pytest.mark.full
 @pytest.mark.usefixtures("small_tasks")
 def test_a_run_that_a_worker_does_not_see(tmp_path: Path) -> None:
-    """It is taken away while they play; it begins anew then."""
+    """Their run is deleted meanwhile, so they begin again."""
     study, whole = with_mixed()
     file = tmp_path / "results.zarr"
 
@@ -412,7 +414,7 @@ def test_a_run_that_a_worker_does_not_see(tmp_path: Path) -> None:
         assert_same(found, whole)
 
 
-# What is in force, and what is refused.
+# Settings and refusals.
 
 
 def in_force(_: None) -> tuple[Any, ...]:
@@ -453,7 +455,7 @@ def test_no_scheduler_to_be_found(where: str, tmp_path: Path, monkeypatch: Any, 
 
 
 def test_a_broken_scheduler_file(tmp_path: Path, monkeypatch: Any) -> None:
-    """Nothing is left by which xarray would write its files."""
+    """Afterwards xarray writes files as before."""
     from distributed import get_client
 
     monkeypatch.setattr(executors, "SECONDS_TO_ANSWER", 0.3)
@@ -474,11 +476,12 @@ def test_without_dask(package: str, module: str, tmp_path: Path, monkeypatch: An
 
 
 def test_nobody_else_reaches_the_scheduler_of_a_local_cluster(monkeypatch: Any) -> None:
-    """All users of a machine reach its ports: without the certificate, or with another, no connection is made."""
+    """Without the right certificate no connection to its ports is made."""
     from distributed import Client
     from distributed.security import Security
 
-    monkeypatch.setattr(executors, "cores", lambda: 0)  # a scheduler without workers
+    # The scheduler then has no workers.
+    monkeypatch.setattr(executors, "cores", lambda: 0)
     with executors.local_cluster() as own:
         assert own.scheduler_address.startswith("tls://127.0.0.1:")
         plain = own.scheduler_address.replace("tls://", "tcp://")
@@ -491,7 +494,8 @@ def test_nobody_else_reaches_the_scheduler_of_a_local_cluster(monkeypatch: Any) 
 
 # Processes of this machine.
 
-LONG: dict[str, Any] = {"trials": 100, "horizon": 160, "trajectories": False}  # a tenth of a second for each batch
+# Each batch takes a tenth of a second.
+LONG: dict[str, Any] = {"trials": 100, "horizon": 160, "trajectories": False}
 
 
 @functools.cache
@@ -506,8 +510,12 @@ def long_alone() -> xr.Dataset:
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
-    """A client of a local cluster of two processes; one that has ended is started again, unless its nanny was told before."""
-    long_alone()  # whose programs workers find compiled
+    """Return a client of a local cluster of two processes.
+
+    A process that ends is started again, unless its nanny was told before.
+    """
+    # Workers then find its programs compiled.
+    long_alone()
     with contextlib.ExitStack() as stack:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(executors, "cores", lambda: 2)
@@ -519,18 +527,23 @@ def client() -> Iterator[Any]:
 
 @pytest.mark.full
 def test_a_worker_of_a_cluster_is_killed_and_then_all_with_what_they_have_finished(client: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    """One in the middle of a batch, which others wait for; of all, Dask itself would wait for ever: for a moment nobody could take over."""
+    """First one dies within a batch, then all of them do.
+
+    Dask itself would wait for ever, because for a moment nobody could take over.
+    """
     monkeypatch.setattr(executors, "SECONDS_TO_SEND", 2.0)
     (first, second), reports, said = client.cluster.workers.values(), [], []
 
     def report(progress: Any) -> None:
         reports.append(progress)
         if len(reports) == 1:
-            first.close_gracefully("killed")  # a nanny that is told so starts no other
+            # A nanny that is told so starts no other process.
+            first.close_gracefully("killed")
             os.kill(first.pid, signal.SIGKILL)
         if len(reports) == 4:
             assert list(client.run(os.getpid).values()) == [second.pid]
-            time.sleep(1.0)  # some others are finished meanwhile, and wait to be asked for
+            # Meanwhile other batches finish and wait.
+            time.sleep(1.0)
             os.kill(second.pid, signal.SIGKILL)
 
     run: Callable[..., xr.Dataset] = functools.partial(run_study, executor=client, report=report, note=said.append)
@@ -547,7 +560,7 @@ def test_settings_of_the_caller_are_in_force_in_a_cluster(client: Any) -> None:
 
 @pytest.mark.full
 def test_a_batch_that_fails_on_a_cluster_is_not_remembered(client: Any, tmp_path: Path) -> None:
-    """What the run wrote down is taken away, and is there again when it goes on."""
+    """The run's own record is deleted, and written again later."""
     reports: list[Any] = []
     record, away = tmp_path / "study.json", tmp_path / "away.json"
     run: Callable[..., xr.Dataset] = functools.partial(
@@ -608,14 +621,14 @@ if __name__ == "__main__":
 
 
 def certificates(client: Any) -> dict[str, str]:
-    """Settings of Dask by which another client of a local cluster is let in."""
+    """Return settings of Dask for another client of a local cluster."""
     own, tls = client.security, "distributed.comm.tls"
     return {f"{tls}.ca-file": own.tls_ca_file, f"{tls}.client.cert": own.tls_client_cert, f"{tls}.client.key": own.tls_client_key}
 
 
 @pytest.fixture(scope="module")
 def killed(client: Any, tmp_path_factory: Any) -> tuple[Path, str]:
-    """The folder, and what it has printed, of a script that then becomes a command with a cluster of its own, and is killed."""
+    """Kill a command with a cluster, and return folder and output."""
     folder = tmp_path_factory.mktemp("killed")
     (folder / "script.py").write_text(SCRIPT)
     command = ["run", str(written(folder, LONG_TOML)), "--no-cache", "--memory", str(small_memory(long_study())), "--dask", "local"]
@@ -628,7 +641,8 @@ def killed(client: Any, tmp_path_factory: Any) -> tuple[Path, str]:
         stderr=subprocess.PIPE,
         text=True,
     )
-    os.sched_setaffinity(process.pid, {min(os.sched_getaffinity(0))})  # before it counts them: a cluster of one worker
+    # Then the command starts a cluster of one worker.
+    os.sched_setaffinity(process.pid, {min(os.sched_getaffinity(0))})
     deadline = time.monotonic() + 200
     while len(list(folder.glob("out/parts/*.npz"))) < 2 and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -640,7 +654,7 @@ def killed(client: Any, tmp_path_factory: Any) -> tuple[Path, str]:
 
 @pytest.mark.full
 def test_a_class_of_the_callers_script(killed: tuple[Path, str]) -> None:
-    """Neither a pool of processes nor a cluster that runs already has ever seen it; the pool breaks, and both give the same."""
+    """The pool breaks, because no worker has seen the class."""
     lost, same = killed[1].splitlines()
     assert re.fullmatch(r"executor: the pool of processes is broken: .*; what is finished is kept, and --resume goes on", lost)
     assert same == "the same bits"
@@ -648,7 +662,7 @@ def test_a_class_of_the_callers_script(killed: tuple[Path, str]) -> None:
 
 @pytest.mark.full
 def test_the_client_is_killed_and_others_go_on(client: Any, killed: tuple[Path, str], capfd: Any) -> None:
-    """A command without any workers, and another on a cluster that runs already."""
+    """Another command then uses a cluster that runs already."""
     import dask
 
     out, study = killed[0] / "out", killed[0] / "small.toml"

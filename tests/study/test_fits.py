@@ -49,7 +49,7 @@ span = {SPAN}
 
 
 def rows() -> np.ndarray:
-    """Points and both values ``[n, 4]`` of smooth functions with a little noise."""
+    """Return points and both values ``[n, 4]`` of noisy functions."""
     rng = np.random.default_rng(5)
     points = rng.uniform(0, 6, (14, 2))
     values = np.stack([np.sin(points[:, 0]) + np.cos(points[:, 1]), np.cos(points[:, 0] - points[:, 1])], axis=1)
@@ -57,7 +57,7 @@ def rows() -> np.ndarray:
 
 
 def fitted(start: Any, low: Any, high: Any, points: np.ndarray, values: np.ndarray, scale: float) -> np.ndarray:
-    """Length-scale, variance and noise variance of largest posterior density inside the bounds, from ``start`` and other length-scales."""
+    """Return the hyper-parameters of largest posterior density within the bounds."""
     sides = np.ptp(np.asarray(jb.problems.sine(7).domain.points), axis=0)
     start, low, high = map(np.asarray, (start, low, high))
     starts = [start, *([length, *start[1:]] for length in np.geomspace(low[0], high[0], 5))]
@@ -65,7 +65,7 @@ def fitted(start: Any, low: Any, high: Any, points: np.ndarray, values: np.ndarr
 
 
 def refitted(points: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The fit to ``values [n, 2]`` less their means, in units of their deviation, about constants; and these constants, in own units."""
+    """Return the fit to standardised ``values [n, 2]``, and their constants."""
     unit, centres = np.sqrt(values.var(axis=0).mean()), values.mean(axis=0)
     sides = np.ptp(np.asarray(jb.problems.sine(7).domain.points), axis=0)
     low, high = (np.asarray([end, factor, noise]) for end, factor, noise in ((LOW, 1 / SPAN, 1e-7), (HIGH, SPAN, 10.0)))
@@ -78,7 +78,7 @@ def refitted(points: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def score_gaps(fit: np.ndarray, means: np.ndarray, record: bandit.Record, points: np.ndarray) -> np.ndarray:
-    """How far the points of every round fall short of RPOL's best under some length-scale, variance and noise variance, ``[T]``."""
+    """Return every round's loss against RPOL's best score, ``[T]``."""
     length_scale, variance, noise = fit
     grams = np.stack([variance * gp.squared_exponential(points, points, length_scale)] * 2)
     model = bandit.Model(grams, np.full(2, noise), means, lambda t, gain: np.full(2, 3.0))
@@ -90,21 +90,23 @@ def test_fits_are_those_of_the_data_that_results_hold(tmp_path: Path) -> None:
     file = tmp_path / "earlier.csv"
     np.savetxt(file, rows(), delimiter=",", header="x1,x2,reward,constraint", comments="", fmt="%.6f")
     study = from_table(tomllib.loads(TOML.replace("FILE", file.as_posix())))
-    file.unlink()  # read at once; what is written of the study holds its rows
+    # The study holds the file's rows.
+    file.unlink()
     assert from_table(study.table()).fingerprint() == study.fingerprint()
 
     # Before the study, the same for all trials: recorded as the kernel and the noise variance of the run.
     points, values = rows()[:, :2], rows()[:, 2:]
     start = np.asarray([1.0, 1.0, NOISE])
     before = fitted(start, [LOW, 1e-3, NOISE / 1e3], [HIGH, 1e3, NOISE * 1e3], points, values, float(np.mean(values**2)))
-    results = run_study(study, tmp_path, results=tmp_path / "results.nc")  # whose groups of outputs have no coordinate
+    # Groups of outputs have no coordinate.
+    results = run_study(study, tmp_path, results=tmp_path / "results.nc")
     recorded = json.loads(results.attrs["kernels"])["rpol"]
     assert recorded[0] == recorded[1] and LOW < before[0] < HIGH
     own = [recorded[0]["kernel"]["length_scale"], recorded[0]["variance"], json.loads(results.attrs["noise_variance_of_model"])["rpol"][0]]
     np.testing.assert_allclose(own, before, rtol=1e-3)
 
-    # Of each trial: before round 1 from its design, by which it plays four rounds, and then from all that it has seen, ten values of each
-    # output. Random search with the same seed tells the design, for noise is common.
+    # Each trial fits before round 1 to its design, and after four rounds to ten values of each output. Random search with the same
+    # seed shows the design, because the noise is common.
     kernel, grid_of = jb.kernels.SquaredExponential(), study.runs[0].problem.domain
     model = jb.surrogate(grid_of, kernel, noise_variance=NOISE, precision="float64")
     designs = study.trajectory(dataclasses.replace(study.runs[0], algorithm=jb.RandomSearch(), model=model), trials=TRIALS)
@@ -214,7 +216,8 @@ def test_random_families_are_tuned_on_instances_of_their_own() -> None:
     tuned, run = study(problems.rkhs_1d_binding(20))
     values = {"step": [0.1, 1.0]}
     table = tune(tuned, run, values, trials=3).candidates
-    both = jb.sweep(Oco(), values)  # together, by the tuner's program
+    # They share the tuner's program.
+    both = jb.sweep(Oco(), values)
     played = jb.simulate(run.problem, both, run.model, horizon=TUNER_HORIZON, trials=3, key=jax.random.key(5)).variant(1)
     instances = dataclasses.replace(tuned, seed=5).instances(run.problem)
     curves = jax.jit(jax.vmap(metrics.curves))(instances, played.indices)
@@ -230,7 +233,8 @@ def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
         tune(tuned, run, {"step": [1.0]}, trials=0)
     with pytest.raises(InvalidArgument, match=r"stride: unknown field.*Oco can sweep"):
         tune(tuned, run, {"stride": [1.0]})
-    with monkeypatch.context() as patched:  # before anything compiles
+    # Nothing has been compiled yet.
+    with monkeypatch.context() as patched:
         patched.setattr("jaxbandit.engine.simulation.play_all", None)
         for measure in (lambda curves: curves.regret, lambda curves: 0.0, lambda curves: "low", lambda curves: curves.regrets):
             with pytest.raises(InvalidArgument, match=r"^measure: must make a number of each trial, \[6, 4\]"):

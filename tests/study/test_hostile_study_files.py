@@ -1,4 +1,4 @@
-"""Study files with something wrong in them: a generator of mistakes, each of which is refused by its key in one line, or works."""
+"""Study files with mistakes are refused by their key, or work."""
 
 import copy
 import datetime
@@ -87,7 +87,7 @@ def at(table: Any, path: Keys) -> Any:
 
 
 def mistakes(path: Keys) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The study with each mistake at one key: another value, none, and one that is not known."""
+    """Yield the study with a mistake at each key."""
     for value in WRONG:
         changed = copy.deepcopy(BASE)
         at(changed, path[:-1])[path[-1]] = value
@@ -103,7 +103,7 @@ def mistakes(path: Keys) -> Iterator[tuple[str, dict[str, Any]]]:
 
 @pytest.fixture(autouse=True)
 def models_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels are checked and no model is built from them, which takes most of the time: one of each size takes the place of all."""
+    """Build one model of each size, because building takes most time."""
     known: dict[Any, Any] = {}
     real = runs.surrogate
 
@@ -190,7 +190,7 @@ def test_text_is_no_number(path: Keys) -> None:
         load(changed)
 
 
-# What is read from the file.
+# Contents of files.
 
 
 def test_files_that_end_anywhere_are_refused_or_hold_a_study(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_a_swept_field_that_is_called_like_a_variable_has_a_name_of_its_own() ->
 
 
 def test_names_in_results_that_no_file_holds_are_found_before_the_run(tmp_path: Path) -> None:
-    """As of a swept field that a user has called with a slash, which NetCDF takes for a group."""
+    """NetCDF takes the slash in a field's name for a group."""
     study = relabelled(swept={"a/../b\0": 1.0})
     with pytest.raises(InvalidArgument, match=r"results: cannot be written to results\.nc"):
         run_study(study, tmp_path / "out", results=tmp_path / "out" / "results.nc")

@@ -1,4 +1,4 @@
-"""Limits of memory, disk and output, and what a run leaves when something takes it."""
+"""Limits of memory, disk and output."""
 
 import io
 import json
@@ -55,7 +55,8 @@ def test_grids_and_features_that_do_not_fit_the_machine(monkeypatch: Any) -> Non
     monkeypatch.setattr(features, "host_memory", lambda: 3 * 8 * 50 * 10)
     points = domains.grid([0.0], [5.0], 50).points
     phi, residual = features.rotated(kernels.Matern12(), points, 1e-6, 50)
-    assert phi.shape == (50, 10) and residual > 1e-6  # no more than fit, and it is known that they do not suffice
+    # The rank is full and known to be insufficient.
+    assert phi.shape == (50, 10) and residual > 1e-6
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,7 @@ def test_a_clock_that_stands_still(monkeypatch: Any) -> None:
 
 
 def test_a_closed_output_is_no_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As after ``>&-``, which leaves Python without a standard output."""
+    """After ``>&-`` Python has no standard output."""
     monkeypatch.setattr(sys, "stdout", None)
     assert cli.main(["names"]) == 0 and experiments.main(["list"]) == 0
 
@@ -182,7 +183,7 @@ def test_a_device_that_never_ends_is_no_file(tmp_path: Path, capsys: Any) -> Non
 
 
 class FullDisk:
-    """Files of more than a few bytes cannot be written while it is full, as the operating system says."""
+    """Disk that holds a few bytes while it is full."""
 
     def fill(self) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (64, resource.RLIM_INFINITY))

@@ -1,4 +1,4 @@
-"""Tables of study files: names, fields, fingerprints, and all of it written again."""
+"""Tables of study files."""
 
 import inspect
 import re
@@ -22,7 +22,7 @@ from tests.support.paths import ROOT
 from tests.support.study_files import KINDS, ROLES, build, names
 
 ARMS = Path(__file__).parents[1] / "support" / "arms.csv"
-# What a maker cannot do without, by its name.
+# Required fields of makers by name.
 REQUIRED: dict[str, dict[str, Any]] = {
     "Anytime": {"algorithm": {"type": "Rpol"}},
     "Empirical": {"values": [1, 2]},
@@ -75,7 +75,7 @@ def test_every_problem_that_can_be_named_is_one() -> None:
 
 
 def test_the_catalogue_holds_what_tables_can_name_and_says_how() -> None:
-    """Every field stands there with its default; what needs a function of Python does not, for no file holds one."""
+    """Fields that need a Python function are not in it."""
     known = places()
     assert set(KINDS) <= set(known) and {"strategy", "width", "distribution", "penalty"} <= set(known)
     for kind in OBJECTS:
@@ -142,7 +142,8 @@ DOMAINS: dict[str, dict[str, Any]] = {
     "product": {"axes": [[0.0, 1.0], [0.0, 0.5, 2.0]]},
     "sobol": {"low": [0, 0, 0], "high": [1, 1, 2], "count": 8, "key": 3},
 }
-BOXES = {"box"}  # which problems of tables refuse
+# Problems of tables refuse boxes.
+BOXES = {"box"}
 
 
 def test_problems_take_the_domains_that_can_be_named() -> None:
@@ -209,7 +210,7 @@ def test_a_users_own_class_is_named_with_its_module_and_read_only_where_that_is_
 
 
 def test_words_of_fields_are_read_as_each_python_keeps_docstrings() -> None:
-    """From Python 3.13 on the compiler takes the common indentation of a docstring away."""
+    """Python 3.13 and later strip the indentation of docstrings."""
     wanted = {"points": "numbers of points, which go on here.", "low": "an end.", "high": "an end."}
 
     def indented() -> None:
@@ -288,7 +289,6 @@ FILES: dict[str, Callable[[], str]] = {"small": lambda: small_study.TOML, "every
 
 @pytest.mark.parametrize("name", FILES)
 def test_golden_tables(name: str, tmp_path: Path, golden: Any) -> None:
-    """A study file becomes the table that it always became, and the table the same study."""
     (tmp_path / f"{name}.toml").write_text(FILES[name]())
     study = from_toml(tmp_path / f"{name}.toml")
     golden("studies").check(f"{name} table", study.table())
@@ -298,7 +298,6 @@ def test_golden_tables(name: str, tmp_path: Path, golden: Any) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_golden_names(kind: str, golden: Any) -> None:
-    """What study files can name, and how an object made by its name alone is written."""
     found = {}
     for name in names(kind):
         try:

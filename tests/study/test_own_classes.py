@@ -52,7 +52,7 @@ TABLE |= {"name": "own", "trials": 2, "horizon": 4}
 
 @pytest.fixture
 def mine(tmp_path: Path) -> Iterator[Path]:
-    """A file of a class; no process knows it before, and none after."""
+    """Write a class in a file that no process knows yet."""
     path = tmp_path / "rules_of_mine.py"
     path.write_text(TEXT, encoding="utf-8")
     yield path
@@ -69,7 +69,8 @@ def test_a_class_of_a_file_that_is_named_is_known_by_its_name(mine: Path) -> Non
     with pytest.raises(InvalidArgument, match="there is no algorithm 'FixedPenalty'"):
         from_table(TABLE)
     module, name = user_code.load(str(mine))
-    assert user_code.load(f"{mine}:FixedPenalty") == (module, "FixedPenalty") and name == ""  # which runs nothing again
+    # The file does not run again.
+    assert user_code.load(f"{mine}:FixedPenalty") == (module, "FixedPenalty") and name == ""
     study = from_table(TABLE)
     table = json.loads(json.dumps(study.table()))
     assert table["algorithm"]["own"]["type"] == "rules_of_mine:FixedPenalty" and from_table(table).fingerprint() == study.fingerprint()
@@ -77,11 +78,13 @@ def test_a_class_of_a_file_that_is_named_is_known_by_its_name(mine: Path) -> Non
     forget()
     with pytest.raises(InvalidArgument, match=r"import its module first"):
         from_table(table)
-    assert executors._loaded(sent)() == table and from_table(table).fingerprint() == before  # in a worker, which is sent the text
+    # A worker is sent the text.
+    assert executors._loaded(sent)() == table and from_table(table).fingerprint() == before
     forget()
     mine.write_text(TEXT + "\n# changed\n", encoding="utf-8")
     user_code.load(str(mine))
-    assert from_table(table).fingerprint() != before  # so that no run goes on with other code
+    # A run does not continue with other code.
+    assert from_table(table).fingerprint() != before
 
 
 def test_an_experiment_plays_an_algorithm_of_a_user(mine: Path) -> None:
@@ -102,7 +105,7 @@ def test_an_experiment_plays_an_algorithm_of_a_user(mine: Path) -> None:
 
 @pytest.mark.full
 def test_a_study_of_a_class_of_a_user_is_killed_and_goes_on_to_the_same_bits() -> None:
-    """At reduced size, of one cell; ``python tests/study/kill_study.py`` does it at full size, with the library's own."""
+    """``python tests/study/kill_study.py`` kills a study of full size."""
     study, said = kill_study.ONE_CELL.replace('"Rpol"', '"Mine"'), list[str]()
     try:
         assert kill_study.kill_and_compare(1, 60, seed=1, report=said.append, study=study, own=TEXT) == 0
@@ -226,7 +229,8 @@ def test_a_study_is_run_resumed_played_again_audited_and_reported(parts: ModuleT
     dataset = run_study(study, tmp_path / "out", resume=True, note=said.append)
     assert any("resumed" in line for line in said)
     for label in ("mine stride=1", "mine stride=2"):
-        again = rerun(dataset, 1, label=label)  # of the study that the results hold
+        # The results hold the study.
+        again = rerun(dataset, 1, label=label)
         np.testing.assert_array_equal(again.regret.values.ravel(), dataset.regret.sel(algorithm=label, trial=1).values)
     meta = json.loads(str(audit(study, study.runs[1], 0)["meta"]))
     assert meta["params"]["kernel"] == {"name": "bump", "var": 2.0, "u": 0.5} and meta["params"]["s"] == 2.0

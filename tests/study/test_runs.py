@@ -1,4 +1,4 @@
-"""Runs and grids: dotted paths, labels, tables, fingerprints, and models that remember their kernels."""
+"""Runs and grids of runs."""
 
 import dataclasses
 import json
@@ -64,7 +64,7 @@ def test_kernels_make_no_programs_of_their_own() -> None:
 
 
 def test_what_is_in_force() -> None:
-    """A run's own delay and policy; otherwise its problem's and its algorithm's."""
+    """A run's own delay and policy come before its problem's."""
     late = problems.sine_delayed(5, mean_delay=3.0)
     run = Run("bpe", late, jaxbandit.Bpe(), model(kernels.Matern52(length_scale=1.0)))
     assert run.delay_in_force is late.delay and isinstance(run.policy_in_force, Hallucinate) and run.name_in_traces == "bpe"
@@ -107,7 +107,7 @@ def test_a_grid_of_tables_is_made_again_from_its_table() -> None:
 
 
 def test_a_problem_has_a_model_of_its_own() -> None:
-    """For the learners that have none; in a file, too, and as ``problem.model()`` gives it."""
+    """The model is that of ``problem.model()``."""
     drawn = problems.gp_draws(domain=jaxbandit.domains.grid([0.0], [1.0], 5), kernel=KERNEL)
     both = {"problems": {"sine": SINE, "drawn": drawn}, "algorithms": {"rpol": RPOL, "scgp": jaxbandit.Scgp()}}
     runs = small(**both, models={"drawn": drawn.model(), "scgp": Model(noise_variance=0.2)}, model=Model(noise_variance=0.1))
@@ -126,7 +126,7 @@ def test_a_problem_has_a_model_of_its_own() -> None:
 
 
 def test_any_list_of_the_runs_of_grids_has_a_table() -> None:
-    """Which names them one by one where they are not all combinations."""
+    """Runs that form no grid are named one by one."""
     sweep = {"rpol": {"estimator.reward_width": [1.0, 2.0], "initial_penalty": np.asarray([[0.5], [1.5]])}}
     widths = [jaxbandit.widths.SqrtLog(a=2.0), 3.0]
     first = small(sweeps=sweep, delays={"none": {"type": "NoDelay"}, "late": {"type": "Poisson", "mean": 2}})
@@ -199,7 +199,7 @@ def test_what_has_no_table() -> None:
 
 
 def test_a_fingerprint_does_not_depend_on_the_bits_of_features_and_tables() -> None:
-    """Which depend on the machine: signs of eigenvectors, last digits of sines."""
+    """Signs of eigenvectors and last digits depend on the machine."""
     problem = problems.sine(5)
     run = Run("rpol", problem, RPOL, model(kernels.Matern52(length_scale=1.0)))
     study = Study("bits", runs=[run])

@@ -1,4 +1,4 @@
-"""Fast second runs: programs are kept in the process and on disk, and a study that is run again compiles nothing."""
+"""Programs of earlier runs are found again."""
 
 import logging
 import os
@@ -36,7 +36,7 @@ def cache() -> Iterator[None]:
 
 
 def some(**changes: Any) -> Study:
-    """Of this file's studies, which share programs; without trajectories."""
+    """Return this file's study without trajectories, so that programs are shared."""
     return one_cell_in_python(**{"trials": 30, "horizon": 4, "seed": 8, "trajectories": False, "metrics": ("regret",)} | changes)
 
 
@@ -58,7 +58,7 @@ def test_a_study_that_is_run_again_compiles_nothing_and_says_a_number_for_each_l
 
 @pytest.mark.full
 def test_another_number_of_trials_compiles_nothing() -> None:
-    """Both numbers make blocks of one size: the programs have room for some, are told how many to play, and are called again for more."""
+    """Blocks have one size, and programs are told the number to play."""
     few, many = some(), some(trials=240)
     assert make_plan(many).cells[0].room < 2 * 240, "or else they are called once"
     first = run_study(few)
@@ -73,10 +73,11 @@ def test_another_number_of_trials_compiles_nothing() -> None:
 
 @pytest.mark.full
 def test_whole_runs_and_parts_of_as_many_rounds_have_programs_of_their_own() -> None:
-    """Programs of whole runs are told how many blocks to play, those of parts are not."""
+    """Only programs of whole runs are told their number of blocks."""
     run_study(some())
     parts = run_study(some(horizon=8), segment=4)
-    assert np.all(parts.status.values == 0) and len(parts["round"]) == 2 + 8  # with the initial design
+    # The initial design counts.
+    assert np.all(parts.status.values == 0) and len(parts["round"]) == 2 + 8
 
 
 @pytest.mark.full
@@ -110,7 +111,7 @@ def test_a_cache_on_disk_serves_what_jax_has_forgotten(
 
 
 def directory_of_a_session() -> str | None:
-    """Where JAX keeps programs once a search has run."""
+    """Return JAX's folder of programs once a search has run."""
     jaxbandit.optimise(lambda x: -x, {"x": (0.0, 1.0)}, 1, algorithm=jaxbandit.RandomSearch())
     return jax.config.values["jax_compilation_cache_dir"]
 
@@ -143,7 +144,7 @@ def test_importing_the_package_keeps_nothing(tmp_path: Path) -> None:
 
 
 def is_refused(directory: Path, reason: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Check that no program of a directory is used, which is said in one line."""
+    """Check that no program of a folder is used, with a warning."""
     caplog.clear()
     assert jaxbandit.enable_cache(directory) is None and jax.config.values["jax_compilation_cache_dir"] is None
     (said,) = caplog.messages
@@ -157,7 +158,8 @@ def test_programs_that_others_may_have_planted_are_not_used(
     assert own is not None
     entry = own / "program-cache"
     entry.write_text("")
-    entry.chmod(0o664)  # as all files of some users are: nobody else reaches it
+    # Nobody else can reach the folder.
+    entry.chmod(0o664)
     assert jaxbandit.enable_cache(own.parent) == own
     own.chmod(0o755)
     is_refused(own.parent, f"{entry} can be written to by others", caplog)
@@ -170,7 +172,8 @@ def test_programs_that_others_may_have_planted_are_not_used(
         place.chmod(0o755)
     assert jaxbandit.enable_cache(own.parent) == own
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    is_refused(USUAL_DIRECTORY, f"{own} belongs to another user", caplog)  # where JAX was told to keep them
+    # JAX was told to keep programs there.
+    is_refused(USUAL_DIRECTORY, f"{own} belongs to another user", caplog)
     is_refused(own.parent, f"{own.parent} belongs to another user", caplog)
 
 
@@ -184,7 +187,7 @@ def test_one_file_of_another_user_is_enough(cache: None, tmp_path: Path, caplog:
 
 
 def test_no_directory_is_used_in_whose_place_others_can_put_theirs(cache: None, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """As in the scratch directory of a group: its members can rename what lies there, whatever its own modes."""
+    """Members of a group can rename folders in its scratch folder."""
     group = tmp_path / "scratch" / "group"
     base = group / "mine" / "cache"
     base.parent.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Studies: from tables and back, cells, batches, thinning, interruption, other numbers of devices, refusals."""
+"""Studies."""
 
 import functools
 import json
@@ -33,7 +33,7 @@ from jaxbandit.study import (
 )
 from tests.support.small_study import TOML, assert_same, in_python, rpol_lines, whole, written
 
-# What a study is.
+# Tables and fingerprints.
 
 
 def test_a_file_and_python_give_the_same_study(tmp_path: Path) -> None:
@@ -91,7 +91,6 @@ def test_rounds_kept() -> None:
 
 
 def test_golden_dataset(golden: Any) -> None:
-    """Names, axes, types and attributes of results are what readers of them count on."""
     data, changing = whole(), ("batches", "devices", "versions", "created")
     golden("dataset").check("variables", {name: [list(item.dims), str(item.dtype)] for name, item in sorted(data.variables.items())})
     golden("dataset").check("attributes", {name: None if name in changing else text for name, text in sorted(data.attrs.items())})
@@ -102,7 +101,8 @@ def test_measures_are_those_of_the_points_kept() -> None:
     reward, cost = np.asarray(jaxbandit.problems.sine(9).means, np.float64)
     chosen = whole()["index"].values
     regret = np.cumsum(np.max(reward[cost <= 0]) - reward[chosen], axis=-1)
-    np.testing.assert_allclose(whole().regret.values, regret, atol=1e-4)  # of float32, up to 100
+    # Values up to 100 in float32 have this error.
+    np.testing.assert_allclose(whole().regret.values, regret, atol=1e-4)
     np.testing.assert_array_equal(whole().violating_rounds.values, np.cumsum(cost[chosen] > 0, axis=-1))
 
 
@@ -117,9 +117,11 @@ def test_thinning_leaves_the_same_numbers() -> None:
     assert thin["round"].values.tolist() == [-1, 0, 3, 6, 9, 12, 15, 18, 20]
     thinned = list(in_python().metrics)
     assert_same(thin[thinned], same[thinned].sel(round=thin["round"]))
-    every = [name for name in thin.data_vars if name not in (*thinned, "index")]  # of all rounds played, or of none
+    # These are arrays of all rounds or of no round.
+    every = [name for name in thin.data_vars if name not in (*thinned, "index")]
     assert_same(thin[every], same[every])
-    np.testing.assert_array_equal(thin["index"].values, same["index"].values[..., 2:])  # without the design
+    # The design is left out.
+    np.testing.assert_array_equal(thin["index"].values, same["index"].values[..., 2:])
 
 
 def test_the_size_of_results_is_what_they_take() -> None:
@@ -133,7 +135,7 @@ def counts(plan: Plan) -> tuple[int, ...]:
 
 
 def test_batches_and_parts_change_nothing() -> None:
-    """Small batches are filled up; the programs of one batch serve all others."""
+    """Small batches are padded, and all share the programs of one."""
     plan = make_plan(in_python(), segment=5)
     notes: list[str] = []
     memory = plan.result_bytes + max(cell.shared_bytes for cell in plan.cells) + 10 * max(cell.trial_bytes for cell in plan.cells)
@@ -167,7 +169,10 @@ class Stop(Exception):
 
 
 def stop_at(part: int) -> Callable[[Any], None]:
-    """A report that interrupts the run when so many parts have been played, before the last of them is in a checkpoint."""
+    """Return a report that interrupts the run at a part.
+
+    The part is not yet in a checkpoint.
+    """
     before = iter(range(1, part))
 
     def report(progress: Any) -> None:
@@ -178,17 +183,19 @@ def stop_at(part: int) -> Callable[[Any], None]:
 
 
 def test_it_goes_on_bit_for_bit(tmp_path: Path) -> None:
-    """Stopped after a part of the first cell, and again after one of the second."""
+    """The run stops in the first cell, and again in the second."""
     notes: list[str] = []
     with pytest.raises(Stop):
         run_study(in_python(), tmp_path, segment=5, checkpoint_share=1.0, report=stop_at(2), note=notes.append)
-    with pytest.raises(Stop):  # at the second part of the second cell, after three of the first
+    # It stops at the second part of the second cell.
+    with pytest.raises(Stop):
         run_study(in_python(), tmp_path, resume=True, checkpoint_share=1.0, report=stop_at(5), note=notes.append)
     resumed = run_study(in_python(), tmp_path, resume=True, checkpoint_share=1.0, note=notes.append)
     assert_same(resumed, whole())
     places = [note for note in notes if note.startswith("resumed")]
     assert places == ["resumed at round 6 of batch 1 of cell 1", "resumed at round 6 of batch 1 of cell 2"]
-    assert_same(run_study(in_python(), tmp_path, resume=True), whole())  # whatever cuts off the writing of results
+    # Writing of results was cut off.
+    assert_same(run_study(in_python(), tmp_path, resume=True), whole())
     forget(tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -247,7 +254,7 @@ class Holed(jaxbandit.problems.Family):
 
 @pytest.mark.full
 def test_a_bad_trial_is_flagged_and_kills_no_other() -> None:
-    """Where the user's function is NaN; the others are what they would have been."""
+    """The user's function is NaN there, and other trials are unchanged."""
     plain = {"delays": {"none": {"type": "NoDelay"}}, "initial": jaxbandit.InitialDesign()}
     random: dict[str, Any] = {"algorithms": {"random": jaxbandit.RandomSearch()}, "metrics": ("regret",), **plain}
     holed, sound = (
@@ -258,13 +265,14 @@ def test_a_bad_trial_is_flagged_and_kills_no_other() -> None:
     assert np.isfinite(holed.regret.values[0, ~bad]).all()
     np.testing.assert_array_equal(holed.regret.values[0, ~bad], sound.regret.values[0, ~bad])
     assert flags_in_words(holed)[0].startswith("random: ") and flags_in_words(sound) == []
-    with pytest.raises(InvalidArgument, match="do not hold the study"):  # no table says what a user's class is
+    # A table cannot hold a user's class.
+    with pytest.raises(InvalidArgument, match="do not hold the study"):
         rerun(holed, 0)
 
 
 @functools.cache
 def random_lines(common: bool) -> xr.Dataset:
-    """Two equal lines on random instances, with common random numbers in one piece and with their own in parts."""
+    """Return two equal runs on random instances."""
     study = in_python(
         problems={"draws": {"type": "gp_draws"}},
         algorithms={"a": jaxbandit.RandomSearch(), "b": jaxbandit.RandomSearch()},
@@ -309,7 +317,7 @@ def test_strong_regret_of_random_instances(common: bool) -> None:
 
 @pytest.mark.full
 def test_one_trial_again_of_several_blocks() -> None:
-    """A run in one part, whose batch holds more trials than run side by side."""
+    """Its batch holds more trials than run side by side."""
     small = {"metrics": ("regret", "soft_violation"), "initial": jaxbandit.InitialDesign()}
     study = in_python(trials=25, horizon=6, algorithms={"rpol": jaxbandit.Rpol()}, delays={"none": {"type": "NoDelay"}}, **small)
     (cell,) = make_plan(study).cells
@@ -349,7 +357,8 @@ def test_run_report_and_rerun(tmp_path: Path, capsys: Any) -> None:
         and "R regret, soft V violation of the sums over rounds" in " ".join(told.split())
         and "summary.csv and curves.png in" in told
     )
-    for again in ([], ["--resume"], ["--segment", "7"]):  # what is there is shown again
+    # The results are there and are shown again.
+    for again in ([], ["--resume"], ["--segment", "7"]):
         before = (out / "results.nc").read_bytes()
         assert main(["run", str(study), "--out", str(out), "--no-cache", *again]) == 0
         table, _, ending = capsys.readouterr().out.rpartition(str(out / "results.nc"))
@@ -359,7 +368,8 @@ def test_run_report_and_rerun(tmp_path: Path, capsys: Any) -> None:
         other = written(tmp_path, text)
         assert main(["run", str(other), "--out", str(out), "--no-cache"]) == 2 and "not empty" in capsys.readouterr().err
     assert main(["rerun", str(out), "--trial", "3", "--out", str(tmp_path / "trial.nc")]) == 0
-    assert capsys.readouterr().out.count("the same bits") == 5  # of four measures and the points
+    # Four measures and the points agree.
+    assert capsys.readouterr().out.count("the same bits") == 5
     assert main(["report", str(out)]) == 0 and (out / "report.html").stat().st_size > 10_000
     assert main(["names", "delay"]) == 0 and "Poisson: " in capsys.readouterr().out
     assert main(["names", "delay", "Poisson"]) == 0 and "mean = 1.0" in capsys.readouterr().out

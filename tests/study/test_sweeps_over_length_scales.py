@@ -1,4 +1,4 @@
-"""Studies that sweep the length-scale of their models: one build and one program, in files and in Python."""
+"""Studies that sweep length-scales by one program."""
 
 import functools
 import json
