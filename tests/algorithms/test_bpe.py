@@ -309,7 +309,7 @@ def check_widths(record: Any, gram: np.ndarray, noise: float, plan: list[pure_ex
 
 @pytest.mark.full
 def test_the_theorys_width_seldom_strikes_out_the_maximiser() -> None:
-    """At most ``delta`` of the trials lose it, and under narrow widths more."""
+    """At most ``delta`` of the trials lose it."""
     trials, delta, noise = 100, 0.1, 0.04
     family = problems.rkhs_2d_draws("f1", 8, side=2.0, centres=20, noise=problems.Gaussian(variance=noise), delay=LATE)
     model = jaxbandit.surrogate(family.domain, kernels.SquaredExponential(length_scale=0.8), noise_variance=noise, outputs=1)
