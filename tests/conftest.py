@@ -1,6 +1,7 @@
-"""Strict numerics for every test: no implicit broadcasting between ranks, no implicit dtype promotion.
+"""Strict numerics and shared caches of every test.
 
-Compiled programs, and how long each file took, are kept for the next run, of another clone, too. Each ring has a budget of programs.
+Ranks and dtypes never promote implicitly. Compiled programs, and the time of each file, are kept for the next run, of another clone, too.
+Each ring has a budget of programs.
 """
 
 import collections
@@ -12,7 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # matrices are small, and threads that wait for each other take the workers' time
+# Matrices are small, and threads that wait for each other slow the workers.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import hypothesis
 import jax
@@ -23,7 +25,8 @@ import jaxbandit
 from jaxbandit.host.files import write_whole
 from jaxbandit.study.play import QUICK_FLAGS_BY_VERSION
 
-pytest.register_assert_rewrite("tests.support")  # before its modules are imported, so that their failures show values too
+# Failures in these modules then show values, too.
+pytest.register_assert_rewrite("tests.support")
 
 from tests.support.counted import COMPILED  # noqa: E402
 from tests.support.golden import Golden  # noqa: E402
@@ -31,19 +34,25 @@ from tests.support.golden import Golden  # noqa: E402
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
-hypothesis.settings.register_profile("any machine", deadline=None)  # examples compile programs, on machines that do much else
+# Examples compile programs on busy machines.
+hypothesis.settings.register_profile("any machine", deadline=None)
 hypothesis.settings.load_profile("any machine")
 
 # Child processes of these files compile with LLVM's passes, as users' programs do: 1,000 rounds on 2,500 points.
 OPTIMISED = {"experiments/test_command_line.py"}
 
 TESTS = Path(__file__).parent
-MAPS = Path("/proc/self/maps")  # of Linux, which allows a process 65,530; every compiled program holds some
-MANY = 32_000  # as of studies; to let go of them takes 1.6 CPU s
+# Linux allows a process 65,530 maps, and every compiled program has some.
+MAPS = Path("/proc/self/maps")
+# Studies have the same limit. Dropping the programs takes 1.6 CPU s.
+MANY = 32_000
 
-BUDGETS = json.loads((TESTS / "programs.json").read_text())  # programs that a ring, and each of a few files, may compile
-PROGRAMS = collections.Counter()  # programs that this process has compiled, or found compiled
-SECONDS = collections.Counter()  # that each file's tests have taken
+# A ring and a few files may compile so many programs.
+BUDGETS = json.loads((TESTS / "programs.json").read_text())
+# The counter has programs that this process compiled or found compiled.
+PROGRAMS = collections.Counter()
+# The counter has the seconds of each file's tests.
+SECONDS = collections.Counter()
 CACHE, BEFORE = pytest.StashKey[Path | None](), pytest.StashKey[dict[str, float]]()
 
 
@@ -60,7 +69,7 @@ def relative(path: Path) -> str:
 
 
 def compile_quickly() -> None:
-    """Let XLA and LLVM go without most passes, which change the order of sums and nothing else, here and in child processes.
+    """Let XLA and LLVM skip most passes, here and in child processes.
 
     Programs do not name the Python lines that each operation comes from, a twelfth of the time to lower and to compile. XLA for a CPU goes
     without passes that cost more than they save in runs as short as these; it ends a process that gives it a flag which it does not know,
@@ -75,7 +84,7 @@ def compile_quickly() -> None:
 
 
 def keep_to_a_core(worker: int) -> None:
-    """Keep this process, and its children, to one core: XLA starts as many threads as it may use cores, which wait by looking for work.
+    """Keep this process and its children to one core.
 
     Workers that have all cores take a tenth more time. Systems other than Linux leave it to the scheduler.
     """
@@ -85,22 +94,28 @@ def keep_to_a_core(worker: int) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    gc.set_threshold(50_000, 20, 50)  # tracing makes many objects and few cycles
-    gc.freeze()  # what has been imported stays
+    # Tracing makes many objects and few cycles.
+    gc.set_threshold(50_000, 20, 50)
+    # Imported objects stay.
+    gc.freeze()
     if not config.option.as_users:
         compile_quickly()
-    if hasattr(config, "workerinput"):  # whose environment is that of the process that hands out the tests
+    # The environment is that of the process that hands out the tests.
+    if hasattr(config, "workerinput"):
         keep_to_a_core(int(config.workerinput["workerid"].removeprefix("gw")))
         config.stash[BEFORE] = config.workerinput["seconds"]
         if not jax.config.values["jax_compilation_cache_dir"]:
-            jaxbandit.enable_cache(None)  # sessions would keep theirs in the user's
+            # Otherwise sessions would use the user's cache.
+            jaxbandit.enable_cache(None)
         return
     config.stash[CACHE] = jaxbandit.enable_cache(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxbandit-tests")
     known = _seconds_known(config)
-    config.stash[BEFORE] = known.get(config.option.markexpr, known.get("", {}))  # of the quick ring, before the first run of another
+    # The first run of another ring uses the times of the quick ring.
+    config.stash[BEFORE] = known.get(config.option.markexpr, known.get("", {}))
     if config.pluginmanager.has_plugin("xdist"):
         config.pluginmanager.register(ToldToWorkers())
-    if config.stash[CACHE] is not None:  # child processes inherit it
+    # Child processes inherit these settings.
+    if config.stash[CACHE] is not None:
         settings = ["jax_persistent_cache_min_compile_time_secs", "jax_persistent_cache_min_entry_size_bytes"]
         settings += ["jax_compilation_cache_dir", "jax_compilation_cache_max_size"]
         os.environ |= {name.upper(): str(jax.config.values[name]) for name in settings}
@@ -113,7 +128,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def on_cpu() -> None:
-    """Skips a test of what is so on CPUs, such as how work is divided, and otherwise on devices that are there."""
+    """Skip a test of CPUs on other devices."""
     if jax.default_backend() != "cpu":
         pytest.skip("of CPUs")
 
@@ -125,13 +140,17 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str], Any]:
 
 
 class ToldToWorkers:
-    """Tells workers how long files took: all have to collect the tests in one order. Adds up the programs that they compile."""
+    """Tell workers the files' times, and add up their programs.
+
+    All workers have to collect the tests in one order.
+    """
 
     def pytest_configure_node(self, node: Any) -> None:
         node.workerinput["seconds"] = node.config.stash[BEFORE]
 
     def pytest_testnodedown(self, node: Any) -> None:
-        PROGRAMS["compiled"] += getattr(node, "workeroutput", {}).get("programs", 0)  # a worker that was killed says nothing
+        # A killed worker reports nothing.
+        PROGRAMS["compiled"] += getattr(node, "workeroutput", {}).get("programs", 0)
 
 
 def _seconds_known(config: pytest.Config) -> dict[str, dict[str, float]]:
@@ -142,7 +161,7 @@ def _seconds_known(config: pytest.Config) -> dict[str, dict[str, float]]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave some cases of full tests in the quick ring, and put files that take long first, so that workers end together.
+    """Keep some full cases in the quick ring, and sort files.
 
     ``@pytest.mark.full(but=("rpol",))`` stands for all cases of a test but those in whose name a part between hyphens is "rpol".
     """
@@ -155,12 +174,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    SECONDS[report.fspath.removeprefix("tests/")] += report.duration  # a test may have changed the directory
+    # A test may have changed the directory.
+    SECONDS[report.fspath.removeprefix("tests/")] += report.duration
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Keep how long files took, after a run of a whole ring, and see how many programs it compiled."""
-    gc.freeze()  # pytest looks for garbage when it ends, again and again
+    """Keep the files' times, and check the number of programs."""
+    # Pytest collects garbage repeatedly when it ends.
+    gc.freeze()
     config = session.config
     whole = [config.rootpath / argument for argument in config.args] == [TESTS] and not config.option.keyword
     if hasattr(config, "workerinput"):
@@ -178,21 +199,22 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _compilation(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Drop programs when they hold too many memory maps, and see that child processes compile as a file needs it."""
+    """Drop programs at the limit of maps, and set children's passes."""
     name, before = relative(request.path), PROGRAMS["compiled"]
     if MAPS.exists() and MAPS.read_bytes().count(b"\n") > MANY:
         jax.clear_caches()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", str(int(not request.config.option.as_users and name not in OPTIMISED)))
         yield
-    gc.freeze()  # programs and their traces stay: nobody need look through them again and again
+    # Programs and their traces stay, and no collection need look at them.
+    gc.freeze()
     made, budget = PROGRAMS["compiled"] - before, BUDGETS["files"].get(name)
     assert budget is None or made <= budget, f"{name} compiled {made} programs; its budget in tests/programs.json is {budget}"
 
 
 @pytest.fixture
 def optimised() -> Iterator[None]:
-    """Compile what a test jits for itself with all of XLA's passes, in a file that goes without."""
+    """Compile a test's own functions with all passes."""
     before = jax.config.read("jax_disable_most_optimizations")
     jax.config.update("jax_disable_most_optimizations", False)
     yield

@@ -1,4 +1,4 @@
-"""Programs as accelerators want them, found on a CPU: JAX lowers for GPU and TPU without one, and reads its own programs."""
+"""Programs for accelerators, lowered on a CPU."""
 
 import functools
 import re
@@ -41,7 +41,8 @@ LOOPS_OF_FITS = dict.fromkeys(ON_RANGED_MODELS, 2)
 LOOPS_OVER_ARRIVALS = {None: 0, "wait": 1, "hallucinate": 2, "censor": 2}
 
 # Strategies change what is scored, not how, so of the variants two are enough.
-ALONE = [(name,) for name in ("rpol", *REGISTERED, *SEPARATE, *ON_RANGED_MODELS)]  # the others are parts of one program
+# The others are parts of one program.
+ALONE = [(name,) for name in ("rpol", *REGISTERED, *SEPARATE, *ON_RANGED_MODELS)]
 LOWERED = [*ALONE, tuple(DEFAULTS), (*TABLES["baselines"], "bpe", "cbo-uniform")]
 
 
@@ -67,7 +68,7 @@ def surrogate(form: str, double: bool) -> jaxbandit.Surrogate:
 
 
 def traced(names: tuple[str, ...], form: str, policy: str | None = None) -> Any:
-    """The program of three trials of four rounds side by side, as an accelerator runs them, of one algorithm or of several."""
+    """Return an accelerator's program of three trials of four rounds."""
     algorithms = tuple(ALGORITHMS[name]() for name in names)
     algorithm = algorithms[0] if len(names) == 1 else panel.OneOf(algorithms=algorithms)
     late = {} if policy is None else {"delay": delays.Poisson(mean=2.0), "feedback": POLICIES[policy]}
@@ -83,7 +84,10 @@ def traced(names: tuple[str, ...], form: str, policy: str | None = None) -> Any:
 
 
 def equations(jaxpr: Jaxpr, rounds: int = 0) -> Iterator[tuple[JaxprEqn, int]]:
-    """Every equation of a program, with the number of scans around it: blocks are one, rounds the second."""
+    """Return every equation, with the number of scans around it.
+
+    Blocks are one scan, and rounds the second.
+    """
     for equation in jaxpr.eqns:
         yield equation, rounds
         for value in equation.params.values():
@@ -94,7 +98,10 @@ def equations(jaxpr: Jaxpr, rounds: int = 0) -> Iterator[tuple[JaxprEqn, int]]:
 
 
 def faults(jaxpr: Jaxpr, *, loops: int = 0) -> list[str]:
-    """What an accelerator would refuse or do badly; ``loops`` of unknown length are allowed within a round."""
+    """Return faults of a program on an accelerator.
+
+    A round may have so many ``loops`` of unknown length.
+    """
     found = []
     for equation, depth in equations(jaxpr):
         name = equation.primitive.name

@@ -1,4 +1,4 @@
-"""What every algorithm owes the engine, as far as its types tell; ``ALGORITHMS`` of ``tests.support.algorithms`` has a row for each."""
+"""Promises of every algorithm that its types show."""
 
 import functools
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def test_valid_named_and_a_frozen_pytree(name: str) -> None:
 @every_precision
 @every_algorithm
 def test_values_are_data(name: str, precision: str) -> None:
-    """Other values, or the same written as ``3``, ``3.0``, NumPy and JAX scalars of either precision, are of the same types."""
+    """Numbers of every type trace the same program."""
     algorithm = ALGORITHMS[name]()
 
     def written_as(kind: Callable[[Any], Any]) -> Any:
@@ -49,7 +49,8 @@ def test_values_are_data(name: str, precision: str) -> None:
 
     with jax.enable_x64(precision == "float64"):
         arrays = jaxbandit.canonicalise(algorithm)
-        whole = {"seeds", "index"}  # numbers of points
+        # These are numbers of points.
+        whole = {"seeds", "index"}
         for path, x in jax.tree_util.tree_leaves_with_path(arrays):
             assert x.dtype == precision or (path[-1].name in whole and jnp.issubdtype(x.dtype, jnp.integer)), path
         assert_same(jaxbandit.canonicalise(arrays), arrays, tolerance=0)
@@ -115,7 +116,7 @@ LOOKALIKES = {
 
 @pytest.mark.parametrize("kind", LOOKALIKES)
 def test_classes_with_equal_fields_are_different_structures(kind: str) -> None:
-    """``jit`` looks programs up by structure: were these equal, one class would now and then run another's program.
+    """``jit`` would otherwise run another class's program now and then.
 
     ``jax.tree_util.register_dataclass`` of JAX 0.10.2 makes them equal, with different hashes, so it shows by chance only.
     """
@@ -128,7 +129,7 @@ def test_classes_with_equal_fields_are_different_structures(kind: str) -> None:
 
 @pytest.mark.full
 def test_jit_never_takes_one_class_for_another() -> None:
-    """420 classes of one field each: with equal structures some 60 of them were answered for by another, by the chance of their hashes.
+    """Equal structures took the wrong program for 60 of 420 classes.
 
     No two structures are equal, whatever their hashes; and a program of twenty of them knows each.
     """

@@ -34,7 +34,7 @@ WIDTHS = {"estimator.reward_width": [0.5, 2.0]}
 
 @functools.cache
 def played() -> jb.Trajectory:
-    """Two trials of the study of ``box_runs`` of each of ``WIDTHS``, as its tuner plays them."""
+    """Return two trials of every width, as a tuner runs them."""
     apart = box_runs.study(seed=1, trials=2)
     return jax.device_get(apart.trajectory(apart.runs[0], algorithm=jb.sweep(jb.Rpol(), WIDTHS)))
 
@@ -69,7 +69,8 @@ def test_beliefs_along_the_points_of_a_run_are_those_of_a_dense_posterior_and_ha
         distances = np.sum((unit[:, None] - unit[None]) ** 2, axis=-1)
         covariance, values = np.exp(-distances / (2 * length_scale**2)) + 0.01 * np.eye(6), np.asarray(trajectory.values, np.float64)
         quadratic = np.einsum("tk,ts,sk->", values, np.linalg.inv(covariance), values)
-        return -0.5 * quadratic - np.linalg.slogdet(2 * np.pi * covariance)[1]  # of two outputs
+        # This is the log density of two outputs.
+        return -0.5 * quadratic - np.linalg.slogdet(2 * np.pi * covariance)[1]
 
     value, slope = jax.jit(jax.value_and_grad(evidence))(0.3)
     np.testing.assert_allclose(value, dense(0.3), rtol=1e-4)
@@ -100,7 +101,7 @@ def test_a_function_tells_a_learner_what_it_knows_of_a_problem_on_a_box() -> Non
 
 @jb.pytree
 class Told(jb.RandomSearch):
-    """Random search, which shows as widths what it was told: its program is small."""
+    """Random search that shows its observations as widths."""
 
     level: Any = 1.0
 

@@ -1,4 +1,7 @@
-"""Whole runs compiled for an H100 and a TPU v5e by the vendors' compilers, without a device: 100 trials side by side on 2,500 points."""
+"""Whole runs compiled for an H100 and a TPU v5e.
+
+No device is needed. 100 trials run side by side on 2,500 points.
+"""
 
 import functools
 from typing import Any
@@ -23,11 +26,15 @@ LAUNCHES = {
     Program("primal-dual"): 13,
     Program("cei"): 16,
     Program("constrained-thompson"): 19,
-    Program("safeopt"): 29,  # and 16 for each block of candidates
+    # Each block of candidates has 16 more.
+    Program("safeopt"): 29,
     Program("rpol", "features"): 14,
-    Program("rpol", "rows"): 25,  # 46 and eight branches, of which the host learns first, where rows stood in eight blocks
-    Program("rpol", "product", "wait"): 19,  # and 18 for each late value of the trial that gets most
-    Program("rpol", "product", "hallucinate"): 29,  # and 10
+    # Rows in eight blocks had 46 and eight branches, and the host had to decide.
+    Program("rpol", "rows"): 25,
+    # Each late value has 18 more.
+    Program("rpol", "product", "wait"): 19,
+    # Each late value has 10 more.
+    Program("rpol", "product", "hallucinate"): 29,
     Program("rpol", "product", "censor"): 25,
 }
 
@@ -81,7 +88,7 @@ def test_a_tpus_compiler_takes_every_program(program: Program) -> None:
 @on_tpu
 @pytest.mark.parametrize("program", [*map(Program, CHOSEN), *FUSED], ids=str)
 def test_memory_of_a_run_on_a_tpu(program: Program) -> None:
-    """Some 130 MB where the two rows of the mean are read by a gather, which makes 128 lanes of them."""
+    """A gather would read two rows into 128 lanes, in 130 MB."""
     assert compiled("tpu")[program]["temporary_bytes"] < 64e6
 
 

@@ -1,4 +1,4 @@
-"""What runs promise: of four algorithms that stand for all, one promise at a time; of every other, in settings that are dealt."""
+"""Promises of runs, for four representatives and in random settings."""
 
 import functools
 import itertools
@@ -42,8 +42,10 @@ POLICIES: dict[str, Any] = {
     "hallucinate": feedback.Hallucinate(),
     "censor": feedback.Censor(window=3, minimum=-1.0),
 }
-OTHERS = (4, 2, 0, 9, 1)  # numbers of trials
-NEVER, LATE = delays.Geometric(mean=1e-9), delays.Geometric(mean=2.0)  # the first can be late, and in no run is
+# These are numbers of trials.
+OTHERS = (4, 2, 0, 9, 1)
+# The first delay can be late, and is in no run.
+NEVER, LATE = delays.Geometric(mean=1e-9), delays.Geometric(mean=2.0)
 
 
 def under(policy: str, delay: Any = NEVER) -> dict[str, Any]:
@@ -90,7 +92,7 @@ def test_a_new_horizon_does_compile_again() -> None:
 
 
 def test_integers_are_numbers_too() -> None:
-    """As elements of ``numpy.arange`` they turn up in sweeps."""
+    """Elements of ``numpy.arange`` turn up in sweeps."""
     with jax.enable_x64(True):
         expected = simulate(jaxbandit.Rpol(initial_penalty=2.0))
         for two in (2, np.int64(2), jnp.float32(2)):
@@ -101,7 +103,7 @@ def test_integers_are_numbers_too() -> None:
 
 @every_representative
 def test_side_by_side_equals_one_by_one(name: str) -> None:
-    """In blocks with padding, in a program of its own, and one trial at a time, in a program with others."""
+    """Blocks with padding agree with trials run alone."""
     # Equal bits were seen on a CPU; matrix products may sum in other orders elsewhere.
     assert_same(one_by_one(name), baseline(name), tolerance=1e-9)
 
@@ -117,7 +119,7 @@ def test_a_sweep_equals_its_runs(name: str) -> None:
 
 
 def test_recording_less_changes_nothing() -> None:
-    """``record="audit"`` adds what was drawn, and ``"indices"`` leaves out all but choices and flags."""
+    """``"audit"`` adds draws, and ``"indices"`` leaves only choices and flags."""
     run = baseline("se2-thompson")
     assert_same(again("se2-thompson", record="all"), jaxbandit.replace(run, draws=None), tolerance=0)
     brief = again("se2-thompson", record="indices")
@@ -129,7 +131,7 @@ def test_recording_less_changes_nothing() -> None:
 @pytest.mark.full(but=("censor",))
 @pytest.mark.parametrize("policy", POLICIES)
 def test_no_delay_is_a_delay_of_nothing(policy: str) -> None:
-    """The same decisions when what is observed takes the way of delayed feedback, and different ones when it is late."""
+    """Decisions under late values differ."""
     options = {"precision": "float64", "record": "all" if policy == "censor" else "audit"}
     at_once = beside(REPRESENTATIVES, **options, **under(policy))
     with no_new_program():
@@ -143,13 +145,15 @@ def test_no_delay_is_a_delay_of_nothing(policy: str) -> None:
 
 
 def assert_common_noise(runs: dict[str, jaxbandit.Trajectory]) -> None:
-    """Trial ``i`` sees the same noise in round ``t`` whatever was chosen, so differences between algorithms are theirs."""
+    """Check that the noise does not depend on choices."""
     means = np.asarray(study()[0].means)
     seen = {name: run.values - np.moveaxis(means[:, run.indices], 0, -1) for name, run in runs.items()}
     first = next(iter(seen.values()))
     for name, noise in seen.items():
-        np.testing.assert_allclose(noise, first, rtol=0, atol=1e-14, err_msg=name)  # one subtraction's rounding
-    assert 0.8 < first.std() / np.sqrt(0.05) < 1.2  # 135 draws: 5 standard errors of a standard deviation are 0.3
+        # The tolerance is one subtraction's rounding.
+        np.testing.assert_allclose(noise, first, rtol=0, atol=1e-14, err_msg=name)
+    # Five standard errors of a standard deviation of 135 draws are 0.3.
+    assert 0.8 < first.std() / np.sqrt(0.05) < 1.2
     assert len(np.unique(first)) == first.size
     assert len({run.indices.tobytes() for run in runs.values()}) > len(runs) // 2, "the choices do differ"
 
@@ -224,7 +228,7 @@ for begun, other, parts in ((4, 1, 2), (1, 4, 5)):
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """What a process that has four devices prints."""
+    """Return the output of a process with four devices."""
     flags = " ".join([os.environ.get("XLA_FLAGS", ""), "--xla_force_host_platform_device_count=4"]).strip()
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "JAX_NUMPY_DTYPE_PROMOTION": "strict"}
     command = [sys.executable, "-c", SHARDED, str(tmp_path_factory.mktemp("studies"))]
@@ -235,13 +239,13 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @pytest.mark.full
 def test_a_study_goes_on_with_another_number_of_devices_to_the_same_bits(said: list[str]) -> None:
-    """Begun on four, in the middle of a batch with one; and begun on one, which gives what four do, from its next batch with four."""
+    """Runs that four devices or one begin continue on the other."""
     assert said[1:] == ["['resumed at round 6 of batch 1 of cell 1']", "[]"]
 
 
 @pytest.mark.full
 def test_sharded_equals_unsharded(said: list[str]) -> None:
-    """Five trials spread over four devices, with padding, or all on the third of them, against this process's run on its only one.
+    """Compare five trials over four devices with this process's run.
 
     What is swept, of a wrapped algorithm and in a program of its own, is played by one of several algorithms here.
     """
@@ -253,7 +257,8 @@ def test_sharded_equals_unsharded(said: list[str]) -> None:
         assert fields.keys() == expected.keys()
         for path, array in expected.items():
             seen = np.asarray(fields[path], array.dtype).reshape(array.shape)
-            tolerance = 0 if np.issubdtype(array.dtype, np.integer) else 1e-9  # equal bits were seen on a CPU
+            # Equal bits were seen on a CPU.
+            tolerance = 0 if np.issubdtype(array.dtype, np.integer) else 1e-9
             np.testing.assert_allclose(seen, array, rtol=tolerance, atol=tolerance, err_msg=f"{name}{path}")
 
 
@@ -261,7 +266,7 @@ def test_sharded_equals_unsharded(said: list[str]) -> None:
 
 
 class Row(NamedTuple):
-    """Algorithms that share a program, and its settings; ``block`` is that of trials of all of them."""
+    """Algorithms that share a program, and its settings."""
 
     precision: str
     form: str
@@ -282,13 +287,14 @@ TABLE = [
     Row("float64", "product", "at-once", 4, "audit", ("bpe-code", "constrained-thompson", "rpol-thompson", "se3-randomised")),
     Row("float64", "product", "wait", 4, "all", ("stageopt", "cei-observed", "scgp-2-thompson", "cbo-randomised")),
 ]
-# What the tests above play.
+# The tests above play these.
 STANDING = [
     *(Row("float64", "features", "at-once", 4, record, ()) for record in ("audit", "all", "indices")),
     *(Row("float64", "features", policy, 100, "all" if policy == "censor" else "audit", ()) for policy in POLICIES),
     Row("float32", "features", "at-once", 100, "audit", ()),
 ]
-BY_THEMSELVES = (*REGISTERED, *SEPARATE, *ON_RANGED_MODELS)  # which learn in ways of their own, for which no program has room beside others
+# These learn in ways of their own and need programs of their own.
+BY_THEMSELVES = (*REGISTERED, *SEPARATE, *ON_RANGED_MODELS)
 
 
 def test_every_other_algorithm_is_dealt_once_and_every_two_settings_meet() -> None:
@@ -301,14 +307,14 @@ def test_every_other_algorithm_is_dealt_once_and_every_two_settings_meet() -> No
 
 @functools.cache
 def references() -> dict[str, jaxbandit.Trajectory]:
-    """One trial at a time, at once, with all that can be recorded, of the rows in float64 with joint draws."""
+    """Return runs of one trial at a time with the fullest record."""
     return beside([name for row in TABLE if row[:2] == ("float64", "product") for name in row.names], "float64", form="product", block=1)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: "-".join(map(str, row[:-1])))
 def test_dealt_settings(row: Row) -> None:
-    """New values, seeds, trials and delays do not compile again; a delay of nothing, blocks and less that is recorded change nothing."""
+    """Values, seeds, trials, delays and blocks need no other program."""
 
     def play(delay: Any = NEVER, **changes: Any) -> dict[str, jaxbandit.Trajectory]:
         options = {"form": row.form, "block": row.block, "record": row.record, **under(row.policy, delay)}
@@ -340,13 +346,14 @@ def test_noise_is_common_to_other_algorithms() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("name", BY_THEMSELVES)
 def test_algorithms_by_themselves(name: str) -> None:
-    """In blocks with padding; one by one under a delay of nothing, where values may be late."""
+    """Compare blocks with padding and single trials under no delay."""
     run = baseline(name)
     assert_healthy(run, "float64", name)
     with no_new_program():
         again(name, factor=0.75)
         assert_seeded(run, again(name, trials=OTHERS), again(name, seed=1))
-    if ALGORITHMS[name]().traits.needs_feedback_at_once:  # blocks of ADMMBO and OCO: algorithms/test_admmbo_and_oco.py
+    # The tests of ADMMBO and OCO compare their blocks.
+    if ALGORITHMS[name]().traits.needs_feedback_at_once:
         return
     with jax.enable_x64(True):
         at_once, late = (simulate(ALGORITHMS[name](), block=1, **under("wait", delay)) for delay in (NEVER, LATE))

@@ -17,8 +17,8 @@ class AdmmboReplay:
 
     scores: Matrix  # [T, M] what it maximises
     evaluated: Matrix  # [T] 0 for the reward, j for constraint j, -1 once it has stopped
-    outer: int  # outer iterations completed
-    rho: float  # at the end
+    outer: int
+    rho: float
 
 
 def admmbo(
@@ -36,7 +36,7 @@ def admmbo(
     budgets: tuple[tuple[int, int], tuple[int, int]],
     outer_iterations: int,
 ) -> AdmmboReplay:
-    """ADMMBO (Ariafar et al. 2019) with every function's own data; written as the loops that the paper describes."""
+    """ADMMBO (Ariafar et al. 2019) as the paper's loops."""
     grid, (k, size) = box(points, side), (len(model.grams), len(points))
     m, d = k - 1, grid.shape[1]
     data: list[tuple[list[int], list[float]]] = [(list(record.initial_indices), list(record.initial_values[:, j])) for j in range(k)]
@@ -51,7 +51,10 @@ def admmbo(
         return mean, np.sqrt(np.maximum(np.diag(covariance), 0))
 
     def evaluate(j: int, score: Matrix) -> bool:
-        """Score a round in which function ``j`` is evaluated, and take its value from the record; false when there are no more."""
+        """Score an evaluation of function ``j``, and return its recorded value.
+
+        The value is false when the record ends.
+        """
         t = len(scores)
         if t == horizon:
             return False

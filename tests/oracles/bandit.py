@@ -1,4 +1,4 @@
-"""A learner's beliefs, the record of one trial, and what a replay of it should have computed.
+"""A learner's beliefs, one trial's record, and its replay.
 
 A replay takes what a run recorded (chosen points and observed values) and works out what the algorithm should have seen and done in
 every round, so that rounding, which may break ties either way, is the only difference allowed.
@@ -11,7 +11,8 @@ import numpy as np
 
 from tests.oracles.gaussian_process import Matrix
 
-Width = Callable[[int, Matrix], Matrix]  # (round, gain [k]) -> beta [k]
+# The arguments are round and gain [k], and the result is beta [k].
+Width = Callable[[int, Matrix], Matrix]
 
 
 # Widths.
@@ -37,7 +38,7 @@ def sqrt_log(a: float, b: float) -> Width:
 
 @dataclass(frozen=True)
 class Model:
-    """Beliefs of a learner beforehand of ``k = 1 + m`` functions on ``M`` points."""
+    """Prior beliefs of ``k = 1 + m`` functions on ``M`` points."""
 
     grams: Matrix  # [k, M, M]
     noise: Matrix  # [k]
@@ -65,6 +66,6 @@ class Replay:
 
 
 def score_gaps(scores: Matrix, indices: Matrix) -> Matrix:
-    """``[T]`` how far the chosen point's score falls short of the best, relative to ``max(1, |best|)``."""
+    """Return losses ``[T]`` against the best score, relative to ``max(1, |best|)``."""
     best = scores.max(1)
     return (best - scores[np.arange(len(indices)), indices]) / np.maximum(1.0, np.abs(best))

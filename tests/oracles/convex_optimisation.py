@@ -18,7 +18,7 @@ class OcoReplay:
 
 
 def oco(record: Record, directions: Matrix, first_centre: Matrix, *, eta: float, kappa: float, delta: float, shrink: float) -> OcoReplay:
-    """Two-point bandit OCO (Cao and Liu 2018) from the drawn ``directions [T, d]`` and the first centre."""
+    """Two-point bandit OCO (Cao and Liu 2018) from drawn ``directions [T, d]``."""
     x, d = np.array(first_centre, float), directions.shape[1]
     dual = np.zeros(record.values.shape[1] - 1)
     targets, centres, multipliers = [], [], [dual]

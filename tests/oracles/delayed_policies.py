@@ -1,4 +1,4 @@
-"""Replays under delayed feedback: what a learner knows before a round, and what the algorithms do with it.
+"""Replays under delayed feedback.
 
 Written from the papers; every posterior is a fresh dense solve on the points that it is to hold. The value of
 round ``s`` arrives at the end of round ``s + tau_s``, so that the choice of round ``t`` rests on what has ``s + tau_s <= t - 1``.
@@ -13,12 +13,13 @@ from tests.oracles.bandit import Record, Replay
 from tests.oracles.gaussian_process import Matrix, information_gain, posterior
 from tests.oracles.ucb_policies import ConfigReplay
 
-Width = Callable[[int, Matrix, Matrix], Matrix]  # (round, gain [k], deviations at the last points summed [k]) -> beta [k]
+# The arguments are round, gain [k] and summed deviations [k] at the last points, and the result is beta [k].
+Width = Callable[[int, Matrix, Matrix], Matrix]
 
 
 @dataclass(frozen=True)
 class Model:
-    """Prior beliefs of a learner about ``k`` functions on ``M`` points, and how wide it makes its bounds."""
+    """Prior beliefs of ``k`` functions on ``M`` points, and widths."""
 
     grams: Matrix  # [k, M, M]
     noise: Matrix  # [k], or [k, M] where it differs between points
@@ -31,7 +32,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Policy:
-    """``wait``, ``hallucinate``, or ``censor`` with its window and the least possible values ``[k]``."""
+    """Policy: ``wait``, ``hallucinate``, or ``censor`` with window and least values ``[k]``."""
 
     name: str
     window: int = 0
@@ -62,7 +63,10 @@ class Belief:
 
 
 def belief(model: Model, late: Late, policy: Policy, t: int, oldest: int = 1) -> Belief:
-    """Before round ``t``, of the points chosen in rounds ``oldest .. t - 1`` and, if ``oldest`` is 1, of the initial design."""
+    """Return the belief before round ``t`` from rounds since ``oldest``.
+
+    The initial design counts if ``oldest`` is 1.
+    """
     rounds = np.arange(oldest, t)
     first = slice(None) if oldest == 1 else slice(0)
     before, values_before = late.record.initial_indices[first], late.record.initial_values[first]
@@ -95,7 +99,7 @@ def beliefs(model: Model, late: Late, policy: Policy, oldest: Callable[[int], in
 
 
 def arriving(late: Late, t: int, output: int) -> Matrix:
-    """The values of an output that arrive at the end of round ``t``."""
+    """Return an output's values that arrive at the end of round ``t``."""
     return late.record.values[late.arrivals[:, output] == t, output]
 
 
@@ -118,7 +122,7 @@ def unconstrained(model: Model, late: Late, policy: Policy) -> Replay:
 
 
 def rpol(model: Model, late: Late, policy: Policy) -> Replay:
-    """RPOL: ``Q <- max(Q + sum of the c^+ that arrive in the round, sqrt(t))``."""
+    """RPOL: ``Q <- max(Q + sum of arriving c^+, sqrt(t))``."""
     outputs = range(1, len(model.grams))
     queue, rounds = np.ones(len(outputs)), []
     for t, known, beta in beliefs(model, late, policy):
@@ -151,7 +155,7 @@ def config(model: Model, late: Late, policy: Policy) -> ConfigReplay:
 def cbo(
     model: Model, late: Late, policy: Policy, *, reward_clip: float, cost_clip: float, dual_cap: float, doubling: bool = False
 ) -> Replay:
-    """CBO; with ``doubling`` afresh, on the data of its stretch alone, in rounds 1, 2, 4, 8, ..., each stretch as long as its start."""
+    """CBO, with ``doubling`` afresh in rounds 1, 2, 4, 8, ..."""
     total = len(late.record.indices)
 
     def start(t: int) -> int:
@@ -172,7 +176,7 @@ def cbo(
 
 
 def se3(model: Model, late: Late, policy: Policy, *, step: float, epoch: int, restart: bool) -> Replay:
-    """Shi and Eryilmaz's Algorithm 3; an epoch's average is over the costs that arrive in it."""
+    """Shi and Eryilmaz's Algorithm 3 with averages of arriving costs."""
     kappa, rounds, arrived = np.zeros(len(model.grams) - 1), [], []
 
     def oldest(t: int) -> int:
@@ -189,7 +193,7 @@ def se3(model: Model, late: Late, policy: Policy, *, step: float, epoch: int, re
 
 
 def se2(model: Model, late: Late, policy: Policy, *, c: float, epoch: int, restart: bool) -> Replay:
-    """Algorithm 2 with ``psi(x) = exp(c x^+)``: the learner sees ``(r, psi(g_j) - 1)``."""
+    """Algorithm 2 with ``psi(x) = exp(c x^+)`` of ``(r, psi(g_j) - 1)``."""
     record = late.record
 
     def psi(x: Matrix) -> Matrix:
@@ -215,8 +219,11 @@ def se2(model: Model, late: Late, policy: Policy, *, c: float, epoch: int, resta
 
 
 def whitened(model: Model, late: Late, policy: Policy, draws: Matrix, share: float = 1e-6) -> Matrix:
-    """Joint draws ``[T, k, M]`` as standard normals: ``(h - mu) / beta`` along the principal directions of the policy's covariance,
-    those with at least ``share`` of the largest variance."""
+    """Return joint draws ``[T, k, M]`` as standard normals.
+
+    They are ``(h - mu) / beta`` along the principal directions of the policy's covariance that have at least ``share`` of the largest
+    variance.
+    """
     numbers = []
     for t, known, beta in beliefs(model, late, policy):
         for j in range(len(model.grams)):
@@ -227,7 +234,7 @@ def whitened(model: Model, late: Late, policy: Policy, draws: Matrix, share: flo
 
 
 def log_likelihood(model: Model, late: Late, policy: Policy, draws: Matrix, jitter: float = 1e-6) -> float:
-    """Return the log-density of joint draws ``[T, k, M]`` under the policy's posterior, up to a constant."""
+    """Return the log-density of joint draws ``[T, k, M]``, up to constants."""
     total = 0.0
     for t, known, beta in beliefs(model, late, policy):
         for j in range(len(model.grams)):

@@ -12,10 +12,10 @@ from tests.oracles.policies import beliefs
 
 
 def log_expected_improvement(mean: Matrix, sd: Matrix, best: float) -> Matrix:
-    """``log(sigma (z Phi(z) + phi(z)))`` as BoTorch's ``LogExpectedImprovement`` writes it (Ament et al. 2023, eq. 9 and 14).
+    """Return ``log(sigma (z Phi(z) + phi(z)))`` as BoTorch writes it.
 
-    Directly for ``z > -1``; below as ``log phi(z) + log(1 - sqrt(pi / 2) |z| erfcx(|z| / sqrt 2))``, which is
-    ``log phi(z) - 2 log |z|`` once the difference is all rounding.
+    Ament et al. 2023, eq. 9 and 14. Directly for ``z > -1``; below as ``log phi(z) + log(1 - sqrt(pi / 2) |z| erfcx(|z| / sqrt 2))``,
+    then ``log phi(z) - 2 log |z|`` once the difference is all rounding.
     """
     z = (mean - best) / sd
     log_phi = -(z**2) / 2 - np.log(2 * np.pi) / 2
@@ -45,9 +45,9 @@ def cei(
     caution: Sequence[float] | float = 1.0,
     tolerance: float = 0.0,
 ) -> CeiReplay:
-    """Constrained EI with ``f+`` by posterior mean at queried points, or by noisy observation; augmented as Huang et al. (2006) do.
+    """Constrained EI, augmented as Huang et al. (2006) do.
 
-    Probabilities of feasibility have the exponents ``caution``.
+    ``f+`` is by posterior mean at queried points, or by noisy observation. Probabilities of feasibility have the exponents ``caution``.
     """
     chosen = np.concatenate([record.initial_indices, record.indices])
     values = np.concatenate([record.initial_values, record.values])

@@ -13,7 +13,7 @@ Matrix = np.ndarray
 
 
 def distance(x: Matrix, y: Matrix, length_scale: float | Matrix) -> Matrix:
-    """``|(x - y) / l|`` as ``[n, p]``; axis by axis, for NumPy is slow to sum over an axis as short as that of coordinates."""
+    """Return ``|(x - y) / l| [n, p]``, axis by axis for speed."""
     scales = np.broadcast_to(length_scale, x.shape[1])
     return np.sqrt(sum(((x[:, None, k] - y[None, :, k]) / scale) ** 2 for k, scale in enumerate(scales)))
 
@@ -40,18 +40,19 @@ def matern52(x: Matrix, y: Matrix, length_scale: float | Matrix = 1.0) -> Matrix
 
 
 def posterior(gram: Matrix, indices: Matrix, values: Matrix, noise: float | Matrix, prior_mean: float = 0.0) -> tuple[Matrix, Matrix]:
-    """Mean ``[M]`` and covariance ``[M, M]`` given ``values [n]`` seen at ``indices [n]``; ``noise`` may differ between them."""
+    """Return mean ``[M]`` and covariance ``[M, M]`` given ``values [n]``."""
     if len(indices) == 0:
         return np.full(len(gram), float(prior_mean)), gram.copy()
     factor = np.linalg.cholesky(gram[np.ix_(indices, indices)] + np.diag(np.broadcast_to(noise, len(indices))))
-    rows = np.linalg.solve(factor, gram[indices])  # L^-1 K(X, grid)
+    # Rows are L^-1 K(X, grid).
+    rows = np.linalg.solve(factor, gram[indices])
     return prior_mean + rows.T @ np.linalg.solve(factor, values - prior_mean), gram - rows.T @ rows
 
 
 def mean_and_sd(
     gram: Matrix, indices: Matrix, values: Matrix, noise: float | Matrix, prior_mean: float = 0.0, wanted: slice = slice(None)
 ) -> tuple[Matrix, Matrix]:
-    """Mean and standard deviation ``[M]``, or of the points ``wanted``; as :func:`posterior` without the covariances."""
+    """Return mean and standard deviation ``[M]``, or of points ``wanted``."""
     variances = np.diag(gram)[wanted]
     if len(indices) == 0:
         return np.full(len(variances), float(prior_mean)), np.sqrt(variances)
@@ -63,9 +64,9 @@ def mean_and_sd(
 
 
 def beliefs(grams: Matrix, indices: Matrix, values: Matrix, noise: Matrix, prior_mean: Matrix) -> tuple[Matrix, Matrix, Matrix]:
-    """Means and standard deviations ``[k, M]`` and information gains ``[k]`` of ``k`` functions, given ``values [n, k]``.
+    """Return means, deviations ``[k, M]`` and information gains ``[k]``.
 
-    As :func:`mean_and_sd` and :func:`information_gain` of each by itself, in fewer calls of NumPy.
+    Results are those of :func:`mean_and_sd` and :func:`information_gain` of each function, in fewer calls of NumPy.
     """
     size, prior_mean = len(indices), prior_mean[:, None]
     seen = grams[:, indices]  # [k, n, M]
@@ -79,13 +80,14 @@ def beliefs(grams: Matrix, indices: Matrix, values: Matrix, noise: Matrix, prior
 
 
 def information_gain(gram: Matrix, indices: Matrix, noise: float | Matrix) -> float:
-    """Realised information gain ``1/2 logdet(I + K_XX / lam)``; ``noise`` may differ between observations."""
+    """Return the realised information gain ``1/2 logdet(I + K_XX / lam)``."""
     rows = np.broadcast_to(noise, len(indices))[:, None]
-    return 0.5 * np.linalg.slogdet(np.eye(len(indices)) + gram[np.ix_(indices, indices)] / rows)[1]  # det(I + D^-1 K), D the noise
+    # The determinant is det(I + D^-1 K) for noise D.
+    return 0.5 * np.linalg.slogdet(np.eye(len(indices)) + gram[np.ix_(indices, indices)] / rows)[1]
 
 
 def aggregated(indices: Matrix, values: Matrix, noise: float) -> tuple[Matrix, Matrix, Matrix]:
-    """Equivalent data with every point once: ``n`` observations of one point are their average under noise ``lam / n``."""
+    """Return equivalent data with repeats averaged, under noise ``lam / n``."""
     points, where, counts = np.unique(indices, return_inverse=True, return_counts=True)
     return points, np.bincount(where, weights=values) / counts, noise / counts
 

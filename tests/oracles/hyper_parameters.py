@@ -1,4 +1,4 @@
-"""Maximum-posterior hyper-parameters of a squared exponential kernel, or another, in float64 NumPy, on all data one by one."""
+"""Maximum-posterior hyper-parameters in float64 NumPy, on all data."""
 
 from typing import Any
 
@@ -9,7 +9,8 @@ from tests.oracles.gaussian_process import squared_exponential
 
 Matrix = np.ndarray
 
-LENGTH_SCALE, VARIANCE, NOISE = (np.sqrt(2.0), np.sqrt(3.0)), (0.0, 1.5), (-4.0, 1.5)  # log median and spread, in units of what follows
+# Log medians and spreads are in the units of the functions below.
+LENGTH_SCALE, VARIANCE, NOISE = (np.sqrt(2.0), np.sqrt(3.0)), (0.0, 1.5), (-4.0, 1.5)
 # The same of fits to values that an algorithm chooses, and the least and the largest noise variance, in units of the values' variance.
 LEARNING, NOISES = ((np.log(0.4), 0.7), (0.0, 1.5), (np.log(1e-4), 2.0)), (1e-7, 10.0)
 
@@ -24,7 +25,7 @@ def loss(
     kernel: Any = squared_exponential,
     priors: Any = (LENGTH_SCALE, VARIANCE, NOISE),
 ) -> float:
-    """Negative log posterior density, but for a constant, of the logarithms of ``(length-scales, variance, noise variance)``.
+    """Return the negative log posterior density of logarithms, up to a constant.
 
     ``points [n, d]``; ``values [n, k]`` of outputs that share them; one length-scale for all axes or ``d``; a ``constant`` of that prior
     variance is added to the values of each output.
@@ -43,7 +44,7 @@ def loss(
 
 
 def fit(start: Matrix, low: Matrix, high: Matrix, *data: Any) -> tuple[Matrix, float]:
-    """The hyper-parameters of least :func:`loss` of ``data`` between ``low`` and ``high``, from ``start``, and that loss."""
+    """Return the least :func:`loss` of ``data`` and where it lies."""
     bounds = list(zip(np.log(low), np.log(high), strict=True))
     found = minimize(loss, np.log(start), data, bounds=bounds, method="L-BFGS-B", options={"ftol": 1e-14, "gtol": 1e-9})
     return np.exp(found.x), float(found.fun)
@@ -52,9 +53,10 @@ def fit(start: Matrix, low: Matrix, high: Matrix, *data: Any) -> tuple[Matrix, f
 def loss_and_slope(
     logs: Matrix, points: Matrix, values: Matrix, constant: float = 0.0, priors: Any = (LENGTH_SCALE, VARIANCE, NOISE)
 ) -> tuple[float, Matrix]:
-    """:func:`loss` of one output, a Matern-5/2 kernel with a length-scale for each axis, and points of the unit cube; and its gradient.
+    """Return :func:`loss` of a Matern-5/2 kernel, and its gradient.
 
-    The gradient of the evidence is ``tr((a a^T - V^-1) dV) / 2`` with ``a = V^-1 y`` (Rasmussen and Williams 2006, eq. 5.9).
+    One output has a length-scale for each axis of the unit cube. The gradient of the evidence is ``tr((a a^T - V^-1) dV) / 2`` with ``a
+    = V^-1 y`` (Rasmussen and Williams 2006, eq. 5.9).
     """
     (count, axes), noise = points.shape, np.exp(logs[-1])
     squares = np.square((points.T[:, :, None] - points.T[:, None]) / np.exp(logs[:-2])[:, None, None])  # [d, n, n]

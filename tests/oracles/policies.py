@@ -1,8 +1,7 @@
-"""Replays of the optimistic and penalty methods under confidence bounds, Thompson sampling and RandGP-UCB.
+"""Replays of optimistic and penalty methods under several strategies.
 
-Written from the papers. Epochs and stretches are
-what the papers say they are, runs of their own: each is cut out of the record and replayed by itself, and the penalised rewards of Shi
-and Eryilmaz are regressed as the one scalar function that their inner learner sees.
+Written from the papers. Epochs and stretches are runs of their own: each is cut out of the record and replayed by itself, and the penalised
+rewards of Shi and Eryilmaz are regressed as the one scalar function that their inner learner sees.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,7 +26,7 @@ class Belief:
 
 
 def beliefs(model: Model, record: Record) -> Iterator[Belief]:
-    """The belief before each round, from the initial design and the rounds before."""
+    """Return the belief before each round."""
     indices = np.concatenate([record.initial_indices, record.indices])
     values = np.concatenate([record.initial_values, record.values])
     start = len(record.initial_indices)
@@ -47,12 +46,12 @@ def optimistic(belief: Belief, draw: None) -> Matrix:
 
 
 def shared_scalar(belief: Belief, draw: Matrix) -> Matrix:
-    """RandGP-UCB (Zhou and Ji 2022, Definition 2): one number ``draw[j]`` for all points of function ``j``."""
+    """RandGP-UCB (Zhou and Ji 2022, Definition 2): one number for all points."""
     return np.stack([mean + z * sd for mean, sd, z in zip(belief.mean, belief.sd, draw, strict=True)])
 
 
 def joint(belief: Belief, draw: Matrix) -> Matrix:
-    """GP-TS: the drawn function itself; whether it has the right law is another question."""
+    """GP-TS: the drawn function itself, whatever its law."""
     return draw
 
 
@@ -60,7 +59,7 @@ STRATEGIES: dict[str, Callable[..., Matrix]] = {"bounds": optimistic, "randomise
 
 
 def _gather(rounds: list[tuple[Matrix, Matrix, Matrix]], final: Matrix) -> Replay:
-    """A replay from ``(score, multiplier in force, width)`` of each round, and the multiplier after the last."""
+    """Return the replay of all rounds and the last multiplier."""
     scores, multipliers, widths = zip(*rounds, strict=True)
     return Replay(scores=np.stack(scores), multipliers=np.stack([*multipliers, final]), widths=np.stack(widths))
 
@@ -80,7 +79,10 @@ def unconstrained(model: Model, record: Record, *, strategy: str, draws: Matrix 
 
 
 def rpol(model: Model, record: Record, *, strategy: str, draws: Matrix | None = None, first: float = 1.0, growth: float = 1.0) -> Replay:
-    """RPOL (Guo et al. 2022, sec. 3): ``f^ - sum_j Q_j (g~_j)^+``, then ``Q <- max(Q + c^+, eta_t)``."""
+    """RPOL (Guo et al. 2022, sec. 3): ``f^ - sum_j Q_j (g~_j)^+``.
+
+    Then ``Q <- max(Q + c^+, eta_t)``.
+    """
     queue = np.full(len(model.grams) - 1, first)
     rounds = []
     for t, belief in enumerate(beliefs(model, record), start=1):
@@ -103,7 +105,10 @@ def cbo(
     divisor: float | None = None,
     horizon: int | None = None,
 ) -> Replay:
-    """CBO (Zhou and Ji 2022, Algorithm 1) with any strategy; ``V = G sqrt(T) / rho``, ``T`` the length of the record unless given."""
+    """CBO (Zhou and Ji 2022, Algorithm 1) with any strategy.
+
+    ``V = G sqrt(T) / rho``, with ``T`` the length of the record unless given.
+    """
     length = len(record.indices) if horizon is None else horizon
     step = cost_bound * np.sqrt(length) / cap if divisor is None else divisor
     dual = np.zeros(len(model.grams) - 1)
@@ -131,7 +136,7 @@ def epbo(model: Model, record: Record, *, strategy: str, penalty: Matrix, draws:
 def scgp(
     model: Model, record: Record, *, strategy: str, samples: Matrix, bound: float, slater: float, schedule: int, draws: Matrix | None = None
 ) -> Replay:
-    """SCGP-UCB (Zhou and Ji 2022, Algorithm 2) given the constraint functions ``samples [T, m, M]`` shown before each choice."""
+    """SCGP-UCB (Zhou and Ji 2022, Algorithm 2) given ``samples [T, m, M]``."""
     queue = np.zeros(len(model.grams) - 1)
     rounds = []
     for t, belief in enumerate(beliefs(model, record), start=1):
@@ -169,7 +174,7 @@ def _in_epochs(
     raised: Callable[[Matrix, Matrix], Matrix],
     width: Callable[[Matrix, float], float],
 ) -> Replay:
-    """The loop that Algorithms 2 and 3 share; ``widths [T, 1]`` are the combination's.
+    """The loop of Algorithms 2 and 3, with ``widths [T, 1]``.
 
     The learner sees ``r - sum_j kappa_j penalty(c_j)`` of the points of its epoch or, unless ``restart``, of all points so far under
     the epoch's ``kappa``. The initial design counts as seen before the first epoch.
@@ -206,7 +211,10 @@ def se2(
     draws: Matrix | None = None,
     cap: float = np.inf,
 ) -> Replay:
-    """Algorithm 2: ``f - sum_j kappa_j (psi(g_j) - 1)``, ``kappa_1 = 1``, ``kappa <- kappa psi(mean of g_j over the epoch)``."""
+    """Algorithm 2, ``f - sum_j kappa_j (psi(g_j) - 1)`` from ``kappa_1 = 1``.
+
+    Then ``kappa <- kappa psi(mean of g_j over the epoch)``.
+    """
 
     def capped(x: Matrix) -> Matrix:
         return np.minimum(psi(x), cap)
@@ -236,9 +244,10 @@ def se3(
     strategy: str = "bounds",
     draws: Matrix | None = None,
 ) -> Replay:
-    """Algorithm 3: ``f - sum_j kappa_j g_j``, ``kappa_1 = 0``, ``kappa <- (kappa + mu mean of c_j over the epoch)^+``.
+    """Algorithm 3: ``f - sum_j kappa_j g_j`` with ``kappa_1 = 0``.
 
-    ``width(gain, factor)`` is for noise ``factor = sqrt(1 + sum_j kappa_j^2)`` times the functions' own.
+    Then ``kappa <- (kappa + mu mean of c_j over the epoch)^+``. ``width(gain, factor)`` is for noise ``factor = sqrt(1 + sum_j
+    kappa_j^2)`` times the functions' own.
     """
     return _in_epochs(
         model,
@@ -255,13 +264,14 @@ def se3(
 
 
 def anytime(inner: Callable[..., Replay], model: Model, record: Record, *, keep_data: bool, draws: Matrix | None = None) -> Replay:
-    """The doubling trick: ``inner(model, record, draws=, horizon=)`` afresh on rounds ``2^i .. 2^(i+1) - 1``, each with ``T = 2^i``.
+    """The doubling trick: ``inner`` afresh on rounds ``2^i .. 2^(i+1) - 1``.
 
     ``multipliers`` are those in force, so that they start again with every stretch.
     """
     parts, begin, total = [], 0, len(record.indices)
     while begin < total:
-        length = begin + 1  # rounds 1; 2, 3; 4, ..., 7
+        # The stretches are rounds 1; 2, 3; 4, ..., 7.
+        length = begin + 1
         here = slice(begin, min(begin + length, total))
         seen_indices = np.concatenate([record.initial_indices, record.indices[:begin]])
         seen_values = np.concatenate([record.initial_values, record.values[:begin]])
@@ -279,7 +289,7 @@ def anytime(inner: Callable[..., Replay], model: Model, record: Record, *, keep_
 
 
 def stretch_starts(horizon: int) -> Matrix:
-    """Rounds (from 1) at which the doubling trick starts again."""
+    """Return rounds (from 1) when the doubling trick starts again."""
     return 2 ** np.arange(int(np.log2(horizon)) + 1)
 
 
@@ -287,8 +297,11 @@ def stretch_starts(horizon: int) -> Matrix:
 
 
 def whitened(model: Model, record: Record, draws: Matrix, share: float = 1e-6) -> list[Matrix]:
-    """Thompson draws ``[T, k, M]`` as standard normals, one array per round and output: ``(h - mu) / beta`` in the principal directions
-    of the dense posterior covariance, those with at least ``share`` of the largest variance."""
+    """Return Thompson draws ``[T, k, M]`` as standard normals.
+
+    One array per round and output: ``(h - mu) / beta`` in the principal directions of the dense posterior covariance that have at least
+    ``share`` of the largest variance.
+    """
     indices = np.concatenate([record.initial_indices, record.indices])
     values = np.concatenate([record.initial_values, record.values])
     start, numbers = len(record.initial_indices), []
@@ -299,7 +312,8 @@ def whitened(model: Model, record: Record, draws: Matrix, share: float = 1e-6) -
         for j, gram in enumerate(model.grams):
             mean, covariance = posterior(gram, seen, observed[:, j], model.noise[j], model.prior_mean[j])
             if j == 0 or not (np.array_equal(gram, model.grams[j - 1]) and model.noise[j] == model.noise[j - 1]):
-                variances, directions = np.linalg.eigh(covariance)  # which does not depend on the values
+                # The covariance does not depend on the values.
+                variances, directions = np.linalg.eigh(covariance)
             kept = variances >= share * variances[-1]
             deviation = (draws[t - 1, j] - mean) / beta[j]
             numbers.append((directions[:, kept].T @ deviation) / np.sqrt(variances[kept]))
@@ -307,7 +321,10 @@ def whitened(model: Model, record: Record, draws: Matrix, share: float = 1e-6) -
 
 
 def primal_dual(model: Model, record: Record, *, first: Matrix, step: float) -> Replay:
-    """``UCB_f - phi . LCB_g``; the *observed* cost moves the dual, ``phi <- (phi + eta c_t)^+``, without cap."""
+    """Primal-dual scores of bounds and observed costs.
+
+    ``UCB_f - phi . LCB_g``, then ``phi <- (phi + eta c_t)^+`` without a cap.
+    """
     phi = np.array(first, float)
     scores, multipliers, widths = [], [phi], []
     for t, b in enumerate(beliefs(model, record), start=1):
@@ -320,7 +337,7 @@ def primal_dual(model: Model, record: Record, *, first: Matrix, step: float) -> 
 
 
 def constrained_thompson(draws: Matrix) -> Matrix:
-    """Scores ``[T, M]`` of constrained Thompson sampling from the drawn functions ``[T, 1 + m, M]``.
+    """Scores ``[T, M]`` of constrained Thompson sampling from drawn functions.
 
     The best drawn reward where every drawn constraint holds, else the least total violation.
     """

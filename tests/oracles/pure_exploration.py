@@ -1,4 +1,4 @@
-"""BPE and BPE-Delay in float64 NumPy, from Vakili et al. (2023), Algorithm 1, Theorems 6.1 and 6.2, Lemma 4.3.
+"""BPE and BPE-Delay in float64 NumPy (Vakili et al. 2023).
 
 What the paper calls a round is a *stage* here; a round is one choice.
 """
@@ -10,12 +10,13 @@ import numpy as np
 
 from tests.oracles.gaussian_process import Matrix, mean_and_sd
 
-Width = Callable[[int, float], tuple[float, float, float]]  # (R, q_r) -> beta, what is added to the bound, and to the deviation
+# The arguments are R and q_r, and the results are beta and the terms added to the bound and to the deviation.
+Width = Callable[[int, float], tuple[float, float, float]]
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Rounds ``first .. last`` (from 1), the last one cut to the horizon, and ``q_r``."""
+    """Rounds ``first .. last``, cut to the horizon, and ``q_r``."""
 
     first: int
     last: int
@@ -45,9 +46,10 @@ def finite_width(norm: float, scale: float, lam: float, delta: float, size: int)
 
 
 def continuous_width(norm: float, scale: float, lam: float, delta: float, dimension: int, k_max: float) -> Width:
-    """Theorem 6.2 at ``delta / 4R``, by Lemma 4.3 with ``c = 1``."""
+    """Theorem 6.2 at ``delta / 4R`` and Lemma 4.3 at ``c = 1``."""
 
-    def beta(failure: float) -> float:  # Lemma 4.1
+    # See Lemma 4.1.
+    def beta(failure: float) -> float:
         return norm + scale / np.sqrt(lam) * np.sqrt(2 * np.log(1 / failure))
 
     def norm_of_mean(failure: float, t: float) -> float:
@@ -63,7 +65,7 @@ def continuous_width(norm: float, scale: float, lam: float, delta: float, dimens
 
 @dataclass(frozen=True)
 class Trial:
-    """Choices of one trial and what it saw of the reward, and when."""
+    """Choices of one trial, with rewards seen and their rounds."""
 
     indices: Matrix  # [T]
     values: Matrix  # [T]
@@ -73,7 +75,7 @@ class Trial:
 def faults(
     gram: Matrix, noise: float, trial: Trial, plan: list[Stage], width: Width, alive: Matrix, tolerance: float, use_all: bool = False
 ) -> list[str]:
-    """Every round in which a choice, or the set ``alive [T, M]`` in force before it, cannot be BPE's, up to rounding.
+    """Return rounds whose choice or set cannot be BPE's, up to rounding.
 
     A point whose bound is within ``tolerance`` of the edge may have been rounded to either side. With ``use_all`` the stage's bounds
     use all of its values, arrived or not, and those of earlier stages: wrong, so that a caller can see the check fail.
@@ -91,7 +93,8 @@ def faults(
                 found.append(f"round {t}: chose sd {sd[chosen]:.6g}, alive {bool(allowed[chosen])}; the best alive has {best:.6g}")
             if t > stage.first and np.any(alive[t - 1] != allowed):
                 found.append(f"round {t}: the set changed within a stage")
-        if stage is plan[-1]:  # which may have been cut
+        # The horizon may have cut the last stage.
+        if stage is plan[-1]:
             break
         beta, more, extra = width(len(plan), stage.q)
         here = rounds[trial.arrivals[rounds - 1] <= stage.last]

@@ -63,12 +63,15 @@ def seeds_of(known: Knowledge, count: int) -> Matrix:
 
 
 def trusted(known: Knowledge, seeds: Matrix, margin: float) -> Matrix:
-    """The seeds with ``LCB_gj <= margin`` for all ``j``, which no value has shown to be unsafe."""
+    """Return seeds with ``LCB_gj <= margin`` for all ``j``."""
     return seeds & np.all(known.lcb[1:] <= margin, axis=0)
 
 
 def could_certify(model: Model, known: Knowledge, margin: float) -> Matrix:
-    """``[m, M, M]``: whether ``LCB_gj(x)`` observed at ``x`` would give ``UCB_gj(x') <= margin``; ``x`` first."""
+    """Return whether observing ``LCB_gj(x)`` would certify ``x'``, ``[m, M, M]``.
+
+    It is certified if ``UCB_gj(x') <= margin``; ``x`` comes first.
+    """
     answers = []
     for j in range(1, len(model.grams)):
         k, mean, sd, beta = known.covariance[j], known.belief.mean[j], known.belief.sd[j], known.belief.width[j]
@@ -86,16 +89,16 @@ def lipschitz_certify(known: Knowledge, points: Matrix, lipschitz: Matrix, margi
 
 
 def expanders(reach: Matrix, outside: Matrix, together: bool) -> Matrix:
-    """Points from which some point outside is reached, for all constraints together or for each by itself, ``[M]``."""
+    """Return points that reach a point outside, ``[M]``."""
     reach = reach & outside[None, None, :]
     return np.all(reach, axis=0).any(-1) if together else np.all(reach.any(-1), axis=0)
 
 
 @dataclass(frozen=True)
 class Sets:
-    """The sets of a round, once as small and once as large as rounding may make them."""
+    """Sets of a round, at their smallest and largest under rounding."""
 
-    safe: tuple[Matrix, Matrix]  # surely, maybe
+    safe: tuple[Matrix, Matrix]
     maximisers: tuple[Matrix, Matrix]
     expanders: tuple[Matrix, Matrix]
 
@@ -103,7 +106,8 @@ class Sets:
 def sets(model: Model, known: Knowledge, seeds: Matrix, margin: float, *, points: Matrix, lipschitz: Matrix | None, together: bool) -> Sets:
     """Safe set, maximisers and expanders."""
     small, large = (certified(known, side) | trusted(known, seeds, side) for side in (-margin, margin))
-    if not small.any():  # nothing may be left: then the seeds are
+    # Nothing may be left, and then the seeds are.
+    if not small.any():
         small, large = (small if large.any() else seeds), large | seeds
     upper, lower = known.ucb[0], known.lcb[0]
     top = {"small": lower[small].max(initial=-np.inf), "large": lower[large].max()}
@@ -120,7 +124,10 @@ def sets(model: Model, known: Knowledge, seeds: Matrix, margin: float, *, points
 
 
 def best_of(value: Matrix, surely: Matrix, maybe: Matrix, chosen: int, margin: float) -> str | None:
-    """Say what is wrong with ``chosen`` as the largest ``value`` of a set between ``surely`` and ``maybe``."""
+    """Return the fault of ``chosen`` as a set's point of largest ``value``.
+
+    The set lies between ``surely`` and ``maybe``.
+    """
     if not maybe[chosen]:
         return "not in the set"
     best = value[surely].max(initial=-np.inf)
@@ -141,7 +148,7 @@ def safe_faults(
     stage: int = 0,
     margin: float,
 ) -> list[str]:
-    """Every round in which the recorded choice cannot be that of ``safeopt``, ``stageopt`` or ``sgp_ucb``.
+    """Return every round whose choice cannot be the algorithm's.
 
     ``stage`` is ``T0`` of the second, ``T'`` of the third.
     """
@@ -162,7 +169,8 @@ def safe_faults(
             wrong = best_of(known.size, *either, chosen, margin)
         else:
             wrong = best_of(known.size, *s.expanders, chosen, margin)
-            if not s.expanders[0].any() and wrong is not None:  # perhaps there was none
+            # There may have been no expander.
+            if not s.expanders[0].any() and wrong is not None:
                 wrong = best_of(known.size, *s.maximisers, chosen, margin)
         if wrong is not None:
             faults.append(f"round {t}: point {chosen} {wrong}")

@@ -20,7 +20,7 @@ class Bounds:
 
 
 def bounds(model: Model, record: Record) -> Iterator[Bounds]:
-    """Bounds before each of the ``T`` rounds, from the data of the rounds before it and the initial design."""
+    """Return the bounds before each of the ``T`` rounds."""
     indices = np.concatenate([record.initial_indices, record.indices])
     values = np.concatenate([record.initial_values, record.values])
     start = len(record.initial_indices)
@@ -32,7 +32,10 @@ def bounds(model: Model, record: Record) -> Iterator[Bounds]:
 
 
 def rpol(model: Model, record: Record, *, initial_penalty: float | Matrix = 1.0, penalty_growth: float = 1.0) -> Replay:
-    """RPOL-UCB (Guo et al. 2022): eq. (7), then ``Q <- max(Q + c_t^+, eta_t)``, ``eta_t = sqrt(t)``."""
+    """RPOL-UCB (Guo et al. 2022, eq. 7).
+
+    The multipliers follow ``Q <- max(Q + c_t^+, sqrt(t))``.
+    """
     queue = np.broadcast_to(np.asarray(initial_penalty, float), len(model.grams) - 1)
     scores, multipliers, widths = [], [queue], []
     for t, b in enumerate(bounds(model, record), start=1):
@@ -53,7 +56,10 @@ def cbo(
     dual_cap: float = 10.0,
     step_divisor: float | Matrix | None = None,
 ) -> Replay:
-    """CBO-UCB (Zhou and Ji 2022, Algorithm 1): truncated Lagrangian, dual step along the estimate at ``x_t``; ``V = G sqrt(T) / rho``."""
+    """CBO-UCB (Zhou and Ji 2022, Algorithm 1), ``V = G sqrt(T) / rho``.
+
+    The Lagrangian is truncated, and the dual step follows the estimate at ``x_t``.
+    """
     constraints = len(model.grams) - 1
     clip = np.broadcast_to(np.asarray(cost_clip, float), constraints)
     divisor = clip * len(record.indices) ** 0.5 / dual_cap if step_divisor is None else np.broadcast_to(step_divisor, constraints)
@@ -70,7 +76,7 @@ def cbo(
 
 @dataclass(frozen=True)
 class ConfigReplay:
-    """The choice that CONFIG should have computed; a point may be chosen where ``worst <= 0``."""
+    """The right choice of CONFIG, among points with ``worst <= 0``."""
 
     ucb: Matrix  # [T, M]
     worst: Matrix  # [T, M] the largest LCB over constraints
@@ -86,7 +92,7 @@ def config(model: Model, record: Record) -> ConfigReplay:
 
 
 def config_faults(replay: ConfigReplay, indices: Matrix, declared_round: int, tolerance: float) -> list[str]:
-    """Every round in which the recorded choice or declaration cannot be CONFIG's, up to rounding.
+    """Return every round whose choice or declaration cannot be CONFIG's.
 
     A lower bound within ``tolerance`` of the edge 0 may have been rounded to either side of it, so such a point may be chosen but
     need not be, and a round in which the whole grid is within tolerance of infeasible may be declared or not.

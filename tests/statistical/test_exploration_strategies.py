@@ -22,20 +22,21 @@ DRAWS, RISK = 20_000, 1e-6
 NOISE = 0.1
 BETA = np.array([1.5, 0.5, 2.0])
 PRIOR_MEAN = np.array([0.4, -0.3, 0.0])
-INDICES = np.array([0, 5, 5, 9, 2, 11])  # of 12 points, one twice
+# One of 12 points comes twice.
+INDICES = np.array([0, 5, 5, 9, 2, 11])
 ROUND = jnp.int32(1 + len(INDICES))
 
 
 def standard_errors(count: int) -> float:
-    """How many of them a family of ``count`` two-sided checks may be off by."""
+    """Return the standard errors that a family of two-sided checks may need."""
     return float(stats.norm.isf(RISK / (2 * count)))
 
 
 @functools.cache
 def setting(form: str, separate: bool) -> tuple[jaxbandit.Surrogate, Any, np.ndarray, np.ndarray]:
-    """A surrogate of three functions, its float64 posterior after six observations, and the dense mean ``[k, M]`` and covariance.
+    """Return a surrogate, its posterior, and the dense mean and covariance.
 
-    With ``separate`` every function has a kernel of its own; otherwise they share a factor.
+    The mean is ``[k, M]``. With ``separate`` every function has a kernel of its own; otherwise they share a factor.
     """
     rng = np.random.default_rng(4)
     domain = domains.product([np.sort(rng.random(4)), np.sort(rng.random(3))])
@@ -64,7 +65,7 @@ def setting(form: str, separate: bool) -> tuple[jaxbandit.Surrogate, Any, np.nda
 
 
 def drawn(strategy: Any, form: str = "features", *, separate: bool = False, weights: Any = None, seed: int = 0) -> estimators.Estimate:
-    """``DRAWS`` estimates from independent keys; of the combination when there are weights."""
+    """Return ``DRAWS`` estimates, of the combination when there are weights."""
     model, posterior, *_ = setting(form, separate)
     with jax.enable_x64(True):
         strategy = jaxbandit.canonicalise(strategy)
@@ -77,12 +78,13 @@ def drawn(strategy: Any, form: str = "features", *, separate: bool = False, weig
 
 
 def assert_gaussian(draws: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> None:
-    """``draws [n, d]`` are of ``N(mean, covariance)``, by every entry of both moments."""
+    """Check every entry of both moments of ``draws [n, d]``."""
     count, size = draws.shape
     variance = np.diag(covariance)
     checks = size + size * (size + 1) // 2
     k = standard_errors(checks)
-    tiny = 1e-12  # features leave out 1e-13 of the prior variance
+    # Features leave out 1e-13 of the prior variance.
+    tiny = 1e-12
     assert np.all(np.abs(draws.mean(0) - mean) <= k * np.sqrt(variance / count) + tiny)
     empirical = np.cov(draws.T)
     # Var of an entry of a Wishart's mean: (c_ii c_jj + c_ij^2) / (n - 1).
@@ -101,7 +103,7 @@ def assert_gaussian(draws: np.ndarray, mean: np.ndarray, covariance: np.ndarray)
 @pytest.mark.full
 @pytest.mark.parametrize(("form", "separate"), [("features", False), ("product", False), ("features", True)])
 def test_thompson_draws_have_the_posteriors_law(form: str, separate: bool) -> None:
-    """Mean and covariance of the joint draws of all functions: blocks ``beta_j^2 k_j`` on the diagonal, nothing between functions."""
+    """Blocks are ``beta_j^2 k_j`` on the diagonal, and functions are independent."""
     *_, mean, covariance = setting(form, separate)
     outcome = drawn(Thompson(reward_width=BETA[0], cost_width=BETA[1:]), form, separate=separate)
     np.testing.assert_allclose(outcome.widths, np.broadcast_to(BETA, (DRAWS, 3)))
@@ -116,7 +118,7 @@ def test_thompson_draws_have_the_posteriors_law(form: str, separate: bool) -> No
 @pytest.mark.full
 @pytest.mark.parametrize("form", ["features", "product"])
 def test_thompson_draw_of_a_combination(form: str) -> None:
-    """One function with the combined mean and ``beta^2 k_t`` of the reward's width."""
+    """The draw has the reward's width."""
     *_, mean, covariance = setting(form, False)
     weights = np.array([1.0, -2.0, -0.5])
     outcome = drawn(Thompson(reward_width=BETA[0], cost_width=BETA[1:]), form, weights=weights, seed=1)
@@ -127,7 +129,7 @@ def test_thompson_draw_of_a_combination(form: str) -> None:
 
 @pytest.mark.full
 def test_the_law_is_checked_sharply() -> None:
-    """A width off by 2%, a mean off by a tenth of a deviation, the prior's covariance, or a common draw do not pass."""
+    """Small faults of width, mean and covariance do not pass."""
     *_, mean, covariance = setting("features", False)
     right = drawn(Thompson(reward_width=BETA[0], cost_width=BETA[1:])).reward
     target = BETA[0] ** 2 * covariance[0]
@@ -161,7 +163,10 @@ DISTRIBUTIONS = {
 
 
 def law(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Support and probabilities of a discrete distribution, from Zhou and Ji (2022, App. D.4) and Vaswani et al. (2020)."""
+    """Return support and probabilities of a discrete distribution.
+
+    Zhou and Ji 2022, App. D.4; Vaswani et al. 2020.
+    """
     low, high, sd, points = {
         "uniform": (0.0, 2.0, np.inf, 20),
         "uniform-of-3": (0.0, 2.0, np.inf, 3),
@@ -181,7 +186,8 @@ def test_randomised_draws_have_their_law(name: str) -> None:
     estimates = np.concatenate([outcome.reward[:, None], outcome.costs], axis=1)  # [n, k, M]
     # One scalar for all points of a function: what is recorded is what every point got.
     np.testing.assert_allclose((estimates - mean) / sd, np.broadcast_to(outcome.draws[:, :, None], estimates.shape), rtol=0, atol=1e-9)
-    z = outcome.draws / (BETA * np.array([1.0, -1.0, -1.0]))  # costs are mu - Z sigma: optimistic for a one-sided law
+    # Costs are mu - Z sigma, optimistic under a one-sided law.
+    z = outcome.draws / (BETA * np.array([1.0, -1.0, -1.0]))
     for j in range(3):
         if name == "gaussian":
             assert stats.kstest(z[:, j], "norm").pvalue > RISK / 3
@@ -191,7 +197,8 @@ def test_randomised_draws_have_their_law(name: str) -> None:
         np.testing.assert_allclose(z[:, j], support[nearest], rtol=0, atol=1e-12)
         counts = np.bincount(nearest, minlength=len(support))
         expected = DRAWS * probability
-        assert expected.min() > 0.5 and np.sum(expected[expected < 5]) < 0.001 * DRAWS  # chi-square holds well enough
+        # The chi-square distribution is then a good approximation.
+        assert expected.min() > 0.5 and np.sum(expected[expected < 5]) < 0.001 * DRAWS
         assert stats.chisquare(counts, expected).pvalue > RISK / 3
         error = np.sqrt((probability @ support**2 - (probability @ support) ** 2) / DRAWS)
         assert abs(z[:, j].mean() - probability @ support) <= standard_errors(3) * error
@@ -279,7 +286,7 @@ def dense(size: int, rank: int) -> Any:
 
 
 def product(size: int, rank: int) -> Any:
-    """``size`` points as a grid of ``size / 40`` by 40; ``rank`` products of 6 and 6 features."""
+    """Return products of 6 by 6 features on grids of 40 columns."""
     rng = np.random.default_rng(0)
     axes = tuple(rng.standard_normal((n, 6)).astype(np.float32) for n in (size // 40, 40))
     columns = np.stack(np.unravel_index(np.arange(rank), (6, 6))).astype(np.int32)
@@ -292,7 +299,7 @@ def product(size: int, rank: int) -> Any:
 @pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize("build", [dense, product])
 def test_a_draw_costs_points_times_rank(build: Any) -> None:
-    """At fixed rank the operations are ``a + b M``: no term in ``M^2``, and no temporary that large, once compiled either."""
+    """No term and no temporary grows with the square of the points."""
     sizes = np.array([4000, 8000, 16000])
     lowered = [draw_of(build(size, 30)) for size in sizes]
     flops, compiled = np.array([operations(draw) for draw in lowered]), lowered[-1].compile()
@@ -308,12 +315,12 @@ def test_a_draw_costs_points_times_rank(build: Any) -> None:
 @pytest.mark.full
 @pytest.mark.usefixtures("optimised")
 def test_a_draw_of_features_costs_the_rank_too() -> None:
-    """Twice the rank is twice the operations: what is counted is ``M r``."""
+    """Operations are proportional to the rank."""
     low, high = (operations(draw_of(dense(16000, rank))) for rank in (30, 60))
     assert 1.9 < high / low < 2.1
 
 
-# -- moments of the noise; every threshold is five standard errors, passed by chance once in two million -------------------------------
+# Moments of the noise. Every threshold is five standard errors, passed by chance once in two million.
 
 NOISE_DRAWS = 40_000
 
@@ -324,7 +331,7 @@ def samples(noise, outputs, seed=0):
 
 
 def noise_drawn(draw, key, trials, rounds):
-    """What ``draw`` makes of the key of each round of each trial of a run with ``key``, ``[trials, rounds, ...]``."""
+    """Return the noise of a run's trials and rounds, ``[trials, rounds, ...]``."""
 
     def one(trial, t):
         return draw(round_key(stream_key(trial_key(key, trial), Stream.NOISE), t))
@@ -334,13 +341,15 @@ def noise_drawn(draw, key, trials, rounds):
 
 
 def check_moments(values, variance):
-    """Mean 0, the given variance, no skew and the fourth moment of a Gaussian."""
+    """Check mean 0, the variance, no skew and a Gaussian's fourth moment."""
     count = len(values)
     assert abs(values.mean()) < 5 * np.sqrt(variance / count)
     assert abs(values.var() / variance - 1) < 5 * np.sqrt(2 / count)
     scaled = values / np.sqrt(variance)
-    assert abs(np.mean(scaled**3)) < 5 * np.sqrt(15 / count)  # Var z^3 = 15
-    assert abs(np.mean(scaled**4) - 3) < 5 * np.sqrt(96 / count)  # Var z^4 = 105 - 9
+    # The variance of z^3 is 15.
+    assert abs(np.mean(scaled**3)) < 5 * np.sqrt(15 / count)
+    # The variance of z^4 is 105 - 9.
+    assert abs(np.mean(scaled**4) - 3) < 5 * np.sqrt(96 / count)
 
 
 @pytest.mark.parametrize(
@@ -376,7 +385,7 @@ def test_zero_variance_is_no_noise():
 
 @pytest.mark.full
 def test_noise_is_independent_across_rounds_trials_and_outputs():
-    """Check the keys that trials use: a correlation of neighbouring rounds, trials or outputs would shrink every interval."""
+    """Correlations of neighbours would shrink every interval."""
     trials, rounds = 60, 400
     noise = problems.Gaussian(variance=0.3)
     values = noise_drawn(lambda key: noise.draw(key, 2, np.float32), jax.random.key(11), trials, rounds)  # [trials, rounds, outputs]
@@ -390,7 +399,8 @@ def test_noise_is_independent_across_rounds_trials_and_outputs():
         "trial i's round t and trial t's round i": (values[:, :trials], values[:, :trials].swapaxes(0, 1)),
     }
     for name, (one_side, other) in pairs.items():
-        if name.startswith("trial i's"):  # the diagonal is the same number twice, the two triangles are the same pairs
+        # The diagonal is the same number twice, and both triangles have the same pairs.
+        if name.startswith("trial i's"):
             above = np.triu_indices(trials, 1)
             one_side, other = one_side[above], other[above]
         correlation = np.mean(one_side * other) / 0.3
@@ -398,7 +408,8 @@ def test_noise_is_independent_across_rounds_trials_and_outputs():
     # A mean over rounds, which is what a study averages, has the variance of independent rounds.
     means = values.mean(axis=1).ravel()
     assert abs(means.var() / (0.3 / rounds) - 1) < 5 * np.sqrt(2 / means.size)
-    assert len(np.unique(values)) > 0.99 * values.size  # no number comes twice, but for float32's own coincidences
+    # Numbers repeat only by float32's own coincidences.
+    assert len(np.unique(values)) > 0.99 * values.size
 
 
 def test_streams_share_no_numbers():
@@ -419,8 +430,9 @@ def test_trials_of_any_algorithm_see_the_same_noise():
         return run.values - np.moveaxis(problem.means[:, run.indices], 0, -1)
 
     rpol, random = (noise_of(algorithm, 3, key) for algorithm in (Rpol(), RandomSearch()))
-    np.testing.assert_allclose(rpol, random, atol=2e-6)  # values near 7 lose float32's last digits when the mean is taken off
+    # Near 7 the subtraction of the mean loses float32's last digits.
+    np.testing.assert_allclose(rpol, random, atol=2e-6)
     np.testing.assert_allclose(noise_of(Rpol(), [2, 0, 1], key), rpol[[2, 0, 1]], atol=2e-6)
     np.testing.assert_allclose(rpol, noise_drawn(problem.draw, key, 3, 6), atol=2e-6)
-    # another key, other numbers in all 36 places
+    # Another key gives other numbers in all 36 places.
     assert np.min(np.abs(noise_of(Rpol(), 3, jax.random.key(9)) - rpol)) > 1e-5

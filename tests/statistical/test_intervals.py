@@ -1,6 +1,6 @@
-"""How often intervals and probabilities that sessions show hold, on functions that Gaussian processes draw, as the page on sessions says.
+"""Coverage of the intervals and probabilities that sessions show.
 
-Neither kernel nor noise is told. With ``-s`` the rows of the page's table are printed.
+The page on sessions says it. Neither kernel nor noise is told. With ``-s`` the rows of the page's table are printed.
 """
 
 import warnings
@@ -13,12 +13,14 @@ import pytest
 from jaxbandit.session import Axis, Session
 
 EXPERIMENTS, RUNS, SHOWN, WAVES = 50, 24, 100, 1500
-DEGREES = {"squared exponential": None, "Matern-5/2": 5, "Matern-3/2": 3}  # of freedom of Student's t, the spectral density
-NOISES = (0.0, 0.05, 0.15, 0.3)  # standard deviations; the functions' own is 1
+# The spectral density is Student's t of these degrees of freedom.
+DEGREES = {"squared exponential": None, "Matern-5/2": 5, "Matern-3/2": 3}
+# These are standard deviations, and functions have deviation 1.
+NOISES = (0.0, 0.05, 0.15, 0.3)
 
 
 def drawn(rng: np.random.Generator) -> Callable[[np.ndarray], np.ndarray]:
-    """A function of points ``[n, 2]``: a sum of random waves, as good as a draw from a Gaussian process with a random kernel."""
+    """Return a sum of random waves, close to a random kernel's draw."""
     degrees = DEGREES[str(rng.choice(list(DEGREES)))]
     waves = rng.standard_normal((WAVES, 2)) / np.exp(rng.normal(np.log(0.35), 0.4, 2))
     if degrees is not None:
@@ -28,7 +30,7 @@ def drawn(rng: np.random.Generator) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def shown(kind: str, design: str, number: int) -> dict[str, np.ndarray]:
-    """Deviations ``[2, SHOWN]`` of beliefs from an objective and a constraint, probabilities that it holds, and whether it does."""
+    """Return standardised errors ``[2, SHOWN]``, probabilities and outcomes of a constraint."""
     rng = np.random.default_rng([7, number])
     functions, noise = [drawn(rng), drawn(rng)], float(rng.choice(NOISES))
     limit = float(np.quantile(functions[1](rng.uniform(size=(2000, 2))), rng.uniform(0.3, 0.8)))
@@ -60,7 +62,7 @@ def shown(kind: str, design: str, number: int) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("design", ["at random", "chosen"])
 @pytest.mark.parametrize("kind", ["grid", "box"])
 def test_intervals_hold_as_often_as_they_say(kind: str, design: str) -> None:
-    """The share's standard error over experiments is about 0.9%; by a fit's maximum alone 87% hold, and deviations have an sd of 1.35."""
+    """A fit's maximum alone covers 87%, and the standard error is 0.9%."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         every = [shown(kind, design, number) for number in range(EXPERIMENTS)]

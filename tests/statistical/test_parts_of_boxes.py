@@ -1,4 +1,4 @@
-"""Ten thousand points that algorithms choose on parts of boxes: none lies outside by more than 1e-9 of a side."""
+"""Points on parts of boxes lie inside up to 1e-9 sides."""
 
 import jax
 import numpy as np
@@ -20,7 +20,7 @@ TRIALS, DESIGN, HORIZON = 50, 10, 57
 @pytest.mark.full
 @pytest.mark.parametrize("name", SIDES)
 def test_no_point_of_thousands_is_outside(name):
-    """Together the three cases choose 50 * 67 * 3 = 10,050 points."""
+    """The cases choose 50 * 67 * 3 = 10,050 points."""
     part = domains.box(dict.fromkeys(SIDES[name], (0.0, 1.0)), such_that=SUCH_THAT[name], candidates=1024, starts=2)
     kernel = jb.kernels.Matern52(length_scale=0.4)
     family = jb.problems.gp_draws(domain=part, kernel=kernel, noise=jb.problems.Gaussian(variance=1e-4))

@@ -1,7 +1,7 @@
-"""How often SafeOpt, StageOpt and SGP-UCB leave the safe points of plants that a Gaussian process draws, as the page on sessions says.
+"""Unsafe evaluations of SafeOpt, StageOpt and SGP-UCB on drawn plants.
 
-``simulate`` plays the plants; a session with the same model makes the same choices (``tests/session/test_guarantee.py``). With ``-s`` the
-table of the page is printed.
+The page on sessions says it. ``simulate`` runs the plants; a session with the same model makes the same choices
+(``tests/session/test_guarantee.py``). With ``-s`` the table of the page is printed.
 """
 
 import warnings
@@ -28,7 +28,7 @@ PRIORS = {
 
 
 def unsafe_plants(method: str, prior: str) -> int:
-    """The number of plants in which some unsafe point was measured."""
+    """Return the number of plants with an unsafe point."""
     length, variance = PRIORS[prior]
     domain = domains.grid([0.0, 0.0], [1.0, 1.0], 30)
     family = problems.gp_draws(
@@ -57,7 +57,7 @@ def test_unsafe_points_are_measured_in_few_plants_where_the_prior_is_right_and_i
 
 
 def unsafe_sessions(length: float) -> int:
-    """The number of plants in which a session of SafeOpt without a model asked for an unsafe point."""
+    """Return the number of unsafe plants of sessions without a model."""
     axes = [Axis.between("x", 0.0, 1.0, 15), Axis.between("y", 0.0, 1.0, 15)]
     points = np.stack(np.meshgrid(*[np.linspace(0, 1, 15)] * 2, indexing="ij"), axis=-1).reshape(-1, 2)
     values, vectors = np.linalg.eigh(squared_exponential(points, points, length))
@@ -65,7 +65,8 @@ def unsafe_sessions(length: float) -> int:
     for plant in range(PLANTS):
         rng = np.random.default_rng(plant)
         reward, cost = (root @ rng.standard_normal(len(points)) for _ in range(2))
-        cost = cost if cost.min() < -0.3 else -cost  # as likely a draw
+        # The negative is as likely a draw.
+        cost = cost if cost.min() < -0.3 else -cost
         seed = int(rng.choice(np.flatnonzero(cost < -0.3)))
         goals = {"objective": "maximise f", "constraints": ["g <= 0"]}
         with Session.create(None, axes, SafeOpt(seeds=[seed]), key=plant, **goals) as session:

@@ -1,4 +1,4 @@
-"""Methods with a safe set: how often they leave the truly safe points, and SafeOpt beside the ``safeopt`` package."""
+"""Safe-set methods, and SafeOpt beside the ``safeopt`` package."""
 
 import collections
 import functools
@@ -26,7 +26,10 @@ def family() -> Any:
 
 
 def assumptions(instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any]:
-    """The learners are told the norm bound, the threshold (``g - h = -f`` is of norm ``B``) and two safe points; nothing else."""
+    """Learners know the norm bound, the threshold and two safe points.
+
+    The norm of ``g - h = -f`` is ``B``.
+    """
     bound = instance.norm
 
     def told(own: Any) -> Any:
@@ -56,7 +59,7 @@ METHODS = [SafeOpt(), StageOpt(exploration=15.0), SgpUcb(warm_up=8.0)]
 
 @functools.cache
 def runs() -> dict[str, Any]:
-    """The runs of every method, of SafeOpt with ``beta`` as it is and scaled by ``NARROW``.
+    """Runs of every method, of SafeOpt with two widths.
 
     With ``lambda = R^2``, ``|f - mu| <= (B + sqrt(2 (gamma + ln(1 / delta)))) sigma`` for all points and rounds with probability
     ``1 - delta`` (Abbasi-Yadkori 2013); the schedule's ``+ 1`` is on the safe side.
@@ -74,7 +77,7 @@ def runs() -> dict[str, Any]:
 
 
 def outcome(name: str, variant: int = 0) -> tuple[np.ndarray, jaxbandit.Trajectory]:
-    """Return the instances in which a truly unsafe point was chosen, and the runs."""
+    """Return the instances with an unsafe choice, and the runs."""
     run, means = jax.tree.map(lambda x: x[variant], runs()[name]), truths()
     assert np.all(means[:, 1].min(1) < 0), "every instance has a safe point"
     np.testing.assert_allclose(run.values[:, 0, 0], means[np.arange(INSTANCES), 0, run.indices[:, 0]], atol=6 * NOISE_SD)
@@ -104,7 +107,8 @@ def test_warm_up_stays_in_the_seed_set() -> None:
     domain = domains.grid([0.0, 0.0], [1.0, 1.0], 6)
     rng = np.random.default_rng(0)
     costs, seeds = rng.standard_normal((2, 36)) - 1.5, [3, 7, 21, 35]
-    costs[:, seeds] = -1.5  # a seed that values show to be unsafe is drawn no more
+    # A seed that values show to be unsafe is drawn no more.
+    costs[:, seeds] = -1.5
     problem = problems.from_tables(domain, rng.standard_normal(36), costs, noise=problems.Gaussian(variance=0.1))
     model = jaxbandit.surrogate(domain, kernels.SquaredExponential(length_scale=0.4), noise_variance=0.1, outputs=3)
     algorithm = SgpUcb(estimator=estimators.Bounds(cost_width=0.2), seeds=seeds, warm_up=40.0)
@@ -119,14 +123,14 @@ def test_warm_up_stays_in_the_seed_set() -> None:
 @pytest.mark.full
 @pytest.mark.usefixtures("optimised")
 def test_expanders_of_2500_points() -> None:
-    """At worst: every point is a candidate, and none is an expander, so that all pairs are looked at."""
+    """Every point is a candidate and no expander, so all pairs count."""
     domain = domains.grid([0.0, 0.0], [6.0, 6.0], 50)
     model = jaxbandit.surrogate(domain, kernels.SquaredExponential(length_scale=1.0), noise_variance=0.05)
     safe = np.asarray(domain.points)[:, 0] < 3
 
     @jax.jit
     def widest(worse: jax.Array) -> jax.Array:
-        """The widest expander where the means of the constraint are ``worse [M]`` than those believed."""
+        """Return the widest expander under means raised by ``worse [M]``."""
         belief = model.belief(model.condition(model.init(), jnp.int32(1275), jnp.asarray([0.0, -3.0])))
         known = safety.intervals(model, belief, estimators.Bounds(), jnp.int32(1), jax.random.key(0))
         known = replace(known, mean=known.mean.at[1].add(worse))
@@ -136,7 +140,7 @@ def test_expanders_of_2500_points() -> None:
 
 
 class ExactGp:
-    """Stand-in for a GPy model, as far as the package asks: data, a prior variance and noise-free predictions; zero mean, one kernel."""
+    """GPy model of data, prior variance and noise-free predictions."""
 
     def __init__(self, x: np.ndarray, y: np.ndarray, length_scale: float, noise: float) -> None:
         self.kern, self.input_dim = self, x.shape[1]
@@ -158,7 +162,7 @@ class ExactGp:
 
 @pytest.fixture
 def package(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The package, with the names that Python and NumPy have dropped since its last release put back for as long as a test runs."""
+    """Return the package under old names of Python and NumPy."""
     monkeypatch.setattr(collections, "Sequence", collections.abc.Sequence, raising=False)
     for name, kind in (("float", float), ("bool", bool)):
         if not hasattr(np, name):
@@ -168,18 +172,20 @@ def package(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.parametrize(("constraints", "lipschitz"), [(1, None), (2, None), (1, 4.0), (2, 4.0)])
 def test_choices_agree_with_the_package(package: Any, constraints: int, lipschitz: float | None) -> None:
-    """Compare safe sets on the data of each round of a run, whose first rounds certify some points: the package's safe set has no seeds.
+    """The first rounds certify points, because the package has no seeds.
 
-    It maximises under ``g >= 0``; an expander may reach a point outside for each constraint by itself, hence ``together=False``.
+    It maximises under ``g >= 0``. An expander may reach a point outside for each constraint by itself, hence ``together=False``.
     """
     side, length_scale, noise, beta = 9, 0.35, 0.02, 1.5
-    design = [40, 40, 31, 39, 40, 41, 50]  # without symmetry: mirror images tie, and rounding decides
+    # Without symmetry no mirror images tie.
+    design = [40, 40, 31, 39, 40, 41, 50]
     domain = domains.grid([0.0, 0.0], [1.0, 1.0], side)
     points = np.asarray(domain.points)
     rng = np.random.default_rng(6)
     tables = gp.random_functions(gp.squared_exponential(points, points, 0.5), 1 + constraints, rng)
     distance = np.sum((points - points[40]) ** 2, axis=1)
-    tables[1:] = 0.3 * tables[1:] + 6 * distance - 1.5  # safe around the middle, unsafe towards the corners
+    # The middle is safe and the corners are unsafe.
+    tables[1:] = 0.3 * tables[1:] + 6 * distance - 1.5
     problem = problems.from_tables(domain, tables[0], tables[1:], noise=problems.Gaussian(variance=noise))
     with jax.enable_x64(True):
         kernel = kernels.SquaredExponential(length_scale=length_scale)

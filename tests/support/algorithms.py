@@ -1,4 +1,4 @@
-"""The algorithms that the conformance tests go through, by name: one row covers a new one."""
+"""Algorithms of the conformance tests by name."""
 
 import functools
 from collections.abc import Callable
@@ -81,7 +81,8 @@ REGISTERED: dict[str, Callable[[], Any]] = {
     if kind not in _MADE
 }
 
-TABLES = {"defaults": DEFAULTS, "variants": VARIANTS, "baselines": BASELINES}  # whose algorithms learn by `arena.learn`, in one program
+# These algorithms learn by `arena.learn`, in one program.
+TABLES = {"defaults": DEFAULTS, "variants": VARIANTS, "baselines": BASELINES}
 BASELINES = BASELINES | SEPARATE | REGISTERED | ON_RANGED_MODELS
 ALGORITHMS = DEFAULTS | VARIANTS | BASELINES
 assert len(ALGORITHMS) == len(DEFAULTS) + len(VARIANTS) + len(BASELINES), "every name is used once"

@@ -1,4 +1,4 @@
-"""Traces of one small study for every algorithm, and what follows from their arrays alone."""
+"""Traces of one small study for every algorithm, and their checks."""
 
 import dataclasses
 import functools
@@ -66,7 +66,8 @@ BASELINES: dict[str, Any] = {
     ),
     "oco": jaxbandit.Oco(step=0.5, perturbation=0.2),
 }
-OWN = frozenset(ALGORITHMS)  # baselines share programs among themselves
+# Baselines share programs among themselves.
+OWN = frozenset(ALGORITHMS)
 ALGORITHMS |= BASELINES
 
 
@@ -82,7 +83,10 @@ def tables() -> tuple[domains.Domain, np.ndarray]:
 
 
 def comparison(name: str, outputs: int = 3, **options: Any) -> tuple[Study, Run]:
-    """A study of one algorithm, on ``outputs - 1`` constraints; kernels and noise variances differ where they may."""
+    """Return a study of one algorithm on ``outputs - 1`` constraints.
+
+    Kernels and noise variances differ where they may.
+    """
     domain, means = tables()
     algorithm = ALGORITHMS[name]
     shared = name.startswith("se2") or name.startswith("se3")
@@ -103,11 +107,12 @@ def comparison(name: str, outputs: int = 3, **options: Any) -> tuple[Study, Run]
     return Study(name="audit", runs=(run,), horizon=HORIZON, trials=TRIALS, seed=5), run
 
 
-ALONE = ("admmbo", "oco")  # which learn otherwise than a panel can
+# These algorithms learn otherwise than a panel can.
+ALONE = ("admmbo", "oco")
 
 
 def companions(name: str) -> tuple[str, ...]:
-    """The algorithms on problems that differ in the noise alone, with the same model, which one program plays."""
+    """Return algorithms whose problems differ in noise alone, with one model."""
     if name in ALONE:
         return (name,)
 
@@ -119,7 +124,10 @@ def companions(name: str) -> tuple[str, ...]:
 
 @functools.cache
 def played(names: tuple[str, ...], outputs: int = 3, design: int = 0, like: str = "") -> dict[str, jaxbandit.Trajectory]:
-    """All trials of some algorithms on one problem, that of the first unless it is ``like`` another's, from one program."""
+    """Return all trials of some algorithms on one problem, from one program.
+
+    The problem is that of the first algorithm unless it is ``like`` another's.
+    """
     study, run = comparison(like or names[0], outputs, initial=jaxbandit.InitialDesign(random=design))
     algorithms = {name: ALGORITHMS[name] for name in names}
     options = {"horizon": study.horizon, "trials": study.trials, "key": jax.random.key(study.seed), "record": "audit"}
@@ -127,7 +135,7 @@ def played(names: tuple[str, ...], outputs: int = 3, design: int = 0, like: str 
 
 
 def sharing(study: Study, runs: Mapping[str, jaxbandit.Trajectory]) -> Study:
-    """The study, with trajectories that are there already: from a program of several algorithms on its problem."""
+    """Return the study with trajectories of a shared program."""
 
     class Shared(Study):
         def trajectory(self, run: Run, *, trials: Any = None, record: str = "all", algorithm: Any = None) -> jaxbandit.Trajectory:
@@ -139,7 +147,7 @@ def sharing(study: Study, runs: Mapping[str, jaxbandit.Trajectory]) -> Study:
 
 @functools.cache
 def traced(name: str) -> dict[str, np.ndarray]:
-    """The trace of one trial; tests of an initial design and of delays look at those of programs of their own."""
+    """Return the trace of one trial."""
     study, run = comparison(name)
     if len(companions(name)) > 1:
         names = companions(name)
@@ -148,7 +156,7 @@ def traced(name: str) -> dict[str, np.ndarray]:
 
 
 def check_golden_trace(golden: Golden, name: str) -> None:
-    """Compare names, shapes, types, meta data and choices of a trace with the golden ones; choices by the version of JAX."""
+    """Compare a trace with the golden one, choices by JAX's version."""
     arrays = traced(name)
     golden.check(f"{name} arrays", {key: [list(array.shape), array.dtype.kind] for key, array in sorted(arrays.items())})
     golden.check(f"{name} meta", json.loads(str(arrays["meta"])))
@@ -177,7 +185,7 @@ def matrix(array: np.ndarray) -> np.ndarray:
 
 
 def model_and_record(arrays: dict[str, np.ndarray]) -> tuple[bandit.Model, bandit.Record]:
-    """Kernels, regularisers and data; the widths are the recorded ones."""
+    """Return kernels, regularisers and data under the recorded widths."""
     params, points = json.loads(str(arrays["meta"]))["params"], arrays["domain"].astype(np.float64)
     constraints = arrays["costs"].shape[1]
     records = [params["kernel"], *listed(params["kernel_g"], constraints)]
@@ -198,7 +206,10 @@ def model_and_record(arrays: dict[str, np.ndarray]) -> tuple[bandit.Model, bandi
 
 
 def drawn(arrays: dict[str, np.ndarray]) -> tuple[str, np.ndarray | None]:
-    """The strategy that the arrays show, and its draws ``[T, k]`` or ``[T, k, M]``."""
+    """Return the strategy that the arrays show, and its draws.
+
+    The draws are ``[T, k]`` or ``[T, k, M]``.
+    """
     if "draw_f" not in arrays:
         return "bounds", None
     reward = arrays["draw_f"].astype(np.float64)[:, None]
@@ -210,7 +221,7 @@ def drawn(arrays: dict[str, np.ndarray]) -> tuple[str, np.ndarray | None]:
 
 
 def replayed(arrays: dict[str, np.ndarray]) -> bandit.Replay:
-    """Scores and multipliers of every round of RPOL or CBO, from the arrays; steps and whole runs check the other algorithms."""
+    """Return scores and multipliers of RPOL's or CBO's rounds."""
     meta = json.loads(str(arrays["meta"]))
     params, kind = meta["params"], meta["algorithm"]["type"]
     model, record = model_and_record(arrays)
@@ -219,7 +230,8 @@ def replayed(arrays: dict[str, np.ndarray]) -> bandit.Replay:
     if kind == "Rpol":
         return policies.rpol(model, record, first=params["Q1"], growth=params["eta_over_sqrt_t"], **given)
     assert kind == "Cbo"
-    if strategy == "bounds":  # with bounds of its own for each constraint
+    # Constraints have bounds of their own.
+    if strategy == "bounds":
         limits = {"reward_clip": params["B"], "cost_clip": params["G"], "dual_cap": params["rho"], "step_divisor": params["V"]}
         return ucb_policies.cbo(model, record, **limits)
     limits = {"reward_bound": params["B"], "cost_bound": params["G"], "cap": params["rho"], "divisor": params["V"]}
@@ -227,7 +239,7 @@ def replayed(arrays: dict[str, np.ndarray]) -> bandit.Replay:
 
 
 def width_of(description: Any, gain: np.ndarray, factor: np.ndarray | float = 1.0) -> np.ndarray:
-    """Return what a width described in ``meta`` comes to, given the information gains ``[T]``."""
+    """Return the value of a width in ``meta`` at information gains ``[T]``."""
     if isinstance(description, dict):
         assert description["type"] == "ImprovedGPUCB"
         norm, scale = description["norm_bound"], description["noise_scale"] * factor

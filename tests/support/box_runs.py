@@ -1,4 +1,4 @@
-"""A small box with a problem on it, which study files can name, and short runs there."""
+"""A small box, a problem for study files, and short runs."""
 
 from typing import Any
 
@@ -51,7 +51,10 @@ def small_box(**changes: Any) -> Box:
 
 @nameable
 def valley(domain: Box | None = None) -> BoxProblem:
-    """Make a problem with its optimum on the edge of what is allowed: ``log10 rate = -7/8`` at ``dose = 9/8``."""
+    """Make a problem with its optimum on the edge of its constraint.
+
+    It is at ``dose = 9/8`` and ``log10 rate = -7/8``.
+    """
     best = (-0.28125, (1.125, 10**-0.875))
     return jb.problems.on_box(small_box() if domain is None else domain, reward, [limit], noise_variance=0.01, best=best, name="valley")
 
@@ -61,7 +64,7 @@ def model(**changes: Any) -> jb.Surrogate:
 
 
 def study(**changes: Any) -> Study:
-    """The study of :data:`TOML`, of objects; ``changes`` are arguments of the grid or of the study."""
+    """Return the study of :data:`TOML` as objects, with ``changes``."""
     axes: dict[str, Any] = {
         "problems": {"valley": valley()},
         "algorithms": {"rpol": jb.Rpol()},

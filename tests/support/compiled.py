@@ -1,4 +1,4 @@
-"""Programs compiled for a GPU or a TPU by their vendors' compilers, on a machine that has neither.
+"""Programs compiled for GPUs and TPUs without a device.
 
 ``python -m tests.support.compiled gpu`` prints a line of JSON for each of ``PROGRAMS["gpu"]``. It is a process of its own because the
 compilers are told by the environment that there is no device.
@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-TRIALS, ROUNDS, POINTS = 100, 50, 50  # points on each of two axes
+# The grid has so many points on each of two axes.
+TRIALS, ROUNDS, POINTS = 100, 50, 50
 
 
 class Program(NamedTuple):
@@ -51,7 +52,8 @@ ENVIRONMENT = {
     "TPU_WORKER_HOSTNAMES": "localhost",
     "TPU_WORKER_ID": "0",
     "JAX_ENABLE_COMPILATION_CACHE": "false",
-    "MOSAIC_GPU_DUMP_PTXAS": "1",  # what NVIDIA's assembler says of each kernel
+    # NVIDIA's assembler then reports on each kernel.
+    "MOSAIC_GPU_DUMP_PTXAS": "1",
 }
 H100 = """
 gpu_device_info {
@@ -71,7 +73,10 @@ FREE = {"parameter", "get-tuple-element", "tuple", "bitcast", "constant", "after
 
 
 def is_installed(kind: str) -> bool:
-    """Say whether the compilers for a kind of device are there: XLA's plugin and NVIDIA's assembler, or libtpu."""
+    """Return whether the compilers for a kind of device are installed.
+
+    They are XLA's plugin with NVIDIA's assembler, or libtpu.
+    """
 
     def there(module: str) -> bool:
         try:
@@ -83,7 +88,7 @@ def is_installed(kind: str) -> bool:
 
 
 def compiled_in_a_process(kind: str) -> tuple[dict[Program, dict[str, Any]], list[tuple[str, str]]]:
-    """Return what is known of each program of ``PROGRAMS[kind]`` once it is compiled, or its ``error``.
+    """Return the facts of each program of ``PROGRAMS[kind]``, or its ``error``.
 
     The second result has for each kernel written in Pallas for a GPU the bytes of registers that it stores to memory and loads again.
     """
@@ -98,12 +103,13 @@ def compiled_in_a_process(kind: str) -> tuple[dict[Program, dict[str, Any]], lis
 
 
 def report(kind: str) -> Iterator[dict[str, Any]]:
-    """Compile the programs of a kind of device; gives a dictionary for each."""
+    """Compile the programs of a kind of device, and yield their facts."""
     device = device_of(kind)
     for program in PROGRAMS[kind]:
         try:
             found = facts(program, kind, device)
-        except Exception as error:  # of a compiler, with words of its own
+        except Exception as error:
+            # A compiler's error has words of its own.
             found = {"error": f"{type(error).__name__}: {str(error)[:2000]}"}
         yield {"program": program._asdict()} | found
 
@@ -120,7 +126,7 @@ def device_of(kind: str) -> Any:
 
 
 def facts(program: Program, kind: str, device: Any) -> dict[str, Any]:
-    """Return what a program does in a round, and the memory that it takes beside its arguments and results."""
+    """Return operations of a round, and memory beside arguments and results."""
     with tempfile.TemporaryDirectory() as place:
         dumped = {"xla_dump_to": place, "xla_dump_hlo_module_re": ".*play_all.*"} if kind == "gpu" else None
         compiled = lowered(program, kind, device).compile(compiler_options=dumped)
@@ -135,7 +141,7 @@ def facts(program: Program, kind: str, device: Any) -> dict[str, Any]:
 
 
 def lowered(program: Program, kind: str, device: Any = None) -> Any:
-    """Return the program that ``simulate`` plays, lowered for a kind of device, and for one that is not there if given."""
+    """Return ``simulate``'s program, lowered for a kind of device."""
     import jax
     import jax.numpy as jnp
 
@@ -196,7 +202,10 @@ def arguments(program: Program) -> tuple[tuple[Any, Any, Any], dict[str, Any]]:
 
 
 def loops_of(text: str) -> list[tuple[int | None, int]]:
-    """Return each loop of a compiled program: how often it goes round, ``None`` where that is not known, and what it launches each time."""
+    """Return each loop's number of turns and the launches of a turn.
+
+    The number is ``None`` where it is not known.
+    """
     parts: dict[str, list[str]] = {}
     name = None
     for line in text.splitlines():
@@ -219,7 +228,8 @@ def loops_of(text: str) -> list[tuple[int | None, int]]:
 def operation(line: str) -> str:
     """Return the operation of a line of HLO, ``name = type operation(...)``."""
     rest = line.split(" = ", 1)[1]
-    if rest.startswith("("):  # a type of several parts, which holds brackets of its own
+    # A type of several parts has brackets of its own.
+    if rest.startswith("("):
         depth = 0
         for place, letter in enumerate(rest):
             depth += (letter == "(") - (letter == ")")
@@ -232,9 +242,14 @@ def operation(line: str) -> str:
 
 
 def in_body(sequence: str) -> list[str]:
-    """Return what XLA's runtime does in a turn of the largest loop: its steps, of which a CUDA graph is one."""
-    bodies: list[tuple[int, list[str]]] = []  # the lines and the steps of each
-    inside = None  # the depth of the loop that is read
+    """Return the runtime's steps in a turn of the largest loop.
+
+    A CUDA graph is one step.
+    """
+    # Each entry has lines and steps.
+    bodies: list[tuple[int, list[str]]] = []
+    # This is the depth of the loop that is read.
+    inside = None
     for line in sequence.splitlines():
         depth = len(line) - len(line.lstrip())
         if inside is not None and depth <= inside:

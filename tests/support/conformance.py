@@ -1,4 +1,4 @@
-"""Runs of algorithms by name, on one small problem, and what is asked of all of them."""
+"""Runs of algorithms by name on one small problem."""
 
 import contextlib
 import functools
@@ -19,12 +19,13 @@ from tests.support.algorithms import ALGORITHMS, BASELINES, REPRESENTATIVES
 
 HORIZON, TRIALS, CONSTRAINTS = 9, 5, 2
 WITHOUT_WIDTHS = ("cei", "cei-observed", "oco", "random-search", "oracle")
-MARKS = ("admmbo",)  # whose widths say which function a round evaluates
+# ADMMBO's widths say the function that a round evaluates.
+MARKS = ("admmbo",)
 
 
 @functools.cache
 def study() -> tuple[problems.Problem, problems.FullInformation]:
-    """A small problem without symmetry, so that scores do not tie, and the same with constraint functions revealed."""
+    """Return a problem without ties, and the same with revealed constraints."""
     rng = np.random.default_rng(0)
     domain = domains.product([np.sort(rng.random(6)), np.sort(rng.random(5))])
     tables = rng.standard_normal((1 + CONSTRAINTS, domain.size))
@@ -33,7 +34,7 @@ def study() -> tuple[problems.Problem, problems.FullInformation]:
 
 
 def surrogate(algorithm: Any = None, form: str = "features", constraints: int = CONSTRAINTS) -> jaxbandit.Surrogate:
-    """The model, in the engine's current precision; one of ``jaxbandit.ranged`` where the algorithm needs that."""
+    """Return the model, ranged where the algorithm needs that."""
     return _surrogate(jax.config.read("jax_enable_x64"), isinstance(algorithm, jaxbandit.Refitted), form, constraints)
 
 
@@ -42,17 +43,21 @@ def _surrogate(double: bool, has_range: bool, form: str, constraints: int) -> ja
     kernel = kernels.SquaredExponential(length_scale=0.3)
     if has_range:
         ranged = jaxbandit.ranged(study()[0].domain, kernel, low=0.2, high=0.6, noise_variance=0.05, outputs=1 + constraints)
-        return ranged.separate()  # with a fit for each output, as it is when values come late
+        # Outputs then have fits of their own, as under late values.
+        return ranged.separate()
     return jaxbandit.surrogate(study()[0].domain, kernel, noise_variance=0.05, outputs=1 + constraints, form=form)
 
 
 def constraints_of(algorithm: Any) -> int:
-    """The number of constraints of an algorithm's runs: one where a program has a fit for each output."""
+    """Return the number of constraints of an algorithm's runs.
+
+    It is one where a program has a fit for each output.
+    """
     return 1 if isinstance(algorithm, jaxbandit.Refitted) else CONSTRAINTS
 
 
 def simulate(algorithm: Any, *, seed: int = 0, trials: Any = TRIALS, **options: Any) -> jaxbandit.Trajectory:
-    """A run in the engine's current precision, in blocks of two trials, with padding."""
+    """Return a run in blocks of two trials, with padding."""
     first = algorithm.pick(0) if isinstance(algorithm, jaxbandit.Sweep) else algorithm
     problem, constraints = study()[1 if first.traits.sees_constraints else 0], constraints_of(first)
     if constraints < CONSTRAINTS:
@@ -63,7 +68,7 @@ def simulate(algorithm: Any, *, seed: int = 0, trials: Any = TRIALS, **options: 
 
 
 def beside(names: Iterable[str], precision: str, *, form: str = "features", factor: float = 1.0, seed: int = 0, **options: Any) -> Any:
-    """The runs of several algorithms by their names, side by side from one program."""
+    """Return runs of several algorithms by name, from one program."""
     options = {"horizon": HORIZON, "trials": TRIALS, "record": "audit", "key": jax.random.key(seed), "block": 100} | options
     with jax.enable_x64(precision == "float64"):
         algorithms = {name: scaled(ALGORITHMS[name](), factor) for name in names}
@@ -84,7 +89,7 @@ def again(name: str, *, factor: float = 1.0, **changes: Any) -> jaxbandit.Trajec
 
 
 def first_field(algorithm: Any) -> tuple[str, float]:
-    """The name of a scalar hyper-parameter, as ``sweep`` writes it, and its value."""
+    """Return a scalar hyper-parameter by its name in ``sweep``."""
     for path, value in jax.tree_util.tree_leaves_with_path(algorithm):
         if all(isinstance(step, jax.tree_util.GetAttrKey) for step in path) and np.ndim(value) == 0:
             return ".".join(step.name for step in path), float(value)
@@ -106,7 +111,7 @@ def _swept() -> dict[str, jaxbandit.Trajectory]:
 
 
 def swept(name: str) -> jaxbandit.Trajectory:
-    """The runs of the :func:`variants` of one of ``REPRESENTATIVES`` in float64, from one program of all, one trial at a time."""
+    """Return runs of a representative's :func:`variants`, one trial at a time."""
     return _swept()[name]
 
 
@@ -116,7 +121,7 @@ def one_by_one(name: str) -> jaxbandit.Trajectory:
 
 
 def assert_same(a: Any, b: Any, *, tolerance: float) -> None:
-    """Equal integers, and floats within ``tolerance`` of each other; the fields are named in the failure."""
+    """Check equal integers, and floats within ``tolerance``."""
     left, right = jax.tree_util.tree_leaves_with_path(a), jax.tree_util.tree_leaves_with_path(b)
     assert [path for path, _ in left] == [path for path, _ in right]
     for (path, x), (_, y) in zip(left, right, strict=True):
@@ -135,21 +140,21 @@ def named(run: jaxbandit.Trajectory) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def no_new_program() -> Iterator[None]:
-    """Fail when trials are traced, which a program that is compiled already does not need."""
+    """Fail when trials are traced."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(programs, "advance", chex.assert_max_traces(programs.advance, n=0))
         yield
 
 
 def scaled(algorithm: Any, factor: float) -> Any:
-    """The algorithm with ``factor`` times its hyper-parameters, but for the numbers of points."""
+    """Return the algorithm with scaled hyper-parameters."""
     if factor == 1.0:
         return algorithm
     return jax.tree_util.tree_map_with_path(lambda path, x: x if path[-1].name in ("seeds", "index") else x * factor, algorithm)
 
 
 def assert_healthy(run: jaxbandit.Trajectory, precision: str, name: str, record: str = "audit") -> None:
-    """Five trials without a fault, of finite numbers of the engine's type, that look at more than one point."""
+    """Check five trials: no fault, finite numbers, several points."""
     if record != "indices":
         constraints = constraints_of(ALGORITHMS[name]())
         assert run.values.shape == run.widths.shape == (TRIALS, HORIZON, 1 + constraints)
@@ -167,8 +172,9 @@ def assert_healthy(run: jaxbandit.Trajectory, precision: str, name: str, record:
 
 
 def shape_of_draws(name: str) -> tuple[int, ...] | None:
-    """The shape of what a strategy that draws records of a round: a value for each output and point, or for each output."""
-    outputs = 1 if name.startswith(("se2", "se3")) else 1 + CONSTRAINTS  # of a combination
+    """Return the shape of a strategy's draws in a round."""
+    # The draws are of a combination.
+    outputs = 1 if name.startswith(("se2", "se3")) else 1 + CONSTRAINTS
     if "thompson" in name:
         return outputs, study()[0].domain.size
     return (outputs,) if name.endswith(("randomised", "uniform")) else None
@@ -181,7 +187,10 @@ def assert_draws(run: jaxbandit.Trajectory, name: str) -> None:
 
 
 def assert_seeded(run: jaxbandit.Trajectory, others: jaxbandit.Trajectory, other: jaxbandit.Trajectory) -> None:
-    """A trial is the same whatever other trials run, here 4, 2, 0, 9, 1 in ``others``, and ``other`` is of another seed."""
+    """Check that ``others`` change no trial, and ``other`` seeds do.
+
+    The trials of ``others`` are 4, 2, 0, 9 and 1.
+    """
     for here, there in ((0, 4), (1, 2), (2, 0), (4, 1)):
         assert_same(jax.tree.map(lambda x, i=here: x[i], others), jax.tree.map(lambda x, i=there: x[i], run), tolerance=0)
     if run.values is not None:

@@ -1,4 +1,4 @@
-"""Counts of what JAX does while a test looks: programs compiled, and programs found on the disk."""
+"""Counts of compiled programs, and of programs found on the disk."""
 
 from typing import Any
 

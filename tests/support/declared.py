@@ -1,4 +1,4 @@
-"""Declared classes and public names of the package, with which tests of declarations, of refusals and of golden files begin."""
+"""Declared classes and public names of the package."""
 
 import dataclasses
 import enum
@@ -55,7 +55,7 @@ CLASSES = {f"jaxbandit.{NAMED.get(kind.__module__, kind.__module__.split('.')[1]
 
 @functools.cache
 def public_names() -> dict[str, Any]:
-    """Return every public object by its shortest path from the package, such as ``delays.Poisson``."""
+    """Return every public object by its shortest path."""
     found: dict[str, Any] = {}
     known, left = {id(jaxbandit)}, [("", jaxbandit)]
     while left:
@@ -73,7 +73,6 @@ def public_names() -> dict[str, Any]:
 
 
 def path_of(kind: type) -> str:
-    """Return the public path of a class, or its name where it has none."""
     return next((path for path, item in public_names().items() if item is kind), kind.__name__)
 
 
@@ -95,12 +94,12 @@ def declared_fields() -> dict[str, dict[str, Any]]:
 
 
 def shape_of(shape: fields.Shape | None) -> str | None:
-    """Return the name of a declared shape, or the words of a shape that has none."""
+    """Return the name of a declared shape, or its words."""
     return shape and next((name for name, item in vars(fields).items() if item is shape), shape.words)
 
 
 def signatures() -> dict[str, str]:
-    """Return how every public function, class and method is called, and the plain value of every public constant."""
+    """Return signatures of public callables, and values of public constants."""
     found = {}
     for path, item in public_names().items():
         found[path] = called(item)
@@ -113,7 +112,7 @@ METHODS = (types.FunctionType, property, functools.cached_property, classmethod,
 
 
 def methods(kind: type) -> Iterator[tuple[str, Any]]:
-    """Return the public methods of a class, with the methods that it has from bases that are not public themselves."""
+    """Return a class's public methods, with those of private bases."""
     public = {id(item) for item in public_names().values()} - {id(kind)}
     for base in reversed(kind.__mro__):
         if id(base) not in public and base.__module__.startswith("jaxbandit") and base not in Declared.__mro__:
@@ -121,7 +120,7 @@ def methods(kind: type) -> Iterator[tuple[str, Any]]:
 
 
 def called(item: Any) -> str:
-    """Return the arguments and defaults of a function, without annotations, or what else an object is."""
+    """Return a function's arguments and defaults, or the kind of an object."""
     if isinstance(item, property | functools.cached_property):
         return "a property"
     if inspect.isclass(item) and issubclass(item, enum.Enum):

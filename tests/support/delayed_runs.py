@@ -1,4 +1,4 @@
-"""Runs of one small problem with late feedback, which several tests look at."""
+"""Runs of one small problem with late feedback."""
 
 import functools
 from collections.abc import Callable
@@ -23,7 +23,10 @@ WIDTHS = (1.5, 1.0)
 
 @jaxbandit.pytree
 class Faulty(problems.Noise):
-    """Gaussian noise that is NaN for the constraint in some rounds of some trials; ``rate`` is data, so one program serves all."""
+    """Gaussian noise with a constraint of NaN in some rounds.
+
+    The rate is data, so one program serves all.
+    """
 
     rate: Any = 0.0
 
@@ -68,13 +71,19 @@ def simulate(*, rate: float = 0.0, algorithm: Any = RPOL, policy: str = "wait", 
 
 
 def geometric(mean: float) -> delays.Geometric:
-    """``P(delay > n) = (mean / (1 + mean))^(n + 1)``: of mean 1e-9 it can be 1, and in no run is."""
+    """Geometric delay that can be late but never is.
+
+    ``P(delay > n) = (mean / (1 + mean))^(n + 1)`` with mean 1e-9.
+    """
     return delays.Geometric(mean=mean)
 
 
 @functools.cache
 def late(policy: str) -> Any:
-    """The run that most tests look at, with a slot for every round; other tests run its program on other data."""
+    """Return the run that most tests share, with a slot a round.
+
+    Other tests run its program on other data.
+    """
     return simulate(policy=policy, delay=geometric(2.0), capacity=HORIZON)
 
 

@@ -1,4 +1,4 @@
-"""Runs what documents show, many of them in one process: what takes long is the start and the compilation of what they share.
+"""Runs of documents' code, many of them in one process.
 
 A program is a list of cells, as a notebook has them; Python blocks of a Markdown page are such cells, too. Each program has a namespace and
 an empty directory of its own. Run as a script it is that process.
@@ -18,7 +18,7 @@ from tests.support.paths import ROOT
 
 
 class Shown(NamedTuple):
-    """Text that a program prints, with the values of its cells' last lines, and how many programs its first cell compiled that did any."""
+    """Text, values of last lines, and programs of the first cell."""
 
     text: str
     first_cell: int
@@ -30,14 +30,17 @@ def python_blocks(page: Path) -> list[str]:
 
 
 def smaller(code: str, numbers: Mapping[str, int]) -> str:
-    """The code with other numbers where it says how large something is: ``trials=9``, ``"trials": 9``, ``trials = 9``, ``trials(9)``."""
+    """Return code with smaller numbers, as in ``trials=9`` or ``"trials": 9``."""
     for name, number in numbers.items():
         code = re.sub(rf"\b({name}(?:=|\": | = |\())\d+\b", rf"\g<1>{number}", code)
     return code
 
 
 def run_together(programs: dict[str, list[str]], place: Path) -> dict[str, Shown]:
-    """What programs show that one process runs in this order, in directories below ``place``; one that fails ends all."""
+    """Return outputs of programs that one process runs in order.
+
+    Their directories are below ``place``, and a program that fails ends all.
+    """
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "agg", "IPYTHONDIR": str(place / "ipython")}
     command = [sys.executable, "-m", "tests.support.documents", json.dumps(programs)]
     result = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, timeout=900)
@@ -48,7 +51,7 @@ def run_together(programs: dict[str, list[str]], place: Path) -> dict[str, Shown
 
 
 def run(programs: dict[str, list[str]]) -> None:
-    """Run the cells as a notebook's kernel would, and count the programs of the first cell that has any."""
+    """Run the cells, and count the programs of the first one."""
     import jax
     from IPython.core.interactiveshell import InteractiveShell
     from matplotlib import pyplot
@@ -56,14 +59,16 @@ def run(programs: dict[str, list[str]]) -> None:
     from tests.support.counted import COMPILED, Counted
 
     place, shell = Path.cwd(), InteractiveShell.instance()
-    jax.random.key(0)  # programs of JAX's own
+    # JAX then has compiled programs of its own.
+    jax.random.key(0)
     for name, cells in programs.items():
         print(f"== {name}", flush=True)
         own = place / re.sub(r"\W", "-", name)
         own.mkdir()
         os.chdir(own)
         shell.reset(new_session=True)
-        shell.user_ns["__spec__"] = None  # as a kernel's main module has it, which processes that are spawned look for
+        # Spawned processes look for it as in a kernel's main module.
+        shell.user_ns["__spec__"] = None
         first = 0
         for cell in cells:
             with Counted() as events:
@@ -71,7 +76,8 @@ def run(programs: dict[str, list[str]]) -> None:
             first = first or events[COMPILED]
             pyplot.close("all")
         print(f"== first cell {first}", flush=True)
-        gc.freeze()  # what is left of it, which nobody need look through again
+        # Garbage collection need not look through the rest again.
+        gc.freeze()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What figures look like, measured by the renderer."""
+"""Measures of figures by their renderer."""
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -6,7 +6,10 @@ from matplotlib.text import Text
 
 
 def texts_outside(figure: Figure) -> list[str]:
-    """The texts of a figure that has been written which do not lie within it, and the axes of panels whose ticks or labels do not."""
+    """Return texts that lie outside, and axes whose labels do.
+
+    The figure has been written.
+    """
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     renderer, page = canvas.get_renderer(), figure.bbox.padded(1.0)

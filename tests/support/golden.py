@@ -1,4 +1,4 @@
-"""Golden files: what users rely on and no change of the inside may alter, such as tables, attributes, traces and messages.
+"""Golden files of texts and values that users rely on.
 
 ``pytest -n 0 -m "full or not full" --write-golden -k golden`` writes them anew; the change then shows in them.
 """
@@ -16,7 +16,7 @@ FOLDER = TESTS / "golden"
 
 
 class Golden:
-    """One golden file, which holds plain values by keys."""
+    """One golden file of plain values by key."""
 
     def __init__(self, name: str, *, write: bool) -> None:
         self.file, self.write = FOLDER / f"{name}.json", write
@@ -39,14 +39,14 @@ class Golden:
         assert given == {key: known.get(key, "not in the golden file") for key in given}
 
     def check_whole(self, found: Mapping[str, Any]) -> None:
-        """Compare values with the whole file, so that a key which is gone is seen, too."""
+        """Compare values with the whole file, so that lost keys show."""
         if self.write:
             self.file.unlink(missing_ok=True)
         self.check_all(found)
         assert self.values().keys() - found.keys() == set()
 
     def check_bits(self, key: str, found: Any) -> None:
-        """Compare what rounding may change with the file's, on the version of JAX with which that was written.
+        """Compare rounded values on the version of JAX that wrote them.
 
         Others round differently; there the references hold the same choices against their scores.
         """
@@ -56,5 +56,5 @@ class Golden:
 
 
 def plain(value: Any) -> Any:
-    """An array or a number of NumPy or JAX as JSON has it."""
+    """Return an array or a number as JSON has it."""
     return np.asarray(value).tolist()

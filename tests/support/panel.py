@@ -1,4 +1,4 @@
-"""Several algorithms in one compiled program: the learner takes most of the time to compile, and they share it."""
+"""Several algorithms in one compiled program with one learner."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,12 +18,12 @@ from jaxbandit.surrogates import Belief
 
 
 class Asked(Exception):
-    """What an arena was asked to learn."""
+    """Observations that an arena was asked to learn."""
 
 
 @jaxbandit.pytree
 class Asking(Arena):
-    """An arena that tells what it is asked to learn, after which nothing need be traced."""
+    """Arena that stops the trace when it is asked to learn."""
 
     def learn(self, posterior: Any, observation: Any) -> Any:
         raise Asked(observation)
@@ -31,7 +31,7 @@ class Asking(Arena):
 
 @jaxbandit.pytree
 class Knowing(Arena):
-    """An arena in which the posterior is already there."""
+    """Arena whose posterior is already there."""
 
     known: Any
 
@@ -41,7 +41,8 @@ class Knowing(Arena):
 
 @jaxbandit.pytree
 class OneOfState:
-    parts: tuple[Any, ...]  # the algorithms' states without their posteriors
+    # States of the algorithms without their posteriors.
+    parts: tuple[Any, ...]
     posterior: Any
     multipliers: Any
 
@@ -61,7 +62,8 @@ def selected(which: Any, options: list[Any]) -> Any:
 
 @jaxbandit.pytree
 class LateParts(LatePosterior):
-    parts: tuple[Any, ...]  # the posteriors of all policies; the belief is that of the one
+    # Posteriors of all policies. The belief is that of one of them.
+    parts: tuple[Any, ...]
 
 
 @jaxbandit.pytree
@@ -76,7 +78,10 @@ class OneBeliefOf(Belief):
 
 @jaxbandit.pytree
 class OnePolicyOf(Policy):
-    """``policies[which]``, of values of a point that arrive together; all of them learn, and an algorithm sees the belief of one."""
+    """``policies[which]`` of points whose values arrive together.
+
+    All of them learn, and an algorithm sees the belief of one.
+    """
 
     name = "onepolicyof"
     policies: tuple[Any, ...]
@@ -105,7 +110,10 @@ class OnePolicyOf(Policy):
 
 @jaxbandit.pytree
 class OneOf(jaxbandit.Algorithm):
-    """``algorithms[which]``, at the price of one learner; all of them run on what it chooses, and nobody looks at the others."""
+    """``algorithms[which]`` at the price of one learner.
+
+    All of them run on its choices, and nobody looks at the others.
+    """
 
     name = "oneof"
     algorithms: tuple[Any, ...]
@@ -137,7 +145,7 @@ class OneOf(jaxbandit.Algorithm):
         )
 
     def _learnt(self, arena: Arena, state: OneOfState, moved: Callable[[Any, Arena, Any], Any]) -> OneOfState:
-        """The state after ``moved(algorithm, arena, part)``, in which each algorithm learns once, of values of its own making."""
+        """Return the state after ``moved``, where each algorithm learns once."""
         asked: list[Any] = []
         for own, part in self._split(state):
             try:
@@ -179,11 +187,11 @@ class OneOf(jaxbandit.Algorithm):
 def play(
     problem: Any, algorithms: Mapping[str, Any], surrogate: Any, *, trials: Any, policies: tuple[Policy, ...] = (), **options: Any
 ) -> dict[str, Any]:
-    """Every algorithm's run of ``jaxbandit.simulate``, as NumPy arrays, from one program; what stopping algorithms add is not kept.
+    """Return every algorithm's run from one program, as NumPy arrays.
 
-    Trials are played one at a time unless ``block`` says otherwise: a program without a batch is traced in half of the time.
-    In place of an algorithm may stand a sweep of one, whose run has its variants along the first axis. Under several ``policies`` an
-    algorithm has a run under each, along the first axis.
+    Diagnostics that stopping algorithms add are dropped. Trials run one at a time unless ``block`` is given, because a program without
+    a batch is traced in half of the time. A sweep of an algorithm may stand in its place, and its variants lie along the first axis.
+    Under several ``policies`` an algorithm has a run under each, along the first axis.
     """
     members = {name: item.unstack() if isinstance(item, Sweep) else [item] for name, item in algorithms.items()}
     first = [variants[0] for variants in members.values()]
@@ -196,7 +204,8 @@ def play(
     ]
     chosen = gather_variants([jaxbandit.canonicalise(row) for row in rows])
     count = trials if isinstance(trials, int) else len(trials)
-    together = any(form.name == "rows" for form in surrogate.forms)  # whose branches are others then
+    # Branches of rows differ in a batch.
+    together = any(form.name == "rows" for form in surrogate.forms)
     options = {"trials": trials, "block": count * len(rows) if together else 1, **options}
     run = jax.tree.map(np.asarray, jaxbandit.simulate(problem, chosen, surrogate, **options))
     draws = run.draws if run.draws is not None else (None,) * len(algorithms)

@@ -1,4 +1,4 @@
-"""Python sources as trees, which the rules of one process share; nobody changes them."""
+"""Trees of Python sources, shared within a process and never changed."""
 
 import ast
 import functools

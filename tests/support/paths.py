@@ -1,6 +1,6 @@
-"""Where things are."""
+"""Paths of the repository."""
 
 from pathlib import Path
 
 TESTS = Path(__file__).parent.parent
-ROOT = TESTS.parent  # of the repository
+ROOT = TESTS.parent

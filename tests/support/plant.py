@@ -1,4 +1,4 @@
-"""A plant of three axes: a yield in percent to maximise, an impurity of at most 3 percent; the best allowed yield is 92.9.
+"""A plant of three axes, with a best allowed yield of 92.9%.
 
 With 40 runs of a session without a model the median over the seeds 0 to 19 of the best allowed yield that was measured is 92.9 with RPOL
 and with constrained EI, whether one run is under way or four: ``best_allowed`` of the points of ``played(algorithm, seed, directory,
@@ -18,12 +18,14 @@ from jaxbandit.session.axes import Space
 
 AXES = [Axis.between("temperature", 40, 120, 17), Axis.between("time", 10, 120, 12), Axis.between("catalyst", 0.1, 2.0, 10)]
 GOALS: dict[str, Any] = {"objective": "maximise yield", "constraints": ["impurity <= 3"]}
-NOISE = {"yield": 0.5, "impurity": 0.05}  # standard deviations
+# These are standard deviations.
+NOISE = {"yield": 0.5, "impurity": 0.05}
 
 
 def truth(point: Mapping[str, Any]) -> dict[str, float]:
     """Yield and impurity without noise."""
-    warm, slow, much = ((point[axis.name] - axis.values[0]) / (axis.values[-1] - axis.values[0]) for axis in AXES)  # from 0 to 1
+    # Coordinates are between 0 and 1.
+    warm, slow, much = ((point[axis.name] - axis.values[0]) / (axis.values[-1] - axis.values[0]) for axis in AXES)
     peak = np.exp(-((warm - 0.78) ** 2 / 0.18 + (slow - 0.6) ** 2 / 0.4 + (much - 0.65) ** 2 / 0.3))
     gain = 38 + 59.2 * peak - 6 * slow * much * (1 - warm) + 3 * np.sin(5 * warm) * (1 - slow)
     return {"yield": float(gain), "impurity": float(0.5 + 4.6 * warm**3 + 1.5 * slow * warm + 0.8 * much**2)}
@@ -34,7 +36,10 @@ def measured(point: Mapping[str, Any], rng: np.random.Generator) -> dict[str, fl
 
 
 def played(algorithm: Any, seed: int, directory: Path, in_flight: int = 1, runs: int = 40) -> Session:
-    """An open session after its runs, of which so many are under way at a time and end in any order; repeats in flight are an error."""
+    """Return an open session after its runs, some in flight.
+
+    Runs end in any order, and repeats in flight are an error.
+    """
     rng = np.random.default_rng(seed)
     session = Session.create(directory, AXES, algorithm, key=jax.random.key(seed), horizon=runs, **GOALS)
     while len(session.told) < runs or session.pending:

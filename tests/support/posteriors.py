@@ -1,4 +1,4 @@
-"""Posteriors by compiled programs; called by itself, each operation would compile one of its own."""
+"""Posteriors by compiled programs, because single operations are programs, too."""
 
 import jax
 

@@ -1,15 +1,15 @@
-"""What is wrong with the refusal of a value: it has to be typed, at once, and to name the argument and the value."""
+"""Faults of refusals, untyped, late or without argument and value."""
 
 import time
 from typing import Any
 
 from jaxbandit import InvalidArgument
 
-LIMIT = 1.0  # seconds for a refusal
+LIMIT = 1.0  # seconds
 
 
 def refused(name: str, field: str, what: str, make: Any, *, limit: float = LIMIT) -> str | None:
-    """Say what is wrong with the refusal of a value; ``None`` when nothing is."""
+    """Return the fault of a value's refusal, or ``None``."""
     started = time.perf_counter()
     try:
         make()

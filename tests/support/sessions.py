@@ -1,4 +1,4 @@
-"""Sessions of one small problem, and the values that simulations of it observe."""
+"""Sessions of one small problem, under values of its simulations."""
 
 import functools
 from pathlib import Path
@@ -21,7 +21,10 @@ MODEL = Model(kernel=kernels.SquaredExponential(length_scale=0.3), noise_varianc
 
 
 def create(directory: Path, algorithm: Any = None, **options: Any) -> Session:
-    """A session on the domain of the conformance tests, with a loss to minimise and two constraints; the model is in their units."""
+    """Return a session on the conformance tests' domain.
+
+    It has a loss to minimise and two constraints, and the model is in their units.
+    """
     objective, constraints = BOUNDS
     options = {"key": KEY, "horizon": HORIZON, "objective": objective, "constraints": constraints, "standardise": False} | options
     chosen = jaxbandit.Rpol() if algorithm is None else algorithm
@@ -41,13 +44,13 @@ def noise(stream: Stream = Stream.NOISE) -> np.ndarray:
 
 
 def in_units(values: Any) -> dict[str, float]:
-    """Values of a reward and two costs, as the outputs of :func:`create` have them."""
+    """Return a reward and two costs in the session's units."""
     reward, first, second = (float(value) for value in values)
     return {"loss": -reward, "cost": first + 0.2, "purity": 0.5 - second}
 
 
 def measured(ticket: Any) -> dict[str, float]:
-    """Return what a simulation observes at a ticket's point, in its round or at its place in the initial design."""
+    """Return a simulation's values at a ticket's point and round."""
     means = np.asarray(conformance.study()[0].means, np.float32)[:, ticket.index]
     own = noise()[ticket.round - 1] if ticket.round else noise(Stream.DESIGN)[ticket.number - 1]
     return in_units(means + own)

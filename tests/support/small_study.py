@@ -58,7 +58,7 @@ ONE_CELL = TOML.split("[algorithm.cbo]")[0].replace(LATE, "")
 
 
 def in_python(**changes: Any) -> Study:
-    """The same study, of objects; ``changes`` are arguments of the grid or of the study."""
+    """Return the same study as objects, with ``changes``."""
     axes: dict[str, Any] = {
         "problems": {"sine": {"type": "sine", "points_per_axis": 9}},
         "algorithms": {
@@ -111,12 +111,13 @@ def one_block() -> xr.Dataset:
 
 
 def small_memory(study: Study) -> int:
-    """Memory of a worker for batches of two blocks of a study of one cell."""
+    """Return memory of a worker for batches of two blocks."""
     (cell,) = make_plan(study, by_workers=True).cells
     return cell.shared_bytes + 2 * study.runs[0].model.trials_per_block * cell.trial_bytes
 
 
-CLOCKS = ("run_seconds", "playing_seconds")  # what no two runs share
+# No two runs share these.
+CLOCKS = ("run_seconds", "playing_seconds")
 
 
 def assert_same(a: xr.Dataset, b: xr.Dataset, *, tolerance: float = 0.0) -> None:
@@ -126,6 +127,7 @@ def assert_same(a: xr.Dataset, b: xr.Dataset, *, tolerance: float = 0.0) -> None
 
 
 def written(tmp_path: Path, text: str = TOML) -> Path:
-    jax.devices()  # started before a command would start one for each core: all tests share programs of one
+    # A command would start one device a core, and tests share programs of one.
+    jax.devices()
     (tmp_path / "small.toml").write_text(text)
     return tmp_path / "small.toml"

@@ -1,4 +1,4 @@
-"""Algorithms on their steps alone: ``select`` and ``update`` in a scan, with beliefs of the dense float64 reference.
+"""Steps of algorithms under beliefs of the dense float64 reference.
 
 A program of one algorithm so is a sixth of a trial's, and what fails in it is the algorithm: posteriors come from
 ``tests.oracles.gaussian_process``, whatever JAX makes of them elsewhere. Keys and noise are those of :func:`jaxbandit.simulate`.
@@ -21,8 +21,10 @@ from jaxbandit.surrogates.posterior import AbstractSurrogate, Belief
 from tests.oracles import bandit
 from tests.oracles import gaussian_process as gp
 
-ROUNDS, DESIGNED = 64, 8  # for which noise is drawn, and those of an initial design: runs of any length share a program
-MODELS: list[bandit.Model] = []  # of the reference, whose matrices programs need neither hold nor copy to their callbacks
+# Noise is drawn for so many rounds, so runs of any length share a program.
+ROUNDS, DESIGNED = 64, 8
+# Programs need not hold matrices of the reference or copy them to callbacks.
+MODELS: list[bandit.Model] = []
 
 
 @jaxbandit.pytree
@@ -36,10 +38,11 @@ class Remembered:
 
 @jaxbandit.pytree
 class DenseReference(AbstractSurrogate):
-    """The reference's beliefs, worked out by NumPy from all observations, in every round anew."""
+    """Beliefs that NumPy computes from all observations in every round."""
 
     posteriors = Remembered
-    own: jaxbandit.Surrogate  # for what algorithms ask of the model itself: domain, noise variance, groups
+    # Algorithms ask it for domain, noise variance and groups.
+    own: jaxbandit.Surrogate
     number: Any  # [] int32 of the reference's model, in ``MODELS``
     empty: Any  # [n] room for observations
 
@@ -92,7 +95,7 @@ class DenseBelief(Belief):
 
 
 def _in_bits(function: Any, number: Any, indices: Any, count: Any, *bits: Any) -> list[np.ndarray]:
-    """What ``function`` gives for the observations without the room for others, and for whatever else was given."""
+    """Return ``function`` of the observations, without unused room."""
     values, *given = (np.asarray(x).view(np.float64)[..., 0] for x in bits)
     seen = slice(0, int(count))
     found = function(MODELS[int(number)], np.asarray(indices)[seen], values[seen], *given)
@@ -117,7 +120,7 @@ def _drawn(model: bandit.Model, indices: Any, values: Any, normals: Any, scale: 
 
 @jax.jit
 def _drawn_beforehand(problem: Any, key: jax.Array, number: jax.Array) -> Any:
-    """Keys of the algorithm and noise of every round of a trial, and the noise of an initial design."""
+    """Return keys and noise of every round, and the design's noise."""
     trial, rounds, design = trial_key(key, number), jnp.arange(ROUNDS, dtype=jnp.int32) + 1, jnp.arange(DESIGNED, dtype=jnp.int32) + 1
 
     def keys(stream: Stream, numbers: jax.Array) -> jax.Array:
@@ -182,7 +185,10 @@ def play(
     key: jax.Array,
     initial: tuple[int, ...] = (),
 ) -> dict[str, jaxbandit.Trajectory]:
-    """Every algorithm's trials in float64, as ``panel.play`` gives those of the engine; ``own`` is the model in JAX."""
+    """Return every algorithm's trials in float64, like ``panel.play``.
+
+    ``own`` is the model in JAX.
+    """
     assert horizon <= ROUNDS and len(initial) <= DESIGNED
     with jax.enable_x64(True):
         design, rounds = np.asarray(initial, np.int32).reshape(-1), np.arange(1, horizon + 1, dtype=np.int32)

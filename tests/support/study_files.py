@@ -1,4 +1,4 @@
-"""What study files can name."""
+"""Names in study files."""
 
 from typing import Any
 
@@ -11,15 +11,19 @@ KINDS = [kind for kind in ROLES if kind != "domain"]
 
 
 def build(kind: str, table: object, where: str) -> Any:
-    """What a table of one kind describes."""
+    """Return the object that a table describes."""
     return from_plain(ROLES[kind], table, where)
 
 
 def names(kind: str) -> dict[str, Maker]:
-    """The classes and functions that a table of one kind can name: first of the kind itself, then of what their fields may hold."""
+    """Return classes and functions that a table can name.
+
+    The first ones are of the kind itself, and the others may stand in their fields.
+    """
     found: dict[str, Maker] = {}
     wanted: list[type[Role]] = [ROLES[kind]]
-    for role in wanted:  # which grows meanwhile
+    # The list grows meanwhile.
+    for role in wanted:
         for name, maker in makers(role).items():
             found.setdefault(name, maker)
             held = {other for parameter in parameters(maker) for other in parameter.roles} if kind != "problem" else set()

@@ -11,7 +11,7 @@ LABELS = ("RPOL-UCB", "CBO-UCB", "CONFIG")
 
 
 def results(seed=0, *, labels=LABELS, trials=12, rounds=60, before=0, failed=(), late=False):
-    """Random cumulative measures ``[algorithm, trial, round]``; ``failed`` are pairs of algorithm and trial, whose numbers are NaN.
+    """Return random cumulative measures ``[algorithm, trial, round]``, some NaN.
 
     ``before`` points of an initial design count as rounds ``1 - before .. 0``; ``late`` adds Poisson arrivals.
     """
@@ -58,7 +58,10 @@ def results(seed=0, *, labels=LABELS, trials=12, rounds=60, before=0, failed=(),
 
 
 def swept(seed=0, *, widths=(1.0, 2.0, 4.0), costs=(0.5, 1.0), bases=("RPOL-UCB",), plain=("CONFIG",)):
-    """Results of a sweep over two hyper-parameters (one, where ``costs`` has a single value), and of algorithms outside of it."""
+    """Return results of a sweep, and of algorithms outside of it.
+
+    It has two hyper-parameters, and one where ``costs`` has a single value.
+    """
     grid = [(base, w, c) for base in bases for w in widths for c in costs]
     labels = [f"{base} w={w:g} c={c:g}" for base, w, c in grid] + list(plain)
     dataset = results(seed, labels=labels, trials=6, rounds=30)

@@ -1,4 +1,4 @@
-"""An algorithm whose regret is a given function of its parameters, up to a grid and noise of its own."""
+"""An algorithm whose regret is a given function of its parameters."""
 
 import functools
 from typing import Any
@@ -10,13 +10,17 @@ import numpy as np
 import jaxbandit as jb
 from jaxbandit.algorithms.base import Decision, Traits
 
-POINTS = 2001  # rewards 1, 0.999, ..., -1: a regret of 0 to 2 in steps of 0.001
+# Rewards are 1, 0.999, ..., -1, so regrets are 0 to 2 in steps of 0.001.
+POINTS = 2001
 SPACING = 2.0 / (POINTS - 1)
 
 
 @jb.pytree
 class Follow(jb.Algorithm):
-    """Chooses the point whose regret is ``1 + place``, up to the grid; a share of it random, from the round's own key; learns nothing."""
+    """Choose the point of regret ``1 + place``, sometimes a random one.
+
+    It learns nothing.
+    """
 
     name = "follow"
     traits = Traits(learns=False)
@@ -36,4 +40,5 @@ def toy() -> tuple[jb.problems.Problem, jb.Surrogate]:
         domain, np.linspace(1.0, -1.0, POINTS), np.zeros((0, POINTS)), noise=jb.problems.Gaussian(variance=0.01)
     )
     kernel = jb.kernels.SquaredExponential(length_scale=1.0)
-    return problem, jb.surrogate(domain, kernel, noise_variance=0.01, outputs=1, form="features")  # made in no time, and not used
+    # The model is quick to build and not used.
+    return problem, jb.surrogate(domain, kernel, noise_variance=0.01, outputs=1, form="features")

@@ -12,7 +12,10 @@ NOBODY = 65534
 
 @contextlib.contextmanager
 def read_only(*files: Path) -> Iterator[Path]:
-    """Be a user who can read copies of some files, in one directory, and write nothing there; root is nobody meanwhile."""
+    """Act as a user who may read files but not write.
+
+    Root is another user meanwhile.
+    """
     root = os.geteuid() == 0
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)

@@ -11,7 +11,8 @@ from jaxbandit.surrogates.boxes.pool import MIN_LOOPED_POINTS, ROOM_STEP, PoolSt
 from tests.oracles.gaussian_process import matern52, mean_and_sd, posterior, squared_exponential
 from tests.support import box_runs
 
-DIMENSION, SEEN, ELSEWHERE = 3, 20, 7  # observations in more than one block
+# The observations fill more than one block.
+DIMENSION, SEEN, ELSEWHERE = 3, 20, 7
 NOISES, MEANS = (0.05, 0.2, 0.1, 0.3), (0.5, -0.25, 0.1, -0.4)
 BOX = domains.box({"dose": (-1.0, 3.0), "rate": domains.log(1e-3, 1e-1), "layers": domains.integers(1, 9)}, candidates=32)
 # All outputs but the second are alike: computed as 0, 2, 3 and 1, an order that is not its own inverse, as those of three are.
@@ -24,7 +25,7 @@ def gram_of(points: np.ndarray, output: int) -> np.ndarray:
 
 
 def data(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Points observed, one of them twice, their values ``[n, 2]``, and points elsewhere."""
+    """Return points with a repeat, values ``[n, 2]``, and other points."""
     rng = np.random.default_rng(seed)
     seen = rng.uniform(size=(SEEN, DIMENSION))
     seen[5] = seen[2]
@@ -36,7 +37,7 @@ predicted = jax.jit(lambda model, belief, points: (model.predict_at(belief, poin
 
 @jax.jit
 def taught(model: BoxSurrogate, seen: jax.Array, values: jax.Array) -> Posterior:
-    """The posterior that has placed and observed the points, one after the other."""
+    """Return the posterior after it placed and observed the points in turn."""
 
     def one(belief: Posterior, given: tuple[jax.Array, jax.Array]) -> tuple[Posterior, None]:
         index, belief = model.place(belief, given[0])
@@ -47,7 +48,7 @@ def taught(model: BoxSurrogate, seen: jax.Array, values: jax.Array) -> Posterior
 
 @pytest.mark.parametrize("precision", ["float32", pytest.param("float64", marks=pytest.mark.full)])
 def test_means_and_deviations_are_those_of_a_dense_posterior(precision: str) -> None:
-    """At the candidates, at the trial's own points, and at points of no pool; of four outputs with a kernel and noise of their own."""
+    """The points are candidates, the trial's own, and points of no pool."""
     seen, values, elsewhere = data(0)
     values = np.concatenate([values, 1 - values], axis=1)
     tolerance = {"float32": 2e-4, "float64": 1e-10}[precision]
@@ -70,7 +71,7 @@ def test_means_and_deviations_are_those_of_a_dense_posterior(precision: str) -> 
 
 
 def test_programs_grow_by_an_output_by_its_numbers_alone() -> None:
-    """Those that are alike are computed side by side: 2.6 lines an output, which were 430 when each was computed by itself."""
+    """An output has 2.6 lines, and had 430 when computed by itself."""
     lines = []
     for outputs in (3, 13):
         given = [kernels.Matern52(length_scale=0.3 + 0.01 * n) for n in range(outputs)]
@@ -80,7 +81,6 @@ def test_programs_grow_by_an_output_by_its_numbers_alone() -> None:
 
 
 def test_room_that_is_not_used_changes_no_bit() -> None:
-    """Of a posterior, in steps as simulations make them."""
     seen, values, elsewhere = data(1)
     beliefs = []
     for room in (64, 128):
@@ -92,7 +92,7 @@ def test_room_that_is_not_used_changes_no_bit() -> None:
 
 
 def test_products_leave_out_nothing_that_is_observed() -> None:
-    """And their derivatives, whatever part of the last panel of observations is in use."""
+    """Derivatives agree too, however full the last panel of observations is."""
     rng, size = np.random.default_rng(7), 2 * ROOM_STEP + 22
     rows, inverse = rng.standard_normal((3, size)), np.tril(rng.standard_normal((size, size)))
 
@@ -109,7 +109,6 @@ def test_products_leave_out_nothing_that_is_observed() -> None:
 
 
 def test_outputs_that_were_not_observed_learn_nothing() -> None:
-    """Of a point whose second value is missing, the second output's belief stays as it is."""
     model = surrogate(BOX, KERNELS, noise_variance=list(NOISES[:2])).with_room(2)
 
     @jax.jit
@@ -148,7 +147,7 @@ def test_a_posterior_under_another_kernel_is_that_of_a_model_with_it() -> None:
 
 
 def test_draws_at_many_points_are_the_functions_drawn_at_few() -> None:
-    """Sums over blocks of observations and of features in loops are those of one product, to the rounding of float32."""
+    """Sums in loops differ from one product by the rounding of float32."""
     seen, values, _ = data(4)
     model = surrogate(BOX, KERNELS, noise_variance=list(NOISES[:2])).with_room(SEEN + 3)
     belief = taught(model, seen.astype(model.dtype), values.astype(model.dtype))
@@ -158,7 +157,7 @@ def test_draws_at_many_points_are_the_functions_drawn_at_few() -> None:
 
 
 def test_units_there_and_back() -> None:
-    """Points of the cube stand for points in the units of the axes, and back; whole numbers are rounded to the middle of their part."""
+    """Whole numbers are rounded to the middle of their part."""
     cube = np.random.default_rng(3).uniform(size=(50, DIMENSION))
     points, traced = BOX.from_unit(cube), jax.jit(BOX.from_unit)(cube)
     assert points == pytest.approx(np.asarray(traced), rel=1e-5)
@@ -166,7 +165,8 @@ def test_units_there_and_back() -> None:
     assert points[:, 0] == pytest.approx(-1 + 4 * cube[:, 0], abs=1e-5)
     assert np.log10(points[:, 1]) == pytest.approx(-3 + 2 * cube[:, 1], abs=1e-5)
     assert np.array_equal(points[:, 2], 1 + np.floor(9 * cube[:, 2]))
-    assert BOX.to_unit(points)[:, 2] == pytest.approx((points[:, 2] - 0.5) / 9)  # the middle of each ninth
+    # The point is the middle of each ninth.
+    assert BOX.to_unit(points)[:, 2] == pytest.approx((points[:, 2] - 0.5) / 9)
     back = BOX.to_unit(points)
     assert back == pytest.approx(BOX.snapped(cube), abs=1e-9)
     assert np.asarray(jax.jit(BOX.to_unit)(points)) == pytest.approx(back, abs=1e-5)
@@ -174,7 +174,7 @@ def test_units_there_and_back() -> None:
 
 
 def test_categories_are_equal_to_themselves_in_every_program() -> None:
-    """Their shares are the same numbers on the host and in programs of either precision, and no rounding takes one for another."""
+    """Host and programs of either precision compute the same shares."""
     box = domains.box({"dose": (0.0, 1.0), "metal": ["Pd", "Ni", "Cu", "Fe", "Co", "Zn", "Ag"]}, candidates=128)
     codes = box.points[:, 1]
     assert {*codes} == {*map(float, range(7))} and box.label(0).startswith("dose=")
@@ -203,7 +203,7 @@ VALUES = np.stack([np.sin(5 * POINTS.sum(1)), POINTS[:, 0]], axis=1) + np.sqrt(F
 
 @jax.jit
 def feature_taught(model: BoxSurrogate, points: jax.Array, values: jax.Array, elsewhere: jax.Array) -> tuple[object, ...]:
-    """Pool, beliefs there and elsewhere, and draws at the pool made in two ways, once the points are placed and observed in turn."""
+    """Return beliefs and draws made in two ways after all observations."""
 
     def one(belief: Posterior, given: tuple[jax.Array, jax.Array]) -> tuple[Posterior, None]:
         index, belief = model.place(belief, given[0])
@@ -217,7 +217,10 @@ def feature_taught(model: BoxSurrogate, points: jax.Array, values: jax.Array, el
 
 
 def by_weights(output: int, pivots: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean, deviation and covariance of the weights' part at points (Rasmussen and Williams 2006, eq. 2.11 and 8.14)."""
+    """Return mean, deviation and covariance of the weights' part at points.
+
+    Rasmussen and Williams 2006, eq. 2.11 and 8.14.
+    """
     root = np.linalg.cholesky(squared_exponential(pivots, pivots, LENGTHS[output]))
     phi, there = (np.linalg.solve(root, squared_exponential(pivots, x, LENGTHS[output])).T for x in (POINTS, at))
     inverse = np.linalg.inv(phi.T @ phi / FEATURE_NOISES[output] + np.eye(len(pivots)))
@@ -228,7 +231,7 @@ def by_weights(output: int, pivots: np.ndarray, at: np.ndarray) -> tuple[np.ndar
 
 @pytest.mark.parametrize("precision", ["float64", pytest.param("float32", marks=pytest.mark.full)])
 def test_beliefs_after_many_observations_are_those_of_the_weights_and_of_a_dense_posterior(precision: str) -> None:
-    """In float64 those of coarse features, but for rounding; in float32 the exact ones.
+    """Features are coarse in float64 and almost exact in float32.
 
     In float32 features leave out 1e-6 of the variance, and means are off by 0.06 deviations: 0.01 by that, the rest by rounding.
     """
@@ -281,9 +284,10 @@ def test_what_a_trial_holds_grows_with_its_points_and_with_no_square_of_them() -
 
 @pytest.mark.full
 def test_choices_of_a_run_are_those_of_the_exact_form() -> None:
-    """Points differ by 21 times the 1e-6 of the variance that features leave out (measured), in sides of 2, and may by 100 times.
+    """Points may differ by 1e-4 of the sides, and differ by 2e-5.
 
-    By constrained EI, which goes by beliefs at its own points, too; no algorithm sees more of a form than predictions.
+    The measured difference is 21 times the 1e-6 of the variance that features leave out, in sides of 2. Constrained EI uses beliefs at
+    its own points, too, and no algorithm uses more of a form than predictions.
     """
     box = box_runs.small_box(candidates=512, steps=24)
     chosen = []
@@ -296,7 +300,7 @@ def test_choices_of_a_run_are_those_of_the_exact_form() -> None:
 
 @pytest.mark.full
 def test_trials_alone_and_in_a_batch_and_runs_of_any_length_have_the_same_bits() -> None:
-    """By Thompson sampling, whose draws are ascended; with room for 64 points, all in use, and for 128."""
+    """Rooms of 64 and 128 points are compared under Thompson sampling."""
     box = box_runs.small_box(candidates=96)
     model = surrogate(box, FEATURE_KERNELS[0], noise_variance=0.05, form="features")
     start = {"key": 2, "record": "indices"}

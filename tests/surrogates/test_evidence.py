@@ -1,4 +1,4 @@
-"""Fits of hyper-parameters by the evidence, by themselves and while models are built."""
+"""Fits of hyper-parameters by the evidence."""
 
 import faulthandler
 import functools
@@ -27,7 +27,7 @@ LIKELIEST = {"prior": None, "fixed": ("noise_variance",)}
 
 
 def sample(count=30, length_scale=0.7, variance=2.0, noise=NOISE, seed=0):
-    """Points of [0, 6]^2, and noisy values there of a function drawn from ``variance * SE(length_scale)``."""
+    """Return points of [0, 6]^2 and noisy values of a drawn function."""
     rng = np.random.default_rng(seed)
     points = rng.uniform(0, 6, (count, 2))
     covariance = variance * squared_exponential(points, points, length_scale) + noise * np.eye(count)
@@ -45,13 +45,14 @@ def gaussian_log_density(covariance, values):
 
 
 def test_numbers_that_share_one_are_jointly_normal_in_logarithms():
-    """By the dense covariance, spread^2 between any two and apart^2 more of each, but for the constant."""
+    """Log covariances are spread^2 between two, and apart^2 more of each."""
     spread, apart, units = 0.7, 0.1, np.array([1.0, 2.0, 0.5])
     prior, covariance = LogNormal(median=0.4, spread=spread, apart=apart), np.full((3, 3), spread**2) + apart**2 * np.eye(3)
     values = np.array([[0.3, 0.9, 0.2], [3.0, 6.2, 1.4]])
     want = [gaussian_log_density(covariance, np.log(own / (0.4 * units))) - gaussian_log_density(covariance, np.zeros(3)) for own in values]
     own = jax.jit(jax.vmap(prior.log_density, (0, None)))(values, units)
-    np.testing.assert_allclose(own, want, rtol=1e-5)  # of float32
+    # The tolerance is that of float32.
+    np.testing.assert_allclose(own, want, rtol=1e-5)
 
 
 def dense(points, values, length_scale, variance, noise):
@@ -89,7 +90,7 @@ def test_evidence_is_the_gaussian_log_density():
 
 
 def repeated():
-    """Values [40, 2] of two outputs at 40 points, 15 of them different."""
+    """Return values [40, 2] of two outputs at 15 different points."""
     rng = np.random.default_rng(3)
     points = rng.uniform(0, 6, (15, 2))[np.concatenate([np.arange(15), rng.integers(0, 15, 25)])]
     covariance = squared_exponential(points, points) + 0.05 * np.eye(40)
@@ -107,7 +108,7 @@ def test_collapsed_repeats_and_padding_change_nothing():
 
 
 def test_derivatives_are_those_of_finite_differences():
-    """The first derivatives against those of the dense formula, the second against those of the first; in forward and reverse mode."""
+    """Both modes of differentiation agree with finite differences of dense formulas."""
     points, values = repeated()
     data = collapse(points, values)
 
@@ -191,7 +192,7 @@ ROUGH = Scale(kernel=Product(left=Matern52(length_scale=[1.0, 2.0]), right=Squar
 
 
 def log_posterior(points, values, theta, prior):
-    """Log posterior of the logarithms ``theta [5]`` of ``ROUGH``'s hyper-parameters, in the order of its leaves, and of the noise."""
+    """Log posterior of ``ROUGH``'s logarithms and the noise's, ``theta [5]``."""
     lengths, other, variance, noise = np.exp(theta[:2]), np.exp(theta[2]), np.exp(theta[3]), np.exp(theta[4])
     gram = variance * matern52(points, points, lengths) * squared_exponential(points, points, other)
     density = sum(gaussian_log_density(gram + noise * np.eye(len(points)), column) for column in values.T)
@@ -204,7 +205,6 @@ def log_posterior(points, values, theta, prior):
 
 
 def test_fit_is_the_maximum_of_the_posterior_with_the_errors_of_its_curvature():
-    """A composite kernel, repeated points and two outputs: nothing around the fit is better under the dense posterior."""
     points, values = repeated()
     found = fit(ROUGH, points, values, 0.1)
     assert found.kernel.kernel.left.length_scale.shape == (2,) and found.converged
@@ -233,7 +233,7 @@ SETS, LENGTH, VARIANCE, WIDE_NOISE = 200, 1.2, 1.5, 0.1
 
 @functools.cache
 def many():
-    """Data sets of one GP, 40 to 48 points each, and their maximum-likelihood fits."""
+    """Return data sets of one GP and their maximum-likelihood fits."""
     drawn = [sample(48, LENGTH, VARIANCE, WIDE_NOISE, seed) for seed in range(SETS)]
     points, values = (np.stack(parts) for parts in zip(*drawn, strict=True))
     mask = np.arange(48)[None] < 40 + np.arange(SETS)[:, None] % 9
@@ -242,7 +242,8 @@ def many():
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("optimised")  # 200 fits at once run a tenth of the time
+# Many fits at once then run in a tenth of the time.
+@pytest.mark.usefixtures("optimised")
 def test_many_fits_are_those_of_each_by_itself():
     gp = pytest.importorskip("sklearn.gaussian_process")
     points, values, mask, fits = many()
@@ -261,7 +262,7 @@ def test_many_fits_are_those_of_each_by_itself():
 @pytest.mark.full
 @pytest.mark.usefixtures("optimised")
 def test_standard_errors_cover_the_truth():
-    """About 95% of the intervals hold the true value; a maximum-likelihood error of few data is a little small, so 90% to 97% will do."""
+    """Intervals of few data are short, so 90% to 97% will do."""
     *_, fits = many()
     truth = {"kernel.length_scale": LENGTH, "variance": VARIANCE, "noise_variance": WIDE_NOISE}
     found = {
@@ -287,7 +288,7 @@ def test_float32_finds_the_same():
 
 
 def test_priors_count_what_is_a_length_or_a_variance():
-    """The formula on a kernel with a period and a bias, which have no prior, nor have length-scales that are no distances."""
+    """Periods, biases and other numbers have no prior."""
     prior = Prior(variance=None, extent=[2.0, 8.0])
     data = Collapsed(points=np.zeros((3, 2)), counts=np.array([1, 2, 0]), means=np.array([[1.0, 2.0, 9.0]]), within=np.array([0.5]))
     kernel = Scale(kernel=Product(left=SquaredExponential(length_scale=5.0), right=Periodic(period=2.0)), variance=7.0) + Linear()
@@ -308,7 +309,7 @@ def test_priors_count_what_is_a_length_or_a_variance():
 
 @pytest.mark.full
 def test_batches_of_fits_in_a_loop_end():
-    """Without LAPACK, whose batches inside a loop can wait for each other for ever; within a time limit, at which this process ends."""
+    """Batches of LAPACK inside a loop could wait for ever."""
     rng = np.random.default_rng(0)
     sets = rng.uniform(0, 6, (32, 40, 2)).astype(np.float32), rng.standard_normal((32, 1, 40)).astype(np.float32)
 
@@ -337,7 +338,7 @@ MANY = ARGUMENTS | {name: np.stack([ARGUMENTS[name]] * 2) for name in ("points",
 
 
 def drawn_data(case: int) -> tuple[np.ndarray, np.ndarray]:
-    """Standardised values ``[n]`` at points of a unit cube: of GPs and of other functions, clustered or not, with noise of any size."""
+    """Return standardised values ``[n]`` of many kinds of functions."""
     rng = np.random.default_rng(case)
     axes, count = int(rng.choice([1, 2, 3, 5, 8, 12, 20])), int(rng.choice([8, 16, 30, 60, 60, 100, 200]))
     points = rng.random((count, axes))
@@ -353,7 +354,7 @@ def drawn_data(case: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def nats_lost(case: int, searches: int = 20, **how: object) -> float:
-    """How far the density of a session's fit is below the best that so many searches by SciPy find, by another density and gradient."""
+    """Return a fit's loss of log density against many searches by SciPy."""
     points, values = drawn_data(case)
     axes, kernel = points.shape[1], Scale(kernel=Matern52(length_scale=[0.5] * points.shape[1]), variance=1.0)
     bounds, further = learned(["kernel.length_scale"])
@@ -392,7 +393,7 @@ def test_the_slope_of_the_oracle_is_that_of_its_loss():
 
 @pytest.mark.full
 def test_a_fit_of_a_session_is_as_likely_as_the_best_of_twenty_searches():
-    """Within .01 nats in 95% of fits, from 8 to 200 values on 1 to 20 axes."""
+    """The loss is at most 0.01 nats in 95% of fits."""
     lost = np.asarray([nats_lost(case) for case in range(40)])
     assert np.mean(lost <= 0.01) >= 0.95, lost
 
@@ -414,7 +415,7 @@ def model(**options: Any) -> Surrogate:
 
 
 def near(one: kernels.Kernel, other: kernels.Kernel) -> bool:
-    """Say whether kernels are equal up to the seventh digit, to which fitted numbers are rounded."""
+    """Return whether kernels agree to the seventh digit."""
     pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
     return jax.tree.structure(one) == jax.tree.structure(other) and all(np.allclose(a, b, rtol=5.1e-7, atol=0) for a, b in pairs)
 
@@ -448,7 +449,8 @@ def test_a_length_scale_for_each_axis_may_be_a_sequence() -> None:
         assert kernels.same(array.kernels[0], other.kernels[0])
 
 
-LOW, HIGH = 0.6, 1.5  # the fit without a range is shorter
+# The fit without a range is shorter.
+LOW, HIGH = 0.6, 1.5
 
 
 def test_a_ranged_model_is_fitted_within_its_range() -> None:

@@ -1,4 +1,4 @@
-"""Steps of the posterior as GPUs compute them, beside those of other platforms, and rows as accelerators keep them."""
+"""Steps of the posterior as GPUs compute them."""
 
 import dataclasses
 from types import SimpleNamespace
@@ -66,7 +66,7 @@ def test_rows_in_one_block_are_the_dense_posterior() -> None:
 
 
 def test_accelerators_keep_rows_in_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run is played by a model of one block on an accelerator, and by the model as it was built on a CPU."""
+    """A CPU builds the model with several blocks."""
     problem = problems.sine(8)
     model = jaxbandit.surrogate(problem.domain, kernels.Matern12(), noise_variance=0.1, outputs=2, form="rows", horizon=40)
     played: list[int] = []

@@ -1,4 +1,4 @@
-"""Posteriors against the dense reference: means, variances, covariances, partial outputs, and noise that differs between points."""
+"""Posteriors against the dense reference."""
 
 import functools
 import re
@@ -28,7 +28,7 @@ KERNELS = {
 
 @jaxbandit.pytree
 class AnyOf(kernels.Kernel):
-    """The kernel of ``KERNELS`` whose weight is 1, those of the others 0: a program of the row cache, which holds its kernel, is of all."""
+    """Sum of ``KERNELS`` with one weight 1, so they share a program."""
 
     length_scale: Any
     weights: Any
@@ -55,7 +55,7 @@ WIDE, LINE = domains.grid([0.0, 0.0], [6.0, 6.0], 15), domains.grid([0.0], [1.0]
 def learned(
     model: Surrogate, before: Posterior | None, indices: jax.Array, values: jax.Array, count: jax.Array
 ) -> tuple[Posterior, Prediction]:
-    """The posterior after ``count`` more of ``values [n, k]``, seen at ``indices [n]``, one after the other, and the beliefs."""
+    """Return the posterior and the beliefs after ``count`` more values."""
 
     def step(i: jax.Array, posterior: Posterior) -> Posterior:
         return model.condition(posterior, indices[i], values[i])
@@ -65,7 +65,10 @@ def learned(
 
 
 def learn(model: Surrogate, indices: np.ndarray, values: np.ndarray, before: Posterior | None = None) -> tuple[Posterior, Prediction]:
-    """The posterior after all values, or after those and what was seen ``before``, and float64 beliefs; equal shapes share one program."""
+    """Return the posterior, and beliefs in float64, after all values.
+
+    Equal shapes share one program. Values seen ``before`` come first.
+    """
     count, room = len(indices), max(64, len(indices))
     seen = np.zeros(room, np.int32), np.zeros((room, values.shape[1]))
     for padded, given in zip(seen, (indices, values), strict=True):
@@ -79,7 +82,7 @@ def predict(model: Surrogate, indices: np.ndarray, values: np.ndarray) -> Predic
 
 
 def differentiable(model: Surrogate, indices: np.ndarray, values: Any) -> Posterior:
-    """The posterior of :func:`learned`, by a loop of known length, for derivatives and within other programs."""
+    """Compute :func:`learned` by a loop of known length, for derivatives."""
 
     def step(posterior: Posterior, seen: tuple[jax.Array, jax.Array]) -> tuple[Posterior, None]:
         return model.condition(posterior, *seen), None
@@ -88,7 +91,7 @@ def differentiable(model: Surrogate, indices: np.ndarray, values: Any) -> Poster
 
 
 def data(seed: str, size: int, count: int, outputs: int) -> tuple[np.ndarray, np.ndarray]:
-    """Points, a third of which come from five favourites, and values."""
+    """Return points and values, a third of them at five points."""
     rng = np.random.default_rng(zlib.crc32(seed.encode()))
     favourites = rng.integers(size, size=5)
     indices = np.where(rng.random(count) < 1 / 3, rng.choice(favourites, count), rng.integers(size, size=count))
@@ -96,7 +99,7 @@ def data(seed: str, size: int, count: int, outputs: int) -> tuple[np.ndarray, np
 
 
 def plane_model(name: str, form: str, noise: float, prior_mean: Any = 0.0) -> Surrogate:
-    """Of two outputs, on the points of ``PLANE``."""
+    """Return a model of two outputs on the points of ``PLANE``."""
     scales = np.array([0.4, 1.1])
     own = np.asarray([name == other for other in KERNELS], np.float64)
     kernel = AnyOf(length_scale=scales, weights=own) if form == "rows" else KERNELS[name][0](length_scale=scales)
@@ -129,7 +132,7 @@ MARKS = (500, 2000, 5000)  # rounds
 
 @functools.cache
 def long_history(noise: float) -> tuple[np.ndarray, np.ndarray, dict[int, tuple[np.ndarray, np.ndarray]]]:
-    """Points and values of 5,000 rounds, half at 40 points and half anywhere, and the dense posterior at each of ``MARKS``."""
+    """Return a history of 5,000 rounds and dense posteriors at ``MARKS``."""
     points = np.asarray(wide_model("product").domain.points)
     gram = gp.squared_exponential(points, points, 1.0)
     rng = np.random.default_rng(0)
@@ -142,7 +145,7 @@ def long_history(noise: float) -> tuple[np.ndarray, np.ndarray, dict[int, tuple[
 
 @functools.cache
 def wide_model(form: str) -> Surrogate:
-    """A model of 2,500 points, whose features take long to find and do not depend on the noise."""
+    """Return a model of 2,500 points, built once for all noises."""
     domain = domains.grid([0.0, 0.0], [6.0, 6.0], 50)
     return jaxbandit.surrogate(domain, kernels.SquaredExponential(length_scale=1.0), noise_variance=1.0, outputs=1, form=form)
 
@@ -152,7 +155,7 @@ def wide_model(form: str) -> Surrogate:
 @pytest.mark.parametrize("form", ["product", "features", "rows"])
 @pytest.mark.parametrize(("noise", "mean_limit", "sd_limit"), [(0.0025, 3e-3, 2e-4), (1.0, 1e-4, 1e-4)])
 def test_float32_holds_over_5000_rounds(noise: float, mean_limit: float, sd_limit: float, form: str) -> None:
-    """Half the rounds at 40 points, half anywhere: after 500, 2,000 and 5,000 rounds against a float64 solve by distinct point.
+    """Compare with a float64 solve by distinct points at several rounds.
 
     The limits are the library's promise. Worst seen: at ``lambda = 0.0025`` mean 2.5e-4 and sd 7e-5, at 1 mean 3.2e-5 and sd 7e-6.
     """
@@ -223,13 +226,16 @@ def test_the_order_of_the_data_changes_rounding_only(name: str, form: str) -> No
         a, b = predict(model, indices, values), predict(model, indices[order], values[order])
         other = predict(model, indices, values[order])
     for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
-        np.testing.assert_allclose(x, y, atol=1e-10)  # 3e-14 was seen
-    assert np.abs(other.mean - a.mean).max() > 1e-3  # values at other points do show
+        # The largest difference seen was 3e-14.
+        np.testing.assert_allclose(x, y, atol=1e-10)
+    # Values at other points make a difference.
+    assert np.abs(other.mean - a.mean).max() > 1e-3
 
 
 @pytest.mark.parametrize("form", ["features", "product"])
 def test_joint_draws_have_the_posterior_mean_and_covariance(form: str) -> None:
-    draws, standard_errors = 6000, 5.0  # 2 x 36 means and 3 x 36 x 36 covariances: a false alarm in 3 of 1,000 seeds
+    # With 72 means and 3,888 covariances, 3 of 1,000 seeds give a false alarm.
+    draws, standard_errors = 6000, 5.0
     points, scale = np.asarray(SQUARE.points), np.array([1.5, 0.7])
     indices, values = data("draws", SQUARE.size, 12, 2)
     with jax.enable_x64(True):
@@ -252,8 +258,10 @@ def test_joint_draws_have_the_posterior_mean_and_covariance(form: str) -> None:
         assert np.all(np.abs(sample[:, j].mean(0) - mean) <= standard_errors * error)
     centred = sample - np.stack(means)
     for i, j in ((0, 0), (1, 1), (0, 1)):
-        expected = covariances[i] if i == j else np.zeros_like(gram)  # draws of different outputs are independent
-        variance = np.outer(np.diag(covariances[i]), np.diag(covariances[j])) + expected**2  # of one product of two Gaussians
+        # Draws of different outputs are independent.
+        expected = covariances[i] if i == j else np.zeros_like(gram)
+        # This is the variance of one product of two Gaussians.
+        variance = np.outer(np.diag(covariances[i]), np.diag(covariances[j])) + expected**2
         empirical = centred[:, i].T @ centred[:, j] / draws
         assert np.all(np.abs(empirical - expected) <= standard_errors * np.sqrt(variance / draws))
 
@@ -324,9 +332,9 @@ def test_arms_with_an_explicit_gram_matrix() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("form", ["features", "product", "rows"])
 def test_a_sweep_over_the_noise_variance(form: str) -> None:
-    """One compiled run over several ``lambda`` equals a run of each, and each equals the dense posterior."""
     rng = np.random.default_rng(4)
-    domain = domains.product([np.sort(rng.random(8)), np.sort(rng.random(9))])  # no symmetry, hence no ties in the scores
+    # Scores do not tie, because the grid has no symmetry.
+    domain = domains.product([np.sort(rng.random(8)), np.sort(rng.random(9))])
     points = np.asarray(domain.points)
     gram = gp.squared_exponential(points, points, 0.4)
     noises = [0.01, 0.1, 1.0]
@@ -418,7 +426,7 @@ def test_one_square_root_update_is_the_conditional_covariance() -> None:
 
 
 def test_features_reproduce_the_kernel_matrix() -> None:
-    """The residual that a form reports is the largest share of prior variance left out."""
+    """The reported residual is the largest omitted share of prior variance."""
     points = np.asarray(WIDE.points)
     gram = gp.squared_exponential(points, points, 1.0)
     for form in ("features", "product"):
@@ -437,7 +445,8 @@ def test_features_reproduce_the_kernel_matrix() -> None:
 SIDE, ROUNDS, NOISE = 7, 12, 0.05
 DOMAIN = domains.grid([0.0, 0.0], [1.0, 1.0], SIDE)
 PARTIAL_FORMS = ("features", "product", "rows")
-PARTIAL_TOLERANCE = {"float32": 2e-5, "float64": 1e-11}  # absolute, of covariances below 2; features leave out 1e-6 or 1e-13
+# The tolerance is absolute, of covariances below 2, of which features leave out 1e-6 or 1e-13.
+PARTIAL_TOLERANCE = {"float32": 2e-5, "float64": 1e-11}
 INDICES = np.random.default_rng(3).integers(0, DOMAIN.size, ROUNDS)
 VALUES = np.random.default_rng(4).standard_normal((ROUNDS, 3))
 
@@ -462,7 +471,7 @@ def conditioned(model: Surrogate, indices: jax.Array, values: jax.Array, present
 
 
 def covariances(model: Surrogate, posterior: Posterior, some: np.ndarray, more: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
-    """Of every output those of ``some`` points with all others, and of the first those of ``more``."""
+    """Return some covariances of every output, and more of the first."""
 
     @jax.jit
     def columns(model: Surrogate, posterior: Posterior) -> tuple[list[jax.Array], jax.Array]:
@@ -492,7 +501,7 @@ def test_covariance_columns_are_the_dense_ones(form: str, precision: str) -> Non
 @pytest.mark.full(but=("product",))
 @pytest.mark.parametrize("form", PARTIAL_FORMS)
 def test_outputs_observed_apart(form: str) -> None:
-    """Each output's posterior is that of its own observations alone; the values of the others may be anything."""
+    """Values of other outputs may be anything."""
     present = np.random.default_rng(5).random((ROUNDS, 3)) < 0.5
     assert np.all(present.sum(0) > 2) and not np.any(present.all(0))
     with jax.enable_x64(True):
@@ -528,7 +537,7 @@ def test_everything_present_is_an_ordinary_observation() -> None:
 
 @pytest.mark.parametrize("form", PARTIAL_FORMS)
 def test_what_is_absent_adds_nothing_to_the_gain(form: str) -> None:
-    """To the last bit, also where a noise variance times its inverse is not 1; what is present adds what the dense reference says."""
+    """Values that are present add the reference's gain."""
     noise = 0.052
     assert noise * (1 / noise) != 1
     present = np.zeros((ROUNDS, 3), bool)
@@ -560,9 +569,10 @@ NOISY_ROUNDS = 24
 NOISY_DOMAIN = domains.product([np.linspace(0, 1, 7), np.linspace(-1, 1, 5)])
 POINTS = np.asarray(NOISY_DOMAIN.points)
 PRIOR = np.array([0.5, -1.0])
-# Of the reward a hundred times as large at one end as at the other; of the constraint by point without order.
+# The reward's noise is a hundred times as large at one end as at the other, and the constraint's has no order.
 TABLE = np.stack([0.01 * 10 ** (2 * POINTS[:, 0]), np.random.default_rng(0).uniform(0.02, 0.5, NOISY_DOMAIN.size)])
-NOISY_TOLERANCE = {"float32": 1e-4, "float64": 1e-11}  # worst seen 1e-5 and 5e-14
+# The largest errors seen were 1e-5 and 5e-14.
+NOISY_TOLERANCE = {"float32": 1e-4, "float64": 1e-11}
 
 
 @jax.jit
@@ -581,7 +591,8 @@ def every_round(model: Surrogate, indices: jax.Array, values: jax.Array) -> Pred
 def test_every_form_is_the_dense_posterior_in_every_round(form: str, precision: str) -> None:
     rng = np.random.default_rng(3)
     indices, values = rng.integers(NOISY_DOMAIN.size, size=NOISY_ROUNDS), rng.standard_normal((NOISY_ROUNDS, 2))
-    indices[5:9] = indices[4]  # one point five times
+    # One point is observed five times.
+    indices[5:9] = indices[4]
     gram = gp.squared_exponential(POINTS, POINTS, 0.5)
     with jax.enable_x64(precision == "float64"):
         kernel = kernels.SquaredExponential(length_scale=0.5)
@@ -607,7 +618,8 @@ def model_with(noise: Any, **options: Any) -> Surrogate:
 def test_a_noise_variance_is_a_number_a_table_or_a_function() -> None:
     assert model_with(0.1).noise_variance.shape == (1,) and not model_with(0.1).noise_differs
     assert model_with([0.1, 0.2]).noise_variance.shape == (2,)
-    shared = model_with(TABLE[0])  # one table for all outputs: they share a factor
+    # One table for all outputs lets them share a factor.
+    shared = model_with(TABLE[0])
     assert shared.groups == (0, 0) and shared.noise_variance.shape == (1, NOISY_DOMAIN.size)
     np.testing.assert_allclose(shared.noise_variance[0], TABLE[0], rtol=1e-6)
     np.testing.assert_array_equal(shared.noise_variance, model_with(lambda x: 0.01 * 10 ** (2 * x[0])).noise_variance)

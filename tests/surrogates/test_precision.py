@@ -41,14 +41,15 @@ def chosen(rule: Choice, rounds: int, function: np.ndarray, rng: np.random.Gener
         return np.full(rounds, size // 2)
     if rule == "bursts":
         return np.repeat(rng.integers(0, size, rounds // 50 + 1), 50)[:rounds]
-    share = np.exp(-np.arange(size) / 15.0)  # concentrated on the best points, as after a while of any algorithm
+    # Choices concentrate on the best points, as after many rounds.
+    share = np.exp(-np.arange(size) / 15.0)
     indices = np.argsort(-function)[rng.choice(size, rounds, p=share / share.sum())]
     indices[:100] = rng.integers(0, size, 100)
     return indices
 
 
 def reference(matrix: np.ndarray, indices: np.ndarray, values: np.ndarray, noise: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and deviation [M] by a Cholesky factor of the distinct points, whose repeats are averaged."""
+    """Return mean and deviation [M] by averaged repeats of distinct points."""
     count = np.bincount(indices, minlength=len(matrix))
     seen = np.flatnonzero(count)
     average = np.bincount(indices, values, len(matrix))[seen] / count[seen]
@@ -74,7 +75,7 @@ def believed(model: Surrogate, indices: np.ndarray, values: np.ndarray) -> tuple
 
 
 CASES = [
-    # noise variance, choices, rounds, prior mean, kernel; then what is expected to be used
+    # Columns: noise variance, choices, rounds, prior mean, kernel, and the expected use.
     pytest.param(2.5e-3, "random", 3000, 0.0, False, "float32", id="2.5e-3-random"),
     pytest.param(2.5e-3, "best", 3000, 0.0, False, "float32", id="2.5e-3-best"),
     pytest.param(1e-4, "random", 3000 + 3, 0.0, False, "float32", id="1e-4-random"),
@@ -95,7 +96,8 @@ def test_beliefs_are_right(
     noise: float, rule: Choice, rounds: int, prior_mean: float, rough: bool, precision: str, request: pytest.FixtureRequest
 ) -> None:
     if rounds >= 3000:
-        request.getfixturevalue("optimised")  # runs in a third of the time
+        # It then runs in a third of the time.
+        request.getfixturevalue("optimised")
     side, rng = (6 if rounds > 10_000 else 14 if rough else 20), np.random.default_rng(3)
     matrix = kernel_matrix(points_of(side), rough)
     function = np.linalg.cholesky(matrix + 1e-10 * np.eye(len(matrix))) @ rng.standard_normal(len(matrix))
@@ -115,7 +117,7 @@ def test_beliefs_are_right(
 
 @pytest.mark.full
 def test_the_rule_is_needed() -> None:
-    """Float32 without refreshing is wrong where the rule says so: the tests above could fail."""
+    """Float32 without refreshing is wrong there, so the tests above can fail."""
     rng, matrix = np.random.default_rng(3), kernel_matrix(points_of(20), False)
     function = np.linalg.cholesky(matrix + 1e-10 * np.eye(len(matrix))) @ rng.standard_normal(len(matrix))
     indices = chosen("best", 3000, function, rng)
@@ -201,7 +203,7 @@ def test_a_refreshed_variance_is_one_branch_in_a_batch() -> None:
 
 @pytest.mark.full
 def test_a_sweep_refreshes_as_its_least_noise_needs() -> None:
-    """As a sweep of low noise alone does, whose program it shares."""
+    """It shares the program of a sweep of low noise."""
     problem, model = problem_of(1e-2), model_of(1e-2)
     options = {"horizon": 40, "trials": 2, "key": jax.random.key(0)}
     before = play_all._cache_size()
@@ -231,7 +233,8 @@ def test_a_factorisation_nobody_asked_for_ends_in_time(monkeypatch: pytest.Monke
     domain = jaxbandit.domains.product([np.linspace(0.0, 6.0, 8)] * 2)
     rough = kernels.Matern52(length_scale=3.0)
     assert jaxbandit.surrogate(domain, rough, noise_variance=0.05).forms[0].name == "features"
-    monkeypatch.setattr(features, "EFFORT", dataclasses.replace(features.EFFORT, max_work=64 * 10**2 / 2))  # ten columns
+    # The work allows ten columns.
+    monkeypatch.setattr(features, "EFFORT", dataclasses.replace(features.EFFORT, max_work=64 * 10**2 / 2))
     assert jaxbandit.surrogate(domain, rough, noise_variance=0.05).forms[0].name == "rows"
     assert jaxbandit.surrogate(domain, rough, noise_variance=0.05, form="features").forms[0].rank > 10
 
@@ -241,7 +244,8 @@ POWER = np.arange(1.0, 400.0) ** -2
 
 
 def test_an_exponential_fall_is_foreseen_exactly_and_a_power_from_below() -> None:
-    needed = np.log(1e6) / 0.05  # columns after which 1e-6 is left
+    # After so many columns 1e-6 is left.
+    needed = np.log(1e6) / 0.05
     for done in (128, 256):
         assert expected_columns(EXPONENTIAL[:done], 1e-6) == pytest.approx(needed, rel=0.02)
     seen = [expected_columns(POWER[:done], 1e-8) for done in (128, 256)]
@@ -251,7 +255,7 @@ def test_an_exponential_fall_is_foreseen_exactly_and_a_power_from_below() -> Non
 
 
 def test_a_rough_kernel_in_six_dimensions_is_given_up_soon() -> None:
-    """4,096 points under a Matern kernel: the features took minutes, to be thrown away."""
+    """Features of 4,096 points took minutes and were dropped."""
     points, kernel = domains.grid([0.0] * 6, [1.0] * 6, 4).points, kernels.Matern52(length_scale=0.5)
     phi, chosen, residual = features.pivots(kernel, points, 1e-8, 3125)
     assert phi.shape[1] == len(chosen) <= 4 * EFFORT.first_check and residual > 1e-3

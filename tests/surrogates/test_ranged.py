@@ -1,4 +1,4 @@
-"""Models with a traced length-scale: features against the dense kernel and its derivative, posteriors, and one program for all values."""
+"""Models with a traced length-scale."""
 
 import functools
 from typing import Any
@@ -103,7 +103,8 @@ def test_each_axis_can_have_its_own_length_scale_and_each_group_of_outputs_too()
         forms = canonicalise(stretched.without_kernels()).factorised().forms
         return [(jax.vmap(form.row, (None, 0))(None, jnp.arange(PLANE.size)), form.prior_variance) for form in forms]
 
-    missed = 1.02 * float(model.forms[0].residual) + 2e-6  # as in the test above
+    # The bound is that of the test above.
+    missed = 1.02 * float(model.forms[0].residual) + 2e-6
     for (phi, prior), scale, variance in zip(made(), ([0.45, 0.7], [0.9, 1.0]), (1.0, 2.0), strict=True):
         exact = variance * squared_exponential(points, points, np.asarray(scale))
         np.testing.assert_allclose(np.asarray(phi, np.float64) @ np.asarray(phi, np.float64).T, exact, rtol=0, atol=variance * missed)
@@ -141,7 +142,7 @@ KERNELS = {squared_exponential: kernels.SquaredExponential, matern32: kernels.Ma
 
 
 def sampled(seed: int) -> tuple[Any, domains.Domain, float, float, float]:
-    """A kernel, 30 to 300 points in one to three dimensions, a range of a factor 1.2 to 4, and noise from .001 to .1."""
+    """Return a random kernel, points, range and noise."""
     rng = np.random.default_rng(seed)
     kernel = list(KERNELS)[seed % 3]
     axes = int(rng.integers(1, 4)) if kernel is squared_exponential else 1
@@ -166,7 +167,8 @@ MODELS = [
 ]
 
 
-PADDED, WIDTHS, SEEN = 304, (96, 288), 60  # points and features, so that all models share two programs; observations
+# All models share two programs, because points and features are padded.
+PADDED, WIDTHS, SEEN = 304, (96, 288), 60
 
 
 NUMBERED = domains.arms(PADDED)
@@ -175,7 +177,7 @@ NUMBERED = domains.arms(PADDED)
 @jax.jit
 @jax.vmap
 def learned(phi: jax.Array, indices: jax.Array, values: jax.Array, noise: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Mean and deviation [PADDED] of one output with features [PADDED, r] after values [SEEN]."""
+    """Return one output's mean and deviation [PADDED] after values [SEEN]."""
     form = DenseFeatures(phi=phi, prior_variance=jnp.ones(PADDED, phi.dtype), residual=jnp.zeros(()))
     model = Surrogate(
         domain=NUMBERED, forms=(form,), noise_variance=noise[None], prior_mean=jnp.zeros(1, phi.dtype), groups=(0,), refresh=8

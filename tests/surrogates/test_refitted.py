@@ -21,12 +21,13 @@ from tests.oracles.gaussian_process import matern52, mean_and_sd, squared_expone
 DOMAIN = domains.grid([0.0, 0.0], [2.0, 1.5], [8, 7])
 POINTS, SIDES = np.asarray(DOMAIN.points), np.asarray([2.0, 1.5])
 LOW, HIGH, NOISE, SPAN, MEANS = 0.3, 1.2, 0.05, 30.0, np.asarray([0.4, -0.3])
-LEARNING = SIDES, 1.0, 1.0, squared_exponential, hyper_parameters.LEARNING  # the prior of fits, of the constant too
+# The constant has the prior of fits, too.
+LEARNING = SIDES, 1.0, 1.0, squared_exponential, hyper_parameters.LEARNING
 ROUNDS, FITTED = 30, 24
 
 
 def data(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Points visited [ROUNDS], some again and again, and values [ROUNDS, 2] of draws with different length-scales."""
+    """Return points [ROUNDS] with repeats, and values [ROUNDS, 2] of draws."""
     rng = np.random.default_rng(seed)
     indices = np.where(np.arange(ROUNDS) % 3 == 0, 11, rng.integers(0, DOMAIN.size, ROUNDS))
     draws = [
@@ -37,7 +38,7 @@ def data(seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def standard(values: np.ndarray, scales: int) -> tuple[np.ndarray, float, np.ndarray, np.ndarray]:
-    """Means and joint standard deviation of ``values [n, j]``, and the least and the largest hyper-parameters in these units."""
+    """Return standardising constants and the range of hyper-parameters."""
     least, most = hyper_parameters.NOISES
     low, high = np.asarray([LOW] * scales + [1 / SPAN, least]), np.asarray([HIGH] * scales + [SPAN, most])
     return values.mean(axis=0), float(np.sqrt(values.var(axis=0).mean())), low, high
@@ -55,12 +56,12 @@ def model_of(separate: bool, per_axis: bool) -> RefittedSurrogate:
 
 
 def ready(model: RefittedSurrogate) -> RefittedSurrogate:
-    """The same model with its features, which a compiled program computes."""
+    """Compute the model's features in a program."""
     return jb.replace(model, ranged=model.ranged.factorised())
 
 
 def play(model: RefittedSurrogate, indices: Any, values: Any) -> tuple[RefittedPosterior, RefittedPosterior, list[Any]]:
-    """The posterior right after a fit to the first values and after all of them, and the predictions of both."""
+    """Return posteriors and predictions after a fit and after all values."""
 
     model = ready(model)
 
@@ -99,7 +100,7 @@ def test_the_fit_has_the_largest_posterior_and_the_belief_is_that_of_a_dense_sol
             starts = [np.asarray([0.6] * len(scales) + [1.0, noise]) for noise in (NOISE, 1e-3)]
             least = min(hyper_parameters.fit(start, low, high, *seen)[1] for start in starts)
             assert hyper_parameters.loss(np.log(own), *seen) <= least + 1e-3
-            # What a constant c ~ N(mean, unit^2) is expected to be, by the joint distribution of c and the values.
+            # The constant's expectation follows from the joint distribution of c ~ N(mean, unit^2) and the values.
             gram, place = variance * squared_exponential(POINTS, POINTS, scales), members.index(j)
             together = gram[np.ix_(visits, visits)] + unit**2 + noise * np.eye(FITTED)
             prior_mean = means[place] + unit**2 * np.linalg.solve(together, values[:FITTED, j] - means[place]).sum()
@@ -116,12 +117,13 @@ def test_the_fit_has_the_largest_posterior_and_the_belief_is_that_of_a_dense_sol
     assert len(np.unique(found.length_scale)) > 1, "data sets and outputs have fits of their own"
 
 
-STARTS = np.asarray([[0.6, 0.6, 1.0, NOISE], [HIGH, HIGH, 0.3, 1.4], [LOW, HIGH, 20.0, 0.002]])  # as made, all noise, at bounds
+# The starts are the built model, all noise, and bounds.
+STARTS = np.asarray([[0.6, 0.6, 1.0, NOISE], [HIGH, HIGH, 0.3, 1.4], [LOW, HIGH, 20.0, 0.002]])
 
 
 @pytest.mark.full
 def test_a_fit_of_the_default_steps_ends_near_the_best_of_many_searches() -> None:
-    """In float32, wherever the last fit has left it: 95% are within 0.1 nats of the maximum posterior that SciPy finds."""
+    """The loss is at most 0.1 nats in 95% of fits."""
     seen = [
         (POINTS[indices[:n]], (values[:n] - values[:n].mean(0)) / standard(values[:n], 2)[1])
         for indices, values in map(data, range(3))
@@ -139,7 +141,8 @@ def test_a_fit_of_the_default_steps_ends_near_the_best_of_many_searches() -> Non
     found = jax.jit(each_start)(canonicalise(jax.tree.map(lambda *parts: np.stack(parts), *sets)), jnp.asarray(STARTS))
     places = np.log(np.concatenate([found.length_scale, found.variance[..., None], found.noise_variance[..., None]], axis=-1, dtype=float))
     _, _, low, high = standard(seen[0][1], 2)
-    low[-1] = 1e-3  # the least noise variance in float32
+    # This is the least noise variance in float32.
+    low[-1] = 1e-3
     gaps = []
     for each, ends in zip(seen, places, strict=True):
         least = min(hyper_parameters.fit(start, low, high, *each, *LEARNING)[1] for start in [*STARTS, [LOW, LOW, 1.0, 0.02]])
@@ -201,7 +204,8 @@ RNG = np.random.default_rng(2)
 PLACES, ELSEWHERE = RNG.random((BOX_ROUNDS, 2)), RNG.random((5, 2))
 FUNCTIONS = np.stack([np.sin(5 * PLACES[:, 0]) + 0.2 * PLACES[:, 1], 5000 + 300 * np.cos(7 * PLACES[:, 1]) * PLACES[:, 0]], axis=1)
 VALUES = FUNCTIONS + np.asarray([0.1, 30.0]) * RNG.standard_normal((BOX_ROUNDS, 2))
-SEEN = np.stack([np.ones(BOX_ROUNDS, bool), np.arange(BOX_ROUNDS) % 5 != 3], axis=1)  # values of the constraint go missing
+# Some values of the constraint are missing.
+SEEN = np.stack([np.ones(BOX_ROUNDS, bool), np.arange(BOX_ROUNDS) % 5 != 3], axis=1)
 
 
 def seen_by(output: int, rounds: int) -> np.ndarray:
@@ -222,9 +226,9 @@ UNLIKE = [(kernels.Matern52(length_scale=0.4), matern52), ALIKE[1]]
     [pytest.param(64, ALIKE, id="64-alike"), pytest.param(BOX_POINTS, UNLIKE, id="12-unlike", marks=pytest.mark.full)],
 )
 def test_a_fit_has_the_largest_posterior_and_the_belief_is_that_of_a_dense_solve(points: int, given_kernels: list[Any]) -> None:
-    """In the outputs' units, of which each fit has its own; of more points than a fit looks at it takes some evenly spaced in time.
+    """Outputs have units of their own, and long histories are thinned.
 
-    Kernels may be of different classes, which are fitted one after the other.
+    Kernels may be of different classes, and these are fitted one after the other.
     """
     noises = [1e-2 * standardised(j, BOX_FITTED)[1] ** 2 for j in range(2)]
     with jax.enable_x64(True):
@@ -259,7 +263,7 @@ def test_a_fit_has_the_largest_posterior_and_the_belief_is_that_of_a_dense_solve
         starts = [(0.4, 0.4, 1e-2), (3.0, 0.3, 1e-4), (0.3, 3.0, 1e-1), (1.0, 1.0, 0.5)]
         ends = [hyper_parameters.fit(np.asarray([*scales, 1.0, noise]), low, high, *data)[1] for *scales, noise in starts]
         assert hyper_parameters.loss(np.log(own), *data) <= min(ends) + 2e-3, "within what a search does not go on for"
-        # What a constant c ~ N(mean, unit^2) is expected to be, by the joint distribution of c and the values.
+        # The constant's expectation follows from the joint distribution of c ~ N(mean, unit^2) and the values.
         gram = found.variance[j] * kernel(PLACES[rows], PLACES[rows], found.length_scale[j])
         together = gram + unit**2 + found.noise_variance[j] * np.eye(len(rows))
         mean += unit**2 * np.linalg.solve(together, VALUES[rows, j] - mean).sum()
