@@ -54,7 +54,8 @@ def refused(capsys: Any, *words: Any) -> str:
     """Return what a command says when it is refused."""
     try:
         assert main(["session", *map(str, words)]) == 2
-    except SystemExit as ended:  # of the parser
+    except SystemExit as ended:
+        # The parser exits.
         assert ended.code == 2
     return str(capsys.readouterr().err)
 
@@ -105,7 +106,8 @@ def test_a_session_from_a_file_to_a_report(tmp_path: Path, capsys: Any) -> None:
     lines = Path(said(capsys, "export", where)["wrote"]).read_text().splitlines()
     kinds = [json.loads(line)["kind"] for line in lines if json.loads(line)["kind"] != "fitted"]
     assert kinds == ["created", "asked", "asked", "told", "told", "dropped", "asked", "corrected"]
-    with Session.open(where) as session, session._claimed():  # a report and the status can be had while a call holds the session
+    # A report and a status need no claim of the session.
+    with Session.open(where) as session, session._claimed():
         page = Path(said(capsys, "report", where)["wrote"]).read_text()
         assert said(capsys, "status", where) == status
         assert "is in use by a call that takes longer than 0 s" in refused(capsys, "ask", where, "--wait", 0)
@@ -176,7 +178,7 @@ def test_numbers_that_are_none_are_refused(tmp_path: Path, capsys: Any) -> None:
 
 
 def test_a_value_is_told_without_a_model(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a step takes most of, on many points, a command that chooses nothing does without."""
+    """Models of many points are slow to build."""
     (tmp_path / "trial.toml").write_text(EXPERIMENT)
     said(capsys, "new", tmp_path / "trial.toml")
     where, built = tmp_path / "trial", []
@@ -200,7 +202,7 @@ def test_an_example_is_written_to_start_from(tmp_path: Path, capsys: Any) -> Non
 
 @pytest.mark.full
 def test_the_example_finds_a_yield_in_percent(tmp_path: Path, capsys: Any) -> None:
-    """As it stands: the best of a plant whose values are nowhere near 0 and 1, asked and told on the command line."""
+    """Its values are nowhere near 0 and 1."""
     for number in range(1, 13):
         if number == 1:
             said(capsys, "new", sessions.EXPERIMENT, "--out", tmp_path / "plant")
@@ -229,7 +231,7 @@ type = "Rpol"
 
 @pytest.mark.full
 def test_commands_on_a_box_find_the_programs_of_the_commands_before(tmp_path: Path) -> None:
-    """Each is a process of its own; programs have the same names in all of them, so that no cache grows with every command."""
+    """Programs have the same names in every process."""
     (tmp_path / "plant.toml").write_text(ON_A_BOX)
     surroundings = {name: value for name, value in os.environ.items() if not name.startswith("JAX_COMPILATION_CACHE")}
     surroundings |= {"XDG_CACHE_HOME": str(tmp_path / "cache")}

@@ -1,4 +1,4 @@
-"""Stubs of additions: ``python -m jaxbandit new KIND NAME`` in a checkout, before and after they are filled in."""
+"""Stubs of additions, as written and filled in."""
 
 import os
 import re
@@ -70,7 +70,7 @@ for kind in sys.argv[1:]:
 
 
 def in_checkout(checkout: Path, *command: str) -> str:
-    """Return the output of a command of Python in a copy of the repository."""
+    """Return the output of Python in a copy of the repository."""
     given = {"cwd": checkout, "env": os.environ | {"PYTHONPATH": str(checkout)}, "timeout": 300}
     found = subprocess.run([sys.executable, *command], capture_output=True, text=True, **given)
     assert found.returncode == 0, found.stdout + found.stderr

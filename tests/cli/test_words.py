@@ -1,4 +1,4 @@
-"""Commands speak of options, files and commands: no word of Python, no line of its source; and numbers as people write them."""
+"""Messages of commands name options, files and commands, never Python."""
 
 import re
 from pathlib import Path
@@ -68,7 +68,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ends(capsys: Any, status: int, *words: str) -> str:
-    """Return what a command says that ends with a status, at the end in one line."""
+    """Return the last line of a command that fails with a status."""
     try:
         assert main([*words]) == status
     except SystemExit as ended:

@@ -1,4 +1,4 @@
-"""Declared fields: the golden file of all of them, every kind of check, paths, tracers, letters and what a study file can set."""
+"""Declared fields."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,8 @@ from jaxbandit.surrogates import LogNormal, Prior
 from tests.support.declared import CLASSES, declared_fields, required
 from tests.support.unchecked import unchecked
 
-OUTPUTS = 3  # reward and two constraints
+# The outputs are a reward and two constraints.
+OUTPUTS = 3
 
 
 def refusal(item: Declared, **where: Any) -> str:
@@ -30,13 +31,13 @@ def refusal(item: Declared, **where: Any) -> str:
     return str(caught.value)
 
 
-# -- every field of every declared class ---------------------------------------------------------------------------------------------
+# Fields of all declared classes.
 
 
 def test_golden_declarations(golden: Any) -> None:
-    """What every field may hold, in which shape, under which letter, static or not, and its default."""
     found = declared_fields()
-    assert "anything" not in {field["allowed"] for field in found.values()}  # every field has a check
+    # Every field has a check.
+    assert "anything" not in {field["allowed"] for field in found.values()}
     golden("declared").check_whole(found)
 
 
@@ -47,7 +48,7 @@ def test_nothing_is_checked_where_jax_rebuilds_with_anything(name: str) -> None:
         jax.tree.map(lambda _, filling=filling: filling, item)
 
 
-# -- shapes, paths and tracers -------------------------------------------------------------------------------------------------------
+# Shapes, paths and tracers.
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,8 @@ def test_a_width_has_a_number_for_each_function_it_serves() -> None:
         "Bounds.reward_width.norm_bound: expected one number"
     )
     assert refusal(unchecked(problems.Gaussian, variance=[1.0, 2.0]), outputs=3).endswith("one for each of the 3 outputs, got shape [2]")
-    unchecked(problems.Gaussian, variance=[1.0, 2.0]).validate()  # for how many outputs is not known
+    # The number of outputs is unknown.
+    unchecked(problems.Gaussian, variance=[1.0, 2.0]).validate()
     assert "one for each of the outputs" in refusal(unchecked(problems.Gaussian, variance=[[1.0, 2.0]]))
 
 
@@ -164,7 +166,7 @@ def test_lists_and_tuples_of_numbers_serve_as_arrays_in_the_engine() -> None:
         assert engine.variance.shape == (2,) and jax.tree.structure(engine) == jax.tree.structure(problems.Gaussian())
 
 
-# -- a user's own classes ------------------------------------------------------------------------------------------------------------
+# Users' own classes.
 
 
 @jaxbandit.pytree
@@ -173,8 +175,10 @@ class Late(delays.Delay):
 
     wait: Annotated[Any, fields.nonnegative, fields.Letter("w")] = 2.0
     kind: Annotated[Literal["slow", "fast"], fields.Letter("kind")] = static(default="slow")
-    inner: Any = delays.NoDelay()  # not declared
-    free: Any = None  # not declared either
+    # This field is not declared.
+    inner: Any = delays.NoDelay()
+    # Neither is this one.
+    free: Any = None
 
     @property
     def mean(self) -> Any:
@@ -197,9 +201,8 @@ def test_a_users_class_is_checked_like_the_packages_own() -> None:
     assert refusal(unchecked(Late, wait=-1.0)).startswith("Late.wait: must be >= 0")
     assert refusal(unchecked(Late, kind="slwo")) == "Late.kind: must be one of slow, fast; got 'slwo'"
     assert refusal(unchecked(Late, kind=3)) == "Late.kind: must be one of 'slow', 'fast', got 3"
-    assert refusal(unchecked(Late, inner=unchecked(delays.Poisson, mean=-1.0))).startswith(
-        "Late.inner.mean: must lie in"
-    )  # found although not declared
+    assert refusal(unchecked(Late, inner=unchecked(delays.Poisson, mean=-1.0))).startswith("Late.inner.mean: must lie in")
+    # The field is found although it is not declared.
     assert refusal(unchecked(delays.Lossy, delay=Late()), outputs=7) == "Lossy.delay: no seven outputs"
 
 
@@ -233,7 +236,7 @@ def test_bases_are_abstract(base: type) -> None:
         base()
 
 
-# -- letters, and what a study file can set ------------------------------------------------------------------------------------------
+# Letters, and fields of study files.
 
 
 def test_symbols_are_the_declared_letters_with_plain_values() -> None:
@@ -275,15 +278,17 @@ def test_study_files_can_name_the_packages_classes_of_a_role_that_opted_in() -> 
     assert list(makers(penalties.Penalty)) == ["Exponential", "Polynomial"]
     assert makers(delays.Delay) == {
         name: getattr(delays, name) for name in delays.__all__ if name not in ("LONGEST_DELAY", "NEVER", "POISSON_MEAN", "Delay", "Failing")
-    }  # neither the abstract bases nor a user's class
+    }
+    # Abstract bases and users' classes are left out.
     assert set(makers(widths.Width, estimators.Distribution)) == {
         *("Censored", "Custom", "ImprovedGPUCB", "SqrtLog"),
         *("DiscreteGaussian", "DiscreteUniform", "Gaussian"),
     }
-    assert makers(Declared, Learner).keys() & {"Late", "Learner"} == set()  # a role of its own has not opted in
+    # A new role is not in files by itself.
+    assert makers(Declared, Learner).keys() & {"Late", "Learner"} == set()
 
 
-# -- the checks by themselves --------------------------------------------------------------------------------------------------------
+# Checks by themselves.
 
 Positive = Annotated[int, fields.whole(1)]
 
@@ -302,7 +307,8 @@ def said(hint: Any) -> fields.Check:
 # A value that no kind of number is; ``True`` and text are among them.
 NO_NUMBERS: list[Any] = ["3.0", "", "nan", b"3", True, np.True_, 1j, object(), {}, {"a": 1.0}, float, max, ["1.0"], [True], np.array("3")]
 NO_NUMBERS += [np.datetime64("2020-01-01"), np.array([None]), np.array([1j]), [[1.0], [1, 2]], 10**400, np.nan, -np.inf, np.float32("nan")]
-THREE = fields.Place(None, 3, 3, 3)  # of three outputs, points and axes
+# The place has three outputs, points and axes.
+THREE = fields.Place(None, 3, 3, 3)
 
 CHECKS: list[tuple[fields.Check, list[Any], list[Any]]] = [
     (fields.text, ["", "a"], [3, None, b"a", ["a"]]),
@@ -354,7 +360,8 @@ def test_a_check_passes_the_good_and_refuses_the_bad_by_name(check: fields.Check
 
 
 ONE, TWO, THREE_EACH, MANY = (), (2,), (3,), (5,)
-SHAPES: list[tuple[str | fields.Shape, list[tuple[int, ...]], list[tuple[int, ...]]]] = [  # for three outputs, points and axes
+# The shapes are for three outputs, points and axes.
+SHAPES: list[tuple[str | fields.Shape, list[tuple[int, ...]], list[tuple[int, ...]]]] = [
     ("scalar", [ONE], [(1,), THREE_EACH]),
     ("unknown", [ONE], [(1,), THREE_EACH]),
     ("one_function", [ONE, (1,)], [TWO, THREE_EACH, (1, 1)]),
@@ -442,7 +449,8 @@ HELD: list[tuple[type, str, Any, str]] = [
 def test_an_object_that_a_field_holds_is_checked(kind: type, field: str, value: Any, path: str) -> None:
     held = unchecked(kind, **required(kind) | {field: value})
     assert refusal(held, name="item", outputs=OUTPUTS).startswith(f"item.{field}{path}: ")
-    if kind is not jaxbandit.Rpol:  # whose widths show their number of outputs only where that is known
+    # RPOL's widths show their number of outputs only where it is known.
+    if kind is not jaxbandit.Rpol:
         with pytest.raises(InvalidArgument, match=rf"^{kind.__name__}\.{field}\{path}: "):
             kind(**required(kind) | {field: value})
 

@@ -85,7 +85,7 @@ def test_grad_gives_the_same_class():
     assert (float(gradient.rate), float(gradient.inner.width), gradient.count) == (12.0, 9.0, 2)
 
 
-# -- canonicalise --------------------------------------------------------------------------------------------------------------------
+# Canonical forms.
 
 NUMBERS = {
     "int": 3,
@@ -105,7 +105,8 @@ NUMBERS = {
 def test_every_number_becomes_the_engines_float(name, x64):
     with jax.enable_x64(x64):
         leaf = canonicalise(Inner(width=NUMBERS[name])).width
-        kind = jax.typeof(leaf)  # by which programs are shared
+        # Programs are shared by it.
+        kind = jax.typeof(leaf)
         assert kind.dtype == (np.float64 if x64 else np.float32) == float_dtype()
         assert kind.shape == () and not kind.weak_type and float(leaf) == 3
 
@@ -157,7 +158,8 @@ def test_equal_structures_share_one_trace():
         assert float(use(canonicalise(Outer(rate=number)))) == 6
     assert len(traces) == 1
     use(canonicalise(Outer(rate=3.0, count=3)))
-    assert len(traces) == 2  # a static field is a new program, so the counter does count
+    # A static field makes a new program, so the counter counts.
+    assert len(traces) == 2
 
 
 @pytest.mark.parametrize("algorithm", [jb.Rpol(), jb.Cbo(), jb.Config()], ids=lambda a: a.name)
@@ -188,7 +190,7 @@ def rows(swept):
     return [(float(one.inner.width), float(one.rate)) for one in swept.unstack()]
 
 
-# -- variants and their order --------------------------------------------------------------------------------------------------------
+# Variants and their order.
 
 
 def test_one_field_gives_a_variant_for_each_value():
@@ -219,7 +221,7 @@ def test_whole_objects_and_vectors_are_swept():
 
 
 def test_a_field_of_an_object_that_is_swept_too():
-    """The object first, then its field: in the order in which they are given."""
+    """The object comes before its field, as they were given."""
     swept = sweep(Outer(), {"inner": [Inner(width=1.0), Inner(width=2.0)], "inner.width": [7.0, 8.0]})
     assert [float(one.inner.width) for one in swept.unstack()] == [7.0, 8.0, 7.0, 8.0]
 
@@ -268,11 +270,11 @@ def test_a_sweep_is_a_pytree_of_static_size():
     assert jax.tree.structure(swept) != jax.tree.structure(sweep(Outer(), {"rate": [1.0, 2.0, 3.0]}))
 
 
-# -- what is shared ------------------------------------------------------------------------------------------------------------------
+# Shared arrays.
 
 
 def held(swept):
-    """Names of the shared and of the differing leaves, in the order of the object's leaves."""
+    """Return names of shared and differing leaves, in the object's order."""
     names = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(swept.pick(0))]
     for one, many in zip(swept.shared, swept.differing, strict=True):
         assert (one is None) != (many is None), "a leaf is held once, or once for each variant"
@@ -314,7 +316,7 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_sweep_of_the_noise_variance_holds_the_features_once(form):
-    """All that is as large as the domain is the very array of the model that was swept: there is no copy."""
+    """No array as large as the domain is copied."""
     domain = domains.grid([0.0, 0.0], [1.0, 1.0], 12)
     model = canonicalise(jb.surrogate(domain, FORMS[form], noise_variance=0.1, form=form))
     swept = sweep(model, {"noise_variance": [[0.01], [0.1], [1.0]]})
@@ -329,7 +331,7 @@ def test_a_sweep_of_the_noise_variance_holds_the_features_once(form):
 
 
 def test_what_a_compiled_run_is_given_holds_the_features_once(monkeypatch):
-    """``simulate`` gathers algorithm, surrogate and delays anew; a model that is not swept is held once beside a swept algorithm, too."""
+    """Models that are not swept are held once, too."""
     from jaxbandit.engine import simulation
 
     class CaughtError(Exception):
@@ -359,7 +361,7 @@ def test_what_a_compiled_run_is_given_holds_the_features_once(monkeypatch):
         assert max(np.size(many) for many in variants.differing if many is not None) == 3, name
 
 
-# -- sweeps of delays and of widths --------------------------------------------------------------------------------------------------
+# Sweeps of delays and widths.
 
 
 def test_delays_are_swept():
@@ -373,7 +375,7 @@ def test_schedules_of_one_class_are_swept():
     assert [(float(one.reward_width.a), float(one.cost_width)) for one in swept.unstack()] == [(1, 2), (1, 3), (4, 2), (4, 3)]
 
 
-# -- what is refused -----------------------------------------------------------------------------------------------------------------
+# Refusals.
 
 
 def test_combinations_need_no_equal_numbers_of_values():
@@ -382,7 +384,7 @@ def test_combinations_need_no_equal_numbers_of_values():
 
 
 def test_a_path_reads_the_same_in_a_table_of_a_study_file():
-    """Tables stand for objects that are not made yet; nothing else is changed."""
+    """Tables stand for objects that are not made yet."""
     table = {"name": "Bounds", "reward_width": {"name": "SqrtLog", "a": 1.0}}
     changed = set_field(table, "reward_width.a", 4.0, "study")
     assert changed == {"name": "Bounds", "reward_width": {"name": "SqrtLog", "a": 4.0}} and table["reward_width"]["a"] == 1.0
@@ -395,7 +397,7 @@ MALICIOUS = "<script>alert('a&b')</script>"
 
 
 class Reader(HTMLParser):
-    """Collects tags, and text by cells; complains of tags left open."""
+    """Parser of tags and cells that complains of open tags."""
 
     def __init__(self):
         super().__init__()
@@ -517,7 +519,8 @@ def test_a_thumbnail_is_upright_with_pale_infeasible_cells_and_a_cross():
     values = np.asarray([[0.0, 1.0], [2.0, 3.0]])  # [across, up]
     drawn = pixels(thumbnail(values, np.asarray([[True, True], [True, False]]), None))
     low_left, low_right, up_left, up_right = drawn[-1, 0], drawn[-1, -1], drawn[0, 0], drawn[0, -1]
-    assert np.abs(low_left - [0, 34, 78]).max() <= 1  # the least value, in the darkest shade
+    # The least value has the darkest shade.
+    assert np.abs(low_left - [0, 34, 78]).max() <= 1
     assert low_left.sum() < up_left.sum() < low_right.sum()
     assert np.abs(up_right - (0.35 * np.asarray([254, 232, 56]) + 0.65 * 255)).max() <= 1
     marked = pixels(thumbnail(values, np.ones((2, 2), bool), (1, 0)))

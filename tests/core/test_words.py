@@ -1,4 +1,4 @@
-"""Words, warnings and flags: names that are meant, lines that warnings come from, status flags, keys and functions of platforms."""
+"""Suggestions, lines of warnings, flags, keys and functions of platforms."""
 
 import functools
 import re
@@ -41,7 +41,7 @@ GUESSES = {
 }
 
 
-# What users of other libraries type first, and a name of this one that answers it.
+# Each first name of another library has a name of this one that answers it.
 FROM_ELSEWHERE = {
     "Client": "Session.create",
     "Study": "Session.create",
@@ -83,7 +83,6 @@ def test_a_name_of_another_library_leads_to_what_stands_for_it(name):
 
 
 def test_hints_and_the_page_of_equivalents_say_the_same():
-    """Every hint names things that exist, and stands on the page, beside one of the names that it answers."""
     rows = [line.split(" | ") for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
     for words, names in ELSEWHERE.items():
         for name in re.findall(r"`([\w.]+)`", words):
@@ -162,7 +161,7 @@ def test_failures_are_numbers_and_points_without_meaning():
     assert nonfinite | wrong == FAILED
 
 
-# -- keys and flags ------------------------------------------------------------------------------------------------------------------
+# Keys and flags.
 
 
 def data(key):
@@ -185,7 +184,7 @@ def test_keys_of_trials_streams_and_rounds_are_all_different_and_repeatable():
 
 @pytest.mark.parametrize("generator", ["threefry2x32", "rbg", "unsafe_rbg"])
 def test_counts_are_drawn_under_every_generator(generator):
-    """Poisson numbers of JAX know one generator; a key of another is turned into one of it, each into one of its own."""
+    """JAX draws Poisson numbers under one generator only."""
     root = jax.random.key(3, impl=generator)
     same = keys.round_key(root, 1) if generator == "threefry2x32" else jax.random.fold_in(jax.random.key(3), 1)
     made = [keys.threefry(keys.round_key(root, t)) for t in (1, 2)]
@@ -214,7 +213,7 @@ def test_keys_do_not_depend_on_whether_the_number_is_traced():
 
 
 def test_stream_numbers_are_part_of_the_results():
-    """Renumbering a stream changes every stored study: these five are fixed, new ones are appended."""
+    """Renumbering a stream would change every stored study."""
     assert [(s.name, s.value) for s in keys.Stream][:5] == [("POLICY", 0), ("NOISE", 1), ("DELAY", 2), ("PROBLEM", 3), ("DESIGN", 4)]
 
 

@@ -1,4 +1,4 @@
-"""Delay models: distributions and moments within five standard errors, quantiles against scipy, wrappers, bad parameters."""
+"""Delay models."""
 
 import inspect
 from functools import cache, partial
@@ -54,7 +54,7 @@ def draw_many(models, outputs, draws):
 
 
 def samples(*models, outputs=2, draws=DRAWS):
-    """``[draws, outputs]`` delays of each model, all with the same keys, in one program."""
+    """Return delays ``[draws, outputs]`` of all models from one program."""
     for model in models:
         model.validate(outputs=outputs)
     drawn = draw_many([canonicalise(model) for model in models], outputs, draws)
@@ -92,7 +92,8 @@ def test_draws_follow_the_distribution(name):
 @pytest.mark.parametrize("name", ["poisson", "geometric", "lognormal", "empirical"])
 def test_outputs_are_independent_unless_shared(name):
     model = MODELS[name][0]
-    ranks = stats.rankdata(samples_of_models()[name], axis=0)  # of ranks, because a heavy tail has no correlation
+    # Ranks are compared, because a heavy tail has no correlation.
+    ranks = stats.rankdata(samples_of_models()[name], axis=0)
     assert abs(np.corrcoef(ranks.T)[0, 1]) < 5 / np.sqrt(DRAWS)
     (together,) = samples(replace(model, shared=True), draws=1000)
     np.testing.assert_array_equal(together, np.broadcast_to(together[:, :1], together.shape))
@@ -101,7 +102,7 @@ def test_outputs_are_independent_unless_shared(name):
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "pareto-heavy"])
 def test_the_mean_is_that_of_the_distribution(name):
-    """``E[tau]`` as the sum of ``P(tau > n)``, which for the Pareto leaves an integral to add."""
+    """It is the sum of ``P(tau > n)``, with Pareto's integral."""
     model, law = MODELS[name]
     n = np.arange(50_000)
     expected = np.sum(1 - law.cdf(n.astype(np.float64)))
@@ -185,7 +186,7 @@ def test_no_delay_at_the_edges():
 
 
 def test_one_trace_sweeps_the_mean():
-    """As a study does: stacked leaves, ``vmap`` over variants and trials."""
+    """Stacked leaves run under ``vmap`` as in a study."""
     means, traces = [0.0, 5.0, 25.0, 50.0], []
 
     @jax.jit
@@ -239,7 +240,7 @@ def test_the_sub_exponential_pair_bounds_the_generating_function(model):
 
 
 def test_the_pair_of_the_papers_delays():
-    """Vakili et al. use xi = 9, b = 1 for Poisson(50); the closed form is just below."""
+    """Vakili et al. have xi = 9, b = 1 for Poisson(50)."""
     xi, b = delays.Poisson(mean=50.0).sub_exponential
     assert (xi, b) == (pytest.approx(8.47515, abs=1e-5), 1.0)
     assert delays.Poisson(mean=50.0, xi=9.0, b=1.0).sub_exponential == (9.0, 1.0)
@@ -314,7 +315,6 @@ KINDS = [name for name in delays.__all__ if inspect.isclass(getattr(delays, name
 
 @pytest.mark.parametrize("name", KINDS)
 def test_every_model_keeps_its_promises(name):
-    """With its defaults, unless it has none."""
     testing.check_delay(SPECIAL.get(name, getattr(delays, name)))
 
 
@@ -329,7 +329,7 @@ IN_BATCHES = [
 
 @pytest.mark.parametrize(("model", "first"), IN_BATCHES, ids=lambda value: type(value).__name__)
 def test_values_of_a_batch_arrive_at_its_end(model, first):
-    """Also as a part of another model, and again from the first round of the next batch on."""
+    """Batches may be parts of other models."""
     rounds = np.arange(1, 10)
     drawn = jax.vmap(lambda t: model.draw_in_round(jax.random.key(0), 2, t))(rounds)
     expected = np.where(np.array(first) > 0, (4 * np.ceil(rounds / 4) - rounds)[:, None], 0)
@@ -345,7 +345,8 @@ def test_every_model_has_the_abstract_base():
         delays.Delay()
 
 
-JOINT = [  # of geometric delays, which compile in less time than Poisson's
+# Geometric delays compile in less time than Poisson's.
+JOINT = [
     (delays.NoDelay(), True),
     (delays.Geometric(), False),
     (delays.Geometric(shared=True), True),
@@ -362,7 +363,7 @@ JOINT = [  # of geometric delays, which compile in less time than Poisson's
 
 @cache
 def samples_of_joint():
-    """Of all of ``JOINT``; a mirrored model has an output more."""
+    """Return draws of all of ``JOINT``."""
 
     @jax.jit
     def draws(keys):
@@ -379,5 +380,6 @@ def test_joint_says_that_values_arrive_together(number, joint):
     assert bool(model.joint) is joint
     if joint:
         np.testing.assert_array_equal(drawn, np.broadcast_to(drawn[:, :1], drawn.shape))
-    elif not isinstance(model, delays.PerOutput):  # which cannot know, whatever its models
+    elif not isinstance(model, delays.PerOutput):
+        # It cannot know, whatever its models are.
         assert np.any(drawn != drawn[:, :1])

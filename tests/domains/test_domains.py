@@ -1,4 +1,4 @@
-"""Domains: what they contain, in which order, their labels, their regions, and the forms that models get on them."""
+"""Domains."""
 
 import itertools
 from typing import Any
@@ -89,7 +89,8 @@ def test_nearest_is_the_closest_point_and_the_first_of_equals():
     domain = domains.grid([0.0, 0.0], [2.0, 2.0], 3)
     assert domain.nearest([0.1, 1.9]) == 2
     assert domain.nearest([50.0, 50.0]) == 8
-    assert domain.nearest([0.5, 0.5]) == 0  # points 0, 1, 3 and 4 are all at the same distance
+    # Points 0, 1, 3 and 4 are all at the same distance.
+    assert domain.nearest([0.5, 0.5]) == 0
     assert isinstance(domain.nearest([0.0, 0.0]), int)
     for index, point in enumerate(domain.points):
         assert domain.nearest(point) == index
@@ -100,7 +101,8 @@ def test_nearest_is_the_closest_point_and_the_first_of_equals():
 def test_nothing_is_nearer_than_nearest(target):
     domain = domains.points([[0.0, 0.0], [3.0, -4.0], [-7.0, 2.0], [6.5, 6.5]])
     distances = np.linalg.norm(domain.points - np.asarray(target), axis=1)
-    assert distances[domain.nearest(target)] <= distances.min() * (1 + 1e-12)  # nearest compares squares, this roots
+    # The search compares squares, and this test roots.
+    assert distances[domain.nearest(target)] <= distances.min() * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("domain", [domains.grid([0.0, 1.0], [2.0, 3.0], 4), domains.box({"x": (0.0, 1.0)}, candidates=8)])
@@ -171,7 +173,8 @@ def test_the_posterior_on_a_mixed_domain_is_the_dense_one(name: str, form: str, 
         np.testing.assert_allclose(matrix, dense(name), atol=1e-6 if precision == "float32" else 1e-14)
         np.testing.assert_allclose(diagonal, np.diag(dense(name)), atol=1e-6)
         auto = jaxbandit.surrogate(MIXED, kernel, noise_variance=0.05, outputs=1, horizon=12)
-        assert auto.forms[0].name in ("product", form)  # where the kernel is no product, features
+        # Features serve where the kernel is no product.
+        assert auto.forms[0].name in ("product", form)
         model = jaxbandit.surrogate(MIXED, kernel, noise_variance=0.05, outputs=1, form=form, horizon=12)
         found = seen(model, jnp.asarray(indices, jnp.int32), jnp.asarray(values, model.dtype))
     mean, sd = gp.mean_and_sd(dense(name), indices, values, 0.05)
@@ -181,7 +184,6 @@ def test_the_posterior_on_a_mixed_domain_is_the_dense_one(name: str, form: str, 
 
 
 def test_a_range_of_length_scales_on_some_axes() -> None:
-    """A traced length-scale of all axes is that of the numbers; what a kernel of some axes cannot be given is refused."""
     kernel = DOSE * kernels.OnAxes(kernel=kernels.Gram(matrix=GRAM), axes=(1,))
     moved = with_length_scale(kernel, np.array([0.7, 9.0]))
     assert kernels.same(moved, kernels.OnAxes(kernel=kernels.SquaredExponential(length_scale=np.array([0.7])), axes=(0,)) * kernel.right)
@@ -195,7 +197,8 @@ def test_sobol_points_fill_the_box_evenly() -> None:
     domain = domains.sobol(low, high, 64, jax.random.key(1))
     assert domain.points.shape == (64, 3) and domain.axes == ()
     unit = (np.asarray(domain.points) - low) / (np.asarray(high) - low)
-    for axis in unit.T:  # one point in each 64th of every axis
+    # Each 64th of every axis has one point.
+    for axis in unit.T:
         np.testing.assert_array_equal(np.sort((axis * 64).astype(int)), np.arange(64))
     np.testing.assert_array_equal(domain.points, domains.sobol(low, high, 64, jax.random.key(1)).points)
     np.testing.assert_array_equal(domains.sobol(low, high, 40, jax.random.key(1)).points, domain.points[:40])
@@ -213,7 +216,7 @@ def test_sobol_points_fill_the_box_evenly() -> None:
     ids=["smooth", "rough"],
 )
 def test_a_model_in_ten_dimensions(kernel: Any, form: str) -> None:
-    """A smooth kernel has few features, a rough one is exact by rows; either posterior is the dense one."""
+    """Smooth kernels have features, and rough ones are exact by rows."""
     domain, rng = domains.sobol([0.0] * 10, [1.0] * 10, 1024, 0), np.random.default_rng(0)
     model = jaxbandit.surrogate(domain, kernel, noise_variance=0.01, outputs=1, horizon=10)
     assert {made.name for made in model.forms} == {form}
@@ -221,7 +224,8 @@ def test_a_model_in_ten_dimensions(kernel: Any, form: str) -> None:
     found = seen(model, jnp.asarray(indices, jnp.int32), jnp.asarray(values, model.dtype))
     points, shape = np.asarray(domain.points), {"features": (gp.squared_exponential, 20.0), "rows": (gp.matern52, 0.5)}[form]
     mean, sd = gp.mean_and_sd(shape[0](points, points, shape[1]), indices, values, 0.01)
-    np.testing.assert_allclose(found.mean[0], mean, atol=2e-3)  # the values are noise, a hundred times as rough as the model's own
+    # The values are noise, a hundred times as rough as the model's.
+    np.testing.assert_allclose(found.mean[0], mean, atol=2e-3)
     np.testing.assert_allclose(found.sd[0], sd, atol=1e-4)
 
 
@@ -277,7 +281,8 @@ def test_all_candidates_of_a_part_of_a_box_are_inside_and_fill_it(such_that):
     assert len(np.unique(np.asarray(box.points).round(9), axis=0)) > 0.99 * box.size
     if such_that == [
         "a + b + c + d + e = 1"
-    ]:  # of a uniform point the mean is 1 / 5, and each share is below 0.1 with probability 1 - 0.9^4
+        # The mean of a uniform point is 1 / 5, and each share is below 0.1 with probability 1 - 0.9^4.
+    ]:
         inner = np.asarray(box.points)[: 2 * box.size // 3]
         np.testing.assert_allclose(inner.mean(axis=0), 0.2, atol=0.015)
         np.testing.assert_allclose((inner < 0.1).mean(axis=0), 1 - 0.9**4, atol=0.04)
@@ -286,7 +291,8 @@ def test_all_candidates_of_a_part_of_a_box_are_inside_and_fill_it(such_that):
 def test_points_move_to_the_nearest_point_inside():
     box, points = domains.box(SIMPLEX, such_that=["a + b + c + d + e = 1"]), np.random.default_rng(0).uniform(size=(20, 5))
     moved = box.snapped(points)
-    for one, there in zip(points, moved, strict=True):  # the projection onto a simplex by sorting (Duchi et al. 2008)
+    # Sorting gives the projection onto a simplex (Duchi et al. 2008).
+    for one, there in zip(points, moved, strict=True):
         descending = np.sort(one)[::-1]
         thresholds = (np.cumsum(descending) - 1) / np.arange(1, 6)
         np.testing.assert_allclose(there, np.maximum(one - thresholds[descending > thresholds][-1], 0), atol=1e-12)

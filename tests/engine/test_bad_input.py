@@ -46,7 +46,7 @@ def model(outputs=2):
 
 @functools.cache
 def rough(horizon):
-    """A row cache that holds ``horizon`` observations, fewer than the domain has points."""
+    """Return a model of rows with room for ``horizon`` observations."""
     return jaxbandit.surrogate(domains.grid([0.0], [1.0], 80), kernels.Matern12(), noise_variance=0.1, form="rows", horizon=horizon)
 
 
@@ -75,7 +75,7 @@ def with_cost_width(width, constraints=1):
     return run(constraints, algorithm=jaxbandit.Rpol(estimator=Bounds(cost_width=width)))
 
 
-# (id, call, what the message must start with)
+# Cases of an id, a call, and the start of the message.
 
 
 ASYMMETRIC, INDEFINITE = np.array([[1.0, 0.9], [0.0, 1.0]]), np.array([[1.0, 2.0], [2.0, 1.0]])
@@ -109,7 +109,7 @@ GOOD = [
 
 @pytest.mark.parametrize("call", [case[1] for case in GOOD], ids=[case[0] for case in GOOD])
 def test_good_input_reaches_the_compiled_program(call):
-    """The guard is where it should be, and the checks let the limits of each range through."""
+    """The checks let the limits of each range through."""
     with pytest.raises(CompiledError):
         call()
 
@@ -143,7 +143,8 @@ def test_iterators_are_no_numbers(name, kind):
 
 
 TWO = np.array([1.0, 2.0])
-LISTS = {  # with a twin of arrays: those of an algorithm share a program
+# An algorithm's lists and arrays share a program.
+LISTS = {
     "cost clip": (jaxbandit.Cbo(cost_clip=[1.0, 2.0], step_divisor=TWO), jaxbandit.Cbo(cost_clip=TWO, step_divisor=TWO), np.array([4, 5])),
     "step divisor": (
         jaxbandit.Cbo(cost_clip=TWO, step_divisor=[1.0, 2.0]),

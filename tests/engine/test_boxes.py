@@ -1,4 +1,4 @@
-"""Simulations on boxes and parts of boxes, beside the best that SciPy finds in float64."""
+"""Simulations on boxes and parts of boxes against SciPy in float64."""
 
 from collections.abc import Callable
 from typing import Any
@@ -39,7 +39,7 @@ MODEL = jb.surrogate(BOX, kernels.SquaredExponential(length_scale=LENGTH), noise
 
 
 def test_the_optimum_is_certified() -> None:
-    """On the constraint, where the reward's gradient is that of the constraint; no point of a fine grid that is feasible is better."""
+    """The gradients satisfy Lagrange's condition, and no grid point is better."""
     a, b = np.meshgrid(np.linspace(0, 2, 801), np.linspace(-1, 1, 801), indexing="ij")
     values = np.where(a**2 + b**2 <= 2, np.sin(3 * a) + np.cos(4 * b) * a, -np.inf)
     best = PROBLEM.best
@@ -51,7 +51,7 @@ def test_the_optimum_is_certified() -> None:
 
 
 def beliefs(seen: np.ndarray, values: np.ndarray) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """Mean ``[2, n]`` and deviation ``[n]`` at points of the unit cube, from a dense posterior."""
+    """Return mean ``[2, n]`` and deviation ``[n]`` of a dense posterior."""
 
     def at(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         cross = squared_exponential(np.atleast_2d(points), seen, LENGTH)
@@ -70,7 +70,7 @@ def score_of(algorithm: Scored, mean: np.ndarray, sd: np.ndarray, penalty: float
 
 @pytest.mark.parametrize("algorithm", [jb.Rpol, pytest.param(jb.Config, marks=pytest.mark.full)])
 def test_every_choice_is_the_best_of_the_box(algorithm: type[Scored]) -> None:
-    """In every round the chosen point's score by the reference is that of the best of many points, polished, within a share of 1e-3."""
+    """Polished random points score higher by at most 1e-3 of the range."""
     bounds = estimators.Bounds(reward_width=BETA, cost_width=BETA)
     run = jb.simulate(PROBLEM, algorithm(estimator=bounds), MODEL, horizon=ROUNDS, key=jax.random.key(1))
     cube = np.asarray(BOX.to_unit(run.points[0]), np.float64)
@@ -88,17 +88,19 @@ def test_every_choice_is_the_best_of_the_box(algorithm: type[Scored]) -> None:
         most = max(scores.max(), -polished.fun)
         finite = scores[np.isfinite(scores)]
         mine = float(score_of(rule, *at(cube[t]), penalty)[0])
-        if isinstance(rule, jb.Config) and not np.isfinite(mine):  # at the edge of what can hold, within rounding
+        # The point is at the edge of the certified set, within rounding.
+        if isinstance(rule, jb.Config) and not np.isfinite(mine):
             mine = float(score_of(rule, *(lambda m, s: (m - np.array([[0.0], [1e-4]]), s))(*at(cube[t])), penalty)[0])
         assert mine >= most - 1e-3 * np.ptp(finite), (t, mine, most)
 
 
 def test_trials_by_themselves_and_in_a_batch_are_the_same() -> None:
-    """Trial 2 alone chooses bit for bit what it chooses beside others, and a run repeats itself."""
+    """A run repeats itself, too."""
     start = {"horizon": 5, "key": jax.random.key(2), "initial": jb.InitialDesign(random=3), "record": "indices"}
     several, alone = (jb.simulate(PROBLEM, jb.Rpol(), MODEL, trials=trials, **start) for trials in (3, [2]))
     assert np.array_equal(several.points[2], alone.points[0])
-    assert len(np.unique(np.asarray(several.initial_points[:, 0, 0]))) == 3  # a design of its own for each
+    # Each trial has a design of its own.
+    assert len(np.unique(np.asarray(several.initial_points[:, 0, 0]))) == 3
 
 
 @pytest.mark.full
@@ -106,7 +108,7 @@ def test_trials_by_themselves_and_in_a_batch_are_the_same() -> None:
     ("algorithm", "precision"), [(jb.Rpol(), "float32"), (jb.Refitted(algorithm=jb.Cei(), every=16), "float64")], ids=["fixed", "refitted"]
 )
 def test_a_longer_run_begins_with_the_same_bits(algorithm: Algorithm, precision: str) -> None:
-    """Whatever room its posteriors have: that for 64 points, all in use at the end, or for 128, as a run of one round more has."""
+    """Posteriors have room for 64 points, all in use, or 128."""
     model = jb.surrogate(
         domains.box(SIDES, candidates=64, steps=3),
         kernels.SquaredExponential(length_scale=LENGTH),
@@ -119,7 +121,6 @@ def test_a_longer_run_begins_with_the_same_bits(algorithm: Algorithm, precision:
 
 
 def test_regret_is_against_the_optimum_of_the_box() -> None:
-    """Cumulative regret and violation are those of the functions at the points chosen."""
     run = jb.simulate(
         PROBLEM, jb.Rpol(), MODEL, horizon=5, key=jax.random.key(2), initial=jb.InitialDesign(random=3), record="indices", trials=3
     )
@@ -131,7 +132,7 @@ def test_regret_is_against_the_optimum_of_the_box() -> None:
 
 
 def test_the_last_point_of_a_repeated_design_is_nearly_the_first() -> None:
-    """On a box it moves by a ten-thousandth of every side, but in whole numbers, and on a grid not at all; the others stay."""
+    """It moves by 1e-4 of continuous sides, and elsewhere not at all."""
     box = domains.box({"a": (0.0, 2.0), "b": domains.log(1e-3, 1.0), "n": domains.integers(1, 8)})
     grid = domains.grid([0.0], [1.0], 50)
     for domain in (box, grid):
@@ -156,7 +157,7 @@ def _ripples(points: jax.Array) -> jax.Array:
 
 
 def test_ascents_end_at_maxima_and_never_below_their_starts() -> None:
-    """Of quadratics whose maximum lies inside the cube, on a face and in a corner; where a score is not finite nobody goes."""
+    """Maxima of quadratics lie inside, on faces and in corners."""
     peaks = jnp.array([[0.3, 0.6], [1.4, 0.2], [-0.5, 1.7]])
 
     def score(points: jax.Array) -> jax.Array:
@@ -174,15 +175,17 @@ def test_ascents_end_at_maxima_and_never_below_their_starts() -> None:
         assert place == pytest.approx(exact.x, abs=2e-3)
     assert np.all(np.asarray(values) >= np.asarray(jax.jit(score)(starts)))
     many = np.random.default_rng(0).uniform(size=(64, 2)).astype(np.float32)
-    before, after = jax.jit(lambda x: (_ripples(x), ascend(_ripples, x, 3)[1]))(many)  # whose first steps lead over crests into troughs
-    assert np.all(np.asarray(after) >= np.asarray(before) - 1e-6)  # of one value in two programs
+    # The first steps lead over crests into troughs.
+    before, after = jax.jit(lambda x: (_ripples(x), ascend(_ripples, x, 3)[1]))(many)
+    # One value may round differently in two programs.
+    assert np.all(np.asarray(after) >= np.asarray(before) - 1e-6)
     wall = jax.jit(lambda x: ascend(lambda p: jnp.where(p[:, 0] > 0.6, -jnp.inf, p[:, 0]), x, 20))(starts)
     assert np.all(np.asarray(wall[0])[:, 0] <= 0.6) and np.all(np.asarray(wall[1]) > 0.59)
 
 
 @pytree
 class Peaks(jb.Unconstrained):
-    """Scores by a broad hill around (0.2, 0.2) and a higher, narrow one around (0.7, 0.7), of which candidates see the foot alone."""
+    """Scores with a broad hill and a narrow, higher one."""
 
     def estimate(self, arena: Arena, state: Any, t: jax.Array, key: jax.Array) -> Estimate:
         points = arena.belief(state).pool if arena.points is None else arena.points
@@ -193,7 +196,7 @@ class Peaks(jb.Unconstrained):
 
 @pytree
 class Ridge(jb.Unconstrained):
-    """Scores ``-(a - 2.4)^2 - 25 (x - a / 10)^2`` of a whole number ``a`` and ``x``."""
+    """Scores ``-(a - 2.4)^2 - 25 (x - a / 10)^2``."""
 
     def estimate(self, arena: Arena, state: Any, t: jax.Array, key: jax.Array) -> Estimate:
         points = arena.belief(state).pool if arena.points is None else arena.points
@@ -204,7 +207,7 @@ class Ridge(jb.Unconstrained):
 
 
 def test_other_axes_are_ascended_again_once_whole_numbers_are_chosen() -> None:
-    """The best of the box is at (2, 0.2), of rounded ascents at (2, 0.24)."""
+    """The best point is (2, 0.2), and rounded ascents reach (2, 0.24)."""
     box = domains.box({"a": domains.integers(1, 4), "x": (0.0, 1.0)}, candidates=4, starts=2)
     model = jb.surrogate(box, kernels.SquaredExponential(length_scale=LENGTH), noise_variance=NOISE).with_room(1)
     arena, rule = Arena(surrogate=canonicalise(model.without_kernels()), horizon=jnp.int32(9)), Ridge()
@@ -214,15 +217,17 @@ def test_other_axes_are_ascended_again_once_whole_numbers_are_chosen() -> None:
 
 def test_the_whole_numbers_beside_points() -> None:
     two = domains.box({"a": domains.integers(1, 4), "x": (0.0, 1.0), "b": domains.integers(0, 9), "c": ["u", "v"]}, candidates=2)
-    found = two.from_unit(np.asarray(jax.jit(two.corners)(np.float32([[0.5, 0.3, 0.03, 0.25]]))))  # 2.5 and -0.2
+    # The coordinates are 2.5 and -0.2.
+    found = two.from_unit(np.asarray(jax.jit(two.corners)(np.float32([[0.5, 0.3, 0.03, 0.25]]))))
     assert found[0] == pytest.approx(np.asarray([[a, 0.3, b, 0.0] for a in (2, 3) for b in (0, 0)]))
-    five = domains.box({name: domains.integers(1, 4) for name in "abcde"}, candidates=2)  # each at 2.1: 2, and in turn 3
+    # Every axis is at 2.1, and in turn at 3.
+    five = domains.box({name: domains.integers(1, 4) for name in "abcde"}, candidates=2)
     found = five.from_unit(np.asarray(jax.jit(five.corners)(np.full((1, 5), 0.4, np.float32))))
     assert np.array_equal(found[0], 2 + np.concatenate([np.zeros((1, 5)), np.eye(5)]))
 
 
 def test_ascents_start_away_from_the_trials_own_points_too() -> None:
-    """Of which more than there are starts lie on the lower hill, all better than any candidate."""
+    """More of its points than starts lie on the lower hill."""
     box = domains.box({"a": (0.0, 1.0), "b": (0.0, 1.0)}, candidates=4, starts=4)
     model = jb.surrogate(box, kernels.SquaredExponential(length_scale=LENGTH), noise_variance=NOISE).with_room(9)
     arena, rule = Arena(surrogate=canonicalise(model.without_kernels()), horizon=jnp.int32(9)), Peaks()
@@ -249,7 +254,7 @@ def test_starts_are_the_best_of_every_so_many() -> None:
 
 
 def test_choices_on_the_edge_are_the_best_of_it() -> None:
-    """The best point of a steep reward within a circle, by Lagrange's conditions: scores of penalties end 1e-3 sides away from it."""
+    """Lagrange's conditions give the best point of a circle."""
 
     def look(points: jax.Array) -> tuple[Score, None]:
         reward, cost = -30 * (points[:, 0] - 0.9) ** 2 - 2 * (points[:, 1] - 0.8) ** 2, jnp.sum(points**2, axis=1)[None] - 0.6
@@ -265,7 +270,7 @@ def test_choices_on_the_edge_are_the_best_of_it() -> None:
 
 
 def test_the_best_of_the_pool_is_chosen_where_no_ascent_leads_to_it() -> None:
-    """It alone is feasible, and has the least reward; all others violate by little, but for one, by which violations are weighed."""
+    """All other points violate a constraint."""
     box = domains.box({"a": (0.0, 1.0), "b": (0.0, 1.0)}, candidates=64)
     cube = np.asarray(box.points, np.float32)
     alone, worst = np.argsort(cube[:, 0])[:2]
@@ -281,7 +286,10 @@ def test_the_best_of_the_pool_is_chosen_where_no_ascent_leads_to_it() -> None:
 
 
 def test_penalties_are_softened_to_parabolas_up_to_where_those_are_as_steep() -> None:
-    """Of slope 4 and price 2: ``2 c^2`` up to 1, the line ``4 c - 2`` beyond; edges are sought from costs below 1 alone."""
+    """The penalty is a parabola, and a line beyond costs of 1.
+
+    Its slope is 4 and its price 2. Edges are sought from costs below 1 alone.
+    """
 
     @jax.jit
     def softened(prices: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -307,7 +315,7 @@ def test_a_third_of_the_candidates_of_many_axes_lies_near_faces() -> None:
 
 
 def test_ascents_start_on_hilltops() -> None:
-    """One of 18 is on a narrow hill, where the best of every so many all lie on a wide one; of noise they are the best tops."""
+    """The best points of a coarse choice all lie on one hill."""
     box, random = domains.box({"a": (0.0, 1.0), "b": (0.0, 1.0)}, candidates=512), np.random.default_rng(0)
     unit, centres = box.to_unit(np.asarray(box.points)), np.array([[0.4, 0.4], [0.9, 0.9]])
     between = np.sum((unit[:, None] - unit[None]) ** 2, axis=-1)
@@ -328,7 +336,8 @@ def test_points_go_to_just_within_an_edge_from_both_sides_and_stay_where_there_i
     points = np.float32([[0.5, 0.3], [0.9, 0.7], [0.0, 0.0]])
     moved = np.asarray(jax.jit(lambda x: to_edge(lambda p: jnp.sum(p * p, axis=1) - 0.64, x))(points))
     assert np.all(np.abs(np.linalg.norm(moved[:2], axis=1) - 0.8) < 2e-5) and np.all(np.linalg.norm(moved[:2], axis=1) <= 0.8)
-    assert np.array_equal(moved[2], points[2])  # where the gradient vanishes
+    # The gradient vanishes there.
+    assert np.array_equal(moved[2], points[2])
 
 
 def test_random_search_draws_all_over_the_box() -> None:
@@ -350,7 +359,7 @@ BestScore = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 def best_score_of(seen: np.ndarray, values: np.ndarray, length: float, penalties: np.ndarray) -> BestScore:
-    """``UCB_f - sum_j penalty_j LCB_gj^+`` at points of the unit cube, by a dense posterior, with its gradients."""
+    """Return ``UCB_f - sum_j penalty_j LCB_gj^+`` and gradients, by dense posteriors."""
     inverse = np.linalg.inv(squared_exponential(seen, seen, length) + BEST_NOISE * np.eye(len(seen)))
     weights = inverse @ values
 
@@ -362,14 +371,15 @@ def best_score_of(seen: np.ndarray, values: np.ndarray, length: float, penalties
         lower = mean[:, 1:] - BEST_BETA * sd[:, None]
         prices = penalties * (lower > 0)
         by_k = weights[:, 0] - prices @ weights[:, 1:].T - BEST_BETA * ((1 + prices.sum(axis=1)) / sd)[:, None] * solved
-        slopes = by_k * k / length**2  # times the differences ``seen - points``
+        # The factors multiply the differences ``seen - points``.
+        slopes = by_k * k / length**2
         return mean[:, 0] + BEST_BETA * sd - np.sum(prices * lower, axis=1), slopes @ seen - slopes.sum(axis=1)[:, None] * points
 
     return at
 
 
 def best_by_scipy(score: BestScore, many: np.ndarray) -> tuple[float, float]:
-    """The best value of L-BFGS-B from the best of each of 128 parts of ``many`` points, and the range of their values.
+    """Return the best of many L-BFGS-B ascents, and the scores' range.
 
     All ascend in one call, by the sum of their scores, and the best four go on alone: as good as by a call for each of 64, in a sixth of
     the time. Of 48 scores two were found better by more than 1e-4 of their ranges and two worse.
@@ -405,7 +415,7 @@ CASES = {
 
 
 def played(problem: Any, length: float, rule: type[Scored] = jb.Rpol, *, trials: int = 4, first: int = FIRST, **options: Any) -> Any:
-    """A run with points at random first, for by the prior all are equally good, of which the first is chosen."""
+    """Return a run from random points, because the prior ties all."""
     model = jb.surrogate(problem.domain, kernels.SquaredExponential(length_scale=length), outputs=problem.outputs, **options)
     start = {"key": jax.random.key(1), "initial": jb.InitialDesign(random=first)}
     return jb.simulate(problem, rule(estimator=BOUNDS), model, horizon=HORIZON, trials=trials, **start)
@@ -414,14 +424,17 @@ def played(problem: Any, length: float, rule: type[Scored] = jb.Rpol, *, trials:
 @pytest.mark.full
 @pytest.mark.parametrize("name", CASES)
 def test_choices_are_as_good_as_the_best_of_many_ascents_of_scipy(name: str) -> None:
-    """Within 1e-3 of the score's range: 98%, 98% and 100% of 128 other choices were. Fewer than 14 of 16 are with a probability of 1%."""
+    """At least 14 of 16 lose at most 1e-3 of the range.
+
+    It was so in 98%, 98% and 100% of 128 other choices. Fewer than 14 of 16 have a probability of 1%.
+    """
     make, length, rule = CASES[name]
     gaps = gaps_of(make(), length, rule)
     assert np.sum(gaps <= 1e-3) >= 14 and len(gaps) == 16, np.sort(gaps)[::-1]
 
 
 def gaps_of(problem: BoxProblem, length: float, rule: type[Scored]) -> np.ndarray:
-    """By how much the choices of some rounds of four trials miss the best score that SciPy finds, in ranges of the score."""
+    """Return losses against SciPy's best score, in ranges of the score."""
     run = jax.tree.map(np.asarray, played(problem, length, rule, noise_variance=BEST_NOISE, precision="float64"))
     points = np.concatenate([run.initial_points, run.points], axis=1).astype(float)
     values = np.concatenate([run.initial_values, run.values], axis=1).astype(float)
@@ -447,7 +460,7 @@ def best_cost(x: jax.Array) -> jax.Array:
 
 @pytest.mark.full
 def test_regret_on_a_box_is_that_on_a_fine_grid() -> None:
-    """Mean regret and violation up to half of the rounds and to the last, within four standard errors over 24 trials each, in float32.
+    """Means over 24 trials differ by at most four standard errors.
 
     On one axis; choices on several are compared with those of SciPy above.
     """

@@ -1,4 +1,4 @@
-"""Runs with delayed feedback: choices, zero delay, full buffers, invariances, feedback that is not finite."""
+"""Runs with delayed feedback."""
 
 import json
 import os
@@ -51,7 +51,7 @@ def test_every_choice_is_the_best(policy: str) -> None:
 
 
 def test_every_choice_in_batches_is_the_best() -> None:
-    """Under ``Hallucinate``, which is GP-BUCB; batches of one round are no delay."""
+    """``Hallucinate`` is GP-BUCB, and batches of one round are no delay."""
     run = simulate(policy="hallucinate", delay=delays.Batches(size=4), capacity=4)
     rounds = np.arange(1, HORIZON + 1)
     np.testing.assert_array_equal(run.arrivals, np.broadcast_to(4 * np.ceil(rounds / 4)[:, None], run.arrivals.shape))
@@ -60,7 +60,7 @@ def test_every_choice_in_batches_is_the_best() -> None:
 
 
 def check_choices(run: Any, policy: str) -> None:
-    """Require that each choice has the reference's best score, with the same multipliers and gain."""
+    """Check choices, multipliers and gain against the reference."""
     nothing = np.zeros(0, int), np.zeros((0, 2))
     for b in range(TRIALS):
         seen = delayed_policies.Late(bandit.Record(run.indices[b], run.values[b], *nothing), run.arrivals[b])
@@ -87,7 +87,7 @@ def check_choices(run: Any, policy: str) -> None:
     ],
 )
 def test_no_delay_is_the_immediate_run(delay: Any) -> None:
-    """Bit for bit, as it is the same program, whatever the buffer and the policy."""
+    """Both are the same program."""
     expected = immediate()
     for policy, capacity in (("wait", 1), ("censor", 50), ("hallucinate", None)):
         result: list[Any] = []
@@ -105,7 +105,7 @@ def test_no_delay_is_the_immediate_run(delay: Any) -> None:
     [("wait", HORIZON), ("wait", 3), ("censor", HORIZON), pytest.param("censor", 1, marks=pytest.mark.full), ("hallucinate", HORIZON)],
 )
 def test_delays_that_are_zero_change_nothing(policy: str, capacity: int) -> None:
-    """They could be 1, so the buffer is there; a buffer with one slot is enough for this round's own values."""
+    """The buffer is there because the delays could be 1."""
     run, expected = simulate(policy=policy, delay=geometric(1e-9), capacity=capacity), immediate()
     np.testing.assert_array_equal(run.arrivals, np.broadcast_to(np.arange(1, HORIZON + 1)[:, None], run.arrivals.shape))
     np.testing.assert_array_equal(run.indices, expected.indices)
@@ -118,7 +118,7 @@ def test_delays_that_are_zero_change_nothing(policy: str, capacity: int) -> None
 
 
 def test_feedback_that_may_never_come_is_no_zero_delay() -> None:
-    """``Lossy`` without any other delay: what comes, comes at once, and the rest not at all. In float32."""
+    """Values of ``Lossy`` come at once or never."""
     run = jax.tree.map(
         np.asarray,
         jaxbandit.simulate(
@@ -139,7 +139,7 @@ def test_feedback_that_may_never_come_is_no_zero_delay() -> None:
 
 
 def test_one_round_has_its_delays_too() -> None:
-    """Check that in a run of one round nothing comes back before the end, which is no zero delay."""
+    """No value comes back before the end."""
     [planned] = plan_delays(problem(), [RPOL], [delays.Constant(rounds=5)], None, None, 1)
     assert planned is not None and planned.capacity == 1
     assert plan_delays(problem(), [RPOL], [delays.NoDelay()], None, 7, HORIZON) == [None]
@@ -191,7 +191,7 @@ def test_the_default_capacity_covers_the_delays(delay: Any) -> None:
 
 
 def test_variants_share_a_buffer_that_covers_the_longest_delay() -> None:
-    """One program runs them all; each keeps its own delays and its own policy."""
+    """One program runs all delays and policies."""
     variants = [delays.NoDelay(), delays.Constant(rounds=3), delays.Poisson(mean=1e-9)]
     algorithms = [RPOL, jaxbandit.Bpe(), RPOL]
     planned = [late for late in plan_delays(problem(), algorithms, variants, None, None, HORIZON) if late is not None]
@@ -210,7 +210,7 @@ def test_variants_share_a_buffer_that_covers_the_longest_delay() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize(("policy", "block"), [("wait", 1), ("hallucinate", 2), ("censor", 1)])
 def test_side_by_side_equals_one_by_one(policy: str, block: int) -> None:
-    """The loop over arrivals has as many steps as the trial with most arrivals needs; in the others it idles. Two a block need padding."""
+    """Trials with few arrivals wait in the loop for the others."""
     alone = simulate(policy=policy, delay=geometric(2.0), capacity=HORIZON, block=block)
     assert_same(alone, late(policy), tolerance=1e-9)
 
@@ -245,7 +245,6 @@ def test_new_delays_and_new_minima_do_not_compile_again() -> None:
 
 @pytest.mark.full
 def test_delays_are_common_random_numbers() -> None:
-    """The same in every trial whatever the algorithm, the policy and the buffer; and those of the model under the stream's keys."""
     expected = late("wait").arrivals
     for policy in POLICIES:
         np.testing.assert_array_equal(late(policy).arrivals, expected)
@@ -275,7 +274,7 @@ print(json.dumps({jax.tree_util.keystr(path): np.asarray(x).tolist() for path, x
 
 @pytest.mark.full
 def test_sharded_equals_unsharded() -> None:
-    """The loop over arrivals has as many steps as the busiest trial of its own device needs."""
+    """The loop's steps are those of each device's busiest trial."""
     flags = " ".join([os.environ.get("XLA_FLAGS", ""), "--xla_force_host_platform_device_count=4"]).strip()
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "JAX_NUMPY_DTYPE_PROMOTION": "strict"}
     done = subprocess.run(
@@ -296,7 +295,7 @@ def test_sharded_equals_unsharded() -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_nan_feedback_flags_its_trial_only(policy: str) -> None:
-    """Check that it fails in the round in which the value was issued; until it arrives the trial is as it would have been."""
+    """It fails in the value's round, and learns alike until then."""
     rate = 0.03
     run, well = simulate(rate=rate, policy=policy, delay=geometric(2.0), capacity=HORIZON), late(policy)
     with jax.enable_x64(True):

@@ -1,4 +1,4 @@
-"""Posteriors and choices under delayed feedback against the dense NumPy reference, round by round."""
+"""Posteriors and choices under delayed feedback against dense NumPy."""
 
 import functools
 from typing import Any
@@ -48,7 +48,7 @@ def history(
     separate_outputs: bool,
     capacity: int,
 ) -> tuple[Any, Any]:
-    """Predictions before rounds 1..T + 1, and posterior covariances in the end, for each of a batch of patterns of delay.
+    """Return predictions before each round, and final covariances.
 
     ``given``: points ``[B, T]``, values ``[B, T, k]``, rounds of arrival ``[B, T, k]``, the round ``[B]`` at whose end the learner
     starts again.
@@ -96,7 +96,8 @@ def pattern_data(outputs: int, whole: bool) -> tuple[np.ndarray, ...]:
         "at once": rounds + zero,
         "independent": rounds + rng.geometric(0.3, (ROUNDS, outputs)) - 1,
         "shared": rounds + np.repeat(rng.integers(0, 6, (ROUNDS, 1)), outputs, axis=1),
-        "a burst": np.maximum(rounds, np.where(rounds <= 9, 9, 15)) + zero,  # nine values, then six, in one round
+        # Nine values arrive in one round, and then six.
+        "a burst": np.maximum(rounds, np.where(rounds <= 9, 9, 15)) + zero,
         "three rounds": rounds + 3 + zero,
         "one output late": rounds + np.where(np.arange(outputs) == 0, 5, 0),
         "never": rounds + np.where(rng.random((ROUNDS, outputs)) < 0.5, delays.NEVER, 1),
@@ -106,7 +107,8 @@ def pattern_data(outputs: int, whole: bool) -> tuple[np.ndarray, ...]:
         due = {name: np.repeat(x.max(1, keepdims=True), outputs, axis=1) for name, x in due.items()}
     assert tuple(due) == PATTERNS
     indices = rng.integers(0, domain().size, (len(PATTERNS), ROUNDS))
-    indices[:, 5] = indices[:, 2]  # one point twice
+    # One point comes twice.
+    indices[:, 5] = indices[:, 2]
     values = rng.standard_normal((len(PATTERNS), ROUNDS, outputs))
     return indices, values, np.stack(list(due.values())), np.where(np.array(PATTERNS) == "restarted", 6, 0)
 
@@ -122,9 +124,13 @@ def check_history(
     mixed: bool = False,
     by_point: bool = False,
 ) -> None:
-    """``mixed``: another kernel and noise for the last output; ``by_point``: noise that differs between points."""
+    """Check a history.
+
+    With ``mixed`` the last output has another kernel and noise, and with ``by_point`` the noise differs between points.
+    """
     indices, values, due, restarts = pattern_data(outputs, whole)
-    nothing = np.zeros(0, int), np.zeros((0, outputs))  # an initial design comes with the whole runs below
+    # Whole runs below have an initial design.
+    nothing = np.zeros(0, int), np.zeros((0, outputs))
     prior_mean, minimum = np.array([0.4, -0.3, 0.2])[:outputs], np.array([-1.0, 0.5, -0.2])[:outputs]
     noise, scales = np.full(outputs, NOISE), np.full(outputs, LENGTH_SCALE)
     if mixed:
@@ -157,7 +163,8 @@ def check_history(
             close(ours["gain"][b, t - 1], known.gain, err_msg=f"gain, {label}")
             if policy_name == "censor":
                 close(ours["recent"][b, t - 1], known.recent, err_msg=f"recent, {label}")
-            else:  # what has arrived is what waiting knows
+            else:
+                # The values that have arrived are those that waiting knows.
                 arrived = delayed_policies.belief(model, late, wait, t, oldest)
                 close(ours["arrived"][0][b, t - 1], arrived.mean, err_msg=f"arrived mean, {label}")
                 close(ours["arrived"][1][b, t - 1], arrived.sd, err_msg=f"arrived sd, {label}")
@@ -180,7 +187,6 @@ def test_the_posterior_in_float32() -> None:
 
 @pytest.mark.full
 def test_the_posterior_of_one_output_without_a_window() -> None:
-    """With ``m = 0`` only what comes at once is ever used."""
     check_history("features", "censor", "float64", 1, window=0)
 
 
@@ -197,7 +203,7 @@ def test_the_posterior_by_rows_where_noise_differs_between_points() -> None:
 
 @pytest.mark.full
 def test_the_posterior_of_outputs_that_arrive_together() -> None:
-    """They share one factor; with what is hallucinated stands what waiting knows."""
+    """They share one factor."""
     check_history("features", "hallucinate", "float64", 2, whole=True)
 
 
@@ -218,7 +224,7 @@ WINDOW_TERM = {"feedback_bound": 1.3, "scale": 0.2}
 
 
 def width_pair(policy: str, epochs: bool = False) -> tuple[Any, Any, delayed_policies.Width]:
-    """Widths of reward and constraints, and what they are in NumPy; under ``censor`` with the window's term."""
+    """Return widths, and their values in NumPy."""
     reward: Any = REWARD if epochs else widths.ImprovedGPUCB(norm_bound=0.8, noise_scale=0.25, delta=0.2, union=2.0)
     cost: Any = COST
     if policy == "censor":
@@ -239,7 +245,8 @@ EPOCH, GROWTH = {"step": 0.7, "epoch": 5}, 0.4
 def members(policy: str) -> dict[str, Any]:
     reward, cost, _ = width_pair(policy)
     bounds = estimators.Bounds(reward_width=reward, cost_width=cost)
-    in_epochs = estimators.Bounds(reward_width=width_pair(policy, True)[0])  # a number, which kappa does not scale
+    # It is a number, and kappa does not scale it.
+    in_epochs = estimators.Bounds(reward_width=width_pair(policy, True)[0])
     thompson = estimators.Thompson(reward_width=reward, cost_width=cost)
     return {
         "rpol": jaxbandit.Rpol(estimator=bounds),
@@ -273,7 +280,7 @@ INITIAL = np.array([4, 30])
 
 @functools.cache
 def runs_under(policy: str) -> dict[str, Any]:
-    """Every algorithm's run; outputs arrive together, as Shi and Eryilmaz's algorithms want."""
+    """Return every algorithm's run with outputs that arrive together."""
     with jax.enable_x64(True):
         kernel = kernels.SquaredExponential(length_scale=LENGTH_SCALE)
         options = {"noise_variance": NOISE, "outputs": 1 + CONSTRAINTS, "prior_mean": list(PRIOR_MEAN)}
@@ -321,7 +328,7 @@ def replay(name: str, policy: str, late: delayed_policies.Late) -> Any:
 @pytest.mark.parametrize("name", NAMES[:-2])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_choice_is_the_best(policy: str, name: str) -> None:
-    """Scores, multipliers and widths; under ``anytime`` and a restarted ``se3`` what is pending at a restart is not learnt."""
+    """Values pending at a restart are not learnt."""
     run = runs_under(policy)[name]
     for trial in range(TRIALS):
         late = recorded(run, trial)
@@ -341,7 +348,7 @@ def test_every_choice_is_the_best(policy: str, name: str) -> None:
 
 @pytest.mark.full
 def test_se2_starts_every_epoch_afresh() -> None:
-    """Check that what is still on its way from an earlier epoch is no longer learnt, though its cost counts."""
+    """A late cost of an earlier epoch still counts."""
     run, model, wait = runs_under("wait")["se2"], model_of("wait"), delayed_policies.Policy("wait")
     late = recorded(run, 0)
     model = delayed_policies.Model(model.grams, model.noise, PRIOR_MEAN, lambda t, gain, recent: np.full_like(gain, REWARD))
@@ -355,7 +362,7 @@ def test_se2_starts_every_epoch_afresh() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("policy", POLICIES)
 def test_thompson_draws_follow_the_posterior(policy: str) -> None:
-    """Standard normal once whitened by the dense posterior of the policy, and of no other; the drawn function's best point is chosen."""
+    """Whitened draws are standard normal under no other policy's posterior."""
     run = runs_under(policy)["thompson"]
     numbers, likelihood = [], dict.fromkeys(POLICIES, 0.0)
     for trial in range(TRIALS):
@@ -376,7 +383,7 @@ def test_thompson_draws_follow_the_posterior(policy: str) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_check_sees_another_policy(policy: str) -> None:
-    """Another policy's scores, a window one round shorter and values known one round early are all caught."""
+    """Other scores, windows and rounds of arrival are caught."""
     run = runs_under(policy)["rpol"]
     late = recorded(run, 0)
     model = model_of(policy)

@@ -13,18 +13,24 @@ from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
 from jaxbandit.core.status import FAILED
 
 HORIZON, TRIALS, SIZE = 15, 8, 20
-RATE = 0.02  # of faulty rounds: some trials of eight are spoiled and some are not
+# Some trials of eight are spoiled, and some are not.
+RATE = 0.02
 KEY = jax.random.key(0)
 
 
 @jaxbandit.pytree
 class Faulty(problems.Noise):
-    """Gaussian noise that in some rounds of some trials is ``fault`` for one output; all numbers are data, so runs share programs."""
+    """Gaussian noise with ``fault`` in some rounds of one output.
 
-    rate: Any = 0.0  # probability of a fault in a round
+    All numbers are data, so runs share programs.
+    """
+
+    # It is the probability of a fault in a round.
+    rate: Any = 0.0
     fault: Any = float("nan")
     output: Any = 0
-    scale: Any = 0.1  # standard deviation
+    # It is the standard deviation.
+    scale: Any = 0.1
 
     def draw(self, key: jax.Array, outputs: int, dtype: Any) -> jax.Array:
         noise = self.scale * jax.random.normal(key, (outputs,), dtype)
@@ -57,7 +63,7 @@ def simulate(of: problems.Problem, algorithm: Any, **options: Any) -> jaxbandit.
 
 @jax.jit
 def struck(noise: Faulty) -> jax.Array:
-    """Whether a fault strikes, for each trial and round, worked out from the keys alone."""
+    """Return the faulty rounds of each trial from the keys alone."""
 
     def strikes(trial: jax.Array, t: jax.Array) -> jax.Array:
         return noise.strikes(round_key(stream_key(trial_key(KEY, trial), Stream.NOISE), t))
@@ -101,9 +107,10 @@ def test_a_bad_observation_flags_its_trial_only(name: str, output: int, fault: f
     for path, x in jax.tree_util.tree_leaves_with_path(run):
         y = dict(jax.tree_util.tree_leaves_with_path(well))[path]
         label = jax.tree_util.keystr(path)
-        np.testing.assert_array_equal(np.asarray(x)[~failed], np.asarray(y)[~failed], err_msg=label)  # bit for bit
+        np.testing.assert_array_equal(np.asarray(x)[~failed], np.asarray(y)[~failed], err_msg=label)
         assert np.all(np.isfinite(np.asarray(x)[~failed])), label
-    for trial in np.flatnonzero(failed):  # before its fault a trial is as it would have been
+    # Before its fault a trial is unchanged.
+    for trial in np.flatnonzero(failed):
         before = slice(None, expected[trial] - 1)
         np.testing.assert_array_equal(run.values[trial][before], well.values[trial][before])
         np.testing.assert_array_equal(run.indices[trial][before], well.indices[trial][before])
@@ -112,7 +119,7 @@ def test_a_bad_observation_flags_its_trial_only(name: str, output: int, fault: f
 
 
 def test_a_nan_score_is_flagged() -> None:
-    """After a NaN observation every score is NaN, so a trial that goes on has both flags."""
+    """A trial that goes on has both flags."""
     sick = Faulty(rate=RATE)
     run = simulate(problem(sick), jaxbandit.Rpol())
     early = (first_strikes(sick) > 0) & (first_strikes(sick) < HORIZON)
@@ -124,7 +131,7 @@ def test_a_nan_score_is_flagged() -> None:
 
 
 def test_nan_is_no_declaration_of_infeasibility() -> None:
-    """A NaN lower bound is not above 0: CONFIG declares nothing, the trial has failed."""
+    """A NaN lower bound is not above 0."""
     sick = Faulty(rate=RATE, output=2)
     well = simulate(problem(Faulty(rate=0.0, output=2)), jaxbandit.Config())
     assert np.all(np.asarray(well.declared_round) == 0)
@@ -157,7 +164,8 @@ def test_a_problem_without_a_feasible_point_runs_and_says_so(name: str) -> None:
     for field in ("regret", "positive_regret", "best_constrained_regret"):
         assert np.all(np.isnan(getattr(curves, field))), field
         assert np.all(np.isfinite(getattr(feasible, field))), field
-    means = np.asarray(impossible.means)[1:, np.asarray(run.indices)]  # violation has a meaning all the same
+    # The violation is defined nevertheless.
+    means = np.asarray(impossible.means)[1:, np.asarray(run.indices)]
     np.testing.assert_allclose(curves.hard_violation, np.cumsum(np.maximum(means, 0).sum(0), axis=-1), rtol=1e-5)
 
 
@@ -175,14 +183,15 @@ def test_config_declares_and_goes_on() -> None:
     worst = np.asarray(impossible.means)[1:].max(0)
     assert np.all(worst[np.asarray(run.indices)[:, -1]] <= np.quantile(worst, 0.4))
     longer = simulate(impossible, jaxbandit.Config(), horizon=2 * HORIZON)
-    np.testing.assert_array_equal(longer.declared_round, declared)  # the first declaration, not the last
+    # The first declaration counts.
+    np.testing.assert_array_equal(longer.declared_round, declared)
     feasible = simulate(problem(Faulty()), jaxbandit.Config())
     np.testing.assert_array_equal(feasible.declared_round, np.zeros(TRIALS))
     np.testing.assert_array_equal(feasible.status, np.zeros(TRIALS))
 
 
 def test_a_false_declaration_is_flagged_as_such() -> None:
-    """With widths far too small CONFIG gives up on a feasible problem: declared, but the problem has a feasible point."""
+    """The widths are far too small, and a feasible point exists."""
     tight = problem(Faulty(scale=2.0))
     run = simulate(tight, jaxbandit.Config(estimator=estimators.Bounds(reward_width=1e-3, cost_width=1e-3)))
     status = np.asarray(run.status)

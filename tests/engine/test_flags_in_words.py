@@ -1,4 +1,4 @@
-"""Nothing wrong in silence: algorithms that lack what their guarantee needs do not start, and flags of trials are warned of in words."""
+"""Warnings of flags, and refusals of algorithms without their facts."""
 
 import functools
 import warnings
@@ -127,7 +127,8 @@ def test_transformations_and_lost_feedback() -> None:
     lost = int(np.sum(np.asarray(run.lost)))
     [words] = [str(warning.message) for warning in said]
     assert lost and words.startswith(f"simulate: {lost} values were lost by a buffer of 1 rounds; 3 of 3 trials: delayed feedback")
-    with warnings.catch_warnings():  # a buffer that is traced with the rest, too
+    # A buffer may be traced, too.
+    with warnings.catch_warnings():
         warnings.simplefilter("error")
         jax.jit(lambda key: simulate(jaxbandit.Rpol(), key=key, **late).lost)(jax.random.key(0))
 
@@ -144,12 +145,13 @@ def test_lines_of_flags() -> None:
     assert status_in_words(np.array([both]))[0].startswith("1 of 1 trial: ")
     dataset = results(labels=["a", "b", "c", "d", "e"], trials=2, rounds=3)
     dataset["status"] = dataset.status + int(Status.STOPPED) * (dataset.algorithm != "b")
-    [line] = results_in_words(dataset)  # the same in four of the five
+    # Four of the five have the same flag.
+    [line] = results_in_words(dataset)
     assert line.startswith(f"a, c, d and 1 more, each: 2 of 2 trials: {MESSAGES[Status.STOPPED]}")
 
 
 def shifted(offset: float, factor: float = 1.0) -> problems.Problem:
-    """The problem with rewards between 0 and 1, times a factor and plus an offset."""
+    """Return the problem with scaled and shifted rewards."""
     return jaxbandit.replace(problem(), means=np.stack([factor * (problem().means[0] - 8) + offset, problem().means[1]]), noise=QUIET)
 
 
@@ -161,16 +163,18 @@ OFFSET = {"offset by 1e6": shifted(1e6), "offset by 8": shifted(8.0), "1e6 times
 
 @pytest.mark.parametrize("name", OFFSET)
 def test_values_that_the_model_calls_impossible_are_flagged_and_warned_of(name: str) -> None:
-    """An offset by eight prior deviations is more than the papers' problems begin with, one by 1e6 leaves one point for all rounds."""
+    """An offset by 8 deviations is more than the papers' problems have."""
     with pytest.warns(UserWarning, match=r"simulate: 3 of 3 trials: observed values lay so far .* impossible \(give prior_mean and"):
         run = simulate(jaxbandit.Rpol(), OFFSET[name], **LONG)
     assert np.all(np.asarray(run.status) == FAR) and np.all(metrics.healthy(run.status))
-    for fits in (shifted(0.0), shifted(0.0, 20.0)):  # up to 19 deviations, where some values are near
+    # Values up to 19 deviations away pass if some are near.
+    for fits in (shifted(0.0), shifted(0.0, 20.0)):
         assert np.all(np.asarray(simulate(jaxbandit.Rpol(), fits, **LONG).status) == 0)
     if name == "offset by 8":
         few = [
             simulate(jaxbandit.Rpol(), OFFSET[name], horizon=4),
-            simulate(jaxbandit.RandomSearch(), OFFSET[name], **LONG),  # which does not learn
+            # Random search does not learn.
+            simulate(jaxbandit.RandomSearch(), OFFSET[name], **LONG),
             simulate(jaxbandit.Rpol(), OFFSET[name], jaxbandit.replace(model(), prior_mean=np.array([8.0, 0.0])), **LONG),
         ]
         assert not any(np.any(np.asarray(run.status) & FAR) for run in few)
@@ -199,17 +203,18 @@ def test_studies_and_sessions_say_so_too(tmp_path: Path) -> None:
         session = in_session(jaxbandit.Rpol(), tmp_path / "session", standardise=False)
         for _ in range(5):
             session.tell(session.ask(), reward=8.0, constraints=0.5)
-    assert [str(one.message).partition(" is ")[0] for one in warned] == ["tell: reward = 8"]  # the first value, and no point
+    # The message is about the first value, and no point.
+    assert [str(one.message).partition(" is ")[0] for one in warned] == ["tell: reward = 8"]
     with session, pytest.warns(UserWarning, match="^ask: observed values lay so far from the prior mean"):
         assert session.ask().status & Status.FAR_FROM_PRIOR
         assert session.ask().status & Status.FAR_FROM_PRIOR
     with session.open(tmp_path / "session") as again, warnings.catch_warnings():
-        warnings.simplefilter("error")  # once is enough
+        # One warning is enough.
+        warnings.simplefilter("error")
         assert again.ask().status & Status.FAR_FROM_PRIOR
 
 
 def test_a_noise_variance_that_is_far_from_the_problems_is_said_once() -> None:
-    """Of each output, either way, before anything compiles."""
     kernel = kernels.SquaredExponential(length_scale=0.5)
     noisy = {variance: jaxbandit.replace(shifted(0.0), noise=problems.Gaussian(variance=variance)) for variance in (1.0, 1e-5, 0.0)}
     own = [jaxbandit.surrogate(problem().domain, kernel, noise_variance=noise, form="features") for noise in ([0.1, 1e-3], [0.1, 0.02])]
@@ -222,5 +227,7 @@ def test_a_noise_variance_that_is_far_from_the_problems_is_said_once() -> None:
             make_plan(Study("off", runs=(Run("mine", noisy[variance], jaxbandit.Rpol(), own[number]),), trials=1, horizon=2))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        simulate(jaxbandit.Rpol(), noisy[1.0], own[1])  # 50 times
-        simulate(jaxbandit.Rpol(), noisy[0.0], own[0])  # no noise
+        # The noise is 50 times off.
+        simulate(jaxbandit.Rpol(), noisy[1.0], own[1])
+        # The problem has no noise.
+        simulate(jaxbandit.Rpol(), noisy[0.0], own[0])

@@ -1,4 +1,4 @@
-"""Memory of trials, and the blocks and parts that accelerators get by it."""
+"""Memory of trials, and their blocks and parts on accelerators."""
 
 from collections import namedtuple
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ Device = namedtuple("Device", "platform")
 
 @pytest.fixture(scope="module")
 def cell() -> Iterator[Cell]:
-    """The cell of a simulation of six trials, and the arguments that it is played with."""
+    """Return the cell of a simulation of six trials."""
     problem = jaxbandit.problems.sine(5)
     model = jaxbandit.surrogate(problem.domain, jaxbandit.kernels.SquaredExponential(), noise_variance=0.05)
     seen: list[Any] = []
@@ -37,7 +37,8 @@ def cell() -> Iterator[Cell]:
 def test_the_bytes_of_a_trial_are_those_that_it_carries(cell: Cell) -> None:
     pairs = np.zeros((cell.block, 3), np.int32)
     carry, _ = begin_all(cell, jax.random.key(0), pairs, mesh=None)
-    assert simulation.carried_bytes(cell) * cell.block == tree_bytes(carry) > cell.block * 4 * 3 * 25  # two means and a variance at least
+    # A trial carries at least two means and a variance.
+    assert simulation.carried_bytes(cell) * cell.block == tree_bytes(carry) > cell.block * 4 * 3 * 25
 
 
 def test_an_accelerator_runs_as_many_trials_side_by_side_as_fit(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +50,7 @@ def test_an_accelerator_runs_as_many_trials_side_by_side_as_fit(cell: Cell, monk
 
 
 def test_launches_are_counted_once_for_all_trials_of_a_batch() -> None:
-    """Ten thousand trials do not take ten thousand times a lone trial's time on an accelerator, as they do on a core."""
+    """Ten thousand trials share their launches on an accelerator."""
     gpu, cpu = [Device("gpu")], [Device("cpu")]
     assert seconds_of_batch(100, 1000, 1, gpu) == seconds_of_batch(100, 1000, 10_000, gpu) == 1000 * ACCELERATOR.round_seconds
     assert seconds_of_batch(585_000, 1000, 10_000, gpu) == pytest.approx(5.85)
@@ -79,7 +80,7 @@ def studied(shape: int) -> object:
 @pytest.mark.skipif(not memory.MAPS.exists(), reason="only Linux says how many maps of memory a process has")
 @pytest.mark.parametrize("use", [simulated, asked, studied])
 def test_maps_of_memory_stay_bounded_over_many_shapes(use: Callable[[int], object], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each program holds some for as long as JAX keeps it, and the system ends a process that has 65,530."""
+    """The system ends a process with 65,530 maps."""
 
     def maps() -> int:
         return memory.MAPS.read_bytes().count(b"\n")

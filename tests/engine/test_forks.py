@@ -1,4 +1,4 @@
-"""A process that was forked from one that had used JAX is refused in words; else its computations would wait for ever."""
+"""Forks of a process that used JAX are refused."""
 
 import functools
 import multiprocessing
@@ -19,7 +19,7 @@ from jaxbandit.core.checks import ForkedProcess
 from jaxbandit.session import Axis, Session
 
 pytestmark = [pytest.mark.skipif(sys.platform == "win32", reason="no fork"), pytest.mark.filterwarnings("ignore:os.fork")]
-SECONDS = 60.0  # of a child that waits for ever, at most
+SECONDS = 60.0  # seconds
 
 
 @functools.cache
@@ -75,7 +75,7 @@ KEYS: list[jax.Array] = []
 
 
 def in_child(call: Callable[[], object]) -> str:
-    """Return what a forked child says of a call: its result, or its error."""
+    """Return a forked child's result, or its error."""
     receiver, sender = os.pipe()
     child = os.fork()
     if not child:

@@ -1,4 +1,4 @@
-"""Every round of every algorithm and strategy against the dense NumPy replays of ``oracles.policies``."""
+"""Every round of every algorithm against the replays of ``oracles.policies``."""
 
 import functools
 import zlib
@@ -19,7 +19,8 @@ from tests.oracles import bandit, policies, ucb_policies
 from tests.oracles import gaussian_process as gp
 from tests.support import panel, steps
 
-HORIZON, TRIALS, SIDE = 38, 2, 9  # 38 rounds: five epochs of 7 and a part of one, five stretches and a part of one
+# The 38 rounds are five epochs of 7 and a part, and five stretches and a part.
+HORIZON, TRIALS, SIDE = 38, 2, 9
 LENGTH_SCALE, NOISE = 0.3, 0.05
 KEY = jax.random.key(11)
 
@@ -28,7 +29,8 @@ KEY = jax.random.key(11)
 TOLERANCE = {"float32": 1e-3, "float64": 1e-8}
 
 KERNEL = {
-    "known": (kernels.SquaredExponential, gp.squared_exponential),  # beliefs of the reference: the algorithm's steps alone
+    # Beliefs are the reference's, so only the algorithm's steps run.
+    "known": (kernels.SquaredExponential, gp.squared_exponential),
     "features": (kernels.Matern52, gp.matern52),
     "product": (kernels.SquaredExponential, gp.squared_exponential),
     "rows": (kernels.Matern52, gp.matern52),
@@ -42,12 +44,15 @@ class Case:
     """An algorithm and how to replay it."""
 
     constraints: int
-    build: Callable[[Any], Any]  # strategy -> algorithm
-    replay: Callable[..., bandit.Replay]  # (model, record, draws=, samples=) -> Replay
+    # It makes an algorithm of a strategy.
+    build: Callable[[Any], Any]
+    # It maps (model, record, draws=, samples=) to a Replay.
+    replay: Callable[..., bandit.Replay]
     strategy: str = "bounds"
     distribution: Any = estimators.Gaussian()
     improved: bool = False
-    problem: str = "noisy"  # or "noiseless" constraints, or "shared" or "independent" samples of them
+    # Constraints may be "noiseless", or "shared" or "independent" samples.
+    problem: str = "noisy"
 
 
 def strategy_of(case: Case) -> Any:
@@ -65,7 +70,7 @@ def theory(gain: float, factor: float = 1.0) -> float:
 
 
 def replayed(function: Callable[..., bandit.Replay], **parameters: Any) -> Callable[..., bandit.Replay]:
-    """A replay that leaves out the samples, which only SCGP-UCB sees."""
+    """Return a replay without samples, because only SCGP-UCB sees them."""
 
     def replay(model: bandit.Model, record: bandit.Record, draws: Any, samples: Any) -> bandit.Replay:
         return function(model, record, draws=draws, **parameters)
@@ -80,7 +85,8 @@ def scgp(strategy: str, schedule: int) -> Callable[..., bandit.Replay]:
     return replay
 
 
-CLIPS = {"reward_clip": 2.0, "cost_clip": 1.5, "dual_cap": 4.0}  # inside the range of the estimates, so that they act
+# The clips lie inside the estimates' range, so they act.
+CLIPS = {"reward_clip": 2.0, "cost_clip": 1.5, "dual_cap": 4.0}
 THEIRS = {"reward_bound": 2.0, "cost_bound": 1.5, "cap": 4.0}
 
 
@@ -197,7 +203,8 @@ EPOCHS = [name for name in CASES if name.startswith("se")]
 # played by the engine in one form and precision, dealt in turn; cases on problems of one shape, which may differ in their noise, share a
 # program. One case of each algorithm and of each strategy is played on the reference's beliefs, too, in the quick ring; what else is asked
 # of a case is asked of that run, and in the full ring of the engine's for the other cases, whose steps nobody need compile.
-FORMS = {  # of problems of one shape
+# These are the forms of problems of one shape.
+FORMS = {
     (1, "hidden"): ("features", "float64"),
     (2, "hidden"): ("product", "float64"),
     (3, "hidden"): ("rows", "float32"),
@@ -207,7 +214,7 @@ FORMS = {  # of problems of one shape
 
 
 def shape_of(name: str) -> tuple[int, str]:
-    """How many constraints a case has, and how samples of them are shown."""
+    """Return a case's number of constraints, and its samples."""
     kind = CASES[name].problem
     return CASES[name].constraints, kind if kind in ("shared", "independent") else "hidden"
 
@@ -219,18 +226,21 @@ RUNS = [pytest.param(*run, id="-".join(run), marks=() if run in STEPS else pytes
 
 
 def at_hand(name: str) -> tuple[str, str]:
-    """The form and the precision of a run of a case that another test plays."""
+    """Return form and precision of a run that another test plays."""
     return ("known", "float64") if name in QUICK else FORMS[shape_of(name)]
 
 
 def marked(name: str, *given: str) -> Any:
-    """A test's parameters, of the full ring where the engine plays the case."""
+    """Return a test's parameters, full where the engine runs."""
     return pytest.param(*(given or (name,)), marks=() if name in QUICK else pytest.mark.full)
 
 
 @functools.cache
 def problem_of(constraints: int, kind: str) -> Any:
-    """Smooth random functions whose constraints grow with the reward, so that they bind; 40% of the points satisfy each."""
+    """Return smooth functions whose constraints grow with the reward.
+
+    The constraints bind, and 40% of the points satisfy each.
+    """
     rng = np.random.default_rng(zlib.crc32(f"{constraints}".encode()))
     domain = domains.grid([0.0, 0.0], [1.0, 1.0], SIDE)
     points = np.asarray(domain.points)
@@ -266,7 +276,7 @@ class Run:
 
 @functools.cache
 def played(names: tuple[str, ...], kind: str, form: str, precision: str, initial: tuple[int, ...]) -> dict[str, jaxbandit.Trajectory]:
-    """The trajectories of some cases on a problem: those of several come from one program, on all problems of one shape."""
+    """Return trajectories of several cases from one program."""
     case = CASES[names[0]]
     problem, outputs = problem_of(case.constraints, kind), 1 + case.constraints
     if form == "known":
@@ -289,31 +299,33 @@ def played(names: tuple[str, ...], kind: str, form: str, precision: str, initial
         options = {"horizon": HORIZON, "trials": TRIALS, "key": KEY, "record": "audit", "initial": design}
         if len(names) > 1:
             return panel.play(problem, algorithms, surrogate, **options)
-        block = None if form == "rows" else 1  # the branches of rows are others in a batch
+        # Branches of rows differ in a batch.
+        block = None if form == "rows" else 1
         return {names[0]: jax.tree.map(np.asarray, jaxbandit.simulate(problem, algorithms[names[0]], surrogate, block=block, **options))}
 
 
 @functools.cache
 def own_model(constraints: int) -> jaxbandit.Surrogate:
-    """What algorithms ask of the model itself when beliefs are the reference's."""
+    """Return the model for algorithms, when beliefs are the reference's."""
     with jax.enable_x64(True):
         kernel, options = kernels.SquaredExponential(length_scale=LENGTH_SCALE), {"outputs": 1 + constraints, "form": "features"}
         return jaxbandit.surrogate(problem_of(constraints, "noisy").domain, kernel, noise_variance=NOISE, **options)
 
 
 DESIGN = (3, 40, 77, 22, 22, 65)
-KNOWING = ["igp-ucb", "cbo-ts", "scgp-1", "se2-poly", "se3", "anytime-cbo-keep"]  # the design, in every round of their steps
+# These know the design in every round of their steps.
+KNOWING = ["igp-ucb", "cbo-ts", "scgp-1", "se2-poly", "se3", "anytime-cbo-keep"]
 STARTING_AFRESH = ["se2-poly-restart", "se3-restart", "anytime-cbo"]
 
 
 def trajectory(name: str, form: str, precision: str, initial: tuple[int, ...] = ()) -> jaxbandit.Trajectory:
-    """The case's, by its steps or from the program of all cases on problems of its shape that run in this form."""
+    """Return the case's trajectory, by its steps or a shared program."""
     names = [name] if form == "known" else [other for other in CASES if shape_of(other) == shape_of(name)]
     return played(tuple(names), CASES[name].problem, form, precision, initial)[name]
 
 
 def recorded(name: str, form: str, precision: str) -> Run:
-    """The case's trials; those of its steps begin with an initial design where that is known ever after."""
+    """Return the case's trials."""
     return trials_of(name, form, precision, DESIGN if form == "known" and name in KNOWING else ())
 
 
@@ -338,7 +350,7 @@ def trials_of(name: str, form: str, precision: str, initial: tuple[int, ...]) ->
 
 
 def shown(problem: problems.FullInformation, trial: int) -> np.ndarray:
-    """The constraint functions ``[T, m, M]`` shown in a trial, from the problem and the trial's noise stream alone."""
+    """Return the constraint functions ``[T, m, M]`` shown in a trial."""
     return np.asarray(all_shown(jaxbandit.canonicalise(problem), np.int32(trial)), np.float64)
 
 
@@ -367,12 +379,14 @@ def test_every_round_is_the_papers(name: str, form: str, precision: str) -> None
         gaps = bandit.score_gaps(expected.scores, record.indices)
         assert gaps.max() <= tolerance, f"trial {b}, round {gaps.argmax() + 1}: short of the best by {gaps.max():.3g}"
         error = multiplier_errors(expected.multipliers, np.asarray(run.trajectory.multipliers[b], np.float64))
-        if name.startswith("anytime"):  # the rounds at which it starts again have a test of their own
+        # Another test checks the rounds of restarts.
+        if name.startswith("anytime"):
             error[policies.stretch_starts(HORIZON) - 1] = 0
         assert error.max() <= tolerance, f"trial {b}, round {error.argmax() + 1}: multipliers off by {error.max():.3g}"
         widths = np.asarray(run.trajectory.widths[b], np.float64)
         if name in EPOCHS and not name.startswith("scgp"):
-            widths = widths[:, :1]  # the combination's; the constraints' own are not used
+            # The combination's widths count, and the constraints' are unused.
+            widths = widths[:, :1]
         np.testing.assert_allclose(widths, expected.widths, rtol=tolerance, atol=0)
         # The scores are not so flat that any point would pass, a neighbour, say.
         neighbour = np.where(record.indices % SIDE > 0, record.indices - 1, record.indices + 1)
@@ -381,7 +395,7 @@ def test_every_round_is_the_papers(name: str, form: str, precision: str) -> None
 
 @pytest.mark.parametrize("name", [marked(name) for name in CASES if CASES[name].problem in ("shared", "independent")])
 def test_what_is_shown_is_what_is_paid(name: str) -> None:
-    """The costs observed are the shown function's at the chosen point; only independent noise differs between points."""
+    """Only independent noise differs between points."""
     form, precision = at_hand(name)
     run, rounding = recorded(name, form, precision), {"float32": 1e-6, "float64": 1e-12}[precision]
     means = np.asarray(problem_of(CASES[name].constraints, CASES[name].problem).means)[1:]
@@ -391,13 +405,13 @@ def test_what_is_shown_is_what_is_paid(name: str) -> None:
         noise = samples - means
         spread = noise.std(-1)
         assert np.all(spread < rounding) if CASES[name].problem == "shared" else np.all(spread > 0.1)
-        # Of variance 0.05: at least 38 numbers, whose mean square is within 5 standard errors.
+        # The noise has variance 0.05. The mean square of at least 38 numbers lies within 5 standard errors.
         independent = noise[..., 0].ravel()
         assert abs(np.mean(independent**2) / NOISE - 1) < 5 * np.sqrt(2 / independent.size)
 
 
 def test_config_with_several_constraints() -> None:
-    """CONFIG with three constraints that differ in width; reference and faults are those of ``oracles.ucb_policies``."""
+    """Three constraints have different widths."""
     model = believed(Case(3, Config, policies.epbo), "known")
     learner = Config(estimator=estimators.Bounds(reward_width=BETA[0], cost_width=BETA[1:]))
     options = {"horizon": HORIZON, "trials": TRIALS, "key": KEY}
@@ -478,7 +492,7 @@ def test_the_check_sees_another_algorithm(what: str) -> None:
 
 @pytest.mark.full
 def test_the_width_grows_with_the_combined_noise() -> None:
-    """Algorithm 3's theory width differs from the plain one once ``kappa > 0``, by more than the check's tolerance."""
+    """Algorithm 3's theory width grows once ``kappa > 0``."""
     for name in ("se3-improved", "se3-improved-restart", "se3-rand"):
         form, precision = at_hand(name)
         run = recorded(name, form, precision)
@@ -502,7 +516,7 @@ def test_the_width_grows_with_the_combined_noise() -> None:
 
 @pytest.mark.parametrize("name", [marked(name) for name in CASES])
 def test_the_cases_exercise_what_they_should(name: str) -> None:
-    """Penalties move, in every method that has some, and the clips and caps act without swallowing everything."""
+    """Penalties move, and clips and caps act without cutting everything."""
     case, run = CASES[name], recorded(name, *at_hand(name))
     moved = np.ptp(run.trajectory.multipliers, axis=1)
     none = name.startswith(("igp", "gp", "rand", "epbo"))
@@ -520,7 +534,7 @@ def test_the_cases_exercise_what_they_should(name: str) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("name", [name for name in CASES if CASES[name].strategy == "thompson" and not name.startswith(("se2", "anytime"))])
 def test_draws_inside_runs_have_the_posteriors_law(name: str) -> None:
-    """``(h_t - mu_t) / beta_t`` in the principal directions of the dense posterior covariance is white, round after round.
+    """Whitened draws of every round are independent standard normals.
 
     Given the past every number is a standard normal independent of the ones before, so sums over rounds have standard errors at once.
     """
@@ -531,17 +545,19 @@ def test_draws_inside_runs_have_the_posteriors_law(name: str) -> None:
     assert z.size > 5000
     assert abs(z.mean()) < 5 / np.sqrt(z.size)
     assert abs(np.mean(z**2) - 1) < 5 * np.sqrt(2 / z.size)
-    assert abs(np.mean(z**4) - 3) < 5 * np.sqrt(96 / z.size)  # the variance of z^4 is 105 - 9
+    # The variance of z^4 is 105 - 9.
+    assert abs(np.mean(z**4) - 3) < 5 * np.sqrt(96 / z.size)
     outputs = 1 + CASES[name].constraints
     pairs = [(trial[i], trial[i + 1]) for trial in rounds for i in range(len(trial) - 1)]
-    product = np.concatenate([a[: len(b)] * b[: len(a)] for a, b in pairs])  # neighbours in the list: other output or other round
+    # Neighbours in the list belong to other outputs or other rounds.
+    product = np.concatenate([a[: len(b)] * b[: len(a)] for a, b in pairs])
     assert abs(product.mean()) < 5 / np.sqrt(product.size)
     assert all(len(trial) == outputs * HORIZON for trial in rounds)
 
 
 @pytest.mark.parametrize("name", [marked(name) for name in CASES if name.startswith("anytime")])
 def test_anytime_records_the_multipliers_in_force(name: str) -> None:
-    """``Trajectory.multipliers`` says those in force at round ``t``: after a restart, the fresh ones."""
+    """After a restart they are the fresh ones."""
     form, precision = at_hand(name)
     run = recorded(name, form, precision)
     for b in range(TRIALS):
@@ -551,7 +567,7 @@ def test_anytime_records_the_multipliers_in_force(name: str) -> None:
 
 @pytest.mark.parametrize("name", [marked(name) for name in STARTING_AFRESH])
 def test_a_fresh_start_at_round_1_does_not_forget_the_initial_design(name: str) -> None:
-    """Earlier epochs and stretches are forgotten, but before the first there is none: its rounds know the design."""
+    """Nothing is forgotten before the first stretch."""
     form = "known"
     run = trials_of(name, form, "float64", DESIGN)
     first = 1 if name.startswith("anytime") else 7
@@ -561,7 +577,7 @@ def test_a_fresh_start_at_round_1_does_not_forget_the_initial_design(name: str) 
 
 
 def test_anytime_shows_a_full_information_algorithm_its_samples() -> None:
-    """Anytime takes any algorithm: SCGP-UCB inside it acts on the constraints shown, or the pair is refused."""
+    """SCGP-UCB inside Anytime sees samples, or the pair is refused."""
     problem = problem_of(2, "shared")
     with jax.enable_x64(True):
         kernel = kernels.Matern52(length_scale=LENGTH_SCALE)

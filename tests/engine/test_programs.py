@@ -1,4 +1,4 @@
-"""Numbers of programs that users' first lines compile: an operation of JAX's that is called by itself is one, too."""
+"""Numbers of programs that users' first lines compile."""
 
 import json
 import subprocess
@@ -9,7 +9,8 @@ import pytest
 from tests.support.paths import ROOT
 
 MOST = 3
-NONE = ("sine", "sweep")  # made on the host
+# They are made on the host.
+NONE = ("sine", "sweep")
 
 # Each line is run with no program compiled before it, and its programs are counted.
 LINES = """

@@ -1,4 +1,4 @@
-"""Every round of the methods with safe sets, expected improvement or a dual variable against dense NumPy replays."""
+"""Safe sets, expected improvement and duals against dense NumPy replays."""
 
 import functools
 import zlib
@@ -23,12 +23,14 @@ LENGTH_SCALE, NOISE = 0.35, 0.05
 PRIOR_MEAN = np.array([0.3, -0.2, 0.1])
 BETA = np.array([1.5, 1.0, 0.8])
 SEEDS = np.array([40, 31])
-UNSAFE = np.array([40, 75])  # of which the second is unsafe
+# The second seed is unsafe.
+UNSAFE = np.array([40, 75])
 LIPSCHITZ = np.array([2.0, 3.0])
 # Relative to max(1, |best|), and how far from the edge of a set a point is surely on its side.
 TOLERANCE = {"float32": 1e-3, "float64": 1e-8}
 KERNEL = {
-    "known": (kernels.SquaredExponential, gp.squared_exponential),  # beliefs of the reference: the algorithm's steps alone
+    # Beliefs are the reference's, so only the algorithm's steps run.
+    "known": (kernels.SquaredExponential, gp.squared_exponential),
     "features": (kernels.Matern52, gp.matern52),
     "product": (kernels.SquaredExponential, gp.squared_exponential),
     "rows": (kernels.Matern52, gp.matern52),
@@ -37,9 +39,10 @@ KERNEL = {
 
 @dataclass(frozen=True)
 class Case:
-    """An algorithm, what the reference is told of it, and how the engine runs it: (constraints, form, precision)."""
+    """An algorithm, its reference, and its (constraints, form, precision)."""
 
-    build: Callable[[Any, int], Any]  # (bounds, m) -> algorithm
+    # It makes an algorithm of bounds and m.
+    build: Callable[[Any, int], Any]
     told: dict[str, Any]
     run: tuple[int, str, str]
     design: tuple[int, ...] = ()
@@ -47,7 +50,8 @@ class Case:
 
 # Dealt in turn: forms and precisions are the surrogates' own tests, and cases that run alike share a program.
 ONE, TWO, BY_ROWS = (1, "product", "float32"), (2, "features", "float64"), (2, "rows", "float64")
-DESIGN = (40, 33)  # no symmetry of the grid keeps both, so that seeds do not tie
+# No symmetry of the grid keeps both, so seeds do not tie.
+DESIGN = (40, 33)
 
 CASES: dict[str, Case] = {
     "primal-dual": Case(lambda b, m: PrimalDual(estimator=b), {"first": 1.0, "step": 1.0}, ONE),
@@ -103,7 +107,7 @@ SCORED = [run for run in RUNS if run not in SAFE]
 
 @functools.cache
 def problem_of(constraints: int) -> problems.Problem:
-    """Smooth random functions; about half of the points satisfy each constraint, the seeds by a margin."""
+    """Return smooth functions, half feasible, with seeds feasible by a margin."""
     rng = np.random.default_rng(zlib.crc32(f"{constraints}".encode()))
     domain = domains.grid([0.0, 0.0], [1.0, 1.0], SIDE)
     points = np.asarray(domain.points)
@@ -169,7 +173,7 @@ def record_of(run: jaxbandit.Trajectory, trial: int) -> bandit.Record:
 
 
 def scores_of(name: str, constraints: int, form: str, run: jaxbandit.Trajectory, trial: int, **changes: Any) -> np.ndarray:
-    """Return what the reference would have maximised in each round; checks multipliers and doubt on the way."""
+    """Return the reference's scores, and check multipliers and doubt."""
     told, model, record = CASES[name].told | changes, believed(constraints, form), record_of(run, trial)
     if name.startswith("primal"):
         replay = policies.primal_dual(model, record, first=np.broadcast_to(told["first"], constraints), step=told["step"])
@@ -260,7 +264,7 @@ def test_a_seed_is_left_once_values_show_that_it_is_unsafe() -> None:
 
 
 def test_the_cases_exercise_what_they_should() -> None:
-    """Both phases of constrained EI, both branches of Thompson sampling, expanders beside maximisers."""
+    """The runs reach both phases and branches, and expanders."""
     found = np.concatenate(
         [
             expected_improvement.cei(believed(2, "known"), record_of(recorded("cei", *KNOWN), b), incumbent="mean").feasible
@@ -286,12 +290,16 @@ def test_the_cases_exercise_what_they_should() -> None:
 
 # Values of constrained EI.
 
-Z = np.concatenate([np.linspace(-12, 12, 481), -np.logspace(1, 5, 60), np.logspace(1, 5, 20)])  # all are asked at so many points
+# All functions are evaluated at this number of points.
+Z = np.concatenate([np.linspace(-12, 12, 481), -np.logspace(1, 5, 60), np.logspace(1, 5, 20)])
 
 
 @jax.jit
 def ours(mean: jax.Array, sd: jax.Array, best: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Logarithms of EI by the first row of ``mean [3, M]`` and ``sd [3, M]``, and of the feasibility by the others."""
+    """Return logarithms of EI and of feasibility.
+
+    EI is by the first row of ``mean [3, M]`` and ``sd [3, M]``, feasibility by the others.
+    """
     return acquisition.log_expected_improvement(mean[0], sd[0], best), acquisition.log_feasibility(mean[1:], sd[1:])
 
 
@@ -303,7 +311,7 @@ def botorch(mean: np.ndarray, sd: np.ndarray, best: float) -> np.ndarray:
 
 @pytest.mark.parametrize("precision", TOLERANCE)
 def test_constrained_ei_is_botorchs(precision: str) -> None:
-    """``ConstrainedExpectedImprovement`` is EI times ``prod_j Phi((0 - mu_j) / sigma_j)``; recomputed, in ranges where it can be."""
+    """BoTorch multiplies EI by ``prod_j Phi((0 - mu_j) / sigma_j)``."""
     rng = np.random.default_rng(0)
     mean, sd = rng.normal(0, 2, (3, len(Z))), rng.uniform(0.3, 2, (3, len(Z)))
     expected = botorch(mean[0], sd[0], 0.7) * np.prod(ndtr(-mean[1:] / sd[1:]), axis=0)
@@ -316,8 +324,9 @@ def test_constrained_ei_is_botorchs(precision: str) -> None:
 
 @pytest.mark.parametrize("precision", TOLERANCE)
 def test_log_ei_where_ei_underflows(precision: str) -> None:
-    """From certain improvement to a hundred thousand deviations below the incumbent, against ``LogExpectedImprovement``'s formula."""
-    with jax.enable_x64(precision == "float64"):  # a second constraint is met anyway
+    """Certain improvements and a hundred thousand deviations are covered."""
+    # A second constraint holds for certain.
+    with jax.enable_x64(precision == "float64"):
         found = ours(np.stack([Z, Z, np.full_like(Z, -99.0)]), np.ones((3, len(Z))), 0.0)
     for values, expected in zip(found, (expected_improvement.log_expected_improvement(Z, np.ones_like(Z), 0.0), log_ndtr(-Z)), strict=True):
         error = np.abs(np.asarray(values, np.float64) - expected) / np.maximum(1, np.abs(expected))
@@ -327,7 +336,7 @@ def test_log_ei_where_ei_underflows(precision: str) -> None:
 
 
 def test_slopes_of_log_ei_and_of_feasibility() -> None:
-    """``Phi / h`` and ``phi / Phi``, where the sign changes, too, and where ascents come from far away."""
+    """The slopes are ``phi / Phi`` and ``Phi / h``."""
 
     @jax.jit
     def slopes(z: jax.Array) -> jax.Array:
@@ -341,13 +350,14 @@ def test_slopes_of_log_ei_and_of_feasibility() -> None:
     ]
     with jax.enable_x64(True):
         found = slopes(Z)
-    told = np.abs(Z) < 300  # farther away the logarithms are so large that their difference is rounding
+    # Farther away the difference of logarithms is rounding.
+    told = np.abs(Z) < 300
     for values, logarithms in zip(found, expected, strict=True):
         np.testing.assert_allclose(values[told], np.exp(logarithms[told]), rtol=1e-10)
 
 
 def test_logarithms_of_all_sizes() -> None:
-    """At the incumbent's mean EI is ``sd phi(0)``: to rounding whatever the deviation's size; what is no number stays none."""
+    """EI at the incumbent's mean is ``sd phi(0)``."""
     sizes = np.concatenate([[1.0], np.logspace(-150, 300, 60), np.linspace(0.5, 2, len(Z) - 61)])
     with jax.enable_x64(True):
         found = np.asarray(ours(np.zeros((3, len(Z))), np.stack([sizes, *np.ones((2, len(Z)))]), 0.0)[0])
@@ -357,7 +367,7 @@ def test_logarithms_of_all_sizes() -> None:
 
 
 def test_log_ei_of_a_point_that_is_known() -> None:
-    """A deviation that rounding made zero gives no NaN: a known improvement counts, a known failure does not."""
+    """Zero deviations give no NaN."""
     mean = np.resize([1.0, -1.0, 0.0], (3, len(Z)))
     value, possible = (np.asarray(part)[:3] for part in ours(mean, np.zeros_like(mean), 0.0))
     assert abs(value[0]) < 1e-5 and value[1] < -1e30 and value[2] < -20 and not np.any(np.isnan(value))

@@ -1,4 +1,4 @@
-"""Every round of RPOL, CBO and CONFIG against the dense NumPy reference: scores, multipliers, widths, declarations."""
+"""RPOL, CBO and CONFIG against the dense NumPy reference."""
 
 import functools
 import zlib
@@ -29,7 +29,7 @@ Estimator = jaxbandit.estimators.Bounds
 
 @functools.cache
 def random_problem(constraints: int, seed: str, *, shift: float = 0.0) -> tuple[problems.Problem, np.ndarray]:
-    """Smooth random functions on a grid of the unit square, and the grid.
+    """Return smooth random functions on a grid, and the grid.
 
     Each constraint grows with the reward, so that it binds, and holds on 40% of the points, less with ``shift``.
     """
@@ -95,7 +95,7 @@ def model_of(points: np.ndarray, width: bandit.Width) -> bandit.Model:
 
 
 def growing(rest: bandit.Width) -> bandit.Width:
-    """The width of ``GROWING`` for the reward, and those of ``rest`` for the constraints."""
+    """Return the reward's growing width, and the constraints' ``rest``."""
     first = bandit.sqrt_log(2.0, 3.0)
     return lambda t, gain: np.append(first(t, gain)[:1], rest(t, gain)[1:])
 
@@ -165,7 +165,7 @@ def test_separate_models_and_an_initial_design(algorithm: str) -> None:
 
 
 def test_config_on_an_infeasible_problem() -> None:
-    """Declares in the right round, and goes on at the point of least worst-case lower bound."""
+    """It declares in the right round, and minimises the worst bound."""
     problem, points = random_problem(2, "infeasible", shift=4.0)
     model = model_of(points, bandit.constant(1.0))
     learner = jaxbandit.Config(estimator=Estimator(reward_width=1.0, cost_width=np.ones(2)))
@@ -188,7 +188,7 @@ def test_the_check_sees_a_wrong_config() -> None:
 
 
 def test_the_cases_exercise_the_clips() -> None:
-    """CBO's truncation and projection act in the runs above, and do not swallow everything."""
+    """Truncation and projection act, and do not cut everything."""
     runs, model = known()
     record, *_ = records(runs["cbo"])
     rounds = list(ucb_policies.bounds(model, record))

@@ -1,4 +1,4 @@
-"""Faults of users' own models inside a run: refused where one look before the run shows it, flagged where only running does."""
+"""Faults of users' models are refused before a run, or flagged."""
 
 import importlib.util
 import inspect
@@ -30,18 +30,19 @@ def simulate(algorithm: Any = None, problem: Any = PROBLEM, **options: Any) -> j
     return jaxbandit.simulate(problem, algorithm, MODEL, horizon=HORIZON, trials=TRIALS, key=KEY, block=1, **options)
 
 
-# -- the truth of an instance ----------------------------------------------------------------------------------------------------------
+# Means of an instance.
 
 
 @jaxbandit.pytree
 class Holes(problems.Family):
-    """A family made by ``from_functions`` some of whose instances have ``value`` for a mean at a point that nobody visits."""
+    """Family with a faulty mean at a point that nobody visits."""
 
     base: problems.Problem
     domain: domains.Domain = DOMAIN
     noise: problems.Noise = problems.Gaussian(variance=0.01)
     value: Any = float("nan")
-    row: Any = 0  # data, as the value is: all cases share a program
+    # It is data, so all cases share a program.
+    row: Any = 0
     name: str = jaxbandit.static(default="holes")
 
     def sample(self, key: jax.Array) -> problems.Problem:
@@ -53,7 +54,7 @@ class Holes(problems.Family):
 
 @jax.jit
 def means_of(family: Holes) -> jax.Array:
-    """The means of all trials' instances ``[trials, 2, M]``, by the keys of the trials alone."""
+    """Return all trials' means ``[trials, 2, M]`` from their keys."""
 
     def means(trial: jax.Array) -> Any:
         return family.sample(jaxbandit.keys.stream_key(jaxbandit.keys.trial_key(KEY, trial), jaxbandit.keys.Stream.PROBLEM)).means
@@ -92,12 +93,12 @@ class Odd(problems.Family):
         return self.make()
 
 
-# -- delays ----------------------------------------------------------------------------------------------------------------------------
+# Delays.
 
 
 @jaxbandit.pytree
 class Late(delays.Delay):
-    """A user's delay model, which draws what ``drawn`` says from a uniform number."""
+    """User's delay model of a function of a uniform number."""
 
     drawn: Any = jaxbandit.static()
     longest: Any = jaxbandit.static(default=3)
@@ -129,12 +130,12 @@ def test_a_negative_delay_flags_its_trial(shown: Any) -> None:
     assert not np.any(metrics.healthy(run.status) & early.any(axis=1))
 
 
-# -- algorithms ------------------------------------------------------------------------------------------------------------------------
+# Algorithms.
 
 
 @jaxbandit.pytree
 class Own(jaxbandit.Algorithm):
-    """A user's algorithm that chooses the point and the widths which ``choose`` returns in round ``t``."""
+    """User's algorithm whose point and widths ``choose`` returns."""
 
     name = "own"
     choose: Any = jaxbandit.static()
@@ -150,7 +151,7 @@ class Own(jaxbandit.Algorithm):
 
 @jaxbandit.pytree
 class Told(Own):
-    """Chooses by tables ``[T]`` of points and widths, which are data: all of them share a program."""
+    """Choose by tables ``[T]`` of points and widths."""
 
     choose: Any = jaxbandit.static(default=None)
     points: Any = (2,) * HORIZON
@@ -177,7 +178,8 @@ class Told(Own):
 def test_a_choice_that_is_none_flags_the_trial(own: Own, flag: jaxbandit.Status, first: int, wrap: Callable[[Any], Any]) -> None:
     own = wrap(own)
     if first > 1 and isinstance(own, jaxbandit.Anytime):
-        return  # whose stretches count rounds from 1 again
+        # The stretches count rounds from 1 again.
+        return
     run = jax.tree.map(np.asarray, simulate(own))
     assert np.all(run.status == int(flag)) and np.all(run.failed_round == first)
     assert np.all((run.indices >= 0) & (run.indices < DOMAIN.size))
@@ -185,14 +187,15 @@ def test_a_choice_that_is_none_flags_the_trial(own: Own, flag: jaxbandit.Status,
 
 
 def test_a_width_that_becomes_negative_flags_the_trial() -> None:
-    falling = widths.Custom(function=lambda t, gain: 3 - t.astype(gain.dtype) + 0 * gain)  # 0 in round 3
+    # The width is 0 in round 3.
+    falling = widths.Custom(function=lambda t, gain: 3 - t.astype(gain.dtype) + 0 * gain)
     run = simulate(jaxbandit.Rpol(estimator=estimators.Bounds(reward_width=falling)))
     assert np.all(np.asarray(run.status) & jaxbandit.Status.NEGATIVE_WIDTH != 0) and np.all(np.asarray(run.failed_round) == 4)
 
 
 @jaxbandit.pytree
 class Remembers(jaxbandit.Algorithm):
-    """An algorithm with a best value so far, minus infinity at first, and a number that ``step`` gives in round ``t``."""
+    """Algorithm with a best value, first -inf, and a given number."""
 
     step: Any = jaxbandit.static()
 
@@ -223,7 +226,7 @@ def test_a_state_that_is_not_finite_flags_the_trial(step: Any, first: int) -> No
     )
 
 
-# -- kernels and what a learner is told ------------------------------------------------------------------------------------------------
+# Kernels and facts of learners.
 
 
 @jaxbandit.pytree
@@ -249,7 +252,7 @@ def test_a_key_of_the_older_form_gives_the_same_run() -> None:
     np.testing.assert_array_equal(old.indices, simulate().indices)
 
 
-# -- what only a trace shows -----------------------------------------------------------------------------------------------------------
+# Faults that only a trace shows.
 
 
 @jaxbandit.pytree
@@ -315,7 +318,7 @@ def noisy(noise: problems.Noise) -> problems.Problem:
     return jaxbandit.replace(PROBLEM, noise=noise)
 
 
-# -- the initial design ----------------------------------------------------------------------------------------------------------------
+# The initial design.
 
 
 @jaxbandit.pytree
@@ -326,7 +329,7 @@ class Digits:
 
 @jaxbandit.pytree
 class Remembering(jaxbandit.Algorithm):
-    """Notes the points that it learns of, in their order, as digits of a multiplier."""
+    """Write learnt points in their order as digits of a multiplier."""
 
     name = "remembering"
 
@@ -344,7 +347,7 @@ class Remembering(jaxbandit.Algorithm):
 
 
 def test_an_initial_design_is_learnt_in_its_order() -> None:
-    """A posterior shows no order, but for rounding; a state may."""
+    """A state may depend on the order, and a posterior does not."""
     run = simulate(Remembering(), initial=jaxbandit.InitialDesign(indices=np.array([4, 1, 7])))
     np.testing.assert_array_equal(run.multipliers[:, 0, 0], np.full(TRIALS, 417))
 

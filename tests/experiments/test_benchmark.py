@@ -1,4 +1,4 @@
-"""The benchmark: its file, its plan and its rehearsal of accelerators on the CPU."""
+"""The benchmark's file, plan and rehearsal on the CPU."""
 
 import inspect
 import json
@@ -31,11 +31,12 @@ TINY = {
 }
 
 
-APART = ("engine.measure_devices",)  # which needs devices of its own
+# It needs devices of its own.
+APART = ("engine.measure_devices",)
 
 
 def most_here(own_process, spec, *, pinned, cores=1):
-    """Measure in a process of its own what needs it, and all else in this one, which has started already and keeps its compile cache."""
+    """Measure in this process, except where new devices are needed."""
     if spec["task"] in APART:
         return own_process(spec, pinned=pinned, cores=cores)
     with pytest.MonkeyPatch.context() as patch:
@@ -46,7 +47,7 @@ def most_here(own_process, spec, *, pinned, cores=1):
 
 @pytest.mark.full
 def test_every_key_of_the_file_is_documented(tmp_path, monkeypatch, capsys):
-    """At sizes at which the figures mean nothing, without fits, and sweeps of one value: most measurements share their programs.
+    """Sizes are tiny, so that most measurements share programs.
 
     On a box random points are played, by a small program; the learner need only be made.
     """
@@ -57,19 +58,22 @@ def test_every_key_of_the_file_is_documented(tmp_path, monkeypatch, capsys):
             monkeypatch.setitem(command.QUICK[part], name, size)
     monkeypatch.setattr(measure, "DROPPED", ("JAX_NUM_CPU_DEVICES",))
     for part in (cluster, study):
-        monkeypatch.setattr(part, "use_all_cores", lambda: None)  # this process has started its devices
+        # This process has started its devices.
+        monkeypatch.setattr(part, "use_all_cores", lambda: None)
     monkeypatch.setattr(cluster, "WARMING", 2)
     cei, refitted = jaxbandit.Cei, jaxbandit.Refitted
     monkeypatch.setattr(jaxbandit, "Cei", lambda: cei() and jaxbandit.RandomSearch())
     monkeypatch.setattr(jaxbandit, "Refitted", lambda **given: refitted(**given).algorithm)
     monkeypatch.setattr(measure, "run_child", partial(most_here, measure.run_child))
     file, options = tmp_path / "figures.json", {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
-    with LocalCluster(processes=False, **options) as own:  # threads, which share programs, too
+    # Threads share programs, too.
+    with LocalCluster(processes=False, **options) as own:
         where = ["--dask", own.scheduler_address, "--json", str(file)]
         assert main(["bench", "--quick", "--skip-peers", "--trials", "2", "--horizon", "1", *where]) == 0
     printed, figures = capsys.readouterr().out, json.loads(file.read_text())
     documented = set(re.findall("``([a-z0-9_]+)``", benchmark.__doc__))
-    keys = {key for key in figures if not re.search(r"_T\d+$", key)}  # a peer's have its name and the number of rounds in them
+    # A peer's keys contain its name and the number of rounds.
+    keys = {key for key in figures if not re.search(r"_T\d+$", key)}
     assert keys <= documented
     assert set(figures["cluster"]) <= documented and figures["cluster"]["tasks_a_second"] > 0
     studies = figures["study"]
@@ -175,7 +179,8 @@ def test_a_part_that_fails_or_takes_too_long_stops_no_other(
         monkeypatch.setattr(module, "PARTS", parts)
 
     def started(spec: dict[str, Any], *arguments: Any, **options: Any) -> Any:
-        without_jax = {"task": "nothing.part"} if spec["part"] == "nothing" else {}  # a process that fails need not load JAX first
+        # A process that fails need not load JAX first.
+        without_jax = {"task": "nothing.part"} if spec["part"] == "nothing" else {}
         return measure.start_child(spec | without_jax, *arguments, **options)
 
     monkeypatch.setattr(device, "start_child", started)

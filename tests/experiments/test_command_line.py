@@ -1,4 +1,4 @@
-"""Commands in a process of their own, as a user starts them: the files of a study, its figures, and the trace of one of its trials."""
+"""Commands in processes of their own, as users start them."""
 
 import json
 import os
@@ -15,7 +15,8 @@ from experiments.__main__ import main
 from tests.support.paths import ROOT
 
 TRIALS, HORIZON = 40, 1000
-SIZE = ["--trials", str(TRIALS), "--seed", "3"]  # 50x50 points and 1,000 rounds
+# The study has 50x50 points and 1,000 rounds.
+SIZE = ["--trials", str(TRIALS), "--seed", "3"]
 
 
 # ``python -m experiments`` with the first list of arguments given on the command line, and in the same process the command of the second.
@@ -34,12 +35,12 @@ print(f"== {main(second)}")
 
 @pytest.fixture(scope="module")
 def commands(tmp_path_factory):
-    """The directory of a study's results, the file of a trace, and what the study's command prints: one process runs both."""
+    """Return a study's results, a trace and printed lines, from one process."""
     folder = tmp_path_factory.mktemp("reduced")
     out, file = folder / "rpol", folder / "trace.npz"
     trace = ["trace", "rpol", "--algorithm", "cbo-ucb", "--trial", "3", *SIZE, "--out", str(file)]
     program = [sys.executable, "-c", COMMANDS, json.dumps([["rpol", *SIZE, "--out", str(out)], trace])]
-    # Of XLA's levels the one by which programs of this size are compiled and run in the least time together: 11 CPU s, by others 13 and 19.
+    # This level of XLA compiles and runs programs of this size in the least time: 11 CPU s, and other levels 13 and 19.
     environment = os.environ | {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=1".strip()}
     result = subprocess.run(program, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500)
     assert result.returncode == 0, result.stderr
@@ -65,7 +66,8 @@ def test_run_writes_dataset_table_and_figure(reduced_run):
         assert data.attrs["seed"] == 3
         assert np.isfinite(data.regret.values).all()
         violation = data.hard_violation.values
-        rounding = 10 * np.finfo(np.float32).eps * violation[..., 1:]  # of float32 sums by halves of a thousand rounds
+        # The tolerance is that of float32 sums by halves of a thousand rounds.
+        rounding = 10 * np.finfo(np.float32).eps * violation[..., 1:]
         assert (np.diff(violation, axis=-1) >= -rounding).all()
         # Common random numbers: the noise of a trial is one stream, so observations minus means agree between algorithms.
         assert data.observed.shape == (3, TRIALS, HORIZON, 2)
@@ -134,7 +136,10 @@ def test_trace_repeats_the_trial_of_the_study(commands):
 
 @pytest.mark.full
 def test_rpol_study_reproduces_the_expected_figures(reduced_run):
-    """Specified at T = 1,000, 50x50: R/t, R+/t, V/t of RPOL -0.13, 0.05, 0.074 and of CBO -0.20, 0.085, 0.155 (two digits)."""
+    """R/t, R+/t and V/t are specified to two digits.
+
+    On 50x50 points they are -0.13, 0.05 and 0.074 of RPOL, and -0.20, 0.085 and 0.155 of CBO.
+    """
     out, _ = reduced_run
     expected = {"RPOL-UCB": (-0.13, 0.05, 0.074), "CONFIG": (-0.13, 0.05, 0.074), "CBO-UCB": (-0.20, 0.085, 0.155)}
     with xr.open_dataset(out / "results.nc", engine="h5netcdf") as data:

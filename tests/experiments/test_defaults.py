@@ -1,4 +1,4 @@
-"""The experiments about defaults: standard functions, who plays them, ratios and ranks beside values computed here."""
+"""Experiments about defaults."""
 
 import dataclasses
 import json
@@ -268,7 +268,7 @@ def test_the_choice_of_a_default_is_played_and_kept(tmp_path, monkeypatch):
 
 @pytest.mark.full
 def test_default_plays_the_default(tmp_path, capsys):
-    """The option ``--runs`` is a file's name, so that the same runs are shown again."""
+    """``--runs`` names a file, so its runs are shown again."""
     given = ["--quick", "--no-cache", "--trials", "1", "--settings", "1 axis", "--noises", "none", "--runs", str(tmp_path / "runs.jsonl")]
     for out in ("first", "again"):
         assert main(["default", *given, "--out", str(tmp_path / out)]) == 0

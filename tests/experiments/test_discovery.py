@@ -1,4 +1,4 @@
-"""Experiments are found by where they stand; what their commands refuse, and what texts state of them."""
+"""Experiments are found by their place."""
 
 import datetime
 import importlib
@@ -47,12 +47,13 @@ def test_positions_keep_the_experiments_of_a_paper_together(capsys):
     groups = [folder for folder, _ in itertools.groupby(folders[name] for name in experiments) if folder != FOLDER.name]
     assert len(groups) == len(set(groups))
     assert main(["list"]) == 0
-    named = [line.split()[0] for line in capsys.readouterr().out.splitlines() if not line.startswith(" ")]  # others go on with a title
+    # Other lines continue a title.
+    named = [line.split()[0] for line in capsys.readouterr().out.splitlines() if not line.startswith(" ")]
     assert named == list(experiments)
 
 
 def test_no_module_but_the_experiments_own_names_it():
-    """Adding an experiment is adding its file: the command line and the shared code know none by name."""
+    """Adding an experiment adds one file."""
     shared = [FOLDER / "__init__.py", FOLDER / "__main__.py", *sorted((FOLDER / "common").glob("*.py"))]
     for path in shared:
         text = path.read_text(encoding="utf-8")
@@ -66,11 +67,12 @@ def test_no_experiment_takes_the_name_of_a_command(reserved):
 
 
 MEASURED = re.compile(r"Measured (\d{4}-\d\d-\d\d) by `{1,2}python -m experiments ([^`]+)`")
-TABLE = re.compile(r"^ *=+ +=+|^\|.*\| *\d[\d.,]* ", re.MULTILINE)  # of reStructuredText; or of Markdown, with numbers
+# Tables are of reStructuredText, or of Markdown with numbers.
+TABLE = re.compile(r"^ *=+ +=+|^\|.*\| *\d[\d.,]* ", re.MULTILINE)
 
 
 def measured(text, commands):
-    """Where the text says when and by which command its figures were measured, the experiment's name first."""
+    """Return places where texts date their figures."""
     found = MEASURED.search(text)
     assert found, "say when and by which command the figures were measured"
     datetime.date.fromisoformat(found[1])
@@ -119,7 +121,7 @@ def test_bad_arguments_are_named(arguments, words, tmp_path, capsys):
 
 @pytest.mark.full
 def test_a_grid_without_feasible_points_runs_and_says_so(tmp_path, capsys, monkeypatch):
-    """All three as CONFIG, the one that finds out: the words are the same, and one program plays them."""
+    """All three compile as CONFIG, so one program runs them."""
     as_config = dict.fromkeys(("Rpol", "Cbo"), lambda estimator, **_: jaxbandit.Config(estimator=estimator))
     monkeypatch.setattr(rpol, "jb", types.SimpleNamespace(**vars(jaxbandit) | as_config))
     assert main(["rpol", "--trials", "2", "--horizon", "20", "--points-per-axis", "3", "--out", str(tmp_path / "out")]) == 0

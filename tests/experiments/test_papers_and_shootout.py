@@ -70,7 +70,7 @@ def test_baselines_of_config_are_told_what_the_scripts_tell():
 
 
 def test_stages_of_bpe_are_those_of_the_scripts():
-    """Without delay, too; the last one cut to the horizon."""
+    """The horizon cuts the last stage."""
     study = bpe_delays.build(dataclasses.replace(small(bpe_delays, parameters="code"), horizon=1000))
     for function in ("f1", "f2"):
         for mean, lengths in ((0, [48, 199, 447, 306]), (25, [73, 225, 472, 230]), (50, [98, 250, 497, 155])):
@@ -88,7 +88,8 @@ def test_config_p_starts_safeopt_at_the_safest_point_and_primal_dual_without_pri
     safeopt = ours["P6 SafeOpt"]
     safest = int(np.argmin(safeopt.problem.means[1]))
     assert list(safeopt.algorithm.seeds) == [safest] and list(safeopt.initial.indices) == [safest] and safeopt.initial.counted
-    assert "P6 Thompson" in ours and "P6 Thompson" not in code  # rows have no joint draws
+    # Rows have no joint draws.
+    assert "P6 Thompson" in ours and "P6 Thompson" not in code
     assert not np.any(code["P6 Primal-dual"].model.prior_mean) and np.all(code["P6 CEI"].model.prior_mean)
     assert list(code["P6 SafeOpt"].algorithm.seeds) == list(code["P6 SafeOpt"].initial.indices)
 
@@ -113,12 +114,13 @@ def test_safe_algorithms_of_zj22_are_told_a_safe_point_that_is_not_the_best():
     np.testing.assert_allclose(told.lipschitz, steps.max(), rtol=1e-5)
     np.testing.assert_allclose(literally.estimator.reward_width.norm_bound, np.abs(reward).max())
     unsafe = problems.from_tables(domains.arms(3), np.ones(3), np.array([2.0, 1.0, 3.0]))
-    assert int(jax.jit(zhou_ji.typical_safe_point)(unsafe)) == 1  # where nothing is feasible, the safest
+    # The safest point counts where no point is feasible.
+    assert int(jax.jit(zhou_ji.typical_safe_point)(unsafe)) == 1
 
 
 @pytest.fixture(scope="module")
 def stopped():
-    """ADMMBO that stops within the run, beside random search, which never does."""
+    """Return ADMMBO that stops within the run, beside random search."""
     domain = domains.grid([0.0, 0.0], [1.0, 1.0], 7)
     x = np.asarray(domain.points)
     problem = problems.from_tables(domain, x.sum(axis=1), x[:, 0] - 0.5, noise=problems.Gaussian(variance=0.01))
@@ -251,7 +253,7 @@ def test_shootout_names_what_it_does_not_know(arguments, words, tmp_path, capsys
 
 
 def test_every_algorithm_has_a_place_in_the_shootout():
-    """All that the library has, but wrappers; a new one must be entered, or said here to be left out."""
+    """A new algorithm must be entered, or left out by name."""
     classes = [getattr(jb.algorithms, name) for name in jb.algorithms.__all__]
     known = {cls for cls in classes if isinstance(cls, type) and issubclass(cls, jb.Algorithm) and cls.name}
     known -= {jb.Anytime, jb.Refitted}
@@ -328,13 +330,14 @@ def straight():
 
 @pytest.mark.full
 def test_delay_sweep_runs_delays_together():
-    """As each by itself, as all sweeps over delays are (``engine/test_delayed_feedback.py``)."""
-    assert [len(cell.runs) for cell in make_plan(study()).cells] == [1, 2]  # without delay there is no buffer
+    # Without delay there is no buffer.
+    assert [len(cell.runs) for cell in make_plan(study()).cells] == [1, 2]
     data = straight()
     assert (np.diff(data.hard_violation.values, axis=-1) >= 0).all()
     own = np.arange(1, 31)[:, None]
     late = data.arrival.values - own
-    assert not late[0].any() and 2 < late[1].mean() < 4 and 6 < late[2].mean() < 10  # 240 Poisson numbers each: 6 standard errors or more
+    # Means of 240 Poisson numbers lie within 6 standard errors or more.
+    assert not late[0].any() and 2 < late[1].mean() < 4 and 6 < late[2].mean() < 10
     assert json.loads(data.attrs["delays"])["E[tau] = 3"]["mean"] == 3.0
     assert json.loads(data.attrs["feedback"])["E[tau] = 3"]["type"] == "Wait"
     # The slopes, against least squares in each trial, and what is reported of them.
@@ -360,8 +363,6 @@ class Stop(Exception):
 
 @pytest.mark.full
 def test_an_experiment_goes_on(tmp_path, capsys):
-    """After a stop between two cells, to what it would have been, which is shown again; a directory without a run is refused."""
-
     def report(progress):
         raise Stop
 
@@ -373,7 +374,8 @@ def test_an_experiment_goes_on(tmp_path, capsys):
     data = xr.load_dataset(tmp_path / "results.nc", engine="h5netcdf")
     for name in set(straight().data_vars) - {"run_seconds", "playing_seconds"}:
         np.testing.assert_array_equal(data[name].values, straight()[name].values, err_msg=name)
-    assert np.isnan(data.playing_seconds.values).tolist() == [True, False, False]  # the first cell was read
+    # The first cell was read.
+    assert np.isnan(data.playing_seconds.values).tolist() == [True, False, False]
     assert main(command) == 0 and "--force runs again" in capsys.readouterr().out
     (tmp_path / "results.nc").unlink()
     assert main(command) == 2
@@ -403,7 +405,8 @@ def test_a_schedule_is_linear_in_the_logarithm_of_the_round():
 def test_errors_of_gradients_fall_as_the_root_of_their_number():
     gradients = 2 + np.random.default_rng(0).standard_normal((4096, 3))
     one, four = (measurements._relative_error(gradients, count) for count in (1, 4))
-    np.testing.assert_allclose([one, four], [0.5, 0.25], rtol=0.05)  # sqrt(3) over 2 sqrt(3), in 4,096 and 1,024 groups
+    # The ratio is sqrt(3) over 2 sqrt(3), in 4,096 and 1,024 groups.
+    np.testing.assert_allclose([one, four], [0.5, 0.25], rtol=0.05)
 
 
 @pytest.mark.full
@@ -419,12 +422,13 @@ def test_losses_and_random_search_are_those_of_the_trials():
     np.testing.assert_allclose(found, np.repeat(0.5 + (places**2).sum(axis=1)[:, None], 3, axis=1), atol=SPACING)
     start = {"x": jnp.asarray([0.4, -0.4])}
     best = measurements.random_search(loss, (start, build), 240, 3, 3, jax.random.key(0))
-    assert float(jnp.sum(best["x"] ** 2)) < 0.01  # the best of 80 points, whose next has 0.11
+    # It is the best of 80 points, and the next has 0.11.
+    assert float(jnp.sum(best["x"] ** 2)) < 0.01
     assert isinstance(build(best)[0], jb.Algorithm)
 
 
 class Recording:
-    """A tuner that notes who is under way, and asks for networks of random widths."""
+    """Tuner that records trials under way, and asks for random widths."""
 
     def __init__(self) -> None:
         self.under_way: set[int] = set()
@@ -483,7 +487,8 @@ def test_what_is_no_study_is_written_and_replaced(tmp_path: Path, capsys: pytest
     for force, count, ending in ((False, 1, "written in"), (False, 1, "made 20"), (True, 2, "written in")):
         run_experiment(experiment, experiment.defaults, tmp_path / "out", force=force)
         xr.testing.assert_equal(xr.load_dataset(tmp_path / "out" / "results.nc", engine="h5netcdf"), dataset)
-        printed = " ".join(capsys.readouterr().out.split())  # of whatever length its lines are
+        # Lines may have any length.
+        printed = " ".join(capsys.readouterr().out.split())
         assert len(plays) == count and "- work 3" in printed and f"figure.png: {ending}" in printed
     with pytest.raises(InvalidArgument, match="not empty"):
         run_experiment(experiment, dataclasses.replace(experiment.defaults, seed=1), tmp_path / "out", force=False)
@@ -498,7 +503,8 @@ def test_sessions_of_a_run_that_is_replaced_are_removed(monkeypatch: pytest.Monk
 
 @pytest.mark.full
 def test_a_training_repeats_and_its_cost_is_counted_work() -> None:
-    with jax.numpy_dtype_promotion("standard"):  # as Optax needs it
+    # Optax needs it.
+    with jax.numpy_dtype_promotion("standard"):
         found, again, other, narrow = (digits.train(0.01, 1e-3, *own) for own in ((16, 3), (16, 3), (16, 4), (4, 3)))
     assert found == again != other
     assert found.accuracy > 0.9 and found.test_accuracy > 0.85 and narrow.accuracy < found.accuracy

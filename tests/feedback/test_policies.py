@@ -1,4 +1,4 @@
-"""Policies of late feedback: arrivals and their order, what the buffer keeps, boxes, and a policy that changes one rule of another."""
+"""Policies of late feedback."""
 
 import functools
 import inspect
@@ -23,7 +23,7 @@ from tests.support.delayed_runs import HORIZON, POLICIES, surrogate
 
 
 def some_feedback(rng: np.random.Generator, capacity: int, outputs: int) -> dict[str, np.ndarray]:
-    """Arrivals of a round in which the point 3 was chosen."""
+    """Return arrivals of a round that chose the point 3."""
     ages = rng.permutation(capacity)
     return {
         "indices": np.where(ages == 0, 3, rng.integers(0, 30, capacity)),
@@ -62,7 +62,7 @@ def as_feedback(given: dict[str, np.ndarray]) -> Feedback:
 @settings(max_examples=25)
 @given(seed=st.integers(0, 2**32 - 1), rubbish=st.sampled_from([np.nan, np.inf, 1e30]))
 def test_the_order_of_arrivals_within_a_round_does_not_matter(policy: str, seed: int, rubbish: float) -> None:
-    """Nor do the values of slots that do not arrive, whatever they hold."""
+    """Values of slots that do not arrive do not matter either."""
     rng = np.random.default_rng(seed)
     with jax.enable_x64(True):
         learner, step, before = learning(policy)
@@ -95,7 +95,7 @@ def test_sums_over_arrivals() -> None:
 
 @functools.partial(jax.jit, static_argnames="capacity")
 def through_the_buffer(due: jax.Array, horizon: jax.Array, *, capacity: int) -> tuple[Pending, Feedback]:
-    """``HORIZON`` rounds; the point of round ``t`` is ``10 t``, its values are ``t`` and ``-t``."""
+    """Run ``HORIZON`` rounds with points ``10 t`` and values ``t`` and ``-t``."""
 
     def step(pending: Pending, now: tuple[jax.Array, jax.Array]) -> tuple[Pending, Feedback]:
         t, arrives = now
@@ -117,7 +117,8 @@ late_by = st.one_of(st.integers(0, 15), st.just(int(delays.NEVER)), st.just(int(
     beyond=st.integers(0, 3),
 )
 def test_every_value_arrives_once_or_is_counted_as_lost(taus: list[tuple[int, int]], capacity: int, beyond: int) -> None:
-    rounds, horizon = np.arange(1, HORIZON + 1), HORIZON + beyond  # a horizon may be longer than what is run
+    # A horizon may be longer than the run.
+    rounds, horizon = np.arange(1, HORIZON + 1), HORIZON + beyond
     due = rounds[:, None] + np.array(taus)
     pending, seen = jax.device_get(through_the_buffer(due.astype(np.int32), np.int32(horizon), capacity=capacity))
     arrived: dict[tuple[int, int], int] = {}
@@ -134,7 +135,8 @@ def test_every_value_arrives_once_or_is_counted_as_lost(taus: list[tuple[int, in
     for s in rounds:
         for output in range(2):
             when = due[s - 1, output]
-            in_time = when <= HORIZON and when < s + capacity  # round s + capacity takes the slot
+            # Round s + capacity takes the slot.
+            in_time = when <= HORIZON and when < s + capacity
             assert arrived.get((s, output)) == (when if in_time else None)
             lost[output] += bool(s + capacity <= HORIZON and s + capacity <= when <= horizon)
     np.testing.assert_array_equal(pending.lost, lost)
@@ -143,7 +145,7 @@ def test_every_value_arrives_once_or_is_counted_as_lost(taus: list[tuple[int, in
 
 
 def is_policy(kind: type) -> bool:
-    """Whether a class is a policy that can be made."""
+    """Return whether a class is a policy that can be made."""
     return issubclass(kind, feedback.Policy) and not inspect.isabstract(kind)
 
 
@@ -187,7 +189,8 @@ def test_a_policy_that_takes_in_less_is_one_method() -> None:
 
 ROUNDS, FIRST, CAPACITY, WINDOW, MINIMUM = 9, 2, 6, 3, -1.5
 LENGTH_SCALE, NOISE, MEANS = np.asarray([0.5, 0.3]), 0.02, np.asarray([0.4, -0.3])
-FORMS: dict[str, dict[str, Any]] = {"exact": {}, "features": {"form": "features", "tolerance": 0.9}}  # coarse: two of eight candidates
+# Features are coarse, at two of eight candidates.
+FORMS: dict[str, dict[str, Any]] = {"exact": {}, "features": {"form": "features", "tolerance": 0.9}}
 BOX_POLICIES = {"wait": feedback.Wait(), "hallucinate": feedback.Hallucinate(), "censor": feedback.Censor(window=WINDOW, minimum=MINIMUM)}
 CASES = [(name, form) for name in BOX_POLICIES for form in FORMS]
 RNG = np.random.default_rng(3)
@@ -207,7 +210,7 @@ def model(form: str) -> Any:
 
 @functools.partial(jax.jit, static_argnames="name")
 def played(name: str, model: Any, points: Any, values: Any, due: Any) -> Any:
-    """What the learner believes at the end, at its pool and elsewhere, with the pool and the draws there."""
+    """Return the learner's final beliefs, its pool and draws."""
     learner = BOX_POLICIES[name].bind(model, separate_outputs=True, capacity=CAPACITY, axis=None)
 
     def first(posterior: Any, seen: Any) -> tuple[Any, None]:
@@ -224,7 +227,8 @@ def played(name: str, model: Any, points: Any, values: Any, due: Any) -> Any:
     start, _ = jax.lax.scan(first, start, (points[:FIRST], values[:FIRST]))
     rounds = (jnp.arange(1, ROUNDS + 1, dtype=jnp.int32), points[FIRST:], values[FIRST:], due.astype(jnp.int32))
     (posterior, _), _ = jax.lax.scan(one, (start, feedback.Pending.empty(CAPACITY, 2, values.dtype)), rounds)
-    _, posterior = learner.place(posterior, jnp.asarray(ELSEWHERE[0]))  # a point under way, in the pool without a value
+    # A point under way is in the pool without a value.
+    _, posterior = learner.place(posterior, jnp.asarray(ELSEWHERE[0]))
     belief, key, scale = learner.belief(posterior), jax.random.key(1), jnp.asarray([1.0, 0.5])
     draws = belief.draw(key, scale), belief.at(belief.pool).draw(key, scale)
     return belief.pool, belief.prediction, belief.at(jnp.asarray(ELSEWHERE)).prediction, draws
@@ -239,11 +243,12 @@ def gram_of(form: str, points: Matrix) -> Matrix:
 
 
 def expected(name: str, at: Matrix, form: str) -> tuple[Matrix, Matrix]:
-    """Means and deviations ``[2, n]`` at points ``at [n, 2]``, each output by itself from fresh factorisations."""
+    """Return means and deviations ``[2, n]`` of fresh factorisations."""
     means, deviations = [], []
     gram, chosen = gram_of(form, np.concatenate([POINTS, at])), np.arange(len(POINTS))
     left_out = 1 - np.diag(gram)[len(POINTS) :]
-    ages = ROUNDS - np.arange(1, ROUNDS + 1)  # rounds since each choice, at the end
+    # Ages are rounds since each choice, at the end.
+    ages = ROUNDS - np.arange(1, ROUNDS + 1)
     for j in range(2):
         arrives = DELAYS[:, j] <= np.minimum(ages, WINDOW if name == "censor" else CAPACITY - 1)
         arrived = np.flatnonzero(np.append(np.ones(FIRST, bool), arrives))
@@ -266,18 +271,20 @@ def test_beliefs_on_a_box_are_those_of_dense_solves_at_its_pool_and_elsewhere(na
     for at, belief in ((pool, here), (ELSEWHERE, there)):
         for found, want in zip((belief.mean, belief.sd), expected(name, at, form), strict=True):
             assert np.allclose(found, want, atol=1e-9), "dense solve"
-        if name == "censor":  # by which its widths are set
+        # It sets the widths.
+        if name == "censor":
             assert np.allclose(belief.recent, expected(name, POINTS[-WINDOW:], form)[1].sum(1), atol=1e-9)
     assert np.allclose(*draws, atol=1e-9), "one function for one key"
     assert draws[0].std() > 0.1
 
 
-MISSING = np.where(np.arange(2 * len(VALUES)).reshape(-1, 2) % 5 == 3, np.nan, VALUES)  # of both outputs, at different points
+# Both outputs lack values, at different points.
+MISSING = np.where(np.arange(2 * len(VALUES)).reshape(-1, 2) % 5 == 3, np.nan, VALUES)
 
 
 @functools.partial(jax.jit, static_argnames=("name", "at_once"))
 def taught(name: str, at_once: bool, model: Any, points: Any, values: Any, count: Any) -> Any:
-    """What the learner believes of ``count`` values that it takes in at once or one after the other, and once one more has arrived."""
+    """Return beliefs after values at once or one by one."""
     learner = BOX_POLICIES[name].bind(model, separate_outputs=True, capacity=CAPACITY, axis=None)
     indices = model.domain.size + jnp.arange(len(points), dtype=jnp.int32)
 
@@ -305,7 +312,7 @@ def taught(name: str, at_once: bool, model: Any, points: Any, values: Any, count
 @pytest.mark.full(but=("hallucinate exact",))
 @pytest.mark.parametrize(("name", "form"), CASES, ids=map(" ".join, CASES))
 def test_many_values_at_once_are_believed_as_one_after_the_other(name: str, form: str) -> None:
-    """Also where some are missing, fewer than there is room for are there, and one more arrives later."""
+    """Some values are missing, and one more arrives later."""
     count = len(POINTS) - 1
     with jax.enable_x64(True):
         given = model(form).without_kernels(), POINTS, MISSING, np.int32(count)
@@ -328,7 +335,7 @@ def test_many_values_at_once_are_believed_as_one_after_the_other(name: str, form
 
 
 def test_every_learner_gives_an_algorithm_the_same_class_of_belief() -> None:
-    """Of values at once and late, under refits, inside wrappers, and of models of boxes, which alone have beliefs at other points."""
+    """Only models of boxes have beliefs at other points."""
     domain = domains.product([np.linspace(0.0, 1.0, 6), np.linspace(0.0, 1.0, 5)])
     ranged = jb.ranged(domain, SquaredExponential(length_scale=0.3), low=0.2, high=0.6, noise_variance=0.05).separate()
     box = model("exact").with_room(16).without_kernels()

@@ -1,4 +1,4 @@
-"""Kernels that play all rounds choose as XLA does, under JAX's interpreter, and lower for GPUs and TPUs; no device is needed."""
+"""Kernels that play all rounds choose as XLA does, without any device."""
 
 import functools
 import re
@@ -25,14 +25,19 @@ from jaxbandit.rules.scores import Score
 from tests.support.algorithms import ALGORITHMS
 from tests.support.compiled import SCORED, Program, lowered
 
-ROUNDS, TRIALS = 30, 2  # after a few rounds points are near others, and a wrong root shows
+# After some rounds points are near others, so that a wrong root shows.
+ROUNDS, TRIALS = 30, 2
 PLATFORMS = ("gpu", "tpu")
-BOTH = ("rpol", "cbo")  # are played on both platforms, each of the others on one; all are lowered and compiled for both
+# These run on both platforms and the others on one, and all compile for both.
+BOTH = ("rpol", "cbo")
 
 
 @functools.cache
 def problem() -> problems.Problem:
-    """18 x 35 points: on a GPU several tiles along both axes, with cells that repeat points behind either."""
+    """Return a problem of 630 points, several tiles of a GPU.
+
+    Cells that repeat points lie behind either axis.
+    """
     rng = np.random.default_rng(1)
     domain = domains.product([np.sort(rng.random(18)), np.sort(rng.random(35))])
     tables = rng.standard_normal((3, 5)) @ np.sin(np.outer(np.arange(1, 6), domain.points @ np.array([3.0, 4.0])))
@@ -41,13 +46,16 @@ def problem() -> problems.Problem:
 
 @functools.cache
 def model(form: str) -> jaxbandit.Surrogate:
-    """A model of rank 48, two chunks of a root, of up to 8 features on either axis, half of what a tile is high."""
+    """Return a model of rank 48, with 8 features an axis.
+
+    The rank is two chunks of a root, and 8 is half of a tile's height.
+    """
     kernel = kernels.SquaredExponential(length_scale=0.35)
     return jaxbandit.surrogate(problem().domain, kernel, noise_variance=0.05, outputs=3, form=form)
 
 
 def played(algorithm: Any, platform: str | None, form: str = "product", **options: Any) -> jaxbandit.Trajectory:
-    """A simulation by the kernel for a platform, or by XLA, after an initial design."""
+    """Return a simulation by a platform's kernel, or by XLA."""
 
     def plan_of(*given: Any) -> Any:
         return plan.plan_of(*given[:-1], platform)._replace(interpret=True)
@@ -59,14 +67,14 @@ def played(algorithm: Any, platform: str | None, form: str = "product", **option
 
 
 def believed(arena: Arena, state: Any) -> list[jax.Array]:
-    """The means less the prior mean, the variances, the variances by the root, and the gain of a state's posterior."""
+    """Return a posterior's shift, variance, variance by the root, and gain."""
     posterior = plan.parted(state)[0]
     [form] = arena.surrogate.model.forms
     return [posterior.shift, posterior.variance, form.spread(posterior.factors[0]), posterior.gain]
 
 
 def played_and_judged(algorithm: Algorithm, platform: str, form: str) -> Any:
-    """What a kernel plays, and what XLA says that learns what the kernel has seen.
+    """Return a kernel's run and XLA's judgement of it.
 
     The points, what is recorded of them, how far below the best score they are, and those beside them, what XLA would record,
     and the beliefs after the last round of both.
@@ -103,12 +111,13 @@ def played_and_judged(algorithm: Algorithm, platform: str, form: str) -> Any:
 @pytest.mark.full(but=("rpol",))
 @pytest.mark.parametrize("name", SCORED)
 def test_choices_are_as_good_as_those_of_xla(name: str) -> None:
-    """At every round, and all that is recorded beside them is XLA's; a product form has an expansion of its own on GPUs."""
+    """Widths and multipliers are XLA's, too."""
     ways = list(zip(PLATFORMS, ("features", "product") if name == "cbo" else ("product", "features"), strict=True))
     for platform, form in ways if name in BOTH else [ways[SCORED.index(name) % 2]]:
         points, widths, multipliers, gaps, beside, expected, shown, *ends = played_and_judged(ALGORITHMS[name](), platform, form)
         assert len(np.unique(points)) > TRIALS + 1 and np.max(gaps) < 2e-5
-        assert np.max(beside) > 1e-3  # the points beside those chosen are worse
+        # Neighbours of the chosen points are worse.
+        assert np.max(beside) > 1e-3
         np.testing.assert_allclose(widths, expected, rtol=1e-5)
         if multipliers is not None:
             np.testing.assert_allclose(multipliers, shown, rtol=1e-5, atol=1e-4)
@@ -117,7 +126,7 @@ def test_choices_are_as_good_as_those_of_xla(name: str) -> None:
 
 
 def same(one: Any, other: Any) -> None:
-    """Check that two trajectories, or two states of trials, are equal but for rounding."""
+    """Check that two trajectories or states differ by rounding only."""
     assert jax.tree.structure(one) == jax.tree.structure(other)
     for (path, x), y in zip(jax.tree.leaves_with_path(one), jax.tree.leaves(other), strict=True):
         assert x.dtype == y.dtype, path
@@ -137,7 +146,7 @@ class Burst(problems.Noise):
 
 @pytest.mark.full
 def test_a_trajectory_is_that_of_xla() -> None:
-    """With hyper-parameters of their own, a drawn instance for each trial, flags, a declared round, and draws that are none.
+    """Instances, flags, declarations and hyper-parameters differ between trials.
 
     Some trials fail: once a value is infinite, so is the score.
     """
@@ -155,7 +164,7 @@ def test_a_trajectory_is_that_of_xla() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("platform", PLATFORMS)
 def test_parts_of_a_run_are_the_run(platform: str) -> None:
-    """The state of a trial goes into a kernel and comes out of it, within an epoch."""
+    """A part may end within an epoch."""
     with mock.patch.object(simulation, "play_all", side_effect=programs.play_all) as play_all:
         whole = jax.device_get(played(jaxbandit.Se2(epoch=2), platform, horizon=6, initial=None))
     cell, key, pairs = play_all.call_args.args
@@ -213,8 +222,9 @@ def test_runs_that_no_kernel_plays_are_refused_by_name() -> None:
 
 
 def test_a_trial_that_a_block_of_a_gpu_cannot_hold() -> None:
-    """The figure is that of the shared memory, which the compiler would refuse otherwise."""
-    plan._trace_one_round.clear_cache()  # a trace that an earlier test needed would do
+    """The message has the number of bytes of shared memory."""
+    # An earlier test may have made the trace.
+    plan._trace_one_round.clear_cache()
     with (
         mock.patch.object(gpu, "SHARED_BYTES", 40_000),
         pytest.raises(jaxbandit.InvalidArgument, match=r"takes \d{2},\d{3} bytes of shared memory, of which a block has 40,000"),
@@ -238,7 +248,7 @@ def test_masks_and_whole_numbers_of_a_state_pass_through_the_numbers_of_a_kernel
 
 @jaxbandit.pytree
 class Mine(Scored):
-    """A user's algorithm, whose score says how much better a point is than the others."""
+    """User's algorithm whose score depends on all points."""
 
     name = "mine"
     estimator: Any = jaxbandit.estimators.Bounds()
@@ -253,7 +263,7 @@ def test_a_score_that_depends_on_other_points_is_refused() -> None:
 
 @pytest.mark.parametrize("axes", [(3, 5), None])
 def test_cells_that_repeat_a_point_count_once(axes: tuple[int, int] | None) -> None:
-    """The grid of 15 points is a table of 16 x 32 cells."""
+    """The grid of 15 points is a table of 512 cells."""
     cut = gpu.Cut.of(15, axes)
     at = np.divmod(np.arange(15), cut.width)
     rows = gpu.TiledRows(size=15, shape=cut.shape, numbers=cut.repeats.astype(np.float32))
@@ -272,13 +282,13 @@ def test_cells_that_repeat_a_point_count_once(axes: tuple[int, int] | None) -> N
 
 
 def test_sums_have_all_their_terms() -> None:
-    """Those that are left over, too: the sums of the model above have even lengths."""
+    """Odd lengths leave a term over."""
     length = 2 * gpu.UNROLLED_TERMS + 1
     assert int(jax.jit(lambda: gpu._sum(length, lambda i: np.int32(1) << i, np.int32(0)))()) == 2**length - 1
 
 
 def test_functions_of_more_features_on_an_axis_than_a_tile_is_high() -> None:
-    """From the weights of features, one axis after the other, beside the product with the features of every point in float64."""
+    """Float64 features of every point give the expected values."""
     domain = domains.product([np.linspace(0, 1, 40), np.linspace(0, 1, 5)])
     kernel = kernels.SquaredExponential(length_scale=[0.06, 0.9])
     [form] = jaxbandit.surrogate(domain, kernel, noise_variance=0.05, form="product").forms

@@ -1,4 +1,4 @@
-"""Descent: it finds what is better, and claims nothing where there is nothing."""
+"""Descent."""
 
 import functools
 from typing import Any
@@ -59,7 +59,7 @@ def test_it_finds_the_minimum_and_says_how_much_is_won() -> None:
 
 @pytest.mark.full
 def test_screening_leaves_a_bad_start() -> None:
-    """A narrow valley far from the start, in a plane: its gradient is 0 and only screening finds the way."""
+    """The gradient is 0 there, far from a narrow valley."""
 
     def valley(params: Any) -> Any:
         return -0.5 * jnp.exp(-2 * jnp.sum((params["x"] - 1.2) ** 2))
@@ -83,7 +83,7 @@ def test_noise_alone_is_no_improvement() -> None:
 
 @pytest.mark.full
 def test_it_is_never_worse_than_the_start() -> None:
-    """With steps that go far beyond the minimum all iterates are worse; the start comes back."""
+    """Steps are too long, so the start comes back."""
     import optax
 
     best = {"x": jnp.asarray([0.5, -0.25])}
@@ -94,7 +94,7 @@ def test_it_is_never_worse_than_the_start() -> None:
 
 @jb.pytree
 class Twice(Follow):
-    """Chooses points whose regrets are ``1 + place[0]`` in the first round and ``1 + place[1]`` in the second."""
+    """Choose regrets ``1 + place[0]`` and then ``1 + place[1]``."""
 
     name = "twice"
 
@@ -115,7 +115,10 @@ def second_round(measures: Any) -> Any:
 
 @functools.cache
 def bounded(budget: float = 0.1, multiplier: float = 0.0) -> SmoothedLoss:
-    """Least ``0.4 |z - (1, 0)|^2`` subject to ``0.4 |z + (1, 0)|^2 <= 0.9``, z = (x, y): the best z is (0.5, 0), its multiplier 1/3."""
+    """Return a loss of two parameters and its budget.
+
+    The loss is ``0.4 |z - (1, 0)|^2`` subject to ``0.4 |z + (1, 0)|^2 <= 0.9``, z = (x, y). The best z is (0.5, 0), and its multiplier 1/3.
+    """
     problem, model = toy()
 
     def build(params: Any) -> tuple[Follow, jb.Surrogate]:
@@ -130,7 +133,8 @@ def bounded(budget: float = 0.1, multiplier: float = 0.0) -> SmoothedLoss:
 def test_a_multiplier_that_rises_keeps_the_violation_within_the_budget() -> None:
     import optax
 
-    loss, start = bounded(budget=0.9), {"x": jnp.asarray([-0.2]), "y": jnp.asarray(0.3)}  # leaves of different shapes
+    # The leaves have different shapes.
+    loss, start = bounded(budget=0.9), {"x": jnp.asarray([-0.2]), "y": jnp.asarray(0.3)}
     options: dict[str, Any] = {"steps": 40, "screen": 1, "validate": 64, "every": 4, "optimizer": optax.sgd(0.4), "dual_step": 0.5}
     found = descend(loss, start, jax.random.key(5), **options)
     np.testing.assert_allclose(found.history["multiplier"][-10:].mean(), 1 / 3, atol=0.08)
@@ -140,12 +144,14 @@ def test_a_multiplier_that_rises_keeps_the_violation_within_the_budget() -> None
     np.testing.assert_allclose(best, [0.5, 0.0], atol=0.1)
     assert 0.4 * np.sum((best + np.array([1.0, 0.0])) ** 2) <= 0.92
     assert found.interval[0] > 0 and found.history["multiplier"][0] == 0
-    alone = descend(loss, start, jax.random.key(5), **(options | {"dual_step": None}))  # the objective alone
+    # This run minimises the objective alone.
+    alone = descend(loss, start, jax.random.key(5), **(options | {"dual_step": None}))
     np.testing.assert_allclose(np.append(alone.best["x"], alone.best["y"]), [1.0, 0.0], atol=0.1)
     beyond = {
         "x": jnp.asarray([1.0]),
         "y": jnp.asarray(0.0),
-    }  # a start beyond the budget gives way to what is within it, though its objective is less
+    }
+    # Points within the budget are better than the start beyond it.
     within = descend(loss, beyond, jax.random.key(6), **options)
     assert within.improvement < 0 and within.best["x"][0] < 0.6
     for step, message in ((-1.0, "^dual_step: .*-1"), ("much", "^dual_step: ")):

@@ -1,4 +1,4 @@
-"""Replayed beliefs and their derivatives, exact ones in the length-scale among them, and smoothed ones of simulated studies."""
+"""Replayed beliefs and their derivatives."""
 
 import dataclasses
 from typing import Any
@@ -15,14 +15,16 @@ from jaxbandit.gradients import SmoothedLoss, descend, logarithms, positive_regr
 from tests.oracles.gaussian_process import squared_exponential
 
 SIDE, ROUNDS, LENGTH_SCALE = 6, 23, 0.5
-FEW = 16  # rounds that are played in 4 times 4, with none left over, whose program is two thirds of the size
+# They run in 4 times 4 rounds, and the program is two thirds of the size.
+FEW = 16
 NOISES, MEANS = np.asarray([0.05, 0.06]), np.asarray([0.3, -0.2])
 
 
 def observations(rounds: int = ROUNDS) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(1)
     indices = rng.integers(0, SIDE**2, ROUNDS)
-    indices[5:9] = indices[4]  # repeats
+    # These points repeat.
+    indices[5:9] = indices[4]
     return indices[:rounds], rng.standard_normal((ROUNDS, 2))[:rounds]
 
 
@@ -33,7 +35,7 @@ def model_of(form: str, noise_variance: Any = NOISES, kernel: kernels.Kernel | N
 
 
 def dense(noises: np.ndarray, means: np.ndarray, rounds: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the log evidence [2] and the posterior means [2, M], by Cholesky factors in float64."""
+    """Return log evidence [2] and posterior means [2, M] by Cholesky factors."""
     axis = np.linspace(0, 1, SIDE)
     points = np.stack(np.meshgrid(axis, axis, indexing="ij"), -1).reshape(-1, 2)
     matrix = np.exp(-0.5 * np.sum((points[:, None] - points[None]) ** 2, -1) / LENGTH_SCALE**2)
@@ -63,7 +65,8 @@ def test_values_and_derivatives_are_those_of_a_dense_solve(form: str, precision:
 
         dtype = jnp.dtype(precision)
         at = jnp.asarray(NOISES, dtype), jnp.asarray(MEANS, dtype)
-        direction = jnp.asarray([0.8, -0.6], dtype)  # of the prior means, for the derivative in forward mode
+        # Prior means change along it in forward mode.
+        direction = jnp.asarray([0.8, -0.6], dtype)
 
         @jax.jit
         def both(noises: jax.Array, means: jax.Array) -> tuple[Any, jax.Array]:
@@ -100,7 +103,8 @@ def test_predictions_come_before_their_values() -> None:
 @jax.jit
 @jax.grad
 def slope(noise: jax.Array, model: jb.Surrogate) -> jax.Array:
-    indices, values = observations(FEW)  # repeats are among them, which leave the least deviations
+    # Repeats among them have the least deviations.
+    indices, values = observations(FEW)
     found = replay(jb.replace(model, noise_variance=noise), indices, values)
     return jnp.sum(found.log_evidence) + jnp.sum(found.belief.sd) + jnp.sum(found.sd)
 
@@ -117,7 +121,8 @@ def test_no_derivative_is_nan_at_low_noise(noise: float) -> None:
 
 DOMAIN = domains.grid([0.0, 0.0], [1.5, 1.5], [7, 6])
 LOW, HIGH, NOISE = 0.4, 0.8, 0.05
-SCALE_ROUNDS = 16  # played in 4 times 4, with none left over, whose program is two thirds of the size
+# They run in 4 times 4 rounds, and the program is two thirds of the size.
+SCALE_ROUNDS = 16
 SCALE_MEANS = np.asarray([0.3, -0.2])
 WEIGHTS = np.random.default_rng(2).standard_normal((2, DOMAIN.size))
 
@@ -125,12 +130,13 @@ WEIGHTS = np.random.default_rng(2).standard_normal((2, DOMAIN.size))
 def scale_observations() -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(1)
     indices = rng.integers(0, DOMAIN.size, SCALE_ROUNDS)
-    indices[5:9] = indices[4]  # repeats
+    # These points repeat.
+    indices[5:9] = indices[4]
     return indices, rng.standard_normal((SCALE_ROUNDS, 2))
 
 
 def expected(scale: np.ndarray, variance: float) -> float:
-    """The log evidence of both outputs and a weighted sum of their posterior means, by Cholesky factors in float64."""
+    """Return log evidence and a weighted sum of means, in float64."""
     points, (indices, values) = np.asarray(DOMAIN.points), scale_observations()
     matrix = variance * squared_exponential(points, points, scale)
     root = np.linalg.cholesky(matrix[np.ix_(indices, indices)] + NOISE * np.eye(SCALE_ROUNDS))
@@ -172,7 +178,8 @@ def test_a_smoothed_loss_of_the_length_scale_is_the_difference_of_simulated_tria
     problem = jb.problems.sine(10)
     model = jb.ranged(problem.domain, kernels.SquaredExponential(length_scale=1.0), low=0.7, high=1.4, noise_variance=NOISE)
     params, build = logarithms(jb.Rpol(), model, "model.length_scale")
-    initial = jb.InitialDesign(random=12)  # points far from all data tie up to rounding
+    # Points far from all data tie up to rounding.
+    initial = jb.InitialDesign(random=12)
     loss = SmoothedLoss(problem, build, horizon=10, pairs=6, step=0.3, measure=positive_regret, initial=initial, block=1)
     found = loss.estimate(params, jax.random.key(5))
     key = jax.random.split(jax.random.key(5))[1]
@@ -186,7 +193,8 @@ def test_a_smoothed_loss_of_the_length_scale_is_the_difference_of_simulated_tria
     # Screening within a factor of 10 and steps of 5 lead out of the range at once; all that is played stays a step inside it.
     options = {"screen": 8, "steps": 3, "every": 1, "validate": 4, "optimizer": optax.sgd(5.0)}
     tuned = descend(loss, params, jax.random.key(6), **options)
-    length = tuned.best["model.length_scale"]  # in its own unit
+    # It is in its own unit.
+    length = tuned.best["model.length_scale"]
     assert length == np.exp(tuned.params["model.length_scale"]) == tuned.model.length_scale and isinstance(tuned.algorithm, jb.Rpol)
     inside = np.log([0.7, 1.4]) + np.asarray([0.3, -0.3])
     visited = np.asarray(tuned.history["params"]).ravel()

@@ -1,4 +1,4 @@
-"""Smoothed gradients: exact where theory says so, honest about their error, the same from run to run, and refused on bad input."""
+"""Smoothed gradients."""
 
 import dataclasses
 import functools
@@ -20,7 +20,7 @@ from tests.support.toy_losses import SPACING, Follow, toy
 
 @functools.cache
 def toy_loss(function: Any, *, spread: float = 0.0, **options: Any) -> SmoothedLoss:
-    """Return the loss whose trials choose the point with a regret of ``1 + function(params)`` in both rounds."""
+    """Return the loss with regret ``1 + function(params)`` in both rounds."""
     problem, model = toy()
 
     def build(params: Any) -> tuple[Follow, jb.Surrogate]:
@@ -41,7 +41,8 @@ def linear(params: Any) -> Any:
 def test_a_linear_loss_has_its_gradient_at_any_seed(seed: int) -> None:
     params = {"x": jnp.asarray([0.1, 0.2, -0.1])}
     found = toy_loss(linear).estimate(params, jax.random.key(seed))
-    np.testing.assert_allclose(found.gradient["x"], WEIGHTS, atol=2e-5 / 0.1)  # float32's rounding of regrets, over the step
+    # Float32 rounds regrets, and the step divides the error.
+    np.testing.assert_allclose(found.gradient["x"], WEIGHTS, atol=2e-5 / 0.1)
     np.testing.assert_allclose(found.value, 1 + np.sum(WEIGHTS * np.asarray(params["x"])), atol=1e-5)
     assert float(jnp.max(found.standard_error["x"])) < 1e-3 and int(found.failed) == 0
 
@@ -50,7 +51,8 @@ def test_a_linear_loss_has_its_gradient_at_any_seed(seed: int) -> None:
 def test_a_cubic_loss_has_the_gradient_of_its_smoothed_form() -> None:
     step, x = 0.4, 0.3
     found = toy_loss(lambda params: params**3, step=step, pairs=2, block=1).estimate(jnp.asarray(x), jax.random.key(0))
-    smoothed = ((x + step) ** 3 - (x - step) ** 3) / (2 * step)  # 3 x^2 + step^2
+    # The smoothed slope is 3 x^2 + step^2.
+    smoothed = ((x + step) ** 3 - (x - step) ** 3) / (2 * step)
     assert smoothed > 1.5 * 3 * x**2
     np.testing.assert_allclose(found.gradient, smoothed, atol=SPACING / step)
     np.testing.assert_allclose(found.value, 1 + x**3 + 3 * x * step**2, atol=SPACING)
@@ -73,7 +75,8 @@ def test_grad_and_jit_and_optax_give_the_estimate() -> None:
 @pytest.mark.full
 def test_equal_keys_give_equal_bits_and_blocks_change_nothing() -> None:
     params, key = {"x": jnp.asarray([0.1, 0.0, 0.1])}, jax.random.key(1)
-    loss = toy_loss(linear, spread=0.3)  # all 16 trials in one block
+    # All 16 trials run in one block.
+    loss = toy_loss(linear, spread=0.3)
     several = [either.estimate(params, key) for either in (loss, loss, dataclasses.replace(loss, block=4))]
     for other in several[1:]:
         np.testing.assert_array_equal(several[0].gradient["x"], other.gradient["x"])
@@ -84,12 +87,13 @@ def test_equal_keys_give_equal_bits_and_blocks_change_nothing() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("pairs", [16, 64])
 def test_the_standard_error_is_right_and_the_interval_covers(pairs: int) -> None:
-    """With many pairs, and with few, up to the error of 200 keys.
+    """The error of 200 keys is allowed for.
 
     The square of the error is the mean squared distance from the true gradient, which is within the interval for 95% of keys.
     """
 
-    def interacting(params: Any) -> Any:  # its smoothed gradient at 0 is the linear part: products average out over the designs
+    # Products average out, so the smoothed gradient at 0 is the linear part.
+    def interacting(params: Any) -> Any:
         x = params["x"]
         return linear(params) + 0.8 * x[0] * x[1] - 0.6 * x[1] * x[2]
 
@@ -140,7 +144,7 @@ def sine() -> tuple[jb.problems.Problem, jb.Surrogate]:
 
 
 def simulated(problem: Any, algorithm: Any, model: Any, trials: int, key: Any, **options: Any) -> np.ndarray:
-    """Return the mean regret and violation ``[2, trials]`` of a round in each trial, by ``simulate``."""
+    """Return mean regret and violation ``[2, trials]`` by ``simulate``."""
     run = jb.simulate(problem, algorithm, model, horizon=20, trials=trials, key=key, record="indices", **options)
     curves = CURVES(problem, run.indices)
     return np.stack([np.asarray(curve)[:, -1] for curve in (curves.positive_regret, curves.hard_violation)]) / 20
@@ -153,7 +157,7 @@ def simulated(problem: Any, algorithm: Any, model: Any, trials: int, key: Any, *
     ids=["cbo-at-once-lagrangian", "rpol-delayed"],
 )
 def test_it_is_the_difference_of_simulated_trials(base: jb.Algorithm, late: bool, multiplier: float, budget: float) -> None:
-    """One parameter: the gradient is the central difference of ``simulate``'s results at both ends of the step.
+    """The gradient is the central difference of both ends' results.
 
     They are regrets and violations that a Lagrangian weighs, or their sums, which is the default.
     """
@@ -175,7 +179,7 @@ def test_it_is_the_difference_of_simulated_trials(base: jb.Algorithm, late: bool
 
 @pytest.mark.full
 def test_a_model_in_float64_plays_in_float64() -> None:
-    """Its losses are those under ``enable_x64``, where a gradient in float32 comes out; a compiled program refuses it by name."""
+    """Compiled programs in float32 refuse it."""
     problem, _ = sine()
     kernel = jb.kernels.SquaredExponential(length_scale=1.0)
     model = jb.surrogate(problem.domain, kernel, noise_variance=1e-4, precision="float64")

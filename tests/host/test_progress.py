@@ -1,4 +1,4 @@
-"""A line about what takes long: on terminals and in notebooks only, from two seconds on, and gone at the end."""
+"""A line of progress on terminals and in notebooks."""
 
 import io
 import re
@@ -21,7 +21,8 @@ class Terminal(io.StringIO):
 
 
 def on_terminal(monkeypatch):
-    stream = Terminal()  # here and not in a fixture, after whose end pytest has its own again
+    # Pytest restores its own stream after a fixture.
+    stream = Terminal()
     monkeypatch.setattr("sys.stderr", stream)
     monkeypatch.delenv("CI", raising=False)
     return stream
@@ -45,7 +46,8 @@ def test_what_takes_long_shows_a_line_that_disappears(monkeypatch):
 def test_nothing_is_shown_otherwise(monkeypatch):
     terminal = on_terminal(monkeypatch)
     monkeypatch.setattr(progress, "AFTER", 60.0)
-    play()  # which ends before the line
+    # This ends before the line.
+    play()
     monkeypatch.setattr(progress, "AFTER", 0.0)
     monkeypatch.setenv("CI", "true")
     play()

@@ -21,7 +21,8 @@ RANDOM = np.random.default_rng(20240)
 # Inputs that float32 represents exactly, so that both precisions answer for the same points.
 X = RANDOM.uniform(-2, 2, (9, 2)).astype(np.float32).astype(np.float64)
 Y = RANDOM.uniform(-2, 2, (6, 2)).astype(np.float32).astype(np.float64)
-ARD = np.array([0.5, 1.25])  # as are all hyper-parameters below
+# Every axis has its own length-scale.
+ARD = np.array([0.5, 1.25])
 
 SE, RBF = kernels.SquaredExponential, oracle.RBF
 PAIRS = {
@@ -37,7 +38,8 @@ PAIRS = {
     "rational-quadratic": (kernels.RationalQuadratic(length_scale=0.75, alpha=0.5), oracle.RationalQuadratic(0.75, alpha=0.5)),
     "rational-quadratic-steep": (kernels.RationalQuadratic(length_scale=1.5, alpha=3.0), oracle.RationalQuadratic(1.5, alpha=3.0)),
     "linear": (kernels.Linear(), oracle.DotProduct(sigma_0=0.0)),
-    "linear-bias": (kernels.Linear(bias=2.25), oracle.DotProduct(sigma_0=1.5)),  # bias is sigma_0^2
+    # The bias is sigma_0^2.
+    "linear-bias": (kernels.Linear(bias=2.25), oracle.DotProduct(sigma_0=1.5)),
     "constant": (kernels.Constant(variance=2.5), oracle.ConstantKernel(2.5)),
     "scaled": (2.5 * SE(length_scale=0.75), oracle.ConstantKernel(2.5) * RBF(0.75)),
     "scaled-right": (SE(length_scale=0.75) * 2.5, oracle.ConstantKernel(2.5) * RBF(0.75)),
@@ -80,12 +82,12 @@ COMPOSED = {name: PAIRS[name][1] for name in ("nested", "scaled-right")} | {"per
 
 @jax.jit
 def compiled(some, x, y):
-    """The matrices of some kernels, and the diagonals, in one program; eagerly, every operation is one of its own."""
+    """Compute matrices and diagonals of several kernels in one program."""
     return [(kernel(x, y), kernel.diag(x)) for kernel in some]
 
 
 def ours(kernel, x, y, dtype):
-    """The kernel matrix in the given precision, with the engine's dtype checked on the way."""
+    """Return the kernel matrix in a precision, and check its dtype."""
     with jax.enable_x64(dtype == np.float64):
         ((result, _),) = compiled([kernel], x.astype(dtype), y.astype(dtype))
         assert result.dtype == dtype
@@ -94,7 +96,7 @@ def ours(kernel, x, y, dtype):
 
 @cache
 def of_all(dtype):
-    """By the names of ``ALL``, the matrix of ``X`` and ``X, Y`` and the diagonal, in the given precision."""
+    """Return matrices and diagonals of all kernels in a precision."""
     with jax.enable_x64(dtype == np.float64):
         return dict(zip(ALL, compiled(list(ALL.values()), X.astype(dtype), np.concatenate([X, Y]).astype(dtype)), strict=True))
 
@@ -108,7 +110,7 @@ def on_one_axis(dtype):
 
 
 def tolerance(dtype, matrix, roundings):
-    """Absolute: the error of ``exp(-a)`` is ``a exp(-a)`` times that of ``a``, so a few roundings of the largest entry."""
+    """Return a few roundings of the largest entry."""
     return roundings * float(np.finfo(dtype).eps) * float(np.abs(matrix).max())
 
 
@@ -132,7 +134,8 @@ def test_periodic_matches_scikit_learn_on_one_axis(name, dtype):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_white_is_scikit_learns_on_the_same_points_and_sees_equal_ones_elsewhere(dtype):
-    half_equal = X + np.array([0.0, 1.0])  # one coordinate in common is not enough
+    # One common coordinate is not enough.
+    half_equal = X + np.array([0.0, 1.0])
     shared = np.zeros((len(X), 1))
     shared[2] = 0.5
     want = np.concatenate([oracle.WhiteKernel(0.5)(X), np.zeros((len(X), len(X) + len(Y))), shared], axis=1)
@@ -148,8 +151,10 @@ def test_linear_length_scale_divides_the_inputs():
 def test_from_bandwidth_has_no_factor_two(bandwidth):
     want = np.exp(-np.sum(((X[:, None, :] - Y[None, :, :]) / bandwidth) ** 2, axis=-1))
     kernel = SE.from_bandwidth(bandwidth)
-    np.testing.assert_allclose(ours(kernel, X, Y, np.float64), want, rtol=1e-12, atol=0)  # exponents below 70, a few roundings each
-    np.testing.assert_allclose(ours(kernel, X, Y, np.float32), want, rtol=0, atol=4e-6)  # 32 roundings of 1
+    # Exponents are below 70, and a few roundings each are allowed.
+    np.testing.assert_allclose(ours(kernel, X, Y, np.float64), want, rtol=1e-12, atol=0)
+    # The tolerance is 32 roundings of 1.
+    np.testing.assert_allclose(ours(kernel, X, Y, np.float32), want, rtol=0, atol=4e-6)
 
 
 @pytest.mark.parametrize("name", FORMULAS)
@@ -190,7 +195,7 @@ def test_along_axes_refuses_what_is_no_product(name):
 
 
 def test_gradients_by_points_are_those_of_differences():
-    """Of ``sum_ij w_ij k(x_i, y_j)``, ``-sum_j w_ij k_ij (x_i - y_j) / l^2`` by ``x_i``, far from the origin."""
+    """The points lie far from the origin."""
     weights, x, y = RANDOM.standard_normal((len(X), len(Y))), X + 1e6, Y + 1e6
     apart = (x[:, None] - y[None]) / ARD**2
     slopes = (weights * np.exp(-0.5 * np.sum(apart**2 * ARD**2, axis=-1)))[:, :, None] * apart
@@ -203,12 +208,14 @@ def test_gradients_by_points_are_those_of_differences():
 def test_length_scale_gradient_matches_scikit_learn():
     some, x = ["se", "matern12", "matern32", "matern52", "rational-quadratic", "periodic"], X[:, :1]
     with jax.enable_x64(True):
-        scale = np.array(0.75)  # of them all
+        # All axes share it.
+        scale = np.array(0.75)
         slopes = jax.jit(jax.jacfwd(lambda scale: [replace(ALL[name], length_scale=scale)(x, x) for name in some]))(scale)
     for name, slope in zip(some, slopes, strict=True):
         reference = (PAIRS | PERIODIC)[name][1]
         names = [parameter.name for parameter in reference.hyperparameters]
-        want = reference(x, eval_gradient=True)[1][..., names.index("length_scale")]  # scikit-learn's is by log length_scale
+        # The package scikit-learn differentiates by the logarithm.
+        want = reference(x, eval_gradient=True)[1][..., names.index("length_scale")]
         np.testing.assert_allclose(scale * np.asarray(slope), want, rtol=1e-10, atol=1e-12, err_msg=name)
 
 
@@ -270,9 +277,11 @@ def test_gram_looks_up_arms():
 
 
 def test_gram_takes_singular_and_slightly_asymmetric_matrices():
-    kernels.Gram(matrix=np.ones((4, 4)))  # rank one, least eigenvalue of order -1e-16
+    # The rank is one, and the least eigenvalue is of order -1e-16.
+    kernels.Gram(matrix=np.ones((4, 4)))
     nearly = np.eye(3)
-    nearly[0, 1] = 1e-10  # rounding, below the tolerance of 1e-6
+    # The entry is rounding, below the tolerance of 1e-6.
+    nearly[0, 1] = 1e-10
     kernels.Gram(matrix=nearly)
 
 

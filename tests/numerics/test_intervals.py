@@ -1,4 +1,4 @@
-"""Confidence intervals of means over trials: the formula, and NaN where a spread cannot be known."""
+"""Confidence intervals of means over trials."""
 
 import numpy as np
 import pytest

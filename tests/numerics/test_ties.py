@@ -1,4 +1,4 @@
-"""Points whose scores rounding cannot tell apart are ties, of which the first is chosen, in every form and precision."""
+"""Scores that differ by rounding are ties."""
 
 from typing import Any
 

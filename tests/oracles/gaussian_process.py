@@ -13,7 +13,7 @@ Matrix = np.ndarray
 
 
 def distance(x: Matrix, y: Matrix, length_scale: float | Matrix) -> Matrix:
-    """Return ``|(x - y) / l| [n, p]``, axis by axis for speed."""
+    """Return ``|(x - y) / l| [n, p]``, by axis for speed."""
     scales = np.broadcast_to(length_scale, x.shape[1])
     return np.sqrt(sum(((x[:, None, k] - y[None, :, k]) / scale) ** 2 for k, scale in enumerate(scales)))
 

@@ -211,7 +211,7 @@ def se2(
     draws: Matrix | None = None,
     cap: float = np.inf,
 ) -> Replay:
-    """Algorithm 2, ``f - sum_j kappa_j (psi(g_j) - 1)`` from ``kappa_1 = 1``.
+    """Algorithm 2, ``f - sum_j kappa_j (psi(g_j) - 1)``, ``kappa_1 = 1``.
 
     Then ``kappa <- kappa psi(mean of g_j over the epoch)``.
     """

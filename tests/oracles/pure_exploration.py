@@ -46,7 +46,7 @@ def finite_width(norm: float, scale: float, lam: float, delta: float, size: int)
 
 
 def continuous_width(norm: float, scale: float, lam: float, delta: float, dimension: int, k_max: float) -> Width:
-    """Theorem 6.2 at ``delta / 4R`` and Lemma 4.3 at ``c = 1``."""
+    """Theorem 6.2 at ``delta / 4R``, Lemma 4.3 at ``c = 1``."""
 
     # See Lemma 4.1.
     def beta(failure: float) -> float:

@@ -56,7 +56,7 @@ def cbo(
     dual_cap: float = 10.0,
     step_divisor: float | Matrix | None = None,
 ) -> Replay:
-    """CBO-UCB (Zhou and Ji 2022, Algorithm 1), ``V = G sqrt(T) / rho``.
+    """CBO-UCB (Zhou and Ji 2022, Algorithm 1) with its ``V``.
 
     The Lagrangian is truncated, and the dual step follows the estimate at ``x_t``.
     """

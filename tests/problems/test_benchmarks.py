@@ -1,4 +1,4 @@
-"""Benchmarks on boxes: the best points known are what the formulas and a search in float64 say."""
+"""Benchmarks on boxes."""
 
 import jax
 import numpy as np
@@ -10,7 +10,7 @@ from jaxbandit.domains import box
 from jaxbandit.problems import benchmarks
 from jaxbandit.problems.boxes import certified
 
-# Of each: its best reward, to how many digits it is published, and whether searches from many points find it.
+# Each entry has the best reward, its published digits, and whether searches from many points find it.
 PUBLISHED = {
     "ackley10": (0.0, 9, False),
     "gramacy": (-0.5998, 4, True),
@@ -62,7 +62,7 @@ def test_searches_find_the_best_point(name):
 
 @pytest.mark.full
 def test_no_thinner_vessel_holds_enough():
-    """Cost grows with both thicknesses, so that the least with which a radius and a length are feasible are the best."""
+    """Cost grows with both thicknesses, so the least feasible ones are best."""
     problem = problems.pressure_vessel()
     plane = box({"radius": (10, 200), "length": (10, 200)}, candidates=8)
 

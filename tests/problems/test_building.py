@@ -1,4 +1,4 @@
-"""The building: physics of the simulated day against references, gradients, facts of the problem."""
+"""The building."""
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ CONTROLLERS = np.array([[1.46, 22.5, 5.7], [4.3, 20.2, 2.13], [0.7, 24.6, 7.41]]
 
 
 def reference(controller, zone):
-    """The differential equations on a fine time scale, in NumPy: air temperature and power at every minute."""
+    """Return temperature and power by NumPy on a fine time scale."""
     gain, day, switch = controller
     minutes = np.arange(24 * 60 + 1) / 60
 
@@ -40,7 +40,7 @@ def reference(controller, zone):
 
 
 def test_simulated_day_solves_the_differential_equations():
-    """Euler's error is of first order: small at 1 minute, and at the 5 minutes of the problem about five times as large."""
+    """Euler's error at 5 minutes is five times that at one."""
     for controller in CONTROLLERS[:2]:
         air, energy, deviation = reference(controller, Zone())
         errors = []
@@ -53,7 +53,7 @@ def test_simulated_day_solves_the_differential_equations():
 
 
 def test_energy_is_conserved():
-    """Check that what the capacities gain is what heating and sun bring and what the outdoors take."""
+    """Heat gains equal heating and sun less losses."""
     with jax.enable_x64(True):
         zone, day = Zone(), jax.device_get(building_day(CONTROLLERS[0]))
         stored = zone.air_capacity * np.diff(day.air) + zone.wall_capacity * np.diff(day.wall)
@@ -65,7 +65,7 @@ def test_energy_is_conserved():
 
 
 def test_steady_state():
-    """Under constant weather a proportional controller holds the temperature where its power covers the losses."""
+    """A proportional controller's power then covers the losses."""
     gain, wanted, outdoor = 2.0, 21.0, -1.0
     loss = 1 / (0.9 + 4.5)
     air = (gain * wanted + loss * outdoor) / (gain + loss)
@@ -101,7 +101,8 @@ def test_gradients_match_finite_differences():
             for axis, e in enumerate(np.eye(3) * step):
                 difference = (outcome(controller + e, Zone()) - outcome(controller - e, Zone())) / (2 * step)
                 np.testing.assert_allclose(gradient[:, axis], difference, rtol=1e-5, atol=1e-6)
-                assert np.all(np.abs(difference) > 1e-3)  # every parameter matters, the switching time too
+                # Every parameter matters, the switching time too.
+                assert np.all(np.abs(difference) > 1e-3)
             for name in ("air_to_wall", "comfort", "max_power"):
                 value = getattr(Zone(), name)
                 sides = [outcome(controller, Zone(**{name: value + sign * step})) for sign in (1, -1)]
@@ -109,13 +110,14 @@ def test_gradients_match_finite_differences():
 
 
 def test_gradients_are_finite_on_the_whole_grid():
-    points = jnp.asarray(problems.building(4).domain.points, float)  # switching times on the edges of steps
+    # Switching times lie on the edges of steps.
+    points = jnp.asarray(problems.building(4).domain.points, float)
     gradients = jax.jit(jax.vmap(jax.grad(lambda c: (day := building_day(c)).energy + day.deviation)))(points)
     assert np.all(np.isfinite(gradients))
 
 
 def test_facts():
-    """A trade-off: cheap is infeasible, naive is feasible and dear, and the best controller is inside the box."""
+    """The naive controller is dear, and the best is inside the box."""
     problem, raw = problems.building(), problems.building(standardised=False)
     best, points = problems.optimum(raw), raw.domain.points
     assert float(best.feasible_fraction) == pytest.approx(0.165, abs=0.001)
@@ -145,7 +147,7 @@ def test_constants_are_arguments():
 
 
 def test_experiment_measures_and_draws(tmp_path):
-    """The paper's measure of chosen points, in a dataset made by hand: one trial stays with the naive controller, one sees all."""
+    """One trial keeps the naive controller, and one sees all."""
     raw = problems.building(4, standardised=False)
     energy, excess = -raw.means[0], raw.means[1]
     naive = raw.domain.nearest(problems.NAIVE_CONTROLLER)
@@ -163,7 +165,8 @@ def test_experiment_measures_and_draws(tmp_path):
     np.testing.assert_allclose(quality, [np.full(rounds.size, each[naive]), np.minimum.accumulate(each)])
     assert truth.found(dataset, "CONFIG", 0) == naive and truth.found(dataset, "CONFIG", 1) == truth.best
     assert truth.best == int(problems.optimum(raw).index)
-    first = energy[naive] if excess[naive] <= 0 else np.inf  # a coarse grid has no controller near the naive one
+    # A coarse grid has no controller near the naive one.
+    first = energy[naive] if excess[naive] <= 0 else np.inf
     np.testing.assert_allclose(truth.least_energy(dataset, "CEI"), [first, energy[truth.best]])
     lines = experiment.notes(dataset)
     assert lines[0].startswith("naive controller: 5.00 kW/K") and any("in 1 of 2 trials" in line for line in lines)

@@ -1,4 +1,4 @@
-"""Data sets: facts of the papers' files (skipped without them), synthetic stand-ins that say so, and files that cannot be used.
+"""The papers' data sets and their synthetic stand-ins.
 
 ``JAXBANDIT_DATA`` names a directory with ``iw_data_all.mat`` and ``fin.csv``.
 """

@@ -1,4 +1,4 @@
-"""Problems from tables of arms: what they hold, and what is refused by the name of its column."""
+"""Problems from tables of arms."""
 
 import re
 from pathlib import Path
@@ -51,7 +51,7 @@ ROWS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["Pd", "Ni"]), st.f
 
 @given(rows=ROWS)
 def test_repeated_rows_are_averaged_on_demand(rows: list[Any]) -> None:
-    """As pandas averages groups, whether the points make a grid or not."""
+    """Averages are those of pandas."""
     table = pandas.DataFrame(rows, columns=["dose", "metal", "yield", "heat"])
     problem = problems.from_columns(table, "minimise yield", ["heat >= 1"], points=["dose", "metal"], repeated="average")
     expected = table.groupby(["dose", "metal"]).mean()

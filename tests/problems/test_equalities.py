@@ -1,4 +1,4 @@
-"""Equality constraints as pairs of inequalities: tables, one reading for both, and algorithms against the dense reference."""
+"""Equality constraints as pairs of inequalities."""
 
 import jax
 import jax.numpy as jnp
@@ -47,7 +47,8 @@ def test_the_optimum_is_the_best_point_within_the_tolerance():
     assert float(best.feasible_fraction) == pytest.approx(near.mean(), rel=1e-6)
     assert float(best.slater_slack) == pytest.approx((0.1 - np.abs(circle)).max(), rel=1e-5)
     value, policy = problems.best_mixed_policy(problem)
-    assert abs(policy @ circle) <= 0.1 + 1e-9 and value >= float(best.value)  # a mixture may leave the circle
+    # A mixture may leave the circle.
+    assert abs(policy @ circle) <= 0.1 + 1e-9 and value >= float(best.value)
 
 
 NOISES = {
@@ -99,7 +100,7 @@ def test_a_tolerance_may_be_traced():
     np.testing.assert_allclose(wide, with_equalities(three(), [1], tolerance=0.5).means, rtol=1e-6)
 
 
-# -- algorithms, in float64 against a dense solve of every round -----------------------------------------------------------------------
+# Algorithms in float64 against a dense solve of every round.
 
 SIDE, HORIZON, LENGTH_SCALE, NOISE, TOLERANCE = 9, 25, 0.3, 0.01, 0.3
 CLIPS = {"reward_clip": 2.0, "cost_clip": 1.5, "dual_cap": 4.0}
@@ -107,7 +108,10 @@ ALGORITHMS = {"config": (jaxbandit.Config, {}), "rpol": (jaxbandit.Rpol, {}), "c
 
 
 def smooth(seed=0):
-    """A smooth random reward on the unit square, an ``h`` that is far below 0 where the reward is high, and their Gram matrix."""
+    """Return a smooth reward, an ``h``, and their Gram matrix.
+
+    ``h`` is far below 0 where the reward is high.
+    """
     domain = domains.grid([0.0, 0.0], [1.0, 1.0], SIDE)
     points = np.asarray(domain.points)
     gram = gp.squared_exponential(points, points, LENGTH_SCALE)
@@ -155,7 +159,7 @@ def test_every_choice_under_one_equality_is_the_papers_for_two_inequalities(name
 
 
 def test_config_on_an_equality_is_one_posterior_of_h():
-    """Said without pairs: the best upper bound of ``f`` where ``|mean of h| <= tolerance + beta sd``, of one posterior of ``h``."""
+    """The choice has ``|mean of h| <= tolerance + beta sd``."""
     problem, gram = smooth()
     run, record = play("config", with_equalities(problem, tolerance=TOLERANCE), [0.0, -TOLERANCE, -TOLERANCE])
     readings = record.values[:, 1] + TOLERANCE

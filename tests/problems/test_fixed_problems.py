@@ -1,4 +1,4 @@
-"""Fixed problems, the sine and tables, and problems whose runs fail in a region."""
+"""Fixed problems, tables, and problems whose runs fail in a region."""
 
 import warnings
 from typing import Any
@@ -31,7 +31,8 @@ def feasible_share(problem):
 def test_artificial_facts(name):
     share, least = P_FACTS[name]
     problem = problems.artificial(name, 401, standardised=False)
-    stated = 5e-5 if share < 0.1 else 5e-4  # half a unit of the last digit stated
+    # The tolerance is half a unit of the last stated digit.
+    stated = 5e-5 if share < 0.1 else 5e-4
     assert feasible_share(problem) == pytest.approx(share, abs=stated)
     means = np.asarray(problem.means)
     assert -np.max(means[0][means[1] <= 0]) == pytest.approx(least, rel=2e-4, abs=5e-4)
@@ -99,7 +100,8 @@ def test_queueing_binds_and_has_slack():
     assert float(best.unconstrained_value) == 0 and float(best.value) == pytest.approx(-0.5225)
     value, policy = problems.best_mixed_policy(problem)
     assert -0.5225 < value < 0 and abs(float(policy @ np.asarray(problem.means)[1])) < 1e-9
-    assert problem.means[1, 0] == 6  # no share, no service: arrivals only
+    # Without service only arrivals count.
+    assert problem.means[1, 0] == 6
 
 
 def test_queueing_shows_the_arrivals_of_the_round():
@@ -107,7 +109,8 @@ def test_queueing_shows_the_arrivals_of_the_round():
     drawn = jax.vmap(problem.draw)(jax.random.split(jax.random.key(0), 4000))
     seen = np.asarray(jax.vmap(problem.constraint_sample)(drawn), np.float64)
     assert seen.shape == (4000, 1, 25)
-    arrivals = seen[:, 0, 0]  # no share, so g_t is the count itself
+    # The share is 0, so g_t is the count itself.
+    arrivals = seen[:, 0, 0]
     np.testing.assert_allclose(arrivals, np.round(arrivals), atol=1e-5)
     assert abs(arrivals.mean() - 6) < 5 * np.sqrt(6 / 4000)
     means = np.asarray(problem.means, np.float64)[1:]
@@ -116,7 +119,7 @@ def test_queueing_shows_the_arrivals_of_the_round():
 
 @jax.jit
 def seen_of(problem, indices):
-    """An instance, all constraints of a round there, and what is observed at ``indices [n]`` in that round, ``[n, 1 + m]``."""
+    """Return an instance, a round's constraints, and values at ``indices``."""
     instance = problem.sample(jax.random.key(1))
     drawn = instance.draw(jax.random.key(2))
     return instance, instance.constraint_sample(drawn), jax.vmap(lambda index: instance.observe(index, drawn))(indices)
@@ -168,11 +171,13 @@ def test_sine_optimum_on_grids(points, want, x64):
     with jax.enable_x64(x64):
         best = problems.optimum(problem)
         value, index = float(best.value), int(best.index)
-    assert value == pytest.approx(want, abs=5e-5)  # four decimals are published
+    # Four decimals are published.
+    assert value == pytest.approx(want, abs=5e-5)
     means = problem.means
     feasible = np.flatnonzero(means[1] <= 0)
     assert index in feasible
-    assert value == pytest.approx(means[0][feasible].max(), abs=1e-6)  # float32
+    # The tolerance is float32's.
+    assert value == pytest.approx(means[0][feasible].max(), abs=1e-6)
 
 
 def test_sine_continuum_optimum():
@@ -189,7 +194,8 @@ def test_sine_continuum_optimum():
     assert best <= problems.CONTINUUM_OPTIMUM + 1e-12
     # The last grid's spacing is 6 / 600 / 30^2 = 1.1e-5, along which f changes with slope 1.
     assert best == pytest.approx(problems.CONTINUUM_OPTIMUM, abs=2.5e-5)
-    np.testing.assert_allclose(centre, problems.CONTINUUM_POINT, atol=5e-3)  # f is flat in x1, of second order there
+    # The reward is flat in x1, of second order there.
+    np.testing.assert_allclose(centre, problems.CONTINUUM_POINT, atol=5e-3)
 
 
 def test_sine_feasible_region():
@@ -200,8 +206,10 @@ def test_sine_feasible_region():
     assert 100 * float(fine.feasible_fraction) == pytest.approx(1.77, abs=0.02)
     for best in (fine, coarse):
         assert 0 < float(best.slater_slack) <= 0.05 + 1e-15
-    assert float(fine.slater_slack) == pytest.approx(0.05, abs=1e-4)  # the grid misses the deepest point by half of 0.01
-    assert float(fine.unconstrained_value) == pytest.approx(1.0, abs=1e-4)  # sin x1 = -1 at x2 = 0
+    # The grid misses the deepest point by half of 0.01.
+    assert float(fine.slater_slack) == pytest.approx(0.05, abs=1e-4)
+    # There sin x1 = -1 and x2 = 0.
+    assert float(fine.unconstrained_value) == pytest.approx(1.0, abs=1e-4)
 
 
 def test_sine_has_a_trap_in_its_second_island():
@@ -235,7 +243,8 @@ def test_functions_give_the_same_problem_as_tables():
     x1, x2 = domain.points.T
     tables = problems.from_tables(domain, -np.sin(x1) - x2, [np.sin(x1) * np.sin(x2) + 0.95, x1 + x2 - 7.0], noise=noise, name="mine")
     assert functions.means.dtype == tables.means.dtype == np.float64
-    np.testing.assert_allclose(functions.means, tables.means, rtol=1e-14, atol=1e-14)  # sines of two libraries, in float64
+    # Sines of two libraries agree in float64.
+    np.testing.assert_allclose(functions.means, tables.means, rtol=1e-14, atol=1e-14)
     assert jax.tree.structure(functions) == jax.tree.structure(tables)
     assert (functions.outputs, functions.name, functions.noise) == (3, "mine", noise)
 
@@ -253,7 +262,8 @@ def test_optimum_enumerates():
     best = problems.optimum(problem)
     assert (float(best.value), int(best.index), float(best.unconstrained_value)) == (5.0, 2, 9.0)
     assert float(best.feasible_fraction) == pytest.approx(3 / 5)
-    assert float(best.slater_slack) == 9.0  # at the last arm, min(9, 9)
+    # The last arm has min(9, 9).
+    assert float(best.slater_slack) == 9.0
     with_tie = problems.from_tables(domains.arms(3), [2.0, 2.0, 2.0], [1.0, 0.0, -1.0])
     assert int(problems.optimum(with_tie).index) == 1
 
@@ -278,7 +288,8 @@ def test_observations_are_means_plus_noise():
     drawn = problem.draw(jax.random.key(3))
     for index in (0, 7, 24):
         noise = np.asarray(problem.observe(jnp.int32(index), drawn)) - problem.means[:, index].astype(np.float32)
-        np.testing.assert_allclose(noise, drawn, atol=2e-6)  # float32 near 6
+        # The tolerance is float32's near 6.
+        np.testing.assert_allclose(noise, drawn, atol=2e-6)
     quiet = jb.replace(problem, noise=problems.Noiseless())
     np.testing.assert_array_equal(quiet.observe(jnp.int32(7), quiet.draw(jax.random.key(3))), problem.means[:, 7].astype(np.float32))
 
@@ -349,7 +360,7 @@ def run(problem: Any, **options: Any) -> jb.Trajectory:
 @pytest.mark.parametrize("make", [on_grid, on_box], ids=["grid", "box"])
 @pytest.mark.parametrize("initial", [jb.InitialDesign(), jb.InitialDesign(random=5)], ids=["no design", "design"])
 def test_values_of_failed_runs_have_no_consequence(make: Any, initial: jb.InitialDesign) -> None:
-    """With other values in the region the same points are chosen, of which some fail; each failure is counted."""
+    """Failures are counted."""
     first, other = (run(problems.with_failures(make(there), crashes), initial=initial) for there in (0.0, -0.7))
     chosen = first.indices if make is on_grid else first.points
     assert np.array_equal(chosen, other.indices if make is on_grid else other.points)

@@ -1,4 +1,4 @@
-"""Noise models: moments within five standard errors of a fixed seed, the two-step protocol, bad parameters."""
+"""Noise models."""
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ def samples(noise, outputs=2, index=0, draws=DRAWS, seed=0):
 
 
 def assert_moments(values, mean, variance):
-    """Mean and variance within five standard errors, the latter estimated from the sample's fourth moment."""
+    """Check mean and variance within five standard errors."""
     n = len(values)
     centred = values - values.mean(0)
     assert np.all(np.abs(values.mean(0) - mean) <= 5 * np.sqrt(variance / n) + 1e-6)
@@ -57,7 +57,8 @@ def test_variances_are_said_where_they_are_known():
         (problems.Gaussian(variance=[0.25, 4.0]), [0.25, 4.0]),
         (problems.Uniform(half_width=[0.3, 3.0]), [0.03, 3.0]),
         (problems.CentredPoisson(rate=[6.0, 0.5]), [6.0, 0.5]),
-        (problems.Heteroscedastic(variance=[[4.0, 9.0], [0.0, 9.0]]), [6.5, 4.5]),  # means over points
+        # The variances are means over points.
+        (problems.Heteroscedastic(variance=[[4.0, 9.0], [0.0, 9.0]]), [6.5, 4.5]),
     ):
         np.testing.assert_allclose(noise.variances(2), variances)
     assert problems.StudentT().variances(2) is None
@@ -71,7 +72,8 @@ def test_uniform_stays_within_its_half_width():
 @pytest.mark.full
 def test_student_t_has_heavy_tails():
     tails = [np.mean(np.abs(samples(problems.StudentT(df=df))) > 5) for df in (3.0, 50.0)]
-    expected = 0.0153924  # 2 P(t_3 > 5)
+    # The probability is 2 P(t_3 > 5).
+    expected = 0.0153924
     assert abs(tails[0] - expected) < 5 * np.sqrt(expected / (2 * DRAWS))
     assert tails[1] < 1e-3
 
@@ -116,7 +118,6 @@ def test_per_point_noise_differs_between_points_and_repeats_at_one():
 
 
 def test_heteroscedastic_noise_is_read_at_the_point():
-    """A round's draw, times the deviation at the point that is chosen; functions are tabulated."""
     domain = domains.grid([0.0], [2.0], 3)
     noise = canonicalise(problems.Heteroscedastic.of(domain, [lambda x: x[0] ** 2, lambda x: 4.0]))
     drawn = noise.draw(jax.random.key(0), 2, jnp.zeros(()).dtype)

@@ -1,4 +1,4 @@
-"""Random families of problems, on grids, in the interpolants' plane and on boxes, against NumPy and SciPy."""
+"""Random families of problems."""
 
 import functools
 from functools import partial
@@ -32,7 +32,7 @@ FAMILIES = {
 
 
 def test_a_family_knows_the_model_of_its_functions():
-    """Its kernel is that of the table that it draws with; a changed copy does not know it."""
+    """A changed copy does not know it."""
     small = {"domain": domains.grid([0.0], [1.0], 5)}
     makers = [problems.rkhs_1d(5), problems.rkhs_1d_binding(5), problems.gp_draws("code", **small), problems.gp_draws_infeasible(**small)]
     for family in makers:
@@ -69,7 +69,7 @@ def sampled_alone(family):
 
 
 def instances(family, count):
-    """The tables ``[count, 1 + m, M]``; families that differ by numbers alone share a program if as many are drawn."""
+    """Return tables ``[count, 1 + m, M]`` of a family."""
     return np.asarray(sampled(canonicalise(family), count, False)[0].means)
 
 
@@ -104,7 +104,7 @@ def test_instances_run_in_simulate():
 
 
 def test_draws_do_not_depend_on_the_basis_of_equal_eigenvalues(monkeypatch):
-    """LAPACK returns other eigenvectors of equal eigenvalues, which a square has in pairs, with other numbers of threads."""
+    """LAPACK's eigenvectors of equal eigenvalues depend on its threads."""
     domain, kernel = domains.grid([0.0, 0.0], [1.0, 1.0], 8), kernels.SquaredExponential(length_scale=0.3)
     eigh = np.linalg.eigh
 
@@ -156,7 +156,7 @@ def test_infeasible_instances_are_the_feasible_ones_shifted():
 
 
 def test_rkhs_threshold_against_a_transcription():
-    """One instance from NumPy: coefficients recovered by their kernel expansion, ``h = B / 2``, ``max f >= 0.52 B``."""
+    """A kernel expansion recovers the coefficients."""
     for bound in ("norm", "max"):
         family = problems.rkhs_1d(bound=bound, threshold=0.25, attempts=30)
         many = instances_and_optima(family, 200)[0].astype(np.float64)
@@ -167,13 +167,14 @@ def test_rkhs_threshold_against_a_transcription():
         if bound == "max":
             np.testing.assert_allclose(size, np.abs(reward).max(1), rtol=1e-5)
         else:
-            assert np.all(size >= np.abs(reward).max(1) * (1 - 1e-5))  # |f(x)| <= |f| k(x, x)
+            # By the reproducing property |f(x)| <= |f| k(x, x).
+            assert np.all(size >= np.abs(reward).max(1) * (1 - 1e-5))
         x = np.linspace(0, 1, 100)
         np.testing.assert_allclose(family.matrix, np.exp(-0.5 * ((x[:, None] - x[None]) / 0.2) ** 2), atol=1e-12)
 
 
 def test_rkhs_norm_and_variance():
-    """Without rejection ``E f(x)^2 = p / 3 mean_i k(x, x_i)^2``, and the norm is that of the least-norm interpolant."""
+    """The formula is ``E f(x)^2 = p / 3 mean_i k(x, x_i)^2``."""
     matrix = problems.rkhs_1d().matrix
     draw = jax.jit(lambda key: jax.vmap(lambda key: problems.rkhs.rkhs_function(key, matrix, 100))(jax.random.split(key, 2000)))
     values, norms = (np.asarray(drawn, np.float64) for drawn in draw(jax.random.key(1)))
@@ -192,7 +193,8 @@ def test_rkhs_binding_constraints_bind_and_leave_room():
 
 
 @pytest.mark.parametrize(
-    ("make", "count"),  # of which the tests above draw as many, in the same programs
+    # Tests above draw as many in the same programs.
+    ("make", "count"),
     [
         (lambda: replace(problems.gp_draws("code", attempts=30), start_level=-1e6), 500),
         (lambda: changed(problems.rkhs_1d(threshold=0.01, attempts=30), least_peak=10.0), 200),
@@ -209,10 +211,11 @@ def test_the_cap_leaves_an_instance_infeasible(make, count):
 
 @pytest.mark.full
 def test_instances_drawn_in_one_program_leave_their_domain_as_it_is():
-    """JAX keeps a float32 copy of an array that a jitted vmap returns as it is, and takes that for the array in float64, too."""
+    """JAX may keep a float32 copy of an array of the domain."""
     domain, kernel = domains.grid([0.0, 0.0], [6.0, 6.0], 9), kernels.SquaredExponential(length_scale=1.0)
     family = problems.gp_draws(domain=domain, kernel=kernel, noise=problems.Gaussian(variance=0.05))
-    draw = jax.jit(lambda keys: jax.vmap(family.sample)(keys).means)  # the copy lives as long as the program
+    # The copy lives as long as the program.
+    draw = jax.jit(lambda keys: jax.vmap(family.sample)(keys).means)
     assert draw(jax.random.split(jax.random.key(0), 3)).shape == (3, 2, 81)
     model = jb.surrogate(domain, kernel, noise_variance=0.05, precision="float64")
     options = {"horizon": 2, "key": jax.random.key(0), "block": 1, "record": "indices"}
@@ -223,11 +226,11 @@ def keys(count, seed=0):
     return jax.random.split(jax.random.key(seed), count)
 
 
-# -- rkhs_2d --------------------------------------------------------------------------------------------------------------------------
+# Functions of ``rkhs_2d``.
 
 
 def interpolant(points, length, where, weights):
-    """``f`` on ``points [M, 2]``, its values at the centres and its norm, in float64: NumPy's own way, by a Cholesky factor."""
+    """Return ``f`` at ``points [M, 2]``, its values and norm, by Cholesky."""
     gap = points[:, None] - points[None]
     k = np.exp(-np.sum(gap**2, axis=2) / (2 * length**2))
     lower = np.linalg.cholesky(k[np.ix_(where, where)])
@@ -253,7 +256,7 @@ def test_a_fixed_function_is_the_interpolant_of_its_draws(variant, length):
 
 
 def test_the_norm_is_that_of_the_reproducing_kernel():
-    """The least norm of a function through all values of a small, well-conditioned grid is ``sqrt(f^T K^{-1} f)``."""
+    """The least norm is ``sqrt(f^T K^{-1} f)``."""
     kernel = kernels.SquaredExponential(length_scale=1.5)
     problem = problems.rkhs_2d(points_per_axis=6, centres=20, kernel=kernel)
     gap = problem.domain.points[:, None] - problem.domain.points[None]
@@ -281,7 +284,7 @@ def test_the_shift_takes_the_least_value_off_and_nothing_else():
 @pytest.mark.full
 @pytest.mark.parametrize(("side", "points_per_axis", "centres"), [(10.0, 12, 50), (5.0, 20, 100)])
 def test_instances_against_numpy(side, points_per_axis, centres):
-    """Check it in float32, to its precision, also where the centres' kernel matrix is ill-conditioned."""
+    """The centres' kernel matrix may be ill-conditioned."""
     family = problems.rkhs_2d_draws("f1", points_per_axis, side=side, centres=centres)
     points = np.asarray(family.domain.points)
 
@@ -304,8 +307,10 @@ def test_instances_are_distinct_and_their_squared_norms_chi_squared():
     means, squares = np.asarray(many.means, np.float64), np.asarray(many.norm, np.float64) ** 2
     assert means.shape == (400, 1, 225) and np.all(np.isfinite(means)) and len(np.unique(means[:, 0, 7])) == 400
     assert abs(squares.mean() - 100) < 5 * np.sqrt(200 / 400)
-    assert abs(squares.var() / 200 - 1) < 5 * np.sqrt((2 + 12 / 100) / 400)  # the fourth moment of a chi-squared
-    assert np.all(np.abs(means.mean(0)) < 5 / np.sqrt(400))  # variance at most k(x, x) = 1
+    # The bound uses the fourth moment of a chi-squared variable.
+    assert abs(squares.var() / 200 - 1) < 5 * np.sqrt((2 + 12 / 100) / 400)
+    # The variance is at most k(x, x) = 1.
+    assert np.all(np.abs(means.mean(0)) < 5 / np.sqrt(400))
     assert 0.5 < means.var() < 1
 
 
@@ -321,7 +326,7 @@ FAMILY = problems.gp_draws(domain=BOX, kernel=kernels.Matern52(length_scale=0.3)
 
 @functools.cache
 def box_instances() -> Any:
-    """Instances that several tests look at, from one program: of 6 keys, and of the first 3 trials of a run with key 2."""
+    """Return instances of 6 keys and of 3 trials, from one program."""
 
     @jax.jit
     def sampled(family: problems.AbstractProblem) -> Any:
@@ -332,7 +337,7 @@ def box_instances() -> Any:
 
 
 def functions(waves: Any, trial: int) -> Any:
-    """The means ``[3, ...]`` of an instance at points of the unit cube, and their gradients at one, in float64."""
+    """Return means ``[3, ...]`` and gradients of an instance, in float64."""
     frequencies, phases, sizes = (np.asarray(part, np.float64)[trial] for part in jax.tree.leaves(waves))
 
     def turns(unit: np.ndarray) -> np.ndarray:
@@ -355,7 +360,7 @@ def climbed(values: Any, slopes: Any, start: np.ndarray) -> np.ndarray:
 
 @pytest.mark.full
 def test_the_best_feasible_point_is_that_of_scipy_from_many_starts() -> None:
-    """Short of it by at most 1e-3, where deviations are 1: 2e-4 is the most of 32 draws, and constraints are to hold by 1e-5.
+    """The loss is at most 1e-3, and was at most 2e-4.
 
     Its gradient is below .1 but where a corner of constraints is met to 1e-5 only.
     """
@@ -378,10 +383,11 @@ def test_the_best_feasible_point_is_that_of_scipy_from_many_starts() -> None:
 
 
 def test_points_beyond_two_constraints_reach_their_corner() -> None:
-    """Of edges whose normals are 105 degrees apart, each step to one of which leads away from the other."""
+    """Edges' normals are 105 degrees apart, so alternating steps diverge."""
     turn, corner, away = np.deg2rad(105), np.array([0.4, 0.5]), np.array([[0.05, 0.2], [0.2, 0.05], [0.1, 0.1]])
     normals = np.array([[1.0, 0.0], [np.cos(turn), np.sin(turn)]])
-    points = corner + away @ np.linalg.inv(normals).T  # beyond the edges by as much
+    # Points lie equally far beyond the edges.
+    points = corner + away @ np.linalg.inv(normals).T
 
     def worst(x: jax.Array) -> jax.Array:
         return jnp.max((x - corner[None].astype(np.float32)) @ normals.T.astype(np.float32), axis=1)
@@ -407,16 +413,18 @@ def test_draws_have_the_covariance_of_the_kernel() -> None:
 
 @pytest.mark.full
 def test_runs_have_instances_of_their_own_and_the_same_bits_beside_others() -> None:
-    """In whatever company: on a CPU trials on a box are played one after the other, by one program for as many."""
+    """One program plays the trials of a box in turn."""
     options: dict[str, Any] = {"horizon": 4, "key": jax.random.key(2)}
-    model = FAMILY.model(noise_variance=0.01, precision="float32")  # for draws differ between precisions
+    # Draws differ between precisions.
+    model = FAMILY.model(noise_variance=0.01, precision="float32")
     several, others = (jb.simulate(FAMILY, jb.RandomSearch(), model, trials=trials, **options) for trials in (3, [2, 5, 9]))
     np.testing.assert_array_equal(several.points[2], others.points[0])
     np.testing.assert_array_equal(several.values[2], others.values[0])
     assert len(np.unique(np.asarray(several.values)[:, 0, 0])) == 3
     own, points = jax.tree.map(lambda leaf: leaf[6:], box_instances()), np.asarray(several.points)
     means = np.stack([functions(own.waves, trial)[0](BOX.to_unit(points[trial])) for trial in range(3)], axis=2)  # [3, 4, 3]
-    np.testing.assert_allclose(several.values, means.T, atol=0.25)  # noise has a deviation of 0.05, functions of 1
+    # Noise has deviation 0.05, and functions 1.
+    np.testing.assert_allclose(several.values, means.T, atol=0.25)
     gaps = own.best.value[:3, None] - means[0].T
     assert several.summary().rows[0]["R/t"] == pytest.approx(np.mean(gaps), abs=1e-4)
 

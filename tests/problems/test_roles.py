@@ -1,4 +1,4 @@
-"""Roles of problems: users' own problems and functions, promises of every problem, and default delays through wrappers."""
+"""Roles of problems."""
 
 import math
 from collections.abc import Callable
@@ -20,7 +20,7 @@ X = np.asarray(DOMAIN.points)[:, 0]
 
 @jaxbandit.pytree
 class Alternating(problems.AbstractProblem):
-    """A problem of the user's own: noise that takes one of two values, the same for all outputs, with its own way to draw it."""
+    """User's problem with two-valued noise of its own."""
 
     domain: domains.Domain
     means: Any

@@ -1,4 +1,4 @@
-"""Reports and figures: every section is there, nothing is loaded from elsewhere, text stays text, failed trials are left out."""
+"""Reports and figures."""
 
 import html.parser
 import io
@@ -39,7 +39,7 @@ class Reader(html.parser.HTMLParser):
     def __init__(self):
         super().__init__()
         self.open, self.sections, self.links, self.tags, self.text = [], [], [], set(), []
-        self.figures = []  # their descriptions
+        self.figures = []
 
     def handle_starttag(self, tag, attributes):
         attributes = dict(attributes)
@@ -76,7 +76,7 @@ def saved(dataset, directory):
 
 @pytest.fixture(scope="module")
 def full_report(tmp_path_factory):
-    """The report of a sweep with late feedback, failures, and a label that tries to break out; two measures, six of 30 rounds kept."""
+    """Return a report with failures, late feedback and a hostile label."""
     dataset = swept(bases=("RPOL-UCB",), widths=(1.0, 2.0), plain=(MALICIOUS,))
     dataset = dataset.drop_vars("positive_regret").isel(round=slice(4, None, 5))
     late = results(0, labels=[str(v) for v in dataset.algorithm.values], trials=6, rounds=30, late=True)
@@ -86,7 +86,8 @@ def full_report(tmp_path_factory):
     dataset.attrs["command"] = "python -m jaxbandit run 'a & b' <study.json>"
     folder = saved(dataset, tmp_path_factory.mktemp("report"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jaxbandit.report.html.MAX_SVG_BYTES", 120_000)  # less than one figure, the boxes of three algorithms, takes
+        # One figure of boxes of three algorithms takes more.
+        patch.setattr("jaxbandit.report.html.MAX_SVG_BYTES", 120_000)
         path = write_report(folder)
     assert path == folder / "report.html" and not [file for file in folder.iterdir() if file.name.startswith(".")]
     return dataset, *read(path)
@@ -178,14 +179,15 @@ def test_a_browser_shows_every_section_without_complaint(full_report, tmp_path):
 def test_many_algorithms_get_few_figures():
     dataset = results(0, labels=[f"a{n}" for n in range(50)], trials=2, rounds=4)
     *_, last = curve_pictures(dataset)
-    assert last.caption.endswith(f"; {50 - (7 + 7 + 6 + 6)} more runs are in the tables only.")  # 8 parts, of which 4 are shown
+    # Four of 8 parts are shown.
+    assert last.caption.endswith(f"; {50 - (7 + 7 + 6 + 6)} more runs are in the tables only.")
     assert figure_parts([([1, 2, 3], ", one"), ([4], ", two")], 2) == [([1, 3], ", one"), ([4], ", two"), ([2], ", one")]
     few = results(0, labels=[f"a{n}" for n in range(8)], trials=2, rounds=4)
     assert len(curve_pictures(few)) == 2 and "more runs" not in curve_pictures(few)[-1].caption
 
 
 def drawn(draw):
-    """Draw on a fresh axis; returns it, as the function has."""
+    """Draw on a fresh axis and return it."""
     figure, axis = plt.subplots()
     assert draw(axis) is axis
     figure.savefig(io.BytesIO())
@@ -255,7 +257,8 @@ def test_one_swept_parameter_gives_a_line_for_each_family():
 
 
 def test_two_swept_parameters_give_a_map_with_their_means():
-    dataset = swept().isel(algorithm=slice(1, None))  # one pair of values was not run
+    # One pair of values was not run.
+    dataset = swept().isel(algorithm=slice(1, None))
     names = ("estimator.reward_width", "estimator.cost_width")
     ((label, part),) = sweeps.families(dataset, *names)
     assert label == "RPOL-UCB" and part.sizes["algorithm"] == 5
@@ -280,7 +283,8 @@ def test_two_swept_parameters_give_a_map_with_their_means():
 
 
 def test_parameters_swept_together_are_a_line_not_a_plane():
-    dataset = swept(widths=(1.0, 2.0, 4.0), costs=(0.5, 1.0)).isel(algorithm=[0, 3, 6])  # (1, 0.5), (2, 1) and CONFIG
+    # The pairs are (1, 0.5), (2, 1) and CONFIG.
+    dataset = swept(widths=(1.0, 2.0, 4.0), costs=(0.5, 1.0)).isel(algorithm=[0, 3, 6])
     width, cost = "estimator.reward_width", "estimator.cost_width"
     assert sweeps.swept_together(dataset, width) == [cost] and sweeps.swept_together(swept(), width) == []
     assert [parameters for parameters, _ in sweeps.sweeps_of(dataset)] == [[width]]
@@ -327,7 +331,7 @@ def test_delays_are_those_of_the_arrivals():
 
 @pytest.fixture(scope="module")
 def late_run():
-    """One trial of RPOL with an initial design, whose rewards and costs come at different rounds."""
+    """Return a trial of RPOL with rewards and costs late."""
     problem = jb.problems.sine(8)
     kernel = jb.kernels.SquaredExponential(length_scale=1.5)
     model = jb.surrogate(problem.domain, kernel, noise_variance=0.05, tolerance=1e-6)
@@ -337,7 +341,7 @@ def late_run():
 
 
 def dense_posterior(points, kernel, indices, values, noise):
-    """Mean and deviation of one output at every point, by solving the whole system."""
+    """Return mean and deviation of one output by a dense solve."""
     gram = np.exp(-((points[:, None] - points[None]) ** 2).sum(axis=-1) / (2 * kernel.length_scale**2))
     seen = gram[np.ix_(indices, indices)] + noise * np.eye(len(indices))
     weights = np.linalg.solve(seen, gram[indices])
@@ -375,7 +379,8 @@ def test_posterior_maps_and_their_animation_are_written(late_run, tmp_path):
     axes[0, 0].figure.savefig(tmp_path / "maps.png", dpi=30)
     plt.close()
     with Image.open(tmp_path / "maps.png") as image:
-        assert np.asarray(image.convert("L")).std() > 10  # not blank
+        # The image is not blank.
+        assert np.asarray(image.convert("L")).std() > 10
     posterior_animation(model, trial, [1, 12], title="one trial", **words).save(tmp_path / "maps.gif", writer="pillow", dpi=30)
     with Image.open(tmp_path / "maps.gif") as image:
         assert image.n_frames == 2 and image.info["duration"] == 500
@@ -436,7 +441,7 @@ def test_a_safe_set_is_drawn_as_it_was_certified(plane):
 
 @pytest.mark.full
 def test_the_backend_is_the_users():
-    """Drawing on new Axes leaves matplotlib the backend that the user chose; importing the functions does not even load pyplot."""
+    """Importing the functions does not load pyplot."""
     program = (
         "import sys, matplotlib, jaxbandit.report.plots as plots\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"

@@ -1,4 +1,4 @@
-"""Tests that what ``simulate`` returns is labelled, tabulated, summarised and drawn as a study's results are."""
+"""Results of ``simulate`` are shown as a study's are."""
 
 import dataclasses
 import functools
@@ -91,7 +91,8 @@ def test_summaries_and_tables_are_those_of_the_study():
         assert row.keys() < expected.keys()
         np.testing.assert_equal(row, {name: expected[name] for name in row})
     summary = swept().summary(PROBLEM, label="RPOL", swept=WIDTHS)
-    given = [(summary,), (want,), (studied(),), (labelled(),), ({"RPOL": swept()}, PROBLEM)]  # what plots take, and summaries
+    # Plots and summaries take these.
+    given = [(summary,), (want,), (studied(),), (labelled(),), ({"RPOL": swept()}, PROBLEM)]
     texts = [tables.text_table(*each).replace("RPOL reward_width=1", "1") for each in given]
     assert repr(summary) == tables.text_table(want) and len(set(texts)) == 1 and "RPOL variant" not in texts[4]
     assert "±" in summary._repr_html_() and summary._repr_html_().count("<tr>") == 3
@@ -113,7 +114,8 @@ def test_the_tidy_table_has_a_row_for_each_round_and_columns_for_what_was_run():
     at = dataset.sel(algorithm="RPOL reward_width=4", trial=1, round=5)
     assert row["delay"] == "Poisson(mean 2)" and row["problem"] == "sine" and row["base"] == "RPOL"
     for name in (*METRICS, "optimum", "status", "index"):
-        np.testing.assert_equal(row[name], at[name].item(), err_msg=name)  # NaN, too
+        # NaN is equal to NaN here.
+        np.testing.assert_equal(row[name], at[name].item(), err_msg=name)
     assert len(to_dataframe(dataset, last=True)) == 6 and set(to_dataframe(dataset, last=True)["round"]) == {7}
 
 
@@ -121,12 +123,14 @@ def test_a_run_knows_what_simulate_was_given():
     run, other = swept(), swept().variant(1)
     rows = run.summary().rows
     assert [row["algorithm"] for row in rows] == ["rpol reward_width=1", "rpol reward_width=4"]
-    np.testing.assert_equal(other.summary().rows, rows[1:])  # NaN, too
+    # NaN is equal to NaN here.
+    np.testing.assert_equal(other.summary().rows, rows[1:])
     assert jb.cite(other).count("\n@") == 1 and "{guo2022," in jb.cite(other)
     dataset = run.to_xarray()
     assert dataset["estimator.reward_width"].values.tolist() == [1.0, 4.0] and set(dataset.delay.values) == {"Poisson(mean 2)"}
     assert other.trial(2).to_xarray().trial.values.tolist() == [2]
-    forgotten = pickle.loads(pickle.dumps(other))  # as from a file; and where JAX has made it
+    # Files and JAX make such copies.
+    forgotten = pickle.loads(pickle.dumps(other))
     for copy in (forgotten, jax.jit(lambda x: x)(other)):
         assert copy.label == "run" and copy.made is None
         with pytest.raises(InvalidArgument, match="problem: give the problem that was run"):
@@ -142,7 +146,8 @@ def test_a_comparison_is_a_table_differences_and_a_figure():
     want = pairs.sel(algorithm="other", versus="mine")
     for name in ("mean", "low", "high", "p", "count"):
         np.testing.assert_equal(regret[name], want[name].item())
-    assert (regret["algorithm"], regret["versus"], regret["holm"]) == ("other", "mine", regret["p"])  # of one pair
+    # There is one pair.
+    assert (regret["algorithm"], regret["versus"], regret["holm"]) == ("other", "mine", regret["p"])
     assert repr(found).startswith(repr(found.table)) and "other - mine" in repr(found) and "Holm" in repr(found)
     assert len(found.plot().axes) == len(found.measures) == len(found.differences) == 3
     assert found._repr_html_().count("<table>") == 2 and "data:image/png" in found._repr_html_()
@@ -151,7 +156,8 @@ def test_a_comparison_is_a_table_differences_and_a_figure():
     assert p.holm.tolist() == statistics.holm(p.p).tolist() and [*zip(p.algorithm, p.versus, strict=True)][2] == ("x", "other")
     with pytest.raises(InvalidArgument, match=r"measures\[0\]: must be one of"):
         jb.compare(found.results, measures=["regrets"])
-    other = dataclasses.replace(swept().variant(1))  # which knows nothing
+    # The copy knows nothing.
+    other = dataclasses.replace(swept().variant(1))
     object.__setattr__(other, "made", dataclasses.replace(swept().variant(1).made, trials=[4, 5, 6]))
     with pytest.raises(InvalidArgument, match="runs: all must be of the same trials"):
         jb.compare({"a": swept().variant(0), "b": other})
@@ -258,7 +264,7 @@ def test_every_plot_takes_a_run_runs_by_name_and_results_alike():
     assert len(lines(plots.multiplier_paths(many))) == 2 and len(lines(plots.multiplier_paths(one.trial(0)))) == 1
 
 
-# What plots are of that takes more than results; any other plot function of results is tried without a line here.
+# These plots need more than results. Any other plot function of results is tried without a line here.
 GIVEN = {
     "cumulative": lambda: (labelled(), "regret"),
     "distribution": lambda: (labelled(), "regret"),
@@ -292,7 +298,8 @@ def test_plots_draw_on_the_axes_that_they_are_given():
 
 def test_axes_have_the_names_of_the_domain_and_categories_edges_between_cells():
     named = jb.domains.mixed({"dose, mg": [0.0, 1.0, 3.0], "catalyst": ["Pd", "Ni"]})
-    excess = np.asarray([-1.0, -1.0, 1.0, -1.0, 1.0, 1.0])  # feasible: dose 0 with both, dose 1 with Ni
+    # Dose 0 is feasible with both, and dose 1 with Ni.
+    excess = np.asarray([-1.0, -1.0, 1.0, -1.0, 1.0, 1.0])
     reward, _ = plots.problem_maps(jb.problems.from_tables(named, np.arange(6.0), [excess]))
     assert (reward.get_xlabel(), reward.get_ylabel()) == ("dose, mg", "catalyst")
     assert [label.get_text() for label in reward.get_yticklabels()] == ["Pd", "Ni"]
@@ -345,7 +352,8 @@ def test_problems_and_beliefs_on_a_line_and_a_plane(tmp_path):
 
 @pytest.mark.full
 def test_beliefs_on_a_box_are_drawn_on_a_line_and_on_a_plane_alone() -> None:
-    from tests.support import box_runs  # beside the few that need it
+    # Few tests need it.
+    from tests.support import box_runs
 
     problem, model = box_runs.valley(), box_runs.model()
     points = np.asarray([[0.3, 0.02], [1.7, 0.9], [1.0, 0.1], [0.6, 0.5], [1.9, 0.05]], np.float32)
@@ -369,7 +377,8 @@ def test_beliefs_on_a_box_are_drawn_on_a_line_and_on_a_plane_alone() -> None:
     tried = np.concatenate([run.initial_points, run.points])
     np.testing.assert_allclose(np.concatenate([drawn["tried"], drawn["latest"]]), tried, rtol=1e-6)
     belief = plots.posterior_after(model, run, [3])
-    np.testing.assert_allclose(belief.mean[0][:, 32:].T, np.concatenate([run.initial_values, run.values]), atol=0.3)  # noise has sd 0.1
+    # The noise has deviation 0.1.
+    np.testing.assert_allclose(belief.mean[0][:, 32:].T, np.concatenate([run.initial_values, run.values]), atol=0.3)
     assert plots.problem_maps(problem).shape == (2,)
     cube = jb.domains.box({name: (0.0, 1.0) for name in "abc"}, candidates=8)
     with pytest.raises(jb.InvalidArgument, match="problem: maps need a box of two dimensions, not of 3"):
@@ -378,7 +387,8 @@ def test_beliefs_on_a_box_are_drawn_on_a_line_and_on_a_plane_alone() -> None:
 
 def test_a_row_whose_interval_and_p_value_disagree_is_marked(monkeypatch: pytest.MonkeyPatch):
     found = jb.compare({"mine": swept().variant(0), "other": swept().variant(1)})
-    rows = [  # an interval of one pair, and p of several
+    # An interval is of one pair, and p is of several.
+    rows = [
         {"low": 0.1, "high": 2.0, "holm": 0.2},
         {"low": -0.1, "high": 2.0, "holm": 0.01},
         {"low": 0.1, "high": 2.0, "holm": 0.01},

@@ -1,4 +1,4 @@
-"""Statistics and tables of reports: intervals, final values, failed trials, and tables that fit a terminal and a page."""
+"""Statistics and tables of reports."""
 
 import io
 
@@ -34,7 +34,7 @@ FAILED = ((0, 3), (0, 5), (2, 3))
 
 
 def curves_of(values, *, labels=None, rounds=None):
-    """A dataset that holds ``values [algorithm, trial, round]`` as regret, and no failure."""
+    """Return a dataset whose regret is ``values [algorithm, trial, round]``."""
     size, trials, count = values.shape
     labels = [f"a{n}" for n in range(size)] if labels is None else labels
     return xr.Dataset(
@@ -64,7 +64,8 @@ def test_averages_are_those_of_numpy_over_the_trials_that_count():
 
 def test_few_trials_and_undefined_values_give_nan_and_counts():
     dataset = results(2, trials=3, rounds=5, failed=[(0, 0), (0, 1), (0, 2), (1, 0), (1, 2)])
-    dataset.regret.values[2, 1] = np.nan  # no failure: the instance has no feasible point
+    # The instance has no feasible point, so it is no failure.
+    dataset.regret.values[2, 1] = np.nan
     found = over_trials(dataset, "regret")
     assert found["count"].values.tolist() == [0, 1, 3] and found.undefined.values.tolist() == [0, 0, 1]
     assert np.isnan(found["mean"].values[[0, 2]]).all() and np.isnan(found.sd.values).all() and np.isnan(found.low.values).all()
@@ -96,7 +97,8 @@ def test_paired_differences_by_hand_and_by_scipy():
     pair = found.sel(algorithm=LABELS[0], versus=LABELS[1])
     assert pair["count"] == 28 and pair["mean"] == pytest.approx(differences.mean())
     theirs = scipy.stats.bootstrap((differences,), np.mean, n_resamples=20000, method="percentile", rng=1).confidence_interval
-    error = 4 * differences.std() / np.sqrt(28) / np.sqrt(20000 * 0.05)  # a few standard errors of a bootstrap quantile
+    # The tolerance is a few standard errors of a bootstrap quantile.
+    error = 4 * differences.std() / np.sqrt(28) / np.sqrt(20000 * 0.05)
     assert float(pair.low) == pytest.approx(theirs.low, abs=error) and float(pair.high) == pytest.approx(theirs.high, abs=error)
     reverse = found.sel(algorithm=LABELS[1], versus=LABELS[0])
     assert float(reverse["mean"]) == -float(pair["mean"]) and float(reverse.low) == pytest.approx(-float(pair.high))
@@ -120,7 +122,10 @@ def test_p_values_are_those_of_scipy_and_holm_is_by_hand():
 
 @pytest.mark.full
 def test_the_intervals_of_differences_cover():
-    """Check that of 150 intervals at 95% at least 88% hold the true difference: below by four standard errors of that share."""
+    """At least 88% of 150 intervals at 95% must cover.
+
+    The margin is four standard errors.
+    """
     random = np.random.default_rng(6)
     shared = random.normal(0, 3.0, (150, 40))
     first, second = shared + random.gamma(2.0, 1.0, (150, 40)), shared + random.gamma(4.0, 1.0, (150, 40))
@@ -128,7 +133,8 @@ def test_the_intervals_of_differences_cover():
     for a, b in zip(first, second, strict=True):
         pair = paired_differences(finals(a, b), "regret", seed=0, resamples=200).isel(algorithm=0, versus=1)
         inside += bool(pair.low <= -2.0 <= pair.high)
-        assert pair.high - pair.low < 2.5  # unpaired it would be some 4 wide: what trials share has cancelled
+        # Unpaired intervals would be 4 wide.
+        assert pair.high - pair.low < 2.5
     assert inside >= (0.95 - 4 * np.sqrt(0.95 * 0.05 / 150)) * 150
 
 
@@ -154,7 +160,8 @@ def test_no_common_trial_and_undefined_values_leave_pairs_open():
 
 
 def test_win_matrix_by_hand():
-    wins = win_matrix(finals([1, 2, 3, 4], [1, 3, 2, 5]), "regret")  # a tie, two wins, one loss
+    # There are a tie, two wins and one loss.
+    wins = win_matrix(finals([1, 2, 3, 4], [1, 3, 2, 5]), "regret")
     np.testing.assert_allclose(wins, [[0.5, 0.625], [0.375, 0.5]])
 
 
@@ -192,7 +199,8 @@ def test_growth_exponents_of_power_laws_are_exact(power, scale, seed):
 def test_growth_exponents_look_at_the_later_rounds_and_have_intervals():
     random = np.random.default_rng(9)
     t = np.arange(1, 1001.0)
-    early = np.minimum(t, 100.0)  # linear first, then sqrt(t)
+    # The curve is linear and then sqrt(t).
+    early = np.minimum(t, 100.0)
     walks = np.cumsum(random.gamma(1.0, 1.0, (1, 60, 1000)) * 0.5 / np.sqrt(t), axis=-1)
     found = growth_exponent(curves_of(np.concatenate([10 * np.sqrt(t * early / 100) + 0 * walks, walks])), "regret", seed=0)
     assert float(found.exponent[0]) == pytest.approx(0.5, abs=0.01)
@@ -212,7 +220,8 @@ def test_growth_exponents_say_why_there_is_none():
     assert exact.reason == "" and exact.exponent == pytest.approx(1.0)
     assert np.isnan(negative.exponent) and negative.reason.item() == "the mean is not positive (first seen at round 20)"
     assert seldom.exponent == pytest.approx(1.0) and np.isnan(seldom.low)
-    share = np.mean(resampling(4, 1000, 0)[:, 0] == 0)  # of the resamples, those without the one trial that violates
+    # Resamples without the one violating trial count.
+    share = np.mean(resampling(4, 1000, 0)[:, 0] == 0)
     assert seldom.reason.item() == f"no interval: the mean is not positive in {share:.1%} of the resamples"
     assert undefined.reason.item() == "undefined in 1 of 4 trials" and failed.reason.item() == "no trial without failure"
     assert growth_exponent(curves_of(np.ones((1, 2, 2))), "regret", seed=0).reason.item().startswith("only 2 rounds")
@@ -240,7 +249,8 @@ def dataset():
     regret = np.random.default_rng(1).normal(size=(2, 4, 5)).astype(np.float32)
     status = np.zeros((2, 4), np.int32)
     status[0, 1], status[1, 3] = int(Status.NONFINITE_SCORE), int(Status.NONFINITE_FEEDBACK)
-    status[0, 2] = int(Status.DECLARED_INFEASIBLE)  # no failure
+    # It is no failure.
+    status[0, 2] = int(Status.DECLARED_INFEASIBLE)
     return xr.Dataset(
         {"regret": (("algorithm", "trial", "round"), regret), "status": (("algorithm", "trial"), status)},
         coords={"algorithm": ["a", "b"], "round": [1, 2, 4, 8, 10]},
@@ -285,7 +295,10 @@ RUNS = [
 
 
 def studied():
-    """A sweep and another algorithm on two problems; a trial failed, and another one never was at a feasible point."""
+    """Return a sweep on two problems with a failure.
+
+    Another trial never was at a feasible point.
+    """
     labels = [f"{base} width={width} on {problem}" if width else f"{base} on {problem}" for base, width, problem in RUNS]
     dataset = results(labels=labels, trials=4, rounds=5, failed=[(1, 2)])
     best = np.ones((len(labels), 4, 5))
@@ -307,7 +320,8 @@ def test_text_fits_a_terminal_in_groups_and_says_what_its_letters_mean():
         and "strong" not in text
     )
     assert "best feasible" in tables.text_table(studied(), width=300).splitlines()[0]
-    few = tables.text_table(studied().isel(algorithm=[0, 10]), width=40)  # whose labels are wrapped
+    # Its labels are wrapped.
+    few = tables.text_table(studied().isel(algorithm=[0, 10]), width=40)
     assert max(map(len, few.splitlines())) <= 40 and "rpol on" not in few and few.splitlines()[2].startswith("rpol width=1 on ")
 
 
@@ -323,7 +337,8 @@ def test_latex_of_several_problems_has_a_column_for_each_and_the_best_in_bold():
         assert [name for name, cell in cells.items() if "mathbf" in cell] == [min(means, key=means.get)]
         halves = {row["algorithm"].removesuffix(f" on {problem}"): row["V/t +-"] for row in rows if row["problem"] == problem}
         assert all(tables.with_half(means[name], halves[name], r" \pm ") in cell for name, cell in cells.items())
-    assert "(1 failed)" in lines[6] and "(3/4)" in lines[18] and sum("mathbf" in line for line in lines[16:26]) == 10  # all are equal
+    # All are equal.
+    assert "(1 failed)" in lines[6] and "(3/4)" in lines[18] and sum("mathbf" in line for line in lines[16:26]) == 10
     assert [tables.with_half(0.12345, half) for half in (0.0213, 4.0, np.nan)] == ["0.123 ± 0.021", "0.1 ± 4.0", "0.123"]
     with pytest.raises(InvalidArgument, match=r"measures\[0\]"):
         tables.latex_table(rows, measures=["regrets"])

@@ -1,4 +1,4 @@
-"""Figures follow what a user has set in matplotlib, and have a style for the pages of papers."""
+"""Figures follow users' settings, and have a style for papers."""
 
 import argparse
 import io
@@ -51,7 +51,7 @@ def test_the_style_of_papers_has_the_width_of_columns_and_no_sentences_above_fig
 
 @pytest.mark.parametrize("name", ["paper", "screen"])
 def test_labels_of_axes_are_whole_in_files(name):
-    """Long ones are broken between words, at no place of a formula, whether pyplot's figures or those of experiments are written."""
+    """Lines break between words and never in a formula."""
     words = r"average positive regret $R^+ (t) / t$ of all"
     with report.style(name):
         own, many = plots.curves(results())[1].figure, figure_of(2, 3)

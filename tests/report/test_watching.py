@@ -1,4 +1,4 @@
-"""Pages of studies that run: what a run has said is on them, labels are text, and a directory is followed until it has results."""
+"""Pages of studies that run."""
 
 import contextlib
 import json
@@ -37,7 +37,7 @@ type = "RandomSearch"
 
 MALICIOUS = '<script>alert("x")</script>&amp;$\\frac$'
 ROUNDS = [5, 10]
-FOREVER = 60.0  # seconds, for what takes one or two
+FOREVER = 60.0  # seconds
 
 
 def run(label: str, trials: int = 0, failed: int = 0, mean: float = 1.0, **further: Any) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def run(label: str, trials: int = 0, failed: int = 0, mean: float = 1.0, **furth
 
 
 def said(*runs: dict[str, Any], **further: Any) -> dict[str, Any]:
-    """What ``progress.json`` holds of runs of 20 trials over 10 rounds."""
+    """Return ``progress.json`` of runs of 20 trials over 10 rounds."""
     return {
         "study": "widths",
         "trials": 20,
@@ -80,7 +80,8 @@ def test_a_page_says_how_far_a_study_is() -> None:
         "390 of 800 trial-rounds; workers: 4; updated 2026-11-23 08:15:48+00:00; dashboard of the workers",
         "3 of 39 finished trials failed",
         "run finished failed R/t N wide 20 of 20 0 0.20 ± 0.18 7.000 ± 0.000",
-        "narrow 18 of 20 2 0.10 ± 0.20",  # 1.96 * 4 / sqrt(16) / 10 rounds
+        # The half-width is 1.96 * 4 / sqrt(16) / 10 rounds.
+        "narrow 18 of 20 2 0.10 ± 0.20",
         "lost 1 of 20 1 undefined undefined",
         "Runs without a finished trial, 1 of 4: late.",
     ):
@@ -134,7 +135,7 @@ def test_times_are_in_words(seconds: float, words: str) -> None:
 
 
 class Told:
-    """What is said, and the page at each time; a test may wait for words, and words that must not be said end it."""
+    """Watcher's output and pages, with words to wait for or forbid."""
 
     def __init__(self, page: Path, never: str = "no such words") -> None:
         self.page, self.never = page, never
@@ -176,18 +177,20 @@ def test_a_study_is_followed_from_its_first_batch_to_its_report(tmp_path: Path) 
 
     with beside(play):
         assert watch(out, seconds=0.02, say=told) == out / "report.html"
-    told_now = [line for line in told.lines if line != f"the run in {out} has finished no batch yet"]  # or it has begun already
+    # The run may have begun already.
+    told_now = [line for line in told.lines if line != f"the run in {out} has finished no batch yet"]
     assert told_now[0] == f"the study while it runs: {out / 'report.html'}; a browser that shows it loads it again every 5 s"
     assert told_now[1:] == [f"wrote {out / 'report.html'}"]
     first, last = told.pages[-2], told.pages[-1]
-    assert "the second line" in first and 'http-equiv="refresh"' in first  # with trials finished or without
+    # The page lists trials, finished or not.
+    assert "the second line" in first and 'http-equiv="refresh"' in first
     assert 'id="differences"' in last and 'http-equiv="refresh"' not in last
     assert sorted(file.name for file in out.iterdir()) == ["report.html", "results.nc", "results.nc.sha256"]
 
 
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave the report at the end without what it says and draws, which the test above looks at."""
+    """Leave out the report, because the test above checks it."""
 
     def write(folder: Path) -> Path:
         (folder / "report.html").write_text("a report", encoding="utf-8")
@@ -205,7 +208,8 @@ def test_a_run_that_was_cut_off_is_waited_for(tmp_path: Path) -> None:
 
     def progress(text: str) -> None:
         (tmp_path / "new").write_text(text)
-        (tmp_path / "new").replace(tmp_path / PROGRESS)  # nobody reads half of it
+        # Nobody reads half of the file.
+        (tmp_path / "new").replace(tmp_path / PROGRESS)
 
     def go_on() -> None:
         told.wait("cut off")
@@ -232,7 +236,8 @@ def test_results_of_a_run_before_do_not_end_it(tmp_path: Path) -> None:
     write_results(results(labels=["a"], trials=2, rounds=4), tmp_path / "results.nc")
     told = Told(tmp_path / "report.html")
     assert watch(tmp_path, say=told) == tmp_path / "report.html" and len(told.lines) == 1
-    held = hold_directory(tmp_path, force=True)  # run again: the old results stay until the new ones are there
+    # The old results stay until the new ones are there.
+    held = hold_directory(tmp_path, force=True)
 
     def run_again() -> None:
         told.wait("no batch")
@@ -247,7 +252,8 @@ def test_results_of_a_run_before_do_not_end_it(tmp_path: Path) -> None:
 
 
 def test_directories_of_nothing_are_refused(tmp_path: Path, capsys: Any) -> None:
-    (tmp_path / "run.lock").write_text("")  # of a process that has ended
+    # The lock is of a process that has ended.
+    (tmp_path / "run.lock").write_text("")
     for place in (tmp_path, tmp_path / "missing", tmp_path / "run.lock"):
         assert main(["watch", str(place)]) == 2
         error = capsys.readouterr().err
@@ -299,7 +305,8 @@ def test_a_run_keeps_its_own_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     out = tmp_path / "out"
     assert main(["run", str(written_study(tmp_path, AT_RANDOM)), "--out", str(out), "--no-cache", "--no-figure", "--watch"]) == 0
     assert f"wrote {out / 'report.html'}" in capsys.readouterr().out
-    assert len(pages) == 1 and "the second line" in pages[0] and 'http-equiv="refresh"' in pages[0]  # with trials finished or without
+    # The page lists trials, finished or not.
+    assert len(pages) == 1 and "the second line" in pages[0] and 'http-equiv="refresh"' in pages[0]
     assert 'id="differences"' in (out / "report.html").read_text(encoding="utf-8")
 
 
@@ -316,12 +323,13 @@ def test_the_page_of_a_run_that_fails_says_so_and_one_that_cannot_be_written_end
     told = Told(tmp_path / "other")
     with watched(tmp_path, seen.append, told) as report:
         report(4)
-        report(5)  # at once, which is not shown
+        # It comes at once and is not shown.
+        report(5)
     assert len(told.lines) == 1 and "cannot write" in told.lines[0] and seen == [3, 4, 5]
 
 
 def test_a_page_agrees_with_the_results(tmp_path: Path) -> None:
-    """Means and half-widths of the last progress are those of the dataset, with an initial design that counts."""
+    """Means and half-widths count the initial design."""
     dataset = run_study(one_cell_in_python(), tmp_path)
     found = json.loads((tmp_path / PROGRESS).read_text()) | {"counted_before": 2}
     rows = re.findall(r"reward_width=(\S+) 11 of 11 0 (\S+) ± (\S+)", words_of(page_so_far(found)))

@@ -1,4 +1,4 @@
-"""Tests that any other value than a public class or function declares is refused by name, before anything compiles.
+"""Undeclared values of public arguments are refused by name, before compiling.
 
 The cases are made from the declarations beside fields and arguments, so that a new algorithm, problem, delay model or measure is tried
 without a line here. A public function without declarations has to be listed, with the reason.
@@ -80,7 +80,8 @@ class Unmade:
         raise RuntimeError("no array")
 
 
-NEVER_ALLOWED = {  # by any declaration
+# No declaration allows these.
+NEVER_ALLOWED = {
     "an object": object(),
     "a complex number": 1j,
     "bytes": b"3",
@@ -101,7 +102,7 @@ NO_NUMBER = {"text": "3.0", "true": True, "nothing": "", "an endless integer": 1
 
 
 def declared_functions() -> Iterator[tuple[str, Any]]:
-    """Every public function of the package with its name, and the public methods of its classes that declare arguments."""
+    """Return public functions and methods with declared arguments, by name."""
     seen = set()
     for module in ["", *MODULES]:
         namespace = importlib.import_module(f"jaxbandit.{module}".rstrip("."))
@@ -112,9 +113,11 @@ def declared_functions() -> Iterator[tuple[str, Any]]:
                 continue
             seen.add(id(item))
             if inspect.isfunction(item):
-                yield f"{item.__module__.rpartition('.')[2]}.{name}" if module == "report.plots" else name, item  # curves are measures, too
+                # Curves are measures, too.
+                yield f"{item.__module__.rpartition('.')[2]}.{name}" if module == "report.plots" else name, item
             elif inspect.isclass(item):
-                own_parts = (item, *(base for base in item.__bases__ if base is Reading))  # a part of a class that is not public itself
+                # The base is part of a public class and not public itself.
+                own_parts = (item, *(base for base in item.__bases__ if base is Reading))
                 methods = [(own, getattr(item, own)) for kind in own_parts for own in vars(kind) if not own.startswith("_")]
                 yield from ((f"{name}.{own}", method) for own, method in methods if hasattr(method, "is_checked"))
 
@@ -138,7 +141,8 @@ def wrong_values(check: fields.Check) -> dict[str, Any]:
     if "number" in words and "mapping" not in words and "function" not in words:
         fine = {"true"} if "true" in words else {"text", "nothing"} if "text" in words else set()
         wrong |= {name: value for name, value in NO_NUMBER.items() if name not in fine}
-        if words == "numbers":  # of any size: measures may be NaN
+        # Measures may be NaN.
+        if words == "numbers":
             wrong = {name: value for name, value in wrong.items() if name not in ("NaN", "infinity", "ragged rows")}
     return wrong
 
@@ -159,12 +163,11 @@ def words_of(make: Any) -> str:
 
 
 def checks_of(maker: Any) -> dict[str, fields.Check]:
-    """What each field or argument may hold, of those that are declared."""
+    """Return the declared check of each field or argument."""
     return {parameter.name: parameter.check for parameter in parameters(maker) if parameter.check is not fields.anything}
 
 
 def test_golden_messages(golden: Any) -> None:
-    """What users are told, for one wrong value of every field and argument."""
     found = {}
     for name, kind in CLASSES.items():
         for field in parameters(kind):
@@ -221,7 +224,8 @@ MODEL = jaxbandit.surrogate(ARMS, kernels.White(), noise_variance=0.1)
 POSTERIOR = MODEL.init()
 BELIEF = MODEL.belief(POSTERIOR)
 PROBLEM = problems.from_tables(ARMS, [0.0, 1.0, 2.0], [0.0, 0.0, 0.0])
-COUNTS: dict[str, tuple[Any, str]] = {  # functions of a number that an array or a loop would be as long as, and the argument
+# An array or a loop would be as long as the named argument.
+COUNTS: dict[str, tuple[Any, str]] = {
     "a policy's buffer": (lambda n: jaxbandit.feedback.Wait().bind(MODEL, separate_outputs=False, capacity=n, axis=None), "capacity"),
     "censored rounds": (lambda n: jaxbandit.feedback.Censor(window=n), "window"),
     "kernels of axes": (lambda n: kernels.Constant().along_axes(n), "dimension"),

@@ -1,4 +1,4 @@
-"""Rules of words that can be checked: first lines of docstrings, and comments."""
+"""Checkable rules of words in docstrings and comments."""
 
 import ast
 import io
@@ -12,7 +12,7 @@ import jaxbandit
 from tests.support.parsed import tree_of
 
 ROOT = Path(jaxbandit.__file__).parent
-FILES = [path for place in ("jaxbandit", "experiments") for path in sorted((ROOT.parent / place).rglob("*.py"))]
+FILES = [path for place in ("jaxbandit", "experiments", "tests") for path in sorted((ROOT.parent / place).rglob("*.py"))]
 # Words that open a fragment, such as "Of the study" or "As `observe`".
 FRAGMENTS = {"And", "As", "By", "For", "From", "In", "Of", "On", "What", "Where", "Whether", "Which", "With"}
 # A comment may begin with "On a box", because the rest is a sentence.
@@ -23,7 +23,7 @@ MOST_WORDS = 12
 
 
 def of_docstrings(source: str) -> list[tuple[int, str]]:
-    """Return a line and a complaint for each first line against the rules."""
+    """Return lines and complaints of first lines against the rules."""
     found = []
     for node in ast.walk(tree_of(source)):
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) or not (

@@ -1,4 +1,4 @@
-"""Tests that run what the documents show, many in one process: Python blocks of the README and of every page, and every notebook."""
+"""Python blocks of documents, and notebooks, run."""
 
 import os
 import re
@@ -23,16 +23,15 @@ SOURCES = {"README": README, "script": SCRIPT, **PAGES, **{path.stem: path for p
 # Numbers that pages are run with here, by what they are numbers of: those of notebooks, with which pages share programs.
 SMALLER = {"sine": 9, "points_per_axis": 9, "horizon": 8, "trials": 20, "every": 4, "pairs": 16, "random": 0}
 SMALLER |= {"range": 3, "evaluations": 4, "n_trials": 4, "left": 1}
-# What takes long after others have run it, and what is run in place of it: a learner that is compiled in six seconds, which its notebook
-# runs, a descent of 40 steps, a report, whose figures take two seconds and which the tests of reports write, and the signal that kills a
-# worker, in whose place another starts in two, as it does in the tests of executors.
+# These parts take long after other tests have run them, so cheaper ones stand in: a learner that compiles in six seconds, a descent of 40
+# steps, a report with figures, and the signal that kills a worker.
 REPLACED = {
     "pages/boxes": ("jb.Refitted(\n    algorithm=jb.Cei(), at_start=True\n)", "jb.RandomSearch()"),
     "pages/derivatives": ("descend(loss, params, 1)", "descend(loss, params, 1, steps=2, validate=16)"),
     "clusters": ("signal.SIGKILL", "0"),
     "script": ('print(jb.report.html.write_report(directory / "study").name)', ""),
 }
-# What pages print, in parts; those that have no Python blocks, or are tested by themselves, are not here.
+# Parts of pages' output. Pages without Python blocks, or with tests of their own, are left out.
 RECOMMENDED = r"Recommendation\(index=\d+, point=\{'"
 PRINTED = {
     "pages/boxes": r"^Certificate\(value=.*\(20, 8, 3\)",
@@ -79,13 +78,13 @@ REDUCED = {
 # Programs that the first cell may compile which compiles any, where they are more than three: one fits a model, one looks for an optimum,
 # and in three the first is one with several algorithms, since those before it find what earlier notebooks have compiled.
 FIRST_CELL = {"boxes": 7, "kernels": 4, "old_data": 7, "delays": 5, "reproduction": 4, "your_algorithm": 5}
-# What a process runs together: the first one in the quick ring.
+# A process runs these together, the first group in the quick ring.
 FIRST = ("real_experiment", "pages/problems")
 TOGETHER = (FIRST, ("first_steps", *sorted({*REDUCED} - {*FIRST, "first_steps"}), "README", *sorted({*PRINTED} - {*FIRST}), "script"))
 
 
 def code_of(path):
-    """The code cells of a notebook with the numbers of ``REDUCED``, which must all be in its cell with the tag ``parameters``."""
+    """Return a notebook's cells with the numbers of ``REDUCED``."""
     cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
     (given,) = [cell for cell in cells if "parameters" in cell.metadata.get("tags", [])]
     names, _, _ = given.source.partition(" = ")
@@ -96,18 +95,18 @@ def code_of(path):
 
 
 def shortened(name, code, numbers=SMALLER):
-    """The code of a document with smaller numbers, and without what takes long."""
+    """Return a document's code with smaller numbers and without slow parts."""
     what, by = REPLACED.get(name, ("", ""))
     return smaller(code.replace(what, by), numbers)
 
 
 def blocks_of(name):
-    """The Python blocks of a page, each of which begins with nothing but the files of those before it."""
+    """Return a page's Python blocks, with earlier blocks' files."""
     return [cell for block in python_blocks(SOURCES[name]) for cell in ("%reset -f", shortened(name, block))]
 
 
 class Printed(dict[str, Shown]):
-    """What notebooks, the blocks of pages and the user's script print, with fewer trials, rounds and points; run when asked for."""
+    """Output of all documents in small sizes, run when asked for."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -132,7 +131,8 @@ def test_readme_examples_run_and_print_small_violations_and_a_point(printed):
         assert len([line for line in block.splitlines() if line.strip()]) <= 15
     violations, point = printed["README"].text.split("{", 1)
     numbers = [float(x) for x in re.findall(r"\d+\.\d+", violations)]
-    assert len(numbers) == 6  # one for the run, one for each of the five widths
+    # One number is the run's, and five are the widths'.
+    assert len(numbers) == 6
     assert all(0 < value < 1 for value in numbers)
     assert re.match(r"'rate': .*'share 2': .* \{'accuracy': ", point)
 
@@ -151,19 +151,21 @@ def test_every_page_is_run_and_linked():
     assert [name for name, path in PAGES.items() if f"({path.relative_to(ROOT)})" not in readme] == []
     assert [name for name, (what, _) in REPLACED.items() if what not in SOURCES[name].read_text(encoding="utf-8")] == []
     assert "jb.Refitted(algorithm=jb.Cei(), at_start=True" in "".join(code_of(ROOT / "notebooks" / "boxes.ipynb"))
-    assert len([line for line in readme.splitlines() if not line.startswith("|")]) <= 120  # tables have a line for each algorithm
+    # Tables have a line for each algorithm.
+    assert len([line for line in readme.splitlines() if not line.startswith("|")]) <= 120
     assert len([line for line in python_blocks(PAGES["pages/sessions"])[0].splitlines() if line.strip()]) < 20
 
 
 @pytest.mark.full
 def test_workers_share_a_study_are_killed_and_others_go_on(tmp_path):
-    """The pool of two processes, killed in the middle, and after it the same with one."""
+    """A pool of two processes is killed, and one goes on."""
     optuna = pytest.importorskip("optuna")
     (block,) = python_blocks(PAGES["pages/optuna"])
     assert "[40]" in block and "Sampler(" in block
 
     def command(trials: int, workers: str) -> subprocess.Popen[str]:
-        on_grid = block.replace("jb.optuna.Sampler(", "partial(jb.optuna.Sampler, points=20)(")  # whose programs take less time to compile
+        # Programs of a grid take less time to compile.
+        on_grid = block.replace("jb.optuna.Sampler(", "partial(jb.optuna.Sampler, points=20)(")
         (tmp_path / "worker.py").write_text("from functools import partial\n" + on_grid.replace("[40]", f"[{trials}]"))
         given = {"cwd": tmp_path, "env": os.environ | {"PYTHONPATH": str(ROOT)}, "start_new_session": True, "text": True}
         return subprocess.Popen([sys.executable, "worker.py", workers], stdout=subprocess.PIPE, stderr=subprocess.PIPE, **given)
@@ -183,7 +185,8 @@ def test_workers_share_a_study_are_killed_and_others_go_on(tmp_path):
     first.communicate()
     before = {(trial.number, *trial.params.values(), trial.value) for trial in complete()}
     assert first.returncode == -signal.SIGKILL and len(before) >= 8
-    last = len(before) + 3  # a few: more than twelve points need programs of their own
+    # More than twelve points need programs of their own.
+    last = len(before) + 3
     again = command(last, "1")
     said, wrong = again.communicate(timeout=300)
     assert again.returncode == 0 and said.count("'rate'") == 1, wrong
@@ -216,7 +219,7 @@ def test_every_notebook_is_run_and_linked():
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebooks_are_committed_with_their_outputs(path):
-    """Check that cells ran in order, without an error, with some figures, small enough to be read in a browser."""
+    """Cells ran in order, with figures and without an error."""
     cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
     outputs = [output for cell in cells for output in cell.outputs]

@@ -1,4 +1,4 @@
-"""The layout of the package: floors, roles that classes declare, and rules that stand in one place."""
+"""Floors of the package, declared roles, and rules with one place."""
 
 import ast
 import functools
@@ -40,9 +40,12 @@ FORBIDDEN = {
     # Algorithms see an Arena, never the truth.
     "algorithms": {"problems"},
 }
-LISTS = {"jaxbandit.algorithms", "jaxbandit.algorithms.registry"}  # import all algorithms
-TOPS = {"report", "cli", "__main__"}  # imported by nothing in the package but one another
-GATHERED = FLOOR["engine"]  # the package's own __init__ imports no higher floor, so higher floors may import the package
+# They import all algorithms.
+LISTS = {"jaxbandit.algorithms", "jaxbandit.algorithms.registry"}
+# Nothing but these imports them.
+TOPS = {"report", "cli", "__main__"}
+# The package's own __init__ imports no higher floor, so higher floors may import the package.
+GATHERED = FLOOR["engine"]
 # The package loads these modules when asked for, as test_public_api sees.
 FOR_TYPES = [f"jaxbandit.{name}" for name in (*jaxbandit.LATER, *jaxbandit.FROM.values(), "session.optuna")]
 
@@ -53,7 +56,10 @@ def module_name(path, root=ROOT.parent):
 
 
 def imports(source, name, is_package, modules=frozenset()):
-    """Every module that ``source`` imports, in full; ``from a import b`` gives ``a.b`` where that is a module, else ``a``."""
+    """Return modules that ``source`` imports, in full.
+
+    ``from a import b`` gives ``a.b`` where that is a module, else ``a``.
+    """
     found = []
     for node in ast.walk(tree_of(source)):
         if isinstance(node, ast.Import):
@@ -79,14 +85,17 @@ def test_every_folder_of_modules_is_a_package():
 
 @functools.cache
 def imports_of(name):
-    """The imports of one module of the package, without those of its own ``__init__`` for type checkers."""
+    """Return a module's imports, without those for type checkers."""
     path = MODULES[name]
     found = imports(path.read_text(encoding="utf-8"), name, path.name == "__init__.py", frozenset(MODULES))
     return [module for module in found if name != "jaxbandit" or module not in FOR_TYPES]
 
 
 def part(name):
-    """The part of the package that a module belongs to: ``surrogates`` for ``jaxbandit.surrogates.rows``."""
+    """Return the part of the package that a module belongs to.
+
+    ``jaxbandit.surrogates.rows`` belongs to ``surrogates``.
+    """
     return name.split(".")[1] if "." in name else ""
 
 
@@ -178,9 +187,9 @@ def test_no_import_cycles():
     assert done == set(MODULES)
 
 
-# What experiments may use, as a user would: the package, the modules among its public names wherever they stand, and ``jaxbandit.study``,
-# ``jaxbandit.session``, ``jaxbandit.gradients`` and the modules of ``jaxbandit.report``, which ``import jaxbandit`` does not load; and of
-# these the names in ``__all__``, or, where there is none, the names without an underscore that the module itself defines.
+# Experiments may use the package, the modules among its public names wherever they stand, and ``jaxbandit.study``, ``jaxbandit.session``,
+# ``jaxbandit.gradients`` and the modules of ``jaxbandit.report``, because ``import jaxbandit`` does not load these. They may use names in
+# ``__all__``, or without it the names that a module defines without an underscore.
 NAMED = {module.__name__ for public in jaxbandit.__all__ if inspect.ismodule(module := getattr(jaxbandit, public))}
 PUBLIC_MODULES = {
     "jaxbandit",
@@ -207,7 +216,7 @@ def public_names(name):
 
 
 def as_module(name, attribute):
-    """The full name of the module that ``attribute`` of module ``name`` is, or ``None`` if it is something else."""
+    """Return the full name of an attribute's module, or ``None``."""
     if f"{name}.{attribute}" in MODULES:
         return f"{name}.{attribute}"
     value = vars(importlib.import_module(name)).get(attribute)
@@ -215,11 +224,11 @@ def as_module(name, attribute):
 
 
 def uses_beyond_public(source):
-    """List what ``source`` uses of the package that is not public, in words."""
+    """Return uses in ``source`` of names that are not public."""
     tree, wrong, modules = tree_of(source), [], {}
 
     def name_of(module, attribute):
-        """Complain of a name that is not public; its module, if it is one."""
+        """Return a public name's module, or complain of a private name."""
         if attribute in public_names(module):
             return as_module(module, attribute)
         wrong.append(f"{module}.{attribute} is not public")
@@ -241,7 +250,7 @@ def uses_beyond_public(source):
                     modules[alias.asname or alias.name] = module
 
     def follow(node):
-        """The module that an expression such as ``jb.problems`` is, if it is one; complains of names that are not public."""
+        """Return the module that an expression is, and complain of private names."""
         if isinstance(node, ast.Name):
             return modules.get(node.id)
         if not isinstance(node, ast.Attribute):
@@ -313,7 +322,8 @@ def test_the_rule_for_experiments_lets_public_names_be_used(source):
 
 
 QUESTIONS = ("hasattr", "getattr", "attrgetter")
-MOST = 5  # entries in the list below
+# The list below may have so many entries.
+MOST = 5
 # Questions to something other than an object of the library, by file and expression; the reason says to what.
 ALLOWED = {
     ("core/codec.py", "getattr(item, '__module__', '?')"): "any callable of a user's, whose name goes into a record",
@@ -322,7 +332,7 @@ ALLOWED = {
 
 
 def questions(source):
-    """Every place where ``source`` asks an object what it has, as it is written, in the order of the file."""
+    """Return places where ``source`` asks an object for attributes, in order."""
     tree = tree_of(source)
     fields = {
         id(node.func)
@@ -416,7 +426,7 @@ FILES = {
     for folder in ("jaxbandit", "experiments")
     for path in sorted((ROOT.parent / folder).rglob("*.py"))
 }
-# What to look for, the file that it stands in, and what to use elsewhere.
+# Each entry is a pattern, the file that holds it, and the replacement elsewhere.
 RULES = {
     r"(?<![\d.])1\.96(?!\d)": ("jaxbandit/numerics/intervals.py", "half_width, or NORMAL_95"),
     r"\bFAILED\b": ("jaxbandit/core/status.py", "healthy"),

@@ -23,7 +23,7 @@ def relative(path):
 
 
 def imports(source):
-    """Every name that ``source`` imports, in full; strings that are programs, for child processes, count too."""
+    """Return names that ``source`` and programs in its strings import."""
     found = []
     for node in ast.walk(tree_of(source)):
         if isinstance(node, ast.Import):
@@ -34,12 +34,13 @@ def imports(source):
             try:
                 found += imports(node.value)
             except SyntaxError:
-                continue  # words, not a program
+                # The string has words and no program.
+                continue
     return found
 
 
 def of_test_modules(names):
-    """Those of the imported ``names`` that lie in a test module, or are one."""
+    """Return the imported ``names`` within test modules."""
     return [name for name in names if any(part.startswith(TEST) for part in name.split("."))]
 
 

@@ -1,4 +1,4 @@
-"""The public face: what importing the package loads, and that every public name exists and says what it is."""
+"""Public names and the cost of importing them."""
 
 import ast
 import importlib
@@ -17,11 +17,12 @@ from tests.support.declared import signatures
 from tests.support.parsed import tree_of
 
 ROOT = Path(jaxbandit.__file__).parent
-OPTIONAL = {"jaxbandit.study", "jaxbandit.session", "jaxbandit.report"}  # need the extra [study]
+# They need the extra [study].
+OPTIONAL = {"jaxbandit.study", "jaxbandit.session", "jaxbandit.report"}
 
 
 def names():
-    """Every module of the package, read from the files, so that none is imported at collection."""
+    """Return every module of the package, from the files."""
     return ["jaxbandit", *sorted(m.name for m in pkgutil.walk_packages([str(ROOT)], "jaxbandit.") if not m.name.endswith("__main__"))]
 
 
@@ -49,7 +50,7 @@ print(json.dumps(found | {"with a command": sorted(sys.modules)}))
 
 @pytest.fixture(scope="module")
 def loaded():
-    """Return what ``import jaxbandit`` leaves behind in a fresh interpreter, and what a step of a session on the command line loads."""
+    """Return modules and time of ``import jaxbandit`` and a command."""
     result = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True, timeout=120)
     return json.loads(result.stdout)
 
@@ -89,7 +90,8 @@ def test_import_takes_less_than_a_second_of_its_own(loaded):
 @pytest.mark.parametrize("name", ["gradients", "optuna", "report", "session", "study", "report.plots", "report.tables"])
 def test_modules_are_loaded_when_they_are_asked_for(name):
     place = "jaxbandit.session.optuna" if name == "optuna" else f"jaxbandit.{name}"
-    load(place)  # skips where the extras are missing
+    # It skips where the extras are missing.
+    load(place)
     found = jaxbandit
     for word in name.split("."):
         assert word in dir(found)
@@ -100,8 +102,8 @@ def test_modules_are_loaded_when_they_are_asked_for(name):
 
 
 def test_completion_shows_public_names_only():
-    """What ``dir`` gives for the package and each public module below it is what ``__all__`` lists."""
-    load("jaxbandit.report")  # skips where the extras are missing
+    # It skips where the extras are missing.
+    load("jaxbandit.report")
     assert dir(jaxbandit) == sorted([*jaxbandit.__all__, *jaxbandit.FROM, *jaxbandit.LATER])
     left, seen = [jaxbandit], set()
     while left:
@@ -113,7 +115,7 @@ def test_completion_shows_public_names_only():
 
 
 def test_import_starts_no_device(loaded):
-    """A device starts when a key is drawn or an array is made; then a process could no longer choose its devices."""
+    """A process can then still choose its devices."""
     assert loaded["started"] is False
 
 
@@ -125,7 +127,7 @@ def load(name):
 
 
 def declared(name):
-    """``__all__`` as written, without what it takes over from another list, or ``None``; read without importing."""
+    """Return ``__all__`` as written, or ``None``, without importing."""
     path = ROOT.joinpath(*name.split(".")[1:])
     path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     for node in tree_of(path.read_text(encoding="utf-8")).body:
@@ -138,7 +140,7 @@ WITH_ALL = [name for name in PUBLIC if declared(name) is not None]
 
 
 def one_line(doc):
-    """Whether the text opens with one line of its own: the summary."""
+    """Return whether a text opens with a line of its own."""
     lines = inspect.cleandoc(doc or "").splitlines()
     return bool(lines) and len(lines[0].split()) >= 2 and (len(lines) == 1 or not lines[1].strip())
 
@@ -163,7 +165,8 @@ def test_every_declared_name_exists_once_and_is_documented():
         for attribute in listed:
             assert hasattr(module, attribute), f"{name}.{attribute} does not exist"
             value = getattr(module, attribute)
-            if (callable(value) and typing.get_origin(value) is None) or inspect.ismodule(value):  # others are documented where they stand
+            # Others are documented where they stand.
+            if (callable(value) and typing.get_origin(value) is None) or inspect.ismodule(value):
                 assert inspect.getdoc(value), f"{name}.{attribute} has no docstring"
 
 
@@ -175,7 +178,8 @@ def test_every_public_function_and_class_has_a_one_line_summary():
             own = getattr(value, "__module__", None) == name and not attribute.startswith("_")
             if not own or not (inspect.isclass(value) or inspect.isroutine(value)):
                 continue
-            doc = value.__dict__.get("__doc__") if inspect.isclass(value) else value.__doc__  # a class inherits none
+            # A class inherits no docstring.
+            doc = value.__dict__.get("__doc__") if inspect.isclass(value) else value.__doc__
             assert one_line(doc), f"{name}.{attribute}: {doc!r}"
             if inspect.isclass(value) and hasattr(value, "__dataclass_fields__"):
                 assert not doc.startswith(f"{attribute}("), f"{name}.{attribute} has only the dataclass's own text"
@@ -183,7 +187,8 @@ def test_every_public_function_and_class_has_a_one_line_summary():
 
 def test_golden_signatures(golden):
     """Every public name, how it is called, and its methods."""
-    load("jaxbandit.report")  # skips where the extras are missing
+    # It skips where the extras are missing.
+    load("jaxbandit.report")
     load("jaxbandit.session.optuna")
     golden("public").check_whole(signatures())
 

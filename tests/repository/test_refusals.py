@@ -1,4 +1,4 @@
-"""Bad input raises ``InvalidArgument`` in the words of ``tests/golden/refusals.json``, and nothing is lowered or compiled before.
+"""Bad input raises ``InvalidArgument`` before anything compiles.
 
 A key of that file is a test module and a call in Python; what the call needs beside the names below stands in that module. A new case is a
 new key: ``pytest -n 0 --write-golden tests/repository/test_refusals.py`` writes its message.
@@ -30,7 +30,7 @@ DIFFERENT_ELSEWHERE = r" at 0x[0-9a-f]+|(?<=fails with )(\w+):.*|(?<=[ =])\w*Tra
 
 
 def words_of(call: str, names: dict[str, Any]) -> str:
-    """Return the message of the refusal, without what depends on the process and on JAX's version."""
+    """Return a refusal's message, without a process's or version's words."""
     try:
         found = eval(call, names)
     except InvalidArgument as error:

@@ -1,4 +1,4 @@
-"""One registry of algorithms: all that lists algorithms agrees with it, and every algorithm in it says what tables and papers call it."""
+"""All lists of algorithms agree with one registry."""
 
 import ast
 import json
@@ -20,13 +20,14 @@ from tests.support.study_files import build, names
 
 FOLDER = Path(jaxbandit.algorithms.__file__).parent
 NOT_ALGORITHMS = {"__init__", "base", "registry"}
-WITHOUT_A_PAPER = {"Oracle", "RandomSearch"}  # ceiling and floor
+# They are the ceiling and the floor.
+WITHOUT_A_PAPER = {"Oracle", "RandomSearch"}
 AFTER_ROWS = "\n\nAll algorithms take any number of constraints"
 every_algorithm = pytest.mark.parametrize("name", ALGORITHMS)
 
 
 def default(name: str) -> jaxbandit.Algorithm:
-    """The algorithm with its defaults; a wrapper wraps RPOL."""
+    """Return the algorithm with defaults, a wrapper around RPOL."""
     kind = ALGORITHMS[name]
     return kind(algorithm=jaxbandit.Rpol()) if kind in (jaxbandit.Anytime, jaxbandit.Refitted) else kind()
 
@@ -58,7 +59,7 @@ def test_it_is_public(name: str) -> None:
 
 
 def test_golden_rows_of_the_readme(golden) -> None:
-    """Each algorithm has a row with its title, maker and paper, to which the README may add words."""
+    """The README may add words to a row."""
     readme = ROOT / "README.md"
     lacking = []
     for name, kind in ALGORITHMS.items():

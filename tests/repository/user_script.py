@@ -1,4 +1,4 @@
-"""A program as users write it, in which a type checker knows every type: a run, a study, a session, a report and a gradient."""
+"""A user's program whose types a type checker knows."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def simulated(problem: jb.problems.Problem, model: jb.Surrogate) -> None:
 
 
 def studied(problem: jb.problems.Problem, model: jb.Surrogate, directory: Path) -> None:
-    """Run a study, draw it, tabulate it and make a page of it."""
+    """Run a study, draw it, tabulate it and make its page."""
     widths = {"estimator.reward_width": VALUES[1:]}
     runs = grid(problems={"sine": problem}, algorithms={"rpol": jb.Rpol()}, sweeps={"rpol": widths}, horizon=8)
     study = Study("widths", runs=[*runs, Run("RPOL", problem, jb.Rpol(), model)], trials=20, horizon=8, keep=Keep(every=4))
@@ -36,7 +36,7 @@ def studied(problem: jb.problems.Problem, model: jb.Surrogate, directory: Path) 
 
 
 def experimented(directory: Path) -> None:
-    """Ask for a point, tell what was measured there, and go on with the session later."""
+    """Ask and tell, and open the session again."""
     axes = [Axis.between("dose", 0.1, 1.0, 5), Axis("time", (1, 2, 4, 8), "logarithmic")]
     model = Model(kernel=0.5 * jb.kernels.SquaredExponential(length_scale=0.5), noise_variance=0.01)
     goals = "maximise gain", ["heat <= 1"]

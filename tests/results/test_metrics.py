@@ -29,13 +29,13 @@ def delay_counts(arrivals, window=None, lost=None):
 
 
 def make(means):
-    """A problem whose tables are exact in both precisions, so that feasibility is the same in both."""
+    """Return a problem whose tables are exact in both precisions."""
     means = np.asarray(means, np.float32).astype(np.float64)
     return problems.from_tables(domains.arms(means.shape[1]), means[0], means[1:])
 
 
 def random_case(constraints, seed=0):
-    """Tables with at least one feasible point, and chosen points ``[3 trials, T]``."""
+    """Return tables with a feasible point, and indices ``[3 trials, T]``."""
     random = np.random.default_rng([seed, constraints])
     means = random.normal(size=(1 + constraints, POINTS))
     means[1:, 4] = -np.abs(means[1:, 4])
@@ -88,14 +88,16 @@ def test_curves_match_loops_over_rounds(constraints, dtype):
 def test_rounds_in_two_parts_have_the_curves_of_all():
     """Whatever the measure, by what is kept after the first part."""
     problem, indices = random_case(2)
-    indices = indices[:, :24]  # halves, which share a program
+    # Both halves share a program.
+    indices = indices[:, :24]
     kept, first = metrics.extend_tally(problem, metrics.start_tally(2, (3,)), indices[:, :12])
     _, second = metrics.extend_tally(problem, kept, indices[:, 12:])
     whole = curves_of(problem, indices)
     for name, curve in vars(whole).items():
         if curve is not None:
             parts = np.concatenate([getattr(first, name), getattr(second, name)], axis=-1)
-            np.testing.assert_allclose(parts, curve, rtol=1e-5, atol=1e-5, err_msg=name)  # sums in another order
+            # The sums have another order.
+            np.testing.assert_allclose(parts, curve, rtol=1e-5, atol=1e-5, err_msg=name)
     best = whole.best_feasible_value
     assert np.any((best[:, 12] == best[:, 11]) & (best[:, 11] > best[:, 0])), "the best of the first part stays the best for a while"
 
@@ -158,11 +160,11 @@ def test_the_initial_design_counts_when_the_study_says_so(counted):
     np.testing.assert_array_equal(trajectory.scored_indices, [[7, 1, 2], [8, 3, 4]] if counted else [[1, 2], [3, 4]])
 
 
-# -- delayed feedback ----------------------------------------------------------------------------------------------------------------
+# Delayed feedback.
 
 
 def some_arrivals(outputs, seed=0):
-    """Rounds of arrival ``[3, T, k]``: at once, late, beyond the end, never."""
+    """Return rounds of arrival ``[3, T, k]``, some late or never."""
     random = np.random.default_rng([seed, outputs])
     late = random.choice([0, 1, 3, 8, 40], (3, ROUNDS, outputs))
     return np.where(random.random(late.shape) < 0.1, delays.NEVER, np.arange(1, ROUNDS + 1)[:, None] + late).astype(np.int32)
@@ -186,7 +188,7 @@ def test_delay_counts_match_loops_over_values(window):
 
 @pytest.mark.full
 def test_delay_counts_of_a_run_whose_buffer_is_too_small():
-    """Against the rule of the buffer: what is late by its capacity or more, and due, is lost."""
+    """Values late by the capacity or more, and due, are lost."""
     capacity, window = 5, 3
     problem = make([[1.0, 2.0, 3.0], [-1.0, 0.5, 1.0]])
     surrogate = jaxbandit.surrogate(problem.domain, kernels.SquaredExponential(length_scale=1.0), noise_variance=0.1)
@@ -205,25 +207,27 @@ def test_delay_counts_of_a_run_whose_buffer_is_too_small():
     assert np.any(got.lost) and np.any(got.censored)
 
 
-# -- the best mixed policy -----------------------------------------------------------------------------------------------------------
+# The best mixed policy.
 
 
 def two_point_optimum(reward, cost):
-    """The best mixture for one constraint: a vertex of ``{pi >= 0, sum = 1, E g <= 0}`` has at most two points."""
+    """Return the best mixture of at most two points, for one constraint."""
     best = -np.inf
     for i, j in itertools.product(range(len(reward)), repeat=2):
         if cost[i] <= 0:
             best = max(best, reward[i])
         if cost[i] < 0 < cost[j]:
-            weight = -cost[i] / (cost[j] - cost[i])  # of j, so that the mean cost is 0
+            # It is the weight of j, so that the mean cost is 0.
+            weight = -cost[i] / (cost[j] - cost[i])
             best = max(best, weight * reward[j] + (1 - weight) * reward[i])
     return best
 
 
 def test_mixed_policy_of_a_tiny_problem():
-    """Half safe, half paying: the mean cost is 0 and the mean reward 5, where the best single point pays 1."""
+    """Half of each point has mean cost 0 and mean reward 5."""
     value, policy = best_mixed_policy(make([[1.0, 9.0, -20.0], [-1.0, 1.0, -3.0]]))
-    assert value == pytest.approx(5.0, abs=1e-9)  # a vertex, so right to rounding
+    # The optimum is a vertex, so it is right to rounding.
+    assert value == pytest.approx(5.0, abs=1e-9)
     np.testing.assert_allclose(policy, [0.5, 0.5, 0.0], atol=1e-9)
 
 
@@ -231,11 +235,13 @@ def test_mixed_policy_of_a_tiny_problem():
 def test_mixed_policy_matches_all_two_point_mixtures(seed):
     random = np.random.default_rng(seed)
     means = random.normal(size=(2, 7))
-    means[1] += seed / 6 - 1  # from mostly feasible to mostly infeasible
+    # Instances go from mostly feasible to mostly infeasible.
+    means[1] += seed / 6 - 1
     means[1, 0] = -np.abs(means[1, 0])
     problem = make(means)
     value, policy = best_mixed_policy(problem)
-    assert value == pytest.approx(two_point_optimum(*problem.means), abs=1e-7)  # HiGHS' feasibility tolerance
+    # The tolerance is that of HiGHS for feasibility.
+    assert value == pytest.approx(two_point_optimum(*problem.means), abs=1e-7)
     assert policy.min() >= 0 and policy.sum() == pytest.approx(1, abs=1e-9)
     assert problem.means[1] @ policy <= 1e-7
     assert problem.means[0] @ policy == pytest.approx(value, abs=1e-9)
@@ -252,7 +258,8 @@ def test_mixed_policy_is_feasible_and_meets_the_dual_bound(constraints):
     prices = np.stack(np.meshgrid(*[np.linspace(0, 3, 61)] * constraints), axis=-1).reshape(-1, constraints)
     bounds = np.max(reward - prices @ costs, axis=1)
     assert bounds.min() >= value - 1e-7
-    assert bounds.min() <= value + 0.025 * np.abs(costs).max() * constraints  # half a spacing of 0.05 in each price
+    # The bound is half a spacing of 0.05 in each price.
+    assert bounds.min() <= value + 0.025 * np.abs(costs).max() * constraints
 
 
 def test_mixed_policy_of_an_impossible_problem_is_nan():
@@ -267,7 +274,7 @@ def test_mixed_policy_without_constraints_is_the_best_point():
     np.testing.assert_array_equal(policy, [0.0, 1.0, 0.0])
 
 
-# -- properties ----------------------------------------------------------------------------------------------------------------------
+# Properties.
 
 # Multiples of 1/8 in a small range: every sum over 12 rounds is exact in float32, so the properties hold without tolerance.
 eighths = st.integers(-24, 24).map(lambda n: n / 8)
@@ -278,13 +285,15 @@ chosen = arrays(np.int32, (12,), elements=st.integers(0, 5))
 @given(means=arrays(np.float64, (2, 6), elements=eighths), indices=chosen)
 def test_properties_with_one_constraint(means, indices):
     got = curves_of(make(means), indices)
-    # sqrt(x^2) in float32 may be one rounding off, of at most 36.
+    # The root of x^2 in float32 may be one rounding of 36 off.
     assert np.all(got.hard_violation >= got.soft_violation - 4e-6)
-    assert np.all(got.hard_violation <= 3 * got.violating_rounds)  # no cost is above 3
+    # No cost is above 3.
+    assert np.all(got.hard_violation <= 3 * got.violating_rounds)
     if np.any(means[1] <= 0):
         feasible_rounds = means[1][indices] <= 0
         gaps = np.diff(got.regret, prepend=0.0)
-        assert np.all(gaps[feasible_rounds] >= 0)  # only infeasible points beat the optimum
+        # Only infeasible points beat the optimum.
+        assert np.all(gaps[feasible_rounds] >= 0)
     else:
         assert np.all(np.isnan(got.regret))
 
@@ -292,7 +301,8 @@ def test_properties_with_one_constraint(means, indices):
 @SETTINGS
 @given(means=arrays(np.float64, (3, 6), elements=eighths), indices=chosen)
 def test_properties_with_two_constraints(means, indices):
-    means[1:, 0] = -np.abs(means[1:, 0])  # a feasible point
+    # This point is feasible.
+    means[1:, 0] = -np.abs(means[1:, 0])
     problem = make(means)
     got = curves_of(problem, indices)
     for name in ("positive_regret", "hard_violation", "violating_rounds"):
@@ -339,7 +349,7 @@ def test_healthy(status, want):
 
 
 def test_tables_far_from_zero_are_measured_in_float64_where_they_are_in_float64() -> None:
-    """In float32 a reward of 1e6 has steps of 0.06, of which 400 rounds make much; within a program its own precision holds."""
+    """A reward of 1e6 has steps of 0.06 in float32."""
     rng = np.random.default_rng(5)
     means = np.stack([1e6 + rng.random(30), rng.random(30) - 0.5])
     problem = problems.from_tables(domains.arms(30), *means)

@@ -1,4 +1,4 @@
-"""Files of results: what they hold, on boxes too, and that damaged ones are refused in one line."""
+"""Files of results."""
 
 import functools
 import gc
@@ -39,7 +39,8 @@ LINE = "rpol reward_width=2.5"
 @pytest.mark.parametrize("name", ["results.nc", "results.zarr"])
 def test_what_is_written_is_what_is_read(name: str, tmp_path: Path) -> None:
     write_results(one_block(), tmp_path / name)
-    write_results(one_block(), tmp_path / name)  # in place of itself
+    # It replaces itself.
+    write_results(one_block(), tmp_path / name)
     assert sorted(file.name for file in tmp_path.iterdir()) == [name, f"{name}.sha256"]
     for place in (tmp_path, tmp_path / name):
         found = read_results(place)
@@ -70,7 +71,7 @@ def test_a_study_in_zarr_from_the_command_line(tmp_path: Path, capsys: Any) -> N
 
 @functools.cache
 def by_hand() -> xr.Dataset:
-    """Results that no study has played, of which files know nothing."""
+    """Return results that no study has played."""
     return results(trials=4, rounds=8)
 
 
@@ -92,7 +93,6 @@ def refused(path: Path, named: Path) -> None:
 @given(seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=60)
 def test_damage_anywhere_in_a_file_is_noticed(sealed: Path, tmp_path_factory: Any, seed: int) -> None:
-    """Bytes overwritten, a bit turned, the file cut off, or its seal damaged."""
     rng, data = random.Random(seed), bytearray((sealed / "results.nc").read_bytes())
     damaged, length = tmp_path_factory.getbasetemp() / "results.nc", rng.choice([1, 4, 100, 4000])
     seal = bytearray(seal_of(sealed / "results.nc").read_bytes())
@@ -125,7 +125,7 @@ def test_damage_in_a_directory_is_noticed(sealed: Path, tmp_path: Path) -> None:
 
 
 def outside(file: h5py.File, secret: Path) -> dict[str, Callable[[], object]]:
-    """Ways of a file to hold what lies elsewhere, by the name that they have in it."""
+    """Yield ways of a file to refer to other files."""
     layout = h5py.VirtualLayout(shape=(4,), dtype="u1")
     layout[:] = h5py.VirtualSource(str(secret), "bytes", shape=(4,))
     return {
@@ -194,13 +194,14 @@ def test_a_damaged_file_without_a_seal_is_refused_without_a_traceback(tmp_path: 
 
 
 def test_results_for_which_there_is_no_room_are_not_begun(tmp_path: Path, monkeypatch: Any) -> None:
-    """HDF5 would print tracebacks when a file ends that it could not write."""
+    """HDF5 would print tracebacks for a file without room."""
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(2**20, 0, 2**18))
     monkeypatch.setattr(files, "save", None)
     with pytest.raises(CannotWrite, match=r"results\.nc: No space left on device"):
         write_results(by_hand(), tmp_path / "results.nc")
-    files.check_results(by_hand(), tmp_path / "results.nc")  # tried in a place for temporary files, whose want of room says nothing
+    # Temporary files have another place, whose room does not matter.
+    files.check_results(by_hand(), tmp_path / "results.nc")
     assert not list(tmp_path.iterdir())
 
 
@@ -231,7 +232,7 @@ def test_files_that_are_no_results(tmp_path: Path, monkeypatch: Any) -> None:
 
 
 def test_swept_values_that_change_nothing_are_named() -> None:
-    """Of runs that ended with equal numbers, bit for bit, in every trial."""
+    """Runs that ended with equal bits in every trial count."""
     dataset = swept(widths=(1.0, 2.0, 4.0), costs=(0.5, 1.0))
     assert sweeps_without_effect(dataset) == []
 
@@ -250,7 +251,7 @@ def test_swept_values_that_change_nothing_are_named() -> None:
 
 
 def test_a_study_whose_penalty_never_binds_says_so() -> None:
-    """No point violates, so that the growth of a penalty sets nothing; the width of the bounds does."""
+    """No point violates, so penalties have no effect."""
     domain = jb.domains.grid([0.0], [1.0], 9)
     problem = jb.problems.from_tables(domain, np.sin(9 * domain.points[:, 0]), np.full(9, -9.0), noise_variance=0.1)
     sweeps = {"rpol": {"penalty_growth": [0.5, 1.0], "estimator.reward_width": [0.1, 9.0]}}
@@ -267,7 +268,8 @@ def test_a_run_is_labelled_with_points_and_measured_by_them() -> None:
     assert dataset.point.dims == ("algorithm", "trial", "round", "coordinate") and dataset.coordinate.values.tolist() == ["dose", "rate"]
     points = np.concatenate([run.initial_points, run.points], axis=1)
     np.testing.assert_array_equal(dataset.point.values[0], points)
-    assert "index" not in dataset  # which would number the points of a pool that nobody has
+    # The pool has no points to number.
+    assert "index" not in dataset
     reward, cost = box_runs.values(points)
     best = np.maximum.accumulate(np.where(cost <= 0, reward, -np.inf), axis=1)
     np.testing.assert_allclose(dataset.best_feasible_value.values[0], np.where(np.isinf(best), np.nan, best), rtol=1e-5)

@@ -1,4 +1,4 @@
-"""Confidence widths and bounds against their formulas, and expanders of a safe set by hand."""
+"""Confidence widths and bounds, and expanders of safe sets."""
 
 import functools
 from typing import Any
@@ -58,7 +58,8 @@ SCHEDULES = {
 def test_schedules_match_their_formulas(name, dtype):
     width, formula = SCHEDULES[name]
     Bounds(cost_width=width).validate(outputs=1 + GAINS.size)
-    tolerance = 16 * float(np.finfo(dtype).eps)  # a log, a root and three products
+    # The formula has a logarithm, a root and three products.
+    tolerance = 16 * float(np.finfo(dtype).eps)
     for t in (1, 7, 2000):
         np.testing.assert_allclose(evaluated(width, t=np.int32(t), dtype=dtype), formula(t, GAINS), rtol=tolerance)
 
@@ -71,7 +72,8 @@ def test_schedules_take_a_scalar_gain_and_run_under_jit_and_vmap(name):
     gains = jnp.asarray(GAINS, jnp.float32)
     table = jax.jit(jax.vmap(lambda t: widths.evaluate(width, t, gains)))(rounds)
     for t in range(1, 5):
-        np.testing.assert_allclose(table[t - 1], formula(t, GAINS), rtol=2e-6)  # 16 roundings of float32
+        # The tolerance is 16 roundings of float32.
+        np.testing.assert_allclose(table[t - 1], formula(t, GAINS), rtol=2e-6)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -81,7 +83,8 @@ def test_numbers_and_vectors_are_broadcast_to_the_gains(dtype):
     np.testing.assert_array_equal(evaluated(np.array([1.0, 2.0, 3.0]), dtype=dtype), [1.0, 2.0, 3.0])
     np.testing.assert_array_equal(evaluated([1.0, 2.0, 3.0], dtype=dtype), [1.0, 2.0, 3.0])
     assert evaluated(4.0, gain=np.float64(0), dtype=dtype) == 4.0
-    assert evaluated(4.0, gain=np.zeros(0), dtype=dtype).shape == (0,)  # no constraints
+    # There are no constraints.
+    assert evaluated(4.0, gain=np.zeros(0), dtype=dtype).shape == (0,)
 
 
 def test_a_vector_of_another_length_does_not_pass():
@@ -96,7 +99,8 @@ def test_theory_widths_grow_with_gain_bound_and_confidence(gain, more, delta, bo
         return float(evaluated(widths.ImprovedGPUCB(norm_bound=bound, delta=delta), gain=np.float64(gain)))
 
     width = beta(gain, delta, bound)
-    assert width > bound + np.sqrt(2)  # ln(2 / delta) > 0
+    # The term ln(2 / delta) is positive.
+    assert width > bound + np.sqrt(2)
     assert beta(gain + more, delta, bound) > width
     assert beta(gain, delta / 2, bound) > width
     assert beta(gain, delta, bound + more) > width
@@ -107,14 +111,16 @@ def test_widths_are_leaves_to_sweep():
         assert len(jax.tree.leaves(width)) == count
     swept = jaxbandit.sweep(widths.SqrtLog(), {"a": [1.0, 4.0]})
     values = jax.vmap(lambda number: widths.evaluate(swept.pick(number), jnp.int32(3), jnp.float32(0)))(jnp.arange(2))
-    np.testing.assert_allclose(values, [np.sqrt(np.log(6)), 2 * np.sqrt(np.log(6))], rtol=1e-6)  # float32
+    # The tolerance is float32's.
+    np.testing.assert_allclose(values, [np.sqrt(np.log(6)), 2 * np.sqrt(np.log(6))], rtol=1e-6)
 
 
 @pytest.mark.parametrize(
     "width", [0.5, 3, np.array([1.0, 2.0]), [1.0, 2.0], widths.SqrtLog(b=1.0001), widths.Custom(function=lambda t, gain: gain)]
 )
 def test_good_widths_validate(width):
-    Bounds(cost_width=width).validate(outputs=1 + np.size(width) if isinstance(width, list | np.ndarray) else 2)  # raises nothing
+    # It raises nothing.
+    Bounds(cost_width=width).validate(outputs=1 + np.size(width) if isinstance(width, list | np.ndarray) else 2)
 
 
 def test_width_of_a_finite_set() -> None:
@@ -124,7 +130,7 @@ def test_width_of_a_finite_set() -> None:
     np.testing.assert_allclose(widths.finite_set(50, 0.1)(jnp.asarray(t), jnp.zeros(29)), expected, rtol=1e-5)
 
 
-# -- bounds --------------------------------------------------------------------------------------------------------------------------
+# Bounds.
 
 DOMAIN = domains.grid([0.0, 0.0], [2.0, 2.0], [4, 3])
 
@@ -157,7 +163,8 @@ def test_bounds_are_mean_plus_and_minus_deviations(constraints, own_kernels):
     mean, sd = np.asarray(now.mean), np.asarray(now.sd)
     got = estimate(Bounds(reward_width=2.0, cost_width=3.0), model, posterior, np.int32(4), KEY)
     assert got.reward.shape == (12,) and got.costs.shape == (constraints, 12)
-    assert sd.min() > 0.01 and np.ptp(sd[0]) > 0.1  # the data are visible in the deviations
+    # The data show in the deviations.
+    assert sd.min() > 0.01 and np.ptp(sd[0]) > 0.1
     # Up to the fusing of a product and a sum, values of order 3.
     np.testing.assert_allclose(got.reward, mean[0] + 2 * sd[0], rtol=0, atol=1e-6)
     np.testing.assert_allclose(got.costs, mean[1:] - 3 * sd[1:], rtol=0, atol=1e-6)
@@ -176,11 +183,13 @@ def test_bounds_take_a_width_per_constraint():
 def test_bounds_give_each_schedule_the_round_and_the_gain_of_its_own_output():
     model, posterior, now = belief(2, own_kernels=True)
     mean, sd, gain = np.asarray(now.mean), np.asarray(now.sd), np.asarray(now.gain)
-    assert len(np.unique(gain)) == 3  # three length-scales, three gains
+    # Three length-scales have three gains.
+    assert len(np.unique(gain)) == 3
     theory = widths.ImprovedGPUCB(norm_bound=0.5, noise_scale=0.2, delta=0.05, union=3.0)
     got = estimate(Bounds(reward_width=widths.SqrtLog(a=1.0, b=4.0), cost_width=theory), model, posterior, np.int32(9), KEY)
     want = [np.sqrt(np.log(36)), *(0.5 + 0.2 * np.sqrt(2 * (gain[1:] + 1 + np.log(3 / 0.05))))]
-    np.testing.assert_allclose(got.widths, want, rtol=1e-6)  # float32
+    # The tolerance is float32's.
+    np.testing.assert_allclose(got.widths, want, rtol=1e-6)
     np.testing.assert_allclose(got.reward, mean[0] + want[0].astype(np.float32) * sd[0], rtol=0, atol=2e-6)
     for j in (1, 2):
         np.testing.assert_allclose(got.costs[j - 1], mean[j] - want[j] * sd[j], rtol=0, atol=2e-6)
@@ -214,13 +223,14 @@ def test_expansion_without_anything_outside_or_to_examine() -> None:
 
 
 def test_the_widest_of_many_blocks() -> None:
-    """More candidates than a block holds; the first block has no expander."""
+    """The first block has no expander."""
     domain = domains.grid([0.0], [10.0], 201)
     model = jaxbandit.surrogate(domain, kernels.SquaredExponential(length_scale=0.5), noise_variance=0.1, form="features")
     belief, known = before_data(model)
     known = jax.device_get(known)
     lower = np.full(201, -1.0)
-    lower[150] = -9.0  # only this point, with L = 1, reaches a point outside, 7.5 away
+    # With L = 1 only this point reaches a point outside, 7.5 away.
+    lower[150] = -9.0
     mean, sd = known.mean.copy(), known.sd.copy()
     mean[1], sd[0] = lower + known.widths[1] * sd[1], np.linspace(2, 1, 201)
     safe = np.ones(201, bool)
@@ -233,7 +243,7 @@ def test_the_widest_of_many_blocks() -> None:
 
 
 def test_an_expander_is_judged_by_the_noise_at_its_own_point() -> None:
-    """Before any data, a point expands under a table of noise as it does under its own entry for all points."""
+    """Tables of noise give the same expanders as single numbers."""
     domain = domains.grid([0.0], [2.0], 12)
     kernel = kernels.SquaredExponential(length_scale=0.4)
     model = jaxbandit.surrogate(domain, kernel, noise_variance=0.1, form="features")

@@ -1,4 +1,4 @@
-"""Classes that break one promise of their role each, and one that keeps all: the checks of ``jaxbandit.testing`` tell them apart."""
+"""Classes that keep or break one promise of their role."""
 
 import math
 import random
@@ -17,12 +17,12 @@ from jaxbandit import delays, feedback, fields, kernels, problems, testing
 from jaxbandit.kernels.functions import Stationary, distance
 from jaxbandit.problems.base import Optimum
 
-# -- kernels ---------------------------------------------------------------------------------------------------------------------------
+# Kernels.
 
 
 @jb.pytree
 class Matern72(Stationary):
-    """Matern 7/2 with a factor that may be wrong, and a spectrum that may be declared."""
+    """Matern 7/2, perhaps with a wrong factor or a spectrum."""
 
     factor: float = jb.static(default=2 / 5)
     cubic: float = jb.static(default=1 / 15)
@@ -41,7 +41,7 @@ class Declared72(Matern72):
 
 @jb.pytree
 class Own(kernels.Kernel):
-    """A kernel of the distance on an axis, with parts that may be wrong."""
+    """Kernel of the distance on an axis, perhaps wrong."""
 
     of: Any = jb.static(default=lambda r: jnp.exp(-r))
     variance: float = jb.static(default=1.0)
@@ -124,7 +124,7 @@ def test_right_kernels_pass() -> None:
         testing.check_kernel(3)
 
 
-# -- policies --------------------------------------------------------------------------------------------------------------------------
+# Policies.
 
 
 @jb.pytree
@@ -223,7 +223,7 @@ def test_right_policies_pass() -> None:
         testing.check_policy(feedback.Censor(window=2), late=3)
 
 
-# -- delays ----------------------------------------------------------------------------------------------------------------------------
+# Delays.
 
 
 @jb.pytree
@@ -282,7 +282,7 @@ def test_right_delays_pass() -> None:
     testing.check_delay(Dice(lost=0.2, average=math.inf, pair=None))
 
 
-# -- problems --------------------------------------------------------------------------------------------------------------------------
+# Problems.
 
 
 @jb.pytree
@@ -343,7 +343,7 @@ def test_right_problems_pass() -> None:
         testing.check_problem(Same(domain=DOMAIN))
 
 
-# -- plots -----------------------------------------------------------------------------------------------------------------------------
+# Plots.
 
 
 def scatter(*, x: str = "x", y: str = "y", file: str = "", size: float = 0.0, ax: Any = None, given: bool = True) -> Any:
@@ -385,7 +385,7 @@ def test_right_plots_pass() -> None:
     plt.close("all")
 
 
-# -- algorithms ------------------------------------------------------------------------------------------------------------------------
+# Algorithms.
 
 COUNTED = list[int]()
 
@@ -402,7 +402,7 @@ def counting_seldom(t: Any, key: Any) -> Any:
 
 @jb.pytree
 class Chooser(jb.Algorithm):
-    """An algorithm that chooses by a function, and may be wrong in other ways."""
+    """Algorithm that chooses by a function, perhaps wrongly."""
 
     name = "chooser"
     scale: float = 1.0
