@@ -25,13 +25,25 @@ from jaxbandit.core.hints import missing
 from jaxbandit.core.pytree import canonicalise, pytree, replace, static
 from jaxbandit.core.status import Status, explain
 from jaxbandit.core.sweep import Sweep, sweep
-from jaxbandit.engine import Informed, InitialDesign, Trajectory, informed, simulate
+from jaxbandit.engine import Informed, InitialDesign, Learner, LearnerState, Trajectory, informed, simulate
 from jaxbandit.host.cache import enable_cache
 from jaxbandit.results import metrics
 from jaxbandit.rules import consensus, estimators, penalties, safety, widths
 from jaxbandit.surrogates import Surrogate, ranged, surrogate
 
-__all__ = ["ALGORITHMS", "Algorithm", "Informed", "InitialDesign", "InvalidArgument", "Status", "Sweep", "Trajectory", *ALGORITHMS]
+__all__ = [
+    "ALGORITHMS",
+    "Algorithm",
+    "Informed",
+    "InitialDesign",
+    "InvalidArgument",
+    "Learner",
+    "LearnerState",
+    "Status",
+    "Sweep",
+    "Trajectory",
+]
+__all__ += ALGORITHMS
 __all__ += ["__version__", "acquisition", "algorithms", "canonicalise", "checks", "consensus", "delays", "domains", "enable_cache"]
 __all__ += ["estimators", "explain", "feedback", "fields", "fused", "informed", "kernels", "keys", "metrics", "penalties", "problems"]
 __all__ += ["pytree", "ranged", "replace", "safety", "simulate", "static", "status", "surrogate", "surrogates"]

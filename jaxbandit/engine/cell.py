@@ -261,11 +261,7 @@ def check_run(
                 f"precision: float32 resolves too little here: {need.reason}; build the surrogate with"
                 f" {setting('horizon', horizon)} and {setting('precision', 'auto')}",
             )
-        if model.capacity is not None and horizon + initial.count > model.capacity:
-            raise checks.InvalidArgument(
-                f"horizon: {horizon} rounds and {initial.count} initial points, but the surrogate's row cache holds"
-                f" {model.capacity}; build it with {setting('horizon', horizon + initial.count)}"
-            )
+        check_capacity(model, horizon, initial.count)
     _warn_of_noise(problem, list(distinct))
     for algorithm in {id(algorithm): algorithm for algorithm in algorithms}.values():
         of_class(Algorithm)("algorithm", algorithm)
@@ -290,6 +286,15 @@ def check_run(
             rule = f"{type(informed).__name__} tells numbers of points, which a box has not"
             raise checks.InvalidArgument(f"informed: {rule}; give a function of (instance, algorithm, surrogate), or points in the box")
         informed.validate(None, None, size, axes)
+
+
+def check_capacity(model: Surrogate, horizon: int, initial: int) -> None:
+    """Raise ``InvalidArgument`` if a row cache has too little room for a run."""
+    if model.capacity is not None and horizon + initial > model.capacity:
+        raise checks.InvalidArgument(
+            f"horizon: {horizon} rounds and {initial} initial points, but the surrogate's row cache holds"
+            f" {model.capacity}; build it with {setting('horizon', horizon + initial)}"
+        )
 
 
 def least_refresh(models: Sequence[Surrogate], horizon: int) -> int:

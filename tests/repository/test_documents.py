@@ -53,6 +53,7 @@ PRINTED = {
     "howto/is_the_model_right": r"^- cost of ticket \d+ seems to have a value 1000 times.*\n(?s:.*)Ticket \d+ was asked for at x = ",
     "howto/my_run_crashed": rf"^{RECOMMENDED}x': ",
     "howto/own_algorithm": r"(?s)\ngreedy .*\nRPOL-UCB .*hard violation +RPOL-UCB - greedy ",
+    "howto/own_program": r"^\[\d\.\d* .*\] 0\n\[\d+\.\d* ",
     "howto/plant_csv": rf"incomplete runs: \[8\]\ntry Ticket\(number=9, .*\n{RECOMMENDED}temperature': ",
     "howto/simulate_first": r"(?s)^algorithm +in flight +product 10%.*is recommended: after \d+ .*Config +4 .*\[\[",
     "howto/sweep_table": r"\\begin\{table\}.*\\end\{table\}",
