@@ -1,4 +1,4 @@
-"""Ask and tell of an algorithm as pure functions, for programs of your own."""
+"""Algorithms as pure functions in JAX programs of users."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class LearnerState:
 
 @pytree
 class Learner:
-    """Algorithm on a finite domain, asked and told by a program of your own.
+    """Algorithm with its model, for a JAX program of your own.
 
     It is a pytree of pure functions, so that ``jit``, ``vmap`` and ``scan`` take it as any other value. Make it by :meth:`of`. Rewards are
     maximised, and a constraint holds where its value is ``<= 0``.
@@ -82,9 +82,9 @@ class Learner:
         return choice.point, LearnerState(state=choice.state, round=t, status=status)
 
     def tell(self, state: LearnerState, point: Array, values: Array) -> LearnerState:
-        """Return the state after ``values [1 + m]`` at a point, the reward first.
+        """Return the state conditioned on the values at a point.
 
-        Under ``jit`` a value that is not finite sets the bit ``NONFINITE_FEEDBACK``, and outside it raises ``InvalidArgument``.
+        They are ``[1 + m]``, the reward first. Under ``jit`` a value that is not finite sets the bit ``NONFINITE_FEEDBACK``, and outside it raises ``InvalidArgument``.
         """
         values = jnp.asarray(values, self.arena.dtype)
         if values.shape != (self.arena.constraints + 1,):

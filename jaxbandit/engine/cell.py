@@ -289,7 +289,7 @@ def check_run(
 
 
 def check_capacity(model: Surrogate, horizon: int, initial: int) -> None:
-    """Raise ``InvalidArgument`` if a row cache has too little room for a run."""
+    """Raise ``InvalidArgument`` if a row cache is too small."""
     if model.capacity is not None and horizon + initial > model.capacity:
         raise checks.InvalidArgument(
             f"horizon: {horizon} rounds and {initial} initial points, but the surrogate's row cache holds"
