@@ -193,14 +193,15 @@ def test_a_mixture_is_asked_for_exactly_and_its_best_point_is_found():
     assert excess(found.session.recommend(anywhere=True).point) < 1e-12
 
 
-def test_whole_numbers_and_functions_hold_at_every_point_asked_for():
+@pytest.mark.full(but=("random",))
+@pytest.mark.parametrize("algorithm", [None, jb.Scbo(), jb.RandomSearch()], ids=["default", "scbo", "random"])
+def test_whole_numbers_and_functions_hold_at_every_point_asked_for(algorithm):
     axes = {"a": (0.0, 10.0), "n": domains.integers(1, 8), "r": domains.log(1e-3, 1.0)}
     limits = ["a + n <= 6", lambda a, r: a * r - 1]
-    for algorithm in (None, jb.Scbo(), jb.RandomSearch()):
-        own = axes if algorithm else axes | {"kind": ["x", "y"]}
-        found = jb.optimise(lambda a, n, r, kind="x": a + 2 * n + r + (kind == "x"), own, 16, such_that=limits, algorithm=algorithm)
-        assert all(point["a"] + point["n"] <= 6 + 1e-9 and point["a"] * point["r"] <= 1 + 1e-9 for point in found.points)
-        assert {point["n"] for point in found.points} <= {1, 2, 3, 4, 5, 6}
+    own = axes if algorithm else axes | {"kind": ["x", "y"]}
+    found = jb.optimise(lambda a, n, r, kind="x": a + 2 * n + r + (kind == "x"), own, 16, such_that=limits, algorithm=algorithm)
+    assert all(point["a"] + point["n"] <= 6 + 1e-9 and point["a"] * point["r"] <= 1 + 1e-9 for point in found.points)
+    assert {point["n"] for point in found.points} <= {1, 2, 3, 4, 5, 6}
 
 
 def test_a_journal_holds_constraints(tmp_path):
@@ -272,6 +273,7 @@ def test_a_point_measured_outside_is_learnt_and_never_recommended():
     assert found["a"] + found["b"] <= 1 + 1e-12
 
 
+@pytest.mark.full
 def test_a_function_alone_keeps_points_in_the_box():
     axes = {"a": (0.0, 2.0), "b": (0.0, 2.0)}
     found = jb.optimise(lambda a, b: 2 * a + b, axes, 16, such_that=[lambda a, b: a * b - 1])

@@ -158,6 +158,7 @@ def test_ranges_of_any_size_have_their_ends_and_values_between(case: str, contin
     assert type(drawn) is type(distribution.low) and distribution._contains(drawn)
 
 
+@pytest.mark.full
 def test_no_point_of_few_whole_numbers_on_a_logarithmic_scale_is_asked_for_a_third_time() -> None:
     """A second equal value shows that there is no noise."""
 
@@ -205,6 +206,7 @@ def test_a_study_whose_process_is_killed_goes_on(tmp_path: Path) -> None:
     assert [trial.params for trial in killed] == [trial.params for trial in whole] and len({trial.params["x"] for trial in killed}) == 8
 
 
+@pytest.mark.full
 def test_parameters_that_are_all_whole_numbers_are_optimised_on_a_box() -> None:
     def objective(trial: Any) -> float:
         point = [trial.suggest_int(name, 1, 300) for name in "abc"] + [trial.suggest_categorical("kind", [False, True])]
@@ -238,6 +240,7 @@ def test_infinite_values_count_as_the_worst_or_best_that_is_finite() -> None:
     assert nothing == {0: {}, 1: {}}
 
 
+@pytest.mark.full(but=("maximize",))
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
 def test_a_worthless_trial_teaches(direction: str) -> None:
     """Its value is infinite, and any worker learns it alike."""
@@ -261,6 +264,7 @@ def test_a_worthless_trial_teaches(direction: str) -> None:
     assert {sign * records[number + 1].values["objective"] for number in worthless if number < 8} == {worst}
 
 
+@pytest.mark.full
 def test_points_of_trials_whose_workers_were_killed_are_not_repeated() -> None:
     """One worker is killed before it has a point, and one after."""
     run = study(sampler(model=None, constraints=None))

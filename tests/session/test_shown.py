@@ -127,6 +127,7 @@ def test_under_noise_a_lucky_value_is_not_recommended() -> None:
         assert found.best["dose"] == pytest.approx(0.6, abs=0.25) and found.values["reward"] < found.table["reward"].max()
 
 
+@pytest.mark.full
 def test_a_repeated_first_point_shows_noise() -> None:
     """One case in ten has two values that noise makes alike."""
     shown = []
@@ -141,6 +142,7 @@ def test_a_repeated_first_point_shows_noise() -> None:
     assert sum(shown) >= 3
 
 
+@pytest.mark.full
 def test_ripples_are_not_taken_for_noise() -> None:
     """The repeated point shows that there is no noise."""
 
